@@ -2,6 +2,9 @@
 //! (`backchannel-node registry`), and the campaign validator, `./backchannel list` and the docs read only that.
 
 use serde::Serialize;
+use serde_json::Value;
+
+use crate::scenario::Options;
 
 /// What a parameter's value is, and how people write it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -31,6 +34,31 @@ pub enum Unit {
     File,
 }
 
+/// A parameter's value where a campaign does not give one, in the SI unit.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[serde(untagged)]
+pub enum Preset {
+    /// A quantity.
+    Number(f64),
+    /// On or off.
+    Flag(bool),
+    /// A choice or a name.
+    Text(&'static str),
+    /// Absent, and absence means something (see the help).
+    Absent,
+    /// It must be given.
+    Required(Must),
+}
+
+/// Serialises as `{"required": true}`.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Must {
+    required: bool,
+}
+
+/// For [`Preset::Required`].
+pub const MUST: Must = Must { required: true };
+
 /// One parameter: declared once, read by validator, docs and code.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct Param {
@@ -38,8 +66,8 @@ pub struct Param {
     pub name: &'static str,
     /// What it is.
     pub unit: Unit,
-    /// The default, written as a person would; `""` when it must be given, `"none"` when absent is meaningful.
-    pub default: &'static str,
+    /// What it is when a campaign does not say.
+    pub default: Preset,
     /// Least value allowed, in the SI unit.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub min: Option<f64>,
@@ -55,7 +83,7 @@ pub struct Param {
 
 impl Param {
     /// A parameter without limits or choices; fill in the rest with struct update syntax.
-    pub const fn new(name: &'static str, unit: Unit, default: &'static str, help: &'static str) -> Param {
+    pub const fn new(name: &'static str, unit: Unit, default: Preset, help: &'static str) -> Param {
         Param { name, unit, default, min: None, max: None, choices: &[], help }
     }
 
@@ -88,4 +116,148 @@ pub struct Entry {
     pub source: &'static str,
     /// Its parameters.
     pub params: &'static [Param],
+}
+
+/// Reads a mechanism's options against its declared parameters: unknown names, wrong kinds and values out of range
+/// are refused in a sentence; what is absent gets its default.
+#[derive(Clone, Copy, Debug)]
+pub struct Given<'a> {
+    entry: &'a Entry,
+    options: &'a Options,
+}
+
+impl<'a> Given<'a> {
+    /// Checks every given option.
+    ///
+    /// # Errors
+    /// A sentence that names the mechanism, the option and what is allowed.
+    pub fn check(entry: &'a Entry, options: &'a Options) -> Result<Given<'a>, String> {
+        for (name, value) in options {
+            let Some(param) = entry.params.iter().find(|p| p.name == name) else {
+                let known: Vec<_> = entry.params.iter().map(|p| p.name).collect();
+                return Err(format!("{} {}: no option '{name}'; it has: {}", entry.kind, entry.name, known.join(", ")));
+            };
+            param.accept(value).map_err(|why| format!("{} {}: {name}: {why}", entry.kind, entry.name))?;
+        }
+        for param in entry.params {
+            if matches!(param.default, Preset::Required(_)) && !options.contains_key(param.name) {
+                return Err(format!("{} {}: '{}' must be given: {}", entry.kind, entry.name, param.name, param.help));
+            }
+        }
+        Ok(Given { entry, options })
+    }
+
+    /// A quantity; `None` where it is absent and has no default.
+    pub fn number(&self, name: &str) -> Option<f64> {
+        match self.options.get(name) {
+            Some(value) => value.as_f64(),
+            None => match self.param(name).default {
+                Preset::Number(n) => Some(n),
+                _ => None,
+            },
+        }
+    }
+
+    /// A whole quantity; `None` where it is absent and has no default.
+    pub fn count(&self, name: &str) -> Option<u64> {
+        self.number(name).map(|n| n.round() as u64)
+    }
+
+    /// A flag; false where it is absent and has no default.
+    pub fn flag(&self, name: &str) -> bool {
+        match self.options.get(name) {
+            Some(value) => value.as_bool().unwrap_or(false),
+            None => matches!(self.param(name).default, Preset::Flag(true)),
+        }
+    }
+
+    /// A choice or name; `None` where it is absent and has no default.
+    pub fn text(&self, name: &str) -> Option<&'a str> {
+        match self.options.get(name) {
+            Some(value) => value.as_str(),
+            None => match self.param(name).default {
+                Preset::Text(text) => Some(text),
+                _ => None,
+            },
+        }
+    }
+
+    fn param(&self, name: &str) -> &'a Param {
+        let found = self.entry.params.iter().find(|p| p.name == name);
+        found.unwrap_or_else(|| panic!("{} {} does not declare '{name}'", self.entry.kind, self.entry.name))
+    }
+}
+
+impl Param {
+    fn accept(&self, value: &Value) -> Result<(), String> {
+        match self.unit {
+            Unit::Flag if value.is_boolean() => Ok(()),
+            Unit::Flag => Err(format!("{value} is not true or false")),
+            Unit::Choice if value.as_str().is_some_and(|v| self.choices.contains(&v)) => Ok(()),
+            Unit::Choice => Err(format!("{value} is none of {}", self.choices.join(", "))),
+            Unit::File if value.is_string() => Ok(()),
+            Unit::File => Err(format!("{value} is not a file name")),
+            _ if value.is_null() && self.default == Preset::Absent => Ok(()),
+            _ => {
+                let number = value.as_f64().ok_or_else(|| format!("{value} is not a number"))?;
+                let whole = matches!(self.unit, Unit::Packets | Unit::Segments | Unit::Count | Unit::Bytes);
+                if whole && number.fract() != 0.0 {
+                    return Err(format!("{number} is not a whole number"));
+                }
+                let (min, max) = match self.unit {
+                    Unit::Fraction => (self.min.unwrap_or(0.0), self.max.unwrap_or(1.0)),
+                    _ => (self.min.unwrap_or(f64::NEG_INFINITY), self.max.unwrap_or(f64::INFINITY)),
+                };
+                if (min..=max).contains(&number) {
+                    return Ok(());
+                }
+                Err(match (min.is_finite(), max.is_finite()) {
+                    (true, true) => format!("{number} is not between {min} and {max}"),
+                    (true, false) => format!("{number} is below {min}"),
+                    _ => format!("{number} is above {max}"),
+                })
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ENTRY: Entry = Entry {
+        kind: "policy",
+        name: "sample",
+        summary: "",
+        source: "",
+        params: &[
+            Param::new("limit_packets", Unit::Packets, Preset::Number(10.0), "").at_least(1.0),
+            Param::new("mark", Unit::Flag, Preset::Flag(false), ""),
+            Param::new("file", Unit::File, Preset::Required(MUST), "a trace"),
+        ],
+    };
+
+    fn options(json: &str) -> Options {
+        serde_json::from_str(json).unwrap()
+    }
+
+    #[test]
+    fn given_and_default_values() {
+        let options = options(r#"{"file": "x", "mark": true}"#);
+        let given = Given::check(&ENTRY, &options).unwrap();
+        assert_eq!((given.count("limit_packets"), given.flag("mark"), given.text("file")), (Some(10), true, Some("x")));
+    }
+
+    #[test]
+    fn refusals_say_what_is_allowed() {
+        for (json, words) in [
+            (r#"{"file": "x", "limit": 3}"#, "no option 'limit'; it has: limit_packets, mark, file"),
+            (r#"{"file": "x", "limit_packets": 0}"#, "0 is below 1"),
+            (r#"{"file": "x", "limit_packets": 1.5}"#, "not a whole number"),
+            (r#"{}"#, "'file' must be given"),
+        ] {
+            let why = Given::check(&ENTRY, &options(json)).unwrap_err();
+            assert!(why.contains(words), "{why}");
+        }
+    }
 }
