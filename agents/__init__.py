@@ -1,0 +1,1 @@
+"""What runs on a node: the agent service, captures, kernel settings and traffic."""

@@ -1,0 +1,120 @@
+"""Packet capture: one tcpdump per interface.
+
+A capture counts as running only when tcpdump has said so, and its own counters (captured, received, dropped) come back
+with the file: a capture that lost packets makes the run invalid.
+"""
+
+from __future__ import annotations
+
+import re
+import signal
+import subprocess
+import time
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from agents.errors import AgentError
+
+#: tcpdump prints this once the ring is mapped and packets are being collected.
+LISTENING = "listening on"
+COUNTERS = re.compile(
+    r"(\d+) packets? captured.*?(\d+) packets? received by filter.*?(\d+) packets? dropped by kernel", re.DOTALL
+)
+INTERFACE_DROPS = re.compile(r"(\d+) packets? dropped by interface")
+
+
+@dataclass(frozen=True)
+class CaptureCounts:
+    """What tcpdump said at its end, in packets."""
+
+    interface: str
+    path: str
+    captured: int
+    received: int
+    dropped: int
+
+
+def command(interface: str, path: Path, snaplen: int, buffer_kib: int = 8192) -> list[str]:
+    """tcpdump's arguments: nanosecond stamps, nothing resolved, no drop of privileges (the folder is ours alone)."""
+    return [
+        "tcpdump", "-i", interface, "-w", str(path), "-s", str(snaplen), "-B", str(buffer_kib),
+        "--time-stamp-precision=nano", "-n", "-p", "-Z", "root",
+    ]  # fmt: skip
+
+
+def parse_counts(interface: str, path: str, stderr: str) -> CaptureCounts:
+    """Reads tcpdump's closing lines.
+
+    Raises:
+        AgentError: they are missing, so nobody knows what was lost.
+    """
+    found = COUNTERS.search(stderr)
+    if found is None:
+        raise AgentError(f"tcpdump on {interface} ended without its counters: {stderr.strip() or 'it said nothing'}")
+    captured, received, dropped = (int(group) for group in found.groups())
+    interface_drops = INTERFACE_DROPS.search(stderr)
+    if interface_drops:
+        dropped += int(interface_drops.group(1))
+    return CaptureCounts(interface, path, captured, received, dropped)
+
+
+class Capture:
+    """A tcpdump that is really capturing from the moment the constructor returns.
+
+    Raises:
+        AgentError: tcpdump is missing, ended, or did not start within `timeout_s`.
+    """
+
+    def __init__(self, interface: str, path: Path, snaplen: int, timeout_s: float = 10.0) -> None:
+        self.interface = interface
+        self.path = path
+        self._log = path.with_suffix(".tcpdump.log")
+        try:
+            with self._log.open("wb") as log:
+                self._process = subprocess.Popen(
+                    command(interface, path, snaplen), stdin=subprocess.DEVNULL, stdout=log, stderr=log
+                )
+        except FileNotFoundError as error:
+            raise AgentError("tcpdump is not installed on this node") from error
+        self._wait_until_listening(timeout_s)
+
+    def _wait_until_listening(self, timeout_s: float) -> None:
+        deadline = time.monotonic() + timeout_s
+        while LISTENING not in (said := self._log.read_text(errors="replace")):
+            if self._process.poll() is not None:
+                raise AgentError(f"tcpdump on {self.interface} ended at once: {said.strip()}")
+            if time.monotonic() > deadline:
+                self._process.kill()
+                raise AgentError(f"tcpdump on {self.interface} was not capturing after {timeout_s:g} s: {said.strip()}")
+            time.sleep(0.005)
+
+    def stop(self, timeout_s: float = 10.0) -> CaptureCounts:
+        """Ends it and returns its counters.
+
+        Raises:
+            AgentError: it had died before, or did not end within `timeout_s`.
+        """
+        died = self._process.poll()
+        if died is None:
+            self._process.send_signal(signal.SIGINT)
+            try:
+                self._process.wait(timeout_s)
+            except subprocess.TimeoutExpired as error:
+                self._process.kill()
+                self._process.wait()
+                raise AgentError(f"tcpdump on {self.interface} did not end within {timeout_s:g} s") from error
+        said = self._log.read_text(errors="replace")
+        if died is not None:
+            raise AgentError(f"tcpdump on {self.interface} died during the run: {said.strip()}")
+        return parse_counts(self.interface, self.path.name, said)
+
+    def kill(self) -> None:
+        """Ends it without asking for anything; for clean-up."""
+        if self._process.poll() is None:
+            self._process.kill()
+            self._process.wait()
+
+
+def as_json(counts: CaptureCounts) -> dict[str, object]:
+    """For the agent's answer."""
+    return asdict(counts)

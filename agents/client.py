@@ -1,0 +1,82 @@
+"""The controller's side of the agent protocol (see agents.service for the routes)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from agents.errors import AgentError
+
+
+class AgentClient:
+    """One agent, reached over its UNIX socket (a forwarded one for a remote host).
+
+    Every method raises AgentError with the agent's own sentence, prefixed with the node's name.
+    """
+
+    def __init__(self, node: str, socket: Path, timeout_s: float = 30.0) -> None:
+        self.node = node
+        self._http = httpx.Client(
+            transport=httpx.HTTPTransport(uds=str(socket)), base_url="http://agent", timeout=timeout_s
+        )
+
+    def close(self) -> None:
+        """Lets go of the connection."""
+        self._http.close()
+
+    def health(self) -> dict[str, Any]:
+        """What the agent says of itself and its node."""
+        return self._call("GET", "/health")
+
+    def settings(self, sysctls: dict[str, str], offloads: list[str]) -> dict[str, Any]:
+        """Applies kernel settings; returns what the kernel then says."""
+        return self._call("POST", "/settings", {"sysctls": sysctls, "offloads": offloads})
+
+    def start_captures(self, interfaces: list[dict[str, str]], snaplen: int) -> None:
+        """Returns when every interface is being captured."""
+        self._call("POST", "/captures", {"interfaces": interfaces, "snaplen": snaplen})
+
+    def stop_captures(self) -> list[dict[str, Any]]:
+        """Counters of each capture: interface, path, captured, received, dropped."""
+        return list(self._call("DELETE", "/captures")["captures"])
+
+    def start_traffic(self, name: str, program: str, options: dict[str, Any]) -> None:
+        """Starts a traffic program."""
+        self._call("POST", "/traffic", {"name": name, "program": program, "options": options})
+
+    def wait_traffic(self, name: str, timeout_s: float) -> dict[str, Any]:
+        """Report of a program that ends of itself within `timeout_s`."""
+        return self._call("GET", f"/traffic/{name}?timeout_s={timeout_s}", timeout_s=timeout_s + 5)
+
+    def stop_traffic(self, name: str) -> dict[str, Any]:
+        """Stops a program; its report."""
+        return self._call("DELETE", f"/traffic/{name}")
+
+    def fetch(self, name: str, to: Path) -> None:
+        """Copies a file of the agent's folder to `to`."""
+        with self._http.stream("GET", f"/files/{name}") as answer:
+            if answer.status_code != 200:
+                answer.read()
+                raise AgentError(f"{self.node}: {answer.json().get('error', answer.text)}", answer.status_code)
+            with to.open("wb") as file:
+                for chunk in answer.iter_bytes():
+                    file.write(chunk)
+
+    def reset(self) -> None:
+        """Ends everything on the node and empties its folder."""
+        self._call("DELETE", "/run")
+
+    def _call(
+        self, method: str, path: str, body: dict[str, Any] | None = None, timeout_s: float | None = None
+    ) -> dict[str, Any]:
+        timeout = httpx.USE_CLIENT_DEFAULT if timeout_s is None else timeout_s
+        try:
+            answer = self._http.request(method, path, json=body, timeout=timeout)
+        except httpx.HTTPError as error:
+            raise AgentError(f"{self.node}: its agent does not answer ({error})") from error
+        data = answer.json()
+        if answer.status_code != 200:
+            raise AgentError(f"{self.node}: {data.get('error', answer.text)}", answer.status_code)
+        return dict(data)

@@ -1,0 +1,98 @@
+"""Kernel settings of one node: TCP, forwarding, offloads, routes.
+
+Every setting that changes a result is set explicitly and read back, since defaults differ between kernels (here: BBR and
+16 MB buffers). What could not be set is an error, never a silent difference.
+"""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from agents.errors import AgentError
+
+SYSCTL_ROOT = Path("/proc/sys")
+
+#: Any of these makes a capture on a veth show packets that never were on a wire: frames of up to 64 kB, checksums not
+#: yet filled in.
+OFFLOADS = ("tso", "gso", "gro", "tx", "rx")
+
+#: Per-namespace TCP settings that a run pins before its stack's own options: no memory of earlier connections, no
+#: automatic choices that depend on the machine.
+TCP_BASE: Mapping[str, str] = {
+    "net.ipv4.tcp_no_metrics_save": "1",
+    "net.ipv4.tcp_slow_start_after_idle": "0",
+    "net.ipv4.tcp_ecn": "0",
+    "net.ipv4.tcp_sack": "1",
+    "net.ipv4.tcp_dsack": "1",
+    "net.ipv4.tcp_timestamps": "1",
+    "net.ipv4.tcp_window_scaling": "1",
+    "net.ipv4.tcp_syncookies": "0",
+    "net.ipv4.tcp_fastopen": "0",
+    "net.ipv4.tcp_mtu_probing": "0",
+}
+
+ROUTER_BASE: Mapping[str, str] = {
+    "net.ipv4.ip_forward": "1",
+    "net.ipv4.conf.all.send_redirects": "0",
+    "net.ipv4.conf.default.send_redirects": "0",
+    "net.ipv4.conf.all.rp_filter": "0",
+    "net.ipv4.conf.default.rp_filter": "0",
+}
+
+
+def sysctl_path(name: str) -> Path:
+    """The file behind a sysctl.
+
+    Raises:
+        AgentError: the name is no dotted sysctl name (it could otherwise leave /proc/sys).
+    """
+    parts = name.split(".")
+    if len(parts) < 2 or not all(part and part.replace("_", "").replace("-", "").isalnum() for part in parts):
+        raise AgentError(f"'{name}' is not a sysctl name such as net.ipv4.tcp_sack", 400)
+    if parts[0] != "net":
+        raise AgentError(f"'{name}' is refused: an agent changes settings below net. only", 400)
+    return SYSCTL_ROOT.joinpath(*parts)
+
+
+def apply_sysctls(settings: Mapping[str, str]) -> dict[str, str]:
+    """Writes each setting and returns what the kernel then says (white space folded).
+
+    Raises:
+        AgentError: a setting does not exist, is refused, or reads back differently.
+    """
+    result = {}
+    for name, wanted in settings.items():
+        path = sysctl_path(name)
+        try:
+            path.write_text(wanted)
+            got = path.read_text()
+        except OSError as error:
+            raise AgentError(f"sysctl {name} cannot be set to '{wanted}': {error.strerror}") from error
+        if got.split() != wanted.split():
+            raise AgentError(f"sysctl {name} was set to '{wanted}' but reads '{got.strip()}'")
+        result[name] = " ".join(got.split())
+    return result
+
+
+def offload_command(interface: str) -> list[str]:
+    """The command that switches every offload of an interface off."""
+    return ["ethtool", "-K", interface, *(word for name in OFFLOADS for word in (name, "off"))]
+
+
+def offloads_off(interface: str) -> None:
+    """Switches offloads off.
+
+    Raises:
+        AgentError: ethtool refused; a TAP without the vnet header has none and is not asked.
+    """
+    done = subprocess.run(offload_command(interface), capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        reason = (done.stderr or done.stdout).strip().splitlines()
+        raise AgentError(f"offloads of {interface} cannot be switched off: {reason[-1] if reason else 'ethtool failed'}")
+
+
+def available_congestion_controls() -> Sequence[str]:
+    """Congestion controls this kernel has, in its own order."""
+    return (SYSCTL_ROOT / "net/ipv4/tcp_available_congestion_control").read_text().split()

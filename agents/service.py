@@ -1,0 +1,277 @@
+"""The agent: one process on each node that applies a run, over HTTP on a UNIX socket.
+
+    python -m agents.service --socket PATH --folder PATH --node-binary PATH
+
+Standard library only, so that a bare host needs nothing but Python. It opens no network port; the socket has mode 0600.
+It starts nothing but tcpdump, ethtool and the node binary, and touches no file outside its folder.
+
+    GET    /health                             who and what this is
+    POST   /settings   {sysctls, offloads}      applies and reads back
+    POST   /captures   {interfaces, snaplen}    starts tcpdump on each; answers when all are capturing
+    DELETE /captures                            stops them; answers with their counters
+    POST   /traffic    {name, program, options} starts a program
+    GET    /traffic/NAME?timeout_s=5            its report, once it has ended of itself
+    DELETE /traffic/NAME                        stops it; answers with its report
+    GET    /files/NAME                          a file of the folder
+    DELETE /run                                 ends everything and empties the folder
+
+Answers are JSON; an error is {"error": sentence} with a status that fits.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import socketserver
+import sys
+import threading
+from collections.abc import Callable
+from http.server import BaseHTTPRequestHandler
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qs, unquote, urlsplit
+
+from agents import capture, kernel, traffic
+from agents.errors import AgentError
+
+#: Longest request body taken, in bytes.
+MAX_BODY = 1 << 20
+
+
+class Agent:
+    """The state of one node: its captures and its traffic. Methods raise AgentError."""
+
+    def __init__(self, folder: Path, node_binary: str) -> None:
+        self.folder = folder
+        self.node_binary = node_binary
+        self._captures: list[capture.Capture] = []
+        self._programs: dict[str, traffic.Program] = {}
+        self._lock = threading.Lock()
+
+    def health(self) -> dict[str, Any]:
+        """What a controller checks before it trusts this node."""
+        return {
+            "pid": os.getpid(),
+            "kernel": os.uname().release,
+            "root": os.geteuid() == 0,
+            "congestion_controls": list(kernel.available_congestion_controls()),
+            "captures": len(self._captures),
+            "traffic": sorted(self._programs),
+        }
+
+    def settings(self, sysctls: dict[str, str], offloads: list[str]) -> dict[str, Any]:
+        """Applies kernel settings; `offloads` names the interfaces whose offloads go off."""
+        for interface in offloads:
+            kernel.offloads_off(interface)
+        return {"sysctls": kernel.apply_sysctls(sysctls)}
+
+    def start_captures(self, interfaces: list[dict[str, str]], snaplen: int) -> dict[str, Any]:
+        """One tcpdump per {"interface", "file"}; either all are capturing afterwards or none."""
+        with self._lock:
+            if self._captures:
+                raise AgentError("captures are running already", 409)
+            try:
+                for item in interfaces:
+                    path = traffic.inside(self.folder, item["file"])
+                    path.parent.mkdir(parents=True, exist_ok=True)
+                    self._captures.append(capture.Capture(item["interface"], path, snaplen))
+            except BaseException:
+                self._kill_captures()
+                raise
+        return {"capturing": [item["interface"] for item in interfaces]}
+
+    def stop_captures(self) -> dict[str, Any]:
+        """Stops every capture, even when one fails, and tells the first failure."""
+        with self._lock:
+            counts, failure = [], None
+            for running in self._captures:
+                try:
+                    counts.append(capture.as_json(running.stop()))
+                except AgentError as error:
+                    failure = failure or error
+            self._captures = []
+        if failure:
+            raise failure
+        return {"captures": counts}
+
+    def start_traffic(self, name: str, program: str, options: dict[str, Any]) -> dict[str, Any]:
+        """Starts a program under a name of its own; a receiver answers only when it listens."""
+        with self._lock:
+            if name in self._programs:
+                raise AgentError(f"traffic '{name}' exists already", 409)
+            words = traffic.command(self.node_binary, program, options, self.folder)
+            started = traffic.Program(name, words, self.folder)
+            self._programs[name] = started
+        if program in ("receive", "probe-receive"):
+            started.wait_until_ready()
+        return {"started": name}
+
+    def wait_traffic(self, name: str, timeout_s: float) -> dict[str, Any]:
+        """Report of a program that ends of itself."""
+        report = self._program(name).wait(timeout_s)
+        self._programs.pop(name, None)
+        return report
+
+    def stop_traffic(self, name: str) -> dict[str, Any]:
+        """Stops a program; its report."""
+        program = self._program(name)
+        try:
+            return program.stop()
+        finally:
+            self._programs.pop(name, None)
+
+    def reset(self) -> dict[str, Any]:
+        """Ends everything and empties the folder."""
+        with self._lock:
+            self._kill_captures()
+            for program in self._programs.values():
+                program.kill()
+            self._programs = {}
+            for path in self.folder.iterdir():
+                if path.is_dir() and not path.is_symlink():
+                    shutil.rmtree(path)
+                elif not path.is_socket():
+                    path.unlink()
+        return {"reset": True}
+
+    def _kill_captures(self) -> None:
+        for running in self._captures:
+            running.kill()
+        self._captures = []
+
+    def _program(self, name: str) -> traffic.Program:
+        try:
+            return self._programs[name]
+        except KeyError:
+            raise AgentError(f"there is no traffic '{name}'", 404) from None
+
+
+class Handler(BaseHTTPRequestHandler):
+    """Routes a request to the agent."""
+
+    protocol_version = "HTTP/1.1"
+    server: Server
+
+    def address_string(self) -> str:
+        """A UNIX peer has no address."""
+        return "unix"
+
+    def log_message(self, format: str, *args: Any) -> None:
+        """The controller logs; the agent keeps quiet."""
+
+    def do_GET(self) -> None:
+        """GET."""
+        self._answer("GET")
+
+    def do_POST(self) -> None:
+        """POST."""
+        self._answer("POST")
+
+    def do_DELETE(self) -> None:
+        """DELETE."""
+        self._answer("DELETE")
+
+    def _answer(self, method: str) -> None:
+        try:
+            url = urlsplit(self.path)
+            parts = [unquote(part) for part in url.path.strip("/").split("/")]
+            if method == "GET" and parts[0] == "files" and len(parts) > 1:
+                self._send_file(traffic.inside(self.server.agent.folder, "/".join(parts[1:])))
+                return
+            query = {key: values[-1] for key, values in parse_qs(url.query).items()}
+            body = self._body()
+            answer = self._route(method, parts, query)(body)
+            self._send(200, answer)
+        except AgentError as error:
+            self._send(error.status, {"error": str(error)})
+        except (KeyError, TypeError, ValueError) as error:
+            self._send(400, {"error": f"the request does not fit: {error}"})
+        except OSError as error:
+            self._send(500, {"error": f"{error.strerror}: {error.filename}" if error.filename else str(error)})
+
+    def _route(
+        self, method: str, parts: list[str], query: dict[str, str]
+    ) -> Callable[[dict[str, Any]], dict[str, Any]]:
+        agent = self.server.agent
+        match method, parts:
+            case "GET", ["health"]:
+                return lambda body: agent.health()
+            case "POST", ["settings"]:
+                return lambda body: agent.settings(body.get("sysctls", {}), body.get("offloads", []))
+            case "POST", ["captures"]:
+                return lambda body: agent.start_captures(body["interfaces"], int(body["snaplen"]))
+            case "DELETE", ["captures"]:
+                return lambda body: agent.stop_captures()
+            case "POST", ["traffic"]:
+                return lambda body: agent.start_traffic(body["name"], body["program"], body.get("options", {}))
+            case "GET", ["traffic", name]:
+                return lambda body: agent.wait_traffic(name, float(query.get("timeout_s", "5")))
+            case "DELETE", ["traffic", name]:
+                return lambda body: agent.stop_traffic(name)
+            case "DELETE", ["run"]:
+                return lambda body: agent.reset()
+        raise AgentError(f"this agent does not know {method} /{'/'.join(parts)}", 404)
+
+    def _body(self) -> dict[str, Any]:
+        length = int(self.headers.get("Content-Length") or 0)
+        if length > MAX_BODY:
+            raise AgentError(f"a request of {length} bytes is too long; {MAX_BODY} are taken", 400)
+        if length == 0:
+            return {}
+        body = json.loads(self.rfile.read(length))
+        if not isinstance(body, dict):
+            raise AgentError("the request is no JSON object", 400)
+        return body
+
+    def _send(self, status: int, answer: dict[str, Any]) -> None:
+        data = json.dumps(answer).encode()
+        self.send_response(status)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(data)))
+        self.end_headers()
+        self.wfile.write(data)
+
+    def _send_file(self, path: Path) -> None:
+        if not path.is_file():
+            raise AgentError(f"there is no file '{path.name}' here", 404)
+        with path.open("rb") as file:
+            self.send_response(200)
+            self.send_header("Content-Type", "application/octet-stream")
+            self.send_header("Content-Length", str(os.fstat(file.fileno()).st_size))
+            self.end_headers()
+            shutil.copyfileobj(file, self.wfile)
+
+
+class Server(socketserver.ThreadingUnixStreamServer):
+    """HTTP on a UNIX socket that only its owner can open."""
+
+    daemon_threads = True
+
+    def __init__(self, path: Path, agent: Agent) -> None:
+        self.agent = agent
+        path.unlink(missing_ok=True)
+        old = os.umask(0o177)
+        try:
+            super().__init__(str(path), Handler)
+        finally:
+            os.umask(old)
+
+
+def main() -> int:
+    """Serves until told to stop."""
+    parser = argparse.ArgumentParser(prog="agents.service", description="The Backchannel agent of one node.")
+    parser.add_argument("--socket", type=Path, required=True, help="UNIX socket to serve on (made with mode 0600)")
+    parser.add_argument("--folder", type=Path, required=True, help="the only folder this agent reads and writes")
+    parser.add_argument("--node-binary", required=True, help="path of backchannel-node")
+    arguments = parser.parse_args()
+    os.umask(0o077)
+    arguments.folder.mkdir(parents=True, exist_ok=True)
+    with Server(arguments.socket, Agent(arguments.folder.resolve(), arguments.node_binary)) as server:
+        server.serve_forever()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
