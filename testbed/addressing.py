@@ -1,0 +1,180 @@
+"""Addresses, interfaces and routes of a scenario: a pure function of its nodes and links.
+
+Every link is a subnet of its own, every interface has a fixed MAC address, and neighbours are entered by hand: no ARP
+or router discovery shares a 28.8 kbit/s line with the traffic under study.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from testbed.errors import TestbedError
+
+#: Linux interface names hold 15 characters; "-eth" and two digits leave nine for the node.
+MAX_NODE_NAME = 9
+MAX_LINKS = 250
+
+
+@dataclass(frozen=True)
+class Interface:
+    """One end of one link."""
+
+    node: str
+    link: str
+    #: Which end of the link: 0, 1, ...
+    end: int
+    name: str
+    address: str
+    prefix: int
+    mac: str
+
+
+@dataclass(frozen=True)
+class Route:
+    """To reach `subnet` (CIDR) from a node, go to `via`."""
+
+    subnet: str
+    via: str
+    interface: str
+
+
+@dataclass(frozen=True)
+class NodePlan:
+    """Everything a node must be told."""
+
+    name: str
+    kind: str
+    interfaces: tuple[Interface, ...]
+    routes: tuple[Route, ...]
+    #: (address, mac, interface) of everyone on its links.
+    neighbours: tuple[tuple[str, str, str], ...]
+
+    @property
+    def address(self) -> str:
+        """The address by which others reach it: that of its first interface."""
+        return self.interfaces[0].address
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The whole network."""
+
+    nodes: Mapping[str, NodePlan]
+    #: Interfaces of each link, in the order of its ends.
+    links: Mapping[str, tuple[Interface, ...]] = field(default_factory=dict)
+
+
+def make_plan(nodes: Sequence[Mapping[str, Any]], links: Sequence[Mapping[str, Any]]) -> Plan:
+    """Addresses a scenario's network. Node and link dicts are the scenario's own (`name`, `kind`, `ends`).
+
+    Raises:
+        TestbedError: a name too long or twice used, a link end that is no node, a node without a link, or a network in
+            two parts.
+    """
+    names = [node["name"] for node in nodes]
+    for name in names:
+        if len(name) > MAX_NODE_NAME:
+            raise TestbedError(f"node '{name}': an emulated node's name has at most {MAX_NODE_NAME} characters")
+    if len(links) > MAX_LINKS:
+        raise TestbedError(f"{len(links)} links: one emulated testbed takes at most {MAX_LINKS}")
+    for kind, all_names in (("node", names), ("link", [link["name"] for link in links])):
+        twice = sorted({name for name in all_names if all_names.count(name) > 1})
+        if twice:
+            raise TestbedError(f"{kind} '{twice[0]}' is defined twice")
+
+    of_node: dict[str, list[Interface]] = {name: [] for name in names}
+    of_link: dict[str, tuple[Interface, ...]] = {}
+    for number, link in enumerate(links):
+        ends = []
+        for end, node in enumerate(link["ends"]):
+            if node not in of_node:
+                raise TestbedError(f"link '{link['name']}' ends at '{node}', which is no node")
+            interface = Interface(
+                node=node,
+                link=link["name"],
+                end=end,
+                name=f"{node}-eth{len(of_node[node])}",
+                address=f"10.{number + 1}.0.{end + 1}",
+                prefix=24,
+                mac=f"02:bc:00:{number + 1:02x}:00:{end + 1:02x}",
+            )
+            of_node[node].append(interface)
+            ends.append(interface)
+        of_link[link["name"]] = tuple(ends)
+
+    kinds = {node["name"]: node["kind"] for node in nodes}
+    linkless = [name for name in names if not of_node[name]]
+    if linkless:
+        raise TestbedError(f"node '{linkless[0]}' has no link")
+    plans = {}
+    for name in names:
+        plans[name] = NodePlan(
+            name=name,
+            kind=kinds[name],
+            interfaces=tuple(of_node[name]),
+            routes=_routes(name, of_node, of_link, kinds),
+            neighbours=tuple(
+                (peer.address, peer.mac, own.name)
+                for own in of_node[name]
+                for peer in of_link[own.link]
+                if peer is not own
+            ),
+        )
+    return Plan(plans, of_link)
+
+
+def subnet(interface: Interface) -> str:
+    """The subnet an interface stands in, as CIDR."""
+    return f"{interface.address.rsplit('.', 1)[0]}.0/{interface.prefix}"
+
+
+def _routes(
+    start: str,
+    of_node: Mapping[str, Sequence[Interface]],
+    of_link: Mapping[str, Sequence[Interface]],
+    kinds: Mapping[str, str],
+) -> tuple[Route, ...]:
+    """Shortest paths from `start`, in hops; hosts do not forward."""
+    first_hop: dict[str, Interface] = {}
+    own_interface: dict[str, str] = {}
+    routes: dict[str, Route] = {}
+    seen, queue = {start}, deque([start])
+    while queue:
+        node = queue.popleft()
+        if node != start and kinds[node] == "host":
+            continue
+        for interface in of_node[node]:
+            if node != start:
+                routes.setdefault(
+                    subnet(interface), Route(subnet(interface), first_hop[node].address, own_interface[node])
+                )
+            for peer in of_link[interface.link]:
+                if peer.node in seen:
+                    continue
+                seen.add(peer.node)
+                first_hop[peer.node] = peer if node == start else first_hop[node]
+                own_interface[peer.node] = interface.name if node == start else own_interface[node]
+                queue.append(peer.node)
+    lost = sorted(set(of_node) - seen)
+    if lost:
+        raise TestbedError(f"'{start}' and '{lost[0]}' are not connected")
+    on_link = {subnet(interface) for interface in of_node[start]}
+    return tuple(route for key, route in routes.items() if key not in on_link)
+
+
+def ip_batch(node: NodePlan) -> list[str]:
+    """Lines for `ip -batch` that make a node what the plan says."""
+    lines = ["link set lo up"]
+    for interface in node.interfaces:
+        lines += [
+            f"address replace {interface.address}/{interface.prefix} dev {interface.name}",
+            f"link set {interface.name} up",
+        ]
+    for address, mac, name in node.neighbours:
+        lines.append(f"neighbour replace {address} lladdr {mac} dev {name} nud permanent")
+    for route in node.routes:
+        lines.append(f"route replace {route.subnet} via {route.via} dev {route.interface}")
+    return lines

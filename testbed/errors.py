@@ -1,0 +1,12 @@
+"""The testbed's exceptions; every message is a sentence for a person."""
+
+
+class TestbedError(Exception):
+    """The testbed could not be built or failed during a run."""
+
+    #: Not a test class, whatever its name begins with.
+    __test__ = False
+
+
+class Unavailable(TestbedError):
+    """This machine, or this user, cannot run the backend; the message says what is missing and what to do."""

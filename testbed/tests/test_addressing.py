@@ -1,0 +1,63 @@
+"""Addressing and routes are a pure function of the scenario."""
+
+from __future__ import annotations
+
+import pytest
+
+from testbed.addressing import ip_batch, make_plan
+from testbed.errors import TestbedError
+
+NODES = [
+    {"name": "server", "kind": "host"},
+    {"name": "r1", "kind": "router"},
+    {"name": "r2", "kind": "router"},
+    {"name": "client", "kind": "host"},
+]
+LINKS = [
+    {"name": "access-server", "ends": ["server", "r1"]},
+    {"name": "bottleneck", "ends": ["r1", "r2"]},
+    {"name": "access-client", "ends": ["r2", "client"]},
+]
+
+
+def test_figure_7_routes_both_ways() -> None:
+    plan = make_plan(NODES, LINKS)
+    server = plan.nodes["server"]
+    assert [(route.subnet, route.via) for route in server.routes] == [
+        ("10.2.0.0/24", "10.1.0.2"),
+        ("10.3.0.0/24", "10.1.0.2"),
+    ]
+    r1 = plan.nodes["r1"]
+    assert [(route.subnet, route.via, route.interface) for route in r1.routes] == [
+        ("10.3.0.0/24", "10.2.0.2", "r1-eth1")
+    ]
+    assert plan.nodes["client"].address == "10.3.0.2"
+    assert "neighbour replace 10.2.0.2 lladdr 02:bc:00:02:00:02 dev r1-eth1 nud permanent" in ip_batch(r1)
+
+
+def test_hosts_do_not_forward() -> None:
+    nodes = [{"name": name, "kind": "host"} for name in ("a", "b", "c")]
+    links = [{"name": "ab", "ends": ["a", "b"]}, {"name": "bc", "ends": ["b", "c"]}]
+    with pytest.raises(TestbedError, match="'a' and 'c' are not connected"):
+        make_plan(nodes, links)
+
+
+@pytest.mark.parametrize(
+    ("nodes", "links", "words"),
+    [
+        ([*NODES, {"name": "lonely", "kind": "host"}], LINKS, "'lonely' has no link"),
+        (NODES, [*LINKS, {"name": "x", "ends": ["r1", "nowhere"]}], "'nowhere', which is no node"),
+        ([*NODES, NODES[0]], LINKS, "node 'server' is defined twice"),
+        ([{"name": "averylongname", "kind": "host"}], [], "at most 9 characters"),
+        (
+            [*NODES, {"name": "p", "kind": "host"}, {"name": "q", "kind": "host"}],
+            [*LINKS, {"name": "pq", "ends": ["p", "q"]}],
+            "not connected",
+        ),
+    ],
+)
+def test_refusals_name_the_trouble(
+    nodes: list[dict[str, str]], links: list[dict[str, object]], words: str
+) -> None:
+    with pytest.raises(TestbedError, match=words):
+        make_plan(nodes, links)
