@@ -1,0 +1,111 @@
+"""Requests and answers as JSON lines over a child's standard input and output: the emulator and the cell speak so."""
+
+from __future__ import annotations
+
+import json
+import queue
+import subprocess
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from testbed.errors import TestbedError
+
+
+class LineProcess:
+    """A child process that answers each request line with one line; lines with an "event" key come in between.
+
+    Args:
+        name: what messages call it.
+        words: its command line.
+        log: file that takes its standard error.
+        on_event: called with each event line, in the thread that waits for the answer.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        words: Sequence[str],
+        log: Path,
+        on_event: Callable[[dict[str, Any]], None] | None = None,
+        env: Mapping[str, str] | None = None,
+    ) -> None:
+        self.name = name
+        self._log = log
+        self._on_event = on_event
+        self._answers: queue.Queue[dict[str, Any] | None] = queue.Queue()
+        with log.open("ab") as stderr:
+            self._process = subprocess.Popen(
+                list(words), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=stderr, env=env
+            )
+        threading.Thread(target=self._read, name=f"{name}-reader", daemon=True).start()
+
+    @property
+    def pid(self) -> int:
+        """Of the process."""
+        return self._process.pid
+
+    def ask(self, op: str, timeout_s: float = 30.0, **arguments: Any) -> dict[str, Any]:
+        """Sends a request and waits for its answer.
+
+        Raises:
+            TestbedError: the child refused, died, or did not answer within `timeout_s` (then it is ended: its state is
+                unknown).
+        """
+        assert self._process.stdin is not None
+        line = json.dumps({"op": op, **arguments}) + "\n"
+        try:
+            self._process.stdin.write(line.encode())
+            self._process.stdin.flush()
+        except OSError:
+            raise TestbedError(self._epitaph()) from None
+        while True:
+            try:
+                answer = self._answers.get(timeout=timeout_s)
+            except queue.Empty:
+                self.kill()
+                raise TestbedError(f"{self.name} did not answer '{op}' within {timeout_s:g} s and was ended") from None
+            if answer is None:
+                raise TestbedError(self._epitaph())
+            if "event" in answer:
+                if self._on_event:
+                    self._on_event(answer)
+                continue
+            if not answer.get("ok", False):
+                raise TestbedError(str(answer.get("error", f"{self.name} refused '{op}' without a reason")))
+            return answer
+
+    def close(self, timeout_s: float = 10.0) -> None:
+        """Tells the child to end (end of its input) and waits; ends it if it does not."""
+        if self._process.stdin is not None and not self._process.stdin.closed:
+            try:
+                self._process.stdin.close()
+            except OSError:
+                pass
+        try:
+            self._process.wait(timeout_s)
+        except subprocess.TimeoutExpired:
+            self.kill()
+
+    def kill(self) -> None:
+        """Ends the child at once."""
+        if self._process.poll() is None:
+            self._process.kill()
+        self._process.wait()
+
+    def _read(self) -> None:
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            try:
+                answer = json.loads(line)
+            except ValueError:
+                answer = {"ok": False, "error": f"{self.name} said something that is no JSON: {line[:200]!r}"}
+            self._answers.put(answer)
+        self._answers.put(None)
+
+    def _epitaph(self) -> str:
+        self._process.wait()
+        said = self._log.read_text(errors="replace").strip().splitlines()
+        reason = said[-1].removeprefix("error: ") if said else f"it ended with status {self._process.returncode}"
+        return f"{self.name} has died: {reason}"

@@ -1,0 +1,41 @@
+"""The node binary from Python: where it is, and what its failures mean."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from pathlib import Path
+from typing import Any
+
+from testbed.errors import TestbedError, Unavailable
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+def path() -> str:
+    """Path of `backchannel-node`: $BACKCHANNEL_NODE, or the release build of this checkout.
+
+    Raises:
+        Unavailable: it is not built.
+    """
+    found = Path(os.environ.get("BACKCHANNEL_NODE", ROOT / "target/release/backchannel-node"))
+    if not found.is_file():
+        raise Unavailable(f"the node binary is not built ({found} does not exist); any ./backchannel command builds it")
+    return str(found)
+
+
+def call(*words: str, timeout_s: float = 600.0) -> Any:
+    """Runs a subcommand that answers with JSON.
+
+    Raises:
+        TestbedError: it failed, with its own sentence; or ran longer than `timeout_s`.
+    """
+    try:
+        done = subprocess.run([path(), *words], capture_output=True, text=True, timeout=timeout_s, check=False)
+    except subprocess.TimeoutExpired as error:
+        raise TestbedError(f"backchannel-node {words[0]} took longer than {timeout_s:g} s") from error
+    if done.returncode != 0:
+        said = done.stderr.strip().removeprefix("error: ") or f"it ended with status {done.returncode}"
+        raise TestbedError(f"backchannel-node {words[0]}: {said}")
+    return json.loads(done.stdout) if done.stdout.strip() else None
