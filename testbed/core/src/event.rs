@@ -57,20 +57,28 @@ pub struct Event {
     pub len: u32,
     /// Whether it was a pure ack.
     pub pure_ack: bool,
+    /// The link end it entered at, see [`Events::port`].
+    pub port: u16,
 }
 
 /// Where the parts put their events; the driver empties it.
 #[derive(Default, Debug)]
-pub struct Events(pub Vec<Event>);
+pub struct Events {
+    /// In the order in which they were noted.
+    pub list: Vec<Event>,
+    /// The link end whose queue and line are at work: a link sets it before it lets them act.
+    pub port: u16,
+}
 
 impl Events {
     /// Notes that `kind` happened to `packet` at `at`.
     pub fn note(&mut self, at: Time, kind: EventKind, packet: &Packet) {
-        self.0.push(Event { at, kind, packet_id: packet.id, len: packet.len(), pure_ack: packet.is_pure_ack() });
+        let (packet_id, len, pure_ack) = (packet.id, packet.len(), packet.is_pure_ack());
+        self.list.push(Event { at, kind, packet_id, len, pure_ack, port: self.port });
     }
 
     /// How many events of this kind it holds.
     pub fn count(&self, kind: EventKind) -> usize {
-        self.0.iter().filter(|e| e.kind == kind).count()
+        self.list.iter().filter(|e| e.kind == kind).count()
     }
 }
