@@ -36,8 +36,14 @@ class LineProcess:
         self._on_event = on_event
         self._answers: queue.Queue[dict[str, Any] | None] = queue.Queue()
         with log.open("ab") as stderr:
+            # A session of its own: Ctrl-C is for the runner, which then ends its children in order.
             self._process = subprocess.Popen(
-                list(words), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=stderr, env=env
+                list(words),
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=stderr,
+                env=env,
+                start_new_session=True,
             )
         threading.Thread(target=self._read, name=f"{name}-reader", daemon=True).start()
 

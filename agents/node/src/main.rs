@@ -1,0 +1,65 @@
+//! `backchannel-node`: the one binary that is copied to a node.
+
+mod cell;
+mod payload;
+mod probe;
+mod receive;
+mod registry;
+mod send;
+mod socket;
+mod trace;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+#[derive(Parser)]
+#[command(name = "backchannel-node", version, about = "What Backchannel runs on a node: links, traffic, traces.")]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Print every policy, link, error model and link profile with its parameters, as JSON
+    Registry,
+    /// Run a command in PID, mount and network namespaces of its own that vanish with it
+    Cell(cell::Args),
+    /// Serve emulated links between TAP interfaces; requests come as JSON lines on standard input
+    Emulate {
+        /// Die when this process is gone (it must be the one that starts this one)
+        #[arg(long, value_name = "PID")]
+        parent: Option<u32>,
+    },
+    /// Send a seeded byte stream over TCP and report as JSON
+    Send(send::Args),
+    /// Receive a seeded byte stream over TCP, check it and report as JSON
+    Receive(receive::Args),
+    /// Measure a path with UDP packets
+    #[command(subcommand)]
+    Probe(probe::Command),
+    /// Classify every TCP segment of captures and write them as Parquet
+    Trace(trace::Args),
+}
+
+fn main() -> ExitCode {
+    let result = match Cli::parse().command {
+        Command::Registry => registry::print(),
+        Command::Cell(args) => return cell::run(&args),
+        Command::Emulate { parent } => {
+            backchannel_emulator::die_with(parent).and_then(|()| backchannel_emulator::serve())
+        }
+        Command::Send(args) => send::run(&args),
+        Command::Receive(args) => receive::run(&args),
+        Command::Probe(command) => probe::run(&command),
+        Command::Trace(args) => trace::run(&args),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(why) => {
+            eprintln!("error: {why}");
+            ExitCode::FAILURE
+        }
+    }
+}

@@ -1,0 +1,166 @@
+//! `probe`: UDP packets that measure a path: a burst whose spacing at the far end tells the rate, then single packets
+//! whose transit tells the delay. Arrivals are stamped by the kernel; both ends must share a clock.
+
+use std::io;
+use std::net::{SocketAddrV4, UdpSocket};
+use std::os::fd::AsRawFd;
+use std::time::Duration;
+
+use backchannel_emulator::monotonic_ns;
+use serde_json::json;
+
+use crate::socket::{check, sleep_until, stop_on_signals, stopped};
+
+const UDP_HEADERS: usize = 28;
+/// Sequence number and time of sending.
+const STAMP: usize = 16;
+
+/// Subcommands of `probe`.
+#[derive(clap::Subcommand)]
+pub enum Command {
+    /// Send the packets
+    Send(SendArgs),
+    /// Receive them and print when each came
+    Receive(ReceiveArgs),
+}
+
+/// Arguments of `probe send`.
+#[derive(clap::Args)]
+pub struct SendArgs {
+    /// Receiver, as ADDRESS:PORT
+    #[arg(long)]
+    to: SocketAddrV4,
+    /// Length of each packet, IP and UDP headers included
+    #[arg(long, value_name = "BYTES", value_parser = clap::value_parser!(u16).range(44..=65_535))]
+    size: u16,
+    /// Packets sent back to back
+    #[arg(long, value_parser = clap::value_parser!(u32).range(0..=100_000))]
+    burst: u32,
+    /// Pause after the burst
+    #[arg(long, value_name = "SECONDS")]
+    pause_s: f64,
+    /// Single packets after that
+    #[arg(long, value_parser = clap::value_parser!(u32).range(0..=10_000))]
+    spaced: u32,
+    /// Time between single packets
+    #[arg(long, value_name = "SECONDS")]
+    interval_s: f64,
+}
+
+/// Arguments of `probe receive`.
+#[derive(clap::Args)]
+pub struct ReceiveArgs {
+    /// Where to listen, as ADDRESS:PORT
+    #[arg(long)]
+    listen: SocketAddrV4,
+    /// Packets to wait for
+    #[arg(long)]
+    count: u32,
+    /// Longest time to wait, from the start
+    #[arg(long, value_name = "SECONDS")]
+    timeout_s: f64,
+}
+
+/// Runs either end.
+pub fn run(command: &Command) -> Result<(), String> {
+    stop_on_signals();
+    match command {
+        Command::Send(args) => send(args),
+        Command::Receive(args) => receive(args),
+    }
+}
+
+fn send(args: &SendArgs) -> Result<(), String> {
+    let socket = UdpSocket::bind("0.0.0.0:0").map_err(|error| format!("cannot make a socket: {error}"))?;
+    socket.connect(args.to).map_err(|error| format!("cannot reach {}: {error}", args.to))?;
+    let mut packet = vec![0; usize::from(args.size) - UDP_HEADERS];
+    let mut send = |seq: u32| {
+        packet[..8].copy_from_slice(&u64::from(seq).to_be_bytes());
+        packet[8..STAMP].copy_from_slice(&realtime_ns().to_be_bytes());
+        socket.send(&packet).map_err(|error| format!("sending failed: {error}"))
+    };
+    for seq in 0..args.burst {
+        send(seq)?;
+    }
+    let mut at = monotonic_ns() + seconds(args.pause_s);
+    for seq in args.burst..args.burst + args.spaced {
+        sleep_until(at);
+        send(seq)?;
+        at += seconds(args.interval_s);
+    }
+    println!("{}", json!({"sent": args.burst + args.spaced}));
+    Ok(())
+}
+
+fn receive(args: &ReceiveArgs) -> Result<(), String> {
+    let socket = UdpSocket::bind(args.listen).map_err(|error| format!("cannot listen on {}: {error}", args.listen))?;
+    let wanted = |what: &'static str| move |error: io::Error| format!("cannot {what}: {error}");
+    set(&socket, libc::SO_TIMESTAMPNS, 1).map_err(wanted("have arrivals stamped"))?;
+    set(&socket, libc::SO_RCVBUFFORCE, 1 << 24).map_err(wanted("enlarge the receive buffer"))?;
+    socket.set_read_timeout(Some(Duration::from_millis(100))).map_err(wanted("set a timeout"))?;
+    eprintln!("ready on {}", args.listen);
+    let deadline = monotonic_ns() + seconds(args.timeout_s);
+    let mut packets = Vec::new();
+    while packets.len() < args.count as usize && monotonic_ns() < deadline && !stopped() {
+        if let Some((seq, sent_ns, received_ns)) = receive_one(&socket)? {
+            packets.push(json!({"seq": seq, "sent_ns": sent_ns, "received_ns": received_ns}));
+        }
+    }
+    println!("{}", json!({"packets": packets}));
+    Ok(())
+}
+
+/// A packet's number, when it was sent, and when the kernel took it in; `None` when none came in time.
+fn receive_one(socket: &UdpSocket) -> Result<Option<(u64, u64, u64)>, String> {
+    let mut data = [0u8; 65_536];
+    let mut control = [0u64; 16];
+    let mut part = libc::iovec { iov_base: data.as_mut_ptr().cast(), iov_len: data.len() };
+    // SAFETY: an all-zero msghdr is valid; the pointers it then gets outlive the call.
+    let (n, message) = unsafe {
+        let mut message: libc::msghdr = std::mem::zeroed();
+        message.msg_iov = &mut part;
+        message.msg_iovlen = 1;
+        message.msg_control = control.as_mut_ptr().cast();
+        message.msg_controllen = size_of_val(&control) as _;
+        (libc::recvmsg(socket.as_raw_fd(), &mut message, 0), message)
+    };
+    if n < 0 {
+        let error = io::Error::last_os_error();
+        return match error.kind() {
+            io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted => Ok(None),
+            _ => Err(format!("receiving failed: {error}")),
+        };
+    }
+    if (n as usize) < STAMP {
+        return Ok(None);
+    }
+    let word = |at: usize| u64::from_be_bytes(data[at..at + 8].try_into().expect("eight bytes"));
+    // SAFETY: the kernel filled the control buffer; the macros walk within its length.
+    let stamp = unsafe {
+        let mut header = libc::CMSG_FIRSTHDR(&message);
+        loop {
+            if header.is_null() {
+                return Err("the kernel did not stamp an arrival".into());
+            }
+            if (*header).cmsg_level == libc::SOL_SOCKET && (*header).cmsg_type == libc::SCM_TIMESTAMPNS {
+                break libc::CMSG_DATA(header).cast::<libc::timespec>().read_unaligned();
+            }
+            header = libc::CMSG_NXTHDR(&message, header);
+        }
+    };
+    Ok(Some((word(0), word(8), stamp.tv_sec as u64 * 1_000_000_000 + stamp.tv_nsec as u64)))
+}
+
+fn set(socket: &UdpSocket, name: i32, value: i32) -> io::Result<()> {
+    // SAFETY: an int of the length given.
+    check(unsafe { libc::setsockopt(socket.as_raw_fd(), libc::SOL_SOCKET, name, (&raw const value).cast(), 4) })
+}
+
+fn realtime_ns() -> u64 {
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    now.map_or(0, |since| since.as_nanos() as u64)
+}
+
+fn seconds(seconds: f64) -> u64 {
+    (seconds.max(0.0) * 1e9) as u64
+}

@@ -1,0 +1,17 @@
+//! What exists, as one JSON document.
+
+use serde_json::json;
+
+/// Prints it.
+pub fn print() -> Result<(), String> {
+    let links = backchannel_links::entries();
+    let of_kind = |kind: &str| links.iter().filter(|entry| entry.kind == kind).copied().collect::<Vec<_>>();
+    let document = json!({
+        "policies": backchannel_policies::entries(),
+        "links": of_kind("link"),
+        "error_models": of_kind("error-model"),
+        "profiles": backchannel_links::profiles(),
+    });
+    println!("{document:#}");
+    Ok(())
+}

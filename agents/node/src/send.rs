@@ -1,0 +1,174 @@
+//! `send`: a bulk transfer over one TCP connection of the kernel.
+
+use std::fs::File;
+use std::io::{self, BufWriter, Write};
+use std::net::SocketAddrV4;
+use std::path::PathBuf;
+
+use backchannel_emulator::monotonic_ns;
+use serde_json::{json, Value};
+
+use crate::payload::Payload;
+use crate::socket::{self, sleep_until, stopped, Socket};
+
+/// Time between two lines of telemetry, in nanoseconds.
+const PERIOD_NS: u64 = 50_000_000;
+
+/// Arguments of `send`.
+#[derive(clap::Args)]
+pub struct Args {
+    /// Receiver, as ADDRESS:PORT
+    #[arg(long)]
+    to: SocketAddrV4,
+    /// Seed of the byte stream; the receiver must be told the same
+    #[arg(long)]
+    seed: u64,
+    /// Bytes to send; without it, until stopped
+    #[arg(long)]
+    bytes: Option<u64>,
+    /// When to connect, in nanoseconds of CLOCK_MONOTONIC; without it, at once
+    #[arg(long, value_name = "NS")]
+    start_at_ns: Option<u64>,
+    /// When to stop, in nanoseconds of CLOCK_MONOTONIC; what is still under way then is given up
+    #[arg(long, value_name = "NS")]
+    stop_at_ns: Option<u64>,
+    /// File for the kernel's view of the connection every 50 ms, as JSON lines
+    #[arg(long, value_name = "FILE")]
+    telemetry: Option<PathBuf>,
+    #[command(flatten)]
+    socket: socket::Options,
+}
+
+/// Sends, and prints the report.
+pub fn run(args: &Args) -> Result<(), String> {
+    socket::stop_on_signals();
+    let mut telemetry = args.telemetry.as_deref().map(|path| {
+        File::create(path).map(BufWriter::new).map_err(|error| format!("cannot write {}: {error}", path.display()))
+    });
+    let mut telemetry = telemetry.take().transpose()?;
+    let socket = Socket::new(&args.socket)?;
+    if let Some(at) = args.start_at_ns {
+        sleep_until(at);
+    }
+    let started_ns = monotonic_ns();
+    let mut sender = Sender { args, socket, payload: Payload::new(args.seed), hash: blake3::Hasher::new(), sent: 0 };
+    let outcome = sender.send(&mut telemetry);
+    let report = sender.report(started_ns, outcome?);
+    if let Some(mut file) = telemetry {
+        file.flush().map_err(|error| format!("cannot write telemetry: {error}"))?;
+    }
+    println!("{report}");
+    Ok(())
+}
+
+/// How a transfer ended.
+enum Outcome {
+    /// Every byte was acknowledged by the receiving program.
+    Completed,
+    /// The time was up, or somebody said stop.
+    Stopped,
+    /// No connection came about before the time was up.
+    NeverConnected,
+}
+
+struct Sender<'a> {
+    args: &'a Args,
+    socket: Socket,
+    payload: Payload,
+    hash: blake3::Hasher,
+    sent: u64,
+}
+
+impl Sender<'_> {
+    fn send(&mut self, telemetry: &mut Option<BufWriter<File>>) -> Result<Outcome, String> {
+        let to = self.args.to;
+        if !self.over() {
+            self.socket.connect(to).map_err(|error| format!("cannot connect to {to}: {error}"))?;
+        }
+        let mut connected = false;
+        let mut next_line_ns = monotonic_ns();
+        loop {
+            if self.over() {
+                self.socket.reset_on_close();
+                return Ok(if connected { Outcome::Stopped } else { Outcome::NeverConnected });
+            }
+            let done = self.args.bytes.is_some_and(|bytes| self.sent >= bytes);
+            let until = self.args.stop_at_ns.unwrap_or(u64::MAX).min(next_line_ns.max(monotonic_ns() + 1));
+            let ready = self.socket.wait(if done { libc::POLLIN } else { libc::POLLOUT }, Some(until));
+            if monotonic_ns() >= next_line_ns {
+                self.note(telemetry)?;
+                next_line_ns = monotonic_ns() + PERIOD_NS;
+            }
+            if !ready {
+                continue;
+            }
+            if !connected {
+                if let Some(error) = self.socket.error() {
+                    return Err(format!("cannot connect to {to}: {error}"));
+                }
+                connected = true;
+            }
+            if done {
+                // The receiver closes once it has read everything.
+                match self.socket.read(&mut [0; 64]) {
+                    Ok(0) => return Ok(Outcome::Completed),
+                    Err(error) if !is_transient(&error) => return Err(format!("the receiver gave up: {error}")),
+                    _ => continue,
+                }
+            }
+            self.write()?;
+        }
+    }
+
+    fn write(&mut self) -> Result<(), String> {
+        let mut part = self.payload.peek();
+        if let Some(bytes) = self.args.bytes {
+            let left = (bytes - self.sent).min(part.len() as u64) as usize;
+            part = &part[..left];
+        }
+        match self.socket.write(part) {
+            Ok(n) => {
+                self.hash.update(&part[..n]);
+                self.payload.advance(n);
+                self.sent += n as u64;
+                if self.args.bytes == Some(self.sent) {
+                    self.socket.finish_writing().map_err(|error| format!("cannot finish: {error}"))?;
+                }
+                Ok(())
+            }
+            Err(error) if is_transient(&error) => Ok(()),
+            Err(error) => Err(format!("sending failed after {} bytes: {error}", self.sent)),
+        }
+    }
+
+    fn over(&self) -> bool {
+        stopped() || self.args.stop_at_ns.is_some_and(|at| monotonic_ns() >= at)
+    }
+
+    fn note(&self, telemetry: &mut Option<BufWriter<File>>) -> Result<(), String> {
+        let Some(file) = telemetry else { return Ok(()) };
+        let Value::Object(mut line) = self.socket.info() else { return Ok(()) };
+        let zero = self.args.start_at_ns.unwrap_or(0);
+        line.insert("t_ns".into(), monotonic_ns().saturating_sub(zero).into());
+        writeln!(file, "{}", Value::Object(line)).map_err(|error| format!("cannot write telemetry: {error}"))
+    }
+
+    fn report(&self, started_ns: u64, outcome: Outcome) -> Value {
+        json!({
+            "bytes": self.sent,
+            "blake3": self.hash.finalize().to_hex().as_str(),
+            "outcome": match outcome {
+                Outcome::Completed => "completed",
+                Outcome::Stopped => "stopped",
+                Outcome::NeverConnected => "never_connected",
+            },
+            "started_monotonic_ns": started_ns,
+            "ended_monotonic_ns": monotonic_ns(),
+            "tcp_info": self.socket.info(),
+        })
+    }
+}
+
+pub(crate) fn is_transient(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted)
+}

@@ -1,0 +1,115 @@
+//! Acks-first scheduling (asym 6.5): pure acks have strict, non-preemptive priority over everything else.
+//!
+//! Acks and the rest share one buffer; there is no per-flow state. Together with ack filtering it starves data of the
+//! reverse transfer whenever acks come faster than they drain (asym 7.1.3), which is the point of Table 3.
+
+use backchannel_core::event::{EventKind, Events};
+use backchannel_core::packet::Packet;
+use backchannel_core::registry::{Entry, Given};
+use backchannel_core::time::Time;
+use backchannel_core::traits::Policy;
+
+use crate::ack_filter;
+use crate::droptail::{limit, LIMIT};
+use crate::fifo::Fifo;
+use crate::Context;
+
+pub(crate) static ENTRY: Entry = Entry {
+    kind: "policy",
+    name: "acks-first",
+    summary: "pure acks go before everything else; one shared buffer",
+    source: "asym 6.5",
+    params: &[LIMIT],
+};
+
+pub(crate) static ENTRY_WITH_FILTER: Entry = Entry {
+    kind: "policy",
+    name: "ack-filtering-acks-first",
+    summary: "pure acks go before everything else, and a newer one removes the older ones of its connection",
+    source: "asym 6.2, 6.5, 7.1.3",
+    params: &[LIMIT],
+};
+
+pub(crate) fn build(given: &Given<'_>, _: &Context) -> Result<Box<dyn Policy>, String> {
+    Ok(Box::new(AcksFirst::new(limit(given), false)))
+}
+
+pub(crate) fn build_with_filter(given: &Given<'_>, _: &Context) -> Result<Box<dyn Policy>, String> {
+    Ok(Box::new(AcksFirst::new(limit(given), true)))
+}
+
+/// See the module.
+#[derive(Debug)]
+pub struct AcksFirst {
+    limit: usize,
+    filtering: bool,
+    acks: Fifo,
+    others: Fifo,
+}
+
+impl AcksFirst {
+    /// A buffer of `limit` packets for both classes; `filtering` adds ack filtering.
+    pub fn new(limit: usize, filtering: bool) -> AcksFirst {
+        AcksFirst { limit, filtering, acks: Fifo::default(), others: Fifo::default() }
+    }
+}
+
+impl Policy for AcksFirst {
+    fn enqueue(&mut self, now: Time, packet: Packet, events: &mut Events) {
+        if self.filtering {
+            ack_filter::filter(&mut self.acks, now, &packet, events);
+        }
+        if self.len_packets() >= self.limit {
+            events.note(now, EventKind::DroppedFull, &packet);
+        } else if packet.is_pure_ack() {
+            self.acks.push(packet);
+        } else {
+            self.others.push(packet);
+        }
+    }
+
+    fn dequeue(&mut self, _: Time, _: &mut Events) -> Option<Packet> {
+        self.acks.pop().or_else(|| self.others.pop())
+    }
+
+    fn peek(&self) -> Option<&Packet> {
+        self.acks.front().or_else(|| self.others.front())
+    }
+
+    fn len_packets(&self) -> usize {
+        self.acks.len() + self.others.len()
+    }
+
+    fn len_bytes(&self) -> u64 {
+        self.acks.bytes() + self.others.bytes()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use backchannel_core::packet::build::{ack, data, udp};
+
+    fn left(limit: usize, filtering: bool, packets: Vec<Packet>) -> Vec<u64> {
+        let (mut queue, mut events) = (AcksFirst::new(limit, filtering), Events::default());
+        for packet in packets {
+            queue.enqueue(Time::ZERO, packet, &mut events);
+        }
+        std::iter::from_fn(|| queue.dequeue(Time::ZERO, &mut events)).map(|packet| packet.id).collect()
+    }
+
+    #[test]
+    fn acks_overtake_data_and_keep_their_order() {
+        assert_eq!(left(9, false, vec![data(1, 960), udp(2, 100), ack(11), data(3, 960), ack(12)]), [11, 12, 1, 2, 3]);
+    }
+
+    #[test]
+    fn with_filtering_one_ack_overtakes() {
+        assert_eq!(left(9, true, vec![data(1, 960), ack(11), ack(12)]), [12, 1]);
+    }
+
+    #[test]
+    fn the_buffer_is_shared() {
+        assert_eq!(left(2, false, vec![data(1, 960), data(2, 960), ack(11)]), [1, 2]);
+    }
+}

@@ -1,0 +1,361 @@
+"""The emulated backend, inside a cell: Mininet nodes, emulated links, an agent on every node, one run after another.
+
+A testbed is built once for a topology and reused by every run that shares it: between runs the links are configured
+anew and the agents are reset. Only `testbed.cellmain` and people's own scripts call this; it needs the namespaces of a
+cell around it.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import mininet.log
+import mininet.net
+import mininet.node
+
+from agents.client import AgentClient
+from agents.errors import AgentError
+from agents.kernel import ROUTER_BASE, TCP_BASE
+from testbed import addressing, kernel_tcp, node_binary, probing
+from testbed.errors import TestbedError
+from testbed.mininet_links import EmulatedLink, Emulator, TapIntf
+
+#: Seconds between "everything is armed" and the run's zero: the last sender has started by then.
+LEAD_S = 0.5
+#: Seconds that a node's agent may take to answer its first request.
+AGENT_START_S = 15.0
+
+Progress = Callable[[str], None]
+
+
+class EmulatedTestbed:
+    """Nodes, wires, agents.
+
+    Args:
+        nodes: the scenario's nodes.
+        links: the scenario's links, as they stand first.
+        folder: short path for sockets and agents' folders; in memory, so that captures wait for no disk.
+
+    Raises:
+        TestbedError: it could not be built; nothing of it is left then but what dies with the cell.
+    """
+
+    def __init__(self, nodes: list[dict[str, Any]], links: list[dict[str, Any]], folder: Path) -> None:
+        self.plan = addressing.make_plan(nodes, links)
+        self._folder = folder
+        folder.mkdir(parents=True, exist_ok=True)
+        mininet.log.setLogLevel("error")
+        # Mininet would raise machine-wide limits (files, ptys, neighbour tables) here; a cell needs none of them.
+        mininet.net.Mininet.inited = True
+        self._net = mininet.net.Mininet(topo=None, controller=None, build=False)
+        self.emulator = Emulator(folder / "emulator.log")
+        self._agents: dict[str, AgentClient] = {}
+        self._processes: list[subprocess.Popen[bytes]] = []
+        self._pool = ThreadPoolExecutor(max_workers=16, thread_name_prefix="agents")
+        try:
+            self._build(links)
+        except BaseException:
+            self.close()
+            raise
+
+    def _build(self, links: list[dict[str, Any]]) -> None:
+        net_nodes = {
+            name: self._net.addHost(name, cls=mininet.node.Node, ip=None, inNamespace=True) for name in self.plan.nodes
+        }
+        for name, node in net_nodes.items():
+            # Before any interface exists, so that none ever sends a router solicitation.
+            _in_node(node, name, ["sh", "-c", "cd /proc/sys/net/ipv6/conf 2>/dev/null || exit 0\n"
+                                  "for one in all default; do echo 1 >$one/disable_ipv6; done"])  # fmt: skip
+        for link in links:
+            self._add_link(link, net_nodes)
+        for name, node in net_nodes.items():
+            batch = "\n".join(addressing.ip_batch(self.plan.nodes[name])) + "\n"
+            _in_node(node, name, ["ip", "-batch", "-"], batch)
+        for name, node in net_nodes.items():
+            self._start_agent(name, node)
+        for name in self.plan.nodes:
+            self._await_agent(name)
+
+    def _add_link(self, link: dict[str, Any], net_nodes: Mapping[str, Any]) -> None:
+        ends = self.plan.links[link["name"]]
+        if len(ends) == 2:
+            a, b = ends
+            self._net.addLink(
+                net_nodes[a.node], net_nodes[b.node], cls=EmulatedLink, spec=link, emulator=self.emulator,
+                intfName1=a.name, intfName2=b.name, addr1=a.mac, addr2=b.mac,
+            )  # fmt: skip
+            return
+        # A shared medium has more ends than Mininet's Link knows.
+        self.emulator.add_link(
+            link, [{"pid": net_nodes[end.node].pid, "ifname": end.name, "mac": end.mac} for end in ends]
+        )
+        for end in ends:
+            TapIntf(end.name, node=net_nodes[end.node], mac=end.mac, moveIntfFn=_stays)
+
+    def _start_agent(self, name: str, node: Any) -> None:
+        words = [
+            sys.executable, "-m", "agents.service", "--socket", str(self._socket(name)),
+            "--folder", str(self._folder / name), "--node-binary", node_binary.path(),
+        ]  # fmt: skip
+        with (self._folder / f"{name}.agent.log").open("wb") as log:
+            process = node.popen(words, stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=str(node_binary.ROOT))
+        self._processes.append(process)
+
+    def _await_agent(self, name: str) -> None:
+        deadline = time.monotonic() + AGENT_START_S
+        client = AgentClient(name, self._socket(name))
+        self._agents[name] = client
+        while True:
+            try:
+                client.health()
+                return
+            except AgentError as error:
+                if time.monotonic() > deadline:
+                    said = (self._folder / f"{name}.agent.log").read_text(errors="replace").strip().splitlines()
+                    reason = said[-1] if said else str(error)
+                    raise TestbedError(f"the agent of {name} did not start: {reason}") from None
+                time.sleep(0.02)
+
+    def _socket(self, name: str) -> Path:
+        return self._folder / f"{name}.sock"
+
+    def close(self) -> None:
+        """Ends agents, links and nodes."""
+        for client in self._agents.values():
+            client.close()
+        for process in self._processes:
+            process.terminate()
+        for process in self._processes:
+            process.wait()
+        self._pool.shutdown(wait=False, cancel_futures=True)
+        self.emulator.close()
+        for node in self._net.hosts:
+            node.terminate()
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    # Calibration ---------------------------------------------------------------------------------------------
+
+    def calibrate(self, links: list[dict[str, Any]], seed: int) -> list[dict[str, Any]]:
+        """Measures every direction of every two-ended link by probe trains, all links at once.
+
+        Queues are replaced by a deep droptail one for the while: the policies are what runs study, the line is what is
+        measured here.
+
+        Returns: per direction what was declared and what was measured (see testbed.probing.Measurement).
+        """
+        self._reset()
+        probed = [probing.for_probing(link) for link in links]
+        for link in probed:
+            self.emulator.configure(link, seed)
+        self.emulator.start()
+        jobs = []
+        for link in probed:
+            ends = self.plan.links[link["name"]]
+            if len(ends) != 2:
+                continue
+            for direction, (source, target) in (("forward", ends), ("reverse", ends[::-1])):
+                jobs.append(self._pool.submit(self._probe, link, direction, source, target))
+        results = [job.result() for job in jobs]
+        report = self.emulator.stop()
+        return [probing.hold_against(result, report).as_dict() for result in results]
+
+    def _probe(
+        self, link: dict[str, Any], direction: str, source: addressing.Interface, target: addressing.Interface
+    ) -> probing.Probed:
+        name = f"probe-{link['name']}-{direction}"
+        train = probing.train_for(link[direction])
+        port = probing.PORT + source.end
+        sender, receiver = self._agents[source.node], self._agents[target.node]
+        receiver.start_traffic(
+            name, "probe-receive", {"listen": f"{target.address}:{port}", "count": train.total, "timeout-s": train.patience_s}
+        )
+        sender.start_traffic(
+            f"{name}-send",
+            "probe-send",
+            {
+                "to": f"{target.address}:{port}", "size": train.size_bytes, "burst": train.burst,
+                "pause-s": train.pause_s, "spaced": train.spaced, "interval-s": train.interval_s,
+            },
+        )  # fmt: skip
+        sender.wait_traffic(f"{name}-send", train.patience_s)
+        received = receiver.wait_traffic(name, train.patience_s + 5)
+        return probing.Probed(link, direction, train, received)
+
+    # Runs ----------------------------------------------------------------------------------------------------
+
+    def run(self, scenario: dict[str, Any], out: Path, progress: Progress) -> dict[str, Any]:
+        """Runs one scenario on the built topology and leaves its files in `out`.
+
+        `out` receives captures/NODE-INTERFACE.pcap and telemetry/*.jsonl. Returns the run's report: `t0_epoch_ns`,
+        `emulator` (its fidelity report), `captures` (tcpdump's counters), `flows` (the programs' reports), `settings`
+        (what the kernel said to each), `kernel`.
+
+        Raises:
+            TestbedError: something failed during the run.
+        """
+        try:
+            return self._run(scenario, out, progress)
+        except AgentError as error:
+            raise TestbedError(str(error)) from error
+
+    def _run(self, scenario: dict[str, Any], out: Path, progress: Progress) -> dict[str, Any]:
+        progress("preparing")
+        self._reset()
+        (out / "captures").mkdir(parents=True, exist_ok=True)
+        (out / "telemetry").mkdir(exist_ok=True)
+        for link in scenario["links"]:
+            self.emulator.configure(link, scenario["seed"])
+        settings = self._each(lambda name: self._apply_settings(scenario, name))
+        self._each(lambda name: self._start_captures(scenario, name))
+        for flow in scenario["workload"]:
+            self._start_receiver(scenario, flow)
+
+        telemetry = self._folder / "links.jsonl"
+        t0_ns = self.emulator.start(telemetry, LEAD_S)
+        # Both clocks are read together; packets carry the epoch's, links and programs count on the other.
+        t0_epoch_ns = time.time_ns() - time.monotonic_ns() + t0_ns
+        for flow in scenario["workload"]:
+            self._start_sender(scenario, flow, t0_ns)
+        armed_ns = time.monotonic_ns()
+        self._sleep_until(t0_ns, scenario["duration_s"], progress)
+
+        progress("collecting")
+        flows = {flow["name"]: self._stop_flow(flow) for flow in scenario["workload"]}
+        report = self.emulator.stop()
+        captures = [
+            {"node": name, **counts} for name, all_counts in self._each(self._stop_captures).items() for counts in all_counts
+        ]
+        self._each(lambda name: self._fetch(scenario, name, captures, out))
+        shutil.move(telemetry, out / "telemetry" / "links.jsonl")
+        return {
+            "t0_epoch_ns": t0_epoch_ns,
+            "armed_late_s": max(0.0, (armed_ns - t0_ns) / 1e9),
+            "emulator": report,
+            "captures": captures,
+            "flows": flows,
+            "settings": settings,
+            "interfaces": [
+                {"node": end.node, "interface": end.name, "link": end.link, "end": end.end, "address": end.address}
+                for ends in self.plan.links.values() for end in ends
+            ],
+        }  # fmt: skip
+
+    def _each(self, action: Callable[[str], Any]) -> dict[str, Any]:
+        """The action on every node at once; the first failure is raised when all have ended."""
+        jobs = {name: self._pool.submit(action, name) for name in self.plan.nodes}
+        failure: BaseException | None = None
+        results = {}
+        for name, job in jobs.items():
+            try:
+                results[name] = job.result()
+            except BaseException as error:  # noqa: BLE001 (raised below)
+                failure = failure or error
+        if failure is not None:
+            raise failure
+        return results
+
+    def _reset(self) -> None:
+        self._each(lambda name: self._agents[name].reset())
+
+    def _apply_settings(self, scenario: dict[str, Any], name: str) -> dict[str, Any]:
+        node = next(node for node in scenario["nodes"] if node["name"] == name)
+        wanted = {**TCP_BASE, **(ROUTER_BASE if node["kind"] != "host" else {})}
+        wanted |= kernel_tcp.sysctls(node.get("stack"))
+        return dict(self._agents[name].settings(wanted, [])["sysctls"])
+
+    def _start_captures(self, scenario: dict[str, Any], name: str) -> None:
+        capture = scenario.get("capture") or {}
+        wanted = captured(capture.get("at") or [], self.plan.nodes[name].interfaces)
+        if wanted:
+            interfaces = [{"interface": end.name, "file": f"captures/{end.name}.pcap"} for end in wanted]
+            self._agents[name].start_captures(interfaces, int(capture.get("snaplen", 128)))
+
+    def _stop_captures(self, name: str) -> list[dict[str, Any]]:
+        return self._agents[name].stop_captures()
+
+    def _start_receiver(self, scenario: dict[str, Any], flow: dict[str, Any]) -> None:
+        host = self._host(scenario, flow["to"])
+        self._agents[flow["to"]].start_traffic(
+            f"{flow['name']}-receive",
+            "receive",
+            {
+                "listen": f"{self.plan.nodes[flow['to']].address}:{flow['port']}",
+                "seed": payload_seed(scenario, flow),
+                **kernel_tcp.socket_options(host.get("stack"), flow.get("stack") or {}),
+            },
+        )
+
+    def _start_sender(self, scenario: dict[str, Any], flow: dict[str, Any], t0_ns: int) -> None:
+        host = self._host(scenario, flow["from"])
+        stop_s = min(flow.get("stop_s") or scenario["duration_s"], scenario["duration_s"])
+        self._agents[flow["from"]].start_traffic(
+            f"{flow['name']}-send",
+            "send",
+            {
+                "to": f"{self.plan.nodes[flow['to']].address}:{flow['port']}",
+                "seed": payload_seed(scenario, flow),
+                "bytes": flow.get("bytes"),
+                "start-at-ns": t0_ns + round(flow.get("start_s", 0.0) * 1e9),
+                "stop-at-ns": t0_ns + round(stop_s * 1e9),
+                "telemetry": f"{flow['name']}.jsonl",
+                **kernel_tcp.socket_options(host.get("stack"), flow.get("stack") or {}),
+            },
+        )
+
+    def _host(self, scenario: dict[str, Any], name: str) -> dict[str, Any]:
+        return next(node for node in scenario["nodes"] if node["name"] == name)
+
+    def _stop_flow(self, flow: dict[str, Any]) -> dict[str, Any]:
+        sent = self._agents[flow["from"]].stop_traffic(f"{flow['name']}-send")
+        received = self._agents[flow["to"]].stop_traffic(f"{flow['name']}-receive")
+        return {"send": sent, "receive": received}
+
+    def _fetch(self, scenario: dict[str, Any], name: str, captures: Iterable[dict[str, Any]], out: Path) -> None:
+        agent = self._agents[name]
+        for capture in captures:
+            if capture["node"] == name:
+                agent.fetch(f"captures/{capture['path']}", out / "captures" / capture["path"])
+        for flow in scenario["workload"]:
+            if flow["from"] == name:
+                agent.fetch(f"{flow['name']}.jsonl", out / "telemetry" / f"{flow['name']}.jsonl")
+
+    def _sleep_until(self, t0_ns: int, duration_s: float, progress: Progress) -> None:
+        while (passed_s := (time.monotonic_ns() - t0_ns) / 1e9) < duration_s:
+            progress(f"running {max(passed_s, 0.0):.1f}")
+            time.sleep(min(1.0, max(duration_s - passed_s, 0.001)))
+
+
+def captured(at: list[str], interfaces: Iterable[addressing.Interface]) -> list[addressing.Interface]:
+    """Which of a node's interfaces a scenario's `capture.at` names: `node:link`; all when empty; none for `none`."""
+    return [end for end in interfaces if not at or f"{end.node}:{end.link}" in at]
+
+
+def payload_seed(scenario: Mapping[str, Any], flow: Mapping[str, Any]) -> int:
+    """Seed of a flow's payload: sender and receiver must agree, and flows must differ."""
+    number = [other["name"] for other in scenario["workload"]].index(flow["name"])
+    return (int(scenario["seed"]) * 1000 + number) % 2**63
+
+
+def _in_node(node: Any, name: str, words: list[str], stdin: str = "") -> None:
+    process = node.popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    said, _ = process.communicate(stdin.encode())
+    if process.returncode != 0:
+        reason = said.decode(errors="replace").strip() or f"status {process.returncode}"
+        raise TestbedError(f"node {name} could not be set up: '{' '.join(words)}' said: {reason}")
+
+
+def _stays(*_: Any) -> None:
+    """An emulated interface is born in its node; there is nothing to move."""
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Readable JSON."""
+    path.write_text(json.dumps(value, indent=1, sort_keys=True) + "\n")

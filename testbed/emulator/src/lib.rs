@@ -1,0 +1,15 @@
+//! The real-time driver: carries packets between TAP interfaces and gives the pure links a clock.
+//!
+//! One thread, one event loop. A frame that a node sends is read from its TAP, enters its link at that instant, and is
+//! written to the other TAP when the link says so; how late that write was against the link's ideal timeline is the
+//! fidelity report. `docs/emulator-protocol.md` describes the requests.
+
+mod protocol;
+mod report;
+mod served;
+mod sys;
+mod tap;
+mod telemetry;
+
+pub use protocol::serve;
+pub use sys::{die_with, monotonic_ns};

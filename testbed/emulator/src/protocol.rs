@@ -1,0 +1,226 @@
+//! Requests and answers, one JSON object a line, and the event loop around them (docs/emulator-protocol.md).
+
+use std::io::{self, Read, Write};
+use std::os::fd::AsRawFd;
+
+use backchannel_core::scenario::LinkSpec;
+use serde::Deserialize;
+use serde_json::{json, Map, Value};
+
+use crate::served::Served;
+use crate::sys::{self, monotonic_ns, Epoll, Timer};
+use crate::tap::{parse_mac, Tap};
+use crate::telemetry::Telemetry;
+
+const REQUESTS: u64 = u64::MAX;
+const TIMER: u64 = u64::MAX - 1;
+/// Longest request line, in bytes.
+const MAX_LINE: usize = 1 << 20;
+
+#[derive(Deserialize)]
+#[serde(tag = "op", rename_all = "snake_case", deny_unknown_fields)]
+enum Request {
+    AddLink {
+        name: String,
+        spec: LinkSpec,
+        #[serde(default)]
+        seed: u64,
+        ends: Vec<End>,
+    },
+    RemoveLink {
+        name: String,
+    },
+    Configure {
+        name: String,
+        spec: LinkSpec,
+        #[serde(default)]
+        seed: u64,
+    },
+    Start {
+        #[serde(default)]
+        lead_s: f64,
+        #[serde(default)]
+        telemetry: Option<String>,
+    },
+    Stop {},
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct End {
+    pid: u32,
+    ifname: String,
+    #[serde(default)]
+    mac: Option<String>,
+}
+
+/// Serves links until standard input ends.
+///
+/// # Errors
+/// A sentence, when the kernel refuses what the loop itself needs; a bad request is answered, not fatal.
+pub fn serve() -> Result<(), String> {
+    let failed = |what: &'static str| move |error: io::Error| format!("{what}: {error}");
+    let mut server = Server {
+        links: Vec::new(),
+        epoll: Epoll::new().map_err(failed("cannot make an epoll descriptor"))?,
+        timer: Timer::new().map_err(failed("cannot make a timer"))?,
+        telemetry: None,
+        realtime: sys::become_realtime(),
+    };
+    let stdin = io::stdin();
+    sys::set_nonblocking(stdin.as_raw_fd());
+    server.epoll.add(stdin.as_raw_fd(), REQUESTS).map_err(failed("cannot watch standard input"))?;
+    server.epoll.add(server.timer.fd(), TIMER).map_err(failed("cannot watch the timer"))?;
+
+    let mut line = Vec::new();
+    let mut tokens = Vec::new();
+    loop {
+        server.timer.set(server.links.iter().flatten().filter_map(Served::next_ns).min());
+        server.epoll.wait(&mut tokens).map_err(failed("cannot wait"))?;
+        for &token in &tokens {
+            match token {
+                TIMER => server.timer.clear(),
+                REQUESTS => {
+                    if !server.take_requests(&mut line)? {
+                        return Ok(());
+                    }
+                }
+                frame => server.take_frames((frame >> 16) as usize, (frame & 0xffff) as usize)?,
+            }
+        }
+        for link in server.links.iter_mut().flatten() {
+            link.advance(&mut server.telemetry);
+        }
+    }
+}
+
+struct Server {
+    /// A removed link leaves its place empty: tokens name places.
+    links: Vec<Option<Served>>,
+    epoll: Epoll,
+    timer: Timer,
+    telemetry: Option<Telemetry>,
+    realtime: bool,
+}
+
+impl Server {
+    fn take_frames(&mut self, place: usize, port: usize) -> Result<(), String> {
+        let Some(link) = self.links.get_mut(place).and_then(Option::as_mut) else { return Ok(()) };
+        let Err(why) = link.read(port, &mut self.telemetry) else { return Ok(()) };
+        // The node is gone and its interface with it: nobody can use this end any more.
+        self.epoll.remove(link.taps[port].fd());
+        eprintln!("note: {why}");
+        Ok(())
+    }
+
+    /// Reads what there is and answers every whole line; false at the end of input.
+    fn take_requests(&mut self, line: &mut Vec<u8>) -> Result<bool, String> {
+        let mut chunk = [0; 65_536];
+        loop {
+            match io::stdin().lock().read(&mut chunk) {
+                Ok(0) => return Ok(false),
+                Ok(n) => line.extend_from_slice(&chunk[..n]),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
+                Err(error) => return Err(format!("cannot read requests: {error}")),
+            }
+        }
+        while let Some(end) = line.iter().position(|&byte| byte == b'\n') {
+            let request: Vec<u8> = line.drain(..=end).collect();
+            let answer = match self.answer(&request) {
+                Ok(mut answer) => {
+                    answer.insert("ok".into(), true.into());
+                    answer
+                }
+                Err(why) => Map::from_iter([("ok".into(), false.into()), ("error".into(), why.into())]),
+            };
+            let mut stdout = io::stdout().lock();
+            let said = writeln!(stdout, "{}", Value::Object(answer)).and_then(|()| stdout.flush());
+            said.map_err(|error| format!("cannot answer: {error}"))?;
+        }
+        if line.len() > MAX_LINE {
+            return Err(format!("a request is longer than {MAX_LINE} bytes"));
+        }
+        Ok(true)
+    }
+
+    fn answer(&mut self, line: &[u8]) -> Result<Map<String, Value>, String> {
+        let request = serde_json::from_slice(line).map_err(|error| format!("the request does not fit: {error}"))?;
+        match request {
+            Request::AddLink { name, spec, seed, ends } => self.add_link(&name, spec, seed, &ends)?,
+            Request::RemoveLink { name } => {
+                let place = self.place(&name)?;
+                let link = self.links[place].take().expect("a place that was found is taken");
+                for tap in &link.taps {
+                    self.epoll.remove(tap.fd());
+                }
+            }
+            Request::Configure { name, spec, seed } => {
+                let place = self.place(&name)?;
+                self.links[place].as_mut().expect("a place that was found is taken").configure(spec, seed)?;
+            }
+            Request::Start { lead_s, telemetry } => return self.start(lead_s, telemetry),
+            Request::Stop {} => return self.stop(),
+        }
+        Ok(Map::new())
+    }
+
+    fn add_link(&mut self, name: &str, spec: LinkSpec, seed: u64, ends: &[End]) -> Result<(), String> {
+        if self.place(name).is_ok() {
+            return Err(format!("there is a link '{name}' already"));
+        }
+        if spec.name != name {
+            return Err(format!("the link is called '{name}' and '{}'", spec.name));
+        }
+        if ends.len() != spec.ends.len() || ends.len() > 0xffff {
+            return Err(format!("link '{name}' has {} ends and {} interfaces", spec.ends.len(), ends.len()));
+        }
+        // Refused before any interface exists.
+        backchannel_links::build(&spec, seed)?;
+        let mut taps = Vec::new();
+        for end in ends {
+            let mac = end.mac.as_deref().map(parse_mac).transpose()?;
+            taps.push(Tap::create(end.pid, &end.ifname, mac)?);
+        }
+        let place = self.links.iter().position(Option::is_none).unwrap_or(self.links.len());
+        for (port, tap) in taps.iter().enumerate() {
+            let token = (place as u64) << 16 | port as u64;
+            self.epoll.add(tap.fd(), token).map_err(|error| format!("cannot watch {}: {error}", tap.name))?;
+        }
+        let link = Some(Served::new(spec, seed, taps)?);
+        if place == self.links.len() {
+            self.links.push(link);
+        } else {
+            self.links[place] = link;
+        }
+        Ok(())
+    }
+
+    fn start(&mut self, lead_s: f64, telemetry: Option<String>) -> Result<Map<String, Value>, String> {
+        if !(0.0..=60.0).contains(&lead_s) {
+            return Err(format!("a lead of {lead_s} s is not between 0 and 60"));
+        }
+        self.telemetry = telemetry.as_deref().map(Telemetry::create).transpose()?;
+        let zero_ns = monotonic_ns() + (lead_s * 1e9) as u64;
+        for link in self.links.iter_mut().flatten() {
+            link.start_at(zero_ns)?;
+        }
+        Ok(Map::from_iter([("t0_monotonic_ns".into(), zero_ns.into())]))
+    }
+
+    fn stop(&mut self) -> Result<Map<String, Value>, String> {
+        if let Some(telemetry) = self.telemetry.take() {
+            telemetry.finish()?;
+        }
+        let links: Map<_, _> =
+            self.links.iter_mut().flatten().map(|link| (link.spec.name.clone(), link.report())).collect();
+        Ok(Map::from_iter([("report".into(), json!({"links": links, "realtime": self.realtime}))]))
+    }
+
+    fn place(&self, name: &str) -> Result<usize, String> {
+        let named = |link: &Option<Served>| link.as_ref().is_some_and(|link| link.spec.name == name);
+        self.links.iter().position(named).ok_or_else(|| {
+            let known: Vec<_> = self.links.iter().flatten().map(|link| link.spec.name.as_str()).collect();
+            format!("there is no link '{name}'; there are: {}", known.join(", "))
+        })
+    }
+}

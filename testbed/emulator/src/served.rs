@@ -1,0 +1,219 @@
+//! One link in service: its pure state machine, its TAPs, its clock.
+
+use backchannel_core::event::Events;
+use backchannel_core::packet::Packet;
+use backchannel_core::scenario::LinkSpec;
+use backchannel_core::time::Time;
+use backchannel_core::traits::{Delivery, Link, Port};
+use serde_json::{Map, Value};
+
+use crate::report::Direction;
+use crate::sys::monotonic_ns;
+use crate::tap::Tap;
+use crate::telemetry::{Telemetry, Watch};
+
+const ETHERNET_HEADER: usize = 14;
+const ETHERTYPE_IPV4: [u8; 2] = [0x08, 0x00];
+const ETHERTYPE_IPV6: [u8; 2] = [0x86, 0xdd];
+/// Frames taken from one TAP before the timers get their turn.
+const BATCH: usize = 64;
+const MAX_FRAME: usize = 65_536 + ETHERNET_HEADER;
+
+/// See the module.
+pub(crate) struct Served {
+    pub(crate) spec: LinkSpec,
+    pub(crate) taps: Vec<Tap>,
+    seed: u64,
+    link: Box<dyn Link>,
+    /// CLOCK_MONOTONIC at the link's zero.
+    zero_ns: u64,
+    ports: Vec<PortState>,
+    next_id: u64,
+    buffer: Vec<u8>,
+    frame: Vec<u8>,
+    out: Vec<Delivery>,
+    events: Events,
+}
+
+#[derive(Default)]
+struct PortState {
+    report: Direction,
+    watch: Watch,
+}
+
+impl Served {
+    /// A link between these TAPs, whose time begins now.
+    pub(crate) fn new(spec: LinkSpec, seed: u64, taps: Vec<Tap>) -> Result<Served, String> {
+        let link = backchannel_links::build(&spec, seed)?;
+        let ports = taps.iter().map(|_| PortState::default()).collect();
+        Ok(Served {
+            spec,
+            taps,
+            seed,
+            link,
+            zero_ns: monotonic_ns(),
+            ports,
+            next_id: 0,
+            buffer: vec![0; MAX_FRAME],
+            frame: Vec::with_capacity(2048),
+            out: Vec::new(),
+            events: Events::default(),
+        })
+    }
+
+    /// Replaces parameters, policies and counters; what was in the link is gone. Time begins now.
+    pub(crate) fn configure(&mut self, spec: LinkSpec, seed: u64) -> Result<(), String> {
+        if spec.ends.len() != self.taps.len() {
+            return Err(format!("link '{}' has {} ends, not {}", spec.name, self.taps.len(), spec.ends.len()));
+        }
+        self.link = backchannel_links::build(&spec, seed)?;
+        self.spec = spec;
+        self.seed = seed;
+        self.ports = self.taps.iter().map(|_| PortState::default()).collect();
+        self.zero_ns = monotonic_ns();
+        Ok(())
+    }
+
+    /// Begins anew, as configured, with the link's zero at this instant of CLOCK_MONOTONIC.
+    pub(crate) fn start_at(&mut self, zero_ns: u64) -> Result<(), String> {
+        self.configure(self.spec.clone(), self.seed)?;
+        self.zero_ns = zero_ns;
+        Ok(())
+    }
+
+    /// CLOCK_MONOTONIC at which [`Served::advance`] is next due.
+    pub(crate) fn next_ns(&self) -> Option<u64> {
+        self.link.next_event().map(|at| self.zero_ns + at.nanos())
+    }
+
+    /// Takes frames from a TAP.
+    pub(crate) fn read(&mut self, port: usize, telemetry: &mut Option<Telemetry>) -> Result<(), String> {
+        for _ in 0..BATCH {
+            let mut buffer = std::mem::take(&mut self.buffer);
+            let taken = match self.taps[port].read(&mut buffer) {
+                Ok(Some(frame)) => {
+                    self.take_frame(port, frame, telemetry);
+                    Ok(true)
+                }
+                Ok(None) => Ok(false),
+                Err(error) => Err(format!("reading from {} failed: {error}", self.taps[port].name)),
+            };
+            self.buffer = buffer;
+            if !taken? {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    fn take_frame(&mut self, port: usize, frame: &[u8], telemetry: &mut Option<Telemetry>) {
+        let Some((header, packet)) = frame.split_first_chunk::<ETHERNET_HEADER>() else { return };
+        let ethertype = [header[12], header[13]];
+        if ethertype != ETHERTYPE_IPV4 && ethertype != ETHERTYPE_IPV6 {
+            // ARP and the like belong to the wire that a link stands for, not to the link under study: they cross at
+            // once and are not counted. The testbed itself enters neighbours by hand and sends none.
+            for (other, tap) in self.taps.iter_mut().enumerate() {
+                if other != port {
+                    tap.write(frame);
+                }
+            }
+            return;
+        }
+        self.next_id += 1;
+        let mut packet = Packet::from_bytes(self.next_id, packet.to_vec());
+        packet.link_header = Some(*header);
+        let now = self.now();
+        self.ports[port].report.submitted();
+        self.link.submit(now, port as Port, packet, &mut self.events);
+        self.tell_events(telemetry);
+        self.tell_queue(port, now, telemetry);
+    }
+
+    /// Writes out whatever is due.
+    pub(crate) fn advance(&mut self, telemetry: &mut Option<Telemetry>) {
+        let now = self.now();
+        if self.link.next_event().is_none_or(|at| at > now) {
+            return;
+        }
+        let mut out = std::mem::take(&mut self.out);
+        self.link.poll(now, &mut out, &mut self.events);
+        for delivery in out.drain(..) {
+            let from = self.sender_of(delivery.port);
+            self.frame.clear();
+            self.frame.extend_from_slice(&delivery.packet.link_header.unwrap_or_default());
+            self.frame.extend_from_slice(delivery.packet.bytes());
+            self.frame.resize(self.frame.len() + delivery.packet.zeros() as usize, 0);
+            let written = self.taps[usize::from(delivery.port)].write(&self.frame);
+            let (ideal_ns, real_ns) = (self.zero_ns + delivery.at.nanos(), monotonic_ns());
+            let rate_bps = self.rate_bps(from);
+            self.ports[from].report.delivered(ideal_ns, real_ns, delivery.packet.len(), rate_bps, written);
+        }
+        self.out = out;
+        for port in 0..self.ports.len() {
+            self.tell_queue(port, now, telemetry);
+        }
+        self.tell_events(telemetry);
+    }
+
+    /// The report of every direction since the link was configured.
+    pub(crate) fn report(&mut self) -> Value {
+        let mut all = Map::new();
+        for port in 0..self.ports.len() {
+            let (usage, rate_bps) = (self.link.usage(port as Port), self.rate_bps(port));
+            all.insert(direction_name(port), self.ports[port].report.json(usage, rate_bps));
+        }
+        Value::Object(all)
+    }
+
+    /// On a link with two ends, what comes out of one went in at the other.
+    fn sender_of(&self, port: Port) -> usize {
+        if self.taps.len() == 2 {
+            1 - usize::from(port)
+        } else {
+            usize::from(port)
+        }
+    }
+
+    fn rate_bps(&self, from: usize) -> Option<u64> {
+        if !self.spec.forward.schedule.is_empty() || !self.spec.reverse.schedule.is_empty() {
+            // A rate that changes is no yardstick for pace; lateness still is.
+            return None;
+        }
+        if from == 0 {
+            self.spec.forward.rate_bps
+        } else {
+            self.spec.reverse.rate_bps
+        }
+    }
+
+    /// The link's time; packets that come before a run's zero count as coming at it.
+    fn now(&self) -> Time {
+        Time(monotonic_ns().saturating_sub(self.zero_ns))
+    }
+
+    fn tell_events(&mut self, telemetry: &mut Option<Telemetry>) {
+        for event in self.events.list.drain(..) {
+            let port = usize::from(event.port);
+            self.ports[port].report.happened(&event);
+            if let Some(telemetry) = telemetry {
+                telemetry.event(&self.spec.name, &direction_name(port), &event);
+            }
+        }
+    }
+
+    fn tell_queue(&mut self, port: usize, now: Time, telemetry: &mut Option<Telemetry>) {
+        let (Some(telemetry), Some(policy)) = (telemetry.as_mut(), self.link.policy(port as Port)) else { return };
+        let (packets, bytes) = (policy.len_packets(), policy.len_bytes());
+        let watch = &mut self.ports[port].watch;
+        telemetry.queue(watch, now.nanos(), &self.spec.name, &direction_name(port), packets, bytes);
+    }
+}
+
+/// `forward` from the first end, `reverse` from the second, `port-N` from further ends of a shared medium.
+pub(crate) fn direction_name(port: usize) -> String {
+    match port {
+        0 => "forward".into(),
+        1 => "reverse".into(),
+        more => format!("port-{more}"),
+    }
+}

@@ -1,0 +1,75 @@
+"""The fidelity verdict: whether an emulated run met what its scenario declares.
+
+A run that did not is `invalid`: kept, shown as such, out of every mean, and run again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What a run may deviate."""
+
+    #: Achieved rate of a busy direction against the declared one.
+    rate: float = 0.005
+    #: How late the 99th of 100 packets may leave against its ideal time, in seconds.
+    lateness_p99_s: float = 0.002
+    #: A direction that was busy for less than this is too short a yardstick for its rate.
+    busy_s: float = 1.0
+    #: Traffic programs that were started after the run's zero make every start time wrong, in seconds.
+    armed_late_s: float = 0.0
+
+
+LIMITS = Limits()
+
+
+def problems(report: Mapping[str, Any], limits: Limits = LIMITS) -> list[str]:
+    """Everything that makes a run invalid, as sentences; empty for a valid run.
+
+    Args:
+        report: as testbed.emulated.EmulatedTestbed.run returns it.
+    """
+    found: list[str] = []
+    for name, link in report["emulator"]["links"].items():
+        for direction in ("forward", "reverse"):
+            found += _direction_problems(f"{name} {direction}", link[direction], limits)
+    found += _capture_problems(report["captures"])
+    found += _flow_problems(report["flows"])
+    late_s = float(report.get("armed_late_s", 0.0))
+    if late_s > limits.armed_late_s:
+        found.append(f"the senders were ready {late_s * 1e3:.0f} ms after the run's zero")
+    return found
+
+
+def _direction_problems(where: str, counters: Mapping[str, Any], limits: Limits) -> list[str]:
+    found = []
+    error = counters.get("rate_error")
+    if error is not None and counters["busy_s"] >= limits.busy_s and abs(error) > limits.rate:
+        found.append(f"{where}: the rate was off by {error * 100:.2f} %; at most {limits.rate * 100:g} % is allowed")
+    p99_s = counters["lateness_s"]["p99"]
+    if p99_s is not None and p99_s > limits.lateness_p99_s:
+        found.append(
+            f"{where}: one packet in a hundred left {p99_s * 1e3:.2f} ms late or more; "
+            f"at most {limits.lateness_p99_s * 1e3:g} ms is allowed"
+        )
+    return found
+
+
+def _capture_problems(captures: Sequence[Mapping[str, Any]]) -> list[str]:
+    return [
+        f"the capture on {capture['interface']} lost {capture['dropped']} packets"
+        for capture in captures
+        if capture["dropped"]
+    ]
+
+
+def _flow_problems(flows: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    return [
+        f"flow {name}: the bytes received are not the bytes sent"
+        for name, flow in flows.items()
+        if not flow["receive"]["payload_ok"]
+    ]

@@ -1,0 +1,57 @@
+"""A host's kernel TCP from a scenario's stack: which sysctls and which socket options say the same.
+
+The options are those that the registry of kernel stacks declares (experiments/registry.py); whatever is not given has the
+kernel's documented default, set explicitly by agents.kernel.TCP_BASE.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from testbed.errors import TestbedError
+
+#: Boolean options and the per-namespace sysctl of each.
+SWITCHES = {
+    "sack": "net.ipv4.tcp_sack",
+    "timestamps": "net.ipv4.tcp_timestamps",
+    "window_scaling": "net.ipv4.tcp_window_scaling",
+    "ecn": "net.ipv4.tcp_ecn",
+    "slow_start_after_idle": "net.ipv4.tcp_slow_start_after_idle",
+}
+#: Options of each socket and their names on the traffic programs' command line.
+SOCKET_OPTIONS = {
+    "send_buffer_bytes": "send-buffer-bytes",
+    "receive_buffer_bytes": "receive-buffer-bytes",
+    "mss_bytes": "mss-bytes",
+}
+
+
+def sysctls(stack: Mapping[str, Any] | None) -> dict[str, str]:
+    """Per-namespace settings of a host; a router has no stack and none.
+
+    Raises:
+        TestbedError: an option that no kernel stack has.
+    """
+    if stack is None:
+        return {}
+    result = {}
+    for name, value in (stack.get("options") or {}).items():
+        if name in SWITCHES:
+            result[SWITCHES[name]] = "1" if value else "0"
+        elif name not in SOCKET_OPTIONS:
+            allowed = ", ".join(sorted([*SWITCHES, *SOCKET_OPTIONS]))
+            raise TestbedError(f"kernel stack '{stack['name']}' has no option '{name}'; it has: {allowed}")
+    return result
+
+
+def socket_options(stack: Mapping[str, Any] | None, of_flow: Mapping[str, Any]) -> dict[str, Any]:
+    """Options of a flow's sockets for the traffic programs; those of the flow win over its host's."""
+    if stack is None:
+        raise TestbedError("traffic needs a host with a stack at both ends")
+    options = {**(stack.get("options") or {}), **of_flow}
+    result: dict[str, Any] = {"congestion": of_flow.get("name", stack["name"])}
+    for name, word in SOCKET_OPTIONS.items():
+        if options.get(name) is not None:
+            result[word] = int(options[name])
+    return result

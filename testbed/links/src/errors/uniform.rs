@@ -1,0 +1,55 @@
+//! Independent losses: every packet is lost, or damaged, with the same probability.
+
+use backchannel_core::packet::Packet;
+use backchannel_core::registry::{Entry, Given, Param, Preset, Unit, MUST};
+use backchannel_core::rng::{self, RunRng};
+use backchannel_core::time::Time;
+
+use super::{ErrorModel, Fate};
+
+pub(super) static ENTRY: Entry = Entry {
+    kind: "error-model",
+    name: "uniform",
+    summary: "each packet is hit with the same probability, independently",
+    source: "ns2 ErrorModel, unit packet",
+    params: &[
+        Param::new("probability", Unit::Fraction, Preset::Required(MUST), "of a packet's being hit").range(0.0, 1.0),
+        Param::new("effect", Unit::Choice, Preset::Text("lose"), "lose it, or damage its checksum")
+            .of(&["lose", "damage"]),
+    ],
+};
+
+pub(super) fn build(given: &Given<'_>, rng: RunRng) -> Result<Box<dyn ErrorModel>, String> {
+    let effect = if given.text("effect") == Some("damage") { Fate::Damaged } else { Fate::Lost };
+    Ok(Box::new(Uniform { probability: given.number("probability").expect("it is required"), effect, rng }))
+}
+
+struct Uniform {
+    probability: f64,
+    effect: Fate,
+    rng: RunRng,
+}
+
+impl ErrorModel for Uniform {
+    fn judge(&mut self, _: Time, _: &Packet) -> Fate {
+        if rng::uniform(&mut self.rng) < self.probability {
+            self.effect
+        } else {
+            Fate::Intact
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use backchannel_core::packet::build::data;
+
+    #[test]
+    fn one_in_ten_is_hit() {
+        let mut model = Uniform { probability: 0.1, effect: Fate::Lost, rng: rng::stream(1, "test") };
+        let hit = (0..20_000).filter(|_| model.judge(Time::ZERO, &data(1, 10)) == Fate::Lost).count();
+        // Five standard deviations of Binomial(20 000, 0.1).
+        assert!((1788..=2212).contains(&hit), "{hit}");
+    }
+}

@@ -1,0 +1,170 @@
+"""Calibration: what a link's directions really do, held against what the scenario declares.
+
+A probe is a burst of back-to-back packets, whose spacing at the far end gives the rate, and then single packets that
+find the line idle, whose transit gives the delay. Everything here is arithmetic; `testbed.emulated` sends the probes.
+
+Limits are those of the calibration gate: rate within 0.5 %, delay within 1 ms, and no packet lost that the link's own
+error model did not take.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+PORT = 9007
+RATE_LIMIT = 0.005
+DELAY_LIMIT_S = 0.001
+#: What a burst should occupy the line for: long enough that a timer's lateness is far below the rate limit.
+BURST_S = 1.2
+MIN_BURST, MAX_BURST = 8, 1500
+SPACED = 5
+UDP_HEADERS_BYTES = 28
+
+
+@dataclass(frozen=True)
+class Train:
+    """A probe: `burst` packets at once, then `spaced` single ones, all of `size_bytes` (IP length)."""
+
+    size_bytes: int
+    burst: int
+    spaced: int
+    #: Between the burst and the single packets: until the line is idle again.
+    pause_s: float
+    #: Between single packets.
+    interval_s: float
+    #: Longest time until the last packet should have come.
+    patience_s: float
+
+    @property
+    def total(self) -> int:
+        """Packets in all."""
+        return self.burst + self.spaced
+
+
+@dataclass(frozen=True)
+class Probed:
+    """What came of a probe: the receiver's report has `packets`, a list of {"seq", "sent_ns", "received_ns"}."""
+
+    link: Mapping[str, Any]
+    direction: str
+    train: Train
+    received: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """One direction of one link, declared and measured. Rates in bit/s, delays in s; None where nothing is declared."""
+
+    link: str
+    direction: str
+    declared_rate_bps: float | None
+    measured_rate_bps: float | None
+    declared_delay_s: float
+    measured_delay_s: float | None
+    sent: int
+    received: int
+    #: Packets that the link's error model took; these are meant to be lost.
+    taken_by_errors: int
+    problems: tuple[str, ...]
+
+    def as_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        return asdict(self)
+
+
+def for_probing(link: Mapping[str, Any]) -> dict[str, Any]:
+    """The link with queues so deep that no probe is dropped by a policy, and with no changes over time."""
+    deep = {"name": "droptail", "options": {"limit_packets": 2 * MAX_BURST}}
+    directions = {}
+    for name in ("forward", "reverse"):
+        directions[name] = {key: value for key, value in link[name].items() if key != "schedule"} | {"queue": deep}
+    return {**link, **directions}
+
+
+def train_for(direction: Mapping[str, Any]) -> Train:
+    """A train that takes about BURST_S on this direction."""
+    rate_bps = direction.get("rate_bps")
+    size = 1500 if rate_bps is None or rate_bps >= 100_000 else 500
+    if rate_bps is None:
+        burst, packet_s = MIN_BURST, 0.0
+    else:
+        packet_s = size * 8 / rate_bps
+        burst = min(max(round(BURST_S / packet_s), MIN_BURST), MAX_BURST)
+    delay_s = float(direction.get("delay_s", 0.0))
+    interval_s = 1.5 * packet_s + 0.02
+    pause_s = burst * packet_s + 0.05
+    total_s = pause_s + SPACED * interval_s + packet_s + delay_s
+    return Train(size, burst, SPACED, pause_s, interval_s, patience_s=2 * total_s + 3.0)
+
+
+def hold_against(probed: Probed, report: Mapping[str, Any]) -> Measurement:
+    """Holds one probe against the declaration; `report` is the emulator's, for what its error models took."""
+    declared = probed.link[probed.direction]
+    packets = sorted(probed.received["packets"], key=lambda packet: packet["seq"])
+    counters = report["links"][probed.link["name"]][probed.direction]
+    taken = int(counters["error_losses"])
+    problems = []
+
+    rate_bps = _rate_bps(packets, probed.train, counters)
+    declared_bps = declared.get("rate_bps")
+    if declared_bps is not None:
+        if rate_bps is None:
+            problems.append("too few packets arrived to tell the rate")
+        elif abs(rate_bps / declared_bps - 1) > RATE_LIMIT:
+            problems.append(f"rate {rate_bps:.0f} bit/s instead of {declared_bps} bit/s")
+
+    declared_s = float(declared.get("delay_s", 0.0))
+    delay_s = _delay_s(packets, probed.train, declared_bps, counters)
+    if delay_s is None:
+        problems.append("too few packets arrived to tell the delay")
+    elif abs(delay_s - declared_s) > DELAY_LIMIT_S:
+        problems.append(f"delay {delay_s * 1e3:.2f} ms instead of {declared_s * 1e3:.2f} ms")
+
+    lost = probed.train.total - len(packets)
+    if lost != taken:
+        problems.append(f"{lost} of {probed.train.total} packets lost, {taken} of them by the error model")
+    return Measurement(
+        link=probed.link["name"],
+        direction=probed.direction,
+        declared_rate_bps=declared_bps,
+        measured_rate_bps=rate_bps if declared_bps is not None else None,
+        declared_delay_s=declared_s,
+        measured_delay_s=delay_s,
+        sent=probed.train.total,
+        received=len(packets),
+        taken_by_errors=taken,
+        problems=tuple(problems),
+    )
+
+
+def _wire_bytes(counters: Mapping[str, Any], train: Train) -> float:
+    """Bytes that a probe occupies the line with: its own and the link's framing."""
+    transmitted = int(counters["transmitted_packets"])
+    return counters["transmitted_wire_bytes"] / transmitted if transmitted else train.size_bytes
+
+
+def _rate_bps(packets: list[Mapping[str, Any]], train: Train, counters: Mapping[str, Any]) -> float | None:
+    """From the first to the last packet of the burst that arrived; lost ones in between occupied the line too."""
+    burst = [packet for packet in packets if packet["seq"] < train.burst]
+    if len(burst) < 2:
+        return None
+    gaps = burst[-1]["seq"] - burst[0]["seq"]
+    span_ns = burst[-1]["received_ns"] - burst[0]["received_ns"]
+    if gaps < MIN_BURST // 2 or span_ns <= 0:
+        return None
+    return float(gaps * _wire_bytes(counters, train) * 8 * 1e9 / span_ns)
+
+
+def _delay_s(
+    packets: list[Mapping[str, Any]], train: Train, rate_bps: float | None, counters: Mapping[str, Any]
+) -> float | None:
+    """Median transit of the single packets, less their time on the line."""
+    transits = sorted(
+        (packet["received_ns"] - packet["sent_ns"]) / 1e9 for packet in packets if packet["seq"] >= train.burst
+    )
+    if not transits:
+        return None
+    median = transits[len(transits) // 2]
+    return median - (_wire_bytes(counters, train) * 8 / rate_bps if rate_bps else 0.0)

@@ -1,0 +1,121 @@
+"""Cells: what they run, and that nothing of them stays behind."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from tests.conftest import two_hosts
+
+from testbed import node_binary
+from testbed.cell import Cell
+from testbed.errors import TestbedError
+
+pytestmark = pytest.mark.emulated
+
+RUNNER = """
+import json, sys
+from pathlib import Path
+from testbed.cell import Cell
+scenario = json.loads(sys.argv[1])
+with Cell("victim") as cell:
+    print(cell.pid, flush=True)
+    cell.build(scenario)
+    cell.calibrate(scenario)
+    while True:
+        cell.run(scenario, Path(sys.argv[2]))
+"""
+
+
+def namespaces() -> set[str]:
+    """Network namespaces that any process lives in."""
+    found = set()
+    for process in Path("/proc").iterdir():
+        if process.name.isdigit():
+            try:
+                found.add(os.readlink(process / "ns/net"))
+            except OSError:
+                continue
+    return found
+
+
+def marked(mark: str) -> list[int]:
+    """Processes whose environment holds `mark`."""
+    found = []
+    for process in Path("/proc").iterdir():
+        if process.name.isdigit():
+            try:
+                if mark.encode() in (process / "environ").read_bytes():
+                    found.append(int(process.name))
+            except OSError:
+                continue
+    return found
+
+
+def interfaces() -> set[str]:
+    return {path.name for path in Path("/sys/class/net").iterdir()}
+
+
+def test_runs_a_scenario_and_hands_back_its_files(tmp_path: Path) -> None:
+    scenario = two_hosts()
+    with Cell("cell") as cell:
+        assert cell.build(scenario)
+        assert not cell.build(scenario)
+        report = cell.run(scenario, tmp_path)
+    assert sorted(path.name for path in (tmp_path / "captures").iterdir()) == ["a-eth0.pcap", "b-eth0.pcap"]
+    assert report["flows"]["bulk"]["receive"]["payload_ok"]
+    received = report["flows"]["bulk"]["receive"]["bytes"]
+    # 3 s of 1 Mbit/s, less headers and slow start.
+    assert 0.75 * 375_000 < received < 375_000
+    assert all(capture["dropped"] == 0 for capture in report["captures"])
+
+
+def test_a_bad_scenario_is_refused_in_a_sentence() -> None:
+    scenario = two_hosts()
+    scenario["links"][0]["forward"]["queue"]["name"] = "drop-tale"
+    with Cell("cell") as cell, pytest.raises(TestbedError, match="drop-tale"):
+        cell.build(scenario)
+
+
+def test_nothing_survives_a_killed_runner(tmp_path: Path) -> None:
+    """`kill -9` twenty times at random moments, from the cell's first instant to the middle of a run."""
+    moments = random.Random(20261121)
+    scenario = json.dumps(two_hosts(duration_s=5.0))
+    before, interfaces_before = namespaces(), interfaces()
+    for number in range(20):
+        mark = f"BACKCHANNEL_TEST_VICTIM={os.getpid()}-{number}"
+        environment = dict([mark.split("=")], **os.environ, PYTHONPATH=str(node_binary.ROOT))
+        runner = subprocess.Popen(
+            [sys.executable, "-c", RUNNER, scenario, str(tmp_path)], stdout=subprocess.DEVNULL, env=environment
+        )
+        time.sleep(moments.uniform(0.05, 6.0))
+        assert runner.poll() is None, "the runner ended of itself"
+        runner.send_signal(signal.SIGKILL)
+        runner.wait()
+        deadline = time.monotonic() + 5.0
+        while (left := marked(mark)) and time.monotonic() < deadline:
+            time.sleep(0.02)
+        assert not left, f"after kill number {number}: processes {left} are still there"
+    assert namespaces() <= before
+    assert interfaces() == interfaces_before
+
+
+def test_two_cells_do_not_meet(tmp_path: Path) -> None:
+    """The same topology, names and addresses twice at once; each sees its own traffic only."""
+    scenario = two_hosts(duration_s=2.0)
+    with Cell("one") as one, Cell("two") as two:
+        one.build(scenario)
+        two.build(scenario)
+        first, second = tmp_path / "one", tmp_path / "two"
+        report = one.run(scenario, first)
+        assert not any(second.glob("**/*.pcap"))
+        other = two.run(scenario, second)
+    assert report["flows"]["bulk"]["receive"]["payload_ok"]
+    assert other["flows"]["bulk"]["receive"]["payload_ok"]

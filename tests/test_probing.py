@@ -1,0 +1,104 @@
+"""The arithmetic of calibration and of the fidelity verdict."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from testbed import fidelity, probing
+
+
+def link(rate_bps: int | None = 28_800, delay_s: float = 0.05) -> dict[str, Any]:
+    direction = {"rate_bps": rate_bps, "delay_s": delay_s, "queue": {"name": "droptail", "options": {}}}
+    return {"name": "line", "forward": direction, "reverse": direction}
+
+
+def arrivals(train: probing.Train, rate_bps: float, delay_s: float, lost: tuple[int, ...] = ()) -> dict[str, Any]:
+    """What an exact line would do with a train."""
+    packet_s = train.size_bytes * 8 / rate_bps
+    packets = []
+    for seq in range(train.total):
+        if seq < train.burst:
+            sent, received = 0.0, (seq + 1) * packet_s + delay_s
+        else:
+            sent = train.burst * packet_s + (seq - train.burst + 1) * train.interval_s
+            received = sent + packet_s + delay_s
+        if seq not in lost:
+            packets.append({"seq": seq, "sent_ns": round(sent * 1e9), "received_ns": round(received * 1e9)})
+    return {"packets": packets}
+
+
+def report(train: probing.Train, error_losses: int = 0) -> dict[str, Any]:
+    counters = {
+        "error_losses": error_losses,
+        "transmitted_packets": train.total,
+        "transmitted_wire_bytes": train.total * train.size_bytes,
+    }
+    return {"links": {"line": {"forward": counters, "reverse": counters}}}
+
+
+def measure(real_bps: float, real_delay_s: float, lost: tuple[int, ...] = (), taken: int = 0) -> probing.Measurement:
+    declared = link()
+    train = probing.train_for(declared["forward"])
+    received = arrivals(train, real_bps, real_delay_s, lost)
+    return probing.hold_against(probing.Probed(declared, "forward", train, received), report(train, taken))
+
+
+def test_an_exact_line_passes() -> None:
+    result = measure(28_800, 0.05)
+    assert result.problems == ()
+    assert result.measured_rate_bps == pytest.approx(28_800)
+    assert result.measured_delay_s == pytest.approx(0.05)
+
+
+def test_one_percent_of_rate_is_too_much() -> None:
+    assert "rate 28512" in measure(28_512, 0.05).problems[0]
+
+
+def test_two_milliseconds_of_delay_are_too_much() -> None:
+    assert measure(28_800, 0.052).problems == ("delay 52.00 ms instead of 50.00 ms",)
+
+
+def test_a_lost_packet_is_told_unless_the_error_model_took_it() -> None:
+    assert measure(28_800, 0.05, lost=(3,)).problems == ("1 of 14 packets lost, 0 of them by the error model",)
+    assert measure(28_800, 0.05, lost=(3,), taken=1).problems == ()
+
+
+@pytest.mark.parametrize("rate_bps", [9_600, 28_800, 1_000_000, 10_000_000, 100_000_000, None])
+def test_a_train_fits_its_line(rate_bps: int | None) -> None:
+    train = probing.train_for(link(rate_bps)["forward"])
+    assert probing.MIN_BURST <= train.burst <= probing.MAX_BURST
+    assert train.patience_s < 30
+
+
+def run_report(**changes: Any) -> dict[str, Any]:
+    counters = {"rate_error": 0.0001, "busy_s": 20.0, "lateness_s": {"p99": 0.0002}} | changes.pop("counters", {})
+    return {
+        "emulator": {"links": {"line": {"forward": counters, "reverse": counters}}},
+        "captures": [{"interface": "a-eth0", "dropped": changes.pop("dropped", 0)}],
+        "flows": {"bulk": {"receive": {"payload_ok": changes.pop("payload_ok", True)}}},
+        "armed_late_s": changes.pop("armed_late_s", 0.0),
+    }
+
+
+def test_a_good_run_is_valid() -> None:
+    assert fidelity.problems(run_report()) == []
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"counters": {"rate_error": -0.006}}, "rate was off by -0.60 %"),
+        ({"counters": {"lateness_s": {"p99": 0.003}}}, "left 3.00 ms late"),
+        ({"dropped": 2}, "lost 2 packets"),
+        ({"payload_ok": False}, "not the bytes sent"),
+        ({"armed_late_s": 0.02}, "20 ms after the run's zero"),
+    ],
+)
+def test_each_fault_makes_a_run_invalid(changes: dict[str, Any], said: str) -> None:
+    assert any(said in problem for problem in fidelity.problems(run_report(**changes)))
+
+
+def test_a_direction_hardly_used_is_no_yardstick_for_its_rate() -> None:
+    assert fidelity.problems(run_report(counters={"rate_error": 0.2, "busy_s": 0.3})) == []
