@@ -18,7 +18,8 @@ from agents.errors import AgentError
 #: tcpdump prints this once the ring is mapped and packets are being collected.
 LISTENING = "listening on"
 COUNTERS = re.compile(
-    r"(\d+) packets? captured.*?(\d+) packets? received by filter.*?(\d+) packets? dropped by kernel", re.DOTALL
+    r"(\d+) packets? captured.*?(\d+) packets? received by filter.*?(\d+) packets? dropped by kernel",
+    re.DOTALL,
 )
 INTERFACE_DROPS = re.compile(r"(\d+) packets? dropped by interface")
 
@@ -35,7 +36,7 @@ class CaptureCounts:
 
 
 def command(interface: str, path: Path, snaplen: int, buffer_kib: int = 8192) -> list[str]:
-    """tcpdump's arguments: nanosecond stamps, nothing resolved, no drop of privileges (the folder is ours alone)."""
+    """Tcpdump's arguments: nanosecond stamps, nothing resolved, no drop of privileges (the folder is ours alone)."""
     return [
         "tcpdump", "-i", interface, "-w", str(path), "-s", str(snaplen), "-B", str(buffer_kib),
         "--time-stamp-precision=nano", "-n", "-p", "-Z", "root",

@@ -1,7 +1,7 @@
 """Kernel settings of one node: TCP, forwarding, offloads, routes.
 
-Every setting that changes a result is set explicitly and read back, since defaults differ between kernels (here: BBR and
-16 MB buffers). What could not be set is an error, never a silent difference.
+Every setting that changes a result is set explicitly and read back, since defaults differ between kernels (some have
+BBR and 16 MB buffers). What could not be set is an error, never a silent difference.
 """
 
 from __future__ import annotations
@@ -90,7 +90,9 @@ def offloads_off(interface: str) -> None:
     done = subprocess.run(offload_command(interface), capture_output=True, text=True, check=False)
     if done.returncode != 0:
         reason = (done.stderr or done.stdout).strip().splitlines()
-        raise AgentError(f"offloads of {interface} cannot be switched off: {reason[-1] if reason else 'ethtool failed'}")
+        raise AgentError(
+            f"offloads of {interface} cannot be switched off: {reason[-1] if reason else 'ethtool failed'}"
+        )
 
 
 def available_congestion_controls() -> Sequence[str]:

@@ -32,7 +32,11 @@ def missing_for_emulation() -> list[str]:
         troubles.append(f"programs are missing: apt-get install {' '.join(packages)}")
     if os.geteuid() == 0 and not troubles:
         probe = subprocess.run(
-            [node_binary.path(), "cell", "--", "true"], capture_output=True, text=True, check=False, timeout=30
+            [node_binary.path(), "cell", "--", "true"],
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=30,
         )
         if probe.returncode != 0:
             said = probe.stderr.strip().removeprefix("error: ") or "the kernel refused namespaces"

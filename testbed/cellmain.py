@@ -2,7 +2,7 @@
 
     backchannel-node cell --parent PID -- python -m testbed.cellmain
 
-Requests on standard input, one answer a line on standard output ({"ok": true, ...} or {"ok": false, "error": sentence}),
+Requests on standard input, one answer a line on standard output ({"ok": true, ...} or {"ok": false, "error": text}),
 progress in between as {"event": "progress", "phase": ...}:
 
     {"op": "build", "nodes": [...], "links": [...]}        one testbed; a second build replaces the first

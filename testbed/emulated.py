@@ -151,6 +151,12 @@ class EmulatedTestbed:
 
         Returns: per direction what was declared and what was measured (see testbed.probing.Measurement).
         """
+        try:
+            return self._calibrate(links, seed)
+        except AgentError as error:
+            raise TestbedError(str(error)) from error
+
+    def _calibrate(self, links: list[dict[str, Any]], seed: int) -> list[dict[str, Any]]:
         self._reset()
         probed = [probing.for_probing(link) for link in links]
         for link in probed:
@@ -175,7 +181,9 @@ class EmulatedTestbed:
         port = probing.PORT + source.end
         sender, receiver = self._agents[source.node], self._agents[target.node]
         receiver.start_traffic(
-            name, "probe-receive", {"listen": f"{target.address}:{port}", "count": train.total, "timeout-s": train.patience_s}
+            name,
+            "probe-receive",
+            {"listen": f"{target.address}:{port}", "count": train.total, "timeout-s": train.patience_s},
         )
         sender.start_traffic(
             f"{name}-send",
@@ -231,7 +239,9 @@ class EmulatedTestbed:
         flows = {flow["name"]: self._stop_flow(flow) for flow in scenario["workload"]}
         report = self.emulator.stop()
         captures = [
-            {"node": name, **counts} for name, all_counts in self._each(self._stop_captures).items() for counts in all_counts
+            {"node": name, **counts}
+            for name, all_counts in self._each(self._stop_captures).items()
+            for counts in all_counts
         ]
         self._each(lambda name: self._fetch(scenario, name, captures, out))
         shutil.move(telemetry, out / "telemetry" / "links.jsonl")

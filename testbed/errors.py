@@ -9,4 +9,4 @@ class TestbedError(Exception):
 
 
 class Unavailable(TestbedError):
-    """This machine, or this user, cannot run the backend; the message says what is missing and what to do."""
+    """The machine, or the user, cannot run the backend; the message says what is missing and what to do."""

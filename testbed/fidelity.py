@@ -18,8 +18,6 @@ class Limits:
     rate: float = 0.005
     #: How late the 99th of 100 packets may leave against its ideal time, in seconds.
     lateness_p99_s: float = 0.002
-    #: A direction that was busy for less than this is too short a yardstick for its rate.
-    busy_s: float = 1.0
     #: Traffic programs that were started after the run's zero make every start time wrong, in seconds.
     armed_late_s: float = 0.0
 
@@ -32,6 +30,7 @@ def problems(report: Mapping[str, Any], limits: Limits = LIMITS) -> list[str]:
 
     Args:
         report: as testbed.emulated.EmulatedTestbed.run returns it.
+        limits: what is allowed.
     """
     found: list[str] = []
     for name, link in report["emulator"]["links"].items():
@@ -48,7 +47,7 @@ def problems(report: Mapping[str, Any], limits: Limits = LIMITS) -> list[str]:
 def _direction_problems(where: str, counters: Mapping[str, Any], limits: Limits) -> list[str]:
     found = []
     error = counters.get("rate_error")
-    if error is not None and counters["busy_s"] >= limits.busy_s and abs(error) > limits.rate:
+    if error is not None and abs(error) > limits.rate:
         found.append(f"{where}: the rate was off by {error * 100:.2f} %; at most {limits.rate * 100:g} % is allowed")
     p99_s = counters["lateness_s"]["p99"]
     if p99_s is not None and p99_s > limits.lateness_p99_s:

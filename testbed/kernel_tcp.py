@@ -1,7 +1,7 @@
 """A host's kernel TCP from a scenario's stack: which sysctls and which socket options say the same.
 
-The options are those that the registry of kernel stacks declares (experiments/registry.py); whatever is not given has the
-kernel's documented default, set explicitly by agents.kernel.TCP_BASE.
+The options are those that the registry of kernel stacks declares (experiments/registry.py); whatever is not given has
+the kernel's documented default, set explicitly by agents.kernel.TCP_BASE.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@
     a, b = net.addHost("a"), net.addHost("b")
     net.addLink(a, b, cls=ModemLink, profile="dialup-28.8")
 
-`docs/mininet-links.md` shows a whole script. One emulator process serves all links of a Mininet process; it dies with it.
+`docs/mininet-links.md` shows a whole script. One emulator process serves all links of a process and dies with it.
 """
 
 from __future__ import annotations

@@ -166,5 +166,5 @@ def _delay_s(
     )
     if not transits:
         return None
-    median = transits[len(transits) // 2]
+    median = float(transits[len(transits) // 2])
     return median - (_wire_bytes(counters, train) * 8 / rate_bps if rate_bps else 0.0)

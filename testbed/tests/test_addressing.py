@@ -56,8 +56,6 @@ def test_hosts_do_not_forward() -> None:
         ),
     ],
 )
-def test_refusals_name_the_trouble(
-    nodes: list[dict[str, str]], links: list[dict[str, object]], words: str
-) -> None:
+def test_refusals_name_the_trouble(nodes: list[dict[str, str]], links: list[dict[str, object]], words: str) -> None:
     with pytest.raises(TestbedError, match=words):
         make_plan(nodes, links)

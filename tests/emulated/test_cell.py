@@ -12,11 +12,11 @@ import time
 from pathlib import Path
 
 import pytest
-from tests.conftest import two_hosts
 
 from testbed import node_binary
 from testbed.cell import Cell
 from testbed.errors import TestbedError
+from tests.conftest import two_hosts
 
 pytestmark = pytest.mark.emulated
 
@@ -40,7 +40,7 @@ def namespaces() -> set[str]:
     for process in Path("/proc").iterdir():
         if process.name.isdigit():
             try:
-                found.add(os.readlink(process / "ns/net"))
+                found.add(str((process / "ns/net").readlink()))
             except OSError:
                 continue
     return found
@@ -93,7 +93,9 @@ def test_nothing_survives_a_killed_runner(tmp_path: Path) -> None:
         mark = f"BACKCHANNEL_TEST_VICTIM={os.getpid()}-{number}"
         environment = dict([mark.split("=")], **os.environ, PYTHONPATH=str(node_binary.ROOT))
         runner = subprocess.Popen(
-            [sys.executable, "-c", RUNNER, scenario, str(tmp_path)], stdout=subprocess.DEVNULL, env=environment
+            [sys.executable, "-c", RUNNER, scenario, str(tmp_path)],
+            stdout=subprocess.DEVNULL,
+            env=environment,
         )
         time.sleep(moments.uniform(0.05, 6.0))
         assert runner.poll() is None, "the runner ended of itself"

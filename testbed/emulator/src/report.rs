@@ -15,10 +15,33 @@ pub(crate) struct Direction {
     events: BTreeMap<&'static str, u64>,
     /// Nanoseconds between a packet's ideal departure and its write, saturating at 4.3 s.
     lateness: Vec<u32>,
-    /// Ideal and real nanoseconds between packets that left back to back.
+    /// Ideal and real nanoseconds of the busy periods that were long enough to tell the rate.
     ideal_ns: u64,
-    real_ns: i64,
-    last: Option<(u64, u64)>,
+    real_ns: u64,
+    busy: Option<Busy>,
+}
+
+/// A period in which packets left back to back, between two of them that left on time: a stall of the machine at its
+/// edge says nothing about the rate, and shows in the lateness.
+#[derive(Debug, Clone, Copy)]
+struct Busy {
+    last_ideal_ns: u64,
+    first_on_time: Option<(u64, u64)>,
+    last_on_time: Option<(u64, u64)>,
+}
+
+/// How late a packet may be and still count as on time.
+const ON_TIME_NS: u64 = 1_000_000;
+/// A shorter busy period is no yardstick.
+const YARDSTICK_NS: u64 = 250_000_000;
+
+impl Busy {
+    fn span(&self) -> (u64, u64) {
+        match (self.first_on_time, self.last_on_time) {
+            (Some(first), Some(last)) if last.0 - first.0 >= YARDSTICK_NS => (last.0 - first.0, last.1 - first.1),
+            _ => (0, 0),
+        }
+    }
 }
 
 impl Direction {
@@ -31,15 +54,27 @@ impl Direction {
         self.delivered += 1;
         self.refused += u64::from(!written);
         self.lateness.push(real_ns.saturating_sub(ideal_ns).min(u64::from(u32::MAX)) as u32);
-        if let (Some((last_ideal, last_real)), Some(rate_bps)) = (self.last, rate_bps) {
-            // Back to back: the gap is the packet's own time on the line, with room for framing.
-            let gap = ideal_ns.saturating_sub(last_ideal);
-            if gap <= (u64::from(bytes) + 64) * 12_000_000_000 / rate_bps {
-                self.ideal_ns += gap;
-                self.real_ns += real_ns as i64 - last_real as i64;
-            }
+        let Some(rate_bps) = rate_bps else { return };
+        // Back to back: the gap is the packet's own time on the line, with room for framing.
+        let longest = (u64::from(bytes) + 64) * 12_000_000_000 / rate_bps;
+        if self.busy.is_none_or(|busy| ideal_ns.saturating_sub(busy.last_ideal_ns) > longest) {
+            self.end_busy();
+            self.busy = Some(Busy { last_ideal_ns: ideal_ns, first_on_time: None, last_on_time: None });
         }
-        self.last = Some((ideal_ns, real_ns));
+        let Some(busy) = &mut self.busy else { return };
+        busy.last_ideal_ns = ideal_ns;
+        if real_ns.saturating_sub(ideal_ns) < ON_TIME_NS {
+            busy.first_on_time.get_or_insert((ideal_ns, real_ns));
+            busy.last_on_time = Some((ideal_ns, real_ns));
+        }
+    }
+
+    fn end_busy(&mut self) {
+        if let Some(busy) = self.busy.take() {
+            let (ideal_ns, real_ns) = busy.span();
+            self.ideal_ns += ideal_ns;
+            self.real_ns += real_ns;
+        }
     }
 
     pub(crate) fn happened(&mut self, event: &Event) {
@@ -49,6 +84,7 @@ impl Direction {
     /// The report; `usage` is the link's own.
     pub(crate) fn json(&mut self, usage: Usage, rate_bps: Option<u64>) -> Value {
         self.lateness.sort_unstable();
+        self.end_busy();
         let quantile = |q: f64| {
             let last = self.lateness.len().checked_sub(1)?;
             Some(f64::from(self.lateness[(last as f64 * q).round() as usize]) * 1e-9)
@@ -84,13 +120,26 @@ mod tests {
         for i in 0..1000u64 {
             // 1500 bytes at 12 Mbit/s: one a millisecond.
             constant.delivered(i * 1_000_000, i * 1_000_000 + 50_000, 1500, rate, true);
-            growing.delivered(i * 1_000_000, i * 1_010_000, 1500, rate, true);
+            growing.delivered(i * 1_000_000, i * 1_000_900, 1500, rate, true);
         }
         let report = constant.json(Usage::default(), rate);
         assert_eq!(report["rate_error"], 0.0);
         assert_eq!(report["lateness_s"]["p99"], 5e-5);
         let error = growing.json(Usage::default(), rate)["rate_error"].as_f64().unwrap();
-        assert!((error + 0.0099).abs() < 1e-4, "{error}");
+        assert!((error + 0.0009).abs() < 1e-5, "{error}");
+    }
+
+    #[test]
+    fn a_stall_at_the_edge_shows_in_the_lateness_only() {
+        let rate = Some(12_000_000);
+        let mut direction = Direction::default();
+        for i in 0..1000u64 {
+            let stalled = if (980..1000).contains(&i) { 20_000_000 } else { 0 };
+            direction.delivered(i * 1_000_000, i * 1_000_000 + stalled, 1500, rate, true);
+        }
+        let report = direction.json(Usage::default(), rate);
+        assert_eq!(report["rate_error"], 0.0);
+        assert_eq!(report["lateness_s"]["p99"], 0.02);
     }
 
     #[test]

@@ -1,0 +1,1 @@
+"""From captures to figures: metrics, statistics and the results store."""

@@ -1,0 +1,72 @@
+"""`./backchannel calibrate`: measures links in a cell of their own and holds them against what they declare."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from rich.table import Table
+
+from experiments.campaign import Plan
+from experiments.units import show
+from testbed.capability import require_emulation
+from testbed.cell import Cell
+
+#: Lines at the rates that the calibration gate promises: name, bit/s, s.
+STANDARD = (("dialup", 28_800, 0.05), ("uplink", 1_000_000, 0.02), ("ethernet", 10_000_000, 0.005))
+
+
+def calibrate(plan: Plan | None) -> list[dict[str, Any]]:
+    """Measures every link of a plan's distinct networks; without a plan, a chain of the standard rates.
+
+    Raises:
+        Unavailable: this machine cannot emulate.
+        TestbedError: the testbed failed.
+    """
+    require_emulation()
+    scenarios = [_standard()] if plan is None else _distinct(plan)
+    measured = []
+    with Cell("calibration") as cell:
+        for scenario in scenarios:
+            cell.build(scenario)
+            measured += cell.calibrate(scenario)
+    return measured
+
+
+def _distinct(plan: Plan) -> list[dict[str, Any]]:
+    seen: dict[str, dict[str, Any]] = {}
+    for run in plan.runs:
+        lines = [[link[name].get(key) for name in ("forward", "reverse") for key in ("rate_bps", "delay_s", "errors")]
+                 for link in run.scenario["links"]]  # fmt: skip
+        seen.setdefault(repr(lines), dict(run.scenario))
+    return list(seen.values())
+
+
+def _standard() -> dict[str, Any]:
+    names = ["a", "b", "c", "d"]
+    nodes = [{"name": name, "kind": "host" if name in "ad" else "router"} for name in names]
+    links = []
+    for (name, rate_bps, delay_s), left, right in zip(STANDARD, names, names[1:], strict=False):
+        direction = {"rate_bps": rate_bps, "delay_s": delay_s, "queue": {"name": "droptail", "options": {}}}
+        links.append(
+            {"name": name, "kind": "point-to-point", "ends": [left, right], "forward": direction,
+             "reverse": direction, "options": {}}
+        )  # fmt: skip
+    return {"version": 1, "seed": 1, "duration_s": 1.0, "nodes": nodes, "links": links, "workload": []}
+
+
+def table(measured: Sequence[dict[str, Any]]) -> Table:
+    """The measurements for people."""
+    shown = Table(box=None, pad_edge=False)
+    for name in ("link", "rate", "off by", "delay", "measured", "lost", "verdict"):
+        shown.add_column(name, justify="left" if name in ("link", "verdict") else "right", no_wrap=name != "verdict")
+    for one in measured:
+        declared, rate = one["declared_rate_bps"], one["measured_rate_bps"]
+        off = f"{(rate / declared - 1) * 100:+.3f} %" if declared and rate else "–"
+        delay = one["measured_delay_s"]
+        shown.add_row(
+            f"{one['link']} {one['direction']}", show(declared, "rate"), off,
+            f"{one['declared_delay_s'] * 1e3:.2f} ms", "–" if delay is None else f"{delay * 1e3:.2f} ms",
+            f"{one['sent'] - one['received']}/{one['sent']}", "; ".join(one["problems"]) or "good",
+        )  # fmt: skip
+    return shown

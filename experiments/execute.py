@@ -1,0 +1,139 @@
+"""One run on the emulated backend: a cell, calibration, the run, its analysis, its verdict."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import shutil
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from analysis.metrics import RunData, measure
+from analysis.store import Landing
+from experiments import machine
+from experiments.campaign import Run
+from testbed import fidelity, node_binary
+from testbed.cell import Cell
+from testbed.errors import TestbedError
+
+#: Tries of a calibration; a busy machine may spoil one.
+CALIBRATIONS = 3
+
+
+class Worker:
+    """One cell after another, each used for as long as it lives. To be used by one thread that outlives it."""
+
+    def __init__(self, name: str, on_phase: Callable[[str], None]) -> None:
+        self._name = name
+        self._on_phase = on_phase
+        self._cell: Cell | None = None
+        self._calibrated: dict[str, list[dict[str, Any]]] = {}
+
+    def run(self, run: Run, attempt: int, folder: Path) -> Landing:
+        """Runs it and puts its files into `folder`.
+
+        Raises:
+            TestbedError: it gave no result; the cell is gone then, and the next run gets a new one.
+        """
+        try:
+            return self._run(run, attempt, folder)
+        except TestbedError:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """Ends the cell."""
+        cell, self._cell = self._cell, None
+        self._calibrated = {}
+        if cell is not None:
+            cell.close()
+
+    def kill(self) -> None:
+        """Ends the cell at once, from any thread; what is under way in it fails."""
+        if self._cell is not None:
+            self._cell.kill()
+
+    def _run(self, run: Run, attempt: int, folder: Path) -> Landing:
+        if self._cell is None:
+            self._on_phase("building")
+            self._cell = Cell(self._name, self._on_phase)
+        scenario = dict(run.scenario)
+        if self._cell.build(scenario):
+            self._calibrated = {}
+        calibration = self._calibration(scenario)
+        before, started = machine.cpu_seconds(), time.time()
+        report = self._cell.run(scenario, folder)
+        shares = machine.cpu_shares(before, machine.cpu_seconds())
+        self._on_phase("analysing")
+        problems = fidelity.problems(report)
+        metrics = analyse(folder, scenario, report)
+        manifest = {
+            **machine.versions(),
+            "started": started,
+            "attempt": attempt,
+            "calibration": calibration,
+            "cpu": shares,
+            "limits": fidelity.LIMITS.__dict__,
+            "report": report,
+        }
+        for name, value in (("scenario", scenario), ("manifest", manifest)):
+            (folder / f"{name}.json").write_text(json.dumps(value, indent=1, sort_keys=True) + "\n")
+        return Landing(run.id, run.backend, scenario, manifest, metrics, problems, attempt, folder)
+
+    def _calibration(self, scenario: Mapping[str, Any]) -> list[dict[str, Any]]:
+        """What the links of this scenario measured, measuring them if this cell has not yet.
+
+        Raises:
+            TestbedError: they do not do what the scenario declares.
+        """
+        assert self._cell is not None
+        key = _lines(scenario)
+        if key in self._calibrated:
+            return self._calibrated[key]
+        for _ in range(CALIBRATIONS):
+            self._on_phase("calibrating")
+            measured = self._cell.calibrate(dict(scenario))
+            troubles = [
+                f"{one['link']} {one['direction']}: {problem}" for one in measured for problem in one["problems"]
+            ]
+            if not troubles:
+                self._calibrated[key] = measured
+                return measured
+        raise TestbedError("calibration failed: " + "; ".join(troubles))
+
+
+def _lines(scenario: Mapping[str, Any]) -> str:
+    """What calibration measures: the links without their queue policies."""
+    lines = [
+        {
+            **link,
+            **{
+                name: {key: value for key, value in link[name].items() if key != "queue"}
+                for name in ("forward", "reverse")
+            },
+        }
+        for link in scenario["links"]
+    ]
+    return json.dumps(lines, sort_keys=True)
+
+
+def analyse(folder: Path, scenario: Mapping[str, Any], report: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Classifies a run's captures, measures it, and compresses the captures. Returns the metrics' rows."""
+    captures = sorted((folder / "captures").glob("*.pcap"))
+    if not captures:
+        return []
+    labelled = [f"{path.stem}={path}" for path in captures]
+    node_binary.call("trace", "--out", str(folder), *labelled)
+    rows = measure(RunData.load(folder, scenario, report))
+    for path in captures:
+        # No name and no time inside: equal captures give equal files.
+        with (
+            path.open("rb") as plain,
+            path.with_suffix(".pcap.gz").open("wb") as out,
+            gzip.GzipFile(filename="", mode="wb", fileobj=out, compresslevel=5, mtime=0) as packed,
+        ):
+            shutil.copyfileobj(plain, packed, 1 << 20)
+        path.unlink()
+    return rows

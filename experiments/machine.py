@@ -1,0 +1,55 @@
+"""What a manifest says of the machine and the software that made a run."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import platform
+import subprocess
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from testbed import node_binary
+
+
+@cache
+def versions() -> dict[str, Any]:
+    """Software: commit (None outside a checkout), whether it was changed, node binary's hash, Python, kernel, CPUs."""
+    commit = _git("rev-parse", "HEAD")
+    with Path(node_binary.path()).open("rb") as binary:
+        digest = hashlib.file_digest(binary, "sha256").hexdigest()
+    return {
+        "commit": commit,
+        "changed": bool(_git("status", "--porcelain", "--untracked-files=no")) if commit else None,
+        "node_binary_sha256": digest,
+        "python": platform.python_version(),
+        "kernel": platform.release(),
+        "machine": platform.machine(),
+        "cpus": os.cpu_count(),
+    }
+
+
+def cpu_seconds() -> dict[str, float]:
+    """Seconds that the machine's CPUs have spent since its start: busy, idle and stolen by its host."""
+    ticks = os.sysconf("SC_CLK_TCK")
+    user, nice, system, idle, iowait, irq, softirq, steal = (
+        int(word) / ticks for word in Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:9]
+    )
+    return {"busy": user + nice + system + irq + softirq, "idle": idle + iowait, "steal": steal}
+
+
+def cpu_shares(before: dict[str, float], after: dict[str, float]) -> dict[str, float]:
+    """Shares of a period between two readings of `cpu_seconds`."""
+    spent = {name: after[name] - before[name] for name in before}
+    total = sum(spent.values())
+    return {name: round(value / total, 4) if total else 0.0 for name, value in spent.items()}
+
+
+def _git(*words: str) -> str | None:
+    done = (
+        subprocess.run(["git", "-C", str(node_binary.ROOT), *words], capture_output=True, text=True, check=False)
+        if (node_binary.ROOT / ".git").exists()
+        else None
+    )
+    return done.stdout.strip() if done is not None and done.returncode == 0 else None

@@ -1,0 +1,180 @@
+"""What exists: every stack, policy, link, error model, profile, workload and backend, with its parameters.
+
+The node binary declares what is written in Rust (`backchannel-node registry`); what lives in Python stands here. The
+validator, `./backchannel list` and the documentation read nothing else.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from functools import cache
+from typing import Any
+
+from experiments import units
+from testbed import node_binary
+
+#: Kinds in the order in which people are shown them, with the word of `./backchannel list`.
+KINDS = {
+    "stack": "stacks",
+    "policy": "policies",
+    "link": "links",
+    "profile": "profiles",
+    "error-model": "error-models",
+    "workload": "workloads",
+    "backend": "backends",
+    "topology": "topologies",
+}
+_SUFFIXES = ("_packets", "_bytes", "_bps", "_s", "_segments")
+
+
+@dataclass(frozen=True)
+class Param:
+    """One parameter of a mechanism."""
+
+    name: str
+    unit: str
+    help: str
+    default: Any = None
+    required: bool = False
+    min: float | None = None
+    max: float | None = None
+    choices: tuple[str, ...] = ()
+
+    @property
+    def short(self) -> str:
+        """The name without its unit: how campaign files may write it."""
+        for suffix in _SUFFIXES:
+            if self.name.endswith(suffix):
+                return self.name.removesuffix(suffix)
+        return self.name
+
+    def read(self, value: object) -> Any:
+        """The value of a campaign file in the SI unit.
+
+        Raises:
+            ValueError: with a sentence.
+        """
+        if self.unit == "flag":
+            if not isinstance(value, bool):
+                raise ValueError(f"'{value}' is neither true nor false")
+            return value
+        if self.unit == "choice":
+            if value not in self.choices:
+                raise ValueError(unknown("choice", str(value), self.choices))
+            return value
+        if self.unit == "file":
+            return str(value)
+        number = units.parse(value, self.unit)
+        if self.min is not None and number < self.min:
+            raise ValueError(f"'{value}' is too small: it must be at least {self.min:g}")
+        if self.max is not None and number > self.max:
+            raise ValueError(f"'{value}' is too great: it must be at most {self.max:g}")
+        return number
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One mechanism."""
+
+    kind: str
+    name: str
+    summary: str
+    source: str
+    params: tuple[Param, ...] = ()
+    #: Backends that have it; empty: all.
+    backends: tuple[str, ...] = ()
+    spec: Mapping[str, Any] = field(default_factory=dict)
+
+    def param(self, name: str) -> Param:
+        """By its full or short name.
+
+        Raises:
+            ValueError: there is none.
+        """
+        for param in self.params:
+            if name in (param.name, param.short):
+                return param
+        raise ValueError(unknown(f"option of {self.kind} {self.name}", name, [param.short for param in self.params]))
+
+    def as_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        return asdict(self)
+
+
+_KERNEL_TCP = (
+    Param("sack", "flag", "selective acknowledgments (RFC 2018)", True),
+    Param("timestamps", "flag", "timestamp option (RFC 7323)", True),
+    Param("window_scaling", "flag", "window scale option (RFC 7323)", True),
+    Param("ecn", "flag", "explicit congestion notification (RFC 3168)", False),
+    Param("slow_start_after_idle", "flag", "restart from the initial window after an idle time", False),
+    Param("send_buffer_bytes", "bytes", "size of the send buffer; absent: the kernel sizes it", None, min=4096),
+    Param("receive_buffer_bytes", "bytes", "size of the receive buffer, which bounds the window", None, min=2304),
+    Param("mss_bytes", "bytes", "maximum segment size; absent: from the interface", None, min=88, max=32767),
+)
+
+_PYTHON_ENTRIES = (
+    Entry("stack", "reno", "the kernel's NewReno", "Linux tcp_cong.c; RFC 6582", _KERNEL_TCP, ("emulated",)),
+    Entry("stack", "cubic", "the kernel's CUBIC", "Linux tcp_cubic.c; RFC 9438", _KERNEL_TCP, ("emulated",)),
+    Entry("stack", "bbr", "the kernel's BBR", "Linux tcp_bbr.c", _KERNEL_TCP, ("emulated",)),
+    Entry("workload", "bulk", "one connection that sends bytes until its end, or its time, is reached", "asym 4.1"),
+    Entry("backend", "emulated", "real packets on this machine: Mininet nodes and emulated links in a cell",
+          "docs/architecture.md"),
+    Entry("topology", "asymmetric-path", "server - router1 - router2 - client with an asymmetric line in the middle",
+          "asym 7.1, figure 7"),
+    Entry("topology", "line", "two hosts, left and right, on one line", "docs/campaigns.md"),
+)  # fmt: skip
+
+
+@cache
+def entries() -> tuple[Entry, ...]:
+    """Everything that exists."""
+    declared = node_binary.call("registry")
+    found = [_entry(raw) for key in ("policies", "links", "error_models") for raw in declared[key]]
+    found += [
+        Entry("profile", raw["name"], raw["summary"], raw["source"], spec=raw["spec"]) for raw in declared["profiles"]
+    ]
+    return (*_PYTHON_ENTRIES, *found)
+
+
+def of_kind(kind: str) -> list[Entry]:
+    """Every mechanism of a kind."""
+    return [entry for entry in entries() if entry.kind == kind]
+
+
+def find(kind: str, name: str) -> Entry:
+    """A mechanism by name.
+
+    Raises:
+        ValueError: there is none; says which there are and which is nearest.
+    """
+    all_of_kind = of_kind(kind)
+    for entry in all_of_kind:
+        if entry.name == name:
+            return entry
+    raise ValueError(unknown(kind.replace("-", " "), name, [entry.name for entry in all_of_kind]))
+
+
+def unknown(what: str, name: str, allowed: Any) -> str:
+    """The sentence for a name that does not exist."""
+    allowed = list(allowed)
+    near = difflib.get_close_matches(name, allowed, n=1, cutoff=0.5)
+    hint = f" (did you mean '{near[0]}'?)" if near else ""
+    listed = ", ".join(allowed) if allowed else "none"
+    return f"there is no {what} '{name}'{hint}; there are: {listed}"
+
+
+def _entry(raw: Mapping[str, Any]) -> Entry:
+    params = []
+    for one in raw["params"]:
+        default, required = one["default"], False
+        if isinstance(default, dict):
+            default, required = None, True
+        params.append(
+            Param(
+                name=one["name"], unit=one["unit"], help=one["help"], default=default, required=required,
+                min=one.get("min"), max=one.get("max"), choices=tuple(one.get("choices", ())),
+            )
+        )  # fmt: skip
+    return Entry(raw["kind"], raw["name"], raw["summary"], raw["source"], tuple(params))

@@ -1,0 +1,267 @@
+"""The campaign file: its fields, as pydantic models. docs/campaigns.md explains them to people.
+
+Values leave here in SI units. Names of mechanisms and their options are held against the registry.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator, model_validator
+
+from experiments import registry, units
+
+
+def _quantity(kind: str, least: float | None = 0, above: float | None = None) -> BeforeValidator:
+    def read(value: object) -> float | int:
+        number = units.parse(value, kind)
+        if above is not None and number <= above:
+            raise ValueError(f"'{value}' is not possible: it must be greater than {above:g}")
+        if least is not None and number < least:
+            raise ValueError(f"'{value}' is not possible: it must not be negative")
+        return number
+
+    return BeforeValidator(read)
+
+
+Rate = Annotated[float, _quantity("rate", above=0)]
+Seconds = Annotated[float, _quantity("time")]
+Length = Annotated[float, _quantity("time", above=0)]
+Bytes = Annotated[int, _quantity("bytes", above=0)]
+
+#: Names of things in a scenario: they become interface and file names.
+Name = Annotated[str, Field(pattern=r"^[a-z][a-z0-9-]*$", max_length=40)]
+
+
+class Model(BaseModel):
+    """Unknown keys are mistakes."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Mechanism(BaseModel):
+    """A mechanism by name with its options: "droptail", or {policy: droptail, limit: 10 packets}."""
+
+    model_config = ConfigDict(frozen=True)
+    #: Kind in the registry, and the key that holds the name.
+    KIND: str = "policy"
+    KEY: str = "policy"
+    name: str
+    options: dict[str, Any]
+
+    @model_validator(mode="before")
+    @classmethod
+    def _read(cls, value: Any) -> Any:
+        kind, key = cls.model_fields["KIND"].default, cls.model_fields["KEY"].default
+        if isinstance(value, cls):
+            return value
+        if isinstance(value, str):
+            value = {key: value}
+        if not isinstance(value, dict) or not isinstance(value.get(key), str):
+            raise ValueError(f"this is a name, or a mapping with '{key}' and options, such as {{{key}: ...}}")
+        entry = registry.find(kind, value[key])
+        options: dict[str, Any] = {}
+        for name, given in value.items():
+            if name == key:
+                continue
+            param = entry.param(name)
+            try:
+                options[param.name] = param.read(given)
+            except ValueError as error:
+                raise ValueError(f"{name}: {error}") from None
+        for param in entry.params:
+            if param.required and param.name not in options:
+                raise ValueError(f"{entry.name} needs '{param.short}': {param.help}")
+        return {"KIND": kind, "KEY": key, "name": entry.name, "options": options}
+
+    def as_scenario(self) -> dict[str, Any]:
+        """As scenarios have it (core::scenario::Named)."""
+        return {"name": self.name, "options": dict(self.options)}
+
+
+class Policy(Mechanism):
+    """A queue policy."""
+
+
+class ErrorModel(Mechanism):
+    """An error model."""
+
+    KIND: str = "error-model"
+    KEY: str = "model"
+
+
+class Stack(Mechanism):
+    """A host's TCP."""
+
+    KIND: str = "stack"
+    KEY: str = "name"
+
+
+class Change(Model):
+    """A change of a direction at an instant."""
+
+    at: Seconds
+    rate: Rate | None = None
+    delay: Seconds | None = None
+    errors: list[ErrorModel] | None = None
+
+
+class Direction(Model):
+    """One direction of a link."""
+
+    rate: Rate | None = Field(None, description="bit/s; without it the line only delays")
+    delay: Seconds = 0.0
+    queue: Policy = Field(default_factory=lambda: Policy.model_validate("droptail"))
+    errors: list[ErrorModel] = []
+    changes: list[Change] = []
+
+    def as_scenario(self) -> dict[str, Any]:
+        """As core::scenario::DirectionSpec."""
+        spec: dict[str, Any] = {"delay_s": self.delay, "queue": self.queue.as_scenario()}
+        if self.rate is not None:
+            spec["rate_bps"] = round(self.rate)
+        if self.errors:
+            spec["errors"] = [model.as_scenario() for model in self.errors]
+        if self.changes:
+            spec["schedule"] = [_change(change) for change in self.changes]
+        return spec
+
+
+def _change(change: Change) -> dict[str, Any]:
+    spec: dict[str, Any] = {"at_s": change.at}
+    if change.rate is not None:
+        spec["rate_bps"] = round(change.rate)
+    if change.delay is not None:
+        spec["delay_s"] = change.delay
+    if change.errors is not None:
+        spec["errors"] = [model.as_scenario() for model in change.errors]
+    return spec
+
+
+class Node(Model):
+    """A node of a network that the file spells out."""
+
+    name: Annotated[str, Field(pattern=r"^[a-z][a-z0-9]*$", max_length=9)]
+    kind: Literal["host", "router", "base-station"] = "host"
+    stack: Stack | None = Field(None, description="a host's own stack; without it, the campaign's")
+
+
+class Link(Model):
+    """A link of a network that the file spells out."""
+
+    name: Name
+    kind: str = "point-to-point"
+    ends: list[str] = Field(min_length=2)
+    forward: Direction
+    reverse: Direction | None = Field(None, description="like forward, if it is left out")
+    framing: Bytes | None = None
+
+    @field_validator("kind")
+    @classmethod
+    def _exists(cls, value: str) -> str:
+        return registry.find("link", value).name
+
+    def as_scenario(self) -> dict[str, Any]:
+        """As core::scenario::LinkSpec."""
+        reverse = self.reverse or self.forward
+        return {
+            "name": self.name,
+            "kind": self.kind,
+            "ends": list(self.ends),
+            "forward": self.forward.as_scenario(),
+            "reverse": reverse.as_scenario(),
+            "options": {} if self.framing is None else {"framing_bytes": self.framing},
+        }
+
+
+class Flow(Model):
+    """Who sends what to whom."""
+
+    name: Name
+    kind: str = "bulk"
+    from_: str = Field(alias="from")
+    to: str
+    #: Seconds; a pair is a range from which each repetition draws.
+    start: tuple[float, float] = (0.0, 0.0)
+    stop: Seconds | None = None
+    size: Bytes | None = Field(None, description="bytes to send; without it, until the end")
+    stack: Stack | None = Field(None, description="of this flow's connection; without it, its hosts'")
+
+    @field_validator("kind")
+    @classmethod
+    def _exists(cls, value: str) -> str:
+        return registry.find("workload", value).name
+
+    @field_validator("start", mode="before")
+    @classmethod
+    def _range(cls, value: object) -> tuple[float, float]:
+        pair = value if isinstance(value, list) else [value, value]
+        if len(pair) != 2:
+            raise ValueError("a start is a time, or a pair of times to draw from, such as [5 s, 6 s]")
+        low, high = (float(units.parse(one, "time")) for one in pair)
+        if low < 0 or high < low:
+            raise ValueError("a range of start times begins at 0 s or later and does not run backwards")
+        return low, high
+
+
+class Network(Model):
+    """The network: a topology by name with its lines, or nodes and links spelled out."""
+
+    topology: str | None = None
+    forward: Direction | None = Field(None, description="of the topology's own line, towards the client")
+    reverse: Direction | None = None
+    access: Direction | None = Field(None, description="of the wires around it; 10 Mbit/s and 1 ms without it")
+    nodes: list[Node] = []
+    links: list[Link] = []
+
+    @field_validator("topology")
+    @classmethod
+    def _exists(cls, value: str | None) -> str | None:
+        return None if value is None else registry.find("topology", value).name
+
+    @model_validator(mode="after")
+    def _one_way_to_say_it(self) -> Network:
+        if self.topology is None:
+            if not self.nodes or not self.links:
+                raise ValueError("a network has a 'topology', or 'nodes' and 'links'")
+            if self.forward or self.reverse or self.access:
+                raise ValueError("'forward', 'reverse' and 'access' belong to a topology; here 'links' say it all")
+        elif self.nodes or self.links:
+            raise ValueError("a network has a 'topology', or 'nodes' and 'links', not both")
+        elif self.forward is None:
+            raise ValueError(f"topology {self.topology} needs 'forward': the line under study")
+        return self
+
+
+class CaptureSpec(Model):
+    """What is captured."""
+
+    snaplen: Annotated[int, _quantity("bytes", above=0)] = 128
+    at: list[str] = Field([], description="node:link interfaces; all, if it is left out")
+
+
+class Campaign(Model):
+    """A whole file, with one value for every field: what a sweep's point is."""
+
+    name: Name
+    title: str = ""
+    description: str = ""
+    backend: str = "emulated"
+    network: Network
+    stack: Stack = Field(default_factory=lambda: Stack.model_validate("reno"))
+    workload: list[Flow] = Field(min_length=1)
+    duration: Length
+    capture: CaptureSpec = Field(default_factory=lambda: CaptureSpec.model_validate({}))
+    repetitions: Annotated[int, _quantity("count", above=0)] = 1
+    seed: Annotated[int, _quantity("count")] = 1
+
+    @field_validator("backend")
+    @classmethod
+    def _exists(cls, value: str) -> str:
+        return registry.find("backend", value).name
+
+
+#: Fields that only the file has, not a point.
+SWEEP = "sweep"
+FIELD = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*|\d+")

@@ -1,0 +1,130 @@
+"""Quantities as people write them ("28.8 kbit/s", "10 packets", "5 ms") and as the software keeps them (SI units)."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Mapping
+from decimal import Decimal, InvalidOperation
+
+#: Per unit kind of the registry: every accepted spelling and its size in the SI unit (bit/s, s, bytes, packets).
+UNITS: Mapping[str, Mapping[str, Decimal]] = {
+    "rate": {
+        "bit/s": Decimal(1),
+        "kbit/s": Decimal(10) ** 3,
+        "Mbit/s": Decimal(10) ** 6,
+        "Gbit/s": Decimal(10) ** 9,
+    },
+    "time": {
+        "s": Decimal(1),
+        "ms": Decimal("1e-3"),
+        "us": Decimal("1e-6"),
+        "ns": Decimal("1e-9"),
+        "min": Decimal(60),
+        "h": Decimal(3600),
+    },
+    "bytes": {
+        "B": Decimal(1),
+        "byte": Decimal(1),
+        "bytes": Decimal(1),
+        "kB": Decimal(10) ** 3,
+        "MB": Decimal(10) ** 6,
+        "GB": Decimal(10) ** 9,
+        "KiB": Decimal(2) ** 10,
+        "MiB": Decimal(2) ** 20,
+        "GiB": Decimal(2) ** 30,
+    },
+    "packets": {"packet": Decimal(1), "packets": Decimal(1)},
+    "segments": {"segment": Decimal(1), "segments": Decimal(1)},
+    "fraction": {"": Decimal(1), "%": Decimal("0.01")},
+    "number": {"": Decimal(1)},
+    "count": {"": Decimal(1)},
+}
+#: Kinds whose bare number is understood, beside those that have the empty spelling.
+BARE_ALLOWED = frozenset({"packets", "segments"})
+EXAMPLES = {
+    "rate": "28.8 kbit/s",
+    "time": "5 ms",
+    "bytes": "64 KiB",
+    "packets": "10 packets",
+    "segments": "4 segments",
+    "fraction": "0.5 or 50 %",
+    "number": "1.5",
+    "count": "3",
+}
+WHOLE = frozenset({"bytes", "packets", "segments", "count"})
+
+_QUANTITY = re.compile(r"\s*([-+]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][-+]?\d+)?)\s*(\S*)\s*\Z")
+
+
+def parse(value: object, kind: str) -> float | int:
+    """A quantity in SI units; whole kinds (bytes, packets, segments, count) give an int.
+
+    Args:
+        value: what stands in the file: a text such as "28.8 kbit/s", or a number where the kind has no unit.
+        kind: a unit kind of the registry (the keys of UNITS).
+
+    Raises:
+        ValueError: with a sentence that says what is allowed.
+    """
+    units = UNITS[kind]
+    if isinstance(value, bool) or not isinstance(value, str | int | float):
+        raise ValueError(f"a {kind} is written like {EXAMPLES[kind]}")
+    found = _QUANTITY.match(str(value))
+    if found is None:
+        raise ValueError(f"'{value}' is no {kind}: it is written like {EXAMPLES[kind]}")
+    number_text, unit = found.groups()
+    if unit == "" and "" not in units and kind not in BARE_ALLOWED:
+        raise ValueError(f"'{value}' has no unit: a {kind} is written like {EXAMPLES[kind]}")
+    if unit and unit not in units:
+        raise ValueError(_wrong_unit(unit, kind))
+    try:
+        number = Decimal(number_text) * units.get(unit, Decimal(1))
+    except InvalidOperation:
+        raise ValueError(f"'{value}' is no {kind}: it is written like {EXAMPLES[kind]}") from None
+    if kind in WHOLE:
+        if number != number.to_integral_value():
+            raise ValueError(f"'{value}' is not a whole number of {kind if kind != 'count' else 'things'}")
+        return int(number)
+    return float(number)
+
+
+def _wrong_unit(unit: str, kind: str) -> str:
+    allowed = ", ".join(spelling for spelling in UNITS[kind] if spelling) or "none"
+    owner = next((other for other, units in UNITS.items() if unit in units), None)
+    if owner is not None and owner != kind:
+        return f"'{unit}' measures {owner}, and this is a {kind}: its units are {allowed}"
+    near = [spelling for spelling in UNITS[kind] if spelling.lower() == unit.lower()]
+    near = near or difflib.get_close_matches(unit, UNITS[kind], n=1, cutoff=0.5)
+    hint = f" (did you mean '{near[0]}'?)" if near else ""
+    return f"'{unit}' is no unit of a {kind}{hint}; its units are {allowed}"
+
+
+_SCALES: Mapping[str, tuple[tuple[float, str], ...]] = {
+    "rate": ((1e9, "Gbit/s"), (1e6, "Mbit/s"), (1e3, "kbit/s"), (1.0, "bit/s")),
+    "time": ((1.0, "s"), (1e-3, "ms"), (1e-6, "us")),
+    "bytes": ((1e9, "GB"), (1e6, "MB"), (1e3, "kB"), (1.0, "B")),
+    "fraction": ((0.01, "%"),),
+}
+
+
+def scale_of(value: float, kind: str) -> tuple[float, str]:
+    """Size and name of the unit in which a value reads best; (1, "") for kinds without a unit."""
+    scale = _SCALES.get(kind, ((1.0, ""),))
+    rounded = abs(float(f"{value:.3g}"))
+    return next((one for one in scale if rounded >= one[0]), scale[0] if kind == "time" else scale[-1])
+
+
+def show(value: float | None, kind: str) -> str:
+    """A quantity as people read it: "28.8 kbit/s", "59 ms", "1.5 MB", to three digits.
+
+    Args:
+        value: in the SI unit; None gives an en dash.
+        kind: a unit kind of the registry.
+    """
+    if value is None:
+        return "–"
+    if kind == "count":
+        return f"{value:.0f}" if float(value).is_integer() else f"{value:.1f}"
+    size, name = scale_of(value, kind)
+    return f"{float(f'{value:.3g}') / size:.3g} {name}".strip()
