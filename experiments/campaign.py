@@ -4,25 +4,29 @@ from __future__ import annotations
 
 import copy
 import hashlib
-import itertools
 import json
 import random
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from pydantic import ValidationError
 
 from experiments import registry, source, topologies
 from experiments.problems import CampaignError, Problem
-from experiments.schema import FIELD, SWEEP, Campaign
+from experiments.schema import FIELD, Campaign, MechanismError
+from experiments.source import Path_
+from experiments.sweep import MOST_RUNS, SWEEP, Combination, Value, combinations, same_field, split_field
 from testbed.addressing import make_plan
 from testbed.errors import TestbedError
 
 #: Of the scenario as it enters a run's id; raised when the same scenario would give other results.
 FORMAT = 1
 FIRST_PORT = 5001
+
+#: Swept fields of a point, by the path that each was put at.
+Places = dict[Path_, Value]
 
 
 @dataclass(frozen=True)
@@ -89,25 +93,25 @@ def expand(file: source.Source, overrides: Sequence[str] = ()) -> Plan:
     """The same for a file that was read."""
     expansion = _Expansion(file)
     values = copy.deepcopy(file.values)
+    # Defaults that a field such as stack.sack must find in its place.
+    values.setdefault("stack", "reno")
     given = {}
     for text in overrides:
         field, value = expansion.override(values, text)
         given[field] = value
-    axes = expansion.axes(values.pop(SWEEP, None))
-    expansion.fail_if_any()
     points: list[Point] = []
     runs: list[Run] = []
     campaign: Campaign | None = None
-    for number, combination in enumerate(itertools.product(*(axis for _, axis in axes))):
+    for number, combination in enumerate(expansion.combinations(values.pop(SWEEP, None), values)):
         point_values = copy.deepcopy(values)
-        where = {}
-        for (field, _), (index, value) in zip(axes, combination, strict=True):
-            path = split_field(field)
-            _assign(point_values, path, copy.deepcopy(value))
-            where[path] = (SWEEP, field, index)
+        where = expansion.place(point_values, combination)
+        if where is None:
+            continue
         campaign = expansion.validate(point_values, where)
-        parameters = {field: _label(value) for (field, _), (_, value) in zip(axes, combination, strict=True)}
-        points.append(Point(number, parameters))
+        points.append(Point(number, {one.field: _label(one.value) for one in combination}))
+        if campaign is not None and len(runs) + campaign.repetitions > MOST_RUNS:
+            expansion.fail_if_any()
+            expansion.refuse(("repetitions",), f"this makes more than {MOST_RUNS} runs, the most a campaign can have")
         if campaign is not None:
             runs += expansion.runs(campaign, number)
     expansion.fail_if_any()
@@ -118,34 +122,35 @@ def expand(file: source.Source, overrides: Sequence[str] = ()) -> Plan:
     )  # fmt: skip
 
 
-def split_field(field: str) -> tuple[str | int, ...]:
-    """ "network.reverse.rate" or "workload.0.start" as a path."""
-    return tuple(int(part) if part.isdigit() else part for part in field.split("."))
-
-
 class _Expansion:
     """Collects every problem of a file, so that all are told at once."""
 
     def __init__(self, file: source.Source) -> None:
         self._file = file
         self._problems: list[Problem] = []
-        self._overridden: dict[tuple[str | int, ...], str] = {}
+        self._overridden: dict[Path_, str] = {}
+        self._unswept = False
 
     def fail_if_any(self) -> None:
         if self._problems:
             raise CampaignError(self._file.name, self._problems)
 
+    def refuse(self, path: Path_, message: str) -> NoReturn:
+        self._note(path, message)
+        raise CampaignError(self._file.name, self._problems)
+
     def override(self, values: dict[str, Any], text: str) -> tuple[str, str]:
         field, equals, value = text.partition("=")
         field = field.strip()
-        path = split_field(field)
-        if not equals or not all(isinstance(part, int) or FIELD.fullmatch(part) for part in path):
-            self._problems.append(
-                Problem(0, "", f"'{text}' is not FIELD=VALUE, such as network.reverse.rate='9.6 kbit/s'", "--set")
-            )
+        # An axis is named whole: its field's dots are no steps.
+        path = (SWEEP, field.removeprefix("sweep.")) if field.startswith("sweep.") else split_field(field)
+        if not equals or (path[0] != SWEEP and not all(FIELD.fullmatch(str(part)) for part in path)):
+            wanted = "is not FIELD=VALUE, such as network.reverse.rate='9.6 kbit/s'"
+            self._problems.append(Problem(0, "", f"'{text}' {wanted}", "--set"))
             return field, value
         try:
             parsed = source.parse("--set", f"value: {value}").values["value"]
+            path = _resolve(values, path)
             _assign(values, path, parsed)
         except CampaignError:
             self._problems.append(Problem(0, field, f"'{value}' cannot be read as a YAML value", "--set"))
@@ -154,28 +159,31 @@ class _Expansion:
         self._overridden[path] = text
         return field, value.strip()
 
-    def axes(self, sweep: Any) -> list[tuple[str, list[tuple[int, Any]]]]:
-        """Each axis: its field and its numbered values."""
-        if sweep is None:
-            return []
-        if not isinstance(sweep, dict):
-            self._note((SWEEP,), "a sweep maps fields to lists of values, such as stack: [reno, cubic]")
-            return []
-        axes = []
-        for field, values in sweep.items():
-            if split_field(field) in self._overridden:
-                continue
-            if not isinstance(values, list) or not values:
-                self._note((SWEEP, field), "an axis is a list of at least one value")
-            elif len({json.dumps(value, sort_keys=True) for value in values}) < len(values):
-                self._note((SWEEP, field), "an axis has the same value twice")
-            else:
-                axes.append((field, list(enumerate(values))))
-        return axes
+    def combinations(self, sweep: Any, values: Mapping[str, Any]) -> list[Combination]:
+        """The points of the sweep; after a mistake in it, what is left of it cannot be judged."""
+        fixed = {same_field(path): _look_up(values, path) for path in self._overridden if path and path[0] != SWEEP}
+        before = len(self._problems)
+        found = combinations(sweep, fixed, self._note)
+        # After a mistake in the sweep the rest of the file is still judged, as far as it goes without swept values.
+        self._unswept = len(self._problems) > before
+        return [()] if self._unswept else found
 
-    def validate(
-        self, values: dict[str, Any], where: Mapping[tuple[str | int, ...], tuple[str | int, ...]]
-    ) -> Campaign | None:
+    def place(self, values: dict[str, Any], combination: Combination) -> Places | None:
+        """Puts a point's values into the fields; None, with a problem noted, where a field does not exist."""
+        where: Places = {}
+        good = True
+        for one in combination:
+            try:
+                path = _resolve(values, split_field(one.field))
+                _assign(values, path, copy.deepcopy(one.value))
+            except ValueError as error:
+                self._note(one.place, str(error), one.field)
+                good = False
+            else:
+                where[path] = one
+        return where if good else None
+
+    def validate(self, values: dict[str, Any], where: Places) -> Campaign | None:
         try:
             campaign = Campaign.model_validate(values)
         except ValidationError as error:
@@ -216,41 +224,86 @@ class _Expansion:
             # Equal over the points of a sweep: repetitions are paired.
             seed = _derive(campaign.seed, repetition)
             scenario = make_scenario(campaign, seed)
-            identity = json.dumps(
-                {"format": FORMAT, "backend": campaign.backend, "scenario": scenario},
-                sort_keys=True,
-                separators=(",", ":"),
-            )
-            run_id = hashlib.sha256(identity.encode()).hexdigest()[:24]
+            run_id = run_identity(campaign.backend, scenario)
             yield Run(run_id, point, repetition, campaign.backend, scenario)
 
-    def _swept(self, place: tuple[str | int, ...]) -> Any:
-        value: Any = self._file.values
-        for part in place:
-            value = value[part]
-        return value
-
-    def _note(self, path: tuple[str | int, ...], message: str) -> None:
+    def _note(self, path: Path_, message: str, field: str = "") -> None:
         for overridden, text in self._overridden.items():
             if path[: len(overridden)] == overridden:
-                self._problems.append(Problem(0, _dotted(path), message, f"--set {text}"))
+                self._problems.append(Problem(0, field or _dotted(path), message, f"--set {text}"))
                 return
-        self._problems.append(Problem(self._file.line(path), _dotted(path), message))
+        self._problems.append(Problem(self._file.line(path), field or _dotted(path), message))
 
-    def _note_pydantic(
-        self, error: dict[str, Any], where: Mapping[tuple[str | int, ...], tuple[str | int, ...]]
-    ) -> None:
-        path = tuple(
-            part for part in error["loc"] if not (isinstance(part, str) and part.startswith(("function-", "tagged-")))
-        )
-        message = _message(error, path)
-        for field, place in where.items():
-            # A mechanism is judged as a whole: its mistake stands at the mapping that the swept field belongs to.
-            swept = _label(self._swept(place))
-            if path[: len(field)] == field or (field[: len(path)] == path and f"'{swept}'" in message):
-                self._problems.append(Problem(self._file.line(place), _dotted(path), message))
-                return
-        self._note(path, message)
+    def _note_pydantic(self, error: dict[str, Any], where: Places) -> None:
+        if self._unswept and error["type"] == "missing":
+            return
+        inner = error.get("ctx", {}).get("error")
+        if isinstance(inner, MechanismError):
+            found = [((*error["loc"], *path), message) for path, message in inner.problems]
+        else:
+            found = [(error["loc"], _message(error, error["loc"]))]
+        for path, message in found:
+            swept = [one for field, one in where.items() if path[: len(field)] == field]
+            if swept:
+                # The longest: a field inside another that is swept too.
+                place = max(swept, key=lambda one: len(one.field)).place
+                self._note(place, message, _dotted(path))
+            else:
+                self._note(path, message)
+
+
+def run_identity(backend: str, scenario: Mapping[str, Any]) -> str:
+    """A run's id: a hash of everything that determines its result, the same on every machine.
+
+    What a scenario leaves to the registry's defaults enters it as those defaults: a default that is written out makes
+    no other run, and one that is changed does.
+    """
+    whole = {
+        **scenario,
+        "nodes": [
+            {**node, "stack": _spelled_out("stack", node["stack"])} if "stack" in node else node
+            for node in scenario["nodes"]
+        ],
+        "links": [
+            {
+                **link,
+                **_spelled_out("link", {"name": link["kind"], "options": link["options"]}, ("options",)),
+                "forward": _spelled_out_direction(link["forward"]),
+                "reverse": _spelled_out_direction(link["reverse"]),
+            }
+            for link in scenario["links"]
+        ],
+    }
+    identity = {"format": FORMAT, "backend": backend, "scenario": whole}
+    return hashlib.sha256(canonical_json(identity).encode()).hexdigest()[:24]
+
+
+def canonical_json(value: Any) -> str:
+    """One text for equal values: sorted keys, no spaces, ASCII, no whole number written as a fraction."""
+    return json.dumps(_whole(value), sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
+
+
+def _whole(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {key: _whole(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_whole(item) for item in value]
+    if isinstance(value, float) and value.is_integer() and abs(value) < 2**53:
+        return int(value)
+    return value
+
+
+def _spelled_out(kind: str, named: Mapping[str, Any], keys: Sequence[str] = ("name", "options")) -> dict[str, Any]:
+    entry = registry.find(kind, named["name"])
+    defaults = {param.name: param.default for param in entry.params if param.default is not None}
+    return {key: {**defaults, **named["options"]} if key == "options" else named[key] for key in keys}
+
+
+def _spelled_out_direction(direction: Mapping[str, Any]) -> dict[str, Any]:
+    whole = {**direction, "queue": _spelled_out("policy", direction["queue"])}
+    if "errors" in direction:
+        whole["errors"] = [_spelled_out("error-model", model) for model in direction["errors"]]
+    return whole
 
 
 def make_scenario(campaign: Campaign, seed: int) -> dict[str, Any]:
@@ -292,47 +345,73 @@ def _derive(seed: int, repetition: int) -> int:
     return int.from_bytes(digest[:6], "big")
 
 
-def _assign(values: Any, path: tuple[str | int, ...], value: Any) -> None:
-    """Sets a value deep in a mapping. A mechanism given by its name alone becomes a mapping when its option is set.
+#: Fields that hold a mechanism, and the key of its name when it is written as a mapping.
+_NAME_KEYS = {"queue": "policy", "stack": "name"}
+
+
+def _resolve(values: Any, path: Path_) -> Path_:
+    """A path with the entries of lists by number: `workload.reverse.size` finds the flow of that name.
 
     Raises:
-        ValueError: the path leads through something that is no mapping or list.
+        ValueError: there is no such entry.
     """
+    resolved: list[str | int] = []
     here = values
+    for part in path:
+        if isinstance(here, list):
+            names = [entry.get("name") if isinstance(entry, dict) else None for entry in here]
+            if isinstance(part, str) and part in names:
+                part = names.index(part)
+            elif not isinstance(part, int) or part >= len(here):
+                known = [str(name) for name in names if name is not None]
+                raise ValueError(registry.unknown("entry", str(part), [*known, *map(str, range(len(here)))]))
+            here = here[part]
+        else:
+            here = here.get(str(part)) if isinstance(here, dict) else None
+        resolved.append(part)
+    return tuple(resolved)
+
+
+def _look_up(values: Any, path: Path_) -> Any:
+    for part in path:
+        if isinstance(values, dict):
+            values = values.get(str(part))
+        elif isinstance(values, list) and isinstance(part, int) and part < len(values):
+            values = values[part]
+        else:
+            return None
+    return values
+
+
+def _assign(values: dict[str, Any], path: Path_, value: Any) -> None:
+    """Sets a value deep in a mapping; `path` is resolved. A mechanism that is given by its name alone becomes a mapping
+    when an option of it is set, and keeps its options when it gets another name.
+
+    Raises:
+        ValueError: the path leads through something that has no fields.
+    """
+    here: Any = values
     for depth, part in enumerate(path[:-1]):
         if isinstance(here, list):
-            if not isinstance(part, int) or part >= len(here):
-                raise ValueError(f"{_dotted(path[: depth + 1])} is not in the list, which has {len(here)} entries")
-            here = here[part]
-        elif isinstance(here, dict):
-            following = here.get(str(part))
-            if isinstance(following, str):
-                key = {"queue": "policy", "stack": "name"}.get(str(part))
-                if key is None:
-                    raise ValueError(f"{_dotted(path[: depth + 1])} is '{following}', which has no fields")
-                following = {key: following}
-                here[str(part)] = following
-            elif following is None:
-                following = {}
-                here[str(part)] = following
-            here = following
-        else:
-            raise ValueError(f"{_dotted(path[:depth])} has no fields")
+            here = here[int(part)]
+            continue
+        following = here.get(str(part))
+        if following is None:
+            following = {"policy": "droptail"} if part == "queue" else {}
+        elif isinstance(following, str) and part in _NAME_KEYS:
+            following = {_NAME_KEYS[str(part)]: following}
+        if not isinstance(following, dict | list):
+            raise ValueError(f"{_dotted(path[: depth + 1])} is '{following}', which has no fields")
+        here[str(part)] = following
+        here = following
     last = path[-1]
     if isinstance(here, list):
-        if not isinstance(last, int) or last >= len(here):
-            raise ValueError(f"{_dotted(path)} is not in the list, which has {len(here)} entries")
-        here[last] = value
-    elif isinstance(here, dict):
-        # A policy swept by name keeps the queue's other options.
-        old = here.get(str(last))
-        if isinstance(value, str) and isinstance(old, dict) and str(last) in ("queue", "stack"):
-            key = {"queue": "policy", "stack": "name"}[str(last)]
-            here[str(last)] = {**old, key: value}
-        else:
-            here[str(last)] = value
-    else:
-        raise ValueError(f"{_dotted(path[:-1])} has no fields")
+        here[int(last)] = value
+        return
+    old = here.get(str(last))
+    if isinstance(value, str) and isinstance(old, dict) and last in _NAME_KEYS:
+        value = {**old, _NAME_KEYS[str(last)]: value}
+    here[str(last)] = value
 
 
 def _label(value: Any) -> str:

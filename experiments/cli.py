@@ -178,6 +178,31 @@ def list_(
     console.print("asym, ton, pulsed, acq and aq are the five papers: docs/papers.md", style="dim", highlight=False)
 
 
+@app.command("show")
+def show_(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Of a stack, policy, link, ...", show_default=False)],
+    as_json: JsonOption = False,
+) -> None:
+    """Show one thing that exists, with every option: its unit, default and range."""
+    from experiments import registry
+
+    found = [entry for entry in registry.entries() if entry.name == name]
+    if not found:
+        _fail(registry.unknown("thing called", name, dict.fromkeys(one.name for one in registry.entries())), BAD_INPUT)
+    if as_json:
+        typer.echo(json.dumps([entry.as_dict() for entry in found], indent=2))
+        return
+    for entry in found:
+        typer.echo(f"{entry.kind} {entry.name}: {entry.summary}")
+        typer.echo(f"  source: {entry.source}")
+        if entry.backends:
+            typer.echo(f"  backends: {', '.join(entry.backends)}")
+        for param in entry.params:
+            typer.echo(f"  {param.short} ({param.allowed()}): {param.help}")
+        if entry.spec:
+            typer.echo(json.dumps(entry.spec, indent=2))
+
+
 @app.command()
 def results(
     name: Annotated[str, typer.Argument(metavar="CAMPAIGN", help="Name or id of a campaign; all without it.")] = "",

@@ -50,6 +50,21 @@ class Param:
                 return self.name.removesuffix(suffix)
         return self.name
 
+    def allowed(self) -> str:
+        """Unit, range and default, for people: "packets, at least 1, default 20"."""
+        words = [", ".join(self.choices) if self.choices else "true or false" if self.unit == "flag" else self.unit]
+        if self.min is not None:
+            words.append(f"at least {self.min:g}")
+        if self.max is not None:
+            words.append(f"at most {self.max:g}")
+        if self.required:
+            words.append("must be given")
+        elif self.default is not None:
+            default = self.default
+            shown = str(default).lower() if isinstance(default, bool) else default
+            words.append(f"default {shown:g}" if isinstance(shown, float) else f"default {shown}")
+        return ", ".join(words)
+
     def read(self, value: object) -> Any:
         """The value of a campaign file in the SI unit.
 

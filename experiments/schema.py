@@ -6,6 +6,7 @@ Values leave here in SI units. Names of mechanisms and their options are held ag
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator, model_validator
@@ -13,22 +14,29 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_valida
 from experiments import registry, units
 
 
-def _quantity(kind: str, least: float | None = 0, above: float | None = None) -> BeforeValidator:
+def _quantity(
+    kind: str, least: float | None = 0, above: float | None = None, most: float | None = None
+) -> BeforeValidator:
     def read(value: object) -> float | int:
         number = units.parse(value, kind)
         if above is not None and number <= above:
             raise ValueError(f"'{value}' is not possible: it must be greater than {above:g}")
         if least is not None and number < least:
-            raise ValueError(f"'{value}' is not possible: it must not be negative")
+            allowed = "it must not be negative" if least == 0 else f"it must be at least {least:g}"
+            raise ValueError(f"'{value}' is not possible: {allowed}")
+        if most is not None and number > most:
+            raise ValueError(f"'{value}' is not possible: it must be at most {most:g}")
         return number
 
     return BeforeValidator(read)
 
 
-Rate = Annotated[float, _quantity("rate", above=0)]
-Seconds = Annotated[float, _quantity("time")]
-Length = Annotated[float, _quantity("time", above=0)]
-Bytes = Annotated[int, _quantity("bytes", above=0)]
+#: Scenarios have whole bit/s.
+Rate = Annotated[float, _quantity("rate", above=0, least=1, most=1e12)]
+#: At most about eleven days, the longest a run can be.
+Seconds = Annotated[float, _quantity("time", most=1e6)]
+Length = Annotated[float, _quantity("time", above=0, most=1e6)]
+Bytes = Annotated[int, _quantity("bytes", above=0, most=2**62)]
 
 #: Names of things in a scenario: they become interface and file names.
 Name = Annotated[str, Field(pattern=r"^[a-z][a-z0-9-]*$", max_length=40)]
@@ -38,6 +46,14 @@ class Model(BaseModel):
     """Unknown keys are mistakes."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class MechanismError(ValueError):
+    """Mistakes in a mechanism, each with its key below the mechanism (empty: the mechanism as a whole)."""
+
+    def __init__(self, problems: Sequence[tuple[tuple[str, ...], str]]) -> None:
+        self.problems = problems
+        super().__init__("; ".join(message for _, message in problems))
 
 
 class Mechanism(BaseModel):
@@ -56,23 +72,33 @@ class Mechanism(BaseModel):
         kind, key = cls.model_fields["KIND"].default, cls.model_fields["KEY"].default
         if isinstance(value, cls):
             return value
+        given_as = value
         if isinstance(value, str):
             value = {key: value}
         if not isinstance(value, dict) or not isinstance(value.get(key), str):
             raise ValueError(f"this is a name, or a mapping with '{key}' and options, such as {{{key}: ...}}")
-        entry = registry.find(kind, value[key])
+        spelled = isinstance(given_as, dict)
+        try:
+            entry = registry.find(kind, value[key])
+        except ValueError as error:
+            raise MechanismError([((key,) if spelled else (), str(error))]) from None
         options: dict[str, Any] = {}
+        problems: list[tuple[tuple[str, ...], str]] = []
         for name, given in value.items():
             if name == key:
                 continue
-            param = entry.param(name)
             try:
+                param = entry.param(name)
+                if param.name in options:
+                    raise ValueError(f"this is '{param.short}', which is given already")
                 options[param.name] = param.read(given)
             except ValueError as error:
-                raise ValueError(f"{name}: {error}") from None
+                problems.append(((name,), str(error)))
         for param in entry.params:
-            if param.required and param.name not in options:
-                raise ValueError(f"{entry.name} needs '{param.short}': {param.help}")
+            if param.required and param.name not in options and not problems:
+                problems.append(((), f"{entry.name} needs '{param.short}': {param.help}"))
+        if problems:
+            raise MechanismError(problems)
         return {"KIND": kind, "KEY": key, "name": entry.name, "options": options}
 
     def as_scenario(self) -> dict[str, Any]:
@@ -237,7 +263,7 @@ class Network(Model):
 class CaptureSpec(Model):
     """What is captured."""
 
-    snaplen: Annotated[int, _quantity("bytes", above=0)] = 128
+    snaplen: Annotated[int, _quantity("bytes", least=64, most=262_144)] = 128
     at: list[str] = Field([], description="node:link interfaces; all, if it is left out")
 
 
@@ -262,6 +288,4 @@ class Campaign(Model):
         return registry.find("backend", value).name
 
 
-#: Fields that only the file has, not a point.
-SWEEP = "sweep"
 FIELD = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*|\d+")

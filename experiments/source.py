@@ -72,7 +72,9 @@ def parse(name: str, text: str) -> Source:
 def _plain(value: Any, path: Path_, lines: dict[Path_, int]) -> Any:
     if isinstance(value, CommentedMap):
         for key in value:
-            lines[(*path, str(key))] = value.lc.key(key)[0] + 1
+            # A key that came in by "<<" stands elsewhere; the mapping around it is the nearest line.
+            if key in value.lc.data:
+                lines[(*path, str(key))] = value.lc.key(key)[0] + 1
         return {str(key): _plain(item, (*path, str(key)), lines) for key, item in value.items()}
     if isinstance(value, CommentedSeq):
         for index in range(len(value)):

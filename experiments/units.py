@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Mapping
-from decimal import Decimal, InvalidOperation
+from decimal import Decimal
 
 #: Per unit kind of the registry: every accepted spelling and its size in the SI unit (bit/s, s, bytes, packets).
 UNITS: Mapping[str, Mapping[str, Decimal]] = {
@@ -52,6 +52,8 @@ EXAMPLES = {
     "number": "1.5",
     "count": "3",
 }
+#: In any SI unit; 64-bit integers hold it.
+GREATEST = Decimal(2) ** 62
 WHOLE = frozenset({"bytes", "packets", "segments", "count"})
 
 _QUANTITY = re.compile(r"\s*([-+]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][-+]?\d+)?)\s*(\S*)\s*\Z")
@@ -80,8 +82,10 @@ def parse(value: object, kind: str) -> float | int:
         raise ValueError(_wrong_unit(unit, kind))
     try:
         number = Decimal(number_text) * units.get(unit, Decimal(1))
-    except InvalidOperation:
+    except ArithmeticError:
         raise ValueError(f"'{value}' is no {kind}: it is written like {EXAMPLES[kind]}") from None
+    if abs(number) > GREATEST:
+        raise ValueError(f"'{value}' is too great for a {kind}")
     if kind in WHOLE:
         if number != number.to_integral_value():
             raise ValueError(f"'{value}' is not a whole number of {kind if kind != 'count' else 'things'}")

@@ -1,0 +1,26 @@
+"""What the campaign tests share: they read the registry, so they need the node binary."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from testbed import node_binary
+from testbed.errors import Unavailable
+
+
+@pytest.fixture(autouse=True, scope="session")
+def node_binary_is_built() -> None:
+    try:
+        node_binary.path()
+    except Unavailable as error:
+        if os.environ.get("CI"):
+            pytest.fail(str(error))
+        pytest.skip(str(error))
+
+
+@pytest.fixture
+def campaign_file(tmp_path: Path) -> Path:
+    return tmp_path / "c.yaml"

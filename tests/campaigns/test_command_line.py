@@ -1,0 +1,91 @@
+"""Exit statuses and what scripts read."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from testbed import node_binary
+
+QUICKSTART = str(node_binary.ROOT / "experiments/quickstart.yaml")
+
+
+def backchannel(*words: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "experiments", *words],
+        capture_output=True, text=True, check=False, timeout=60, cwd=node_binary.ROOT,
+        env={**os.environ, **environment},
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("words", "status"),
+    [
+        (["--help"], 0),
+        (["validate", QUICKSTART], 0),
+        (["plan", QUICKSTART], 0),
+        (["list"], 0),
+        (["show", "droptail"], 0),
+        (["show", "dropttail"], 2),
+        (["list", "polices"], 2),
+        (["plan"], 2),
+        (["plan", QUICKSTART, "--nonsense"], 2),
+        (["plan", QUICKSTART, "--set", "stack=cubc"], 2),
+        (["plan", "no-such.yaml"], 2),
+        (["plan", "."], 2),
+        (["validate", QUICKSTART, "no-such.yaml"], 2),
+        (["no-such-command"], 2),
+    ],
+)
+def test_status(words: list[str], status: int) -> None:
+    done = backchannel(*words)
+    assert done.returncode == status, done.stderr
+    assert "Traceback" not in done.stderr
+    assert bool(done.stderr) == (status != 0)
+
+
+def test_a_missing_node_binary_is_unavailable(tmp_path: Path) -> None:
+    done = backchannel("list", BACKCHANNEL_NODE=str(tmp_path / "none"))
+    assert done.returncode == 3
+    assert "is not built" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("content", [b"\xff\xfe\x00", b"", b"a: [", b"\x00"])
+def test_no_file_makes_a_traceback(campaign_file: Path, content: bytes) -> None:
+    campaign_file.write_bytes(content)
+    done = backchannel("validate", str(campaign_file))
+    assert done.returncode == 2
+    assert done.stderr.startswith(str(campaign_file))
+    assert "Traceback" not in done.stderr
+
+
+def test_plan_as_json() -> None:
+    document = json.loads(backchannel("plan", QUICKSTART, "--json", "--set", "stack=cubic").stdout)
+    assert len(document["runs"]) == 12
+    assert {run["scenario"]["nodes"][0]["stack"]["name"] for run in document["runs"]} == {"cubic"}
+
+
+def test_everything_listed_can_be_shown() -> None:
+    for entry in json.loads(backchannel("list", "policies", "--json").stdout):
+        shown = backchannel("show", entry["name"]).stdout
+        assert entry["summary"] in shown
+        assert all(param["help"] in shown for param in entry["params"])
+
+
+def test_help_imports_nothing_heavy() -> None:
+    code = (
+        "import sys\nfrom experiments import cli\nfrom typer.testing import CliRunner\n"
+        "assert CliRunner().invoke(cli.app, ['--help']).exit_code == 0\n"
+        "heavy = {'pydantic', 'ruamel.yaml', 'polars', 'sqlalchemy', 'flask', 'mininet'} & sys.modules.keys()\n"
+        "assert not heavy, heavy\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=node_binary.ROOT, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr

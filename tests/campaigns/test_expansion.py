@@ -1,0 +1,164 @@
+"""From files to runs: sweeps, seeds, overrides, identities."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from experiments import source
+from experiments.campaign import Plan, canonical_json, expand, load, run_identity
+from testbed.node_binary import ROOT
+
+BASE = """\
+name: t
+network: {topology: line, forward: {rate: 1 Mbit/s, delay: 5 ms}}
+workload: [{name: f, from: left, to: right, start: [0 s, 0.5 s]}]
+duration: 5 s
+"""
+
+
+def plan(more: str = "", *overrides: str) -> Plan:
+    return expand(source.parse("c.yaml", BASE + more), overrides)
+
+
+def points(planned: Plan) -> list[tuple[str, ...]]:
+    return [tuple(point.parameters.values()) for point in planned.points]
+
+
+def test_quickstart_is_four_points_of_three_repetitions() -> None:
+    planned = load(ROOT / "experiments/quickstart.yaml")
+    assert (len(planned.points), len(planned.runs)) == (4, 12)
+    scenario = planned.runs[0].scenario
+    bottleneck = next(link for link in scenario["links"] if link["name"] == "bottleneck")
+    assert bottleneck["reverse"]["rate_bps"] == 28_800
+    assert bottleneck["reverse"]["queue"] == {"name": "droptail", "options": {"limit_packets": 10}}
+
+
+def test_axes_combine_and_the_last_runs_fastest() -> None:
+    planned = plan("sweep: {stack: [reno, cubic], duration: [1 s, 2 s]}")
+    assert points(planned) == [("reno", "1 s"), ("reno", "2 s"), ("cubic", "1 s"), ("cubic", "2 s")]
+    assert [run.scenario["duration_s"] for run in planned.runs] == [1.0, 2.0, 1.0, 2.0]
+
+
+def test_zipped_axes_advance_together() -> None:
+    planned = plan("sweep: {zip: {stack: [reno, cubic], duration: [2 s, 3 s]}, network.forward.delay: [1 ms, 2 ms]}")
+    assert points(planned) == [
+        ("reno", "2 s", "1 ms"), ("reno", "2 s", "2 ms"), ("cubic", "3 s", "1 ms"), ("cubic", "3 s", "2 ms"),
+    ]  # fmt: skip
+
+
+def test_exclude_and_include() -> None:
+    planned = plan("""\
+sweep:
+  stack: [reno, cubic, bbr]
+  duration: [2 s, 3 s]
+  exclude: [{stack: [cubic, bbr], duration: 2 s}]
+  include: [{duration: 9 s, stack: cubic}]
+""")
+    assert points(planned) == [
+        ("reno", "2 s"), ("reno", "3 s"), ("cubic", "3 s"), ("bbr", "3 s"), ("cubic", "9 s"),
+    ]  # fmt: skip
+
+
+def test_include_alone_is_an_explicit_list() -> None:
+    planned = plan("sweep: {include: [{stack: reno, duration: 1 s}, {stack: bbr, duration: 2 s}]}")
+    assert points(planned) == [("reno", "1 s"), ("bbr", "2 s")]
+
+
+def test_a_swept_policy_keeps_the_options_of_its_queue() -> None:
+    text = "sweep: {network.forward.queue.limit: [7 packets], network.forward.queue: [ack-filtering]}"
+    queue = plan(text).runs[0].scenario["links"][0]["forward"]["queue"]
+    assert queue == {"name": "ack-filtering", "options": {"limit_packets": 7}}
+
+
+def test_an_option_of_the_default_stack_can_be_swept() -> None:
+    runs = plan("sweep: {stack.sack: [true, false]}").runs
+    assert [run.scenario["nodes"][0]["stack"]["options"] for run in runs] == [{"sack": True}, {"sack": False}]
+
+
+@pytest.mark.parametrize("field", ["workload.0.size", "workload.f.size"])
+def test_a_flow_is_found_by_number_and_by_name(field: str) -> None:
+    assert plan("", f"{field}=2 kB").runs[0].scenario["workload"][0]["bytes"] == 2000
+
+
+def test_an_override_ends_the_axis_of_its_field() -> None:
+    planned = plan("sweep: {stack: [reno, cubic], duration: [1 s, 2 s]}", "stack.name=bbr")
+    assert points(planned) == [("1 s",), ("2 s",)]
+    assert planned.runs[0].scenario["nodes"][0]["stack"]["name"] == "bbr"
+
+
+def test_an_override_can_be_an_axis() -> None:
+    assert points(plan("", "sweep.stack=[reno, bbr]")) == [("reno",), ("bbr",)]
+
+
+def test_an_exclusion_of_an_overridden_value_applies_to_it() -> None:
+    sweep = "sweep: {stack: [reno, cubic], duration: [1 s, 2 s], exclude: [{stack: cubic, duration: 2 s}]}"
+    assert points(plan(sweep, "stack=cubic")) == [("1 s",)]
+    assert points(plan(sweep, "stack=reno")) == [("1 s",), ("2 s",)]
+
+
+def test_repetitions_are_paired_over_points() -> None:
+    planned = plan("repetitions: 3\nsweep: {stack: [reno, cubic]}")
+    by_point = [[run for run in planned.runs if run.point == number] for number in (0, 1)]
+    seeds = [[run.scenario["seed"] for run in runs] for runs in by_point]
+    starts = [[run.scenario["workload"][0]["start_s"] for run in runs] for runs in by_point]
+    assert seeds[0] == seeds[1]
+    assert starts[0] == starts[1]
+    assert len(set(seeds[0])) == len(set(starts[0])) == 3
+
+
+def test_another_seed_makes_other_runs() -> None:
+    assert not {run.id for run in plan("seed: 1").runs} & {run.id for run in plan("seed: 2").runs}
+
+
+def test_ids_are_those_of_every_other_machine() -> None:
+    # Fixed text: a change of this value makes every stored run a stranger, so it must be meant (campaign.FORMAT).
+    assert canonical_json({"b": 1.0, "a": [0.1, "é", True]}) == '{"a":[0.1,"\\u00e9",true],"b":1}'
+    ids = [run.id for run in plan("seed: 7").runs]
+    assert ids == [run.id for run in plan("seed: 7").runs]
+    assert all(len(one) == 24 and int(one, 16) >= 0 for one in ids)
+
+
+def test_spelling_makes_no_other_run() -> None:
+    def only_id(text: str) -> str:
+        return expand(source.parse("c.yaml", text)).runs[0].id
+
+    told = BASE.replace("delay: 5 ms", "delay: 0.005 s, queue: {policy: droptail, limit: 20 packets}")
+    assert only_id(told.replace("1 Mbit/s", "1000 kbit/s")) == only_id(BASE)
+    assert only_id(BASE + "stack: {name: reno, sack: true}") == only_id(BASE)
+    assert only_id(BASE + "title: other") == only_id(BASE)
+    assert only_id(BASE + "stack: {name: reno, sack: false}") != only_id(BASE)
+
+
+def test_backends_never_share_a_run() -> None:
+    scenario = plan().runs[0].scenario
+    assert run_identity("emulated", scenario) != run_identity("sim", scenario)
+
+
+JSON = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(-(10**9), 10**9)
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(), inner, max_size=4),
+    max_leaves=20,
+)
+
+
+def _shuffled(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _shuffled(value[key]) for key in reversed(value)}
+    return [_shuffled(item) for item in value] if isinstance(value, list) else value
+
+
+@given(JSON)
+def test_canonical_json_knows_no_order_and_loses_nothing(value: Any) -> None:
+    text = canonical_json(value)
+    assert text == canonical_json(_shuffled(value))
+    assert json.loads(text) == value
+    assert text == canonical_json(json.loads(text))

@@ -1,0 +1,84 @@
+"""Quantities: every spelling, round trips, and what is refused."""
+
+from __future__ import annotations
+
+import math
+from contextlib import suppress
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from experiments import units
+
+
+@pytest.mark.parametrize(
+    ("text", "kind", "value"),
+    [
+        ("28.8 kbit/s", "rate", 28_800.0),
+        ("1.5 Mbit/s", "rate", 1_500_000.0),
+        ("10Mbit/s", "rate", 10_000_000.0),
+        ("5 ms", "time", 0.005),
+        ("0.1 us", "time", 1e-7),
+        ("2 min", "time", 120.0),
+        ("64 KiB", "bytes", 65_536),
+        ("1.5 kB", "bytes", 1_500),
+        ("10 packets", "packets", 10),
+        (10, "packets", 10),
+        ("1 packet", "packets", 1),
+        ("50 %", "fraction", 0.5),
+        (0.25, "fraction", 0.25),
+        ("3", "count", 3),
+    ],
+)
+def test_spellings(text: object, kind: str, value: float) -> None:
+    parsed = units.parse(text, kind)
+    assert parsed == value
+    assert isinstance(parsed, int) == (kind in units.WHOLE)
+
+
+@pytest.mark.parametrize(
+    ("text", "kind", "words"),
+    [
+        ("5", "time", "'5' has no unit: a time is written like 5 ms"),
+        ("10 packets", "rate", "'packets' measures packets, and this is a rate"),
+        ("5 mbit/s", "rate", "did you mean 'Mbit/s'?"),
+        ("1.5 packets", "packets", "not a whole number"),
+        ("fast", "rate", "'fast' is no rate: it is written like 28.8 kbit/s"),
+        (True, "count", "a count is written like 3"),
+        ("nan s", "time", "'nan s' is no time"),
+        ("1e999999999 s", "time", "is no time"),
+        ("1e30 B", "bytes", "too great"),
+        ([5], "time", "a time is written like"),
+    ],
+)
+def test_refusals(text: object, kind: str, words: str) -> None:
+    with pytest.raises(ValueError) as caught:
+        units.parse(text, kind)
+    assert words in str(caught.value)
+
+
+SPELLED = [(kind, unit) for kind, spellings in units.UNITS.items() for unit in spellings]
+
+
+@given(st.integers(min_value=0, max_value=10**6), st.sampled_from(SPELLED))
+def test_a_quantity_is_its_number_times_its_unit(number: int, spelled: tuple[str, str]) -> None:
+    kind, unit = spelled
+    if not unit or (kind == "fraction" and unit == "%"):
+        return
+    expected = number * float(units.UNITS[kind][unit])
+    assert math.isclose(units.parse(f"{number} {unit}", kind), expected, rel_tol=1e-15)
+
+
+@given(st.sampled_from(["rate", "time"]), st.floats(min_value=1e-6, max_value=1e9))
+def test_what_is_shown_can_be_read_again(kind: str, value: float) -> None:
+    again = units.parse(units.show(value, kind), kind)
+    # Three digits are shown.
+    assert math.isclose(again, value, rel_tol=0.006)
+
+
+@given(st.text(max_size=30), st.sampled_from(sorted(units.UNITS)))
+def test_any_text_is_a_finite_quantity_or_a_sentence(text: str, kind: str) -> None:
+    # Anything but a ValueError is a failure.
+    with suppress(ValueError):
+        assert math.isfinite(units.parse(text, kind))
