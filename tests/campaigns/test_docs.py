@@ -1,0 +1,34 @@
+"""Every campaign that the documentation shows is one that can be run."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from experiments import source, units
+from experiments.campaign import expand
+from experiments.schema import Campaign
+from testbed.node_binary import ROOT
+
+PAGE = (ROOT / "docs/campaigns.md").read_text(encoding="utf-8")
+BLOCKS = re.findall(r"^```yaml\n(.*?)^```", PAGE, flags=re.MULTILINE | re.DOTALL)
+POINTS = {"smallest": 1, "by-topology": 1, "spelled-out": 1, "flows": 1, "sweeps": 7, "listed": 2}
+
+
+def test_every_block_is_expected() -> None:
+    assert [re.match(r"name: (\S+)", block)[1] for block in BLOCKS] == list(POINTS)  # type: ignore[index]
+
+
+@pytest.mark.parametrize("block", BLOCKS, ids=list(POINTS))
+def test_block(block: str) -> None:
+    planned = expand(source.parse("docs/campaigns.md", block))
+    assert len(planned.points) == POINTS[planned.name]
+
+
+def test_every_field_and_unit_is_told() -> None:
+    for name in Campaign.model_fields:
+        assert f"`{name}`" in PAGE, name
+    for kind in ("rate", "time"):
+        for unit in units.UNITS[kind]:
+            assert f"`{unit}`" in PAGE, unit
