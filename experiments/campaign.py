@@ -24,6 +24,8 @@ from testbed.errors import TestbedError
 #: Of the scenario as it enters a run's id; raised when the same scenario would give other results.
 FORMAT = 1
 FIRST_PORT = 5001
+#: Fields that are no point's own.
+WHOLE_CAMPAIGN = frozenset({"name", "title", "description", "repetitions"})
 
 #: Swept fields of a point, by the path that each was put at.
 Places = dict[Path_, Value]
@@ -175,6 +177,8 @@ class _Expansion:
         for one in combination:
             try:
                 path = _resolve(values, split_field(one.field))
+                if path[0] in WHOLE_CAMPAIGN:
+                    raise ValueError(f"'{path[0]}' belongs to the campaign as a whole and cannot be swept")
                 _assign(values, path, copy.deepcopy(one.value))
             except ValueError as error:
                 self._note(one.place, str(error), one.field)

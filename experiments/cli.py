@@ -81,12 +81,15 @@ def run(
 
 
 @app.command()
-def plan(file: FileArgument, overrides: SetOption = None, as_json: JsonOption = False) -> None:
-    """Show what a campaign would run, without running it."""
+def plan(
+    file: FileArgument, overrides: SetOption = None, results: ResultsOption = RESULTS, as_json: JsonOption = False
+) -> None:
+    """Show what a campaign would run and what the results folder has of it, without running it."""
     from experiments.show import point_label
     from experiments.units import show
 
     planned = _load(file, overrides)
+    done = _valid_runs(planned, results)
     if as_json:
         document = {
             "campaign": planned.id,
@@ -98,6 +101,7 @@ def plan(file: FileArgument, overrides: SetOption = None, as_json: JsonOption = 
                     "point": one.point,
                     "repetition": one.repetition,
                     "backend": one.backend,
+                    "done": one.id in done,
                     "scenario": one.scenario,
                 }
                 for one in planned.runs
@@ -109,8 +113,13 @@ def plan(file: FileArgument, overrides: SetOption = None, as_json: JsonOption = 
     for point in planned.points:
         typer.echo(f"  {point_label(point.parameters) or 'one point'}")
     typer.echo(
-        f"\n{len(planned.points)} points x {planned.repetitions} repetitions = {len(planned.runs)} runs on the "
-        f"{planned.backend} backend, {show(planned.duration_s, 'time')} one after another"
+        f"\n{len(planned.points)} points, {len(planned.runs)} runs on the {planned.backend} backend, "
+        f"{show(planned.duration_s, 'time')} one after another"
+    )
+    missing = {one.id: float(one.scenario["duration_s"]) for one in planned.runs if one.id not in done}
+    typer.echo(
+        f"{results} has {len(planned.runs) - sum(one.id in missing for one in planned.runs)} of them; "
+        f"to be run: {len(missing)}, {show(sum(missing.values()), 'time')} one after another"
     )
 
 
@@ -313,6 +322,19 @@ def _load(file: Path, overrides: list[str] | None) -> Plan:
     from experiments.campaign import load
 
     return load(file, overrides or ())
+
+
+def _valid_runs(plan: Plan, results: Path) -> set[str]:
+    """Ids of the plan's runs that the results folder has; a folder that does not exist is not made."""
+    if not (results / "results.sqlite").is_file():
+        return set()
+    from analysis.store import Store
+
+    store = Store.open(results)
+    try:
+        return store.valid_runs([run.id for run in plan.runs])
+    finally:
+        store.close()
 
 
 def _console(stderr: bool = False) -> Console:

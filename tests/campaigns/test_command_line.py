@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from analysis.store import Landing, Store
+from experiments.campaign import load
 from testbed import node_binary
 
 QUICKSTART = str(node_binary.ROOT / "experiments/quickstart.yaml")
@@ -69,6 +71,22 @@ def test_plan_as_json() -> None:
     document = json.loads(backchannel("plan", QUICKSTART, "--json", "--set", "stack=cubic").stdout)
     assert len(document["runs"]) == 12
     assert {run["scenario"]["nodes"][0]["stack"]["name"] for run in document["runs"]} == {"cubic"}
+
+
+def test_plan_makes_no_results_folder_and_tells_what_is_done(tmp_path: Path) -> None:
+    done = backchannel("plan", QUICKSTART, "--results", str(tmp_path / "none"))
+    assert "has 0 of them; to be run: 12, 420 s one after another" in done.stdout
+    assert not (tmp_path / "none").exists()
+
+
+def test_plan_knows_the_runs_that_the_store_has(tmp_path: Path) -> None:
+    results = tmp_path / "results"
+    first = load(Path(QUICKSTART)).runs[0]
+    store = Store.open(results)
+    store.land(Landing(first.id, first.backend, first.scenario, {}, [], [], 1, store.incoming(first.id)))
+    store.close()
+    done = backchannel("plan", QUICKSTART, "--results", str(results))
+    assert "has 1 of them; to be run: 11, 385 s one after another" in done.stdout
 
 
 def test_everything_listed_can_be_shown() -> None:

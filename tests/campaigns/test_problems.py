@@ -85,10 +85,11 @@ CORPUS = {
         ["c.yaml:14: network.forward.rate: 'Mb' is no unit of a rate"],
     ),
     "swept field": (
-        GOOD + "sweep:\n  name.x: [1]\n  workload.g.size: [1 MB]\n",
+        GOOD + "sweep:\n  duration.x: [1]\n  repetitions: [1, 2]\n  workload.g.size: [1 MB]\n",
         [
-            "c.yaml:12: name.x: name is 't', which has no fields",
-            "c.yaml:13: workload.g.size: there is no entry 'g'; there are: f, 0",
+            "c.yaml:12: duration.x: duration is '5 s', which has no fields",
+            "c.yaml:13: repetitions: 'repetitions' belongs to the campaign as a whole and cannot be swept",
+            "c.yaml:14: workload.g.size: there is no entry 'g'; there are: f, 0",
         ],
     ),
     "sweep and file": (
