@@ -160,7 +160,7 @@ def goodput(flow: Flow) -> float | None:
     return flow.delivered_bytes(-math.inf, math.inf) / sent if sent else None
 
 
-@_metric("count", "Resent", "flow", "docs/traces.md, class RETRANSMISSION")
+@_metric("count", "Retransmissions", "flow", "docs/traces.md, class RETRANSMISSION")
 def retransmissions(flow: Flow) -> float:
     """Data segments that the sender sent again, at its own interface."""
     sent = flow.at_sender.filter((pl.col("dir") == 0) & (pl.col("class") & DATA != 0))
@@ -181,7 +181,7 @@ def completion_time(flow: Flow) -> float | None:
     return None if done_s is None else done_s - flow.start_s
 
 
-@_metric("number", "Fairness", "run", "Jain; asym 3.2")
+@_metric("number", "Fairness index", "run", "Jain; asym 3.2")
 def fairness_index(run: RunData) -> float | None:
     """Jain's index (sum x)^2 / (n sum x^2) of the flows' throughput over the period in which all are active.
 

@@ -29,6 +29,10 @@ if TYPE_CHECKING:
 COLUMNS = ("throughput", "goodput", "retransmissions", "completion_time", "fairness_index")
 
 
+#: Where the full title would make a terminal's line too long.
+SHORT = {"retransmissions": "resent", "fairness_index": "fairness"}
+
+
 class Shown:
     """A progress display under way."""
 
@@ -114,7 +118,7 @@ def results_table(
     flows = list(dict.fromkeys(row["subject"] for row in rows if row["subject"]))
     of_flow = [name for name in COLUMNS if any(row["name"] == name and row["subject"] for row in rows)]
     of_run = [name for name in COLUMNS if any(row["name"] == name and not row["subject"] for row in rows)]
-    heads = [titles.get(name, name).lower() for name in of_flow]
+    heads = [_head(name, titles) for name in of_flow]
     body = {
         (point["number"], flow): [mean_sd(cells.get((point["number"], name, flow))) for name in of_flow]
         for point in points
@@ -131,14 +135,16 @@ def results_table(
     parts = [Text(line("", heads), style="dim")]
     for point in points:
         valid = sum(member["state"] == "valid" for member in point["members"])
-        whole = [
-            f"{titles.get(name, name).lower()} {mean_sd(cells.get((point['number'], name, '')))}" for name in of_run
-        ]
+        whole = [f"{_head(name, titles)} {mean_sd(cells.get((point['number'], name, '')))}" for name in of_run]
         heading = Text(point_label(dict(point["parameters"])) or "all runs", style="bold")
         heading.append(f"  ({', '.join([f'{valid} runs', *whole])})", style="not bold")
         parts.append(heading)
         parts += [Text(line("  " + flow, body[point["number"], flow])) for flow in flows]
     return Group(*parts)
+
+
+def _head(name: str, titles: Mapping[str, str]) -> str:
+    return SHORT.get(name) or titles.get(name, name).lower()
 
 
 def mean_sd(row: Mapping[str, Any] | None) -> str:

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import os
-from typing import Any
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import pytest
 
+from testbed import node_binary
 from testbed.capability import missing_for_emulation
 
 
@@ -55,3 +60,48 @@ def two_hosts(
         "workload": [{"name": "bulk", "kind": "bulk", "from": "a", "to": "b", "start_s": 0.0, "port": 5001}],
         "capture": {"snaplen": 128, "at": []},
     }  # fmt: skip
+
+
+CAMPAIGN = """
+name: small
+title: A small campaign
+network:
+  topology: asymmetric-path
+  forward: {rate: 10 Mbit/s, delay: 5 ms, queue: {policy: droptail, limit: 30 packets}}
+  reverse: {rate: 28.8 kbit/s, delay: 50 ms, queue: {policy: droptail, limit: 10 packets}}
+workload:
+  - {name: forward, from: server, to: client, start: [0 s, 0.2 s]}
+  - {name: reverse, from: client, to: server, start: 2 s}
+duration: 6 s
+sweep:
+  network.reverse.queue.policy: [droptail, acks-first]
+repetitions: 2
+seed: 7
+"""
+
+
+class Finished(NamedTuple):
+    """A campaign that was run by the command line."""
+
+    file: Path
+    results: Path
+    campaign: dict[str, Any]
+
+
+def backchannel(*words: str | Path, timeout_s: float = 240) -> subprocess.CompletedProcess[str]:
+    """The command line, as a person calls it."""
+    return subprocess.run(
+        [sys.executable, "-m", "experiments", *map(str, words)],
+        capture_output=True, text=True, timeout=timeout_s, check=False, cwd=node_binary.ROOT,
+    )  # fmt: skip
+
+
+@pytest.fixture(scope="session")
+def finished(emulation: None, tmp_path_factory: pytest.TempPathFactory) -> Finished:
+    """A small campaign, run once for every test that looks at results."""
+    folder = tmp_path_factory.mktemp("campaign")
+    file, results = folder / "small.yaml", folder / "results"
+    file.write_text(CAMPAIGN)
+    done = backchannel("run", file, "--results", results, "--json")
+    assert done.returncode == 0, done.stderr
+    return Finished(file, results, json.loads(done.stdout))
