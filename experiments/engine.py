@@ -23,7 +23,8 @@ from testbed.errors import TestbedError
 
 #: Cells per CPU: an emulated run waits far more than it works.
 CELLS_PER_CPU = 3
-ATTEMPTS = 3
+#: Tries of a run; a machine that is busy with other things spoils some.
+ATTEMPTS = 5
 
 
 @dataclass(frozen=True)
@@ -61,6 +62,9 @@ def run_campaign(plan: Plan, options: Options, reporter: Reporter) -> Outcome:
         Unavailable: this machine cannot run the backend.
         StoreError: the results folder cannot be used.
     """
+    if not options.results.exists():
+        # Nothing can be reused: refuse before anything is made.
+        require_emulation()
     store = Store.open(options.results)
     store.sweep_incoming()
     ids = list(dict.fromkeys(run.id for run in plan.runs))
@@ -102,6 +106,8 @@ class _Execution:
             self._todo.put((run, 1))
         self._left = len(runs)
         self._total_s = sum(float(run.scenario["duration_s"]) for run in runs)
+        self._allowed = jobs
+        self._open = {f"cell {number + 1}" for number in range(jobs)}
         self._lock = threading.Lock()
         self._stop = threading.Event()
         self._phases: dict[str, tuple[Run | None, str]] = {}
@@ -144,6 +150,9 @@ class _Execution:
                 with self._lock:
                     if self._left == 0:
                         return
+                    if len(self._open) > self._allowed:
+                        self._open.discard(name)
+                        return
                 try:
                     run, attempt = self._todo.get(timeout=0.2)
                 except queue.Empty:
@@ -178,6 +187,9 @@ class _Execution:
     def _again(self, run: Run, attempt: int, why: str, outcome: Outcome) -> None:
         first, _, more = why.partition("; ")
         short = f"{first}; and {more.count('; ') + 1} more" if more else first
+        with self._lock:
+            # As many cells as the machine serves in time: one less after every run that was not valid.
+            self._allowed = max(1, self._allowed - 1)
         if attempt < ATTEMPTS:
             self._reporter.note_run(self._plan, run, f"try {attempt} of {ATTEMPTS} is not valid: {short}")
             self._todo.put((run, attempt + 1))

@@ -52,6 +52,4 @@ def require_emulation() -> None:
     """
     troubles = missing_for_emulation()
     if troubles:
-        raise Unavailable(
-            "the emulated backend cannot run here: " + "; ".join(troubles) + ". (--backend sim needs none of this.)"
-        )
+        raise Unavailable("the emulated backend cannot run here: " + "; ".join(troubles))

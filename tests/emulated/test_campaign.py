@@ -76,7 +76,7 @@ def test_a_killed_campaign_leaves_nothing_running_and_goes_on(finished: Finished
         mark = f"BACKCHANNEL_TEST_CAMPAIGN={os.getpid()}-{number}"
         runner = subprocess.Popen(
             words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, cwd=node_binary.ROOT,
-            env=dict([mark.split("=")], **os.environ),
+            env={**os.environ, **dict([mark.split("=")])},
         )  # fmt: skip
         time.sleep(moments.uniform(1.0, 9.0))
         runner.send_signal(signal.SIGKILL)

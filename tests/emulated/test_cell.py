@@ -91,7 +91,7 @@ def test_nothing_survives_a_killed_runner(tmp_path: Path) -> None:
     before, interfaces_before = namespaces(), interfaces()
     for number in range(20):
         mark = f"BACKCHANNEL_TEST_VICTIM={os.getpid()}-{number}"
-        environment = dict([mark.split("=")], **os.environ, PYTHONPATH=str(node_binary.ROOT))
+        environment = {**os.environ, "PYTHONPATH": str(node_binary.ROOT), **dict([mark.split("=")])}
         runner = subprocess.Popen(
             [sys.executable, "-c", RUNNER, scenario, str(tmp_path)],
             stdout=subprocess.DEVNULL,

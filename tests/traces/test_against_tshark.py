@@ -14,10 +14,10 @@ from typing import Any
 
 import polars as pl
 import pytest
-from tests.conftest import Finished, two_hosts
 
 from testbed import node_binary
 from testbed.cell import Cell
+from tests.conftest import Finished, two_hosts
 
 FIELDS = (
     "frame.number", "tcp.stream", "ip.len", "tcp.len", "tcp.seq", "tcp.ack", "tcp.srcport",
@@ -56,7 +56,9 @@ def lossy_captures(folder: Path) -> Iterator[Path]:
             for stack in ("reno", "cubic"):
                 scenario = two_hosts(rate_bps=4_000_000, delay_s=0.015, duration_s=4.0, seed=number + 1)
                 scenario["links"][0]["forward"] |= variant
-                scenario["links"][0]["reverse"] = scenario["links"][0]["reverse"] | {"errors": variant.get("errors", [])}
+                scenario["links"][0]["reverse"] = scenario["links"][0]["reverse"] | {
+                    "errors": variant.get("errors", [])
+                }
                 for node in scenario["nodes"]:
                     node["stack"] = {"name": stack, "options": {"sack": number != 2}}
                 cell.build(scenario)
@@ -79,7 +81,7 @@ def captures(emulation: None, finished: Finished, tmp_path_factory: pytest.TempP
     return found
 
 
-@pytest.mark.emulated()
+@pytest.mark.emulated
 def test_every_segment_agrees_with_wireshark(captures: list[Path], tmp_path: Path) -> None:
     seen = {"segments": 0, "again": 0, "duplicates": 0, "samples": 0}
     for number, capture in enumerate(captures):
