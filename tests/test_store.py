@@ -139,6 +139,18 @@ def test_many_writers_wait_for_each_other(store: Store) -> None:
     assert len(store.valid_runs([f"run{number}" for number in range(20)])) == 20
 
 
+def test_many_open_a_new_store_at_once(tmp_path: Path) -> None:
+    stores: list[Store] = []
+    threads = [threading.Thread(target=lambda: stores.append(Store.open(tmp_path / "new"))) for _ in range(12)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(stores) == 12
+    with stores[0]._engine.connect() as connection:
+        assert connection.exec_driver_sql("PRAGMA journal_mode").scalar() == "wal"
+
+
 def test_leftovers_of_dead_runners_are_swept(store: Store) -> None:
     mine = store.incoming("r00")
     dead = store.folder / "incoming" / "r01-999999999"

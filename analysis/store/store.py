@@ -6,6 +6,7 @@ they land. Several processes may read and write at once (WAL); a landing waits f
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import math
 import os
@@ -75,7 +76,10 @@ class Store:
         sa.event.listen(engine, "connect", _on_connect)
         store = cls(engine, folder)
         try:
-            store._migrate()
+            # One at a time: SQLite does not wait for another's switch to WAL, as it does for any other lock.
+            with (folder / "store.lock").open("a") as lock:
+                fcntl.flock(lock, fcntl.LOCK_EX)
+                store._migrate()
         except sa.exc.DatabaseError as error:
             raise StoreError(f"the results store {folder / 'results.sqlite'} cannot be opened: {error.orig}") from None
         return store
@@ -89,13 +93,11 @@ class Store:
         config.set_main_option("script_location", str(MIGRATIONS))
         script = ScriptDirectory.from_config(config)
         with self._engine.connect() as connection:
-            if MigrationContext.configure(connection).get_current_revision() == script.get_current_head():
-                return
-        with self._writing() as connection:
-            # Another process may have migrated it in between.
             now = MigrationContext.configure(connection).get_current_revision()
             if now == script.get_current_head():
                 return
+            connection.exec_driver_sql("PRAGMA journal_mode=WAL")
+        with self._writing() as connection:
             if now is not None and now not in {revision.revision for revision in script.walk_revisions()}:
                 raise StoreError(f"the results store in {self.folder} was made by a newer version of Backchannel")
             config.attributes["connection"] = connection
@@ -368,5 +370,5 @@ def _describe(path: Path, folder: Path) -> dict[str, Any]:
 def _on_connect(connection: Any, _: Any) -> None:
     # SQLAlchemy's own handling of BEGIN for sqlite3 would begin too late; the store says BEGIN itself.
     connection.isolation_level = None
-    for pragma in ("journal_mode=WAL", "foreign_keys=ON", "synchronous=NORMAL"):
+    for pragma in ("foreign_keys=ON", "synchronous=NORMAL"):
         connection.execute(f"PRAGMA {pragma}")
