@@ -1,0 +1,307 @@
+//! The receiving half: reassembly, the window offered, SACK blocks (RFC 2018), and when to acknowledge.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use backchannel_core::time::Time;
+
+/// When data are acknowledged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AckPolicy {
+    /// An ack every this many segments.
+    pub every: u32,
+    /// Longest delay of an ack.
+    pub delay: Duration,
+    /// Whether delays end at multiples of `delay` (BSD's 200 ms heartbeat), not `delay` after the segment.
+    pub heartbeat: bool,
+}
+
+impl AckPolicy {
+    fn deadline(&self, now: Time) -> Time {
+        if self.heartbeat {
+            let tick = (self.delay.as_nanos() as u64).max(1);
+            Time((now.nanos() / tick + 1) * tick)
+        } else {
+            now + self.delay
+        }
+    }
+}
+
+/// Bytes that have arrived: given ones, and how many zeros follow them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Arrived {
+    /// Materialised bytes.
+    pub bytes: Vec<u8>,
+    /// Zeros after them.
+    pub zeros: u64,
+}
+
+impl Arrived {
+    fn len(&self) -> u64 {
+        self.bytes.len() as u64 + self.zeros
+    }
+
+    /// Drops the first `n` bytes.
+    fn skip(&mut self, n: u64) {
+        let given = n.min(self.bytes.len() as u64);
+        self.bytes.drain(..given as usize);
+        self.zeros -= n - given;
+    }
+
+    fn keep(&mut self, n: u64) {
+        let given = n.min(self.bytes.len() as u64);
+        self.bytes.truncate(given as usize);
+        self.zeros = n - given;
+    }
+}
+
+/// State of the receiving half. Numbers are stream offsets: the peer's SYN is 0, its first byte 1.
+#[derive(Clone, Debug)]
+pub struct Receiver {
+    policy: AckPolicy,
+    /// Next byte expected.
+    pub next: u64,
+    buffer: u64,
+    /// In order, and not yet taken by the application.
+    ready: Vec<Arrived>,
+    ready_len: u64,
+    /// Out of order: start to data.
+    later: BTreeMap<u64, Arrived>,
+    /// Ranges of the last out-of-order arrivals, the most recent first.
+    recent: Vec<u64>,
+    /// Right edge ever offered: it never moves left.
+    edge: u64,
+    unacked: u32,
+    /// An ack must go at once.
+    pub ack_now: bool,
+    /// An ack must go by then.
+    pub ack_at: Option<Time>,
+}
+
+impl Receiver {
+    /// A half that buffers `buffer` bytes.
+    pub fn new(policy: AckPolicy, buffer: u64) -> Receiver {
+        Receiver {
+            policy,
+            next: 0,
+            buffer,
+            ready: Vec::new(),
+            ready_len: 0,
+            later: BTreeMap::new(),
+            recent: Vec::new(),
+            edge: 0,
+            unacked: 0,
+            ack_now: false,
+            ack_at: None,
+        }
+    }
+
+    /// Bytes that may still come.
+    pub fn window(&self) -> u64 {
+        self.buffer.saturating_sub(self.ready_len).max(self.edge.saturating_sub(self.next))
+    }
+
+    /// An ack with this window goes out.
+    pub fn acknowledged(&mut self, window: u64) {
+        self.edge = self.edge.max(self.next + window);
+        self.unacked = 0;
+        self.ack_now = false;
+        self.ack_at = None;
+    }
+
+    /// Data of a segment whose first byte is `start`.
+    pub fn take(&mut self, now: Time, mut start: u64, mut data: Arrived) {
+        let end = start + data.len();
+        if end <= self.next {
+            // Old data: the peer has not seen our ack.
+            self.ack_now = true;
+            return;
+        }
+        if start < self.next {
+            data.skip(self.next - start);
+            start = self.next;
+        }
+        let room = (self.next + self.window()).saturating_sub(start);
+        if data.len() > room {
+            data.keep(room);
+            self.ack_now = true;
+            if room == 0 {
+                return;
+            }
+        }
+        if start > self.next {
+            self.store(start, data);
+            self.ack_now = true;
+            return;
+        }
+        let filled = !self.later.is_empty();
+        self.append(data);
+        while let Some((&at, _)) = self.later.first_key_value() {
+            if at > self.next {
+                break;
+            }
+            let mut more = self.later.remove(&at).expect("it was seen");
+            if at + more.len() > self.next {
+                more.skip(self.next - at);
+                self.append(more);
+            }
+        }
+        self.unacked += 1;
+        if filled || self.unacked >= self.policy.every {
+            // RFC 5681 4.2: also when a segment fills a gap.
+            self.ack_now = true;
+        } else if self.ack_at.is_none() {
+            self.ack_at = Some(self.policy.deadline(now));
+        }
+    }
+
+    fn append(&mut self, data: Arrived) {
+        self.next += data.len();
+        self.ready_len += data.len();
+        self.ready.push(data);
+    }
+
+    /// Keeps out-of-order data; what is there already stays.
+    fn store(&mut self, mut start: u64, mut data: Arrived) {
+        if let Some((&before, held)) = self.later.range(..=start).next_back() {
+            let end = before + held.len();
+            if end > start {
+                let overlap = (end - start).min(data.len());
+                data.skip(overlap);
+                start += overlap;
+            }
+        }
+        while data.len() > 0 {
+            let next = self.later.range(start..).next().map(|(&at, held)| (at, at + held.len()));
+            match next {
+                Some((at, end)) if at < start + data.len() => {
+                    if at > start {
+                        let mut part = data.clone();
+                        part.keep(at - start);
+                        self.later.insert(start, part);
+                    }
+                    let skip = (end - start).min(data.len());
+                    data.skip(skip);
+                    start += skip;
+                }
+                _ => {
+                    self.later.insert(start, data);
+                    break;
+                }
+            }
+        }
+        self.recent.insert(0, start);
+        self.recent.truncate(8);
+    }
+
+    /// What the application takes: everything in order.
+    pub fn read(&mut self) -> Vec<Arrived> {
+        self.ready_len = 0;
+        std::mem::take(&mut self.ready)
+    }
+
+    /// Bytes in order that the application has not taken.
+    pub fn unread(&self) -> u64 {
+        self.ready_len
+    }
+
+    /// SACK blocks, the one of the last arrival first, at most `most` (RFC 2018 section 4).
+    pub fn sack_blocks(&mut self, most: usize) -> Vec<(u64, u64)> {
+        if self.later.is_empty() {
+            self.recent.clear();
+            return Vec::new();
+        }
+        let mut ranges: Vec<(u64, u64)> = Vec::new();
+        for (&start, data) in &self.later {
+            match ranges.last_mut() {
+                Some((_, end)) if *end == start => *end += data.len(),
+                _ => ranges.push((start, start + data.len())),
+            }
+        }
+        let mut blocks: Vec<(u64, u64)> = Vec::new();
+        for at in &self.recent {
+            if let Some(range) = ranges.iter().find(|(start, end)| (*start..=*end).contains(at)) {
+                if !blocks.contains(range) {
+                    blocks.push(*range);
+                }
+            }
+        }
+        blocks.truncate(most);
+        blocks
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const EVERY_OTHER: AckPolicy = AckPolicy { every: 2, delay: Duration::from_millis(200), heartbeat: true };
+
+    fn receiver() -> Receiver {
+        let mut receiver = Receiver::new(EVERY_OTHER, 65_536);
+        receiver.next = 1;
+        receiver
+    }
+
+    fn zeros(n: u64) -> Arrived {
+        Arrived { bytes: Vec::new(), zeros: n }
+    }
+
+    #[test]
+    fn every_second_segment_is_acknowledged_at_once_and_a_single_one_at_the_heartbeat() {
+        let mut receiver = receiver();
+        receiver.take(Time(130_000_000), 1, zeros(1000));
+        assert_eq!((receiver.ack_now, receiver.ack_at), (false, Some(Time(200_000_000))));
+        receiver.take(Time(140_000_000), 1001, zeros(1000));
+        assert!(receiver.ack_now);
+    }
+
+    #[test]
+    fn out_of_order_data_and_the_filling_of_a_gap_are_acknowledged_at_once() {
+        let mut receiver = receiver();
+        receiver.take(Time::ZERO, 2001, zeros(1000));
+        assert!(receiver.ack_now);
+        assert_eq!(receiver.sack_blocks(3), [(2001, 3001)]);
+        receiver.acknowledged(65_536);
+        receiver.take(Time::ZERO, 4001, zeros(1000));
+        assert_eq!(receiver.sack_blocks(3), [(4001, 5001), (2001, 3001)], "the latest first");
+        receiver.acknowledged(65_536);
+        receiver.take(Time::ZERO, 1, zeros(2000));
+        assert!(receiver.ack_now);
+        assert_eq!(receiver.next, 3001);
+    }
+
+    #[test]
+    fn what_does_not_fit_the_window_is_cut_off() {
+        let mut receiver = Receiver::new(EVERY_OTHER, 1500);
+        receiver.next = 1;
+        receiver.take(Time::ZERO, 1, zeros(2000));
+        assert_eq!((receiver.next, receiver.window()), (1501, 0));
+        receiver.read();
+        assert_eq!(receiver.window(), 1500);
+    }
+
+    proptest! {
+        #[test]
+        fn any_order_of_any_pieces_gives_the_stream(pieces in proptest::collection::vec((0u64..500, 1u64..80), 1..80)) {
+            let stream: Vec<u8> = (0..600u32).map(|i| (i * 7 % 251) as u8).collect();
+            let mut receiver = Receiver::new(EVERY_OTHER, 10_000);
+            receiver.next = 1;
+            let mut came = vec![false; stream.len()];
+            let mut read = Vec::new();
+            for (from, length) in pieces {
+                let to = (from + length).min(stream.len() as u64);
+                let bytes = stream[from as usize..to as usize].to_vec();
+                came[from as usize..to as usize].fill(true);
+                receiver.take(Time::ZERO, from + 1, Arrived { bytes, zeros: 0 });
+                for part in receiver.read() {
+                    read.extend(part.bytes);
+                }
+                let whole = came.iter().take_while(|&&here| here).count();
+                prop_assert_eq!(receiver.next as usize, whole + 1);
+                prop_assert_eq!(&read[..], &stream[..whole]);
+            }
+        }
+    }
+}

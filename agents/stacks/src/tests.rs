@@ -1,0 +1,404 @@
+//! Two endpoints and a path between them that loses, repeats, delays and damages: whatever it does, the stream arrives.
+
+use std::collections::BinaryHeap;
+
+use backchannel_core::packet::{FlowKey, Packet, TcpFlags};
+use backchannel_core::rng::{self, RunRng};
+use backchannel_core::scenario::Options;
+use backchannel_core::time::Time;
+use backchannel_core::traits::Endpoint;
+use proptest::prelude::*;
+use serde_json::json;
+
+use crate::config::{config, entries};
+use crate::wire::Segment;
+use crate::{pattern, Connection, Content, End, Source, State};
+
+const MS: u64 = 1_000_000;
+
+fn flow() -> FlowKey {
+    FlowKey { src: [10, 0, 0, 1].into(), dst: [10, 0, 0, 2].into(), src_port: 4000, dst_port: 5001 }
+}
+
+fn stack(name: &str, options: &[(&str, serde_json::Value)]) -> crate::config::Config {
+    let options: Options = options.iter().map(|(name, value)| ((*name).to_owned(), value.clone())).collect();
+    config(name, &options).expect("a good stack")
+}
+
+/// What the path does to packets.
+#[derive(Clone, Copy, Debug)]
+struct Path {
+    delay_ms: u64,
+    jitter_ms: u64,
+    loss: f64,
+    twice: f64,
+    damage: f64,
+    rate_bps: u64,
+}
+
+const CLEAN: Path = Path { delay_ms: 20, jitter_ms: 0, loss: 0.0, twice: 0.0, damage: 0.0, rate_bps: 10_000_000 };
+
+struct Flying {
+    at: u64,
+    number: u64,
+    to: usize,
+    packet: Packet,
+}
+
+impl PartialEq for Flying {
+    fn eq(&self, other: &Flying) -> bool {
+        self.cmp(other).is_eq()
+    }
+}
+impl Eq for Flying {}
+impl PartialOrd for Flying {
+    fn partial_cmp(&self, other: &Flying) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+impl Ord for Flying {
+    fn cmp(&self, other: &Flying) -> std::cmp::Ordering {
+        (other.at, other.number).cmp(&(self.at, self.number))
+    }
+}
+
+/// A client that sends to a server, in virtual time.
+struct Pair {
+    now: u64,
+    ends: [Option<Connection>; 2],
+    server: (crate::config::Config, u32, Source),
+    path: Path,
+    rng: RunRng,
+    flying: BinaryHeap<Flying>,
+    numbers: u64,
+    free_at: [u64; 2],
+    received: [Vec<u8>; 2],
+    /// (time, from, segment) of everything sent.
+    log: Vec<(u64, usize, Segment)>,
+    /// Packets to drop, by their number among those that the client sends.
+    drop: Vec<usize>,
+    sent: usize,
+}
+
+impl Pair {
+    fn new(
+        client: (crate::config::Config, Source),
+        server: (crate::config::Config, Source),
+        path: Path,
+        seed: u64,
+        isn: u32,
+    ) -> Pair {
+        Pair {
+            now: 0,
+            ends: [Some(Connection::connect(client.0, flow(), isn, client.1)), None],
+            server: (server.0, isn.wrapping_mul(3), server.1),
+            path,
+            rng: rng::stream(seed, "path"),
+            flying: BinaryHeap::new(),
+            numbers: 0,
+            free_at: [0; 2],
+            received: [Vec::new(), Vec::new()],
+            log: Vec::new(),
+            drop: Vec::new(),
+            sent: 0,
+        }
+    }
+
+    fn bulk(name: &str, options: &[(&str, serde_json::Value)], bytes: u64, path: Path, seed: u64) -> Pair {
+        let source = Source::new(Content::Pattern(seed), Some(bytes));
+        let config = stack(name, options);
+        Pair::new((config.clone(), source), (config, Source::silent()), path, seed, seed as u32)
+    }
+
+    fn transmit(&mut self) {
+        for from in 0..2 {
+            while let Some(packet) = self.ends[from].as_mut().and_then(|end| end.poll_transmit(Time(self.now))) {
+                self.log.push((self.now, from, Segment::read(&packet).expect("we sent it")));
+                self.send(from, packet);
+            }
+        }
+    }
+
+    fn send(&mut self, from: usize, packet: Packet) {
+        if from == 0 {
+            self.sent += 1;
+            if self.drop.contains(&self.sent) {
+                return;
+            }
+        }
+        let start = self.free_at[from].max(self.now);
+        self.free_at[from] = start + u64::from(packet.len()) * 8 * 1_000_000_000 / self.path.rate_bps;
+        if rng::uniform(&mut self.rng) < self.path.loss {
+            return;
+        }
+        let copies = if rng::uniform(&mut self.rng) < self.path.twice { 2 } else { 1 };
+        for _ in 0..copies {
+            let jitter = (rng::uniform(&mut self.rng) * (self.path.jitter_ms * MS) as f64) as u64;
+            let mut packet = packet.clone();
+            if rng::uniform(&mut self.rng) < self.path.damage {
+                packet.damage_checksum();
+            }
+            self.numbers += 1;
+            let at = self.free_at[from] + self.path.delay_ms * MS + jitter;
+            self.flying.push(Flying { at, number: self.numbers, to: 1 - from, packet });
+        }
+    }
+
+    /// Advances to the next thing that happens; false when nothing will.
+    fn step(&mut self) -> bool {
+        self.transmit();
+        let timer = self.ends.iter().flatten().filter_map(Endpoint::next_timeout).min().map(Time::nanos);
+        let arrival = self.flying.peek().map(|flying| flying.at);
+        let Some(next) = [timer, arrival].into_iter().flatten().min() else { return false };
+        self.now = self.now.max(next);
+        if arrival.is_some_and(|at| at <= self.now) {
+            let flying = self.flying.pop().expect("it was seen");
+            self.arrive(flying.to, &flying.packet);
+        } else {
+            for end in self.ends.iter_mut().flatten() {
+                if end.next_timeout().is_some_and(|at| at.nanos() <= self.now) {
+                    end.on_timer(Time(self.now));
+                }
+            }
+        }
+        true
+    }
+
+    fn arrive(&mut self, to: usize, packet: &Packet) {
+        if to == 1 && self.ends[1].is_none() {
+            let (config, isn, source) = self.server.clone();
+            self.ends[1] = Connection::accept(config, flow().reversed(), isn, source, packet);
+            return;
+        }
+        let Some(end) = self.ends[to].as_mut() else { return };
+        end.on_segment(Time(self.now), packet);
+        for part in end.read() {
+            self.received[to].extend(part.bytes);
+            self.received[to].resize(self.received[to].len() + part.zeros as usize, 0);
+        }
+        // An application that only receives finishes when its peer has.
+        if end.peer_finished() {
+            end.finish();
+        }
+    }
+
+    fn run(&mut self, limit_s: u64) {
+        let mut steps = 0u64;
+        while self.now < limit_s * 1_000_000_000 && steps < 5_000_000 && self.step() {
+            steps += 1;
+        }
+    }
+
+    fn client(&self) -> &Connection {
+        self.ends[0].as_ref().expect("it is there from the start")
+    }
+
+    /// Seconds until the server had everything.
+    fn last_data_s(&self) -> f64 {
+        let last = self.log.iter().rev().find(|(_, from, segment)| *from == 0 && segment.payload > 0);
+        last.map_or(0.0, |(at, ..)| *at as f64 * 1e-9)
+    }
+}
+
+/// Where a stream differs from its pattern; in few words, for streams are long.
+fn difference(received: &[u8], seed: u64, bytes: u64) -> Option<String> {
+    let wrong = received.iter().enumerate().find(|&(at, &byte)| byte != pattern(seed, at as u64));
+    if let Some((at, _)) = wrong {
+        return Some(format!("byte {at} is wrong"));
+    }
+    (received.len() as u64 != bytes).then(|| format!("{} bytes of {bytes}", received.len()))
+}
+
+#[test]
+fn a_transfer_opens_sends_and_closes_on_both_sides() {
+    for entry in entries() {
+        let mut pair = Pair::bulk(entry.name, &[], 200_000, CLEAN, 7);
+        pair.run(300);
+        assert_eq!(difference(&pair.received[1], 7, 200_000), None, "{}", entry.name);
+        for end in &pair.ends {
+            assert_eq!(end.as_ref().unwrap().end(), Some(End::Finished), "{}", entry.name);
+        }
+        assert_eq!(pair.client().counts().retransmitted, 0, "{}", entry.name);
+    }
+}
+
+#[test]
+fn slow_start_doubles_and_every_second_segment_is_acknowledged() {
+    let mut pair =
+        Pair::bulk("reno-bsd", &[("timestamps", json!(false)), ("ack_every_segments", json!(1))], 100_000, CLEAN, 1);
+    pair.run(60);
+    // Round trips of 40 ms and more: 1, 2, 4, 8 segments of 1460 bytes.
+    let data: Vec<_> = pair.log.iter().filter(|(_, from, segment)| *from == 0 && segment.payload > 0).collect();
+    let mut bursts: Vec<(u64, u32)> = Vec::new();
+    for (at, _, _) in data {
+        match bursts.last_mut() {
+            Some((start, n)) if at - *start < 30 * MS => *n += 1,
+            _ => bursts.push((*at, 1)),
+        }
+    }
+    assert_eq!(bursts.iter().take(4).map(|(_, n)| *n).collect::<Vec<_>>(), [1, 2, 4, 8]);
+}
+
+#[test]
+fn one_loss_costs_one_fast_retransmit_and_half_the_window() {
+    for name in ["reno-bsd", "newreno", "sack"] {
+        let mut pair = Pair::bulk(name, &[("ack_every_segments", json!(1))], 400_000, CLEAN, 1);
+        pair.drop = vec![40];
+        pair.run(60);
+        let counts = pair.client().counts();
+        assert_eq!((counts.fast_retransmits, counts.timeouts, counts.retransmitted), (1, 0, 1), "{name}");
+        assert_eq!(pair.received[1].len(), 400_000);
+    }
+}
+
+#[test]
+fn tahoe_sends_everything_again_from_one_segment() {
+    let mut pair = Pair::bulk("tahoe", &[("ack_every_segments", json!(1))], 400_000, CLEAN, 1);
+    pair.drop = vec![40];
+    pair.run(60);
+    let samples = pair.ends[0].as_mut().unwrap().take_samples();
+    let loss = samples.iter().find(|sample| sample.what == crate::Happening::FastRetransmit).expect("one loss");
+    assert!((loss.cwnd - 1448.0).abs() < 1.0, "{}", loss.cwnd);
+    assert_eq!(pair.client().counts().timeouts, 0);
+}
+
+#[test]
+fn three_losses_in_a_window_part_reno_from_newreno_and_sack() {
+    let lose = |name: &str| {
+        let mut pair = Pair::bulk(name, &[("ack_every_segments", json!(1))], 600_000, CLEAN, 1);
+        pair.drop = vec![60, 62, 64];
+        pair.run(120);
+        assert_eq!(pair.received[1].len(), 600_000, "{name}");
+        (pair.client().counts(), pair.last_data_s())
+    };
+    let (reno, reno_s) = lose("reno-bsd");
+    let (newreno, newreno_s) = lose("newreno");
+    let (sack, sack_s) = lose("sack");
+    assert!(
+        reno.timeouts >= 1 || reno.fast_retransmits >= 2,
+        "Reno leaves recovery at the first partial ack: {reno:?}"
+    );
+    assert_eq!((newreno.timeouts, newreno.fast_retransmits, newreno.retransmitted), (0, 1, 3));
+    assert_eq!((sack.timeouts, sack.fast_retransmits, sack.retransmitted), (0, 1, 3));
+    assert!(sack_s <= newreno_s && newreno_s < reno_s, "{sack_s} {newreno_s} {reno_s}");
+}
+
+#[test]
+fn a_lost_syn_and_a_lost_fin_are_sent_again() {
+    let mut pair = Pair::bulk("modern", &[], 10_000, CLEAN, 1);
+    pair.drop = vec![1];
+    pair.run(60);
+    assert_eq!(pair.received[1].len(), 10_000);
+    let syns = pair.log.iter().filter(|(_, from, segment)| *from == 0 && segment.has(TcpFlags::SYN)).count();
+    assert_eq!(syns, 2);
+}
+
+#[test]
+fn nobody_answers_and_the_connection_ends() {
+    let mut pair = Pair::bulk("modern", &[], 10_000, Path { loss: 1.0, ..CLEAN }, 1);
+    pair.run(10_000);
+    assert_eq!(pair.client().end(), Some(End::TimedOut));
+    assert_eq!(pair.client().state(), State::Closed);
+}
+
+#[test]
+fn a_closed_window_is_probed_and_opens_again() {
+    let mut pair = Pair::bulk("modern", &[("receive_buffer_bytes", json!(20_000))], 100_000, CLEAN, 1);
+    while pair.ends[1].is_none() {
+        pair.step();
+    }
+    pair.ends[1].as_mut().unwrap().set_reading(false);
+    pair.run(30);
+    let got = pair.log.iter().filter(|(_, from, segment)| *from == 0 && segment.payload == 1).count();
+    assert!(got >= 2, "window probes: {got}");
+    assert!(pair.received[1].len() <= 20_000);
+    let server = pair.ends[1].as_mut().unwrap();
+    server.set_reading(true);
+    for part in server.read() {
+        pair.received[1].extend(part.bytes);
+    }
+    pair.run(200);
+    assert_eq!(difference(&pair.received[1], 1, 100_000), None);
+}
+
+#[test]
+fn a_reset_ends_the_connection_and_one_beside_the_mark_does_not() {
+    let mut pair = Pair::bulk("modern", &[], 10_000_000, CLEAN, 1);
+    pair.run(1);
+    let client = pair.ends[0].as_mut().unwrap();
+    let (seq, at) = pair.log.iter().rev().find(|(_, from, _)| *from == 1).map(|(at, _, s)| (s.seq, *at)).unwrap();
+    let reset = |seq| Segment { seq, flags: TcpFlags::RST, ..Segment::default() }.packet(1, flow().reversed(), &[]);
+    client.on_segment(Time(at), &reset(seq.wrapping_add(10)));
+    assert_eq!(client.state(), State::Established, "a challenge ack, RFC 5961");
+    client.on_segment(Time(at), &reset(seq));
+    assert_eq!(client.end(), Some(End::Reset));
+}
+
+fn any_path() -> impl Strategy<Value = Path> {
+    (1u64..80, 0u64..60, 0.0f64..0.12, 0.0f64..0.1, 0.0f64..0.05, 300_000u64..20_000_000).prop_map(
+        |(delay_ms, jitter_ms, loss, twice, damage, rate_bps)| Path {
+            delay_ms,
+            jitter_ms,
+            loss,
+            twice,
+            damage,
+            rate_bps,
+        },
+    )
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(120))]
+
+    /// Whatever the path does, both streams arrive once, in order, intact, and both sides end; sequence numbers wrap.
+    #[test]
+    fn every_byte_arrives_whatever_the_path_does(
+        path in any_path(), which in 0usize..6, seed: u64, near_wrap: bool, sack: bool, timestamps: bool,
+        up in 0u64..120_000, down in 0u64..60_000, every in 1u32..4,
+    ) {
+        let name = entries()[which].name;
+        let mut options = vec![("timestamps", json!(timestamps)), ("ack_every_segments", json!(every))];
+        if name != "tahoe" {
+            options.push(("sack", json!(sack)));
+        }
+        let config = stack(name, &options);
+        let isn = if near_wrap { u32::MAX - (seed % 50_000) as u32 } else { seed as u32 };
+        let client = Source::new(Content::Pattern(seed), Some(up));
+        let server = Source::new(Content::Pattern(seed ^ 1), Some(down));
+        let mut pair = Pair::new((config.clone(), client), (config, server), path, seed, isn);
+        pair.run(40_000);
+        prop_assert_eq!(difference(&pair.received[1], seed, up), None, "{} up", name);
+        prop_assert_eq!(difference(&pair.received[0], seed ^ 1, down), None, "{} down", name);
+        let states: Vec<_> = pair.ends.iter().flatten().map(Connection::state).collect();
+        prop_assert!(states.iter().all(|&state| state == State::Closed), "{} {:?} at {}", name, states, pair.now);
+    }
+
+    /// No segment, however wrong, makes a connection panic or take bytes that were not sent.
+    #[test]
+    fn no_segment_makes_it_panic(
+        segments in proptest::collection::vec((any::<i32>(), any::<i32>(), any::<u8>(), any::<u16>(), 0u32..3000, any::<bool>()), 1..60),
+        seed: u32,
+    ) {
+        let config = stack("modern", &[]);
+        let mut connection = Connection::connect(config, flow(), seed, Source::new(Content::Zeros, Some(5000)));
+        let mut now = 0;
+        for (seq, ack, flags, window, payload, near) in segments {
+            while connection.poll_transmit(Time(now)).is_some() {}
+            let spread = if near { 4000 } else { i32::MAX };
+            let segment = Segment {
+                seq: 900u32.wrapping_add((seq % spread) as u32),
+                ack: seed.wrapping_add((ack % spread) as u32),
+                flags,
+                window,
+                payload,
+                sack: vec![(seed.wrapping_add(seq as u32), seed.wrapping_add(ack as u32))],
+                ..Segment::default()
+            };
+            connection.on_segment(Time(now), &segment.packet(1, flow().reversed(), &[]));
+            now += 10_000_000;
+            if connection.next_timeout().is_some_and(|at| at.nanos() <= now) {
+                connection.on_timer(Time(now));
+            }
+        }
+    }
+}

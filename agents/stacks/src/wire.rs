@@ -1,0 +1,214 @@
+//! TCP segments as values, and as packets with real headers and checksums (RFC 9293 3.1, options of RFC 2018 and 7323).
+
+use std::net::{IpAddr, Ipv4Addr};
+
+use backchannel_core::packet::{FlowKey, Packet, Tcp, TcpFlags};
+use etherparse::{IpNumber, Ipv4Header, TcpHeader, TcpOptionElement};
+
+/// Bytes of an IPv4 header without options.
+pub const IP_HEADER: u32 = 20;
+/// Bytes of a TCP header without options.
+pub const TCP_HEADER: u32 = 20;
+/// Bytes that the timestamp option takes, padding included.
+pub const TIMESTAMP_OPTION: u32 = 12;
+/// SACK blocks that fit beside timestamps; one more fits without.
+pub const SACK_BLOCKS: usize = 3;
+
+/// What one segment says. Numbers are those on the wire.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Segment {
+    /// Sequence number.
+    pub seq: u32,
+    /// Acknowledgment number; meaningless without ACK.
+    pub ack: u32,
+    /// Flags.
+    pub flags: u8,
+    /// Window field.
+    pub window: u16,
+    /// MSS option.
+    pub mss: Option<u16>,
+    /// Window scale option.
+    pub window_scale: Option<u8>,
+    /// SACK-permitted option.
+    pub sack_permitted: bool,
+    /// Timestamp option: value, echo.
+    pub timestamps: Option<(u32, u32)>,
+    /// SACK blocks, the most recent first.
+    pub sack: Vec<(u32, u32)>,
+    /// Bytes of data.
+    pub payload: u32,
+}
+
+impl Segment {
+    /// Whether all bits of `mask` are set.
+    pub fn has(&self, mask: u8) -> bool {
+        TcpFlags(self.flags).has(mask)
+    }
+
+    /// Bytes of sequence space it takes.
+    pub fn space(&self) -> u32 {
+        self.payload + u32::from(self.has(TcpFlags::SYN)) + u32::from(self.has(TcpFlags::FIN))
+    }
+
+    /// Reads the header of a packet; `None` when it is no TCP or its checksum is wrong.
+    pub fn read(packet: &Packet) -> Option<Segment> {
+        if !packet.checksum_ok() {
+            return None;
+        }
+        let tcp: &Tcp = packet.tcp()?;
+        let mut segment = Segment {
+            seq: tcp.seq,
+            ack: tcp.ack,
+            flags: tcp.flags.0,
+            window: tcp.window,
+            payload: tcp.payload,
+            ..Segment::default()
+        };
+        segment.read_options(packet.tcp_options());
+        Some(segment)
+    }
+
+    /// Options that are cut off or wrong end the reading; what came before counts.
+    fn read_options(&mut self, mut rest: &[u8]) {
+        while let [kind, more @ ..] = rest {
+            match kind {
+                0 => return,
+                1 => {
+                    rest = more;
+                    continue;
+                }
+                _ => {}
+            }
+            let Some(length) = more.first().map(|&length| usize::from(length)) else { return };
+            let Some(value) = rest.get(2..length) else { return };
+            let word = |at: usize| u32::from_be_bytes([value[at], value[at + 1], value[at + 2], value[at + 3]]);
+            match (kind, value.len()) {
+                (2, 2) => self.mss = Some(u16::from_be_bytes([value[0], value[1]])),
+                (3, 1) => self.window_scale = Some(value[0].min(14)),
+                (4, 0) => self.sack_permitted = true,
+                (5, n) if n % 8 == 0 => self.sack = (0..n / 8).map(|i| (word(8 * i), word(8 * i + 4))).collect(),
+                (8, 8) => self.timestamps = Some((word(0), word(4))),
+                _ => {}
+            }
+            rest = &rest[length..];
+        }
+    }
+
+    /// The packet that carries it. `payload` are its materialised bytes; zeros follow up to the segment's payload length.
+    ///
+    /// # Panics
+    /// When addresses are not IPv4, or `payload` is longer than the segment says: defects of the caller.
+    pub fn packet(&self, id: u64, flow: FlowKey, payload: &[u8]) -> Packet {
+        let (IpAddr::V4(src), IpAddr::V4(dst)) = (flow.src, flow.dst) else { panic!("the research stack speaks IPv4") };
+        let mut header = TcpHeader::new(flow.src_port, flow.dst_port, self.seq, self.window);
+        header.acknowledgment_number = self.ack;
+        let has = |mask| self.has(mask);
+        (header.fin, header.syn, header.rst) = (has(TcpFlags::FIN), has(TcpFlags::SYN), has(TcpFlags::RST));
+        (header.psh, header.ack) = (has(TcpFlags::PSH), has(TcpFlags::ACK));
+        (header.ece, header.cwr) = (has(TcpFlags::ECE), has(TcpFlags::CWR));
+        let options = self.options();
+        if !options.is_empty() {
+            header.set_options(&options).expect("our own options fit in 40 bytes");
+        }
+        let zeros = self.payload.checked_sub(payload.len() as u32).expect("the payload fits its segment");
+        let mut bytes = Vec::with_capacity(20 + header.header_len() + payload.len());
+        let length = header.header_len() as u32 + self.payload;
+        let ip = Ipv4Header::new(length as u16, 64, IpNumber::TCP, src.octets(), dst.octets())
+            .expect("a segment is shorter than 64 KiB");
+        ip.write(&mut bytes).expect("a Vec takes every write");
+        // Zeros add nothing to a one's complement sum, but the length in the pseudo header counts them.
+        header.checksum = checksum(&header, src, dst, payload, length);
+        header.write(&mut bytes).expect("a Vec takes every write");
+        bytes.extend_from_slice(payload);
+        Packet::with_zeros(id, bytes, zeros)
+    }
+
+    fn options(&self) -> Vec<TcpOptionElement> {
+        use TcpOptionElement as Option_;
+        let mut all = Vec::new();
+        all.extend(self.mss.map(Option_::MaximumSegmentSize));
+        if self.sack_permitted {
+            all.push(Option_::SelectiveAcknowledgementPermitted);
+        }
+        if let Some((value, echo)) = self.timestamps {
+            if !self.sack_permitted {
+                all.extend([Option_::Noop, Option_::Noop]);
+            }
+            all.push(Option_::Timestamp(value, echo));
+        }
+        if let Some(shift) = self.window_scale {
+            all.extend([Option_::Noop, Option_::WindowScale(shift)]);
+        }
+        if let [first, rest @ ..] = &self.sack[..] {
+            let mut more = [None; 3];
+            for (slot, block) in more.iter_mut().zip(rest) {
+                *slot = Some(*block);
+            }
+            all.extend([Option_::Noop, Option_::Noop, Option_::SelectiveAcknowledgement(*first, more)]);
+        }
+        all
+    }
+}
+
+/// Checksum of a segment of `length` bytes whose data begin with `payload` and go on with zeros.
+fn checksum(header: &TcpHeader, src: Ipv4Addr, dst: Ipv4Addr, payload: &[u8], length: u32) -> u16 {
+    use backchannel_core::packet::{fold, ones_sum};
+    let mut plain = header.clone();
+    plain.checksum = 0;
+    let sum = ones_sum(&src.octets()) + ones_sum(&dst.octets()) + 6 + u64::from(length) + ones_sum(&plain.to_bytes());
+    !fold(sum + ones_sum(payload))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn flow() -> FlowKey {
+        FlowKey { src: [10, 0, 0, 1].into(), dst: [10, 0, 0, 2].into(), src_port: 4000, dst_port: 5001 }
+    }
+
+    fn any_segment() -> impl Strategy<Value = Segment> {
+        let syn = (any::<u16>(), proptest::option::of(0u8..15), any::<bool>());
+        let blocks = proptest::collection::vec((any::<u32>(), any::<u32>()), 0..4);
+        let fixed = (any::<u32>(), any::<u32>(), any::<u16>(), proptest::option::of((any::<u32>(), any::<u32>())));
+        (fixed, syn, blocks, 0u32..3000, any::<bool>()).prop_map(|(fixed, syn, sack, payload, is_syn)| Segment {
+            seq: fixed.0,
+            ack: fixed.1,
+            flags: TcpFlags::ACK | if is_syn { TcpFlags::SYN } else { 0 },
+            window: fixed.2,
+            timestamps: fixed.3,
+            mss: is_syn.then_some(syn.0),
+            window_scale: syn.1.filter(|_| is_syn),
+            sack_permitted: is_syn && syn.2,
+            sack: if is_syn { Vec::new() } else { sack },
+            payload,
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_written_is_read(segment in any_segment(), given in 0usize..3000) {
+            let bytes: Vec<u8> = (0..given.min(segment.payload as usize)).map(|i| i as u8).collect();
+            let packet = segment.packet(1, flow(), &bytes);
+            prop_assert!(packet.checksum_ok());
+            prop_assert_eq!(packet.flow(), Some(flow()));
+            prop_assert_eq!(Segment::read(&packet), Some(segment.clone()));
+            // Zeros stand for real bytes: the packet with them spelled out has the same checksum.
+            let whole = Packet::from_bytes(1, packet.to_vec());
+            prop_assert!(whole.checksum_ok());
+        }
+
+        #[test]
+        fn no_options_make_it_panic(options in proptest::collection::vec(any::<u8>(), 0..60)) {
+            Segment::default().read_options(&options);
+        }
+    }
+
+    #[test]
+    fn a_wrong_checksum_is_no_segment() {
+        let mut packet = Segment { payload: 100, flags: TcpFlags::ACK, ..Segment::default() }.packet(1, flow(), &[]);
+        packet.damage_checksum();
+        assert_eq!(Segment::read(&packet), None);
+    }
+}
