@@ -15,7 +15,7 @@ from pydantic import ValidationError
 
 from experiments import registry, source, topologies
 from experiments.problems import CampaignError, Problem
-from experiments.schema import FIELD, Campaign, MechanismError
+from experiments.schema import FIELD, Campaign, MechanismError, Stack
 from experiments.source import Path_
 from experiments.sweep import MOST_RUNS, SWEEP, Combination, Value, combinations, same_field, split_field
 from testbed.addressing import make_plan
@@ -205,6 +205,14 @@ class _Expansion:
         except TestbedError as error:
             self._note(("network",), str(error))
             return
+        for path, stack in _stacks(campaign):
+            backends = registry.find("stack", stack.name).backends
+            if backends and campaign.backend not in backends:
+                there = [entry.name for entry in registry.of_kind("stack") if campaign.backend in entry.backends]
+                self._note(
+                    path,
+                    f"stack {stack.name} does not run on the {campaign.backend} backend, which has: {', '.join(there)}",
+                )
         hosts = [node["name"] for node in nodes if node["kind"] == "host"]
         seen: set[str] = set()
         for number, flow in enumerate(campaign.workload):
@@ -308,6 +316,17 @@ def _spelled_out_direction(direction: Mapping[str, Any]) -> dict[str, Any]:
     if "errors" in direction:
         whole["errors"] = [_spelled_out("error-model", model) for model in direction["errors"]]
     return whole
+
+
+def _stacks(campaign: Campaign) -> Iterator[tuple[Path_, Stack]]:
+    """Every stack that a campaign names, and where."""
+    yield ("stack",), campaign.stack
+    for number, node in enumerate(campaign.network.nodes):
+        if node.stack is not None:
+            yield ("network", "nodes", number, "stack"), node.stack
+    for number, flow in enumerate(campaign.workload):
+        if flow.stack is not None:
+            yield ("workload", number, "stack"), flow.stack
 
 
 def make_scenario(campaign: Campaign, seed: int) -> dict[str, Any]:

@@ -62,7 +62,8 @@ def run_campaign(plan: Plan, options: Options, reporter: Reporter) -> Outcome:
         Unavailable: this machine cannot run the backend.
         StoreError: the results folder cannot be used.
     """
-    if not options.results.exists():
+    emulated = [run for run in plan.runs if run.backend == "emulated"]
+    if emulated and not options.results.exists():
         # Nothing can be reused: refuse before anything is made.
         require_emulation()
     store = Store.open(options.results)
@@ -70,14 +71,15 @@ def run_campaign(plan: Plan, options: Options, reporter: Reporter) -> Outcome:
     ids = list(dict.fromkeys(run.id for run in plan.runs))
     known = set() if options.force else store.valid_runs(ids)
     missing = [run for run in {run.id: run for run in plan.runs}.values() if run.id not in known]
-    if missing:
+    emulated = [run for run in missing if run.backend == "emulated"]
+    if emulated:
         require_emulation()
     _enter(store, plan)
     outcome = Outcome(plan.id, reused=len(ids) - len(missing))
     if missing:
         if options.force:
             store.forget([run.id for run in missing])
-        jobs = options.jobs or CELLS_PER_CPU * (os.cpu_count() or 1)
+        jobs = options.jobs or (CELLS_PER_CPU if emulated else 1) * (os.cpu_count() or 1)
         _Execution(store, plan, missing, min(jobs, len(missing)), reporter).run(outcome)
     store.end_campaign(plan.id, outcome.complete)
     store.close()

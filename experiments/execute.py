@@ -1,10 +1,12 @@
-"""One run on the emulated backend: a cell, calibration, the run, its analysis, its verdict."""
+"""One run: in virtual time, or in a cell with its calibration; then its analysis and its verdict."""
 
 from __future__ import annotations
 
 import gzip
 import json
+import os
 import shutil
+import subprocess
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -15,6 +17,7 @@ from analysis.store import Landing
 from experiments import machine
 from experiments.campaign import Run
 from testbed import fidelity, node_binary
+from testbed.addressing import as_json, interfaces, make_plan
 from testbed.cell import Cell
 from testbed.errors import TestbedError
 
@@ -30,6 +33,7 @@ class Worker:
         self._on_phase = on_phase
         self._cell: Cell | None = None
         self._calibrated: dict[str, list[dict[str, Any]]] = {}
+        self._simulation: subprocess.Popen[str] | None = None
 
     def run(self, run: Run, attempt: int, folder: Path) -> Landing:
         """Runs it and puts its files into `folder`.
@@ -38,7 +42,7 @@ class Worker:
             TestbedError: it gave no result; the cell is gone then, and the next run gets a new one.
         """
         try:
-            return self._run(run, attempt, folder)
+            return self._simulate(run, attempt, folder) if run.backend == "sim" else self._emulate(run, attempt, folder)
         except TestbedError:
             self.close()
             raise
@@ -54,8 +58,30 @@ class Worker:
         """Ends the cell at once, from any thread; what is under way in it fails."""
         if self._cell is not None:
             self._cell.kill()
+        if self._simulation is not None:
+            self._simulation.kill()
 
-    def _run(self, run: Run, attempt: int, folder: Path) -> Landing:
+    def _simulate(self, run: Run, attempt: int, folder: Path) -> Landing:
+        scenario = dict(run.scenario)
+        self._on_phase("simulating")
+        words = [node_binary.path(), "simulate", "--out", str(folder), "--parent", str(os.getpid())]
+        plan = make_plan(scenario["nodes"], scenario["links"])
+        started = time.time()
+        self._simulation = subprocess.Popen(
+            words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        )
+        try:
+            said, trouble = self._simulation.communicate(json.dumps({"scenario": scenario, "nodes": as_json(plan)}))
+        finally:
+            status, self._simulation = self._simulation.returncode, None
+        if status != 0:
+            raise TestbedError(
+                f"the simulation failed: {trouble.strip().removeprefix('error: ') or f'status {status}'}"
+            )
+        report = {**json.loads(said), "interfaces": interfaces(plan)}
+        return self._land(run, attempt, folder, scenario, report, {"started": started, "took_s": time.time() - started})
+
+    def _emulate(self, run: Run, attempt: int, folder: Path) -> Landing:
         if self._cell is None:
             self._on_phase("building")
             self._cell = Cell(self._name, self._on_phase)
@@ -66,18 +92,22 @@ class Worker:
         before, started = machine.cpu_seconds(), time.time()
         report = self._cell.run(scenario, folder)
         shares = machine.cpu_shares(before, machine.cpu_seconds())
+        own = {"started": started, "calibration": calibration, "cpu": shares, "limits": fidelity.LIMITS.__dict__}
+        return self._land(run, attempt, folder, scenario, report, own)
+
+    def _land(
+        self,
+        run: Run,
+        attempt: int,
+        folder: Path,
+        scenario: dict[str, Any],
+        report: dict[str, Any],
+        own: dict[str, Any],
+    ) -> Landing:
         self._on_phase("analysing")
         problems = fidelity.problems(report)
         metrics = analyse(folder, scenario, report)
-        manifest = {
-            **machine.versions(),
-            "started": started,
-            "attempt": attempt,
-            "calibration": calibration,
-            "cpu": shares,
-            "limits": fidelity.LIMITS.__dict__,
-            "report": report,
-        }
+        manifest = {**machine.versions(), **own, "attempt": attempt, "report": report}
         for name, value in (("scenario", scenario), ("manifest", manifest)):
             (folder / f"{name}.json").write_text(json.dumps(value, indent=1, sort_keys=True) + "\n")
         return Landing(run.id, run.backend, scenario, manifest, metrics, problems, attempt, folder)

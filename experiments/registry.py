@@ -133,6 +133,8 @@ _PYTHON_ENTRIES = (
     Entry("stack", "reno", "the kernel's NewReno", "Linux tcp_cong.c; RFC 6582", _KERNEL_TCP, ("emulated",)),
     Entry("stack", "cubic", "the kernel's CUBIC", "Linux tcp_cubic.c; RFC 9438", _KERNEL_TCP, ("emulated",)),
     Entry("stack", "bbr", "the kernel's BBR", "Linux tcp_bbr.c", _KERNEL_TCP, ("emulated",)),
+    Entry("backend", "sim", "virtual time on any machine: the same bytes for the same scenario and seed",
+          "docs/architecture.md"),
     Entry("workload", "bulk", "one connection that sends bytes until its end, or its time, is reached", "asym 4.1"),
     Entry("backend", "emulated", "real packets on this machine: Mininet nodes and emulated links in a cell",
           "docs/architecture.md"),
@@ -146,7 +148,7 @@ _PYTHON_ENTRIES = (
 def entries() -> tuple[Entry, ...]:
     """Everything that exists."""
     declared = node_binary.call("registry")
-    found = [_entry(raw) for key in ("policies", "links", "error_models") for raw in declared[key]]
+    found = [_entry(raw) for key in ("policies", "links", "error_models", "stacks") for raw in declared[key]]
     found += [
         Entry("profile", raw["name"], raw["summary"], raw["source"], spec=raw["spec"]) for raw in declared["profiles"]
     ]
@@ -192,4 +194,6 @@ def _entry(raw: Mapping[str, Any]) -> Entry:
                 min=one.get("min"), max=one.get("max"), choices=tuple(one.get("choices", ())),
             )
         )  # fmt: skip
-    return Entry(raw["kind"], raw["name"], raw["summary"], raw["source"], tuple(params))
+    # The research stack runs in virtual time; on real wires hosts have the kernel's.
+    backends = ("sim",) if raw["kind"] == "stack" else ()
+    return Entry(raw["kind"], raw["name"], raw["summary"], raw["source"], tuple(params), backends)

@@ -178,3 +178,25 @@ def ip_batch(node: NodePlan) -> list[str]:
     for route in node.routes:
         lines.append(f"route replace {route.subnet} via {route.via} dev {route.interface}")
     return lines
+
+
+def interfaces(plan: Plan) -> list[dict[str, Any]]:
+    """Every interface of a network, for reports: node, interface, link, end, address."""
+    return [
+        {"node": end.node, "interface": end.name, "link": end.link, "end": end.end, "address": end.address}
+        for ends in plan.links.values()
+        for end in ends
+    ]
+
+
+def as_json(plan: Plan) -> dict[str, Any]:
+    """A network as the simulator takes it: per node its interfaces and routes."""
+    return {
+        name: {
+            "interfaces": [
+                {"name": end.name, "link": end.link, "end": end.end, "address": end.address} for end in node.interfaces
+            ],
+            "routes": [{"subnet": route.subnet, "interface": route.interface} for route in node.routes],
+        }
+        for name, node in plan.nodes.items()
+    }

@@ -203,7 +203,8 @@ class EmulatedTestbed:
         """Runs one scenario on the built topology and leaves its files in `out`.
 
         `out` receives captures/NODE-INTERFACE.pcap and telemetry/*.jsonl. Returns the run's report: `t0_epoch_ns`,
-        `emulator` (its fidelity report), `captures` (tcpdump's counters), `flows` (the programs' reports), `settings`
+        `driver` (the links, as the emulator reports them), `captures` (tcpdump's counters),
+        `flows` (the programs' reports), `settings`
         (what the kernel said to each), `kernel`.
 
         Raises:
@@ -248,15 +249,12 @@ class EmulatedTestbed:
         return {
             "t0_epoch_ns": t0_epoch_ns,
             "armed_late_s": max(0.0, (armed_ns - t0_ns) / 1e9),
-            "emulator": report,
+            "driver": report,
             "captures": captures,
             "flows": flows,
             "settings": settings,
-            "interfaces": [
-                {"node": end.node, "interface": end.name, "link": end.link, "end": end.end, "address": end.address}
-                for ends in self.plan.links.values() for end in ends
-            ],
-        }  # fmt: skip
+            "interfaces": addressing.interfaces(self.plan),
+        }
 
     def _each(self, action: Callable[[str], Any]) -> dict[str, Any]:
         """The action on every node at once; the first failure is raised when all have ended."""

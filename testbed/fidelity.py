@@ -33,7 +33,7 @@ def problems(report: Mapping[str, Any], limits: Limits = LIMITS) -> list[str]:
         limits: what is allowed.
     """
     found: list[str] = []
-    for name, link in report["emulator"]["links"].items():
+    for name, link in report["driver"]["links"].items():
         for direction in ("forward", "reverse"):
             found += _direction_problems(f"{name} {direction}", link[direction], limits)
     found += _capture_problems(report["captures"])

@@ -75,7 +75,7 @@ def test_a_train_fits_its_line(rate_bps: int | None) -> None:
 def run_report(**changes: Any) -> dict[str, Any]:
     counters = {"rate_error": 0.0001, "lateness_s": {"p99": 0.0002}} | changes.pop("counters", {})
     return {
-        "emulator": {"links": {"line": {"forward": counters, "reverse": counters}}},
+        "driver": {"links": {"line": {"forward": counters, "reverse": counters}}},
         "captures": [{"interface": "a-eth0", "dropped": changes.pop("dropped", 0)}],
         "flows": {"bulk": {"receive": {"payload_ok": changes.pop("payload_ok", True)}}},
         "armed_late_s": changes.pop("armed_late_s", 0.0),

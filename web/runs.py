@@ -21,7 +21,7 @@ def show(run_id: str) -> str:
     report = run["manifest"].get("report", {})
     directions = [
         {"link": link, "direction": direction, **counters}
-        for link, by_direction in report.get("emulator", {}).get("links", {}).items()
+        for link, by_direction in report.get("driver", {}).get("links", {}).items()
         for direction, counters in by_direction.items()
     ]
     queued = [one for one in directions if one["rate_bps"]]

@@ -6,6 +6,7 @@ mod probe;
 mod receive;
 mod registry;
 mod send;
+mod simulate;
 mod socket;
 mod trace;
 
@@ -39,6 +40,8 @@ enum Command {
     /// Measure a path with UDP packets
     #[command(subcommand)]
     Probe(probe::Command),
+    /// Run a scenario in virtual time; it comes as JSON on standard input
+    Simulate(simulate::Args),
     /// Classify every TCP segment of captures and write them as Parquet
     Trace(trace::Args),
 }
@@ -53,6 +56,7 @@ fn main() -> ExitCode {
         Command::Send(args) => send::run(&args),
         Command::Receive(args) => receive::run(&args),
         Command::Probe(command) => probe::run(&command),
+        Command::Simulate(args) => simulate::run(&args),
         Command::Trace(args) => trace::run(&args),
     };
     match result {

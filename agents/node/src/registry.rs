@@ -10,6 +10,7 @@ pub fn print() -> Result<(), String> {
         "policies": backchannel_policies::entries(),
         "links": of_kind("link"),
         "error_models": of_kind("error-model"),
+        "stacks": backchannel_stacks::config::entries(),
         "profiles": backchannel_links::profiles(),
     });
     println!("{document:#}");

@@ -243,6 +243,11 @@ impl Connection {
         self.end
     }
 
+    /// Bytes of data in a full segment.
+    pub fn mss(&self) -> f64 {
+        self.window.mss
+    }
+
     /// Its counts.
     pub fn counts(&self) -> Counts {
         self.counts

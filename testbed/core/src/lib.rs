@@ -7,8 +7,10 @@
 pub mod event;
 pub mod packet;
 pub mod registry;
+pub mod report;
 pub mod rng;
 pub mod scenario;
+pub mod telemetry;
 pub mod time;
 pub mod traits;
 

@@ -5,11 +5,9 @@
 //! fidelity report. `docs/emulator-protocol.md` describes the requests.
 
 mod protocol;
-mod report;
 mod served;
 mod sys;
 mod tap;
-mod telemetry;
 
 pub use protocol::serve;
 pub use sys::{die_with, monotonic_ns};

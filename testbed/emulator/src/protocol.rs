@@ -4,13 +4,13 @@ use std::io::{self, Read, Write};
 use std::os::fd::AsRawFd;
 
 use backchannel_core::scenario::LinkSpec;
+use backchannel_core::telemetry::Telemetry;
 use serde::Deserialize;
 use serde_json::{json, Map, Value};
 
 use crate::served::Served;
 use crate::sys::{self, monotonic_ns, Epoll, Timer};
 use crate::tap::{parse_mac, Tap};
-use crate::telemetry::Telemetry;
 
 const REQUESTS: u64 = u64::MAX;
 const TIMER: u64 = u64::MAX - 1;

@@ -2,15 +2,15 @@
 
 use backchannel_core::event::Events;
 use backchannel_core::packet::Packet;
+use backchannel_core::report::{direction_name, Direction};
 use backchannel_core::scenario::LinkSpec;
+use backchannel_core::telemetry::{Telemetry, Watch};
 use backchannel_core::time::Time;
 use backchannel_core::traits::{Delivery, Link, Port};
 use serde_json::{Map, Value};
 
-use crate::report::Direction;
 use crate::sys::monotonic_ns;
 use crate::tap::Tap;
-use crate::telemetry::{Telemetry, Watch};
 
 const ETHERNET_HEADER: usize = 14;
 const ETHERTYPE_IPV4: [u8; 2] = [0x08, 0x00];
@@ -206,14 +206,5 @@ impl Served {
         let (packets, bytes) = (policy.len_packets(), policy.len_bytes());
         let watch = &mut self.ports[port].watch;
         telemetry.queue(watch, now.nanos(), &self.spec.name, &direction_name(port), packets, bytes);
-    }
-}
-
-/// `forward` from the first end, `reverse` from the second, `port-N` from further ends of a shared medium.
-pub(crate) fn direction_name(port: usize) -> String {
-    match port {
-        0 => "forward".into(),
-        1 => "reverse".into(),
-        more => format!("port-{more}"),
     }
 }

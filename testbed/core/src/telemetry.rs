@@ -4,41 +4,37 @@
 use std::fs::File;
 use std::io::{BufWriter, Write};
 
-use backchannel_core::event::Event;
+use crate::event::Event;
 
 /// Least time between two length lines of one queue, in nanoseconds.
 const PERIOD_NS: u64 = 10_000_000;
 
 /// The file.
-pub(crate) struct Telemetry {
+pub struct Telemetry {
     out: BufWriter<File>,
     failed: Option<String>,
 }
 
 /// What was last said of one queue.
 #[derive(Debug, Default)]
-pub(crate) struct Watch {
+pub struct Watch {
     said_at: Option<u64>,
     said: usize,
     greatest: usize,
 }
 
 impl Telemetry {
-    pub(crate) fn create(path: &str) -> Result<Telemetry, String> {
+    /// Makes the file.
+    ///
+    /// # Errors
+    /// A sentence.
+    pub fn create(path: &str) -> Result<Telemetry, String> {
         let file = File::create(path).map_err(|error| format!("cannot write telemetry to {path}: {error}"))?;
         Ok(Telemetry { out: BufWriter::with_capacity(1 << 18, file), failed: None })
     }
 
     /// Notes the length of a queue if it is time to.
-    pub(crate) fn queue(
-        &mut self,
-        watch: &mut Watch,
-        at_ns: u64,
-        link: &str,
-        direction: &str,
-        packets: usize,
-        bytes: u64,
-    ) {
+    pub fn queue(&mut self, watch: &mut Watch, at_ns: u64, link: &str, direction: &str, packets: usize, bytes: u64) {
         watch.greatest = watch.greatest.max(packets);
         let due = watch.said_at.is_none_or(|said| at_ns >= said + PERIOD_NS);
         if !due || (packets == watch.said && watch.greatest == watch.said && watch.said_at.is_some()) {
@@ -54,7 +50,7 @@ impl Telemetry {
     }
 
     /// Notes an event.
-    pub(crate) fn event(&mut self, link: &str, direction: &str, event: &Event) {
+    pub fn event(&mut self, link: &str, direction: &str, event: &Event) {
         let line = format!(
             "{{\"t_ns\":{},\"link\":\"{link}\",\"direction\":\"{direction}\",\"event\":\"{}\",\"bytes\":{},\"pure_ack\":{}}}\n",
             event.at.nanos(),
@@ -65,8 +61,11 @@ impl Telemetry {
         self.write(&line);
     }
 
-    /// Flushes it; an error of any write comes out here.
-    pub(crate) fn finish(mut self) -> Result<(), String> {
+    /// Flushes it.
+    ///
+    /// # Errors
+    /// Of any write so far.
+    pub fn finish(mut self) -> Result<(), String> {
         if let Err(error) = self.out.flush() {
             self.failed.get_or_insert(error.to_string());
         }

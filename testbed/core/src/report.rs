@@ -1,14 +1,14 @@
-//! The fidelity report of one direction: what it carried, how late, how exactly.
+//! A driver's report of one direction of a link: what it carried and, in real time, how late and how exactly.
 
 use std::collections::BTreeMap;
 
-use backchannel_core::event::{Event, EventKind};
-use backchannel_core::traits::Usage;
+use crate::event::{Event, EventKind};
+use crate::traits::Usage;
 use serde_json::{json, Value};
 
 /// Counts of one direction since the run began.
 #[derive(Debug, Default)]
-pub(crate) struct Direction {
+pub struct Direction {
     submitted: u64,
     delivered: u64,
     refused: u64,
@@ -45,12 +45,13 @@ impl Busy {
 }
 
 impl Direction {
-    pub(crate) fn submitted(&mut self) {
+    /// A packet has entered.
+    pub fn submitted(&mut self) {
         self.submitted += 1;
     }
 
     /// A packet of `bytes` that should have left at `ideal_ns` was written at `real_ns`.
-    pub(crate) fn delivered(&mut self, ideal_ns: u64, real_ns: u64, bytes: u32, rate_bps: Option<u64>, written: bool) {
+    pub fn delivered(&mut self, ideal_ns: u64, real_ns: u64, bytes: u32, rate_bps: Option<u64>, written: bool) {
         self.delivered += 1;
         self.refused += u64::from(!written);
         self.lateness.push(real_ns.saturating_sub(ideal_ns).min(u64::from(u32::MAX)) as u32);
@@ -69,6 +70,11 @@ impl Direction {
         }
     }
 
+    /// A packet has come out on time, in virtual time.
+    pub fn delivered_exactly(&mut self) {
+        self.delivered += 1;
+    }
+
     fn end_busy(&mut self) {
         if let Some(busy) = self.busy.take() {
             let (ideal_ns, real_ns) = busy.span();
@@ -77,12 +83,13 @@ impl Direction {
         }
     }
 
-    pub(crate) fn happened(&mut self, event: &Event) {
+    /// Something happened to a packet of this direction.
+    pub fn happened(&mut self, event: &Event) {
         *self.events.entry(event.kind.name()).or_default() += 1;
     }
 
     /// The report; `usage` is the link's own.
-    pub(crate) fn json(&mut self, usage: Usage, rate_bps: Option<u64>) -> Value {
+    pub fn json(&mut self, usage: Usage, rate_bps: Option<u64>) -> Value {
         self.lateness.sort_unstable();
         self.end_busy();
         let quantile = |q: f64| {
@@ -105,6 +112,15 @@ impl Direction {
                 + self.events.get(EventKind::Damaged.name()).copied().unwrap_or(0),
             "events": self.events,
         })
+    }
+}
+
+/// `forward` from the first end, `reverse` from the second, `port-N` from further ends of a shared medium.
+pub fn direction_name(port: usize) -> String {
+    match port {
+        0 => "forward".into(),
+        1 => "reverse".into(),
+        more => format!("port-{more}"),
     }
 }
 

@@ -1,0 +1,112 @@
+//! A connection of a simulated host and what its application does with it.
+
+use std::io::Write;
+
+use backchannel_core::scenario::{Flow, Named, Options};
+use backchannel_core::time::Time;
+use backchannel_stacks::config::{config, Config};
+use backchannel_stacks::{Connection, Counts, End, Sample};
+use serde_json::{json, Value};
+
+/// One end of a flow's connection.
+pub(crate) struct Live {
+    pub(crate) connection: Connection,
+    pub(crate) flow: usize,
+    pub(crate) sender: bool,
+    /// Node it lives on.
+    pub(crate) node: usize,
+    /// When its timer is in the event queue.
+    pub(crate) armed: Option<Time>,
+    pub(crate) received: u64,
+    /// Whether every byte that arrived was what bulk flows send: a zero.
+    pub(crate) intact: bool,
+    pub(crate) first: Option<Time>,
+    pub(crate) last: Option<Time>,
+}
+
+impl Live {
+    pub(crate) fn new(connection: Connection, flow: usize, sender: bool, node: usize) -> Live {
+        let (received, intact, first, last) = (0, true, None, None);
+        Live { connection, flow, sender, node, armed: None, received, intact, first, last }
+    }
+
+    /// The application takes what has arrived, and finishes when its peer has.
+    pub(crate) fn take_arrived(&mut self, now: Time) {
+        for part in self.connection.read() {
+            self.received += part.bytes.len() as u64 + part.zeros;
+            self.intact &= part.bytes.iter().all(|&byte| byte == 0);
+            self.first.get_or_insert(now);
+            self.last = Some(now);
+        }
+        if self.connection.peer_finished() {
+            self.connection.finish();
+        }
+    }
+
+    /// The report of this end.
+    pub(crate) fn report(&self) -> Value {
+        let Counts { sent, received, retransmitted, timeouts, fast_retransmits, duplicate_acks, refused } =
+            self.connection.counts();
+        json!({
+            "bytes": if self.sender { self.connection.acknowledged() } else { self.received },
+            "payload_ok": self.intact,
+            "end": match self.connection.end() {
+                None => "open",
+                Some(End::Finished) => "finished",
+                Some(End::Reset) => "reset",
+                Some(End::TimedOut) => "timed out",
+                Some(End::Aborted) => "stopped",
+            },
+            "segments_sent": sent,
+            "segments_received": received,
+            "segments_refused": refused,
+            "retransmitted": retransmitted,
+            "coarse_timeouts": timeouts,
+            "fast_retransmits": fast_retransmits,
+            "duplicate_acks": duplicate_acks,
+            "first_s": self.first.map(Time::seconds),
+            "last_s": self.last.map(Time::seconds),
+        })
+    }
+}
+
+/// The settings of one end of a flow: its host's stack, with the flow's own options.
+pub(crate) fn settings(stack: Option<&Named>, flow: &Flow) -> Result<Config, String> {
+    let stack = stack.ok_or_else(|| format!("flow '{}' ends at a node without a stack", flow.name))?;
+    let mut options: Options = stack.options.clone();
+    let mut name = stack.name.as_str();
+    for (key, value) in &flow.stack {
+        if key == "name" {
+            let own = value.as_str().ok_or_else(|| format!("flow '{}': its stack's name is no text", flow.name))?;
+            if own != name {
+                options.clear();
+            }
+            name = own;
+        } else {
+            options.insert(key.clone(), value.clone());
+        }
+    }
+    config(name, &options).map_err(|why| format!("flow '{}': {why}", flow.name))
+}
+
+/// Writes samples as JSON lines with times from the flow's start, as the emulated backend's senders do.
+pub(crate) fn write_samples(out: &mut impl Write, samples: &[Sample], start: Time, mss: f64) -> std::io::Result<()> {
+    for sample in samples {
+        let line = json!({
+            "t_ns": sample.at.since(start).as_nanos() as u64,
+            "event": match sample.what {
+                backchannel_stacks::Happening::Ack => "ack",
+                backchannel_stacks::Happening::FastRetransmit => "fast_retransmit",
+                backchannel_stacks::Happening::Timeout => "coarse_timeout",
+            },
+            "cwnd_segments": sample.cwnd / mss,
+            "ssthresh_segments": (sample.ssthresh < 1e8).then_some(sample.ssthresh / mss),
+            "outstanding_bytes": sample.outstanding,
+            "rtt_s": sample.srtt.map(|srtt| srtt.as_secs_f64()),
+            "rto_s": sample.rto.as_secs_f64(),
+            "duplicate_acks": sample.duplicates,
+        });
+        writeln!(out, "{line}")?;
+    }
+    Ok(())
+}

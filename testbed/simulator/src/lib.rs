@@ -1,0 +1,11 @@
+//! The virtual-time driver: the same links, policies and stacks as on real wires, under an event queue. The same input gives
+//! the same bytes in every output file.
+
+mod capture;
+mod host;
+mod input;
+mod network;
+mod queue;
+
+pub use input::Input;
+pub use network::simulate;

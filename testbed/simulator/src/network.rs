@@ -1,0 +1,430 @@
+//! Nodes, links and flows in virtual time.
+
+use std::fs::{self, File};
+use std::io::{BufWriter, Write};
+use std::net::{IpAddr, Ipv4Addr};
+use std::path::Path;
+
+use backchannel_core::event::Events;
+use backchannel_core::packet::{FlowKey, Packet};
+use backchannel_core::report::{direction_name, Direction};
+use backchannel_core::rng;
+use backchannel_core::scenario::{Flow, Named, NodeKind};
+use backchannel_core::telemetry::{Telemetry, Watch};
+use backchannel_core::time::Time;
+use backchannel_core::traits::{Delivery, Endpoint, Link, Port};
+use backchannel_stacks::{Connection, Content, Source};
+use rustc_hash::FxHashMap;
+use serde_json::{json, Map, Value};
+
+use crate::capture::{Capture, EPOCH_S};
+use crate::host::{settings, write_samples, Live};
+use crate::input::{parse_subnet, Input};
+use crate::queue::{Queue, What};
+
+const FIRST_EPHEMERAL: u16 = 40_000;
+
+/// Runs a scenario and writes `captures/INTERFACE.pcap`, `telemetry/links.jsonl` and `telemetry/FLOW.jsonl` into a folder.
+/// Returns the run's report, in the form of the emulated backend's.
+///
+/// # Errors
+/// A sentence: the input does not fit together, or a file cannot be written.
+pub fn simulate(input: &Input, out: &Path) -> Result<Value, String> {
+    let mut network = Network::new(input, out)?;
+    network.run()?;
+    network.report()
+}
+
+struct Node {
+    name: String,
+    forwards: bool,
+    stack: Option<Named>,
+    interfaces: Vec<Wire>,
+    addresses: Vec<Ipv4Addr>,
+    /// (subnet, prefix length, interface), longest prefix first.
+    routes: Vec<(u32, u32, usize)>,
+}
+
+/// A node's end of a link.
+struct Wire {
+    name: String,
+    link: usize,
+    port: Port,
+    capture: Option<Capture>,
+}
+
+struct Line {
+    name: String,
+    link: Box<dyn Link>,
+    rates: [Option<u64>; 2],
+    /// Per port: (node, interface).
+    ends: Vec<(usize, usize)>,
+    directions: Vec<Direction>,
+    watches: Vec<Watch>,
+    armed: Option<Time>,
+}
+
+struct Network<'a> {
+    input: &'a Input,
+    out: &'a Path,
+    now: Time,
+    queue: Queue,
+    nodes: Vec<Node>,
+    lines: Vec<Line>,
+    live: Vec<Live>,
+    by_flow: FxHashMap<FlowKey, usize>,
+    /// (address, port) to flow, for connections that are to be answered.
+    listening: FxHashMap<(Ipv4Addr, u16), usize>,
+    /// Per flow: its telemetry.
+    samples: Vec<BufWriter<File>>,
+    telemetry: Option<Telemetry>,
+    events: Events,
+    deliveries: Vec<Delivery>,
+    next_id: u64,
+}
+
+impl<'a> Network<'a> {
+    fn new(input: &'a Input, out: &'a Path) -> Result<Network<'a>, String> {
+        let unwritable = |error: std::io::Error| format!("cannot write into {}: {error}", out.display());
+        for folder in ["captures", "telemetry"] {
+            fs::create_dir_all(out.join(folder)).map_err(unwritable)?;
+        }
+        let mut lines = Vec::new();
+        for spec in &input.scenario.links {
+            lines.push(Line {
+                name: spec.name.clone(),
+                link: backchannel_links::build(spec, input.scenario.seed)?,
+                rates: [spec.forward.rate_bps, spec.reverse.rate_bps],
+                ends: vec![(usize::MAX, 0); spec.ends.len()],
+                directions: spec.ends.iter().map(|_| Direction::default()).collect(),
+                watches: spec.ends.iter().map(|_| Watch::default()).collect(),
+                armed: None,
+            });
+        }
+        let nodes = make_nodes(input, out, &mut lines)?;
+        let telemetry = out.join("telemetry/links.jsonl");
+        let mut network = Network {
+            input,
+            out,
+            now: Time::ZERO,
+            queue: Queue::default(),
+            nodes,
+            lines,
+            live: Vec::new(),
+            by_flow: FxHashMap::default(),
+            listening: FxHashMap::default(),
+            samples: Vec::new(),
+            telemetry: Some(Telemetry::create(&telemetry.display().to_string())?),
+            events: Events::default(),
+            deliveries: Vec::new(),
+            next_id: 0,
+        };
+        for (number, flow) in input.scenario.workload.iter().enumerate() {
+            network.add_flow(number, flow)?;
+        }
+        Ok(network)
+    }
+
+    fn add_flow(&mut self, number: usize, flow: &Flow) -> Result<(), String> {
+        if flow.kind != "bulk" {
+            return Err(format!("flow '{}': there is no workload '{}'; there are: bulk", flow.name, flow.kind));
+        }
+        let (from, to) = (self.node(&flow.from)?, self.node(&flow.to)?);
+        for node in [from, to] {
+            settings(self.nodes[node].stack.as_ref(), flow)?;
+        }
+        let address = self.nodes[to].addresses[0];
+        if self.listening.insert((address, flow.port), number).is_some() {
+            return Err(format!("flow '{}': port {} of {} is taken", flow.name, flow.port, flow.to));
+        }
+        let path = self.out.join("telemetry").join(format!("{}.jsonl", flow.name));
+        let file = File::create(&path).map_err(|error| format!("cannot write {}: {error}", path.display()))?;
+        self.samples.push(BufWriter::new(file));
+        self.queue.push(Time::from_seconds(flow.start_s), What::Start(number));
+        if let Some(stop_s) = flow.stop_s {
+            self.queue.push(Time::from_seconds(stop_s), What::Stop(number));
+        }
+        Ok(())
+    }
+
+    fn node(&self, name: &str) -> Result<usize, String> {
+        self.nodes.iter().position(|node| node.name == name).ok_or_else(|| format!("there is no node '{name}'"))
+    }
+
+    fn run(&mut self) -> Result<(), String> {
+        for line in 0..self.lines.len() {
+            self.arm_line(line);
+        }
+        let end = Time::from_seconds(self.input.scenario.duration_s);
+        while let Some((at, what)) = self.queue.pop(end) {
+            self.now = at;
+            match what {
+                What::Link(line) => {
+                    if self.lines[line].armed == Some(at) {
+                        self.lines[line].armed = None;
+                        self.poll_line(line)?;
+                    }
+                }
+                What::Connection(number) => {
+                    if self.live[number].armed == Some(at) {
+                        self.live[number].armed = None;
+                        if self.live[number].connection.next_timeout().is_some_and(|due| due <= at) {
+                            self.live[number].connection.on_timer(at);
+                        }
+                        self.serve(number)?;
+                    }
+                }
+                What::Start(flow) => self.start(flow)?,
+                What::Stop(flow) => {
+                    for number in 0..self.live.len() {
+                        if self.live[number].flow == flow && self.live[number].sender {
+                            self.live[number].connection.abort();
+                            self.serve(number)?;
+                        }
+                    }
+                }
+            }
+        }
+        self.now = end;
+        Ok(())
+    }
+
+    fn start(&mut self, number: usize) -> Result<(), String> {
+        let flow = &self.input.scenario.workload[number];
+        let (from, to) = (self.node(&flow.from)?, self.node(&flow.to)?);
+        let key = FlowKey {
+            src: self.nodes[from].addresses[0].into(),
+            dst: self.nodes[to].addresses[0].into(),
+            src_port: FIRST_EPHEMERAL + number as u16,
+            dst_port: flow.port,
+        };
+        let config = settings(self.nodes[from].stack.as_ref(), flow)?;
+        let source = Source::new(Content::Zeros, flow.bytes);
+        let connection = Connection::connect(config, key, self.isn(number, "client"), source);
+        self.enter(Live::new(connection, number, true, from), key)
+    }
+
+    fn isn(&self, flow: usize, side: &str) -> u32 {
+        let mut stream = rng::stream(self.input.scenario.seed, &format!("isn/{flow}/{side}"));
+        (rng::uniform(&mut stream) * f64::from(u32::MAX)) as u32
+    }
+
+    fn enter(&mut self, live: Live, key: FlowKey) -> Result<(), String> {
+        let number = self.live.len();
+        self.live.push(live);
+        self.by_flow.insert(key, number);
+        self.serve(number)
+    }
+
+    /// Lets a connection say what it has to say, and sees to its timer.
+    fn serve(&mut self, number: usize) -> Result<(), String> {
+        let now = self.now;
+        self.live[number].take_arrived(now);
+        while let Some(mut packet) = self.live[number].connection.poll_transmit(now) {
+            self.next_id += 1;
+            packet.id = self.next_id;
+            self.send(self.live[number].node, packet)?;
+        }
+        let live = &mut self.live[number];
+        if live.sender {
+            let samples = live.connection.take_samples();
+            if !samples.is_empty() {
+                let flow = &self.input.scenario.workload[live.flow];
+                let (start, mss) = (Time::from_seconds(flow.start_s), live.connection.mss());
+                write_samples(&mut self.samples[live.flow], &samples, start, mss)
+                    .map_err(|error| format!("cannot write telemetry: {error}"))?;
+            }
+        } else {
+            live.connection.take_samples();
+        }
+        if let Some(due) = live.connection.next_timeout() {
+            if live.armed.is_none_or(|armed| due < armed) {
+                live.armed = Some(due.max(now));
+                self.queue.push(due.max(now), What::Connection(number));
+            }
+        }
+        Ok(())
+    }
+
+    /// Sends a packet from a node towards its destination; without a route it is gone.
+    fn send(&mut self, node: usize, packet: Packet) -> Result<(), String> {
+        let Some(IpAddr::V4(destination)) = packet.flow().map(|flow| flow.dst) else { return Ok(()) };
+        let destination = u32::from(destination);
+        let towards = self.nodes[node]
+            .routes
+            .iter()
+            .find(|(subnet, length, _)| *length == 0 || (subnet ^ destination) >> (32 - length) == 0);
+        let Some(&(_, _, interface)) = towards else { return Ok(()) };
+        let wire = &mut self.nodes[node].interfaces[interface];
+        capture(wire, self.now, &packet)?;
+        let (line, port) = (wire.link, wire.port);
+        self.lines[line].directions[usize::from(port)].submitted();
+        self.lines[line].link.submit(self.now, port, packet, &mut self.events);
+        self.after_line(line);
+        Ok(())
+    }
+
+    fn poll_line(&mut self, line: usize) -> Result<(), String> {
+        let mut deliveries = std::mem::take(&mut self.deliveries);
+        self.lines[line].link.poll(self.now, &mut deliveries, &mut self.events);
+        self.after_line(line);
+        for delivery in deliveries.drain(..) {
+            let port = usize::from(delivery.port);
+            let ends = &mut self.lines[line];
+            // On a link with two ends, what comes out of one went in at the other.
+            let from = if ends.ends.len() == 2 { 1 - port } else { port };
+            ends.directions[from].delivered_exactly();
+            let (node, interface) = ends.ends[port];
+            capture(&mut self.nodes[node].interfaces[interface], self.now, &delivery.packet)?;
+            self.arrive(node, delivery.packet)?;
+        }
+        self.deliveries = deliveries;
+        Ok(())
+    }
+
+    /// What the link noted, its queues, and when it has something to do again.
+    fn after_line(&mut self, line: usize) {
+        let Line { name, link, directions, watches, .. } = &mut self.lines[line];
+        let telemetry = self.telemetry.as_mut().expect("it is there until the report");
+        for event in self.events.list.drain(..) {
+            directions[usize::from(event.port)].happened(&event);
+            telemetry.event(name, &direction_name(usize::from(event.port)), &event);
+        }
+        for (port, watch) in watches.iter_mut().enumerate() {
+            if let Some(policy) = link.policy(port as Port) {
+                let (packets, bytes) = (policy.len_packets(), policy.len_bytes());
+                telemetry.queue(watch, self.now.nanos(), name, &direction_name(port), packets, bytes);
+            }
+        }
+        self.arm_line(line);
+    }
+
+    fn arm_line(&mut self, line: usize) {
+        let of_line = &mut self.lines[line];
+        if let Some(due) = of_line.link.next_event() {
+            let due = due.max(self.now);
+            if of_line.armed.is_none_or(|armed| due < armed) {
+                of_line.armed = Some(due);
+                self.queue.push(due, What::Link(line));
+            }
+        }
+    }
+
+    fn arrive(&mut self, node: usize, packet: Packet) -> Result<(), String> {
+        let Some(flow) = packet.flow() else { return Ok(()) };
+        let IpAddr::V4(destination) = flow.dst else { return Ok(()) };
+        if !self.nodes[node].addresses.contains(&destination) {
+            return if self.nodes[node].forwards { self.send(node, packet) } else { Ok(()) };
+        }
+        if let Some(&number) = self.by_flow.get(&flow.reversed()) {
+            self.live[number].connection.on_segment(self.now, &packet);
+            return self.serve(number);
+        }
+        let Some(&number) = self.listening.get(&(destination, flow.dst_port)) else { return Ok(()) };
+        let config = settings(self.nodes[node].stack.as_ref(), &self.input.scenario.workload[number])?;
+        let isn = self.isn(number, "server");
+        match Connection::accept(config, flow.reversed(), isn, Source::silent(), &packet) {
+            Some(connection) => self.enter(Live::new(connection, number, false, node), flow.reversed()),
+            None => Ok(()),
+        }
+    }
+
+    fn report(mut self) -> Result<Value, String> {
+        self.telemetry.take().expect("it is there until the report").finish()?;
+        for mut file in self.samples {
+            file.flush().map_err(|error| format!("cannot write telemetry: {error}"))?;
+        }
+        let mut links = Map::new();
+        for line in &mut self.lines {
+            let mut directions = Map::new();
+            for port in 0..line.directions.len() {
+                let (usage, rate) = (line.link.usage(port as Port), line.rates[port.min(1)]);
+                directions.insert(direction_name(port), line.directions[port].json(usage, rate));
+            }
+            links.insert(line.name.clone(), directions.into());
+        }
+        let mut flows = Map::new();
+        for (number, flow) in self.input.scenario.workload.iter().enumerate() {
+            let side = |sender: bool| {
+                let found = self.live.iter().find(|live| live.flow == number && live.sender == sender);
+                found.map_or_else(|| json!({"bytes": 0, "payload_ok": true, "end": "never connected"}), Live::report)
+            };
+            flows.insert(flow.name.clone(), json!({"send": side(true), "receive": side(false)}));
+        }
+        let mut captures = Vec::new();
+        for node in self.nodes {
+            for wire in node.interfaces {
+                let Some(capture) = wire.capture else { continue };
+                let packets = capture.packets;
+                capture.finish().map_err(|error| format!("cannot write the capture on {}: {error}", wire.name))?;
+                captures.push(json!({
+                    "node": node.name, "interface": wire.name, "path": format!("{}.pcap", wire.name),
+                    "captured": packets, "received": packets, "dropped": 0,
+                }));
+            }
+        }
+        Ok(json!({
+            "t0_epoch_ns": EPOCH_S * 1_000_000_000,
+            "driver": {"links": links, "virtual": true},
+            "captures": captures,
+            "flows": flows,
+        }))
+    }
+}
+
+fn capture(wire: &mut Wire, now: Time, packet: &Packet) -> Result<(), String> {
+    match &mut wire.capture {
+        None => Ok(()),
+        Some(capture) => {
+            capture.take(now, packet).map_err(|error| format!("cannot write the capture on {}: {error}", wire.name))
+        }
+    }
+}
+
+fn make_nodes(input: &Input, out: &Path, lines: &mut [Line]) -> Result<Vec<Node>, String> {
+    let mut nodes = Vec::new();
+    for (number, spec) in input.scenario.nodes.iter().enumerate() {
+        let plan = input.nodes.get(&spec.name).ok_or_else(|| format!("node '{}' has no addresses", spec.name))?;
+        let mut node = Node {
+            name: spec.name.clone(),
+            forwards: spec.kind != NodeKind::Host,
+            stack: spec.stack.clone(),
+            interfaces: Vec::new(),
+            addresses: Vec::new(),
+            routes: Vec::new(),
+        };
+        for (place, interface) in plan.interfaces.iter().enumerate() {
+            let link = lines.iter().position(|line| line.name == interface.link);
+            let link = link.ok_or_else(|| {
+                format!("interface {} is on link '{}', which does not exist", interface.name, interface.link)
+            })?;
+            let end = lines[link].ends.get_mut(usize::from(interface.end));
+            *end.ok_or_else(|| format!("link '{}' has no end {}", interface.link, interface.end))? = (number, place);
+            let at = &input.scenario.capture.at;
+            let wanted = at.is_empty() || at.contains(&format!("{}:{}", spec.name, interface.link));
+            let path = out.join("captures").join(format!("{}.pcap", interface.name));
+            let capture = wanted.then(|| Capture::create(&path, input.scenario.capture.snaplen)).transpose();
+            node.interfaces.push(Wire {
+                name: interface.name.clone(),
+                link,
+                port: interface.end,
+                capture: capture.map_err(|error| format!("cannot write {}: {error}", path.display()))?,
+            });
+            node.addresses.push(interface.address);
+            node.routes.push((u32::from(interface.address) & !0xff, 24, place));
+        }
+        for route in &plan.routes {
+            let (subnet, length) = parse_subnet(&route.subnet)?;
+            let interface = plan.interfaces.iter().position(|one| one.name == route.interface);
+            let interface = interface
+                .ok_or_else(|| format!("a route of {} names {}, which it has not", spec.name, route.interface))?;
+            node.routes.push((subnet, length, interface));
+        }
+        node.routes.sort_by_key(|&(_, length, _)| std::cmp::Reverse(length));
+        nodes.push(node);
+    }
+    if let Some(line) = lines.iter().find(|line| line.ends.iter().any(|&(node, _)| node == usize::MAX)) {
+        return Err(format!("link '{}' has an end without a node", line.name));
+    }
+    Ok(nodes)
+}

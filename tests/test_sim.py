@@ -1,0 +1,147 @@
+"""The sim backend: whole campaigns in virtual time, without root."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from analysis.metrics import RunData, jain
+from experiments.execute import analyse
+from testbed import node_binary
+from testbed.addressing import as_json, interfaces, make_plan
+from tests.conftest import CAMPAIGN, backchannel, two_hosts
+
+
+def simulate(scenario: dict[str, Any], out: Path) -> dict[str, Any]:
+    plan = make_plan(scenario["nodes"], scenario["links"])
+    done = subprocess.run(
+        [node_binary.path(), "simulate", "--out", str(out)],
+        input=json.dumps({"scenario": scenario, "nodes": as_json(plan)}), capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    return {**json.loads(done.stdout), "interfaces": interfaces(plan)}
+
+
+def scenario(stack: str = "reno-bsd", **changes: Any) -> dict[str, Any]:
+    options = changes.pop("options", {})
+    made = two_hosts(**changes)
+    for node in made["nodes"]:
+        node["stack"] = {"name": stack, "options": options}
+    return made
+
+
+def digests(folder: Path) -> dict[str, str]:
+    return {
+        str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in sorted(folder.rglob("*"))
+        if path.is_file()
+    }
+
+
+def test_the_same_scenario_gives_the_same_bytes_and_another_seed_others(tmp_path: Path) -> None:
+    lossy = scenario(duration_s=20.0)
+    lossy["links"][0]["forward"] = lossy["links"][0]["forward"] | {
+        "errors": [{"name": "uniform", "options": {"probability": 0.02}}]
+    }
+    first, second = simulate(lossy, tmp_path / "1"), simulate(lossy, tmp_path / "2")
+    assert first == second
+    assert digests(tmp_path / "1") == digests(tmp_path / "2")
+    assert len(digests(tmp_path / "1")) == 4
+    simulate({**lossy, "seed": 2}, tmp_path / "3")
+    assert digests(tmp_path / "3") != digests(tmp_path / "1")
+
+
+@pytest.mark.parametrize("stack", ["tahoe", "reno-bsd", "reno-ns", "newreno", "sack", "modern"])
+def test_a_clean_line_is_filled(stack: str, tmp_path: Path) -> None:
+    """1 Mbit/s less headers: 1448 of 1500 bytes are data. A window of 40 packets fills the line and not its queue."""
+    made = scenario(stack, duration_s=30.0, options={"max_window_segments": 40})
+    report = simulate(made, tmp_path)
+    rows = {(row["metric"], row["subject"]): row["value"] for row in analyse(tmp_path, made, report)}
+    assert rows["retransmissions", "bulk"] == 0
+    assert 0.98 * 965_333 < rows["throughput", "bulk"] < 965_334
+    assert rows["goodput", "bulk"] == pytest.approx(1448 / 1500, abs=0.02)
+
+
+def test_a_transfer_of_a_size_completes_at_the_instant_arithmetic_gives(tmp_path: Path) -> None:
+    """Ten segments on an empty line: SYN, SYN-ACK, then all of them at once, the first with the handshake's ack."""
+    made = scenario("modern", duration_s=5.0, options={"timestamps": False, "sack": False})
+    made["workload"][0]["bytes"] = 14_600
+    report = simulate(made, tmp_path)
+    rows = {(row["metric"], row["subject"]): row["value"] for row in analyse(tmp_path, made, report)}
+    syn, syn_ack = (20 + 20 + 4 + 4) * 8e-6 + 0.01, (20 + 20 + 4 + 4) * 8e-6 + 0.01
+    data = 10 * 1500 * 8e-6 + 0.01
+    assert rows["completion_time", "bulk"] == pytest.approx(syn + syn_ack + data, abs=1e-6)
+    assert report["flows"]["bulk"]["receive"] | {"first_s": 0, "last_s": 0} == {
+        **report["flows"]["bulk"]["receive"], "bytes": 14_600, "end": "finished", "payload_ok": True,
+        "first_s": 0, "last_s": 0,
+    }  # fmt: skip
+
+
+def test_tshark_reads_simulated_captures_without_complaint(tmp_path: Path) -> None:
+    simulate(scenario("sack", duration_s=10.0), tmp_path)
+    done = subprocess.run(
+        ["tshark", "-r", str(tmp_path / "captures/a-eth0.pcap"), "-o", "ip.check_checksum:TRUE",
+         "-Y", "_ws.malformed || ip.checksum.status == 0 || _ws.short"],
+        capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    assert done.stdout == ""
+
+
+def test_a_bad_input_is_told_in_a_sentence(tmp_path: Path) -> None:
+    for text, said in (("{}", "missing field"), ("nonsense", "does not fit"), ('{"scenario": 1}', "does not fit")):
+        done = subprocess.run(
+            [node_binary.path(), "simulate", "--out", str(tmp_path)],
+            input=text,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 1
+        assert said in done.stderr
+        assert len(done.stderr.splitlines()) == 1
+
+
+def test_a_campaign_runs_in_virtual_time(tmp_path: Path) -> None:
+    file = tmp_path / "small.yaml"
+    file.write_text(CAMPAIGN.replace("workload:", "backend: sim\nstack: newreno\nworkload:"))
+    done = backchannel("run", file, "--results", tmp_path / "results", "--json")
+    assert done.returncode == 0, done.stderr
+    campaign = json.loads(done.stdout)
+    assert campaign["state"] == "complete"
+    first, second = (
+        next(row["mean"] for row in point["metrics"] if (row["name"], row["subject"]) == ("throughput", "forward"))
+        for point in campaign["points"]
+    )
+    assert second > first, "acks first helps the forward transfer (asym 6.5)"
+
+
+def test_a_kernel_stack_is_refused_in_virtual_time(tmp_path: Path) -> None:
+    file = tmp_path / "small.yaml"
+    file.write_text(CAMPAIGN)
+    done = backchannel("plan", file, "--set", "backend=sim")
+    assert done.returncode == 2
+    assert "stack reno does not run on the sim backend" in done.stderr
+    assert "newreno" in done.stderr
+
+
+def test_metrics_need_their_captures(tmp_path: Path) -> None:
+    made = scenario(duration_s=2.0)
+    made["capture"]["at"] = ["a:line"]
+    report = simulate(made, tmp_path)
+    node_binary.call("trace", "--out", str(tmp_path), f"a-eth0={tmp_path / 'captures/a-eth0.pcap'}")
+    data = RunData.load(tmp_path, made, report)
+    assert data.flows[0].at_sender.height > 0
+    with pytest.raises(Exception, match="was not captured at b"):
+        _ = data.flows[0].at_receiver
+
+
+def test_jain() -> None:
+    assert jain([1, 1, 1, 1]) == 1
+    assert jain([1, 0, 0, 0]) == 0.25
+    assert jain([]) is None
+    assert jain([0, 0]) is None
