@@ -148,7 +148,7 @@ _PYTHON_ENTRIES = (
 def entries() -> tuple[Entry, ...]:
     """Everything that exists."""
     declared = node_binary.call("registry")
-    found = [_entry(raw) for key in ("policies", "links", "error_models", "stacks") for raw in declared[key]]
+    found = [_entry(raw) for key in ("policies", "links", "directions", "error_models", "stacks") for raw in declared[key]]
     found += [
         Entry("profile", raw["name"], raw["summary"], raw["source"], spec=raw["spec"]) for raw in declared["profiles"]
     ]

@@ -141,6 +141,7 @@ class Direction(Model):
     queue: Policy = Field(default_factory=lambda: Policy.model_validate("droptail"))
     errors: list[ErrorModel] = []
     changes: list[Change] = []
+    header_compression: Literal["none", "cslip"] = "none"
 
     def as_scenario(self) -> dict[str, Any]:
         """As core::scenario::DirectionSpec."""
@@ -149,6 +150,8 @@ class Direction(Model):
             spec["rate_bps"] = round(self.rate)
         if self.errors:
             spec["errors"] = [model.as_scenario() for model in self.errors]
+        if self.header_compression != "none":
+            spec["options"] = {"header_compression": self.header_compression}
         if self.changes:
             spec["schedule"] = [_change(change) for change in self.changes]
         return spec

@@ -9,6 +9,7 @@ pub fn print() -> Result<(), String> {
     let document = json!({
         "policies": backchannel_policies::entries(),
         "links": of_kind("link"),
+        "directions": of_kind("direction"),
         "error_models": of_kind("error-model"),
         "stacks": backchannel_stacks::config::entries(),
         "profiles": backchannel_links::profiles(),

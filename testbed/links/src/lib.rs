@@ -21,7 +21,8 @@ static KINDS: &[(&Entry, Build)] = &[(&point_to_point::ENTRY, point_to_point::bu
 
 /// What the registry prints: link kinds and error models.
 pub fn entries() -> Vec<&'static Entry> {
-    KINDS.iter().map(|(entry, _)| *entry).chain(errors::entries()).collect()
+    let directions = [&point_to_point::DIRECTION];
+    KINDS.iter().map(|(entry, _)| *entry).chain(directions).chain(errors::entries()).collect()
 }
 
 /// Makes a link. Its random streams derive from `seed` and its name.
