@@ -5,9 +5,13 @@ use std::time::Duration;
 use backchannel_core::registry::{Entry, Given, Param, Preset, Unit};
 use backchannel_core::scenario::Options;
 
+use crate::ack::{AckPolicy, AckRule};
+use crate::burst::BurstLimit;
 use crate::congestion::{Counting, Variant};
-use crate::receive::AckPolicy;
+use crate::ecn::EcnMode;
+use crate::eln::Eln;
 use crate::rtt::{Clock, RtoConfig};
+use crate::scoreboard::Reading;
 
 /// Every setting of a connection.
 #[derive(Clone, Debug)]
@@ -30,6 +34,20 @@ pub struct Config {
     pub limited_transmit: bool,
     /// Selective acknowledgments, offered and used.
     pub sack: bool,
+    /// How this side's sender reads them; a SMART receiver also writes them its way.
+    pub reading: Reading,
+    /// Explicit loss notification.
+    pub eln: Eln,
+    /// A duplicate ack with the fast-retransmit mark stands for the threshold (asym 6.3).
+    pub marked_duplicates: bool,
+    /// Limit on bursts (asym 6.3, 8.3).
+    pub burst: Option<BurstLimit>,
+    /// Data carry the sender's window (asym 8.2).
+    pub tells_window: bool,
+    /// Data carry the Pulsed ACK option (pulsed 3.2.2).
+    pub pulsed: bool,
+    /// Explicit congestion notification.
+    pub ecn: EcnMode,
     /// Timestamps, offered and used.
     pub timestamps: bool,
     /// Window scaling, offered and used.
@@ -40,6 +58,8 @@ pub struct Config {
     pub ack: AckPolicy,
     /// The retransmission timeout.
     pub rto: RtoConfig,
+    /// A tick of the timestamp option.
+    pub timestamp_tick: Duration,
     /// How long TIME-WAIT lasts.
     pub time_wait: Duration,
 }
@@ -51,9 +71,13 @@ const fn param(name: &'static str, unit: Unit, default: Preset, help: &'static s
 const PACKET: Param =
     param("packet_bytes", Unit::Bytes, Preset::Number(1500.0), "largest packet, headers and options included")
         .range(88.0, 65_535.0);
-const COUNTING: Param =
-    param("counting", Unit::Choice, Preset::Text("acks"), "growth by acks, or by bytes acknowledged (RFC 3465)")
-        .of(&["acks", "bytes"]);
+const COUNTING: Param = param(
+    "counting",
+    Unit::Choice,
+    Preset::Text("acks"),
+    "growth by acks; bytes (RFC 3465); segments (asym 6.3); half-segments (asym fig 19)",
+)
+.of(&["acks", "bytes", "segments", "half-segments"]);
 const INITIAL: Param =
     param("initial_window_segments", Unit::Segments, Preset::Number(1.0), "congestion window at the start")
         .range(1.0, 1000.0);
@@ -93,24 +117,81 @@ const RTO_MIN: Param = param(
 )
 .range(0.0, 60.0);
 
-/// Names of the parameters, in the order in which people read them; the presets differ from stack to stack.
-macro_rules! stack {
-    ($name:ident, $text:literal, $summary:literal, $source:literal, [$($changed:expr),*]) => {
-        static $name: Entry = Entry {
-            kind: "stack",
-            name: $text,
-            summary: $summary,
-            source: $source,
-            params: {
-                const PARAMS: [Param; 16] = with([$($changed),*]);
-                &PARAMS
-            },
-        };
-    };
-}
+const READING: Param = param(
+    "sack_sender",
+    Unit::Choice,
+    Preset::Text("rfc6675"),
+    "what the sender makes of selective acks: RFC 6675; Fall and Floyd's sender of 1996; SMART (ton III-A)",
+)
+.of(&["rfc6675", "1996", "smart"]);
+const ELN: Param = param(
+    "eln",
+    Unit::Choice,
+    Preset::Text("off"),
+    "explicit loss notification: retransmit without shrinking at the third duplicate ack, or the first (ton III-A)",
+)
+.of(&["off", "third-duplicate", "first-duplicate"]);
+const MARKED: Param = param(
+    "marked_duplicates",
+    Unit::Flag,
+    Preset::Flag(false),
+    "one duplicate ack with the fast-retransmit mark is enough (asym 6.3)",
+);
+const MAXBURST: Param =
+    param("maxburst_segments", Unit::Segments, Preset::Absent, "segments sent back to back at most; absent: no limit")
+        .range(1.0, 1000.0);
+const BURST_TICK: Param =
+    param("burst_tick_s", Unit::Time, Preset::Number(0.0), "granularity of the burst timer (10 ms on BSDI); 0: exact")
+        .range(0.0, 1.0);
+const TELLS_WINDOW: Param =
+    param("peerwin", Unit::Flag, Preset::Flag(false), "data tell the sender's window, the peerwin option (asym 8.2)");
+const PULSED: Param =
+    param("pulsed", Unit::Flag, Preset::Flag(false), "data carry the pulsed flag and window (pulsed 3.2.2)");
+const ECN: Param = param(
+    "ecn",
+    Unit::Choice,
+    Preset::Text("off"),
+    "congestion marks: on data (RFC 3168), or on acks as well (asym 6.1)",
+)
+.of(&["off", "data", "data-and-acks"]);
+const ACK_RULE: Param = param(
+    "ack_rule",
+    Unit::Choice,
+    Preset::Text("every"),
+    "every d segments; acc-ecn (asym 6.1); acc-peerwin (asym 8.2); pulsed (pulsed 3.2.3)",
+)
+.of(&["every", "acc-ecn", "acc-peerwin", "pulsed"]);
+const MAX_DELACK: Param =
+    param("max_delack_segments", Unit::Segments, Preset::Number(8.0), "acc: segments that one ack stands for at most")
+        .range(1.0, 1000.0);
+const MIN_ACKS: Param =
+    param("min_acks_per_win", Unit::Count, Preset::Number(5.0), "acc-peerwin: acks that a window brings at least")
+        .range(1.0, 1000.0);
+const PULSES: Param =
+    param("pulses_per_window", Unit::Count, Preset::Number(5.0), "pulsed: acks a round trip (a)").range(1.0, 255.0);
+const MARK_AFTER: Param = param(
+    "mark_after_segments",
+    Unit::Segments,
+    Preset::Number(0.0),
+    "after so many segments out of order, duplicate acks ask for a retransmission at once (asym 6.1); 0: never",
+)
+.range(0.0, 1000.0);
+const TIMESTAMP_TICK: Param = param(
+    "timestamp_tick_s",
+    Unit::Time,
+    Preset::Number(0.001),
+    "tick of the timestamp option (RFC 7323: 1 ms to 1 s; asym 8.3: 1 us)",
+)
+.range(1e-6, 1.0);
+const TIME_WAIT: Param =
+    param("time_wait_s", Unit::Time, Preset::Number(60.0), "how long TIME-WAIT lasts (twice the segment lifetime)")
+        .range(0.0, 240.0);
+const VARIANT: Param = param("congestion", Unit::Choice, Preset::Text("reno"), "congestion control and recovery")
+    .of(&["tahoe", "reno", "newreno", "cubic"]);
 
-/// Every parameter of every stack, before a stack's own presets.
-const ALL: [Param; 16] = [
+/// Every parameter of every stack, before a stack's own presets, in the order in which people read them.
+const ALL: [Param; 30] = [
+    VARIANT,
     PACKET,
     COUNTING,
     INITIAL,
@@ -118,80 +199,204 @@ const ALL: [Param; 16] = [
     MAX_WINDOW,
     LIMITED,
     SACK,
+    READING,
+    ELN,
+    MARKED,
+    MAXBURST,
+    BURST_TICK,
+    TELLS_WINDOW,
+    PULSED,
+    ECN,
     TIMESTAMPS,
+    TIMESTAMP_TICK,
     SCALING,
     BUFFER,
+    ACK_RULE,
     ACK_EVERY,
+    MAX_DELACK,
+    MIN_ACKS,
+    PULSES,
+    MARK_AFTER,
     ACK_DELAY,
     ACK_HEARTBEAT,
     TIMER,
     RTO_MIN,
-    VARIANT,
 ];
-const VARIANT: Param = param("congestion", Unit::Choice, Preset::Text("reno"), "congestion control and recovery")
-    .of(&["tahoe", "reno", "newreno", "cubic"]);
 
-/// The parameters with some presets replaced. (index, preset) pairs, since names cannot be compared at compile time.
-const fn with<const N: usize>(changed: [(usize, Preset); N]) -> [Param; 16] {
-    let mut all = ALL;
+/// [`ALL`] and [`TIME_WAIT`].
+const COUNT: usize = ALL.len() + 1;
+
+/// The parameters with some presets replaced, by name. A name that does not exist is an error of compilation.
+const fn with<const N: usize>(changed: [(&str, Preset); N]) -> [Param; COUNT] {
+    let mut all = [TIME_WAIT; COUNT];
     let mut i = 0;
-    while i < N {
-        all[changed[i].0] = Param { default: changed[i].1, ..all[changed[i].0] };
+    while i < ALL.len() {
+        all[i] = ALL[i];
         i += 1;
+    }
+    let mut n = 0;
+    while n < N {
+        let mut at = 0;
+        while !same(all[at].name, changed[n].0) {
+            at += 1;
+        }
+        all[at] = Param { default: changed[n].1, ..all[at] };
+        n += 1;
     }
     all
 }
 
-const I_COUNTING: usize = 1;
-const I_INITIAL: usize = 2;
-const I_LIMITED: usize = 5;
-const I_SACK: usize = 6;
-const I_ACK_HEARTBEAT: usize = 12;
-const I_TIMER: usize = 13;
-const I_VARIANT: usize = 15;
+const fn same(a: &str, b: &str) -> bool {
+    let (a, b) = (a.as_bytes(), b.as_bytes());
+    if a.len() != b.len() {
+        return false;
+    }
+    let mut i = 0;
+    while i < a.len() {
+        if a[i] != b[i] {
+            return false;
+        }
+        i += 1;
+    }
+    true
+}
 
-stack!(
-    TAHOE,
-    "tahoe",
-    "fast retransmit, then slow start; BSD timers",
-    "Jacobson 1988",
-    [(I_VARIANT, Preset::Text("tahoe"))]
-);
-stack!(RENO_BSD, "reno-bsd", "4.4BSD's Reno: 500 ms ticks, 200 ms delayed-ack heartbeat", "ton IV; asym 9", []);
-stack!(RENO_NS, "reno-ns", "ns-2's Reno: 100 ms ticks", "asym 7", [(I_TIMER, Preset::Text("ns"))]);
-stack!(
-    NEWRENO,
-    "newreno",
-    "recovery that partial acks do not end; BSD timers",
-    "RFC 6582; ton III-A",
-    [(I_VARIANT, Preset::Text("newreno"))]
-);
-stack!(
-    SACK_,
-    "sack",
-    "selective acknowledgments with the pipe algorithm; BSD timers",
-    "RFC 2018, 6675; ton III-A",
-    [(I_VARIANT, Preset::Text("newreno")), (I_SACK, Preset::Flag(true))]
-);
+/// A named stack: its presets where they differ from [`ALL`].
+macro_rules! stack {
+    ($name:ident, $text:literal, $summary:literal, $source:literal, { $($param:ident: $preset:expr),* $(,)? }) => {
+        static $name: Entry = Entry {
+            kind: "stack",
+            name: $text,
+            summary: $summary,
+            source: $source,
+            params: {
+                const PARAMS: [Param; COUNT] = with([$((stringify!($param), $preset)),*]);
+                &PARAMS
+            },
+        };
+    };
+}
+
+const ON: Preset = Preset::Flag(true);
+const OFF: Preset = Preset::Flag(false);
+const fn text(choice: &'static str) -> Preset {
+    Preset::Text(choice)
+}
+const fn number(n: f64) -> Preset {
+    Preset::Number(n)
+}
+
+stack!(TAHOE, "tahoe", "fast retransmit, then slow start; BSD timers", "Jacobson 1988", { congestion: text("tahoe") });
+stack!(RENO_BSD, "reno-bsd", "4.4BSD's Reno: 500 ms ticks, 200 ms delayed-ack heartbeat", "ton IV; asym 9", {});
+stack!(RENO_NS, "reno-ns", "ns-2's Reno: 100 ms ticks", "asym 7", { timer: text("ns") });
+stack!(NEWRENO, "newreno", "recovery that partial acks do not end; BSD timers", "RFC 6582; ton III-A", {
+    congestion: text("newreno"),
+});
+stack!(SACK_, "sack", "selective acknowledgments with the pipe algorithm; BSD timers", "RFC 2018, 6675; ton III-A", {
+    congestion: text("newreno"),
+    sack: ON,
+});
+stack!(SACK_1996, "sack-1996", "selective acknowledgments with the sender of 1996; BSD timers", "RFC 2018; ton III-A", {
+    congestion: text("reno"),
+    sack: ON,
+    sack_sender: text("1996"),
+});
+stack!(SMART, "smart", "an ack names the segment that caused it; a gap is a loss at once; BSD timers", "ton III-A", {
+    congestion: text("reno"),
+    sack: ON,
+    sack_sender: text("smart"),
+});
+stack!(ELN_, "eln", "explicit loss notification, acted on at the third duplicate ack; BSD timers", "ton III-A", {
+    eln: text("third-duplicate"),
+});
+stack!(ELN_RXMT, "eln-rxmt", "explicit loss notification, acted on at the first duplicate ack; BSD timers", "ton III-A", {
+    eln: text("first-duplicate"),
+});
+stack!(SA, "sa", "sender adaptation: growth by segments, bursts of four, marked duplicates; ns-2 timers", "asym 6.3, 7", {
+    counting: text("segments"),
+    maxburst_segments: number(4.0),
+    marked_duplicates: ON,
+    ack_every_segments: number(1.0),
+    timer: text("ns"),
+});
+stack!(SA_BSD, "sa-bsd", "sender adaptation as implemented: figure 19, a 10 ms burst timer; BSD timers", "asym 8.3", {
+    counting: text("half-segments"),
+    maxburst_segments: number(4.0),
+    burst_tick_s: number(0.01),
+    timestamp_tick_s: number(1e-6),
+});
+stack!(ACC, "acc", "ack congestion control by marked acks; ns-2 timers", "asym 6.1, 7", {
+    ack_rule: text("acc-ecn"),
+    max_delack_segments: number(25.0),
+    mark_after_segments: number(3.0),
+    peerwin: ON,
+    ecn: text("data-and-acks"),
+    ack_heartbeat: OFF,
+    timer: text("ns"),
+});
+stack!(ACC_SA, "acc-sa", "ack congestion control by marked acks, with sender adaptation; ns-2 timers", "asym 6.1, 6.3, 7", {
+    ack_rule: text("acc-ecn"),
+    max_delack_segments: number(25.0),
+    mark_after_segments: number(3.0),
+    peerwin: ON,
+    ecn: text("data-and-acks"),
+    ack_heartbeat: OFF,
+    counting: text("segments"),
+    maxburst_segments: number(4.0),
+    marked_duplicates: ON,
+    timer: text("ns"),
+});
+stack!(ACC_BSD, "acc-bsd", "ack congestion control by the sender's window, with sender adaptation; BSD timers", "asym 8, 9", {
+    ack_rule: text("acc-peerwin"),
+    peerwin: ON,
+    counting: text("half-segments"),
+    maxburst_segments: number(4.0),
+    burst_tick_s: number(0.01),
+    timestamp_tick_s: number(1e-6),
+});
+stack!(PULSED_ACK, "pulsed-ack", "a acks a round trip in congestion avoidance; ns-2 timers", "pulsed 3.2", {
+    pulsed: ON,
+    ack_rule: text("pulsed"),
+    ack_heartbeat: OFF,
+    timestamps: OFF,
+    timer: text("ns"),
+});
 stack!(
     MODERN,
     "modern",
     "CUBIC with SACK, limited transmit, byte counting, ten segments at the start, RFC 6298 timers",
     "RFC 9438, 6675, 3042, 6928, 6298",
-    [
-        (I_VARIANT, Preset::Text("cubic")),
-        (I_SACK, Preset::Flag(true)),
-        (I_LIMITED, Preset::Flag(true)),
-        (I_COUNTING, Preset::Text("bytes")),
-        (I_INITIAL, Preset::Number(10.0)),
-        (I_TIMER, Preset::Text("modern")),
-        (I_ACK_HEARTBEAT, Preset::Flag(false))
-    ]
+    {
+        congestion: text("cubic"),
+        sack: ON,
+        limited_transmit: ON,
+        counting: text("bytes"),
+        initial_window_segments: number(10.0),
+        timer: text("modern"),
+        ack_heartbeat: OFF,
+    }
 );
 
 /// Every named stack.
 pub fn entries() -> Vec<&'static Entry> {
-    vec![&TAHOE, &RENO_BSD, &RENO_NS, &NEWRENO, &SACK_, &MODERN]
+    vec![
+        &TAHOE,
+        &RENO_BSD,
+        &RENO_NS,
+        &NEWRENO,
+        &SACK_,
+        &SACK_1996,
+        &SMART,
+        &ELN_,
+        &ELN_RXMT,
+        &SA,
+        &SA_BSD,
+        &ACC,
+        &ACC_SA,
+        &ACC_BSD,
+        &PULSED_ACK,
+        &MODERN,
+    ]
 }
 
 /// The settings of a named stack with a campaign's own options.
@@ -206,46 +411,115 @@ pub fn config(name: &str, options: &Options) -> Result<Config, String> {
     let given = Given::check(entry, options)?;
     let seconds = |name: &str| given.number(name).map(Duration::from_secs_f64);
     let count = |name: &str| given.count(name).expect("it has a default");
-    let (tick, initial, min, max) = match given.text("timer") {
-        Some("bsd") => (Clock::Ticks(Duration::from_millis(500)), 6.0, 1.0, 64.0),
-        Some("ns") => (Clock::Ticks(Duration::from_millis(100)), 6.0, 0.2, 64.0),
+    let choice = |name: &str| given.text(name).expect("it has a default");
+    let (clock, initial, min, max) = match choice("timer") {
+        "bsd" => (Clock::Ticks(Duration::from_millis(500)), 6.0, 1.0, 64.0),
+        "ns" => (Clock::Ns(Duration::from_millis(100)), 6.0, 0.2, 64.0),
         _ => (Clock::Smooth(Duration::from_millis(1)), 1.0, 1.0, 60.0),
     };
-    let variant = match given.text("congestion") {
-        Some("tahoe") => Variant::Tahoe,
-        Some("newreno") => Variant::NewReno,
-        Some("cubic") => Variant::Cubic,
-        _ => Variant::Reno,
-    };
-    if given.flag("sack") && variant == Variant::Tahoe {
-        return Err(format!("stack {name}: sack does not go with congestion tahoe, which sends everything again"));
-    }
-    Ok(Config {
+    let config = Config {
         packet_bytes: count("packet_bytes") as u32,
-        variant,
-        counting: if given.text("counting") == Some("bytes") { Counting::Bytes { limit: 2 } } else { Counting::Acks },
+        variant: match choice("congestion") {
+            "tahoe" => Variant::Tahoe,
+            "newreno" => Variant::NewReno,
+            "cubic" => Variant::Cubic,
+            _ => Variant::Reno,
+        },
+        counting: match choice("counting") {
+            "bytes" => Counting::Bytes { limit: 2 },
+            "segments" => Counting::Segments,
+            "half-segments" => Counting::HalfSegments,
+            _ => Counting::Acks,
+        },
         initial_window: count("initial_window_segments") as u32,
         initial_ssthresh: given.count("initial_ssthresh_segments").map(|n| n as u32),
         max_window: count("max_window_segments") as u32,
         duplicate_threshold: 3,
         limited_transmit: given.flag("limited_transmit"),
         sack: given.flag("sack"),
+        reading: match choice("sack_sender") {
+            "1996" => Reading::Sack1996,
+            "smart" => Reading::Smart,
+            _ => Reading::Rfc6675,
+        },
+        eln: match choice("eln") {
+            "third-duplicate" => Eln::ThirdDuplicate,
+            "first-duplicate" => Eln::FirstDuplicate,
+            _ => Eln::Off,
+        },
+        marked_duplicates: given.flag("marked_duplicates"),
+        burst: given
+            .count("maxburst_segments")
+            .map(|most| BurstLimit { most: most as u32, tick: seconds("burst_tick_s").expect("it has a default") }),
+        tells_window: given.flag("peerwin"),
+        pulsed: given.flag("pulsed"),
+        ecn: match choice("ecn") {
+            "data" => EcnMode::Data,
+            "data-and-acks" => EcnMode::DataAndAcks,
+            _ => EcnMode::Off,
+        },
         timestamps: given.flag("timestamps"),
         window_scaling: given.flag("window_scaling"),
         receive_buffer: count("receive_buffer_bytes"),
         ack: AckPolicy {
-            every: count("ack_every_segments") as u32,
+            rule: match choice("ack_rule") {
+                "acc-ecn" => AckRule::AccEcn { most: count("max_delack_segments") as u32 },
+                "acc-peerwin" => AckRule::AccPeerwin {
+                    most: count("max_delack_segments") as u32,
+                    acks_per_window: count("min_acks_per_win") as u32,
+                },
+                "pulsed" => AckRule::Pulsed { a: count("pulses_per_window") as u32 },
+                _ => AckRule::Every(count("ack_every_segments") as u32),
+            },
             delay: seconds("ack_delay_s").expect("it has a default"),
             heartbeat: given.flag("ack_heartbeat"),
+            mark_after: count("mark_after_segments") as u32,
         },
         rto: RtoConfig {
-            clock: tick,
+            clock,
             initial: Duration::from_secs_f64(initial),
             min: seconds("rto_min_s").unwrap_or(Duration::from_secs_f64(min)),
             max: Duration::from_secs_f64(max),
         },
-        time_wait: Duration::from_secs(60),
-    })
+        timestamp_tick: seconds("timestamp_tick_s").expect("it has a default"),
+        time_wait: seconds("time_wait_s").expect("it has a default"),
+    };
+    refuse_what_does_not_combine(name, &config)?;
+    Ok(config)
+}
+
+/// Combinations that mean nothing, each with its reason.
+fn refuse_what_does_not_combine(name: &str, config: &Config) -> Result<(), String> {
+    let rules = [
+        (
+            config.sack && config.variant == Variant::Tahoe,
+            "sack does not go with congestion tahoe, which sends everything again",
+        ),
+        (
+            !config.sack && config.reading != Reading::Rfc6675,
+            "sack_sender needs sack: without it there are no selective acks to read",
+        ),
+        (
+            config.eln != Eln::Off && (config.sack || config.variant != Variant::Reno),
+            "eln is an addition to congestion reno without sack (ton III-A): what others do with the mark is not defined",
+        ),
+        (
+            matches!(config.ack.rule, AckRule::AccEcn { .. }) && config.ecn != EcnMode::DataAndAcks,
+            "ack_rule acc-ecn needs ecn data-and-acks: it acts on marked acks",
+        ),
+        (
+            matches!(config.ack.rule, AckRule::AccEcn { .. }) && !config.timestamps,
+            "ack_rule acc-ecn needs timestamps: it knows the round trip from echoed ones (asym 6.1)",
+        ),
+        (
+            config.pulsed && config.variant == Variant::Cubic,
+            "pulsed does not go with congestion cubic: its increase of 1/a replaces Reno's",
+        ),
+    ];
+    match rules.into_iter().find(|(broken, _)| *broken) {
+        Some((_, why)) => Err(format!("stack {name}: {why}")),
+        None => Ok(()),
+    }
 }
 
 #[cfg(test)]
@@ -261,20 +535,18 @@ mod tests {
         let sack = config("sack", &Options::new()).unwrap();
         assert!(sack.sack && sack.variant == Variant::NewReno);
         assert_eq!(config("modern", &Options::new()).unwrap().initial_window, 10);
-        assert_eq!(ALL[I_VARIANT].name, "congestion");
-        assert_eq!(ALL[I_TIMER].name, "timer");
-        assert_eq!(ALL[I_ACK_HEARTBEAT].name, "ack_heartbeat");
-        assert_eq!(ALL[I_SACK].name, "sack");
-        assert_eq!(ALL[I_LIMITED].name, "limited_transmit");
     }
 
     #[test]
     fn options_override_and_bad_ones_are_refused() {
         let options = Options::from([("ack_every_segments".into(), json!(1)), ("rto_min_s".into(), json!(0.5))]);
         let config_ = config("reno-bsd", &options).unwrap();
-        assert_eq!((config_.ack.every, config_.rto.min), (1, Duration::from_millis(500)));
+        assert_eq!((config_.ack.rule, config_.rto.min), (AckRule::Every(1), Duration::from_millis(500)));
         let refused = |options| config("tahoe", &options).unwrap_err();
         assert!(refused(Options::from([("sack".into(), json!(true))])).contains("does not go with"));
+        assert!(refused(Options::from([("eln".into(), json!("first-duplicate"))])).contains("not defined"));
+        assert!(refused(Options::from([("sack_sender".into(), json!("smart"))])).contains("needs sack"));
+        assert!(refused(Options::from([("ack_rule".into(), json!("acc-ecn"))])).contains("marked acks"));
         assert!(refused(Options::from([("ack_delay_s".into(), json!(0.7))])).contains("ack_delay_s"));
         assert!(config("vegas", &Options::new()).unwrap_err().contains("reno-bsd"));
     }

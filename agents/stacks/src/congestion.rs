@@ -3,6 +3,7 @@
 
 mod cubic;
 mod newreno;
+mod pulsed;
 mod reno;
 mod tahoe;
 
@@ -18,6 +19,12 @@ pub enum Counting {
         /// L of RFC 3465, in segments.
         limit: u32,
     },
+    /// An ack for s segments is s increases (asym 6.3, simulated).
+    Segments,
+    /// Half an increase a segment acknowledged: what a receiver that acks every second one would give (asym 8.3,
+    /// figure 19): n = acked / (2 mss), in reals, since the printed integer division would freeze a window that is
+    /// acknowledged segment by segment.
+    HalfSegments,
 }
 
 /// Which variant.
@@ -64,6 +71,8 @@ pub struct Window {
     pub ssthresh: f64,
     /// Greatest window that slow start and avoidance reach.
     limit: f64,
+    /// The window to return to when a corrupted segment is repaired.
+    intact: Option<f64>,
     cubic: cubic::State,
 }
 
@@ -78,6 +87,7 @@ impl Window {
             cwnd: mss * f64::from(initial),
             ssthresh,
             limit,
+            intact: None,
             cubic: cubic::State::default(),
         }
     }
@@ -95,6 +105,8 @@ impl Window {
             self.cwnd += match self.counting {
                 Counting::Acks => self.mss,
                 Counting::Bytes { limit } => (acked as f64).min(f64::from(limit) * self.mss),
+                Counting::Segments => (acked as f64 / self.mss).round().max(1.0) * self.mss,
+                Counting::HalfSegments => acked as f64 / 2.0,
             };
         } else if self.variant == Variant::Cubic {
             cubic::on_ack(self, acked, now, srtt_s);
@@ -102,9 +114,46 @@ impl Window {
             self.cwnd += match self.counting {
                 Counting::Acks => self.mss * self.mss / self.cwnd,
                 Counting::Bytes { .. } => acked as f64 * self.mss / self.cwnd,
+                Counting::Segments => {
+                    // One by one: each increase sees the window that the one before left.
+                    let s = (acked as f64 / self.mss).round().max(1.0) as u32;
+                    (0..s).fold(self.cwnd, |cwnd, _| cwnd + self.mss * self.mss / cwnd) - self.cwnd
+                }
+                Counting::HalfSegments => acked as f64 / (2.0 * self.mss) * self.mss * self.mss / self.cwnd,
             };
         }
         self.cwnd = self.cwnd.min(self.limit);
+    }
+
+    /// A new ack with the pulsed flag, which says how many acks a round trip has (pulsed 3.2.2).
+    pub fn on_pulsed_ack(&mut self, a: u8) {
+        pulsed::on_ack(self, a);
+        self.cwnd = self.cwnd.min(self.limit);
+    }
+
+    /// The loss was corruption (ton III-A, explicit loss notification): the threshold stays, and the window is as before
+    /// once the loss is repaired. Until then each of the `duplicates`, and each that follows, lets one segment go.
+    pub fn on_corruption(&mut self, duplicates: u32) {
+        self.intact = Some(self.cwnd);
+        self.cwnd += f64::from(duplicates) * self.mss;
+    }
+
+    /// The first new ack after [`Window::on_corruption`]: whether there was one.
+    pub fn on_repaired(&mut self) -> bool {
+        let intact = self.intact.take();
+        self.cwnd = intact.unwrap_or(self.cwnd);
+        intact.is_some()
+    }
+
+    /// A congestion mark was echoed (RFC 3168 6.1.2): as after a loss, with nothing to send again.
+    pub fn on_mark(&mut self, flight: u64, now: Time) {
+        self.shrink(flight, now);
+        self.cwnd = self.ssthresh;
+    }
+
+    /// Nothing was sent for a retransmission timeout (RFC 5681 4.1): the window is no longer known to fit.
+    pub fn on_idle(&mut self, initial: f64) {
+        self.cwnd = self.cwnd.min(initial);
     }
 
     /// Three duplicate acks have come, with `flight` bytes outstanding.
@@ -132,6 +181,7 @@ impl Window {
 
     /// The retransmission timer has fired (RFC 5681 3.1, equation 4).
     pub fn on_timeout(&mut self, flight: u64, now: Time, first: bool) {
+        self.intact = None;
         if first {
             self.shrink(flight, now);
         }
@@ -145,5 +195,53 @@ impl Window {
             _ => flight as f64 / 2.0,
         }
         .max(2.0 * self.mss);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn avoiding(counting: Counting, segments: u32) -> Window {
+        Window::new(Variant::Reno, counting, 1000, segments, 1.0, 1e12)
+    }
+
+    #[test]
+    fn an_ack_for_four_segments_grows_by_one_four_two_or_two_increases() {
+        let growth = |counting| {
+            let mut window = Window::new(Variant::Reno, counting, 1000, 1, 1e12, 1e12);
+            window.on_ack(4000, Time::ZERO, 0.1);
+            window.cwnd - 1000.0
+        };
+        assert_eq!(growth(Counting::Acks), 1000.0);
+        assert_eq!(growth(Counting::Segments), 4000.0);
+        assert_eq!(growth(Counting::Bytes { limit: 2 }), 2000.0);
+        assert_eq!(growth(Counting::HalfSegments), 2000.0);
+    }
+
+    #[test]
+    fn a_window_acknowledged_in_any_portions_grows_by_one_segment_a_round_trip() {
+        for (counting, acks, expected) in
+            [(Counting::Acks, 100, 1.0), (Counting::Segments, 10, 1.0), (Counting::HalfSegments, 100, 0.5)]
+        {
+            let mut window = avoiding(counting, 100);
+            for _ in 0..acks {
+                window.on_ack(100_000 / acks, Time::ZERO, 0.1);
+            }
+            let grown = window.cwnd / 1000.0 - 100.0;
+            assert!((grown - expected).abs() < 0.01, "{counting:?} {grown}");
+        }
+    }
+
+    #[test]
+    fn corruption_leaves_window_and_threshold_as_they_were() {
+        let mut window = avoiding(Counting::Acks, 20);
+        let before = (window.cwnd, window.ssthresh);
+        window.on_corruption(1);
+        window.on_duplicate();
+        assert_eq!(window.cwnd, before.0 + 2000.0, "one new segment a duplicate");
+        assert!(window.on_repaired());
+        assert_eq!((window.cwnd, window.ssthresh), before);
+        assert!(!window.on_repaired());
     }
 }

@@ -5,17 +5,24 @@
 
 use std::time::Duration;
 
-use backchannel_core::packet::{FlowKey, Packet, TcpFlags};
+use backchannel_core::packet::{mark, FlowKey, Packet, TcpFlags};
 use backchannel_core::time::Time;
 use backchannel_core::traits::Endpoint;
 
+use crate::ack::Heard;
+use crate::burst::Burst;
 use crate::config::Config;
 use crate::congestion::{OnLoss, OnNewAck, Variant, Window};
+use crate::ecn::Ecn;
+use crate::eln::Eln;
 use crate::receive::{Arrived, Receiver};
-use crate::rtt::Rto;
-use crate::scoreboard::Scoreboard;
+use crate::reset::reset_for;
+use crate::rtt::{Clock, Rto};
+use crate::scoreboard::{Reading, Scoreboard};
 use crate::source::Source;
-use crate::wire::{Segment, IP_HEADER, SACK_BLOCKS, TCP_HEADER, TIMESTAMP_OPTION};
+use crate::wire::{
+    Pulse, Segment, IP_HEADER, MOST_OPTIONS, PEERWIN_OPTION, PULSE_OPTION, TCP_HEADER, TIMESTAMP_OPTION,
+};
 
 /// States of RFC 9293 3.3.2; LISTEN is the host's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,8 +60,25 @@ pub enum Happening {
     Ack,
     /// A fast retransmit.
     FastRetransmit,
+    /// A retransmission of a segment known to be corrupted, which leaves the window as it was.
+    CorruptionRetransmit,
+    /// An echoed congestion mark cut the window.
+    Mark,
     /// A coarse timeout.
     Timeout,
+}
+
+impl Happening {
+    /// The name used in telemetry files.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Happening::Ack => "ack",
+            Happening::FastRetransmit => "fast_retransmit",
+            Happening::CorruptionRetransmit => "corruption_retransmit",
+            Happening::Mark => "mark",
+            Happening::Timeout => "coarse_timeout",
+        }
+    }
 }
 
 /// State of the sender after something happened.
@@ -70,6 +94,8 @@ pub struct Sample {
     pub ssthresh: f64,
     /// Bytes outstanding.
     pub outstanding: u64,
+    /// The last round-trip time measured, exactly, not in the timer's ticks.
+    pub rtt: Option<Duration>,
     /// Smoothed round-trip time.
     pub srtt: Option<Duration>,
     /// Retransmission timeout.
@@ -100,8 +126,6 @@ pub struct Counts {
 /// BSD's TCP_MAXRXTSHIFT.
 const MAX_RETRANSMISSIONS: u32 = 12;
 const MAX_SYNS: u32 = 6;
-/// Ticks of the timestamp option.
-const TIMESTAMP_NS: u64 = 1_000_000;
 
 /// See the module.
 pub struct Connection {
@@ -137,6 +161,15 @@ pub struct Connection {
     partial_acks: u32,
     resend: bool,
     timed: Option<(u64, Time)>,
+    /// The last round trip, and its average with gain 1/8, both exact: for the burst timer and SMART, not for the RTO.
+    rtt: Option<Duration>,
+    exact_srtt: Option<Duration>,
+    burst: Burst,
+    ecn: Ecn,
+    /// SMART: the last event was an ack that told something.
+    smart_ack: bool,
+    /// When data last went.
+    sent_at: Time,
     retransmit_at: Option<Time>,
     persist_at: Option<Time>,
     persists: u32,
@@ -149,9 +182,13 @@ pub struct Connection {
     receiver: Receiver,
     reading: bool,
     peer_finished: bool,
+    /// Offset of the peer's FIN, once it came.
+    peer_fin: Option<u64>,
     ts_recent: u32,
     time_wait_until: Option<Time>,
     reset_due: bool,
+    /// An answer that is no part of the connection.
+    stray: Option<Packet>,
 
     counts: Counts,
     samples: Vec<Sample>,
@@ -187,7 +224,9 @@ impl Connection {
         Connection {
             window: make_window(&config, mss),
             rto: Rto::new(config.rto),
-            receiver: Receiver::new(config.ack, config.receive_buffer),
+            receiver: Receiver::new(config.ack, config.receive_buffer, mss),
+            burst: Burst::new(config.burst),
+            ecn: Ecn::new(config.ecn),
             config,
             flow,
             state: State::SynSent,
@@ -215,6 +254,10 @@ impl Connection {
             partial_acks: 0,
             resend: false,
             timed: None,
+            rtt: None,
+            exact_srtt: None,
+            smart_ack: false,
+            sent_at: Time::ZERO,
             retransmit_at: None,
             persist_at: None,
             persists: 0,
@@ -224,9 +267,11 @@ impl Connection {
             syn_due: false,
             reading: true,
             peer_finished: false,
+            peer_fin: None,
             ts_recent: 0,
             time_wait_until: None,
             reset_due: false,
+            stray: None,
             counts: Counts::default(),
             samples: Vec::new(),
             arrived: Vec::new(),
@@ -285,7 +330,22 @@ impl Connection {
 
     /// The application has no more to send than it has said so far.
     pub fn finish(&mut self) {
-        self.source.finish();
+        self.source.finish(self.max.saturating_sub(1));
+    }
+
+    /// The application has `bytes` more to send (of a source that has an end but was not finished).
+    pub fn give(&mut self, bytes: u64) {
+        self.source.give(bytes);
+    }
+
+    /// The longest run of segments that this side has sent at one instant.
+    pub fn longest_burst(&self) -> u32 {
+        self.burst.longest
+    }
+
+    /// Segments that one ack of this side stands for, now.
+    pub fn ack_factor(&self) -> u32 {
+        self.receiver.acker.d()
     }
 
     /// The application ends at once; the peer is reset.
@@ -316,12 +376,25 @@ impl Connection {
         self.ts_recent = syn.timestamps.map_or(0, |(value, _)| value);
         // RFC 9293 3.7.1: 536 where the peer does not say; options are taken off what fits.
         let told = u32::from(syn.mss.unwrap_or(536)).max(64);
-        let options = if self.timestamps { TIMESTAMP_OPTION } else { 0 };
+        let options = self.fixed_options();
+        self.ecn.learn(syn);
         self.mss = told.min(self.config.packet_bytes - IP_HEADER - TCP_HEADER) - options;
         self.window = make_window(&self.config, self.mss);
         // A SYN's window is never scaled.
         self.edge = self.una.max(1) + u64::from(syn.window);
         self.largest_window = u64::from(syn.window);
+    }
+
+    /// Bytes of the options that every data segment carries.
+    fn fixed_options(&self) -> u32 {
+        [
+            (self.timestamps, TIMESTAMP_OPTION),
+            (self.config.tells_window, PEERWIN_OPTION),
+            (self.config.pulsed, PULSE_OPTION),
+        ]
+        .into_iter()
+        .map(|(there, bytes)| if there { bytes } else { 0 })
+        .sum()
     }
 
     // Sending --------------------------------------------------------------------------------------------------
@@ -341,7 +414,7 @@ impl Connection {
     }
 
     /// Where the next data segment begins and how long it is; `None` when none may go.
-    fn next_data(&mut self) -> Option<(u64, u64)> {
+    fn next_data(&mut self, now: Time) -> Option<(u64, u64)> {
         if !self.can_send_data() {
             return None;
         }
@@ -350,15 +423,18 @@ impl Connection {
             let length = (self.data_end().saturating_sub(self.una)).min(mss).min(self.board.room(self.una));
             return Some((self.una, length));
         }
+        if self.una >= self.max && self.max > 1 && now - self.sent_at > self.rto.rto() {
+            self.window.on_idle(f64::from(self.config.initial_window) * self.window.mss);
+        }
+        let next = self.next_in_window(now, mss)?;
+        let segments = self.window.cwnd / self.window.mss;
+        self.burst.may_send(now, segments, self.exact_srtt).then_some(next)
+    }
+
+    /// The same without the limit on bursts.
+    fn next_in_window(&mut self, now: Time, mss: u64) -> Option<(u64, u64)> {
         if self.sack && self.recovery.is_some() {
-            let pipe = self.board.pipe(self.una, self.max, mss);
-            if pipe + mss > self.window.cwnd as u64 {
-                return None;
-            }
-            if let Some(lost) = self.board.next_lost(self.una, self.max, mss) {
-                return Some(lost);
-            }
-            return self.fresh(self.nxt, u64::MAX);
+            return self.next_in_sack_recovery(now, mss);
         }
         self.nxt = self.board.skip_held(self.nxt);
         let mut cwnd = self.window.cwnd as u64;
@@ -367,6 +443,38 @@ impl Connection {
             cwnd += u64::from(self.duplicates.min(2)) * mss;
         }
         self.fresh(self.nxt, self.una + cwnd)
+    }
+
+    fn next_in_sack_recovery(&mut self, now: Time, mss: u64) -> Option<(u64, u64)> {
+        let cwnd = self.window.cwnd as u64;
+        match self.config.reading {
+            Reading::Rfc6675 => {
+                // Step (C) and NextSeg's rules (1) to (3).
+                if self.board.pipe(self.una, self.max, mss) + mss > cwnd {
+                    return None;
+                }
+                let lost = self.board.next_lost(self.una, self.max, mss);
+                lost.or_else(|| self.fresh(self.nxt, u64::MAX)).or_else(|| self.board.next_missing(self.una, mss))
+            }
+            Reading::Sack1996 => {
+                if self.board.counted + mss as i64 > cwnd as i64 {
+                    return None;
+                }
+                self.board.next_missing(self.una, mss).or_else(|| self.fresh(self.nxt, u64::MAX))
+            }
+            Reading::Smart => {
+                // A missing segment goes when an ack tells of it, whatever the window: it has left the network.
+                let rtt = self.exact_srtt.unwrap_or_else(|| self.rto.rto()).max(Duration::from_millis(1));
+                if let (true, Some(lost)) = (self.smart_ack, self.board.next_smart(self.una, mss, now, rtt)) {
+                    return Some(lost);
+                }
+                let pipe = self.board.smart_pipe(self.una, self.max, mss);
+                if pipe + mss > cwnd {
+                    return None;
+                }
+                self.fresh(self.nxt, u64::MAX)
+            }
+        }
     }
 
     /// A segment from `at` on that ends before `limit` and the peer's window.
@@ -386,10 +494,13 @@ impl Connection {
     }
 
     fn transmit_data(&mut self, now: Time, at: u64, length: u64) -> Packet {
+        let mut segment = self.header(now, true);
+        // Selective acks take room from the data of a full segment.
+        let room = self.config.packet_bytes - IP_HEADER - TCP_HEADER - self.fixed_options() - sack_bytes(&segment);
+        let length = length.min(u64::from(room));
         let end = at + length;
         let last = end == self.data_end() && self.source.finished();
         let finish = last && (self.edge > end || length == 0);
-        let mut segment = self.header(now);
         segment.seq = self.iss.wrapping_add(at as u32);
         segment.payload = length as u32;
         if end == self.data_end() {
@@ -405,8 +516,13 @@ impl Connection {
             };
         }
         let again = at < self.max;
+        self.burst.sent(now);
+        self.sent_at = now;
+        self.board.counted += length as i64;
+        self.ecn.dress(&mut segment, !again && length > 0);
         if again {
             self.counts.retransmitted += 1;
+            self.board.note_resent(at, now);
             self.board.high_rxt = self.board.high_rxt.max(end);
             // Karn: the timed segment may be among those that go twice.
             self.timed = self.timed.filter(|&(timed, _)| timed <= at);
@@ -429,9 +545,34 @@ impl Connection {
     }
 
     /// A header with the current ack, window and options.
-    fn header(&mut self, now: Time) -> Segment {
-        // Only SACK blocks change with room: three beside timestamps, four alone would be possible.
-        let sack = if self.sack { self.receiver.sack_blocks(SACK_BLOCKS) } else { Vec::new() };
+    fn header(&mut self, now: Time, data: bool) -> Segment {
+        let pulse = if data { self.config.pulsed.then(|| self.pulse()) } else { None };
+        let pulse = match (pulse, self.receiver.acker.pulse_reply()) {
+            // Data that answer data say both.
+            (Some(own), Some(reply)) => Some(Pulse { a: reply.a, ..own }),
+            (own, reply) => own.or(reply),
+        };
+        let peer_window = (data && self.config.tells_window).then(|| self.told_window());
+        let taken = [
+            (self.timestamps, TIMESTAMP_OPTION),
+            (peer_window.is_some(), PEERWIN_OPTION),
+            (pulse.is_some(), PULSE_OPTION),
+        ];
+        let taken: u32 = taken.into_iter().map(|(there, bytes)| if there { bytes } else { 0 }).sum();
+        // RFC 2018: as many blocks as fit; no more than three, as in the paper.
+        let most = ((MOST_OPTIONS - taken - 4) / 8).min(3) as usize;
+        let sack = match (self.sack, self.config.reading) {
+            (false, _) => Vec::new(),
+            (true, Reading::Smart) => self.receiver.smart_block().into_iter().collect(),
+            (true, _) => self.receiver.sack_blocks(most),
+        };
+        let mut marks = 0;
+        if self.config.eln != Eln::Off && self.receiver.corrupted.explains(self.receiver.next) {
+            marks |= mark::ELN;
+        }
+        if !data && self.receiver.asks_at_once() {
+            marks |= mark::FAST_RETRANSMIT;
+        }
         let wrap = |offset: u64| self.irs.wrapping_add(offset as u32);
         let acked = self.receiver.next + u64::from(self.peer_finished);
         let scaled = (self.receiver.window() >> self.own_scale).min(65_535);
@@ -442,12 +583,32 @@ impl Connection {
             ack: wrap(acked),
             flags: TcpFlags::ACK,
             window: scaled as u16,
-            timestamps: self.timestamps.then(|| (timestamp(now), self.ts_recent)),
+            timestamps: self.timestamps.then(|| (self.timestamp(now), self.ts_recent)),
+            peer_window,
+            pulse,
+            marks,
             sack: sack.into_iter().map(|(start, end)| (wrap(start), wrap(end))).collect(),
             ..Segment::default()
         };
         self.receiver.acknowledged(scaled << self.own_scale);
         segment
+    }
+
+    /// The pulsed flag and the window in packets (pulsed 3.2.2).
+    fn pulse(&self) -> Pulse {
+        let w = (self.window.cwnd / self.window.mss).min(65_535.0) as u16;
+        Pulse { on: !self.window.in_slow_start(), w, a: 0 }
+    }
+
+    /// min(cwnd, bytes in the send buffer) / mss, for the peerwin option (asym 8.2).
+    fn told_window(&self) -> u16 {
+        let buffered = self.data_end().saturating_sub(self.una) as f64;
+        (self.window.cwnd.min(buffered) / self.window.mss).min(65_535.0) as u16
+    }
+
+    /// The timestamp option's value at an instant; never 0, which would mean "none". It wraps.
+    fn timestamp(&self, now: Time) -> u32 {
+        ((now.nanos() / self.config.timestamp_tick.as_nanos() as u64) as u32).max(1)
     }
 
     fn syn(&mut self, now: Time) -> Packet {
@@ -466,13 +627,14 @@ impl Connection {
             window_scale: (self.config.window_scaling && (!answering || self.own_scale > 0 || self.peer_scale > 0))
                 .then_some(self.own_scale),
             sack_permitted: offer(self.config.sack, self.sack),
-            timestamps: offer(self.config.timestamps, self.timestamps).then(|| (timestamp(now), self.ts_recent)),
+            timestamps: offer(self.config.timestamps, self.timestamps).then(|| (self.timestamp(now), self.ts_recent)),
             ..Segment::default()
         };
         if answering {
             segment.flags |= TcpFlags::ACK;
             segment.ack = self.irs.wrapping_add(1);
         }
+        segment.flags |= self.ecn.syn_flags(answering);
         self.receiver.acknowledged(u64::from(segment.window));
         self.packet(&segment, &[])
     }
@@ -485,11 +647,18 @@ impl Connection {
 
     // Receiving ------------------------------------------------------------------------------------------------
 
-    fn segment_in_syn_sent(&mut self, now: Time, segment: &Segment) {
+    /// RFC 9293 3.10.7.3 and 3.10.7.4: an ack of what was never sent, while a connection is being opened.
+    fn answer_with_reset(&mut self, packet: &Packet) {
+        self.counts.refused += 1;
+        self.next_id += 1;
+        self.stray = reset_for(self.next_id, packet);
+    }
+
+    fn segment_in_syn_sent(&mut self, now: Time, segment: &Segment, packet: &Packet) {
         // RFC 9293 3.10.7.3.
         let acks = segment.has(TcpFlags::ACK);
         if acks && segment.ack != self.iss.wrapping_add(1) {
-            self.counts.refused += 1;
+            self.answer_with_reset(packet);
             return;
         }
         if segment.has(TcpFlags::RST) {
@@ -518,7 +687,19 @@ impl Connection {
     }
 
     fn segment_in_connection(&mut self, now: Time, segment: &Segment, packet: &Packet) {
-        let seq = offset(self.receiver.next, segment.seq, self.irs);
+        let mut seq = offset(self.receiver.next, segment.seq, self.irs);
+        let mut trimmed = segment.clone();
+        if self.state == State::SynReceived && segment.has(TcpFlags::SYN) && seq == 0 {
+            if !segment.has(TcpFlags::ACK) {
+                // The peer has not seen our SYN+ACK.
+                self.syn_due = true;
+                return;
+            }
+            // Simultaneous open (RFC 9293 3.5, figure 7): its SYN is known; the rest of it stands.
+            trimmed.flags &= !TcpFlags::SYN;
+            seq = 1;
+        }
+        let segment = &trimmed;
         if let (true, Some((value, _))) = (self.timestamps, segment.timestamps) {
             // RFC 7323 5.3: an old duplicate of an earlier incarnation of its number.
             if (value.wrapping_sub(self.ts_recent) as i32) < 0 && !segment.has(TcpFlags::RST) {
@@ -542,7 +723,8 @@ impl Connection {
             }
             return;
         }
-        if segment.has(TcpFlags::SYN) && !(self.state == State::SynReceived && seq == 0) {
+        if segment.has(TcpFlags::SYN) {
+            // RFC 5961 4.2: a challenge.
             self.refuse();
             return;
         }
@@ -550,19 +732,21 @@ impl Connection {
             return;
         }
         let ack = offset(self.una, segment.ack, self.iss);
-        if ack > self.max.max(self.probed) as i64 {
-            self.refuse();
+        if ack > self.max.max(self.probed) as i64 || (self.state == State::SynReceived && ack < 1) {
+            if self.state == State::SynReceived {
+                self.answer_with_reset(packet);
+            } else {
+                self.refuse();
+            }
             return;
         }
         if let (true, Some((value, _))) = (self.timestamps, segment.timestamps) {
-            if seq <= self.receiver.next as i64 {
+            // RFC 7323 4.3: of several segments that one ack stands for, the first is echoed.
+            if seq <= self.receiver.last_acked as i64 {
                 self.ts_recent = value;
             }
         }
         if self.state == State::SynReceived {
-            if ack < 1 {
-                return;
-            }
             self.state = State::Established;
             self.retransmit_at = None;
             self.rto.backoff = 0;
@@ -617,13 +801,19 @@ impl Connection {
                 self.persists = 0;
             }
         }
+        self.smart_ack = !segment.sack.is_empty();
         if ack > self.una {
             self.new_ack(now, segment, ack);
         } else if self.max > self.una
             && (news
                 || (segment.payload == 0 && same_window && !TcpFlags(segment.flags).any(TcpFlags::SYN | TcpFlags::FIN)))
         {
-            self.duplicate_ack(now);
+            self.duplicate_ack(now, segment, news);
+        }
+        if self.ecn.reduce(segment, self.una, self.max) && self.recovery.is_none() {
+            let flight = self.flight().min(self.window.cwnd as u64);
+            self.window.on_mark(flight, now);
+            self.note(now, Happening::Mark);
         }
     }
 
@@ -637,10 +827,15 @@ impl Connection {
         let outstanding = self.flight();
         let mut restart = true;
         match self.recovery {
+            // What was corrupted is repaired; another gap shows in the duplicates that follow.
+            Some(_) if self.window.on_repaired() => self.leave_recovery(),
             Some(recover) if self.sack => {
                 if ack >= recover {
                     self.leave_recovery();
                     self.window.cwnd = self.window.ssthresh;
+                } else {
+                    // Fall and Floyd: a partial ack stands for two packets that left, the original and its copy.
+                    self.board.counted -= 2 * i64::from(self.mss);
                 }
             }
             Some(recover) => match self.window.on_recovery_ack(acked, ack >= recover, outstanding) {
@@ -652,6 +847,9 @@ impl Connection {
                     restart = self.partial_acks == 1;
                 }
             },
+            None if self.is_pulsed(segment) => {
+                self.window.on_pulsed_ack(segment.pulse.map_or(1, |pulse| pulse.a));
+            }
             None => {
                 let srtt_s = self.rto.srtt().unwrap_or_default().as_secs_f64();
                 self.window.on_ack(acked, now, srtt_s);
@@ -669,6 +867,11 @@ impl Connection {
         }
     }
 
+    /// Whether an ack stands for cwnd/a packets (pulsed 3.2.2); one without the option is Reno's.
+    fn is_pulsed(&self, segment: &Segment) -> bool {
+        self.config.pulsed && !self.window.in_slow_start() && segment.pulse.is_some_and(|pulse| pulse.on && pulse.a > 0)
+    }
+
     fn leave_recovery(&mut self) {
         self.recovery = None;
         self.partial_acks = 0;
@@ -683,29 +886,53 @@ impl Connection {
         }
     }
 
-    fn duplicate_ack(&mut self, now: Time) {
+    fn duplicate_ack(&mut self, now: Time, segment: &Segment, news: bool) {
         self.duplicates += 1;
         self.counts.duplicate_acks += 1;
+        let mss = u64::from(self.mss);
         if self.recovery.is_some() {
             if !self.sack {
                 self.window.on_duplicate();
+            } else if news {
+                self.board.counted -= mss as i64;
             }
             return;
         }
-        let enough = self.duplicates == self.config.duplicate_threshold
+        let corrupted = self.config.eln != Eln::Off && segment.marks & mark::ELN != 0;
+        let threshold = self.config.duplicate_threshold;
+        let enough = self.duplicates == threshold
+            || (corrupted && self.config.eln == Eln::FirstDuplicate)
+            || (self.config.marked_duplicates && segment.marks & mark::FAST_RETRANSMIT != 0)
             || (self.sack
-                && self.duplicates < self.config.duplicate_threshold
-                && self.board.is_lost(self.una, u64::from(self.mss)));
+                && match self.config.reading {
+                    Reading::Rfc6675 => self.duplicates < threshold && self.board.is_lost(self.una, mss),
+                    Reading::Sack1996 => false,
+                    Reading::Smart => !self.board.is_empty(),
+                });
+        if !enough {
+            return;
+        }
+        if corrupted {
+            self.recovery = Some(self.max);
+            self.resend = true;
+            self.timed = None;
+            self.window.on_corruption(self.duplicates);
+            self.counts.fast_retransmits += 1;
+            self.retransmit_at = Some(self.rto.deadline(now));
+            self.note(now, Happening::CorruptionRetransmit);
+            return;
+        }
         // RFC 6582 3.2 step 2, RFC 6675 5 (2): duplicates of what was outstanding at the last loss are no news. 4.4BSD does
         // not look.
         let careful = self.sack || matches!(self.config.variant, Variant::NewReno | Variant::Cubic);
-        if !enough || (careful && self.una < self.recover) {
+        if careful && self.una < self.recover {
             return;
         }
         let flight = self.flight().min(self.window.cwnd.max(f64::from(self.mss)) as u64);
         self.recover = self.max;
         self.counts.fast_retransmits += 1;
         self.timed = None;
+        self.ecn.cut(self.max);
         match self.window.on_loss(flight, now) {
             OnLoss::Recover => {
                 self.recovery = Some(self.max);
@@ -713,6 +940,7 @@ impl Connection {
                 if self.sack {
                     self.window.cwnd = self.window.ssthresh;
                     self.board.high_rxt = self.una;
+                    self.board.counted = self.flight() as i64 - i64::from(self.duplicates) * i64::from(self.mss);
                 }
             }
             OnLoss::GoBack => self.nxt = self.una,
@@ -722,22 +950,35 @@ impl Connection {
     }
 
     fn sample_rtt(&mut self, now: Time, segment: &Segment, ack: u64) {
-        match (self.timestamps, segment.timestamps) {
-            (true, Some((_, echo))) if echo != 0 => {
-                let passed = u64::from(timestamp(now).wrapping_sub(echo)) * TIMESTAMP_NS;
-                self.rto.sample(Time(now.nanos().saturating_sub(passed)), now);
-            }
+        let sent = match (self.timestamps, segment.timestamps) {
+            (true, Some((_, echo))) if echo != 0 => Some(Time(now.nanos().saturating_sub(self.since_echo(now, echo)))),
             _ => {
-                if let Some((_, sent)) = self.timed.filter(|&(end, _)| end <= ack) {
-                    self.rto.sample(sent, now);
-                    self.timed = None;
-                }
+                let sent = self.timed.filter(|&(end, _)| end <= ack).map(|(_, sent)| sent);
+                self.timed = self.timed.filter(|_| sent.is_none());
+                sent
             }
-        }
+        };
+        let Some(sent) = sent else { return };
+        self.rto.sample(sent, now);
+        let rtt = now - sent;
+        self.rtt = Some(rtt);
+        self.exact_srtt = Some(self.exact_srtt.map_or(rtt, |srtt| (srtt * 7 + rtt) / 8));
+    }
+
+    /// Nanoseconds since an echoed timestamp of ours was sent.
+    fn since_echo(&self, now: Time, echo: u32) -> u64 {
+        u64::from(self.timestamp(now).wrapping_sub(echo)).saturating_mul(self.config.timestamp_tick.as_nanos() as u64)
     }
 
     fn take_data(&mut self, now: Time, segment: &Segment, packet: &Packet, seq: i64) {
         if segment.payload > 0 && !self.peer_finished {
+            let rtt = match (self.timestamps, segment.timestamps) {
+                (true, Some((_, echo))) if echo != 0 => Some(Duration::from_nanos(self.since_echo(now, echo))),
+                _ => None,
+            };
+            let congested = segment.marks & mark::ACK_CONGESTION != 0;
+            let heard = Heard { congested, peer_window: segment.peer_window, pulse: segment.pulse, rtt };
+            self.receiver.acker.hear(now, heard);
             let given = packet.payload().to_vec();
             let zeros = u64::from(segment.payload) - given.len() as u64;
             let mut data = Arrived { bytes: given, zeros };
@@ -752,18 +993,21 @@ impl Connection {
                 self.arrived.extend(self.receiver.read());
             }
         }
-        let fin_at = seq + i64::from(segment.payload);
-        if segment.has(TcpFlags::FIN) && !self.peer_finished {
-            if fin_at == self.receiver.next as i64 {
-                self.peer_finished = true;
-                self.take_fin(now);
+        if segment.has(TcpFlags::FIN) {
+            self.receiver.ack_now = true;
+            let at = seq + i64::from(segment.payload);
+            if at >= 1 {
+                self.peer_fin.get_or_insert(at as u64);
             }
-            self.receiver.ack_now = true;
-        } else if segment.has(TcpFlags::FIN) {
-            self.receiver.ack_now = true;
             if self.state == State::TimeWait {
                 self.enter_time_wait(now);
             }
+        }
+        // A FIN that came before the data in front of it waits for them.
+        if !self.peer_finished && self.peer_fin == Some(self.receiver.next) {
+            self.peer_finished = true;
+            self.receiver.ack_now = true;
+            self.take_fin(now);
         }
     }
 
@@ -803,9 +1047,13 @@ impl Connection {
             self.close(End::TimedOut);
             return;
         }
-        let first = self.rto.backoff == 0;
+        // RFC 5681 3.1 keeps the threshold when a segment times out again; 4.4BSD and ns-2 take half of the one segment that
+        // the window then is.
+        let first = self.rto.backoff == 0 || !matches!(self.config.rto.clock, Clock::Smooth(_));
         let flight = self.flight().min(self.window.cwnd.max(f64::from(self.mss)) as u64);
         self.window.on_timeout(flight, now, first);
+        self.ecn.cut(self.max);
+        self.smart_ack = false;
         self.counts.timeouts += 1;
         self.rto.backoff += 1;
         self.recover = self.max;
@@ -837,13 +1085,31 @@ impl Connection {
         if room > 0 {
             return self.transmit_data(now, self.nxt, room);
         }
-        let mut segment = self.header(now);
+        let mut segment = self.header(now, true);
         segment.seq = self.iss.wrapping_add(self.nxt as u32);
         segment.payload = 1;
         // An ack of it must be taken, but it is not waited for: the persist timer sends it again.
         self.probed = self.nxt + 1;
         let data = self.source.bytes(self.nxt - 1, 1);
         self.packet(&segment, &data)
+    }
+
+    /// ELN: the receiver is told which segments were corrupted (ton III-A).
+    fn note_corruption(&mut self, packet: &Packet) {
+        if self.config.eln == Eln::Off || !self.receiving() {
+            return;
+        }
+        if let Some(segment) = Segment::read_damaged(packet) {
+            let next = self.receiver.next;
+            let start = offset(next, segment.seq, self.irs);
+            if start >= 1 {
+                self.receiver.corrupted.note(start as u64, start as u64 + u64::from(segment.payload), next);
+            }
+        }
+    }
+
+    fn receiving(&self) -> bool {
+        !matches!(self.state, State::SynSent | State::Closed)
     }
 
     fn note(&mut self, at: Time, what: Happening) {
@@ -853,6 +1119,7 @@ impl Connection {
             cwnd: self.window.cwnd,
             ssthresh: self.window.ssthresh,
             outstanding: self.flight(),
+            rtt: self.rtt,
             srtt: self.rto.srtt(),
             rto: self.rto.rto(),
             duplicates: self.duplicates,
@@ -864,12 +1131,15 @@ impl Endpoint for Connection {
     fn on_segment(&mut self, now: Time, packet: &Packet) {
         let Some(segment) = Segment::read(packet) else {
             self.counts.refused += 1;
+            self.note_corruption(packet);
             return;
         };
         self.counts.received += 1;
+        let pure_ack = segment.space() == 0;
+        self.ecn.hear(&segment, pure_ack);
         match self.state {
             State::Closed => {}
-            State::SynSent => self.segment_in_syn_sent(now, &segment),
+            State::SynSent => self.segment_in_syn_sent(now, &segment, packet),
             _ => self.segment_in_connection(now, &segment, packet),
         }
     }
@@ -886,6 +1156,9 @@ impl Endpoint for Connection {
         if due(self.receiver.ack_at) {
             self.receiver.ack_now = true;
         }
+        if due(self.burst.until) {
+            self.burst.until = None;
+        }
         if due(self.time_wait_until) {
             self.close(End::Finished);
         }
@@ -894,10 +1167,13 @@ impl Endpoint for Connection {
     fn poll_transmit(&mut self, now: Time) -> Option<Packet> {
         if self.reset_due {
             self.reset_due = false;
-            let mut segment = self.header(now);
+            let mut segment = self.header(now, false);
             segment.flags |= TcpFlags::RST;
             self.receiver.acknowledged(0);
             return Some(self.packet(&segment, &[]));
+        }
+        if let Some(stray) = self.stray.take() {
+            return Some(stray);
         }
         if self.state == State::Closed {
             return None;
@@ -908,7 +1184,7 @@ impl Endpoint for Connection {
         if matches!(self.state, State::SynSent | State::SynReceived) {
             return None;
         }
-        if let Some((at, length)) = self.next_data() {
+        if let Some((at, length)) = self.next_data(now) {
             return Some(self.transmit_data(now, at, length));
         }
         if self.probe {
@@ -916,14 +1192,20 @@ impl Endpoint for Connection {
         }
         self.mind_closed_window(now);
         if self.receiver.ack_now {
-            let segment = self.header(now);
+            let mut segment = self.header(now, false);
+            self.ecn.dress(&mut segment, false);
             return Some(self.packet(&segment, &[]));
         }
         None
     }
 
     fn next_timeout(&self) -> Option<Time> {
-        [self.retransmit_at, self.persist_at, self.receiver.ack_at, self.time_wait_until].into_iter().flatten().min()
+        let timers =
+            [self.retransmit_at, self.persist_at, self.receiver.ack_at, self.time_wait_until, self.burst.until];
+        if self.state == State::Closed {
+            return None;
+        }
+        timers.into_iter().flatten().min()
     }
 }
 
@@ -938,7 +1220,11 @@ fn offset(near: u64, number: u32, first: u32) -> i64 {
     near as i64 + i64::from(number.wrapping_sub(first.wrapping_add(near as u32)) as i32)
 }
 
-/// The timestamp option's value at an instant; never 0, which would mean "none".
-fn timestamp(now: Time) -> u32 {
-    (now.nanos() / TIMESTAMP_NS) as u32 + 1
+/// Bytes that the selective acks of a segment take, padding included.
+fn sack_bytes(segment: &Segment) -> u32 {
+    if segment.sack.is_empty() {
+        0
+    } else {
+        4 + 8 * segment.sack.len() as u32
+    }
 }

@@ -5,16 +5,22 @@
 //! `next_timeout` has come, `poll_transmit` until it gives `None`. `read` gives what arrived, `take_samples` the sender's
 //! telemetry.
 
+pub mod ack;
+pub mod burst;
 pub mod config;
 pub mod congestion;
 mod connection;
+pub mod ecn;
+pub mod eln;
 pub mod receive;
+mod reset;
 pub mod rtt;
 pub mod scoreboard;
 mod source;
 pub mod wire;
 
 pub use connection::{Connection, Counts, End, Happening, Sample, State};
+pub use reset::reset_for;
 pub use source::{pattern, Content, Source};
 
 #[cfg(test)]

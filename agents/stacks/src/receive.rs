@@ -1,31 +1,11 @@
 //! The receiving half: reassembly, the window offered, SACK blocks (RFC 2018), and when to acknowledge.
 
 use std::collections::BTreeMap;
-use std::time::Duration;
 
 use backchannel_core::time::Time;
 
-/// When data are acknowledged.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct AckPolicy {
-    /// An ack every this many segments.
-    pub every: u32,
-    /// Longest delay of an ack.
-    pub delay: Duration,
-    /// Whether delays end at multiples of `delay` (BSD's 200 ms heartbeat), not `delay` after the segment.
-    pub heartbeat: bool,
-}
-
-impl AckPolicy {
-    fn deadline(&self, now: Time) -> Time {
-        if self.heartbeat {
-            let tick = (self.delay.as_nanos() as u64).max(1);
-            Time((now.nanos() / tick + 1) * tick)
-        } else {
-            now + self.delay
-        }
-    }
-}
+use crate::ack::{AckPolicy, Acker};
+use crate::eln::Corrupted;
 
 /// Bytes that have arrived: given ones, and how many zeros follow them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -71,7 +51,17 @@ pub struct Receiver {
     recent: Vec<u64>,
     /// Right edge ever offered: it never moves left.
     edge: u64,
+    /// The next byte expected when the last ack went (RFC 7323's Last.ACK.sent).
+    pub last_acked: u64,
     unacked: u32,
+    /// Segments out of order since the last one in order.
+    out_of_order: u32,
+    /// The last arrival, if out of order: what SMART's acks name.
+    stray: Option<(u64, u64)>,
+    /// The rule's state.
+    pub acker: Acker,
+    /// What arrived corrupted.
+    pub corrupted: Corrupted,
     /// An ack must go at once.
     pub ack_now: bool,
     /// An ack must go by then.
@@ -79,9 +69,14 @@ pub struct Receiver {
 }
 
 impl Receiver {
-    /// A half that buffers `buffer` bytes.
-    pub fn new(policy: AckPolicy, buffer: u64) -> Receiver {
+    /// A half that buffers `buffer` bytes; `segment`: bytes of a full segment.
+    pub fn new(policy: AckPolicy, buffer: u64, segment: u32) -> Receiver {
         Receiver {
+            acker: Acker::new(policy.rule, (buffer / u64::from(segment.max(1))) as u32),
+            corrupted: Corrupted::default(),
+            last_acked: 0,
+            out_of_order: 0,
+            stray: None,
             policy,
             next: 0,
             buffer,
@@ -104,6 +99,7 @@ impl Receiver {
     /// An ack with this window goes out.
     pub fn acknowledged(&mut self, window: u64) {
         self.edge = self.edge.max(self.next + window);
+        self.last_acked = self.next;
         self.unacked = 0;
         self.ack_now = false;
         self.ack_at = None;
@@ -111,6 +107,7 @@ impl Receiver {
 
     /// Data of a segment whose first byte is `start`.
     pub fn take(&mut self, now: Time, mut start: u64, mut data: Arrived) {
+        self.stray = None;
         let end = start + data.len();
         if end <= self.next {
             // Old data: the peer has not seen our ack.
@@ -130,6 +127,8 @@ impl Receiver {
             }
         }
         if start > self.next {
+            self.stray = Some((start, start + data.len()));
+            self.out_of_order += 1;
             self.store(start, data);
             self.ack_now = true;
             return;
@@ -147,7 +146,8 @@ impl Receiver {
             }
         }
         self.unacked += 1;
-        if filled || self.unacked >= self.policy.every {
+        self.out_of_order = 0;
+        if filled || self.unacked >= self.acker.d() {
             // RFC 5681 4.2: also when a segment fills a gap.
             self.ack_now = true;
         } else if self.ack_at.is_none() {
@@ -194,6 +194,16 @@ impl Receiver {
         self.recent.truncate(8);
     }
 
+    /// Whether a duplicate ack asks for a retransmission at once (asym 6.1): `mark_after` of them have not brought it.
+    pub fn asks_at_once(&self) -> bool {
+        self.policy.mark_after > 0 && self.out_of_order > self.policy.mark_after
+    }
+
+    /// SMART's block: the segment that caused this ack, if it was out of order.
+    pub fn smart_block(&self) -> Option<(u64, u64)> {
+        self.stray.filter(|&(start, _)| start > self.next)
+    }
+
     /// What the application takes: everything in order.
     pub fn read(&mut self) -> Vec<Arrived> {
         self.ready_len = 0;
@@ -236,10 +246,14 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    const EVERY_OTHER: AckPolicy = AckPolicy { every: 2, delay: Duration::from_millis(200), heartbeat: true };
+    use crate::ack::AckRule;
+    use std::time::Duration;
+
+    const EVERY_OTHER: AckPolicy =
+        AckPolicy { rule: AckRule::Every(2), delay: Duration::from_millis(200), heartbeat: true, mark_after: 0 };
 
     fn receiver() -> Receiver {
-        let mut receiver = Receiver::new(EVERY_OTHER, 65_536);
+        let mut receiver = Receiver::new(EVERY_OTHER, 65_536, 1000);
         receiver.next = 1;
         receiver
     }
@@ -274,7 +288,7 @@ mod tests {
 
     #[test]
     fn what_does_not_fit_the_window_is_cut_off() {
-        let mut receiver = Receiver::new(EVERY_OTHER, 1500);
+        let mut receiver = Receiver::new(EVERY_OTHER, 1500, 1000);
         receiver.next = 1;
         receiver.take(Time::ZERO, 1, zeros(2000));
         assert_eq!((receiver.next, receiver.window()), (1501, 0));
@@ -286,7 +300,7 @@ mod tests {
         #[test]
         fn any_order_of_any_pieces_gives_the_stream(pieces in proptest::collection::vec((0u64..500, 1u64..80), 1..80)) {
             let stream: Vec<u8> = (0..600u32).map(|i| (i * 7 % 251) as u8).collect();
-            let mut receiver = Receiver::new(EVERY_OTHER, 10_000);
+            let mut receiver = Receiver::new(EVERY_OTHER, 10_000, 80);
             receiver.next = 1;
             let mut came = vec![false; stream.len()];
             let mut read = Vec::new();

@@ -12,6 +12,8 @@ use backchannel_core::time::Time;
 pub enum Clock {
     /// Jacobson's estimator in ticks of this length, as in 4.4BSD: srtt scaled by 8, mean deviation by 4.
     Ticks(Duration),
+    /// The same estimator as ns-2 has it: a sample is rounded to ticks and at least one; timers do not wait for a tick.
+    Ns(Duration),
     /// RFC 6298 with this granularity.
     Smooth(Duration),
 }
@@ -51,17 +53,24 @@ impl Rto {
     pub fn sample(&mut self, sent: Time, now: Time) {
         self.backoff = 0;
         match self.config.clock {
-            Clock::Ticks(tick) => {
-                // Ticks that passed, as a counter sees them.
-                let ticks = (now.nanos() / tick.as_nanos() as u64 - sent.nanos() / tick.as_nanos() as u64) as f64;
+            Clock::Ticks(tick) | Clock::Ns(tick) => {
+                let tick = tick.as_nanos() as u64;
+                let ticks = if matches!(self.config.clock, Clock::Ns(_)) {
+                    ((now - sent).as_secs_f64() / (tick as f64 * 1e-9)).round().max(1.0)
+                } else {
+                    // Ticks that passed, as a counter sees them.
+                    (now.nanos() / tick - sent.nanos() / tick) as f64
+                };
                 if self.sampled {
                     // srtt += m/8 and rttvar += |m|/4 in scaled integers: m truncated as the shift does.
                     let m = ticks - (self.srtt / 8.0).floor();
                     self.srtt = (self.srtt + m).max(1.0);
                     self.rttvar = (self.rttvar + m.abs() - (self.rttvar / 4.0).floor()).max(1.0);
                 } else {
-                    self.srtt = (ticks + 1.0) * 8.0;
-                    self.rttvar = (ticks + 1.0) * 2.0;
+                    // BSD's counter begins at 1, and its first sample is taken as it is.
+                    let first = ticks + f64::from(u8::from(matches!(self.config.clock, Clock::Ticks(_))));
+                    self.srtt = first * 8.0;
+                    self.rttvar = first * 2.0;
                 }
             }
             Clock::Smooth(_) => {
@@ -83,7 +92,7 @@ impl Rto {
     /// The smoothed round-trip time; `None` before the first sample.
     pub fn srtt(&self) -> Option<Duration> {
         self.sampled.then(|| match self.config.clock {
-            Clock::Ticks(tick) => tick.mul_f64(self.srtt / 8.0),
+            Clock::Ticks(tick) | Clock::Ns(tick) => tick.mul_f64(self.srtt / 8.0),
             Clock::Smooth(_) => Duration::from_secs_f64(self.srtt),
         })
     }
@@ -93,6 +102,7 @@ impl Rto {
         let base = match (self.sampled, self.config.clock) {
             (false, _) => self.config.initial,
             (true, Clock::Ticks(tick)) => tick.mul_f64((self.srtt / 8.0).floor() + self.rttvar),
+            (true, Clock::Ns(tick)) => tick.mul_f64((self.srtt / 8.0 + self.rttvar).floor()),
             (true, Clock::Smooth(granularity)) => {
                 Duration::from_secs_f64(self.srtt) + granularity.max(Duration::from_secs_f64(4.0 * self.rttvar))
             }
@@ -109,7 +119,7 @@ impl Rto {
                 let ticks = (self.rto().as_nanos() as u64).div_ceil(tick).max(1);
                 Time((now.nanos() / tick + ticks) * tick)
             }
-            Clock::Smooth(_) => now + self.rto(),
+            Clock::Ns(_) | Clock::Smooth(_) => now + self.rto(),
         }
     }
 }
@@ -147,6 +157,19 @@ mod tests {
         assert_eq!(rto.rto(), Duration::from_millis(1500));
         assert_eq!(rto.deadline(ms(5_250)), ms(6_500));
         assert_eq!(rto.deadline(ms(5_499)), ms(6_500));
+    }
+
+    #[test]
+    fn ns_rounds_samples_and_waits_for_no_tick() {
+        let tick = Duration::from_millis(100);
+        let mut rto = Rto::new(RtoConfig { clock: Clock::Ns(tick), min: Duration::from_millis(200), ..BSD });
+        rto.sample(ms(0), ms(20));
+        // One tick: srtt 8/8, deviation 2/4: 1 + 2 ticks.
+        assert_eq!(rto.rto(), Duration::from_millis(300));
+        assert_eq!(rto.deadline(ms(333)), ms(633));
+        rto.sample(ms(0), ms(260));
+        // Three ticks: srtt (8 + 2)/8, deviation 2 + 2 - 0: floor(1.25 + 4).
+        assert_eq!(rto.rto(), Duration::from_millis(500));
     }
 
     #[test]

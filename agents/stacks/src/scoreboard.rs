@@ -2,6 +2,21 @@
 //! many are in flight (RFC 6675). Numbers are stream offsets.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
+
+use backchannel_core::time::Time;
+
+/// How a sender reads selective acknowledgments.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reading {
+    /// RFC 6675: three segments' worth above a hole make it lost; the pipe follows from the board.
+    Rfc6675,
+    /// The sender of 1996 (Fall and Floyd's sack1, which ton cites): after the third duplicate ack every hole below the
+    /// highest block is missing; the pipe is counted up by what is sent and down by what duplicates say has left.
+    Sack1996,
+    /// SMART as in ton III-A: a hole is lost at once; a segment is sent again unless it was within the last round trip.
+    Smart,
+}
 
 /// What the receiver has said it holds above the cumulative ack.
 #[derive(Clone, Debug, Default)]
@@ -10,6 +25,10 @@ pub struct Scoreboard {
     held: BTreeMap<u64, u64>,
     /// One beyond the highest byte sent again in this recovery.
     pub high_rxt: u64,
+    /// The 1996 sender's count of bytes in the network.
+    pub counted: i64,
+    /// SMART: when what was sent again went last, by its first byte.
+    resent: BTreeMap<u64, Time>,
 }
 
 impl Scoreboard {
@@ -41,6 +60,7 @@ impl Scoreboard {
     }
 
     fn forget_below(&mut self, una: u64) {
+        self.resent = self.resent.split_off(&una);
         while let Some((&start, &end)) = self.held.first_key_value() {
             if start >= una {
                 break;
@@ -55,6 +75,7 @@ impl Scoreboard {
     /// Forgets everything (the receiver may have reneged: RFC 2018 section 8, after a timeout).
     pub fn clear(&mut self) {
         self.held.clear();
+        self.resent.clear();
         self.high_rxt = 0;
     }
 
@@ -101,6 +122,40 @@ impl Scoreboard {
             .map(|(start, end)| (start.max(self.high_rxt), end))
             .find(|&(start, end)| start < end && self.is_lost(start, mss))
             .map(|(start, end)| (start, (end - start).min(mss)))
+    }
+
+    /// The next hole below the highest block that was not sent again in this recovery: rule 3 of RFC 6675's NextSeg, and
+    /// the whole choice of the 1996 sender.
+    pub fn next_missing(&self, una: u64, mss: u64) -> Option<(u64, u64)> {
+        self.holes(una, una)
+            .map(|(start, end)| (start.max(self.high_rxt), end))
+            .find(|&(start, end)| start < end)
+            .map(|(start, end)| (start, (end - start).min(mss)))
+    }
+
+    /// SMART: the next missing segment that was not sent again within `rtt`.
+    pub fn next_smart(&self, una: u64, mss: u64, now: Time, rtt: Duration) -> Option<(u64, u64)> {
+        self.holes(una, una).find_map(|(mut start, end)| {
+            while start < end {
+                if self.resent.get(&start).is_none_or(|&at| now - at >= rtt) {
+                    return Some((start, (end - start).min(mss)));
+                }
+                start += (end - start).min(mss);
+            }
+            None
+        })
+    }
+
+    /// SMART: a segment at `at` goes again.
+    pub fn note_resent(&mut self, at: u64, now: Time) {
+        self.resent.insert(at, now);
+    }
+
+    /// SMART's estimate of bytes in the network: what is above the highest block, and what was sent again below.
+    pub fn smart_pipe(&self, una: u64, max: u64, mss: u64) -> u64 {
+        let highest = self.held.last_key_value().map_or(una, |(_, &end)| end);
+        let again = self.resent.range(una..highest).filter(|(&at, _)| self.skip_held(at) == at).count() as u64;
+        max.saturating_sub(highest) + again * mss
     }
 
     /// End of what may be sent from `at`: up to the next held range.
@@ -150,6 +205,30 @@ mod tests {
         board.high_rxt = 2000;
         assert_eq!(board.next_lost(1000, 9000, 1000), Some((3000, 1000)));
         assert_eq!(board.pipe(1000, 9000, 1000), 2000);
+    }
+
+    #[test]
+    fn the_1996_sender_takes_every_hole_below_the_highest_block_once() {
+        let mut board = held(1000, &[(2000, 3000), (4000, 5000)]);
+        assert_eq!(board.next_missing(1000, 1000), Some((1000, 1000)));
+        board.high_rxt = 2000;
+        assert_eq!(board.next_missing(1000, 1000), Some((3000, 1000)));
+        board.high_rxt = 4000;
+        assert_eq!(board.next_missing(1000, 1000), None);
+    }
+
+    #[test]
+    fn smart_sends_a_missing_segment_again_once_a_round_trip() {
+        let mut board = held(1000, &[(3000, 4000)]);
+        let rtt = Duration::from_millis(100);
+        let at = |ms: u64| Time(ms * 1_000_000);
+        assert_eq!(board.next_smart(1000, 1000, at(0), rtt), Some((1000, 1000)));
+        board.note_resent(1000, at(0));
+        assert_eq!(board.next_smart(1000, 1000, at(1), rtt), Some((2000, 1000)));
+        board.note_resent(2000, at(1));
+        assert_eq!(board.next_smart(1000, 1000, at(99), rtt), None);
+        assert_eq!(board.smart_pipe(1000, 6000, 1000), 4000);
+        assert_eq!(board.next_smart(1000, 1000, at(100), rtt), Some((1000, 1000)));
     }
 
     #[test]

@@ -43,8 +43,14 @@ impl Source {
         self.finished
     }
 
-    /// No more will come than was given.
-    pub fn finish(&mut self) {
+    /// `bytes` more are to be sent.
+    pub fn give(&mut self, bytes: u64) {
+        self.total = self.total.map(|total| total + bytes);
+    }
+
+    /// No more will come than was given; an endless source ends at the `sent` bytes that have gone.
+    pub fn finish(&mut self, sent: u64) {
+        self.total.get_or_insert(sent);
         self.finished = true;
     }
 

@@ -67,6 +67,8 @@ pub mod mark {
     pub const ELN: u8 = 0x08;
     /// "Retransmit at once": a dupack that stands for a threshold of them (asym 6.1, 6.3).
     pub const FAST_RETRANSMIT: u8 = 0x04;
+    /// On a data segment: an ack of its receiver was marked by a congested router (asym 6.1).
+    pub const ACK_CONGESTION: u8 = 0x02;
 }
 
 /// The fields of a TCP header that something in a network looks at.

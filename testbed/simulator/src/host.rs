@@ -94,11 +94,7 @@ pub(crate) fn write_samples(out: &mut impl Write, samples: &[Sample], start: Tim
     for sample in samples {
         let line = json!({
             "t_ns": sample.at.since(start).as_nanos() as u64,
-            "event": match sample.what {
-                backchannel_stacks::Happening::Ack => "ack",
-                backchannel_stacks::Happening::FastRetransmit => "fast_retransmit",
-                backchannel_stacks::Happening::Timeout => "coarse_timeout",
-            },
+            "event": sample.what.name(),
             "cwnd_segments": sample.cwnd / mss,
             "ssthresh_segments": (sample.ssthresh < 1e8).then_some(sample.ssthresh / mss),
             "outstanding_bytes": sample.outstanding,

@@ -1,0 +1,75 @@
+//! Ack congestion control with explicit congestion notification (asym 6.1).
+//!
+//! A router with RED in front of the slow reverse link marks acks. The sender echoes a mark on its next data segment. The
+//! receiver then doubles d, the number of segments an ack stands for, at most once a round trip; each round trip without a
+//! mark takes one off. The paper gives no constants; doubling, the greatest d and the bound by half of the sender's window
+//! are those of the authors' ns-2 code.
+
+use std::time::Duration;
+
+use backchannel_core::time::Time;
+
+/// State of one receiver.
+#[derive(Clone, Debug)]
+pub struct AccEcn {
+    d: u32,
+    most: u32,
+    /// Smoothed round-trip time from echoed timestamps, gain 1/8.
+    rtt: Duration,
+    /// When d last changed, or a round trip without a mark last ended.
+    turned: Time,
+}
+
+impl AccEcn {
+    /// d begins at 1.
+    pub fn new(most: u32) -> AccEcn {
+        AccEcn { d: 1, most, rtt: Duration::ZERO, turned: Time::ZERO }
+    }
+
+    /// A data segment comes, with or without an echoed mark.
+    pub fn hear(&mut self, now: Time, mark: bool, rtt: Option<Duration>) {
+        if let Some(rtt) = rtt {
+            self.rtt = if self.rtt.is_zero() { rtt } else { (self.rtt * 7 + rtt) / 8 };
+        }
+        if self.rtt.is_zero() || now - self.turned < self.rtt {
+            return;
+        }
+        self.d = if mark { (2 * self.d).min(self.most) } else { self.d.saturating_sub(1).max(1) };
+        self.turned = now;
+    }
+
+    /// d, never above half of what the sender may send: it would wait for acks that do not come.
+    pub fn d(&self, peer_window: Option<u32>) -> u32 {
+        self.d.min(peer_window.map_or(u32::MAX, |window| (window / 2).max(1)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ms(ms: u64) -> Time {
+        Time(ms * 1_000_000)
+    }
+
+    #[test]
+    fn d_doubles_once_a_round_trip_and_falls_by_one() {
+        let mut acc = AccEcn::new(25);
+        let rtt = Some(Duration::from_millis(100));
+        acc.hear(ms(200), true, rtt);
+        acc.hear(ms(250), true, rtt);
+        assert_eq!(acc.d, 2, "one change a round trip");
+        for (at, d) in [(300, 4), (400, 8), (500, 16), (600, 25), (700, 25)] {
+            acc.hear(ms(at), true, rtt);
+            assert_eq!(acc.d, d, "at {at} ms");
+        }
+        acc.hear(ms(800), false, rtt);
+        acc.hear(ms(850), false, rtt);
+        assert_eq!(acc.d, 24);
+        assert_eq!((acc.d(Some(10)), acc.d(Some(1)), acc.d(None)), (5, 1, 24));
+        for round in 0..40 {
+            acc.hear(ms(900 + round * 100), false, rtt);
+        }
+        assert_eq!(acc.d, 1);
+    }
+}
