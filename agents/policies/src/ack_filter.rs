@@ -5,19 +5,25 @@
 //! - those with a smaller acknowledgment number, and
 //! - those with the same number and another window: later window updates subsume earlier ones (8.4).
 //!
-//! The new ack goes to the tail. Never removed are segments with data, duplicate acks (same number, same window: they
+//! The new ack goes to the tail, or, on request, to the place of the first ack that it removes. Never removed are segments with data, duplicate acks (same number, same window: they
 //! count towards a fast retransmit, 8.4), and, where the paper is silent, anything with SYN, FIN or RST and acks that
 //! carry SACK blocks. The packet in transmission is no longer in the queue. No per-connection state is kept: all
 //! that is needed stands in the queued packets (6.2).
+//!
+//! The paper allows for more than it uses. A fraction of the redundant acks is removed, fixed or as large as the queue is
+//! full, the oldest or random ones (6.2). And duplicate acks are filtered too, if the router then marks the later ones
+//! for a fast retransmit once it has filtered enough of them (6.3): only this needs a little soft state.
 
 use backchannel_core::event::{EventKind, Events};
-use backchannel_core::packet::Packet;
-use backchannel_core::registry::{Entry, Given};
+use backchannel_core::packet::{mark, FlowKey, Packet};
+use backchannel_core::registry::{Entry, Given, Param, Preset, Unit};
+use backchannel_core::rng::{self, RunRng};
 use backchannel_core::time::Time;
 use backchannel_core::traits::Policy;
+use rustc_hash::FxHashMap;
 
-use crate::droptail::{limit, LIMIT};
 use crate::fifo::Fifo;
+use crate::limit::{Limit, BUFFER, LIMIT};
 use crate::Context;
 
 pub(crate) static ENTRY: Entry = Entry {
@@ -25,11 +31,71 @@ pub(crate) static ENTRY: Entry = Entry {
     name: "ack-filtering",
     summary: "a newer cumulative ack removes the older ones of its connection from the queue",
     source: "asym 6.2, 8.4",
-    params: &[LIMIT],
+    params: &[
+        LIMIT,
+        BUFFER,
+        Param::new(
+            "fraction",
+            Unit::Fraction,
+            Preset::Absent,
+            "share of the redundant acks to remove; absent: all (6.2)",
+        ),
+        Param::new("by_fullness", Unit::Flag, Preset::Absent, "the share is how full the queue is, in packets (6.2)"),
+        Param::new("random", Unit::Flag, Preset::Absent, "of a share, remove random acks instead of the oldest (6.2)"),
+        Param::new("replace_head", Unit::Flag, Preset::Absent, "the new ack takes the place of the first removed (ns)"),
+        Param::new(
+            "mark_dupacks_after",
+            Unit::Count,
+            Preset::Absent,
+            "filter duplicate acks too; with this many of one number removed, mark the later ones for a fast \
+             retransmit (6.3); absent: duplicate acks stay (8.4)",
+        )
+        .at_least(1.0),
+    ],
 };
 
-pub(crate) fn build(given: &Given<'_>, _: &Context) -> Result<Box<dyn Policy>, String> {
-    Ok(Box::new(AckFiltering::new(limit(given))))
+pub(crate) fn build(given: &Given<'_>, context: &Context) -> Result<Box<dyn Policy>, String> {
+    let share = match (given.number("fraction"), given.flag("by_fullness")) {
+        (Some(_), true) => return Err("policy ack-filtering: give fraction or by_fullness, not both".into()),
+        (Some(fraction), false) => Share::Fraction(fraction),
+        (None, true) => Share::Fullness,
+        (None, false) => Share::All,
+    };
+    if share == Share::All && given.flag("random") {
+        return Err("policy ack-filtering: random needs fraction or by_fullness: of all there is no choice".into());
+    }
+    let variant = Variant {
+        share,
+        random: given.flag("random").then(|| rng::stream(context.seed, &format!("{}/ack-filtering", context.label))),
+        replace_head: given.flag("replace_head"),
+        mark_dupacks_after: given.count("mark_dupacks_after"),
+    };
+    Ok(Box::new(AckFiltering::with(Limit::of(given), variant)))
+}
+
+/// How many of the redundant acks are removed.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub enum Share {
+    /// All, as in the paper's experiments.
+    #[default]
+    All,
+    /// This share, rounded up.
+    Fraction(f64),
+    /// As large a share as the queue is full, rounded up.
+    Fullness,
+}
+
+/// What the paper allows for beside the filter it uses.
+#[derive(Debug, Default)]
+pub struct Variant {
+    /// How many go.
+    pub share: Share,
+    /// Draws which ones go; `None`: the oldest.
+    pub random: Option<RunRng>,
+    /// The new ack takes the place of the first one removed.
+    pub replace_head: bool,
+    /// Filter duplicate acks, and mark later ones when so many were removed.
+    pub mark_dupacks_after: Option<u64>,
 }
 
 /// Removes from `queue` what `newer` makes redundant and reports it.
@@ -50,27 +116,107 @@ fn redundant(older: &Packet, newer: &Packet) -> bool {
     behind > 0 || (behind == 0 && old.window != new.window)
 }
 
+/// Whether a queued packet is a duplicate of a pure ack that arrives after it: same number, same window.
+fn same(older: &Packet, newer: &Packet) -> bool {
+    let (Some(old), Some(new)) = (older.tcp(), newer.tcp()) else { return false };
+    let plain = |packet: &Packet, blocks: u8| packet.is_pure_ack() && blocks == 0;
+    plain(older, old.sack_blocks)
+        && plain(newer, new.sack_blocks)
+        && older.flow() == newer.flow()
+        && (old.ack, old.window) == (new.ack, new.window)
+}
+
 /// See the module.
 #[derive(Debug)]
 pub struct AckFiltering {
-    limit: usize,
+    limit: Limit,
     queue: Fifo,
+    variant: Variant,
+    /// Of each connection whose duplicate acks were filtered: their number, and how many were.
+    filtered: FxHashMap<FlowKey, (u32, u64)>,
 }
 
 impl AckFiltering {
-    /// A queue of at most `limit` packets.
-    pub fn new(limit: usize) -> AckFiltering {
-        AckFiltering { limit, queue: Fifo::default() }
+    /// A queue of at most `limit` with the paper's filter.
+    pub fn new(limit: impl Into<Limit>) -> AckFiltering {
+        AckFiltering::with(limit, Variant::default())
+    }
+
+    /// A queue of at most `limit` with another filter.
+    pub fn with(limit: impl Into<Limit>, variant: Variant) -> AckFiltering {
+        AckFiltering { limit: limit.into(), queue: Fifo::default(), variant, filtered: FxHashMap::default() }
+    }
+
+    /// Removes what `newer` makes redundant; gives the place where the first one was.
+    fn filter(&mut self, now: Time, newer: &Packet, events: &mut Events) -> Option<usize> {
+        if !newer.is_pure_ack() {
+            return None;
+        }
+        let dupacks = self.variant.mark_dupacks_after.is_some();
+        let goes = |older: &Packet| redundant(older, newer) || (dupacks && same(older, newer));
+        let mut places: Vec<usize> =
+            (0..).zip(self.queue.iter()).filter(|(_, older)| goes(older)).map(|(i, _)| i).collect();
+        let share = match self.variant.share {
+            Share::All => 1.0,
+            Share::Fraction(fraction) => fraction,
+            Share::Fullness => self.queue.len() as f64 / self.limit.packets as f64,
+        };
+        let count = (share * places.len() as f64).ceil() as usize;
+        if let Some(rng) = &mut self.variant.random {
+            // The first `count` places become a random choice of them all.
+            for chosen in 0..count {
+                let other = chosen + rng::below(rng, places.len() - chosen);
+                places.swap(chosen, other);
+            }
+        }
+        places.truncate(count);
+        places.sort_unstable();
+        for place in places.iter().rev() {
+            let older = self.queue.take(*place).expect("it was seen there");
+            events.note(now, EventKind::Purged, &older);
+            if same(&older, newer) {
+                self.count_dupack(&older);
+            }
+        }
+        places.first().copied()
+    }
+
+    fn count_dupack(&mut self, dupack: &Packet) {
+        if let (Some(flow), Some(tcp)) = (dupack.flow(), dupack.tcp()) {
+            let (number, count) = self.filtered.entry(flow).or_insert((tcp.ack, 0));
+            *count = if *number == tcp.ack { *count + 1 } else { 1 };
+            *number = tcp.ack;
+        }
+    }
+
+    /// Marks a duplicate ack if enough of its number were filtered (asym 6.3).
+    fn mark_dupack(&mut self, now: Time, packet: &mut Packet, events: &mut Events) {
+        let Some(threshold) = self.variant.mark_dupacks_after else { return };
+        let (Some(flow), Some(tcp)) = (packet.flow(), packet.tcp()) else { return };
+        if !packet.is_pure_ack() {
+            return;
+        }
+        let Some(&(number, count)) = self.filtered.get(&flow) else { return };
+        if number != tcp.ack {
+            // What the duplicates asked for has arrived.
+            self.filtered.remove(&flow);
+        } else if count >= threshold && packet.set_mark(mark::FAST_RETRANSMIT) {
+            events.note(now, EventKind::MarkedDupack, packet);
+        }
     }
 }
 
 impl Policy for AckFiltering {
-    fn enqueue(&mut self, now: Time, packet: Packet, events: &mut Events) {
-        filter(&mut self.queue, now, &packet, events);
-        if self.queue.len() < self.limit {
-            self.queue.push(packet);
-        } else {
+    fn enqueue(&mut self, now: Time, mut packet: Packet, events: &mut Events) {
+        let place = self.filter(now, &packet, events);
+        if !self.limit.admits(self.queue.len(), self.queue.bytes(), &packet) {
             events.note(now, EventKind::DroppedFull, &packet);
+            return;
+        }
+        self.mark_dupack(now, &mut packet, events);
+        match place {
+            Some(place) if self.variant.replace_head => self.queue.insert(place, packet),
+            _ => self.queue.push(packet),
         }
     }
 
@@ -94,6 +240,7 @@ impl Policy for AckFiltering {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::testing::drain;
     use backchannel_core::packet::build::{ack, data, Segment};
     use backchannel_core::packet::TcpFlags;
 
@@ -103,7 +250,7 @@ mod tests {
         for packet in packets {
             queue.enqueue(Time::ZERO, packet, &mut events);
         }
-        std::iter::from_fn(|| queue.dequeue(Time::ZERO, &mut events)).map(|packet| packet.id).collect()
+        drain(&mut queue, &mut events)
     }
 
     #[test]
@@ -148,6 +295,82 @@ mod tests {
     fn numbers_that_wrap_are_compared_as_serial_numbers() {
         let old = Segment { id: 1, ack: u32::MAX - 10, ..Segment::default() }.packet();
         assert_eq!(left(10, vec![old, ack(5)]), [5]);
+    }
+
+    /// Ids that wait after these acks have come.
+    fn left_with(variant: Variant, packets: Vec<Packet>) -> (Vec<u64>, Events) {
+        let (mut queue, mut events) = (AckFiltering::with(10, variant), Events::default());
+        for packet in packets {
+            queue.enqueue(Time::ZERO, packet, &mut events);
+        }
+        (drain(&mut queue, &mut events), events)
+    }
+
+    #[test]
+    fn half_of_the_redundant_acks_go_oldest_first() {
+        let half = Variant { share: Share::Fraction(0.5), ..Variant::default() };
+        // 2 removes 1; 3 removes 2; each time one ack was redundant and half of one is rounded up.
+        assert_eq!(left_with(half, vec![ack(1), ack(2), ack(3)]).0, [3]);
+        let none = Variant { share: Share::Fraction(0.0), ..Variant::default() };
+        assert_eq!(left_with(none, vec![ack(1), ack(2), ack(3)]).0, [1, 2, 3]);
+        // Those of 3 that came late are redundant together: the older half goes.
+        let half = Variant { share: Share::Fraction(0.5), ..Variant::default() };
+        assert_eq!(left_with(half, vec![ack(4), ack(3), ack(2), ack(1), ack(5)]).0, [2, 1, 5]);
+    }
+
+    #[test]
+    fn a_fuller_queue_loses_more_of_them() {
+        let fullness = || Variant { share: Share::Fullness, ..Variant::default() };
+        // Four of ten places taken: 0.4·4 = 1.6, so two go; with four data packets before them 0.8·4, so all four.
+        assert_eq!(left_with(fullness(), vec![ack(4), ack(3), ack(2), ack(1), ack(5)]).0, [2, 1, 5]);
+        let mut packets: Vec<_> = (101..=104).map(|id| data(id, 960)).collect();
+        packets.extend([ack(4), ack(3), ack(2), ack(1), ack(5)]);
+        assert_eq!(left_with(fullness(), packets).0, [101, 102, 103, 104, 5]);
+    }
+
+    #[test]
+    fn random_choice_removes_as_many_but_not_always_the_oldest() {
+        let mut survivors = std::collections::BTreeSet::new();
+        for seed in 0..50 {
+            let variant =
+                Variant { share: Share::Fraction(0.5), random: Some(rng::stream(seed, "test")), ..Variant::default() };
+            let (left, _) = left_with(variant, vec![ack(4), ack(3), ack(2), ack(1), ack(5)]);
+            assert_eq!((left.len(), left[2]), (3, 5));
+            survivors.insert(left);
+        }
+        assert_eq!(survivors.len(), 6, "every pair of four should survive in some run");
+    }
+
+    #[test]
+    fn on_request_the_new_ack_takes_the_place_of_the_first_removed() {
+        let variant = Variant { replace_head: true, ..Variant::default() };
+        let packets = vec![data(101, 960), ack(1), data(102, 960), ack(2)];
+        assert_eq!(left_with(variant, packets).0, [101, 2, 102]);
+    }
+
+    #[test]
+    fn filtered_dupacks_are_counted_and_the_later_ones_marked() {
+        let dup = |id| Segment { id, ack: 5, ..Segment::default() }.packet();
+        let variant = Variant { mark_dupacks_after: Some(3), ..Variant::default() };
+        let (left, events) = left_with(variant, vec![dup(1), dup(2), dup(3), dup(4), dup(5), ack(6)]);
+        assert_eq!(left, [6]);
+        let marked: Vec<_> = events
+            .list
+            .iter()
+            .filter(|event| event.kind == EventKind::MarkedDupack)
+            .map(|event| event.packet_id)
+            .collect();
+        // 2, 3 and 4 each removed one: from the third on the ack is marked. 6 acknowledges more and is not.
+        assert_eq!(marked, [4, 5]);
+
+        let variant = Variant { mark_dupacks_after: Some(1), ..Variant::default() };
+        let (mut queue, mut events) = (AckFiltering::with(10, variant), Events::default());
+        for id in 1..=2 {
+            queue.enqueue(Time::ZERO, dup(id), &mut events);
+        }
+        let packet = queue.dequeue(Time::ZERO, &mut events).expect("one waits");
+        assert_eq!(packet.tcp().map(|tcp| tcp.marks), Some(mark::FAST_RETRANSMIT));
+        assert!(packet.checksum_ok());
     }
 
     #[test]

@@ -10,8 +10,8 @@ use backchannel_core::time::Time;
 use backchannel_core::traits::Policy;
 
 use crate::ack_filter;
-use crate::droptail::{limit, LIMIT};
 use crate::fifo::Fifo;
+use crate::limit::{Limit, BUFFER, LIMIT};
 use crate::Context;
 
 pub(crate) static ENTRY: Entry = Entry {
@@ -19,7 +19,7 @@ pub(crate) static ENTRY: Entry = Entry {
     name: "acks-first",
     summary: "pure acks go before everything else; one shared buffer",
     source: "asym 6.5",
-    params: &[LIMIT],
+    params: &[LIMIT, BUFFER],
 };
 
 pub(crate) static ENTRY_WITH_FILTER: Entry = Entry {
@@ -27,30 +27,30 @@ pub(crate) static ENTRY_WITH_FILTER: Entry = Entry {
     name: "ack-filtering-acks-first",
     summary: "pure acks go before everything else, and a newer one removes the older ones of its connection",
     source: "asym 6.2, 6.5, 7.1.3",
-    params: &[LIMIT],
+    params: &[LIMIT, BUFFER],
 };
 
 pub(crate) fn build(given: &Given<'_>, _: &Context) -> Result<Box<dyn Policy>, String> {
-    Ok(Box::new(AcksFirst::new(limit(given), false)))
+    Ok(Box::new(AcksFirst::new(Limit::of(given), false)))
 }
 
 pub(crate) fn build_with_filter(given: &Given<'_>, _: &Context) -> Result<Box<dyn Policy>, String> {
-    Ok(Box::new(AcksFirst::new(limit(given), true)))
+    Ok(Box::new(AcksFirst::new(Limit::of(given), true)))
 }
 
 /// See the module.
 #[derive(Debug)]
 pub struct AcksFirst {
-    limit: usize,
+    limit: Limit,
     filtering: bool,
     acks: Fifo,
     others: Fifo,
 }
 
 impl AcksFirst {
-    /// A buffer of `limit` packets for both classes; `filtering` adds ack filtering.
-    pub fn new(limit: usize, filtering: bool) -> AcksFirst {
-        AcksFirst { limit, filtering, acks: Fifo::default(), others: Fifo::default() }
+    /// A buffer of `limit` for both classes; `filtering` adds ack filtering.
+    pub fn new(limit: impl Into<Limit>, filtering: bool) -> AcksFirst {
+        AcksFirst { limit: limit.into(), filtering, acks: Fifo::default(), others: Fifo::default() }
     }
 }
 
@@ -59,7 +59,7 @@ impl Policy for AcksFirst {
         if self.filtering {
             ack_filter::filter(&mut self.acks, now, &packet, events);
         }
-        if self.len_packets() >= self.limit {
+        if !self.limit.admits(self.len_packets(), self.len_bytes(), &packet) {
             events.note(now, EventKind::DroppedFull, &packet);
         } else if packet.is_pure_ack() {
             self.acks.push(packet);

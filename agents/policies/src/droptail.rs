@@ -1,59 +1,46 @@
 //! Drop tail: first in, first out; a packet that finds the queue full is dropped.
 //!
-//! The papers count every limit in packets.
+//! The papers count every limit in packets; a limit in bytes may be set beside it.
 
 use backchannel_core::event::{EventKind, Events};
 use backchannel_core::packet::Packet;
-use backchannel_core::registry::{Entry, Given, Param, Preset, Unit};
+use backchannel_core::registry::{Entry, Given};
 use backchannel_core::time::Time;
 use backchannel_core::traits::Policy;
 
 use crate::fifo::Fifo;
+use crate::limit::{Limit, BUFFER, LIMIT};
 use crate::Context;
-
-/// Shared by every policy with one buffer.
-pub(crate) const LIMIT: Param = Param::new(
-    "limit_packets",
-    Unit::Packets,
-    Preset::Number(20.0),
-    "packets that may wait; the one in transmission is not among them",
-)
-.at_least(1.0);
 
 pub(crate) static ENTRY: Entry = Entry {
     kind: "policy",
     name: "droptail",
     summary: "first in, first out; what finds the queue full is dropped",
     source: "asym 4.1",
-    params: &[LIMIT],
+    params: &[LIMIT, BUFFER],
 };
 
 pub(crate) fn build(given: &Given<'_>, _: &Context) -> Result<Box<dyn Policy>, String> {
-    Ok(Box::new(DropTail::new(limit(given))))
-}
-
-/// The `limit_packets` of an entry that has one.
-pub(crate) fn limit(given: &Given<'_>) -> usize {
-    given.count("limit_packets").expect("it has a default") as usize
+    Ok(Box::new(DropTail::new(Limit::of(given))))
 }
 
 /// See the module.
 #[derive(Debug)]
 pub struct DropTail {
-    limit: usize,
+    limit: Limit,
     queue: Fifo,
 }
 
 impl DropTail {
-    /// A queue of at most `limit` packets.
-    pub fn new(limit: usize) -> DropTail {
-        DropTail { limit, queue: Fifo::default() }
+    /// A queue of at most `limit`.
+    pub fn new(limit: impl Into<Limit>) -> DropTail {
+        DropTail { limit: limit.into(), queue: Fifo::default() }
     }
 }
 
 impl Policy for DropTail {
     fn enqueue(&mut self, now: Time, packet: Packet, events: &mut Events) {
-        if self.queue.len() < self.limit {
+        if self.limit.admits(self.queue.len(), self.queue.bytes(), &packet) {
             self.queue.push(packet);
         } else {
             events.note(now, EventKind::DroppedFull, &packet);

@@ -23,6 +23,29 @@ impl Fifo {
         Some(packet)
     }
 
+    /// Takes the newest packet.
+    pub(crate) fn pop_newest(&mut self) -> Option<Packet> {
+        self.take(self.packets.len().checked_sub(1)?)
+    }
+
+    /// Takes the packet with this number from the front.
+    pub(crate) fn take(&mut self, index: usize) -> Option<Packet> {
+        let packet = self.packets.remove(index)?;
+        self.bytes -= u64::from(packet.len());
+        Some(packet)
+    }
+
+    /// Puts a packet where `index` others go before it.
+    pub(crate) fn insert(&mut self, index: usize, packet: Packet) {
+        self.bytes += u64::from(packet.len());
+        self.packets.insert(index, packet);
+    }
+
+    /// Oldest first.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Packet> {
+        self.packets.iter()
+    }
+
     pub(crate) fn front(&self) -> Option<&Packet> {
         self.packets.front()
     }

@@ -1,0 +1,98 @@
+//! Drop from front (Lakshman, Madhow, Suter 1997, cited in asym 2): a full queue drops the packet at its head to make
+//! room for the one that arrives. Of cumulative acks the oldest says least, and a loss is noticed a queue earlier.
+
+use backchannel_core::event::{EventKind, Events};
+use backchannel_core::packet::Packet;
+use backchannel_core::registry::{Entry, Given};
+use backchannel_core::time::Time;
+use backchannel_core::traits::Policy;
+
+use crate::fifo::Fifo;
+use crate::limit::{Limit, BUFFER, LIMIT};
+use crate::Context;
+
+pub(crate) static ENTRY: Entry = Entry {
+    kind: "policy",
+    name: "drop-from-front",
+    summary: "first in, first out; a full queue drops its oldest packets to make room",
+    source: "asym 2; Lakshman, Madhow, Suter 1997",
+    params: &[LIMIT, BUFFER],
+};
+
+pub(crate) fn build(given: &Given<'_>, _: &Context) -> Result<Box<dyn Policy>, String> {
+    Ok(Box::new(DropFront::new(Limit::of(given))))
+}
+
+/// See the module.
+#[derive(Debug)]
+pub struct DropFront {
+    limit: Limit,
+    queue: Fifo,
+}
+
+impl DropFront {
+    /// A queue of at most `limit`.
+    pub fn new(limit: impl Into<Limit>) -> DropFront {
+        DropFront { limit: limit.into(), queue: Fifo::default() }
+    }
+}
+
+impl Policy for DropFront {
+    fn enqueue(&mut self, now: Time, packet: Packet, events: &mut Events) {
+        if !self.limit.admits(0, 0, &packet) {
+            // Longer than the whole buffer: to empty the queue would not help.
+            events.note(now, EventKind::DroppedFull, &packet);
+            return;
+        }
+        while !self.limit.admits(self.queue.len(), self.queue.bytes(), &packet) {
+            let oldest = self.queue.pop().expect("an empty queue admits the packet");
+            events.note(now, EventKind::DroppedFull, &oldest);
+        }
+        self.queue.push(packet);
+    }
+
+    fn dequeue(&mut self, _: Time, _: &mut Events) -> Option<Packet> {
+        self.queue.pop()
+    }
+
+    fn peek(&self) -> Option<&Packet> {
+        self.queue.front()
+    }
+
+    fn len_packets(&self) -> usize {
+        self.queue.len()
+    }
+
+    fn len_bytes(&self) -> u64 {
+        self.queue.bytes()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{drain, kinds};
+    use backchannel_core::packet::build::{ack, data};
+
+    #[test]
+    fn the_oldest_ack_makes_room_for_the_newest() {
+        let (mut queue, mut events) = (DropFront::new(2), Events::default());
+        for number in [10, 20, 30] {
+            queue.enqueue(Time::ZERO, ack(number), &mut events);
+        }
+        assert_eq!(kinds(&events), [(10, EventKind::DroppedFull)]);
+        assert_eq!(drain(&mut queue, &mut events), [20, 30]);
+    }
+
+    #[test]
+    fn with_a_limit_in_bytes_as_many_go_as_are_needed() {
+        let (mut queue, mut events) = (DropFront::new(Limit { packets: 9, bytes: Some(1040) }), Events::default());
+        for number in [10, 20] {
+            queue.enqueue(Time::ZERO, ack(number), &mut events);
+        }
+        queue.enqueue(Time::ZERO, data(30, 960), &mut events);
+        queue.enqueue(Time::ZERO, data(40, 2000), &mut events);
+        assert_eq!(kinds(&events), [(10, EventKind::DroppedFull), (40, EventKind::DroppedFull)]);
+        assert_eq!(drain(&mut queue, &mut events), [20, 30]);
+    }
+}

@@ -1,0 +1,234 @@
+//! Fair queueing by deficit round robin (Shreedhar and Varghese 1995; RFC 3449, 5.4.2 for the uplink, cited in aq 6).
+//!
+//! Each flow (5-tuple; what has none shares one queue) is served in turn: at its turn its deficit grows by one quantum,
+//! and packets leave while their length fits the deficit; the rest is kept while the flow waits and forgotten when it
+//! becomes empty. The buffer is shared: a packet that finds it full takes the place of the newest packet of the flow
+//! with most bytes waiting (the paper's buffer stealing), which may be itself.
+
+use std::collections::VecDeque;
+
+use backchannel_core::event::{EventKind, Events};
+use backchannel_core::packet::{FlowKey, Packet};
+use backchannel_core::registry::{Entry, Given, Param, Preset, Unit};
+use backchannel_core::time::Time;
+use backchannel_core::traits::Policy;
+use rustc_hash::FxHashMap;
+
+use crate::fifo::Fifo;
+use crate::limit::{Limit, BUFFER, LIMIT};
+use crate::Context;
+
+pub(crate) static ENTRY: Entry = Entry {
+    kind: "policy",
+    name: "fq-drr",
+    summary: "fair queueing: flows take turns by deficit round robin; the longest one loses when the buffer is full",
+    source: "Shreedhar and Varghese 1995; aq 6; RFC 3449, 5.4",
+    params: &[
+        LIMIT,
+        BUFFER,
+        Param::new("quantum_bytes", Unit::Bytes, Preset::Number(1500.0), "bytes a flow may send more at each turn")
+            .range(40.0, 65_535.0),
+    ],
+};
+
+pub(crate) fn build(given: &Given<'_>, _: &Context) -> Result<Box<dyn Policy>, String> {
+    Ok(Box::new(FairQueueing::new(Limit::of(given), given.count("quantum_bytes").expect("it has a default"))))
+}
+
+type Key = Option<FlowKey>;
+
+#[derive(Debug, Default)]
+struct Flow {
+    queue: Fifo,
+    deficit: u64,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub struct FairQueueing {
+    limit: Limit,
+    quantum: u64,
+    /// Flows with packets.
+    flows: FxHashMap<Key, Flow>,
+    /// Their order; the first one is at its turn.
+    turns: VecDeque<Key>,
+    /// Whether the first one has got its quantum for this turn.
+    granted: bool,
+    packets: usize,
+    bytes: u64,
+}
+
+impl FairQueueing {
+    /// A buffer of `limit` for all flows, `quantum` bytes a turn (at least 1).
+    pub fn new(limit: impl Into<Limit>, quantum: u64) -> FairQueueing {
+        FairQueueing {
+            limit: limit.into(),
+            quantum: quantum.max(1),
+            flows: FxHashMap::default(),
+            turns: VecDeque::new(),
+            granted: false,
+            packets: 0,
+            bytes: 0,
+        }
+    }
+
+    /// Drops the newest packet of the flow with most bytes; the first in order where several have.
+    fn drop_from_longest(&mut self, now: Time, events: &mut Events) {
+        let longest = |best: (usize, u64), (place, key): (usize, &Key)| {
+            let bytes = self.flows[key].queue.bytes();
+            if bytes > best.1 {
+                (place, bytes)
+            } else {
+                best
+            }
+        };
+        let (place, _) = self.turns.iter().enumerate().fold((0, 0), longest);
+        let key = self.turns[place];
+        let flow = self.flows.get_mut(&key).expect("a flow in the order has packets");
+        let victim = flow.queue.pop_newest().expect("a flow in the order has packets");
+        events.note(now, EventKind::DroppedFull, &victim);
+        self.packets -= 1;
+        self.bytes -= u64::from(victim.len());
+        if flow.queue.len() == 0 {
+            self.flows.remove(&key);
+            self.turns.remove(place);
+            self.granted &= place > 0;
+        }
+    }
+}
+
+impl Policy for FairQueueing {
+    fn enqueue(&mut self, now: Time, packet: Packet, events: &mut Events) {
+        if !self.limit.admits(0, 0, &packet) {
+            events.note(now, EventKind::DroppedFull, &packet);
+            return;
+        }
+        self.packets += 1;
+        self.bytes += u64::from(packet.len());
+        let key = packet.flow();
+        let flow = self.flows.entry(key).or_default();
+        if flow.queue.len() == 0 {
+            self.turns.push_back(key);
+        }
+        flow.queue.push(packet);
+        while self.packets > self.limit.packets || self.limit.bytes.is_some_and(|most| self.bytes > most) {
+            self.drop_from_longest(now, events);
+        }
+    }
+
+    fn dequeue(&mut self, _: Time, _: &mut Events) -> Option<Packet> {
+        loop {
+            let key = *self.turns.front()?;
+            let flow = self.flows.get_mut(&key).expect("a flow in the order has packets");
+            if !self.granted {
+                flow.deficit += self.quantum;
+                self.granted = true;
+            }
+            let length = flow.queue.front().map_or(0, |packet| u64::from(packet.len()));
+            if length > flow.deficit {
+                self.turns.rotate_left(1);
+                self.granted = false;
+                continue;
+            }
+            flow.deficit -= length;
+            let packet = flow.queue.pop().expect("a flow in the order has packets");
+            if flow.queue.len() == 0 {
+                self.flows.remove(&key);
+                self.turns.pop_front();
+                self.granted = false;
+            }
+            self.packets -= 1;
+            self.bytes -= length;
+            return Some(packet);
+        }
+    }
+
+    fn peek(&self) -> Option<&Packet> {
+        // Whose head would fit first: after how many further turns, then in order.
+        let turns_needed = |(place, key): (usize, &Key)| {
+            let flow = &self.flows[key];
+            let packet = flow.queue.front()?;
+            let missing = u64::from(packet.len()).saturating_sub(flow.deficit).div_ceil(self.quantum);
+            // The first one of this turn has its quantum already; every other gets one before it is looked at.
+            let rounds = if place == 0 && self.granted { missing } else { missing.saturating_sub(1) };
+            Some((rounds, place, packet))
+        };
+        self.turns
+            .iter()
+            .enumerate()
+            .filter_map(turns_needed)
+            .min_by_key(|(rounds, place, _)| (*rounds, *place))
+            .map(|(_, _, packet)| packet)
+    }
+
+    fn len_packets(&self) -> usize {
+        self.packets
+    }
+
+    fn len_bytes(&self) -> u64 {
+        self.bytes
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{drain, kinds};
+    use backchannel_core::packet::build::Segment;
+
+    fn of(flow: u16, id: u64, payload: u32) -> Packet {
+        Segment { id, flow, payload, ..Segment::default() }.packet()
+    }
+
+    fn filled(limit: usize, quantum: u64, packets: &[(u16, u64, u32)]) -> (FairQueueing, Events) {
+        let (mut queue, mut events) = (FairQueueing::new(limit, quantum), Events::default());
+        for &(flow, id, payload) in packets {
+            queue.enqueue(Time::ZERO, of(flow, id, payload), &mut events);
+        }
+        (queue, events)
+    }
+
+    #[test]
+    fn a_flow_of_large_packets_saves_its_deficit_up() {
+        // Quantum 500: three packets of 300 and one of 1000. Flow 0 sends one each turn and keeps 200, then 400, so
+        // that the third turn is worth 900; flow 1 needs two turns.
+        let (mut queue, mut events) = filled(9, 500, &[(0, 1, 260), (0, 2, 260), (0, 3, 260), (1, 11, 960)]);
+        assert_eq!(drain(&mut queue, &mut events), [1, 2, 3, 11]);
+        let (mut queue, mut events) =
+            filled(99, 500, &[(0, 1, 260), (0, 2, 260), (0, 3, 260), (0, 4, 260), (0, 5, 260), (1, 11, 960)]);
+        // Turn 1: 500, one goes, 200 left. Turn 2: 700, two go, 100 left. Flow 1 has 1000 by then.
+        assert_eq!(drain(&mut queue, &mut events), [1, 2, 3, 11, 4, 5]);
+    }
+
+    #[test]
+    fn acks_of_one_flow_do_not_wait_for_the_data_of_another() {
+        let (mut queue, mut events) =
+            filled(20, 1500, &[(0, 1, 960), (0, 2, 960), (0, 3, 960), (1, 11, 0), (1, 12, 0)]);
+        assert_eq!(drain(&mut queue, &mut events), [1, 11, 12, 2, 3]);
+    }
+
+    #[test]
+    fn bytes_are_shared_equally_whatever_the_packets_sizes() {
+        let (mut queue, mut events) = (FairQueueing::new(100_000, 1500), Events::default());
+        for id in 0..4000 {
+            queue.enqueue(Time::ZERO, of(0, id, 1460), &mut events);
+            for _ in 0..5 {
+                queue.enqueue(Time::ZERO, of(1, id, 260), &mut events);
+            }
+        }
+        let mut bytes = FxHashMap::<_, u64>::default();
+        for _ in 0..6000 {
+            let packet = queue.dequeue(Time::ZERO, &mut events).expect("both wait");
+            *bytes.entry(packet.flow()).or_default() += u64::from(packet.len());
+        }
+        let (least, most) = (bytes.values().min().unwrap(), bytes.values().max().unwrap());
+        assert!(most - least <= 3000, "{least} {most}");
+    }
+
+    #[test]
+    fn a_full_buffer_takes_from_the_flow_with_most_bytes() {
+        let (mut queue, mut events) = filled(3, 1500, &[(0, 1, 960), (0, 2, 960), (1, 11, 0), (1, 12, 0), (0, 3, 10)]);
+        assert_eq!(kinds(&events), [(2, EventKind::DroppedFull), (3, EventKind::DroppedFull)]);
+        assert_eq!(drain(&mut queue, &mut events), [1, 11, 12]);
+    }
+}
