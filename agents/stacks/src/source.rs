@@ -43,9 +43,11 @@ impl Source {
         self.finished
     }
 
-    /// `bytes` more are to be sent.
+    /// `bytes` more are to be sent; nothing changes once the end was told, or where there is none.
     pub fn give(&mut self, bytes: u64) {
-        self.total = self.total.map(|total| total + bytes);
+        if !self.finished {
+            self.total = self.total.map(|total| total + bytes);
+        }
     }
 
     /// No more will come than was given; an endless source ends at the `sent` bytes that have gone.

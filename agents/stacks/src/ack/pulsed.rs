@@ -5,8 +5,8 @@
 //! else:                                ack, receivecount = 0
 //! ```
 //!
-//! As printed this acknowledges every floor(w/a) + 1 segments (with w/a real and no whole number; every w/a + 1 where it is
-//! one), and every second segment below w = a. Outside congestion avoidance the flag is off and each segment is acknowledged.
+//! As printed, with w/a in reals, this acknowledges every ceil(w/a) + 1 segments: one more than the paper's prose says, and
+//! every second segment below w = a. Outside congestion avoidance the flag is off and each segment is acknowledged.
 
 use crate::wire::Pulse;
 
