@@ -26,7 +26,7 @@ INTERFACE_DROPS = re.compile(r"(\d+) packets? dropped by interface")
 
 @dataclass(frozen=True)
 class CaptureCounts:
-    """What tcpdump said at its end, in packets."""
+    """What tcpdump said at its end, in packets; `dropped` counts every packet that is not in the file."""
 
     interface: str
     path: str
@@ -53,6 +53,8 @@ def parse_counts(interface: str, path: str, stderr: str) -> CaptureCounts:
     if found is None:
         raise AgentError(f"tcpdump on {interface} ended without its counters: {stderr.strip() or 'it said nothing'}")
     captured, received, dropped = (int(group) for group in found.groups())
+    # What the kernel had taken and tcpdump had not yet read when it was stopped is not in the file.
+    dropped += max(received - captured, 0)
     interface_drops = INTERFACE_DROPS.search(stderr)
     if interface_drops:
         dropped += int(interface_drops.group(1))

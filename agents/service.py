@@ -104,7 +104,7 @@ class Agent:
             words = traffic.command(self.node_binary, program, options, self.folder)
             started = traffic.Program(name, words, self.folder)
             self._programs[name] = started
-        if program in ("receive", "probe-receive"):
+        if program in ("receive", "endpoint-receive", "probe-receive"):
             started.wait_until_ready()
         return {"started": name}
 

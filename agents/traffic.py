@@ -1,4 +1,4 @@
-"""Traffic programs of a node: the node binary's `send`, `receive` and `probe`, started and stopped by the agent.
+"""Traffic programs of a node: `send`, `receive`, `endpoint` and `probe` of the node binary, run by the agent.
 
 Each runs as a process of its own, writes its report as JSON to standard output, and ends on SIGTERM with that report.
 """
@@ -20,6 +20,8 @@ from agents.errors import AgentError
 PROGRAMS: Mapping[str, Sequence[str]] = {
     "send": ("send",),
     "receive": ("receive",),
+    "endpoint-send": ("endpoint", "send"),
+    "endpoint-receive": ("endpoint", "receive"),
     "probe-send": ("probe", "send"),
     "probe-receive": ("probe", "receive"),
 }

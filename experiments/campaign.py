@@ -20,6 +20,7 @@ from experiments.source import Path_
 from experiments.sweep import MOST_RUNS, SWEEP, Combination, Value, combinations, same_field, split_field
 from testbed.addressing import make_plan
 from testbed.errors import TestbedError
+from testbed.kernel_tcp import is_kernels
 
 #: Of the scenario as it enters a run's id; raised when the same scenario would give other results.
 FORMAT = 1
@@ -213,6 +214,18 @@ class _Expansion:
                     path,
                     f"stack {stack.name} does not run on the {campaign.backend} backend, which has: {', '.join(there)}",
                 )
+        own = {node.name: node.stack for node in campaign.network.nodes}
+        for number, flow in enumerate(campaign.workload):
+            # The kernel and the research stack cannot both own a host's address.
+            for end in (flow.from_, flow.to):
+                of_host = (own.get(end) or campaign.stack).name
+                if flow.stack is not None and is_kernels({"name": of_host}) != is_kernels({"name": flow.stack.name}):
+                    self._note(
+                        ("workload", number, "stack"),
+                        f"stack {flow.stack.name} cannot run beside {of_host} on host {end}: one is the kernel's, "
+                        "the other the research stack's",
+                    )
+                    break
         hosts = [node["name"] for node in nodes if node["kind"] == "host"]
         seen: set[str] = set()
         for number, flow in enumerate(campaign.workload):

@@ -148,7 +148,8 @@ _PYTHON_ENTRIES = (
 def entries() -> tuple[Entry, ...]:
     """Everything that exists."""
     declared = node_binary.call("registry")
-    found = [_entry(raw) for key in ("policies", "links", "directions", "error_models", "stacks") for raw in declared[key]]
+    keys = ("policies", "links", "directions", "error_models", "stacks")
+    found = [_entry(raw) for key in keys for raw in declared[key]]
     found += [
         Entry("profile", raw["name"], raw["summary"], raw["source"], spec=raw["spec"]) for raw in declared["profiles"]
     ]
@@ -194,6 +195,4 @@ def _entry(raw: Mapping[str, Any]) -> Entry:
                 min=one.get("min"), max=one.get("max"), choices=tuple(one.get("choices", ())),
             )
         )  # fmt: skip
-    # The research stack runs in virtual time; on real wires hosts have the kernel's.
-    backends = ("sim",) if raw["kind"] == "stack" else ()
-    return Entry(raw["kind"], raw["name"], raw["summary"], raw["source"], tuple(params), backends)
+    return Entry(raw["kind"], raw["name"], raw["summary"], raw["source"], tuple(params))

@@ -30,8 +30,13 @@ from testbed.mininet_links import EmulatedLink, Emulator, TapIntf
 
 #: Seconds between "everything is armed" and the run's zero: the last sender has started by then.
 LEAD_S = 0.5
+#: Seconds between the end of all traffic and that of the captures.
+CAPTURE_SETTLE_S = 1.3
 #: Seconds that a node's agent may take to answer its first request.
 AGENT_START_S = 15.0
+
+#: Added to a flow's port for the sending end of a research flow.
+FIRST_EPHEMERAL = 30_000
 
 Progress = Callable[[str], None]
 
@@ -58,6 +63,9 @@ class EmulatedTestbed:
         self._net = mininet.net.Mininet(topo=None, controller=None, build=False)
         self.emulator = Emulator(folder / "emulator.log")
         self._agents: dict[str, AgentClient] = {}
+        self._nodes: dict[str, Any] = {}
+        #: Hosts whose addresses the research stack owns, not the kernel.
+        self._without_kernel: set[str] = set()
         self._processes: list[subprocess.Popen[bytes]] = []
         self._pool = ThreadPoolExecutor(max_workers=16, thread_name_prefix="agents")
         try:
@@ -67,7 +75,7 @@ class EmulatedTestbed:
             raise
 
     def _build(self, links: list[dict[str, Any]]) -> None:
-        net_nodes = {
+        self._nodes = net_nodes = {
             name: self._net.addHost(name, cls=mininet.node.Node, ip=None, inNamespace=True) for name in self.plan.nodes
         }
         for name, node in net_nodes.items():
@@ -222,6 +230,8 @@ class EmulatedTestbed:
         (out / "telemetry").mkdir(exist_ok=True)
         for link in scenario["links"]:
             self.emulator.configure(link, scenario["seed"])
+        for node in scenario["nodes"]:
+            self._give_addresses(node["name"], to_kernel=kernel_tcp.is_kernels(node.get("stack")))
         settings = self._each(lambda name: self._apply_settings(scenario, name))
         self._each(lambda name: self._start_captures(scenario, name))
         for flow in scenario["workload"]:
@@ -239,6 +249,8 @@ class EmulatedTestbed:
         progress("collecting")
         flows = {flow["name"]: self._stop_flow(flow) for flow in scenario["workload"]}
         report = self.emulator.stop()
+        # tcpdump reads its ring a block at a time, and a block that is not full waits up to a second.
+        time.sleep(CAPTURE_SETTLE_S)
         captures = [
             {"node": name, **counts}
             for name, all_counts in self._each(self._stop_captures).items()
@@ -273,6 +285,19 @@ class EmulatedTestbed:
     def _reset(self) -> None:
         self._each(lambda name: self._agents[name].reset())
 
+    def _give_addresses(self, name: str, to_kernel: bool) -> None:
+        """The kernel holds a host's addresses, or lets go of them for the research stack."""
+        if to_kernel == (name not in self._without_kernel):
+            return
+        plan = self.plan.nodes[name]
+        if to_kernel:
+            self._without_kernel.discard(name)
+            lines = addressing.ip_batch(plan)
+        else:
+            self._without_kernel.add(name)
+            lines = [f"address flush dev {end.name}" for end in plan.interfaces]
+        _in_node(self._nodes[name], name, ["ip", "-batch", "-"], "\n".join(lines) + "\n")
+
     def _apply_settings(self, scenario: dict[str, Any], name: str) -> dict[str, Any]:
         node = next(node for node in scenario["nodes"] if node["name"] == name)
         wanted = {**TCP_BASE, **(ROUTER_BASE if node["kind"] != "host" else {})}
@@ -290,33 +315,54 @@ class EmulatedTestbed:
         return self._agents[name].stop_captures()
 
     def _start_receiver(self, scenario: dict[str, Any], flow: dict[str, Any]) -> None:
-        host = self._host(scenario, flow["to"])
-        self._agents[flow["to"]].start_traffic(
-            f"{flow['name']}-receive",
-            "receive",
-            {
-                "listen": f"{self.plan.nodes[flow['to']].address}:{flow['port']}",
-                "seed": payload_seed(scenario, flow),
-                **kernel_tcp.socket_options(host.get("stack"), flow.get("stack") or {}),
-            },
-        )
+        stack = self._host(scenario, flow["to"]).get("stack")
+        own = {"listen": f"{self.plan.nodes[flow['to']].address}:{flow['port']}", "seed": payload_seed(scenario, flow)}
+        if kernel_tcp.is_kernels(stack):
+            program, more = "receive", kernel_tcp.socket_options(stack, flow.get("stack") or {})
+        else:
+            program, more = "endpoint-receive", self._place(flow["to"], stack, flow)
+        self._agents[flow["to"]].start_traffic(f"{flow['name']}-receive", program, {**own, **more})
 
     def _start_sender(self, scenario: dict[str, Any], flow: dict[str, Any], t0_ns: int) -> None:
-        host = self._host(scenario, flow["from"])
+        stack = self._host(scenario, flow["from"]).get("stack")
         stop_s = min(flow.get("stop_s") or scenario["duration_s"], scenario["duration_s"])
-        self._agents[flow["from"]].start_traffic(
-            f"{flow['name']}-send",
-            "send",
-            {
-                "to": f"{self.plan.nodes[flow['to']].address}:{flow['port']}",
-                "seed": payload_seed(scenario, flow),
-                "bytes": flow.get("bytes"),
-                "start-at-ns": t0_ns + round(flow.get("start_s", 0.0) * 1e9),
-                "stop-at-ns": t0_ns + round(stop_s * 1e9),
-                "telemetry": f"{flow['name']}.jsonl",
-                **kernel_tcp.socket_options(host.get("stack"), flow.get("stack") or {}),
-            },
-        )
+        own = {
+            "to": f"{self.plan.nodes[flow['to']].address}:{flow['port']}",
+            "seed": payload_seed(scenario, flow),
+            "bytes": flow.get("bytes"),
+            "start-at-ns": t0_ns + round(flow.get("start_s", 0.0) * 1e9),
+            "stop-at-ns": t0_ns + round(stop_s * 1e9),
+            "telemetry": f"{flow['name']}.jsonl",
+        }
+        if kernel_tcp.is_kernels(stack):
+            program, more = "send", kernel_tcp.socket_options(stack, flow.get("stack") or {})
+        else:
+            source = f"{self.plan.nodes[flow['from']].address}:{FIRST_EPHEMERAL + flow['port']}"
+            program, more = "endpoint-send", {"from": source, **self._place(flow["from"], stack, flow)}
+        self._agents[flow["from"]].start_traffic(f"{flow['name']}-send", program, {**own, **more})
+
+    def _place(self, name: str, stack: Mapping[str, Any] | None, flow: Mapping[str, Any]) -> dict[str, Any]:
+        """Where a research endpoint of a host stands, and what stack it is."""
+        assert stack is not None
+        plan = self.plan.nodes[name]
+        if len(plan.interfaces) != 1:
+            raise TestbedError(f"host {name} has {len(plan.interfaces)} interfaces; the research stack takes one")
+        interface = plan.interfaces[0]
+        options = {**(stack.get("options") or {}), **(flow.get("stack") or {})}
+        chosen = options.pop("name", stack["name"])
+        return {
+            "interface": interface.name,
+            "mac": interface.mac,
+            "next-hop-mac": self._next_hop(plan).mac,
+            "stack": chosen,
+            "stack-options": json.dumps(options),
+        }
+
+    def _next_hop(self, plan: addressing.NodePlan) -> addressing.Interface:
+        """The other end of a host's only link; on a shared medium, the one that forwards."""
+        own = plan.interfaces[0]
+        others = [end for end in self.plan.links[own.link] if end.node != plan.name]
+        return next((end for end in others if self.plan.nodes[end.node].kind != "host"), others[0])
 
     def _host(self, scenario: dict[str, Any], name: str) -> dict[str, Any]:
         return next(node for node in scenario["nodes"] if node["name"] == name)

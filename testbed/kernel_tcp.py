@@ -27,13 +27,22 @@ SOCKET_OPTIONS = {
 }
 
 
+#: Stacks that are the kernel's; every other is the research stack's.
+NAMES = frozenset({"reno", "cubic", "bbr"})
+
+
+def is_kernels(stack: Mapping[str, Any] | None) -> bool:
+    """Whether a host with this stack leaves TCP to the kernel; a router does."""
+    return stack is None or stack["name"] in NAMES
+
+
 def sysctls(stack: Mapping[str, Any] | None) -> dict[str, str]:
     """Per-namespace settings of a host; a router has no stack and none.
 
     Raises:
         TestbedError: an option that no kernel stack has.
     """
-    if stack is None:
+    if stack is None or not is_kernels(stack):
         return {}
     result = {}
     for name, value in (stack.get("options") or {}).items():

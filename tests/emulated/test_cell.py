@@ -11,8 +11,11 @@ import sys
 import time
 from pathlib import Path
 
+import polars as pl
 import pytest
 
+from analysis.metrics import RunData
+from experiments.execute import analyse
 from testbed import node_binary
 from testbed.cell import Cell
 from testbed.errors import TestbedError
@@ -75,6 +78,21 @@ def test_runs_a_scenario_and_hands_back_its_files(tmp_path: Path) -> None:
     # 3 s of 1 Mbit/s, less headers and slow start.
     assert 0.75 * 375_000 < received < 375_000
     assert all(capture["dropped"] == 0 for capture in report["captures"])
+    assert all(capture["captured"] == capture["received"] for capture in report["captures"])
+
+
+def test_a_capture_holds_the_last_packet_of_a_run(tmp_path: Path) -> None:
+    """What the receiving program took in is in the receiver's capture to the last byte."""
+    scenario = two_hosts(duration_s=3.0)
+    with Cell("cell") as cell:
+        cell.build(scenario)
+        report = cell.run(scenario, tmp_path)
+    analyse(tmp_path, scenario, report)
+    flow = RunData.load(tmp_path, scenario, report).flows[0]
+    received = report["flows"]["bulk"]["receive"]["bytes"]
+    assert flow.delivered_bytes(0, 99) >= received
+    last_s = flow.at_receiver.filter((pl.col("dir") == 0) & (pl.col("payload") > 0))["t_s"].to_list()[-1]
+    assert last_s > 2.9
 
 
 def test_a_bad_scenario_is_refused_in_a_sentence() -> None:

@@ -1,6 +1,7 @@
 //! `backchannel-node`: the one binary that is copied to a node.
 
 mod cell;
+mod endpoint;
 mod payload;
 mod probe;
 mod receive;
@@ -37,6 +38,9 @@ enum Command {
     Send(send::Args),
     /// Receive a seeded byte stream over TCP, check it and report as JSON
     Receive(receive::Args),
+    /// Send or receive with the research stack, on a real interface
+    #[command(subcommand)]
+    Endpoint(endpoint::Command),
     /// Measure a path with UDP packets
     #[command(subcommand)]
     Probe(probe::Command),
@@ -55,6 +59,7 @@ fn main() -> ExitCode {
         }
         Command::Send(args) => send::run(&args),
         Command::Receive(args) => receive::run(&args),
+        Command::Endpoint(command) => endpoint::run(&command),
         Command::Probe(command) => probe::run(&command),
         Command::Simulate(args) => simulate::run(&args),
         Command::Trace(args) => trace::run(&args),

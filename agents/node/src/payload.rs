@@ -1,14 +1,14 @@
-//! The byte stream of a flow: a keystream of its seed, so that the receiver knows what must come.
+//! The byte stream of a flow: the research stack's pattern of a seed, so that either end knows what must come.
 
-use rand_chacha::rand_core::{Rng, SeedableRng};
-use rand_chacha::ChaCha8Rng;
+use backchannel_stacks::{Content, Source};
 
 /// Bytes made at a time.
-const BLOCK: usize = 65_536;
+const BLOCK: u64 = 65_536;
 
 /// An endless stream.
 pub struct Payload {
-    rng: ChaCha8Rng,
+    seed: u64,
+    at: u64,
     block: Vec<u8>,
     used: usize,
 }
@@ -16,13 +16,14 @@ pub struct Payload {
 impl Payload {
     /// The stream of a seed.
     pub fn new(seed: u64) -> Payload {
-        Payload { rng: ChaCha8Rng::seed_from_u64(seed), block: vec![0; BLOCK], used: BLOCK }
+        Payload { seed, at: 0, block: Vec::new(), used: 0 }
     }
 
     /// The next bytes, at least one; [`Payload::advance`] says how many were used.
     pub fn peek(&mut self) -> &[u8] {
-        if self.used == BLOCK {
-            self.rng.fill_bytes(&mut self.block);
+        if self.used == self.block.len() {
+            self.block = Source::new(Content::Pattern(self.seed), None).bytes(self.at, BLOCK);
+            self.at += BLOCK;
             self.used = 0;
         }
         &self.block[self.used..]
@@ -54,6 +55,7 @@ mod tests {
     fn the_stream_is_the_seeds_however_it_is_cut() {
         let whole = take(&mut Payload::new(7), 200_000, usize::MAX);
         assert_eq!(whole, take(&mut Payload::new(7), 200_000, 1447));
+        assert_eq!(whole, Source::new(Content::Pattern(7), None).bytes(0, 200_000));
         assert_ne!(whole, take(&mut Payload::new(8), 200_000, 1447));
     }
 }

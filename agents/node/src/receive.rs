@@ -53,7 +53,7 @@ fn wait_for_connection(listener: &Socket) -> Result<Option<Socket>, String> {
 }
 
 /// What came, and what should have come.
-struct Check {
+pub(crate) struct Check {
     expected: Payload,
     hash: blake3::Hasher,
     expected_hash: blake3::Hasher,
@@ -61,11 +61,11 @@ struct Check {
     first_ns: Option<u64>,
     last_ns: Option<u64>,
     /// How the connection ended.
-    end: &'static str,
+    pub(crate) end: &'static str,
 }
 
 impl Check {
-    fn new(seed: u64) -> Check {
+    pub(crate) fn new(seed: u64) -> Check {
         Check {
             expected: Payload::new(seed),
             hash: blake3::Hasher::new(),
@@ -98,7 +98,7 @@ impl Check {
         connection.reset_on_close();
     }
 
-    fn take(&mut self, mut bytes: &[u8]) {
+    pub(crate) fn take(&mut self, mut bytes: &[u8]) {
         let now = monotonic_ns();
         self.first_ns.get_or_insert(now);
         self.last_ns = Some(now);
@@ -113,7 +113,7 @@ impl Check {
         }
     }
 
-    fn report(&self, connected: bool) -> Value {
+    pub(crate) fn report(&self, connected: bool) -> Value {
         json!({
             "bytes": self.bytes,
             "blake3": self.hash.finalize().to_hex().as_str(),

@@ -11,3 +11,4 @@ mod tap;
 
 pub use protocol::serve;
 pub use sys::{die_with, monotonic_ns};
+pub use tap::parse_mac;

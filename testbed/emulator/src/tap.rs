@@ -90,7 +90,10 @@ fn set_mac(name: &str, mac: [u8; 6]) -> io::Result<()> {
 }
 
 /// Reads "02:bc:00:01:00:01".
-pub(crate) fn parse_mac(text: &str) -> Result<[u8; 6], String> {
+///
+/// # Errors
+/// A sentence.
+pub fn parse_mac(text: &str) -> Result<[u8; 6], String> {
     let parts: Vec<_> = text.split(':').map(|part| u8::from_str_radix(part, 16)).collect();
     match parts.as_slice() {
         [Ok(a), Ok(b), Ok(c), Ok(d), Ok(e), Ok(f)] => Ok([*a, *b, *c, *d, *e, *f]),

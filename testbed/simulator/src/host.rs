@@ -89,8 +89,11 @@ pub(crate) fn settings(stack: Option<&Named>, flow: &Flow) -> Result<Config, Str
     config(name, &options).map_err(|why| format!("flow '{}': {why}", flow.name))
 }
 
-/// Writes samples as JSON lines with times from the flow's start, as the emulated backend's senders do.
-pub(crate) fn write_samples(out: &mut impl Write, samples: &[Sample], start: Time, mss: f64) -> std::io::Result<()> {
+/// Writes samples as JSON lines with times from the flow's start, as the kernel's senders have them; windows in segments.
+///
+/// # Errors
+/// Of writing.
+pub fn write_samples(out: &mut impl Write, samples: &[Sample], start: Time, mss: f64) -> std::io::Result<()> {
     for sample in samples {
         let line = json!({
             "t_ns": sample.at.since(start).as_nanos() as u64,

@@ -7,5 +7,6 @@ mod input;
 mod network;
 mod queue;
 
+pub use host::write_samples;
 pub use input::Input;
 pub use network::simulate;

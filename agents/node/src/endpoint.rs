@@ -1,0 +1,380 @@
+//! `endpoint`: the research stack on a real interface.
+//!
+//! It takes and sends whole frames on an interface whose address the kernel does not hold, so that the kernel neither
+//! answers nor resets its connections; tcpdump on the interface sees them as it sees the kernel's. One process is one end
+//! of one flow, with the options of `send` and `receive`.
+
+use std::fs::File;
+use std::io::{self, BufWriter, Write};
+use std::net::{Ipv4Addr, SocketAddrV4};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::path::PathBuf;
+
+use backchannel_core::packet::{FlowKey, Packet};
+use backchannel_core::scenario::Options;
+use backchannel_core::time::Time;
+use backchannel_core::traits::Endpoint;
+use backchannel_emulator::monotonic_ns;
+use backchannel_simulator::write_samples;
+use backchannel_stacks::config::{config, Config};
+use backchannel_stacks::{Connection, Content, End, Source};
+use serde_json::{json, Value};
+
+use crate::receive::Check;
+use crate::socket::{check, sleep_until, stop_on_signals, stopped};
+
+const ETHERNET_HEADER: usize = 14;
+const ETHERTYPE_IPV4: [u8; 2] = [0x08, 0x00];
+const PACKET_IGNORE_OUTGOING: libc::c_int = 23;
+
+/// Subcommands of `endpoint`.
+#[derive(clap::Subcommand)]
+pub enum Command {
+    /// Send a seeded byte stream
+    Send(SendArgs),
+    /// Receive one and check it
+    Receive(ReceiveArgs),
+}
+
+/// Where and as what an endpoint stands.
+#[derive(clap::Args)]
+struct Place {
+    /// Interface, of this network namespace
+    #[arg(long)]
+    interface: String,
+    /// Own hardware address
+    #[arg(long)]
+    mac: String,
+    /// Hardware address of the next hop
+    #[arg(long)]
+    next_hop_mac: String,
+    /// Name of the stack, as `backchannel-node registry` lists it
+    #[arg(long)]
+    stack: String,
+    /// Options of the stack, as a JSON object
+    #[arg(long, default_value = "{}")]
+    stack_options: String,
+}
+
+/// Arguments of `endpoint send`.
+#[derive(clap::Args)]
+pub struct SendArgs {
+    #[command(flatten)]
+    place: Place,
+    /// Own end, as ADDRESS:PORT
+    #[arg(long)]
+    from: SocketAddrV4,
+    /// Receiver, as ADDRESS:PORT
+    #[arg(long)]
+    to: SocketAddrV4,
+    /// Seed of the byte stream; the receiver must be told the same
+    #[arg(long)]
+    seed: u64,
+    /// Bytes to send; without it, until stopped
+    #[arg(long)]
+    bytes: Option<u64>,
+    /// When to connect, in nanoseconds of CLOCK_MONOTONIC; without it, at once
+    #[arg(long, value_name = "NS")]
+    start_at_ns: Option<u64>,
+    /// When to stop, in nanoseconds of CLOCK_MONOTONIC; the peer is reset then
+    #[arg(long, value_name = "NS")]
+    stop_at_ns: Option<u64>,
+    /// File for the sender's state after each ack, as JSON lines
+    #[arg(long, value_name = "FILE")]
+    telemetry: Option<PathBuf>,
+}
+
+/// Arguments of `endpoint receive`.
+#[derive(clap::Args)]
+pub struct ReceiveArgs {
+    #[command(flatten)]
+    place: Place,
+    /// Own end, as ADDRESS:PORT
+    #[arg(long)]
+    listen: SocketAddrV4,
+    /// Seed of the byte stream that must come
+    #[arg(long)]
+    seed: u64,
+}
+
+/// Runs either end and prints its report.
+pub fn run(command: &Command) -> Result<(), String> {
+    stop_on_signals();
+    match command {
+        Command::Send(args) => send(args),
+        Command::Receive(args) => receive(args),
+    }
+}
+
+fn send(args: &SendArgs) -> Result<(), String> {
+    let config = args.place.config()?;
+    let mut telemetry = match &args.telemetry {
+        Some(path) => Some(BufWriter::new(
+            File::create(path).map_err(|error| format!("cannot write {}: {error}", path.display()))?,
+        )),
+        None => None,
+    };
+    let mut wire = Wire::open(&args.place, *args.from.ip())?;
+    if let Some(at) = args.start_at_ns {
+        sleep_until(at);
+    }
+    let started_ns = monotonic_ns();
+    let flow = FlowKey {
+        src: (*args.from.ip()).into(),
+        dst: (*args.to.ip()).into(),
+        src_port: args.from.port(),
+        dst_port: args.to.port(),
+    };
+    wire.peer = Some(flow.reversed());
+    let source = Source::new(Content::Pattern(args.seed), args.bytes);
+    let mut connection = Connection::connect(config, flow, isn(args.seed), source);
+    let ready = |connection: &Connection| connection.end().is_none();
+    while ready(&connection) && !stopped() && args.stop_at_ns.is_none_or(|at| monotonic_ns() < at) {
+        step(&mut wire, &mut connection, started_ns, args.stop_at_ns)?;
+        if let Some(file) = &mut telemetry {
+            let samples = connection.take_samples();
+            write_samples(file, &samples, Time::ZERO, connection.mss())
+                .map_err(|error| format!("cannot write telemetry: {error}"))?;
+        }
+    }
+    let outcome = match connection.end() {
+        Some(End::Finished) => "completed",
+        Some(End::Reset) => "reset",
+        Some(End::TimedOut) => "timed_out",
+        _ => "stopped",
+    };
+    connection.abort();
+    wire.transmit(&mut connection, started_ns)?;
+    if let Some(mut file) = telemetry {
+        file.flush().map_err(|error| format!("cannot write telemetry: {error}"))?;
+    }
+    let mut report = counts(&connection);
+    report["bytes"] = connection.acknowledged().into();
+    report["outcome"] = outcome.into();
+    report["started_monotonic_ns"] = started_ns.into();
+    report["ended_monotonic_ns"] = monotonic_ns().into();
+    println!("{report}");
+    Ok(())
+}
+
+fn receive(args: &ReceiveArgs) -> Result<(), String> {
+    let config = args.place.config()?;
+    let mut wire = Wire::open(&args.place, *args.listen.ip())?;
+    eprintln!("ready on {}", args.listen);
+    let zero_ns = monotonic_ns();
+    let mut check = Check::new(args.seed);
+    let Some(mut connection) = accept(&mut wire, &config, args, zero_ns)? else {
+        println!("{}", check.report(false));
+        return Ok(());
+    };
+    while connection.end().is_none() && !stopped() {
+        step(&mut wire, &mut connection, zero_ns, None)?;
+        for part in connection.read() {
+            check.take(&part.bytes);
+            check.take(&vec![0; part.zeros as usize]);
+        }
+        if connection.peer_finished() {
+            connection.finish();
+        }
+    }
+    check.end = match connection.end() {
+        Some(End::Finished) => "finished",
+        Some(End::Reset) => "reset",
+        Some(End::TimedOut) => "timed out",
+        _ => "stopped",
+    };
+    connection.abort();
+    wire.transmit(&mut connection, zero_ns)?;
+    let mut report = check.report(true);
+    if let (Value::Object(all), Value::Object(more)) = (&mut report, counts(&connection)) {
+        all.extend(more);
+    }
+    println!("{report}");
+    Ok(())
+}
+
+/// Waits for a SYN to the own port.
+fn accept(wire: &mut Wire, config: &Config, args: &ReceiveArgs, zero_ns: u64) -> Result<Option<Connection>, String> {
+    while !stopped() {
+        wire.wait(Some(monotonic_ns() + 200_000_000));
+        while let Some(packet) = wire.read()? {
+            let Some(flow) = packet.flow().filter(|flow| flow.dst_port == args.listen.port()) else { continue };
+            let made =
+                Connection::accept(config.clone(), flow.reversed(), isn(args.seed ^ 1), Source::silent(), &packet);
+            if let Some(mut connection) = made {
+                wire.peer = Some(flow);
+                wire.transmit(&mut connection, zero_ns)?;
+                return Ok(Some(connection));
+            }
+        }
+    }
+    Ok(None)
+}
+
+/// Waits for the next frame or timer and lets the connection act.
+fn step(wire: &mut Wire, connection: &mut Connection, zero_ns: u64, until_ns: Option<u64>) -> Result<(), String> {
+    wire.transmit(connection, zero_ns)?;
+    let timer = connection.next_timeout().map(|at| zero_ns + at.nanos());
+    // A signal that comes just before the wait is seen when it ends.
+    let patience = monotonic_ns() + 200_000_000;
+    wire.wait([timer, until_ns, Some(patience)].into_iter().flatten().min());
+    while let Some(packet) = wire.read()? {
+        if packet.flow().is_none() || packet.flow() != wire.peer {
+            continue;
+        }
+        connection.on_segment(now(zero_ns), &packet);
+        wire.transmit(connection, zero_ns)?;
+    }
+    if connection.next_timeout().is_some_and(|at| at <= now(zero_ns)) {
+        connection.on_timer(now(zero_ns));
+    }
+    wire.transmit(connection, zero_ns)
+}
+
+fn now(zero_ns: u64) -> Time {
+    Time(monotonic_ns().saturating_sub(zero_ns))
+}
+
+/// An initial sequence number that differs from flow to flow.
+fn isn(seed: u64) -> u32 {
+    (backchannel_core::rng::uniform(&mut backchannel_core::rng::stream(seed, "isn")) * f64::from(u32::MAX)) as u32
+}
+
+fn counts(connection: &Connection) -> Value {
+    let counts = connection.counts();
+    json!({
+        "segments_sent": counts.sent,
+        "segments_received": counts.received,
+        "segments_refused": counts.refused,
+        "retransmitted": counts.retransmitted,
+        "coarse_timeouts": counts.timeouts,
+        "fast_retransmits": counts.fast_retransmits,
+        "duplicate_acks": counts.duplicate_acks,
+    })
+}
+
+impl Place {
+    fn config(&self) -> Result<Config, String> {
+        let options: Options = serde_json::from_str(&self.stack_options)
+            .map_err(|error| format!("--stack-options is no JSON object of options: {error}"))?;
+        config(&self.stack, &options)
+    }
+}
+
+/// The interface, as frames.
+struct Wire {
+    fd: OwnedFd,
+    header: [u8; ETHERNET_HEADER],
+    address: Ipv4Addr,
+    /// The flow that comes in; nothing is taken before it is known.
+    peer: Option<FlowKey>,
+    buffer: Vec<u8>,
+    next_id: u64,
+}
+
+impl Wire {
+    fn open(place: &Place, address: Ipv4Addr) -> Result<Wire, String> {
+        let (own, peer) =
+            (backchannel_emulator::parse_mac(&place.mac)?, backchannel_emulator::parse_mac(&place.next_hop_mac)?);
+        let mut header = [0; ETHERNET_HEADER];
+        header[..6].copy_from_slice(&peer);
+        header[6..12].copy_from_slice(&own);
+        header[12..].copy_from_slice(&ETHERTYPE_IPV4);
+        let fd = open_interface(&place.interface)
+            .map_err(|error| format!("cannot take frames on {}: {error}", place.interface))?;
+        Ok(Wire { fd, header, address, peer: None, buffer: vec![0; 65_536 + ETHERNET_HEADER], next_id: 0 })
+    }
+
+    /// The next IPv4 packet that is for the own address.
+    fn read(&mut self) -> Result<Option<Packet>, String> {
+        loop {
+            // SAFETY: a valid buffer.
+            let n = unsafe { libc::recv(self.fd.as_raw_fd(), self.buffer.as_mut_ptr().cast(), self.buffer.len(), 0) };
+            if n < 0 {
+                let error = io::Error::last_os_error();
+                return match error.kind() {
+                    io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted => Ok(None),
+                    _ => Err(format!("the interface is gone: {error}")),
+                };
+            }
+            let Some(ip) = self.buffer[..n as usize].get(ETHERNET_HEADER..).filter(|ip| ip.len() >= 20) else {
+                continue;
+            };
+            // A short frame may be padded; the header says where the packet ends.
+            let length = usize::from(u16::from_be_bytes([ip[2], ip[3]])).min(ip.len());
+            if ip[16..20] != self.address.octets() {
+                continue;
+            }
+            self.next_id += 1;
+            return Ok(Some(Packet::from_bytes(self.next_id, ip[..length].to_vec())));
+        }
+    }
+
+    /// Sends whatever the connection has to say.
+    fn transmit(&mut self, connection: &mut Connection, zero_ns: u64) -> Result<(), String> {
+        while let Some(packet) = connection.poll_transmit(now(zero_ns)) {
+            let mut frame = self.header.to_vec();
+            frame.extend(packet.to_vec());
+            loop {
+                // SAFETY: a valid frame.
+                let n = unsafe { libc::send(self.fd.as_raw_fd(), frame.as_ptr().cast(), frame.len(), 0) };
+                if n >= 0 {
+                    break;
+                }
+                let error = io::Error::last_os_error();
+                match error.kind() {
+                    io::ErrorKind::Interrupted => {}
+                    // The interface's own queue is full: wait until it has room, as a kernel's stack would.
+                    io::ErrorKind::WouldBlock => self.wait_for(libc::POLLOUT, None),
+                    _ if error.raw_os_error() == Some(libc::ENOBUFS) => std::thread::yield_now(),
+                    _ => return Err(format!("sending failed: {error}")),
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Until a frame comes, at most until this instant.
+    fn wait(&self, until_ns: Option<u64>) {
+        self.wait_for(libc::POLLIN, until_ns);
+    }
+
+    fn wait_for(&self, events: libc::c_short, until_ns: Option<u64>) {
+        let left = until_ns.map(|until| until.saturating_sub(monotonic_ns()));
+        let timeout =
+            left.map(|ns| libc::timespec { tv_sec: (ns / 1_000_000_000) as i64, tv_nsec: (ns % 1_000_000_000) as i64 });
+        let mut watch = libc::pollfd { fd: self.fd.as_raw_fd(), events, revents: 0 };
+        let timeout = timeout.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
+        // SAFETY: one valid pollfd, a valid timeout or none.
+        unsafe { libc::ppoll(&mut watch, 1, timeout, std::ptr::null()) };
+    }
+}
+
+/// A packet socket bound to an interface that does not see what it sends itself.
+fn open_interface(name: &str) -> io::Result<OwnedFd> {
+    let protocol = (libc::ETH_P_IP as u16).to_be();
+    let c_name = std::ffi::CString::new(name).map_err(io::Error::other)?;
+    // SAFETY: a NUL-terminated name; results are checked; the address is a valid sockaddr_ll.
+    unsafe {
+        let index = libc::if_nametoindex(c_name.as_ptr());
+        if index == 0 {
+            return Err(io::Error::last_os_error());
+        }
+        let kind = libc::SOCK_RAW | libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC;
+        let fd = libc::socket(libc::AF_PACKET, kind, i32::from(protocol));
+        check(fd)?;
+        let fd = OwnedFd::from_raw_fd(fd);
+        let mut address: libc::sockaddr_ll = std::mem::zeroed();
+        address.sll_family = libc::AF_PACKET as u16;
+        address.sll_protocol = protocol;
+        address.sll_ifindex = index as i32;
+        let length = size_of_val(&address) as u32;
+        check(libc::bind(fd.as_raw_fd(), (&raw const address).cast(), length))?;
+        let set = |level, name, value: i32| {
+            check(libc::setsockopt(fd.as_raw_fd(), level, name, (&raw const value).cast(), 4))
+        };
+        set(libc::SOL_PACKET, PACKET_IGNORE_OUTGOING, 1)?;
+        set(libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, 1 << 24)?;
+        Ok(fd)
+    }
+}
