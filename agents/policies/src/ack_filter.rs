@@ -30,7 +30,7 @@ pub(crate) static ENTRY: Entry = Entry {
     kind: "policy",
     name: "ack-filtering",
     summary: "a newer cumulative ack removes the older ones of its connection from the queue",
-    source: "asym 6.2, 8.4",
+    source: "asym 6.2, 8.4, 6.3",
     params: &[
         LIMIT,
         BUFFER,

@@ -89,6 +89,7 @@ mod tests {
     use backchannel_core::event::{EventKind, Events};
     use backchannel_core::packet::build::{udp, Segment};
     use backchannel_core::packet::Packet;
+    use backchannel_core::registry::{Preset, Unit};
     use backchannel_core::time::Time;
     use proptest::prelude::*;
     use serde_json::json;
@@ -105,6 +106,56 @@ mod tests {
         let options = Options::from([("limit".into(), json!(3))]);
         let said = build("droptail", &options, &context()).err().expect("refused");
         assert!(said.contains("no option 'limit'") && said.contains("limit_packets"), "{said}");
+    }
+
+    /// The rows of one policy in the table of options of docs/policies.md.
+    fn rows(entry: &Entry) -> impl Iterator<Item = String> + '_ {
+        entry.params.iter().map(|param| {
+            let text = |value: serde_json::Value| value.as_str().map_or(value.to_string(), str::to_owned);
+            let unit = text(serde_json::to_value(param.unit).expect("a unit is a word"));
+            let default = match param.default {
+                Preset::Number(number) => number.to_string(),
+                Preset::Flag(flag) => flag.to_string(),
+                Preset::Text(choice) => choice.to_owned(),
+                Preset::Absent => "-".to_owned(),
+                Preset::Required(_) => "must be given".to_owned(),
+            };
+            let allowed = match (param.min, param.max) {
+                _ if !param.choices.is_empty() => param.choices.join(", "),
+                (Some(min), Some(max)) => format!("{min} to {max}"),
+                (Some(min), None) => format!("at least {min}"),
+                (None, Some(max)) => format!("at most {max}"),
+                (None, None) if param.unit == Unit::Fraction => "0 to 1".to_owned(),
+                (None, None) => String::new(),
+            };
+            let (policy, name, help) = (entry.name, param.name, param.help);
+            format!("| `{policy}` | `{name}` | {unit} | {default} | {allowed} | {help} |\n")
+        })
+    }
+
+    #[test]
+    fn the_docs_know_every_policy_and_every_option() {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/policies.md");
+        let docs = std::fs::read_to_string(path).expect("docs/policies.md can be read");
+        let begin = docs.find("<!-- options").and_then(|at| Some(at + docs[at..].find('\n')? + 1)).expect("a mark");
+        let end = docs.find("<!-- end of options").expect("a mark");
+        let mut table =
+            "| policy | option | unit | default | allowed | meaning |\n|---|---|---|---|---|---|\n".to_owned();
+        table.extend(POLICIES.iter().flat_map(|(entry, _)| rows(entry)));
+        if std::env::var_os("UPDATE_DOCS").is_some() {
+            let updated = format!("{}{table}{}", &docs[..begin], &docs[end..]);
+            std::fs::write(path, updated).expect("docs/policies.md can be written");
+        } else {
+            assert!(docs[begin..end] == table, "docs/policies.md is out of step: UPDATE_DOCS=1 writes\n{table}");
+        }
+        for (entry, _) in POLICIES {
+            assert!(
+                docs.contains(&format!("| `{}` | {} |", entry.name, entry.source.split(" (").next().unwrap_or(""))),
+                "docs/policies.md: the first table has no row for {} with its source {}",
+                entry.name,
+                entry.source
+            );
+        }
     }
 
     /// Every policy with its defaults, and every option that changes what happens to a packet.
