@@ -16,14 +16,16 @@ pub struct AccEcn {
     most: u32,
     /// Smoothed round-trip time from echoed timestamps, gain 1/8.
     rtt: Duration,
-    /// When d last changed, or a round trip without a mark last ended.
-    turned: Time,
+    /// When a mark was last acted on.
+    acted: Option<Time>,
+    /// Since when a round trip without a mark has been running.
+    quiet: Time,
 }
 
 impl AccEcn {
     /// d begins at 1.
     pub fn new(most: u32) -> AccEcn {
-        AccEcn { d: 1, most, rtt: Duration::ZERO, turned: Time::ZERO }
+        AccEcn { d: 1, most, rtt: Duration::ZERO, acted: None, quiet: Time::ZERO }
     }
 
     /// A data segment comes, with or without an echoed mark.
@@ -31,11 +33,16 @@ impl AccEcn {
         if let Some(rtt) = rtt {
             self.rtt = if self.rtt.is_zero() { rtt } else { (self.rtt * 7 + rtt) / 8 };
         }
-        if self.rtt.is_zero() || now - self.turned < self.rtt {
-            return;
+        if mark {
+            self.quiet = now;
+            if self.acted.is_none_or(|acted| now - acted >= self.rtt) {
+                self.d = (2 * self.d).min(self.most);
+                self.acted = Some(now);
+            }
+        } else if !self.rtt.is_zero() && now - self.quiet >= self.rtt {
+            self.d = self.d.saturating_sub(1).max(1);
+            self.quiet = now;
         }
-        self.d = if mark { (2 * self.d).min(self.most) } else { self.d.saturating_sub(1).max(1) };
-        self.turned = now;
     }
 
     /// d, never above half of what the sender may send: it would wait for acks that do not come.
@@ -66,9 +73,13 @@ mod tests {
         acc.hear(ms(800), false, rtt);
         acc.hear(ms(850), false, rtt);
         assert_eq!(acc.d, 24);
+        acc.hear(ms(860), true, rtt);
+        assert_eq!(acc.d, 25, "a mark is acted on however recently d fell");
+        acc.hear(ms(961), false, rtt);
+        assert_eq!(acc.d, 24);
         assert_eq!((acc.d(Some(10)), acc.d(Some(1)), acc.d(None)), (5, 1, 24));
         for round in 0..40 {
-            acc.hear(ms(900 + round * 100), false, rtt);
+            acc.hear(ms(1100 + round * 100), false, rtt);
         }
         assert_eq!(acc.d, 1);
     }
