@@ -149,9 +149,12 @@ impl AsymmetricQueueing {
     /// Empty queues.
     ///
     /// # Errors
-    /// Equation 11 does not hold, and no way to go on was chosen.
+    /// Acks are no smaller than data, or equation 11 does not hold and no way to go on was chosen.
     pub fn new(settings: Settings) -> Result<AsymmetricQueueing, String> {
         let Settings { limit, uplink_bps, downlink_bps, ack_bytes, data_bytes, .. } = settings;
+        if ack_bytes >= data_bytes {
+            return Err(format!("policy aq: ack_bytes ({ack_bytes}) must be below data_bytes ({data_bytes})"));
+        }
         let share = match (ack_share(uplink_bps, downlink_bps, ack_bytes, data_bytes), settings.infeasible) {
             (Some(share), _) => share,
             (None, Infeasible::NoAcks) => 0.0,
@@ -313,6 +316,8 @@ mod tests {
         let narrow = Settings { uplink_bps: 0.256e6, ..PAPER };
         let said = AsymmetricQueueing::new(narrow).expect_err("0.0256 is below 0.0267");
         assert!(said.contains("equation 11") && said.contains("0.0256") && said.contains("0.0267"), "{said}");
+        let said = AsymmetricQueueing::new(Settings { ack_bytes: 1500.0, ..PAPER }).expect_err("acks as large as data");
+        assert!(said.contains("must be below data_bytes (1500)"), "{said}");
         let order = |infeasible| {
             let (mut queue, mut events) = (aq(Settings { infeasible, ..narrow }), Events::default());
             for packet in [data(1, 1460), data(2, 1460), ack(11), ack(12)] {
