@@ -6,6 +6,7 @@ use backchannel_core::time::Time;
 
 use crate::ack::{AckPolicy, Acker};
 use crate::eln::Corrupted;
+use crate::scoreboard::Scoreboard;
 
 /// Bytes that have arrived: given ones, and how many zeros follow them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -47,6 +48,8 @@ pub struct Receiver {
     ready_len: u64,
     /// Out of order: start to data.
     later: BTreeMap<u64, Arrived>,
+    /// The same as whole ranges.
+    ranges: Scoreboard,
     /// Ranges of the last out-of-order arrivals, the most recent first.
     recent: Vec<u64>,
     /// Right edge ever offered: it never moves left.
@@ -83,6 +86,7 @@ impl Receiver {
             ready: Vec::new(),
             ready_len: 0,
             later: BTreeMap::new(),
+            ranges: Scoreboard::default(),
             recent: Vec::new(),
             edge: 0,
             unacked: 0,
@@ -129,6 +133,7 @@ impl Receiver {
         if start > self.next {
             self.stray = Some((start, start + data.len()));
             self.out_of_order += 1;
+            self.ranges.update(self.next, std::iter::once((start, start + data.len())));
             self.store(start, data);
             self.ack_now = true;
             return;
@@ -145,6 +150,7 @@ impl Receiver {
                 self.append(more);
             }
         }
+        self.ranges.update(self.next, std::iter::empty());
         self.unacked += 1;
         self.out_of_order = 0;
         if filled || self.unacked >= self.acker.d() {
@@ -221,19 +227,10 @@ impl Receiver {
             self.recent.clear();
             return Vec::new();
         }
-        let mut ranges: Vec<(u64, u64)> = Vec::new();
-        for (&start, data) in &self.later {
-            match ranges.last_mut() {
-                Some((_, end)) if *end == start => *end += data.len(),
-                _ => ranges.push((start, start + data.len())),
-            }
-        }
         let mut blocks: Vec<(u64, u64)> = Vec::new();
-        for at in &self.recent {
-            if let Some(range) = ranges.iter().find(|(start, end)| (*start..=*end).contains(at)) {
-                if !blocks.contains(range) {
-                    blocks.push(*range);
-                }
+        for range in self.recent.iter().filter_map(|&at| self.ranges.range_of(at)) {
+            if range.0 > self.next && !blocks.contains(&range) {
+                blocks.push(range);
             }
         }
         blocks.truncate(most);
@@ -315,6 +312,11 @@ mod tests {
                 let whole = came.iter().take_while(|&&here| here).count();
                 prop_assert_eq!(receiver.next as usize, whole + 1);
                 prop_assert_eq!(&read[..], &stream[..whole]);
+                for (start, end) in receiver.sack_blocks(3) {
+                    let held = &came[start as usize - 1..end as usize - 1];
+                    prop_assert!(start > receiver.next && held.iter().all(|&here| here), "{start}-{end}");
+                    prop_assert!(!came[start as usize - 2] && !came.get(end as usize - 1).is_some_and(|&here| here));
+                }
             }
         }
     }

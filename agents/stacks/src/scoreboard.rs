@@ -23,6 +23,8 @@ pub enum Reading {
 pub struct Scoreboard {
     /// Disjoint ranges, start to end.
     held: BTreeMap<u64, u64>,
+    /// Bytes in them.
+    bytes: u64,
     /// One beyond the highest byte sent again in this recovery.
     pub high_rxt: u64,
     /// The 1996 sender's count of bytes in the network.
@@ -54,9 +56,18 @@ impl Scoreboard {
         for (from, to) in touching {
             start = start.min(from);
             end = end.max(to);
-            self.held.remove(&from);
+            self.remove(from);
         }
+        self.insert(start, end);
+    }
+
+    fn insert(&mut self, start: u64, end: u64) {
         self.held.insert(start, end);
+        self.bytes += end - start;
+    }
+
+    fn remove(&mut self, start: u64) {
+        self.bytes -= self.held.remove(&start).map_or(0, |end| end - start);
     }
 
     fn forget_below(&mut self, una: u64) {
@@ -65,23 +76,29 @@ impl Scoreboard {
             if start >= una {
                 break;
             }
-            self.held.remove(&start);
+            self.remove(start);
             if end > una {
-                self.held.insert(una, end);
+                self.insert(una, end);
             }
         }
+    }
+
+    /// The range that holds `at`, or ends there.
+    pub fn range_of(&self, at: u64) -> Option<(u64, u64)> {
+        self.held.range(..=at).next_back().map(|(&start, &end)| (start, end)).filter(|&(_, end)| end >= at)
     }
 
     /// Forgets everything (the receiver may have reneged: RFC 2018 section 8, after a timeout).
     pub fn clear(&mut self) {
         self.held.clear();
+        self.bytes = 0;
         self.resent.clear();
         self.high_rxt = 0;
     }
 
     /// Bytes held.
     pub fn bytes(&self) -> u64 {
-        self.held.iter().map(|(start, end)| end - start).sum()
+        self.bytes
     }
 
     /// Whether nothing is held.
