@@ -170,7 +170,7 @@ mod tests {
             ("ack-filtering", json!({"by_fullness": true, "mark_dupacks_after": 2})),
             ("red", json!({"weight": 1.0, "victim": "tail", "action": "drop"})),
             ("red", json!({"weight": 0.5, "gentle": true, "candidates": "data", "acks_first": true})),
-            ("red", json!({"weight": 0.5, "not_capable": "pass", "buffer_bytes": 3000})),
+            ("red", json!({"weight": 0.5, "not_capable": "drop", "buffer_bytes": 3000})),
             ("cbq-5050", json!({"filter": true, "ack_share": 0.0})),
             ("fq-drr", json!({"quantum_bytes": 40, "buffer_bytes": 3000})),
             ("aq", json!({"classify": "pure-ack", "period_s": 0.001, "uplink_bps": 1_000_000})),

@@ -6,7 +6,7 @@
 //!   avg := (1 − w)^m·avg;
 //! - min <= avg < max: p_b = max_p·(avg − min)/(max − min), p_a = p_b/(1 − count·p_b), count the packets since the last
 //!   mark, so that marks are spread evenly;
-//! - avg >= max: every packet is marked. The gentle variant (Floyd 2000) lets p_b rise from max_p to 1 between max and
+//! - avg >= max: every packet is marked, and only a full queue drops; so a SYN, which is never ECN-capable, passes. The gentle variant (Floyd 2000) lets p_b rise from max_p to 1 between max and
 //!   2·max instead.
 //!
 //! Acks are candidates like data (asym 6.1), or are left alone, which disables ack congestion control (7.1.3). A full
@@ -42,10 +42,11 @@ pub(crate) static ENTRY: Entry = Entry {
         Param::new(
             "not_capable",
             Unit::Choice,
-            Preset::Text("drop"),
-            "what happens to a packet chosen for a mark that is not ECN-capable (drop: RFC 3168, 7)",
+            Preset::Text("pass"),
+            "what happens to a packet chosen for a mark that is not ECN-capable; pass: only a full queue drops (asym 6.1); \
+             drop: RFC 3168, 7",
         )
-        .of(&["drop", "pass"]),
+        .of(&["pass", "drop"]),
         Param::new(
             "victim",
             Unit::Choice,
