@@ -213,6 +213,9 @@ impl Server {
         }
         let links: Map<_, _> =
             self.links.iter_mut().flatten().map(|link| (link.spec.name.clone(), link.report())).collect();
+        for link in self.links.iter_mut().flatten() {
+            link.silence()?;
+        }
         Ok(Map::from_iter([("report".into(), json!({"links": links, "realtime": self.realtime}))]))
     }
 

@@ -28,6 +28,8 @@ pub(crate) struct Served {
     /// CLOCK_MONOTONIC at the link's zero.
     zero_ns: u64,
     ports: Vec<PortState>,
+    /// After a run, until it is configured again: nothing enters, nothing leaves.
+    silent: bool,
     next_id: u64,
     buffer: Vec<u8>,
     frame: Vec<u8>,
@@ -53,6 +55,7 @@ impl Served {
             link,
             zero_ns: monotonic_ns(),
             ports,
+            silent: false,
             next_id: 0,
             buffer: vec![0; MAX_FRAME],
             frame: Vec::with_capacity(2048),
@@ -69,6 +72,7 @@ impl Served {
         self.link = backchannel_links::build(&spec, seed)?;
         self.spec = spec;
         self.seed = seed;
+        self.silent = false;
         self.ports = self.taps.iter().map(|_| PortState::default()).collect();
         self.zero_ns = monotonic_ns();
         Ok(())
@@ -106,7 +110,18 @@ impl Served {
         Ok(())
     }
 
+    /// Ends a run: what the link holds is gone, and it stays silent until it is configured again. A slow line would go
+    /// on for seconds, and captures of a run are to end with it.
+    pub(crate) fn silence(&mut self) -> Result<(), String> {
+        self.link = backchannel_links::build(&self.spec, self.seed)?;
+        self.silent = true;
+        Ok(())
+    }
+
     fn take_frame(&mut self, port: usize, frame: &[u8], telemetry: &mut Option<Telemetry>) {
+        if self.silent {
+            return;
+        }
         let Some((header, packet)) = frame.split_first_chunk::<ETHERNET_HEADER>() else { return };
         let ethertype = [header[12], header[13]];
         if ethertype != ETHERTYPE_IPV4 && ethertype != ETHERTYPE_IPV6 {
