@@ -1,5 +1,6 @@
 //! Error models: what damages or loses packets at the receiving end of a link.
 
+mod exponential;
 mod uniform;
 
 use backchannel_core::packet::Packet;
@@ -28,7 +29,7 @@ pub trait ErrorModel: Send {
 type Build = fn(&Given<'_>, RunRng) -> Result<Box<dyn ErrorModel>, String>;
 
 /// Every error model.
-static MODELS: &[(&Entry, Build)] = &[(&uniform::ENTRY, uniform::build)];
+static MODELS: &[(&Entry, Build)] = &[(&uniform::ENTRY, uniform::build), (&exponential::ENTRY, exponential::build)];
 
 /// What the registry prints.
 pub(crate) fn entries() -> impl Iterator<Item = &'static Entry> {
