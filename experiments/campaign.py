@@ -8,6 +8,7 @@ import json
 import random
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -18,6 +19,7 @@ from experiments.problems import CampaignError, Problem
 from experiments.schema import FIELD, Campaign, MechanismError, Stack
 from experiments.source import Path_
 from experiments.sweep import MOST_RUNS, SWEEP, Combination, Value, combinations, same_field, split_field
+from testbed import node_binary
 from testbed.addressing import make_plan
 from testbed.errors import TestbedError
 from testbed.kernel_tcp import is_kernels
@@ -209,11 +211,19 @@ class _Expansion:
         for path, stack in _stacks(campaign):
             backends = registry.find("stack", stack.name).backends
             if backends and campaign.backend not in backends:
-                there = [entry.name for entry in registry.of_kind("stack") if campaign.backend in entry.backends]
+                there = [
+                    one.name
+                    for one in registry.of_kind("stack")
+                    if campaign.backend in (one.backends or [campaign.backend])
+                ]
                 self._note(
                     path,
                     f"stack {stack.name} does not run on the {campaign.backend} backend, which has: {', '.join(there)}",
                 )
+            elif not is_kernels({"name": stack.name}):
+                reason = _refusal(json.dumps(stack.as_scenario(), sort_keys=True))
+                if reason:
+                    self._note(path, reason)
         own = {node.name: node.stack for node in campaign.network.nodes}
         for number, flow in enumerate(campaign.workload):
             # The kernel and the research stack cannot both own a host's address.
@@ -329,6 +339,13 @@ def _spelled_out_direction(direction: Mapping[str, Any]) -> dict[str, Any]:
     if "errors" in direction:
         whole["errors"] = [_spelled_out("error-model", model) for model in direction["errors"]]
     return whole
+
+
+@cache
+def _refusal(stack: str) -> str | None:
+    """Why the research stack cannot be put together as asked (a JSON of name and options); None when it can."""
+    reason = node_binary.call("check", stdin=f"[{stack}]")[0]
+    return None if reason is None else str(reason)
 
 
 def _stacks(campaign: Campaign) -> Iterator[tuple[Path_, Stack]]:

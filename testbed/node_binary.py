@@ -25,14 +25,16 @@ def path() -> str:
     return str(found)
 
 
-def call(*words: str, timeout_s: float = 600.0) -> Any:
-    """Runs a subcommand that answers with JSON.
+def call(*words: str, stdin: str | None = None, timeout_s: float = 600.0) -> Any:
+    """Runs a subcommand that answers with JSON, with a text on its standard input if one is given.
 
     Raises:
         TestbedError: it failed, with its own sentence; or ran longer than `timeout_s`.
     """
     try:
-        done = subprocess.run([path(), *words], capture_output=True, text=True, timeout=timeout_s, check=False)
+        done = subprocess.run(
+            [path(), *words], input=stdin, capture_output=True, text=True, timeout=timeout_s, check=False
+        )
     except subprocess.TimeoutExpired as error:
         raise TestbedError(f"backchannel-node {words[0]} took longer than {timeout_s:g} s") from error
     if done.returncode != 0:

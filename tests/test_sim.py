@@ -129,6 +129,16 @@ def test_a_kernel_stack_is_refused_in_virtual_time(tmp_path: Path) -> None:
     assert "newreno" in done.stderr
 
 
+def test_stack_options_that_do_not_go_together_are_refused_with_their_line(tmp_path: Path) -> None:
+    file = tmp_path / "small.yaml"
+    file.write_text(CAMPAIGN.replace("workload:", "backend: sim\nstack: {name: tahoe, sack: true}\nworkload:"))
+    done = backchannel("validate", file)
+    assert done.returncode == 2
+    line = 1 + file.read_text().splitlines().index("stack: {name: tahoe, sack: true}")
+    assert f"small.yaml:{line}: stack: " in done.stderr
+    assert "tahoe" in done.stderr
+
+
 def test_metrics_need_their_captures(tmp_path: Path) -> None:
     made = scenario(duration_s=2.0)
     made["capture"]["at"] = ["a:line"]

@@ -1,6 +1,7 @@
 //! `backchannel-node`: the one binary that is copied to a node.
 
 mod cell;
+mod check;
 mod endpoint;
 mod payload;
 mod probe;
@@ -26,6 +27,8 @@ struct Cli {
 enum Command {
     /// Print every policy, link, error model and link profile with its parameters, as JSON
     Registry,
+    /// Tell whether stacks can be put together as asked; they come as JSON on standard input
+    Check,
     /// Run a command in PID, mount and network namespaces of its own that vanish with it
     Cell(cell::Args),
     /// Serve emulated links between TAP interfaces; requests come as JSON lines on standard input
@@ -53,6 +56,7 @@ enum Command {
 fn main() -> ExitCode {
     let result = match Cli::parse().command {
         Command::Registry => registry::print(),
+        Command::Check => check::run(),
         Command::Cell(args) => return cell::run(&args),
         Command::Emulate { parent } => {
             backchannel_emulator::die_with(parent).and_then(|()| backchannel_emulator::serve())
