@@ -260,6 +260,7 @@ class EmulatedTestbed:
         shutil.move(telemetry, out / "telemetry" / "links.jsonl")
         return {
             "t0_epoch_ns": t0_epoch_ns,
+            "duration_s": scenario["duration_s"],
             "armed_late_s": max(0.0, (armed_ns - t0_ns) / 1e9),
             "driver": report,
             "captures": captures,

@@ -18,6 +18,10 @@ class Limits:
     rate: float = 0.005
     #: How late the 99th of 100 packets may leave against its ideal time, in seconds.
     lateness_p99_s: float = 0.002
+    #: Longest time in which the emulator did not run, in seconds: packets sent in it entered their link late.
+    stall_s: float = 0.05
+    #: All such time over the run's duration.
+    stalled_share: float = 0.01
     #: Traffic programs that were started after the run's zero make every start time wrong, in seconds.
     armed_late_s: float = 0.0
 
@@ -36,6 +40,7 @@ def problems(report: Mapping[str, Any], limits: Limits = LIMITS) -> list[str]:
     for name, link in report["driver"]["links"].items():
         for direction in ("forward", "reverse"):
             found += _direction_problems(f"{name} {direction}", link[direction], limits)
+    found += _stall_problems(report, limits)
     found += _capture_problems(report["captures"])
     found += _flow_problems(report["flows"])
     late_s = float(report.get("armed_late_s", 0.0))
@@ -46,6 +51,9 @@ def problems(report: Mapping[str, Any], limits: Limits = LIMITS) -> list[str]:
 
 def _direction_problems(where: str, counters: Mapping[str, Any], limits: Limits) -> list[str]:
     found = []
+    lost = counters.get("lost_before_the_link")
+    if lost:
+        found.append(f"{where}: the kernel dropped {lost} packets before the emulator read them")
     error = counters.get("rate_error")
     if error is not None and abs(error) > limits.rate:
         found.append(f"{where}: the rate was off by {error * 100:.2f} %; at most {limits.rate * 100:g} % is allowed")
@@ -54,6 +62,23 @@ def _direction_problems(where: str, counters: Mapping[str, Any], limits: Limits)
         found.append(
             f"{where}: one packet in a hundred left {p99_s * 1e3:.2f} ms late or more; "
             f"at most {limits.lateness_p99_s * 1e3:g} ms is allowed"
+        )
+    return found
+
+
+def _stall_problems(report: Mapping[str, Any], limits: Limits) -> list[str]:
+    stalls = report["driver"]["stalls"]
+    found = []
+    if stalls["longest_s"] > limits.stall_s:
+        found.append(
+            f"the emulator did not run for {stalls['longest_s'] * 1e3:.0f} ms; "
+            f"at most {limits.stall_s * 1e3:g} ms is allowed"
+        )
+    share = stalls["total_s"] / report["duration_s"]
+    if share > limits.stalled_share:
+        found.append(
+            f"the emulator did not run for {share * 100:.1f} % of the time; "
+            f"at most {limits.stalled_share * 100:g} % is allowed"
         )
     return found
 

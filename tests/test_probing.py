@@ -73,9 +73,12 @@ def test_a_train_fits_its_line(rate_bps: int | None) -> None:
 
 
 def run_report(**changes: Any) -> dict[str, Any]:
-    counters = {"rate_error": 0.0001, "lateness_s": {"p99": 0.0002}} | changes.pop("counters", {})
+    ordinary = {"rate_error": 0.0001, "lateness_s": {"p99": 0.0002}, "lost_before_the_link": 0}
+    counters = ordinary | changes.pop("counters", {})
+    stalls = {"count": 3, "total_s": 0.02, "longest_s": 0.018} | changes.pop("stalls", {})
     return {
-        "driver": {"links": {"line": {"forward": counters, "reverse": counters}}},
+        "driver": {"links": {"line": {"forward": counters, "reverse": counters}}, "stalls": stalls},
+        "duration_s": 20.0,
         "captures": [{"interface": "a-eth0", "dropped": changes.pop("dropped", 0)}],
         "flows": {"bulk": {"receive": {"payload_ok": changes.pop("payload_ok", True)}}},
         "armed_late_s": changes.pop("armed_late_s", 0.0),
@@ -91,6 +94,9 @@ def test_a_good_run_is_valid() -> None:
     [
         ({"counters": {"rate_error": -0.006}}, "rate was off by -0.60 %"),
         ({"counters": {"lateness_s": {"p99": 0.003}}}, "left 3.00 ms late"),
+        ({"counters": {"lost_before_the_link": 7}}, "dropped 7 packets before"),
+        ({"stalls": {"longest_s": 0.2}}, "did not run for 200 ms"),
+        ({"stalls": {"total_s": 0.5}}, "did not run for 2.5 % of the time"),
         ({"dropped": 2}, "lost 2 packets"),
         ({"payload_ok": False}, "not the bytes sent"),
         ({"armed_late_s": 0.02}, "20 ms after the run's zero"),

@@ -8,6 +8,7 @@ import random
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -16,7 +17,7 @@ import pytest
 
 from analysis.metrics import RunData
 from experiments.execute import analyse
-from testbed import node_binary
+from testbed import fidelity, node_binary
 from testbed.cell import Cell
 from testbed.errors import TestbedError
 from tests.conftest import two_hosts
@@ -34,6 +35,31 @@ with Cell("victim") as cell:
     cell.calibrate(scenario)
     while True:
         cell.run(scenario, Path(sys.argv[2]))
+"""
+
+OVERFLOW = """
+import json, os, signal, subprocess, sys
+from mininet.net import Mininet
+from testbed.mininet_links import Emulator, ModemLink
+net = Mininet(controller=None, build=False)
+a, b = net.addHost("a", ip="10.0.0.1/24"), net.addHost("b", ip="10.0.0.2/24")
+net.addLink(a, b, cls=ModemLink, profile="dialup-28.8")
+net.build()
+a.cmd("ip neigh replace 10.0.0.2 lladdr", b.MAC(), "dev a-eth0")
+emulator = Emulator.shared()
+emulator.start()
+pid = emulator._process.pid
+os.kill(pid, signal.SIGSTOP)
+# 32 is SO_SNDBUFFORCE: the socket's own limit would hold the sender back before the interface's queue is full.
+blast = (
+    "import socket; s = socket.socket(2, 2); s.setsockopt(1, 32, 1 << 28)" + chr(10)
+    + "for i in range(13000): s.sendto(b'x', ('10.0.0.2', 9))"
+)
+assert a.popen([sys.executable, "-c", blast]).wait() == 0
+os.kill(pid, signal.SIGCONT)
+(link,) = emulator.stop()["links"].values()
+net.stop()
+print(json.dumps({name: link[name]["lost_before_the_link"] for name in ("forward", "reverse")}))
 """
 
 
@@ -100,6 +126,44 @@ def test_a_bad_scenario_is_refused_in_a_sentence() -> None:
     scenario["links"][0]["forward"]["queue"]["name"] = "drop-tale"
     with Cell("cell") as cell, pytest.raises(TestbedError, match="drop-tale"):
         cell.build(scenario)
+
+
+def test_a_run_whose_emulator_was_stopped_for_a_while_is_invalid(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Packets sent meanwhile wait unseen in the kernel: only the emulator's own pulse can tell."""
+    mark = f"BACKCHANNEL_TEST_STALL={os.getpid()}"
+    monkeypatch.setenv(*mark.split("="))
+    scenario = two_hosts(duration_s=4.0)
+
+    def stall() -> None:
+        time.sleep(2.0)
+        (emulator,) = (pid for pid in marked(mark) if b"emulate" in Path(f"/proc/{pid}/cmdline").read_bytes())
+        os.kill(emulator, signal.SIGSTOP)
+        time.sleep(0.3)
+        os.kill(emulator, signal.SIGCONT)
+
+    with Cell("cell") as cell:
+        cell.build(scenario)
+        stalling = threading.Thread(target=stall)
+        stalling.start()
+        report = cell.run(scenario, tmp_path)
+        stalling.join()
+    assert 0.29 < report["driver"]["stalls"]["longest_s"] < 1.0
+    assert any("the emulator did not run for" in problem for problem in fidelity.problems(report))
+
+
+def test_frames_that_the_kernel_drops_before_the_link_are_counted() -> None:
+    """Thirteen thousand frames to a stopped emulator, whose interface holds ten thousand."""
+    done = subprocess.run(
+        [node_binary.path(), "cell", "--", sys.executable, "-c", OVERFLOW],
+        capture_output=True, text=True, timeout=60, check=False, cwd=node_binary.ROOT,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    lost = json.loads(done.stdout)
+    # A node's own neighbour discovery may add a few.
+    assert 3000 <= lost["forward"] <= 3010
+    assert lost["reverse"] == 0
 
 
 def test_nothing_survives_a_killed_runner(tmp_path: Path) -> None:

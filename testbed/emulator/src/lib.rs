@@ -5,6 +5,7 @@
 //! fidelity report. `docs/emulator-protocol.md` describes the requests.
 
 mod protocol;
+mod pulse;
 mod served;
 mod sys;
 mod tap;

@@ -8,6 +8,7 @@ use backchannel_core::telemetry::Telemetry;
 use serde::Deserialize;
 use serde_json::{json, Map, Value};
 
+use crate::pulse::Pulse;
 use crate::served::Served;
 use crate::sys::{self, monotonic_ns, Epoll, Timer};
 use crate::tap::{parse_mac, Tap};
@@ -65,6 +66,7 @@ pub fn serve() -> Result<(), String> {
         epoll: Epoll::new().map_err(failed("cannot make an epoll descriptor"))?,
         timer: Timer::new().map_err(failed("cannot make a timer"))?,
         telemetry: None,
+        pulse: Pulse::default(),
         realtime: sys::become_realtime(),
     };
     let stdin = io::stdin();
@@ -75,8 +77,10 @@ pub fn serve() -> Result<(), String> {
     let mut line = Vec::new();
     let mut tokens = Vec::new();
     loop {
-        server.timer.set(server.links.iter().flatten().filter_map(Served::next_ns).min());
+        let due = server.links.iter().flatten().filter_map(Served::next_ns).chain(server.pulse.next_ns()).min();
+        server.timer.set(due);
         server.epoll.wait(&mut tokens).map_err(failed("cannot wait"))?;
+        server.pulse.beat(monotonic_ns());
         for &token in &tokens {
             match token {
                 TIMER => server.timer.clear(),
@@ -100,6 +104,7 @@ struct Server {
     epoll: Epoll,
     timer: Timer,
     telemetry: Option<Telemetry>,
+    pulse: Pulse,
     realtime: bool,
 }
 
@@ -204,6 +209,7 @@ impl Server {
         for link in self.links.iter_mut().flatten() {
             link.start_at(zero_ns)?;
         }
+        self.pulse = Pulse::from(zero_ns);
         Ok(Map::from_iter([("t0_monotonic_ns".into(), zero_ns.into())]))
     }
 
@@ -216,7 +222,9 @@ impl Server {
         for link in self.links.iter_mut().flatten() {
             link.silence()?;
         }
-        Ok(Map::from_iter([("report".into(), json!({"links": links, "realtime": self.realtime}))]))
+        let stalls = std::mem::take(&mut self.pulse).json();
+        let report = json!({"links": links, "realtime": self.realtime, "stalls": stalls});
+        Ok(Map::from_iter([("report".into(), report)]))
     }
 
     fn place(&self, name: &str) -> Result<usize, String> {

@@ -41,13 +41,21 @@ pub(crate) struct Served {
 struct PortState {
     report: Direction,
     watch: Watch,
+    /// What the interface had dropped by then.
+    overflowed_before: u64,
+}
+
+/// Counters that begin now.
+fn fresh(taps: &[Tap]) -> Vec<PortState> {
+    let state = |tap: &Tap| PortState { overflowed_before: tap.overflowed().unwrap_or(0), ..PortState::default() };
+    taps.iter().map(state).collect()
 }
 
 impl Served {
     /// A link between these TAPs, whose time begins now.
     pub(crate) fn new(spec: LinkSpec, seed: u64, taps: Vec<Tap>) -> Result<Served, String> {
         let link = backchannel_links::build(&spec, seed)?;
-        let ports = taps.iter().map(|_| PortState::default()).collect();
+        let ports = fresh(&taps);
         Ok(Served {
             spec,
             taps,
@@ -73,7 +81,7 @@ impl Served {
         self.spec = spec;
         self.seed = seed;
         self.silent = false;
-        self.ports = self.taps.iter().map(|_| PortState::default()).collect();
+        self.ports = fresh(&self.taps);
         self.zero_ns = monotonic_ns();
         Ok(())
     }
@@ -175,7 +183,11 @@ impl Served {
         let mut all = Map::new();
         for port in 0..self.ports.len() {
             let (usage, rate_bps) = (self.link.usage(port as Port), self.rate_bps(port));
-            all.insert(direction_name(port), self.ports[port].report.json(usage, rate_bps));
+            let state = &mut self.ports[port];
+            let mut report = state.report.json(usage, rate_bps);
+            let overflowed = self.taps[port].overflowed().map(|now| now.saturating_sub(state.overflowed_before));
+            report["lost_before_the_link"] = overflowed.into();
+            all.insert(direction_name(port), report);
         }
         Value::Object(all)
     }

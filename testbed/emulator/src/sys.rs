@@ -132,16 +132,26 @@ pub(crate) fn set_nonblocking(fd: RawFd) {
     }
 }
 
-/// Runs `work` with this thread inside the network namespace of process `pid`.
-pub(crate) fn in_network_of<T>(pid: u32, work: impl FnOnce() -> Result<T, String>) -> Result<T, String> {
-    let home =
-        File::open("/proc/self/ns/net").map_err(|error| format!("cannot open the own network namespace: {error}"))?;
-    let there = File::open(format!("/proc/{pid}/ns/net"))
-        .map_err(|error| format!("cannot open the network namespace of process {pid}: {error}"))?;
-    enter(&there).map_err(|error| format!("cannot enter the network namespace of process {pid}: {error}"))?;
-    let result = work();
-    enter(&home).map_err(|error| format!("cannot return to the own network namespace: {error}"))?;
-    result
+/// The network namespace of a node.
+pub(crate) struct Network(File);
+
+impl Network {
+    /// That of process `pid`.
+    pub(crate) fn of(pid: u32) -> Result<Network, String> {
+        File::open(format!("/proc/{pid}/ns/net"))
+            .map(Network)
+            .map_err(|error| format!("cannot open the network namespace of process {pid}: {error}"))
+    }
+
+    /// Runs `work` with this thread inside.
+    pub(crate) fn inside<T>(&self, work: impl FnOnce() -> Result<T, String>) -> Result<T, String> {
+        let home = File::open("/proc/thread-self/ns/net")
+            .map_err(|error| format!("cannot open the own network namespace: {error}"))?;
+        enter(&self.0).map_err(|error| format!("cannot enter a node's network namespace: {error}"))?;
+        let result = work();
+        enter(&home).map_err(|error| format!("cannot return to the own network namespace: {error}"))?;
+        result
+    }
 }
 
 fn enter(namespace: &File) -> io::Result<()> {

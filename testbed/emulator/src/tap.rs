@@ -6,13 +6,18 @@ use std::io::{self, Read, Write};
 use std::os::fd::{AsRawFd, RawFd};
 use std::os::unix::fs::OpenOptionsExt;
 
-use crate::sys;
+use crate::sys::Network;
 
 const TUNSETIFF: libc::Ioctl = 0x4004_54ca_u32 as libc::Ioctl;
+
+/// Frames that wait in the kernel while the emulator is not scheduled: a second of 100 Mbit/s. The policies' queues are
+/// the link's; this one must never be what loses a packet.
+const QUEUED_FRAMES: i32 = 10_000;
 
 /// The node's end of a link.
 pub(crate) struct Tap {
     file: File,
+    network: Network,
     pub(crate) name: String,
 }
 
@@ -22,7 +27,8 @@ impl Tap {
         if name.is_empty() || name.len() >= libc::IFNAMSIZ || name.contains(['/', ' ', '\0']) {
             return Err(format!("'{name}' is not an interface name: 1 to 15 characters without '/' or space"));
         }
-        sys::in_network_of(pid, || {
+        let network = Network::of(pid)?;
+        let file = network.inside(|| {
             let file = OpenOptions::new()
                 .read(true)
                 .write(true)
@@ -36,8 +42,20 @@ impl Tap {
             if let Some(mac) = mac {
                 set_mac(name, mac).map_err(|error| format!("cannot set the MAC address of {name}: {error}"))?;
             }
-            Ok(Tap { file, name: name.to_owned() })
-        })
+            set_queue_length(name, QUEUED_FRAMES)
+                .map_err(|error| format!("cannot set the queue length of {name}: {error}"))?;
+            Ok(file)
+        })?;
+        Ok(Tap { file, network, name: name.to_owned() })
+    }
+
+    /// Frames that the kernel has dropped on their way to the emulator, because its queue was full, since the interface
+    /// was made; `None` where the interface is gone.
+    pub(crate) fn overflowed(&self) -> Option<u64> {
+        let table = self
+            .network
+            .inside(|| std::fs::read_to_string("/proc/thread-self/net/dev").map_err(|error| error.to_string()));
+        sent_and_dropped(&table.ok()?, &self.name)
     }
 
     pub(crate) fn fd(&self) -> RawFd {
@@ -76,8 +94,26 @@ fn ioctl(fd: RawFd, what: libc::Ioctl, request: &mut libc::ifreq) -> io::Result<
     }
 }
 
+/// The "drop" column of the transmit side of `/proc/net/dev`.
+fn sent_and_dropped(table: &str, name: &str) -> Option<u64> {
+    let line = table.lines().find_map(|line| line.trim_start().strip_prefix(name)?.strip_prefix(':'))?;
+    // Eight columns of receiving, then bytes, packets, errs, drop.
+    line.split_whitespace().nth(11)?.parse().ok()
+}
+
+fn set_queue_length(name: &str, frames: i32) -> io::Result<()> {
+    let mut request = request(name);
+    // SIOCSIFTXQLEN takes its value in the member that shares the union's first integer.
+    request.ifr_ifru.ifru_ifindex = frames;
+    ioctl(control()?.as_raw_fd(), libc::SIOCSIFTXQLEN as libc::Ioctl, &mut request)
+}
+
+/// A socket to ask of interfaces with.
+fn control() -> io::Result<std::net::UdpSocket> {
+    std::net::UdpSocket::bind("127.0.0.1:0").or_else(|_| std::net::UdpSocket::bind("0.0.0.0:0"))
+}
+
 fn set_mac(name: &str, mac: [u8; 6]) -> io::Result<()> {
-    let socket = std::net::UdpSocket::bind("127.0.0.1:0").or_else(|_| std::net::UdpSocket::bind("0.0.0.0:0"))?;
     let mut request = request(name);
     // SAFETY: a zeroed union; the hardware address is the member this request reads.
     unsafe {
@@ -86,7 +122,7 @@ fn set_mac(name: &str, mac: [u8; 6]) -> io::Result<()> {
             *to = from as libc::c_char;
         }
     }
-    ioctl(socket.as_raw_fd(), libc::SIOCSIFHWADDR as libc::Ioctl, &mut request)
+    ioctl(control()?.as_raw_fd(), libc::SIOCSIFHWADDR as libc::Ioctl, &mut request)
 }
 
 /// Reads "02:bc:00:01:00:01".
@@ -104,6 +140,15 @@ pub fn parse_mac(text: &str) -> Result<[u8; 6], String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn drops_are_read_from_the_transmit_side() {
+        let table = "Inter-|   Receive                            |  Transmit\n face |bytes ...\n\
+            \x20   lo: 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16\nr1-eth0: 1 2 3 4 5 6 7 8 900 9 0 2000 0 0 0 0\n";
+        assert_eq!(sent_and_dropped(table, "r1-eth0"), Some(2000));
+        assert_eq!(sent_and_dropped(table, "r1-eth1"), None);
+        assert_eq!(sent_and_dropped(table, "r1"), None);
+    }
 
     #[test]
     fn mac_addresses_are_read_and_refused() {
