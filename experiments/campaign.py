@@ -16,7 +16,7 @@ from pydantic import ValidationError
 
 from experiments import registry, source, topologies
 from experiments.problems import CampaignError, Problem
-from experiments.schema import FIELD, Campaign, MechanismError, Stack
+from experiments.schema import FIELD, Campaign, CaptureSpec, MechanismError, Stack
 from experiments.source import Path_
 from experiments.sweep import MOST_RUNS, SWEEP, Combination, Value, combinations, same_field, split_field
 from testbed import node_binary
@@ -250,6 +250,8 @@ class _Expansion:
                 self._note(("workload", number, "name"), f"there are two flows called '{flow.name}'")
             seen.add(flow.name)
         places = {f"{end}:{link['name']}" for link in links for end in link["ends"]}
+        if not campaign.capture.telemetry and campaign.backend != "sim":
+            self._note(("capture", "telemetry"), f"the {campaign.backend} backend always keeps its telemetry")
         for number, place in enumerate(campaign.capture.at):
             if place not in places and place != "none":
                 self._note(("capture", "at", number), registry.unknown("interface", place, sorted(places)))
@@ -389,8 +391,13 @@ def make_scenario(campaign: Campaign, seed: int) -> dict[str, Any]:
         "nodes": nodes,
         "links": links,
         "workload": flows,
-        "capture": {"snaplen": campaign.capture.snaplen, "at": list(campaign.capture.at)},
+        "capture": _capture(campaign.capture),
     }
+
+
+def _capture(capture: CaptureSpec) -> dict[str, Any]:
+    spec: dict[str, Any] = {"snaplen": capture.snaplen, "at": list(capture.at)}
+    return spec if capture.telemetry else {**spec, "telemetry": False}
 
 
 def _derive(seed: int, repetition: int) -> int:

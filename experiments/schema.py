@@ -268,6 +268,7 @@ class CaptureSpec(Model):
 
     snaplen: Annotated[int, _quantity("bytes", least=64, most=262_144)] = 128
     at: list[str] = Field([], description="node:link interfaces; all, if it is left out")
+    telemetry: bool = Field(True, description="whether stacks and links write down their own samples (sim)")
 
 
 class Campaign(Model):

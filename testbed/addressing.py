@@ -6,7 +6,7 @@ or router discovery shares a 28.8 kbit/s line with the traffic under study.
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -15,7 +15,11 @@ from testbed.errors import TestbedError
 
 #: Linux interface names hold 15 characters; "-eth" and two digits leave nine for the node.
 MAX_NODE_NAME = 9
-MAX_LINKS = 250
+MAX_INTERFACE_NAME = 15
+#: Links whose subnets share a third byte.
+_BLOCK = 250
+MAX_LINKS = 200 * _BLOCK
+DEFAULT_ROUTE = "0.0.0.0/0"
 
 
 @dataclass(frozen=True)
@@ -79,9 +83,9 @@ def make_plan(nodes: Sequence[Mapping[str, Any]], links: Sequence[Mapping[str, A
         if len(name) > MAX_NODE_NAME:
             raise TestbedError(f"node '{name}': an emulated node's name has at most {MAX_NODE_NAME} characters")
     if len(links) > MAX_LINKS:
-        raise TestbedError(f"{len(links)} links: one emulated testbed takes at most {MAX_LINKS}")
+        raise TestbedError(f"{len(links)} links: one testbed takes at most {MAX_LINKS}")
     for kind, all_names in (("node", names), ("link", [link["name"] for link in links])):
-        twice = sorted({name for name in all_names if all_names.count(name) > 1})
+        twice = sorted(name for name, times in Counter(all_names).items() if times > 1)
         if twice:
             raise TestbedError(f"{kind} '{twice[0]}' is defined twice")
 
@@ -89,6 +93,7 @@ def make_plan(nodes: Sequence[Mapping[str, Any]], links: Sequence[Mapping[str, A
     of_link: dict[str, tuple[Interface, ...]] = {}
     for number, link in enumerate(links):
         ends = []
+        block, place = divmod(number, _BLOCK)
         for end, node in enumerate(link["ends"]):
             if node not in of_node:
                 raise TestbedError(f"link '{link['name']}' ends at '{node}', which is no node")
@@ -97,10 +102,12 @@ def make_plan(nodes: Sequence[Mapping[str, Any]], links: Sequence[Mapping[str, A
                 link=link["name"],
                 end=end,
                 name=f"{node}-eth{len(of_node[node])}",
-                address=f"10.{number + 1}.0.{end + 1}",
+                address=f"10.{place + 1}.{block}.{end + 1}",
                 prefix=24,
-                mac=f"02:bc:00:{number + 1:02x}:00:{end + 1:02x}",
+                mac=f"02:bc:{block:02x}:{place + 1:02x}:00:{end + 1:02x}",
             )
+            if len(interface.name) > MAX_INTERFACE_NAME:
+                raise TestbedError(f"node '{node}' has too many links for its name: '{interface.name}' is too long")
             of_node[node].append(interface)
             ends.append(interface)
         of_link[link["name"]] = tuple(ends)
@@ -137,7 +144,15 @@ def _routes(
     of_link: Mapping[str, Sequence[Interface]],
     kinds: Mapping[str, str],
 ) -> tuple[Route, ...]:
-    """Shortest paths from `start`, in hops; hosts do not forward."""
+    """Shortest paths from `start`, in hops; hosts do not forward.
+
+    A host with one router needs no map of the network.
+    """
+    if kinds[start] == "host" and len(of_node[start]) == 1:
+        (own,) = of_node[start]
+        routers = [peer for peer in of_link[own.link] if kinds[peer.node] != "host"]
+        if len(routers) == 1 and len(of_link[own.link]) == 2:
+            return (Route(DEFAULT_ROUTE, routers[0].address, own.name),)
     first_hop: dict[str, Interface] = {}
     own_interface: dict[str, str] = {}
     routes: dict[str, Route] = {}

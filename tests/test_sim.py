@@ -14,6 +14,7 @@ from analysis.metrics import RunData, jain
 from experiments.execute import analyse
 from testbed import node_binary
 from testbed.addressing import as_json, interfaces, make_plan
+from tests.benchmarks.simulator import dumbbell
 from tests.conftest import CAMPAIGN, backchannel, two_hosts
 
 
@@ -155,3 +156,23 @@ def test_jain() -> None:
     assert jain([1, 0, 0, 0]) == 0.25
     assert jain([]) is None
     assert jain([0, 0]) is None
+
+
+def test_hosts_by_the_hundred_share_a_line(tmp_path: Path) -> None:
+    made = dumbbell(200, seconds=20.0, capture=False)
+    report = simulate(made, tmp_path)
+    received = [flow["receive"]["bytes"] for flow in report["flows"].values()]
+    assert all(received)
+    # 100 Mbit/s for 20 s, less headers and the starts within the first second.
+    assert 0.9 * 243_000_000 < sum(received) < 250_000_000
+    assert not list((tmp_path / "telemetry").iterdir())
+    assert not list((tmp_path / "captures").iterdir())
+
+
+def test_ten_thousand_virtual_seconds_pass(tmp_path: Path) -> None:
+    made = scenario("newreno", duration_s=10_000.0, rate_bps=64_000, options={"max_window_segments": 20})
+    made["capture"] = {"snaplen": 96, "at": ["none"]}
+    report = simulate(made, tmp_path)
+    flow = report["flows"]["bulk"]
+    assert flow["receive"]["bytes"] == pytest.approx(64_000 / 8 * 1448 / 1500 * 10_000, rel=0.001)
+    assert flow["receive"]["last_s"] == pytest.approx(10_000, abs=1)

@@ -132,10 +132,10 @@ fn send(args: &SendArgs) -> Result<(), String> {
     while ready(&connection) && !stopped() && args.stop_at_ns.is_none_or(|at| monotonic_ns() < at) {
         step(&mut wire, &mut connection, started_ns, args.stop_at_ns)?;
         if let Some(file) = &mut telemetry {
-            let samples = connection.take_samples();
-            write_samples(file, &samples, Time::ZERO, connection.mss())
+            write_samples(file, connection.samples(), Time::ZERO, connection.mss())
                 .map_err(|error| format!("cannot write telemetry: {error}"))?;
         }
+        connection.forget_samples();
     }
     let outcome = match connection.end() {
         Some(End::Finished) => "completed",

@@ -308,9 +308,14 @@ impl Connection {
         self.peer_finished && self.receiver.unread() == 0
     }
 
-    /// Samples of the sender's state since the last call.
-    pub fn take_samples(&mut self) -> Vec<Sample> {
-        std::mem::take(&mut self.samples)
+    /// Samples of the sender's state since they were last forgotten.
+    pub fn samples(&self) -> &[Sample] {
+        &self.samples
+    }
+
+    /// Makes room for new ones.
+    pub fn forget_samples(&mut self) {
+        self.samples.clear();
     }
 
     /// Data that have arrived in order since the last call.

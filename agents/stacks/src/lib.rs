@@ -2,7 +2,7 @@
 //!
 //! A driver makes a [`Connection`] with a [`config::Config`] (by [`config::config`] from a named stack and a campaign's
 //! options) and a [`Source`], and runs it through [`backchannel_core::traits::Endpoint`]: `on_segment`, `on_timer` when
-//! `next_timeout` has come, `poll_transmit` until it gives `None`. `read` gives what arrived, `take_samples` the sender's
+//! `next_timeout` has come, `poll_transmit` until it gives `None`. `read` gives what arrived, `samples` the sender's
 //! telemetry.
 //!
 //! ```
@@ -30,7 +30,7 @@
 //!     received += server.read().iter().map(|part| part.bytes.len() as u64 + part.zeros).sum::<u64>();
 //! }
 //! assert_eq!((received, client.counts().retransmitted), (50_000, 0));
-//! println!("{:?}", client.take_samples().last());
+//! println!("{:?}", client.samples().last());
 //! # Ok::<(), String>(())
 //! ```
 

@@ -304,7 +304,7 @@ fn tahoe_sends_everything_again_from_one_segment() {
     let mut pair = Pair::bulk("tahoe", &[("ack_every_segments", json!(1))], 400_000, CLEAN, 1);
     pair.drop = vec![40];
     pair.run(60);
-    let samples = pair.ends[0].as_mut().unwrap().take_samples();
+    let samples = pair.ends[0].as_ref().unwrap().samples().to_vec();
     let loss = samples.iter().find(|sample| sample.what == crate::Happening::FastRetransmit).expect("one loss");
     assert!((loss.cwnd - 1448.0).abs() < 1.0, "{}", loss.cwnd);
     assert_eq!(pair.client().counts().timeouts, 0);
@@ -416,7 +416,7 @@ fn pulsed_acks_come_a_times_a_round_trip_and_the_window_grows_by_one() {
     // 20 round trips of 100 ms. The printed rule acks every d = ceil(w/5) + 1 segments, so that a window holds 4 whole groups
     // and a rest that waits: 4 acks a round trip, not 5, and not the 4.76 of w/d.
     assert!((76.0..=84.0).contains(&acks), "{acks}");
-    let samples = pair.ends[0].as_mut().unwrap().take_samples();
+    let samples = pair.ends[0].as_ref().unwrap().samples().to_vec();
     let at =
         |seconds: f64| samples.iter().rev().find(|s| s.at.seconds() <= seconds).unwrap().cwnd / pair.client().mss();
     let growth = (at(4.5) - at(1.5)) / 30.0;

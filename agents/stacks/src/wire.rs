@@ -7,6 +7,8 @@ use etherparse::{IpEcn, IpNumber, Ipv4Header, TcpHeader, TcpOptionElement};
 
 /// Bytes of an IPv4 header without options.
 pub const IP_HEADER: u32 = 20;
+/// Where a packet without IP options has its TCP checksum.
+const CHECKSUM_AT: usize = 36;
 /// Bytes of a TCP header without options.
 pub const TCP_HEADER: u32 = 20;
 /// Bytes that the timestamp option takes, padding included.
@@ -166,10 +168,10 @@ impl Segment {
         };
         ip.header_checksum = ip.calc_header_checksum();
         ip.write(&mut bytes).expect("a Vec takes every write");
-        // Zeros add nothing to a one's complement sum, but the length in the pseudo header counts them.
-        header.checksum = checksum(&header, src, dst, payload, length);
         header.write(&mut bytes).expect("a Vec takes every write");
         bytes.extend_from_slice(payload);
+        let checksum = checksum(&bytes[IP_HEADER as usize..], src, dst, length);
+        bytes[CHECKSUM_AT..CHECKSUM_AT + 2].copy_from_slice(&checksum.to_be_bytes());
         let mut packet = Packet::with_zeros(id, bytes, zeros);
         if self.marks != 0 {
             packet.set_mark(self.marks);
@@ -220,13 +222,11 @@ impl Segment {
     }
 }
 
-/// Checksum of a segment of `length` bytes whose data begin with `payload` and go on with zeros.
-fn checksum(header: &TcpHeader, src: Ipv4Addr, dst: Ipv4Addr, payload: &[u8], length: u32) -> u16 {
+/// Checksum of a segment of `length` bytes that begins with `bytes`, whose own checksum field is zero, and goes on with
+/// zeros: they add nothing to a one's complement sum, but the length in the pseudo header counts them.
+fn checksum(bytes: &[u8], src: Ipv4Addr, dst: Ipv4Addr, length: u32) -> u16 {
     use backchannel_core::packet::{fold, ones_sum};
-    let mut plain = header.clone();
-    plain.checksum = 0;
-    let sum = ones_sum(&src.octets()) + ones_sum(&dst.octets()) + 6 + u64::from(length) + ones_sum(&plain.to_bytes());
-    !fold(sum + ones_sum(payload))
+    !fold(ones_sum(&src.octets()) + ones_sum(&dst.octets()) + 6 + u64::from(length) + ones_sum(bytes))
 }
 
 #[cfg(test)]

@@ -283,7 +283,7 @@ impl Run {
         let mut answer = "?".to_owned();
         for key in keys {
             let key = key.split('=').next().unwrap_or(key);
-            let sample = self.ours()?.take_samples();
+            let sample = self.ours()?.samples().to_vec();
             let ours = self.ours()?;
             let counts = ours.counts();
             let value = match key {

@@ -118,14 +118,18 @@ pub enum Ecn {
     Experienced,
 }
 
-/// One packet on its way.
+/// One packet on its way. It moves through queues as a pointer: what it is stands in one place from birth to end.
 #[derive(Clone, Debug)]
 pub struct Packet {
     /// Number within the run, given by whoever puts it into the network; a retransmission by TCP is a new packet, one
     /// by a link layer is not.
     pub id: u64,
-    /// What the driver keeps with it (the Ethernet header of the frame it came in); opaque to everybody else.
-    pub link_header: Option<[u8; 14]>,
+    body: Box<Body>,
+}
+
+#[derive(Clone, Debug)]
+struct Body {
+    link_header: Option<[u8; 14]>,
     bytes: Vec<u8>,
     zeros: u32,
     flow: Option<FlowKey>,
@@ -142,20 +146,34 @@ impl Packet {
 
     /// The same when `zeros` further bytes of value 0 follow `bytes` on the wire. `bytes` must hold all headers.
     pub fn with_zeros(id: u64, bytes: Vec<u8>, zeros: u32) -> Packet {
-        let mut packet =
-            Packet { id, link_header: None, bytes, zeros, flow: None, transport: Transport::Other, transport_at: 0 };
+        let mut packet = Packet::opaque(id, bytes);
+        packet.body.zeros = zeros;
         packet.parse();
         packet
     }
 
     /// A packet that is no IP: ARP and the like.
     pub fn opaque(id: u64, bytes: Vec<u8>) -> Packet {
-        Packet { id, link_header: None, bytes, zeros: 0, flow: None, transport: Transport::Other, transport_at: 0 }
+        let transport = Transport::Other;
+        Packet {
+            id,
+            body: Box::new(Body { link_header: None, bytes, zeros: 0, flow: None, transport, transport_at: 0 }),
+        }
+    }
+
+    /// What the driver keeps with it (the Ethernet header of the frame it came in); opaque to everybody else.
+    pub fn link_header(&self) -> Option<[u8; 14]> {
+        self.body.link_header
+    }
+
+    /// Keeps it.
+    pub fn set_link_header(&mut self, header: [u8; 14]) {
+        self.body.link_header = Some(header);
     }
 
     /// Network-layer length on the wire, in bytes.
     pub fn len(&self) -> u32 {
-        self.bytes.len() as u32 + self.zeros
+        self.body.bytes.len() as u32 + self.body.zeros
     }
 
     /// Never: a packet has a header.
@@ -165,27 +183,27 @@ impl Packet {
 
     /// The materialised bytes, from the IP header on; [`Packet::zeros`] more of value 0 follow them.
     pub fn bytes(&self) -> &[u8] {
-        &self.bytes
+        &self.body.bytes
     }
 
     /// Zero bytes that follow [`Packet::bytes`] on the wire.
     pub fn zeros(&self) -> u32 {
-        self.zeros
+        self.body.zeros
     }
 
     /// The connection it belongs to: the 4-tuple, for TCP and UDP.
     pub fn flow(&self) -> Option<FlowKey> {
-        self.flow
+        self.body.flow
     }
 
     /// What it carries.
     pub fn transport(&self) -> &Transport {
-        &self.transport
+        &self.body.transport
     }
 
     /// Its TCP fields, if it is TCP.
     pub fn tcp(&self) -> Option<&Tcp> {
-        match &self.transport {
+        match &self.body.transport {
             Transport::Tcp(tcp) => Some(tcp),
             _ => None,
         }
@@ -194,17 +212,20 @@ impl Packet {
     /// The TCP options, as bytes.
     pub fn tcp_options(&self) -> &[u8] {
         match self.tcp() {
-            Some(tcp) => &self.bytes[self.transport_at as usize + 20..self.transport_at as usize + tcp.header as usize],
+            Some(tcp) => {
+                &self.body.bytes
+                    [self.body.transport_at as usize + 20..self.body.transport_at as usize + tcp.header as usize]
+            }
             None => &[],
         }
     }
 
     /// The materialised bytes of transport payload (zeros not included).
     pub fn payload(&self) -> &[u8] {
-        let at = self.transport_at as usize;
-        match self.transport {
-            Transport::Tcp(tcp) => &self.bytes[at + tcp.header as usize..],
-            Transport::Udp { .. } => &self.bytes[at + 8..],
+        let at = self.body.transport_at as usize;
+        match self.body.transport {
+            Transport::Tcp(tcp) => &self.body.bytes[at + tcp.header as usize..],
+            Transport::Udp { .. } => &self.body.bytes[at + 8..],
             Transport::Other => &[],
         }
     }
@@ -232,38 +253,38 @@ impl Packet {
         if self.ecn() == Ecn::NotCapable {
             return false;
         }
-        if self.bytes[0] >> 4 == 4 {
-            let old = u16::from_be_bytes([self.bytes[0], self.bytes[1]]);
-            self.bytes[1] |= 3;
-            let new = u16::from_be_bytes([self.bytes[0], self.bytes[1]]);
+        if self.body.bytes[0] >> 4 == 4 {
+            let old = u16::from_be_bytes([self.body.bytes[0], self.body.bytes[1]]);
+            self.body.bytes[1] |= 3;
+            let new = u16::from_be_bytes([self.body.bytes[0], self.body.bytes[1]]);
             self.patch_checksum(10, old, new);
         } else {
-            self.bytes[1] |= 0x30;
+            self.body.bytes[1] |= 0x30;
         }
         true
     }
 
     /// Sets bits of byte 12 of the TCP header (see [`mark`]) and mends the checksum. Returns whether it is TCP.
     pub fn set_mark(&mut self, bits: u8) -> bool {
-        let at = self.transport_at as usize + 12;
-        let Transport::Tcp(tcp) = &mut self.transport else { return false };
+        let at = self.body.transport_at as usize + 12;
+        let Transport::Tcp(tcp) = &mut self.body.transport else { return false };
         tcp.marks |= bits;
-        let old = u16::from_be_bytes([self.bytes[at], self.bytes[at + 1]]);
-        self.bytes[at] |= bits;
-        let new = u16::from_be_bytes([self.bytes[at], self.bytes[at + 1]]);
-        self.patch_checksum(self.transport_at as usize + 16, old, new);
+        let old = u16::from_be_bytes([self.body.bytes[at], self.body.bytes[at + 1]]);
+        self.body.bytes[at] |= bits;
+        let new = u16::from_be_bytes([self.body.bytes[at], self.body.bytes[at + 1]]);
+        self.patch_checksum(self.body.transport_at as usize + 16, old, new);
         true
     }
 
     /// Replaces the acknowledgment number and mends the checksum. Returns whether it is TCP.
     pub fn set_ack_number(&mut self, ack: u32) -> bool {
-        let at = self.transport_at as usize + 8;
-        let Transport::Tcp(tcp) = &mut self.transport else { return false };
+        let at = self.body.transport_at as usize + 8;
+        let Transport::Tcp(tcp) = &mut self.body.transport else { return false };
         tcp.ack = ack;
         for (offset, new) in [(at, (ack >> 16) as u16), (at + 2, ack as u16)] {
-            let old = u16::from_be_bytes([self.bytes[offset], self.bytes[offset + 1]]);
-            self.bytes[offset..offset + 2].copy_from_slice(&new.to_be_bytes());
-            self.patch_checksum(self.transport_at as usize + 16, old, new);
+            let old = u16::from_be_bytes([self.body.bytes[offset], self.body.bytes[offset + 1]]);
+            self.body.bytes[offset..offset + 2].copy_from_slice(&new.to_be_bytes());
+            self.patch_checksum(self.body.transport_at as usize + 16, old, new);
         }
         true
     }
@@ -271,74 +292,74 @@ impl Packet {
     /// Damages the TCP or UDP checksum in place, as the error model of ton IV-A does: the packet crosses the link,
     /// uses airtime, and the receiver's transport drops it. Returns false where there is no such checksum.
     pub fn damage_checksum(&mut self) -> bool {
-        let at = self.transport_at as usize
-            + match self.transport {
+        let at = self.body.transport_at as usize
+            + match self.body.transport {
                 Transport::Tcp(_) => 16,
                 Transport::Udp { .. } => 6,
                 Transport::Other => return false,
             };
         // Any change makes the checksum wrong, except 0 <-> 0xffff, which are the same number in one's complement.
-        self.bytes[at + 1] ^= 0x55;
+        self.body.bytes[at + 1] ^= 0x55;
         true
     }
 
     /// Whether the transport checksum is right; true where there is none to check.
     pub fn checksum_ok(&self) -> bool {
-        let at = self.transport_at as usize;
+        let at = self.body.transport_at as usize;
         let (Some(flow), protocol) = (
-            self.flow,
-            match self.transport {
+            self.body.flow,
+            match self.body.transport {
                 Transport::Tcp(_) => 6u16,
-                Transport::Udp { .. } if self.bytes[at + 6..at + 8] == [0, 0] => return true,
+                Transport::Udp { .. } if self.body.bytes[at + 6..at + 8] == [0, 0] => return true,
                 Transport::Udp { .. } => 17,
                 Transport::Other => return true,
             },
         ) else {
             return true;
         };
-        let length = self.len() - u32::from(self.transport_at);
+        let length = self.len() - u32::from(self.body.transport_at);
         let mut sum = u64::from(protocol) + u64::from(length >> 16) + u64::from(length & 0xffff);
         sum += match (flow.src, flow.dst) {
             (IpAddr::V4(a), IpAddr::V4(b)) => ones_sum(&a.octets()) + ones_sum(&b.octets()),
             (IpAddr::V6(a), IpAddr::V6(b)) => ones_sum(&a.octets()) + ones_sum(&b.octets()),
             _ => unreachable!("both addresses come from one header"),
         };
-        sum += ones_sum(&self.bytes[at..]);
+        sum += ones_sum(&self.body.bytes[at..]);
         fold(sum) == 0xffff
     }
 
     /// The whole packet as bytes, zeros included.
     pub fn to_vec(&self) -> Vec<u8> {
         let mut all = Vec::with_capacity(self.len() as usize);
-        all.extend_from_slice(&self.bytes);
+        all.extend_from_slice(&self.body.bytes);
         all.resize(self.len() as usize, 0);
         all
     }
 
     fn traffic_class(&self) -> Option<u8> {
-        if self.transport_at == 0 {
+        if self.body.transport_at == 0 {
             return None;
         }
-        match self.bytes.first()? >> 4 {
-            4 => self.bytes.get(1).copied(),
-            6 => Some(self.bytes.get(1)? >> 4),
+        match self.body.bytes.first()? >> 4 {
+            4 => self.body.bytes.get(1).copied(),
+            6 => Some(self.body.bytes.get(1)? >> 4),
             _ => None,
         }
     }
 
     /// RFC 1624: a checksum stays right when a 16-bit word it covers changes.
     fn patch_checksum(&mut self, at: usize, old: u16, new: u16) {
-        let checksum = u16::from_be_bytes([self.bytes[at], self.bytes[at + 1]]);
+        let checksum = u16::from_be_bytes([self.body.bytes[at], self.body.bytes[at + 1]]);
         let sum = fold(u64::from(!checksum) + u64::from(!old) + u64::from(new));
-        self.bytes[at..at + 2].copy_from_slice(&(!sum).to_be_bytes());
+        self.body.bytes[at..at + 2].copy_from_slice(&(!sum).to_be_bytes());
     }
 
     fn parse(&mut self) {
-        let Some(version) = self.bytes.first().map(|b| b >> 4) else { return };
+        let Some(version) = self.body.bytes.first().map(|b| b >> 4) else { return };
         let (src, dst, protocol, at) = match version {
             4 => {
-                let Ok(ip) = Ipv4HeaderSlice::from_slice(&self.bytes) else { return };
-                self.transport_at = ip.slice().len() as u16;
+                let Ok(ip) = Ipv4HeaderSlice::from_slice(&self.body.bytes) else { return };
+                self.body.transport_at = ip.slice().len() as u16;
                 if ip.is_fragmenting_payload() {
                     return;
                 }
@@ -346,25 +367,26 @@ impl Packet {
                 (IpAddr::V4(addresses.0), IpAddr::V4(addresses.1), ip.protocol().0, ip.slice().len())
             }
             6 => {
-                let Ok(ip) = Ipv6HeaderSlice::from_slice(&self.bytes) else { return };
+                let Ok(ip) = Ipv6HeaderSlice::from_slice(&self.body.bytes) else { return };
                 let addresses = (Ipv6Addr::from(ip.source()), Ipv6Addr::from(ip.destination()));
                 (IpAddr::V6(addresses.0), IpAddr::V6(addresses.1), ip.next_header().0, 40)
             }
             _ => return,
         };
-        self.transport_at = at as u16;
-        let rest = &self.bytes[at..];
+        self.body.transport_at = at as u16;
+        let rest = &self.body.bytes[at..];
         match protocol {
             6 => {
                 let Ok(tcp) = TcpHeaderSlice::from_slice(rest) else { return };
                 let header = tcp.slice().len();
-                self.flow = Some(FlowKey { src, dst, src_port: tcp.source_port(), dst_port: tcp.destination_port() });
-                self.transport = Transport::Tcp(Tcp {
+                self.body.flow =
+                    Some(FlowKey { src, dst, src_port: tcp.source_port(), dst_port: tcp.destination_port() });
+                self.body.transport = Transport::Tcp(Tcp {
                     seq: tcp.sequence_number(),
                     ack: tcp.acknowledgment_number(),
                     flags: TcpFlags(rest[13]),
                     window: tcp.window_size(),
-                    payload: (rest.len() - header) as u32 + self.zeros,
+                    payload: (rest.len() - header) as u32 + self.body.zeros,
                     header: header as u8,
                     sack_blocks: count_sack_blocks(tcp.options()),
                     marks: rest[12] & 0x0e,
@@ -372,8 +394,9 @@ impl Packet {
             }
             17 => {
                 let Ok(udp) = UdpHeaderSlice::from_slice(rest) else { return };
-                self.flow = Some(FlowKey { src, dst, src_port: udp.source_port(), dst_port: udp.destination_port() });
-                self.transport = Transport::Udp { payload: rest.len() as u32 - 8 + self.zeros };
+                self.body.flow =
+                    Some(FlowKey { src, dst, src_port: udp.source_port(), dst_port: udp.destination_port() });
+                self.body.transport = Transport::Udp { payload: rest.len() as u32 - 8 + self.body.zeros };
             }
             _ => (),
         }
@@ -466,7 +489,7 @@ pub mod build {
             builder.write(&mut bytes, &zeros).expect("a Vec takes every write");
             let mut packet = Packet::from_bytes(self.id, bytes);
             if self.ecn {
-                packet.bytes[1] |= 2;
+                packet.body.bytes[1] |= 2;
                 packet.patch_checksum(10, 0x4500, 0x4502);
             }
             packet

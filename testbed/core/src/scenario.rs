@@ -183,10 +183,21 @@ pub struct Capture {
     /// `node:link` interfaces; empty: all. A single `none` captures nothing.
     #[serde(default)]
     pub at: Vec<String>,
+    /// Whether the stacks' and links' own samples are written down; a simulation without them is faster.
+    #[serde(default = "yes", skip_serializing_if = "is_yes")]
+    pub telemetry: bool,
+}
+
+fn yes() -> bool {
+    true
+}
+
+fn is_yes(value: &bool) -> bool {
+    *value
 }
 
 impl Default for Capture {
     fn default() -> Capture {
-        Capture { snaplen: 128, at: Vec::new() }
+        Capture { snaplen: 128, at: Vec::new(), telemetry: true }
     }
 }

@@ -5,6 +5,7 @@ use std::fs::File;
 use std::io::{BufWriter, Write};
 
 use crate::event::Event;
+use crate::report::direction_name;
 
 /// Least time between two length lines of one queue, in nanoseconds.
 const PERIOD_NS: u64 = 10_000_000;
@@ -34,17 +35,16 @@ impl Telemetry {
     }
 
     /// Notes the length of a queue if it is time to.
-    pub fn queue(&mut self, watch: &mut Watch, at_ns: u64, link: &str, direction: &str, packets: usize, bytes: u64) {
+    pub fn queue(&mut self, watch: &mut Watch, at_ns: u64, link: &str, port: usize, packets: usize, bytes: u64) {
         watch.greatest = watch.greatest.max(packets);
         let due = watch.said_at.is_none_or(|said| at_ns >= said + PERIOD_NS);
         if !due || (packets == watch.said && watch.greatest == watch.said && watch.said_at.is_some()) {
             return;
         }
-        let greatest = watch.greatest;
-        let line = format_args!(
+        let (greatest, direction) = (watch.greatest, direction_name(port));
+        let line = format!(
             "{{\"t_ns\":{at_ns},\"link\":\"{link}\",\"direction\":\"{direction}\",\"packets\":{packets},\"bytes\":{bytes},\"max\":{greatest}}}\n"
-        )
-        .to_string();
+        );
         self.write(&line);
         *watch = Watch { said_at: Some(at_ns), said: packets, greatest: packets };
     }

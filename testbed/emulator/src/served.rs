@@ -144,7 +144,7 @@ impl Served {
         }
         self.next_id += 1;
         let mut packet = Packet::from_bytes(self.next_id, packet.to_vec());
-        packet.link_header = Some(*header);
+        packet.set_link_header(*header);
         let now = self.now();
         self.ports[port].report.submitted();
         self.link.submit(now, port as Port, packet, &mut self.events);
@@ -163,7 +163,7 @@ impl Served {
         for delivery in out.drain(..) {
             let from = self.sender_of(delivery.port);
             self.frame.clear();
-            self.frame.extend_from_slice(&delivery.packet.link_header.unwrap_or_default());
+            self.frame.extend_from_slice(&delivery.packet.link_header().unwrap_or_default());
             self.frame.extend_from_slice(delivery.packet.bytes());
             self.frame.resize(self.frame.len() + delivery.packet.zeros() as usize, 0);
             let written = self.taps[usize::from(delivery.port)].write(&self.frame);
@@ -232,6 +232,6 @@ impl Served {
         let (Some(telemetry), Some(policy)) = (telemetry.as_mut(), self.link.policy(port as Port)) else { return };
         let (packets, bytes) = (policy.len_packets(), policy.len_bytes());
         let watch = &mut self.ports[port].watch;
-        telemetry.queue(watch, now.nanos(), &self.spec.name, &direction_name(port), packets, bytes);
+        telemetry.queue(watch, now.nanos(), &self.spec.name, port, packets, bytes);
     }
 }

@@ -71,14 +71,17 @@ pub struct PointToPoint {
 
 impl Link for PointToPoint {
     fn submit(&mut self, now: Time, port: Port, packet: Packet, events: &mut Events) {
+        events.port = 1 - port;
+        self.lines[usize::from(1 - port)].on_opposite(now, &packet, events);
         events.port = port;
-        let port = usize::from(port);
-        self.lines[1 - port].on_opposite(now, &packet);
-        self.lines[port].submit(now, packet, events);
+        self.lines[usize::from(port)].submit(now, packet, events);
     }
 
     fn next_event(&self) -> Option<Time> {
-        self.lines.iter().filter_map(Line::next_event).min()
+        match (self.lines[0].next_event(), self.lines[1].next_event()) {
+            (Some(one), Some(other)) => Some(one.min(other)),
+            (one, other) => one.or(other),
+        }
     }
 
     fn poll(&mut self, now: Time, out: &mut Vec<Delivery>, events: &mut Events) {
@@ -87,7 +90,9 @@ impl Link for PointToPoint {
             events.port = from as Port;
             line.poll(now, 1 - from as Port, out, events);
         }
-        out[first..].sort_by_key(|delivery| delivery.at);
+        if out.len() - first > 1 {
+            out[first..].sort_by_key(|delivery| delivery.at);
+        }
     }
 
     fn policy(&self, port: Port) -> Option<&dyn Policy> {
@@ -182,15 +187,27 @@ impl Line {
         }
     }
 
-    fn on_opposite(&mut self, now: Time, packet: &Packet) {
+    fn on_opposite(&mut self, now: Time, packet: &Packet, events: &mut Events) {
+        // What it sees follows what its own queue did before.
+        self.advance(now, events);
         self.policy.on_opposite(now, packet);
     }
 
+    /// The end of a transmission is an event only where another packet waits for it: else whatever comes next, its
+    /// arrival at the latest, finds that it has ended. That saves every second event of a line without a queue.
     fn next_event(&self) -> Option<Time> {
-        let sent = self.sending.as_ref().map(|(end, _)| *end);
-        let arrived = self.flying.front().map(|(at, _)| *at);
-        let change = self.schedule.front().map(|change| Time::from_seconds(change.at_s));
-        [sent, arrived, change].into_iter().flatten().min()
+        let mut next = self.flying.front().map_or(Time::MAX, |(at, _)| *at);
+        if let Some((end, _)) = &self.sending {
+            if self.policy.len_packets() > 0 {
+                next = next.min(*end);
+            } else if self.flying.is_empty() {
+                next = *end + self.delay;
+            }
+        }
+        if let Some(change) = self.schedule.front() {
+            next = next.min(Time::from_seconds(change.at_s));
+        }
+        (next < Time::MAX).then_some(next)
     }
 
     fn poll(&mut self, now: Time, to: Port, out: &mut Vec<Delivery>, events: &mut Events) {

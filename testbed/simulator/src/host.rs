@@ -95,17 +95,20 @@ pub(crate) fn settings(stack: Option<&Named>, flow: &Flow) -> Result<Config, Str
 /// Of writing.
 pub fn write_samples(out: &mut impl Write, samples: &[Sample], start: Time, mss: f64) -> std::io::Result<()> {
     for sample in samples {
-        let line = json!({
-            "t_ns": sample.at.since(start).as_nanos() as u64,
-            "event": sample.what.name(),
-            "cwnd_segments": sample.cwnd / mss,
-            "ssthresh_segments": (sample.ssthresh < 1e8).then_some(sample.ssthresh / mss),
-            "outstanding_bytes": sample.outstanding,
-            "rtt_s": sample.srtt.map(|srtt| srtt.as_secs_f64()),
-            "rto_s": sample.rto.as_secs_f64(),
-            "duplicate_acks": sample.duplicates,
-        });
-        writeln!(out, "{line}")?;
+        // By hand: there is one a segment, and a tree of values costs more than the segment itself.
+        let or_null = |value: Option<f64>| value.map_or_else(|| "null".to_owned(), |value| value.to_string());
+        writeln!(
+            out,
+            "{{\"t_ns\":{},\"event\":\"{}\",\"cwnd_segments\":{},\"ssthresh_segments\":{},\"outstanding_bytes\":{},\"rtt_s\":{},\"rto_s\":{},\"duplicate_acks\":{}}}",
+            sample.at.since(start).as_nanos(),
+            sample.what.name(),
+            sample.cwnd / mss,
+            or_null((sample.ssthresh < 1e8).then_some(sample.ssthresh / mss)),
+            sample.outstanding,
+            or_null(sample.srtt.map(|srtt| srtt.as_secs_f64())),
+            sample.rto.as_secs_f64(),
+            sample.duplicates,
+        )?;
     }
     Ok(())
 }

@@ -43,6 +43,46 @@ struct Node {
     addresses: Vec<Ipv4Addr>,
     /// (subnet, prefix length, interface), longest prefix first.
     routes: Vec<(u32, u32, usize)>,
+    /// Where packets to an address go: what the two lists above say, remembered. The cost of a packet must not grow with
+    /// the number of hosts.
+    hops: FxHashMap<u32, Hop>,
+}
+
+/// A flow's addresses and ports as one number: the simulator's networks have version 4 alone.
+fn short(flow: FlowKey) -> u128 {
+    let address = |address: IpAddr| match address {
+        IpAddr::V4(address) => u128::from(u32::from(address)),
+        IpAddr::V6(_) => 0,
+    };
+    address(flow.src) << 64 | address(flow.dst) << 32 | u128::from(flow.src_port) << 16 | u128::from(flow.dst_port)
+}
+
+/// What a node does with a packet.
+#[derive(Clone, Copy)]
+enum Hop {
+    /// It is the node's own.
+    Here,
+    /// It leaves by this interface.
+    Interface(usize),
+    /// There is no route.
+    Nowhere,
+}
+
+impl Node {
+    fn hop(&mut self, destination: Ipv4Addr) -> Hop {
+        let address = u32::from(destination);
+        if let Some(&known) = self.hops.get(&address) {
+            return known;
+        }
+        let fits = |&&(subnet, length, _): &&(u32, u32, usize)| length == 0 || (subnet ^ address) >> (32 - length) == 0;
+        let hop = if self.addresses.contains(&destination) {
+            Hop::Here
+        } else {
+            self.routes.iter().find(fits).map_or(Hop::Nowhere, |&(_, _, interface)| Hop::Interface(interface))
+        };
+        self.hops.insert(address, hop);
+        hop
+    }
 }
 
 /// A node's end of a link.
@@ -72,7 +112,7 @@ struct Network<'a> {
     nodes: Vec<Node>,
     lines: Vec<Line>,
     live: Vec<Live>,
-    by_flow: FxHashMap<FlowKey, usize>,
+    by_flow: FxHashMap<u128, usize>,
     /// (address, port) to flow, for connections that are to be answered.
     listening: FxHashMap<(Ipv4Addr, u16), usize>,
     /// Per flow: its telemetry.
@@ -114,7 +154,10 @@ impl<'a> Network<'a> {
             by_flow: FxHashMap::default(),
             listening: FxHashMap::default(),
             samples: Vec::new(),
-            telemetry: Some(Telemetry::create(&telemetry.display().to_string())?),
+            telemetry: match input.scenario.capture.telemetry {
+                true => Some(Telemetry::create(&telemetry.display().to_string())?),
+                false => None,
+            },
             events: Events::default(),
             deliveries: Vec::new(),
             next_id: 0,
@@ -137,12 +180,14 @@ impl<'a> Network<'a> {
         if self.listening.insert((address, flow.port), number).is_some() {
             return Err(format!("flow '{}': port {} of {} is taken", flow.name, flow.port, flow.to));
         }
-        let path = self.out.join("telemetry").join(format!("{}.jsonl", flow.name));
-        let file = File::create(&path).map_err(|error| format!("cannot write {}: {error}", path.display()))?;
-        self.samples.push(BufWriter::new(file));
-        self.queue.push(Time::from_seconds(flow.start_s), What::Start(number));
+        if self.input.scenario.capture.telemetry {
+            let path = self.out.join("telemetry").join(format!("{}.jsonl", flow.name));
+            let file = File::create(&path).map_err(|error| format!("cannot write {}: {error}", path.display()))?;
+            self.samples.push(BufWriter::new(file));
+        }
+        self.queue.push(Time::from_seconds(flow.start_s), What::Start(number as u32));
         if let Some(stop_s) = flow.stop_s {
-            self.queue.push(Time::from_seconds(stop_s), What::Stop(number));
+            self.queue.push(Time::from_seconds(stop_s), What::Stop(number as u32));
         }
         Ok(())
     }
@@ -160,12 +205,14 @@ impl<'a> Network<'a> {
             self.now = at;
             match what {
                 What::Link(line) => {
+                    let line = line as usize;
                     if self.lines[line].armed == Some(at) {
                         self.lines[line].armed = None;
                         self.poll_line(line)?;
                     }
                 }
                 What::Connection(number) => {
+                    let number = number as usize;
                     if self.live[number].armed == Some(at) {
                         self.live[number].armed = None;
                         if self.live[number].connection.next_timeout().is_some_and(|due| due <= at) {
@@ -174,10 +221,10 @@ impl<'a> Network<'a> {
                         self.serve(number)?;
                     }
                 }
-                What::Start(flow) => self.start(flow)?,
+                What::Start(flow) => self.start(flow as usize)?,
                 What::Stop(flow) => {
                     for number in 0..self.live.len() {
-                        if self.live[number].flow == flow && self.live[number].sender {
+                        if self.live[number].flow == flow as usize && self.live[number].sender {
                             self.live[number].connection.abort();
                             self.serve(number)?;
                         }
@@ -212,7 +259,7 @@ impl<'a> Network<'a> {
     fn enter(&mut self, live: Live, key: FlowKey) -> Result<(), String> {
         let number = self.live.len();
         self.live.push(live);
-        self.by_flow.insert(key, number);
+        self.by_flow.insert(short(key), number);
         self.serve(number)
     }
 
@@ -226,21 +273,20 @@ impl<'a> Network<'a> {
             self.send(self.live[number].node, packet)?;
         }
         let live = &mut self.live[number];
-        if live.sender {
-            let samples = live.connection.take_samples();
-            if !samples.is_empty() {
+        let samples = live.connection.samples();
+        if !samples.is_empty() {
+            if live.sender && !self.samples.is_empty() {
                 let flow = &self.input.scenario.workload[live.flow];
                 let (start, mss) = (Time::from_seconds(flow.start_s), live.connection.mss());
-                write_samples(&mut self.samples[live.flow], &samples, start, mss)
+                write_samples(&mut self.samples[live.flow], samples, start, mss)
                     .map_err(|error| format!("cannot write telemetry: {error}"))?;
             }
-        } else {
-            live.connection.take_samples();
+            live.connection.forget_samples();
         }
         if let Some(due) = live.connection.next_timeout() {
             if live.armed.is_none_or(|armed| due < armed) {
                 live.armed = Some(due.max(now));
-                self.queue.push(due.max(now), What::Connection(number));
+                self.queue.push(due.max(now), What::Connection(number as u32));
             }
         }
         Ok(())
@@ -249,12 +295,13 @@ impl<'a> Network<'a> {
     /// Sends a packet from a node towards its destination; without a route it is gone.
     fn send(&mut self, node: usize, packet: Packet) -> Result<(), String> {
         let Some(IpAddr::V4(destination)) = packet.flow().map(|flow| flow.dst) else { return Ok(()) };
-        let destination = u32::from(destination);
-        let towards = self.nodes[node]
-            .routes
-            .iter()
-            .find(|(subnet, length, _)| *length == 0 || (subnet ^ destination) >> (32 - length) == 0);
-        let Some(&(_, _, interface)) = towards else { return Ok(()) };
+        match self.nodes[node].hop(destination) {
+            Hop::Interface(interface) => self.send_by(node, interface, packet),
+            Hop::Here | Hop::Nowhere => Ok(()),
+        }
+    }
+
+    fn send_by(&mut self, node: usize, interface: usize, packet: Packet) -> Result<(), String> {
         let wire = &mut self.nodes[node].interfaces[interface];
         capture(wire, self.now, &packet)?;
         let (line, port) = (wire.link, wire.port);
@@ -285,15 +332,18 @@ impl<'a> Network<'a> {
     /// What the link noted, its queues, and when it has something to do again.
     fn after_line(&mut self, line: usize) {
         let Line { name, link, directions, watches, .. } = &mut self.lines[line];
-        let telemetry = self.telemetry.as_mut().expect("it is there until the report");
         for event in self.events.list.drain(..) {
             directions[usize::from(event.port)].happened(&event);
-            telemetry.event(name, &direction_name(usize::from(event.port)), &event);
+            if let Some(telemetry) = &mut self.telemetry {
+                telemetry.event(name, &direction_name(usize::from(event.port)), &event);
+            }
         }
-        for (port, watch) in watches.iter_mut().enumerate() {
-            if let Some(policy) = link.policy(port as Port) {
-                let (packets, bytes) = (policy.len_packets(), policy.len_bytes());
-                telemetry.queue(watch, self.now.nanos(), name, &direction_name(port), packets, bytes);
+        if let Some(telemetry) = &mut self.telemetry {
+            for (port, watch) in watches.iter_mut().enumerate() {
+                if let Some(policy) = link.policy(port as Port) {
+                    let (packets, bytes) = (policy.len_packets(), policy.len_bytes());
+                    telemetry.queue(watch, self.now.nanos(), name, port, packets, bytes);
+                }
             }
         }
         self.arm_line(line);
@@ -305,7 +355,7 @@ impl<'a> Network<'a> {
             let due = due.max(self.now);
             if of_line.armed.is_none_or(|armed| due < armed) {
                 of_line.armed = Some(due);
-                self.queue.push(due, What::Link(line));
+                self.queue.push(due, What::Link(line as u32));
             }
         }
     }
@@ -313,10 +363,12 @@ impl<'a> Network<'a> {
     fn arrive(&mut self, node: usize, packet: Packet) -> Result<(), String> {
         let Some(flow) = packet.flow() else { return Ok(()) };
         let IpAddr::V4(destination) = flow.dst else { return Ok(()) };
-        if !self.nodes[node].addresses.contains(&destination) {
-            return if self.nodes[node].forwards { self.send(node, packet) } else { Ok(()) };
+        match self.nodes[node].hop(destination) {
+            Hop::Here => {}
+            Hop::Interface(interface) if self.nodes[node].forwards => return self.send_by(node, interface, packet),
+            Hop::Interface(_) | Hop::Nowhere => return Ok(()),
         }
-        if let Some(&number) = self.by_flow.get(&flow.reversed()) {
+        if let Some(&number) = self.by_flow.get(&short(flow.reversed())) {
             self.live[number].connection.on_segment(self.now, &packet);
             return self.serve(number);
         }
@@ -330,7 +382,7 @@ impl<'a> Network<'a> {
     }
 
     fn report(mut self) -> Result<Value, String> {
-        self.telemetry.take().expect("it is there until the report").finish()?;
+        self.telemetry.take().map_or(Ok(()), Telemetry::finish)?;
         for mut file in self.samples {
             file.flush().map_err(|error| format!("cannot write telemetry: {error}"))?;
         }
@@ -372,6 +424,7 @@ impl<'a> Network<'a> {
     }
 }
 
+#[inline]
 fn capture(wire: &mut Wire, now: Time, packet: &Packet) -> Result<(), String> {
     match &mut wire.capture {
         None => Ok(()),
@@ -392,6 +445,7 @@ fn make_nodes(input: &Input, out: &Path, lines: &mut [Line]) -> Result<Vec<Node>
             interfaces: Vec::new(),
             addresses: Vec::new(),
             routes: Vec::new(),
+            hops: FxHashMap::default(),
         };
         for (place, interface) in plan.interfaces.iter().enumerate() {
             let link = lines.iter().position(|line| line.name == interface.link);
