@@ -74,12 +74,19 @@ class Measurement:
         return asdict(self)
 
 
+#: Error models under which a train of probes measures neither rate nor delay.
+DISORDERLY = frozenset({"reorder", "duplicate"})
+
+
 def for_probing(link: Mapping[str, Any]) -> dict[str, Any]:
-    """The link with queues so deep that no probe is dropped by a policy, and with no changes over time."""
+    """The link with queues so deep that no probe is dropped by a policy, with no changes over time, and in order."""
     deep = {"name": "droptail", "options": {"limit_packets": 2 * MAX_BURST}}
     directions = {}
     for name in ("forward", "reverse"):
-        directions[name] = {key: value for key, value in link[name].items() if key != "schedule"} | {"queue": deep}
+        direction = {key: value for key, value in link[name].items() if key != "schedule"} | {"queue": deep}
+        if "errors" in direction:
+            direction["errors"] = [model for model in direction["errors"] if model["name"] not in DISORDERLY]
+        directions[name] = direction
     return {**link, **directions}
 
 

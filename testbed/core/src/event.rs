@@ -21,6 +21,10 @@ pub enum EventKind {
     Damaged,
     /// The error model, or a link that gave up, lost it.
     Lost,
+    /// The error model held it back behind later ones.
+    Reordered,
+    /// The error model let it come out twice.
+    Duplicated,
     /// A link-layer frame was sent again.
     LinkRetransmit,
     /// A middlebox made this packet.
@@ -38,6 +42,8 @@ impl EventKind {
             EventKind::MarkedDupack => "marked_dupack",
             EventKind::Damaged => "damaged",
             EventKind::Lost => "lost",
+            EventKind::Reordered => "reordered",
+            EventKind::Duplicated => "duplicated",
             EventKind::LinkRetransmit => "link_retransmit",
             EventKind::Made => "made",
         }

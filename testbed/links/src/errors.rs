@@ -1,7 +1,12 @@
 //! Error models: what damages or loses packets at the receiving end of a link.
 
+mod duplicate;
 mod exponential;
+mod gilbert_elliott;
+mod reorder;
 mod uniform;
+
+use std::time::Duration;
 
 use backchannel_core::packet::Packet;
 use backchannel_core::registry::{Entry, Given};
@@ -18,6 +23,10 @@ pub enum Fate {
     Damaged,
     /// It does not come out.
     Lost,
+    /// It comes out this much later, and does not hold up those behind it.
+    Late(Duration),
+    /// It comes out twice.
+    Twice,
 }
 
 /// Decides for one packet after another.
@@ -29,7 +38,13 @@ pub trait ErrorModel: Send {
 type Build = fn(&Given<'_>, RunRng) -> Result<Box<dyn ErrorModel>, String>;
 
 /// Every error model.
-static MODELS: &[(&Entry, Build)] = &[(&uniform::ENTRY, uniform::build), (&exponential::ENTRY, exponential::build)];
+static MODELS: &[(&Entry, Build)] = &[
+    (&uniform::ENTRY, uniform::build),
+    (&exponential::ENTRY, exponential::build),
+    (&gilbert_elliott::ENTRY, gilbert_elliott::build),
+    (&reorder::ENTRY, reorder::build),
+    (&duplicate::ENTRY, duplicate::build),
+];
 
 /// What the registry prints.
 pub(crate) fn entries() -> impl Iterator<Item = &'static Entry> {

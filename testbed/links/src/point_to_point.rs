@@ -4,7 +4,7 @@
 //! Departures lie on an ideal timeline: a packet that waited starts at the instant its predecessor ended, however late
 //! anybody looked, so that errors of a real-time driver never add up.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 use backchannel_core::event::{EventKind, Events};
@@ -120,6 +120,8 @@ struct Line {
     sending: Option<(Time, Packet)>,
     /// Packets on the way, and when their last bit arrives; in order.
     flying: VecDeque<(Time, Packet)>,
+    /// Packets that an error model holds back, by the instant they come out.
+    held: BTreeMap<(Time, u64), Packet>,
     usage: Usage,
 }
 
@@ -155,6 +157,7 @@ impl Line {
             seed,
             sending: None,
             flying: VecDeque::new(),
+            held: BTreeMap::new(),
             usage: Usage::default(),
         };
         line.errors = line.error_models(&spec.errors)?;
@@ -204,6 +207,9 @@ impl Line {
                 next = *end + self.delay;
             }
         }
+        if let Some(((at, _), _)) = self.held.first_key_value() {
+            next = next.min(*at);
+        }
         if let Some(change) = self.schedule.front() {
             next = next.min(Time::from_seconds(change.at_s));
         }
@@ -215,20 +221,33 @@ impl Line {
         while self.flying.front().is_some_and(|(at, _)| *at <= now) {
             let (at, mut packet) = self.flying.pop_front().expect("it has a front");
             let fate = self.errors.iter_mut().map(|model| model.judge(at, &packet)).find(|fate| *fate != Fate::Intact);
-            match fate {
-                Some(Fate::Lost) => {
+            match fate.unwrap_or(Fate::Intact) {
+                Fate::Intact => {}
+                Fate::Lost => {
                     events.note(at, EventKind::Lost, &packet);
                     continue;
                 }
-                Some(_) => {
+                Fate::Damaged => {
                     events.note(at, EventKind::Damaged, &packet);
                     // What has no transport checksum to damage cannot be recognised as bad: it is lost.
                     if !packet.damage_checksum() {
                         continue;
                     }
                 }
-                None => {}
+                Fate::Late(by) => {
+                    events.note(at, EventKind::Reordered, &packet);
+                    self.held.insert((at + by, packet.id), packet);
+                    continue;
+                }
+                Fate::Twice => {
+                    events.note(at, EventKind::Duplicated, &packet);
+                    out.push(Delivery { port: to, at, packet: packet.clone() });
+                }
             }
+            out.push(Delivery { port: to, at, packet });
+        }
+        while let Some(entry) = self.held.first_entry().filter(|entry| entry.key().0 <= now) {
+            let ((at, _), packet) = entry.remove_entry();
             out.push(Delivery { port: to, at, packet });
         }
     }
@@ -336,6 +355,30 @@ mod tests {
             all.extend(out.into_iter().map(|delivery| (delivery.port, delivery.at.nanos(), delivery.packet.id)));
         }
         all
+    }
+
+    #[test]
+    fn a_packet_that_is_held_back_is_overtaken_and_a_duplicate_follows_at_once() {
+        let errors = |name, options| json!({"errors": [{"name": name, "options": options}]});
+        let orders = |extra: serde_json::Value| {
+            let mut link = crate::build(&ten_megabit(extra), 3).unwrap();
+            let mut events = Events::default();
+            for id in 0..200 {
+                link.submit(Time(id * 1_000_000), 0, data(id, 960), &mut events);
+            }
+            (drain(&mut *link, &mut events), events)
+        };
+        let (plain, _) = orders(json!({}));
+        let (reordered, events) = orders(errors("reorder", json!({"probability": 0.2, "delay_s": 0.01})));
+        let held = events.count(EventKind::Reordered);
+        assert!((20..60).contains(&held), "{held}");
+        assert!(reordered.windows(2).all(|pair| pair[0].1 <= pair[1].1));
+        assert!(reordered.windows(2).any(|pair| pair[0].2 > pair[1].2));
+        let on_time = reordered.iter().filter(|one| plain.contains(one)).count();
+        assert_eq!(on_time, 200 - held);
+        let (doubled, events) = orders(errors("duplicate", json!({"probability": 0.2})));
+        assert_eq!(doubled.len(), 200 + events.count(EventKind::Duplicated));
+        assert!(doubled.len() > 220);
     }
 
     #[test]

@@ -1,0 +1,49 @@
+//! Duplication: some packets come out twice.
+
+use backchannel_core::packet::Packet;
+use backchannel_core::registry::{Entry, Given, Param, Preset, Unit, MUST};
+use backchannel_core::rng::{self, RunRng};
+use backchannel_core::time::Time;
+
+use super::{ErrorModel, Fate};
+
+pub(super) static ENTRY: Entry = Entry {
+    kind: "error-model",
+    name: "duplicate",
+    summary: "some packets come out twice",
+    source: "tc-netem(8)",
+    params: &[Param::new("probability", Unit::Fraction, Preset::Required(MUST), "of a packet's coming out twice")
+        .range(0.0, 1.0)],
+};
+
+pub(super) fn build(given: &Given<'_>, rng: RunRng) -> Result<Box<dyn ErrorModel>, String> {
+    Ok(Box::new(Duplicate { probability: given.number("probability").expect("it is required"), rng }))
+}
+
+struct Duplicate {
+    probability: f64,
+    rng: RunRng,
+}
+
+impl ErrorModel for Duplicate {
+    fn judge(&mut self, _: Time, _: &Packet) -> Fate {
+        if rng::uniform(&mut self.rng) < self.probability {
+            Fate::Twice
+        } else {
+            Fate::Intact
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use backchannel_core::packet::build::data;
+
+    #[test]
+    fn one_in_ten_comes_twice() {
+        let mut model = Duplicate { probability: 0.1, rng: rng::stream(1, "test") };
+        let twice = (0..20_000).filter(|_| model.judge(Time::ZERO, &data(1, 10)) == Fate::Twice).count();
+        assert!((1788..=2212).contains(&twice), "{twice}");
+    }
+}

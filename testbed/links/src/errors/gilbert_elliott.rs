@@ -1,0 +1,84 @@
+//! The Gilbert-Elliott channel: a good and a bad state, each with its own loss probability (Gilbert, "Capacity of a
+//! burst-noise channel", 1960; Elliott, 1963).
+//!
+//! Before each packet the channel moves: from good to bad with probability `p`, from bad to good with `r`. In the long run
+//! it is bad for p / (p + r) of the packets, and a bad period lasts 1 / r packets.
+
+use backchannel_core::packet::Packet;
+use backchannel_core::registry::{Entry, Given, Param, Preset, Unit, MUST};
+use backchannel_core::rng::{self, RunRng};
+use backchannel_core::time::Time;
+
+use super::{ErrorModel, Fate};
+
+pub(super) static ENTRY: Entry = Entry {
+    kind: "error-model",
+    name: "gilbert-elliott",
+    summary: "a channel with a good and a bad state, whose losses come in bursts",
+    source: "Gilbert 1960, Elliott 1963",
+    params: &[
+        Param::new("p", Unit::Fraction, Preset::Required(MUST), "of turning from good to bad, before a packet")
+            .range(0.0, 1.0),
+        Param::new("r", Unit::Fraction, Preset::Required(MUST), "of turning from bad to good, before a packet")
+            .range(0.0, 1.0),
+        Param::new("good_loss", Unit::Fraction, Preset::Number(0.0), "of a packet's being hit in the good state")
+            .range(0.0, 1.0),
+        Param::new("bad_loss", Unit::Fraction, Preset::Number(1.0), "of a packet's being hit in the bad state")
+            .range(0.0, 1.0),
+        Param::new("effect", Unit::Choice, Preset::Text("lose"), "lose it, or damage its checksum")
+            .of(&["lose", "damage"]),
+    ],
+};
+
+pub(super) fn build(given: &Given<'_>, rng: RunRng) -> Result<Box<dyn ErrorModel>, String> {
+    let number = |name: &str| given.number(name).expect("it is required or has a default");
+    Ok(Box::new(GilbertElliott {
+        to_bad: number("p"),
+        to_good: number("r"),
+        loss: [number("good_loss"), number("bad_loss")],
+        effect: if given.text("effect") == Some("damage") { Fate::Damaged } else { Fate::Lost },
+        bad: false,
+        rng,
+    }))
+}
+
+struct GilbertElliott {
+    to_bad: f64,
+    to_good: f64,
+    /// In the good state, in the bad state.
+    loss: [f64; 2],
+    effect: Fate,
+    bad: bool,
+    rng: RunRng,
+}
+
+impl ErrorModel for GilbertElliott {
+    fn judge(&mut self, _: Time, _: &Packet) -> Fate {
+        let turn = if self.bad { self.to_good } else { self.to_bad };
+        self.bad ^= rng::uniform(&mut self.rng) < turn;
+        if rng::uniform(&mut self.rng) < self.loss[usize::from(self.bad)] {
+            self.effect
+        } else {
+            Fate::Intact
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use backchannel_core::packet::build::data;
+
+    #[test]
+    fn losses_have_the_share_and_the_length_of_the_chain() {
+        let (to_bad, to_good) = (0.02, 0.25);
+        let rng = rng::stream(1, "test");
+        let mut model = GilbertElliott { to_bad, to_good, loss: [0.0, 1.0], effect: Fate::Lost, bad: false, rng };
+        let lost: Vec<bool> = (0..200_000).map(|_| model.judge(Time::ZERO, &data(1, 10)) == Fate::Lost).collect();
+        let share = lost.iter().filter(|&&hit| hit).count() as f64 / lost.len() as f64;
+        assert!((share - to_bad / (to_bad + to_good)).abs() < 0.005, "{share}");
+        let bursts = lost.windows(2).filter(|pair| !pair[0] && pair[1]).count() as f64;
+        let length = share * lost.len() as f64 / bursts;
+        assert!((length - 1.0 / to_good).abs() < 0.15, "{length}");
+    }
+}

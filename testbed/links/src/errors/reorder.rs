@@ -1,0 +1,71 @@
+//! Reordering: some packets are held back for a while, and those behind them overtake.
+//!
+//! The way of netem's `reorder` turned round: there the chosen packets go ahead of a delay that the others have; here the
+//! chosen ones fall back, so that the declared delay stays that of the line.
+
+use std::time::Duration;
+
+use backchannel_core::packet::Packet;
+use backchannel_core::registry::{Entry, Given, Param, Preset, Unit, MUST};
+use backchannel_core::rng::{self, RunRng};
+use backchannel_core::time::Time;
+
+use super::{ErrorModel, Fate};
+
+pub(super) static ENTRY: Entry = Entry {
+    kind: "error-model",
+    name: "reorder",
+    summary: "some packets come later than they should, behind others",
+    source: "tc-netem(8)",
+    params: &[
+        Param::new("probability", Unit::Fraction, Preset::Required(MUST), "of a packet's being held back")
+            .range(0.0, 1.0),
+        Param::new("delay_s", Unit::Time, Preset::Number(0.005), "for how long at most; drawn evenly")
+            .range(0.0, 60.0),
+    ],
+};
+
+pub(super) fn build(given: &Given<'_>, rng: RunRng) -> Result<Box<dyn ErrorModel>, String> {
+    Ok(Box::new(Reorder {
+        probability: given.number("probability").expect("it is required"),
+        most_s: given.number("delay_s").expect("it has a default"),
+        rng,
+    }))
+}
+
+struct Reorder {
+    probability: f64,
+    most_s: f64,
+    rng: RunRng,
+}
+
+impl ErrorModel for Reorder {
+    fn judge(&mut self, _: Time, _: &Packet) -> Fate {
+        // Both numbers are drawn for every packet, so that one packet's fate does not shift the next one's.
+        let (chosen, share) = (rng::uniform(&mut self.rng), rng::uniform(&mut self.rng));
+        if chosen < self.probability {
+            Fate::Late(Duration::from_secs_f64(share * self.most_s))
+        } else {
+            Fate::Intact
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use backchannel_core::packet::build::data;
+
+    #[test]
+    fn the_chosen_are_late_by_no_more_than_was_said() {
+        let mut model = Reorder { probability: 0.25, most_s: 0.01, rng: rng::stream(1, "test") };
+        let fates: Vec<_> = (0..20_000).map(|_| model.judge(Time::ZERO, &data(1, 10))).collect();
+        let late: Vec<_> =
+            fates.iter().filter_map(|fate| if let Fate::Late(by) = fate { Some(*by) } else { None }).collect();
+        // Five standard deviations of Binomial(20 000, 0.25).
+        assert!((4694..=5306).contains(&late.len()), "{}", late.len());
+        assert!(late.iter().all(|by| *by <= Duration::from_millis(10)));
+        let mean_s = late.iter().map(Duration::as_secs_f64).sum::<f64>() / late.len() as f64;
+        assert!((mean_s - 0.005).abs() < 0.0003, "{mean_s}");
+    }
+}
