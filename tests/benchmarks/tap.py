@@ -1,0 +1,200 @@
+"""TCP through two TAP interfaces: a bare copier between them, then our emulator, then our own stack at either end.
+
+    ./backchannel bench tap
+
+Each line is one bulk flow for some seconds, every program of it in this cell. The copier is the machine's floor: one
+frame a read and one a write. The emulator's line has neither rate nor delay, so that what is left is its own cost.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import resource
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+from testbed import node_binary
+from testbed.mininet_links import Emulator
+
+HERE = Path(__file__).resolve().parent
+SEED = 7
+MACS = ("02:bc:00:00:00:01", "02:bc:00:00:00:02")
+ADDRESSES = ("10.9.0.1", "10.9.0.2")
+STACK = "modern"
+MINUTE_S = 60.0
+
+
+class Ends:
+    """Two network namespaces, each kept by a process that waits."""
+
+    def __init__(self) -> None:
+        self.holders = [subprocess.Popen(["unshare", "--net", "sleep", "infinity"]) for _ in ADDRESSES]
+        own = Path("/proc/self/ns/net").readlink()
+        deadline = time.monotonic() + 10
+        while any(Path(f"/proc/{holder.pid}/ns/net").readlink() == own for holder in self.holders):
+            if time.monotonic() > deadline:
+                raise SystemExit("no network namespace was made: this benchmark needs root")
+            time.sleep(0.01)
+
+    def run(self, end: int, *words: str, **options: Any) -> subprocess.Popen[str]:
+        """Starts a program in one of them."""
+        inside = ["nsenter", "--net", "--target", str(self.holders[end].pid), *words]
+        return subprocess.Popen(inside, text=True, **options)
+
+    def configure(self, kernels: tuple[bool, bool]) -> None:
+        """Brings the interfaces up; the kernel holds the address only where its TCP is to answer."""
+        for end in (0, 1):
+            lines = [f"link set tap{end} address {MACS[end]}", f"link set tap{end} up"]
+            if kernels[end]:
+                lines += [
+                    f"address replace {ADDRESSES[end]}/24 dev tap{end}",
+                    f"neighbour replace {ADDRESSES[1 - end]} lladdr {MACS[1 - end]} dev tap{end} nud permanent",
+                ]
+            batch = self.run(end, "ip", "-batch", "-", stdin=subprocess.PIPE)
+            batch.communicate("\n".join(lines) + "\n")
+            if batch.returncode:
+                raise SystemExit("an interface could not be set up")
+
+    def close(self) -> None:
+        """Ends the holders; the namespaces go with them."""
+        for holder in self.holders:
+            holder.kill()
+            holder.wait()
+
+
+class Copier:
+    """The bare one."""
+
+    def __init__(self, ends: Ends, program: Path) -> None:
+        words = [str(program)]
+        for end, holder in enumerate(ends.holders):
+            words += [str(holder.pid), f"tap{end}"]
+        self._process = subprocess.Popen(words, stdout=subprocess.PIPE, text=True)
+        assert self._process.stdout is not None
+        self._process.stdout.readline()
+
+    def close(self) -> None:
+        """Ends it; its interfaces go with it."""
+        self._process.kill()
+        self._process.wait()
+
+
+class Ours:
+    """The emulator, with a line that only carries."""
+
+    def __init__(self, ends: Ends, folder: Path) -> None:
+        direction = {"queue": {"name": "droptail", "options": {}}}
+        spec = {
+            "name": "line", "kind": "point-to-point", "ends": ["a", "b"],
+            "forward": direction, "reverse": direction, "options": {},
+        }  # fmt: skip
+        taps = [{"pid": holder.pid, "ifname": f"tap{end}"} for end, holder in enumerate(ends.holders)]
+        self._emulator = Emulator(folder / "emulator.log")
+        self._emulator.add_link(spec, taps)
+        self._emulator.start()
+
+    def close(self) -> None:
+        """Ends it; its interfaces go with it."""
+        self._emulator.close()
+
+
+def words_of(end: int, kernel: bool) -> list[str]:
+    """The traffic program of one end: 0 sends, 1 receives."""
+    verb = ("send", "receive")[end]
+    where = [f"--to={ADDRESSES[1]}:5001"] if end == 0 else [f"--listen={ADDRESSES[1]}:5001"]
+    words = [node_binary.path(), *([] if kernel else ["endpoint"]), verb, *where, f"--seed={SEED}"]
+    if kernel:
+        return [*words, "--congestion=reno"]
+    place = [f"--interface=tap{end}", f"--mac={MACS[end]}", f"--next-hop-mac={MACS[1 - end]}", f"--stack={STACK}"]
+    return [*words, *place, *([f"--from={ADDRESSES[0]}:40000"] if end == 0 else [])]
+
+
+def measure(carrier: str, kernels: tuple[bool, bool], seconds: float, folder: Path) -> dict[str, float]:
+    """Gbit/s of payload at the receiver, and CPU seconds of a second: of the sender, the receiver, the carrier."""
+    ends = Ends()
+    line = Copier(ends, folder / "copier") if carrier == "copier" else Ours(ends, folder)
+    try:
+        ends.configure(kernels)
+        piped = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+        receiver = ends.run(1, *words_of(1, kernels[1]), **piped)
+        assert receiver.stderr is not None
+        receiver.stderr.readline()
+        stop_ns = time.monotonic_ns() + round(seconds * 1e9)
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
+        sender = ends.run(0, *words_of(0, kernels[0]), f"--stop-at-ns={stop_ns}", **piped)
+        sender.communicate(timeout=MINUTE_S)
+        sent = resource.getrusage(resource.RUSAGE_CHILDREN)
+        said, trouble = receiver.communicate(timeout=MINUTE_S)
+        received = resource.getrusage(resource.RUSAGE_CHILDREN)
+    finally:
+        before_carrier = resource.getrusage(resource.RUSAGE_CHILDREN)
+        line.close()
+        after_carrier = resource.getrusage(resource.RUSAGE_CHILDREN)
+        ends.close()
+    if receiver.returncode or sender.returncode:
+        raise SystemExit(f"a traffic program failed: {trouble}")
+    report = json.loads(said)
+    if not report["payload_ok"]:
+        raise SystemExit("the bytes received are not those sent")
+
+    def cpu(first: resource.struct_rusage, then: resource.struct_rusage) -> float:
+        return (then.ru_utime + then.ru_stime - first.ru_utime - first.ru_stime) / seconds
+
+    return {
+        "gbps": report["bytes"] * 8 / seconds / 1e9,
+        "sender": cpu(before, sent),
+        "receiver": cpu(sent, received),
+        "carrier": cpu(before_carrier, after_carrier),
+    }
+
+
+def inside(seconds: float, rounds: int) -> None:
+    """The measurements, in a cell."""
+    folder = Path(tempfile.mkdtemp(prefix="backchannel-bench-"))
+    try:
+        source, program = str(HERE / "copier.c"), str(folder / "copier")
+        subprocess.run(["gcc", "-O2", "-o", program, source], check=True)
+        cases = [
+            ("copier, kernel to kernel", "copier", (True, True)),
+            ("emulator, kernel to kernel", "emulator", (True, True)),
+            ("emulator, ours to kernel", "emulator", (False, True)),
+            ("emulator, kernel to ours", "emulator", (True, False)),
+            ("emulator, ours to ours", "emulator", (False, False)),
+        ]
+        found: dict[str, dict[str, float]] = {}
+        for _ in range(rounds):
+            for name, carrier, kernels in cases:
+                got = measure(carrier, kernels, seconds, folder)
+                if name not in found or got["gbps"] > found[name]["gbps"]:
+                    found[name] = got
+        floor = found[cases[0][0]]["gbps"]
+        print(f"{'':<30} {'Gbit/s':>7} {'of floor':>9}   CPU of sender, receiver, carrier")
+        for name, got in found.items():
+            shares = "  ".join(f"{got[part] * 100:4.0f} %" for part in ("sender", "receiver", "carrier"))
+            print(f"{name:<30} {got['gbps']:7.2f} {got['gbps'] / floor * 100:7.0f} %   {shares}")
+    finally:
+        shutil.rmtree(folder)
+
+
+def main() -> None:
+    """Runs itself in a cell, where nothing can reach the machine's own network."""
+    parser = argparse.ArgumentParser(description="One TCP flow through two TAP interfaces.")
+    parser.add_argument("--seconds", type=float, default=5.0, help="length of a flow (5)")
+    parser.add_argument("--rounds", type=int, default=2, help="flows of each kind, of which the best counts (2)")
+    parser.add_argument("--inside", action="store_true", help=argparse.SUPPRESS)
+    args = parser.parse_args()
+    if args.inside:
+        inside(args.seconds, args.rounds)
+        return
+    words = [node_binary.path(), "cell", "--", sys.executable, *sys.argv, "--inside"]
+    raise SystemExit(subprocess.run(words, check=False).returncode)
+
+
+if __name__ == "__main__":
+    main()
