@@ -51,6 +51,15 @@ class RunData:
         """The scenario's flows, each with its captures."""
         return [Flow(self, spec) for spec in self.scenario["workload"]]
 
+    @cached_property
+    def groups(self) -> dict[str, list[Flow]]:
+        """Flows that are measured together as well, by the group's name."""
+        found: dict[str, list[Flow]] = {}
+        for flow in self.flows:
+            if flow.group is not None:
+                found.setdefault(flow.group, []).append(flow)
+        return found
+
 
 class Flow:
     """One flow and its connection, at both ends."""
@@ -58,7 +67,10 @@ class Flow:
     def __init__(self, run: RunData, spec: Mapping[str, Any]) -> None:
         self.run = run
         self.name = str(spec["name"])
-        self.start_s = float(spec.get("start_s", 0.0))
+        self.group: str | None = spec.get("group")
+        self.begun_s = float(spec.get("start_s", 0.0))
+        #: From here on it is measured.
+        self.start_s = max(self.begun_s, float(run.scenario.get("warm_up_s", 0.0)))
         self.end_s = min(float(spec.get("stop_s") or math.inf), float(run.scenario["duration_s"]))
         self.size_bytes: int | None = spec.get("bytes")
         self._from, self._to, self._port = spec["from"], spec["to"], spec["port"]
@@ -93,6 +105,12 @@ class Flow:
         """Bytes that became deliverable in order at the receiver's interface in a period."""
         data = self.at_receiver.filter(pl.col("dir") == 0)
         return _top(data.filter(pl.col("t_s") < to_s)) - _top(data.filter(pl.col("t_s") < from_s))
+
+    def packet_bytes_per_byte(self) -> float:
+        """Bytes of IP packets that each byte of data takes, over the data segments at the receiver; 1 without any."""
+        data = self.at_receiver.filter((pl.col("dir") == 0) & (pl.col("payload") > 0))
+        payload = int(data["payload"].sum())
+        return int(data["ip_len"].sum()) / payload if payload else 1.0
 
     def completed_s(self) -> float | None:
         """When its last byte arrived in order; None while bytes are missing, or for a flow without a size."""
@@ -142,12 +160,22 @@ def _metric(
 def throughput(flow: Flow) -> float:
     """Bytes delivered in order at the receiver's interface over the flow's own time, in bit/s.
 
-    The time runs from the flow's start to its end: the arrival of its last byte, its stop, or the end of the run.
+    The time runs from the flow's start, or the end of the warm-up, to its end: the arrival of its last byte, its stop,
+    or the end of the run.
     """
     end_s = flow.completed_s() or flow.end_s
     if end_s <= flow.start_s:
         return 0.0
     return flow.delivered_bytes(flow.start_s, end_s) * 8 / (end_s - flow.start_s)
+
+
+@_metric("rate", "Throughput in packets", "flow", "asym 7.1 (CATALOGUE I-1), aq 4")
+def packet_throughput(flow: Flow) -> float:
+    """Throughput when whole IP packets count, as simulations without headers do, in bit/s.
+
+    Throughput times the bytes of IP packets that a byte of data takes at the receiver.
+    """
+    return (throughput(flow) or 0.0) * flow.packet_bytes_per_byte()
 
 
 @_metric("fraction", "Goodput", "flow", "ton IV-A: useful bytes over bytes on the link")
@@ -178,7 +206,7 @@ def rtt_mean(flow: Flow) -> float | None:
 def completion_time(flow: Flow) -> float | None:
     """From the flow's start to the arrival of its last byte, in s; None for a flow without a size or unfinished."""
     done_s = flow.completed_s()
-    return None if done_s is None else done_s - flow.start_s
+    return None if done_s is None else done_s - flow.begun_s
 
 
 @_metric("number", "Fairness index", "run", "Jain; asym 3.2")
@@ -207,15 +235,22 @@ def jain(values: Iterable[float]) -> float | None:
     return sum(values) ** 2 / (len(values) * squares) if squares else None
 
 
+#: Of a group of flows: the sum over its members.
+SUMMED = frozenset({"throughput", "packet_throughput", "retransmissions"})
+
+
 def measure(run: RunData) -> list[dict[str, Any]]:
-    """Every metric of a run: name, subject (the flow's name, or "" for the run), value, unit; absent ones left out."""
+    """Every metric of a run: name, subject (a flow, a group, or "" for the run), value, unit; absent ones left out."""
     rows = []
     for metric in METRICS.values():
-        subjects: list[tuple[str, Any]] = (
-            [("", run)] if metric.per == "run" else [(flow.name, flow) for flow in run.flows]
-        )
-        for name, subject in subjects:
-            value = metric.function(subject)
+        values: dict[str, float | None] = {}
+        if metric.per == "run":
+            values[""] = metric.function(run)
+        else:
+            values = {flow.name: metric.function(flow) for flow in run.flows}
+            if metric.name in SUMMED:
+                values |= {name: sum(values[flow.name] or 0.0 for flow in flows) for name, flows in run.groups.items()}
+        for subject, value in values.items():
             if value is not None:
-                rows.append({"metric": metric.name, "subject": name, "value": float(value), "unit": metric.unit})
+                rows.append({"metric": metric.name, "subject": subject, "value": float(value), "unit": metric.unit})
     return rows

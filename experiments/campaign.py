@@ -202,7 +202,12 @@ class _Expansion:
 
     def _cross_check(self, campaign: Campaign) -> None:
         """What no single field can know."""
-        nodes, links = topologies.build(campaign.network)
+        network = campaign.network
+        if network.rtt is not None and network.rtt[0] < 2 * topologies.near_half_s(network):
+            least_ms = 2000 * topologies.near_half_s(network)
+            self._note(("network", "rtt"), f"the line and the clients' wires alone take {least_ms:g} ms both ways")
+            return
+        nodes, links = topologies.build(network, campaign.workload, random.Random(0))
         try:
             make_plan(nodes, links)
         except TestbedError as error:
@@ -237,6 +242,16 @@ class _Expansion:
                     )
                     break
         hosts = [node["name"] for node in nodes if node["kind"] == "host"]
+        if network.topology == "dumbbell":
+            hosts = list(topologies.SIDES)
+        if campaign.warm_up >= campaign.duration:
+            self._note(("warm_up",), "nothing is left to measure: the warm-up ends with the run")
+        members = topologies.members(network, campaign.workload)
+        names = [member.name for member in members]
+        for member in members:
+            if names.count(member.name) > 1 and member.group is not None:
+                self._note(("workload", member.entry, "name"), f"there are two flows called '{member.name}'")
+                break
         seen: set[str] = set()
         for number, flow in enumerate(campaign.workload):
             for key, name in (("from", flow.from_), ("to", flow.to)):
@@ -363,20 +378,23 @@ def _stacks(campaign: Campaign) -> Iterator[tuple[Path_, Stack]]:
 
 def make_scenario(campaign: Campaign, seed: int) -> dict[str, Any]:
     """The scenario of one repetition (core::scenario::Scenario)."""
-    nodes, links = topologies.build(campaign.network)
+    nodes, links = topologies.build(campaign.network, campaign.workload, random.Random(f"{seed}/network"))
     own_stacks = {node.name: node.stack for node in campaign.network.nodes}
     for node in nodes:
         if node["kind"] == "host":
             node["stack"] = (own_stacks.get(node["name"]) or campaign.stack).as_scenario()
     draws = random.Random(seed)
     flows = []
-    for number, flow in enumerate(campaign.workload):
+    for number, member in enumerate(topologies.members(campaign.network, campaign.workload)):
+        flow = campaign.workload[member.entry]
         low, high = flow.start
         start_s = round(low + draws.random() * (high - low), 6)
         one: dict[str, Any] = {
-            "name": flow.name, "kind": flow.kind, "from": flow.from_, "to": flow.to, "start_s": start_s,
+            "name": member.name, "kind": flow.kind, "from": member.from_, "to": member.to, "start_s": start_s,
             "port": FIRST_PORT + number,
         }  # fmt: skip
+        if member.group is not None:
+            one["group"] = member.group
         if flow.stop is not None:
             one["stop_s"] = flow.stop
         if flow.size is not None:
@@ -388,6 +406,7 @@ def make_scenario(campaign: Campaign, seed: int) -> dict[str, Any]:
         "version": 1,
         "seed": seed,
         "duration_s": campaign.duration,
+        **({"warm_up_s": campaign.warm_up} if campaign.warm_up else {}),
         "nodes": nodes,
         "links": links,
         "workload": flows,

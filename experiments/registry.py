@@ -140,6 +140,8 @@ _PYTHON_ENTRIES = (
           "docs/architecture.md"),
     Entry("topology", "asymmetric-path", "server - router1 - router2 - client with an asymmetric line in the middle",
           "asym 7.1, figure 7"),
+    Entry("topology", "dumbbell", "a server and a client of its own for each flow, and one line between them all",
+          "aq 4, figure 2"),
     Entry("topology", "line", "two hosts, left and right, on one line", "docs/campaigns.md"),
 )  # fmt: skip
 

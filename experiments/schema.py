@@ -204,6 +204,16 @@ class Link(Model):
         }
 
 
+def _time_range(value: object, what: str) -> tuple[float, float]:
+    pair = value if isinstance(value, list | tuple) else [value, value]
+    if len(pair) != 2:
+        raise ValueError(f"{what} is a time, or a pair of times to draw from, such as [5 s, 6 s]")
+    low, high = (float(units.parse(one, "time")) for one in pair)
+    if low < 0 or high < low:
+        raise ValueError(f"a range for {what} begins at 0 s or later and does not run backwards")
+    return low, high
+
+
 class Flow(Model):
     """Who sends what to whom."""
 
@@ -215,6 +225,7 @@ class Flow(Model):
     start: tuple[float, float] = (0.0, 0.0)
     stop: Seconds | None = None
     size: Bytes | None = Field(None, description="bytes to send; without it, until the end")
+    count: Annotated[int, _quantity("count", above=0, most=10_000)] = 1
     stack: Stack | None = Field(None, description="of this flow's connection; without it, its hosts'")
 
     @field_validator("kind")
@@ -225,13 +236,7 @@ class Flow(Model):
     @field_validator("start", mode="before")
     @classmethod
     def _range(cls, value: object) -> tuple[float, float]:
-        pair = value if isinstance(value, list) else [value, value]
-        if len(pair) != 2:
-            raise ValueError("a start is a time, or a pair of times to draw from, such as [5 s, 6 s]")
-        low, high = (float(units.parse(one, "time")) for one in pair)
-        if low < 0 or high < low:
-            raise ValueError("a range of start times begins at 0 s or later and does not run backwards")
-        return low, high
+        return _time_range(value, "a start")
 
 
 class Network(Model):
@@ -241,6 +246,8 @@ class Network(Model):
     forward: Direction | None = Field(None, description="of the topology's own line, towards the client")
     reverse: Direction | None = None
     access: Direction | None = Field(None, description="of the wires around it; 10 Mbit/s and 1 ms without it")
+    #: Propagation alone, in seconds; each pair of hosts draws its own.
+    rtt: tuple[float, float] | None = None
     nodes: list[Node] = []
     links: list[Link] = []
 
@@ -249,8 +256,15 @@ class Network(Model):
     def _exists(cls, value: str | None) -> str | None:
         return None if value is None else registry.find("topology", value).name
 
+    @field_validator("rtt", mode="before")
+    @classmethod
+    def _rtt_range(cls, value: object) -> tuple[float, float] | None:
+        return None if value is None else _time_range(value, "a round-trip time")
+
     @model_validator(mode="after")
     def _one_way_to_say_it(self) -> Network:
+        if self.rtt is not None and self.topology != "dumbbell":
+            raise ValueError("'rtt' belongs to the topology dumbbell, whose pairs of hosts have each their own")
         if self.topology is None:
             if not self.nodes or not self.links:
                 raise ValueError("a network has a 'topology', or 'nodes' and 'links'")
@@ -282,6 +296,7 @@ class Campaign(Model):
     stack: Stack = Field(default_factory=lambda: Stack.model_validate("reno"))
     workload: list[Flow] = Field(min_length=1)
     duration: Length
+    warm_up: Seconds = 0.0
     capture: CaptureSpec = Field(default_factory=lambda: CaptureSpec.model_validate({}))
     repetitions: Annotated[int, _quantity("count", above=0)] = 1
     seed: Annotated[int, _quantity("count")] = 1

@@ -109,6 +109,13 @@ const ACK_HEARTBEAT: Param =
 const TIMER: Param =
     param("timer", Unit::Choice, Preset::Text("bsd"), "bsd: 500 ms ticks; ns: 100 ms ticks; modern: RFC 6298")
         .of(&["bsd", "ns", "modern"]);
+const TIMER_TICK: Param = param(
+    "timer_tick_s",
+    Unit::Time,
+    Preset::Absent,
+    "granularity of the timer; absent: its own (bsd 500 ms, ns 100 ms, modern 1 ms); ns-2 has 10 ms since 2.27",
+)
+.range(0.0001, 1.0);
 const RTO_MIN: Param = param(
     "rto_min_s",
     Unit::Time,
@@ -190,7 +197,7 @@ const VARIANT: Param = param("congestion", Unit::Choice, Preset::Text("reno"), "
     .of(&["tahoe", "reno", "newreno", "cubic"]);
 
 /// Every parameter of every stack, before a stack's own presets, in the order in which people read them.
-const ALL: [Param; 30] = [
+const ALL: [Param; 31] = [
     VARIANT,
     PACKET,
     COUNTING,
@@ -220,6 +227,7 @@ const ALL: [Param; 30] = [
     ACK_DELAY,
     ACK_HEARTBEAT,
     TIMER,
+    TIMER_TICK,
     RTO_MIN,
 ];
 
@@ -412,10 +420,11 @@ pub fn config(name: &str, options: &Options) -> Result<Config, String> {
     let seconds = |name: &str| given.number(name).map(Duration::from_secs_f64);
     let count = |name: &str| given.count(name).expect("it has a default");
     let choice = |name: &str| given.text(name).expect("it has a default");
+    let tick = |own_s: f64| seconds("timer_tick_s").unwrap_or(Duration::from_secs_f64(own_s));
     let (clock, initial, min, max) = match choice("timer") {
-        "bsd" => (Clock::Ticks(Duration::from_millis(500)), 6.0, 1.0, 64.0),
-        "ns" => (Clock::Ns(Duration::from_millis(100)), 6.0, 0.2, 64.0),
-        _ => (Clock::Smooth(Duration::from_millis(1)), 1.0, 1.0, 60.0),
+        "bsd" => (Clock::Ticks(tick(0.5)), 6.0, 1.0, 64.0),
+        "ns" => (Clock::Ns(tick(0.1)), 6.0, 0.2, 64.0),
+        _ => (Clock::Smooth(tick(0.001)), 1.0, 1.0, 60.0),
     };
     let config = Config {
         packet_bytes: count("packet_bytes") as u32,

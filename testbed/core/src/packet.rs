@@ -328,6 +328,26 @@ impl Packet {
         fold(sum) == 0xffff
     }
 
+    /// What a router does to a packet that it forwards: takes one off its time to live (IPv4) or hop limit (IPv6). False
+    /// when nothing was left of it, and the packet must go no further (RFC 1812 5.3.1).
+    pub fn lower_hop_limit(&mut self) -> bool {
+        let at = match self.body.bytes.first().map(|first| first >> 4) {
+            Some(4) if self.body.transport_at > 0 => 8,
+            Some(6) if self.body.transport_at > 0 => 7,
+            _ => return true,
+        };
+        let left = self.body.bytes[at];
+        if left <= 1 {
+            return false;
+        }
+        self.body.bytes[at] = left - 1;
+        if at == 8 {
+            let protocol = self.body.bytes[9];
+            self.patch_checksum(10, u16::from_be_bytes([left, protocol]), u16::from_be_bytes([left - 1, protocol]));
+        }
+        true
+    }
+
     /// The whole packet as bytes, zeros included.
     pub fn to_vec(&self) -> Vec<u8> {
         let mut all = Vec::with_capacity(self.len() as usize);
@@ -522,6 +542,19 @@ mod tests {
     use super::build::{ack, data, udp, Segment};
     use super::*;
     use proptest::prelude::*;
+
+    #[test]
+    fn a_router_takes_one_off_the_time_to_live_and_mends_the_checksum() {
+        let mut packet = build::ack(1);
+        let before = packet.bytes()[8];
+        assert!(packet.lower_hop_limit());
+        assert_eq!(packet.bytes()[8], before - 1);
+        assert_eq!(fold(ones_sum(&packet.bytes()[..20])), 0xffff);
+        while packet.bytes()[8] > 1 {
+            assert!(packet.lower_hop_limit());
+        }
+        assert!(!packet.lower_hop_limit());
+    }
 
     #[test]
     fn a_pure_ack_is_told_from_data_syn_and_fin() {

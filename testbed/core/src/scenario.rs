@@ -19,6 +19,9 @@ pub struct Scenario {
     pub seed: u64,
     /// When the run ends, in seconds.
     pub duration_s: f64,
+    /// What happens before this second is not measured.
+    #[serde(default)]
+    pub warm_up_s: f64,
     /// Hosts and routers.
     pub nodes: Vec<Node>,
     /// What joins them.
@@ -151,6 +154,9 @@ pub struct Flow {
     pub name: String,
     /// Kind in the registry: `bulk`, `cbr`, `web`, `on-off`, `pareto`, ...
     pub kind: String,
+    /// Flows of one group are measured together as well.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub group: Option<String>,
     /// Sending host.
     pub from: String,
     /// Receiving host.

@@ -360,12 +360,14 @@ impl<'a> Network<'a> {
         }
     }
 
-    fn arrive(&mut self, node: usize, packet: Packet) -> Result<(), String> {
+    fn arrive(&mut self, node: usize, mut packet: Packet) -> Result<(), String> {
         let Some(flow) = packet.flow() else { return Ok(()) };
         let IpAddr::V4(destination) = flow.dst else { return Ok(()) };
         match self.nodes[node].hop(destination) {
             Hop::Here => {}
-            Hop::Interface(interface) if self.nodes[node].forwards => return self.send_by(node, interface, packet),
+            Hop::Interface(interface) if self.nodes[node].forwards => {
+                return if packet.lower_hop_limit() { self.send_by(node, interface, packet) } else { Ok(()) };
+            }
             Hop::Interface(_) | Hop::Nowhere => return Ok(()),
         }
         if let Some(&number) = self.by_flow.get(&short(flow.reversed())) {

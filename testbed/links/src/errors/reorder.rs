@@ -20,8 +20,7 @@ pub(super) static ENTRY: Entry = Entry {
     params: &[
         Param::new("probability", Unit::Fraction, Preset::Required(MUST), "of a packet's being held back")
             .range(0.0, 1.0),
-        Param::new("delay_s", Unit::Time, Preset::Number(0.005), "for how long at most; drawn evenly")
-            .range(0.0, 60.0),
+        Param::new("delay_s", Unit::Time, Preset::Number(0.005), "for how long at most; drawn evenly").range(0.0, 60.0),
     ],
 };
 

@@ -1,0 +1,92 @@
+# The settings of experiments/ns2 for ns-2.
+# usage: ns line.tcl SETTING SEED SECONDS DELACK
+#   SETTING: two-flows, main, table1
+#   DELACK:  0 or 1
+# Prints, per direction, bit/s of whole packets acknowledged after the warm-up, and the time average of the window.
+foreach {setting seed seconds delack} $argv break
+ns-random $seed
+set ns [new Simulator]
+proc draw {low high} { return [expr $low + ($high - $low) * [ns-random] / 2147483647.0] }
+
+set left [$ns node]
+set right [$ns node]
+if {$setting == "table1"} {
+    # A 6-byte ack at 28.8 kbit/s takes as long as one of 40 bytes at 192 kbit/s.
+    array set p {down 10Mb down_s 5ms up 192kb up_s 50ms queue 10 packet 960 warm 0 wire 10Mb wires 10}
+} else {
+    array set p {down 10Mb down_s 5ms up 1Mb up_s 5ms queue 50 packet 1460 warm 5 wire 100Mb wires 1000}
+}
+$ns simplex-link $left $right $p(down) $p(down_s) DropTail
+$ns simplex-link $right $left $p(up) $p(up_s) DropTail
+$ns queue-limit $left $right $p(queue)
+$ns queue-limit $right $left $p(queue)
+
+proc wire {a b delay} {
+    global ns p
+    $ns duplex-link $a $b $p(wire) $delay DropTail
+    $ns queue-limit $a $b $p(wires)
+    $ns queue-limit $b $a $p(wires)
+}
+
+# flow DIRECTION SERVER_DELAY CLIENT_DELAY START
+set flows(down) {}
+set flows(up) {}
+proc flow {direction far near start} {
+    global ns p left right flows setting delack
+    set server [$ns node]
+    set client [$ns node]
+    wire $server $left $far
+    wire $client $right $near
+    set tcp [new Agent/TCP/[expr {$setting == "table1" ? "Reno" : "Newreno"}]]
+    set sink [new Agent/TCPSink[expr {$delack ? "/DelAck" : ""}]]
+    if {$delack} { $sink set interval_ 200ms }
+    $tcp set packetSize_ $p(packet)
+    $tcp set window_ [expr {$setting == "table1" ? 120 : 10000}]
+    if {$setting == "table1"} { $tcp set tcpTick_ 0.1 }
+    set pair [expr {$direction == "down" ? [list $server $client] : [list $client $server]}]
+    $ns attach-agent [lindex $pair 0] $tcp
+    $ns attach-agent [lindex $pair 1] $sink
+    $ns connect $tcp $sink
+    set ftp [new Application/FTP]
+    $ftp attach-agent $tcp
+    $ns at $start "$ftp start"
+    lappend flows($direction) $tcp
+}
+
+switch $setting {
+    two-flows {
+        flow down 22.5ms 22.5ms [draw 0 0.1]
+        flow up 22.5ms 22.5ms [draw 0 0.1]
+    }
+    main {
+        for {set i 0} {$i < 15} {incr i} {
+            flow [expr {$i < 10 ? "down" : "up"}] [expr [draw 0.020 0.300] / 2 - 0.006] 1ms [draw 0 1]
+        }
+    }
+    table1 { flow down 1ms 1ms [draw 0 0.5] }
+}
+
+set samples 0
+set sum 0.0
+proc sample {} {
+    global ns flows samples sum
+    incr samples
+    set sum [expr $sum + [[lindex $flows(down) 0] set cwnd_]]
+    $ns at [expr [$ns now] + 0.01] sample
+}
+$ns at 0.5 sample
+$ns at $p(warm) {
+    foreach direction {down up} {
+        foreach tcp $flows($direction) { set before($tcp) [expr max(0, [$tcp set ack_])] }
+    }
+}
+$ns at $seconds {
+    foreach direction {down up} {
+        set packets 0
+        foreach tcp $flows($direction) { set packets [expr $packets + [$tcp set ack_] - $before($tcp)] }
+        puts "$direction [expr $packets * ($p(packet) + 40) * 8.0 / ($seconds - $p(warm))]"
+    }
+    puts "cwnd [expr $sum / $samples]"
+    exit 0
+}
+$ns run
