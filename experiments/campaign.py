@@ -425,7 +425,7 @@ def _derive(seed: int, repetition: int) -> int:
 
 
 #: Fields that hold a mechanism, and the key of its name when it is written as a mapping.
-_NAME_KEYS = {"queue": "policy", "stack": "name"}
+_NAME_KEYS = {"queue": "policy", "stack": "name", "link": "kind"}
 
 
 def _resolve(values: Any, path: Path_) -> Path_:

@@ -142,6 +142,8 @@ _PYTHON_ENTRIES = (
           "asym 7.1, figure 7"),
     Entry("topology", "dumbbell", "a server and a client of its own for each flow, and one line between them all",
           "aq 4, figure 2"),
+    Entry("topology", "wireless", "server - base (a base station) - mobile; the second hop is under study",
+          "ton IV-A, figure 2"),
     Entry("topology", "line", "two hosts, left and right, on one line", "docs/campaigns.md"),
 )  # fmt: skip
 

@@ -117,6 +117,13 @@ class ErrorModel(Mechanism):
     KEY: str = "model"
 
 
+class LinkKind(Mechanism):
+    """What carries packets between two nodes."""
+
+    KIND: str = "link"
+    KEY: str = "kind"
+
+
 class Stack(Mechanism):
     """A host's TCP."""
 
@@ -180,27 +187,22 @@ class Link(Model):
     """A link of a network that the file spells out."""
 
     name: Name
-    kind: str = "point-to-point"
+    kind: LinkKind = Field(default_factory=lambda: LinkKind.model_validate("point-to-point"))
     ends: list[str] = Field(min_length=2)
     forward: Direction
     reverse: Direction | None = Field(None, description="like forward, if it is left out")
     framing: Bytes | None = None
-
-    @field_validator("kind")
-    @classmethod
-    def _exists(cls, value: str) -> str:
-        return registry.find("link", value).name
 
     def as_scenario(self) -> dict[str, Any]:
         """As core::scenario::LinkSpec."""
         reverse = self.reverse or self.forward
         return {
             "name": self.name,
-            "kind": self.kind,
+            "kind": self.kind.name,
             "ends": list(self.ends),
             "forward": self.forward.as_scenario(),
             "reverse": reverse.as_scenario(),
-            "options": {} if self.framing is None else {"framing_bytes": self.framing},
+            "options": {**self.kind.options, **({} if self.framing is None else {"framing_bytes": self.framing})},
         }
 
 
@@ -243,6 +245,7 @@ class Network(Model):
     """The network: a topology by name with its lines, or nodes and links spelled out."""
 
     topology: str | None = None
+    link: LinkKind | None = Field(None, description="kind of the topology's own line; point-to-point without it")
     forward: Direction | None = Field(None, description="of the topology's own line, towards the client")
     reverse: Direction | None = None
     access: Direction | None = Field(None, description="of the wires around it; 10 Mbit/s and 1 ms without it")
@@ -268,8 +271,10 @@ class Network(Model):
         if self.topology is None:
             if not self.nodes or not self.links:
                 raise ValueError("a network has a 'topology', or 'nodes' and 'links'")
-            if self.forward or self.reverse or self.access:
-                raise ValueError("'forward', 'reverse' and 'access' belong to a topology; here 'links' say it all")
+            if self.forward or self.reverse or self.access or self.link:
+                raise ValueError(
+                    "'link', 'forward', 'reverse' and 'access' belong to a topology; here 'links' say it all"
+                )
         elif self.nodes or self.links:
             raise ValueError("a network has a 'topology', or 'nodes' and 'links', not both")
         elif self.forward is None:

@@ -60,6 +60,8 @@ def build(
             return _dumbbell(network, sum(flow.count for flow in workload), draws)
         case "line":
             return _line(network)
+        case "wireless":
+            return _wireless(network)
     nodes = [{"name": node.name, "kind": node.kind} for node in network.nodes]
     return nodes, [link.as_scenario() for link in network.links]
 
@@ -75,7 +77,7 @@ def _asymmetric_path(network: Network) -> tuple[list[dict[str, Any]], list[dict[
     ]
     links = [
         _link("server-access", ["server", "router1"], access, access),
-        _bottleneck(network),
+        _studied(network, "bottleneck", ["router1", "router2"]),
         _link("client-access", ["router2", "client"], access, access),
     ]
     return nodes, links
@@ -88,7 +90,7 @@ def _dumbbell(network: Network, pairs: int, draws: random.Random) -> tuple[list[
     """
     access = _access(network)
     nodes = [{"name": "router1", "kind": "router"}, {"name": "router2", "kind": "router"}]
-    links = [_bottleneck(network)]
+    links = [_studied(network, "bottleneck", ["router1", "router2"])]
     for number in range(1, pairs + 1):
         far = access
         if network.rtt is not None:
@@ -110,9 +112,19 @@ def near_half_s(network: Network) -> float:
 
 
 def _line(network: Network) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    assert network.forward is not None
     nodes = [{"name": "left", "kind": "host"}, {"name": "right", "kind": "host"}]
-    return nodes, [_link("line", ["left", "right"], network.forward, network.reverse or network.forward)]
+    return nodes, [_studied(network, "line", ["left", "right"])]
+
+
+def _wireless(network: Network) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """Ton IV-A, figure 2: source - base station - mobile host. Forward runs towards the mobile."""
+    access = _access(network)
+    nodes = [
+        {"name": "server", "kind": "host"},
+        {"name": "base", "kind": "base-station"},
+        {"name": "mobile", "kind": "host"},
+    ]
+    return nodes, [_link("wire", ["server", "base"], access, access), _studied(network, "air", ["base", "mobile"])]
 
 
 def _access(network: Network) -> Direction:
@@ -120,9 +132,11 @@ def _access(network: Network) -> Direction:
     return network.access or Direction(rate="10 Mbit/s", delay="1 ms", queue=queue)  # type: ignore[arg-type]
 
 
-def _bottleneck(network: Network) -> dict[str, Any]:
+def _studied(network: Network, name: str, ends: list[str]) -> dict[str, Any]:
+    """The topology's own line."""
     assert network.forward is not None
-    return _link("bottleneck", ["router1", "router2"], network.forward, network.reverse or network.forward)
+    link = _link(name, ends, network.forward, network.reverse or network.forward)
+    return link if network.link is None else {**link, "kind": network.link.name, "options": dict(network.link.options)}
 
 
 def _link(name: str, ends: list[str], forward: Direction, reverse: Direction) -> dict[str, Any]:

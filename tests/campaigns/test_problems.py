@@ -24,7 +24,9 @@ workload:
   - {name: f, from: left, to: right}
 duration: 5 s
 """
-FIELDS = "name, title, description, backend, network, stack, workload, duration, warm_up, capture, repetitions, seed, sweep"
+FIELDS = (
+    "name, title, description, backend, network, stack, workload, duration, warm_up, capture, repetitions, seed, sweep"
+)
 
 
 def told(text: str, *overrides: str) -> list[str]:

@@ -4,8 +4,10 @@
 //! A link kind is one file and one line in [`KINDS`]; an error model one file and one line in [`errors::MODELS`].
 
 pub mod errors;
+mod far_end;
 mod point_to_point;
 mod profiles;
+mod wavelan;
 
 use backchannel_core::registry::{Entry, Given};
 use backchannel_core::scenario::LinkSpec;
@@ -17,7 +19,8 @@ pub use profiles::{profiles, Profile};
 type Build = fn(&Given<'_>, &LinkSpec, u64) -> Result<Box<dyn Link>, String>;
 
 /// Every kind of link.
-static KINDS: &[(&Entry, Build)] = &[(&point_to_point::ENTRY, point_to_point::build)];
+static KINDS: &[(&Entry, Build)] =
+    &[(&point_to_point::ENTRY, point_to_point::build), (&wavelan::ENTRY, wavelan::build)];
 
 /// What the registry prints: link kinds and error models.
 pub fn entries() -> Vec<&'static Entry> {

@@ -4,19 +4,18 @@
 //! Departures lie on an ideal timeline: a packet that waited starts at the instant its predecessor ended, however late
 //! anybody looked, so that errors of a real-time driver never add up.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 use std::time::Duration;
 
-use backchannel_core::event::{EventKind, Events};
+use backchannel_core::event::Events;
 use backchannel_core::packet::{Packet, TcpFlags};
 use backchannel_core::registry::{Entry, Given, Param, Preset, Unit};
-use backchannel_core::rng;
-use backchannel_core::scenario::{Change, DirectionSpec, LinkSpec, Named};
+use backchannel_core::scenario::{Change, DirectionSpec, LinkSpec};
 use backchannel_core::time::{service_time, Time};
 use backchannel_core::traits::{Delivery, Link, Policy, Port, Usage};
 use backchannel_policies::Context;
 
-use crate::errors::{self, ErrorModel, Fate};
+use crate::far_end::FarEnd;
 
 pub(crate) static ENTRY: Entry = Entry {
     kind: "link",
@@ -108,20 +107,13 @@ impl Link for PointToPoint {
 /// One direction.
 struct Line {
     rate_bps: Option<u64>,
-    delay: Duration,
     framing: u64,
     compressing: bool,
     policy: Box<dyn Policy>,
-    errors: Vec<Box<dyn ErrorModel>>,
     schedule: VecDeque<Change>,
-    label: String,
-    seed: u64,
     /// The packet in transmission and when its last bit leaves.
     sending: Option<(Time, Packet)>,
-    /// Packets on the way, and when their last bit arrives; in order.
-    flying: VecDeque<(Time, Packet)>,
-    /// Packets that an error model holds back, by the instant they come out.
-    held: BTreeMap<(Time, u64), Packet>,
+    far_end: FarEnd,
     usage: Usage,
 }
 
@@ -145,34 +137,23 @@ impl Line {
                 ));
             }
         }
-        let mut line = Line {
-            rate_bps: spec.rate_bps,
-            delay: delay(spec.delay_s)?,
-            framing,
-            compressing: given.text("header_compression") == Some("cslip"),
-            policy: backchannel_policies::build(&spec.queue.name, &spec.queue.options, &context)?,
-            errors: Vec::new(),
-            schedule: spec.schedule.iter().cloned().collect(),
-            label: label.to_owned(),
-            seed,
-            sending: None,
-            flying: VecDeque::new(),
-            held: BTreeMap::new(),
-            usage: Usage::default(),
-        };
-        line.errors = line.error_models(&spec.errors)?;
+        let far_end = FarEnd::new(delay(spec.delay_s)?, &spec.errors, seed, label)?;
         // What a change asks for is refused now, not in the middle of a run.
         for change in &spec.schedule {
             check_rate(change.rate_bps)?;
             change.delay_s.map(delay).transpose()?;
-            change.errors.as_deref().map(|errors| line.error_models(errors)).transpose()?;
+            change.errors.as_deref().map(|errors| far_end.error_models(errors)).transpose()?;
         }
-        Ok(line)
-    }
-
-    fn error_models(&self, named: &[Named]) -> Result<Vec<Box<dyn ErrorModel>>, String> {
-        let stream = |number: usize| rng::stream(self.seed, &format!("{}/errors/{number}", self.label));
-        named.iter().enumerate().map(|(number, one)| errors::build(one, stream(number))).collect()
+        Ok(Line {
+            rate_bps: spec.rate_bps,
+            framing,
+            compressing: given.text("header_compression") == Some("cslip"),
+            policy: backchannel_policies::build(&spec.queue.name, &spec.queue.options, &context)?,
+            schedule: spec.schedule.iter().cloned().collect(),
+            sending: None,
+            far_end,
+            usage: Usage::default(),
+        })
     }
 
     fn submit(&mut self, now: Time, packet: Packet, events: &mut Events) {
@@ -181,7 +162,7 @@ impl Line {
             self.usage.packets += 1;
             self.usage.bytes += u64::from(packet.len());
             self.usage.line_bits += self.line_bits(&packet);
-            self.fly(now, packet);
+            self.far_end.fly(now, packet);
             return;
         }
         self.policy.enqueue(now, packet, events);
@@ -199,16 +180,13 @@ impl Line {
     /// The end of a transmission is an event only where another packet waits for it: else whatever comes next, its
     /// arrival at the latest, finds that it has ended. That saves every second event of a line without a queue.
     fn next_event(&self) -> Option<Time> {
-        let mut next = self.flying.front().map_or(Time::MAX, |(at, _)| *at);
+        let mut next = self.far_end.next_event().unwrap_or(Time::MAX);
         if let Some((end, _)) = &self.sending {
             if self.policy.len_packets() > 0 {
                 next = next.min(*end);
-            } else if self.flying.is_empty() {
-                next = *end + self.delay;
+            } else if self.far_end.is_clear() {
+                next = next.min(*end + self.far_end.delay);
             }
-        }
-        if let Some(((at, _), _)) = self.held.first_key_value() {
-            next = next.min(*at);
         }
         if let Some(change) = self.schedule.front() {
             next = next.min(Time::from_seconds(change.at_s));
@@ -218,38 +196,7 @@ impl Line {
 
     fn poll(&mut self, now: Time, to: Port, out: &mut Vec<Delivery>, events: &mut Events) {
         self.advance(now, events);
-        while self.flying.front().is_some_and(|(at, _)| *at <= now) {
-            let (at, mut packet) = self.flying.pop_front().expect("it has a front");
-            let fate = self.errors.iter_mut().map(|model| model.judge(at, &packet)).find(|fate| *fate != Fate::Intact);
-            match fate.unwrap_or(Fate::Intact) {
-                Fate::Intact => {}
-                Fate::Lost => {
-                    events.note(at, EventKind::Lost, &packet);
-                    continue;
-                }
-                Fate::Damaged => {
-                    events.note(at, EventKind::Damaged, &packet);
-                    // What has no transport checksum to damage cannot be recognised as bad: it is lost.
-                    if !packet.damage_checksum() {
-                        continue;
-                    }
-                }
-                Fate::Late(by) => {
-                    events.note(at, EventKind::Reordered, &packet);
-                    self.held.insert((at + by, packet.id), packet);
-                    continue;
-                }
-                Fate::Twice => {
-                    events.note(at, EventKind::Duplicated, &packet);
-                    out.push(Delivery { port: to, at, packet: packet.clone() });
-                }
-            }
-            out.push(Delivery { port: to, at, packet });
-        }
-        while let Some(entry) = self.held.first_entry().filter(|entry| entry.key().0 <= now) {
-            let ((at, _), packet) = entry.remove_entry();
-            out.push(Delivery { port: to, at, packet });
-        }
+        self.far_end.poll(now, to, out, events);
     }
 
     /// Lets the transmitter and the schedule work up to `now`.
@@ -263,7 +210,7 @@ impl Line {
                 let (end, packet) = self.sending.take().expect("its end was seen");
                 self.usage.packets += 1;
                 self.usage.bytes += u64::from(packet.len());
-                self.fly(end, packet);
+                self.far_end.fly(end, packet);
                 self.send_next(end, events);
             } else {
                 return;
@@ -294,40 +241,35 @@ impl Line {
         }
     }
 
-    fn fly(&mut self, from: Time, packet: Packet) {
-        // A delay that has shrunk does not let a packet overtake: a line keeps order.
-        let last = self.flying.back().map_or(Time::ZERO, |(at, _)| *at);
-        self.flying.push_back(((from + self.delay).max(last), packet));
-    }
-
     fn change(&mut self) {
         let Some(change) = self.schedule.pop_front() else { return };
         if let Some(rate_bps) = change.rate_bps {
             self.rate_bps = Some(rate_bps);
         }
         if let Some(delay_s) = change.delay_s {
-            self.delay = Duration::from_secs_f64(delay_s);
+            self.far_end.delay = Duration::from_secs_f64(delay_s);
         }
         if let Some(errors) = change.errors {
-            self.errors = self.error_models(&errors).expect("they were built once, when the link was");
+            self.far_end.set_errors(&errors).expect("they were built once, when the link was");
         }
     }
 }
 
-fn check_rate(rate_bps: Option<u64>) -> Result<(), String> {
+pub(crate) fn check_rate(rate_bps: Option<u64>) -> Result<(), String> {
     match rate_bps {
         Some(0) => Err("a rate of 0 bit/s carries nothing; leave it out for a line without a rate".into()),
         _ => Ok(()),
     }
 }
 
-fn delay(seconds: f64) -> Result<Duration, String> {
+pub(crate) fn delay(seconds: f64) -> Result<Duration, String> {
     Duration::try_from_secs_f64(seconds).map_err(|_| format!("a delay of {seconds} s is not possible"))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use backchannel_core::event::EventKind;
     use backchannel_core::packet::build::{ack, data, Segment};
     use proptest::prelude::*;
     use serde_json::json;

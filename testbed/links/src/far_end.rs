@@ -1,0 +1,112 @@
+//! The far end of one direction: propagation delay, then error models (asym 8.1's second stage; ton IV-A).
+
+use std::collections::{BTreeMap, VecDeque};
+use std::time::Duration;
+
+use backchannel_core::event::{EventKind, Events};
+use backchannel_core::packet::Packet;
+use backchannel_core::rng;
+use backchannel_core::scenario::Named;
+use backchannel_core::time::Time;
+use backchannel_core::traits::{Delivery, Port};
+
+use crate::errors::{self, ErrorModel, Fate};
+
+/// What is on its way to one end of a link.
+pub(crate) struct FarEnd {
+    pub(crate) delay: Duration,
+    errors: Vec<Box<dyn ErrorModel>>,
+    /// Of its random streams.
+    seed: u64,
+    label: String,
+    /// Packets on the way, and when their last bit arrives; in order.
+    flying: VecDeque<(Time, Packet)>,
+    /// Packets that an error model holds back, by the instant they come out.
+    held: BTreeMap<(Time, u64), Packet>,
+}
+
+impl FarEnd {
+    /// Nothing is on its way yet. `label` names the direction among the run's random streams.
+    pub(crate) fn new(delay: Duration, errors: &[Named], seed: u64, label: &str) -> Result<FarEnd, String> {
+        let mut end = FarEnd {
+            delay,
+            errors: Vec::new(),
+            seed,
+            label: label.to_owned(),
+            flying: VecDeque::new(),
+            held: BTreeMap::new(),
+        };
+        end.set_errors(errors)?;
+        Ok(end)
+    }
+
+    /// Other error models from now on.
+    pub(crate) fn set_errors(&mut self, named: &[Named]) -> Result<(), String> {
+        self.errors = self.error_models(named)?;
+        Ok(())
+    }
+
+    /// Makes error models without using them: what a schedule asks for is checked before the run.
+    pub(crate) fn error_models(&self, named: &[Named]) -> Result<Vec<Box<dyn ErrorModel>>, String> {
+        let stream = |number: usize| rng::stream(self.seed, &format!("{}/errors/{number}", self.label));
+        named.iter().enumerate().map(|(number, one)| errors::build(one, stream(number))).collect()
+    }
+
+    /// A packet's last bit leaves the near end at `from`.
+    pub(crate) fn fly(&mut self, from: Time, packet: Packet) {
+        // A delay that has shrunk does not let a packet overtake: a line keeps order.
+        let last = self.flying.back().map_or(Time::ZERO, |(at, _)| *at);
+        self.flying.push_back(((from + self.delay).max(last), packet));
+    }
+
+    /// When a packet comes out next; `None` when none is on its way.
+    pub(crate) fn next_event(&self) -> Option<Time> {
+        let arrives = self.flying.front().map(|(at, _)| *at);
+        let held = self.held.first_key_value().map(|((at, _), _)| *at);
+        match (arrives, held) {
+            (Some(one), Some(other)) => Some(one.min(other)),
+            (one, other) => one.or(other),
+        }
+    }
+
+    /// Whether nothing flies; packets that are held back do not count.
+    pub(crate) fn is_clear(&self) -> bool {
+        self.flying.is_empty()
+    }
+
+    /// Everything that comes out by `now`.
+    pub(crate) fn poll(&mut self, now: Time, to: Port, out: &mut Vec<Delivery>, events: &mut Events) {
+        while self.flying.front().is_some_and(|(at, _)| *at <= now) {
+            let (at, mut packet) = self.flying.pop_front().expect("it has a front");
+            let fate = self.errors.iter_mut().map(|model| model.judge(at, &packet)).find(|fate| *fate != Fate::Intact);
+            match fate.unwrap_or(Fate::Intact) {
+                Fate::Intact => {}
+                Fate::Lost => {
+                    events.note(at, EventKind::Lost, &packet);
+                    continue;
+                }
+                Fate::Damaged => {
+                    events.note(at, EventKind::Damaged, &packet);
+                    // What has no transport checksum to damage cannot be recognised as bad: it is lost.
+                    if !packet.damage_checksum() {
+                        continue;
+                    }
+                }
+                Fate::Late(by) => {
+                    events.note(at, EventKind::Reordered, &packet);
+                    self.held.insert((at + by, packet.id), packet);
+                    continue;
+                }
+                Fate::Twice => {
+                    events.note(at, EventKind::Duplicated, &packet);
+                    out.push(Delivery { port: to, at, packet: packet.clone() });
+                }
+            }
+            out.push(Delivery { port: to, at, packet });
+        }
+        while let Some(entry) = self.held.first_entry().filter(|entry| entry.key().0 <= now) {
+            let ((at, _), packet) = entry.remove_entry();
+            out.push(Delivery { port: to, at, packet });
+        }
+    }
+}

@@ -1,0 +1,258 @@
+//! A wireless LAN of two stations that share one half-duplex medium (ton IV-A: 915 MHz WaveLAN, 2 Mbit/s).
+//!
+//! One packet is on the air at a time, of either station. When the medium falls free and both have one, each is as likely
+//! to be next: that is all of CSMA/CA that two stations which hear each other show. A packet takes its bits at the raw
+//! rate, and a fixed time besides for spacing, backoff, preamble and link header.
+//!
+//! The paper gives what TCP gets out of it: 1.5 Mbit/s at most between two neighbours. With segments of 1400 bytes and an
+//! ack for every second one, two segments and an ack take 11.68 ms of bits; 22 400 bits in 14.93 ms are 1.5 Mbit/s, which
+//! leaves 1.083 ms for each packet: the default.
+
+use backchannel_core::event::Events;
+use backchannel_core::packet::Packet;
+use backchannel_core::registry::{Entry, Given, Param, Preset, Unit};
+use backchannel_core::rng::{self, RunRng};
+use backchannel_core::scenario::{DirectionSpec, LinkSpec};
+use backchannel_core::time::{service_time, Time};
+use backchannel_core::traits::{Delivery, Link, Policy, Port, Usage};
+use backchannel_policies::Context;
+use std::time::Duration;
+
+use crate::far_end::FarEnd;
+use crate::point_to_point::{check_rate, delay};
+
+pub(crate) static ENTRY: Entry = Entry {
+    kind: "link",
+    name: "wavelan",
+    summary: "a half-duplex medium that two stations share; both directions have its rate",
+    source: "ton IV-A",
+    params: &[Param::new(
+        "overhead_s",
+        Unit::Time,
+        Preset::Number(0.001_083),
+        "time on the air for each packet beside its bits: spacing, backoff, preamble",
+    )
+    .range(0.0, 0.1)],
+};
+
+pub(crate) fn build(given: &Given<'_>, spec: &LinkSpec, seed: u64) -> Result<Box<dyn Link>, String> {
+    if spec.ends.len() != 2 {
+        return Err(format!("a wavelan link has two ends, not {}", spec.ends.len()));
+    }
+    check_rate(spec.forward.rate_bps)?;
+    let rate_bps = spec.forward.rate_bps.ok_or("a shared medium has a rate")?;
+    if spec.reverse.rate_bps != Some(rate_bps) {
+        return Err("both directions share one medium: give forward and reverse the same rate".into());
+    }
+    let station = |name: &str, here: &DirectionSpec| {
+        Station::new(&format!("{}/{name}", spec.name), here, rate_bps, seed).map_err(|why| format!("{name}: {why}"))
+    };
+    Ok(Box::new(Wavelan {
+        rate_bps,
+        overhead: Duration::from_secs_f64(given.number("overhead_s").expect("it has a default")),
+        stations: [station("forward", &spec.forward)?, station("reverse", &spec.reverse)?],
+        on_air: None,
+        rng: rng::stream(seed, &format!("{}/contention", spec.name)),
+    }))
+}
+
+struct Wavelan {
+    rate_bps: u64,
+    overhead: Duration,
+    stations: [Station; 2],
+    /// When the medium falls free again, whose packet is on it, and the packet.
+    on_air: Option<(Time, usize, Packet)>,
+    rng: RunRng,
+}
+
+/// One station's queue, and the way of its packets to the other.
+struct Station {
+    policy: Box<dyn Policy>,
+    far_end: FarEnd,
+    usage: Usage,
+}
+
+impl Station {
+    fn new(label: &str, spec: &DirectionSpec, rate_bps: u64, seed: u64) -> Result<Station, String> {
+        if !spec.schedule.is_empty() {
+            return Err("a wavelan link has no changes over time".into());
+        }
+        if let Some(option) = spec.options.keys().next() {
+            return Err(format!("a wavelan link has no option '{option}'"));
+        }
+        let rate = Some(rate_bps);
+        let context = Context { seed, label: label.to_owned(), rate_bps: rate, opposite_rate_bps: rate };
+        Ok(Station {
+            policy: backchannel_policies::build(&spec.queue.name, &spec.queue.options, &context)?,
+            far_end: FarEnd::new(delay(spec.delay_s)?, &spec.errors, seed, label)?,
+            usage: Usage::default(),
+        })
+    }
+}
+
+impl Wavelan {
+    /// Lets the medium work up to `now`.
+    fn advance(&mut self, now: Time, events: &mut Events) {
+        while self.on_air.as_ref().is_some_and(|(free, _, _)| *free <= now) {
+            let (free, from, packet) = self.on_air.take().expect("it was seen");
+            let usage = &mut self.stations[from].usage;
+            usage.packets += 1;
+            usage.bytes += u64::from(packet.len());
+            self.stations[from].far_end.fly(free, packet);
+            self.contend(free, events);
+        }
+    }
+
+    /// The medium is free: whoever has a packet may be next.
+    fn contend(&mut self, now: Time, events: &mut Events) {
+        let waiting = [0, 1].map(|station: usize| self.stations[station].policy.len_packets() > 0);
+        let first = match waiting {
+            [false, false] => return,
+            [true, false] => 0,
+            [false, true] => 1,
+            [true, true] => usize::from(rng::uniform(&mut self.rng) < 0.5),
+        };
+        // A policy may have dropped all it had: then the other station has its chance.
+        for from in [first, 1 - first] {
+            events.port = from as Port;
+            if let Some(packet) = self.stations[from].policy.dequeue(now, events) {
+                let bits = u64::from(packet.len()) * 8;
+                let time = service_time(bits, self.rate_bps) + self.overhead;
+                let usage = &mut self.stations[from].usage;
+                usage.line_bits += bits;
+                usage.busy += time;
+                self.on_air = Some((now + time, from, packet));
+                return;
+            }
+        }
+    }
+}
+
+impl Link for Wavelan {
+    fn submit(&mut self, now: Time, port: Port, packet: Packet, events: &mut Events) {
+        self.advance(now, events);
+        let from = usize::from(port);
+        self.stations[1 - from].policy.on_opposite(now, &packet);
+        events.port = port;
+        self.stations[from].policy.enqueue(now, packet, events);
+        if self.on_air.is_none() {
+            self.contend(now, events);
+        }
+    }
+
+    fn next_event(&self) -> Option<Time> {
+        let free = self.on_air.as_ref().map(|(free, _, _)| *free);
+        let arrivals = self.stations.iter().map(|station| station.far_end.next_event());
+        arrivals.chain([free]).flatten().min()
+    }
+
+    fn poll(&mut self, now: Time, out: &mut Vec<Delivery>, events: &mut Events) {
+        let first = out.len();
+        self.advance(now, events);
+        for (from, station) in self.stations.iter_mut().enumerate() {
+            events.port = from as Port;
+            station.far_end.poll(now, 1 - from as Port, out, events);
+        }
+        out[first..].sort_by_key(|delivery| delivery.at);
+    }
+
+    fn policy(&self, port: Port) -> Option<&dyn Policy> {
+        Some(&*self.stations[usize::from(port)].policy)
+    }
+
+    fn usage(&self, port: Port) -> Usage {
+        self.stations[usize::from(port)].usage
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use backchannel_core::packet::build::data;
+    use proptest::prelude::*;
+    use serde_json::json;
+
+    fn wavelan(overhead_s: f64, seed: u64) -> Box<dyn Link> {
+        let direction = json!({"rate_bps": 2_000_000, "delay_s": 0.001, "queue": {"name": "droptail", "options": {"limit_packets": 100}}});
+        let spec = serde_json::from_value(json!({
+            "name": "air", "kind": "wavelan", "ends": ["base", "mobile"], "options": {"overhead_s": overhead_s},
+            "forward": direction, "reverse": direction,
+        }));
+        crate::build(&spec.expect("a link"), seed).expect("a good link")
+    }
+
+    /// (port, microseconds, id) of everything that comes out.
+    fn drain(link: &mut dyn Link) -> Vec<(Port, u64, u64)> {
+        let (mut all, mut events) = (Vec::new(), Events::default());
+        while let Some(at) = link.next_event() {
+            let mut out = Vec::new();
+            link.poll(at, &mut out, &mut events);
+            all.extend(out.into_iter().map(|one| (one.port, one.at.nanos() / 1000, one.packet.id)));
+        }
+        all
+    }
+
+    #[test]
+    fn a_packet_takes_its_bits_and_the_overhead_and_the_other_way_waits() {
+        let (mut link, mut events) = (wavelan(0.001, 1), Events::default());
+        // 1000 bytes at 2 Mbit/s: 4 ms, and 1 ms besides; then 1 ms of propagation.
+        link.submit(Time::ZERO, 0, data(1, 960), &mut events);
+        link.submit(Time::ZERO, 1, data(2, 960), &mut events);
+        assert_eq!(drain(&mut *link), [(1, 6_000, 1), (0, 11_000, 2)]);
+        assert_eq!(link.usage(0).busy, Duration::from_millis(5));
+    }
+
+    #[test]
+    fn stations_with_packets_share_the_medium_evenly() {
+        let (mut link, mut events) = (wavelan(0.0, 1), Events::default());
+        for id in 0..200 {
+            link.submit(Time::ZERO, (id % 2) as Port, data(id, 960), &mut events);
+        }
+        let first_half = drain(&mut *link).iter().take(100).filter(|one| one.0 == 1).count();
+        // Five standard deviations of Binomial(100, 1/2).
+        assert!((25..=75).contains(&first_half), "{first_half}");
+    }
+
+    #[test]
+    fn unequal_rates_and_changes_are_refused_with_the_reason() {
+        let base = json!({"rate_bps": 2_000_000, "queue": {"name": "droptail"}});
+        let with = |reverse: serde_json::Value| {
+            let spec =
+                json!({"name": "air", "kind": "wavelan", "ends": ["a", "b"], "forward": base, "reverse": reverse});
+            crate::build(&serde_json::from_value(spec).unwrap(), 1).err().unwrap()
+        };
+        assert!(with(json!({"rate_bps": 1_000_000, "queue": {"name": "droptail"}})).contains("the same rate"));
+        let changing =
+            json!({"rate_bps": 2_000_000, "queue": {"name": "droptail"}, "schedule": [{"at_s": 1.0, "delay_s": 0.1}]});
+        assert!(with(changing).contains("no changes over time"));
+    }
+
+    proptest! {
+        /// Never two packets on the air at once, none lost, order kept within a direction.
+        #[test]
+        fn one_packet_at_a_time(arrivals in proptest::collection::vec((0u64..50_000, 0u16..2, 20u32..1400), 1..90), seed in 0u64..50) {
+            let (mut link, mut events) = (wavelan(0.0005, seed), Events::default());
+            let mut sorted = arrivals.clone();
+            sorted.sort_unstable();
+            for (id, (at, port, size)) in sorted.iter().enumerate() {
+                link.submit(Time(at * 1000), *port, data(id as u64, *size), &mut events);
+            }
+            let out = drain(&mut *link);
+            prop_assert_eq!(out.len(), sorted.len());
+            let mut ends: Vec<(u64, u64)> = out
+                .iter()
+                .map(|(_, at, id)| {
+                    let bits = u64::from(sorted[*id as usize].2 + 40) * 8;
+                    (*at, bits / 2 + 500)
+                })
+                .collect();
+            ends.sort_unstable();
+            // Microseconds are rounded down, each by less than one.
+            prop_assert!(ends.windows(2).all(|pair| pair[1].0 + 1 >= pair[0].0 + pair[1].1));
+            for port in 0..2 {
+                let ids: Vec<_> = out.iter().filter(|one| one.0 == port).map(|one| one.2).collect();
+                prop_assert!(ids.windows(2).all(|pair| pair[0] < pair[1]));
+            }
+        }
+    }
+}
