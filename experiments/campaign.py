@@ -320,6 +320,7 @@ def run_identity(backend: str, scenario: Mapping[str, Any]) -> str:
             {
                 **link,
                 **_spelled_out("link", {"name": link["kind"], "options": link["options"]}, ("options",)),
+                **_spelled_out_boxes(link),
                 "forward": _spelled_out_direction(link["forward"]),
                 "reverse": _spelled_out_direction(link["reverse"]),
             }
@@ -349,6 +350,12 @@ def _spelled_out(kind: str, named: Mapping[str, Any], keys: Sequence[str] = ("na
     entry = registry.find(kind, named["name"])
     defaults = {param.name: param.default for param in entry.params if param.default is not None}
     return {key: {**defaults, **named["options"]} if key == "options" else named[key] for key in keys}
+
+
+def _spelled_out_boxes(link: Mapping[str, Any]) -> dict[str, Any]:
+    if "middleboxes" not in link:
+        return {}
+    return {"middleboxes": [{**box, **_spelled_out("middlebox", box)} for box in link["middleboxes"]]}
 
 
 def _spelled_out_direction(direction: Mapping[str, Any]) -> dict[str, Any]:
@@ -425,7 +432,7 @@ def _derive(seed: int, repetition: int) -> int:
 
 
 #: Fields that hold a mechanism, and the key of its name when it is written as a mapping.
-_NAME_KEYS = {"queue": "policy", "stack": "name", "link": "kind"}
+_NAME_KEYS = {"queue": "policy", "stack": "name", "link": "kind", "middlebox": "middlebox"}
 
 
 def _resolve(values: Any, path: Path_) -> Path_:

@@ -150,7 +150,7 @@ def list_(
         str,
         typer.Argument(
             metavar="WHAT",
-            help="stacks, policies, links, profiles, error-models, workloads, backends, topologies; all without it.",
+            help="stacks, policies, links, profiles, error-models, middleboxes, workloads, backends, topologies.",
         ),
     ] = "",
     as_json: JsonOption = False,

@@ -22,6 +22,7 @@ KINDS = {
     "link": "links",
     "profile": "profiles",
     "error-model": "error-models",
+    "middlebox": "middleboxes",
     "workload": "workloads",
     "backend": "backends",
     "topology": "topologies",
@@ -152,7 +153,7 @@ _PYTHON_ENTRIES = (
 def entries() -> tuple[Entry, ...]:
     """Everything that exists."""
     declared = node_binary.call("registry")
-    keys = ("policies", "links", "directions", "error_models", "stacks")
+    keys = ("policies", "links", "directions", "error_models", "middleboxes", "stacks")
     found = [_entry(raw) for key in keys for raw in declared[key]]
     found += [
         Entry("profile", raw["name"], raw["summary"], raw["source"], spec=raw["spec"]) for raw in declared["profiles"]

@@ -124,6 +124,13 @@ class LinkKind(Mechanism):
     KEY: str = "kind"
 
 
+class Middlebox(Mechanism):
+    """What stands between a router and the line under study."""
+
+    KIND: str = "middlebox"
+    KEY: str = "middlebox"
+
+
 class Stack(Mechanism):
     """A host's TCP."""
 
@@ -246,6 +253,8 @@ class Network(Model):
 
     topology: str | None = None
     link: LinkKind | None = Field(None, description="kind of the topology's own line; point-to-point without it")
+    #: In the router at the line's near end, seen from forward data; "none" for a sweep's point without one.
+    middlebox: Middlebox | None = None
     forward: Direction | None = Field(None, description="of the topology's own line, towards the client")
     reverse: Direction | None = None
     access: Direction | None = Field(None, description="of the wires around it; 10 Mbit/s and 1 ms without it")
@@ -258,6 +267,11 @@ class Network(Model):
     @classmethod
     def _exists(cls, value: str | None) -> str | None:
         return None if value is None else registry.find("topology", value).name
+
+    @field_validator("middlebox", mode="before")
+    @classmethod
+    def _or_none(cls, value: object) -> object:
+        return None if value == "none" else value
 
     @field_validator("rtt", mode="before")
     @classmethod

@@ -49,7 +49,11 @@ def split_field(field: str) -> Path_:
 
 def same_field(path: Path_) -> Path_:
     """Equal for two ways to write one field: a mechanism's name is its key, or the whole of it."""
-    return path[:-1] if path[-2:] in (("queue", "policy"), ("stack", "name"), ("link", "kind")) else path
+    return (
+        path[:-1]
+        if path[-2:] in (("queue", "policy"), ("stack", "name"), ("link", "kind"), ("middlebox", "middlebox"))
+        else path
+    )
 
 
 def combinations(sweep: Any, overrides: Mapping[Path_, Any], note: Note) -> list[Combination]:

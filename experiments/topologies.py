@@ -136,7 +136,11 @@ def _studied(network: Network, name: str, ends: list[str]) -> dict[str, Any]:
     """The topology's own line."""
     assert network.forward is not None
     link = _link(name, ends, network.forward, network.reverse or network.forward)
-    return link if network.link is None else {**link, "kind": network.link.name, "options": dict(network.link.options)}
+    if network.link is not None:
+        link |= {"kind": network.link.name, "options": dict(network.link.options)}
+    if network.middlebox is not None:
+        link["middleboxes"] = [{**network.middlebox.as_scenario(), "end": 0}]
+    return link
 
 
 def _link(name: str, ends: list[str], forward: Direction, reverse: Direction) -> dict[str, Any]:

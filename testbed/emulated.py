@@ -175,17 +175,26 @@ class EmulatedTestbed:
             ends = self.plan.links[link["name"]]
             if len(ends) != 2:
                 continue
-            for direction, (source, target) in (("forward", ends), ("reverse", ends[::-1])):
-                jobs.append(self._pool.submit(self._probe, link, direction, source, target))
-        results = [job.result() for job in jobs]
+            both = [("forward", *ends), ("reverse", *ends[::-1])]
+            # The two directions of a shared medium would measure each other.
+            shared = link["kind"] != "point-to-point"
+            for turn in [both] if shared else [[one] for one in both]:
+                jobs.append(self._pool.submit(self._probe_in_turn, link, turn))
+        results = [probed for job in jobs for probed in job.result()]
         report = self.emulator.stop()
         return [probing.hold_against(result, report).as_dict() for result in results]
+
+    def _probe_in_turn(
+        self, link: dict[str, Any], turn: list[tuple[str, addressing.Interface, addressing.Interface]]
+    ) -> list[probing.Probed]:
+        return [self._probe(link, direction, source, target) for direction, source, target in turn]
 
     def _probe(
         self, link: dict[str, Any], direction: str, source: addressing.Interface, target: addressing.Interface
     ) -> probing.Probed:
         name = f"probe-{link['name']}-{direction}"
-        train = probing.train_for(link[direction])
+        slack = 1.0 if link["kind"] == "point-to-point" else probing.SHARED_SLACK
+        train = probing.train_for(link[direction], slack)
         port = probing.PORT + source.end
         sender, receiver = self._agents[source.node], self._agents[target.node]
         receiver.start_traffic(

@@ -90,8 +90,12 @@ def for_probing(link: Mapping[str, Any]) -> dict[str, Any]:
     return {**link, **directions}
 
 
-def train_for(direction: Mapping[str, Any]) -> Train:
-    """A train that takes about BURST_S on this direction."""
+#: A shared medium takes up to half as long again for each packet: spacing, backoff, preamble.
+SHARED_SLACK = 1.5
+
+
+def train_for(direction: Mapping[str, Any], slack: float = 1.0) -> Train:
+    """A train that takes about BURST_S on this direction; `slack` times that at most."""
     rate_bps = direction.get("rate_bps")
     size = 1500 if rate_bps is None or rate_bps >= 100_000 else 500
     if rate_bps is None:
@@ -101,7 +105,7 @@ def train_for(direction: Mapping[str, Any]) -> Train:
         burst = min(max(round(BURST_S / packet_s), MIN_BURST), MAX_BURST)
     delay_s = float(direction.get("delay_s", 0.0))
     interval_s = 1.5 * packet_s + 0.02
-    pause_s = burst * packet_s + 0.05
+    pause_s = slack * burst * packet_s + 0.05
     total_s = pause_s + SPACED * interval_s + packet_s + delay_s
     return Train(size, burst, SPACED, pause_s, interval_s, patience_s=2 * total_s + 3.0)
 

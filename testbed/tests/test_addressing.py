@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from testbed.addressing import ip_batch, make_plan
+from testbed.addressing import Route, ip_batch, make_plan
 from testbed.errors import TestbedError
 
 NODES = [
@@ -23,10 +23,7 @@ LINKS = [
 def test_figure_7_routes_both_ways() -> None:
     plan = make_plan(NODES, LINKS)
     server = plan.nodes["server"]
-    assert [(route.subnet, route.via) for route in server.routes] == [
-        ("10.2.0.0/24", "10.1.0.2"),
-        ("10.3.0.0/24", "10.1.0.2"),
-    ]
+    assert [(route.subnet, route.via) for route in server.routes] == [("0.0.0.0/0", "10.1.0.2")]
     r1 = plan.nodes["r1"]
     assert [(route.subnet, route.via, route.interface) for route in r1.routes] == [
         ("10.3.0.0/24", "10.2.0.2", "r1-eth1")
@@ -59,3 +56,36 @@ def test_hosts_do_not_forward() -> None:
 def test_refusals_name_the_trouble(nodes: list[dict[str, str]], links: list[dict[str, object]], words: str) -> None:
     with pytest.raises(TestbedError, match=words):
         make_plan(nodes, links)
+
+
+def star(hosts: int, hub: str = "hub") -> tuple[list[dict[str, str]], list[dict[str, object]]]:
+    names = [f"h{number}" for number in range(hosts)]
+    nodes = [{"name": hub, "kind": "router"}, *({"name": name, "kind": "host"} for name in names)]
+    return nodes, [{"name": name, "ends": [name, hub]} for name in names]
+
+
+def test_a_host_behind_one_router_has_one_route() -> None:
+    plan = make_plan(*star(3))
+    assert plan.nodes["h1"].routes == (Route("0.0.0.0/0", "10.2.0.2", "h1-eth0"),)
+    assert plan.nodes["hub"].routes == ()
+
+
+def test_hosts_side_by_side_reach_each_other_without_a_route() -> None:
+    nodes = [{"name": name, "kind": "host"} for name in "ab"]
+    plan = make_plan(nodes, [{"name": "wire", "ends": ["a", "b"]}])
+    assert plan.nodes["a"].routes == ()
+
+
+def test_a_thousand_hosts_have_addresses_of_their_own() -> None:
+    plan = make_plan(*star(1000))
+    ends = [end for link in plan.links.values() for end in link]
+    assert len({end.address for end in ends}) == len({end.mac for end in ends}) == 2000
+    assert all(
+        0 < int(part) < 255 or place in (1, 2) for end in ends for place, part in enumerate(end.address.split("."))
+    )
+    assert all(len(end.name) <= 15 for end in ends)
+
+
+def test_more_links_than_a_long_name_has_room_for_are_refused() -> None:
+    with pytest.raises(TestbedError, match="'manyhosts' has too many links"):
+        make_plan(*star(200, hub="manyhosts"))

@@ -11,6 +11,7 @@ pub fn print() -> Result<(), String> {
         "links": of_kind("link"),
         "directions": of_kind("direction"),
         "error_models": of_kind("error-model"),
+        "middleboxes": backchannel_middleboxes::entries(),
         "stacks": backchannel_stacks::config::entries(),
         "profiles": backchannel_links::profiles(),
     });

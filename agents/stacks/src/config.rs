@@ -128,9 +128,9 @@ const READING: Param = param(
     "sack_sender",
     Unit::Choice,
     Preset::Text("rfc6675"),
-    "what the sender makes of selective acks: RFC 6675; Fall and Floyd's sender of 1996; SMART (ton III-A)",
+    "what the sender makes of selective acks: RFC 6675; Fall and Floyd's sender of 1996; SMART (ton III-A); nothing, when they are for a base station",
 )
-.of(&["rfc6675", "1996", "smart"]);
+.of(&["rfc6675", "1996", "smart", "ignored"]);
 const ELN: Param = param(
     "eln",
     Unit::Choice,
@@ -449,6 +449,7 @@ pub fn config(name: &str, options: &Options) -> Result<Config, String> {
         reading: match choice("sack_sender") {
             "1996" => Reading::Sack1996,
             "smart" => Reading::Smart,
+            "ignored" => Reading::Ignored,
             _ => Reading::Rfc6675,
         },
         eln: match choice("eln") {

@@ -308,6 +308,11 @@ impl Connection {
         self.peer_finished && self.receiver.unread() == 0
     }
 
+    /// Whether this sender makes use of selective acks.
+    fn reads_sack(&self) -> bool {
+        self.sack && self.config.reading != Reading::Ignored
+    }
+
     /// Samples of the sender's state since they were last forgotten.
     pub fn samples(&self) -> &[Sample] {
         &self.samples
@@ -438,7 +443,7 @@ impl Connection {
 
     /// The same without the limit on bursts.
     fn next_in_window(&mut self, now: Time, mss: u64) -> Option<(u64, u64)> {
-        if self.sack && self.recovery.is_some() {
+        if self.reads_sack() && self.recovery.is_some() {
             return self.next_in_sack_recovery(now, mss);
         }
         self.nxt = self.board.skip_held(self.nxt);
@@ -467,6 +472,8 @@ impl Connection {
                 }
                 self.board.next_missing(self.una, mss).or_else(|| self.fresh(self.nxt, u64::MAX))
             }
+            // It recovers as if there were none, and does not come here.
+            Reading::Ignored => None,
             Reading::Smart => {
                 // A missing segment goes when an ack tells of it, whatever the window: it has left the network.
                 let rtt = self.exact_srtt.unwrap_or_else(|| self.rto.rto()).max(Duration::from_millis(1));
@@ -783,7 +790,7 @@ impl Connection {
 
     fn take_ack(&mut self, now: Time, segment: &Segment, seq: u64, ack: i64) {
         let window = u64::from(segment.window) << self.peer_scale;
-        let news = self.sack && {
+        let news = self.reads_sack() && {
             let una = self.una;
             let iss = self.iss;
             let blocks = segment.sack.iter().filter_map(|&(start, end)| {
@@ -834,7 +841,7 @@ impl Connection {
         match self.recovery {
             // What was corrupted is repaired; another gap shows in the duplicates that follow.
             Some(_) if self.window.on_repaired() => self.leave_recovery(),
-            Some(recover) if self.sack => {
+            Some(recover) if self.reads_sack() => {
                 if ack >= recover {
                     self.leave_recovery();
                     self.window.cwnd = self.window.ssthresh;
@@ -896,7 +903,7 @@ impl Connection {
         self.counts.duplicate_acks += 1;
         let mss = u64::from(self.mss);
         if self.recovery.is_some() {
-            if !self.sack {
+            if !self.reads_sack() {
                 self.window.on_duplicate();
             } else if news {
                 self.board.counted -= mss as i64;
@@ -908,10 +915,10 @@ impl Connection {
         let enough = self.duplicates == threshold
             || (corrupted && self.config.eln == Eln::FirstDuplicate)
             || (self.config.marked_duplicates && segment.marks & mark::FAST_RETRANSMIT != 0)
-            || (self.sack
+            || (self.reads_sack()
                 && match self.config.reading {
                     Reading::Rfc6675 => self.duplicates < threshold && self.board.is_lost(self.una, mss),
-                    Reading::Sack1996 => false,
+                    Reading::Sack1996 | Reading::Ignored => false,
                     Reading::Smart => !self.board.is_empty(),
                 });
         if !enough {
@@ -929,7 +936,7 @@ impl Connection {
         }
         // RFC 6582 3.2 step 2, RFC 6675 5 (2): duplicates of what was outstanding at the last loss are no news. 4.4BSD does
         // not look.
-        let careful = self.sack || matches!(self.config.variant, Variant::NewReno | Variant::Cubic);
+        let careful = self.reads_sack() || matches!(self.config.variant, Variant::NewReno | Variant::Cubic);
         if careful && self.una < self.recover {
             return;
         }
@@ -942,7 +949,7 @@ impl Connection {
             OnLoss::Recover => {
                 self.recovery = Some(self.max);
                 self.resend = true;
-                if self.sack {
+                if self.reads_sack() {
                     self.window.cwnd = self.window.ssthresh;
                     self.board.high_rxt = self.una;
                     self.board.counted = self.flight() as i64 - i64::from(self.duplicates) * i64::from(self.mss);

@@ -16,6 +16,8 @@ pub enum Reading {
     Sack1996,
     /// SMART as in ton III-A: a hole is lost at once; a segment is sent again unless it was within the last round trip.
     Smart,
+    /// Nothing: the blocks are for somebody on the way, such as a base station (ton III-B), and the sender is as without.
+    Ignored,
 }
 
 /// What the receiver has said it holds above the cumulative ack.

@@ -56,9 +56,6 @@ pub struct Node {
     /// A host's TCP.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stack: Option<Named>,
-    /// A router's per-packet logic, in the order in which a packet from link end `a` passes it.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub middleboxes: Vec<MiddleboxSpec>,
 }
 
 /// A mechanism by name, with its options.
@@ -72,7 +69,7 @@ pub struct Named {
     pub options: Options,
 }
 
-/// A middlebox and where it stands: between two links of its node.
+/// A middlebox and where it stands: in the node at an end of a link, between it and the link.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct MiddleboxSpec {
@@ -81,10 +78,8 @@ pub struct MiddleboxSpec {
     /// Options.
     #[serde(default)]
     pub options: Options,
-    /// Link on its side A.
-    pub a: String,
-    /// Link on its side B.
-    pub b: String,
+    /// Which end: 0 or 1.
+    pub end: u16,
 }
 
 /// A link. Direction `forward` runs from `ends[0]` to `ends[1]`, `reverse` back; a shared medium lists more ends.
@@ -104,6 +99,9 @@ pub struct LinkSpec {
     /// Options of the link kind.
     #[serde(default)]
     pub options: Options,
+    /// What stands at its ends.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub middleboxes: Vec<MiddleboxSpec>,
 }
 
 /// One direction of a link.

@@ -180,7 +180,7 @@ impl Server {
             return Err(format!("link '{name}' has {} ends and {} interfaces", spec.ends.len(), ends.len()));
         }
         // Refused before any interface exists.
-        backchannel_links::build(&spec, seed)?;
+        backchannel_middleboxes::build_link(&spec, seed)?;
         let mut taps = Vec::new();
         for end in ends {
             let mac = end.mac.as_deref().map(parse_mac).transpose()?;

@@ -54,7 +54,7 @@ fn fresh(taps: &[Tap]) -> Vec<PortState> {
 impl Served {
     /// A link between these TAPs, whose time begins now.
     pub(crate) fn new(spec: LinkSpec, seed: u64, taps: Vec<Tap>) -> Result<Served, String> {
-        let link = backchannel_links::build(&spec, seed)?;
+        let link = backchannel_middleboxes::build_link(&spec, seed)?;
         let ports = fresh(&taps);
         Ok(Served {
             spec,
@@ -77,7 +77,7 @@ impl Served {
         if spec.ends.len() != self.taps.len() {
             return Err(format!("link '{}' has {} ends, not {}", spec.name, self.taps.len(), spec.ends.len()));
         }
-        self.link = backchannel_links::build(&spec, seed)?;
+        self.link = backchannel_middleboxes::build_link(&spec, seed)?;
         self.spec = spec;
         self.seed = seed;
         self.silent = false;
@@ -121,7 +121,7 @@ impl Served {
     /// Ends a run: what the link holds is gone, and it stays silent until it is configured again. A slow line would go
     /// on for seconds, and captures of a run are to end with it.
     pub(crate) fn silence(&mut self) -> Result<(), String> {
-        self.link = backchannel_links::build(&self.spec, self.seed)?;
+        self.link = backchannel_middleboxes::build_link(&self.spec, self.seed)?;
         self.silent = true;
         Ok(())
     }

@@ -64,6 +64,7 @@ pub fn profiles() -> Vec<Profile> {
                 forward: direction(forward),
                 reverse: direction(reverse),
                 options: Default::default(),
+                middleboxes: Vec::new(),
             };
             Profile { name, summary, source, spec }
         })

@@ -116,10 +116,10 @@ impl Wavelan {
         for from in [first, 1 - first] {
             events.port = from as Port;
             if let Some(packet) = self.stations[from].policy.dequeue(now, events) {
-                let bits = u64::from(packet.len()) * 8;
-                let time = service_time(bits, self.rate_bps) + self.overhead;
+                let time = service_time(u64::from(packet.len()) * 8, self.rate_bps) + self.overhead;
                 let usage = &mut self.stations[from].usage;
-                usage.line_bits += bits;
+                // The overhead counts as the bits that it takes the place of, as framing does.
+                usage.line_bits += (time.as_secs_f64() * self.rate_bps as f64).round() as u64;
                 usage.busy += time;
                 self.on_air = Some((now + time, from, packet));
                 return;
