@@ -15,7 +15,7 @@ import pytest
 
 from testbed import node_binary
 from tests.conftest import CAMPAIGN, Finished, backchannel
-from tests.emulated.test_cell import interfaces, marked, namespaces
+from tests.emulated.test_cell import interfaces, left_behind, namespaces
 
 pytestmark = pytest.mark.emulated
 
@@ -81,11 +81,7 @@ def test_a_killed_campaign_leaves_nothing_running_and_goes_on(finished: Finished
         time.sleep(moments.uniform(1.0, 9.0))
         runner.send_signal(signal.SIGKILL)
         runner.wait()
-        deadline = time.monotonic() + 5.0
-        while (left := marked(mark)) and time.monotonic() < deadline:
-            time.sleep(0.02)
-        assert not left
-    assert namespaces() <= before
+        assert not left_behind(mark, before)
     assert interfaces() == interfaces_before
     done = backchannel("run", finished.file, "--results", results, "--json")
     assert done.returncode == 0, done.stderr

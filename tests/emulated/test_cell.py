@@ -88,6 +88,21 @@ def marked(mark: str) -> list[int]:
     return found
 
 
+def left_behind(mark: str, before: set[str], patience_s: float = 5.0) -> str:
+    """Processes and namespaces that are still there after a while; empty when all are gone.
+
+    A process that is ending has lost its environment before it lets go of its namespaces: both are waited for.
+    """
+    deadline = time.monotonic() + patience_s
+    while True:
+        processes, more = marked(mark), namespaces() - before
+        if not processes and not more:
+            return ""
+        if time.monotonic() > deadline:
+            return f"processes {processes}, namespaces {sorted(more)}"
+        time.sleep(0.02)
+
+
 def interfaces() -> set[str]:
     return {path.name for path in Path("/sys/class/net").iterdir()}
 
@@ -183,11 +198,8 @@ def test_nothing_survives_a_killed_runner(tmp_path: Path) -> None:
         assert runner.poll() is None, "the runner ended of itself"
         runner.send_signal(signal.SIGKILL)
         runner.wait()
-        deadline = time.monotonic() + 5.0
-        while (left := marked(mark)) and time.monotonic() < deadline:
-            time.sleep(0.02)
-        assert not left, f"after kill number {number}: processes {left} are still there"
-    assert namespaces() <= before
+        left = left_behind(mark, before)
+        assert not left, f"after kill number {number}, still there: {left}"
     assert interfaces() == interfaces_before
 
 

@@ -3,8 +3,12 @@
 //!
 //! A middlebox is one file and a line in [`BOXES`].
 
+mod ack_reconstruction;
 mod attached;
 mod link_layer;
+mod loss_notification;
+#[cfg(test)]
+mod testing;
 
 use backchannel_core::registry::{Entry, Given};
 use backchannel_core::scenario::LinkSpec;
@@ -14,6 +18,8 @@ type Build = fn(&Given<'_>) -> Box<dyn Middlebox>;
 
 /// Every middlebox.
 static BOXES: &[(&Entry, Build)] = &[
+    (&ack_reconstruction::ENTRY, ack_reconstruction::build),
+    (&loss_notification::ENTRY, loss_notification::build),
     (&link_layer::LL, link_layer::ll),
     (&link_layer::LL_SMART, link_layer::ll_smart),
     (&link_layer::LL_TCP_AWARE, link_layer::ll_tcp_aware),

@@ -400,6 +400,7 @@ fn first_block(mut options: &[u8]) -> Option<(u32, u32)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::testing::back;
     use backchannel_core::packet::build::Segment;
 
     const START: u32 = 4_294_966_000; // numbers wrap within the tests
@@ -433,15 +434,6 @@ mod tests {
             let forward = Segment { id: u64::from(number) + 1000, ack, ..Segment::default() }.packet();
             self.go(at_ms, Side::B, back(&forward))
         }
-    }
-
-    /// The same segment in the opposite direction.
-    fn back(packet: &Packet) -> Packet {
-        let mut bytes = packet.bytes().to_vec();
-        for (one, other) in [(12, 16), (13, 17), (14, 18), (15, 19), (20, 22), (21, 23)] {
-            bytes.swap(one, other);
-        }
-        Packet::from_bytes(packet.id, bytes)
     }
 
     #[test]

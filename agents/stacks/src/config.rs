@@ -548,6 +548,21 @@ mod tests {
     }
 
     #[test]
+    fn the_tick_of_a_timer_is_an_option_of_each_kind() {
+        let clock = |timer: &str, tick: Option<f64>| {
+            let mut options = Options::from([("timer".into(), json!(timer))]);
+            options.extend(tick.map(|tick| ("timer_tick_s".into(), json!(tick))));
+            config("reno-ns", &options).unwrap().rto.clock
+        };
+        assert_eq!(clock("ns", None), Clock::Ns(Duration::from_millis(100)));
+        assert_eq!(clock("ns", Some(0.01)), Clock::Ns(Duration::from_millis(10)));
+        assert_eq!(clock("bsd", Some(0.2)), Clock::Ticks(Duration::from_millis(200)));
+        assert_eq!(clock("modern", Some(0.004)), Clock::Smooth(Duration::from_millis(4)));
+        let refused = config("reno-ns", &Options::from([("timer_tick_s".into(), json!(2.0))])).unwrap_err();
+        assert!(refused.contains("timer_tick"), "{refused}");
+    }
+
+    #[test]
     fn options_override_and_bad_ones_are_refused() {
         let options = Options::from([("ack_every_segments".into(), json!(1)), ("rto_min_s".into(), json!(0.5))]);
         let config_ = config("reno-bsd", &options).unwrap();

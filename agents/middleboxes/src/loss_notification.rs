@@ -1,0 +1,124 @@
+//! Explicit loss notification by the base station (ton V-B): for receivers that never saw the packet and cannot know that it
+//! was corrupted rather than dropped by a congested router.
+//!
+//! The box remembers which segments it handed to the wireless link. A duplicate ack for one of them tells of a loss on that
+//! link: it gets the ELN mark, and a sender with `eln` retransmits without shrinking its window. A segment that never came
+//! here was lost on the way, by congestion: its duplicate acks are left alone. What the link's own queue drops counts as lost
+//! on the link, so that queue must be deep enough not to.
+
+use std::collections::{HashMap, VecDeque};
+
+use backchannel_core::event::{EventKind, Events};
+use backchannel_core::packet::{mark, FlowKey, Packet, TcpFlags};
+use backchannel_core::registry::{Entry, Given, Param, Preset, Unit};
+use backchannel_core::time::Time;
+use backchannel_core::traits::{Middlebox, Side};
+
+pub(crate) static ENTRY: Entry = Entry {
+    kind: "middlebox",
+    name: "loss-notification",
+    summary: "marks duplicate acks for what was lost on the wireless hop (ELN)",
+    source: "ton V-B",
+    params: &[Param::new(
+        "remembered_packets",
+        Unit::Packets,
+        Preset::Number(1000.0),
+        "segments of each connection whose passage is remembered",
+    )
+    .range(1.0, 1e6)],
+};
+
+pub(crate) fn build(given: &Given<'_>) -> Box<dyn Middlebox> {
+    let remembered = given.count("remembered_packets").expect("it has a default") as usize;
+    Box::new(LossNotification { remembered, flows: HashMap::new() })
+}
+
+struct LossNotification {
+    remembered: usize,
+    /// By the direction of the data.
+    flows: HashMap<FlowKey, Flow>,
+}
+
+#[derive(Default)]
+struct Flow {
+    /// First numbers of segments that were sent on, the oldest first.
+    passed: VecDeque<u32>,
+    acked: Option<u32>,
+}
+
+impl Middlebox for LossNotification {
+    fn process(
+        &mut self,
+        now: Time,
+        from: Side,
+        mut packet: Packet,
+        out: &mut Vec<(Side, Packet)>,
+        events: &mut Events,
+    ) {
+        let (Some(&tcp), Some(key)) = (packet.tcp().filter(|_| packet.checksum_ok()), packet.flow()) else {
+            out.push((from.other(), packet));
+            return;
+        };
+        match from {
+            Side::A if tcp.payload > 0 => {
+                let flow = self.flows.entry(key).or_default();
+                flow.passed.push_back(tcp.seq);
+                if flow.passed.len() > self.remembered {
+                    flow.passed.pop_front();
+                }
+            }
+            Side::B if tcp.flags.has(TcpFlags::ACK) => {
+                if let Some(flow) = self.flows.get_mut(&key.reversed()) {
+                    let duplicate = flow.acked == Some(tcp.ack) && packet.is_pure_ack();
+                    if duplicate && flow.passed.contains(&tcp.ack) {
+                        packet.set_mark(mark::ELN);
+                        events.note(now, EventKind::MarkedDupack, &packet);
+                    } else if !duplicate {
+                        flow.acked = Some(tcp.ack);
+                        flow.passed.retain(|seq| (seq.wrapping_sub(tcp.ack) as i32) >= 0);
+                    }
+                }
+            }
+            _ => {}
+        }
+        out.push((from.other(), packet));
+    }
+
+    fn next_event(&self) -> Option<Time> {
+        None
+    }
+
+    fn poll(&mut self, _: Time, _: &mut Vec<(Side, Packet)>, _: &mut Events) {}
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::back;
+    use backchannel_core::packet::build::Segment;
+
+    #[test]
+    fn only_duplicates_for_what_went_over_the_air_are_marked() {
+        let mut events = Events::default();
+        let options = Default::default();
+        let mut own = build(&Given::check(&ENTRY, &options).unwrap());
+        let mut go = |from, packet| {
+            let mut out = Vec::new();
+            own.process(Time::ZERO, from, packet, &mut out, &mut events);
+            let (_, packet) = out.pop().expect("everything passes");
+            assert!(packet.checksum_ok());
+            packet.tcp().unwrap().marks & mark::ELN != 0
+        };
+        let data = |number: u32| Segment { seq: 1000 * number, payload: 1000, ..Segment::default() }.packet();
+        let ack = |number: u32| back(&Segment { ack: 1000 * number, ..Segment::default() }.packet());
+        // Segment 3 never comes here: a router dropped it.
+        for number in [1, 2, 4, 5] {
+            go(Side::A, data(number));
+        }
+        assert!(!go(Side::B, ack(2)), "a new ack");
+        assert!(go(Side::B, ack(2)), "2 went over the air");
+        assert!(go(Side::B, ack(2)));
+        assert!(!go(Side::B, ack(3)), "2 has arrived");
+        assert!(!go(Side::B, ack(3)), "3 never came here");
+    }
+}
