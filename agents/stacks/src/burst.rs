@@ -56,6 +56,11 @@ impl Burst {
         false
     }
 
+    /// Length of the last burst, in segments.
+    pub fn last(&self) -> u32 {
+        self.sent
+    }
+
     /// A segment goes.
     pub fn sent(&mut self, now: Time) {
         if self.at != now {
@@ -96,6 +101,7 @@ mod tests {
         assert_eq!(burst.until, Some(Time(20_000_000)));
         let mut free = Burst::new(None);
         assert_eq!(drain(&mut free, Time(1)), 100);
-        assert_eq!(free.longest, 100);
+        free.sent(Time(2));
+        assert_eq!((free.last(), free.longest), (1, 100));
     }
 }

@@ -102,6 +102,8 @@ pub struct Sample {
     pub rto: Duration,
     /// Duplicate acks in a row.
     pub duplicates: u32,
+    /// Segments of the last burst: those sent at one instant.
+    pub burst: u32,
 }
 
 /// Counts of one connection.
@@ -1135,6 +1137,7 @@ impl Connection {
             srtt: self.rto.srtt(),
             rto: self.rto.rto(),
             duplicates: self.duplicates,
+            burst: self.burst.last(),
         });
     }
 }

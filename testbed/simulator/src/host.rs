@@ -99,7 +99,7 @@ pub fn write_samples(out: &mut impl Write, samples: &[Sample], start: Time, mss:
         let or_null = |value: Option<f64>| value.map_or_else(|| "null".to_owned(), |value| value.to_string());
         writeln!(
             out,
-            "{{\"t_ns\":{},\"event\":\"{}\",\"cwnd_segments\":{},\"ssthresh_segments\":{},\"outstanding_bytes\":{},\"rtt_s\":{},\"rto_s\":{},\"duplicate_acks\":{}}}",
+            "{{\"t_ns\":{},\"event\":\"{}\",\"cwnd_segments\":{},\"ssthresh_segments\":{},\"outstanding_bytes\":{},\"rtt_s\":{},\"rto_s\":{},\"duplicate_acks\":{},\"burst_segments\":{}}}",
             sample.at.since(start).as_nanos(),
             sample.what.name(),
             sample.cwnd / mss,
@@ -108,6 +108,7 @@ pub fn write_samples(out: &mut impl Write, samples: &[Sample], start: Time, mss:
             or_null(sample.srtt.map(|srtt| srtt.as_secs_f64())),
             sample.rto.as_secs_f64(),
             sample.duplicates,
+            sample.burst,
         )?;
     }
     Ok(())
