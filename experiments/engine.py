@@ -14,7 +14,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from analysis.store import Store
+from analysis.store import Store, StoreError
 from experiments.campaign import Plan, Run
 from experiments.execute import Worker
 from experiments.show import Reporter
@@ -61,6 +61,7 @@ def run_campaign(plan: Plan, options: Options, reporter: Reporter) -> Outcome:
     Raises:
         Unavailable: this machine cannot run the backend.
         StoreError: the results folder cannot be used.
+        TestbedError: something that is no run's own failure, such as a full disk; what has landed stays.
     """
     emulated = [run for run in plan.runs if run.backend == "emulated"]
     if emulated and not options.results.exists():
@@ -77,10 +78,14 @@ def run_campaign(plan: Plan, options: Options, reporter: Reporter) -> Outcome:
     _enter(store, plan)
     outcome = Outcome(plan.id, reused=len(ids) - len(missing))
     if missing:
-        if options.force:
-            store.forget([run.id for run in missing])
         jobs = options.jobs or (CELLS_PER_CPU if emulated else 1) * (os.cpu_count() or 1)
-        _Execution(store, plan, missing, min(jobs, len(missing)), reporter).run(outcome)
+        stale = {run.id for run in missing} if options.force else set()
+        try:
+            _Execution(store, plan, missing, stale, min(jobs, len(missing)), reporter).run(outcome)
+        except BaseException:
+            store.end_campaign(plan.id, complete=False)
+            store.close()
+            raise
     store.end_campaign(plan.id, outcome.complete)
     store.close()
     return outcome
@@ -98,8 +103,13 @@ def _enter(store: Store, plan: Plan) -> None:
 class _Execution:
     """The threads of one campaign: one a cell, and the calling one, which shows and notes progress."""
 
-    def __init__(self, store: Store, plan: Plan, runs: Sequence[Run], jobs: int, reporter: Reporter) -> None:
+    def __init__(
+        self, store: Store, plan: Plan, runs: Sequence[Run], stale: set[str], jobs: int, reporter: Reporter
+    ) -> None:
         self._store = store
+        #: Runs whose old result goes when the new one is there, not before.
+        self._stale = stale
+        self._trouble: Exception | None = None
         self._plan = plan
         self._reporter = reporter
         self._todo: queue.SimpleQueue[tuple[Run, int]] = queue.SimpleQueue()
@@ -145,6 +155,13 @@ class _Execution:
             for thread in threads:
                 thread.join()
             shown.update(*self._state())
+        if isinstance(self._trouble, TestbedError | StoreError):
+            raise self._trouble
+        if self._trouble is not None:
+            what = getattr(self._trouble, "strerror", None) or f"{type(self._trouble).__name__}: {self._trouble}"
+            raise TestbedError(
+                f"the campaign stopped: {what}; what has landed stays, and the same command goes on"
+            ) from self._trouble
 
     def _work(self, name: str, worker: Worker, outcome: Outcome) -> None:
         try:
@@ -164,6 +181,11 @@ class _Execution:
                 self._try(worker, run, attempt, outcome)
                 with self._lock:
                     self._phases[name] = (None, "idle")
+        except Exception as error:  # noqa: BLE001 (raised by run, in the calling thread)
+            # No run may be lost without a word: the others stop as well.
+            with self._lock:
+                self._trouble = self._trouble or error
+            self._stop.set()
         finally:
             worker.close()
 
@@ -176,6 +198,10 @@ class _Execution:
             self._store.note_failure(run.id, attempt, str(error))
             self._again(run, attempt, str(error), outcome)
             return
+        with self._lock:
+            if run.id in self._stale:
+                self._stale.discard(run.id)
+                self._store.forget([run.id])
         self._store.land(landing)
         if landing.problems:
             self._again(run, attempt, "; ".join(landing.problems), outcome)
@@ -192,11 +218,14 @@ class _Execution:
         with self._lock:
             # As many cells as the machine serves in time: one less after every run that was not valid.
             self._allowed = max(1, self._allowed - 1)
-        if attempt < ATTEMPTS:
-            self._reporter.note_run(self._plan, run, f"try {attempt} of {ATTEMPTS} is not valid: {short}")
+        # Virtual time gives the same again.
+        most = 1 if run.backend == "sim" else ATTEMPTS
+        if attempt < most:
+            self._reporter.note_run(self._plan, run, f"try {attempt} of {most} is not valid: {short}")
             self._todo.put((run, attempt + 1))
             return
-        self._reporter.note_run(self._plan, run, f"given up after {ATTEMPTS} tries: {short}")
+        tries = "1 try" if most == 1 else f"{most} tries"
+        self._reporter.note_run(self._plan, run, f"given up after {tries}: {short}")
         with self._lock:
             outcome.failed[run.id] = why
             self._left -= 1

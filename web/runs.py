@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from flask import Blueprint, Response, abort, g, jsonify, render_template, request, send_from_directory
@@ -58,7 +59,10 @@ def plot(run_id: str, kind: str) -> Response:
 
 def _number(name: str, default: float) -> float:
     text = request.args.get(name)
-    return default if text is None else float(text)
+    value = default if text is None else float(text)
+    if not math.isfinite(value):
+        raise ValueError(f"{name} is {value}")
+    return value
 
 
 def _load(run_id: str) -> dict[str, Any]:

@@ -1,7 +1,8 @@
 """Series for plots, from a run's tables and telemetry: {"series": [{"name", "style", "x", "y"}], "y": axis title}.
 
 Long series are thinned: the time in view is cut into slices, and of each the first, the last, the least and greatest
-value stay, so that no peak ever vanishes.
+value stay, so that no peak ever vanishes. Marks (what was sent again, dropped, purged) are what people look for: all of
+those in view stay.
 """
 
 from __future__ import annotations
@@ -26,15 +27,15 @@ class View:
     points: int
 
 
-def thin(frame: pl.DataFrame, view: View) -> pl.DataFrame:
-    """A frame of `x` (sorted) and `y` within the view, thinned to about its number of points.
+def thin(frame: pl.DataFrame, view: View, all_stay: bool = False) -> pl.DataFrame:
+    """A frame of `x` (sorted) and `y` within the view, thinned to about its number of points unless all are to stay.
 
     The points next to the view on either side stay, so that lines run to its edges.
     """
     inside = frame.filter((pl.col("x") >= view.from_s) & (pl.col("x") <= view.to_s))
     before = frame.filter(pl.col("x") < view.from_s).tail(1)
     after = frame.filter(pl.col("x") > view.to_s).head(1)
-    if inside.height > view.points:
+    if inside.height > view.points and not all_stay:
         slices = max(view.points // 4, 1)
         width = (view.to_s - view.from_s) / slices or 1.0
         numbered = inside.with_row_index("row").with_columns(
@@ -157,7 +158,7 @@ def _xy(frame: pl.DataFrame, y: pl.Expr) -> pl.DataFrame:
 
 
 def _series(name: str, style: str, frame: pl.DataFrame, view: View) -> dict[str, Any]:
-    thinned = thin(frame, view)
+    thinned = thin(frame, view, all_stay=style == "marks")
     return {"name": name, "style": style, "x": thinned["x"].round(6).to_list(), "y": thinned["y"].round(3).to_list()}
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 import socket
 from pathlib import Path
 
@@ -30,4 +31,14 @@ def serve(results: Path, host: str, port: int) -> None:
     listener.listen(64)
     shown = f"[{host}]" if ":" in host else host
     typer.echo(f"http://{shown}:{listener.getsockname()[1]}/ shows the results in {results} (Ctrl-C ends it)")
+    if not _is_local(host):
+        typer.echo("Anyone who can reach this address sees every result: the site asks for no password", err=True)
     waitress.serve(app, sockets=[listener], threads=8)
+
+
+def _is_local(host: str) -> bool:
+    """Whether only this machine can reach an address."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"

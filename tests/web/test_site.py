@@ -101,6 +101,19 @@ def test_series_hold_what_the_captures_hold(client: FlaskClient, run_id: str) ->
     assert client.get(f"/api/runs/{run_id}/weather").status_code == 404
 
 
+def test_thinning_keeps_every_mark() -> None:
+    frame = pl.DataFrame({"x": [i / 1000 for i in range(100_000)], "y": [0.0] * 100_000})
+    shown = series._series("retransmitted", "marks", frame, series.View(0, 100, 400))
+    assert len(shown["x"]) == 100_000
+
+
+@pytest.mark.parametrize("query", ["from=nan", "to=inf", "from=-inf", "from=soon"])
+def test_a_view_without_numbers_is_refused(client: FlaskClient, run_id: str, query: str) -> None:
+    answer = client.get(f"/api/runs/{run_id}/throughput?{query}")
+    assert answer.status_code == 400
+    assert "are seconds" in answer.text
+
+
 def test_thinning_keeps_every_peak() -> None:
     y = [0.0] * 100_000
     y[54_321], y[7] = 99.0, -5.0
