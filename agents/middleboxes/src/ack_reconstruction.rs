@@ -16,7 +16,7 @@ use std::collections::{HashMap, VecDeque};
 use std::time::Duration;
 
 use backchannel_core::event::{EventKind, Events};
-use backchannel_core::packet::{FlowKey, Packet};
+use backchannel_core::packet::{FlowKey, Packet, TcpFlags};
 use backchannel_core::registry::{Entry, Given, Param, Preset, Unit};
 use backchannel_core::time::Time;
 use backchannel_core::traits::{Middlebox, Side};
@@ -53,6 +53,9 @@ pub(crate) fn build(given: &Given<'_>) -> Box<dyn Middlebox> {
         flows: HashMap::new(),
     })
 }
+
+/// A gap of more segments than this is no thinned ack stream: the state is stale, and the ack passes as the first one.
+const WIDEST_GAP: u32 = 1000;
 
 struct AckReconstruction {
     threshold: u32,
@@ -101,7 +104,7 @@ impl AckReconstruction {
         flow.waiting.clear();
         let gap = flow.released.map_or(0, |released| ack.wrapping_sub(released));
         let step = threshold * flow.segment;
-        if step == 0 || gap <= step {
+        if step == 0 || gap <= step || gap / flow.segment.max(1) > WIDEST_GAP {
             flow.released = Some(ack);
             out.push((Side::A, packet));
             return;
@@ -127,9 +130,18 @@ impl Middlebox for AckReconstruction {
             return;
         };
         if from == Side::A {
+            if tcp.flags.any(TcpFlags::SYN | TcpFlags::RST) {
+                self.flows.remove(&key.reversed());
+            }
             let flow = self.flows.entry(key.reversed()).or_default();
             flow.segment = flow.segment.max(tcp.payload);
             out.push((Side::B, packet));
+            return;
+        }
+        if tcp.flags.any(TcpFlags::SYN | TcpFlags::RST) {
+            // Another connection between the same ports, or the end of this one.
+            self.flows.remove(&key);
+            out.push((Side::A, packet));
             return;
         }
         let flow = self.flows.entry(key).or_default();
@@ -141,6 +153,9 @@ impl Middlebox for AckReconstruction {
         }
         // Duplicate acks and everything that carries more pass at once, behind what waits.
         flow.release(Time::MAX, out);
+        if new && tcp.flags.has(TcpFlags::ACK) && packet.checksum_ok() {
+            flow.released = Some(tcp.ack);
+        }
         out.push((Side::A, packet));
     }
 
@@ -245,6 +260,29 @@ mod tests {
         bench.ack(11, 14);
         let acks: Vec<_> = bench.drain().iter().map(|(_, ack)| *ack).collect();
         assert_eq!(acks, [4, 6, 8, 10, 12, 14]);
+    }
+
+    #[test]
+    fn a_new_connection_between_the_same_ports_owes_nothing_to_the_old_one() {
+        let mut bench = Bench::new(serde_json::json!({}));
+        bench.ack(0, 2);
+        let syn = back(&Segment { ack: 900_000_000, flags: TcpFlags::SYN, ..Segment::default() }.packet());
+        let mut out = Vec::new();
+        bench.0.process(Time(1_000_000), Side::B, syn, &mut out, &mut bench.1);
+        assert_eq!(out.len(), 1);
+        assert_eq!(bench.ack(2, 900_010), [900_010], "the first ack passes");
+        // Even without its SYN, a gap that no ack filter makes is not filled.
+        assert_eq!(bench.ack(3, 1_900_000), [1_900_000]);
+        assert_eq!(bench.1.count(EventKind::Made), 0);
+    }
+
+    #[test]
+    fn an_ack_that_rides_on_data_counts() {
+        let mut bench = Bench::new(serde_json::json!({}));
+        bench.ack(0, 2);
+        let data = back(&Segment { ack: 12_000, payload: 500, ..Segment::default() }.packet());
+        bench.0.process(Time(1_000_000), Side::B, data, &mut Vec::new(), &mut bench.1);
+        assert_eq!(bench.ack(5, 14), [14], "only two segments on");
     }
 
     proptest! {

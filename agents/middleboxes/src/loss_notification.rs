@@ -59,6 +59,10 @@ impl Middlebox for LossNotification {
             out.push((from.other(), packet));
             return;
         };
+        if tcp.flags.any(TcpFlags::SYN | TcpFlags::RST) {
+            // Another connection between the same ports, or the end of this one.
+            self.flows.remove(&if from == Side::A { key } else { key.reversed() });
+        }
         match from {
             Side::A if tcp.payload > 0 => {
                 let flow = self.flows.entry(key).or_default();
@@ -73,7 +77,7 @@ impl Middlebox for LossNotification {
                     if duplicate && flow.passed.contains(&tcp.ack) {
                         packet.set_mark(mark::ELN);
                         events.note(now, EventKind::MarkedDupack, &packet);
-                    } else if !duplicate {
+                    } else if flow.acked.is_none_or(|acked| (tcp.ack.wrapping_sub(acked) as i32) > 0) {
                         flow.acked = Some(tcp.ack);
                         flow.passed.retain(|seq| (seq.wrapping_sub(tcp.ack) as i32) >= 0);
                     }
