@@ -173,8 +173,8 @@ class EmulatedTestbed:
         jobs = []
         for link in probed:
             ends = self.plan.links[link["name"]]
-            # A packet's time on packet radio depends on who else talks: each run holds it against its own timeline.
-            if len(ends) != 2 or link["kind"] == "ricochet":
+            # A packet's time on the others depends on who else talks, or on a trace: each run holds it against its timeline.
+            if link["kind"] not in ("point-to-point", "wavelan", "kernel"):
                 continue
             both = [("forward", *ends), ("reverse", *ends[::-1])]
             if link["options"].get("one_way"):

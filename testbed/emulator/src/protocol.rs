@@ -15,8 +15,8 @@ use crate::tap::{parse_mac, Tap};
 
 const REQUESTS: u64 = u64::MAX;
 const TIMER: u64 = u64::MAX - 1;
-/// Longest request line, in bytes.
-const MAX_LINE: usize = 1 << 20;
+/// Longest request line, in bytes: a link may carry recorded traces.
+const MAX_LINE: usize = 64 << 20;
 
 #[derive(Deserialize)]
 #[serde(tag = "op", rename_all = "snake_case", deny_unknown_fields)]

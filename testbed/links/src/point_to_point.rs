@@ -89,6 +89,7 @@ impl Link for PointToPoint {
         self.lines[usize::from(1 - port)].on_opposite(now, &packet, events);
         events.port = port;
         self.lines[usize::from(port)].submit(now, packet, events);
+        self.tell_rates(now);
     }
 
     fn next_event(&self) -> Option<Time> {
@@ -104,6 +105,7 @@ impl Link for PointToPoint {
             events.port = from as Port;
             line.poll(now, 1 - from as Port, out, events);
         }
+        self.tell_rates(now);
         if out.len() - first > 1 {
             out[first..].sort_by_key(|delivery| delivery.at);
         }
@@ -119,6 +121,18 @@ impl Link for PointToPoint {
     }
 }
 
+impl PointToPoint {
+    /// After a scheduled change each queue hears of both rates.
+    fn tell_rates(&mut self, now: Time) {
+        if self.lines.iter_mut().any(|line| std::mem::take(&mut line.changed)) {
+            let rates = [self.lines[0].rate_bps, self.lines[1].rate_bps];
+            for (from, line) in self.lines.iter_mut().enumerate() {
+                line.policy.on_rates(now, rates[from], rates[1 - from]);
+            }
+        }
+    }
+}
+
 /// One direction.
 struct Line {
     rate_bps: Option<u64>,
@@ -126,6 +140,8 @@ struct Line {
     compressing: bool,
     policy: Box<dyn Policy>,
     schedule: VecDeque<Change>,
+    /// Its rate has, since the queues last heard of it.
+    changed: bool,
     /// The packet in transmission and when its last bit leaves.
     sending: Option<(Time, Packet)>,
     far_end: FarEnd,
@@ -165,6 +181,7 @@ impl Line {
             compressing: given.text("header_compression") == Some("cslip"),
             policy: backchannel_policies::build(&spec.queue.name, &spec.queue.options, &context)?,
             schedule: spec.schedule.iter().cloned().collect(),
+            changed: false,
             sending: None,
             far_end,
             usage: Usage::default(),
@@ -260,6 +277,7 @@ impl Line {
         let Some(change) = self.schedule.pop_front() else { return };
         if let Some(rate_bps) = change.rate_bps {
             self.rate_bps = Some(rate_bps);
+            self.changed = true;
         }
         if let Some(delay_s) = change.delay_s {
             self.far_end.delay = Duration::from_secs_f64(delay_s);
