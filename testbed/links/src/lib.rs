@@ -5,8 +5,11 @@
 
 pub mod errors;
 mod far_end;
+pub mod framing;
 mod point_to_point;
 mod profiles;
+pub mod rfc1144;
+mod serial;
 mod wavelan;
 
 use backchannel_core::registry::{Entry, Given};
@@ -24,7 +27,7 @@ static KINDS: &[(&Entry, Build)] =
 
 /// What the registry prints: link kinds and error models.
 pub fn entries() -> Vec<&'static Entry> {
-    let directions = [&point_to_point::DIRECTION];
+    let directions = [&serial::DIRECTION];
     KINDS.iter().map(|(entry, _)| *entry).chain(directions).chain(errors::entries()).collect()
 }
 
