@@ -535,7 +535,7 @@ mod tests {
             bytes.extend(5001u16.to_be_bytes());
             bytes.extend(self.seq.to_be_bytes());
             bytes.extend(self.ack.to_be_bytes());
-            bytes.extend([(tcp / 4) as u8 * 16 | self.reserved, self.flags]);
+            bytes.extend([((tcp / 4) as u8) << 4 | self.reserved, self.flags]);
             bytes.extend(self.window.to_be_bytes());
             bytes.extend([0, 0]);
             bytes.extend(self.urgent.to_be_bytes());
