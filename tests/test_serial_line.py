@@ -235,3 +235,29 @@ def test_a_campaign_says_what_stands_on_the_line(tmp_path: Path) -> None:
     done = backchannel("validate", file)
     assert done.returncode == 2
     assert "bits_per_byte" in done.stderr
+
+
+@pytest.mark.emulated
+@pytest.mark.parametrize("errors", [[], [{"name": "uniform", "options": {"probability": 0.02}}]])
+def test_the_kernels_acks_cross_a_compressing_modem_line(errors: list[dict[str, Any]], tmp_path: Path) -> None:
+    """A modem line in real time, between kernels: what the far end puts together again is what they take for acks."""
+    made = two_hosts(rate_bps=1_000_000, duration_s=15.0)
+    made["links"][0]["reverse"] = {
+        "rate_bps": 28_800, "delay_s": 0.02, "queue": {"name": "droptail", "options": {"limit_packets": 10}},
+        "options": {"header_compression": "rfc1144", "framing": "ppp", "accm": 0}, "errors": errors,
+    }  # fmt: skip
+    made["workload"][0]["bytes"] = 500_000
+    for node in made["nodes"]:
+        node["stack"] = {"name": "reno", "options": {"timestamps": False, "sack": False}}
+    with Cell("modem") as cell:
+        cell.build(made)
+        report = cell.run(made, tmp_path)
+    line, flow = reverse_of(report), report["flows"]["bulk"]["receive"]
+    headers = line["headers"]
+    assert sum(headers[kind] for kind in ("compressed", "uncompressed", "as_they_are")) == line["transmitted_packets"]
+    assert headers["compressed"] > 100 or errors
+    assert line["transmitted_wire_bytes"] < line["transmitted_bytes"] + 8 * headers["uncompressed"]
+    assert headers["wrong"] == 0
+    assert headers["tossed"] == line["events"].get("tossed", 0)
+    assert (headers["tossed"] > 0) == bool(errors)
+    assert (flow["bytes"], flow["payload_ok"]) == (500_000, True)

@@ -46,7 +46,7 @@ pub(crate) static DIRECTION: Entry = Entry {
             "accm",
             Unit::Count,
             Preset::Number(ppp::DEFAULT_ACCM as f64),
-            "ppp: bit n set: byte n takes two bytes; 0 is what most peers agree on (RFC 1662 section 7.1)",
+            "ppp: bit n set: byte n takes two bytes; 0xffffffff until peers agree, most on 0 (RFC 1662 section 7.1)",
         )
         .range(0.0, ppp::DEFAULT_ACCM as f64),
         Param::new(
