@@ -128,8 +128,6 @@ pub struct Counts {
 /// BSD's TCP_MAXRXTSHIFT.
 const MAX_RETRANSMISSIONS: u32 = 12;
 const MAX_SYNS: u32 = 6;
-/// Bounds of 4.4BSD's persist timer.
-const BSD_PERSIST: (Duration, Duration) = (Duration::from_secs(5), Duration::from_secs(60));
 
 /// See the module.
 pub struct Connection {
@@ -1121,12 +1119,7 @@ impl Connection {
         let waiting =
             self.can_send_data() && self.data_end() > self.nxt && self.una >= self.nxt && self.retransmit_at.is_none();
         if waiting && self.persist_at.is_none() && !self.probe {
-            let doubled = |first: Duration| first.saturating_mul(1 << self.persists.min(6));
-            let wait = match self.config.rto.clock {
-                // 4.4BSD's tcp_setpersist: half of the timeout to begin with, between TCPTV_PERSMIN and TCPTV_PERSMAX.
-                Clock::Ticks(_) => doubled(self.rto.rto() / 2).clamp(BSD_PERSIST.0, BSD_PERSIST.1),
-                Clock::Ns(_) | Clock::Smooth(_) => doubled(self.rto.rto()).min(self.config.rto.max),
-            };
+            let wait = self.rto.persist(self.persists);
             self.persist_at = Some(now + wait);
         }
     }
