@@ -83,6 +83,43 @@ sweep:
     assert rates[3] > 1.1 * rates[2]
 
 
+def test_split_connections_shield_the_sender_and_smart_makes_them_fast(tmp_path: Path) -> None:
+    """Ton IV-D: with Reno on the air as slow as E2E on the LAN, faster than it on the WAN; with SMART far faster.
+
+    The wired part loses nothing.
+    """
+    sweep = """
+repetitions: 3
+sweep:
+  network.access.delay: [1 ms, 66 ms]
+  zip:
+    - network.middlebox: [none, split, split-smart]
+      stack.name: [reno-bsd, reno-bsd, smart]
+"""
+    measured = points(LOSSY + sweep, tmp_path)
+    lan, wan = ([point["throughput", "bulk"] for point in three] for three in (measured[:3], measured[3:]))
+    assert lan[1] == pytest.approx(lan[0], rel=0.25)
+    assert wan[1] > 1.4 * wan[0]
+    assert lan[2] > 1.6 * lan[1]
+    assert wan[2] > 1.6 * wan[1]
+    assert min(lan[2], wan[2]) > 1_100_000
+    for point in (*measured[1:3], *measured[4:]):
+        assert point["retransmissions", "bulk"] < 1
+        # Every packet of 1440 bytes carries 1400 of data once.
+        assert point["goodput", "bulk"] == pytest.approx(1400 / 1440, abs=0.001)
+
+
+def test_a_part_has_any_stack_but_none_that_is_not_there(tmp_path: Path) -> None:
+    box = "network.middlebox={middlebox: split, wired: modern, wireless: sack, buffer: 16 KiB}"
+    (point,) = points(LOSSY.replace("8 MiB", "1 MiB"), tmp_path, "--set", box)
+    assert point["throughput", "bulk"] > 500_000
+    file = tmp_path / "air.yaml"
+    file.write_text(FILE.replace("link: wavelan", "link: wavelan\n  middlebox: {middlebox: split, wireless: smrt}"))
+    done = backchannel("validate", file)
+    assert done.returncode == 2
+    assert "there is no choice 'smrt' (did you mean 'smart'?)" in done.stderr + done.stdout
+
+
 def test_a_middlebox_that_is_not_there_is_refused(tmp_path: Path) -> None:
     file = tmp_path / "air.yaml"
     file.write_text(FILE.replace("link: wavelan", "link: wavelan\n  middlebox: snop"))
