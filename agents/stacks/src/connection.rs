@@ -172,6 +172,8 @@ pub struct Connection {
     smart_ack: bool,
     /// When data last went.
     sent_at: Time,
+    /// When a segment last came.
+    heard_at: Time,
     retransmit_at: Option<Time>,
     persist_at: Option<Time>,
     persists: u32,
@@ -261,6 +263,7 @@ impl Connection {
             exact_srtt: None,
             smart_ack: false,
             sent_at: Time::ZERO,
+            heard_at: Time::ZERO,
             retransmit_at: None,
             persist_at: None,
             persists: 0,
@@ -461,7 +464,10 @@ impl Connection {
             let length = (self.data_end().saturating_sub(self.una)).min(mss).min(self.board.room(self.una));
             return Some((self.una, length));
         }
-        if self.una >= self.max && self.max > 1 && now - self.sent_at > self.rto.rto() {
+        // RFC 5681 4.1 counts from the last data sent; 4.4BSD's t_idle from the last segment that came, so that one which opens
+        // a closed window finds no idle sender (ton figure 11).
+        let since = if matches!(self.config.rto.clock, Clock::Ticks(_)) { self.heard_at } else { self.sent_at };
+        if self.una >= self.max && self.max > 1 && now - since > self.rto.rto() {
             self.window.on_idle(f64::from(self.config.initial_window) * self.window.mss);
         }
         let next = self.next_in_window(now, mss)?;
@@ -1183,6 +1189,7 @@ impl Endpoint for Connection {
             return;
         };
         self.counts.received += 1;
+        self.heard_at = now;
         let pure_ack = segment.space() == 0;
         self.ecn.hear(&segment, pure_ack);
         match self.state {
