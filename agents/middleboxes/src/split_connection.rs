@@ -20,7 +20,7 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::time::Duration;
 
-use backchannel_core::event::{EventKind, Events};
+use backchannel_core::event::{EventKind, Events, SenderState};
 use backchannel_core::packet::{FlowKey, Packet, TcpFlags};
 use backchannel_core::registry::{Entry, Given, Param, Preset, Unit};
 use backchannel_core::scenario::Options;
@@ -28,7 +28,7 @@ use backchannel_core::time::Time;
 use backchannel_core::traits::{Endpoint, Middlebox, Side};
 use backchannel_stacks::config::{config, Config};
 use backchannel_stacks::wire::{Segment, IP_HEADER, TCP_HEADER};
-use backchannel_stacks::{reset_for, Connection, End, Source, State};
+use backchannel_stacks::{reset_for, Connection, End, Sample, Source, State};
 
 /// The research stacks, one of which each part has (a test holds this against their registry).
 const STACKS: &[&str] = &[
@@ -227,8 +227,16 @@ impl Pair {
         }
     }
 
-    /// What goes to the host on this side now.
-    fn transmit(&mut self, now: Time, to: Side, made: &mut u64, out: &mut Vec<(Side, Packet)>, events: &mut Events) {
+    /// What goes to the host on this side now; what happened to the part is told.
+    fn transmit(
+        &mut self,
+        now: Time,
+        key: FlowKey,
+        to: Side,
+        made: &mut u64,
+        out: &mut Vec<(Side, Packet)>,
+        events: &mut Events,
+    ) {
         let Some(part) = &mut self.faces[number(to)].part else { return };
         let mut again = part.counts().retransmitted;
         let first = out.len();
@@ -239,6 +247,8 @@ impl Pair {
             }
             out.push((to, packet));
         }
+        let (mss, port) = (part.mss(), events.port);
+        events.senders.extend(part.samples().iter().map(|sample| told(sample, key, to, mss, port)));
         part.forget_samples();
         for (_, packet) in &mut out[first..] {
             self.dress(to, made, packet);
@@ -265,6 +275,7 @@ impl Pair {
     fn work(
         &mut self,
         now: Time,
+        key: FlowKey,
         configs: &[Config; 2],
         made: &mut u64,
         out: &mut Vec<(Side, Packet)>,
@@ -275,11 +286,30 @@ impl Pair {
             out.push((self.opener, refusal));
         }
         self.relay();
-        self.transmit(now, Side::A, made, out, events);
-        self.transmit(now, Side::B, made, out, events);
+        self.transmit(now, key, Side::A, made, out, events);
+        self.transmit(now, key, Side::B, made, out, events);
         if self.over.is_none() && self.ended() {
             self.over = Some(now);
         }
+    }
+}
+
+/// A part's sender, which sends to the host on side `to` of the connection that runs from side A to side B as `key`.
+fn told(sample: &Sample, key: FlowKey, to: Side, mss: f64, port: u16) -> SenderState {
+    SenderState {
+        at: sample.at,
+        what: sample.what.name(),
+        flow: if to == Side::B { key } else { key.reversed() },
+        part: if to == Side::B { "wireless" } else { "wired" },
+        onto_link: to == Side::B,
+        cwnd_segments: sample.cwnd / mss,
+        ssthresh_segments: (sample.ssthresh < 1e8).then_some(sample.ssthresh / mss),
+        outstanding_bytes: sample.outstanding,
+        rtt_s: sample.srtt.map(|srtt| srtt.as_secs_f64()),
+        rto_s: sample.rto.as_secs_f64(),
+        duplicate_acks: sample.duplicates,
+        burst_segments: sample.burst,
+        port,
     }
 }
 
@@ -302,7 +332,7 @@ impl Middlebox for SplitConnection {
             pair.dress(from, &mut self.made, &mut answer);
             out.push((from, answer));
         }
-        pair.work(now, &self.configs, &mut self.made, out, events);
+        pair.work(now, key, &self.configs, &mut self.made, out, events);
     }
 
     fn next_event(&self) -> Option<Time> {
@@ -311,7 +341,7 @@ impl Middlebox for SplitConnection {
     }
 
     fn poll(&mut self, now: Time, out: &mut Vec<(Side, Packet)>, events: &mut Events) {
-        for pair in self.pairs.values_mut() {
+        for (&key, pair) in &mut self.pairs {
             let parts = pair.faces.iter_mut().filter_map(|face| face.part.as_mut());
             let mut fired = false;
             for part in parts.filter(|part| part.next_timeout().is_some_and(|due| due <= now)) {
@@ -319,7 +349,7 @@ impl Middlebox for SplitConnection {
                 fired = true;
             }
             if fired {
-                pair.work(now, &self.configs, &mut self.made, out, events);
+                pair.work(now, key, &self.configs, &mut self.made, out, events);
             }
         }
     }
@@ -390,6 +420,7 @@ mod tests {
         most_in_use: u64,
         log: Vec<(u64, &'static str, Segment)>,
         links: Vec<(Side, Option<[u8; 14]>)>,
+        told: Vec<SenderState>,
     }
 
     impl World {
@@ -412,6 +443,7 @@ mod tests {
                 most_in_use: 0,
                 log: Vec::new(),
                 links: Vec::new(),
+                told: Vec::new(),
             }
         }
 
@@ -522,6 +554,7 @@ mod tests {
                     Place::Host(host) => self.arrive(host, &packet),
                 }
             }
+            self.told.append(&mut events.senders);
             self.box_speaks(out);
             true
         }
@@ -648,6 +681,22 @@ mod tests {
         assert_eq!((world.received[1], world.end(0)), (300_000, Some(End::Finished)));
         let counts = world.hosts[0].as_ref().unwrap().counts();
         assert_eq!((counts.retransmitted, counts.timeouts, counts.duplicate_acks), (0, 0, 0));
+    }
+
+    #[test]
+    fn what_happens_to_the_wireless_part_is_told() {
+        let mut world =
+            World::bulk(split(&SPLIT, serde_json::json!({"buffer_bytes": 4096})), &plain(), 12_000, [CLEAN; 2], 7);
+        world.lose = vec![3];
+        world.run(100.0);
+        let told: Vec<_> = world.told.iter().filter(|one| one.what == "coarse_timeout").collect();
+        assert_eq!((told.len(), world.told.iter().filter(|one| one.what == "fast_retransmit").count()), (1, 0));
+        assert_eq!(
+            (told[0].at, told[0].part, told[0].onto_link, told[0].flow),
+            (Time(1500 * MS), "wireless", true, flow())
+        );
+        assert_eq!((told[0].cwnd_segments, told[0].ssthresh_segments), (1.0, Some(2.0)));
+        assert!(world.told.windows(2).all(|two| two[0].at <= two[1].at));
     }
 
     #[test]
