@@ -53,8 +53,8 @@ impl FarEnd {
     }
 
     /// What comes out of the line goes through this, if there is one.
-    pub(crate) fn set_receiver(&mut self, receiver: Option<Receiver>) {
-        self.receiver = receiver.map(Box::new);
+    pub(crate) fn set_receiver(&mut self, receiver: Option<Box<Receiver>>) {
+        self.receiver = receiver;
     }
 
     /// The same, to look at.
@@ -149,6 +149,7 @@ impl FarEnd {
     }
 
     /// A packet, damaged on its way or not, reaches the end of the line.
+    #[inline]
     fn come_out(
         &mut self,
         at: Time,
