@@ -347,11 +347,14 @@ def draw(name: str, picture: Picture, folder: Path, out: Path) -> None:
     told = [json.loads(line) for line in (folder / "telemetry" / "links.jsonl").read_text().splitlines()]
     told = [one for one in told if one["link"] == picture.shown[0]]
     window = _window(picture, told)
+    rows = len(picture.nodes)
     start, length = window
     queue = [one for one in told if one["direction"] == picture.shown[1] and "packets" in one]
     shown = (start, start + length)
     happened = [one for one in told if one.get("event") in EVENTS and shown[0] <= one["t_ns"] / 1e6 <= shown[1]]
-    rows = len(picture.nodes)
+    if rows == 2:
+        # What a box does, it does to either direction; what a queue does stands beside its own.
+        happened = [one for one in happened if one["direction"] == picture.shown[1]]
     figure, (ladder, below) = plt.subplots(
         2, 1, sharex=True, figsize=(9, 1.2 + 0.95 * rows), height_ratios=[1.2 * rows, 1], layout="constrained"
     )
