@@ -1,0 +1,148 @@
+"""What a link carried: use of its capacity, shares of data and acks, goodput, queue, and the papers' ratios."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import polars as pl
+
+from analysis.metrics.data import DATA, PURE_ACK, Flow, MissingCapture, is_a, step_mean
+from analysis.metrics.lines import Line
+from analysis.metrics.registry import metric
+
+
+def _carried_bits(line: Line, from_s: float, to_s: float, bits: int | None = None) -> int:
+    inside = line.at_exit.filter((pl.col("t_s") >= from_s) & (pl.col("t_s") < to_s))
+    if bits is not None:
+        inside = inside.filter(is_a(bits))
+    return 8 * int(inside["ip_len"].sum())
+
+
+def _share(line: Line, bits: int | None = None) -> float | None:
+    capacity = line.capacity_bits(*line.run.window_s)
+    return _carried_bits(line, *line.run.window_s, bits) / capacity if capacity else None
+
+
+@metric("fraction", "Utilisation", "line", "aq 4: bits on the link over rate times time, warm-up excluded")
+def utilisation(line: Line) -> float | None:
+    """Bits of TCP's IP packets that came out of the line over what it can carry, in the run after its warm-up.
+
+    8 sum(ip bytes) / integral of the declared rate, from the capture at the receiving end. What the error model
+    destroyed is not in it, nor what is no TCP; with header compression the line carries fewer bits than these, and
+    the share may exceed 1: `line_busy` is of the line itself. None for a line without a rate.
+    """
+    return _share(line)
+
+
+@metric("fraction", "Share used by data", "line", "aq 4: utilisation by TCP data")
+def data_share(line: Line) -> float | None:
+    """The part of `utilisation` that is segments with data, their headers included."""
+    return _share(line, DATA)
+
+
+@metric("fraction", "Share used by acks", "line", "aq 4: utilisation by TCP acks")
+def ack_share(line: Line) -> float | None:
+    """The part of `utilisation` that is pure acks."""
+    return _share(line, PURE_ACK)
+
+
+@metric("fraction", "Line busy", "line", "the driver's own count", detail=True)
+def line_busy(line: Line) -> float | None:
+    """Time in which the line was sending over the run's duration, warm-up included, as the driver counted it.
+
+    Every packet counts, with its framing and compression, whether or not it arrived. None for a line without a rate.
+    """
+    busy_s = line.counters.get("busy_s")
+    duration_s = line.run.window_s[1]
+    if busy_s is None or line.rate_bps is None or duration_s <= 0:
+        return None
+    return float(busy_s) / duration_s
+
+
+def utilisation_over_time(line: Line, width_s: float) -> pl.DataFrame:
+    """`utilisation` per interval of `width_s`: `t_s` (its end), `share`; the warm-up is there as well.
+
+    Raises:
+        MissingCapture: the line has no rate, or was not captured at its receiving end.
+    """
+    if line.rate_bps is None:
+        raise MissingCapture(f"{line.name} has no rate, and so no utilisation")
+    count = math.ceil(line.run.window_s[1] / width_s)
+    got = line.at_exit.group_by((pl.col("t_s") / width_s).floor().cast(pl.Int64).alias("slice")).agg(
+        pl.col("ip_len").sum().cast(pl.Int64).alias("bytes")
+    )
+    of_slice = dict(got.iter_rows())
+    shares = []
+    for number in range(count):
+        capacity = line.capacity_bits(number * width_s, (number + 1) * width_s)
+        shares.append(8 * of_slice.get(number, 0) / capacity if capacity else 0.0)
+    ends = [(number + 1) * width_s for number in range(count)]
+    return pl.DataFrame({"t_s": ends, "share": shares}, schema={"t_s": pl.Float64, "share": pl.Float64})
+
+
+@metric("fraction", "Goodput of the link", "line", "ton IV-A: wired and wireless goodput")
+def link_goodput(line: Line) -> float | None:
+    """Bytes delivered in order by the flows whose data cross the line, over all bytes of data packets sent on it.
+
+    Sent are the bytes that the driver transmitted (local retransmissions of a base station are in no capture), less
+    the pure acks that came out. Over the whole run. None when no flow's data cross it.
+    """
+    crossing = [flow for flow in line.run.flows if _crosses(flow, line)]
+    sent = line.counters.get("transmitted_bytes")
+    if not crossing or sent is None:
+        return None
+    acks = int(line.at_exit.filter(is_a(PURE_ACK))["ip_len"].sum())
+    of_data = int(sent) - acks
+    delivered = sum(flow.delivered_bytes(-math.inf, math.inf) for flow in crossing)
+    return delivered / of_data if of_data > 0 else None
+
+
+def _crosses(flow: Flow, line: Line) -> bool:
+    return any((hop, link) == (line.sender, line.link) for hop, link, _ in line.path(flow.sender, flow.receiver))
+
+
+@metric("packets", "Queue length", "line", "asym 7.1.3: mean occupancy; the links' telemetry")
+def queue_mean(line: Line) -> float | None:
+    """Mean over time, after the warm-up, of the packets that wait; the one in transmission does not.
+
+    From the telemetry, which notes a change at most every 10 ms. None for a line without a rate: it has no queue.
+    """
+    return None if line.rate_bps is None else step_mean(line.queue_steps(), *line.run.window_s)
+
+
+@metric("packets", "Queue length, most", "line", "the links' telemetry", detail=True)
+def queue_max(line: Line) -> float | None:
+    """The most packets that waited at any time after the warm-up; None for a line without a rate."""
+    if line.rate_bps is None:
+        return None
+    most = line.queue_steps().filter(pl.col("t_s") >= line.run.window_s[0])["most"].max()
+    return 0.0 if most is None else float(most)  # type: ignore[arg-type]
+
+
+@metric("number", "Normalised bandwidth ratio k", "flow", "asym 3.1: k = (C_f/C_r) / (S_data/S_ack)")
+def bandwidth_ratio(flow: Flow) -> float | None:
+    """K = (C_f / C_r) / (S_data / S_ack): above 1, acks for every packet fill the reverse line first.
+
+    C are the least declared rates on the way of the flow's data and on the way back; S the mean IP bytes of its data
+    segments at the sender and of its pure acks at the receiver. None when a way has no limited line, or for a flow
+    without data or acks.
+    """
+    lines = {(line.sender, line.link): line for line in flow.run.all_lines}
+    rates = []
+    for way in ((flow.sender, flow.receiver), (flow.receiver, flow.sender)):
+        hops = next(iter(lines.values())).path(*way) if lines else []
+        limited = [rate for hop, link, _ in hops if (rate := lines[hop, link].rate_bps) is not None]
+        rates.append(min(limited, default=None))
+    data = flow.at_sender.filter((pl.col("dir") == 0) & is_a(DATA))["ip_len"].mean()
+    ack = flow.at_receiver.filter((pl.col("dir") == 1) & is_a(PURE_ACK))["ip_len"].mean()
+    if rates[0] is None or rates[1] is None or data is None or ack is None:
+        return None
+    return (rates[0] / rates[1]) / (float(data) / float(ack))  # type: ignore[arg-type]
+
+
+@metric("number", "Utility", "link", "acq 2: U = x_r/C_r + x_f/C_f")
+def utility(lines: Sequence[Line]) -> float | None:
+    """U = x_r / C_r + x_f / C_f: the shares of both directions that data use; at most 2, of a link with two rates."""
+    shares = [data_share(line) for line in lines]
+    return None if any(share is None for share in shares) else sum(share or 0.0 for share in shares)

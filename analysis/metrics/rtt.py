@@ -1,0 +1,51 @@
+"""Round-trip times, as the sender's acks tell them."""
+
+from __future__ import annotations
+
+import polars as pl
+
+from analysis.metrics.data import Flow
+from analysis.metrics.registry import metric
+
+
+def rtt_samples(flow: Flow) -> pl.DataFrame:
+    """Round-trip samples of the sender's data at its own interface: `t_s` (the ack's) and `rtt_s`.
+
+    One for each ack that acknowledges a segment exactly; by Karn's rule (RFC 6298 section 3) never of retransmitted
+    data. Only of the flow's measured time.
+    """
+    samples = flow.at_sender.filter(
+        (pl.col("dir") == 1) & pl.col("rtt_ns").is_not_null() & (pl.col("t_s") >= flow.start_s)
+    )
+    return samples.select("t_s", (pl.col("rtt_ns") / 1e9).alias("rtt_s"))
+
+
+@metric("time", "Round-trip time", "flow", "RFC 6298: Karn's rule")
+def rtt_mean(flow: Flow) -> float | None:
+    """Mean of the round-trip samples, in s; None without any."""
+    samples = rtt_samples(flow)["rtt_s"]
+    return None if samples.is_empty() else float(samples.mean())  # type: ignore[arg-type]
+
+
+@metric("time", "Round-trip time's deviation", "flow", "asym 5.2: its standard deviation", detail=True)
+def rtt_sd(flow: Flow) -> float | None:
+    """Sample standard deviation of the round-trip samples, in s; None for fewer than two."""
+    samples = rtt_samples(flow)["rtt_s"]
+    return float(samples.std()) if samples.len() > 1 else None  # type: ignore[arg-type]
+
+
+@metric("time", "Round-trip time, median", "flow", "quantile 0.5 of the samples, linear between two", detail=True)
+def rtt_median(flow: Flow) -> float | None:
+    """Median of the round-trip samples, in s; None without any."""
+    return _quantile(flow, 0.5)
+
+
+@metric("time", "Round-trip time, 95 %", "flow", "quantile 0.95 of the samples, linear between two", detail=True)
+def rtt_p95(flow: Flow) -> float | None:
+    """The round-trip time that 95 of 100 samples do not exceed, in s; None without any."""
+    return _quantile(flow, 0.95)
+
+
+def _quantile(flow: Flow, share: float) -> float | None:
+    found = rtt_samples(flow)["rtt_s"].quantile(share, "linear")
+    return None if found is None else float(found)
