@@ -210,6 +210,37 @@ class Flow:
         return pl.concat(parts).sort("time_ns", maintain_order=True)
 
     @cached_property
+    def sack_blocks(self) -> pl.DataFrame:
+        """Selective blocks in the acks that its sender received: `t_s`, `left`, `right` in sequence numbers.
+
+        Without rows where the run's tables have no blocks (sacks.parquet).
+        """
+        nothing = pl.DataFrame(schema={"t_s": pl.Float64, "left": pl.Int64, "right": pl.Int64})
+        path = None if self.run.folder is None else self.run.folder / "sacks.parquet"
+        own = self.at_sender.select("file", "conn").unique()
+        if path is None or not path.is_file() or own.is_empty():
+            return nothing
+        rows = pl.read_parquet(path).filter(pl.col("dir") == 1).join(own, on=["file", "conn"], how="semi")
+        timed = rows.with_columns(((pl.col("time_ns") - self.run.t0_epoch_ns) / 1e9).alias("t_s"))
+        return timed.select(nothing.columns).sort("t_s", maintain_order=True)
+
+    @cached_property
+    def telemetry(self) -> pl.DataFrame:
+        """What the sender's stack told: `t_s`, `cwnd_segments`, `ssthresh_segments`, `rto_s`, `event`; null if untold.
+
+        Raises:
+            MissingCapture: the run kept none.
+        """
+        path = None if self.run.folder is None else self.run.folder / "telemetry" / f"{self.name}.jsonl"
+        if path is None or not path.is_file():
+            raise MissingCapture(f"flow {self.name} left no telemetry: let capture.telemetry be true")
+        columns = dict.fromkeys(("cwnd_segments", "ssthresh_segments", "rto_s"), pl.Float64)
+        schema = {"t_ns": pl.Int64, **columns, "event": pl.String}
+        rows = pl.read_ndjson(path, schema=schema) if path.stat().st_size else pl.DataFrame(schema=schema)
+        # Stacks count from the flow's own start.
+        return rows.with_columns((pl.col("t_ns") / 1e9 + self.begun_s).alias("t_s"))
+
+    @cached_property
     def arrivals(self) -> pl.DataFrame:
         """What became deliverable at the receiver's interfaces, and when: `t_s`, `bytes`, and `total` since the start.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from functools import cached_property
 from itertools import pairwise
@@ -36,6 +37,14 @@ class Line:
         """The declared rate at the start, in bit/s; None: not limited."""
         rate = self.spec.get("rate_bps")
         return None if rate is None else int(rate)
+
+    def rate_at(self, t_s: float) -> float:
+        """The declared rate at an instant, schedule and all, in bit/s; infinite where it is not limited."""
+        rate = math.inf if self.rate_bps is None else float(self.rate_bps)
+        for one in self.spec.get("schedule", ()):
+            if one.get("rate_bps") and float(one["at_s"]) <= t_s:
+                rate = float(one["rate_bps"])
+        return rate
 
     @property
     def counters(self) -> Mapping[str, Any]:

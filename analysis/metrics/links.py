@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from itertools import pairwise
 
+import numpy as np
 import polars as pl
 
 from analysis.metrics.data import DATA, PURE_ACK, Flow, MissingCapture, is_a, step_mean
@@ -63,22 +65,27 @@ def line_busy(line: Line) -> float | None:
 def utilisation_over_time(line: Line, width_s: float) -> pl.DataFrame:
     """`utilisation` per interval of `width_s`: `t_s` (its end), `share`; the warm-up is there as well.
 
+    A packet's bits are spread over its transmission, which ended when it came out (less the line's delay, which shifts
+    all alike), so that an interval may be shorter than a packet takes.
+
     Raises:
         MissingCapture: the line has no rate, or was not captured at its receiving end.
     """
     if line.rate_bps is None:
         raise MissingCapture(f"{line.name} has no rate, and so no utilisation")
     count = math.ceil(line.run.window_s[1] / width_s)
-    got = line.at_exit.group_by((pl.col("t_s") / width_s).floor().cast(pl.Int64).alias("slice")).agg(
-        pl.col("ip_len").sum().cast(pl.Int64).alias("bytes")
-    )
-    of_slice = dict(got.iter_rows())
-    shares = []
-    for number in range(count):
-        capacity = line.capacity_bits(number * width_s, (number + 1) * width_s)
-        shares.append(8 * of_slice.get(number, 0) / capacity if capacity else 0.0)
-    ends = [(number + 1) * width_s for number in range(count)]
-    return pl.DataFrame({"t_s": ends, "share": shares}, schema={"t_s": pl.Float64, "share": pl.Float64})
+    edges = np.arange(count + 1) * width_s
+    bits = 8.0 * line.at_exit["ip_len"].to_numpy().astype(np.float64)
+    ends = line.at_exit["t_s"].to_numpy()
+    rates = np.array([line.rate_at(end) for end in ends]) if line.spec.get("schedule") else line.rate_bps
+    # One after the other: none begins before the one before it has ended.
+    begins = np.maximum(ends - bits / rates, np.concatenate([[-np.inf], ends[:-1]])) if len(ends) else ends
+    total = np.cumsum(bits)
+    times = np.column_stack([begins, ends]).ravel()
+    sums = np.column_stack([total - bits, total]).ravel()
+    got = np.diff(np.interp(edges, times, sums, left=0.0)) if len(ends) else np.zeros(count)
+    capacities = [line.capacity_bits(begin, end) or math.inf for begin, end in pairwise(edges.tolist())]
+    return pl.DataFrame({"t_s": edges[1:], "share": got / np.array(capacities)})
 
 
 @metric("fraction", "Goodput of the link", "line", "ton IV-A: wired and wireless goodput")

@@ -256,6 +256,10 @@ def test_what_a_line_carried(tmp_path: Path) -> None:
     assert {subject for name, subject in found if name == "utilisation"} == {"line/forward", "line/reverse"}
     over_time = metrics.utilisation_over_time(run.lines[0], 1.0)
     assert over_time["share"].to_list() == pytest.approx([0, 0, data * 10, 0, 0, 0, 0, 0, 0, 0])
+    # A packet takes 8.4 ms: in slices of 4 ms, it fills the two before it came out, and a tenth of one more.
+    fine = metrics.utilisation_over_time(run.lines[0], 0.004)["share"].to_list()
+    at = round(2.02 / 0.004)
+    assert fine[at - 4 : at + 1] == pytest.approx([0, 0.104, 1, 1, 0], abs=1e-6)
     # asym 3.1: ten times the rate, packets of 1052 for acks of 52 bytes.
     assert found["bandwidth_ratio", "bulk"] == pytest.approx(10 / (1052 / 52))
 
