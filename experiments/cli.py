@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
-from experiments import figures
+from experiments import exporting, figures
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -294,6 +294,8 @@ def serve(
 
 
 app.command()(figures.plot)
+app.command()(exporting.export)
+app.command("import-bundle")(exporting.import_bundle)
 
 
 def main() -> NoReturn:

@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
-import io
-import sys
 from pathlib import Path
-from unittest import mock
 
 import polars as pl
 import pytest
@@ -14,30 +10,7 @@ import pytest
 import analysis
 from analysis.errors import AnalysisError
 from analysis.metrics import RunData, throughput
-from experiments.cli import main
-from tests.conftest import CAMPAIGN, backchannel
-
-
-@pytest.fixture(scope="module")
-def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("sim")
-    (folder / "small.yaml").write_text(CAMPAIGN.replace("workload:", "backend: sim\nstack: newreno\nworkload:"))
-    done = backchannel("run", folder / "small.yaml", "--results", folder / "results", "--json")
-    assert done.returncode == 0, done.stderr
-    return folder / "results"
-
-
-def called(*words: str | Path) -> tuple[int, str, str]:
-    """The command line within this process: status, output, errors."""
-    out, err = io.StringIO(), io.StringIO()
-    with (
-        mock.patch.object(sys, "argv", ["backchannel", *map(str, words)]),
-        contextlib.redirect_stdout(out),
-        contextlib.redirect_stderr(err),
-        pytest.raises(SystemExit) as ended,
-    ):
-        main()
-    return int(ended.value.code or 0), out.getvalue(), err.getvalue()
+from tests.analysis.commands import called
 
 
 def test_a_campaign_is_a_frame(results: Path) -> None:
