@@ -13,7 +13,7 @@ import polars as pl
 
 from analysis.errors import AnalysisError, unknown
 from analysis.metrics import RunData
-from analysis.statistics import bootstrap_interval, t_interval
+from analysis.statistics import bootstrap_interval, compare, t_interval
 from analysis.store import Store
 
 #: Where results lie unless told otherwise, as on the command line.
@@ -140,3 +140,67 @@ def run_data(run_id: str, results: Path | Store = RESULTS) -> RunData:
         return RunData.load(folder, run["scenario"], run["manifest"]["report"])
     except (OSError, pl.exceptions.PolarsError, json.JSONDecodeError, KeyError) as error:
         raise AnalysisError(f"the tables of run {run['id']} cannot be read: {error}") from None
+
+
+COMPARED: dict[str, type[pl.DataType]] = {
+    "metric": pl.String, "subject": pl.String, "unit": pl.String, "first": pl.String, "second": pl.String,
+    "n": pl.Int64, "mean_first": pl.Float64, "mean_second": pl.Float64, "difference": pl.Float64, "sd": pl.Float64,
+    "t_low": pl.Float64, "t_high": pl.Float64, "bootstrap_low": pl.Float64, "bootstrap_high": pl.Float64,
+    "p": pl.Float64, "d_z": pl.Float64, "g_z": pl.Float64, "relative": pl.Float64, "unpaired": pl.Int64,
+}  # fmt: skip
+
+
+def compared(
+    campaign: str, results: Path | Store = RESULTS, field: str = "", first: str = "", level: float = 0.95, seed: int = 1
+) -> pl.DataFrame:
+    """Values of a swept field held against one of them, pair by pair: the same repetition has the same seed.
+
+    A row for each other value of the field, each combination of the other swept fields, metric and subject; columns as
+    analysis.statistics.Comparison has them (`difference` is its mean).
+
+    Args:
+        campaign: its name or id.
+        results: a folder or an open store.
+        field: the swept field, or its last words; the only one without it.
+        first: the value that the others are held against; the first of the sweep without it.
+        level: of both intervals.
+        seed: of the bootstrap.
+
+    Raises:
+        AnalysisError: there is no such campaign, field or value, or the field has one value only.
+    """
+    table = values(campaign, results)
+    swept = [name for name in table.columns if name not in VALUES]
+    found = [name for name in swept if not field or name == field or name.endswith("." + field)]
+    if not found or (field and len(found) > 1):
+        raise unknown("swept field", field, swept)
+    if len(found) > 1:
+        raise AnalysisError(f"say which swept field is to be compared; there are: {', '.join(swept)}")
+    axis, others = found[0], [name for name in swept if name != found[0]]
+    known = list(dict.fromkeys(table[axis]))
+    if first and first not in known:
+        raise unknown(f"value of {axis}", first, known)
+    if len(known) < 2:
+        raise AnalysisError(f"{axis} has one value only: there is nothing to compare")
+    base = first or known[0]
+    keys = [*others, "metric", "subject", "unit"]
+    sides: dict[tuple[Any, ...], dict[str, dict[object, float]]] = {}
+    for row in table.to_dicts():
+        of_key = sides.setdefault(tuple(row[key] for key in keys), {})
+        of_key.setdefault(row[axis], {})[row["repetition"]] = row["value"]
+    rows = []
+    for key, by_value in sides.items():
+        for other in known:
+            if other == base or not by_value.get(base, {}).keys() & by_value.get(other, {}).keys():
+                continue
+            one = compare(by_value[base], by_value[other], seed, level)
+            rows.append({
+                **dict(zip(keys, key, strict=True)), "first": base, "second": other, "n": one.n,
+                "mean_first": one.mean_first, "mean_second": one.mean_second, "difference": one.mean, "sd": one.sd,
+                "t_low": one.t.low if one.t else None, "t_high": one.t.high if one.t else None,
+                "bootstrap_low": one.bootstrap.low if one.bootstrap else None,
+                "bootstrap_high": one.bootstrap.high if one.bootstrap else None,
+                "p": one.p, "d_z": one.d_z, "g_z": one.g_z, "relative": one.relative, "unpaired": len(one.unpaired),
+            })  # fmt: skip
+    swept_types: dict[str, type[pl.DataType]] = dict.fromkeys(others, pl.String)
+    return pl.DataFrame(rows, schema=swept_types | COMPARED)

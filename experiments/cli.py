@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
-from experiments import exporting, figures
+from experiments import comparing, exporting, figures
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -295,6 +295,7 @@ def serve(
 
 app.command()(figures.plot)
 app.command()(exporting.export)
+app.command()(comparing.compare)
 app.command("import-bundle")(exporting.import_bundle)
 
 

@@ -37,13 +37,13 @@ def utilisation(line: Line) -> float | None:
     return _share(line)
 
 
-@metric("fraction", "Share used by data", "line", "aq 4: utilisation by TCP data")
+@metric("fraction", "Share used by data", "line", "aq 4: utilisation by TCP data", detail=True)
 def data_share(line: Line) -> float | None:
     """The part of `utilisation` that is segments with data, their headers included."""
     return _share(line, DATA)
 
 
-@metric("fraction", "Share used by acks", "line", "aq 4: utilisation by TCP acks")
+@metric("fraction", "Share used by acks", "line", "aq 4: utilisation by TCP acks", detail=True)
 def ack_share(line: Line) -> float | None:
     """The part of `utilisation` that is pure acks."""
     return _share(line, PURE_ACK)
@@ -88,7 +88,7 @@ def utilisation_over_time(line: Line, width_s: float) -> pl.DataFrame:
     return pl.DataFrame({"t_s": edges[1:], "share": got / np.array(capacities)})
 
 
-@metric("fraction", "Goodput of the link", "line", "ton IV-A: wired and wireless goodput")
+@metric("fraction", "Goodput of the link", "line", "ton IV-A: wired and wireless goodput", detail=True)
 def link_goodput(line: Line) -> float | None:
     """Bytes delivered in order by the flows whose data cross the line, over all bytes of data packets sent on it.
 
@@ -127,7 +127,7 @@ def queue_max(line: Line) -> float | None:
     return 0.0 if most is None else float(most)  # type: ignore[arg-type]
 
 
-@metric("number", "Normalised bandwidth ratio k", "flow", "asym 3.1: k = (C_f/C_r) / (S_data/S_ack)")
+@metric("number", "Normalised bandwidth ratio k", "flow", "asym 3.1: k = (C_f/C_r) / (S_data/S_ack)", detail=True)
 def bandwidth_ratio(flow: Flow) -> float | None:
     """K = (C_f / C_r) / (S_data / S_ack): above 1, acks for every packet fill the reverse line first.
 
@@ -148,7 +148,7 @@ def bandwidth_ratio(flow: Flow) -> float | None:
     return (rates[0] / rates[1]) / (float(data) / float(ack))  # type: ignore[arg-type]
 
 
-@metric("number", "Utility", "link", "acq 2: U = x_r/C_r + x_f/C_f")
+@metric("number", "Utility", "link", "acq 2: U = x_r/C_r + x_f/C_f", detail=True)
 def utility(lines: Sequence[Line]) -> float | None:
     """U = x_r / C_r + x_f / C_f: the shares of both directions that data use; at most 2, of a link with two rates."""
     shares = [data_share(line) for line in lines]

@@ -12,7 +12,7 @@ from analysis.metrics.registry import metric
 #: An ack that arrived this shortly before a retransmission may have caused it, in s.
 TRIGGER_S = 0.005
 #: A sender that acts on an ack does so within this time, in s.
-REACTION_S = 0.0005
+REACTION_S = 0.001
 #: No coarse timer is shorter: Linux' least RTO; 4.4BSD's is 1 s (CATALOGUE 1.3), RFC 6298's as well.
 LEAST_RTO_S = 0.2
 
@@ -27,7 +27,9 @@ def retransmissions(flow: Flow) -> float:
     return float(_sent_again(flow).height)
 
 
-@metric("count", "Fast retransmits", "flow", "RFC 5681 3.2; docs/traces.md, FAST_RETRANSMISSION", summed=True)
+@metric(
+    "count", "Fast retransmits", "flow", "RFC 5681 3.2; docs/traces.md, FAST_RETRANSMISSION", detail=True, summed=True
+)
 def fast_retransmits(flow: Flow) -> float:
     """Number of retransmissions of just the byte that two or more duplicate acks asked for, within 20 ms of the last.
 
@@ -52,12 +54,12 @@ def coarse_timeouts(flow: Flow) -> float:
 def timeouts(flow: Flow) -> pl.DataFrame:
     """The retransmissions that only a timer explains: `t_s`, `stream`, `seq`, and `waited_s` since it was sent before.
 
-    Such a one begins at the first byte that is not acknowledged, no ack that acknowledged new data arrived in the
-    TRIGGER_S before it, and at least LEAST_RTO_S have passed since that byte was last sent. Nor did duplicate acks ask
-    for it; if they seem to, it is the timer's nonetheless when the byte had been sent again before (a lost
-    retransmission, RFC 5681 3.2, leaves only the timer) and no ack at all came in the REACTION_S before: who finds lost
-    retransmissions by other means (RACK, RFC 8985) acts on acks. A tail loss probe of a flight of one segment looks
-    the same as a timeout, and counts.
+    Such a one begins at the first byte that is not acknowledged; at least LEAST_RTO_S have passed since that byte was
+    last sent; and nothing arrived that could have caused it: no ack at all in the REACTION_S before (a selective one
+    may ask for it at once, RFC 6675, RFC 8985), none that acknowledged new data in the TRIGGER_S before. Nor did
+    duplicate acks ask for it, unless the byte had been sent again before: a lost retransmission leaves Reno and its
+    heirs only the timer (RFC 5681 3.2). A tail loss probe of a flight of one segment looks the same as a timeout, and
+    counts.
     """
     ack = pl.when(pl.col("dir") == 1)
     seen = flow.at_sender.with_columns(
@@ -80,6 +82,7 @@ def timeouts(flow: Flow) -> pl.DataFrame:
         & (pl.col("seq") + pl.col("payload") > pl.col("acked"))
         & (since_advance > TRIGGER_S)
         & (pl.col("waited_s") >= LEAST_RTO_S)
-        & (~is_a(FAST_RETRANSMISSION) | (pl.col("resent") & (pl.col("t_s") - pl.col("heard_s") > REACTION_S)))
+        & (pl.col("t_s") - pl.col("heard_s").fill_null(-math.inf) > REACTION_S)
+        & (~is_a(FAST_RETRANSMISSION) | pl.col("resent"))
     )
     return data.filter(by_timer).select("t_s", "stream", "seq", "waited_s")
