@@ -36,6 +36,7 @@ from analysis.metrics.throughput import (
     packet_throughput,
     throughput,
     throughput_over_time,
+    throughput_sd,
     throughput_while,
 )  # isort: split
 
@@ -71,10 +72,13 @@ from analysis.metrics.pace import (
     outstanding_mean,
 )  # isort: split
 
+from analysis.metrics.window import cwnd_mean, cwnd_variation  # isort: split
+
 from analysis.metrics.lines import Line  # isort: split
 
 from analysis.metrics.links import (
     ack_share,
+    active_queue_mean,
     bandwidth_ratio,
     data_share,
     line_busy,
@@ -106,11 +110,12 @@ __all__ = [
     "RETRANSMISSION", "SACK", "SPURIOUS", "SUMMED", "WINDOW_UPDATE", "ZERO_WINDOW", "Flow", "Line", "Metric",
     "MissingCapture", "RunData", "ack_accounting", "ack_arrivals", "ack_compression", "ack_share", "ack_spacing",
     "acks_delivered", "acks_dropped", "acks_filtered", "acks_lost", "acks_marked", "acks_reconstructed", "acks_sent",
-    "active_aggregate_throughput", "active_throughput", "active_window_s", "aggregate_throughput",
-    "bandwidth_ratio", "burst_max", "burst_mean", "bursts", "coarse_timeouts", "completion_time", "data_share",
-    "fairness_index", "fast_retransmits", "goodput", "idle_gaps", "idle_longest", "idle_share", "is_a", "jain",
-    "line_busy", "link_goodput", "measure", "nothing_outstanding_share", "outstanding", "outstanding_max",
-    "outstanding_mean", "packet_throughput", "queue_max", "queue_mean", "retransmissions", "rtt_mean", "rtt_median",
-    "rtt_p95", "rtt_samples", "rtt_sd", "segments_per_ack", "spurious_retransmissions", "step_mean", "throughput",
-    "throughput_over_time", "throughput_while", "timeouts", "utilisation", "utilisation_over_time", "utility",
+    "active_aggregate_throughput", "active_queue_mean", "active_throughput", "active_window_s", "aggregate_throughput",
+    "bandwidth_ratio", "burst_max", "burst_mean", "bursts", "coarse_timeouts", "completion_time", "cwnd_mean",
+    "cwnd_variation", "data_share", "fairness_index", "fast_retransmits", "goodput", "idle_gaps", "idle_longest",
+    "idle_share", "is_a", "jain", "line_busy", "link_goodput", "measure", "nothing_outstanding_share", "outstanding",
+    "outstanding_max", "outstanding_mean", "packet_throughput", "queue_max", "queue_mean", "retransmissions",
+    "rtt_mean", "rtt_median", "rtt_p95", "rtt_samples", "rtt_sd", "segments_per_ack", "spurious_retransmissions",
+    "step_mean", "throughput", "throughput_over_time", "throughput_sd", "throughput_while", "timeouts", "utilisation",
+    "utilisation_over_time", "utility",
 ]  # fmt: skip

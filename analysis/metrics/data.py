@@ -111,6 +111,16 @@ class RunData:
         return float(self.scenario.get("warm_up_s") or 0.0), float(self.scenario["duration_s"])
 
     @cached_property
+    def busy_window_s(self) -> tuple[float, float]:
+        """The part of `window_s` before the last flow ends: over what comes after, no line's use means anything."""
+        begin_s, end_s = self.window_s
+        try:
+            last_s = max((flow.ended_s() for flow in self.flows), default=end_s)
+        except MissingCapture:  # a transfer whose end was not captured
+            last_s = end_s
+        return begin_s, max(min(last_s, end_s), begin_s)
+
+    @cached_property
     def addresses(self) -> dict[str, list[str]]:
         """Node to the addresses of its interfaces."""
         found: dict[str, list[str]] = {}

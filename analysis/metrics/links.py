@@ -12,6 +12,7 @@ import polars as pl
 from analysis.metrics.data import DATA, PURE_ACK, Flow, MissingCapture, is_a, step_mean
 from analysis.metrics.lines import Line
 from analysis.metrics.registry import metric
+from analysis.metrics.throughput import active_window_s
 
 
 def _carried_bits(line: Line, from_s: float, to_s: float, bits: int | None = None) -> int:
@@ -22,17 +23,18 @@ def _carried_bits(line: Line, from_s: float, to_s: float, bits: int | None = Non
 
 
 def _share(line: Line, bits: int | None = None) -> float | None:
-    capacity = line.capacity_bits(*line.run.window_s)
-    return _carried_bits(line, *line.run.window_s, bits) / capacity if capacity else None
+    capacity = line.capacity_bits(*line.run.busy_window_s)
+    return _carried_bits(line, *line.run.busy_window_s, bits) / capacity if capacity else None
 
 
 @metric("fraction", "Utilisation", "line", "aq 4: bits on the link over rate times time, warm-up excluded")
 def utilisation(line: Line) -> float | None:
-    """Bits of TCP's IP packets that came out of the line over what it can carry, in the run after its warm-up.
+    """Bits of TCP's IP packets that came out of the line over what it can carry.
 
-    8 sum(ip bytes) / integral of the declared rate, from the capture at the receiving end. What the error model
-    destroyed is not in it, nor what is no TCP; with header compression the line carries fewer bits than these, and
-    the share may exceed 1: `line_busy` is of the line itself. None for a line without a rate.
+    From the end of the warm-up to the last flow's end, 8 sum(ip bytes) / integral of the declared rate, from the
+    capture at the receiving end. What the error model destroyed is not in it, nor what is no TCP; with header
+    compression the line carries fewer bits than these, and the share may exceed 1: `line_busy` is of the line itself.
+    None for a line without a rate.
     """
     return _share(line)
 
@@ -111,11 +113,20 @@ def _crosses(flow: Flow, line: Line) -> bool:
 
 @metric("packets", "Queue length", "line", "asym 7.1.3: mean occupancy; the links' telemetry")
 def queue_mean(line: Line) -> float | None:
-    """Mean over time, after the warm-up, of the packets that wait; the one in transmission does not.
+    """Mean over time of the packets that wait, from the warm-up to the last flow's end; not of the one in transmission.
 
     From the telemetry, which notes a change at most every 10 ms. None for a line without a rate: it has no queue.
     """
-    return None if line.rate_bps is None else step_mean(line.queue_steps(), *line.run.window_s)
+    return None if line.rate_bps is None else step_mean(line.queue_steps(), *line.run.busy_window_s)
+
+
+@metric("packets", "Queue length while all are active", "line", "asym 7.1.3: both active; telemetry", detail=True)
+def active_queue_mean(line: Line) -> float | None:
+    """`queue_mean` over the period in which every flow of the run is active; None for one flow, or without a period."""
+    window = active_window_s(line.run.flows)
+    if line.rate_bps is None or len(line.run.flows) < 2 or window is None:
+        return None
+    return step_mean(line.queue_steps(), *window)
 
 
 @metric("packets", "Queue length, most", "line", "the links' telemetry", detail=True)

@@ -27,9 +27,7 @@ def retransmissions(flow: Flow) -> float:
     return float(_sent_again(flow).height)
 
 
-@metric(
-    "count", "Fast retransmits", "flow", "RFC 5681 3.2; docs/traces.md, FAST_RETRANSMISSION", detail=True, summed=True
-)
+@metric("count", "Fast retransmits", "flow", "RFC 5681 3.2; class FAST_RETRANSMISSION", detail=True, summed=True)
 def fast_retransmits(flow: Flow) -> float:
     """Number of retransmissions of just the byte that two or more duplicate acks asked for, within 20 ms of the last.
 

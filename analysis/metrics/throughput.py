@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import statistics
 from collections.abc import Sequence
 
 import polars as pl
@@ -91,6 +92,12 @@ def active_aggregate_throughput(run: RunData) -> float | None:
     if len(run.flows) < 2 or window is None:
         return None
     return sum(rate_bps(flow.delivered_bytes(*window), *window) for flow in run.flows)
+
+
+@metric("rate", "Standard deviation over flows", "run", "CATALOGUE 1.8: over concurrent flows", detail=True)
+def throughput_sd(run: RunData) -> float | None:
+    """Sample standard deviation of the flows' throughput, in bit/s; None for fewer than two flows."""
+    return statistics.stdev(throughput(flow) or 0.0 for flow in run.flows) if len(run.flows) > 1 else None
 
 
 def throughput_over_time(flow: Flow, width_s: float, from_s: float = 0.0, to_s: float | None = None) -> pl.DataFrame:

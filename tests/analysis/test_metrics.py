@@ -6,7 +6,10 @@ import math
 from pathlib import Path
 from typing import Any
 
+import polars as pl
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from analysis import metrics
 from analysis.metrics import METRICS, MissingCapture, RunData, jain, measure
@@ -292,6 +295,28 @@ def test_queue_and_ack_accounting(tmp_path: Path) -> None:
     }  # fmt: skip
 
 
+def test_lines_are_measured_until_the_last_flow_ends(tmp_path: Path) -> None:
+    scenario = path_scenario()
+    scenario["workload"][0]["bytes"] = 10_000
+    scenario["workload"].append(
+        {**scenario["workload"][0], "name": "late", "port": 5002, "start_s": 2.0, "stop_s": 4.0}
+    )
+    scenario["workload"][1].pop("bytes")
+    trace = Trace(scenario)
+    for number in range(10):
+        trace.data(OUT, 2.5 + number / 10, 1000 * number)
+        trace.data(B, 2.6 + number / 10, 1000 * number)
+    said = '{"t_ns":%s,"link":"line","direction":"forward","packets":%s,"bytes":0,"max":9}\n'  # noqa: UP031
+    run = trace.run(tmp_path, said % (2_500_000_000, 4) + said % (3_000_000_000, 0))
+    # One is through at 3.5 s, the other stops at 4 s: nobody asks what the line does from then to 10 s.
+    assert run.busy_window_s == (0.0, 4.0)
+    found = values(run)
+    assert found["utilisation", "line/forward"] == pytest.approx(10 * (1000 + HEADER) * 8 / 4e6)
+    assert found["queue_mean", "line/forward"] == pytest.approx(4 * 0.5 / 4)
+    # Both are active from 2 s to 3.5 s.
+    assert found["active_queue_mean", "line/forward"] == pytest.approx(4 * 0.5 / 1.5)
+
+
 def test_a_host_with_two_links_is_seen_on_both() -> None:
     """Data leave on one interface, acks come in on the other."""
     scenario = path_scenario()
@@ -340,3 +365,70 @@ def test_every_metric_says_what_it_is() -> None:
 def test_every_metric_is_in_the_documentation() -> None:
     text = (Path(__file__).parents[2] / "docs/metrics.md").read_text()
     assert [name for name in METRICS if f"`{name}`" not in text] == []
+
+
+def test_windows_of_the_stack_are_averaged_over_time(tmp_path: Path) -> None:
+    trace = Trace(path_scenario(warm_up_s=2.0))
+    trace.data(A, 2, 0)
+    run = trace.run(tmp_path)
+    told = ((0, 50), (1_000_000_000, 2), (5_000_000_000, 6))
+    said = "".join(f'{{"t_ns":{t_ns},"cwnd_segments":{cwnd}}}\n' for t_ns, cwnd in told)
+    (tmp_path / "telemetry/bulk.jsonl").write_text(said)
+    found = values(run)
+    # Begun at 1 s: 2 segments from 2 s on for 4 s, then 6 for the last 4 s.
+    assert found["cwnd_mean", "bulk"] == pytest.approx(4)
+    assert found["cwnd_variation", "bulk"] == pytest.approx(2 / 4)
+
+
+def test_the_spread_over_flows() -> None:
+    scenario = path_scenario()
+    scenario["workload"].append({**scenario["workload"][0], "name": "second", "port": 5002})
+    trace = Trace(scenario)
+    transfer(trace, segments=4)
+    transfer(trace, flow=1, port=40001, segments=8)
+    assert values(trace.run())["throughput_sd", ""] == pytest.approx(4000 * 8 / 9 / 2**0.5)
+
+
+@st.composite
+def arrivals(draw: st.DrawFn) -> list[tuple[float, int, int]]:
+    """(time, connection, segment) of data at a receiver: lost, repeated, reordered, over up to three connections."""
+    count = draw(st.integers(1, 40))
+    times = sorted(draw(st.lists(st.integers(1000, 9999), min_size=count, max_size=count)))
+    return [(t / 1000, draw(st.integers(0, 2)), draw(st.integers(0, 6))) for t in times]
+
+
+@given(arrivals(), st.sampled_from([0.05, 0.3, 1.0, 7.0]), st.floats(0.0, 10.0))
+@settings(max_examples=60, deadline=None)
+def test_every_byte_is_delivered_once(came: list[tuple[float, int, int]], width_s: float, cut_s: float) -> None:
+    """Whatever is lost or comes twice: slices, periods and the total tell of the same bytes."""
+    trace = Trace(path_scenario())
+    seen: list[set[int]] = [set(), set(), set()]
+    for t_s, connection, segment in came:
+        kind = "again" if segment in seen[connection] else "new"
+        trace.data(B, t_s, 100 * segment, 100, kind, port=40000 + connection)
+        seen[connection].add(segment)
+    flow = trace.run().flows[0]
+    whole = sum(100 * next(number for number in range(8) if number not in one) for one in seen)
+    assert flow.delivered_bytes(-math.inf, math.inf) == whole
+    assert flow.delivered_bytes(-math.inf, cut_s) + flow.delivered_bytes(cut_s, math.inf) == whole
+    slices = metrics.throughput_over_time(flow, width_s)
+    assert slices["bps"].sum() * width_s / 8 == pytest.approx(whole)
+    assert slices["bps"].min() >= 0  # type: ignore[operator]
+
+
+@given(st.lists(st.floats(0, 1e9), max_size=20))
+def test_jains_index_is_between_one_nth_and_one(shares: list[float]) -> None:
+    index = jain(shares)
+    if index is not None:
+        assert 1 / len(shares) - 1e-9 <= index <= 1 + 1e-9
+        assert jain([2 * share for share in shares]) == pytest.approx(index)
+
+
+@given(st.dictionaries(st.integers(0, 9999), st.integers(0, 9), max_size=20), st.integers(0, 9999), st.integers(1, 99))
+def test_a_mean_over_time_is_that_of_its_instants(changes: dict[int, int], begin: int, length: int) -> None:
+    steps = pl.DataFrame(sorted(changes.items()), schema={"t_s": pl.Float64, "y": pl.Float64}, orient="row")
+    held = []
+    for at in range(begin, begin + length):
+        before = [t_s for t_s in changes if t_s <= at]
+        held.append(changes[max(before)] if before else 0)
+    assert metrics.step_mean(steps, begin, begin + length) == pytest.approx(sum(held) / length)
