@@ -199,7 +199,7 @@ def _series_names(run: RunData) -> dict[str, str]:
 
 def _hops(run: RunData, flow: Flow) -> list[tuple[str, str, str]]:
     """(node, link, next node) of a flow's data; without the scenario's links, of an imported run, none."""
-    return run.all_lines[0].path(flow.sender, flow.receiver) if run.all_lines else []
+    return run.all_lines[0].path(flow) if run.all_lines else []
 
 
 def _of_flow(flow: Flow, step_s: float) -> list[tuple[str, str, pl.DataFrame, bool]]:

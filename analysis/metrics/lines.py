@@ -10,8 +10,9 @@ from typing import Any
 
 import polars as pl
 
-from analysis.metrics.data import MissingCapture, RunData
-from testbed.addressing import DEFAULT_ROUTE, Plan, make_plan, subnet
+from analysis.metrics.data import Flow, MissingCapture, RunData
+from testbed.addressing import Plan, make_plan, way
+from testbed.errors import TestbedError
 
 
 class Line:
@@ -51,9 +52,13 @@ class Line:
         """What the driver counted of it over the whole run, warm-up included; empty without a report."""
         return self.run.counters.get(self.link, {}).get(self.direction, {})
 
-    def path(self, sender: str, receiver: str) -> list[tuple[str, str, str]]:
-        """(node, link, next node) for every hop from one node to the address of another."""
-        return self._network.between(sender, receiver)
+    def path(self, flow: Flow) -> list[tuple[str, str, str]]:
+        """(node, link, next node) for every hop of a flow's data."""
+        return self._network.of_flow(flow)
+
+    def path_back(self, flow: Flow) -> list[tuple[str, str, str]]:
+        """The same for its acks."""
+        return self._network.of_flow(flow, back=True)
 
     def capacity_bits(self, from_s: float, to_s: float) -> float | None:
         """Bits that the line can carry in a period, by its declared rate and schedule; None: not limited."""
@@ -142,7 +147,6 @@ class _Network:
     def __init__(self, plan: Plan) -> None:
         self._plan = plan
         self._owner = {one.address: one for ends in plan.links.values() for one in ends}
-        self._link_of = {(one.node, one.name): one.link for ends in plan.links.values() for one in ends}
         self._paths: dict[tuple[str, str], list[tuple[str, str, str]]] = {}
 
     def path(self, source: str, target: str) -> list[tuple[str, str, str]]:
@@ -153,36 +157,38 @@ class _Network:
             self._paths[key] = list(self._hops(self._owner[source].node, target)) if known else []
         return self._paths[key]
 
-    def between(self, source: str, target: str) -> list[tuple[str, str, str]]:
-        """The same between two nodes, by the addresses at which others reach them."""
-        return self.path(self._plan.nodes[source].address, self._plan.nodes[target].address)
+    def of_flow(self, flow: Flow, *, back: bool = False) -> list[tuple[str, str, str]]:
+        """The same for a flow's data, or its acks, between the addresses that it uses."""
+        known = flow.connections
+        if known.is_empty():
+            source, target = self._plan.nodes[flow.sender].address, self._plan.nodes[flow.receiver].address
+        else:
+            source, target = known["client"][0], known["server"][0]
+        return self.path(target, source) if back else self.path(source, target)
 
     def _hops(self, node: str, target: str) -> Iterator[tuple[str, str, str]]:
-        goal = self._owner[target]
+        goal = self._owner[target].node
         for _ in range(len(self._plan.nodes)):
-            if node == goal.node:
+            if node == goal:
                 return
-            own = next((one for one in self._plan.nodes[node].interfaces if one.link == goal.link), None)
-            if own is not None:
-                yield node, own.link, goal.node
+            try:
+                own, following = way(self._plan, node, target)
+            except TestbedError:  # nobody gets there from here
                 return
-            routes = self._plan.nodes[node].routes
-            route = next((one for one in routes if one.subnet in (subnet(goal), DEFAULT_ROUTE)), None)
-            if route is None:
-                return
-            following = self._owner[route.via].node
-            yield node, self._link_of[node, route.interface], following
-            node = following
+            yield node, own.link, following.node
+            node = following.node
 
 
 def lines_of(run: RunData) -> list[Line]:
-    """Both directions of every link (every end's of a shared medium), in the scenario's order; `RunData.all_lines`."""
+    """Both directions of every link; every end's of a shared medium, the one of a one-way link. `RunData.all_lines`."""
     if not run.scenario.get("links"):
         return []
     network = _Network(make_plan(run.scenario["nodes"], run.scenario["links"]))
-    return [
-        Line(run, link, port, network) for link in run.scenario["links"] for port in range(max(len(link["ends"]), 2))
-    ]
+    return [Line(run, link, port, network) for link in run.scenario["links"] for port in range(_directions(link))]
+
+
+def _directions(link: Mapping[str, Any]) -> int:
+    return 1 if link.get("options", {}).get("one_way") else len(link["ends"])
 
 
 def measured(run: RunData) -> list[Line]:

@@ -108,7 +108,7 @@ def link_goodput(line: Line) -> float | None:
 
 
 def _crosses(flow: Flow, line: Line) -> bool:
-    return any((hop, link) == (line.sender, line.link) for hop, link, _ in line.path(flow.sender, flow.receiver))
+    return any((hop, link) == (line.sender, line.link) for hop, link, _ in line.path(flow))
 
 
 @metric("packets", "Queue length", "line", "asym 7.1.3: mean occupancy; the links' telemetry")
@@ -147,16 +147,18 @@ def bandwidth_ratio(flow: Flow) -> float | None:
     without data or acks.
     """
     lines = {(line.sender, line.link): line for line in flow.run.all_lines}
-    rates = []
-    for way in ((flow.sender, flow.receiver), (flow.receiver, flow.sender)):
-        hops = next(iter(lines.values())).path(*way) if lines else []
-        limited = [rate for hop, link, _ in hops if (rate := lines[hop, link].rate_bps) is not None]
-        rates.append(min(limited, default=None))
+    any_line = next(iter(lines.values()), None)
+    if any_line is None:
+        return None
+    forward, reverse = (
+        min((rate for hop, link, _ in hops if (rate := lines[hop, link].rate_bps) is not None), default=None)
+        for hops in (any_line.path(flow), any_line.path_back(flow))
+    )
     data = flow.at_sender.filter((pl.col("dir") == 0) & is_a(DATA))["ip_len"].mean()
     ack = flow.at_receiver.filter((pl.col("dir") == 1) & is_a(PURE_ACK))["ip_len"].mean()
-    if rates[0] is None or rates[1] is None or data is None or ack is None:
+    if forward is None or reverse is None or data is None or ack is None:
         return None
-    return (rates[0] / rates[1]) / (float(data) / float(ack))  # type: ignore[arg-type]
+    return (forward / reverse) / (float(data) / float(ack))  # type: ignore[arg-type]
 
 
 @metric("number", "Utility", "link", "acq 2: U = x_r/C_r + x_f/C_f", detail=True)

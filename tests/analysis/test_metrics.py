@@ -331,6 +331,21 @@ def test_a_host_with_two_links_is_seen_on_both() -> None:
     assert metrics.outstanding(flow)["y"].to_list() == [1000, 0, 1000]
 
 
+def test_round_trips_of_a_host_that_sends_by_one_interface_and_hears_by_another() -> None:
+    scenario = path_scenario()
+    scenario["links"].append({**scenario["links"][0], "name": "second"})
+    trace = Trace(scenario)
+    for t_s, byte in ((2.0, 0), (2.1, 1000), (2.2, 2000), (2.3, 3000)):
+        trace.data("a-eth0", t_s, byte)
+    trace.data("a-eth0", 3.0, 2000, kind="again")
+    for t_s, byte in ((2.5, 1000), (2.6, 2000), (2.7, 2000), (3.5, 4000)):
+        trace.ack("a-eth1", t_s, byte)
+    # 1000 and 2000 exactly; 3000 was never acknowledged by itself, and its segment was sent twice.
+    found = metrics.rtt_samples(trace.run().flows[0])
+    assert found["t_s"].to_list() == [2.5, 2.6, 3.5]
+    assert found["rtt_s"].to_list() == pytest.approx([0.5, 0.5, 1.2])
+
+
 def test_what_was_not_captured_is_told_and_leaves_the_rest(tmp_path: Path) -> None:
     run = line_run(tmp_path)
     files = {name: number for name, number in run.files.items() if name != A}
