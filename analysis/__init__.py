@@ -6,7 +6,7 @@ For scripts and notebooks::
     analysis.campaigns("results")
     analysis.values("quickstart", "results")  # a polars frame, a row per run, metric and flow
     analysis.means("quickstart", "results")
-    analysis.compared("quickstart", "results", first="droptail")  # pair by pair, with effect sizes
+    analysis.contrast("quickstart", "results", first="droptail")  # pair by pair, with effect sizes
     run = analysis.run_data("3f9a", "results")
     analysis.metrics.rtt_samples(run.flows[0])
 """
@@ -17,9 +17,9 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from analysis.frames import campaigns, compared, means, run_data, values
+    from analysis.frames import campaigns, contrast, means, run_data, values
 
-__all__ = ["campaigns", "compared", "means", "run_data", "values"]
+__all__ = ["campaigns", "contrast", "means", "run_data", "values"]
 
 
 def __getattr__(name: str) -> Any:

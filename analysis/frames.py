@@ -93,7 +93,7 @@ def values(campaign: str, results: Path | Store = RESULTS) -> pl.DataFrame:
     """
     store = open_store(results)
     found = find_campaign(store, campaign)
-    frame = pl.DataFrame(store.values(found["id"]), schema=VALUES)
+    frame = pl.DataFrame(store.run_values(found["id"]), schema=VALUES)
     return _parameters(found).join(frame, on="point", how="inner", maintain_order="left_right")
 
 
@@ -142,7 +142,7 @@ def run_data(run_id: str, results: Path | Store = RESULTS) -> RunData:
         raise AnalysisError(f"the tables of run {run['id']} cannot be read: {error}") from None
 
 
-COMPARED: dict[str, type[pl.DataType]] = {
+CONTRASTED: dict[str, type[pl.DataType]] = {
     "metric": pl.String, "subject": pl.String, "unit": pl.String, "first": pl.String, "second": pl.String,
     "n": pl.Int64, "mean_first": pl.Float64, "mean_second": pl.Float64, "difference": pl.Float64, "sd": pl.Float64,
     "t_low": pl.Float64, "t_high": pl.Float64, "bootstrap_low": pl.Float64, "bootstrap_high": pl.Float64,
@@ -150,7 +150,7 @@ COMPARED: dict[str, type[pl.DataType]] = {
 }  # fmt: skip
 
 
-def compared(
+def contrast(
     campaign: str, results: Path | Store = RESULTS, field: str = "", first: str = "", level: float = 0.95, seed: int = 1
 ) -> pl.DataFrame:
     """Values of a swept field held against one of them, pair by pair: the same repetition has the same seed.
@@ -203,4 +203,4 @@ def compared(
                 "p": one.p, "d_z": one.d_z, "g_z": one.g_z, "relative": one.relative, "unpaired": len(one.unpaired),
             })  # fmt: skip
     swept_types: dict[str, type[pl.DataType]] = dict.fromkeys(others, pl.String)
-    return pl.DataFrame(rows, schema=swept_types | COMPARED)
+    return pl.DataFrame(rows, schema=swept_types | CONTRASTED)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
-from experiments import comparing, exporting, figures
+from experiments import contrast, exporting, figures
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -295,7 +295,7 @@ def serve(
 
 app.command()(figures.plot)
 app.command()(exporting.export)
-app.command()(comparing.compare)
+app.command()(contrast.contrast)
 app.command("import-bundle")(exporting.import_bundle)
 
 

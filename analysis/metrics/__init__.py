@@ -29,8 +29,9 @@ from analysis.metrics.data import (
 from analysis.metrics.registry import METRICS, Metric, measure  # isort: split
 
 from analysis.metrics.throughput import (
-    active_aggregate_throughput,
+    active_packet_throughput,
     active_throughput,
+    active_total_throughput,
     active_window_s,
     aggregate_throughput,
     packet_throughput,
@@ -110,12 +111,12 @@ __all__ = [
     "RETRANSMISSION", "SACK", "SPURIOUS", "SUMMED", "WINDOW_UPDATE", "ZERO_WINDOW", "Flow", "Line", "Metric",
     "MissingCapture", "RunData", "ack_accounting", "ack_arrivals", "ack_compression", "ack_share", "ack_spacing",
     "acks_delivered", "acks_dropped", "acks_filtered", "acks_lost", "acks_marked", "acks_reconstructed", "acks_sent",
-    "active_aggregate_throughput", "active_queue_mean", "active_throughput", "active_window_s", "aggregate_throughput",
-    "bandwidth_ratio", "burst_max", "burst_mean", "bursts", "coarse_timeouts", "completion_time", "cwnd_mean",
-    "cwnd_variation", "data_share", "fairness_index", "fast_retransmits", "goodput", "idle_gaps", "idle_longest",
-    "idle_share", "is_a", "jain", "line_busy", "link_goodput", "measure", "nothing_outstanding_share", "outstanding",
-    "outstanding_max", "outstanding_mean", "packet_throughput", "queue_max", "queue_mean", "retransmissions",
-    "rtt_mean", "rtt_median", "rtt_p95", "rtt_samples", "rtt_sd", "segments_per_ack", "spurious_retransmissions",
-    "step_mean", "throughput", "throughput_over_time", "throughput_sd", "throughput_while", "timeouts", "utilisation",
-    "utilisation_over_time", "utility",
+    "active_packet_throughput", "active_queue_mean", "active_throughput", "active_total_throughput", "active_window_s",
+    "aggregate_throughput", "bandwidth_ratio", "burst_max", "burst_mean", "bursts", "coarse_timeouts",
+    "completion_time", "cwnd_mean", "cwnd_variation", "data_share", "fairness_index", "fast_retransmits", "goodput",
+    "idle_gaps", "idle_longest", "idle_share", "is_a", "jain", "line_busy", "link_goodput", "measure",
+    "nothing_outstanding_share", "outstanding", "outstanding_max", "outstanding_mean", "packet_throughput",
+    "queue_max", "queue_mean", "retransmissions", "rtt_mean", "rtt_median", "rtt_p95", "rtt_samples", "rtt_sd",
+    "segments_per_ack", "spurious_retransmissions", "step_mean", "throughput", "throughput_over_time", "throughput_sd",
+    "throughput_while", "timeouts", "utilisation", "utilisation_over_time", "utility",
 ]  # fmt: skip

@@ -57,6 +57,13 @@ def active_throughput(flow: Flow) -> float | None:
     return None if len(flow.run.flows) < 2 else throughput_while(flow, flow.run.flows)
 
 
+@metric("rate", "Throughput in packets while all are active", "flow", "asym 7.1.2, 7.1.3", detail=True, summed=True)
+def active_packet_throughput(flow: Flow) -> float | None:
+    """`active_throughput` when whole IP packets count, in bit/s; None as it."""
+    rate = active_throughput(flow)
+    return None if rate is None else rate * flow.packet_bytes_per_byte()
+
+
 def throughput_while(flow: Flow, others: Sequence[Flow]) -> float | None:
     """Throughput of a flow over the period in which all of `others` are active, in bit/s; None without one."""
     window = active_window_s(others)
@@ -83,7 +90,7 @@ def _just_after(end_s: float) -> float:
 
 
 @metric("rate", "Aggregate throughput while all are active", "run", "asym table 2: total over the both-active time")
-def active_aggregate_throughput(run: RunData) -> float | None:
+def active_total_throughput(run: RunData) -> float | None:
     """Sum of the flows' throughput over the period in which all of them are active, in bit/s.
 
     None for fewer than two flows, or without such a period.

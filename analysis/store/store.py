@@ -236,7 +236,7 @@ class Store:
             for (number, name, subject, unit), values in groups.items()
         ]  # fmt: skip
 
-    def values(self, campaign_id: str) -> list[dict[str, Any]]:
+    def run_values(self, campaign_id: str) -> list[dict[str, Any]]:
         """Every value of its valid runs: point, repetition, run_id, metric, subject, unit, value."""
         query = (
             sa.select(

@@ -86,26 +86,28 @@ def test_mistakes_are_sentences(words: tuple[str, ...], said: str, results: Path
 
 
 def test_policies_are_compared_on_the_same_seeds(results: Path, tmp_path: Path) -> None:
-    frame = analysis.compared("small", results)
+    frame = analysis.contrast("small", results)
     row = frame.filter((pl.col("metric") == "throughput") & (pl.col("subject") == "forward")).to_dicts()[0]
     assert (row["first"], row["second"], row["n"], row["unpaired"]) == ("droptail", "acks-first", 2, 0)
     values = analysis.values("small", results)
     mine = values.filter((pl.col("metric") == "throughput") & (pl.col("subject") == "forward"))["value"].to_list()
     assert row["difference"] == pytest.approx((mine[2] - mine[0] + mine[3] - mine[1]) / 2)
     assert row["relative"] == pytest.approx((mine[2] + mine[3]) / (mine[0] + mine[1]) - 1)
-    turned = analysis.compared("small", results, "policy", "acks-first")
+    turned = analysis.contrast("small", results, "policy", "acks-first")
     back = turned.filter((pl.col("metric") == "throughput") & (pl.col("subject") == "forward")).to_dicts()[0]
     assert back["difference"] == pytest.approx(-row["difference"])
-    status, out, err = called("compare", "small", "--results", results)
+    status, out, err = called("contrast", "small", "--results", results)
     assert status == 0, err
     assert out.startswith("throughput forward: acks-first against droptail: +")
     assert ", 2 pairs" in out
-    status, out, err = called("compare", "small", "--metric", "all", "--results", results, "-o", tmp_path / "c.parquet")
+    status, out, err = called(
+        "contrast", "small", "--metric", "all", "--results", results, "-o", tmp_path / "c.parquet"
+    )
     assert status == 0, err
     assert pl.read_parquet(tmp_path / "c.parquet").equals(frame)
     for words, said in (
         (("--first", "red"), "there is no value of network.reverse.queue.policy 'red'"),
         (("--field", "rate"), "there is no swept field 'rate'"), (("--metric", "x"), "there is no metric of this"),
     ):  # fmt: skip
-        status, _, err = called("compare", "small", *words, "--results", results)
+        status, _, err = called("contrast", "small", *words, "--results", results)
         assert (status, said in err) == (2, True), err

@@ -103,8 +103,9 @@ def test_two_flows_are_compared_while_both_are_active() -> None:
     found = values(run)
     assert found["active_throughput", "bulk"] == 0
     assert found["active_throughput", "late"] == pytest.approx(6000 * 8 / 4)
+    assert found["active_packet_throughput", "late"] == pytest.approx(6 * (1000 + HEADER) * 8 / 4)
     assert found["active_throughput", "g"] == found["active_throughput", "late"]
-    assert found["active_aggregate_throughput", ""] == pytest.approx(6000 * 8 / 4)
+    assert found["active_total_throughput", ""] == pytest.approx(6000 * 8 / 4)
     assert found["fairness_index", ""] == pytest.approx(0.5)
     # All bytes over one period: 1 s to 10 s, not 9 s for one and 4 s for the other.
     assert found["aggregate_throughput", ""] == pytest.approx(16000 * 8 / 9)

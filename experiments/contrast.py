@@ -1,4 +1,4 @@
-"""`./backchannel compare`: two policies on the same seeds."""
+"""`./backchannel contrast`: two policies on the same seeds."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     import polars as pl
 
 
-def compare(
+def contrast(
     campaign: Annotated[str, typer.Argument(metavar="CAMPAIGN", help="Its name or id.")],
     field: Annotated[str, typer.Option("--field", help="The swept field to compare; the only one without it.")] = "",
     first: Annotated[str, typer.Option("--first", help="What the others are held against; the first value.")] = "",
@@ -30,7 +30,7 @@ def compare(
 
     store = frames.open_store(results)
     try:
-        table = frames.compared(campaign, store, field, first)
+        table = frames.contrast(campaign, store, field, first)
     finally:
         store.close()
     known = list(dict.fromkeys(table["metric"]))
@@ -48,9 +48,9 @@ def compare(
 
 def lines(table: pl.DataFrame) -> list[str]:
     """The comparisons as people read them."""
-    from analysis.frames import COMPARED
+    from analysis.frames import CONTRASTED
 
-    others = [name for name in table.columns if name not in COMPARED]
+    others = [name for name in table.columns if name not in CONTRASTED]
     said = []
     for row in table.to_dicts():
         point = "".join(f", {name.rpartition('.')[2]}={row[name]}" for name in others)
