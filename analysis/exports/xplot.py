@@ -1,17 +1,18 @@
 """xplot files as tcptrace writes them: time sequence, round trips, outstanding data, throughput.
 
 xplot's language has a command a line: `timeval` or `double` for each axis, `title`, `xlabel`, `ylabel` with their text
-on the next line, a colour alone on a line for what follows, points (`dot`, `diamond`, `utick`, `dtick`, `uarrow`,
-`darrow`), `line x1 y1 x2 y2`, `atext x y` with its text on the next line, and `go`. Colours and marks are tcptrace's
-(its manual, "-S time sequence graph"): data white from `darrow` to `uarrow`, retransmissions red with an R, out of
-order pink with an O, acks green, the window yellow, selective blocks purple with an S, SYN and FIN orange.
+on the next line, a colour alone on a line for what follows, points (`dot`, `diamond`, `utick`, `dtick`, `htick`,
+`uarrow`, `darrow`), `line x1 y1 x2 y2`, `atext x y` and `rtext x y` with their text on the next line, and `go`. Colours
+and marks are tcptrace's (its manual, "-S time sequence graph"): data white from `darrow` to `uarrow`, retransmissions
+red with an R, out of order pink with an O, acks green, the third duplicate one with a 3, the window yellow, selective
+blocks purple with an S, SYN and FIN orange.
 
 Differs from tcptrace: sequence numbers are relative, the SYN having 0.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import polars as pl
@@ -70,7 +71,10 @@ def time_sequence(flow: Flow, stream: int = 0) -> Iterator[str]:
     yield from _head(flow, stream, "time sequence graph", "sequence number")
     rows = _of_stream(flow, stream)
     blocks = flow.sack_blocks
-    of_time = {key[0]: part.rows() for key, part in blocks.partition_by("t_s", as_dict=True).items()}
+    of_ack = {
+        key: part.select("left", "right").rows()
+        for key, part in blocks.partition_by("t_s", "ack", as_dict=True, maintain_order=True).items()
+    }
     last: tuple[str, int, int] | None = None
     duplicates = 0
     columns = ("at", "t_s", "dir", "seq", "payload", "ack", "window", "flags", "class")
@@ -92,9 +96,19 @@ def time_sequence(flow: Flow, stream: int = 0) -> Iterator[str]:
             if duplicates == 3:
                 yield from ("green", f"atext {at} {ack}", "3")
             last = (at, max(ack, last[1] if last else ack), edge)
-            for _, left, right in of_time.get(t_s, ()):
-                yield from ("purple", f"line {at} {left} {at} {right}", f"atext {at} {right}", "S")
+            yield from _selective(at, of_ack.get((t_s, ack), ()))
     yield "go"
+
+
+def _selective(at: str, blocks: Sequence[tuple[int, int]]) -> Iterator[str]:
+    if blocks:
+        yield "purple"
+    for number, (left, right) in enumerate(blocks):
+        yield from (f"line {at} {left} {at} {right}", f"htick {at} {left}", f"htick {at} {right}")
+        if len(blocks) > 1:
+            yield from (f"rtext {at} {right}", str(number + 1))
+    if blocks:
+        yield from (f"atext {at} {blocks[0][1]}", "S")
 
 
 def _segment(at: str, seq: int, size: int, flags: int, bits: int) -> Iterator[str]:

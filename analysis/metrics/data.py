@@ -221,11 +221,11 @@ class Flow:
 
     @cached_property
     def sack_blocks(self) -> pl.DataFrame:
-        """Selective blocks in the acks that its sender received: `t_s`, `left`, `right` in sequence numbers.
+        """Selective blocks in the acks that its sender received: `t_s`, `ack`, `left`, `right`, in the acks' order.
 
         Without rows where the run's tables have no blocks (sacks.parquet).
         """
-        nothing = pl.DataFrame(schema={"t_s": pl.Float64, "left": pl.Int64, "right": pl.Int64})
+        nothing = pl.DataFrame(schema={"t_s": pl.Float64, "ack": pl.Int64, "left": pl.Int64, "right": pl.Int64})
         path = None if self.run.folder is None else self.run.folder / "sacks.parquet"
         own = self.at_sender.select("file", "conn").unique()
         if path is None or not path.is_file() or own.is_empty():

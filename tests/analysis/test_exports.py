@@ -94,7 +94,8 @@ def commands(path: Path, zero: int = 0) -> list[tuple[str, ...]]:
     lines = iter(path.read_text().splitlines())
     assert next(lines).split() == ["timeval", "double"]
     colours = {"white", "green", "yellow", "red", "orange", "pink", "purple", "blue"}
-    lengths = {"line": 4, "dot": 2, "diamond": 2, "uarrow": 2, "darrow": 2, "utick": 2, "dtick": 2, "atext": 2}
+    points = ("dot", "diamond", "uarrow", "darrow", "utick", "dtick", "htick", "atext", "rtext")
+    lengths = {"line": 4, **dict.fromkeys(points, 2)}
     colour, found = "", []
     for line in lines:
         word, *rest = line.split()
@@ -108,7 +109,7 @@ def commands(path: Path, zero: int = 0) -> list[tuple[str, ...]]:
         else:
             assert len(rest) == lengths[word], line
             rest[1::2] = [str(int(number) - zero) if zero else number for number in rest[1::2]]
-            found.append((colour, word, *rest, next(lines) if word == "atext" else ""))
+            found.append((colour, word, *rest, next(lines) if word.endswith("text") else ""))
     return found
 
 
@@ -155,6 +156,26 @@ def test_xplot_of_samples_and_of_a_second_connection(tmp_path: Path) -> None:
     assert ("yellow", "dot", "2.500000", "2000", "") in of["bulk_tput"]  # 1000 bytes in half a second
     assert ("red", "atext", "2.500000", "2001", "R") in of["bulk-2_tsg"]
     assert not any(one[0] == "red" for one in of["bulk_tsg"])
+
+
+def test_selective_blocks_are_drawn_where_the_tables_have_them(tmp_path: Path) -> None:
+    trace = Trace(path_scenario())
+    trace.data("a-eth0", 2.0, 0)
+    trace.ack("a-eth0", 2.5, 1000)
+    run = trace.run(tmp_path)
+    rows = {
+        "file": [0, 0, 1], "conn": [0, 0, 0], "dir": [1, 1, 1], "time_ns": [2_500_000_000] * 3, "ack": [1001] * 3,
+        "left": [3001, 5001, 9001], "right": [4001, 6001, 9999],
+    }  # fmt: skip
+    kinds = {"file": pl.UInt16, "conn": pl.UInt32, "dir": pl.UInt8}
+    pl.DataFrame(rows, schema_overrides=kinds).write_parquet(tmp_path / "sacks.parquet")
+    drawn = commands(xplot.write(run.flows[0], tmp_path / "x")[0])
+    assert [one[1:] for one in drawn if one[0] == "purple"] == [
+        ("line", "2.500000", "3001", "2.500000", "4001", ""), ("htick", "2.500000", "3001", ""),
+        ("htick", "2.500000", "4001", ""), ("rtext", "2.500000", "4001", "1"),
+        ("line", "2.500000", "5001", "2.500000", "6001", ""), ("htick", "2.500000", "5001", ""),
+        ("htick", "2.500000", "6001", ""), ("rtext", "2.500000", "6001", "2"), ("atext", "2.500000", "4001", "S"),
+    ]  # fmt: skip
 
 
 # Flent -----------------------------------------------------------------------------------------------------------
