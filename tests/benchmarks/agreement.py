@@ -2,9 +2,10 @@
 
     ./backchannel bench agreement [--only NAME] [--repetitions N] [--jobs N]
 
-Each scenario runs N times (6) on either backend with the same seeds, and so the same start times and errors. Emulated mode
-agrees where the mean over its runs lies within the 99 % prediction interval that the simulator's runs give for the mean of
-as many further runs; where these hardly differ among themselves, within 1 %. docs/benchmarks.md holds what is left.
+Each scenario runs N times (6) on either backend with the same seeds, and so the same start times and errors. Emulated
+mode agrees where the mean over its runs lies within the 99 % prediction interval that the simulator's runs give for the
+mean of as many further runs; where these hardly differ among themselves, within 1 %. docs/benchmarks.md holds what is
+left.
 """
 
 from __future__ import annotations
