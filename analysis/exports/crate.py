@@ -27,11 +27,14 @@ from pathlib import Path, PurePosixPath
 from typing import IO, Any
 
 from analysis.errors import AnalysisError
+from analysis.exports.preview import page
 from analysis.frames import find_campaign, means, values
 from analysis.store import Landing, Store
 
 METADATA = "ro-crate-metadata.json"
 CAMPAIGN = "campaign.json"
+#: The page for people; the specification has it in no list of data.
+PREVIEW = "ro-crate-preview.html"
 #: Of campaign.json.
 VERSION = 1
 PROFILE = "https://w3id.org/ro/wfrun/process/0.5"
@@ -44,6 +47,7 @@ FIGURES = ("throughput", "goodput", "fairness_index", "completion_time", "utilis
 #: What campaign.json tells of the campaign.
 OF_CAMPAIGN = ("id", "name", "title", "file", "text", "overrides", "backend", "seed", "repetitions")
 _CHUNK = 1 << 20
+_FLOW = re.compile(r"(?!\.)[^/\\\0\n]{1,200}")
 _RUN_ID = re.compile(r"[0-9A-Za-z_-]{3,64}")
 #: Under which results are given away unless told otherwise.
 LICENCE = "https://creativecommons.org/licenses/by/4.0/"
@@ -82,6 +86,11 @@ def _write(
     with tempfile.TemporaryDirectory(dir=path.parent, prefix=f".{path.name}-") as scratch:
         made = _generated(store, found, runs, Path(scratch))
         files = {name: (file.stat().st_size, _sha256(file), file) for name, file in made.items()}
+        names = [*files, *(f"runs/{run['id']}/{one['path']}" for run in runs for one in run["files"])]
+        of_means = means(found["id"], store) if any(run["state"] == "valid" for run in runs) else None
+        preview = Path(scratch) / PREVIEW
+        preview.write_text(page(found, runs, of_means, names))
+        files[PREVIEW] = (preview.stat().st_size, _sha256(preview), preview)
         for run in runs:
             for one in run["files"]:
                 name = f"runs/{run['id']}/{one['path']}"
@@ -101,7 +110,7 @@ def _generated(
 ) -> dict[str, Path]:
     """The files that are in no run's folder: the campaign's own file, its document, its tables and its figures."""
     from analysis.exports.tables import write as write_table
-    from analysis.plots import bars, save
+    from analysis.plots import bars, save, sweep
 
     made = {CAMPAIGN: scratch / CAMPAIGN, "campaign.yaml": scratch / "campaign.yaml"}
     made[CAMPAIGN].write_text(json.dumps(_document(campaign, runs), indent=1, sort_keys=True) + "\n")
@@ -117,6 +126,12 @@ def _generated(
             for ending in ("svg", "pdf"):
                 made[f"figures/{metric}.{ending}"] = scratch / f"{metric}.{ending}"
                 save(bars(of_means, metric), made[f"figures/{metric}.{ending}"])
+                try:
+                    over = sweep(of_means, metric)
+                except AnalysisError:  # no swept field, or more than one, has quantities
+                    continue
+                made[f"figures/{metric}-sweep.{ending}"] = scratch / f"{metric}-sweep.{ending}"
+                save(over, made[f"figures/{metric}-sweep.{ending}"])
     return made
 
 
@@ -167,7 +182,8 @@ def _metadata(
             "description": f"Captures, manifests, tables and figures of the campaign {campaign['name']}, "
             f"{len(runs)} runs on the {campaign['backend']} backend of Backchannel.",
             "datePublished": _moment(campaign["finished"] or campaign["started"]), "license": {"@id": licence},
-            "hasPart": list(ids.values()), "mentions": [{"@id": action["@id"]} for action in actions],
+            "hasPart": [one for name, one in ids.items() if name != PREVIEW],
+            "mentions": [{"@id": action["@id"]} for action in actions],
         },
         {"@id": PROFILE, "@type": "CreativeWork", "name": "Process Run Crate", "version": "0.5"},
         {"@id": licence, "@type": "CreativeWork", "name": licence, "description": "The licence of these results."},
@@ -181,8 +197,9 @@ def _metadata(
         graph[1]["author"] = {"@id": AUTHOR}
         graph.append({"@id": AUTHOR, "@type": "Person", "name": author})
     for name, (size, digest, _) in files.items():
+        kind = {"@type": "CreativeWork", "about": {"@id": "./"}} if name == PREVIEW else {"@type": "File"}
         graph.append({
-            **ids[name], "@type": "File", "name": name, "contentSize": str(size), "sha256": digest,
+            **ids[name], **kind, "name": name, "contentSize": str(size), "sha256": digest,
             "encodingFormat": _format(name),
         })  # fmt: skip
     context = [f"{SPECIFICATION}/context", "https://w3id.org/ro/terms/workflow-run/context"]
@@ -307,7 +324,7 @@ def _described(bundle: zipfile.ZipFile, path: Path, free: int) -> dict[str, tupl
         raise AnalysisError(f"{path}: {METADATA} has no @graph")
     found: dict[str, tuple[int, str]] = {}
     for one in graph:
-        if not isinstance(one, dict) or one.get("@type") != "File":
+        if not isinstance(one, dict) or (one.get("@type") != "File" and one.get("@id") != PREVIEW):
             continue
         name = urllib.parse.unquote(str(one.get("@id")))
         size, digest = str(one.get("contentSize")), str(one.get("sha256"))
@@ -410,6 +427,10 @@ def _problems(document: Mapping[str, Any], described: Mapping[str, tuple[int, st
         if not isinstance(run["scenario"]["seed"], int) or not isinstance(run["manifest"], dict):
             yield f"run {run_id} has no seed or manifest"
         float(run["scenario"]["duration_s"])
+        for flow in run["scenario"]["workload"]:
+            # Files are named after flows.
+            if not isinstance(flow["name"], str) or not _FLOW.fullmatch(flow["name"]):
+                yield f"a flow of run {run_id} has a name that no file can have: {flow['name']!r}"
         if len({(row["metric"], row["subject"]) for row in run["metrics"]}) < len(run["metrics"]):
             yield f"a metric of run {run_id} is there twice"
         for row in run["metrics"]:

@@ -12,6 +12,7 @@ Differs from tcptrace: sequence numbers are relative, the SYN having 0.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -36,7 +37,9 @@ def write(flow: Flow, folder: Path) -> list[Path]:
     try:
         folder.mkdir(parents=True, exist_ok=True)
         for stream in flow.at_sender["stream"].unique().sort():
-            name = flow.name if stream == 0 else f"{flow.name}-{stream + 1}"
+            # Of an imported run, a name may hold anything.
+            plain = re.sub(r"[^\w.:@+-]", "_", flow.name).lstrip(".") or "flow"
+            name = plain if stream == 0 else f"{plain}-{stream + 1}"
             for ending, lines in (
                 ("tsg", time_sequence(flow, stream)), ("rtt", round_trips(flow, stream)),
                 ("owin", outstanding(flow, stream)), ("tput", throughput(flow, stream)),

@@ -155,6 +155,9 @@ def test_xplot_of_samples_and_of_a_second_connection(tmp_path: Path) -> None:
     ]  # fmt: skip
     assert ("yellow", "dot", "2.500000", "2000", "") in of["bulk_tput"]  # 1000 bytes in half a second
     assert ("red", "atext", "2.500000", "2001", "R") in of["bulk-2_tsg"]
+    flow = trace.run().flows[0]
+    flow.name = "../../etc/passwd flow"
+    assert xplot.write(flow, tmp_path)[0] == tmp_path / "_.._etc_passwd_flow_tsg.xpl"
     assert not any(one[0] == "red" for one in of["bulk_tsg"])
 
 
@@ -302,6 +305,8 @@ def test_a_bundle_is_a_process_run_crate(bundle: Path, results: Path) -> None:
     assert root["conformsTo"] == {"@id": "https://w3id.org/ro/wfrun/process/0.5"}
     assert all(root[key] for key in ("name", "description", "datePublished", "license"))
     files = {name for name, one in found.items() if one["@type"] == "File"}
+    preview = found[crate.PREVIEW]
+    assert preview["about"] == {"@id": "./"}
     assert {one["@id"] for one in root["hasPart"]} == files
     actions = [one for one in found.values() if one["@type"] == "CreateAction"]
     assert {one["@id"] for one in root["mentions"]} == {one["@id"] for one in actions}
@@ -315,7 +320,11 @@ def test_a_bundle_is_a_process_run_crate(bundle: Path, results: Path) -> None:
         assert any(one["@id"].endswith(".pcap.gz") for one in action["result"])
     assert {"campaign.yaml", "tables/values.csv", "figures/throughput.svg", "figures/throughput.pdf"} <= files
     with zipfile.ZipFile(bundle) as opened:
-        assert set(opened.namelist()) == files | {crate.METADATA}
+        assert set(opened.namelist()) == files | {crate.METADATA, crate.PREVIEW}
+        text = opened.read(crate.PREVIEW).decode()
+        assert "<h1>A small campaign</h1>" in text
+        assert all(f'"{name}"' in text for name in files if name.startswith("runs/"))
+        assert text.count("figures/throughput.svg") == 2
         assert opened.namelist()[0] == crate.METADATA
 
 
@@ -384,6 +393,10 @@ def shorten(files: dict[str, bytes]) -> None:
     files[of_run(files, "manifest.json")] = b"{}"
 
 
+def scribble(files: dict[str, bytes]) -> None:
+    files[crate.PREVIEW] += b"<script>"
+
+
 def drop(files: dict[str, bytes]) -> None:
     del files[of_run(files, "segments.parquet")]
 
@@ -426,7 +439,8 @@ def edited(edit: Callable[[dict[str, Any]], None]) -> Callable[[dict[str, bytes]
         (flip, "its size or checksum differs"), (lengthen, "its size or checksum differs"),
         (shorten, "its size or checksum differs"), (drop, "segments.parquet is missing"),
         (add, "runs/more.sh is not described in it"), (climb, "leaves the bundle's folder"),
-        (unsum, "tells no size and SHA-256"), (no_campaign, "not of a Backchannel campaign"),
+        (unsum, "tells no size and SHA-256"), (scribble, "ro-crate-preview.html is not what it was"),
+        (no_campaign, "not of a Backchannel campaign"),
         (lambda files: files.pop(crate.METADATA), "it has no ro-crate-metadata.json"),
         (lambda files: files.update({crate.METADATA: b"{"}), "is no JSON"),
         (edited(lambda document: document.update(version=9)), "its version 9 is not known here"),
@@ -438,6 +452,7 @@ def edited(edit: Callable[[dict[str, Any]], None]) -> Callable[[dict[str, bytes]
         (edited(lambda document: document["members"].append(document["members"][0])), "a repetition of a point is"),
         (edited(lambda document: document["members"][0].__setitem__(0, 7)), "a point that is not there"),
         (edited(lambda document: document["runs"][0]["metrics"][0].update(value="fast")), "not of the form"),
+        (edited(lambda document: document["runs"][0]["scenario"]["workload"][0].update(name="../x")), "no file can"),
     ],
 )  # fmt: skip
 def test_a_bundle_that_is_not_what_it_says_changes_nothing(
