@@ -18,6 +18,8 @@ from experiments import units
 INTERVALS = {
     "t": "95 % confidence, Student's t", "bootstrap": "95 % confidence, bootstrap", "sd": "standard deviation",
 }  # fmt: skip
+#: A sweep of up to so many values has a tick at each of them.
+MOST_TICKS = 8
 #: Columns of `analysis.means` that are no swept fields.
 _OWN = frozenset(
     ("point", "metric", "subject", "unit", "n", "mean", "sd", "t_low", "t_high", "bootstrap_low", "bootstrap_high",
@@ -171,6 +173,10 @@ def sweep(
             )  # fmt: skip
         if logarithmic:
             axes.set_xscale("log")
+        ticks = sorted({value / size for value, _ in spelled.values()})
+        if len(ticks) <= MOST_TICKS:
+            axes.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
+            axes.set_xticks([], minor=True)
         if axes.get_ylim()[0] > 0:
             axes.set_ylim(bottom=0)
         axes.set_xlabel(style.label(axis, unit))

@@ -137,6 +137,7 @@ def test_a_sweep_is_over_the_field_that_has_quantities() -> None:
     drawn = [line for line in axes(figure).lines if len(line.get_xdata()) == 2 and line.get_marker() in "os"]  # type: ignore[arg-type]
     assert [list(line.get_xdata()) for line in drawn] == [[9.6, 28.8]] * 2  # type: ignore[arg-type]
     assert [list(line.get_ydata()) for line in drawn] == [[1, 3], [2, 4]]  # type: ignore[arg-type]
+    assert [text.get_text() for text in axes(figure).get_xticklabels()] == ["9.6", "28.8"]
     with pytest.raises(AnalysisError, match=r"policy cannot be an axis: its value 'droptail' is no quantity"):
         plots.sweep(table(), "throughput", "policy")
     with pytest.raises(AnalysisError, match="there is no swept field 'delay'"):
