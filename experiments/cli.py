@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
+from experiments import contrast, exporting, figures
+
 if TYPE_CHECKING:
     from rich.console import Console
 
@@ -291,6 +293,12 @@ def serve(
     serve_site(results, host, port)
 
 
+app.command()(figures.plot)
+app.command()(exporting.export)
+app.command()(contrast.contrast)
+app.command("import-bundle")(exporting.import_bundle)
+
+
 def main() -> NoReturn:
     """Runs a command; whatever a person can cause ends in one sentence and a status."""
     from agents.errors import AgentError
@@ -310,8 +318,11 @@ def main() -> NoReturn:
     except BrokenPipeError:
         sys.exit(OK)
     except Exception as error:
+        from analysis.errors import AnalysisError
         from analysis.store import StoreError
 
+        if isinstance(error, AnalysisError):
+            _fail(str(error), BAD_INPUT)
         if isinstance(error, StoreError):
             _fail(str(error), FAILED)
         raise

@@ -106,8 +106,9 @@ class Worker:
     ) -> Landing:
         self._on_phase("analysing")
         problems = fidelity.problems(report)
-        metrics = analyse(folder, scenario, report)
-        manifest = {**machine.versions(), **own, "attempt": attempt, "report": report}
+        unmeasured: list[str] = []
+        metrics = analyse(folder, scenario, report, unmeasured)
+        manifest = {**machine.versions(), **own, "attempt": attempt, "report": report, "unmeasured": unmeasured}
         for name, value in (("scenario", scenario), ("manifest", manifest)):
             (folder / f"{name}.json").write_text(json.dumps(value, indent=1, sort_keys=True) + "\n")
         return Landing(run.id, run.backend, scenario, manifest, metrics, problems, attempt, folder)
@@ -149,14 +150,19 @@ def _lines(scenario: Mapping[str, Any]) -> str:
     return json.dumps(lines, sort_keys=True)
 
 
-def analyse(folder: Path, scenario: Mapping[str, Any], report: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Classifies a run's captures, measures it, and compresses the captures. Returns the metrics' rows."""
+def analyse(
+    folder: Path, scenario: Mapping[str, Any], report: Mapping[str, Any], unmeasured: list[str] | None = None
+) -> list[dict[str, Any]]:
+    """Classifies a run's captures, measures it, and compresses the captures. Returns the metrics' rows.
+
+    `unmeasured` takes a sentence for every metric that a missing capture prevented.
+    """
     captures = sorted((folder / "captures").glob("*.pcap"))
     if not captures:
         return []
     labelled = [f"{path.stem}={path}" for path in captures]
     node_binary.call("trace", "--out", str(folder), *labelled)
-    rows = measure(RunData.load(folder, scenario, report))
+    rows = measure(RunData.load(folder, scenario, report), unmeasured)
     for path in captures:
         # No name and no time inside: equal captures give equal files.
         with (

@@ -115,7 +115,7 @@ def results_table(
         titles: metric name to what people call it.
     """
     cells = {(row["point"], row["name"], row["subject"]): row for row in rows}
-    flows = list(dict.fromkeys(row["subject"] for row in rows if row["subject"]))
+    flows = list(dict.fromkeys(row["subject"] for row in rows if row["subject"] and row["name"] in COLUMNS))
     of_flow = [name for name in COLUMNS if any(row["name"] == name and row["subject"] for row in rows)]
     of_run = [name for name in COLUMNS if any(row["name"] == name and not row["subject"] for row in rows)]
     heads = [_head(name, titles) for name in of_flow]
