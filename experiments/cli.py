@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 OK, FAILED, BAD_INPUT, UNAVAILABLE, INTERRUPTED = 0, 1, 2, 3, 130
 
 EPILOG = (
-    "Exit status: 0 all is well; 1 a run failed or stayed invalid; 2 a mistake in a file or on the command line; "
+    "Exit status: 0 all is well; 1 a run failed or stayed invalid, or a comparison found something worse; "
+    "2 a mistake in a file or on the command line; "
     "3 something is missing on this machine; 130 interrupted."
 )
 
@@ -353,6 +354,51 @@ def results(
 
 
 @app.command()
+def compare(
+    a: Annotated[
+        str,
+        typer.Argument(
+            metavar="A", help="A campaign: NAME, FOLDER, or FOLDER:NAME, each with @DATE if needed.", show_default=False
+        ),
+    ],
+    b: Annotated[str, typer.Argument(metavar="B", help="What is held against it.", show_default=False)],
+    folder: ResultsOption = RESULTS,
+    artefacts: ArtefactsOption = None,
+    confidence: Annotated[
+        float, typer.Option("--confidence", min=0.5, max=0.9999, help="Of the intervals and verdicts.")
+    ] = 0.95,
+    tolerance: Annotated[
+        float, typer.Option("--tolerance", min=0.0, help="Share of A's mean below which a difference is none.")
+    ] = 0.01,
+    metrics: Annotated[
+        list[str] | None, typer.Option("--metric", help="Only this metric. Repeatable.", show_default=False)
+    ] = None,
+    everything: Annotated[bool, typer.Option("--all", help="Show what is the same, too.")] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Hold campaign B against A: differences with confidence intervals. Status 1 when something is worse."""
+    from analysis.metrics import METRICS
+    from experiments import compare as comparing
+    from experiments import registry
+    from experiments.show import comparison_table
+
+    for metric in metrics or ():
+        if metric not in METRICS:
+            _fail(registry.unknown("metric", metric, METRICS), BAD_INPUT)
+    try:
+        (name_a, data_a), (name_b, data_b) = (comparing.load(one, folder, artefacts) for one in (a, b))
+        compared = comparing.compare(data_a, data_b, (name_a, name_b), confidence, tolerance, metrics or ())
+    except comparing.CompareError as error:
+        _fail(str(error), BAD_INPUT)
+    if as_json:
+        typer.echo(compared.as_json())
+    else:
+        _console().print(comparison_table(compared, everything))
+    if compared.regressions:
+        raise typer.Exit(FAILED)
+
+
+@app.command()
 def calibrate(
     file: Annotated[
         Path | None,
@@ -391,6 +437,31 @@ def serve(
     from web.serve import serve as serve_site
 
     serve_site(_where(results), host, port)
+
+
+@app.command()
+def scheduler(
+    host: Annotated[str, typer.Option("--host", help="Address to listen on.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option("--port", min=0, max=65535, help="Port; 0 takes a free one.")] = 8786,
+) -> None:
+    """Serve as the Dask scheduler of a lab's workers (docs/distributed.md)."""
+    from experiments.worker import serve_scheduler
+
+    serve_scheduler(host, port)
+
+
+@app.command()
+def worker(
+    address: Annotated[str, typer.Argument(metavar="SCHEDULER", help="Such as tcp://host:8786.", show_default=False)],
+    host: Annotated[
+        str | None, typer.Option("--host", help="Own address that the others reach.", show_default=False)
+    ] = None,
+    name: Annotated[str | None, typer.Option("--name", help="For people.", show_default=False)] = None,
+) -> None:
+    """Serve a Dask scheduler: run what campaigns give this machine (docs/distributed.md)."""
+    from experiments.worker import serve_worker
+
+    serve_worker(address, host, name)
 
 
 def main() -> NoReturn:

@@ -18,12 +18,14 @@ from rich.progress import (
     TextColumn,
     TimeElapsedColumn,
 )
+from rich.table import Table
 from rich.text import Text
 
 from experiments import units
 
 if TYPE_CHECKING:
     from experiments.campaign import Plan, Run
+    from experiments.compare import Comparison, Line
 
 #: Metrics of the table at the end, in its order.
 COLUMNS = ("throughput", "goodput", "retransmissions", "completion_time", "fairness_index")
@@ -131,7 +133,7 @@ class Shown:
             self._live.update(Group(self._progress, Text(f"  {state.text()}"), *lines))
         elif self._console is not None and state.elapsed_s - self._told_s >= PLAIN_EVERY_S:
             self._told_s = state.elapsed_s
-            self._console.print(f"{self._plan.name}: {state.text()}", style="dim", highlight=False)
+            self._console.print(f"{self._plan.name}: {state.text()}", style="dim", highlight=False, soft_wrap=True)
 
 
 class Reporter:
@@ -158,9 +160,10 @@ class Reporter:
     def note_run(self, plan: Plan, run: Run, trouble: str) -> None:
         """One run has landed, or has not."""
         if trouble:
-            self.console.print(f"{run_label(plan, run)}: {trouble}", style="yellow", highlight=False)
+            # A line is a line, however long: scripts read it.
+            self.console.print(f"{run_label(plan, run)}: {trouble}", style="yellow", highlight=False, soft_wrap=True)
         elif not self.console.is_terminal and not self._quiet:
-            self.console.print(f"{run_label(plan, run)}: done", highlight=False)
+            self.console.print(f"{run_label(plan, run)}: done", highlight=False, soft_wrap=True)
 
 
 def run_label(plan: Plan, run: Run) -> str:
@@ -221,6 +224,48 @@ def results_table(
 
 def _head(name: str, titles: Mapping[str, str]) -> str:
     return SHORT.get(name) or titles.get(name, name).lower()
+
+
+def comparison_table(compared: Comparison, everything: bool) -> Group:
+    """A line for each difference that counts (each at all with `everything`), then what follows from them."""
+    shown = [line for line in compared.lines if everything or line.verdict not in ("same", "unknown")]
+    table = Table(box=None, pad_edge=False, show_edge=False)
+    for name in ("point", "metric", compared.a, compared.b, "difference"):
+        table.add_column(name, header_style="dim", overflow="fold")
+    table.add_column("")
+    styles = {"worse": "bold red", "better": "green", "different": "yellow"}
+    for line in shown:
+        name = f"{line.metric} of {line.subject}" if line.subject else line.metric
+        table.add_row(
+            point_label(line.point) or "all runs", name, units.show(line.mean_a, line.unit),
+            units.show(line.mean_b, line.unit), _difference(line),
+            Text(line.verdict, style=styles.get(line.verdict, "dim")),
+        )  # fmt: skip
+    counts = {word: sum(line.verdict == word for line in compared.lines) for word in VERDICTS}
+    told = ", ".join(f"{count} {word}" for word, count in counts.items() if count) or "nothing to compare"
+    parts: list[Any] = [table] if shown else []
+    parts.append(Text(f"{told} ({compared.confidence:.4g} confidence over all lines together, {compared.tolerance:.2%} "
+                      f"tolerance; intervals are of each line alone)", style="dim"))  # fmt: skip
+    for name, points in ((compared.a, compared.only_a), (compared.b, compared.only_b)):
+        parts += [Text(f"only in {name}: {point_label(point)}") for point in points]
+    if counts["unknown"]:
+        parts.append(Text("unknown: one run each says nothing of chance; more repetitions do"))
+    return Group(*parts)
+
+
+#: Of experiments.compare, in the order in which people want to know.
+VERDICTS = ("worse", "better", "different", "same", "unknown")
+
+
+def _difference(line: Line) -> str:
+    """ "-1.2 Mbit/s [-1.5, -0.9] (-12 %)"."""
+    found = line.difference
+    scale, unit = units.scale_of(max(map(abs, (found.difference, found.low or 0.0, found.high or 0.0))), line.unit)
+    bounds = (
+        "" if found.low is None or found.high is None else f" [{found.low / scale:+.3g}, {found.high / scale:+.3g}]"
+    )
+    share = "" if line.relative is None else f" ({line.relative:+.1%})"
+    return f"{found.difference / scale:+.3g}{' ' + unit if unit else ''}{bounds}{share}"
 
 
 def mean_sd(row: Mapping[str, Any] | None) -> str:

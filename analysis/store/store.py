@@ -305,6 +305,19 @@ class Store:
             for (number, name, subject, unit), values in groups.items()
         ]  # fmt: skip
 
+    def values(self, campaign_id: str) -> list[dict[str, Any]]:
+        """Every metric of every valid run: point, repetition, seed, name, subject, unit, value."""
+        return self._rows(
+            sa.select(
+                membership.c.point, membership.c.repetition, run.c.seed, metric.c.name, metric.c.subject, metric.c.unit,
+                metric.c.value,
+            )
+            .join(run, run.c.id == membership.c.run_id)
+            .join(metric, metric.c.run_id == run.c.id)
+            .where(membership.c.campaign_id == campaign_id, run.c.state == "valid")
+            .order_by(membership.c.point, metric.c.name, metric.c.subject, membership.c.repetition)
+        )  # fmt: skip
+
     # Runs ----------------------------------------------------------------------------------------------------
 
     def valid_runs(self, run_ids: Sequence[str]) -> set[str]:
