@@ -28,10 +28,9 @@ from testbed import addressing, kernel_tcp, node_binary, probing
 from testbed.errors import TestbedError
 from testbed.mininet_links import EmulatedLink, Emulator, TapIntf
 
-#: Seconds between "everything is armed" and the run's zero: the last sender has started by then.
-LEAD_S = 0.5
-#: Seconds between the end of all traffic and that of the captures.
-CAPTURE_SETTLE_S = 1.3
+#: Seconds between "everything is armed" and the run's zero: the last sender has started by then. So much at least, at
+#: most, and in multiples of what starting the receivers took, which tells how busy the machine is.
+LEAST_LEAD_S, MOST_LEAD_S, LEAD_OF_RECEIVERS = 0.3, 3.0, 4.0
 #: Seconds that a node's agent may take to answer its first request.
 AGENT_START_S = 15.0
 
@@ -243,11 +242,13 @@ class EmulatedTestbed:
             self._give_addresses(node["name"], to_kernel=kernel_tcp.is_kernels(node.get("stack")))
         settings = self._each(lambda name: self._apply_settings(scenario, name))
         self._each(lambda name: self._start_captures(scenario, name))
+        began_s = time.monotonic()
         for flow in scenario["workload"]:
             self._start_receiver(scenario, flow)
+        lead_s = LEAST_LEAD_S + LEAD_OF_RECEIVERS * (time.monotonic() - began_s)
 
         telemetry = self._folder / "links.jsonl"
-        t0_ns = self.emulator.start(telemetry, LEAD_S)
+        t0_ns = self.emulator.start(telemetry, min(lead_s, MOST_LEAD_S))
         # Both clocks are read together; packets carry the epoch's, links and programs count on the other.
         t0_epoch_ns = time.time_ns() - time.monotonic_ns() + t0_ns
         for flow in scenario["workload"]:
@@ -258,8 +259,6 @@ class EmulatedTestbed:
         progress("collecting")
         flows = {flow["name"]: self._stop_flow(flow) for flow in scenario["workload"]}
         report = self.emulator.stop()
-        # tcpdump reads its ring a block at a time, and a block that is not full waits up to a second.
-        time.sleep(CAPTURE_SETTLE_S)
         captures = [
             {"node": name, **counts}
             for name, all_counts in self._each(self._stop_captures).items()
