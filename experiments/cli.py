@@ -229,19 +229,25 @@ def plan(
 def validate(
     files: Annotated[list[Path], typer.Argument(metavar="FILE...", help="Campaign files.", show_default=False)],
 ) -> None:
-    """Check campaign files; every mistake is told with file, line and field."""
-    from experiments.campaign import load
+    """Check campaign files; every mistake is told with file, line and field, and so are emulation's known traps."""
+    from experiments import source, traps
+    from experiments.campaign import expand
     from experiments.problems import CampaignError
 
     bad = False
     for file in files:
         try:
-            planned = load(file)
+            read = source.read(file)
+            planned = expand(read)
         except CampaignError as error:
             bad = True
             typer.echo(str(error), err=True)
         else:
-            typer.echo(f"{file}: good, {len(planned.runs)} runs")
+            found = traps.warnings(planned, read)
+            for line in found:
+                typer.echo(line)
+            told = f", {len(found)} warning{'s' if len(found) > 1 else ''}" if found else ""
+            typer.echo(f"{file}: good, {len(planned.runs)} runs{told}")
     if bad:
         raise typer.Exit(BAD_INPUT)
 

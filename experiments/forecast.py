@@ -96,7 +96,7 @@ def forecast(runs: Sequence[Run], history: Sequence[Mapping[str, Any]], cpus: in
 def captured_packets(scenario: Mapping[str, Any]) -> float:
     """Packets that all captures of a run will hold, about."""
     total = 0.0
-    ways = [(flow, _way(scenario, flow["from"], flow["to"])) for flow in scenario["workload"]]
+    ways = [(flow, way(scenario, flow["from"], flow["to"])) for flow in scenario["workload"]]
     load: dict[tuple[str, str], int] = {}
     for _, way in ways:
         for link, direction in way:
@@ -123,7 +123,7 @@ def _captures(scenario: Mapping[str, Any], way: Sequence[tuple[Mapping[str, Any]
     return sum(not at or f"{end}:{link['name']}" in at for link, _ in way for end in link["ends"])
 
 
-def _way(scenario: Mapping[str, Any], source: str, target: str) -> list[tuple[Mapping[str, Any], str]]:
+def way(scenario: Mapping[str, Any], source: str, target: str) -> list[tuple[Mapping[str, Any], str]]:
     """The links from one host to another, fewest first, each with its direction; a shared medium's ends as one hop."""
     known: dict[str, list[tuple[Mapping[str, Any], str]]] = {source: []}
     edge = [source]
