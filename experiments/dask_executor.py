@@ -26,13 +26,15 @@ from experiments.executor import Listener, Machine, this_machine
 from experiments.machine import versions
 from experiments.pool import Beat, CellPool, Job, Result
 from testbed.capability import missing_for_emulation
-from testbed.errors import Unavailable
+from testbed.errors import TestbedError, Unavailable
 
 if TYPE_CHECKING:
     from experiments.engine import Options
 
 #: Seconds that a scheduler may take to answer, and a first worker to be there.
-CONNECT_S, WORKER_S = 10.0, 30.0
+CONNECT_S, WORKER_S, CLOSE_S = 10.0, 30.0, 3.0
+#: Seconds that a scheduler may be gone.
+GONE_S = 10.0
 #: Seconds between two looks at which workers are there.
 LOOK_S = 0.5
 #: Threads of a worker: they only wait for cells.
@@ -53,7 +55,13 @@ class DaskExecutor:
     """
 
     def __init__(self, address: str | None, options: Options, listener: Listener) -> None:
-        logging.getLogger("distributed").setLevel(logging.CRITICAL)
+        # What goes wrong is told by this program, in sentences.
+        for name in [
+            "tornado",
+            "asyncio",
+            *(name for name in logging.root.manager.loggerDict if "distributed" in name),
+        ]:
+            logging.getLogger(name).setLevel(logging.CRITICAL + 1)
         self._listener = listener
         self._lock = threading.Lock()
         self._cluster: LocalCluster | None = None
@@ -71,6 +79,10 @@ class DaskExecutor:
             self._client = Client(self._cluster or address, timeout=CONNECT_S, set_as_default=False)
         except (OSError, TimeoutError, ValueError) as error:
             raise Unavailable(f"no Dask scheduler answers at {address}: {_said(error)}") from None
+        self._address = address or "of this machine"
+        self._gone_since_s = self._idle_since_s = time.monotonic()
+        #: Workers that cannot take runs, and why.
+        self._refused: dict[str, str] = {}
         self._topic = f"backchannel-{os.getpid()}-{time.time_ns()}"
         self._where = {"results": str(options.results), "artefacts": options.artefacts, "topic": self._topic}
         #: Worker's address to its machine.
@@ -84,6 +96,8 @@ class DaskExecutor:
             self._client.subscribe_topic(self._topic, self._on_event)
             self._client.wait_for_workers(1, timeout=WORKER_S)
             self._look()
+            if not self._workers:
+                raise Unavailable(next(iter(self._refused.values()), "its worker has just gone"))
         except TimeoutError:
             self.close()
             raise Unavailable(f"the Dask scheduler {address} has no worker: start './backchannel worker'") from None
@@ -93,8 +107,22 @@ class DaskExecutor:
 
     def machines(self) -> list[Machine]:
         """Those that can take jobs now."""
+        if self._client.status == "running":
+            self._gone_since_s = time.monotonic()
+        elif time.monotonic() - self._gone_since_s > GONE_S:
+            raise TestbedError(
+                f"the Dask scheduler {self._address} is gone; what has landed stays, and the same command goes on when "
+                "there is one again"
+            )
+        else:
+            return []
         if time.monotonic() - self._looked_s > LOOK_S:
             self._look()
+        if self._workers:
+            self._idle_since_s = time.monotonic()
+        elif time.monotonic() - self._idle_since_s > WORKER_S:
+            why = next(iter(self._refused.values()), f"the Dask scheduler {self._address} has no worker any more")
+            raise TestbedError(f"{why}; what has landed stays, and the same command goes on when there is one")
         found: dict[str, Machine] = {}
         for machine in self._workers.values():
             found.setdefault(machine.id, machine)
@@ -130,28 +158,29 @@ class DaskExecutor:
         """Ends everything that was made for this campaign."""
         with self._lock:
             given, self._given = list(self._given.values()), {}
-        self._client.cancel([future for *_, future in given], force=True)
-        if self._workers:
+        if self._client.status == "running":
+            self._client.cancel([future for *_, future in given], force=True)
             self._tell(list(self._workers), _forget_here, self._where)
-        self._client.close()
+        self._client.close(timeout=CLOSE_S)
         if self._cluster is not None:
             self._cluster.close()
 
     def _tell(self, workers: list[str], function: Any, *words: Any) -> None:
         """Has workers do something; one that is gone meanwhile need not."""
-        if workers:
+        if workers and self._client.status == "running":
             self._client.run(function, *words, workers=workers, on_error="ignore")
 
     def _look(self) -> None:
         """Which workers are there; jobs of those that are gone are lost."""
         self._looked_s = time.monotonic()
         there = set(self._client.scheduler_info(n_workers=-1)["workers"])
-        new = there - self._workers.keys()
+        new = there - self._workers.keys() - self._refused.keys()
         if new:
             said = self._client.run(_introduce, self._where, versions()["commit"], workers=list(new), on_error="return")
             for worker, machine in said.items():
                 if isinstance(machine, Exception):
-                    raise Unavailable(f"the worker {worker} cannot take runs: {_said(machine)}")
+                    self._refused[worker] = f"the worker {worker} cannot take runs: {_said(machine)}"
+                    continue
                 with self._lock:
                     self._workers[worker] = Machine(**machine)
         for worker in self._workers.keys() - there:
@@ -173,10 +202,13 @@ class DaskExecutor:
             if future.status in ("lost", "cancelled"):  # its worker is gone; _look tells
                 return
             del self._given[job.run.id]
-        if future.status == "error":
-            self._listener.on_result(machine_id, job, Result(trouble=future.exception()))
+        try:
+            result = future.result()
+        except Exception as error:  # noqa: BLE001 (Dask's own: what a job runs into comes back in its result)
+            if self._client.status == "running":  # otherwise `machines` tells
+                self._listener.on_lost(machine_id, job, f"a worker did not hand over its result: {_said(error)}")
             return
-        self._listener.on_result(machine_id, job, future.result())
+        self._listener.on_result(machine_id, job, result)
 
     def _on_event(self, event: Any) -> None:
         """A beat of one worker: the machine's is that of all its workers together."""
@@ -242,8 +274,6 @@ def _run_here(words: Mapping[str, Any], where: Mapping[str, Any]) -> Result:
 
     _pool(where).submit(job, take)
     done.wait()
-    if came[0].trouble is not None:
-        raise came[0].trouble
     return came[0]
 
 

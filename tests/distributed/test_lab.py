@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -73,3 +74,54 @@ def test_a_killed_runner_loses_no_finished_run(tmp_path: Path) -> None:
     complete(said)
     taken = int(said["told"].rpartition(" runs made")[2].split(" taken")[0].split(",")[-1])
     assert taken >= said["landed_before"] >= 1
+
+
+def test_without_its_scheduler_a_runner_ends_with_a_sentence(tmp_path: Path) -> None:
+    said = lab(tmp_path, "scheduler")
+    assert said["status"] == 1
+    assert "the Dask scheduler tcp://10.77.0.1:8786 is gone; what has landed stays" in said["told"]
+    assert "Traceback" not in said["told"], said["told"]
+
+
+def test_a_cluster_of_this_machine_runs_the_same(tmp_path: Path) -> None:
+    (tmp_path / "own.yaml").write_text(CAMPAIGN)
+    words = [
+        "run",
+        str(tmp_path / "own.yaml"),
+        "--results",
+        str(tmp_path / "results"),
+        "--json",
+        "--scheduler",
+        "local",
+    ]
+    done = subprocess.run(
+        [sys.executable, "-m", "experiments", *words], capture_output=True, text=True, timeout=240, check=False,
+        cwd=node_binary.ROOT,
+    )  # fmt: skip
+    complete({"status": done.returncode, "told": done.stderr, "campaign": done.stdout})
+
+
+NOWHERE = "postgresql://nobody@127.0.0.1:9/none"
+
+
+@pytest.mark.parametrize(
+    ("words", "status", "message"),
+    [
+        (["--scheduler", "tcp://127.0.0.1:9"], 3, "--results must be a PostgreSQL URL"),
+        (["--results", NOWHERE], 1, "needs a place for captures and tables: --artefacts"),
+        (["--results", NOWHERE, "--artefacts", "nonsense://x"], 1, "cannot be kept at nons"),
+        (["--results", NOWHERE, "--artefacts", "file:///tmp"], 1, "cannot be opened: conn"),
+        (["--results", "mysql://nobody@127.0.0.1:9/none", "--artefacts", "file:///tmp"], 1, "is no store"),
+        (["--artefacts", "file:///tmp"], 1, "an artefact URL belongs to a PostgreSQL store"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_reached_is_told(tmp_path: Path, words: list[str], status: int, message: str) -> None:
+    (tmp_path / "sim.yaml").write_text(CAMPAIGN.replace("name: lab", "name: lab\nbackend: sim\nstack: newreno"))
+    own = [] if "--results" in words else ["--results", str(tmp_path / "results")]
+    done = subprocess.run(
+        [sys.executable, "-m", "experiments", "run", str(tmp_path / "sim.yaml"), *words, *own],
+        capture_output=True, text=True, timeout=120, check=False, cwd=node_binary.ROOT,
+        env={**os.environ, "BACKCHANNEL_LOCAL": str(tmp_path / "local")},
+    )  # fmt: skip
+    assert (done.returncode, "Traceback" in done.stderr) == (status, False), done.stderr
+    assert message in done.stderr
