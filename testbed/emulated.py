@@ -34,6 +34,8 @@ LEAST_LEAD_S, MOST_LEAD_S, LEAD_OF_RECEIVERS = 0.3, 3.0, 4.0
 #: Seconds that a node's agent may take to answer its first request.
 AGENT_START_S = 15.0
 
+#: Most that is kept of what a failed run wrote, in bytes.
+SALVAGE_BYTES = 200_000_000
 #: Added to a flow's port for the sending end of a research flow.
 FIRST_EPHEMERAL = 30_000
 
@@ -228,7 +230,8 @@ class EmulatedTestbed:
         """
         try:
             return self._run(scenario, out, progress)
-        except AgentError as error:
+        except (AgentError, TestbedError) as error:
+            self._salvage(out / "left")
             raise TestbedError(str(error)) from error
 
     def _run(self, scenario: dict[str, Any], out: Path, progress: Progress) -> dict[str, Any]:
@@ -276,6 +279,24 @@ class EmulatedTestbed:
             "settings": settings,
             "interfaces": addressing.interfaces(self.plan),
         }
+
+    def _salvage(self, to: Path) -> None:
+        """Copies what nodes and links have written so far: logs, reports, captures. For people who ask why."""
+        for agent in self._agents.values():
+            try:
+                agent.stop_captures()
+            except AgentError:
+                continue  # what it captured is there all the same, as far as it got
+        room = SALVAGE_BYTES
+        # Small ones first: logs matter most.
+        files = [path for path in self._folder.rglob("*") if path.is_file()]
+        for path in sorted(files, key=lambda path: path.stat().st_size):
+            room -= path.stat().st_size
+            if room < 0:
+                break
+            kept = to / path.relative_to(self._folder)
+            kept.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(path, kept)
 
     def _each(self, action: Callable[[str], Any]) -> dict[str, Any]:
         """The action on every node at once; the first failure is raised when all have ended."""
