@@ -434,6 +434,7 @@ def calibrate(
 @app.command()
 def serve(
     results: ResultsOption = RESULTS,
+    artefacts: ArtefactsOption = None,
     port: Annotated[
         int, typer.Option("--port", min=0, max=65535, help="Port on 127.0.0.1; 0 takes a free one.")
     ] = 8321,
@@ -442,6 +443,9 @@ def serve(
     """Show results in a browser."""
     from web.serve import serve as serve_site
 
+    if artefacts:
+        # The site opens the store wherever it needs it.
+        os.environ["BACKCHANNEL_ARTEFACTS"] = artefacts
     serve_site(_where(results), host, port)
 
 

@@ -12,9 +12,11 @@ import atexit
 import itertools
 import logging
 import os
+import signal
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
@@ -31,8 +33,8 @@ from testbed.errors import TestbedError, Unavailable
 if TYPE_CHECKING:
     from experiments.engine import Options
 
-#: Seconds that a scheduler may take to answer, and a first worker to be there.
-CONNECT_S, WORKER_S, CLOSE_S = 10.0, 30.0, 3.0
+#: Seconds that a scheduler may take to answer, a first worker to be there, an end, and a word to every worker.
+CONNECT_S, WORKER_S, CLOSE_S, TELL_S = 10.0, 30.0, 3.0, 5.0
 #: Seconds that a scheduler may be gone.
 GONE_S = 10.0
 #: Seconds between two looks at which workers are there.
@@ -71,10 +73,11 @@ class DaskExecutor:
                 "they reach too, with --artefacts beside it (docs/distributed.md)"
             )
         if address is None:
-            self._cluster = LocalCluster(
-                n_workers=os.cpu_count() or 1, threads_per_worker=THREADS, processes=True, dashboard_address=None,
-                host="127.0.0.1", memory_limit=0,
-            )  # fmt: skip
+            with _deaf_children():
+                self._cluster = LocalCluster(
+                    n_workers=os.cpu_count() or 1, threads_per_worker=THREADS, processes=True, dashboard_address=None,
+                    host="127.0.0.1", memory_limit=0,
+                )  # fmt: skip
         try:
             self._client = Client(self._cluster or address, timeout=CONNECT_S, set_as_default=False)
         except (OSError, TimeoutError, ValueError) as error:
@@ -166,9 +169,13 @@ class DaskExecutor:
             self._cluster.close()
 
     def _tell(self, workers: list[str], function: Any, *words: Any) -> None:
-        """Has workers do something; one that is gone meanwhile need not."""
+        """Has workers do something; one that is gone meanwhile need not, and nobody waits for it for long."""
         if workers and self._client.status == "running":
-            self._client.run(function, *words, workers=workers, on_error="ignore")
+            told = threading.Thread(
+                target=lambda: self._client.run(function, *words, workers=workers, on_error="ignore"), daemon=True
+            )
+            told.start()
+            told.join(TELL_S)
 
     def _look(self) -> None:
         """Which workers are there; jobs of those that are gone are lost."""
@@ -224,6 +231,16 @@ class DaskExecutor:
             beat.busy, sum(one.running for one in together), tuple(cell for one in together for cell in one.cells)
         )
         self._listener.on_beat(machine.id, whole)
+
+
+@contextmanager
+def _deaf_children() -> Iterator[None]:
+    """Ctrl-C reaches every process of a terminal; workers that are started in here leave it to the runner."""
+    old = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, old)
 
 
 # What a worker does ----------------------------------------------------------------------------------------------

@@ -9,6 +9,7 @@ a namespace behind a wire to it. MODE is what happens there; the last line on st
     kill    while it runs, one worker's process is killed; its nanny with it
     runner  the runner is killed in the middle; the same command goes on
     scheduler  the scheduler is killed in the middle
+    store   nothing runs but the store's own tests, on PostgreSQL
 """
 
 from __future__ import annotations
@@ -159,6 +160,12 @@ def main() -> int:
     said: dict[str, Any] = {}
     with ExitStack() as stack:
         stack.enter_context(postgresql(folder / "postgresql.log"))
+        if mode == "store":
+            os.environ["BACKCHANNEL_TEST_POSTGRESQL"] = DATABASE
+            words = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "tests/test_store.py"]
+            said["status"], said["told"], _ = finish(words)
+            print(json.dumps(said))
+            return 0
         words = [sys.executable, "-m", "experiments", "scheduler", "--host", HERE]
         scheduler = stack.enter_context(running(*words, log=folder / "scheduler.log"))
         log = folder / "scheduler.log"

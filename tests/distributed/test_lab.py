@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -81,6 +82,31 @@ def test_without_its_scheduler_a_runner_ends_with_a_sentence(tmp_path: Path) -> 
     assert said["status"] == 1
     assert "the Dask scheduler tcp://10.77.0.1:8786 is gone; what has landed stays" in said["told"]
     assert "Traceback" not in said["told"], said["told"]
+
+
+def test_the_store_is_the_same_on_postgresql(tmp_path: Path) -> None:
+    said = lab(tmp_path, "store")
+    assert said["status"] == 0, said["told"]
+    # Two are about SQLite's own files.
+    assert "2 skipped" in said["told"]
+
+
+def test_an_interrupted_cluster_ends_with_its_runner(tmp_path: Path) -> None:
+    """Ctrl-C in a terminal reaches the workers as well as the runner."""
+    (tmp_path / "own.yaml").write_text(CAMPAIGN.replace("4 s", "60 s"))
+    words = ["run", str(tmp_path / "own.yaml"), "--results", str(tmp_path / "results"), "--scheduler", "local"]
+    runner = subprocess.Popen(
+        [sys.executable, "-m", "experiments", *words], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+        cwd=node_binary.ROOT, start_new_session=True,
+    )  # fmt: skip
+    assert runner.stdout is not None
+    # The first line of progress comes after some 20 s, when its cells are at work.
+    first = runner.stdout.readline()
+    os.killpg(runner.pid, signal.SIGINT)
+    said = first + runner.communicate(timeout=60)[0]
+    assert runner.returncode == 130, said
+    assert "the same command goes on" in said
+    assert "Traceback" not in said
 
 
 def test_a_cluster_of_this_machine_runs_the_same(tmp_path: Path) -> None:
