@@ -14,7 +14,15 @@ import pytest
 
 from testbed import node_binary
 
-pytestmark = pytest.mark.emulated
+pytestmark = [pytest.mark.emulated, pytest.mark.usefixtures("postgresql")]
+
+
+@pytest.fixture(scope="session")
+def postgresql() -> None:
+    """Skips where the distribution's PostgreSQL is not installed; in CI that is a failure."""
+    if not list(Path("/usr/lib/postgresql").glob("*/bin/initdb")):
+        (pytest.fail if os.environ.get("CI") else pytest.skip)("no PostgreSQL here: apt-get install postgresql")
+
 
 CAMPAIGN = """
 name: lab
