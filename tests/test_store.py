@@ -16,7 +16,6 @@ from alembic.runtime.migration import MigrationContext
 from analysis.store import Landing, Store, StoreError
 from analysis.store.schema import metadata
 
-
 #: Of an empty server, where the same is tested with a database of its own (tests/distributed).
 POSTGRESQL = os.environ.get("BACKCHANNEL_TEST_POSTGRESQL")
 of_sqlite = pytest.mark.skipif(POSTGRESQL is not None, reason="about SQLite's own files")
