@@ -31,8 +31,9 @@ def versions() -> dict[str, Any]:
 
 
 def cpu_seconds() -> dict[str, float]:
-    """Seconds that the machine's CPUs have spent since its start: busy, idle, stolen by its host, and niced: busy with what
-    gives way to everything else.
+    """Seconds that the machine's CPUs have spent since its start: busy, idle, stolen by its host, and niced.
+
+    What is niced gives way to everything else.
     """
     ticks = os.sysconf("SC_CLK_TCK")
     user, nice, system, idle, iowait, irq, softirq, steal = (
