@@ -28,7 +28,7 @@ from testbed.kernel_tcp import is_kernels
 FORMAT = 1
 FIRST_PORT = 5001
 #: Fields that are no point's own.
-WHOLE_CAMPAIGN = frozenset({"name", "title", "description", "repetitions"})
+WHOLE_CAMPAIGN = frozenset({"name", "title", "description", "repetitions", "artefact", "measures", "split"})
 
 #: Swept fields of a point, by the path that each was put at.
 Places = dict[Path_, Value]
@@ -113,7 +113,7 @@ def expand(file: source.Source, overrides: Sequence[str] = ()) -> Plan:
         if where is None:
             continue
         campaign = expansion.validate(point_values, where)
-        points.append(Point(number, {one.field: _label(one.value) for one in combination}))
+        points.append(Point(number, {one.axis or one.field: one.label or _label(one.value) for one in combination}))
         if campaign is not None and len(runs) + campaign.repetitions > MOST_RUNS:
             expansion.fail_if_any()
             expansion.refuse(("repetitions",), f"this makes more than {MOST_RUNS} runs, the most a campaign can have")
@@ -254,6 +254,10 @@ class _Expansion:
                 break
         seen: set[str] = set()
         for number, flow in enumerate(campaign.workload):
+            backends = registry.find("workload", flow.kind).backends
+            if backends and campaign.backend not in backends:
+                of_it = f"workload {flow.kind} does not run on the {campaign.backend} backend, only on {', '.join(backends)}"
+                self._note(("workload", number, "kind"), of_it)
             for key, name in (("from", flow.from_), ("to", flow.to)):
                 if name not in hosts:
                     self._note(("workload", number, key), registry.unknown("host", name, hosts))
@@ -267,6 +271,13 @@ class _Expansion:
         places = {f"{end}:{link['name']}" for link in links for end in link["ends"]}
         if not campaign.capture.telemetry and campaign.backend != "sim":
             self._note(("capture", "telemetry"), f"the {campaign.backend} backend always keeps its telemetry")
+        if campaign.capture.counters is not None:
+            if campaign.backend != "sim":
+                self._note(("capture", "counters"), f"the {campaign.backend} backend has captures and no counters")
+            names = [str(link["name"]) for link in links]
+            for number, name in enumerate(campaign.capture.counters.at):
+                if name not in names:
+                    self._note(("capture", "counters", "at", number), registry.unknown("link", name, names))
         for number, place in enumerate(campaign.capture.at):
             if place not in places and place != "none":
                 self._note(("capture", "at", number), registry.unknown("interface", place, sorted(places)))
@@ -326,6 +337,7 @@ def run_identity(backend: str, scenario: Mapping[str, Any]) -> str:
             }
             for link in scenario["links"]
         ],
+        "workload": [_spelled_out_flow(flow) for flow in scenario["workload"]],
     }
     identity = {"format": FORMAT, "backend": backend, "scenario": whole}
     return hashlib.sha256(canonical_json(identity).encode()).hexdigest()[:24]
@@ -344,6 +356,13 @@ def _whole(value: Any) -> Any:
     if isinstance(value, float) and value.is_integer() and abs(value) < 2**53:
         return int(value)
     return value
+
+
+def _spelled_out_flow(flow: Mapping[str, Any]) -> dict[str, Any]:
+    if flow["kind"] == "bulk":
+        return dict(flow)
+    named = {"name": flow["kind"], "options": flow.get("options", {})}
+    return {**flow, **_spelled_out("workload", named, ("options",))}
 
 
 def _spelled_out(kind: str, named: Mapping[str, Any], keys: Sequence[str] = ("name", "options")) -> dict[str, Any]:
@@ -408,6 +427,8 @@ def make_scenario(campaign: Campaign, seed: int) -> dict[str, Any]:
             one["bytes"] = flow.size
         if flow.stack is not None:
             one["stack"] = {"name": flow.stack.name, **flow.stack.options}
+        if flow.options:
+            one["options"] = flow.options
         flows.append(one)
     return {
         "version": 1,
@@ -423,6 +444,8 @@ def make_scenario(campaign: Campaign, seed: int) -> dict[str, Any]:
 
 def _capture(capture: CaptureSpec) -> dict[str, Any]:
     spec: dict[str, Any] = {"snaplen": capture.snaplen, "at": list(capture.at)}
+    if capture.counters is not None:
+        spec["counters"] = {"every_s": capture.counters.every, "at": list(capture.counters.at)}
     return spec if capture.telemetry else {**spec, "telemetry": False}
 
 

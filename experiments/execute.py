@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from analysis import counters
 from analysis.metrics import RunData, measure
 from analysis.store import Landing
 from experiments import machine
@@ -150,13 +151,20 @@ def _lines(scenario: Mapping[str, Any]) -> str:
 
 
 def analyse(folder: Path, scenario: Mapping[str, Any], report: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Classifies a run's captures, measures it, and compresses the captures. Returns the metrics' rows."""
+    """Classifies a run's captures, measures it, and compresses the captures. Returns the metrics' rows.
+
+    What a run's captures do not tell, its counters may.
+    """
     captures = sorted((folder / "captures").glob("*.pcap"))
-    if not captures:
-        return []
-    labelled = [f"{path.stem}={path}" for path in captures]
-    node_binary.call("trace", "--out", str(folder), *labelled)
-    rows = measure(RunData.load(folder, scenario, report))
+    rows: list[dict[str, Any]] = []
+    if captures:
+        labelled = [f"{path.stem}={path}" for path in captures]
+        node_binary.call("trace", "--out", str(folder), *labelled)
+        rows = measure(RunData.load(folder, scenario, report))
+    counted = counters.Counted.load(folder, scenario)
+    if counted is not None:
+        known = {(row["metric"], row["subject"]) for row in rows}
+        rows += [row for row in counters.measure(counted) if (row["metric"], row["subject"]) not in known]
     for path in captures:
         # No name and no time inside: equal captures give equal files.
         with (
