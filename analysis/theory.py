@@ -129,6 +129,13 @@ def _aq_claim_constraint() -> Iterable[Cell]:
     yield _cell("min_segment_bytes", 40 * 10 - 40)
 
 
+def _aq_claim_delay() -> Iterable[Cell]:
+    # Equations 12 and 13 with buffers of whole packets: 50 shared like the rates, against 50 of data.
+    data, _ = aq_rates(1e6, 10e6, 40, 1500)
+    packets = round(50 * data / 1e6)
+    yield _cell("ratio_max_delay_AQ_over_DropTail", (packets / data) / (50 / 1e6))
+
+
 def _pulsed_table1() -> Iterable[Cell]:
     yield _cell("packets_per_ack", packets_per_ack("Original TCP", 100, 5), option="Original TCP")
     yield _cell("packets_per_ack", packets_per_ack("Delayed ACK", 100, 5), option="Delayed ACK")
@@ -184,6 +191,7 @@ ARITHMETIC: Mapping[str, Callable[[], Iterable[Cell]]] = {
     "ton-claim-bdp": _ton_claim_bdp,
     "aq-claim-rule": _aq_claim_rule,
     "aq-claim-constraint": _aq_claim_constraint,
+    "aq-claim-delay": _aq_claim_delay,
     "pulsed-table1": _pulsed_table1,
     "pulsed-claim-a": _pulsed_claim_a,
     "pulsed-table2": _pulsed_table2,

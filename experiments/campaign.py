@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import hashlib
+import itertools
 import json
 import random
 from collections.abc import Iterator, Mapping, Sequence
@@ -113,7 +114,7 @@ def expand(file: source.Source, overrides: Sequence[str] = ()) -> Plan:
         if where is None:
             continue
         campaign = expansion.validate(point_values, where)
-        points.append(Point(number, {one.axis or one.field: one.label or _label(one.value) for one in combination}))
+        points.append(Point(number, dict(itertools.chain.from_iterable(map(_parameters, combination)))))
         if campaign is not None and len(runs) + campaign.repetitions > MOST_RUNS:
             expansion.fail_if_any()
             expansion.refuse(("repetitions",), f"this makes more than {MOST_RUNS} runs, the most a campaign can have")
@@ -521,6 +522,14 @@ def _assign(values: dict[str, Any], path: Path_, value: Any) -> None:
     if isinstance(value, str) and isinstance(old, dict) and last in _NAME_KEYS:
         value = {**old, _NAME_KEYS[str(last)]: value}
     here[str(last)] = value
+
+
+def _parameters(one: Value) -> Iterator[tuple[str, str]]:
+    """What a point is told by: a field with its value, or the labels of a labelled axis, which may have several names."""
+    if not one.axis:
+        return iter([(one.field, _label(one.value))])
+    names, labels = one.axis.split(", "), one.label.split(", ")
+    return zip(names, labels, strict=True) if len(names) > 1 else iter([(one.axis, one.label)])
 
 
 def _label(value: Any) -> str:

@@ -284,7 +284,7 @@ def reproduce(
             console.print(f"{one.reproduction.artefact}: not run: {one.refused}", style="yellow", highlight=False)
     ran = {one.reproduction.artefact for one in done}
     store = Store.open(results)
-    console.print(score_table([one for one in _scorecard(store) if one.id in ran], details=True))
+    console.print(score_table([one for one in _scorecard(store) if one.id in ran], details=True), soft_wrap=True)
     outcomes = [one.outcome for one in done if one.outcome is not None]
     if any(outcome.interrupted for outcome in outcomes):
         raise typer.Exit(INTERRUPTED)
@@ -315,7 +315,7 @@ def score(
     if as_json:
         typer.echo(json.dumps(document(found), indent=2))
     else:
-        _console().print(score_table(found, details or len(found) == 1))
+        _console().print(score_table(found, details or len(found) == 1), soft_wrap=True)
 
 
 def _scorecard(store: Any) -> list[Any]:

@@ -153,6 +153,10 @@ class _Reader:
             fields: set[Path_] = set()
             group: list[Combination] = []
             for label, values in steps.items():
+                names = name.split(", ")
+                if len(names) > 1 and label.count(", ") != len(names) - 1:
+                    self._wrong((*place, label), f"a label here names {len(names)} things, as the axis does: '{name}'")
+                    continue
                 if not isinstance(values, dict) or not values:
                     self._wrong((*place, label), "a label maps fields to values, such as {stack: reno-ns}")
                     continue
