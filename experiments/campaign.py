@@ -242,9 +242,7 @@ class _Expansion:
                         "the other the research stack's",
                     )
                     break
-        hosts = [node["name"] for node in nodes if node["kind"] == "host"]
-        if network.topology == "dumbbell":
-            hosts = list(topologies.SIDES)
+        hosts = topologies.host_names(network, nodes)
         if campaign.warm_up >= campaign.duration:
             self._note(("warm_up",), "nothing is left to measure: the warm-up ends with the run")
         members = topologies.members(network, campaign.workload)

@@ -145,6 +145,10 @@ _PYTHON_ENTRIES = (
           "aq 4, figure 2"),
     Entry("topology", "wireless", "server - base (a base station) - mobile; the second hop is under study",
           "ton IV-A, figure 2"),
+    Entry("topology", "packet-radio", "server - gateway - mobile, or several, over packet radio",
+          "asym 5.1, figure 5"),
+    Entry("topology", "hybrid", "server - router - client: one way over wireless cable, back over another link",
+          "asym 3.1, 7.3"),
     Entry("topology", "line", "two hosts, left and right, on one line", "docs/campaigns.md"),
 )  # fmt: skip
 

@@ -207,6 +207,14 @@ class Link(Model):
     forward: Direction
     reverse: Direction | None = Field(None, description="like forward, if it is left out")
     framing: Bytes | None = None
+    one_way: bool = Field(False, description="from the first end alone; what goes back takes another link")
+    #: In the node at the first end; "none" for a sweep's point without one.
+    middlebox: Middlebox | None = None
+
+    @field_validator("middlebox", mode="before")
+    @classmethod
+    def _or_none(cls, value: object) -> object:
+        return None if value == "none" else value
 
     def as_scenario(self) -> dict[str, Any]:
         """As core::scenario::LinkSpec."""
@@ -217,7 +225,12 @@ class Link(Model):
             "ends": list(self.ends),
             "forward": self.forward.as_scenario(),
             "reverse": reverse.as_scenario(),
-            "options": {**self.kind.options, **({} if self.framing is None else {"framing_bytes": self.framing})},
+            "options": {
+                **self.kind.options,
+                **({} if self.framing is None else {"framing_bytes": self.framing}),
+                **({"one_way": True} if self.one_way else {}),
+            },
+            **({} if self.middlebox is None else {"middleboxes": [{**self.middlebox.as_scenario(), "end": 0}]}),
         }
 
 
@@ -280,6 +293,8 @@ class Network(Model):
     forward: Direction | None = Field(None, description="of the topology's own line, towards the client")
     reverse: Direction | None = None
     access: Direction | None = Field(None, description="of the wires around it; 10 Mbit/s and 1 ms without it")
+    #: Hosts behind the radio, or at the cable's end.
+    mobiles: Annotated[int, _quantity("count", above=0, most=200)] = 1
     #: Propagation alone, in seconds; each pair of hosts draws its own.
     rtt: tuple[float, float] | None = None
     nodes: list[Node] = []
@@ -304,12 +319,14 @@ class Network(Model):
     def _one_way_to_say_it(self) -> Network:
         if self.rtt is not None and self.topology != "dumbbell":
             raise ValueError("'rtt' belongs to the topology dumbbell, whose pairs of hosts have each their own")
+        if self.mobiles > 1 and self.topology not in ("packet-radio", "hybrid"):
+            raise ValueError("'mobiles' belongs to the topologies packet-radio and hybrid")
         if self.topology is None:
             if not self.nodes or not self.links:
                 raise ValueError("a network has a 'topology', or 'nodes' and 'links'")
-            if self.forward or self.reverse or self.access or self.link:
+            if self.forward or self.reverse or self.access or self.link or self.middlebox:
                 raise ValueError(
-                    "'link', 'forward', 'reverse' and 'access' belong to a topology; here 'links' say it all"
+                    "'link', 'middlebox', 'forward', 'reverse', 'access' belong to a topology; here 'links' say it all"
                 )
         elif self.nodes or self.links:
             raise ValueError("a network has a 'topology', or 'nodes' and 'links', not both")

@@ -179,6 +179,11 @@ impl Server {
         if ends.len() != spec.ends.len() || ends.len() > 0xffff {
             return Err(format!("link '{name}' has {} ends and {} interfaces", spec.ends.len(), ends.len()));
         }
+        if ends.len() > 2 && ends.iter().any(|end| end.mac.is_none()) {
+            return Err(format!(
+                "link '{name}' has more than two ends: each needs a MAC address, by which frames find it"
+            ));
+        }
         // Refused before any interface exists.
         backchannel_middleboxes::build_link(&spec, seed)?;
         let mut taps = Vec::new();
