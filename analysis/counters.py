@@ -1,9 +1,9 @@
 """Metrics of a simulated run from its counters, for runs that are too long or too fast to keep captures.
 
-`backchannel-node simulate` writes counters.json where the scenario asks for it (`capture.counters`): in bins of equal length,
-what came out of each direction of a link, how many packets waited before it, what each flow's receiver got and how wide its
-sender's window was. Here each metric is one function again; where a metric of analysis.metrics has the same name it is the
-same quantity. Periods that begin or end within a bin take the bin's share.
+`backchannel-node simulate` writes counters.json where the scenario asks for it (`capture.counters`): in bins of
+equal length, what came out of each direction of a link, how many packets waited before it, what each flow's receiver
+got and how wide its sender's window was. Here each metric is one function again; where a metric of analysis.metrics
+has the same name it is the same quantity. Periods that begin or end within a bin take the bin's share.
 
 A direction of a link is called LINK:forward or LINK:reverse.
 """
@@ -33,20 +33,28 @@ class Counted:
     end_s: float
     links: Mapping[str, Mapping[str, Mapping[str, Sequence[float]]]]
     flows: Mapping[str, Mapping[str, Any]]
+    #: The simulator's report.
+    report: Mapping[str, Any]
 
     @classmethod
-    def load(cls, folder: Path, scenario: Mapping[str, Any]) -> Counted | None:
+    def load(cls, folder: Path, scenario: Mapping[str, Any], report: Mapping[str, Any]) -> Counted | None:
         """Reads counters.json of a run's folder; None if the run has none."""
         path = folder / "counters.json"
         if not path.is_file():
             return None
         raw = json.loads(path.read_text())
-        return cls(scenario, raw["every_s"], raw["end_s"], raw["links"], raw["flows"])
+        return cls(scenario, raw["every_s"], raw["end_s"], raw["links"], raw["flows"], report)
 
     @property
     def warm_up_s(self) -> float:
         """From here on the run is measured."""
         return float(self.scenario.get("warm_up_s", 0.0))
+
+    def packet_bytes(self, flow: Mapping[str, Any]) -> int:
+        """Greatest packet of a flow's sender."""
+        stacks = {node["name"]: node.get("stack") for node in self.scenario["nodes"]}
+        options = {**(stacks[flow["from"]] or {}).get("options", {}), **flow.get("stack", {})}
+        return int(options.get("packet_bytes", 1500))
 
     def directions(self) -> Iterator[Direction]:
         """Every counted direction of a link."""
@@ -117,11 +125,17 @@ class CountedFlow:
 
     def __init__(self, run: Counted, spec: Mapping[str, Any]) -> None:
         self.run = run
+        self.spec = spec
         self.name = str(spec["name"])
         self.group: str | None = spec.get("group")
         self.counted = run.flows[self.name]
         self.start_s = max(float(spec.get("start_s", 0.0)), run.warm_up_s)
-        self.end_s = min(float(spec.get("stop_s") or math.inf), run.end_s)
+        self.sent: Mapping[str, Any] = run.report["flows"][self.name]["send"]
+        self.begun_s = float(spec.get("start_s", 0.0))
+        size, delivered = spec.get("bytes"), sum(self.counted["delivered_bytes"])
+        #: When its last byte arrived, for a flow with a size that is through.
+        self.completed_s = float(self.counted["last_s"]) if size is not None and delivered >= size else None
+        self.end_s = self.completed_s or min(float(spec.get("stop_s") or math.inf), run.end_s)
 
     def delivered_bits(self, from_s: float, to_s: float) -> float:
         """Bits of data that the receiver got in a period."""
@@ -149,8 +163,9 @@ def _metric(
 
 @_metric("rate", "Throughput", "flow", "asym 4.1")
 def counted_throughput(flow: CountedFlow) -> float:
-    """Bytes that the receiver got over the flow's time, from its start or the end of the warm-up to its stop or the run's end,
-    in bit/s."""
+    """Bytes that the receiver got over the flow's time, from its start or the end of the warm-up to its stop or the
+    run's end, in bit/s.
+    """
     if flow.end_s <= flow.start_s:
         return 0.0
     return flow.delivered_bits(flow.start_s, flow.end_s) / (flow.end_s - flow.start_s)
@@ -164,17 +179,48 @@ def counted_packet_throughput(flow: CountedFlow) -> float:
 
 @_metric("rate", "Throughput in packets while all are active", "flow", "asym 7.1.2, 7.1.3")
 def active_packet_throughput(flow: CountedFlow) -> float | None:
-    """Packet throughput over the period in which every flow of the run is active, in bit/s; None for an empty period."""
+    """Packet throughput over the period in which every flow of the run is active, in bit/s; None for an empty
+    period.
+    """
     start_s, end_s = _all_active(flow.run)
     if end_s <= start_s:
         return None
     return flow.delivered_bits(start_s, end_s) * flow.packet_share() / (end_s - start_s)
 
 
+@_metric("time", "Completion time", "flow", "asym 7.3")
+def counted_completion_time(flow: CountedFlow) -> float | None:
+    """From the flow's start to the arrival of its last byte, in s; None for a flow without a size or unfinished."""
+    return None if flow.completed_s is None else flow.completed_s - flow.begun_s
+
+
 @_metric("count", "Coarse timeouts", "flow", "ton IV-C")
 def coarse_timeouts(flow: CountedFlow) -> float:
     """Coarse timeouts of the sender after the warm-up."""
     return flow.run.total(flow.counted["coarse_timeouts"], flow.start_s, flow.end_s)
+
+
+@_metric("count", "Fast retransmits", "flow", "ton IV-B, figure 5")
+def fast_retransmits(flow: CountedFlow) -> float | None:
+    """Fast retransmits of the sender in the whole run; None for a flow that is no TCP."""
+    return flow.sent.get("fast_retransmits")
+
+
+@_metric("count", "Retransmissions", "flow", "the sender's own count")
+def counted_retransmissions(flow: CountedFlow) -> float | None:
+    """Data segments that the sender sent again in the whole run; None for a flow that is no TCP."""
+    return flow.sent.get("retransmitted")
+
+
+@_metric("count", "Falls of the congestion window", "flow", "ton IV-B, figure 4")
+def cwnd_excursions(flow: CountedFlow) -> float:
+    """How often the congestion window, after its first 5 s, falls from 23 000 bytes or more, the wide-area path's
+    product of bandwidth and delay, to less: by its means over the bins, with 40 bytes of header a packet.
+    """
+    data_bytes = flow.run.packet_bytes(flow.spec) - 40
+    levels = flow.run.whole(flow.counted["cwnd_segments"], flow.start_s + 5.0, flow.end_s)
+    above = [level * data_bytes >= 23_000 for level in levels]
+    return float(sum(before and not now for before, now in zip(above, above[1:], strict=False)))
 
 
 @_metric("number", "Mean congestion window", "flow", "asym 7.1.1, table 1")
@@ -191,9 +237,67 @@ def cwnd_coefficient_of_variation(flow: CountedFlow) -> float | None:
     return variation(flow.run.whole(flow.counted["cwnd_segments"], flow.start_s, flow.end_s))
 
 
+@_metric("time", "Round-trip time", "flow", "asym 7.1.1, table 1")
+def counted_rtt_mean(flow: CountedFlow) -> float | None:
+    """Mean of the sender's last exact round-trip time at each ack of new data, over the whole run, in s."""
+    samples = flow.counted["round_trips"]
+    return float(flow.counted["round_trips_s"]) / samples if samples else None
+
+
+@_metric("number", "Growth of the congestion window", "flow", "pulsed 3.2.2")
+def cwnd_growth(flow: CountedFlow) -> float | None:
+    """Segments a second by which the window's means over the bins grow from the first to the last of the flow's
+    time.
+    """
+    levels = flow.run.whole(flow.counted["cwnd_segments"], flow.start_s, flow.end_s)
+    return (levels[-1] - levels[0]) / ((len(levels) - 1) * flow.run.every_s) if len(levels) > 1 else None
+
+
+@_metric("number", "Size of data packets", "direction", "pulsed 4.1, table 4")
+def data_packet_size(direction: Direction) -> float | None:
+    """Mean bytes of the IP packets with TCP data that came out of a direction in the whole run."""
+    packets = float(direction.bins["data_packets"])  # type: ignore[arg-type]
+    return sum(direction.bins["data_bytes"]) / packets if packets else None
+
+
+@_metric(
+    "fraction", "Goodput of data", "direction", "ton IV-A: the transfer's bytes over all that were sent over a link"
+)
+def data_goodput(direction: Direction) -> float | None:
+    """Bytes that the receivers of all flows got over the bytes of TCP data that came out of a direction, damaged or
+    not and without headers, in the whole run.
+    """
+    sent = float(direction.bins["data_payload_bytes"])  # type: ignore[arg-type]
+    return sum(sum(flow.counted["delivered_bytes"]) for flow in direction.run.of_flows()) / sent if sent else None
+
+
+@_metric("number", "Acks lost in a row", "direction", "asym 7.1.1 B")
+def longest_ack_drop_run(direction: Direction) -> float:
+    """The most pure acks in a row, in the order in which they entered, of which none came out."""
+    return float(direction.bins["longest_lost_run_of_acks"])  # type: ignore[arg-type]
+
+
+@_metric("time", "Longest gap of data", "direction", "asym 7.1.3, figure 10")
+def longest_gap_of_data(direction: Direction) -> float:
+    """Longest time without TCP data out of a direction while every flow is active, in s, to the length of a bin."""
+    return max(_gaps(direction, "data_bytes"), default=0) * direction.run.every_s
+
+
+@_metric("time", "Commonest gap of acks", "direction", "asym 7.1.3, figure 11")
+def commonest_gap_of_acks(direction: Direction) -> float | None:
+    """Mode of the times of more than 50 ms without pure acks out of a direction while every flow is active, in s, to
+    the length of a bin; None where no bin is that short, or without such a gap.
+    """
+    every_s = direction.run.every_s
+    gaps = [gap for gap in _gaps(direction, "ack_bytes") if gap * every_s > 0.05]
+    return statistics.mode(gaps) * every_s if gaps and every_s < 0.05 else None
+
+
 @_metric("fraction", "Utilisation", "direction", "aq 4: bits sent over the rate times the time")
 def utilisation(direction: Direction) -> float | None:
-    """Bits of IP packets that came out of a direction after the warm-up, over its rate times that time; None without a rate."""
+    """Bits of IP packets that came out of a direction after the warm-up, over its rate times that time; None without
+    a rate.
+    """
     return _of_rate(direction, "data", "ack", "other")
 
 
@@ -255,14 +359,18 @@ def data_bin_variation(direction: Direction) -> float | None:
 
 @_metric("number", "Mean queue", "direction", "asym 7.1.3")
 def queue_mean(direction: Direction) -> float:
-    """Time average of the packets that wait before a direction after the warm-up, and from when every flow is active."""
+    """Time average of the packets that wait before a direction after the warm-up, and from when every flow is
+    active.
+    """
     run = direction.run
     return run.mean(direction.bins["queue_packets"], max(run.warm_up_s, _all_active(run)[0]), run.end_s)
 
 
 @_metric("rate", "Aggregate throughput in packets while all are active", "run", "asym 7.1.2")
 def active_aggregate_throughput(run: Counted) -> float | None:
-    """Sum of the flows' packet throughput over the period in which all are active, in bit/s; None for an empty period."""
+    """Sum of the flows' packet throughput over the period in which all are active, in bit/s; None for an empty
+    period.
+    """
     values = [active_packet_throughput(flow) for flow in run.of_flows()]
     return None if None in values else sum(value or 0.0 for value in values)
 
@@ -277,6 +385,15 @@ def counted_fairness_index(run: Counted) -> float | None:
     return jain([flow.delivered_bits(start_s, end_s) for flow in flows])
 
 
+@_metric("number", "Retransmissions of the source for each packet lost", "run", "ton IV-B")
+def resent_per_loss(run: Counted) -> float | None:
+    """Segments that the senders sent again over the packets that error models destroyed in the forward directions of
+    all links.
+    """
+    lost = sum(link["forward"]["error_losses"] for link in run.report["driver"]["links"].values())
+    return sum(flow.sent.get("retransmitted", 0) for flow in run.of_flows()) / lost if lost else None
+
+
 @_metric("number", "Utility", "link", "acq 2: x_r/C_r + x_f/C_f, data only")
 def utility(forward: Direction, reverse: Direction) -> float | None:
     """Utilisation of both directions of a link by data, UDP's included, after the warm-up; at most 2."""
@@ -286,7 +403,9 @@ def utility(forward: Direction, reverse: Direction) -> float | None:
 
 @_metric("time", "Settling time of the utility", "link", "acq 3.3, figure 5")
 def utility_settling_time(forward: Direction, reverse: Direction) -> float | None:
-    """When the utility, averaged over the 200 s before, first reaches 97 % of its mean over the run's second half, in s."""
+    """When the utility, averaged over the 200 s before, first reaches 97 % of its mean over the run's second half,
+    in s.
+    """
     run = forward.run
     if not forward.rate_bps or not reverse.rate_bps or run.end_s < 4 * SETTLING_S:
         return None
@@ -306,6 +425,19 @@ def utility_settling_time(forward: Direction, reverse: Direction) -> float | Non
             return to_s
         to_s += max(run.every_s, SETTLING_S / 20)
     return None
+
+
+def _gaps(direction: Direction, kind: str) -> list[int]:
+    """Runs of empty bins, without those at the edges, while every flow is active."""
+    run = direction.run
+    lengths, length = [], 0
+    for count in run.whole(direction.bins[kind], *_all_active(run)):
+        if count:
+            lengths.append(length)
+            length = 0
+        else:
+            length += 1
+    return [one for one in lengths[1:] if one]
 
 
 def variation(values: Sequence[float]) -> float | None:

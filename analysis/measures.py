@@ -2,17 +2,21 @@
 
 A campaign file says under `measures` what each of the paper's measures is:
 
-    throughput: {metric: packet_throughput, of: forward}                        # a metric of a flow, direction, link, or run
+    throughput: {metric: packet_throughput, of: forward}                    # of a flow, direction, link, or run
     advantage: {difference: throughput, axis: policy, between: [aq, droptail]}  # the first less the second
     gain: {ratio: throughput, axis: policy, between: [aq, droptail]}            # the first over the second
     most: {greatest: advantage, over: rate}                                     # over an axis
     typical: {mean: throughput, over: rate}
-    optimum: {best: throughput, over: rate}                                     # the label, a number, where it is greatest
+    optimum: {best: throughput, over: rate}                                     # the label where it is greatest
     both: {sum: [up, down]}
     shut_out: {share: throughput, below: 500}                                   # of a cell's runs
+    percent: {scale: utilisation, by: 100}
+    of_most: {scale: throughput, axis: path, by: {lan: 6.7e-7, wan: 7.4e-7}}    # by the label on an axis
+    more: {plus: gain, by: -1}
+    spread: {stdev: throughput}                                                 # over a cell's runs
 
-A cell is one label of every axis; its values are those of its runs. `split` divides the runs of a cell in two, as a paper does
-that tells the runs of two kinds apart.
+A cell is one label of every axis; its values are those of its runs. `split` divides the runs of a cell in two, as a
+paper does that tells the runs of two kinds apart.
 """
 
 from __future__ import annotations
@@ -48,22 +52,28 @@ class Measure(BaseModel):
     best: str | None = None
     share: str | None = None
     sum: list[str] | None = Field(None, min_length=1)
+    scale: str | None = None
+    plus: str | None = None
+    stdev: str | None = None
     axis: str | None = None
     between: tuple[str, str] | None = None
     over: str | None = None
     below: float | None = None
+    by: float | dict[str, float] | None = None
 
     @model_validator(mode="after")
     def _one_form(self) -> Measure:
-        forms = ("metric", "difference", "ratio", "greatest", "mean", "best", "share", "sum")
+        forms = ("metric", "difference", "ratio", "greatest", "mean", "best", "share", "sum", "scale", "plus", "stdev")
         given = [form for form in forms if getattr(self, form) is not None]
         if len(given) != 1:
             raise ValueError(f"a measure is exactly one of {', '.join(forms)}; this has {len(given)} of them")
         needs = {
             "difference": ("axis", "between"), "ratio": ("axis", "between"), "greatest": ("over",), "mean": ("over",),
-            "best": ("over",), "share": ("below",),
+            "best": ("over",), "share": ("below",), "scale": ("by",), "plus": ("by",),
         }.get(given[0], ())  # fmt: skip
-        for name in ("axis", "between", "over", "below"):
+        for name in ("axis", "between", "over", "below", "by"):
+            if name == "axis" and isinstance(self.by, dict):
+                needs = (*needs, "axis")
             there = getattr(self, name) is not None
             if there != (name in needs):
                 raise ValueError(f"a measure with '{given[0]}' {'needs' if name in needs else 'has no'} '{name}'")
@@ -71,7 +81,9 @@ class Measure(BaseModel):
 
 
 class Split(BaseModel):
-    """Runs of the cells with `label` on `axis` whose `by` lies below `below` get the first label of `into`, others the second."""
+    """Runs of the cells with `label` on `axis` whose `by` lies below `below` get the first label of `into`, others
+    the second.
+    """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
     axis: str
@@ -138,7 +150,14 @@ class Table:
             assert measure.below is not None
             below = measure.below
             found = self.cells(measure.share)
-            return [Cell(cell.labels, [sum(value < below for value in cell.values) / len(cell.values)]) for cell in found]
+            return [
+                Cell(cell.labels, [sum(value < below for value in cell.values) / len(cell.values)]) for cell in found
+            ]
+        if measure.by is not None:
+            return _by(self.cells(measure.scale or measure.plus or ""), measure)
+        if measure.stdev is not None:
+            found = [cell for cell in self.cells(measure.stdev) if len(cell.values) > 1]
+            return [Cell(cell.labels, [statistics.stdev(cell.values)]) for cell in found]
         if measure.axis is not None and measure.between is not None:
             return _between(self.cells(measure.difference or measure.ratio or ""), measure)
         return _over(self.cells(measure.greatest or measure.mean or measure.best or ""), measure)
@@ -168,8 +187,23 @@ def _sum(parts: Sequence[Sequence[Cell]]) -> list[Cell]:
     return found
 
 
+def _by(cells: Sequence[Cell], measure: Measure) -> list[Cell]:
+    found = []
+    for cell in cells:
+        by = measure.by
+        if isinstance(by, dict):
+            by = by.get(cell.labels.get(measure.axis or "", ""))
+        if by is not None:
+            number = by
+            found.append(
+                Cell(cell.labels, [value * number if measure.scale else value + number for value in cell.values])
+            )
+    return found
+
+
 def _between(cells: Sequence[Cell], measure: Measure) -> list[Cell]:
-    assert measure.axis is not None and measure.between is not None
+    assert measure.axis is not None
+    assert measure.between is not None
     found = []
     for first in cells:
         if first.labels.get(measure.axis) != measure.between[0]:

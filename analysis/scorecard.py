@@ -1,10 +1,10 @@
 """The scorecard: what the papers published beside what campaigns gave.
 
-Targets (experiments/PAPER/targets.yaml) hold, for each artefact, published values with tolerances, and orderings. A campaign
-whose file names an artefact is held against them by its stored results alone; nothing that runs reads targets.
+Targets (experiments/PAPER/targets.yaml) hold, for each artefact, published values with tolerances, and orderings. A
+campaign whose file names an artefact is held against them by its stored results alone; nothing that runs reads targets.
 
-An artefact passes when all its orderings hold and at least 80 % of its stated values lie within their tolerance. A derived value
-(one computed from the paper's numbers, not printed there) is shown and never decides.
+An artefact passes when all its orderings hold and at least 80 % of its stated values lie within their tolerance. A
+derived value (one computed from the paper's numbers, not printed there) is shown and never decides.
 """
 
 from __future__ import annotations
@@ -113,7 +113,9 @@ class Artefact:
 
 
 def scorecard(store: Store, experiments: Path) -> list[Artefact]:
-    """Every artefact of every targets file below `experiments`, in the files' order, with the newest campaign of each backend."""
+    """Every artefact of every targets file below `experiments`, in the files' order, with the newest campaign of
+    each backend.
+    """
     campaigns = _newest(store)
     found = []
     for path in sorted(experiments.glob("*/targets.yaml")):
@@ -227,8 +229,9 @@ def _value(table: Table, one: Mapping[str, Any]) -> ValueScore:
 
 
 def within(measured: float, relation: str, published: float, tolerance: Mapping[str, float]) -> bool:
-    """Whether a value is what was published: at most the greater of the relative and the absolute tolerance away, or on the
-    right side of it by that much."""
+    """Whether a value is what was published: at most the greater of the relative and the absolute tolerance away, or
+    on the right side of it by that much.
+    """
     slack = max(tolerance.get("rel", 0.0) * abs(published), tolerance.get("abs", 0.0)) + 1e-9 * abs(published)
     match relation:
         case "le":
@@ -261,8 +264,9 @@ def _ordering(table: Table, one: Mapping[str, Any]) -> OrderingScore:
 
 
 def reversed_beyond_chance(greater: Sequence[float], lesser: Sequence[float]) -> bool:
-    """Whether two means that stand the wrong way round differ by more than their 95 % confidence intervals allow: whether
-    these do not overlap. Without repetitions there is no interval, and every reversal counts."""
+    """Whether two means that stand the wrong way round differ by more than their 95 % confidence intervals allow:
+    whether these do not overlap. Without repetitions there is no interval, and every reversal counts.
+    """
     halves = [half_interval(values) for values in (greater, lesser)]
     if halves[0] is None or halves[1] is None:
         return True
@@ -284,6 +288,8 @@ _T975 = (
 
 
 def _t975(freedom: int) -> float:
+    if freedom <= len(_T975):
+        return _T975[freedom - 1]
     # Beyond the table the first terms of the expansion about the normal quantile are exact to four digits.
     z = 1.959964
-    return _T975[freedom - 1] if freedom <= 30 else z + (z**3 + z) / (4 * freedom)
+    return z + (z**3 + z) / (4 * freedom) + (5 * z**5 + 16 * z**3 + 3 * z) / (96 * freedom**2)

@@ -13,7 +13,7 @@ from analysis.metrics import jain
 
 
 def bandwidth_ratio(forward_bps: float, reverse_bps: float, data_bytes: float, ack_bytes: float) -> float:
-    """k = (C_f/C_r)/(S_data/S_ack): acks per data packet that the reverse line cannot carry beyond 1 (asym 4.2.1)."""
+    """K = (C_f/C_r)/(S_data/S_ack): acks per data packet that the reverse line cannot carry beyond 1 (asym 4.2.1)."""
     return (forward_bps / reverse_bps) / (data_bytes / ack_bytes)
 
 
@@ -38,16 +38,19 @@ def pure_delay_product(rate_bps: float, rtt_s: float) -> float:
 
 
 def aq_rates(uplink_bps: float, downlink_bps: float, ack_bytes: float, data_bytes: float) -> tuple[float, float]:
-    """Rates R_D and R_A of data and acks on the uplink that fill both directions (aq 2, equations 5 and 6): data up and its acks
-    down fill the downlink with the data down, R_D + R_A = C_u and R_A/r_s + R_D·r_s = C_d with r_s = S_A/S_D."""
+    """Rates R_D and R_A of data and acks on the uplink that fill both directions (aq 2, equations 5 and 6): data up
+    and its acks down fill the downlink with the data down, R_D + R_A = C_u and R_A/r_s + R_D·r_s = C_d with r_s =
+    S_A/S_D.
+    """
     r_s = ack_bytes / data_bytes
     data = (uplink_bps - downlink_bps * r_s) / (1 - r_s * r_s)
     return data, uplink_bps - data
 
 
 def packets_per_ack(stack: str, window: float, a: float) -> float:
-    """d of each receiver (pulsed 3.1, 3.2.3). Pulsed ACK, as its rule is printed, holds acks back while fewer than w/a packets
-    are counted: ceil(w/a) are, and the next is acknowledged."""
+    """D of each receiver (pulsed 3.1, 3.2.3). Pulsed ACK, as its rule is printed, holds acks back while fewer than
+    w/a packets are counted: ceil(w/a) are, and the next is acknowledged.
+    """
     match stack:
         case "Original TCP" | "Regular TCP":
             return 1.0
@@ -57,7 +60,7 @@ def packets_per_ack(stack: str, window: float, a: float) -> float:
 
 
 def pulsed_uplink(a: float, rtt_s: float, ack_bytes: float) -> float:
-    """a acks a round trip, in bit/s (pulsed 3.1)."""
+    """A acks a round trip, in bit/s (pulsed 3.1)."""
     return a * ack_bytes * 8 / rtt_s
 
 
@@ -124,7 +127,8 @@ def _aq_claim_rule() -> Iterable[Cell]:
 
 
 def _aq_claim_constraint() -> Iterable[Cell]:
-    # C_u/C_d > S_A/S_D (equation 11); at 1 and 10 Mbit/s the packet must be longer than 40·10 bytes, 40 of them headers.
+    # C_u/C_d > S_A/S_D (equation 11); at 1 and 10 Mbit/s the packet must be longer than 40·10 bytes, 40 of them
+    # headers.
     yield _cell("min_capacity_ratio", 40 / 1500)
     yield _cell("min_segment_bytes", 40 * 10 - 40)
 

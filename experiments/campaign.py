@@ -255,8 +255,8 @@ class _Expansion:
         for number, flow in enumerate(campaign.workload):
             backends = registry.find("workload", flow.kind).backends
             if backends and campaign.backend not in backends:
-                of_it = f"workload {flow.kind} does not run on the {campaign.backend} backend, only on {', '.join(backends)}"
-                self._note(("workload", number, "kind"), of_it)
+                why = f"workload {flow.kind} does not run on the {campaign.backend} backend, only on: {backends[0]}"
+                self._note(("workload", number, "kind"), why)
             for key, name in (("from", flow.from_), ("to", flow.to)):
                 if name not in hosts:
                     self._note(("workload", number, key), registry.unknown("host", name, hosts))
@@ -523,7 +523,9 @@ def _assign(values: dict[str, Any], path: Path_, value: Any) -> None:
 
 
 def _parameters(one: Value) -> Iterator[tuple[str, str]]:
-    """What a point is told by: a field with its value, or the labels of a labelled axis, which may have several names."""
+    """What a point is told by: a field with its value, or the labels of a labelled axis, which may have several
+    names.
+    """
     if not one.axis:
         return iter([(one.field, _label(one.value))])
     names, labels = one.axis.split(", "), one.label.split(", ")

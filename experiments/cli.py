@@ -257,7 +257,9 @@ BackendOption = Annotated[
 
 @app.command()
 def reproduce(
-    what: Annotated[str, typer.Argument(metavar="[PAPER|ARTEFACT]", help="Such as aq, or aq-fig4; all without it.")] = "",
+    what: Annotated[
+        str, typer.Argument(metavar="[PAPER|ARTEFACT]", help="Such as aq, or aq-fig4; all without it.")
+    ] = "",
     backend: BackendOption = None,
     results: ResultsOption = RESULTS,
     jobs: Annotated[
@@ -294,14 +296,18 @@ def reproduce(
 
 @app.command()
 def score(
-    what: Annotated[str, typer.Argument(metavar="[PAPER|ARTEFACT]", help="Such as aq, or aq-fig4; all without it.")] = "",
+    what: Annotated[
+        str, typer.Argument(metavar="[PAPER|ARTEFACT]", help="Such as aq, or aq-fig4; all without it.")
+    ] = "",
     details: Annotated[
         bool, typer.Option("--details", help="Every value and ordering; always shown for one artefact.")
     ] = False,
     results: ResultsOption = RESULTS,
     as_json: JsonOption = False,
 ) -> None:
-    """Hold the results against what the papers published: values within tolerance, orderings that hold, the whole count."""
+    """Hold the results against what the papers published: values within tolerance, orderings that hold, the whole
+    count.
+    """
     from analysis.scorecard import document
     from analysis.store import Store
     from experiments import registry

@@ -161,7 +161,7 @@ def analyse(folder: Path, scenario: Mapping[str, Any], report: Mapping[str, Any]
         labelled = [f"{path.stem}={path}" for path in captures]
         node_binary.call("trace", "--out", str(folder), *labelled)
         rows = measure(RunData.load(folder, scenario, report))
-    counted = counters.Counted.load(folder, scenario)
+    counted = counters.Counted.load(folder, scenario, report)
     if counted is not None:
         known = {(row["metric"], row["subject"]) for row in rows}
         rows += [row for row in counters.measure(counted) if (row["metric"], row["subject"]) not in known]

@@ -83,8 +83,8 @@ class Done:
 def reproduce(
     chosen_ones: Sequence[Reproduction], backend: str | None, options: Options, reporter: Reporter
 ) -> list[Done]:
-    """Runs what the results folder lacks, one artefact after another; a campaign that the backend does not carry is told and passed
-    over. Ends early when interrupted.
+    """Runs what the results folder lacks, one artefact after another; a campaign that the backend does not carry is
+    told and passed over. Ends early when interrupted.
 
     Raises:
         As `run_campaign`.

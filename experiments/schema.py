@@ -164,6 +164,9 @@ class Direction(Model):
     errors: list[ErrorModel] = []
     changes: list[Change] = []
     header_compression: Literal["none", "cslip"] = "none"
+    free_options: bool = Field(
+        default=False, description="TCP options take no time on the line, as in the papers' simulator"
+    )
 
     def as_scenario(self) -> dict[str, Any]:
         """As core::scenario::DirectionSpec."""
@@ -174,6 +177,8 @@ class Direction(Model):
             spec["errors"] = [model.as_scenario() for model in self.errors]
         if self.header_compression != "none":
             spec["options"] = {"header_compression": self.header_compression}
+        if self.free_options:
+            spec.setdefault("options", {})["free_options"] = True
         if self.changes:
             spec["schedule"] = [_change(change) for change in self.changes]
         return spec
@@ -348,7 +353,9 @@ class CaptureSpec(Model):
     snaplen: Annotated[int, _quantity("bytes", least=64, most=262_144)] = 128
     at: list[str] = Field([], description="node:link interfaces; all, if it is left out")
     telemetry: bool = Field(True, description="whether stacks and links write down their own samples (sim)")
-    counters: CounterSpec | None = Field(None, description="what passed, in bins of time, for runs without captures (sim)")
+    counters: CounterSpec | None = Field(
+        None, description="what passed, in bins of time, for runs without captures (sim)"
+    )
 
 
 class Campaign(Model):
@@ -364,8 +371,8 @@ class Campaign(Model):
     duration: Length
     warm_up: Seconds = 0.0
     capture: CaptureSpec = Field(default_factory=lambda: CaptureSpec.model_validate({}))
-    #: The published table, figure or claim that the campaign reproduces, and how its metrics get the names that the artefact's
-    #: targets use. Neither changes a run.
+    #: The published table, figure or claim that the campaign reproduces, and how its metrics get the names that the
+    #: artefact's targets use. Neither changes a run.
     artefact: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9-]*$", max_length=60)] | None = None
     measures: dict[str, Measure] = {}
     split: list[Split] = []

@@ -186,7 +186,9 @@ def results_json(campaign: Mapping[str, Any], rows: Sequence[Mapping[str, Any]])
 
 
 def score_table(artefacts: Sequence[Artefact], details: bool = False) -> Group:
-    """The scorecard: per artefact and backend a line, with `details` every value and ordering below it; at the end the count."""
+    """The scorecard: per artefact and backend a line, with `details` every value and ordering below it; at the end
+    the count.
+    """
     from analysis.scorecard import count
 
     width = max([len(one.id) for one in artefacts] + [0])
@@ -208,8 +210,9 @@ def score_table(artefacts: Sequence[Artefact], details: bool = False) -> Group:
     whole = count(artefacts)
     parts.append(
         Text(
-            f"{whole['pass']} of {whole['artefacts']} artefacts pass, {whole['run']} were run; {whole['values_within']} of "
-            f"{whole['values']} values lie within tolerance, {whole['orderings_hold']} of {whole['orderings']} orderings hold",
+            f"{whole['pass']} of {whole['artefacts']} artefacts pass, {whole['run']} were run; "
+            f"{whole['values_within']} of {whole['values']} values lie within tolerance, "
+            f"{whole['orderings_hold']} of {whole['orderings']} orderings hold",
             style="bold",
         )
     )

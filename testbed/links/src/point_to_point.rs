@@ -45,13 +45,21 @@ pub(crate) static DIRECTION: Entry = Entry {
     name: "point-to-point",
     summary: "options of one direction of a point-to-point line",
     source: "asym 4.2.1, 7.1; RFC 1144",
-    params: &[Param::new(
-        "header_compression",
-        Unit::Choice,
-        Preset::Text("none"),
-        "cslip: 40 bytes of TCP and IP header take 6 on the line, 52 take 18 (options are not compressed)",
-    )
-    .of(&["none", "cslip"])],
+    params: &[
+        Param::new(
+            "header_compression",
+            Unit::Choice,
+            Preset::Text("none"),
+            "cslip: 40 bytes of TCP and IP header take 6 on the line, 52 take 18 (options are not compressed)",
+        )
+        .of(&["none", "cslip"]),
+        Param::new(
+            "free_options",
+            Unit::Flag,
+            Preset::Flag(false),
+            "TCP options take no time on the line, as in the papers' simulator, whose packets carry them for nothing",
+        ),
+    ],
 };
 
 /// What RFC 1144 saves on each TCP header, by the papers' sizes (asym 4.2.1): 40 bytes become 6.
@@ -124,6 +132,7 @@ struct Line {
     rate_bps: Option<u64>,
     framing: u64,
     compressing: bool,
+    free_options: bool,
     policy: Box<dyn Policy>,
     schedule: VecDeque<Change>,
     /// The packet in transmission and when its last bit leaves.
@@ -163,6 +172,7 @@ impl Line {
             rate_bps: spec.rate_bps,
             framing,
             compressing: given.text("header_compression") == Some("cslip"),
+            free_options: given.flag("free_options"),
             policy: backchannel_policies::build(&spec.queue.name, &spec.queue.options, &context)?,
             schedule: spec.schedule.iter().cloned().collect(),
             sending: None,
@@ -242,7 +252,8 @@ impl Line {
             Some(tcp) if self.compressing && !tcp.flags.any(plain) => CSLIP_SAVES,
             _ => 0,
         };
-        (u64::from(packet.len()) - saved + self.framing) * 8
+        let free = if self.free_options { packet.tcp_options().len() as u64 } else { 0 };
+        (u64::from(packet.len()) - saved - free + self.framing) * 8
     }
 
     fn send_next(&mut self, now: Time, events: &mut Events) {

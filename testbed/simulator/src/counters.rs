@@ -10,6 +10,7 @@ use backchannel_core::report::direction_name;
 use backchannel_core::scenario::Counters as Spec;
 use backchannel_core::time::Time;
 use backchannel_stacks::{Happening, Sample};
+use rustc_hash::FxHashMap;
 use serde_json::{json, Map, Value};
 
 /// The integral of a step function over time, bin by bin.
@@ -59,13 +60,27 @@ struct Direction {
     acks: Vec<u64>,
     other: Vec<u64>,
     queue: Level,
+    data_packets: u64,
+    data_payload: u64,
+    ack_packets: u64,
+    /// Pure acks on their way through: packet number to place among those that entered.
+    acks_inside: FxHashMap<u64, u64>,
+    acks_entered: u64,
+    /// Place after that of the last one that came out, and the most in a row that did not.
+    acks_through: u64,
+    longest_lost_run: u64,
 }
 
 #[derive(Debug, Default)]
 struct Flow {
     delivered: Vec<u64>,
+    /// When the last of it came.
+    last: Time,
     timeouts: Vec<u64>,
     window: Level,
+    /// Round trips that the sender measured: how many, and their sum in seconds.
+    round_trips: u64,
+    round_trips_s: f64,
     /// Data packets that reached the receiver, whole and their payload.
     packet_bytes: u64,
     payload_bytes: u64,
@@ -96,12 +111,35 @@ impl Counters {
     pub(crate) fn passed(&mut self, line: usize, port: usize, now: Time, packet: &Packet) {
         let Some(directions) = &mut self.lines[line] else { return };
         let direction = &mut directions[port];
+        if let Some(place) = direction.acks_inside.remove(&packet.id) {
+            let lost = place.saturating_sub(direction.acks_through);
+            direction.longest_lost_run = direction.longest_lost_run.max(lost);
+            direction.acks_through = direction.acks_through.max(place + 1);
+        }
         let bins = match packet.transport() {
-            Transport::Tcp(tcp) if tcp.payload > 0 => &mut direction.data,
-            Transport::Tcp(_) => &mut direction.acks,
+            Transport::Tcp(tcp) if tcp.payload > 0 => {
+                direction.data_packets += 1;
+                direction.data_payload += u64::from(tcp.payload);
+                &mut direction.data
+            }
+            Transport::Tcp(_) => {
+                direction.ack_packets += 1;
+                &mut direction.acks
+            }
             Transport::Udp { .. } | Transport::Other => &mut direction.other,
         };
         *at(bins, now.nanos() / self.every) += u64::from(packet.len());
+    }
+
+    /// A packet enters a link at `port`.
+    pub(crate) fn entered(&mut self, line: usize, port: usize, packet: &Packet) {
+        if let Some(directions) = &mut self.lines[line] {
+            if packet.is_pure_ack() {
+                let direction = &mut directions[port];
+                direction.acks_inside.insert(packet.id, direction.acks_entered);
+                direction.acks_entered += 1;
+            }
+        }
     }
 
     /// Whether a link is counted.
@@ -133,6 +171,7 @@ impl Counters {
     pub(crate) fn delivered(&mut self, flow: usize, now: Time, bytes: u64) {
         if bytes > 0 {
             *at(&mut self.flows[flow].delivered, now.nanos() / self.every) += bytes;
+            self.flows[flow].last = now;
         }
     }
 
@@ -141,6 +180,10 @@ impl Counters {
         let of_flow = &mut self.flows[flow];
         for sample in samples {
             of_flow.window.set(sample.at, sample.cwnd / mss, self.every);
+            if let (Happening::Ack, Some(rtt)) = (sample.what, sample.rtt) {
+                of_flow.round_trips += 1;
+                of_flow.round_trips_s += rtt.as_secs_f64();
+            }
             if sample.what == Happening::Timeout {
                 *at(&mut of_flow.timeouts, sample.at.nanos() / self.every) += 1;
             }
@@ -169,6 +212,10 @@ impl Counters {
                     "ack_bytes": padded(&direction.acks),
                     "other_bytes": padded(&direction.other),
                     "queue_packets": direction.queue.means(&lengths),
+                    "data_packets": direction.data_packets,
+                    "data_payload_bytes": direction.data_payload,
+                    "ack_packets": direction.ack_packets,
+                    "longest_lost_run_of_acks": direction.longest_lost_run,
                 });
                 of_link.insert(direction_name(port), value);
             }
@@ -180,8 +227,11 @@ impl Counters {
                 (*name).to_owned(),
                 json!({
                     "delivered_bytes": padded(&flow.delivered),
+                    "last_s": flow.last.seconds(),
                     "coarse_timeouts": padded(&flow.timeouts),
                     "cwnd_segments": flow.window.means(&lengths),
+                    "round_trips": flow.round_trips,
+                    "round_trips_s": flow.round_trips_s,
                     "packet_bytes": flow.packet_bytes,
                     "payload_bytes": flow.payload_bytes,
                 }),
@@ -205,6 +255,20 @@ mod tests {
         level.set(Time(2_250_000_000), 0.0, 1_000_000_000);
         assert_eq!(level.bins, [2.0, 4.0, 1.0]);
         assert_eq!(level.means(&[1.0, 1.0, 0.5, 1.0]), [2.0, 4.0, 2.0, 0.0]);
+    }
+
+    #[test]
+    fn acks_that_never_come_out_are_counted_in_runs() {
+        let spec = Spec { every_s: 1.0, at: Vec::new() };
+        let mut counters = Counters::new(&spec, &[("a", 2)], 1);
+        let acks: Vec<Packet> = (1..=6).map(ack).collect();
+        for ack in &acks {
+            counters.entered(0, 1, ack);
+        }
+        for through in [0, 3, 5] {
+            counters.passed(0, 1, Time(10), &acks[through]);
+        }
+        assert_eq!(counters.lines[0].as_ref().unwrap()[1].longest_lost_run, 2);
     }
 
     #[test]

@@ -400,6 +400,9 @@ impl<'a> Network<'a> {
             packet.set_ports(port, to);
         }
         self.lines[line].directions[usize::from(port)].submitted();
+        if let Some(counters) = &mut self.counters {
+            counters.entered(line, usize::from(port), &packet);
+        }
         self.lines[line].link.submit(self.now, port, packet, &mut self.events);
         self.after_line(line);
         Ok(())
