@@ -194,6 +194,26 @@ def counted_completion_time(flow: CountedFlow) -> float | None:
     return None if flow.completed_s is None else flow.completed_s - flow.begun_s
 
 
+@_metric("rate", "Throughput while all are active", "flow", "asym 9.1.3")
+def active_throughput(flow: CountedFlow) -> float | None:
+    """Throughput over the period in which every flow of the run is active, in bit/s; None for an empty period."""
+    start_s, end_s = _all_active(flow.run)
+    return flow.delivered_bits(start_s, end_s) / (end_s - start_s) if end_s > start_s else None
+
+
+@_metric("time", "First upswing", "flow", "asym 4.2.2, figure 4")
+def first_upswing(flow: CountedFlow) -> float | None:
+    """Start of the first ten bins in a row, after one without anything, in which the receiver gets more than twice its mean of the
+    flow's whole time, in s since the run's start; None without any."""
+    bins = flow.run.whole(flow.counted["delivered_bytes"], flow.start_s, flow.end_s)
+    wanted = 20 * statistics.fmean(bins) if bins else 0.0
+    first = math.ceil(flow.start_s / flow.run.every_s)
+    for number in range(1, len(bins) - 9):
+        if not bins[number - 1] and sum(bins[number : number + 10]) > wanted > 0:
+            return (first + number) * flow.run.every_s
+    return None
+
+
 @_metric("count", "Coarse timeouts", "flow", "ton IV-C")
 def coarse_timeouts(flow: CountedFlow) -> float:
     """Coarse timeouts of the sender after the warm-up."""
@@ -242,6 +262,16 @@ def counted_rtt_mean(flow: CountedFlow) -> float | None:
     """Mean of the sender's last exact round-trip time at each ack of new data, over the whole run, in s."""
     samples = flow.counted["round_trips"]
     return float(flow.counted["round_trips_s"]) / samples if samples else None
+
+
+@_metric("time", "Spread of the round-trip time", "flow", "asym 7.2.2, figure 13")
+def rtt_stddev(flow: CountedFlow) -> float | None:
+    """Standard deviation of the samples of `rtt_mean`, in s."""
+    samples = flow.counted["round_trips"]
+    if samples < 2 or "round_trips_squared_s2" not in flow.counted:
+        return None
+    mean = float(flow.counted["round_trips_s"]) / samples
+    return math.sqrt(max(float(flow.counted["round_trips_squared_s2"]) / samples - mean * mean, 0.0))
 
 
 @_metric("number", "Growth of the congestion window", "flow", "pulsed 3.2.2")
@@ -392,6 +422,39 @@ def resent_per_loss(run: Counted) -> float | None:
     """
     lost = sum(link["forward"]["error_losses"] for link in run.report["driver"]["links"].values())
     return sum(flow.sent.get("retransmitted", 0) for flow in run.of_flows()) / lost if lost else None
+
+
+@_metric("number", "Variation over the flows", "run", "asym 7.2.3, table 6")
+def throughput_variation(run: Counted) -> float | None:
+    """Standard deviation over mean of the flows' throughput in packets, over all of them (not a sample of more); None for one."""
+    values = [counted_packet_throughput(flow) or 0.0 for flow in run.of_flows()]
+    mean = statistics.fmean(values)
+    return statistics.pstdev(values) / mean if len(values) > 1 and mean else None
+
+
+@_metric("rate", "Spread over the flows, as printed", "run", "asym 7.2.3, table 6")
+def throughput_spread(run: Counted) -> float | None:
+    """Standard deviation of the flows' throughput in packets times their number, in bit/s: what table 6 must have printed, for its
+    values exceed what a single flow's can be."""
+    values = [counted_packet_throughput(flow) or 0.0 for flow in run.of_flows()]
+    return statistics.pstdev(values) * len(values) if len(values) > 1 else None
+
+
+@_metric("rate", "Aggregate throughput in packets", "run", "sum over the flows")
+def aggregate_packet_throughput(run: Counted) -> float:
+    """Sum of the flows' throughput in packets, in bit/s."""
+    return sum(counted_packet_throughput(flow) or 0.0 for flow in run.of_flows())
+
+
+@_metric("fraction", "Idle share", "direction", "asym 5.2")
+def idle_fraction(direction: Direction) -> float | None:
+    """Share of the bins, from the start of the first flow to the end of the last, without TCP data out of a direction."""
+    run = direction.run
+    flows = run.of_flows()
+    bins = run.whole(
+        direction.bins["data_bytes"], min(flow.begun_s for flow in flows), max(flow.end_s for flow in flows)
+    )
+    return sum(not count for count in bins) / len(bins) if bins else None
 
 
 @_metric("number", "Utility", "link", "acq 2: x_r/C_r + x_f/C_f, data only")

@@ -143,7 +143,7 @@ class Table:
                 for number, labels in self._points.items()
                 if (values := self._rows.get((number, measure.metric, measure.of)))
             ]
-            return cells if any(name == split.by for split in self._splits) else self._with_splits(cells)
+            return self._with_splits(name, cells)
         if measure.sum is not None:
             return _sum([self.cells(one) for one in measure.sum])
         if measure.share is not None:
@@ -162,14 +162,13 @@ class Table:
             return _between(self.cells(measure.difference or measure.ratio or ""), measure)
         return _over(self.cells(measure.greatest or measure.mean or measure.best or ""), measure)
 
-    def _with_splits(self, cells: list[Cell]) -> list[Cell]:
+    def _with_splits(self, name: str, cells: list[Cell]) -> list[Cell]:
         found = list(cells)
         for split in self._splits:
+            told = cells if name == split.by else self.cells(split.by)
             for cell in cells:
-                if cell.labels.get(split.axis) != split.label:
-                    continue
-                by = self.values(split.by, cell.labels)
-                if len(by) != len(cell.values):
+                by = next((one.values for one in told if one.labels == cell.labels), ())
+                if cell.labels.get(split.axis) != split.label or len(by) != len(cell.values):
                     continue
                 for into, low in zip(split.into, (True, False), strict=True):
                     kept = [value for value, of in zip(cell.values, by, strict=True) if (of < split.below) == low]

@@ -148,6 +148,7 @@ def test_runs_of_two_kinds_are_told_apart() -> None:
     made = table([split], key={"metric": "throughput", "of": "f"})
     assert made.values("x", {"policy": "a (low)", "rate": 1}) == [10.0]
     assert made.values("x", {"policy": "a (high)"}) == [12.0, 20.0, 22.0]
+    assert made.values("key", {"policy": "a (low)"}) == [10.0]
 
 
 # The verdict --------------------------------------------------------------------------------------------------
@@ -204,7 +205,7 @@ def counted(**changes: Any) -> counters.Counted:
     }  # fmt: skip
     flow = {
         "delivered_bytes": [0, 960, 960, 0], "coarse_timeouts": [0, 0, 1, 0], "cwnd_segments": [0, 2, 4, 4],
-        "last_s": 2.5, "round_trips": 2, "round_trips_s": 0.5, "packet_bytes": 2000, "payload_bytes": 1920,
+        "last_s": 2.5, "round_trips": 2, "round_trips_s": 0.5, "round_trips_squared_s2": 0.145, "packet_bytes": 2000, "payload_bytes": 1920,
     }  # fmt: skip
     direction = {"rate_bps": 10_000}
     scenario = {
@@ -233,6 +234,7 @@ def test_metrics_from_counters() -> None:
     assert rows["cwnd_mean", "f"] == pytest.approx(10 / 3)
     assert rows["coarse_timeouts", "f"] == 1
     assert rows["rtt_mean", "f"] == 0.25
+    assert rows["rtt_stddev", "f"] == pytest.approx(0.1)
     assert rows["data_goodput", "l:forward"] == 1
     assert rows["resent_per_loss", ""] == 0.5
 

@@ -78,9 +78,10 @@ struct Flow {
     last: Time,
     timeouts: Vec<u64>,
     window: Level,
-    /// Round trips that the sender measured: how many, and their sum in seconds.
+    /// Round trips that the sender measured: how many, their sum in seconds and that of their squares.
     round_trips: u64,
     round_trips_s: f64,
+    round_trips_squared_s2: f64,
     /// Data packets that reached the receiver, whole and their payload.
     packet_bytes: u64,
     payload_bytes: u64,
@@ -183,6 +184,7 @@ impl Counters {
             if let (Happening::Ack, Some(rtt)) = (sample.what, sample.rtt) {
                 of_flow.round_trips += 1;
                 of_flow.round_trips_s += rtt.as_secs_f64();
+                of_flow.round_trips_squared_s2 += rtt.as_secs_f64().powi(2);
             }
             if sample.what == Happening::Timeout {
                 *at(&mut of_flow.timeouts, sample.at.nanos() / self.every) += 1;
@@ -232,6 +234,7 @@ impl Counters {
                     "cwnd_segments": flow.window.means(&lengths),
                     "round_trips": flow.round_trips,
                     "round_trips_s": flow.round_trips_s,
+                    "round_trips_squared_s2": flow.round_trips_squared_s2,
                     "packet_bytes": flow.packet_bytes,
                     "payload_bytes": flow.payload_bytes,
                 }),

@@ -209,6 +209,7 @@ impl<'a> Network<'a> {
     fn add_flow(&mut self, number: usize, flow: &Flow) -> Result<(), String> {
         let (from, to) = (self.node(&flow.from)?, self.node(&flow.to)?);
         let application = Application::of(flow, self.input.scenario.seed)?;
+        let first = application.first(Time::from_seconds(flow.start_s));
         self.applications.push(Talker {
             application,
             from,
@@ -230,7 +231,7 @@ impl<'a> Network<'a> {
             let file = File::create(&path).map_err(|error| format!("cannot write {}: {error}", path.display()))?;
             self.samples.push(BufWriter::new(file));
         }
-        self.queue.push(Time::from_seconds(flow.start_s), What::Turn(number as u32));
+        self.queue.push(first, What::Turn(number as u32));
         if let Some(stop_s) = flow.stop_s {
             self.queue.push(Time::from_seconds(stop_s), What::Stop(number as u32));
         }

@@ -55,7 +55,20 @@ static WEB: Entry = Entry {
     ],
 };
 
-static ALL: [&Entry; 3] = [&CBR, &ON_OFF, &WEB];
+static ESTABLISHED: Entry = Entry {
+    kind: "workload",
+    name: "established",
+    summary: "bulk over a connection that was opened before: its start meets no handshake, as in ns-2's one-way TCP",
+    source: "ns; asym 7.1; aq 4",
+    params: &[
+        Param::new("opened_s", Unit::Time, Preset::Number(0.0), "when it was opened, before the start").range(0.0, 1e6)
+    ],
+};
+
+/// More than any run can carry.
+const ENDLESS: u64 = 1 << 60;
+
+static ALL: [&Entry; 4] = [&CBR, &ESTABLISHED, &ON_OFF, &WEB];
 
 /// The workloads that live here.
 pub fn workloads() -> Vec<&'static Entry> {
@@ -129,6 +142,13 @@ impl Application {
                 let (on_s, off_s) = (number("on_s"), number("off_s"));
                 Application::OnOff { on_s, off_s, every, write_bytes, rng, until: None, connected: false }
             }
+            "established" => {
+                let (opened, start) = (Time::from_seconds(number("opened_s")), Time::from_seconds(flow.start_s));
+                if opened > start {
+                    return Err(wrong(format!("it is opened at {opened}, after its start at {start}")));
+                }
+                Application::Established { opened, start, bytes: flow.bytes, connected: false }
+            }
             _ => Application::Web {
                 distance_s: number("distance_s"),
                 mean_bytes: number("mean_bytes"),
@@ -143,10 +163,25 @@ impl Application {
         matches!(self, Application::Cbr { .. })
     }
 
+    /// When it is its turn first; `start` is its flow's.
+    pub(crate) fn first(&self, start: Time) -> Time {
+        match self {
+            Application::Established { opened, .. } => *opened,
+            _ => start,
+        }
+    }
+
     /// It is its turn: what it does, and when it is its turn again.
     pub(crate) fn turn(&mut self, now: Time) -> (Action, Option<Time>) {
         match self {
             Application::Bulk { bytes } => (Action::Connect { bytes: *bytes, silent: false }, None),
+            Application::Established { start, bytes, connected, .. } => {
+                if std::mem::replace(connected, true) {
+                    (Action::Write(bytes.unwrap_or(ENDLESS)), None)
+                } else {
+                    (Action::Connect { bytes: None, silent: true }, Some(*start))
+                }
+            }
             Application::Cbr { every, packet_bytes } => (Action::Datagram(*packet_bytes), Some(now + *every)),
             Application::Web { distance_s, mean_bytes, shape, rng } => {
                 let bytes = rng::pareto(rng, *mean_bytes, *shape).ceil() as u64;
@@ -230,6 +265,19 @@ mod tests {
         let written: u64 = done.iter().map(|(_, action)| if let Action::Write(n) = action { *n } else { 0 }).sum();
         let rate = written as f64 * 8.0 / 2000.0;
         assert!((30e3..35e3).contains(&rate), "{rate}");
+    }
+
+    #[test]
+    fn an_established_connection_is_opened_before_its_start() {
+        let of = flow(r#"{"name":"e","kind":"established","from":"a","to":"b","port":9,"start_s":5.5,"bytes":7}"#);
+        let mut application = Application::of(&of, 1).unwrap();
+        let first = application.first(Time::from_seconds(5.5));
+        assert_eq!(first, Time::ZERO);
+        let (action, next) = application.turn(first);
+        assert_eq!((action, next), (Action::Connect { bytes: None, silent: true }, Some(Time::from_seconds(5.5))));
+        assert_eq!(application.turn(Time::from_seconds(5.5)), (Action::Write(7), None));
+        let late = r#"{"name":"e","kind":"established","from":"a","to":"b","port":9,"options":{"opened_s":1}}"#;
+        assert!(Application::of(&flow(late), 1).unwrap_err().contains("after its start"));
     }
 
     #[test]
