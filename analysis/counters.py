@@ -203,8 +203,9 @@ def active_throughput(flow: CountedFlow) -> float | None:
 
 @_metric("time", "First upswing", "flow", "asym 4.2.2, figure 4")
 def first_upswing(flow: CountedFlow) -> float | None:
-    """Start of the first ten bins in a row, after one without anything, in which the receiver gets more than twice its mean of the
-    flow's whole time, in s since the run's start; None without any."""
+    """Start of the first ten bins in a row, after one without anything, in which the receiver gets more than twice
+    its mean of the flow's whole time, in s since the run's start; None without any.
+    """
     bins = flow.run.whole(flow.counted["delivered_bytes"], flow.start_s, flow.end_s)
     wanted = 20 * statistics.fmean(bins) if bins else 0.0
     first = math.ceil(flow.start_s / flow.run.every_s)
@@ -426,7 +427,9 @@ def resent_per_loss(run: Counted) -> float | None:
 
 @_metric("number", "Variation over the flows", "run", "asym 7.2.3, table 6")
 def throughput_variation(run: Counted) -> float | None:
-    """Standard deviation over mean of the flows' throughput in packets, over all of them (not a sample of more); None for one."""
+    """Standard deviation over mean of the flows' throughput in packets, over all of them (not a sample of more);
+    None for one.
+    """
     values = [counted_packet_throughput(flow) or 0.0 for flow in run.of_flows()]
     mean = statistics.fmean(values)
     return statistics.pstdev(values) / mean if len(values) > 1 and mean else None
@@ -434,8 +437,9 @@ def throughput_variation(run: Counted) -> float | None:
 
 @_metric("rate", "Spread over the flows, as printed", "run", "asym 7.2.3, table 6")
 def throughput_spread(run: Counted) -> float | None:
-    """Standard deviation of the flows' throughput in packets times their number, in bit/s: what table 6 must have printed, for its
-    values exceed what a single flow's can be."""
+    """Standard deviation of the flows' throughput in packets times their number, in bit/s: what table 6 must have
+    printed, for its values exceed what a single flow's can be.
+    """
     values = [counted_packet_throughput(flow) or 0.0 for flow in run.of_flows()]
     return statistics.pstdev(values) * len(values) if len(values) > 1 else None
 
@@ -448,7 +452,9 @@ def aggregate_packet_throughput(run: Counted) -> float:
 
 @_metric("fraction", "Idle share", "direction", "asym 5.2")
 def idle_fraction(direction: Direction) -> float | None:
-    """Share of the bins, from the start of the first flow to the end of the last, without TCP data out of a direction."""
+    """Share of the bins, from the start of the first flow to the end of the last, without TCP data out of a
+    direction.
+    """
     run = direction.run
     flows = run.of_flows()
     bins = run.whole(

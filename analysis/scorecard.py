@@ -4,7 +4,8 @@ Targets (experiments/PAPER/targets.yaml) hold, for each artefact, published valu
 campaign whose file names an artefact is held against them by its stored results alone; nothing that runs reads targets.
 
 An artefact passes when all its orderings hold and at least 80 % of its stated values lie within their tolerance. A
-derived value (one computed from the paper's numbers, not printed there) is shown and decides only where there is nothing else.
+derived value (one computed from the paper's numbers, not printed there) is shown and decides only where there is
+nothing else.
 """
 
 from __future__ import annotations

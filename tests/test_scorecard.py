@@ -201,11 +201,12 @@ def counted(**changes: Any) -> counters.Counted:
     link = {
         "data_bytes": [0, 1000, 1000, 0], "ack_bytes": [0, 0, 250, 0], "other_bytes": [0, 0, 0, 250],
         "queue_packets": [0, 2, 4, 6], "data_packets": 2, "data_payload_bytes": 1920, "ack_packets": 1,
-        "longest_lost_run_of_acks": 0,
+        "ack_packets_bytes": 40, "longest_lost_run_of_acks": 0,
     }  # fmt: skip
     flow = {
         "delivered_bytes": [0, 960, 960, 0], "coarse_timeouts": [0, 0, 1, 0], "cwnd_segments": [0, 2, 4, 4],
-        "last_s": 2.5, "round_trips": 2, "round_trips_s": 0.5, "round_trips_squared_s2": 0.145, "packet_bytes": 2000, "payload_bytes": 1920,
+        "last_s": 2.5, "round_trips": 2, "round_trips_s": 0.5, "round_trips_squared_s2": 0.145, "packet_bytes": 2000,
+        "payload_bytes": 1920,
     }  # fmt: skip
     direction = {"rate_bps": 10_000}
     scenario = {

@@ -62,7 +62,9 @@ struct Direction {
     queue: Level,
     data_packets: u64,
     data_payload: u64,
+    /// Pure acks, and their bytes.
     ack_packets: u64,
+    ack_packets_bytes: u64,
     /// Pure acks on their way through: packet number to place among those that entered.
     acks_inside: FxHashMap<u64, u64>,
     acks_entered: u64,
@@ -124,7 +126,10 @@ impl Counters {
                 &mut direction.data
             }
             Transport::Tcp(_) => {
-                direction.ack_packets += 1;
+                if packet.is_pure_ack() {
+                    direction.ack_packets += 1;
+                    direction.ack_packets_bytes += u64::from(packet.len());
+                }
                 &mut direction.acks
             }
             Transport::Udp { .. } | Transport::Other => &mut direction.other,
@@ -217,6 +222,7 @@ impl Counters {
                     "data_packets": direction.data_packets,
                     "data_payload_bytes": direction.data_payload,
                     "ack_packets": direction.ack_packets,
+                    "ack_packets_bytes": direction.ack_packets_bytes,
                     "longest_lost_run_of_acks": direction.longest_lost_run,
                 });
                 of_link.insert(direction_name(port), value);

@@ -107,6 +107,12 @@ pub(crate) enum Application {
         until: Option<Time>,
         connected: bool,
     },
+    Established {
+        opened: Time,
+        start: Time,
+        bytes: Option<u64>,
+        connected: bool,
+    },
     Web {
         distance_s: f64,
         mean_bytes: f64,
