@@ -14,6 +14,7 @@ A campaign file says under `measures` what each of the paper's measures is:
     of_most: {scale: throughput, axis: path, by: {lan: 6.7e-7, wan: 7.4e-7}}    # by the label on an axis
     more: {plus: gain, by: -1}
     spread: {stdev: throughput}                                                 # over a cell's runs
+    rate: {configured: links.air.forward.rate_bps}                              # of the scenario that ran
 
 A cell is one label of every axis; its values are those of its runs. `split` divides the runs of a cell in two, as a
 paper does that tells the runs of two kinds apart.
@@ -45,6 +46,7 @@ class Measure(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
     metric: str | None = None
     of: str = ""
+    configured: str | None = None
     difference: str | None = None
     ratio: str | None = None
     greatest: str | None = None
@@ -63,7 +65,20 @@ class Measure(BaseModel):
 
     @model_validator(mode="after")
     def _one_form(self) -> Measure:
-        forms = ("metric", "difference", "ratio", "greatest", "mean", "best", "share", "sum", "scale", "plus", "stdev")
+        forms = (
+            "metric",
+            "configured",
+            "difference",
+            "ratio",
+            "greatest",
+            "mean",
+            "best",
+            "share",
+            "sum",
+            "scale",
+            "plus",
+            "stdev",
+        )
         given = [form for form in forms if getattr(self, form) is not None]
         if len(given) != 1:
             raise ValueError(f"a measure is exactly one of {', '.join(forms)}; this has {len(given)} of them")
@@ -101,6 +116,7 @@ class Table:
         splits: of runs.
         points: number and labels of each point.
         rows: of Store.table.
+        scenarios: of one run of each point.
     """
 
     def __init__(
@@ -109,7 +125,9 @@ class Table:
         splits: Sequence[Split],
         points: Mapping[int, Labels],
         rows: Iterable[Mapping[str, Any]],
+        scenarios: Mapping[int, Mapping[str, Any]] | None = None,
     ) -> None:
+        self._scenarios = scenarios or {}
         self._measures = measures
         self._splits = splits
         self._points = points
@@ -144,6 +162,13 @@ class Table:
                 if (values := self._rows.get((number, measure.metric, measure.of)))
             ]
             return self._with_splits(name, cells)
+        if measure.configured is not None:
+            found = [
+                (labels, _look_up(self._scenarios[number], measure.configured))
+                for number, labels in self._points.items()
+                if number in self._scenarios
+            ]
+            return [Cell(labels, [value]) for labels, value in found if value is not None]
         if measure.sum is not None:
             return _sum([self.cells(one) for one in measure.sum])
         if measure.share is not None:
@@ -175,6 +200,18 @@ class Table:
                     if kept:
                         found.append(Cell({**cell.labels, split.axis: into}, kept))
         return found
+
+
+def _look_up(scenario: Any, path: str) -> float | None:
+    """A number deep in a scenario; the entries of lists go by name. None where there is none."""
+    for part in path.split("."):
+        if isinstance(scenario, list):
+            scenario = next((one for one in scenario if one.get("name") == part), None)
+        elif isinstance(scenario, Mapping):
+            scenario = scenario.get(part)
+        else:
+            return None
+    return float(scenario) if isinstance(scenario, int | float) else None
 
 
 def _sum(parts: Sequence[Sequence[Cell]]) -> list[Cell]:

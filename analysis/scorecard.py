@@ -206,8 +206,18 @@ def _score(target: Mapping[str, Any], backend: str, store: Store, row: Mapping[s
         [Split.model_validate(one) for one in file.get("split", [])],
         {point["number"]: dict(point["parameters"]) for point in campaign["points"]},
         store.table(row["id"]),
+        _scenarios(store, campaign) if any("configured" in one for one in file.get("measures", {}).values()) else {},
     )
     return _hold(target, backend, row["id"], row["runs"], row["valid"], table)
+
+
+def _scenarios(store: Store, campaign: Mapping[str, Any]) -> dict[int, Mapping[str, Any]]:
+    found = {}
+    for point in campaign["points"]:
+        run = next((one for member in point["members"] if (one := store.run(member["run_id"])) is not None), None)
+        if run is not None:
+            found[point["number"]] = run["scenario"]
+    return found
 
 
 def _hold(target: Mapping[str, Any], backend: str, campaign: str, asked: int, there: int, table: Table) -> Score:

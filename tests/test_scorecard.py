@@ -143,6 +143,14 @@ def test_derived_measures() -> None:
     assert made.values("twice", {"policy": "b"}) == [10.0, 12.0]
 
 
+def test_a_configured_value_is_the_scenario_s() -> None:
+    measures = {"rate": Measure(configured="links.air.forward.rate_bps"), "none": Measure(configured="links.sea.rate")}
+    scenario = {"links": [{"name": "wire"}, {"name": "air", "forward": {"rate_bps": 100}}]}
+    made = Table(measures, [], POINTS, ROWS, {0: scenario})
+    assert made.values("rate", {"policy": "a"}) == [100.0]
+    assert made.values("none", {}) == []
+
+
 def test_runs_of_two_kinds_are_told_apart() -> None:
     split = {"axis": "policy", "label": "a", "by": "key", "below": 11, "into": ["a (low)", "a (high)"]}
     made = table([split], key={"metric": "throughput", "of": "f"})
