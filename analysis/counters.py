@@ -302,6 +302,13 @@ def data_goodput(direction: Direction) -> float | None:
     return sum(sum(flow.counted["delivered_bytes"]) for flow in direction.run.of_flows()) / sent if sent else None
 
 
+@_metric("number", "Size of acks", "direction", "pulsed 4.1, table 4")
+def ack_packet_size(direction: Direction) -> float | None:
+    """Mean bytes of the pure acks that came out of a direction in the whole run."""
+    packets = float(direction.bins["ack_packets"])  # type: ignore[arg-type]
+    return float(direction.bins["ack_packets_bytes"]) / packets if packets else None  # type: ignore[arg-type]
+
+
 @_metric("number", "Acks lost in a row", "direction", "asym 7.1.1 B")
 def longest_ack_drop_run(direction: Direction) -> float:
     """The most pure acks in a row, in the order in which they entered, of which none came out."""

@@ -163,12 +163,12 @@ class Table:
             ]
             return self._with_splits(name, cells)
         if measure.configured is not None:
-            found = [
+            told = [
                 (labels, _look_up(self._scenarios[number], measure.configured))
                 for number, labels in self._points.items()
                 if number in self._scenarios
             ]
-            return [Cell(labels, [value]) for labels, value in found if value is not None]
+            return [Cell(labels, [value]) for labels, value in told if value is not None]
         if measure.sum is not None:
             return _sum([self.cells(one) for one in measure.sum])
         if measure.share is not None:
