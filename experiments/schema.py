@@ -32,6 +32,10 @@ def _quantity(
     return BeforeValidator(read)
 
 
+def _file(value: object) -> str | None:
+    return None if value is None else registry.read_file(value)
+
+
 #: Scenarios have whole bit/s.
 Rate = Annotated[float, _quantity("rate", above=0, least=1, most=1e12)]
 #: At most about eleven days, the longest a run can be.
@@ -154,6 +158,12 @@ class Change(Model):
     delay: Seconds | None = None
     errors: list[ErrorModel] | None = None
 
+    @model_validator(mode="after")
+    def _changes_something(self) -> Change:
+        if self.rate is None and self.delay is None and self.errors is None:
+            raise ValueError("a change names a new 'rate', 'delay' or 'errors'")
+        return self
+
 
 class Direction(Model):
     """One direction of a link."""
@@ -163,10 +173,17 @@ class Direction(Model):
     queue: Policy = Field(default_factory=lambda: Policy.model_validate("droptail"))
     errors: list[ErrorModel] = []
     changes: list[Change] = []
-    header_compression: Literal["none", "cslip"] = "none"
+    header_compression: Literal["none", "cslip", "rfc1144"] = "none"
+    slots: int = Field(default=16, ge=1, le=256, description="connections that rfc1144 remembers")
+    name_every_slot: bool = Field(default=False, description="rfc1144: no packet leaves its connection's slot out")
+    framing: Literal["none", "slip", "ppp"] = "none"
+    accm: int = Field(default=0xFFFFFFFF, ge=0, le=0xFFFFFFFF, description="control bytes that ppp escapes")
+    bits_per_byte: Literal[8, 10] = 8
     free_options: bool = Field(
         default=False, description="TCP options take no time on the line, as in the papers' simulator"
     )
+    #: Of a mahimahi link: delivery opportunities, from a file.
+    trace: Annotated[str | None, BeforeValidator(_file)] = None
 
     def as_scenario(self) -> dict[str, Any]:
         """As core::scenario::DirectionSpec."""
@@ -175,10 +192,16 @@ class Direction(Model):
             spec["rate_bps"] = round(self.rate)
         if self.errors:
             spec["errors"] = [model.as_scenario() for model in self.errors]
-        if self.header_compression != "none":
-            spec["options"] = {"header_compression": self.header_compression}
-        if self.free_options:
-            spec.setdefault("options", {})["free_options"] = True
+        serial = (
+            "header_compression", "slots", "name_every_slot", "framing", "accm", "bits_per_byte", "free_options",
+        )  # fmt: skip
+        options = {
+            name: getattr(self, name) for name in serial if getattr(self, name) != type(self).model_fields[name].default
+        }
+        if self.trace is not None:
+            options["trace"] = self.trace
+        if options:
+            spec["options"] = options
         if self.changes:
             spec["schedule"] = [_change(change) for change in self.changes]
         return spec
@@ -203,10 +226,35 @@ class Node(Model):
     stack: Stack | None = Field(None, description="a host's own stack; without it, the campaign's")
 
 
+def _with_profile(value: object, kind_key: str) -> object:
+    """Fills in what a profile says and the file does not.
+
+    Raises:
+        ValueError: there is no such profile.
+    """
+    if not isinstance(value, dict) or not isinstance(value.get("profile"), str):
+        return value
+    spec = registry.find("profile", value["profile"]).spec
+    filled = dict(value)
+    filled.setdefault(kind_key, spec["kind"])
+    for way in ("forward", "reverse"):
+        own = filled.get(way)
+        if own is not None and not isinstance(own, dict):
+            continue
+        line = spec[way]
+        queue = {"policy": line["queue"]["name"], **line["queue"]["options"]}
+        if "limit_packets" in queue:
+            queue["limit"] = f"{queue.pop('limit_packets')} packets"
+        preset = {"rate": f"{line['rate_bps']} bit/s", "delay": f"{line['delay_s']} s", "queue": queue}
+        filled[way] = {**preset, **line.get("options", {}), **(own or {})}
+    return filled
+
+
 class Link(Model):
     """A link of a network that the file spells out."""
 
     name: Name
+    profile: str | None = Field(None, description="a line by name; what the file says besides goes before it")
     kind: LinkKind = Field(default_factory=lambda: LinkKind.model_validate("point-to-point"))
     ends: list[str] = Field(min_length=2)
     forward: Direction
@@ -215,6 +263,11 @@ class Link(Model):
     one_way: bool = Field(False, description="from the first end alone; what goes back takes another link")
     #: In the node at the first end; "none" for a sweep's point without one.
     middlebox: Middlebox | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _profile(cls, value: object) -> object:
+        return _with_profile(value, "kind")
 
     @field_validator("middlebox", mode="before")
     @classmethod
@@ -292,6 +345,7 @@ class Network(Model):
     """The network: a topology by name with its lines, or nodes and links spelled out."""
 
     topology: str | None = None
+    profile: str | None = Field(None, description="the topology's own line by name; what the file says goes before it")
     link: LinkKind | None = Field(None, description="kind of the topology's own line; point-to-point without it")
     #: In the router at the line's near end, seen from forward data; "none" for a sweep's point without one.
     middlebox: Middlebox | None = None
@@ -304,6 +358,11 @@ class Network(Model):
     rtt: tuple[float, float] | None = None
     nodes: list[Node] = []
     links: list[Link] = []
+
+    @model_validator(mode="before")
+    @classmethod
+    def _profile(cls, value: object) -> object:
+        return _with_profile(value, "link")
 
     @field_validator("topology")
     @classmethod
