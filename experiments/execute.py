@@ -13,6 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from analysis import counters
 from analysis.metrics import RunData, measure
 from analysis.store import Landing
 from experiments import machine
@@ -181,14 +182,19 @@ def analyse(
 ) -> list[dict[str, Any]]:
     """Classifies a run's captures, measures it, and compresses the captures. Returns the metrics' rows.
 
-    `unmeasured` takes a sentence for every metric that a missing capture prevented.
+    What a run's captures do not tell, its counters may. `unmeasured` takes a sentence for every metric that a missing
+    capture prevented.
     """
     captures = sorted((folder / "captures").glob("*.pcap"))
-    if not captures:
-        return []
-    labelled = [f"{path.stem}={path}" for path in captures]
-    node_binary.call("trace", "--out", str(folder), *labelled)
-    rows = measure(RunData.load(folder, scenario, report), unmeasured)
+    rows: list[dict[str, Any]] = []
+    if captures:
+        labelled = [f"{path.stem}={path}" for path in captures]
+        node_binary.call("trace", "--out", str(folder), *labelled)
+        rows = measure(RunData.load(folder, scenario, report), unmeasured)
+    counted = counters.Counted.load(folder, scenario, report)
+    if counted is not None:
+        known = {(row["metric"], row["subject"]) for row in rows}
+        rows += [row for row in counters.measure(counted) if (row["metric"], row["subject"]) not in known]
     for path in captures:
         # No name and no time inside: equal captures give equal files.
         with (
