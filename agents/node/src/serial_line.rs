@@ -91,8 +91,7 @@ pub fn run(args: &Args) -> Result<(), String> {
         "from_the_lower_address": from_lower, "from_the_higher_address": from_higher, "other_frames": others,
         "trouble": records.trouble,
     });
-    println!("{report:#}");
-    Ok(())
+    writeln!(std::io::stdout(), "{report:#}").map_err(|error| format!("the report cannot be printed: {error}"))
 }
 
 /// The IPv4 packet of a frame: without what Ethernet pads, and with zeros for what the snap length has cut off.
