@@ -202,6 +202,8 @@ pub struct Counts {
     pub round_trips: RoundTrips,
     /// Initial sequence number, where the SYN was seen.
     pub isn: Option<u32>,
+    /// What counts as 0 in relative numbers: the initial sequence number, or one below the first byte seen.
+    pub zero: Option<u32>,
     /// Maximum segment size offered.
     pub mss: Option<u16>,
     /// Window shift offered.
@@ -642,6 +644,7 @@ impl Connection {
             let acked = self.halves[1 - side].last_ack;
             let (half, counts) = (&self.halves[side], &mut self.counts[side]);
             counts.unique_bytes = half.unique_bytes();
+            counts.zero = half.zero;
             counts.lost_in_capture_bytes = half.assumed.total();
             let fin = |ack: i64| i64::from(half.fin_at.is_some_and(|at| at < ack));
             counts.acked_bytes = acked.map_or(0, |ack| (ack - 1 - fin(ack)).max(0));

@@ -109,11 +109,11 @@ impl Decoder {
     ///
     /// # Errors
     /// Why there is none.
-    #[inline]
+    #[inline(always)]
     pub fn decode(&mut self, frame: &Frame) -> Result<TcpPacket, Not> {
         let ip = network(frame.link_type, frame.data)?;
-        // What a length of zero in an IP header stands for: the whole frame.
-        let on_wire = frame.wire_len - (frame.data.len() - ip.len()) as u32;
+        // What a length of zero in an IP header stands for: the whole frame. Where a card cut a frame off, even less.
+        let on_wire = frame.wire_len.saturating_sub((frame.data.len() - ip.len()) as u32);
         match ip.first().ok_or(Not::Readable)? >> 4 {
             4 => self.ipv4(ip, on_wire),
             6 => self.ipv6(ip, on_wire),
@@ -126,7 +126,7 @@ impl Decoder {
         self.fragments.given_up + self.fragments.open.len() as u64
     }
 
-    #[inline]
+    #[inline(always)]
     fn ipv4(&mut self, ip: &[u8], on_wire: u32) -> Result<TcpPacket, Not> {
         let fixed: &[u8; 20] = ip.first_chunk().ok_or(Not::Readable)?;
         let header = usize::from(fixed[0] & 15) * 4;
@@ -169,6 +169,7 @@ impl Decoder {
         tcp(rest, around)
     }
 
+    #[inline(never)]
     fn ipv6(&mut self, ip: &[u8], on_wire: u32) -> Result<TcpPacket, Not> {
         let fixed: &[u8; 40] = ip.first_chunk().ok_or(Not::Readable)?;
         // Zero for a jumbogram (RFC 2675) and before segmentation offload.
@@ -237,7 +238,7 @@ struct Around {
 }
 
 /// The IP packet of a frame.
-#[inline]
+#[inline(always)]
 fn network(link_type: u16, data: &[u8]) -> Result<&[u8], Not> {
     match link_type {
         // LINKTYPE_ETHERNET
@@ -269,6 +270,8 @@ fn network(link_type: u16, data: &[u8]) -> Result<&[u8], Not> {
         // LINKTYPE_SLIP: direction and compressed header before the packet; of BSD/OS: 24 bytes
         8 => data.get(16..).ok_or(Not::Readable),
         15 | 16 => data.get(24..).ok_or(Not::Readable),
+        // LINKTYPE_ERF
+        197 => after_erf(data),
         // LINKTYPE_ENC
         109 => data.get(12..).ok_or(Not::Readable),
         _ => Err(Not::Link),
@@ -311,6 +314,22 @@ fn after_other_ethertype(mut kind: u16, mut rest: &[u8]) -> Result<&[u8], Not> {
     }
 }
 
+/// A record of Endace's extensible format: 16 bytes, and 8 for each extension while a top bit says that one follows.
+fn after_erf(data: &[u8]) -> Result<&[u8], Not> {
+    let kind = *data.get(8).ok_or(Not::Readable)?;
+    let (mut more, mut rest) = (kind & 0x80 != 0, data.get(16..).ok_or(Not::Readable)?);
+    while more {
+        more = *rest.first().ok_or(Not::Readable)? & 0x80 != 0;
+        rest = rest.get(8..).ok_or(Not::Readable)?;
+    }
+    match kind & 0x7f {
+        // Ethernet, with two bytes before it.
+        2 | 11 | 16 | 20 => after_ethertype(be16(rest, 14)?, rest.get(16..).ok_or(Not::Readable)?),
+        22 | 23 => Ok(rest),
+        _ => Err(Not::Tcp),
+    }
+}
+
 /// PPP (RFC 1661, 1662): address and control may be left out, and so may the protocol's first byte when it is zero.
 fn after_ppp(data: &[u8]) -> Result<&[u8], Not> {
     let data = data.strip_prefix(&[0xff, 3]).unwrap_or(data);
@@ -326,7 +345,7 @@ fn after_ppp(data: &[u8]) -> Result<&[u8], Not> {
     }
 }
 
-#[inline]
+#[inline(always)]
 fn tcp(tcp: &[u8], around: Around) -> Result<TcpPacket, Not> {
     let fixed: &[u8; 20] = tcp.first_chunk().ok_or(Not::Readable)?;
     let be16 = |at: usize| u16::from_be_bytes([fixed[at], fixed[at + 1]]);
@@ -370,6 +389,7 @@ fn tcp(tcp: &[u8], around: Around) -> Result<TcpPacket, Not> {
     Ok(packet)
 }
 
+#[inline(never)]
 fn any_options(mut options: &[u8], packet: &mut TcpPacket) {
     while let [kind, rest @ ..] = options {
         match kind {
@@ -404,7 +424,7 @@ fn any_options(mut options: &[u8], packet: &mut TcpPacket) {
 }
 
 /// The checksum of a TCP segment (RFC 9293 3.1) that was kept whole.
-#[inline]
+#[inline(always)]
 fn verify(segment: &[u8], field: u16, around: &Around) -> Checksum {
     let words = |number: u128| -> u64 { (0..4).map(|i| (number >> (32 * i)) as u32 as u64).sum() };
     let addresses = words(around.src.number) + words(around.dst.number);
@@ -594,7 +614,7 @@ mod tests {
         assert_eq!((packet.payload, packet.ip_len, packet.checksum), (100, 160, Checksum::Good));
         assert_eq!(IpAddr::from(packet.src.0).to_string(), "10.0.0.1");
         let (addresses, ip) = (&frame[..12], &frame[14..]);
-        let around: [(u16, &[&[u8]]); 20] = [
+        let around: [(u16, &[&[u8]]); 21] = [
             (101, &[ip]),
             (228, &[ip]),
             (113, &[&[0; 14], &[8, 0], ip]),
@@ -615,6 +635,7 @@ mod tests {
             (104, &[&[0x0f, 0, 8, 0], ip]),
             (8, &[&[0; 16], ip]),
             (109, &[&[0; 12], ip]),
+            (197, &[&[0; 8], &[2 | 0x80], &[0; 7], &[0; 8], &[0; 2], addresses, &[8, 0], ip]),
         ];
         for (link_type, parts) in around {
             assert_eq!(decode(link_type, &parts.concat()).as_ref(), Ok(&packet), "link type {link_type}");

@@ -105,6 +105,7 @@ const SIDE_COLUMNS: &[SideColumn] = &[
     ("rst", |counts| i64::from(counts.rst)),
     // -1: it was not seen, or not offered.
     ("isn", |counts| counts.isn.map_or(-1, i64::from)),
+    ("zero", |counts| counts.zero.map_or(-1, i64::from)),
     ("mss", |counts| counts.mss.map_or(-1, i64::from)),
     ("window_scale", |counts| counts.window_scale.map_or(-1, i64::from)),
 ];
@@ -222,18 +223,19 @@ fn read(number: usize, input: &Input, tables: &mut Tables) -> Result<Value, Stri
             Some((link_type, count, _)) if *link_type == frame.link_type => *count += 1,
             _ => note_link_type(&mut link_types, frame.link_type, decoded != Err(Not::Link)),
         }
-        let packet = match decoded {
+        // By reference: the packet stays where it was made.
+        let packet = match &decoded {
             Ok(packet) => packet,
             Err(why) => {
-                unreadable += u64::from(why == Not::Readable);
+                unreadable += u64::from(*why == Not::Readable);
                 not_tcp += 1;
                 continue;
             }
         };
-        let segment = tracker.take(time_ns, &packet, row);
+        let segment = tracker.take(time_ns, packet, row);
         row += 1;
         if let Some(rows) = &mut tables.rows {
-            rows.push(packets, time_ns, &packet, &segment, &tracker.proven);
+            rows.push(packets, time_ns, packet, &segment, &tracker.proven);
             if rows.full() {
                 tables.write_segments(number)?;
             }
