@@ -79,8 +79,9 @@ pub struct About {
 #[derive(Debug, Clone, Copy)]
 struct Pcap {
     swapped: bool,
-    /// Nanoseconds of a unit of the fraction.
+    /// Nanoseconds of a unit of the fraction, and how many of them make a second.
     unit_ns: u32,
+    units: u32,
     link_type: u16,
     /// Bytes of a record's header: 24 in the format of a patched libpcap.
     head: usize,
@@ -260,7 +261,11 @@ impl Capture {
         source.pass(24);
         let snaplen = if (1..=MAX_RECORD).contains(&snaplen) { snaplen.max(64) } else { MAX_RECORD };
         let name = if unit_ns == 1 { "pcap, nanoseconds" } else { "pcap" };
-        Ok(Capture::with(source, Format::Pcap(Pcap { swapped, unit_ns, link_type, head, snaplen }), name))
+        Ok(Capture::with(
+            source,
+            Format::Pcap(Pcap { swapped, unit_ns, units: 1_000_000_000 / unit_ns, link_type, head, snaplen }),
+            name,
+        ))
     }
 
     fn with(source: Source, format: Format, name: &str) -> Capture {
@@ -389,7 +394,7 @@ impl Capture {
             }
             let odd = kept > pcap.snaplen
                 || kept > wire_len as usize
-                || fraction >= 1_000_000_000 / pcap.unit_ns
+                || fraction >= pcap.units
                 || self.last_s.is_some_and(|last| (seconds - last).abs() > YEAR_S);
             // A clock may jump, and one record's time may be damaged: what follows tells.
             let (before, after) = (self.last_s, pcap.head + kept);
@@ -430,7 +435,7 @@ impl Capture {
             && kept as usize <= pcap.snaplen
             && kept <= wire_len
             && wire_len as usize <= MAX_RECORD
-            && fraction < 1_000_000_000 / pcap.unit_ns
+            && fraction < pcap.units
             && near_s.is_none_or(|near| (i64::from(seconds) - near).abs() <= DAY_S);
         let after = at + pcap.head + kept as usize;
         fits && (!chained || self.source.have() == after || self.record_at(pcap, after, false, near_s))

@@ -72,7 +72,7 @@ const ACK: u8 = 16;
 const ECE: u8 = 64;
 /// A retransmission this soon after the duplicate ack that asked for it is a fast one (as Wireshark has it).
 const FAST_NS: i64 = 20_000_000;
-/// Reordering threshold while no round trip has been measured (as Wireshark has it).
+/// Reordering threshold where the handshake was not seen (as Wireshark has it).
 const REORDERING_NS: i64 = 3_000_000;
 /// Silence that tells a timeout while no round trip has been measured: Linux's least timeout.
 const SILENCE_NS: i64 = 200_000_000;
@@ -106,7 +106,8 @@ pub struct Segment {
     pub window: i64,
     /// Bits of [`class`].
     pub class: u32,
-    /// Time from the segment that this ack acknowledges, by Karn's rule never a retransmitted one.
+    /// Time from the segment that this ack acknowledges; by Karn's rule never one that was sent again, nor one whose ack
+    /// waited for another that was.
     pub rtt_ns: Option<i64>,
     /// Bytes of this direction's stream, after this segment, before the first hole.
     pub in_order: i64,
@@ -243,7 +244,6 @@ pub struct Connection {
     /// Client's and server's counts.
     pub counts: [Counts; 2],
     halves: [Half; 2],
-    rtt_ns: Option<i64>,
     over: bool,
 }
 
@@ -273,6 +273,10 @@ struct Half {
     /// A checksum was seen to be right: a wrong one is then the packet's fault, not that of an offloading card.
     checked: bool,
     in_flight: VecDeque<InFlight>,
+    /// Acks of what lies in this range tell of no round trip.
+    held: (i64, i64),
+    /// Round trip of the SYN, from here to the other end.
+    syn_rtt_ns: Option<i64>,
     /// When data was sent last, and when an ack last acknowledged some of it.
     sent_ns: i64,
     acked_ns: i64,
@@ -294,7 +298,6 @@ struct InFlight {
     start: i64,
     end: i64,
     time_ns: i64,
-    retransmitted: bool,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -388,7 +391,7 @@ impl Half {
             self.acked_ns = time_ns;
         }
         self.sent_ns = time_ns;
-        budget.push(&mut self.in_flight, InFlight { start: seq, end, time_ns, retransmitted: false });
+        budget.push(&mut self.in_flight, InFlight { start: seq, end, time_ns });
         if self.seen.islands() > ALLOWED {
             self.bound_holes(budget);
         }
@@ -633,7 +636,6 @@ impl Connection {
             handshake: packet.flags & SYN != 0,
             counts: Default::default(),
             halves: Default::default(),
-            rtt_ns: None,
             over: false,
         }
     }
@@ -784,7 +786,6 @@ impl Connection {
         budget: &mut Budget,
     ) -> u32 {
         let scaled = self.shift(1 - direction);
-        let reordering_ns = self.rtt_ns.unwrap_or(REORDERING_NS);
         let [mine, other] = both(&mut self.halves, direction);
         let Some(next) = mine.next else {
             mine.next = Some(end);
@@ -820,6 +821,8 @@ impl Connection {
             };
             return class::NEW | gap | if full { class::WINDOW_FULL } else { 0 };
         }
+        // No sender learns of a loss sooner than a round trip: the handshake's, from here to both ends.
+        let reordering_ns = mine.syn_rtt_ns.zip(other.syn_rtt_ns).map_or(REORDERING_NS, |(one, two)| one + two);
         // The round trip is from here to one end and from here to the other (RFC 6298 2, with a floor of our own).
         let there = other.smoothed.map_or(0, |(mean, _)| mean);
         let timeout_ns =
@@ -912,12 +915,15 @@ impl Connection {
         let mut sample = None;
         while half.in_flight.front().is_some_and(|flying| flying.end <= ack) {
             let flying = half.in_flight.pop_front().expect("it has a front");
-            sample = (flying.end == ack && !flying.retransmitted).then_some(time_ns - flying.time_ns);
+            let held = flying.end > half.held.0 && flying.start < half.held.1;
+            sample = (flying.end == ack && !held).then_some(time_ns - flying.time_ns);
+            if flying.start == 0 {
+                half.syn_rtt_ns = sample;
+            }
         }
         if let Some(sample) = sample {
             half.take_sample(sample);
             self.counts[sender].round_trips.take(sample);
-            self.rtt_ns = Some(sample);
         }
         sample
     }
@@ -1028,10 +1034,10 @@ fn again(mine: &mut Half, other: &Half, it: Again, budget: &mut Budget, counts: 
     mine.bound_holes(budget);
     let next = mine.next.unwrap_or(end);
     mine.next = Some(next.max(end));
-    // What was sent once lies in order.
-    let from = mine.in_flight.partition_point(|flying| flying.end <= seq);
-    for flying in mine.in_flight.range_mut(from..).take_while(|flying| flying.start < end) {
-        flying.retransmitted = true;
+    // Not what comes again (Karn), and not what its ack was held back for: all from here gives no round trip.
+    if other.last_ack.is_none_or(|ack| end > ack) {
+        let from = if mine.held.1 > other.last_ack.unwrap_or(seq) { mine.held.0.min(seq) } else { seq };
+        mine.held = (from, next.max(end));
     }
     let asked_for =
         other.duplicate_acks >= 2 && other.last_ack == Some(seq) && time_ns - other.last_ack_time_ns < FAST_NS;

@@ -85,6 +85,31 @@ pub struct TcpPacket {
     pub timestamps: Option<(u32, u32)>,
 }
 
+impl Default for TcpPacket {
+    /// An empty one, to be read into.
+    fn default() -> TcpPacket {
+        let nobody = (Address { number: 0, six: false }, 0);
+        TcpPacket {
+            src: nobody,
+            dst: nobody,
+            seq: 0,
+            ack: 0,
+            flags: 0,
+            window: 0,
+            ip_len: 0,
+            payload: 0,
+            ecn: 0,
+            checksum: Checksum::Unknown,
+            window_scale: None,
+            mss: None,
+            sack_permitted: false,
+            sack_blocks: 0,
+            sacks: [(0, 0); 4],
+            timestamps: None,
+        }
+    }
+}
+
 /// Why a frame gives no TCP packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Not {
@@ -105,18 +130,18 @@ pub struct Decoder {
 }
 
 impl Decoder {
-    /// The TCP packet of a frame, or the one that this fragment completes.
+    /// Reads the TCP packet of a frame, or the one that this fragment completes, into `packet`.
     ///
     /// # Errors
-    /// Why there is none.
+    /// Why there is none; what is in `packet` then means nothing.
     #[inline(always)]
-    pub fn decode(&mut self, frame: &Frame) -> Result<TcpPacket, Not> {
+    pub fn decode(&mut self, frame: &Frame, packet: &mut TcpPacket) -> Result<(), Not> {
         let ip = network(frame.link_type, frame.data)?;
         // What a length of zero in an IP header stands for: the whole frame. Where a card cut a frame off, even less.
         let on_wire = frame.wire_len.saturating_sub((frame.data.len() - ip.len()) as u32);
         match ip.first().ok_or(Not::Readable)? >> 4 {
-            4 => self.ipv4(ip, on_wire),
-            6 => self.ipv6(ip, on_wire),
+            4 => self.ipv4(ip, on_wire, packet),
+            6 => self.ipv6(ip, on_wire, packet),
             _ => Err(Not::Tcp),
         }
     }
@@ -127,7 +152,7 @@ impl Decoder {
     }
 
     #[inline(always)]
-    fn ipv4(&mut self, ip: &[u8], on_wire: u32) -> Result<TcpPacket, Not> {
+    fn ipv4(&mut self, ip: &[u8], on_wire: u32, packet: &mut TcpPacket) -> Result<(), Not> {
         let fixed: &[u8; 20] = ip.first_chunk().ok_or(Not::Readable)?;
         let header = usize::from(fixed[0] & 15) * 4;
         if header < 20 {
@@ -145,6 +170,7 @@ impl Decoder {
         let good = match u16::from_be_bytes([fixed[10], fixed[11]]) {
             // Left to the network card.
             0 => true,
+            _ if header == 20 => fold(sum_of_five(fixed)) == 0xffff,
             _ => fold(sum(&ip[..header])) == 0xffff,
         };
         let [src, dst] = [12, 16].map(|at| Address {
@@ -164,13 +190,20 @@ impl Decoder {
         };
         if fragment & 0x3fff != 0 {
             let id = u32::from(u16::from_be_bytes([fixed[4], fixed[5]]));
-            return self.fragments.take(id, u32::from(fragment & 0x1fff) * 8, fragment & 0x2000 != 0, rest, around);
+            return self.fragments.take(
+                id,
+                u32::from(fragment & 0x1fff) * 8,
+                fragment & 0x2000 != 0,
+                rest,
+                around,
+                packet,
+            );
         }
-        tcp(rest, around)
+        tcp(rest, around, packet)
     }
 
     #[inline(never)]
-    fn ipv6(&mut self, ip: &[u8], on_wire: u32) -> Result<TcpPacket, Not> {
+    fn ipv6(&mut self, ip: &[u8], on_wire: u32, packet: &mut TcpPacket) -> Result<(), Not> {
         let fixed: &[u8; 40] = ip.first_chunk().ok_or(Not::Readable)?;
         // Zero for a jumbogram (RFC 2675) and before segmentation offload.
         let total = match u32::from(u16::from_be_bytes([fixed[4], fixed[5]])) {
@@ -189,7 +222,7 @@ impl Decoder {
             let around = Around { src, dst, ip_len: total, tcp_len: left, ecn, good: true, summed };
             let long = || rest.get(1).map(|&length| usize::from(length)).ok_or(Not::Readable);
             let length = match next {
-                6 => return tcp(rest, around),
+                6 => return tcp(rest, around, packet),
                 // Hop-by-hop, destination options; mobility, HIP, Shim6.
                 0 | 60 | 135 | 139 | 140 => (long()? + 1) * 8,
                 // Routing: the checksum is of the last address on the way, not this one, while segments are left.
@@ -211,7 +244,7 @@ impl Decoder {
                         let id = u32::from_be_bytes([head[4], head[5], head[6], head[7]]);
                         let around = Around { tcp_len: left.checked_sub(8).ok_or(Not::Readable)?, ..around };
                         let offset = u32::from(place & 0xfff8);
-                        return self.fragments.take(id, offset, place & 1 != 0, &rest[8..], around);
+                        return self.fragments.take(id, offset, place & 1 != 0, &rest[8..], around, packet);
                     }
                 }
                 _ => return Err(Not::Tcp),
@@ -346,7 +379,7 @@ fn after_ppp(data: &[u8]) -> Result<&[u8], Not> {
 }
 
 #[inline(always)]
-fn tcp(tcp: &[u8], around: Around) -> Result<TcpPacket, Not> {
+fn tcp(tcp: &[u8], around: Around, packet: &mut TcpPacket) -> Result<(), Not> {
     let fixed: &[u8; 20] = tcp.first_chunk().ok_or(Not::Readable)?;
     let be16 = |at: usize| u16::from_be_bytes([fixed[at], fixed[at + 1]]);
     let be32 = |at: usize| u32::from_be_bytes([fixed[at], fixed[at + 1], fixed[at + 2], fixed[at + 3]]);
@@ -354,24 +387,20 @@ fn tcp(tcp: &[u8], around: Around) -> Result<TcpPacket, Not> {
     if header < 20 {
         return Err(Not::Readable);
     }
-    let mut packet = TcpPacket {
-        src: (around.src, be16(0)),
-        dst: (around.dst, be16(2)),
-        seq: be32(4),
-        ack: be32(8),
-        flags: fixed[13],
-        window: be16(14),
-        ip_len: around.ip_len,
-        payload: around.tcp_len.checked_sub(header).ok_or(Not::Readable)?,
-        ecn: around.ecn,
-        checksum: Checksum::Unknown,
-        window_scale: None,
-        mss: None,
-        sack_permitted: false,
-        sack_blocks: 0,
-        sacks: [(0, 0); 4],
-        timestamps: None,
-    };
+    packet.src = (around.src, be16(0));
+    packet.dst = (around.dst, be16(2));
+    packet.seq = be32(4);
+    packet.ack = be32(8);
+    packet.flags = fixed[13];
+    packet.window = be16(14);
+    packet.ip_len = around.ip_len;
+    packet.payload = around.tcp_len.checked_sub(header).ok_or(Not::Readable)?;
+    packet.ecn = around.ecn;
+    packet.window_scale = None;
+    packet.mss = None;
+    packet.sack_permitted = false;
+    packet.sack_blocks = 0;
+    packet.timestamps = None;
     packet.checksum = match tcp.get(..around.tcp_len as usize) {
         _ if !around.good => Checksum::Bad,
         Some(whole) if around.summed => verify(whole, be16(16), &around),
@@ -384,9 +413,9 @@ fn tcp(tcp: &[u8], around: Around) -> Result<TcpPacket, Not> {
         [1, 1, 8, 10, a, b, c, d, e, f, g, h] => {
             packet.timestamps = Some((u32::from_be_bytes([*a, *b, *c, *d]), u32::from_be_bytes([*e, *f, *g, *h])));
         }
-        _ => any_options(options, &mut packet),
+        _ => any_options(options, packet),
     }
-    Ok(packet)
+    Ok(())
 }
 
 #[inline(never)]
@@ -446,11 +475,23 @@ fn verify(segment: &[u8], field: u16, around: &Around) -> Checksum {
 /// Sum of 16-bit words in this machine's byte order, before folding (RFC 1071 2).
 #[inline]
 fn sum(bytes: &[u8]) -> u64 {
-    let words = bytes.chunks_exact(4);
-    let mut last = [0; 4];
-    last[..words.remainder().len()].copy_from_slice(words.remainder());
-    words.map(|four| u64::from(u32::from_ne_bytes([four[0], four[1], four[2], four[3]]))).sum::<u64>()
-        + u64::from(u32::from_ne_bytes(last))
+    let (eights, rest) = bytes.as_chunks::<8>();
+    let mut last = [0; 8];
+    last[..rest.len()].copy_from_slice(rest);
+    let halves = |eight: &[u8; 8]| {
+        let word = u64::from_ne_bytes(*eight);
+        (word & 0xffff_ffff) + (word >> 32)
+    };
+    eights.iter().map(halves).sum::<u64>() + halves(&last)
+}
+
+/// The same of an IPv4 header without options.
+#[inline(always)]
+fn sum_of_five(header: &[u8; 20]) -> u64 {
+    [0, 4, 8, 12, 16]
+        .map(|at| u64::from(u32::from_ne_bytes([header[at], header[at + 1], header[at + 2], header[at + 3]])))
+        .iter()
+        .sum()
 }
 
 #[inline]
@@ -501,7 +542,15 @@ struct Pieces {
 impl Fragments {
     /// Takes a fragment of `around.tcp_len` bytes at an offset; the packet, if that makes it whole.
     #[cold]
-    fn take(&mut self, id: u32, offset: u32, more: bool, data: &[u8], around: Around) -> Result<TcpPacket, Not> {
+    fn take(
+        &mut self,
+        id: u32,
+        offset: u32,
+        more: bool,
+        data: &[u8],
+        around: Around,
+        packet: &mut TcpPacket,
+    ) -> Result<(), Not> {
         let key = (around.src, around.dst, id);
         let place = self.open.iter().position(|pieces| pieces.key == key).unwrap_or_else(|| {
             if self.open.len() == MAX_OPEN {
@@ -555,7 +604,8 @@ impl Fragments {
         let known = pieces.known.iter().take_while(|&&known| known).count();
         let tcp_len = pieces.end.expect("it is whole");
         // The checksum would need all the data; that of the IP headers has been seen.
-        tcp(&pieces.header[..known], Around { ip_len: pieces.ip_len, tcp_len, summed: false, ..pieces.around })
+        let around = Around { ip_len: pieces.ip_len, tcp_len, summed: false, ..pieces.around };
+        tcp(&pieces.header[..known], around, packet)
     }
 }
 
@@ -566,7 +616,9 @@ mod tests {
     use proptest::prelude::*;
 
     fn decode(link_type: u16, data: &[u8]) -> Result<TcpPacket, Not> {
-        Decoder::default().decode(&Frame { time_ns: 0, link_type, wire_len: data.len() as u32, data })
+        let mut packet = TcpPacket::default();
+        Decoder::default().decode(&Frame { time_ns: 0, link_type, wire_len: data.len() as u32, data }, &mut packet)?;
+        Ok(packet)
     }
 
     fn elements() -> [TcpOptionElement; 4] {
@@ -763,8 +815,9 @@ mod tests {
             let mut found = Vec::new();
             for &i in &order {
                 let frame = Frame { time_ns: 0, link_type: 101, wire_len: pieces[i].len() as u32, data: &pieces[i] };
-                match decoder.decode(&frame) {
-                    Ok(packet) => found.push(packet),
+                let mut packet = TcpPacket::default();
+                match decoder.decode(&frame, &mut packet) {
+                    Ok(()) => found.push(packet),
                     Err(why) => prop_assert!(pieces.len() == 1 || why == Not::Whole),
                 }
             }
@@ -776,7 +829,8 @@ mod tests {
         #[test]
         fn no_frame_makes_it_panic(data in proptest::collection::vec(any::<u8>(), 0..120), link in 0usize..16, more in 0u32..9) {
             let link_type = [1, 101, 113, 276, 0, 108, 12, 99, 9, 50, 51, 166, 104, 8, 15, 229][link];
-            let _ = Decoder::default().decode(&Frame { time_ns: 0, link_type, wire_len: data.len() as u32 + more, data: &data });
+            let frame = Frame { time_ns: 0, link_type, wire_len: data.len() as u32 + more, data: &data };
+            let _ = Decoder::default().decode(&frame, &mut TcpPacket::default());
         }
 
         #[test]

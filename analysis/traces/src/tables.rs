@@ -212,30 +212,26 @@ fn read(number: usize, input: &Input, tables: &mut Tables) -> Result<Value, Stri
     let (mut packets, mut not_tcp, mut unreadable) = (0u64, 0u64, 0u64);
     let (mut first_ns, mut last_ns) = (i64::MAX, i64::MIN);
     let mut link_types: Vec<(u16, u64, bool)> = Vec::new();
-    let mut row = 0;
+    let (mut row, mut packet) = (0, TcpPacket::default());
     while let Some(frame) = capture.next() {
         packets += 1;
         let time_ns = frame.time_ns + input.shift_ns;
         first_ns = first_ns.min(time_ns);
         last_ns = last_ns.max(time_ns);
-        let decoded = decoder.decode(&frame);
+        let decoded = decoder.decode(&frame, &mut packet);
         match link_types.first_mut() {
             Some((link_type, count, _)) if *link_type == frame.link_type => *count += 1,
             _ => note_link_type(&mut link_types, frame.link_type, decoded != Err(Not::Link)),
         }
-        // By reference: the packet stays where it was made.
-        let packet = match &decoded {
-            Ok(packet) => packet,
-            Err(why) => {
-                unreadable += u64::from(*why == Not::Readable);
-                not_tcp += 1;
-                continue;
-            }
-        };
-        let segment = tracker.take(time_ns, packet, row);
+        if let Err(why) = decoded {
+            unreadable += u64::from(why == Not::Readable);
+            not_tcp += 1;
+            continue;
+        }
+        let segment = tracker.take(time_ns, &packet, row);
         row += 1;
         if let Some(rows) = &mut tables.rows {
-            rows.push(packets, time_ns, packet, &segment, &tracker.proven);
+            rows.push(packets, time_ns, &packet, &segment, &tracker.proven);
             if rows.full() {
                 tables.write_segments(number)?;
             }
