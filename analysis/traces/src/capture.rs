@@ -15,7 +15,7 @@ const MAX_RECORD: usize = 1 << 18;
 /// Longest pcapng block that is looked into; longer ones that hold no packet are skipped.
 const MAX_BLOCK: usize = 1 << 19;
 /// Bytes asked of the file at a time: little enough to stay in the processor's cache.
-const CHUNK: usize = 1 << 17;
+const CHUNK: usize = 1 << 16;
 /// How far to look for the next record after damage.
 const SEARCH: u64 = 64 << 20;
 /// Damages, interfaces and names that are kept; more are counted only.
@@ -174,6 +174,21 @@ impl Source {
 
     fn bytes(&self) -> &[u8] {
         &self.buffer[self.start..self.end]
+    }
+
+    /// The first four words that are at hand: seconds, fraction, kept, length on the wire. There must be so many.
+    #[inline(always)]
+    fn record_head(&self, swapped: bool) -> (u32, u32, u32, u32) {
+        let head: &[u8; 16] = self.buffer[self.start..].first_chunk().expect("they were filled");
+        let at = |i: usize| {
+            let word = u32::from_le_bytes([head[i], head[i + 1], head[i + 2], head[i + 3]]);
+            if swapped {
+                word.swap_bytes()
+            } else {
+                word
+            }
+        };
+        (at(0), at(4), at(8), at(12))
     }
 
     #[inline]
@@ -376,8 +391,7 @@ impl Capture {
                 self.end_early("within a record's header");
                 return None;
             }
-            let head = self.source.bytes();
-            let [seconds, fraction, kept, wire_len] = [0, 4, 8, 12].map(|at| word(&head[at..], pcap.swapped));
+            let (seconds, fraction, kept, wire_len) = self.source.record_head(pcap.swapped);
             let seconds = i64::from(seconds);
             let kept = kept as usize;
             if kept <= MAX_RECORD && !self.source.fill(pcap.head + kept) {

@@ -324,25 +324,25 @@ struct Resent {
 struct Budget(i64);
 
 impl Budget {
-    /// Whether a queue of this length may have one more entry.
+    /// Adds an entry; the one that had to give way to it, if any.
     #[inline]
-    fn push<T>(&mut self, queue: &mut VecDeque<T>, value: T) {
-        if queue.len() == queue.capacity() {
-            self.grow(queue);
-        }
+    fn push<T>(&mut self, queue: &mut VecDeque<T>, value: T) -> Option<T> {
+        let dropped = if queue.len() == queue.capacity() { self.grow(queue) } else { None };
         queue.push_back(value);
+        dropped
     }
 
+    /// Makes room, or drops the oldest entry when there is no budget for more.
     #[cold]
-    fn grow<T>(&mut self, queue: &mut VecDeque<T>) {
+    fn grow<T>(&mut self, queue: &mut VecDeque<T>) -> Option<T> {
         let more = queue.len().max(4);
         if queue.len() >= ALLOWED && self.0 < more as i64 {
-            queue.pop_front();
-            return;
+            return queue.pop_front();
         }
         let before = queue.capacity();
         queue.reserve_exact(more);
         self.0 -= (queue.capacity() - before) as i64;
+        None
     }
 }
 
@@ -426,18 +426,17 @@ struct Key {
     src: u128,
     dst: u128,
     ports: u32,
-    six: bool,
 }
 
 impl Key {
     #[inline]
     fn of(src: (Address, u16), dst: (Address, u16)) -> Key {
         let ports = u32::from(src.1) << 16 | u32::from(dst.1);
-        Key { src: src.0.number, dst: dst.0.number, ports, six: src.0.six }
+        Key { src: src.0 .0, dst: dst.0 .0, ports }
     }
 
     fn swapped(self) -> Key {
-        Key { src: self.dst, dst: self.src, ports: self.ports.rotate_left(16), six: self.six }
+        Key { src: self.dst, dst: self.src, ports: self.ports.rotate_left(16) }
     }
 
     /// The same for both directions.
@@ -454,7 +453,9 @@ impl Key {
     }
 }
 
+/// On a cache line of its own.
 #[derive(Debug, Clone, Copy)]
+#[repr(align(64))]
 struct Slot {
     key: Key,
     place: u32,
@@ -470,7 +471,7 @@ pub struct Tracker {
     slots: Box<[Slot]>,
     /// Place of a connection in `live`, by its undirected key. Not a fast hash: files may be made to collide.
     places: HashMap<Key, u32>,
-    live: Vec<Option<Box<Connection>>>,
+    live: Vec<Option<Connection>>,
     free: Vec<u32>,
     /// Ended connections in the order of their ends: when, where, and which.
     ended: VecDeque<(i64, u32, u32)>,
@@ -488,7 +489,7 @@ pub struct Tracker {
 
 impl Default for Tracker {
     fn default() -> Tracker {
-        let empty = Slot { key: Key { src: 0, dst: 0, ports: 0, six: false }, place: NOWHERE, direction: 0 };
+        let empty = Slot { key: Key { src: 0, dst: 0, ports: 0 }, place: NOWHERE, direction: 0 };
         Tracker {
             slots: vec![empty; SLOTS].into(),
             places: HashMap::new(),
@@ -586,7 +587,7 @@ impl Tracker {
             self.live.push(None);
             self.live.len() as u32 - 1
         });
-        self.live[place as usize] = Some(Box::new(connection));
+        self.live[place as usize] = Some(connection);
         self.places.insert(key.undirected(), place);
         (place, direction)
     }
@@ -641,7 +642,7 @@ impl Connection {
     }
 
     /// With the counts that are known at the end only, and without what only followed it.
-    fn closed(mut self: Box<Connection>) -> Connection {
+    fn closed(mut self) -> Connection {
         for side in 0..2 {
             let acked = self.halves[1 - side].last_ack;
             let (half, counts) = (&self.halves[side], &mut self.counts[side]);
@@ -652,7 +653,7 @@ impl Connection {
             counts.acked_bytes = acked.map_or(0, |ack| (ack - 1 - fin(ack)).max(0));
         }
         self.halves = Default::default();
-        *self
+        self
     }
 
     /// Whether this SYN opens another connection between the same ports. (Both sides may send one: RFC 9293 3.5.)
@@ -894,7 +895,8 @@ impl Connection {
         let half = &mut self.halves[sender];
         let mut class = 0;
         let mut left = 0;
-        for one in half.resent.iter_mut().filter(|one| !one.acked) {
+        // The latest ones, back to the oldest that waits.
+        for one in half.resent.iter_mut().rev().filter(|one| !one.acked).take(half.unresolved) {
             one.acked = one.end <= ack;
             left += usize::from(!one.acked);
             let (Some(sent), Some((_, echo))) = (one.timestamp, packet.timestamps) else { continue };
@@ -1071,13 +1073,14 @@ fn again(mine: &mut Half, other: &Half, it: Again, budget: &mut Budget, counts: 
     }
     if mine.resent.len() >= MAX_RESENT {
         if let Some(first) = mine.resent.pop_front() {
-            mine.unresolved -= usize::from(!first.acked && mine.unresolved > 0);
+            mine.unresolved -= usize::from(!first.acked);
         }
     }
     let proven = class & class::SPURIOUS != 0;
     let timestamp = packet.timestamps.filter(|_| oldest && !proven).map(|(value, _)| value);
-    budget.push(&mut mine.resent, Resent { start: seq, end, timestamp, row, acked: proven, proven });
-    mine.unresolved = mine.resent.iter().filter(|one| !one.acked).count();
+    let dropped = budget.push(&mut mine.resent, Resent { start: seq, end, timestamp, row, acked: proven, proven });
+    mine.unresolved += usize::from(!proven);
+    mine.unresolved -= usize::from(dropped.is_some_and(|dropped| !dropped.acked));
     class
 }
 
@@ -1109,8 +1112,8 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    const A: (Address, u16) = (Address { number: 0x0a00_0001, six: false }, 1000);
-    const B: (Address, u16) = (Address { number: 0x0a00_0002, six: false }, 5001);
+    const A: (Address, u16) = (Address::four(0x0a00_0001), 1000);
+    const B: (Address, u16) = (Address::four(0x0a00_0002), 5001);
     const MS: i64 = 1_000_000;
 
     fn packet(from_client: bool, seq: u32, ack: u32, flags: u8, payload: u32) -> TcpPacket {
@@ -1244,6 +1247,193 @@ mod tests {
         let first = tracker.take(0, &packet(true, 5000, 9000, ACK, 100), 0);
         assert_eq!((first.seq, first.ack, first.in_order), (1, 1, 100));
         assert_eq!(tracker.take(MS, &packet(true, 5100, 9000, ACK, 100), 0).in_order, 200);
+    }
+
+    /// With timestamps: value and echo.
+    fn stamped(from_client: bool, seq: u32, ack: u32, payload: u32, value: u32, echo: u32) -> TcpPacket {
+        TcpPacket { timestamps: Some((value, echo)), ..packet(from_client, seq, ack, ACK, payload) }
+    }
+
+    #[test]
+    fn an_echo_older_than_the_retransmission_proves_it_spurious() {
+        for (echo, spurious) in [(1000, 1), (2000, 0)] {
+            let mut tracker = established();
+            tracker.take(30 * MS, &stamped(true, 101, 301, 100, 1000, 0), 7);
+            let again = tracker.take(1030 * MS, &stamped(true, 101, 301, 100, 2000, 0), 8);
+            assert_eq!(again.class & (class::TIMEOUT | class::SPURIOUS), class::TIMEOUT);
+            let ack = tracker.take(1040 * MS, &stamped(false, 301, 201, 0, 5, echo), 9);
+            assert_eq!(ack.class & class::PROVES_SPURIOUS != 0, spurious == 1);
+            assert_eq!(tracker.proven, vec![8u64; spurious]);
+            assert_eq!(closed(tracker)[0].counts[0].spurious_by_timestamp, spurious as u64);
+        }
+    }
+
+    #[test]
+    fn a_d_sack_proves_the_retransmission_that_it_reports() {
+        let mut tracker = established();
+        data(&mut tracker, 30, 1);
+        data(&mut tracker, 31, 101);
+        ack(&mut tracker, 32, 101);
+        assert!(data(&mut tracker, 1040, 101).class & class::TIMEOUT != 0);
+        ack(&mut tracker, 1041, 201);
+        let mut report = packet(false, 301, 301, ACK, 0);
+        (report.sack_blocks, report.sacks[0]) = (1, (201, 301));
+        let told = tracker.take(1050 * MS, &report, 0);
+        let wanted = class::SACK | class::DSACK | class::PROVES_SPURIOUS;
+        assert_eq!(told.class & wanted, wanted);
+        assert_eq!(tracker.proven, [101]);
+        // The same again reports nothing that was not known.
+        assert_eq!(tracker.take(1051 * MS, &report, 0).class & class::PROVES_SPURIOUS, 0);
+        let counts = closed(tracker);
+        assert_eq!((counts[0].counts[0].spurious_by_dsack, counts[0].counts[1].dsacks), (1, 2));
+    }
+
+    #[test]
+    fn after_a_timeout_all_that_was_outstanding_is_sent_again_after_it() {
+        let mut tracker = established();
+        for i in 0..4 {
+            data(&mut tracker, 30 + i, 1 + 100 * i as u32);
+        }
+        assert!(data(&mut tracker, 1030, 1).class & class::TIMEOUT != 0);
+        ack(&mut tracker, 1050, 101);
+        assert!(data(&mut tracker, 1051, 101).class & class::TIMEOUT != 0);
+        let counts = &closed(tracker)[0].counts[0];
+        assert_eq!((counts.timeouts, counts.timeout_retransmissions, counts.fast_retransmissions), (1, 2, 0));
+    }
+
+    #[test]
+    fn the_other_losses_of_a_fast_recovery_belong_to_it() {
+        let mut tracker = established();
+        for i in 0..6 {
+            data(&mut tracker, 30 + i, 1 + 100 * i as u32);
+        }
+        for i in 0..4 {
+            ack(&mut tracker, 50 + i, 101);
+        }
+        assert!(data(&mut tracker, 54, 101).class & class::FAST_RETRANSMISSION != 0);
+        ack(&mut tracker, 74, 301);
+        let partial = data(&mut tracker, 75, 301);
+        assert_eq!(partial.class & (class::FAST_RETRANSMISSION | class::TIMEOUT), class::FAST_RETRANSMISSION);
+    }
+
+    #[test]
+    fn a_bad_checksum_changes_nothing_unless_no_checksum_of_that_side_is_good() {
+        let mut tracker = established();
+        let bad = TcpPacket { checksum: Checksum::Bad, ..packet(true, 9_000_000, 77, ACK, 100) };
+        let segment = tracker.take(25 * MS, &bad, 0);
+        assert_eq!(segment.class, class::BAD_CHECKSUM | class::DATA);
+        assert_eq!(data(&mut tracker, 30, 1).class, class::NEW | class::DATA);
+        assert_eq!(closed(tracker)[0].counts[0].bad_checksums, 1);
+
+        let mut tracker = Tracker::default();
+        for (seq, flags, payload) in [(100, SYN, 0), (101, ACK, 100)] {
+            let bad = TcpPacket { checksum: Checksum::Bad, ..packet(true, seq, 301, flags, payload) };
+            assert_eq!(tracker.take(0, &bad, 0).class & class::BAD_CHECKSUM, 0);
+        }
+    }
+
+    #[test]
+    fn what_was_acknowledged_but_not_captured_was_lost_in_the_capture() {
+        let mut tracker = established();
+        data(&mut tracker, 30, 1);
+        data(&mut tracker, 31, 301);
+        let told = ack(&mut tracker, 50, 401);
+        assert!(told.class & class::LOST_IN_CAPTURE != 0);
+        assert_eq!(data(&mut tracker, 60, 401).in_order, 500);
+        // And what is captured late was not lost.
+        assert!(ack(&mut tracker, 61, 601).class & class::LOST_IN_CAPTURE != 0);
+        assert_eq!(data(&mut tracker, 62, 501).class & class::NEW, class::NEW);
+        let counts = &closed(tracker)[0].counts[0];
+        assert_eq!((counts.lost_in_capture_bytes, counts.unique_bytes), (200, 400));
+        assert_eq!(counts.acked_bytes, 600);
+    }
+
+    #[test]
+    fn a_probe_of_a_zero_window_is_told_and_its_answer_is_no_duplicate() {
+        let mut tracker = established();
+        data(&mut tracker, 30, 1);
+        let closed_window = TcpPacket { window: 0, ..packet(false, 301, 201, ACK, 0) };
+        assert!(tracker.take(40 * MS, &closed_window, 0).class & class::ZERO_WINDOW != 0);
+        assert_eq!(tracker.take(300 * MS, &packet(true, 201, 301, ACK, 1), 0).class, class::PROBE | class::DATA);
+        let answer = tracker.take(310 * MS, &closed_window, 0);
+        assert_eq!(answer.class & (class::PROBE_ACK | class::DUPLICATE_ACK), class::PROBE_ACK);
+        // The byte comes again with others: it is new.
+        tracker.take(320 * MS, &packet(false, 301, 201, ACK, 0), 0);
+        assert!(data(&mut tracker, 330, 101).class & class::NEW != 0);
+    }
+
+    #[test]
+    fn ecn_marks_and_super_packets_are_told() {
+        let mut tracker = Tracker::default();
+        tracker.take(0, &packet(true, 100, 0, SYN, 0), 0);
+        tracker.take(MS, &TcpPacket { mss: Some(1460), ..packet(false, 300, 101, SYN | ACK, 0) }, 0);
+        let marked = TcpPacket { ecn: 3, ..packet(true, 101, 301, ACK, 65_000) };
+        let told = tracker.take(2 * MS, &marked, 0);
+        assert_eq!(told.class, class::NEW | class::DATA | class::ECT | class::CE | class::SUPER);
+        let echo = packet(false, 301, 65_101, ACK | ECE, 0);
+        tracker.take(3 * MS, &echo, 0);
+        let counts = &closed(tracker)[0].counts;
+        assert_eq!((counts[0].ce_marks, counts[0].super_packets, counts[1].ece), (1, 1, 1));
+    }
+
+    #[test]
+    fn both_may_open_a_connection_at_once() {
+        let mut tracker = Tracker::default();
+        tracker.take(0, &packet(true, 100, 0, SYN, 0), 0);
+        tracker.take(MS, &packet(false, 300, 0, SYN, 0), 0);
+        tracker.take(2 * MS, &packet(true, 100, 301, SYN | ACK, 0), 0);
+        tracker.take(3 * MS, &packet(false, 300, 101, SYN | ACK, 0), 0);
+        let first = data(&mut tracker, 4, 1);
+        assert_eq!((first.connection, first.seq, first.ack, first.window), (0, 1, 1, 4000));
+        assert_eq!(closed(tracker).len(), 1);
+    }
+
+    #[test]
+    fn one_direction_alone_is_followed() {
+        let mut acks = Tracker::default();
+        for i in 0..50 {
+            acks.take(i * MS, &packet(false, 301, 1001 + 100 * i as u32, ACK, 0), 0);
+        }
+        let found = closed(acks);
+        assert_eq!((found[0].counts[1].acked_bytes, found[0].counts[0].packets), (4900, 50));
+        let mut sent = Tracker::default();
+        for i in 0..50 {
+            assert!(data(&mut sent, i, 1 + 100 * i as u32).class & class::NEW != 0);
+        }
+        assert_eq!(closed(sent)[0].counts[0].unique_bytes, 5000);
+    }
+
+    #[test]
+    fn a_flood_of_connections_and_of_holes_stays_within_bounds() {
+        let mut tracker = Tracker::default();
+        for i in 0..200_000u32 {
+            let mut syn = packet(true, i, 0, SYN, 0);
+            syn.src.0 = Address::four(i);
+            tracker.take(i64::from(i) * 1000, &syn, 0);
+            tracker.finished.clear();
+        }
+        assert!(tracker.live.len() <= MAX_LIVE && tracker.places.len() <= MAX_LIVE);
+        assert_eq!(tracker.given_up, 200_000 - MAX_LIVE as u64);
+        let mut tracker = established();
+        for i in 0..3_000_000u32 {
+            tracker.take(i64::from(i), &packet(true, 100 + 3 * i, 301, ACK, 1), 0);
+        }
+        let half = &tracker.live[0].as_ref().expect("it lives").halves[0];
+        assert!(half.seen.islands() + half.in_flight.len() <= 2 * BUDGET as usize + 64);
+    }
+
+    #[test]
+    fn a_connection_that_ended_is_handed_out_after_a_while() {
+        let mut tracker = established();
+        tracker.take(30 * MS, &packet(true, 101, 301, RST, 0), 0);
+        let mut other = packet(true, 9, 0, SYN, 0);
+        other.src.1 = 77;
+        tracker.take(31 * MS, &other, 0);
+        assert!(tracker.finished.is_empty());
+        other.src.1 = 78;
+        tracker.take(400_000 * MS, &other, 0);
+        assert_eq!(tracker.finished.len(), 1);
+        assert_eq!((tracker.finished[0].number, tracker.finished[0].counts[0].rst), (0, true));
     }
 
     proptest! {

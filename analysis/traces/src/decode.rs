@@ -5,26 +5,25 @@
 //! and SLIP. IPv4 with options, IPv6 with extension headers; fragments of both are put together.
 
 use std::collections::VecDeque;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::{IpAddr, Ipv6Addr};
 
 use crate::capture::Frame;
 
-/// An address and whether it is one of IPv6; an IPv4 address is the number's low 32 bits.
+/// An IPv6 address, or an IPv4 address mapped to one (RFC 4291 2.5.5.2), in network order, highest first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Address {
-    /// In network order, highest first.
-    pub number: u128,
-    /// Of IPv6.
-    pub six: bool,
+pub struct Address(pub u128);
+
+impl Address {
+    /// An IPv4 address.
+    #[inline(always)]
+    pub const fn four(number: u32) -> Address {
+        Address(0xffff << 32 | number as u128)
+    }
 }
 
 impl From<Address> for IpAddr {
     fn from(address: Address) -> IpAddr {
-        if address.six {
-            Ipv6Addr::from(address.number).into()
-        } else {
-            Ipv4Addr::from(address.number as u32).into()
-        }
+        Ipv6Addr::from(address.0).to_canonical()
     }
 }
 
@@ -88,7 +87,7 @@ pub struct TcpPacket {
 impl Default for TcpPacket {
     /// An empty one, to be read into.
     fn default() -> TcpPacket {
-        let nobody = (Address { number: 0, six: false }, 0);
+        let nobody = (Address(0), 0);
         TcpPacket {
             src: nobody,
             dst: nobody,
@@ -173,10 +172,9 @@ impl Decoder {
             _ if header == 20 => fold(sum_of_five(fixed)) == 0xffff,
             _ => fold(sum(&ip[..header])) == 0xffff,
         };
-        let [src, dst] = [12, 16].map(|at| Address {
-            number: u128::from(u32::from_be_bytes([fixed[at], fixed[at + 1], fixed[at + 2], fixed[at + 3]])),
-            six: false,
-        });
+        let address = |a, b, c, d| Address::four(u32::from_be_bytes([a, b, c, d]));
+        let src = address(fixed[12], fixed[13], fixed[14], fixed[15]);
+        let dst = address(fixed[16], fixed[17], fixed[18], fixed[19]);
         let fragment = u16::from_be_bytes([fixed[6], fixed[7]]);
         let around = Around {
             src,
@@ -210,10 +208,8 @@ impl Decoder {
             0 => on_wire,
             left => left + 40,
         };
-        let [src, dst] = [8, 24].map(|at| Address {
-            number: u128::from_be_bytes(fixed[at..at + 16].try_into().expect("these are sixteen")),
-            six: true,
-        });
+        let [src, dst] =
+            [8, 24].map(|at| Address(u128::from_be_bytes(fixed[at..at + 16].try_into().expect("these are sixteen"))));
         let ecn = fixed[1] >> 4 & 3;
         let (mut next, mut at, mut summed) = (fixed[6], 40, true);
         loop {
@@ -455,8 +451,9 @@ fn any_options(mut options: &[u8], packet: &mut TcpPacket) {
 /// The checksum of a TCP segment (RFC 9293 3.1) that was kept whole.
 #[inline(always)]
 fn verify(segment: &[u8], field: u16, around: &Around) -> Checksum {
+    // The mapping's own bits add up to zero in one's complement.
     let words = |number: u128| -> u64 { (0..4).map(|i| (number >> (32 * i)) as u32 as u64).sum() };
-    let addresses = words(around.src.number) + words(around.dst.number);
+    let addresses = words(around.src.0) + words(around.dst.0);
     // In network order, so that it adds up with the segment's bytes whatever this machine's order.
     let pseudo = addresses + 6 + u64::from(around.tcp_len);
     let bytes = sum(segment);
@@ -474,24 +471,37 @@ fn verify(segment: &[u8], field: u16, around: &Around) -> Checksum {
 
 /// Sum of 16-bit words in this machine's byte order, before folding (RFC 1071 2).
 #[inline]
-fn sum(bytes: &[u8]) -> u64 {
-    let (eights, rest) = bytes.as_chunks::<8>();
-    let mut last = [0; 8];
-    last[..rest.len()].copy_from_slice(rest);
-    let halves = |eight: &[u8; 8]| {
-        let word = u64::from_ne_bytes(*eight);
-        (word & 0xffff_ffff) + (word >> 32)
-    };
-    eights.iter().map(halves).sum::<u64>() + halves(&last)
+fn sum(mut bytes: &[u8]) -> u64 {
+    let mut total = 0;
+    while let Some((eight, rest)) = bytes.split_first_chunk::<8>() {
+        total += both_halves(u64::from_ne_bytes(*eight));
+        bytes = rest;
+    }
+    if let Some((four, rest)) = bytes.split_first_chunk::<4>() {
+        total += u64::from(u32::from_ne_bytes(*four));
+        bytes = rest;
+    }
+    if !bytes.is_empty() {
+        let mut last = [0; 4];
+        last[..bytes.len()].copy_from_slice(bytes);
+        total += u64::from(u32::from_ne_bytes(last));
+    }
+    total
 }
 
 /// The same of an IPv4 header without options.
 #[inline(always)]
 fn sum_of_five(header: &[u8; 20]) -> u64 {
-    [0, 4, 8, 12, 16]
-        .map(|at| u64::from(u32::from_ne_bytes([header[at], header[at + 1], header[at + 2], header[at + 3]])))
-        .iter()
-        .sum()
+    let h = header;
+    let first = u64::from_ne_bytes([h[0], h[1], h[2], h[3], h[4], h[5], h[6], h[7]]);
+    let second = u64::from_ne_bytes([h[8], h[9], h[10], h[11], h[12], h[13], h[14], h[15]]);
+    let last = u32::from_ne_bytes([h[16], h[17], h[18], h[19]]);
+    both_halves(first) + both_halves(second) + u64::from(last)
+}
+
+#[inline(always)]
+fn both_halves(word: u64) -> u64 {
+    (word & 0xffff_ffff) + (word >> 32)
 }
 
 #[inline]
