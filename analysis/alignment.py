@@ -48,6 +48,10 @@ class Aligned:
     nearest: Mapping[str, int]
 
 
+#: One capture.
+ALONE = Aligned({0: Alignment(0, 0, 0, "its clock is the one that counts")}, {})
+
+
 def keyed(folder: Path) -> pl.DataFrame:
     """Segments with addresses and absolute numbers, beside `file` and `time_ns`."""
     sides = ("client", "client_port", "server", "server_port", "client_zero", "server_zero")
@@ -79,7 +83,7 @@ def align(folder: Path, count: int) -> Aligned:
     segments = keyed(folder)
     #: Moved to the first capture's clock once that is known.
     by_file = {number: _once(segments.filter(pl.col("file") == number)) for number in range(count)}
-    found = {0: Alignment(0, 0, 0, "its clock is the one that counts")}
+    found = dict(ALONE.files)
     while len(found) < count:
         waiting = [number for number in range(count) if number not in found]
         pairs = [(_same(by_file[known], by_file[one]), one) for known in found for one in waiting]

@@ -21,7 +21,7 @@ from typing import Any
 
 import polars as pl
 
-from analysis.alignment import Aligned, align
+from analysis.alignment import ALONE, Aligned, align
 from analysis.metrics import RunData, measure
 from analysis.store import Landing, Store
 from experiments import machine, units
@@ -235,7 +235,7 @@ def _read(folder: Path, captures: dict[str, Path], aligned: bool) -> Aligned:
     files = [f"{label}={path}" for label, path in captures.items()]
     try:
         node_binary.call(*words, *files, timeout_s=MINUTES_S)
-        found = align(folder, len(files))
+        found = align(folder, len(files)) if len(files) > 1 else ALONE
         shifts = [
             f"--shift={label}={found.files[number].shift_ns}"
             for number, label in enumerate(captures)
