@@ -487,6 +487,44 @@ def compare(
         raise typer.Exit(FAILED)
 
 
+@app.command("import")
+def import_(
+    files: Annotated[
+        list[Path],
+        typer.Argument(metavar="FILE...", help="Captures of the same transfers (docs/imports.md).", show_default=False),
+    ],
+    label: Annotated[
+        str, typer.Option("--label", help="What it is called beside other imports; the first file's name without it.")
+    ] = "",
+    note: Annotated[str, typer.Option("--note", help="A remark to keep with it.")] = "",
+    campaign: Annotated[
+        str, typer.Option("--campaign", metavar="NAME", help="Imports of one campaign are compared with each other.")
+    ] = "imports",
+    align: Annotated[
+        bool, typer.Option("--align/--no-align", help="Bring the clocks of several captures together.")
+    ] = True,
+    results: ResultsOption = RESULTS,
+    as_json: JsonOption = False,
+) -> None:
+    """Import captures: what was on a wire somewhere becomes a run, measured and shown like any other."""
+    from analysis.store import Store
+    from experiments.importing import Request, import_captures, lines
+    from experiments.importing import as_json as imported_json
+
+    name = label or files[0].name.partition(".")[0] or files[0].name
+    store = Store.open(results)
+    imported = import_captures(store, Request(files, name, note, campaign, align))
+    run = store.run(imported.run_id)
+    assert run is not None
+    if as_json:
+        typer.echo(imported_json(imported, run))
+        return
+    for line in lines(imported, run):
+        typer.echo(line)
+    shown = "" if results == RESULTS else f" --results {results}"
+    typer.echo(f"\nNext: ./backchannel serve{shown} shows it with its plots; results {campaign} compares imports.")
+
+
 @app.command()
 def calibrate(
     file: Annotated[
@@ -566,12 +604,12 @@ app.command("import-bundle")(exporting.import_bundle)
 def main() -> NoReturn:
     """Runs a command; whatever a person can cause ends in one sentence and a status."""
     from agents.errors import AgentError
-    from experiments.problems import CampaignError
+    from experiments.problems import CampaignError, ImportProblem
     from testbed.errors import TestbedError, Unavailable
 
     try:
         app(standalone_mode=True, prog_name="backchannel")
-    except CampaignError as error:
+    except (CampaignError, ImportProblem) as error:
         _fail(str(error), BAD_INPUT)
     except Unavailable as error:
         _fail(str(error), UNAVAILABLE)
