@@ -14,7 +14,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from analysis.store import Store, StoreError
+from analysis.store import Store, StoreError, requests
 from experiments.campaign import Plan, Run
 from experiments.execute import Worker
 from experiments.show import Reporter
@@ -151,6 +151,8 @@ class _Execution:
                 if time.monotonic() - last_told > 2:
                     last_told = time.monotonic()
                     self._store.tell_progress(self._plan.id, self._as_json())
+                    if requests.stop_wanted(self._store, self._plan.id):
+                        self._stop.set()
                 time.sleep(0.1)
             for thread in threads:
                 thread.join()

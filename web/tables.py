@@ -1,0 +1,106 @@
+"""A run's tables, read once and kept while people look at them: only the capture that a plot needs is loaded."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections import OrderedDict
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from analysis.metrics import Flow, MissingCapture, RunData
+
+#: Rows kept in memory over all runs; a row takes about 80 bytes.
+MOST_ROWS = 6_000_000
+
+_kept: OrderedDict[tuple[str, int, str], RunData] = OrderedDict()
+_lock = threading.Lock()
+
+
+def capture(folder: Path, run: Mapping[str, Any], node: str) -> RunData:
+    """What metrics see of a run, with the segments of one node's interface alone (its first; a host has one).
+
+    Raises:
+        MissingCapture: the run has no tables, or nothing was captured there.
+    """
+    return _at(folder, run, next((one["interface"] for one in _interfaces(run) if one["node"] == node), ""))
+
+
+def interface(folder: Path, run: Mapping[str, Any], node: str, link: str) -> RunData:
+    """The same for the interface of a node on a link."""
+    here = [one["interface"] for one in _interfaces(run) if one["node"] == node and one["link"] == link]
+    return _at(folder, run, here[0] if here else "")
+
+
+def flow(folder: Path, run: Mapping[str, Any], name: str, receiver: bool = False) -> pl.DataFrame:
+    """A flow's segments at its sender, or its receiver.
+
+    Raises:
+        MissingCapture: nothing was captured there, or there is no such flow.
+    """
+    spec = next((one for one in run["scenario"]["workload"] if one["name"] == name), None)
+    if spec is None:
+        raise MissingCapture(f"this run has no flow {name}")
+    data = capture(folder, run, spec["to" if receiver else "from"])
+    found = next(one for one in data.flows if one.name == name)
+    return found.at_receiver if receiver else found.at_sender
+
+
+def flows(folder: Path, run: Mapping[str, Any], name: str = "") -> list[Flow]:
+    """Flows as their receivers' captures show them; those that were not captured are left out."""
+    found = []
+    for spec in run["scenario"]["workload"]:
+        if name and spec["name"] != name:
+            continue
+        try:
+            data = capture(folder, run, spec["to"])
+        except MissingCapture:
+            continue
+        found.append(next(one for one in data.flows if one.name == spec["name"]))
+    return found
+
+
+def telemetry(folder: Path, name: str) -> list[dict[str, Any]]:
+    """The samples that a flow's sender (or "links") wrote down; without the file, none."""
+    path = folder / "telemetry" / f"{name}.jsonl"
+    if not path.is_file():
+        return []
+    with path.open(encoding="utf-8") as lines:
+        return [json.loads(line) for line in lines]
+
+
+def _interfaces(run: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    return list(run["manifest"].get("report", {}).get("interfaces", []))
+
+
+def _at(folder: Path, run: Mapping[str, Any], name: str) -> RunData:
+    try:
+        summary = json.loads((folder / "summary.json").read_text(encoding="utf-8"))
+        changed = (folder / "segments.parquet").stat().st_mtime_ns
+    except OSError:
+        raise MissingCapture("this run kept no captures") from None
+    files = {one["label"]: one["file"] for one in summary["files"]}
+    if name not in files:
+        raise MissingCapture("nothing was captured here: capture.at of the campaign says where")
+    key = (str(folder), changed, name)
+    with _lock:
+        if key in _kept:
+            _kept.move_to_end(key)
+            return _kept[key]
+    segments = pl.scan_parquet(folder / "segments.parquet").filter(pl.col("file") == files[name]).collect()
+    data = RunData(
+        scenario=run["scenario"],
+        interfaces=_interfaces(run),
+        t0_epoch_ns=int(run["manifest"]["report"]["t0_epoch_ns"]),
+        segments=segments,
+        connections=pl.read_parquet(folder / "connections.parquet"),
+        files=files,
+    )
+    with _lock:
+        _kept[key] = data
+        while len(_kept) > 1 and sum(one.segments.height for one in _kept.values()) > MOST_ROWS:
+            _kept.popitem(last=False)
+    return data
