@@ -156,6 +156,8 @@ class _Execution:
                 time.sleep(0.1)
             for thread in threads:
                 thread.join()
+            # Workers that have nothing to be killed may all have ended before the loop looked again.
+            outcome.interrupted = self._stop.is_set() and self._trouble is None
             shown.update(*self._state())
         if isinstance(self._trouble, TestbedError | StoreError):
             raise self._trouble

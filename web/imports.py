@@ -120,7 +120,7 @@ class ImportFailed(Exception):
 
 
 def _read(results: Path, files: list[Path], one: Import) -> list[str]:
-    """Runs `./backchannel import` with limits on time, memory and written bytes.
+    """Runs `./backchannel import` with limits on time, memory and written bytes; gives the runs it made.
 
     Raises:
         ImportFailed: it could not read the file, or met a limit.
@@ -134,7 +134,7 @@ def _read(results: Path, files: list[Path], one: Import) -> list[str]:
         *map(str, files),
         "--results",
         str(results),
-        "--name",
+        "--label",
         label,
         "--json",
     ]
@@ -160,9 +160,7 @@ def _read(results: Path, files: list[Path], one: Import) -> list[str]:
             last = last.replace(str(path), name)
         raise ImportFailed(last.removeprefix("backchannel: "))
     try:
-        document = json.loads(said)
-        runs = document["runs"] if isinstance(document, dict) else document
-        return [run["run_id"] if isinstance(run, dict) else str(run) for run in runs]
+        return [str(json.loads(said)["run"])]
     except (ValueError, KeyError, TypeError):
         raise ImportFailed("the reader gave no answer that can be understood") from None
 
