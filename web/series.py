@@ -37,9 +37,9 @@ def thin(frame: pl.DataFrame, view: View, all_stay: bool = False) -> pl.DataFram
 
     The points next to the view on either side stay, so that lines run to its edges.
     """
-    inside = frame.filter((pl.col("x") >= view.from_s) & (pl.col("x") <= view.to_s))
-    before = frame.filter(pl.col("x") < view.from_s).tail(1)
-    after = frame.filter(pl.col("x") > view.to_s).head(1)
+    low, high = frame["x"].search_sorted(view.from_s, "left"), frame["x"].search_sorted(view.to_s, "right")
+    inside = frame[low:high]
+    before, after = frame[max(low - 1, 0) : low], frame[high : high + 1]
     if inside.height > view.points and not all_stay:
         slices = max(view.points // 4, 1)
         width = (view.to_s - view.from_s) / slices or 1.0
@@ -69,31 +69,42 @@ def received(folder: Path, run: Mapping[str, Any], flow_name: str, view: View) -
 
 def _sequence(folder: Path, run: Mapping[str, Any], flow_name: str, view: View, receiver: bool) -> dict[str, Any]:
     try:
-        segments = tables.flow(folder, run, flow_name, receiver)
+        key = (str(folder), flow_name, receiver)
+        whole = tables.derived(key, lambda: _sequences(folder, run, flow_name, receiver))
     except MissingCapture as error:
         return _nothing(str(error))
+    found = [_series(name, style, frame, view, ink) for name, style, ink, frame in whole]
+    return {"y": "sequence number (kB)", "series": [one for one in found if one["x"] or one["style"] != "marks"]}
+
+
+#: Name, style, ink, and all of the points.
+Whole = list[tuple[str, str, str, pl.DataFrame]]
+
+
+def _sequences(folder: Path, run: Mapping[str, Any], flow_name: str, receiver: bool) -> Whole:
+    segments = tables.flow(folder, run, flow_name, receiver)
     data = segments.filter((pl.col("dir") == 0) & (pl.col("class") & DATA != 0))
     again = pl.col("class") & RETRANSMISSION != 0
     fast = pl.col("class") & FAST != 0
     acks = segments.filter((pl.col("dir") == 1) & (pl.col("ack") >= 0))
     end, acked = (pl.col("seq") + pl.col("payload")) / 1e3, pl.col("ack") / 1e3
     found = [
-        _series("acknowledged", "steps", _xy(acks, acked), view, "s2"),
-        _series("data", "dots", _xy(data.filter(~again), end), view, "s0"),
-        _series("SACK", "dots", _xy(acks.filter(pl.col("class") & SACK != 0), acked), view, "s3"),
-        _series("fast retransmission", "marks", _xy(data.filter(again & fast), end), view, "s4"),
-        _series("retransmission", "marks", _xy(data.filter(again & ~fast), end), view, "mark"),
+        ("acknowledged", "steps", "s2", _xy(acks, acked)),
+        ("data", "dots", "s0", _xy(data.filter(~again), end)),
+        ("SACK", "dots", "s3", _xy(acks.filter(pl.col("class") & SACK != 0), acked)),
+        ("fast retransmission", "marks", "s4", _xy(data.filter(again & fast), end)),
+        ("retransmission", "marks", "mark", _xy(data.filter(again & ~fast), end)),
     ]
     window = acks.with_columns((pl.col("ack") + pl.col("window")).alias("edge"))
     flight = data.select((pl.col("seq") + pl.col("payload")).max()).item() or 0
     middle = float(window.select(pl.col("window").median().fill_null(0)).item()) if window.height else math.inf
     if middle < WINDOW_TOO_WIDE * max(flight, 1):
-        found.insert(1, _series("window", "steps", _xy(window, pl.col("edge") / 1e3), view, "s7"))
+        found.insert(1, ("window", "steps", "s7", _xy(window, pl.col("edge") / 1e3)))
     if not receiver:
         lost = _lost(folder, run, flow_name, data)
         if lost is not None:
-            found.append(_series("never arrived", "marks", _xy(lost, end), view, "s6"))
-    return {"y": "sequence number (kB)", "series": [one for one in found if one["x"] or one["style"] != "marks"]}
+            found.append(("never arrived", "marks", "s6", _xy(lost, end)))
+    return found
 
 
 def _lost(folder: Path, run: Mapping[str, Any], flow_name: str, data: pl.DataFrame) -> pl.DataFrame | None:
@@ -102,11 +113,17 @@ def _lost(folder: Path, run: Mapping[str, Any], flow_name: str, data: pl.DataFra
         there = tables.flow(folder, run, flow_name, receiver=True)
     except MissingCapture:
         return None
-    came = there.filter((pl.col("dir") == 0) & (pl.col("payload") > 0)).group_by("seq", "payload").len("came")
-    one = ["seq", "payload"]
-    numbered = data.with_columns(pl.int_range(pl.len()).over(one).alias("nth"), pl.len().over(one).alias("sent"))
-    joined = numbered.join(came, on=one, how="left", maintain_order="left").with_columns(pl.col("came").fill_null(0))
-    return joined.filter(pl.col("nth") < pl.col("sent").cast(pl.Int64) - pl.col("came").cast(pl.Int64))
+    key = (pl.col("seq") * (1 << 20) + pl.col("payload")).alias("key")
+    sent = data.with_columns(key)
+    came = there.filter((pl.col("dir") == 0) & (pl.col("payload") > 0)).select(key)
+    # What was sent once is lost when it never came; only the few that were sent again have to be counted.
+    twice = sent.filter(pl.col("class") & RETRANSMISSION != 0).select("key").unique()
+    once = sent.join(twice, on="key", how="anti").join(came, on="key", how="anti")
+    counted = came.join(twice, on="key", how="semi").group_by("key").len("came")
+    several = sent.join(twice, on="key", how="semi").join(counted, on="key", how="left")
+    several = several.sort("t_s", maintain_order=True).with_columns(pl.int_range(pl.len()).over("key").alias("nth"))
+    missing = pl.len().over("key").cast(pl.Int64) - pl.col("came").fill_null(0).cast(pl.Int64)
+    return pl.concat([once, several.filter(pl.col("nth") < missing).select(once.columns)])
 
 
 def rtt(folder: Path, run: Mapping[str, Any], flow_name: str, view: View) -> dict[str, Any]:
@@ -194,7 +211,9 @@ KINDS: Mapping[str, Kind] = {
 
 
 def _xy(frame: pl.DataFrame, y: pl.Expr) -> pl.DataFrame:
-    return frame.select(pl.col("t_s").alias("x"), y.cast(pl.Float64).alias("y")).sort("x", maintain_order=True)
+    points = frame.select(pl.col("t_s").alias("x"), y.cast(pl.Float64).alias("y"))
+    # Captures are in order but for what several interfaces saw at once.
+    return points if points["x"].is_sorted() else points.sort("x", maintain_order=True)
 
 
 def _series(name: str, style: str, frame: pl.DataFrame, view: View, ink: str = "s0") -> dict[str, Any]:

@@ -5,18 +5,24 @@ from __future__ import annotations
 import json
 import threading
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Callable, Hashable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import polars as pl
 
 from analysis.metrics import Flow, MissingCapture, RunData
 
+T = TypeVar("T")
+
 #: Rows kept in memory over all runs; a row takes about 80 bytes.
 MOST_ROWS = 6_000_000
 
+#: Series made from them that are kept; a flow's take about as much as its capture.
+MOST_DERIVED = 6
+
 _kept: OrderedDict[tuple[str, int, str], RunData] = OrderedDict()
+_derived: OrderedDict[Hashable, Any] = OrderedDict()
 _lock = threading.Lock()
 
 
@@ -61,6 +67,23 @@ def flows(folder: Path, run: Mapping[str, Any], name: str = "") -> list[Flow]:
             continue
         found.append(next(one for one in data.flows if one.name == spec["name"]))
     return found
+
+
+def derived(key: tuple[Any, ...], make: Callable[[], T]) -> T:
+    """What was made from a run's tables, made now if it is not kept; the key begins with the run's folder."""
+    path = Path(key[0]) / "segments.parquet"
+    whole = (*key, path.stat().st_mtime_ns if path.exists() else 0)
+    with _lock:
+        if whole in _derived:
+            _derived.move_to_end(whole)
+            found: T = _derived[whole]
+            return found
+    made = make()
+    with _lock:
+        _derived[whole] = made
+        while len(_derived) > MOST_DERIVED:
+            _derived.popitem(last=False)
+    return made
 
 
 def telemetry(folder: Path, name: str) -> list[dict[str, Any]]:
