@@ -309,8 +309,8 @@ def _question(campaign: dict[str, Any], axes: dict[str, list[str]]) -> str:
     for name, values in axes.items():
         shown = ", ".join(values) if len(values) <= 6 else f"{values[0]} to {values[-1]} ({len(values)} values)"
         parts.append(f"{name.replace('network.', '').replace('.', ' ')} is {shown}")
-    times = {1: "once", 2: "twice"}.get(campaign["repetitions"], f"{campaign['repetitions']} times")
-    return f"What changes when {'; and when '.join(parts)}? Each point was asked for {times}."
+    runs = "One run" if campaign["repetitions"] == 1 else f"{campaign['repetitions']} runs"
+    return f"What changes when {'; and when '.join(parts)}? {runs} at each point."
 
 
 def _order(name: str) -> int:

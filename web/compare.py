@@ -183,7 +183,8 @@ def _picture(subjects: list[Subject]) -> Markup:
         return Markup("")
     title = METRICS[row["name"]].title if row["name"] in METRICS else row["name"]
     figure = sweep.Figure(
-        title=f"{title}, {row['subject']}" if row["subject"] else title, metric=row["name"], unit=row["unit"],
+        title=f"{title}, {row['subject']}" if row["subject"] else title, metric=row["name"],
+        subject=row["subject"], unit=row["unit"],
         x_field="",
         places=[one.label for one in subjects], sizes=None, kind="",
         series=[

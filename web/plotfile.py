@@ -17,7 +17,9 @@ def draw(title: str, answer: Mapping[str, Any], low: float, high: float) -> Draw
     left, right, top, bottom = 82.0, WIDTH - 16, 40.0, HEIGHT - 48
     drawing.add(Text((left, 12), title, "ink", 12, bold=True))
     series = [one for one in answer["series"] if one["x"]]
-    inside = [y for one in series for x, y in zip(one["x"], one["y"], strict=True) if low <= x <= high]
+    # The window may reach far beyond what is in flight, and then runs out of the picture.
+    fitted = [one for one in series if one["name"] != "window"] or series
+    inside = [y for one in fitted for x, y in zip(one["x"], one["y"], strict=True) if low <= x <= high]
     if not inside:
         drawing.add(
             Text(
@@ -46,7 +48,10 @@ def draw(title: str, answer: Mapping[str, Any], low: float, high: float) -> Draw
         drawing.add(Text((at + 17, 28), one["name"], "ink", 11))
         at += text_width(one["name"], 11) + 34
     for one in series:
-        points = [(x.at(px), y.at(py)) for px, py in zip(one["x"], one["y"], strict=True) if low <= px <= high]
+        values = [(px, min(py, y.high)) for px, py in zip(one["x"], one["y"], strict=True) if low <= px <= high]
+        if one not in fitted and all(py == y.high for _, py in values):
+            continue
+        points = [(x.at(px), y.at(py)) for px, py in values]
         if one["style"] in ("dots", "marks"):
             size, shape = (2.6, "cross") if one["style"] == "marks" else (1.1, "circle")
             drawing.add(*(Dot(point, one["ink"], size, shape) for point in points))

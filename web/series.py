@@ -7,7 +7,6 @@ those in view stay.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,8 +18,6 @@ from analysis.metrics import DATA, RETRANSMISSION, MissingCapture
 from web import tables
 
 FAST, SACK = 1 << 2, 1 << 11
-#: Of the window's edge beyond the last ack: it tells nothing more where windows are far greater than what is in flight.
-WINDOW_TOO_WIDE = 4
 
 
 @dataclass(frozen=True)
@@ -96,10 +93,7 @@ def _sequences(folder: Path, run: Mapping[str, Any], flow_name: str, receiver: b
         ("retransmission", "marks", "mark", _xy(data.filter(again & ~fast), end)),
     ]
     window = acks.with_columns((pl.col("ack") + pl.col("window")).alias("edge"))
-    flight = data.select((pl.col("seq") + pl.col("payload")).max()).item() or 0
-    middle = float(window.select(pl.col("window").median().fill_null(0)).item()) if window.height else math.inf
-    if middle < WINDOW_TOO_WIDE * max(flight, 1):
-        found.insert(1, ("window", "steps", "s7", _xy(window, pl.col("edge") / 1e3)))
+    found.insert(1, ("window", "steps", "s7", _xy(window, pl.col("edge") / 1e3)))
     if not receiver:
         lost = _lost(folder, run, flow_name, data)
         if lost is not None:

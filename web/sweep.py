@@ -51,6 +51,7 @@ class Figure:
 
     title: str
     metric: str
+    subject: str
     unit: str
     x_field: str
     #: The values of the x axis, in order, and their sizes in the SI unit where all are quantities of one kind.
@@ -157,7 +158,7 @@ def make(
         ordered = [place for _, place in sorted(zip(known[1], ordered, strict=True))]
     kept = list(series.values())
     return Figure(
-        title=title, metric=metric, unit=unit, x_field=x_field, places=ordered,
+        title=title, metric=metric, subject=subject, unit=unit, x_field=x_field, places=ordered,
         sizes=None if known is None else sorted(known[1]), kind=known[0] if known else "",
         series=kept[:MOST_SERIES], left_out=max(len(kept) - MOST_SERIES, 0),
     )  # fmt: skip
@@ -231,7 +232,7 @@ def _legend(drawing: Drawing, legend: Sequence[Series], figure: Figure, left: fl
 def _lines(drawing: Drawing, figure: Figure, y: Axis, left: float, right: float, bottom: float) -> None:
     assert figure.sizes is not None
     low, high = figure.sizes[0], figure.sizes[-1]
-    log = low > 0 and high / low >= 15
+    log = low > 0 and high / low >= 10
     pad = 0.04 * (high - low)
     x = (
         Axis(low / 1.15, high * 1.15, left, right, True)

@@ -18,6 +18,8 @@ function seriesOf(one) {
   const dots = isDots(one);
   return {
     label: one.name,
+    // The window may reach far beyond what is in flight, and then runs out of the picture.
+    auto: one.name !== "window",
     stroke,
     width: dots ? 0 : 1.5,
     dash: one.dash,
