@@ -175,7 +175,7 @@ def _limit() -> None:
 @blueprint.get("/import")
 def show() -> str:
     """The page."""
-    return render_template("import.html", known=_desk().known(), most_bytes=MOST_BYTES, most_files=MOST_FILES)
+    return render_template("upload.html", known=_desk().known(), most_bytes=MOST_BYTES, most_files=MOST_FILES)
 
 
 @blueprint.post("/import")

@@ -71,7 +71,7 @@ def _sequence(folder: Path, run: Mapping[str, Any], flow_name: str, view: View, 
     except MissingCapture as error:
         return _nothing(str(error))
     found = [_series(name, style, frame, view, ink) for name, style, ink, frame in whole]
-    return {"y": "sequence number (kB)", "series": [one for one in found if one["x"] or one["style"] != "marks"]}
+    return {"y": "sequence number (kB)", "series": [one for one in found if one["x"]]}
 
 
 #: Name, style, ink, and all of the points.
