@@ -21,6 +21,8 @@ pub enum EventKind {
     Damaged,
     /// The error model, or a link that gave up, lost it.
     Lost,
+    /// The far end of a line could not tell what its compressed header stood for.
+    Tossed,
     /// The error model held it back behind later ones.
     Reordered,
     /// The error model let it come out twice.
@@ -42,6 +44,7 @@ impl EventKind {
             EventKind::MarkedDupack => "marked_dupack",
             EventKind::Damaged => "damaged",
             EventKind::Lost => "lost",
+            EventKind::Tossed => "tossed",
             EventKind::Reordered => "reordered",
             EventKind::Duplicated => "duplicated",
             EventKind::LinkRetransmit => "link_retransmit",

@@ -97,7 +97,7 @@ impl Direction {
             Some(f64::from(self.lateness[(last as f64 * q).round() as usize]) * 1e-9)
         };
         let rate_error = (self.real_ns > 0).then(|| self.ideal_ns as f64 / self.real_ns as f64 - 1.0);
-        json!({
+        let mut report = json!({
             "rate_bps": rate_bps,
             "submitted_packets": self.submitted,
             "delivered_packets": self.delivered,
@@ -111,7 +111,11 @@ impl Direction {
             "error_losses": self.events.get(EventKind::Lost.name()).copied().unwrap_or(0)
                 + self.events.get(EventKind::Damaged.name()).copied().unwrap_or(0),
             "events": self.events,
-        })
+        });
+        if let Some(headers) = usage.headers {
+            report["headers"] = json!(headers);
+        }
+        report
     }
 }
 
