@@ -21,7 +21,7 @@ from web.cache import kept
 blueprint = Blueprint("campaigns", __name__)
 
 #: Rows of a page of runs, points of a page of the table, campaigns of a page of the list.
-RUNS, POINTS, CAMPAIGNS = 25, 40, 40
+RUNS, POINTS, CAMPAIGNS = 25, 25, 40
 
 
 @blueprint.get("/campaigns")
@@ -41,6 +41,8 @@ def show(campaign_id: str) -> str:
     """One campaign."""
     campaign = _head(campaign_id)
     points, rows = _points(campaign_id), _summary(campaign_id)
+    # The table's lines are flows; what belongs to a line of the network has figures.
+    tabled = [row for row in rows if row["name"] not in METRICS or METRICS[row["name"]].per in ("flow", "run")]
     axes = sweep.axes_of(points)
     figure = _figure(campaign, points, rows)
     at = max(request.args.get("points", 1, int), 1)
@@ -63,13 +65,14 @@ def show(campaign_id: str) -> str:
         point_page=at,
         all_points=len(points),
         members=members,
-        flows=list(dict.fromkeys(row["subject"] for row in rows if row["subject"])) or [""],
-        of_flow=sorted({row["name"] for row in rows if row["subject"]}, key=_order),
-        of_run=sorted({row["name"] for row in rows if not row["subject"]}, key=_order),
+        flows=list(dict.fromkeys(row["subject"] for row in tabled if row["subject"])) or [""],
+        of_flow=sorted({row["name"] for row in tabled if row["subject"]}, key=order),
+        of_run=sorted({row["name"] for row in tabled if not row["subject"]}, key=order),
+        per_page=POINTS,
         cells={(row["point"], row["name"], row["subject"]): row for row in rows},
         kinds=_kinds(rows),
         figure=figure,
-        picture=Markup(sweep.draw(figure).svg(page=True)) if figure else "",
+        picture=_picture(campaign_id, figure),
         parameters={point["number"]: point["parameters"] for point in points},
         runs=found,
         total=total,
@@ -230,11 +233,21 @@ def _points(campaign_id: str) -> list[dict[str, Any]]:
 
 
 def _summary(campaign_id: str) -> list[dict[str, Any]]:
-    return kept(("summary", campaign_id), lambda: sorted(browse.summary(g.store, campaign_id), key=_row_order))
+    def make() -> list[dict[str, Any]]:
+        # Details are for the run's own page and for files.
+        shown = [row for row in browse.summary(g.store, campaign_id) if not is_detail(row["name"])]
+        return sorted(shown, key=_row_order)
+
+    return kept(("summary", campaign_id), make)
+
+
+def is_detail(name: str) -> bool:
+    """Whether a metric is one of those that only its run's page shows."""
+    return bool(getattr(METRICS.get(name), "detail", False))
 
 
 def _row_order(row: dict[str, Any]) -> tuple[int, int, str]:
-    return (row["point"], _order(row["name"]), row["subject"])
+    return (row["point"], order(row["name"]), row["subject"])
 
 
 def _asked() -> browse.Asked:
@@ -288,10 +301,18 @@ def _figure(campaign: dict[str, Any], points: list[dict[str, Any]], rows: list[d
     )
 
 
+def _picture(campaign_id: str, figure: sweep.Figure | None) -> Markup:
+    """The figure as part of the page, drawn once for everybody who asks for the same."""
+    if figure is None:
+        return Markup("")
+    key = ("picture", campaign_id, request.query_string, figure.metric, figure.subject, figure.has_published)
+    return kept(key, lambda: Markup(sweep.draw(figure).svg(page=True)))
+
+
 def _kinds(rows: list[dict[str, Any]]) -> list[tuple[str, str]]:
     """Metrics that there are, each with its flow; a group of flows stands before its members."""
     return sorted(
-        {(row["name"], row["subject"]) for row in rows}, key=lambda kind: (_order(kind[0]), len(kind[1]), kind[1])
+        {(row["name"], row["subject"]) for row in rows}, key=lambda kind: (order(kind[0]), len(kind[1]), kind[1])
     )
 
 
@@ -313,7 +334,8 @@ def _question(campaign: dict[str, Any], axes: dict[str, list[str]]) -> str:
     return f"What changes when {'; and when '.join(parts)}? {runs} at each point."
 
 
-def _order(name: str) -> int:
+def order(name: str) -> int:
+    """The place of a metric among all."""
     names = list(METRICS)
     return names.index(name) if name in names else len(names)
 

@@ -25,7 +25,7 @@ from markupsafe import Markup
 from analysis.metrics import MissingCapture
 from analysis.store import browse
 from web import crossing, plotfile, series, tables, topology
-from web.campaigns import export
+from web.campaigns import export, is_detail, order
 
 blueprint = Blueprint("runs", __name__)
 
@@ -88,7 +88,9 @@ def show(run_id: str) -> str:
         beside=beside,
         topology=Markup(topology.draw(run["scenario"]).svg(page=True)) if run["scenario"].get("links") else "",
         range=(request.args.get("from", ""), request.args.get("to", "")),
-        shown=run["metrics"][:400],
+        shown=sorted(run["metrics"], key=lambda row: (is_detail(row["name"]), order(row["name"]), row["subject"]))[
+            :400
+        ],
     )
 
 
