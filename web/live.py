@@ -32,6 +32,12 @@ class Watcher:
         self._count = 0
         self._streams = 0
         self._running = False
+        self.closed = False
+
+    def close(self) -> None:
+        """Ends every stream, so that the server can end."""
+        # No lock: this is called by a signal's handler, which may have interrupted its holder.
+        self.closed = True
 
     def enter(self) -> bool:
         """Whether there is room for one more stream."""
@@ -52,7 +58,9 @@ class Watcher:
     def wait(self, seen: int, timeout_s: float) -> int:
         """Until there is something newer than `seen`, or the time is over; gives what is newest."""
         with self._changed:
-            self._changed.wait_for(lambda: self._count != seen, timeout_s)
+            ends = time.monotonic() + timeout_s
+            while self._count == seen and not self.closed and time.monotonic() < ends:
+                self._changed.wait(min(1.0, timeout_s))
             return self._count
 
     def _watch(self) -> None:
@@ -107,7 +115,7 @@ def events() -> Response:
 def _stream(watcher: Watcher, store: Store, campaign_id: str) -> Iterator[str]:
     try:
         ends, seen, last = time.monotonic() + LONGEST_S, -1, ""
-        while time.monotonic() < ends:
+        while time.monotonic() < ends and not watcher.closed:
             now = _event(snapshot(store, campaign_id), RETRY_S)
             yield ": still here\n\n" if now == last else now
             last = now

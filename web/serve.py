@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import os
+import signal
 import socket
 from pathlib import Path
+from types import FrameType
 
 import typer
 import waitress
 
 from testbed.errors import TestbedError
 from web.app import create_app
+from web.live import Watcher
 from web.security import LEAST_TOKEN, is_local
 
 #: Pages take one for milliseconds, live pages hold one each (web.live.STREAMS at most).
@@ -52,6 +55,7 @@ def serve(results: Path, host: str, port: int, token_file: Path | None = None, n
     typer.echo(f"http://{shown}:{listener.getsockname()[1]}/ shows the results in {results} (Ctrl-C ends it)")
     if host in ("0.0.0.0", "::") and not names:
         typer.echo("Reached under another name than localhost, it asks for --name NAME", err=True)
+    _end_streams_on_signals(app.extensions["watcher"])
     waitress.serve(
         app,
         sockets=[listener],
@@ -60,6 +64,17 @@ def serve(results: Path, host: str, port: int, token_file: Path | None = None, n
         max_request_body_size=MOST_BODY,
         clear_untrusted_proxy_headers=True,
     )
+
+
+def _end_streams_on_signals(watcher: Watcher) -> None:
+    """Lets Ctrl-C and a service manager end the site at once, live pages or not."""
+
+    def end(_: int, __: FrameType | None) -> None:
+        watcher.close()
+        raise KeyboardInterrupt
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, end)
 
 
 def read_token(file: Path | None) -> str:

@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import io
 import re
+import signal
+import subprocess
+import sys
+import urllib.request
 from pathlib import Path
 from typing import Any
 
 import pytest
 from flask.testing import FlaskClient
 
+from testbed import node_binary
 from testbed.errors import TestbedError
 from tests.conftest import backchannel
 from tests.web.conftest import Simulated
-from web import imports, security, serve
+from web import imports, live, security, serve
 from web.app import create_app
 
 TOKEN = "correct horse battery"
@@ -143,6 +148,29 @@ def test_it_refuses_to_be_reached_by_others_without_a_token(tmp_path: Path, monk
 )
 def test_what_is_local(host: str, local: bool) -> None:
     assert security.is_local(host) is local
+
+
+def test_it_ends_at_once_whoever_looks(tmp_path: Path) -> None:
+    started = subprocess.Popen(
+        [sys.executable, "-m", "experiments", "serve", "--results", str(tmp_path / "results"), "--port", "0"],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=node_binary.ROOT,
+    )  # fmt: skip
+    assert started.stdout is not None
+    address = started.stdout.readline().split()[0]
+    streams = [urllib.request.urlopen(f"{address}api/events", timeout=30) for _ in range(live.STREAMS)]
+    # Everybody has a first event; one more is told once and sent away.
+    for stream in streams:
+        assert stream.readline().startswith(b"retry")
+    with urllib.request.urlopen(f"{address}api/events", timeout=30) as late:
+        assert late.read().count(b"event: state") == 1
+    with urllib.request.urlopen(address, timeout=30) as page:
+        assert page.status == 200
+    started.send_signal(signal.SIGTERM)
+    _, trouble = started.communicate(timeout=30)
+    assert started.returncode == 0
+    assert "still running" not in trouble
+    for stream in streams:
+        stream.close()
 
 
 def upload(client: FlaskClient, *files: tuple[bytes, str]) -> Any:
