@@ -53,9 +53,10 @@ def act() -> Any:
         return _page(text, "new.yaml", [], judge("new.yaml", text, []), form)
     text, name = form.get("text", ""), _name(form.get("file", ""))
     overrides = [line.strip() for line in form.get("overrides", "").splitlines() if line.strip()]
-    verdict = judge(name, text, overrides)
+    asked_for = [*overrides, *([f"backend={form['backend']}"] if form.get("backend") else [])]
+    verdict = judge(name, text, asked_for)
     if form.get("do") == "launch" and not verdict["problems"]:
-        number = requests.ask_run(g.store, name, text, overrides, force=form.get("force") == "yes")
+        number = requests.ask_run(g.store, name, text, asked_for, force=form.get("force") == "yes")
         there = "A runner takes it up." if requests.runners(g.store) else ""
         flash(f"Request {number} is entered. {there}".strip())
         return redirect(url_for("launch.asked", number=number))

@@ -19,7 +19,9 @@ def draw(title: str, answer: Mapping[str, Any], low: float, high: float) -> Draw
     series = [one for one in answer["series"] if one["x"]]
     # The window may reach far beyond what is in flight, and then runs out of the picture.
     fitted = [one for one in series if one["name"] != "window"] or series
-    inside = [y for one in fitted for x, y in zip(one["x"], one["y"], strict=True) if low <= x <= high]
+    inside = [
+        y for one in fitted for x, y in zip(one["x"], one["y"], strict=True) if low <= x <= high and y is not None
+    ]
     if not inside:
         drawing.add(
             Text(
@@ -48,6 +50,14 @@ def draw(title: str, answer: Mapping[str, Any], low: float, high: float) -> Draw
         drawing.add(Text((at + 17, 28), one["name"], "ink", 11))
         at += text_width(one["name"], 11) + 34
     for one in series:
+        if one["style"] == "bars":
+            for start in range(0, len(one["x"]), 3):
+                if low <= one["x"][start] <= high:
+                    at_x = x.at(one["x"][start])
+                    drawing.add(
+                        Line([(at_x, y.at(one["y"][start])), (at_x, y.at(one["y"][start + 1]))], one["ink"], 1.2)
+                    )
+            continue
         values = [(px, min(py, y.high)) for px, py in zip(one["x"], one["y"], strict=True) if low <= px <= high]
         if one not in fitted and all(py == y.high for _, py in values):
             continue

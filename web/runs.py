@@ -37,7 +37,10 @@ FLAGS = ((2, "SYN"), (1, "FIN"), (4, "RST"), (8, "PSH"), (16, "ACK"), (32, "URG"
 CLASSES = (
     (1, "new"), (2, "retransmission"), (4, "fast retransmission"), (8, "spurious"), (16, "out of order"),
     (32, "gap before"), (64, "duplicate ack"), (128, "window update"), (256, "zero window"), (512, "keep-alive"),
-    (1024, "pure ack"), (2048, "SACK"), (4096, "data"),
+    (1024, "pure ack"), (2048, "SACK"), (4096, "data"), (1 << 13, "after a timeout"), (1 << 14, "probe"),
+    (1 << 15, "answers a probe"), (1 << 16, "fills the window"), (1 << 17, "lost in capture"), (1 << 18, "D-SACK"),
+    (1 << 19, "ECT"), (1 << 20, "CE"), (1 << 21, "bad checksum"), (1 << 22, "super-packet"),
+    (1 << 23, "proves a retransmission spurious"),
 )  # fmt: skip
 
 
@@ -165,7 +168,7 @@ def _table(answer: dict[str, Any]) -> str:
     writer = csv.writer(text)
     writer.writerow(["series", "time_s", answer["y"] or "value"])
     for one in answer["series"]:
-        writer.writerows([one["name"], x, y] for x, y in zip(one["x"], one["y"], strict=True))
+        writer.writerows([one["name"], x, y] for x, y in zip(one["x"], one["y"], strict=True) if y is not None)
     return text.getvalue()
 
 

@@ -17,7 +17,7 @@ import polars as pl
 from analysis.metrics import DATA, RETRANSMISSION, MissingCapture
 from web import tables
 
-FAST, SACK = 1 << 2, 1 << 11
+FAST, SACK, TIMEOUT, DAMAGED = 1 << 2, 1 << 11, 1 << 13, 1 << 21
 
 
 @dataclass(frozen=True)
@@ -79,18 +79,23 @@ Whole = list[tuple[str, str, str, pl.DataFrame]]
 
 
 def _sequences(folder: Path, run: Mapping[str, Any], flow_name: str, receiver: bool) -> Whole:
-    segments = tables.flow(folder, run, flow_name, receiver)
+    segments = tables.flow(folder, run, flow_name, receiver).with_columns(pl.col("class").cast(pl.UInt32))
     data = segments.filter((pl.col("dir") == 0) & (pl.col("class") & DATA != 0))
-    again = pl.col("class") & RETRANSMISSION != 0
-    fast = pl.col("class") & FAST != 0
+    again, fast, timeout, damaged = (pl.col("class") & bit != 0 for bit in (RETRANSMISSION, FAST, TIMEOUT, DAMAGED))
     acks = segments.filter((pl.col("dir") == 1) & (pl.col("ack") >= 0))
     end, acked = (pl.col("seq") + pl.col("payload")) / 1e3, pl.col("ack") / 1e3
+    blocks = tables.sacks(folder, run, flow_name, receiver)
+    sack = ("SACK", "dots", "s3", _xy(acks.filter(pl.col("class") & SACK != 0), acked))
+    if blocks is not None:
+        sack = ("SACK", "bars", "s3", blocks)
     found = [
         ("acknowledged", "steps", "s2", _xy(acks, acked)),
         ("data", "dots", "s0", _xy(data.filter(~again), end)),
-        ("SACK", "dots", "s3", _xy(acks.filter(pl.col("class") & SACK != 0), acked)),
-        ("fast retransmission", "marks", "s4", _xy(data.filter(again & fast), end)),
-        ("retransmission", "marks", "mark", _xy(data.filter(again & ~fast), end)),
+        sack,
+        ("fast retransmission", "marks", "s4", _xy(data.filter(again & fast & ~timeout), end)),
+        ("timeout retransmission", "marks", "s1", _xy(data.filter(again & timeout), end)),
+        ("retransmission", "marks", "mark", _xy(data.filter(again & ~fast & ~timeout), end)),
+        ("damaged", "marks", "s5", _xy(segments.filter(damaged & (pl.col("dir") == 0)), end)),
     ]
     window = acks.with_columns((pl.col("ack") + pl.col("window")).alias("edge"))
     found.insert(1, ("window", "steps", "s7", _xy(window, pl.col("edge") / 1e3)))
@@ -212,6 +217,12 @@ def _xy(frame: pl.DataFrame, y: pl.Expr) -> pl.DataFrame:
 
 def _series(name: str, style: str, frame: pl.DataFrame, view: View, ink: str = "s0") -> dict[str, Any]:
     thinned = thin(frame, view, all_stay=style == "marks")
+    if style == "bars":
+        # From its left to its right edge, then a gap.
+        flat = [[t, t, t] for t in thinned["x"].round(6)]
+        edges = zip(thinned["from"].round(3), thinned["y"].round(3), strict=True)
+        x, y = [t for three in flat for t in three], [edge for low, high in edges for edge in (low, high, None)]
+        return {"name": name, "style": style, "ink": ink, "x": x, "y": y}
     x, y = thinned["x"].round(6).to_list(), thinned["y"].round(3).to_list()
     return {"name": name, "style": style, "ink": ink, "x": x, "y": y}
 

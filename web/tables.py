@@ -69,6 +69,23 @@ def flows(folder: Path, run: Mapping[str, Any], name: str = "") -> list[Flow]:
     return found
 
 
+def sacks(folder: Path, run: Mapping[str, Any], name: str, receiver: bool) -> pl.DataFrame | None:
+    """SACK blocks that a flow's receiver sent: `x` (s), `from` and `y` (their edges, kB); None where none are told."""
+    path = folder / "sacks.parquet"
+    if not path.is_file():
+        return None
+    spec = next(one for one in run["scenario"]["workload"] if one["name"] == name)
+    data = capture(folder, run, spec["to" if receiver else "from"])
+    segments = flow(folder, run, name, receiver)
+    where = segments.select("file", "conn").unique()
+    blocks = pl.scan_parquet(path).filter(pl.col("dir") == 1).collect().join(where, on=["file", "conn"], how="semi")
+    return blocks.select(
+        ((pl.col("time_ns") - data.t0_epoch_ns) / 1e9).alias("x"),
+        (pl.col("left") / 1e3).alias("from"),
+        (pl.col("right") / 1e3).alias("y"),
+    ).sort("x", maintain_order=True)
+
+
 def derived(key: tuple[Any, ...], make: Callable[[], T]) -> T:
     """What was made from a run's tables, made now if it is not kept; the key begins with the run's folder."""
     path = Path(key[0]) / "segments.parquet"

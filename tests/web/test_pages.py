@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import re
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +13,12 @@ import polars as pl
 import pytest
 from flask.testing import FlaskClient
 
+from analysis.store import Store
 from tests.conftest import Finished
 from tests.web.conftest import Simulated
-from web import series
+from web import plotfile, series, tables
 from web.app import create_app
+from web.drawing import Line
 
 
 def test_an_empty_store_invites_to_run_something(tmp_path: Path) -> None:
@@ -176,6 +179,33 @@ def test_what_never_arrived_is_what_the_lines_dropped(client: FlaskClient, simul
     # The same queue also drops the forward transfer's acks.
     assert lost
     assert len(lost[0]["x"]) <= dropped
+
+
+def test_selective_acks_are_drawn_from_edge_to_edge(simulated: Simulated, tmp_path: Path) -> None:
+    store = Store.open(simulated.results)
+    run = store.run(simulated.run_id())
+    assert run is not None
+    folder = tmp_path / "run"
+    shutil.copytree(store.run_folder(run["id"]), folder)
+    t0 = run["manifest"]["report"]["t0_epoch_ns"]
+    sent = tables.flow(folder, run, "forward")
+    where = sent.select("file", "conn").row(0)
+    assert tables.sacks(folder, run, "forward", receiver=False) is None
+    blocks = {
+        "time_ns": [t0 + 2_000_000_000, t0 + 1_000_000_000],
+        "dir": [1, 1],
+        "left": [5000, 1000],
+        "right": [9000, 4000],
+    }
+    frame = pl.DataFrame({**blocks, "file": [where[0]] * 2, "conn": [where[1]] * 2}, schema_overrides={
+        "file": sent.schema["file"], "conn": sent.schema["conn"]})  # fmt: skip
+    frame.write_parquet(folder / "sacks.parquet")
+    answer = series.sequence(folder, run, "forward", series.View(0, 8, 4000))
+    bars = next(one for one in answer["series"] if one["name"] == "SACK")
+    assert (bars["x"], bars["y"]) == ([1, 1, 1, 2, 2, 2], [1, 4, None, 5, 9, None])
+    drawing = plotfile.draw("SACK", answer, 0, 8)
+    upright = [one for one in drawing.shapes if isinstance(one, Line) and one.ink == "s3" and len(one.points) == 2]
+    assert sum(one.points[0][0] == one.points[1][0] for one in upright) == 2
 
 
 def test_single_segments_have_their_fields(client: FlaskClient, simulated: Simulated) -> None:

@@ -61,7 +61,10 @@ async function check() {
   const body = {
     text: text.value,
     file: form.elements.file.value,
-    overrides: form.elements.overrides.value.split("\n").map((line) => line.trim()).filter(Boolean),
+    overrides: [
+      ...form.elements.overrides.value.split("\n").map((line) => line.trim()).filter(Boolean),
+      ...(form.elements.backend.value ? [`backend=${form.elements.backend.value}`] : []),
+    ],
   };
   verdict.setAttribute("aria-busy", "true");
   try {
@@ -81,6 +84,8 @@ for (const field of [text, form.elements.overrides]) {
     pending = setTimeout(check, 500);
   });
 }
+
+form.elements.backend.addEventListener("change", check);
 
 document.getElementById("build").addEventListener("submit", async (event) => {
   event.preventDefault();

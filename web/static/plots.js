@@ -23,7 +23,7 @@ function seriesOf(one) {
     stroke,
     width: dots ? 0 : 1.5,
     dash: one.dash,
-    spanGaps: !dots,
+    spanGaps: !dots && one.style !== "bars",
     paths: dots ? () => null : one.style === "steps" ? uPlot.paths.stepped({ align: 1 }) : undefined,
     points: { show: dots, size: one.style === "marks" ? 7 : 3.4, fill: stroke, stroke, width: 0 },
     value: (_, y) => (y == null ? "" : +y.toPrecision(7)),
