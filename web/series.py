@@ -217,6 +217,8 @@ def _xy(frame: pl.DataFrame, y: pl.Expr) -> pl.DataFrame:
 
 def _series(name: str, style: str, frame: pl.DataFrame, view: View, ink: str = "s0") -> dict[str, Any]:
     thinned = thin(frame, view, all_stay=style == "marks")
+    if style in ("line", "steps"):
+        thinned = _with_edges(thinned, view, style)
     if style == "bars":
         # From its left to its right edge, then a gap.
         flat = [[t, t, t] for t in thinned["x"].round(6)]
@@ -225,6 +227,20 @@ def _series(name: str, style: str, frame: pl.DataFrame, view: View, ink: str = "
         return {"name": name, "style": style, "ink": ink, "x": x, "y": y}
     x, y = thinned["x"].round(6).to_list(), thinned["y"].round(3).to_list()
     return {"name": name, "style": style, "ink": ink, "x": x, "y": y}
+
+
+def _with_edges(frame: pl.DataFrame, view: View, style: str) -> pl.DataFrame:
+    """A line with points of its own at both edges of the view: between two samples there is a line as well."""
+    edges = []
+    for edge in (float(view.from_s), float(view.to_s)):
+        before, after = frame.filter(pl.col("x") < edge).tail(1), frame.filter(pl.col("x") > edge).head(1)
+        if before.is_empty() or after.is_empty() or (frame["x"] == edge).any():
+            continue
+        (x0, y0), (x1, y1) = before.select("x", "y").row(0), after.select("x", "y").row(0)
+        edges.append({"x": edge, "y": y0 if style == "steps" else y0 + (y1 - y0) * (edge - x0) / (x1 - x0)})
+    if not edges:
+        return frame
+    return pl.concat([frame.select("x", "y"), pl.DataFrame(edges)]).sort("x", maintain_order=True)
 
 
 def _nothing(why: str) -> dict[str, Any]:

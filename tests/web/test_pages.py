@@ -280,6 +280,14 @@ def test_thinning_keeps_every_peak() -> None:
     assert thinned["x"].is_sorted()
 
 
+def test_between_two_samples_there_is_a_line_too() -> None:
+    frame = pl.DataFrame({"x": [0.0, 10.0], "y": [0.0, 100.0]})
+    line = series._series("a", "line", frame, series.View(4, 6, 400))
+    assert (line["x"], line["y"]) == ([0, 4, 6, 10], [0, 40, 60, 100])
+    steps = series._series("a", "steps", frame, series.View(4, 6, 400))
+    assert steps["y"] == [0, 0, 0, 100]
+
+
 def scorecard() -> dict[str, Any]:
     """As `./backchannel score --json` prints it."""
     value = {

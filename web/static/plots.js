@@ -13,6 +13,25 @@ const color = (name) => getComputedStyle(document.documentElement).getPropertyVa
 const isDots = (one) => one.style === "dots" || one.style === "marks";
 const digits = () => Math.max(1, Math.ceil(3 - Math.log10(view[1] - view[0])));
 
+// Upright lines, each from one edge to the other at one instant.
+function bars(u, index, from, to) {
+  const stroke = new Path2D();
+  const [x, y] = [u.data[0], u.data[index]];
+  let low = -1;
+  for (let at = from; at <= to; at++) {
+    if (y[at] == null) continue;
+    if (low < 0 || x[at] - x[low] > 1e-6) {
+      low = at;
+      continue;
+    }
+    const left = u.valToPos(x[low], "x", true);
+    stroke.moveTo(left, u.valToPos(y[low], "y", true));
+    stroke.lineTo(left, u.valToPos(y[at], "y", true));
+    low = -1;
+  }
+  return { stroke, fill: null, clip: null, band: null, gaps: null, flags: 0 };
+}
+
 function seriesOf(one) {
   const stroke = color(one.ink);
   const dots = isDots(one);
@@ -23,8 +42,8 @@ function seriesOf(one) {
     stroke,
     width: dots ? 0 : 1.5,
     dash: one.dash,
-    spanGaps: !dots && one.style !== "bars",
-    paths: dots ? () => null : one.style === "steps" ? uPlot.paths.stepped({ align: 1 }) : undefined,
+    spanGaps: !dots,
+    paths: dots ? () => null : one.style === "bars" ? bars : one.style === "steps" ? uPlot.paths.stepped({ align: 1 }) : undefined,
     points: { show: dots, size: one.style === "marks" ? 7 : 3.4, fill: stroke, stroke, width: 0 },
     value: (_, y) => (y == null ? "" : +y.toPrecision(7)),
   };
