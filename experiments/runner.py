@@ -32,7 +32,7 @@ LOOK_S = 1.0
 class Runner:
     """One runner; several may share a results folder."""
 
-    def __init__(self, results: Path, jobs: int | None, console: Console) -> None:
+    def __init__(self, results: Path | str, jobs: int | None, console: Console) -> None:
         self._results = results
         self._jobs = jobs
         self._console = console

@@ -20,7 +20,7 @@ from web import api, campaigns, compare, docs, home, imports, launch, live, runs
 MOST_FORM_BYTES = 2 << 20
 
 
-def create_app(results: Path, token: str = "", names: Sequence[str] = ()) -> Flask:
+def create_app(results: Path | str, token: str = "", names: Sequence[str] = ()) -> Flask:
     """A site for the results in a folder.
 
     Args:
@@ -38,7 +38,7 @@ def create_app(results: Path, token: str = "", names: Sequence[str] = ()) -> Fla
     store = Store.open(results)
     app.extensions["store"] = store
     app.extensions["watcher"] = live.Watcher(store)
-    security.guard(app, results, token, list(names))
+    security.guard(app, store.folder, token, list(names))
     for part in (home, campaigns, runs, compare, scorecard, launch, imports, docs, live, api):
         app.register_blueprint(part.blueprint)
     app.jinja_env.trim_blocks = True

@@ -69,7 +69,9 @@ class Import:
 class Desk:
     """The imports of one application."""
 
-    def __init__(self, results: Path) -> None:
+    def __init__(self, folder: Path, results: str) -> None:
+        #: Of this machine, for what comes in; and the store that it is read into.
+        self._folder = folder
         self._results = results
         self._known: OrderedDict[str, Import] = OrderedDict()
         self._lock = threading.Lock()
@@ -87,7 +89,7 @@ class Desk:
 
     def folder(self) -> Path:
         """A new folder of a random name for an upload's files."""
-        made = self._results / "uploads" / secrets.token_hex(8)
+        made = self._folder / "uploads" / secrets.token_hex(8)
         made.mkdir(parents=True, mode=0o700)
         return made
 
@@ -119,7 +121,7 @@ class ImportFailed(Exception):
     """The reader's own sentence."""
 
 
-def _read(results: Path, files: list[Path], one: Import) -> list[str]:
+def _read(results: str, files: list[Path], one: Import) -> list[str]:
     """Runs `./backchannel import` with limits on time, memory and written bytes; gives the runs it made.
 
     Raises:
@@ -133,7 +135,7 @@ def _read(results: Path, files: list[Path], one: Import) -> list[str]:
         "import",
         *map(str, files),
         "--results",
-        str(results),
+        results,
         "--label",
         label,
         "--json",
@@ -252,5 +254,5 @@ def _find(import_id: str) -> Import:
 def _desk() -> Desk:
     desk: Desk | None = current_app.extensions.get("desk")
     if desk is None:
-        desk = current_app.extensions["desk"] = Desk(g.store.folder)
+        desk = current_app.extensions["desk"] = Desk(g.store.folder, str(current_app.config["RESULTS"]))
     return desk

@@ -164,7 +164,7 @@ def queue(folder: Path, run: Mapping[str, Any], name: str, view: View) -> dict[s
     link, _, direction = name.rpartition("/")
     lengths, events = [], []
     for row in tables.telemetry(folder, "links"):
-        if (row["link"], row["direction"]) != (link, direction):
+        if (row["link"], row["direction"]) != (link, direction) or "part" in row:
             continue
         if "event" in row:
             events.append((row["t_ns"] / 1e9, row["event"]))
@@ -188,7 +188,10 @@ EVENT_INKS = {"purged": "s2", "marked": "s4", "damaged": "s3", "reordered": "s5"
 
 
 def cwnd(folder: Path, run: Mapping[str, Any], flow_name: str, view: View) -> dict[str, Any]:
-    """The sender's congestion window and slow-start threshold over time, in its own words."""
+    """The sender's congestion window and slow-start threshold over time, in its own words.
+
+    With them, the window of a split connection's further part that carries the flow's data.
+    """
     spec = next((one for one in run["scenario"]["workload"] if one["name"] == flow_name), None)
     rows = tables.telemetry(folder, flow_name) if spec is not None else []
     if spec is None or not rows:
@@ -200,7 +203,21 @@ def cwnd(folder: Path, run: Mapping[str, Any], flow_name: str, view: View) -> di
         pairs = [(row["t_ns"] / 1e9 + start_s, float(row[key])) for row in rows if row.get(key) is not None]
         frame = pl.DataFrame(pairs, schema={"x": pl.Float64, "y": pl.Float64}, orient="row")
         result.append(_series(name, "steps", frame, view, ink))
+    for number, (name, frame) in enumerate(_parts(folder, int(spec["port"]))):
+        result.append(_series(name, "steps", frame, view, f"s{2 + number % 6}"))
     return {"y": "segments", "series": result}
+
+
+def _parts(folder: Path, port: int) -> list[tuple[str, pl.DataFrame]]:
+    """Windows of the senders in the network whose data go to this port, by the name of their part."""
+    found: dict[str, list[tuple[float, float]]] = {}
+    for row in tables.telemetry(folder, "links"):
+        if "part" not in row:
+            continue
+        if row["to"].endswith(f":{port}"):
+            found.setdefault(f"cwnd, {row['part']} part", []).append((row["t_ns"] / 1e9, float(row["cwnd_segments"])))
+    schema = {"x": pl.Float64, "y": pl.Float64}
+    return [(name, pl.DataFrame(pairs, schema=schema, orient="row")) for name, pairs in sorted(found.items())]
 
 
 Kind = Callable[[Path, Mapping[str, Any], str, View], dict[str, Any]]

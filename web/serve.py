@@ -22,7 +22,9 @@ THREADS = 40
 MOST_BODY = 1 << 31
 
 
-def serve(results: Path, host: str, port: int, token_file: Path | None = None, names: list[str] | None = None) -> None:
+def serve(
+    results: Path | str, host: str, port: int, token_file: Path | None = None, names: list[str] | None = None
+) -> None:
     """Serves until interrupted.
 
     Raises:

@@ -21,24 +21,24 @@ MOST_ROWS = 6_000_000
 #: Series made from them that are kept; a flow's take about as much as its capture.
 MOST_DERIVED = 6
 
-_kept: OrderedDict[tuple[str, int, str], RunData] = OrderedDict()
+_kept: OrderedDict[tuple[str, int, tuple[str, ...]], RunData] = OrderedDict()
 _derived: OrderedDict[Hashable, Any] = OrderedDict()
 _lock = threading.Lock()
 
 
 def capture(folder: Path, run: Mapping[str, Any], node: str) -> RunData:
-    """What metrics see of a run, with the segments of one node's interface alone (its first; a host has one).
+    """What metrics see of a run, with the segments of one node's interfaces alone.
 
     Raises:
         MissingCapture: the run has no tables, or nothing was captured there.
     """
-    return _at(folder, run, next((one["interface"] for one in _interfaces(run) if one["node"] == node), ""))
+    return _at(folder, run, tuple(one["interface"] for one in _interfaces(run) if one["node"] == node))
 
 
 def interface(folder: Path, run: Mapping[str, Any], node: str, link: str) -> RunData:
     """The same for the interface of a node on a link."""
     here = [one["interface"] for one in _interfaces(run) if one["node"] == node and one["link"] == link]
-    return _at(folder, run, here[0] if here else "")
+    return _at(folder, run, tuple(here))
 
 
 def flow(folder: Path, run: Mapping[str, Any], name: str, receiver: bool = False) -> pl.DataFrame:
@@ -116,21 +116,22 @@ def _interfaces(run: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     return list(run["manifest"].get("report", {}).get("interfaces", []))
 
 
-def _at(folder: Path, run: Mapping[str, Any], name: str) -> RunData:
+def _at(folder: Path, run: Mapping[str, Any], names: tuple[str, ...]) -> RunData:
     try:
         summary = json.loads((folder / "summary.json").read_text(encoding="utf-8"))
         changed = (folder / "segments.parquet").stat().st_mtime_ns
     except OSError:
         raise MissingCapture("this run kept no captures") from None
     files = {one["label"]: one["file"] for one in summary["files"]}
-    if name not in files:
+    numbers = [files[name] for name in names if name in files]
+    if not numbers:
         raise MissingCapture("nothing was captured here: capture.at of the campaign says where")
-    key = (str(folder), changed, name)
+    key = (str(folder), changed, names)
     with _lock:
         if key in _kept:
             _kept.move_to_end(key)
             return _kept[key]
-    segments = pl.scan_parquet(folder / "segments.parquet").filter(pl.col("file") == files[name]).collect()
+    segments = pl.scan_parquet(folder / "segments.parquet").filter(pl.col("file").is_in(numbers)).collect()
     data = RunData(
         scenario=run["scenario"],
         interfaces=_interfaces(run),

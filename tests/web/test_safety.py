@@ -189,7 +189,7 @@ def test_an_uploads_name_is_only_shown(tmp_path: Path, monkeypatch: pytest.Monke
     client = create_app(tmp_path / "results").test_client()
     seen: list[list[Path]] = []
 
-    def read(results: Path, files: list[Path], one: imports.Import) -> list[str]:
+    def read(results: str, files: list[Path], one: imports.Import) -> list[str]:
         seen.append(files)
         raise imports.ImportFailed(f"{one.names[0]}: no")
 

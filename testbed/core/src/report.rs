@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::event::{Event, EventKind};
+use crate::event::{Event, EventKind, SenderState};
 use crate::traits::Usage;
 use serde_json::{json, Value};
 
@@ -86,6 +86,13 @@ impl Direction {
     /// Something happened to a packet of this direction.
     pub fn happened(&mut self, event: &Event) {
         *self.events.entry(event.kind.name()).or_default() += 1;
+    }
+
+    /// Something happened to a sender in front of this direction; acks are not counted.
+    pub fn told(&mut self, sender: &SenderState) {
+        if sender.onto_link && sender.what != "ack" {
+            *self.events.entry(sender.what).or_default() += 1;
+        }
     }
 
     /// The report; `usage` is the link's own.

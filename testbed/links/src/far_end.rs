@@ -56,8 +56,8 @@ impl FarEnd {
     }
 
     /// What comes out of the line goes through this, if there is one.
-    pub(crate) fn set_receiver(&mut self, receiver: Option<Receiver>) {
-        self.receiver = receiver.map(Box::new);
+    pub(crate) fn set_receiver(&mut self, receiver: Option<Box<Receiver>>) {
+        self.receiver = receiver;
     }
 
     /// The same, to look at.
@@ -154,6 +154,7 @@ impl FarEnd {
     }
 
     /// A packet, damaged on its way or not, reaches the end of the line.
+    #[inline]
     fn come_out(
         &mut self,
         at: Time,

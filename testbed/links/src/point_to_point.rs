@@ -120,7 +120,8 @@ impl PointToPoint {
 struct Line {
     rate_bps: Option<u64>,
     framing: u64,
-    transmitter: Transmitter,
+    /// Absent where packets go onto the line as they are.
+    transmitter: Option<Box<Transmitter>>,
     policy: Box<dyn Policy>,
     schedule: VecDeque<Change>,
     /// Its rate has, since the queues last heard of it.
@@ -152,7 +153,7 @@ impl Line {
             }
         }
         let mut far_end = FarEnd::new(delay(spec.delay_s)?, &spec.errors, seed, label)?;
-        let (transmitter, receiver) = serial::ends(&given)?;
+        let (transmitter, receiver) = serial::ends(&given, framing)?;
         far_end.set_receiver(receiver);
         // What a change asks for is refused now, not in the middle of a run.
         for change in &spec.schedule {
@@ -178,9 +179,9 @@ impl Line {
         if self.rate_bps.is_none() {
             self.usage.packets += 1;
             self.usage.bytes += u64::from(packet.len());
-            let (bits, compressed) = self.transmitter.put(&packet, true, self.framing);
+            let (bits, flying) = self.put(packet, true);
             self.usage.line_bits += bits;
-            self.far_end.fly_compressed(now, Flying { packet, compressed });
+            self.far_end.fly_compressed(now, flying);
             return;
         }
         self.policy.enqueue(now, packet, events);
@@ -237,18 +238,28 @@ impl Line {
     }
 
     fn usage(&self) -> Usage {
-        Usage { headers: self.transmitter.headers(self.far_end.receiver()), ..self.usage }
+        let headers = self.transmitter.as_ref().and_then(|near| near.headers(self.far_end.receiver()));
+        Usage { headers, ..self.usage }
+    }
+
+    /// The bits that a packet takes on the line, and what flies; `idle` where nothing was on the line until now.
+    #[inline]
+    fn put(&mut self, packet: Packet, idle: bool) -> (u64, Flying) {
+        match &mut self.transmitter {
+            None => ((u64::from(packet.len()) + self.framing) * 8, Flying { packet, compressed: None }),
+            Some(transmitter) => transmitter.put(packet, idle),
+        }
     }
 
     /// Sends a packet, if one waits; `idle` where the line was until now.
     fn send_next(&mut self, now: Time, idle: bool, events: &mut Events) {
         let Some(rate_bps) = self.rate_bps else { return };
         if let Some(packet) = self.policy.dequeue(now, events) {
-            let (bits, compressed) = self.transmitter.put(&packet, idle, self.framing);
+            let (bits, flying) = self.put(packet, idle);
             let time = service_time(bits, rate_bps);
             self.usage.line_bits += bits;
             self.usage.busy += time;
-            self.sending = Some((now + time, Flying { packet, compressed }));
+            self.sending = Some((now + time, flying));
         }
     }
 
@@ -558,7 +569,77 @@ mod tests {
         assert!(refused(&ten_megabit(later)).contains("'probability' must be given"));
     }
 
+    /// Options of a serial line; rfc1144 in half of them.
+    fn any_serial() -> impl Strategy<Value = serde_json::Value> {
+        let compression = prop_oneof![2 => Just("rfc1144"), 1 => Just("none"), 1 => Just("cslip")];
+        let framing = proptest::sample::select(&["none", "slip", "ppp"][..]);
+        (compression, framing, any::<bool>(), 1u32..4, prop_oneof![Just(8), Just(10)], any::<u32>()).prop_map(
+            |(compression, framing, named, slots, bits, accm)| {
+                json!({
+                    "header_compression": compression, "framing": framing, "name_every_slot": named, "slots": slots,
+                    "bits_per_byte": bits, "accm": accm,
+                })
+            },
+        )
+    }
+
+    /// Segments of some connections, each with new data, an ack, both or neither.
+    fn any_segments() -> impl Strategy<Value = Vec<(u64, Packet)>> {
+        let one = (0u64..400_000_000, 0u16..4, 0u32..200, prop_oneof![Just(0u32), 0u32..3000], any::<bool>());
+        proptest::collection::vec(one, 1..100).prop_map(|list| {
+            let (mut now, mut seq, mut ack) = (0, [1; 4], [1; 4]);
+            let make = |(id, (gap, flow, payload, acked, closes)): (usize, (u64, u16, u32, u32, bool))| {
+                let of = usize::from(flow);
+                ack[of] += acked;
+                let flags = if closes && acked % 16 == 1 { TcpFlags::FIN } else { 0 };
+                let (seq_now, ack) = (seq[of], ack[of]);
+                seq[of] += payload;
+                now += gap;
+                let segment = Segment { id: id as u64, flow, seq: seq_now, ack, payload, flags, ..Segment::default() };
+                (now, segment.packet())
+            };
+            list.into_iter().enumerate().map(make).collect()
+        })
+    }
+
     proptest! {
+        /// Whatever a serial line is set to and loses: nothing vanishes unsaid, order holds, counts agree, and what was
+        /// not damaged comes out as it went in, but where the ends were out of step without knowing.
+        #[test]
+        fn a_serial_line_conserves_and_orders(options in any_serial(), segments in any_segments(), loss in 0.0f64..0.3, damage: bool) {
+            let effect = if damage { "damage" } else { "lose" };
+            let errors = json!({"errors": [{"name": "uniform", "options": {"probability": loss, "effect": effect}}]});
+            let mut link = crate::build(&modem(options.clone(), errors), 7).unwrap();
+            let (mut events, mut out) = (Events::default(), Vec::new());
+            for (at, packet) in &segments {
+                link.poll(Time(*at), &mut out, &mut events);
+                link.submit(Time(*at), 0, packet.clone(), &mut events);
+            }
+            while let Some(at) = link.next_event() {
+                link.poll(at, &mut out, &mut events);
+            }
+            let damaged = events.count(EventKind::Damaged);
+            prop_assert_eq!(segments.len(), out.len() + events.list.len() - damaged);
+            prop_assert!(out.windows(2).all(|pair| pair[0].packet.id < pair[1].packet.id && pair[0].at <= pair[1].at));
+            let same = |packet: &Packet| packet.to_vec() == segments[packet.id as usize].1.to_vec();
+            let changed = out.iter().filter(|delivery| !same(&delivery.packet)).count();
+            let usage = link.usage(0);
+            let headers = usage.headers.unwrap_or_default();
+            prop_assert_eq!(usage.headers.is_some(), options["header_compression"] == "rfc1144");
+            if usage.headers.is_some() {
+                prop_assert_eq!(headers.compressed + headers.uncompressed + headers.as_they_are, segments.len() as u64);
+            }
+            prop_assert_eq!(headers.tossed, events.count(EventKind::Tossed) as u64);
+            // A packet may be both out of step and damaged.
+            prop_assert!((headers.wrong as usize).max(damaged) <= changed && changed <= headers.wrong as usize + damaged);
+            if options["framing"] == "ppp" {
+                prop_assert_eq!(damaged, 0);
+            } else if damage {
+                // Both ends saw every frame.
+                prop_assert_eq!((headers.tossed, headers.wrong), (0, 0));
+            }
+        }
+
         /// Whatever is submitted when: nothing vanishes unsaid, order holds, no packet beats the line's rate.
         #[test]
         fn a_line_conserves_orders_and_paces(gaps in proptest::collection::vec((0u64..2_000_000, 1u32..1460), 1..120), loss in 0.0f64..0.5) {

@@ -76,11 +76,16 @@ pub(crate) struct Transmitter {
     compression: Compression,
     framing: Framing,
     bits_per_byte: u64,
+    /// Bytes that go with each packet besides.
+    more: u64,
     headers: Headers,
 }
 
-/// Both ends of a direction; no receiver where nothing is done to a packet.
-pub(crate) fn ends(given: &Given<'_>) -> Result<(Transmitter, Option<Receiver>), String> {
+/// Near and far end of a direction.
+pub(crate) type Ends = (Option<Box<Transmitter>>, Option<Box<Receiver>>);
+
+/// Both ends of a direction, on which `more` bytes go with each packet; none where nothing is done to a packet.
+pub(crate) fn ends(given: &Given<'_>, more: u64) -> Result<Ends, String> {
     let whole = |name| given.count(name).expect("it has a default");
     let bits_per_byte = whole("bits_per_byte");
     if bits_per_byte == 9 {
@@ -103,19 +108,16 @@ pub(crate) fn ends(given: &Given<'_>) -> Result<(Transmitter, Option<Receiver>),
         _ => Compression::None,
     };
     let decompressor = compressing.then(|| Decompressor::new(slots));
-    let receiver = (decompressor.is_some() || framing != Framing::None).then_some(Receiver {
-        decompressor,
-        notices_damage: framing.notices_damage(),
-        tossed: 0,
-        wrong: 0,
-    });
-    Ok((Transmitter { compression, framing, bits_per_byte, headers: Headers::default() }, receiver))
+    let receives = decompressor.is_some() || framing.notices_damage();
+    let receiver = Box::new(Receiver { decompressor, notices_damage: framing.notices_damage(), tossed: 0, wrong: 0 });
+    let plain = matches!(compression, Compression::None) && framing == Framing::None && bits_per_byte == 8;
+    let transmitter = Box::new(Transmitter { compression, framing, bits_per_byte, more, headers: Headers::default() });
+    Ok(((!plain).then_some(transmitter), receives.then_some(receiver)))
 }
 
 impl Transmitter {
-    /// The bits that a packet takes on the line, where `more` bytes go with each, and its form there if it has one of
-    /// its own. `idle`: nothing was on the line until now.
-    pub(crate) fn put(&mut self, packet: &Packet, idle: bool, more: u64) -> (u64, Option<Box<Compressed>>) {
+    /// The bits that a packet takes on the line, and what flies; `idle` where nothing was on the line until now.
+    pub(crate) fn put(&mut self, packet: Packet, idle: bool) -> (u64, Flying) {
         let (bytes, compressed) = match &mut self.compression {
             Compression::Rfc1144(compressor) => {
                 let compressed = compressor.compress_with_zeros(packet.bytes(), packet.zeros());
@@ -126,15 +128,15 @@ impl Transmitter {
                 } += 1;
                 (self.framing.encoded_len(&compressed, packet.zeros(), idle), Some(Box::new(compressed)))
             }
-            Compression::None => (framed(self.framing, packet, idle), None),
+            Compression::None => (framed(self.framing, &packet, idle), None),
             Compression::Sizes => {
                 let plain = TcpFlags::SYN | TcpFlags::FIN | TcpFlags::RST;
                 // RFC 1144 sends the segments that open or close a connection as they are.
                 let fits = packet.tcp().is_some_and(|tcp| !tcp.flags.any(plain));
-                (framed(self.framing, packet, idle) - if fits { CSLIP_SAVES } else { 0 }, None)
+                (framed(self.framing, &packet, idle) - if fits { CSLIP_SAVES } else { 0 }, None)
             }
         };
-        ((bytes + more) * self.bits_per_byte, compressed)
+        ((bytes + self.more) * self.bits_per_byte, Flying { packet, compressed })
     }
 
     /// What became of headers, as both ends count them; `None` where there is no compressor.
