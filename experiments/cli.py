@@ -553,21 +553,51 @@ def calibrate(
 
 
 @app.command()
+def runner(
+    results: ResultsOption = RESULTS,
+    jobs: Annotated[
+        int | None,
+        typer.Option("--jobs", "-j", min=1, max=256, help="Cells at a time; 3 per CPU.", show_default=False),
+    ] = None,
+    once: Annotated[bool, typer.Option("--once", help="End when nothing waits any more.")] = False,
+) -> None:
+    """Run what people ask for on the site, until interrupted; the site itself runs nothing."""
+    from experiments.runner import Runner
+
+    if Runner(_where(results), jobs, _console()).serve(once):
+        raise typer.Exit(FAILED)
+
+
+@app.command()
 def serve(
     results: ResultsOption = RESULTS,
     artefacts: ArtefactsOption = None,
     port: Annotated[
-        int, typer.Option("--port", min=0, max=65535, help="Port on 127.0.0.1; 0 takes a free one.")
+        int, typer.Option("--port", min=0, max=65535, help="Port on the address; 0 takes a free one.")
     ] = 8321,
     host: Annotated[str, typer.Option("--host", help="Address to listen on.")] = "127.0.0.1",
+    token_file: Annotated[
+        Path | None,
+        typer.Option(
+            "--token-file",
+            metavar="FILE",
+            help="A file with the token that visitors must give; $BACKCHANNEL_TOKEN does the same. "
+            "Needed on any address that others reach.",
+            show_default=False,
+        ),
+    ] = None,
+    name: Annotated[
+        list[str] | None,
+        typer.Option("--name", metavar="NAME", help="A host name under which the site is reached. Repeatable."),
+    ] = None,
 ) -> None:
-    """Show results in a browser."""
+    """Show results in a browser, on 127.0.0.1 unless told otherwise."""
     from web.serve import serve as serve_site
 
     if artefacts:
         # The site opens the store wherever it needs it.
         os.environ["BACKCHANNEL_ARTEFACTS"] = artefacts
-    serve_site(_where(results), host, port)
+    serve_site(_where(results), host, port, token_file, name or [])
 
 
 @app.command()

@@ -19,7 +19,7 @@ import statistics
 import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -529,6 +529,18 @@ class Store:
 
     def _failed(self, run_id: str) -> Path:
         return self.folder / "failed" / run_id
+
+    def rows(self, query: Any) -> list[dict[str, Any]]:
+        """What a query finds."""
+        return self._rows(query)
+
+    def writing(self) -> AbstractContextManager[sa.Connection]:
+        """A transaction that writes; no other writer is in one meanwhile."""
+        return self._writing()
+
+    def connect(self) -> sa.Connection:
+        """A connection of the caller's own, to be closed by it."""
+        return self._engine.connect()
 
     def _rows(self, query: Any) -> list[dict[str, Any]]:
         with self._engine.connect() as connection:
