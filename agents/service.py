@@ -265,6 +265,9 @@ def main() -> int:
     parser.add_argument("--socket", type=Path, required=True, help="UNIX socket to serve on (made with mode 0600)")
     parser.add_argument("--folder", type=Path, required=True, help="the only folder this agent reads and writes")
     parser.add_argument("--node-binary", required=True, help="path of backchannel-node")
+    parser.add_argument(
+        "--grants", type=Path, help="folder of JSON files that say which interfaces and links are the agent's to use"
+    )
     arguments = parser.parse_args()
     os.umask(0o077)
     arguments.folder.mkdir(parents=True, exist_ok=True)

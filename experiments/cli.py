@@ -291,6 +291,52 @@ def serve(
     serve_site(results, host, port)
 
 
+InventoryOption = Annotated[
+    Path,
+    typer.Option("--inventory", "-i", metavar="FILE", help="A lab's inventory (docs/physical.md).", show_default=False),
+]
+TopologyOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--campaign", metavar="FILE", help="Whose topology is set up; without it, the inventory's.", show_default=False
+    ),
+]
+
+
+@app.command("testbed", context_settings={"ignore_unknown_options": True})
+def on_testbed(
+    playbook: Annotated[
+        str, typer.Argument(metavar="site|check|collect|teardown", help="What to do.", show_default=False)
+    ],
+    inventory: InventoryOption,
+    campaign: TopologyOption = None,
+    arguments: Annotated[
+        list[str] | None, typer.Argument(metavar="[ANSIBLE...]", help="For ansible-playbook, such as --check --diff.")
+    ] = None,
+) -> None:
+    """Make a testbed of hosts with Ansible, check it, collect its logs, or take it away."""
+    from experiments import lab, registry
+
+    if playbook not in lab.PLAYBOOKS:
+        _fail(registry.unknown("playbook", playbook, lab.PLAYBOOKS), BAD_INPUT)
+    if lab.playbook(playbook, inventory, campaign, arguments or []) != 0:
+        raise typer.Exit(FAILED)
+
+
+@app.command("lab", context_settings={"ignore_unknown_options": True})
+def in_lab(
+    inventory: InventoryOption,
+    command: Annotated[list[str], typer.Argument(metavar="-- COMMAND...", help="What to run.", show_default=False)],
+    campaign: TopologyOption = None,
+) -> None:
+    """Rehearse a lab: its hosts as namespaces of a cell, for as long as a command runs."""
+    from experiments import lab
+    from testbed.capability import require_emulation
+
+    require_emulation()
+    sys.exit(lab.rehearse(inventory, campaign, command))
+
+
 def main() -> NoReturn:
     """Runs a command; whatever a person can cause ends in one sentence and a status."""
     from agents.errors import AgentError

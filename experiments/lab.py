@@ -1,0 +1,124 @@
+"""Labs from the command line: Ansible's playbooks on one, and its rehearsal in namespaces.
+
+python -m experiments.lab INVENTORY CAMPAIGN -- COMMAND...      the first program inside a rehearsal's cell
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from experiments import campaign, inventory
+from experiments.problems import CampaignError, Problem
+from testbed import node_binary
+from testbed.cellmain import FOLDER, private_memory_folder
+from testbed.errors import TestbedError, Unavailable
+from testbed.lab import Lab, SshFiles
+
+ANSIBLE = node_binary.ROOT / "ansible"
+#: Playbooks by the word that people use, and what they do.
+PLAYBOOKS = {
+    "site": "makes a testbed of the hosts; a second time it changes nothing",
+    "check": "tells whether the testbed is fit: clocks, offloads, kernel, disk, reachability",
+    "collect": "fetches logs, leftover captures and network state of every host",
+    "teardown": "takes away what site brought",
+}
+
+
+def topology(found: inventory.Inventory, file: Path | None) -> Path:
+    """The campaign whose topology counts.
+
+    Raises:
+        CampaignError: neither the command line nor the inventory names one.
+    """
+    chosen = file or found.campaign
+    if chosen is None:
+        raise CampaignError(
+            str(found.path), [Problem(0, "campaign", "this field is missing: the file whose topology is to be set up")]
+        )
+    return chosen.absolute()
+
+
+def playbook(name: str, path: Path, file: Path | None, arguments: Sequence[str]) -> int:
+    """Runs a playbook on a lab; Ansible's exit status.
+
+    Raises:
+        CampaignError: the inventory or the campaign is wrong.
+        Unavailable: Ansible is missing.
+    """
+    found = inventory.read(path)
+    scenario = campaign.load(topology(found, file)).runs[0].scenario
+    inventory.placed(found, scenario["nodes"], scenario["links"])
+    program = Path(sys.executable).with_name("ansible-playbook")
+    if not program.exists():
+        raise Unavailable(f"Ansible is not installed beside {sys.executable}; ./backchannel installs it")
+    environment = {
+        **os.environ,
+        "BACKCHANNEL_CAMPAIGN": str(topology(found, file)),
+        "BACKCHANNEL_NODE": node_binary.path(),
+        "ANSIBLE_CONFIG": str(ANSIBLE / "ansible.cfg"),
+        "PATH": f"{program.parent}:{os.environ.get('PATH', '')}",
+    }
+    words = [str(program), "--inventory", str(path.absolute()), str(ANSIBLE / "playbooks" / f"{name}.yml"), *arguments]
+    return subprocess.run(words, env=environment, cwd=ANSIBLE, check=False).returncode
+
+
+def rehearse(path: Path, file: Path | None, command: Sequence[str]) -> int:
+    """Runs a command in a cell that holds the lab as namespaces; its exit status.
+
+    Raises:
+        CampaignError: the inventory or the campaign is wrong.
+    """
+    found = inventory.read(path)
+    words = [
+        node_binary.path(), "cell", "--parent", str(os.getpid()), "--",
+        sys.executable, "-m", "experiments.lab", str(path.absolute()), str(topology(found, file)), "--", *command,
+    ]  # fmt: skip
+    environment = {**os.environ, "PYTHONPATH": str(node_binary.ROOT), "BACKCHANNEL_NODE": node_binary.path()}
+    return subprocess.run(words, env=environment, check=False).returncode
+
+
+def build(path: Path, file: Path, folder: Path) -> Lab:
+    """The lab of an inventory, inside a cell.
+
+    Raises:
+        CampaignError, TestbedError: it cannot be.
+    """
+    found = inventory.read(path)
+    scenario = campaign.load(file).runs[0].scenario
+    placement = inventory.placed(found, scenario["nodes"], scenario["links"])
+    ssh = None
+    if found.file.connection == "ssh":
+        key, known_hosts = found.own(found.file.ssh.key), found.own(found.file.ssh.known_hosts)
+        if key is None or known_hosts is None:
+            raise TestbedError(f"{path}: a rehearsal needs 'ssh.key' and 'ssh.known_hosts': it makes keys of its own")
+        ssh = SshFiles(key, known_hosts)
+        if shutil.which("sshd") is None and not Path("/usr/sbin/sshd").exists():
+            raise Unavailable("a rehearsal with SSH needs sshd: apt-get install openssh-server")
+    return Lab(placement, folder, ssh)
+
+
+def main() -> int:
+    """Builds the lab, runs the command, ends."""
+    path, file, _, *command = sys.argv[1:]
+    try:
+        private_memory_folder()
+        lab = build(Path(path), Path(file), FOLDER / "lab")
+    except (CampaignError, TestbedError, Unavailable) as error:
+        print(f"backchannel: {error}", file=sys.stderr)
+        return 2 if isinstance(error, CampaignError) else 1
+    try:
+        return subprocess.run(command, env=lab.environment(), check=False).returncode
+    except OSError as error:
+        print(f"backchannel: cannot run '{command[0]}': {error.strerror}", file=sys.stderr)
+        return 127
+    finally:
+        lab.close()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
