@@ -327,6 +327,7 @@ def host_vars(placement: Placement, links: Sequence[Mapping[str, Any]], name: st
                 # A modem or a radio keeps the address that its maker gave it.
                 "mac": end.mac if placement.spots[end.link].real in (None, "wire") else None,
                 "link": end.link,
+                "queue": placement.spots[end.link].queue_at == host.plays,
             }
             for end in node.interfaces
         ]

@@ -3,12 +3,11 @@
 
 from __future__ import annotations
 
-import os
-
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.backchannel import (
     Report,
     account,
+    away,
     guarded,
     identity,
     keep_file,
@@ -87,8 +86,8 @@ def converge(wanted, report):
         if not report.check:
             try_capture(uid, gid)
     else:
-        if os.path.isdir(folder) and report.note(folder, ""):
-            run(["rm", "-rf", "--one-file-system", "--", folder])
+        if mounted is None or not report.check:
+            away(report, folder)
         leave_account(report, wanted["user"], "capture")
     return report.as_result()
 

@@ -42,7 +42,7 @@ options:
     type: list
     elements: dict
     default: []
-    description: Each with C(name), and C(address) (CIDR) and C(mac) if it is to have them; C(tap) names its owner.
+    description: Each with C(name); C(address) (CIDR) and C(mac) if it is to have them; C(queue) for the TAP of a queue.
   neighbours:
     type: list
     elements: dict
@@ -181,6 +181,10 @@ def interface(report, memory, live, one):
     """Lines for `ip -batch` that bring one interface to what is wanted."""
     name, lines = one["name"], []
     if name not in live.links:
+        if one.get("queue") and report.check:
+            # The role queue_policy would have made it by now.
+            report.note("", "%s: address %s" % (name, one["address"]))
+            return lines
         if not one.get("tap"):
             known = ", ".join(sorted(set(live.links) - {"lo"})) or "none"
             raise Trouble("there is no interface '%s' here; there are: %s; name the right one in the inventory" % (name, known))

@@ -15,6 +15,7 @@ from ansible.module_utils.backchannel import (
     Report,
     Trouble,
     account,
+    away,
     guarded,
     identity,
     keep_file,
@@ -89,6 +90,8 @@ author: Backchannel
 """
 
 READY_S = 15.0
+#: What has nothing to show for itself must live this long.
+ALIVE_S = 1.0
 
 
 def main():
@@ -152,12 +155,6 @@ def remove(wanted, report, service):
     return report.as_result()
 
 
-def away(report, path):
-    """Removes a file or a folder with all that is in it; a mounted one is another role's."""
-    if os.path.lexists(path) and not os.path.ismount(path) and report.note(path, ""):
-        run(["rm", "-rf", "--one-file-system", "--", path])
-
-
 def fingerprint(paths):
     """Changes when one of these files does, or what a link among them points at."""
     digest = hashlib.sha256()
@@ -178,10 +175,12 @@ def wait_until_ready(wanted, service):
     Raises:
         Trouble: with the last line that it said.
     """
-    deadline = time.monotonic() + READY_S
+    began = time.monotonic()
+    deadline = began + READY_S
     while True:
         alive = service.running()
-        if alive and (not wanted["ready"] or os.path.exists(wanted["ready"])):
+        ready = os.path.exists(wanted["ready"]) if wanted["ready"] else time.monotonic() > began + ALIVE_S
+        if alive and ready:
             return
         if not alive or time.monotonic() > deadline:
             said = service.said()

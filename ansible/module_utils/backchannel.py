@@ -126,6 +126,22 @@ def keep_folder(report, path, owner, mode):
         os.chmod(path, mode)
 
 
+def mounts():
+    """Folders on which something is mounted. Devices tell nothing: on an overlay every file has one of its own."""
+    return [line.split()[1] for line in (read("/proc/mounts") or "").splitlines()]
+
+
+def away(report, path):
+    """Removes a file or a folder with all that is in it; one that is mounted is another role's."""
+    if not os.path.lexists(path) or path in mounts():
+        return
+    inside = [one for one in mounts() if one.startswith(path + "/")]
+    if inside:
+        raise Trouble("%s cannot be removed: %s is mounted in it" % (path, inside[0]))
+    if report.note(path, ""):
+        run(["rm", "-rf", "--", path])
+
+
 def identity(owner, check=False):
     """(uid, gid) of a user; in check mode a user may still be to come."""
     try:
