@@ -8,6 +8,7 @@ use backchannel_core::telemetry::Telemetry;
 use serde::Deserialize;
 use serde_json::{json, Map, Value};
 
+use crate::interface::Interface;
 use crate::pulse::Pulse;
 use crate::served::Served;
 use crate::sys::{self, monotonic_ns, Epoll, Timer};
@@ -49,10 +50,15 @@ enum Request {
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct End {
-    pid: u32,
+    /// Whose network namespace; without it, this process's own.
+    #[serde(default)]
+    pid: Option<u32>,
     ifname: String,
     #[serde(default)]
     mac: Option<String>,
+    /// The interface exists: it is taken over, not made.
+    #[serde(default)]
+    attach: bool,
 }
 
 /// Serves links until standard input ends.
@@ -184,12 +190,15 @@ impl Server {
         let mut taps = Vec::new();
         for end in ends {
             let mac = end.mac.as_deref().map(parse_mac).transpose()?;
-            taps.push(Tap::create(end.pid, &end.ifname, mac)?);
+            taps.push(match end.attach {
+                true => Interface::attach(end.pid, &end.ifname)?,
+                false => Interface::Tap(Tap::create(end.pid, &end.ifname, mac)?),
+            });
         }
         let place = self.links.iter().position(Option::is_none).unwrap_or(self.links.len());
         for (port, tap) in taps.iter().enumerate() {
             let token = (place as u64) << 16 | port as u64;
-            self.epoll.add(tap.fd(), token).map_err(|error| format!("cannot watch {}: {error}", tap.name))?;
+            self.epoll.add(tap.fd(), token).map_err(|error| format!("cannot watch {}: {error}", tap.name()))?;
         }
         let link = Some(Served::new(spec, seed, taps)?);
         if place == self.links.len() {
