@@ -182,7 +182,8 @@ def wait_until_ready(wanted, service):
         ready = os.path.exists(wanted["ready"]) if wanted["ready"] else time.monotonic() > began + ALIVE_S
         if alive and ready:
             return
-        if not alive or time.monotonic() > deadline:
+        # A daemon writes down its process number a moment after it was started.
+        if time.monotonic() > (deadline if alive else began + ALIVE_S):
             said = service.said()
             raise Trouble("%s did not start: %s" % (wanted["name"], said[-1] if said else "it said nothing"))
         time.sleep(0.02)
