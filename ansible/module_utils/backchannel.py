@@ -17,7 +17,7 @@ CONFIGURATION = "/etc/backchannel"
 #: Of the agent's account: holds the keys that may reach it.
 HOME = STATE + "/home"
 #: Written by the agent while a campaign holds this host.
-HELD = "/run/backchannel/held"
+HELD = "/run/backchannel/agent.held"
 
 
 class Trouble(Exception):

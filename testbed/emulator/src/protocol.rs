@@ -41,6 +41,9 @@ enum Request {
     Start {
         #[serde(default)]
         lead_s: f64,
+        /// The zero itself, where emulators on several machines are to have the same.
+        #[serde(default)]
+        at_monotonic_ns: Option<u64>,
         #[serde(default)]
         telemetry: Option<String>,
     },
@@ -169,7 +172,9 @@ impl Server {
                 let place = self.place(&name)?;
                 self.links[place].as_mut().expect("a place that was found is taken").configure(spec, seed)?;
             }
-            Request::Start { lead_s, telemetry } => return self.start(lead_s, telemetry),
+            Request::Start { lead_s, at_monotonic_ns, telemetry } => {
+                return self.start(lead_s, at_monotonic_ns, telemetry)
+            }
             Request::Stop {} => return self.stop(),
         }
         Ok(Map::new())
@@ -209,12 +214,21 @@ impl Server {
         Ok(())
     }
 
-    fn start(&mut self, lead_s: f64, telemetry: Option<String>) -> Result<Map<String, Value>, String> {
+    fn start(
+        &mut self,
+        lead_s: f64,
+        at_monotonic_ns: Option<u64>,
+        telemetry: Option<String>,
+    ) -> Result<Map<String, Value>, String> {
         if !(0.0..=60.0).contains(&lead_s) {
             return Err(format!("a lead of {lead_s} s is not between 0 and 60"));
         }
+        let ahead_s = at_monotonic_ns.map_or(0.0, |at| (at as f64 - monotonic_ns() as f64) / 1e9);
+        if !(-1.0..=60.0).contains(&ahead_s) {
+            return Err(format!("a zero {ahead_s:.3} s from now is neither now nor soon"));
+        }
         self.telemetry = telemetry.as_deref().map(Telemetry::create).transpose()?;
-        let zero_ns = monotonic_ns() + (lead_s * 1e9) as u64;
+        let zero_ns = at_monotonic_ns.unwrap_or_else(|| monotonic_ns() + (lead_s * 1e9) as u64);
         for link in self.links.iter_mut().flatten() {
             link.start_at(zero_ns)?;
         }
