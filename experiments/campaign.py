@@ -96,6 +96,14 @@ def load(path: Path, overrides: Sequence[str] = ()) -> Plan:
 
 def expand(file: source.Source, overrides: Sequence[str] = ()) -> Plan:
     """The same for a file that was read."""
+    token = registry.FOLDER.set(Path(file.name).parent)
+    try:
+        return _expand(file, overrides)
+    finally:
+        registry.FOLDER.reset(token)
+
+
+def _expand(file: source.Source, overrides: Sequence[str]) -> Plan:
     expansion = _Expansion(file)
     values = copy.deepcopy(file.values)
     # Defaults that a field such as stack.sack must find in its place.
@@ -213,6 +221,18 @@ class _Expansion:
         except TestbedError as error:
             self._note(("network",), str(error))
             return
+        for link in links:
+            late = [
+                change["at_s"]
+                for way in ("forward", "reverse")
+                for change in link[way].get("schedule", [])
+                if change["at_s"] >= campaign.duration
+            ]
+            if late:
+                self._note(("network",), f"link {link['name']} changes at {late[0]:g} s, when the run is over")
+        reason = _link_refusal(json.dumps(links, sort_keys=True))
+        if reason:
+            self._note(("network",), reason)
         for path, stack in _stacks(campaign):
             backends = registry.find("stack", stack.name).backends
             if backends and campaign.backend not in backends:
@@ -241,9 +261,7 @@ class _Expansion:
                         "the other the research stack's",
                     )
                     break
-        hosts = [node["name"] for node in nodes if node["kind"] == "host"]
-        if network.topology == "dumbbell":
-            hosts = list(topologies.SIDES)
+        hosts = topologies.host_names(network, nodes)
         if campaign.warm_up >= campaign.duration:
             self._note(("warm_up",), "nothing is left to measure: the warm-up ends with the run")
         members = topologies.members(network, campaign.workload)
@@ -370,6 +388,13 @@ def _refusal(stack: str) -> str | None:
     """Why the research stack cannot be put together as asked (a JSON of name and options); None when it can."""
     reason = node_binary.call("check", stdin=f"[{stack}]")[0]
     return None if reason is None else str(reason)
+
+
+@cache
+def _link_refusal(links: str) -> str | None:
+    """Why the first of these links (JSON) that cannot be built cannot; None when all can."""
+    reasons = node_binary.call("check", stdin=links)
+    return next((str(reason) for reason in reasons if reason is not None), None)
 
 
 def _stacks(campaign: Campaign) -> Iterator[tuple[Path_, Stack]]:

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Mapping
+from contextvars import ContextVar
 from dataclasses import asdict, dataclass, field
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 from experiments import units
@@ -28,6 +30,31 @@ KINDS = {
     "topology": "topologies",
 }
 _SUFFIXES = ("_packets", "_bytes", "_bps", "_s", "_segments")
+
+
+#: Where relative file names of the campaign that is being read begin.
+FOLDER: ContextVar[Path] = ContextVar("FOLDER", default=Path())
+#: Scenarios hold such files whole.
+MAX_FILE_BYTES = 8 * 1024 * 1024
+
+
+def read_file(value: object) -> str:
+    """The text of a file that a campaign names, relative to the campaign's own.
+
+    Raises:
+        ValueError: with a sentence.
+    """
+    if not isinstance(value, str):
+        raise ValueError(f"'{value}' is no file name")
+    path = FOLDER.get() / value
+    try:
+        if path.stat().st_size > MAX_FILE_BYTES:
+            raise ValueError(f"{path} is larger than {MAX_FILE_BYTES // 1024**2} MiB")
+        return path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise ValueError(f"cannot read {path}: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise ValueError(f"{path} is no text") from None
 
 
 @dataclass(frozen=True)
@@ -81,7 +108,7 @@ class Param:
                 raise ValueError(unknown("choice", str(value), self.choices))
             return value
         if self.unit == "file":
-            return str(value)
+            return read_file(value)
         number = units.parse(value, self.unit)
         if self.min is not None and number < self.min:
             raise ValueError(f"'{value}' is too small: it must be at least {self.min:g}")
@@ -145,6 +172,10 @@ _PYTHON_ENTRIES = (
           "aq 4, figure 2"),
     Entry("topology", "wireless", "server - base (a base station) - mobile; the second hop is under study",
           "ton IV-A, figure 2"),
+    Entry("topology", "packet-radio", "server - gateway - mobile, or several, over packet radio",
+          "asym 5.1, figure 5"),
+    Entry("topology", "hybrid", "server - router - client: one way over wireless cable, back over another link",
+          "asym 3.1, 7.3"),
     Entry("topology", "line", "two hosts, left and right, on one line", "docs/campaigns.md"),
 )  # fmt: skip
 

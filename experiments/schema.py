@@ -31,6 +31,10 @@ def _quantity(
     return BeforeValidator(read)
 
 
+def _file(value: object) -> str | None:
+    return None if value is None else registry.read_file(value)
+
+
 #: Scenarios have whole bit/s.
 Rate = Annotated[float, _quantity("rate", above=0, least=1, most=1e12)]
 #: At most about eleven days, the longest a run can be.
@@ -146,6 +150,12 @@ class Change(Model):
     delay: Seconds | None = None
     errors: list[ErrorModel] | None = None
 
+    @model_validator(mode="after")
+    def _changes_something(self) -> Change:
+        if self.rate is None and self.delay is None and self.errors is None:
+            raise ValueError("a change names a new 'rate', 'delay' or 'errors'")
+        return self
+
 
 class Direction(Model):
     """One direction of a link."""
@@ -156,6 +166,8 @@ class Direction(Model):
     errors: list[ErrorModel] = []
     changes: list[Change] = []
     header_compression: Literal["none", "cslip"] = "none"
+    #: Of a mahimahi link: delivery opportunities, from a file.
+    trace: Annotated[str | None, BeforeValidator(_file)] = None
 
     def as_scenario(self) -> dict[str, Any]:
         """As core::scenario::DirectionSpec."""
@@ -164,8 +176,13 @@ class Direction(Model):
             spec["rate_bps"] = round(self.rate)
         if self.errors:
             spec["errors"] = [model.as_scenario() for model in self.errors]
+        options: dict[str, Any] = {}
         if self.header_compression != "none":
-            spec["options"] = {"header_compression": self.header_compression}
+            options["header_compression"] = self.header_compression
+        if self.trace is not None:
+            options["trace"] = self.trace
+        if options:
+            spec["options"] = options
         if self.changes:
             spec["schedule"] = [_change(change) for change in self.changes]
         return spec
@@ -190,15 +207,53 @@ class Node(Model):
     stack: Stack | None = Field(None, description="a host's own stack; without it, the campaign's")
 
 
+def _with_profile(value: object, kind_key: str) -> object:
+    """Fills in what a profile says and the file does not.
+
+    Raises:
+        ValueError: there is no such profile.
+    """
+    if not isinstance(value, dict) or not isinstance(value.get("profile"), str):
+        return value
+    spec = registry.find("profile", value["profile"]).spec
+    filled = dict(value)
+    filled.setdefault(kind_key, spec["kind"])
+    for way in ("forward", "reverse"):
+        own = filled.get(way)
+        if own is not None and not isinstance(own, dict):
+            continue
+        line = spec[way]
+        queue = {"policy": line["queue"]["name"], **line["queue"]["options"]}
+        if "limit_packets" in queue:
+            queue["limit"] = f"{queue.pop('limit_packets')} packets"
+        preset = {"rate": f"{line['rate_bps']} bit/s", "delay": f"{line['delay_s']} s", "queue": queue}
+        filled[way] = {**preset, **line.get("options", {}), **(own or {})}
+    return filled
+
+
 class Link(Model):
     """A link of a network that the file spells out."""
 
     name: Name
+    profile: str | None = Field(None, description="a line by name; what the file says besides goes before it")
     kind: LinkKind = Field(default_factory=lambda: LinkKind.model_validate("point-to-point"))
     ends: list[str] = Field(min_length=2)
     forward: Direction
     reverse: Direction | None = Field(None, description="like forward, if it is left out")
     framing: Bytes | None = None
+    one_way: bool = Field(False, description="from the first end alone; what goes back takes another link")
+    #: In the node at the first end; "none" for a sweep's point without one.
+    middlebox: Middlebox | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _profile(cls, value: object) -> object:
+        return _with_profile(value, "kind")
+
+    @field_validator("middlebox", mode="before")
+    @classmethod
+    def _or_none(cls, value: object) -> object:
+        return None if value == "none" else value
 
     def as_scenario(self) -> dict[str, Any]:
         """As core::scenario::LinkSpec."""
@@ -209,7 +264,12 @@ class Link(Model):
             "ends": list(self.ends),
             "forward": self.forward.as_scenario(),
             "reverse": reverse.as_scenario(),
-            "options": {**self.kind.options, **({} if self.framing is None else {"framing_bytes": self.framing})},
+            "options": {
+                **self.kind.options,
+                **({} if self.framing is None else {"framing_bytes": self.framing}),
+                **({"one_way": True} if self.one_way else {}),
+            },
+            **({} if self.middlebox is None else {"middleboxes": [{**self.middlebox.as_scenario(), "end": 0}]}),
         }
 
 
@@ -252,16 +312,24 @@ class Network(Model):
     """The network: a topology by name with its lines, or nodes and links spelled out."""
 
     topology: str | None = None
+    profile: str | None = Field(None, description="the topology's own line by name; what the file says goes before it")
     link: LinkKind | None = Field(None, description="kind of the topology's own line; point-to-point without it")
     #: In the router at the line's near end, seen from forward data; "none" for a sweep's point without one.
     middlebox: Middlebox | None = None
     forward: Direction | None = Field(None, description="of the topology's own line, towards the client")
     reverse: Direction | None = None
     access: Direction | None = Field(None, description="of the wires around it; 10 Mbit/s and 1 ms without it")
+    #: Hosts behind the radio, or at the cable's end.
+    mobiles: Annotated[int, _quantity("count", above=0, most=200)] = 1
     #: Propagation alone, in seconds; each pair of hosts draws its own.
     rtt: tuple[float, float] | None = None
     nodes: list[Node] = []
     links: list[Link] = []
+
+    @model_validator(mode="before")
+    @classmethod
+    def _profile(cls, value: object) -> object:
+        return _with_profile(value, "link")
 
     @field_validator("topology")
     @classmethod
@@ -282,12 +350,14 @@ class Network(Model):
     def _one_way_to_say_it(self) -> Network:
         if self.rtt is not None and self.topology != "dumbbell":
             raise ValueError("'rtt' belongs to the topology dumbbell, whose pairs of hosts have each their own")
+        if self.mobiles > 1 and self.topology not in ("packet-radio", "hybrid"):
+            raise ValueError("'mobiles' belongs to the topologies packet-radio and hybrid")
         if self.topology is None:
             if not self.nodes or not self.links:
                 raise ValueError("a network has a 'topology', or 'nodes' and 'links'")
-            if self.forward or self.reverse or self.access or self.link:
+            if self.forward or self.reverse or self.access or self.link or self.middlebox:
                 raise ValueError(
-                    "'link', 'forward', 'reverse' and 'access' belong to a topology; here 'links' say it all"
+                    "'link', 'middlebox', 'forward', 'reverse', 'access' belong to a topology; here 'links' say it all"
                 )
         elif self.nodes or self.links:
             raise ValueError("a network has a 'topology', or 'nodes' and 'links', not both")

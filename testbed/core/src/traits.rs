@@ -27,6 +27,10 @@ pub trait Policy: Send {
     /// downlink with it, AF marks dupacks). Most policies do not look.
     fn on_opposite(&mut self, _now: Time, _packet: &Packet) {}
 
+    /// The line's rates have changed: of the direction that this queue stands before, and of the opposite one, in bit/s.
+    /// Only policies that were told no rates of their own follow.
+    fn on_rates(&mut self, _now: Time, _own_bps: Option<u64>, _opposite_bps: Option<u64>) {}
+
     /// Packets waiting.
     fn len_packets(&self) -> usize;
 

@@ -16,8 +16,8 @@ use crate::tap::{parse_mac, Tap};
 
 const REQUESTS: u64 = u64::MAX;
 const TIMER: u64 = u64::MAX - 1;
-/// Longest request line, in bytes.
-const MAX_LINE: usize = 1 << 20;
+/// Longest request line, in bytes: a link may carry recorded traces.
+const MAX_LINE: usize = 64 << 20;
 
 #[derive(Deserialize)]
 #[serde(tag = "op", rename_all = "snake_case", deny_unknown_fields)]
@@ -189,6 +189,11 @@ impl Server {
         }
         if ends.len() != spec.ends.len() || ends.len() > 0xffff {
             return Err(format!("link '{name}' has {} ends and {} interfaces", spec.ends.len(), ends.len()));
+        }
+        if ends.len() > 2 && ends.iter().any(|end| end.mac.is_none()) {
+            return Err(format!(
+                "link '{name}' has more than two ends: each needs a MAC address, by which frames find it"
+            ));
         }
         // Refused before any interface exists.
         backchannel_middleboxes::build_link(&spec, seed)?;

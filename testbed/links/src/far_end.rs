@@ -19,6 +19,8 @@ pub(crate) struct FarEnd {
     /// Of its random streams.
     seed: u64,
     label: String,
+    /// Times that they have been replaced: each set draws from streams of its own.
+    changes: u64,
     /// Packets on the way, and when their last bit arrives; in order.
     flying: VecDeque<(Time, Packet)>,
     /// Packets that an error model holds back, by the instant they come out.
@@ -33,6 +35,7 @@ impl FarEnd {
             errors: Vec::new(),
             seed,
             label: label.to_owned(),
+            changes: 0,
             flying: VecDeque::new(),
             held: BTreeMap::new(),
         };
@@ -43,12 +46,14 @@ impl FarEnd {
     /// Other error models from now on.
     pub(crate) fn set_errors(&mut self, named: &[Named]) -> Result<(), String> {
         self.errors = self.error_models(named)?;
+        self.changes += 1;
         Ok(())
     }
 
     /// Makes error models without using them: what a schedule asks for is checked before the run.
     pub(crate) fn error_models(&self, named: &[Named]) -> Result<Vec<Box<dyn ErrorModel>>, String> {
-        let stream = |number: usize| rng::stream(self.seed, &format!("{}/errors/{number}", self.label));
+        let set = if self.changes == 0 { "errors".to_owned() } else { format!("errors-{}", self.changes) };
+        let stream = |number: usize| rng::stream(self.seed, &format!("{}/{set}/{number}", self.label));
         named.iter().enumerate().map(|(number, one)| errors::build(one, stream(number))).collect()
     }
 

@@ -7,7 +7,7 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use backchannel_core::event::Events;
+use backchannel_core::event::{EventKind, Events};
 use backchannel_core::packet::{Packet, TcpFlags};
 use backchannel_core::registry::{Entry, Given, Param, Preset, Unit};
 use backchannel_core::scenario::{Change, DirectionSpec, LinkSpec};
@@ -22,13 +22,21 @@ pub(crate) static ENTRY: Entry = Entry {
     name: "point-to-point",
     summary: "a line: per direction a rate, a propagation delay, a queue policy and error models",
     source: "asym 8.1",
-    params: &[Param::new(
-        "framing_bytes",
-        Unit::Bytes,
-        Preset::Number(0.0),
-        "bytes on the line for each packet beside the packet itself",
-    )
-    .range(0.0, 1000.0)],
+    params: &[
+        Param::new(
+            "framing_bytes",
+            Unit::Bytes,
+            Preset::Number(0.0),
+            "bytes on the line for each packet beside the packet itself",
+        )
+        .range(0.0, 1000.0),
+        Param::new(
+            "one_way",
+            Unit::Flag,
+            Preset::Flag(false),
+            "forward alone, as wireless cable: what goes back takes another link (asym 3.1)",
+        ),
+    ],
 };
 
 /// Options of one direction.
@@ -59,21 +67,29 @@ pub(crate) fn build(given: &Given<'_>, spec: &LinkSpec, seed: u64) -> Result<Box
             .map_err(|why| format!("{name}: {why}"))
     };
     Ok(Box::new(PointToPoint {
+        one_way: given.flag("one_way"),
         lines: [line("forward", &spec.forward, &spec.reverse)?, line("reverse", &spec.reverse, &spec.forward)?],
     }))
 }
 
 /// See the module.
 pub struct PointToPoint {
+    one_way: bool,
     lines: [Line; 2],
 }
 
 impl Link for PointToPoint {
     fn submit(&mut self, now: Time, port: Port, packet: Packet, events: &mut Events) {
+        if self.one_way && port == 1 {
+            events.port = port;
+            events.note(now, EventKind::Lost, &packet);
+            return;
+        }
         events.port = 1 - port;
         self.lines[usize::from(1 - port)].on_opposite(now, &packet, events);
         events.port = port;
         self.lines[usize::from(port)].submit(now, packet, events);
+        self.tell_rates(now);
     }
 
     fn next_event(&self) -> Option<Time> {
@@ -89,6 +105,7 @@ impl Link for PointToPoint {
             events.port = from as Port;
             line.poll(now, 1 - from as Port, out, events);
         }
+        self.tell_rates(now);
         if out.len() - first > 1 {
             out[first..].sort_by_key(|delivery| delivery.at);
         }
@@ -104,6 +121,18 @@ impl Link for PointToPoint {
     }
 }
 
+impl PointToPoint {
+    /// After a scheduled change each queue hears of both rates.
+    fn tell_rates(&mut self, now: Time) {
+        if self.lines.iter_mut().any(|line| std::mem::take(&mut line.changed)) {
+            let rates = [self.lines[0].rate_bps, self.lines[1].rate_bps];
+            for (from, line) in self.lines.iter_mut().enumerate() {
+                line.policy.on_rates(now, rates[from], rates[1 - from]);
+            }
+        }
+    }
+}
+
 /// One direction.
 struct Line {
     rate_bps: Option<u64>,
@@ -111,6 +140,8 @@ struct Line {
     compressing: bool,
     policy: Box<dyn Policy>,
     schedule: VecDeque<Change>,
+    /// Its rate has, since the queues last heard of it.
+    changed: bool,
     /// The packet in transmission and when its last bit leaves.
     sending: Option<(Time, Packet)>,
     far_end: FarEnd,
@@ -150,6 +181,7 @@ impl Line {
             compressing: given.text("header_compression") == Some("cslip"),
             policy: backchannel_policies::build(&spec.queue.name, &spec.queue.options, &context)?,
             schedule: spec.schedule.iter().cloned().collect(),
+            changed: false,
             sending: None,
             far_end,
             usage: Usage::default(),
@@ -245,6 +277,7 @@ impl Line {
         let Some(change) = self.schedule.pop_front() else { return };
         if let Some(rate_bps) = change.rate_bps {
             self.rate_bps = Some(rate_bps);
+            self.changed = true;
         }
         if let Some(delay_s) = change.delay_s {
             self.far_end.delay = Duration::from_secs_f64(delay_s);
@@ -269,7 +302,6 @@ pub(crate) fn delay(seconds: f64) -> Result<Duration, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use backchannel_core::event::EventKind;
     use backchannel_core::packet::build::{ack, data, Segment};
     use proptest::prelude::*;
     use serde_json::json;
@@ -364,6 +396,18 @@ mod tests {
         link.submit(Time::ZERO, 0, data(1, 960), &mut events);
         link.submit(Time(5), 0, data(2, 960), &mut events);
         assert_eq!(drain(&mut *link, &mut events), [(1, 20_000_000, 1), (1, 20_000_005, 2)]);
+    }
+
+    #[test]
+    fn a_one_way_line_takes_nothing_at_its_far_end() {
+        let mut one_way = ten_megabit(json!({}));
+        one_way.options.insert("one_way".into(), json!(true));
+        let mut link = crate::build(&one_way, 1).unwrap();
+        let mut events = Events::default();
+        link.submit(Time::ZERO, 1, ack(1), &mut events);
+        assert_eq!(events.count(EventKind::Lost), 1);
+        link.submit(Time::ZERO, 0, data(2, 960), &mut events);
+        assert_eq!(drain(&mut *link, &mut events).len(), 1);
     }
 
     #[test]

@@ -41,8 +41,8 @@ struct Node {
     stack: Option<Named>,
     interfaces: Vec<Wire>,
     addresses: Vec<Ipv4Addr>,
-    /// (subnet, prefix length, interface), longest prefix first.
-    routes: Vec<(u32, u32, usize)>,
+    /// (subnet, prefix length, interface, next hop's end of the link), longest prefix first; no end: the destination's own.
+    routes: Vec<(u32, u32, usize, Option<Port>)>,
     /// Where packets to an address go: what the two lists above say, remembered. The cost of a packet must not grow with
     /// the number of hosts.
     hops: FxHashMap<u32, Hop>,
@@ -57,13 +57,18 @@ fn short(flow: FlowKey) -> u128 {
     address(flow.src) << 64 | address(flow.dst) << 32 | u128::from(flow.src_port) << 16 | u128::from(flow.dst_port)
 }
 
+/// The end of its link that an address stands at (testbed/addressing.py).
+fn end_of(address: Ipv4Addr) -> Port {
+    Port::from(address.octets()[3].saturating_sub(1))
+}
+
 /// What a node does with a packet.
 #[derive(Clone, Copy)]
 enum Hop {
     /// It is the node's own.
     Here,
-    /// It leaves by this interface.
-    Interface(usize),
+    /// It leaves by this interface, for the node at this end of its link.
+    Interface(usize, Port),
     /// There is no route.
     Nowhere,
 }
@@ -74,11 +79,14 @@ impl Node {
         if let Some(&known) = self.hops.get(&address) {
             return known;
         }
-        let fits = |&&(subnet, length, _): &&(u32, u32, usize)| length == 0 || (subnet ^ address) >> (32 - length) == 0;
+        let fits = |(subnet, length): (u32, u32)| length == 0 || (subnet ^ address) >> (32 - length) == 0;
         let hop = if self.addresses.contains(&destination) {
             Hop::Here
         } else {
-            self.routes.iter().find(fits).map_or(Hop::Nowhere, |&(_, _, interface)| Hop::Interface(interface))
+            let route = self.routes.iter().find(|&&(subnet, length, ..)| fits((subnet, length)));
+            route.map_or(Hop::Nowhere, |&(_, _, interface, to)| {
+                Hop::Interface(interface, to.unwrap_or_else(|| end_of(destination)))
+            })
         };
         self.hops.insert(address, hop);
         hop
@@ -296,15 +304,18 @@ impl<'a> Network<'a> {
     fn send(&mut self, node: usize, packet: Packet) -> Result<(), String> {
         let Some(IpAddr::V4(destination)) = packet.flow().map(|flow| flow.dst) else { return Ok(()) };
         match self.nodes[node].hop(destination) {
-            Hop::Interface(interface) => self.send_by(node, interface, packet),
+            Hop::Interface(interface, to) => self.send_by(node, (interface, to), packet),
             Hop::Here | Hop::Nowhere => Ok(()),
         }
     }
 
-    fn send_by(&mut self, node: usize, interface: usize, packet: Packet) -> Result<(), String> {
+    fn send_by(&mut self, node: usize, (interface, to): (usize, Port), mut packet: Packet) -> Result<(), String> {
         let wire = &mut self.nodes[node].interfaces[interface];
         capture(wire, self.now, &packet)?;
         let (line, port) = (wire.link, wire.port);
+        if self.lines[line].ends.len() > 2 {
+            packet.set_ports(port, to);
+        }
         self.lines[line].directions[usize::from(port)].submitted();
         self.lines[line].link.submit(self.now, port, packet, &mut self.events);
         self.after_line(line);
@@ -319,7 +330,7 @@ impl<'a> Network<'a> {
             let port = usize::from(delivery.port);
             let ends = &mut self.lines[line];
             // On a link with two ends, what comes out of one went in at the other.
-            let from = if ends.ends.len() == 2 { 1 - port } else { port };
+            let from = if ends.ends.len() == 2 { 1 - port } else { usize::from(delivery.packet.from_port()) };
             ends.directions[from].delivered_exactly();
             let (node, interface) = ends.ends[port];
             capture(&mut self.nodes[node].interfaces[interface], self.now, &delivery.packet)?;
@@ -365,10 +376,10 @@ impl<'a> Network<'a> {
         let IpAddr::V4(destination) = flow.dst else { return Ok(()) };
         match self.nodes[node].hop(destination) {
             Hop::Here => {}
-            Hop::Interface(interface) if self.nodes[node].forwards => {
-                return if packet.lower_hop_limit() { self.send_by(node, interface, packet) } else { Ok(()) };
+            Hop::Interface(interface, to) if self.nodes[node].forwards => {
+                return if packet.lower_hop_limit() { self.send_by(node, (interface, to), packet) } else { Ok(()) };
             }
-            Hop::Interface(_) | Hop::Nowhere => return Ok(()),
+            Hop::Interface(..) | Hop::Nowhere => return Ok(()),
         }
         if let Some(&number) = self.by_flow.get(&short(flow.reversed())) {
             self.live[number].connection.on_segment(self.now, &packet);
@@ -467,16 +478,16 @@ fn make_nodes(input: &Input, out: &Path, lines: &mut [Line]) -> Result<Vec<Node>
                 capture: capture.map_err(|error| format!("cannot write {}: {error}", path.display()))?,
             });
             node.addresses.push(interface.address);
-            node.routes.push((u32::from(interface.address) & !0xff, 24, place));
+            node.routes.push((u32::from(interface.address) & !0xff, 24, place, None));
         }
         for route in &plan.routes {
             let (subnet, length) = parse_subnet(&route.subnet)?;
             let interface = plan.interfaces.iter().position(|one| one.name == route.interface);
             let interface = interface
                 .ok_or_else(|| format!("a route of {} names {}, which it has not", spec.name, route.interface))?;
-            node.routes.push((subnet, length, interface));
+            node.routes.push((subnet, length, interface, Some(end_of(route.via))));
         }
-        node.routes.sort_by_key(|&(_, length, _)| std::cmp::Reverse(length));
+        node.routes.sort_by_key(|&(_, length, ..)| std::cmp::Reverse(length));
         nodes.push(node);
     }
     if let Some(line) = lines.iter().find(|line| line.ends.iter().any(|&(node, _)| node == usize::MAX)) {
