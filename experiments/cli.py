@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import shutil
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
@@ -12,12 +14,15 @@ import typer
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from analysis.store import Store
     from experiments.campaign import Plan
+    from experiments.engine import Outcome
 
 OK, FAILED, BAD_INPUT, UNAVAILABLE, INTERRUPTED = 0, 1, 2, 3, 130
 
 EPILOG = (
-    "Exit status: 0 all is well; 1 a run failed or stayed invalid; 2 a mistake in a file or on the command line; "
+    "Exit status: 0 all is well; 1 a run failed or stayed invalid, or a comparison found something worse; "
+    "2 a mistake in a file or on the command line; "
     "3 something is missing on this machine; 130 interrupted."
 )
 
@@ -39,11 +44,38 @@ SetOption = Annotated[
     typer.Option("--set", metavar="FIELD=VALUE", help="Override a field of the file, such as stack=cubic. Repeatable."),
 ]
 ResultsOption = Annotated[
-    Path,
-    typer.Option("--results", metavar="DIR", envvar="BACKCHANNEL_RESULTS", help="Where results are kept."),
+    str,
+    typer.Option(
+        "--results",
+        metavar="DIR",
+        envvar="BACKCHANNEL_RESULTS",
+        help="Where results are kept: a folder, or postgresql://user@host/database.",
+    ),
+]
+ArtefactsOption = Annotated[
+    str | None,
+    typer.Option(
+        "--artefacts",
+        metavar="URL",
+        envvar="BACKCHANNEL_ARTEFACTS",
+        show_default=False,
+        help="Where files of a PostgreSQL store are kept: any fsspec URL.",
+    ),
+]
+OnlyOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--only",
+        metavar="WHICH",
+        show_default=False,
+        help="Only runs with a value of a swept field (queue.policy=droptail), repetition=2, or an id. Repeatable.",
+    ),
+]
+LimitOption = Annotated[
+    int | None, typer.Option("--limit", metavar="N", min=1, help="At most N runs.", show_default=False)
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON for scripts instead of text.")]
-RESULTS = Path("results")
+RESULTS = "results"
 
 
 @app.command()
@@ -51,29 +83,58 @@ def run(
     file: FileArgument,
     overrides: SetOption = None,
     results: ResultsOption = RESULTS,
+    artefacts: ArtefactsOption = None,
     jobs: Annotated[
         int | None,
-        typer.Option("--jobs", "-j", min=1, max=256, help="Cells at a time; 3 per CPU.", show_default=False),
+        typer.Option(
+            "--jobs", "-j", min=1, max=1024, show_default=False,
+            help="Cells at a time; without it, as many as this machine serves in time, found by measuring.",
+        ),
     ] = None,
+    only: OnlyOption = None,
+    limit: LimitOption = None,
     force: Annotated[bool, typer.Option("--force", help="Run again what the results folder already has.")] = False,
+    retry_failed: Annotated[
+        bool, typer.Option("--retry-failed", help="Only runs that were tried and have no valid result.")
+    ] = False,
+    fail_fast: Annotated[
+        bool, typer.Option("--fail-fast", help="End with the first run that stays without a valid result.")
+    ] = False,
+    order: Annotated[
+        str,
+        typer.Option("--order", metavar="ORDER", help="shuffled: drawn from the seed; file: as written."),
+    ] = "shuffled",
+    scheduler: Annotated[
+        str | None,
+        typer.Option(
+            "--scheduler", metavar="ADDRESS", show_default=False,
+            help="A Dask scheduler, such as tcp://host:8786; 'local': a cluster of this machine; 'none': no cluster.",
+        ),
+    ] = None,
     as_json: JsonOption = False,
-) -> None:
+) -> None:  # fmt: skip
     """Run a campaign: every run that the results folder does not have yet."""
     from analysis.store import Store
     from experiments.engine import Options, run_campaign
     from experiments.show import Reporter, results_json
 
+    if order not in ("shuffled", "file"):
+        _fail(f"--order is 'shuffled' or 'file', not '{order}'", BAD_INPUT)
     console = _console(stderr=as_json)
     plan = _load(file, overrides)
-    outcome = run_campaign(plan, Options(results, jobs, force), Reporter(console))
-    store = Store.open(results)
+    options = Options(
+        results=_where(results), jobs=jobs, force=force, only=only or (), retry_failed=retry_failed, limit=limit,
+        fail_fast=fail_fast, file_order=order == "file", scheduler=scheduler, artefacts=artefacts,
+    )  # fmt: skip
+    outcome = run_campaign(plan, options, Reporter(console))
+    store = Store.open(options.results, artefacts)
     campaign, rows = store.campaign(plan.id), store.table(plan.id)
     assert campaign is not None
     if as_json:
         typer.echo(results_json(campaign, rows))
     else:
         _print_results(console, campaign, rows)
-        _print_outcome(console, plan, outcome, results)
+    _print_outcome(console, plan, outcome, store, results)
     if outcome.interrupted:
         raise typer.Exit(INTERRUPTED)
     if outcome.failed:
@@ -82,19 +143,45 @@ def run(
 
 @app.command()
 def plan(
-    file: FileArgument, overrides: SetOption = None, results: ResultsOption = RESULTS, as_json: JsonOption = False
+    file: FileArgument,
+    overrides: SetOption = None,
+    results: ResultsOption = RESULTS,
+    artefacts: ArtefactsOption = None,
+    jobs: Annotated[
+        int | None, typer.Option("--jobs", "-j", min=1, max=1024, help="Cells at a time.", show_default=False)
+    ] = None,
+    only: OnlyOption = None,
+    limit: LimitOption = None,
+    force: Annotated[bool, typer.Option("--force", help="Count what the results folder has as to be run.")] = False,
+    as_json: JsonOption = False,
 ) -> None:
-    """Show what a campaign would run and what the results folder has of it, without running it."""
-    from experiments.show import point_label
+    """Show what a campaign would run, what the results folder has of it, and the time and disk it expects."""
+    from experiments.forecast import forecast
+    from experiments.select import chosen, ordered, unique
+    from experiments.show import duration_text, point_label
     from experiments.units import show
 
     planned = _load(file, overrides)
-    done = _valid_runs(planned, results)
+    wanted = unique(chosen(planned, only or ()))
+    store = _open_if_there(results, artefacts)
+    try:
+        done = store.valid_runs([run.id for run in planned.runs]) if store is not None else set()
+        history = store.history(planned.backend) if store is not None else []
+    finally:
+        if store is not None:
+            store.close()
+    to_do = ordered([run for run in wanted if force or run.id not in done], planned.seed)[:limit]
+    expected = forecast(to_do, history, os.cpu_count() or 1, jobs)
     if as_json:
+        position = {run.id: number for number, run in enumerate(to_do)}
         document = {
             "campaign": planned.id,
             "name": planned.name,
             "points": [dict(point.parameters) for point in planned.points],
+            "expected": {
+                "runs": expected.runs, "time_s": expected.time_s, "disk_bytes": expected.disk_bytes,
+                "cells": expected.cells, "based_on_runs": expected.based_on,
+            },
             "runs": [
                 {
                     "id": one.id,
@@ -102,25 +189,40 @@ def plan(
                     "repetition": one.repetition,
                     "backend": one.backend,
                     "done": one.id in done,
+                    "position": position.get(one.id),
                     "scenario": one.scenario,
                 }
                 for one in planned.runs
             ],
-        }
+        }  # fmt: skip
         typer.echo(json.dumps(document, indent=2))
         return
     typer.echo(f"{planned.title}\n")
-    for point in planned.points:
-        typer.echo(f"  {point_label(point.parameters) or 'one point'}")
+    ids = {run.id for run in to_do}
+    for number, point in enumerate(planned.points):
+        runs = [run for run in planned.runs if planned.points[run.point] is point]
+        have = sum(run.id in done for run in runs)
+        todo = sum(run.id in ids for run in runs)
+        typer.echo(
+            f"  {number + 1:3}  {have}/{len(runs)} done, {todo} to run  {point_label(point.parameters)}".rstrip()
+        )
     typer.echo(
         f"\n{len(planned.points)} points, {len(planned.runs)} runs on the {planned.backend} backend, "
         f"{show(planned.duration_s, 'time')} one after another"
     )
-    missing = {one.id: float(one.scenario["duration_s"]) for one in planned.runs if one.id not in done}
+    missing = {one.id: float(one.scenario["duration_s"]) for one in to_do}
     typer.echo(
-        f"{results} has {len(planned.runs) - sum(one.id in missing for one in planned.runs)} of them; "
+        f"{results} has {sum(run.id in done for run in planned.runs)} of them; "
         f"to be run: {len(missing)}, {show(sum(missing.values()), 'time')} one after another"
     )
+    if expected.runs:
+        source = (
+            f"as {expected.based_on} runs in {results} say" if expected.based_on else "from what the links can carry"
+        )
+        typer.echo(
+            f"expected: about {duration_text(expected.time_s)} with {expected.cells} at a time, "
+            f"{show(expected.disk_bytes, 'bytes')} of disk ({source}){_room(results, expected.disk_bytes)}"
+        )
 
 
 @app.command()
@@ -216,6 +318,7 @@ def show_(
 def results(
     name: Annotated[str, typer.Argument(metavar="CAMPAIGN", help="Name or id of a campaign; all without it.")] = "",
     folder: ResultsOption = RESULTS,
+    artefacts: ArtefactsOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Show the results of campaigns that were run."""
@@ -223,7 +326,7 @@ def results(
     from experiments import registry
     from experiments.show import results_json
 
-    store = Store.open(folder)
+    store = Store.open(_where(folder), artefacts)
     known = store.campaigns()
     if not name:
         if as_json:
@@ -248,6 +351,51 @@ def results(
         typer.echo(results_json(campaign, rows))
     else:
         _print_results(_console(), campaign, rows)
+
+
+@app.command()
+def compare(
+    a: Annotated[
+        str,
+        typer.Argument(
+            metavar="A", help="A campaign: NAME, FOLDER, or FOLDER:NAME, each with @DATE if needed.", show_default=False
+        ),
+    ],
+    b: Annotated[str, typer.Argument(metavar="B", help="What is held against it.", show_default=False)],
+    folder: ResultsOption = RESULTS,
+    artefacts: ArtefactsOption = None,
+    confidence: Annotated[
+        float, typer.Option("--confidence", min=0.5, max=0.9999, help="Of the intervals and verdicts.")
+    ] = 0.95,
+    tolerance: Annotated[
+        float, typer.Option("--tolerance", min=0.0, help="Share of A's mean below which a difference is none.")
+    ] = 0.01,
+    metrics: Annotated[
+        list[str] | None, typer.Option("--metric", help="Only this metric. Repeatable.", show_default=False)
+    ] = None,
+    everything: Annotated[bool, typer.Option("--all", help="Show what is the same, too.")] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Hold campaign B against A: differences with confidence intervals. Status 1 when something is worse."""
+    from analysis.metrics import METRICS
+    from experiments import compare as comparing
+    from experiments import registry
+    from experiments.show import comparison_table
+
+    for metric in metrics or ():
+        if metric not in METRICS:
+            _fail(registry.unknown("metric", metric, METRICS), BAD_INPUT)
+    try:
+        (name_a, data_a), (name_b, data_b) = (comparing.load(one, folder, artefacts) for one in (a, b))
+        compared = comparing.compare(data_a, data_b, (name_a, name_b), confidence, tolerance, metrics or ())
+    except comparing.CompareError as error:
+        _fail(str(error), BAD_INPUT)
+    if as_json:
+        typer.echo(compared.as_json())
+    else:
+        _console().print(comparison_table(compared, everything))
+    if compared.regressions:
+        raise typer.Exit(FAILED)
 
 
 @app.command()
@@ -288,7 +436,32 @@ def serve(
     """Show results in a browser."""
     from web.serve import serve as serve_site
 
-    serve_site(results, host, port)
+    serve_site(_where(results), host, port)
+
+
+@app.command()
+def scheduler(
+    host: Annotated[str, typer.Option("--host", help="Address to listen on.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option("--port", min=0, max=65535, help="Port; 0 takes a free one.")] = 8786,
+) -> None:
+    """Serve as the Dask scheduler of a lab's workers (docs/distributed.md)."""
+    from experiments.worker import serve_scheduler
+
+    serve_scheduler(host, port)
+
+
+@app.command()
+def worker(
+    address: Annotated[str, typer.Argument(metavar="SCHEDULER", help="Such as tcp://host:8786.", show_default=False)],
+    host: Annotated[
+        str | None, typer.Option("--host", help="Own address that the others reach.", show_default=False)
+    ] = None,
+    name: Annotated[str | None, typer.Option("--name", help="For people.", show_default=False)] = None,
+) -> None:
+    """Serve a Dask scheduler: run what campaigns give this machine (docs/distributed.md)."""
+    from experiments.worker import serve_worker
+
+    serve_worker(address, host, name)
 
 
 InventoryOption = Annotated[
@@ -370,17 +543,32 @@ def _load(file: Path, overrides: list[str] | None) -> Plan:
     return load(file, overrides or ())
 
 
-def _valid_runs(plan: Plan, results: Path) -> set[str]:
-    """Ids of the plan's runs that the results folder has; a folder that does not exist is not made."""
-    if not (results / "results.sqlite").is_file():
-        return set()
+def _where(results: str) -> Path | str:
+    from analysis.store import is_url
+
+    return results if is_url(results) else Path(results)
+
+
+def _room(results: str, wanted_bytes: float) -> str:
+    """A warning where a results folder's disk has less room than that."""
+    where = _where(results)
+    if not isinstance(where, Path):
+        return ""
+    from experiments.units import show
+
+    there = next(one for one in (where.absolute(), *where.absolute().parents) if one.exists())
+    free = shutil.disk_usage(there).free
+    return f"; only {show(free, 'bytes')} are free there" if free < wanted_bytes else ""
+
+
+def _open_if_there(results: str, artefacts: str | None) -> Store | None:
+    """The store, or None for a folder that holds none: reading makes nothing."""
     from analysis.store import Store
 
-    store = Store.open(results)
-    try:
-        return store.valid_runs([run.id for run in plan.runs])
-    finally:
-        store.close()
+    where = _where(results)
+    if isinstance(where, Path) and not (where / "results.sqlite").is_file():
+        return None
+    return Store.open(where, artefacts)
 
 
 def _console(stderr: bool = False) -> Console:
@@ -399,20 +587,36 @@ def _print_results(console: Console, campaign: dict[str, Any], rows: list[dict[s
     console.print("mean ± standard deviation over the valid runs", style="dim", highlight=False)
 
 
-def _print_outcome(console: Console, plan: Plan, outcome: Any, results: Path) -> None:
-    console.print(
-        f"\n{outcome.landed} runs made, {outcome.reused} taken from {results}, "
-        f"{len(outcome.failed)} without a valid result",
-        highlight=False,
+def _print_outcome(console: Console, plan: Plan, outcome: Outcome, store: Store, results: str) -> None:
+    from experiments.show import run_label
+
+    def say(text: str) -> None:
+        console.print(text, highlight=False, soft_wrap=True)
+
+    cells = f", {outcome.cells} at a time" if outcome.cells > 1 else ""
+    say(
+        f"\n{outcome.landed} runs made{cells}, {outcome.reused} taken from {store.where}, "
+        f"{len(outcome.failed)} without a valid result"
     )
+    by_id = {run.id: run for run in reversed(plan.runs)}
+    for run_id, why in outcome.failed.items():
+        first, _, more = why.partition("; ")
+        also = f" (and {more.count('; ') + 1} more)" if more else ""
+        kept = store.failed_folder(run_id)
+        told = f"; what it left: {kept}" if kept else f"; its captures: {store.where}, run {run_id}"
+        say(f"  {run_label(plan, by_id[run_id])}: {first}{also}{told}")
+    if outcome.failed:
+        say("--retry-failed makes only these again.")
+    if outcome.left_out:
+        say(f"{outcome.left_out} runs of the campaign are still to be made.")
+    if outcome.ended_early:
+        say("Ended with the first run that has no valid result; the same command goes on where this one stopped.")
     if outcome.interrupted:
-        console.print("Interrupted; the same command goes on where this one stopped.", highlight=False)
+        say("Interrupted; the same command goes on where this one stopped.")
     shown = "" if results == RESULTS else f" --results {results}"
-    console.print(
+    say(
         f"Next: ./backchannel serve{shown} shows every run with its plots; "
-        f"./backchannel results {plan.name}{shown} --json is for scripts.",
-        highlight=False,
-        soft_wrap=True,
+        f"./backchannel results {plan.name}{shown} --json is for scripts."
     )
 
 

@@ -1,4 +1,4 @@
-"""Runs a campaign: what is missing in the store, several cells at a time, invalid runs again."""
+"""Runs a campaign: what the store lacks, as many cells at a time as machines serve in time, invalid runs again."""
 
 from __future__ import annotations
 
@@ -7,35 +7,58 @@ import queue
 import signal
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
-from typing import Any
 
 from analysis.store import Store, StoreError
+from experiments import select
 from experiments.campaign import Plan, Run
-from experiments.execute import Worker
-from experiments.show import Reporter
+from experiments.executor import Executor, LocalExecutor, Machine
+from experiments.governor import Governor, most_cells
+from experiments.pool import Beat, Job, Result
+from experiments.show import Reporter, State
 from testbed.capability import require_emulation
 from testbed.errors import TestbedError
 
-#: Cells per CPU: an emulated run waits far more than it works.
-CELLS_PER_CPU = 3
 #: Tries of a run; a machine that is busy with other things spoils some.
 ATTEMPTS = 5
+#: Times that a run may lose its worker before it is taken for the cause.
+LOSSES = 3
+#: Runs beyond those at work that a machine is given, so that a free cell need not wait for the engine.
+AHEAD = 1
+#: As many runs of an emulated campaign and more are given to a local Dask cluster.
+MANY_RUNS = 200
 
 
 @dataclass(frozen=True)
 class Options:
     """How to run."""
 
-    results: Path
-    #: Cells at a time; None: CELLS_PER_CPU for every CPU.
+    #: A folder, or a PostgreSQL URL.
+    results: Path | str
+    #: Cells at a time; None: as many as the fidelity guard allows.
     jobs: int | None = None
     #: Run again what the store has.
     force: bool = False
+    #: Conditions on runs (experiments.select).
+    only: Sequence[str] = ()
+    #: Only runs that were tried and have no valid result.
+    retry_failed: bool = False
+    #: At most so many runs.
+    limit: int | None = None
+    #: End with the first run that has no valid result after its last try.
+    fail_fast: bool = False
+    #: Points in the order of the file.
+    file_order: bool = False
+    #: Address of a Dask scheduler; "local" for a cluster of this machine, "none" for threads of this process; None:
+    #: what suits the number of runs.
+    scheduler: str | None = None
+    #: fsspec URL of the files, beside a PostgreSQL store.
+    artefacts: str | None = None
 
 
 @dataclass
@@ -47,48 +70,64 @@ class Outcome:
     landed: int = 0
     #: Run id to why it has no valid result.
     failed: dict[str, str] = field(default_factory=dict)
+    #: Runs that the plan has, and that this command was not about.
+    left_out: int = 0
+    #: Most cells that were at work at once.
+    cells: int = 0
     interrupted: bool = False
+    #: Ended by fail_fast.
+    ended_early: bool = False
 
     @property
     def complete(self) -> bool:
         """Whether every run is in the store and valid."""
-        return not self.failed and not self.interrupted
+        return not self.failed and not self.interrupted and not self.ended_early and not self.left_out
 
 
 def run_campaign(plan: Plan, options: Options, reporter: Reporter) -> Outcome:
     """Brings every run of a plan into the store.
 
     Raises:
-        Unavailable: this machine cannot run the backend.
-        StoreError: the results folder cannot be used.
+        CampaignError: a condition of `only` that names nothing.
+        Unavailable: this machine cannot run the backend, or there is no cluster.
+        StoreError: the store cannot be used.
         TestbedError: something that is no run's own failure, such as a full disk; what has landed stays.
     """
-    emulated = [run for run in plan.runs if run.backend == "emulated"]
-    if emulated and not options.results.exists():
+    wanted = select.unique(select.chosen(plan, options.only))
+    remote = options.scheduler not in (None, "none", "local")
+    if _emulated(wanted) and not remote and isinstance(options.results, Path) and not options.results.exists():
         # Nothing can be reused: refuse before anything is made.
         require_emulation()
-    store = Store.open(options.results)
-    store.sweep_incoming()
-    ids = list(dict.fromkeys(run.id for run in plan.runs))
-    known = set() if options.force else store.valid_runs(ids)
-    missing = [run for run in {run.id: run for run in plan.runs}.values() if run.id not in known]
-    emulated = [run for run in missing if run.backend == "emulated"]
-    if emulated:
-        require_emulation()
-    _enter(store, plan)
-    outcome = Outcome(plan.id, reused=len(ids) - len(missing))
-    if missing:
-        jobs = options.jobs or (CELLS_PER_CPU if emulated else 1) * (os.cpu_count() or 1)
-        stale = {run.id for run in missing} if options.force else set()
+    store = Store.open(options.results, options.artefacts)
+    try:
+        store.sweep_incoming()
+        every = list(dict.fromkeys(run.id for run in plan.runs))
+        valid = store.valid_runs(every)
+        known = set() if options.force else valid
+        missing = [run for run in wanted if run.id not in known]
+        if options.retry_failed:
+            tried = store.tried_runs([run.id for run in missing])
+            missing = [run for run in missing if run.id in tried]
+        order_seed = None if options.file_order else plan.seed
+        missing = select.ordered(missing, order_seed)[: options.limit]
+        if _emulated(missing) and not remote:
+            require_emulation()
+        _enter(store, plan)
+        made = {run.id for run in missing}
+        outcome = Outcome(plan.id, reused=len(valid - made), left_out=len(set(every) - valid - made))
         try:
-            _Execution(store, plan, missing, stale, min(jobs, len(missing)), reporter).run(outcome)
-        except BaseException:
-            store.end_campaign(plan.id, complete=False)
-            store.close()
-            raise
-    store.end_campaign(plan.id, outcome.complete)
-    store.close()
+            if missing:
+                replaced = valid & made
+                _Execution(store, plan, options, missing, replaced, order_seed, reporter, outcome).run()
+        finally:
+            store.end_campaign(plan.id, store.valid_runs(every) == set(every))
+    finally:
+        store.close()
     return outcome
+
+
+def _emulated(runs: Sequence[Run]) -> bool:
+    return any(run.backend == "emulated" for run in runs)
 
 
 def _enter(store: Store, plan: Plan) -> None:
@@ -100,61 +139,88 @@ def _enter(store: Store, plan: Plan) -> None:
     store.begin_campaign(fields, points, [(run.point, run.repetition, run.id) for run in plan.runs])
 
 
+@dataclass
+class _Place:
+    """A machine as the engine sees it."""
+
+    machine: Machine
+    governor: Governor
+    #: Run id to job, of what was handed over and has not come back.
+    given: dict[str, Job] = field(default_factory=dict)
+    beat: Beat | None = None
+    told: int = 0
+
+
 class _Execution:
-    """The threads of one campaign: one a cell, and the calling one, which shows and notes progress."""
+    """One campaign on an executor. Everything is decided in the calling thread; executors only leave messages."""
 
     def __init__(
-        self, store: Store, plan: Plan, runs: Sequence[Run], stale: set[str], jobs: int, reporter: Reporter
-    ) -> None:
+        self, store: Store, plan: Plan, options: Options, runs: Sequence[Run], replaced: set[str],
+        order_seed: int | None, reporter: Reporter, outcome: Outcome,
+    ) -> None:  # fmt: skip
         self._store = store
-        #: Runs whose old result goes when the new one is there, not before.
-        self._stale = stale
-        self._trouble: Exception | None = None
         self._plan = plan
+        self._options = options
         self._reporter = reporter
-        self._todo: queue.SimpleQueue[tuple[Run, int]] = queue.SimpleQueue()
-        # Repetition by repetition: an interrupted campaign then has something of every point.
-        for run in sorted(runs, key=lambda run: (run.repetition, run.point)):
-            self._todo.put((run, 1))
+        self._outcome = outcome
+        #: Runs whose old result goes when the new one is there, not before.
+        self._replaced = replaced
+        self._runs = {run.id: run for run in runs}
+        seed = {} if order_seed is None else {"order_seed": order_seed}
+        self._order = {run.id: {**seed, "position": at, "of": len(runs)} for at, run in enumerate(runs)}
+        self._todo: deque[tuple[Run, int]] = deque((run, 1) for run in runs)
         self._left = len(runs)
         self._total_s = sum(float(run.scenario["duration_s"]) for run in runs)
-        self._allowed = jobs
-        self._open = {f"cell {number + 1}" for number in range(jobs)}
-        self._lock = threading.Lock()
-        self._stop = threading.Event()
-        self._phases: dict[str, tuple[Run | None, str]] = {}
         self._done_s = 0.0
-        self._workers = [self._make_worker(f"cell {number + 1}") for number in range(jobs)]
+        self._lost: dict[str, int] = {}
+        self._places: dict[str, _Place] = {}
+        self._news: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
+        self._trouble: BaseException | None = None
+        self._stop = threading.Event()
+        self._started = time.monotonic()
 
-    def _make_worker(self, name: str) -> tuple[str, Worker]:
-        return name, Worker(name, lambda phase: self._phase(name, phase))
+    # What executors say, from any thread: it is done in the calling one ---------------------------------------
 
-    def run(self, outcome: Outcome) -> None:
+    def on_beat(self, machine_id: str, beat: Beat) -> None:
+        """A reading of a machine."""
+        self._news.put(lambda: self._beat(machine_id, beat))
+
+    def on_result(self, machine_id: str, job: Job, result: Result) -> None:
+        """A job has ended."""
+        self._news.put(lambda: self._result(machine_id, job, result))
+
+    def on_lost(self, machine_id: str, job: Job, reason: str) -> None:
+        """A job's worker is gone."""
+        self._news.put(lambda: self._lost_worker(machine_id, job, reason))
+
+    # The calling thread --------------------------------------------------------------------------------------
+
+    def run(self) -> None:
         """Until nothing is left to do, or somebody says stop."""
-        threads = [
-            threading.Thread(target=self._work, args=(name, worker, outcome), name=name)
-            for name, worker in self._workers
-        ]
         with (
             _interruptible(self._stop),
             self._reporter.progress(self._plan, self._left, self._total_s) as shown,
         ):
-            for thread in threads:
-                thread.start()
-            last_told = 0.0
-            while any(thread.is_alive() for thread in threads):
-                if self._stop.is_set() and not outcome.interrupted:
-                    outcome.interrupted = True
-                    for _, worker in self._workers:
-                        worker.kill()
-                shown.update(*self._state())
-                if time.monotonic() - last_told > 2:
-                    last_told = time.monotonic()
-                    self._store.tell_progress(self._plan.id, self._as_json())
-                time.sleep(0.1)
-            for thread in threads:
-                thread.join()
-            shown.update(*self._state())
+            executor = self._open()
+            try:
+                last_told = 0.0
+                while self._left and not self._stop.is_set():
+                    self._hand_out(executor)
+                    self._hear(0.1)
+                    state = self._state()
+                    shown.update(state)
+                    if time.monotonic() - last_told > 2:
+                        last_told = time.monotonic()
+                        self._store.tell_progress(self._plan.id, state.as_json())
+            finally:
+                if self._stop.is_set():
+                    # Ctrl-C, unless the campaign itself set it.
+                    self._outcome.interrupted = self._trouble is None and not self._outcome.ended_early
+                    executor.stop()
+                executor.close()
+                # What was being analysed has landed meanwhile.
+                self._hear(0)
+            shown.update(self._state())
         if isinstance(self._trouble, TestbedError | StoreError):
             raise self._trouble
         if self._trouble is not None:
@@ -163,102 +229,138 @@ class _Execution:
                 f"the campaign stopped: {what}; what has landed stays, and the same command goes on"
             ) from self._trouble
 
-    def _work(self, name: str, worker: Worker, outcome: Outcome) -> None:
-        try:
-            while not self._stop.is_set():
-                with self._lock:
-                    if self._left == 0:
-                        return
-                    if len(self._open) > self._allowed:
-                        self._open.discard(name)
-                        return
-                try:
-                    run, attempt = self._todo.get(timeout=0.2)
-                except queue.Empty:
-                    continue
-                with self._lock:
-                    self._phases[name] = (run, "starting")
-                self._try(worker, run, attempt, outcome)
-                with self._lock:
-                    self._phases[name] = (None, "idle")
-        except Exception as error:  # noqa: BLE001 (raised by run, in the calling thread)
-            # No run may be lost without a word: the others stop as well.
-            with self._lock:
-                self._trouble = self._trouble or error
-            self._stop.set()
-        finally:
-            worker.close()
+    def _open(self) -> Executor:
+        scheduler = self._options.scheduler
+        if scheduler is None:
+            scheduler = "local" if len(self._runs) >= MANY_RUNS else "none"
+        if scheduler == "none":
+            return LocalExecutor(self._store, self)
+        from experiments.dask_executor import DaskExecutor
 
-    def _try(self, worker: Worker, run: Run, attempt: int, outcome: Outcome) -> None:
+        return DaskExecutor(None if scheduler == "local" else scheduler, self._options, self)
+
+    def _hand_out(self, executor: Executor) -> None:
+        there = {machine.id: machine for machine in executor.machines()}
+        for machine in there.values():
+            if machine.id not in self._places:
+                self._places[machine.id] = _Place(machine, self._govern(machine))
+        while self._todo:
+            open_places = [
+                place for place in self._places.values()
+                if place.machine.id in there and len(place.given) < self._allowed(place) + AHEAD
+            ]  # fmt: skip
+            if not open_places:
+                break
+            place = min(open_places, key=lambda place: len(place.given) / self._allowed(place))
+            run, attempt = self._todo.popleft()
+            job = Job(run, attempt, self._allowed(place), run.id in self._replaced, self._order[run.id])
+            place.given[run.id] = job
+            executor.submit(place.machine.id, job)
+        for place in self._places.values():
+            if place.machine.id in there and place.told != self._allowed(place):
+                place.told = self._allowed(place)
+                executor.allow(place.machine.id, place.told)
+
+    def _govern(self, machine: Machine) -> Governor:
+        if self._plan.backend == "sim":
+            # Virtual time takes a CPU whole, and no run is the worse for it.
+            return Governor(machine.cpus, machine.cpus, self._options.jobs or machine.cpus)
+        return Governor(machine.cpus, most_cells(machine.memory_bytes), self._options.jobs)
+
+    def _allowed(self, place: _Place) -> int:
+        return place.governor.allowed
+
+    def _hear(self, patience_s: float) -> None:
+        """Does what there is news of, after waiting for the first."""
         try:
-            landing = worker.run(run, attempt, self._store.incoming(run.id))
-        except TestbedError as error:
-            if self._stop.is_set():
-                return
-            self._store.note_failure(run.id, attempt, str(error))
-            self._again(run, attempt, str(error), outcome)
+            self._news.get(timeout=patience_s)() if patience_s else self._news.get_nowait()()
+            while True:
+                self._news.get_nowait()()
+        except queue.Empty:
+            pass
+
+    def _beat(self, machine_id: str, beat: Beat) -> None:
+        place = self._places.get(machine_id)
+        if place is None:
             return
-        with self._lock:
-            if run.id in self._stale:
-                self._stale.discard(run.id)
-                self._store.forget([run.id])
-        self._store.land(landing)
-        if landing.problems:
-            self._again(run, attempt, "; ".join(landing.problems), outcome)
+        place.beat = beat
+        self._outcome.cells = max(
+            self._outcome.cells, sum(one.beat.running for one in self._places.values() if one.beat)
+        )
+        if self._plan.backend != "sim":
+            place.governor.beat(time.monotonic(), beat.busy, beat.running)
+
+    def _result(self, machine_id: str, job: Job, result: Result) -> None:
+        place = self._places[machine_id]
+        if place.given.pop(job.run.id, None) is None or result.stopped:
             return
-        with self._lock:
-            outcome.landed += 1
-            self._left -= 1
-            self._done_s += float(run.scenario["duration_s"])
+        run = job.run
+        if result.trouble is not None:
+            # No run may be lost without a word.
+            self._trouble = self._trouble or result.trouble
+            self._stop.set()
+            return
+        if run.backend != "sim":
+            place.governor.verdict(time.monotonic(), result.strain, result.beside)
+        if result.problems:
+            self._again(run, job.attempt, "; ".join(result.problems))
+            return
+        self._outcome.landed += 1
+        self._through(run)
         self._reporter.note_run(self._plan, run, "")
 
-    def _again(self, run: Run, attempt: int, why: str, outcome: Outcome) -> None:
-        first, _, more = why.partition("; ")
-        short = f"{first}; and {more.count('; ') + 1} more" if more else first
-        with self._lock:
-            # As many cells as the machine serves in time: one less after every run that was not valid.
-            self._allowed = max(1, self._allowed - 1)
+    def _lost_worker(self, machine_id: str, job: Job, reason: str) -> None:
+        if self._places[machine_id].given.pop(job.run.id, None) is None:
+            return
+        self._lost[job.run.id] = self._lost.get(job.run.id, 0) + 1
+        if self._lost[job.run.id] <= LOSSES:
+            self._reporter.note_run(self._plan, job.run, f"{reason}; this run is made again")
+            self._todo.appendleft((job.run, job.attempt))
+            return
+        self._give_up(job.run, f"{reason}, for the {LOSSES + 1}th time with this run", f"{LOSSES + 1} workers")
+
+    def _again(self, run: Run, attempt: int, why: str) -> None:
         # Virtual time gives the same again.
         most = 1 if run.backend == "sim" else ATTEMPTS
         if attempt < most:
-            self._reporter.note_run(self._plan, run, f"try {attempt} of {most} is not valid: {short}")
-            self._todo.put((run, attempt + 1))
+            self._reporter.note_run(self._plan, run, f"try {attempt} of {most} is not valid: {_short(why)}")
+            self._todo.append((run, attempt + 1))
             return
-        tries = "1 try" if most == 1 else f"{most} tries"
-        self._reporter.note_run(self._plan, run, f"given up after {tries}: {short}")
-        with self._lock:
-            outcome.failed[run.id] = why
-            self._left -= 1
-            self._done_s += float(run.scenario["duration_s"])
+        self._give_up(run, why, "1 try" if most == 1 else f"{most} tries")
 
-    def _phase(self, name: str, phase: str) -> None:
-        with self._lock:
-            run, _ = self._phases.get(name, (None, ""))
-            self._phases[name] = (run, phase)
+    def _give_up(self, run: Run, why: str, after: str) -> None:
+        self._reporter.note_run(self._plan, run, f"given up after {after}: {_short(why)}")
+        self._outcome.failed[run.id] = why
+        self._through(run)
+        if self._options.fail_fast:
+            self._outcome.ended_early = True
+            self._stop.set()
 
-    def _state(self) -> tuple[float, list[tuple[str, Run | None, str]]]:
-        """Seconds of runs that are through, the running ones counted in part; and what each cell does."""
-        with self._lock:
-            cells = [(name, run, phase) for name, (run, phase) in sorted(self._phases.items())]
-            return self._done_s + sum(_passed_s(phase) for _, run, phase in cells if run), cells
+    def _through(self, run: Run) -> None:
+        self._left -= 1
+        self._done_s += float(run.scenario["duration_s"])
 
-    def _as_json(self) -> dict[str, Any]:
-        through_s, cells = self._state()
-        return {
-            "pid": os.getpid(),
-            "share": through_s / self._total_s if self._total_s else 1.0,
-            "cells": [
-                {
-                    "cell": name,
-                    "run": run.id,
-                    "point": run.point,
-                    "repetition": run.repetition,
-                    "phase": phase,
-                }
-                for name, run, phase in cells
-                if run is not None
-            ],
-        }
+    def _state(self) -> State:
+        cells = [
+            (f"{place.machine.name} {name}" if len(self._places) > 1 else name, self._runs[run_id], phase)
+            for place in self._places.values()
+            if place.beat is not None
+            for name, run_id, phase in place.beat.cells
+            if run_id in place.given
+        ]
+        return State(
+            through_s=self._done_s + sum(_passed_s(phase) for _, _, phase in cells),
+            total_s=self._total_s,
+            done=self._outcome.landed, failed=len(self._outcome.failed), runs=len(self._runs),
+            elapsed_s=time.monotonic() - self._started,
+            allowed=sum(one.governor.allowed for one in self._places.values()),
+            cells=tuple(cells), pid=os.getpid(),
+        )  # fmt: skip
+
+
+def _short(why: str) -> str:
+    first, _, more = why.partition("; ")
+    return f"{first}; and {more.count('; ') + 1} more" if more else first
 
 
 def _passed_s(phase: str) -> float:

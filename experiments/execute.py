@@ -1,4 +1,4 @@
-"""One run: in virtual time, or in a cell with its calibration; then its analysis and its verdict."""
+"""One run: in virtual time, or in a cell with its calibration; and, once the cell is free, its analysis and verdict."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import time
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,10 @@ from testbed.errors import TestbedError
 #: Tries of a calibration; a busy machine may spoil one.
 CALIBRATIONS = 3
 
+#: What is left to do when the cell is free again: analyses a run's files and gives its verdict. Takes what the manifest
+#: says of the batch around it.
+Finish = Callable[[Mapping[str, Any]], Landing]
+
 
 class Worker:
     """One cell after another, each used for as long as it lives. To be used by one thread that outlives it."""
@@ -34,9 +39,10 @@ class Worker:
         self._cell: Cell | None = None
         self._calibrated: dict[str, list[dict[str, Any]]] = {}
         self._simulation: subprocess.Popen[str] | None = None
+        self._killed = False
 
-    def run(self, run: Run, attempt: int, folder: Path) -> Landing:
-        """Runs it and puts its files into `folder`.
+    def run(self, run: Run, attempt: int, folder: Path) -> Finish:
+        """Runs it and puts its files into `folder`. What it returns analyses them, in whichever thread.
 
         Raises:
             TestbedError: it gave no result; the cell is gone then, and the next run gets a new one.
@@ -55,13 +61,14 @@ class Worker:
             cell.close()
 
     def kill(self) -> None:
-        """Ends the cell at once, from any thread; what is under way in it fails."""
+        """Ends the cell at once, from any thread; what is under way in it fails, and nothing else begins."""
+        self._killed = True
         if self._cell is not None:
             self._cell.kill()
         if self._simulation is not None:
             self._simulation.kill()
 
-    def _simulate(self, run: Run, attempt: int, folder: Path) -> Landing:
+    def _simulate(self, run: Run, attempt: int, folder: Path) -> Finish:
         scenario = dict(run.scenario)
         self._on_phase("simulating")
         words = [node_binary.path(), "simulate", "--out", str(folder), "--parent", str(os.getpid())]
@@ -79,38 +86,27 @@ class Worker:
                 f"the simulation failed: {trouble.strip().removeprefix('error: ') or f'status {status}'}"
             )
         report = {**json.loads(said), "interfaces": interfaces(plan)}
-        return self._land(run, attempt, folder, scenario, report, {"started": started, "took_s": time.time() - started})
+        own = {"started": started, "took_s": time.time() - started}
+        return partial(_land, run, attempt, folder, report, own)
 
-    def _emulate(self, run: Run, attempt: int, folder: Path) -> Landing:
+    def _emulate(self, run: Run, attempt: int, folder: Path) -> Finish:
         if self._cell is None:
             self._on_phase("building")
             self._cell = Cell(self._name, self._on_phase)
+        if self._killed:
+            raise TestbedError("the campaign was stopped")
         scenario = dict(run.scenario)
         if self._cell.build(scenario):
             self._calibrated = {}
         calibration = self._calibration(scenario)
         before, started = machine.cpu_seconds(), time.time()
         report = self._cell.run(scenario, folder)
-        shares = machine.cpu_shares(before, machine.cpu_seconds())
-        own = {"started": started, "calibration": calibration, "cpu": shares, "limits": fidelity.LIMITS.__dict__}
-        return self._land(run, attempt, folder, scenario, report, own)
-
-    def _land(
-        self,
-        run: Run,
-        attempt: int,
-        folder: Path,
-        scenario: dict[str, Any],
-        report: dict[str, Any],
-        own: dict[str, Any],
-    ) -> Landing:
-        self._on_phase("analysing")
-        problems = fidelity.problems(report)
-        metrics = analyse(folder, scenario, report)
-        manifest = {**machine.versions(), **own, "attempt": attempt, "report": report}
-        for name, value in (("scenario", scenario), ("manifest", manifest)):
-            (folder / f"{name}.json").write_text(json.dumps(value, indent=1, sort_keys=True) + "\n")
-        return Landing(run.id, run.backend, scenario, manifest, metrics, problems, attempt, folder)
+        shares, took_s = machine.cpu_shares(before, machine.cpu_seconds()), time.time() - started
+        own = {
+            "started": started, "took_s": took_s, "calibration": calibration, "cpu": shares,
+            "limits": fidelity.LIMITS.__dict__,
+        }  # fmt: skip
+        return partial(_land, run, attempt, folder, report, own)
 
     def _calibration(self, scenario: Mapping[str, Any]) -> list[dict[str, Any]]:
         """What the links of this scenario measured, measuring them if this cell has not yet.
@@ -132,6 +128,24 @@ class Worker:
                 self._calibrated[key] = measured
                 return measured
         raise TestbedError("calibration failed: " + "; ".join(troubles))
+
+
+def _land(
+    run: Run,
+    attempt: int,
+    folder: Path,
+    report: Mapping[str, Any],
+    own: Mapping[str, Any],
+    batch: Mapping[str, Any],
+) -> Landing:
+    """The second half of a run: its metrics, its verdict, and what reproduces it."""
+    scenario = dict(run.scenario)
+    problems = fidelity.problems(report)
+    metrics = analyse(folder, scenario, report)
+    manifest = {**machine.versions(), **own, "attempt": attempt, "batch": dict(batch), "report": dict(report)}
+    for name, value in (("scenario", scenario), ("manifest", manifest)):
+        (folder / f"{name}.json").write_text(json.dumps(value, indent=1, sort_keys=True) + "\n")
+    return Landing(run.id, run.backend, scenario, manifest, metrics, problems, attempt, folder)
 
 
 def _lines(scenario: Mapping[str, Any]) -> str:

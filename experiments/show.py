@@ -6,6 +6,7 @@ import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console, Group
@@ -16,46 +17,123 @@ from rich.progress import (
     TaskProgressColumn,
     TextColumn,
     TimeElapsedColumn,
-    TimeRemainingColumn,
 )
+from rich.table import Table
 from rich.text import Text
 
 from experiments import units
 
 if TYPE_CHECKING:
     from experiments.campaign import Plan, Run
+    from experiments.compare import Comparison, Line
 
 #: Metrics of the table at the end, in its order.
 COLUMNS = ("throughput", "goodput", "retransmissions", "completion_time", "fairness_index")
 
 
+#: Cells with a line of their own in the terminal.
+MOST_LINES = 16
+#: Seconds between two lines about the whole, on something that is no terminal.
+PLAIN_EVERY_S = 20.0
+
 #: Where the full title would make a terminal's line too long.
 SHORT = {"retransmissions": "resent", "fairness_index": "fairness"}
+
+
+@dataclass(frozen=True)
+class State:
+    """How far a campaign is."""
+
+    #: Seconds of runs that are through, the running ones counted in part; and of all runs.
+    through_s: float
+    total_s: float
+    done: int
+    failed: int
+    runs: int
+    elapsed_s: float
+    #: Cells that may be at work at once.
+    allowed: int
+    #: Cell, run, phase.
+    cells: tuple[tuple[str, Run, str], ...]
+    pid: int
+
+    @property
+    def per_minute(self) -> float | None:
+        """Runs that are through in a minute; None before the first."""
+        through = self.done + self.failed
+        return 60 * through / self.elapsed_s if through and self.elapsed_s > 0 else None
+
+    @property
+    def left_s(self) -> float | None:
+        """Seconds until the end, if it goes on like this; None before anything can be said."""
+        if self.through_s <= 0 or self.elapsed_s < 2:
+            return None
+        return (self.total_s - self.through_s) * self.elapsed_s / self.through_s
+
+    def text(self) -> str:
+        """In one line."""
+        words = [f"{self.done + self.failed} of {self.runs} runs"]
+        if self.failed:
+            words.append(f"{self.failed} without a valid result")
+        words.append(f"{sum(1 for _, _, phase in self.cells if phase != 'analysing')} cells at work")
+        if self.per_minute is not None:
+            words.append(f"{self.per_minute:.3g} runs a minute")
+        if self.left_s is not None:
+            words.append(f"{duration_text(self.left_s)} left")
+        return ", ".join(words)
+
+    def as_json(self) -> dict[str, Any]:
+        """For the store, where the site reads it."""
+        return {
+            "pid": self.pid,
+            "share": self.through_s / self.total_s if self.total_s else 1.0,
+            "done": self.done,
+            "failed": self.failed,
+            "runs": self.runs,
+            "allowed": self.allowed,
+            "per_minute": self.per_minute,
+            "left_s": self.left_s,
+            "cells": [
+                {"cell": name, "run": run.id, "point": run.point, "repetition": run.repetition, "phase": phase}
+                for name, run, phase in self.cells
+            ],
+        }
+
+
+def duration_text(seconds: float) -> str:
+    """ "50 s", "12 min", "3 h 20 min"."""
+    if seconds < 99.5:
+        return f"{seconds:.0f} s"
+    minutes = round(seconds / 60)
+    return f"{minutes} min" if minutes < 100 else f"{minutes // 60} h {minutes % 60} min"
 
 
 class Shown:
     """A progress display under way."""
 
-    def __init__(self, progress: Progress, task: Any, live: Live | None, plan: Plan) -> None:
+    def __init__(self, progress: Progress, task: Any, live: Live | None, plan: Plan, console: Console | None) -> None:
         self._progress = progress
         self._task = task
         self._live = live
         self._plan = plan
+        #: Takes a plain line now and then; None: nothing does.
+        self._console = console
+        self._told_s = 0.0
 
-    def update(self, through_s: float, cells: Sequence[tuple[str, Run | None, str]]) -> None:
+    def update(self, state: State) -> None:
         """Shows how far the campaign is and what each cell does."""
-        self._progress.update(self._task, completed=through_s)
+        self._progress.update(self._task, completed=state.through_s)
         if self._live is not None:
             lines = [
-                Text(
-                    f"  {name}: {run_label(self._plan, run)}: {phase_text(phase)}",
-                    style="dim",
-                    overflow="ellipsis",
-                )
-                for name, run, phase in cells
-                if run is not None
+                Text(f"  {name}: {run_label(self._plan, run)}: {phase_text(phase)}", style="dim", overflow="ellipsis")
+                for name, run, phase in state.cells[:MOST_LINES]
             ]
-            self._live.update(Group(self._progress, *lines))
+            if len(state.cells) > MOST_LINES:
+                lines.append(Text(f"  and {len(state.cells) - MOST_LINES} more", style="dim"))
+            self._live.update(Group(self._progress, Text(f"  {state.text()}"), *lines))
+        elif self._console is not None and state.elapsed_s - self._told_s >= PLAIN_EVERY_S:
+            self._told_s = state.elapsed_s
+            self._console.print(f"{self._plan.name}: {state.text()}", style="dim", highlight=False, soft_wrap=True)
 
 
 class Reporter:
@@ -67,24 +145,25 @@ class Reporter:
 
     @contextmanager
     def progress(self, plan: Plan, runs: int, total_s: float) -> Iterator[Shown]:
-        """A bar with what is running and the time left; on something that is no terminal, a line per run instead."""
+        """A bar with what is running; on something that is no terminal, a line per run and now and then one for all."""
         progress = Progress(
             TextColumn(f"{plan.name}: {runs} runs"), BarColumn(), TaskProgressColumn(), TimeElapsedColumn(),
-            TextColumn("left"), TimeRemainingColumn(), console=self.console,
+            console=self.console,
         )  # fmt: skip
         task = progress.add_task("", total=total_s)
         if self._quiet or not self.console.is_terminal:
-            yield Shown(progress, task, None, plan)
+            yield Shown(progress, task, None, plan, None if self._quiet else self.console)
             return
         with Live(progress, console=self.console, refresh_per_second=4, transient=True) as live:
-            yield Shown(progress, task, live, plan)
+            yield Shown(progress, task, live, plan, None)
 
     def note_run(self, plan: Plan, run: Run, trouble: str) -> None:
         """One run has landed, or has not."""
         if trouble:
-            self.console.print(f"{run_label(plan, run)}: {trouble}", style="yellow", highlight=False)
+            # A line is a line, however long: scripts read it.
+            self.console.print(f"{run_label(plan, run)}: {trouble}", style="yellow", highlight=False, soft_wrap=True)
         elif not self.console.is_terminal and not self._quiet:
-            self.console.print(f"{run_label(plan, run)}: done", highlight=False)
+            self.console.print(f"{run_label(plan, run)}: done", highlight=False, soft_wrap=True)
 
 
 def run_label(plan: Plan, run: Run) -> str:
@@ -145,6 +224,48 @@ def results_table(
 
 def _head(name: str, titles: Mapping[str, str]) -> str:
     return SHORT.get(name) or titles.get(name, name).lower()
+
+
+def comparison_table(compared: Comparison, everything: bool) -> Group:
+    """A line for each difference that counts (each at all with `everything`), then what follows from them."""
+    shown = [line for line in compared.lines if everything or line.verdict not in ("same", "unknown")]
+    table = Table(box=None, pad_edge=False, show_edge=False)
+    for name in ("point", "metric", compared.a, compared.b, "difference"):
+        table.add_column(name, header_style="dim", overflow="fold")
+    table.add_column("")
+    styles = {"worse": "bold red", "better": "green", "different": "yellow"}
+    for line in shown:
+        name = f"{line.metric} of {line.subject}" if line.subject else line.metric
+        table.add_row(
+            point_label(line.point) or "all runs", name, units.show(line.mean_a, line.unit),
+            units.show(line.mean_b, line.unit), _difference(line),
+            Text(line.verdict, style=styles.get(line.verdict, "dim")),
+        )  # fmt: skip
+    counts = {word: sum(line.verdict == word for line in compared.lines) for word in VERDICTS}
+    told = ", ".join(f"{count} {word}" for word, count in counts.items() if count) or "nothing to compare"
+    parts: list[Any] = [table] if shown else []
+    parts.append(Text(f"{told} ({compared.confidence:.4g} confidence over all lines together, {compared.tolerance:.2%} "
+                      f"tolerance; intervals are of each line alone)", style="dim"))  # fmt: skip
+    for name, points in ((compared.a, compared.only_a), (compared.b, compared.only_b)):
+        parts += [Text(f"only in {name}: {point_label(point)}") for point in points]
+    if counts["unknown"]:
+        parts.append(Text("unknown: one run each says nothing of chance; more repetitions do"))
+    return Group(*parts)
+
+
+#: Of experiments.compare, in the order in which people want to know.
+VERDICTS = ("worse", "better", "different", "same", "unknown")
+
+
+def _difference(line: Line) -> str:
+    """ "-1.2 Mbit/s [-1.5, -0.9] (-12 %)"."""
+    found = line.difference
+    scale, unit = units.scale_of(max(map(abs, (found.difference, found.low or 0.0, found.high or 0.0))), line.unit)
+    bounds = (
+        "" if found.low is None or found.high is None else f" [{found.low / scale:+.3g}, {found.high / scale:+.3g}]"
+    )
+    share = "" if line.relative is None else f" ({line.relative:+.1%})"
+    return f"{found.difference / scale:+.3g}{' ' + unit if unit else ''}{bounds}{share}"
 
 
 def mean_sd(row: Mapping[str, Any] | None) -> str:

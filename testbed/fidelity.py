@@ -49,6 +49,26 @@ def problems(report: Mapping[str, Any], limits: Limits = LIMITS) -> list[str]:
     return found
 
 
+def strain(report: Mapping[str, Any], limits: Limits = LIMITS) -> float:
+    """How near a run came to being invalid for the machine's sake: the worst of its deviations over what is allowed.
+
+    Only what a busy machine causes is counted: late packets, and an emulator that was not scheduled. Above 1 the run is
+    invalid; 0 where nothing was measured.
+    """
+    found = [0.0]
+    for link in report["driver"]["links"].values():
+        for direction in ("forward", "reverse"):
+            p99_s = link[direction]["lateness_s"]["p99"]
+            found.append((p99_s or 0.0) / limits.lateness_p99_s)
+            if link[direction].get("lost_before_the_link"):
+                found.append(2.0)
+    stalls = report["driver"].get("stalls")
+    if stalls is not None:
+        found.append(stalls["longest_s"] / limits.stall_s)
+        found.append(stalls["total_s"] / report["duration_s"] / limits.stalled_share)
+    return max(found)
+
+
 def _direction_problems(where: str, counters: Mapping[str, Any], limits: Limits) -> list[str]:
     found = []
     lost = counters.get("lost_before_the_link")

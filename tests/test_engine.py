@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import errno
 import os
+import random
 from pathlib import Path
+from typing import Any
 
 import pytest
 from rich.console import Console
 
-from analysis.store import Landing, Store
-from experiments.campaign import Run, load
+from analysis.store import Store
+from experiments import select
+from experiments.campaign import Plan, Run, load
 from experiments.engine import Options, Outcome, run_campaign
-from experiments.execute import Worker
+from experiments.execute import Finish, Worker
+from experiments.problems import CampaignError
 from experiments.show import Reporter
 from testbed.errors import TestbedError
 
@@ -24,14 +28,16 @@ stack: newreno
 workload:
   - {name: bulk, from: left, to: right}
 duration: 2 s
-repetitions: 4
+repetitions: 2
+sweep: {network.forward.delay: [10 ms, 20 ms]}
 """
 
 
-def run(tmp_path: Path, force: bool = False) -> Outcome:
+def run(tmp_path: Path, force: bool = False, **more: Any) -> Outcome:
     file = tmp_path / "engine.yaml"
     file.write_text(FILE)
-    return run_campaign(load(file), Options(tmp_path / "results", 2, force), Reporter(Console(quiet=True)))
+    options = Options(tmp_path / "results", jobs=2, force=force, **more)
+    return run_campaign(load(file), options, Reporter(Console(quiet=True)))
 
 
 def ids(tmp_path: Path) -> list[str]:
@@ -52,7 +58,7 @@ def test_a_full_disk_ends_the_campaign_with_a_sentence_and_the_rest_is_run_later
     real = Worker.run
     calls: list[str] = []
 
-    def breaks(self: Worker, run: Run, attempt: int, folder: Path) -> Landing:
+    def breaks(self: Worker, run: Run, attempt: int, folder: Path) -> Finish:
         calls.append(run.id)
         if len(calls) == 3:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
@@ -74,7 +80,7 @@ def test_a_run_that_is_forced_keeps_its_old_result_until_the_new_one_is_there(
 ) -> None:
     assert run(tmp_path).landed == 4
 
-    def breaks(*_: object) -> Landing:
+    def breaks(*_: object) -> Finish:
         raise TestbedError("nothing goes today")
 
     monkeypatch.setattr(Worker, "run", breaks)
@@ -88,7 +94,7 @@ def test_a_run_that_is_forced_keeps_its_old_result_until_the_new_one_is_there(
 def test_virtual_time_is_not_tried_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     calls: list[str] = []
 
-    def breaks(self: Worker, run: Run, attempt: int, folder: Path) -> Landing:
+    def breaks(self: Worker, run: Run, attempt: int, folder: Path) -> Finish:
         calls.append(run.id)
         raise TestbedError("it does not fit")
 
@@ -96,3 +102,115 @@ def test_virtual_time_is_not_tried_twice(tmp_path: Path, monkeypatch: pytest.Mon
     outcome = run(tmp_path)
     assert not outcome.complete
     assert sorted(calls) == sorted(ids(tmp_path))
+
+
+def recorder(calls: list[str], failing: set[str] | None = None) -> Any:
+    real = Worker.run
+
+    def record(self: Worker, run: Run, attempt: int, folder: Path) -> Finish:
+        calls.append(run.id)
+        if failing and run.id in failing:
+            (folder / "agent.log").write_text("it went wrong here\n")
+            raise TestbedError("the line was cut; nobody knows by whom")
+        return real(self, run, attempt, folder)
+
+    return record
+
+
+def test_limit_and_only_leave_the_rest_for_later(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[str] = []
+    monkeypatch.setattr(Worker, "run", recorder(calls))
+    first = run(tmp_path, limit=1)
+    assert (first.landed, first.left_out, first.complete) == (1, 3, False)
+    second = run(tmp_path, only=["delay=20 ms"])
+    plan = load(tmp_path / "engine.yaml")
+    of_20_ms = {one.id for one in plan.runs if one.point == 1}
+    assert second.landed == len(of_20_ms - set(calls[:1]))
+    assert of_20_ms <= set(calls)
+    third = run(tmp_path, only=["repetition=2", "delay=10 ms"])
+    assert third.landed <= 1
+    assert run(tmp_path).complete
+    assert sorted(calls) == sorted(ids(tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("condition", "message"),
+    [
+        ("dealy=20 ms", "did you mean"),
+        ("delay=30 ms", "there is no value of network.forward.delay"),
+        ("repetition=3", "they are 1 to 2"),
+        ("repetition=first", "they are 1 to 2"),
+        ("abc", "neither FIELD=VALUE nor"),
+    ],
+)
+def test_a_condition_that_names_nothing_is_a_mistake(tmp_path: Path, condition: str, message: str) -> None:
+    with pytest.raises(CampaignError, match=message) as caught:
+        run(tmp_path, only=[condition])
+    assert f"--only {condition}" in str(caught.value)
+    assert not (tmp_path / "results").exists()
+
+
+def test_retry_failed_makes_only_what_failed_and_keeps_its_logs_until_it_is_valid(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls: list[str] = []
+    (tmp_path / "engine.yaml").write_text(FILE)
+    bad = ids(tmp_path)[1]
+    monkeypatch.setattr(Worker, "run", recorder(calls, {bad}))
+    outcome = run(tmp_path, only=["repetition=2"])
+    assert outcome.failed == {bad: "the line was cut; nobody knows by whom"}
+    left = tmp_path / "results/failed" / bad
+    assert (left / "agent.log").read_text() == "it went wrong here\n"
+    assert "the line was cut" in (left / "reason.txt").read_text()
+    monkeypatch.undo()
+    calls.clear()
+    monkeypatch.setattr(Worker, "run", recorder(calls))
+    again = run(tmp_path, retry_failed=True)
+    assert calls == [bad]
+    assert (again.landed, again.left_out) == (1, 2)
+    assert not left.exists()
+    assert run(tmp_path, retry_failed=True).landed == 0
+
+
+def test_fail_fast_ends_with_the_first_that_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[str] = []
+    (tmp_path / "engine.yaml").write_text(FILE.replace("repetitions: 2", "repetitions: 30"))
+    monkeypatch.setattr(Worker, "run", recorder(calls, set(ids(tmp_path))))
+    options = Options(tmp_path / "results", jobs=1, fail_fast=True)
+    outcome = run_campaign(load(tmp_path / "engine.yaml"), options, Reporter(Console(quiet=True)))
+    assert outcome.ended_early
+    assert not outcome.interrupted
+    assert not outcome.complete
+    assert len(outcome.failed) <= 3
+    assert len(calls) < 10
+
+
+def plan_of(tmp_path: Path, points: int, repetitions: int) -> Plan:
+    file = tmp_path / "order.yaml"
+    delays = ", ".join(f"{number + 1} ms" for number in range(points))
+    text = FILE.replace("repetitions: 2", f"repetitions: {repetitions}").replace("10 ms, 20 ms", delays)
+    file.write_text(text)
+    return load(file)
+
+
+def test_order_is_drawn_from_the_seed_and_every_repetition_is_a_block(tmp_path: Path) -> None:
+    plan = plan_of(tmp_path, 12, 3)
+    order = select.ordered(plan.runs, 7)
+    assert sorted(one.id for one in order) == sorted(one.id for one in plan.runs)
+    assert [one.repetition for one in order] == sorted(one.repetition for one in order)
+    blocks = [[one.point for one in order if one.repetition == number] for number in range(3)]
+    assert all(block != sorted(block) for block in blocks)
+    assert blocks[0] != blocks[1]
+    assert order == select.ordered(random.Random(1).sample(plan.runs, len(plan.runs)), 7)
+    assert order != select.ordered(plan.runs, 8)
+    assert [one.point for one in select.ordered(plan.runs, None)][:12] == list(range(12))
+
+
+def test_the_manifest_says_where_in_the_order_a_run_stood(tmp_path: Path) -> None:
+    run(tmp_path)
+    store = Store.open(tmp_path / "results")
+    found = [store.run(run_id) for run_id in ids(tmp_path)]
+    store.close()
+    batches = [one["manifest"]["batch"] for one in found if one is not None]
+    assert sorted(batch["position"] for batch in batches) == [0, 1, 2, 3]
+    assert {(batch["order_seed"], batch["of"]) for batch in batches} == {(1, 4)}

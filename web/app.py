@@ -22,7 +22,7 @@ POLICY = (
 )
 
 
-def create_app(results: Path) -> Flask:
+def create_app(results: Path | str) -> Flask:
     """A site for the results in a folder.
 
     Raises:

@@ -13,7 +13,7 @@ from testbed.errors import TestbedError
 from web.app import create_app
 
 
-def serve(results: Path, host: str, port: int) -> None:
+def serve(results: Path | str, host: str, port: int) -> None:
     """Serves until interrupted.
 
     Raises:

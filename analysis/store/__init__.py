@@ -1,5 +1,5 @@
-"""The results store: SQLite through SQLAlchemy, and a folder of artefacts named by run id."""
+"""The results store: SQLite or PostgreSQL through SQLAlchemy, and artefacts named by run id."""
 
-from analysis.store.store import Landing, Store, StoreError
+from analysis.store.store import Landing, Store, StoreError, is_url
 
-__all__ = ["Landing", "Store", "StoreError"]
+__all__ = ["Landing", "Store", "StoreError", "is_url"]

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from sqlalchemy import (
     JSON,
+    BigInteger,
     Column,
     Float,
     ForeignKey,
@@ -31,7 +32,7 @@ campaign = Table(
     Column("text", String, nullable=False),
     Column("overrides", JSON, nullable=False),
     Column("backend", String, nullable=False),
-    Column("seed", Integer, nullable=False),
+    Column("seed", BigInteger, nullable=False),
     Column("repetitions", Integer, nullable=False),
     #: running, complete, incomplete.
     Column("state", String, nullable=False),
@@ -66,7 +67,7 @@ run = Table(
     metadata,
     Column("id", String, primary_key=True),
     Column("backend", String, nullable=False),
-    Column("seed", Integer, nullable=False),
+    Column("seed", BigInteger, nullable=False),
     Column("duration_s", Float, nullable=False),
     #: valid or invalid.
     Column("state", String, nullable=False),
@@ -110,7 +111,7 @@ file = Table(
     Column("run_id", ForeignKey("run.id", ondelete="CASCADE"), nullable=False),
     #: Below the run's folder.
     Column("path", String, nullable=False),
-    Column("bytes", Integer, nullable=False),
+    Column("bytes", BigInteger, nullable=False),
     Column("sha256", String, nullable=False),
     UniqueConstraint("run_id", "path"),
 )

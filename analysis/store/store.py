@@ -1,7 +1,11 @@
 """The store's operations. One method is one transaction; a run lands whole or not at all.
 
-On disk: `results.sqlite`, `runs/AB/ABCD.../` with a run's files, and `incoming/` where runs are put together before
-they land. Several processes may read and write at once (WAL); a landing waits for another's for up to 30 s.
+A folder: `results.sqlite`, `runs/AB/ABCD.../` with a run's files, `incoming/` where runs are put together before they
+land, `failed/` with what tries left that gave no result. Several processes may read and write at once (WAL); a landing
+waits for another's for up to 30 s.
+
+Or a PostgreSQL URL with an artefact URL beside it, for a team and for workers on several machines; `incoming`, `failed`
+and files that were read are then in a folder of each machine's own.
 """
 
 from __future__ import annotations
@@ -12,6 +16,7 @@ import math
 import os
 import shutil
 import statistics
+import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -24,12 +29,18 @@ from alembic import command
 from alembic.config import Config
 from alembic.runtime.migration import MigrationContext
 from alembic.script import ScriptDirectory
-from sqlalchemy.dialects.sqlite import insert
+from sqlalchemy.dialects import postgresql, sqlite
 
+from analysis.store.artefacts import ArtefactError, Artefacts, LocalArtefacts, RemoteArtefacts
 from analysis.store.schema import attempt, campaign, file, membership, metric, point, run
 
 MIGRATIONS = Path(__file__).with_name("migrations")
 BUSY_S = 30
+#: Machine-local files of a store that is a database: below it, one folder for each store.
+LOCAL = Path(os.environ.get("BACKCHANNEL_LOCAL", Path(tempfile.gettempdir()) / f"backchannel-{os.getuid()}"))
+POSTGRESQL = "postgresql"
+#: Key of the advisory lock under which one process at a time migrates.
+MIGRATION_LOCK = 0x6261636B
 
 
 class StoreError(Exception):
@@ -56,17 +67,30 @@ class Landing:
 class Store:
     """An open store."""
 
-    def __init__(self, engine: sa.Engine, folder: Path) -> None:
+    def __init__(self, engine: sa.Engine, folder: Path, artefacts: Artefacts, where: str) -> None:
         self._engine = engine
+        #: Of this machine: everything, or what is being put together.
         self.folder = folder
+        #: As people name it, without a password.
+        self.where = where
+        self._artefacts = artefacts
 
     @classmethod
-    def open(cls, folder: Path) -> Store:
-        """Opens the store of a folder, making and migrating it as needed.
+    def open(cls, where: Path | str, artefacts: str | None = None) -> Store:
+        """Opens a store, making and migrating it as needed.
+
+        Args:
+            where: a folder, or a PostgreSQL URL.
+            artefacts: the fsspec URL that a PostgreSQL store keeps files at; None: $BACKCHANNEL_ARTEFACTS.
 
         Raises:
-            StoreError: the folder cannot be used, or a newer version made the store.
+            StoreError: it cannot be used, or a newer version made it.
         """
+        if is_url(where):
+            return cls._open_postgresql(str(where), artefacts or os.environ.get("BACKCHANNEL_ARTEFACTS", ""))
+        folder = Path(where)
+        if artefacts:
+            raise StoreError("an artefact URL belongs to a PostgreSQL store; a results folder keeps its files itself")
         try:
             (folder / "runs").mkdir(parents=True, exist_ok=True)
             (folder / "incoming").mkdir(exist_ok=True)
@@ -74,7 +98,7 @@ class Store:
             raise StoreError(f"the results folder {folder} cannot be used: {error.strerror}") from None
         engine = sa.create_engine(f"sqlite:///{folder / 'results.sqlite'}", connect_args={"timeout": BUSY_S})
         sa.event.listen(engine, "connect", _on_connect)
-        store = cls(engine, folder)
+        store = cls(engine, folder, LocalArtefacts(folder), str(folder))
         try:
             # One at a time: SQLite does not wait for another's switch to WAL, as it does for any other lock.
             with (folder / "store.lock").open("a") as lock:
@@ -84,9 +108,45 @@ class Store:
             raise StoreError(f"the results store {folder / 'results.sqlite'} cannot be opened: {error.orig}") from None
         return store
 
+    @classmethod
+    def _open_postgresql(cls, where: str, artefacts: str) -> Store:
+        try:
+            url = sa.make_url(where)
+        except sa.exc.ArgumentError:
+            raise StoreError("a PostgreSQL store is named like postgresql://user@host/database") from None
+        shown = url.render_as_string(hide_password=True)
+        if url.get_backend_name() != POSTGRESQL:
+            raise StoreError(f"{shown} is no store: there are results folders, and postgresql://user@host/database")
+        if not artefacts:
+            raise StoreError(
+                f"the store {shown} needs a place for captures and tables: --artefacts URL, or $BACKCHANNEL_ARTEFACTS "
+                "(a folder that every machine sees, s3://bucket/path, sftp://host/path, ...)"
+            )
+        own = LOCAL / hashlib.sha256(f"{shown} {artefacts}".encode()).hexdigest()[:16]
+        try:
+            (own / "incoming").mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise StoreError(f"the folder {own} of this machine cannot be used: {error.strerror}") from None
+        try:
+            files = RemoteArtefacts(artefacts, own / "cache")
+        except ArtefactError as error:
+            raise StoreError(str(error)) from None
+        engine = sa.create_engine(url.set(drivername="postgresql+psycopg"), pool_pre_ping=True)
+        store = cls(engine, own, files, shown)
+        try:
+            store._migrate()
+        except sa.exc.DatabaseError as error:
+            said = " ".join(str(error.orig).split())
+            raise StoreError(f"the results store {shown} cannot be opened: {said}") from None
+        return store
+
     def close(self) -> None:
         """Lets go of the database."""
         self._engine.dispose()
+
+    @property
+    def _is_postgresql(self) -> bool:
+        return self._engine.dialect.name == POSTGRESQL
 
     def _migrate(self) -> None:
         config = Config()
@@ -96,15 +156,24 @@ class Store:
             now = MigrationContext.configure(connection).get_current_revision()
             if now == script.get_current_head():
                 return
-            connection.exec_driver_sql("PRAGMA journal_mode=WAL")
+            if not self._is_postgresql:
+                connection.exec_driver_sql("PRAGMA journal_mode=WAL")
         with self._writing() as connection:
+            if self._is_postgresql:
+                # Another may have migrated while this one waited.
+                connection.execute(sa.select(sa.func.pg_advisory_xact_lock(MIGRATION_LOCK)))
+                now = MigrationContext.configure(connection).get_current_revision()
             if now is not None and now not in {revision.revision for revision in script.walk_revisions()}:
-                raise StoreError(f"the results store in {self.folder} was made by a newer version of Backchannel")
+                raise StoreError(f"the results store in {self.where} was made by a newer version of Backchannel")
             config.attributes["connection"] = connection
             command.upgrade(config, "head")
 
     @contextmanager
     def _writing(self) -> Iterator[sa.Connection]:
+        if self._is_postgresql:
+            with self._engine.begin() as connection:
+                yield connection
+            return
         with self._engine.connect() as connection:
             # The write lock is taken at once: a transaction that began reading could not be upgraded.
             connection.exec_driver_sql("BEGIN IMMEDIATE")
@@ -133,7 +202,7 @@ class Store:
         now = time.time()
         row = {**fields, "state": "running", "started": now, "finished": None, "progress": {}}
         with self._writing() as connection:
-            statement = insert(campaign).values(row)
+            statement = (postgresql if self._is_postgresql else sqlite).insert(campaign).values(row)
             connection.execute(
                 statement.on_conflict_do_update(
                     index_elements=["id"], set_={key: statement.excluded[key] for key in row if key != "id"}
@@ -236,6 +305,19 @@ class Store:
             for (number, name, subject, unit), values in groups.items()
         ]  # fmt: skip
 
+    def values(self, campaign_id: str) -> list[dict[str, Any]]:
+        """Every metric of every valid run: point, repetition, seed, name, subject, unit, value."""
+        return self._rows(
+            sa.select(
+                membership.c.point, membership.c.repetition, run.c.seed, metric.c.name, metric.c.subject, metric.c.unit,
+                metric.c.value,
+            )
+            .join(run, run.c.id == membership.c.run_id)
+            .join(metric, metric.c.run_id == run.c.id)
+            .where(membership.c.campaign_id == campaign_id, run.c.state == "valid")
+            .order_by(membership.c.point, metric.c.name, metric.c.subject, membership.c.repetition)
+        )  # fmt: skip
+
     # Runs ----------------------------------------------------------------------------------------------------
 
     def valid_runs(self, run_ids: Sequence[str]) -> set[str]:
@@ -246,6 +328,39 @@ class Store:
                 query = sa.select(run.c.id).where(run.c.state == "valid", run.c.id.in_(run_ids[start : start + 500]))
                 found.update(connection.scalars(query))
         return found
+
+    def tried_runs(self, run_ids: Sequence[str]) -> set[str]:
+        """Those of the runs that were tried and have no valid result."""
+        found: set[str] = set()
+        with self._engine.connect() as connection:
+            for start in range(0, len(run_ids), 500):
+                some = run_ids[start : start + 500]
+                found.update(connection.scalars(sa.select(attempt.c.run_id).where(attempt.c.run_id.in_(some))))
+        return found - self.valid_runs(run_ids)
+
+    def history(self, backend: str, most: int = 400) -> list[dict[str, Any]]:
+        """What the latest valid runs of a backend took: scenario, batch (of the manifest), took_s, bytes."""
+        latest = self._rows(
+            sa.select(run.c.id, run.c.scenario, run.c.manifest)
+            .where(run.c.backend == backend, run.c.state == "valid")
+            .order_by(run.c.landed.desc())
+            .limit(most)
+        )
+        sizes = {
+            row["run_id"]: int(row["bytes"])
+            for row in self._rows(
+                sa.select(file.c.run_id, sa.func.sum(file.c.bytes).label("bytes"))
+                .where(file.c.run_id.in_([row["id"] for row in latest]))
+                .group_by(file.c.run_id)
+            )
+        }
+        return [
+            {
+                "scenario": row["scenario"], "batch": row["manifest"].get("batch") or {},
+                "took_s": row["manifest"].get("took_s"), "bytes": sizes.get(row["id"], 0),
+            }
+            for row in latest
+        ]  # fmt: skip
 
     def incoming(self, run_id: str) -> Path:
         """An empty folder to put a run together in, on the store's own file system."""
@@ -261,13 +376,16 @@ class Store:
             if pid.isdigit() and not Path(f"/proc/{pid}").exists():
                 shutil.rmtree(folder, ignore_errors=True)
 
-    def land(self, landing: Landing) -> None:
+    def land(self, landing: Landing, replaces: bool = False) -> None:
         """Takes a run in: files first, then one transaction. Nobody sees it before; a crash leaves nothing visible.
 
-        An invalid run is kept until a valid one with the same id takes its place; it never replaces a valid one.
+        An invalid run is kept until a valid one with the same id takes its place; it never replaces a valid one. With
+        `replaces`, a valid one takes the place of a valid one.
+
+        Raises:
+            StoreError: the files have no place.
         """
         files = [_describe(path, landing.folder) for path in sorted(landing.folder.rglob("*")) if path.is_file()]
-        target = self.run_folder(landing.run_id)
         values = {
             "id": landing.run_id,
             "backend": landing.backend,
@@ -281,10 +399,14 @@ class Store:
             "manifest": dict(landing.manifest),
         }
         with self._writing() as connection:
+            if self._is_postgresql:
+                # Two machines may land one run; SQLite has one writer anyway.
+                key = int.from_bytes(hashlib.sha256(landing.run_id.encode()).digest()[:8], "big", signed=True)
+                connection.execute(sa.select(sa.func.pg_advisory_xact_lock(key)))
             known = connection.execute(sa.select(run.c.state).where(run.c.id == landing.run_id)).scalar()
             if landing.problems:
                 self._note_attempt(connection, landing.run_id, landing.attempt, "invalid", landing.problems)
-            if known == "valid":
+            if known == "valid" and (landing.problems or not replaces):
                 shutil.rmtree(landing.folder, ignore_errors=True)
                 return
             connection.execute(sa.delete(run).where(run.c.id == landing.run_id))
@@ -300,20 +422,28 @@ class Store:
                 connection.execute(sa.insert(file), [{"run_id": landing.run_id, **row} for row in files])
             # Inside the transaction: a row without its files can then never be seen, and a folder without its row is
             # simply replaced by the next landing.
-            if target.exists():
-                shutil.rmtree(target)
-            target.parent.mkdir(parents=True, exist_ok=True)
-            landing.folder.rename(target)
+            try:
+                self._artefacts.put(landing.run_id, landing.folder)
+            except ArtefactError as error:
+                raise StoreError(str(error)) from error
+        if not landing.problems:
+            shutil.rmtree(self._failed(landing.run_id), ignore_errors=True)
 
     def forget(self, run_ids: Sequence[str]) -> None:
         """Removes runs with their files, so that they can be run again."""
         with self._writing() as connection:
             for run_id in run_ids:
                 connection.execute(sa.delete(run).where(run.c.id == run_id))
-                shutil.rmtree(self.run_folder(run_id), ignore_errors=True)
+                self._artefacts.remove(run_id)
 
-    def note_failure(self, run_id: str, number: int, problem: str) -> None:
-        """Notes a try that gave no result at all."""
+    def note_failure(self, run_id: str, number: int, problem: str, folder: Path | None = None) -> None:
+        """Notes a try that gave no result, and keeps what it left in `folder` until the run has a valid one."""
+        if folder is not None and folder.exists():
+            kept = self._failed(run_id)
+            shutil.rmtree(kept, ignore_errors=True)
+            kept.parent.mkdir(parents=True, exist_ok=True)
+            (folder / "reason.txt").write_text(f"try {number}: {problem}\n")
+            folder.rename(kept)
         with self._writing() as connection:
             self._note_attempt(connection, run_id, number, "failed", [problem])
 
@@ -353,12 +483,41 @@ class Store:
         return of_run
 
     def run_folder(self, run_id: str) -> Path:
-        """Where a run's files lie."""
-        return self.folder / "runs" / run_id[:2] / run_id
+        """A local folder with a run's files.
+
+        Raises:
+            StoreError: they cannot be brought here.
+        """
+        try:
+            return self._artefacts.folder(run_id)
+        except ArtefactError as error:
+            raise StoreError(str(error)) from error
+
+    def failed_folder(self, run_id: str) -> Path | None:
+        """What the last try without a result left (captures, logs, reason.txt); None: nothing."""
+        folder = self._failed(run_id)
+        return folder if folder.exists() else None
+
+    def last_problems(self, run_ids: Sequence[str]) -> dict[str, list[str]]:
+        """Why the last try of each of these runs gave no valid result."""
+        found: dict[str, list[str]] = {}
+        for start in range(0, len(run_ids), 500):
+            some = run_ids[start : start + 500]
+            query = sa.select(attempt.c.run_id, attempt.c.problems).where(attempt.c.run_id.in_(some))
+            found |= {row["run_id"]: row["problems"] for row in self._rows(query.order_by(attempt.c.at))}
+        return found
+
+    def _failed(self, run_id: str) -> Path:
+        return self.folder / "failed" / run_id
 
     def _rows(self, query: Any) -> list[dict[str, Any]]:
         with self._engine.connect() as connection:
             return [dict(row) for row in connection.execute(query).mappings()]
+
+
+def is_url(where: Path | str) -> bool:
+    """Whether a store is named by a URL, and not by a folder."""
+    return isinstance(where, str) and "://" in where
 
 
 def _describe(path: Path, folder: Path) -> dict[str, Any]:

@@ -1,0 +1,132 @@
+"""Where the files of runs lie: a folder, or any place that an fsspec URL names (an S3 bucket, an SFTP server, a share).
+
+A run's files are `runs/AB/ABCD.../` below it. They are put there before the run's row is, and nobody looks at files
+without a row; so a run that was being put when its machine died is simply put again.
+"""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any, Protocol
+
+
+class ArtefactError(Exception):
+    """The place cannot be used; the message is a sentence."""
+
+
+class Artefacts(Protocol):
+    """The files of runs."""
+
+    def put(self, run_id: str, folder: Path) -> None:
+        """Takes a run's folder in, in place of an earlier one."""
+
+    def remove(self, run_id: str) -> None:
+        """Forgets a run's files, if there are any."""
+
+    def folder(self, run_id: str) -> Path:
+        """A local folder with the run's files, which are only to be read."""
+
+
+def _below(run_id: str) -> str:
+    return f"runs/{run_id[:2]}/{run_id}"
+
+
+class LocalArtefacts:
+    """A folder of this machine; runs are moved into it."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def put(self, run_id: str, folder: Path) -> None:
+        """Takes a run's folder in, in place of an earlier one."""
+        target = self.folder(run_id)
+        if target.exists():
+            shutil.rmtree(target)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        folder.rename(target)
+
+    def remove(self, run_id: str) -> None:
+        """Forgets a run's files, if there are any."""
+        shutil.rmtree(self.folder(run_id), ignore_errors=True)
+
+    def folder(self, run_id: str) -> Path:
+        """A local folder with the run's files, which are only to be read."""
+        return self._folder / _below(run_id)
+
+
+class RemoteArtefacts:
+    """A place behind an fsspec URL; what is read is kept in a local folder.
+
+    Raises:
+        ArtefactError: fsspec does not know the URL, or lacks the package that serves it.
+    """
+
+    def __init__(self, url: str, cache: Path) -> None:
+        import fsspec
+
+        self.url = url
+        self._cache = cache
+        try:
+            self._files, self._root = fsspec.core.url_to_fs(url)
+        except (ImportError, ValueError) as error:
+            raise ArtefactError(f"the artefacts cannot be kept at {url}: {error}") from None
+
+    def put(self, run_id: str, folder: Path) -> None:
+        """Takes a run's folder in, in place of an earlier one.
+
+        Raises:
+            ArtefactError: the place does not take it.
+        """
+        target = self._at(run_id)
+        try:
+            if self._files.exists(target):
+                self._files.rm(target, recursive=True)
+            for path in sorted(folder.rglob("*")):
+                if path.is_file():
+                    at = f"{target}/{path.relative_to(folder).as_posix()}"
+                    self._files.makedirs(at.rpartition("/")[0], exist_ok=True)
+                    self._files.put_file(str(path), at)
+        except Exception as error:  # noqa: BLE001 (every file system has errors of its own)
+            raise ArtefactError(f"the artefacts of a run cannot be put to {self.url}: {_said(error)}") from error
+        shutil.rmtree(folder, ignore_errors=True)
+        shutil.rmtree(self._cache / _below(run_id), ignore_errors=True)
+
+    def remove(self, run_id: str) -> None:
+        """Forgets a run's files, if there are any."""
+        try:
+            if self._files.exists(self._at(run_id)):
+                self._files.rm(self._at(run_id), recursive=True)
+        except Exception as error:  # noqa: BLE001
+            raise ArtefactError(f"the artefacts of a run cannot be removed at {self.url}: {_said(error)}") from error
+        shutil.rmtree(self._cache / _below(run_id), ignore_errors=True)
+
+    def folder(self, run_id: str) -> Path:
+        """A local folder with the run's files, which are only to be read: brought here when first asked for.
+
+        Raises:
+            ArtefactError: the place does not give them.
+        """
+        here = self._cache / _below(run_id)
+        if here.exists():
+            return here
+        making = here.with_name(f"{here.name}.part")
+        shutil.rmtree(making, ignore_errors=True)
+        making.mkdir(parents=True)
+        try:
+            top = self._at(run_id)
+            for path in self._files.find(top):
+                to = making / path[len(top) :].lstrip("/")
+                to.parent.mkdir(parents=True, exist_ok=True)
+                self._files.get_file(path, str(to))
+        except Exception as error:  # noqa: BLE001
+            raise ArtefactError(f"the artefacts of a run cannot be read from {self.url}: {_said(error)}") from error
+        making.rename(here)
+        return here
+
+    def _at(self, run_id: str) -> str:
+        return f"{self._root.rstrip('/')}/{_below(run_id)}"
+
+
+def _said(error: Exception) -> Any:
+    return getattr(error, "strerror", None) or str(error) or type(error).__name__

@@ -1,0 +1,281 @@
+"""Runs on a Dask cluster: one made for this campaign on this machine, or a lab's own by the address of its scheduler.
+
+A Dask worker holds a pool of cells (experiments.pool) for every campaign that uses it, and each run of one topology
+finds its cells built. The engine names the worker for every run, because it alone knows how many cells a
+machine carries; workers that share a machine share its number. Runs land from the worker straight in the store, so
+nothing but the verdict comes back. A worker that is gone loses what it was running; the engine hands that out again.
+"""
+
+from __future__ import annotations
+
+import atexit
+import itertools
+import logging
+import os
+import threading
+import time
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+from distributed import Client, Future, LocalCluster, get_worker
+
+from analysis.store import Store, is_url
+from experiments.campaign import Run
+from experiments.executor import Listener, Machine, this_machine
+from experiments.machine import versions
+from experiments.pool import Beat, CellPool, Job, Result
+from testbed.capability import missing_for_emulation
+from testbed.errors import Unavailable
+
+if TYPE_CHECKING:
+    from experiments.engine import Options
+
+#: Seconds that a scheduler may take to answer, and a first worker to be there.
+CONNECT_S, WORKER_S = 10.0, 30.0
+#: Seconds between two looks at which workers are there.
+LOOK_S = 0.5
+#: Threads of a worker: they only wait for cells.
+THREADS = 1024
+_numbers = itertools.count()
+
+
+class DaskExecutor:
+    """A cluster's workers.
+
+    Args:
+        address: of a scheduler; None: a cluster of this machine is made, with a worker for each CPU.
+        options: the store's place.
+        listener: is told what happens.
+
+    Raises:
+        Unavailable: no scheduler answers, it has no worker, or workers could not reach the store.
+    """
+
+    def __init__(self, address: str | None, options: Options, listener: Listener) -> None:
+        logging.getLogger("distributed").setLevel(logging.CRITICAL)
+        self._listener = listener
+        self._lock = threading.Lock()
+        self._cluster: LocalCluster | None = None
+        if address is not None and not is_url(options.results):
+            raise Unavailable(
+                f"workers of the scheduler {address} may be on other machines: --results must be a PostgreSQL URL that "
+                "they reach too, with --artefacts beside it (docs/distributed.md)"
+            )
+        if address is None:
+            self._cluster = LocalCluster(
+                n_workers=os.cpu_count() or 1, threads_per_worker=THREADS, processes=True, dashboard_address=None,
+                host="127.0.0.1", memory_limit=0,
+            )  # fmt: skip
+        try:
+            self._client = Client(self._cluster or address, timeout=CONNECT_S, set_as_default=False)
+        except (OSError, TimeoutError, ValueError) as error:
+            raise Unavailable(f"no Dask scheduler answers at {address}: {_said(error)}") from None
+        self._topic = f"backchannel-{os.getpid()}-{time.time_ns()}"
+        self._where = {"results": str(options.results), "artefacts": options.artefacts, "topic": self._topic}
+        #: Worker's address to its machine.
+        self._workers: dict[str, Machine] = {}
+        self._allowed: dict[str, int] = {}
+        self._beats: dict[str, Beat] = {}
+        #: Run id to what was handed over: machine, worker, job, future.
+        self._given: dict[str, tuple[str, str, Job, Future[Any]]] = {}
+        self._looked_s = 0.0
+        try:
+            self._client.subscribe_topic(self._topic, self._on_event)
+            self._client.wait_for_workers(1, timeout=WORKER_S)
+            self._look()
+        except TimeoutError:
+            self.close()
+            raise Unavailable(f"the Dask scheduler {address} has no worker: start './backchannel worker'") from None
+        except BaseException:
+            self.close()
+            raise
+
+    def machines(self) -> list[Machine]:
+        """Those that can take jobs now."""
+        if time.monotonic() - self._looked_s > LOOK_S:
+            self._look()
+        found: dict[str, Machine] = {}
+        for machine in self._workers.values():
+            found.setdefault(machine.id, machine)
+        return list(found.values())
+
+    def submit(self, machine_id: str, job: Job) -> None:
+        """Hands a job to the machine's worker that has least to do; its listener hears of its end."""
+        with self._lock:
+            busy = [worker for _, worker, _, _ in self._given.values()]
+            there = [worker for worker, machine in self._workers.items() if machine.id == machine_id]
+        worker = min(there, key=busy.count)
+        share = -(-job.allowed // len(there))
+        words = {**asdict(job), "run": asdict(job.run), "allowed": share}
+        future = self._client.submit(
+            _run_here, words, self._where, workers=[worker], allow_other_workers=False, pure=False, retries=0,
+            key=f"backchannel-{job.run.id}-{job.attempt}-{os.getpid()}-{next(_numbers)}",
+        )  # fmt: skip
+        with self._lock:
+            self._given[job.run.id] = (machine_id, worker, job, future)
+        future.add_done_callback(lambda done: self._ended(machine_id, job, done))
+
+    def allow(self, machine_id: str, cells: int) -> None:
+        """How many cells may be at work on a machine at once."""
+        there = [worker for worker, machine in self._workers.items() if machine.id == machine_id]
+        share = -(-cells // max(len(there), 1))
+        self._tell(there, _allow_here, self._where, share)
+
+    def stop(self) -> None:
+        """Ends what runs, at once."""
+        self._tell(list(self._workers), _stop_here, self._where)
+
+    def close(self) -> None:
+        """Ends everything that was made for this campaign."""
+        with self._lock:
+            given, self._given = list(self._given.values()), {}
+        self._client.cancel([future for *_, future in given], force=True)
+        if self._workers:
+            self._tell(list(self._workers), _forget_here, self._where)
+        self._client.close()
+        if self._cluster is not None:
+            self._cluster.close()
+
+    def _tell(self, workers: list[str], function: Any, *words: Any) -> None:
+        """Has workers do something; one that is gone meanwhile need not."""
+        if workers:
+            self._client.run(function, *words, workers=workers, on_error="ignore")
+
+    def _look(self) -> None:
+        """Which workers are there; jobs of those that are gone are lost."""
+        self._looked_s = time.monotonic()
+        there = set(self._client.scheduler_info(n_workers=-1)["workers"])
+        new = there - self._workers.keys()
+        if new:
+            said = self._client.run(_introduce, self._where, versions()["commit"], workers=list(new), on_error="return")
+            for worker, machine in said.items():
+                if isinstance(machine, Exception):
+                    raise Unavailable(f"the worker {worker} cannot take runs: {_said(machine)}")
+                with self._lock:
+                    self._workers[worker] = Machine(**machine)
+        for worker in self._workers.keys() - there:
+            with self._lock:
+                del self._workers[worker]
+                self._beats.pop(worker, None)
+                lost = [one for one in self._given.values() if one[1] == worker]
+                for _, _, job, _ in lost:
+                    del self._given[job.run.id]
+            for machine_id, _, job, future in lost:
+                future.cancel(force=True)
+                self._listener.on_lost(machine_id, job, f"the worker {worker} is gone")
+
+    def _ended(self, machine_id: str, job: Job, future: Future[Any]) -> None:
+        with self._lock:
+            given = self._given.get(job.run.id)
+            if given is None or given[3] is not future:
+                return
+            if future.status in ("lost", "cancelled"):  # its worker is gone; _look tells
+                return
+            del self._given[job.run.id]
+        if future.status == "error":
+            self._listener.on_result(machine_id, job, Result(trouble=future.exception()))
+            return
+        self._listener.on_result(machine_id, job, future.result())
+
+    def _on_event(self, event: Any) -> None:
+        """A beat of one worker: the machine's is that of all its workers together."""
+        _, said = event
+        beat = Beat(said["busy"], said["running"], tuple((cell, run, phase) for cell, run, phase in said["cells"]))
+        with self._lock:
+            machine = self._workers.get(said["worker"])
+            if machine is None:
+                return
+            self._beats[said["worker"]] = beat
+            together = [one for worker, one in self._beats.items() if self._workers[worker].id == machine.id]
+        whole = Beat(
+            beat.busy, sum(one.running for one in together), tuple(cell for one in together for cell in one.cells)
+        )
+        self._listener.on_beat(machine.id, whole)
+
+
+# What a worker does ----------------------------------------------------------------------------------------------
+
+_pools: dict[str, tuple[CellPool, Store]] = {}
+_pools_lock = threading.Lock()
+
+
+def _pool(where: Mapping[str, Any], worker: Any = None) -> CellPool:
+    """The cells of a worker for one campaign; made when `worker` is given."""
+    with _pools_lock:
+        if where["topic"] not in _pools:
+            store = Store.open(where["results"], where["artefacts"])
+            store.sweep_incoming()
+
+            def tell(beat: Beat) -> None:
+                said = {"worker": worker.address, "busy": beat.busy, "running": beat.running, "cells": beat.cells}
+                worker.loop.add_callback(worker.log_event, where["topic"], said)
+
+            _pools[where["topic"]] = (CellPool(store, tell), store)
+        return _pools[where["topic"]][0]
+
+
+def _introduce(where: Mapping[str, Any], commit: str | None, dask_worker: Any = None) -> dict[str, Any]:
+    """What machine this is; refuses when its software is another or it cannot reach the store.
+
+    `dask_worker` is filled in by Dask.
+    """
+    own = versions()["commit"]
+    if None not in (own, commit) and own != commit:
+        raise RuntimeError(
+            f"its checkout is at {own[:12]} and this one at {str(commit)[:12]}: bring both to one commit"
+        )
+    _pool(where, dask_worker)
+    return asdict(this_machine())
+
+
+def _run_here(words: Mapping[str, Any], where: Mapping[str, Any]) -> Result:
+    job = Job(**{**words, "run": Run(**words["run"])})
+    if job.run.backend == "emulated" and (missing := missing_for_emulation()):
+        return Result((f"worker {get_worker().address}: {'; '.join(missing)}",), failed=True)
+    came: list[Result] = []
+    done = threading.Event()
+
+    def take(result: Result) -> None:
+        came.append(result)
+        done.set()
+
+    _pool(where).submit(job, take)
+    done.wait()
+    if came[0].trouble is not None:
+        raise came[0].trouble
+    return came[0]
+
+
+def _allow_here(where: Mapping[str, Any], cells: int) -> None:
+    _pool(where).allow(cells)
+
+
+def _stop_here(where: Mapping[str, Any]) -> None:
+    with _pools_lock:
+        found = _pools.get(where["topic"])
+    if found is not None:
+        found[0].stop()
+
+
+def _forget_here(where: Mapping[str, Any]) -> None:
+    with _pools_lock:
+        found = _pools.pop(where["topic"], None)
+    if found is not None:
+        # Its cells may take a moment to end; nobody waits for them.
+        threading.Thread(target=_close, args=found, daemon=True).start()
+
+
+def _close(pool: CellPool, store: Store) -> None:
+    pool.close()
+    store.close()
+
+
+@atexit.register
+def _close_all() -> None:
+    for pool, _ in _pools.values():
+        pool.stop()
+
+
+def _said(error: BaseException) -> str:
+    return str(error) or type(error).__name__

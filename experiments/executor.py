@@ -1,0 +1,110 @@
+"""Where runs are executed: on this machine's own cells, or on a Dask cluster's (experiments.dask_executor).
+
+An executor knows machines. The engine decides how many runs each is given, and judges by what comes back.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from analysis.store import Store
+from experiments.pool import Beat, CellPool, Job, Result
+
+
+@dataclass(frozen=True)
+class Machine:
+    """One machine: workers on it share its CPUs, and so its governor."""
+
+    #: Equal for two workers on one machine.
+    id: str
+    #: For people.
+    name: str
+    cpus: int
+    memory_bytes: int
+
+
+class Listener(Protocol):
+    """What the engine hears from an executor, from any thread."""
+
+    def on_beat(self, machine_id: str, beat: Beat) -> None:
+        """A reading of a machine."""
+
+    def on_result(self, machine_id: str, job: Job, result: Result) -> None:
+        """A job has ended."""
+
+    def on_lost(self, machine_id: str, job: Job, reason: str) -> None:
+        """A job's worker is gone; nothing is known of the run."""
+
+
+class Executor(Protocol):
+    """Runs jobs on machines."""
+
+    def machines(self) -> list[Machine]:
+        """Those that can take jobs now."""
+
+    def submit(self, machine_id: str, job: Job) -> None:
+        """Hands a job to a machine; its listener hears of its end."""
+
+    def allow(self, machine_id: str, cells: int) -> None:
+        """How many cells may be at work on a machine at once."""
+
+    def stop(self) -> None:
+        """Ends what runs, at once."""
+
+    def close(self) -> None:
+        """Ends everything that was made for this campaign."""
+
+
+def this_machine() -> Machine:
+    """The machine on which this process runs."""
+    return Machine(_boot_id(), os.uname().nodename, os.cpu_count() or 1, _free_memory_bytes())
+
+
+def _boot_id() -> str:
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    except OSError:
+        return os.uname().nodename
+
+
+def _free_memory_bytes() -> int:
+    for line in Path("/proc/meminfo").read_text().splitlines():
+        if line.startswith("MemAvailable:"):
+            return int(line.split()[1]) * 1024
+    return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+
+
+class LocalExecutor:
+    """Cells of this machine, in threads of this process."""
+
+    def __init__(self, store: Store, listener: Listener) -> None:
+        self._machine = this_machine()
+        self._listener = listener
+        self._lock = threading.Lock()
+        self._pool = CellPool(store, lambda beat: listener.on_beat(self._machine.id, beat))
+
+    def machines(self) -> list[Machine]:
+        """Those that can take jobs now."""
+        return [self._machine]
+
+    def submit(self, machine_id: str, job: Job) -> None:
+        """Hands a job to a machine; its listener hears of its end."""
+        done: Callable[[Result], None] = lambda result: self._listener.on_result(machine_id, job, result)  # noqa: E731
+        self._pool.submit(job, done)
+
+    def allow(self, machine_id: str, cells: int) -> None:
+        """How many cells may be at work on a machine at once."""
+        self._pool.allow(cells)
+
+    def stop(self) -> None:
+        """Ends what runs, at once."""
+        self._pool.stop()
+
+    def close(self) -> None:
+        """Ends everything that was made for this campaign."""
+        self._pool.close()

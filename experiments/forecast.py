@@ -1,0 +1,160 @@
+"""What a plan will take: time and disk, from what earlier runs took, or from what their links can carry.
+
+A run's captured packets are estimated from its scenario: each flow fills the slowest line of its way, and every
+interface on that way sees its data and their acks. Where the store has runs of the same point, they are believed
+instead; where it has others, the estimate is scaled by what those came to.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from experiments.campaign import Run
+from experiments.governor import RULES
+
+#: Of a data packet.
+PACKET_BYTES = 1500
+#: Segments that one ack covers.
+PER_ACK = 2
+#: On a line without a rate, what a flow is taken to reach, in bit/s.
+FREE_BPS = 1e9
+#: Kept bytes of a captured packet: its compressed capture, its row, telemetry beside it.
+BYTES_A_PACKET = 160.0
+BYTES_A_RUN = 120_000.0
+#: CPU time of an emulated run: each second, each captured packet, and once.
+CPU_S_A_SECOND, CPU_S_A_PACKET, CPU_S_A_RUN = 0.025, 3e-5, 0.4
+#: What an emulated run takes beside its own length, and a cell until its first run, in seconds.
+OVERHEAD_S, BUILD_S = 1.0, 4.0
+#: CPU time of a simulated run.
+SIM_S_A_RUN, SIM_S_A_PACKET = 0.3, 6e-6
+
+
+@dataclass(frozen=True)
+class Forecast:
+    """Of the runs that are to be made."""
+
+    runs: int
+    #: Seconds, from beginning to end.
+    time_s: float
+    #: Bytes that they will leave.
+    disk_bytes: float
+    #: Cells that are taken to be at work at once.
+    cells: int
+    #: Runs of the store that it is based on; 0: only on what the links can carry.
+    based_on: int
+
+
+def forecast(runs: Sequence[Run], history: Sequence[Mapping[str, Any]], cpus: int, jobs: int | None = None) -> Forecast:
+    """Time and disk of runs.
+
+    Args:
+        runs: those to be made, all of one backend.
+        history: of Store.history, for that backend.
+        cpus: that share the work.
+        jobs: cells at a time, where that was said.
+    """
+    if not runs:
+        return Forecast(0, 0.0, 0.0, 0, len(history))
+    sim = runs[0].backend == "sim"
+    of_point: dict[str, list[Mapping[str, Any]]] = {}
+    for one in history:
+        of_point.setdefault(_point(one["scenario"]), []).append(one)
+    modelled = [_modelled_bytes(one["scenario"]) for one in history]
+    scale = sum(one["bytes"] for one in history) / sum(modelled) if modelled else 1.0
+    took = [float(one["took_s"]) for one in history if one["took_s"] is not None]
+    sim_scale = sum(took) / sum(_sim_s(one["scenario"]) for one in history) if sim and took else 1.0
+    disk = time_s = longest_s = 0.0
+    cpu_s = 0.0
+    for run in runs:
+        scenario = run.scenario
+        same = of_point.get(_point(scenario), [])
+        disk += _mean([one["bytes"] for one in same]) if same else scale * _modelled_bytes(scenario)
+        known = [float(one["took_s"]) for one in same if one["took_s"] is not None]
+        if sim:
+            one_s = _mean(known) if known else sim_scale * _sim_s(scenario)
+        else:
+            one_s = max(float(scenario["duration_s"]), _mean(known) if known else 0.0) + OVERHEAD_S
+            cpu_s += CPU_S_A_RUN + CPU_S_A_SECOND * scenario["duration_s"] + CPU_S_A_PACKET * captured_packets(scenario)
+        time_s += one_s
+        longest_s = max(longest_s, one_s)
+    if sim:
+        cells = min(jobs or cpus, len(runs))
+    else:
+        seen = sorted(int(one["batch"]["cells"]) for one in history if one["batch"].get("cells"))
+        measured = seen[(9 * len(seen)) // 10] if len(seen) >= 8 else None
+        fit = measured or max(1, math.floor(RULES.room * cpus / (cpu_s / time_s)))
+        cells = min(jobs or fit, len(runs))
+    # The last runs have no successors to keep the other cells at work.
+    whole_s = max(longest_s, time_s / cells + longest_s * (1 - 1 / cells) / 2) + (0.0 if sim else BUILD_S)
+    return Forecast(len(runs), whole_s, disk, cells, len(history))
+
+
+def captured_packets(scenario: Mapping[str, Any]) -> float:
+    """Packets that all captures of a run will hold, about."""
+    total = 0.0
+    ways = [(flow, _way(scenario, flow["from"], flow["to"])) for flow in scenario["workload"]]
+    load: dict[tuple[str, str], int] = {}
+    for _, way in ways:
+        for link, direction in way:
+            load[link["name"], direction] = load.get((link["name"], direction), 0) + 1
+    for flow, way in ways:
+        if not way:
+            continue
+        rate_bps = min(link[side].get("rate_bps", FREE_BPS) / load[link["name"], side] for link, side in way)
+        back = [(link, "reverse" if side == "forward" else "forward") for link, side in way]
+        ack_bps = min(link[side].get("rate_bps", FREE_BPS) for link, side in back)
+        # Acks of 40 bytes on the slowest line back bound the data that they acknowledge.
+        rate_bps = min(rate_bps, ack_bps / 320 * PER_ACK * PACKET_BYTES * 8 * 4)
+        end_s = min(flow.get("stop_s") or scenario["duration_s"], scenario["duration_s"])
+        packets = rate_bps * max(end_s - flow.get("start_s", 0.0), 0.0) / (8 * PACKET_BYTES)
+        if flow.get("bytes"):
+            packets = min(packets, flow["bytes"] / PACKET_BYTES)
+        total += packets * (1 + 1 / PER_ACK) * _captures(scenario, way)
+    return total
+
+
+def _captures(scenario: Mapping[str, Any], way: Sequence[tuple[Mapping[str, Any], str]]) -> int:
+    """Captured interfaces on a way: both ends of each link, unless the scenario names some."""
+    at = scenario["capture"]["at"]
+    return sum(not at or f"{end}:{link['name']}" in at for link, _ in way for end in link["ends"])
+
+
+def _way(scenario: Mapping[str, Any], source: str, target: str) -> list[tuple[Mapping[str, Any], str]]:
+    """The links from one host to another, fewest first, each with its direction; a shared medium's ends as one hop."""
+    known: dict[str, list[tuple[Mapping[str, Any], str]]] = {source: []}
+    edge = [source]
+    while edge and target not in known:
+        following = []
+        for here in edge:
+            for link in scenario["links"]:
+                if here not in link["ends"]:
+                    continue
+                for there in link["ends"]:
+                    if there not in known:
+                        side = "forward" if link["ends"].index(here) < link["ends"].index(there) else "reverse"
+                        known[there] = [*known[here], (link, side)]
+                        following.append(there)
+        edge = following
+    return known.get(target, [])
+
+
+def _modelled_bytes(scenario: Mapping[str, Any]) -> float:
+    return BYTES_A_RUN + BYTES_A_PACKET * captured_packets(scenario)
+
+
+def _sim_s(scenario: Mapping[str, Any]) -> float:
+    return SIM_S_A_RUN + SIM_S_A_PACKET * captured_packets(scenario)
+
+
+def _point(scenario: Mapping[str, Any]) -> str:
+    """Equal for repetitions of one point: without its seed and what a repetition draws."""
+    drawn = {"seed": None, "workload": [{**flow, "start_s": None} for flow in scenario["workload"]]}
+    return json.dumps({**scenario, **drawn}, sort_keys=True)
+
+
+def _mean(values: Sequence[float]) -> float:
+    return sum(values) / len(values)

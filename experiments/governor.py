@@ -1,0 +1,108 @@
+"""How many cells a machine runs at once: as many as the fidelity guard allows, found by measuring while they run.
+
+Two measurements decide. The share of the CPUs that is busy says, within a second, whether there is room for another
+cell. The strain of every finished run, the worst of its deviations over what a valid run may deviate
+(testbed.fidelity.strain), says whether the cells beside it took too much. A governor of that kind finds a different
+number for dialup lines than for 10 Mbit/s, and another one when the machine has other work to do.
+
+Pure: time is passed in.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Rules:
+    """What a governor goes by."""
+
+    #: Cells for each CPU to begin with: few enough for any rate that one cell can carry.
+    start_per_cpu: float = 1.5
+    #: Room for one more cell: a smaller share of the CPUs is busy.
+    room: float = 0.78
+    #: No room, and one cell less: a greater share is busy, for as long as `patience_s`.
+    full: float = 0.9
+    patience_s: float = 6.0
+    #: How much of a new reading enters the smoothed share.
+    smoothing: float = 0.5
+    #: A run that came so near to being invalid says that there are enough.
+    strained: float = 0.8
+    #: What is left of the cells after an invalid run.
+    back_off: float = 0.75
+    #: Seconds without growth after strain; one more cell may then be tried.
+    rest_s: float = 15.0
+    #: Memory that a cell takes, in bytes: an agent for each node, Mininet, captures in memory.
+    cell_bytes: int = 150_000_000
+
+
+RULES = Rules()
+
+
+class Governor:
+    """The allowance of one machine.
+
+    Args:
+        cpus: of the machine.
+        most: cells that it may have whatever the measurements say.
+        fixed: a number somebody asked for; measurements can only lower it.
+    """
+
+    def __init__(self, cpus: int, most: int, fixed: int | None = None, rules: Rules = RULES) -> None:
+        self._rules = rules
+        self._most = max(1, most if fixed is None else fixed)
+        self._grows = fixed is None
+        self._floor = float(cpus)
+        self._allowed = float(min(self._most, fixed or max(1, round(cpus * rules.start_per_cpu))))
+        self._busy: float | None = None
+        self._full_since_s: float | None = None
+        self._rests_until_s = 0.0
+
+    @property
+    def allowed(self) -> int:
+        """Cells that may run now."""
+        return max(1, int(self._allowed))
+
+    def beat(self, now_s: float, busy: float, running: int) -> None:
+        """A reading of the machine.
+
+        Args:
+            now_s: seconds on any steady clock.
+            busy: share of all CPUs that was not idle since the last reading, 0 to 1.
+            running: cells that are at work.
+        """
+        rules = self._rules
+        self._busy = busy if self._busy is None else self._busy + rules.smoothing * (busy - self._busy)
+        if self._busy < rules.full:
+            self._full_since_s = None
+        elif self._full_since_s is None:
+            self._full_since_s = now_s
+        elif self._grows and now_s - self._full_since_s >= rules.patience_s:
+            self._full_since_s = now_s
+            # Not below what the machine has CPUs: from there on only invalid runs prove that it is too much.
+            self._allowed = max(min(self._allowed, self._floor), min(self._allowed, running) - 1)
+        # Only what is in use proves anything about one more.
+        if self._grows and running >= self.allowed and now_s >= self._rests_until_s and self._busy < rules.room:
+            # As many as would fit if the new ones took what the present ones take, but half of them at first: cells
+            # that have just begun have not shown what they take.
+            fit = running * (rules.room / max(self._busy, 0.02) - 1) / 2
+            self._allowed = min(float(self._most), self._allowed + min(max(0.5, fit), max(2.0, self._allowed / 4)))
+
+    def verdict(self, now_s: float, strain: float, beside: int) -> None:
+        """A finished run.
+
+        Args:
+            now_s: as in `beat`.
+            strain: the worst of its deviations over the limit; above 1 it is invalid.
+            beside: cells that were at work while it ran, its own among them.
+        """
+        rules = self._rules
+        if strain > 1:
+            self._allowed = max(1.0, min(self._allowed, beside * rules.back_off))
+        if strain > rules.strained:
+            self._rests_until_s = now_s + rules.rest_s
+
+
+def most_cells(memory_bytes: int, rules: Rules = RULES) -> int:
+    """Cells that a machine's free memory holds, with a quarter of it left alone."""
+    return max(1, int(memory_bytes * 0.75 / rules.cell_bytes))

@@ -1,0 +1,251 @@
+"""The cells of one process: each in a thread of its own, which outlives it, and reused by every run that fits.
+
+The engine gives the pool more runs than may be at work, so that a cell that is through finds its next one waiting. A
+run's captures are analysed in other threads, while its cell goes on with the next run.
+"""
+
+from __future__ import annotations
+
+import os
+import queue
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from analysis.store import Landing, Store
+from experiments import machine
+from experiments.campaign import Run
+from experiments.execute import Worker
+from testbed import fidelity
+from testbed.cell import topology_key
+from testbed.errors import TestbedError
+
+#: Seconds between two readings of the machine.
+BEAT_S = 1.0
+#: What a try counts for that gave no result: a machine with too much to do is the likely cause.
+FAILED_STRAIN = 1.01
+#: Seconds after which a cell without a run is ended.
+IDLE_S = 120.0
+
+
+@dataclass(frozen=True)
+class Job:
+    """A try of a run."""
+
+    run: Run
+    attempt: int
+    #: Cells that may be at work at once, as the governor says now.
+    allowed: int
+    #: Drop the store's result of this run when the new one is there.
+    replaces: bool = False
+    #: For the manifest: where in the campaign's order the run stands.
+    order: dict[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Result:
+    """What came of a job."""
+
+    #: What makes the run invalid; or the one reason why there is no result.
+    problems: tuple[str, ...] = ()
+    #: It gave no result at all.
+    failed: bool = False
+    #: The pool was told to stop; it says nothing about the run.
+    stopped: bool = False
+    #: testbed.fidelity.strain; 0 in virtual time.
+    strain: float = 0.0
+    #: Cells at work while it ran, the greatest number.
+    beside: int = 1
+    #: An error that is no run's own, such as a full disk.
+    trouble: BaseException | None = None
+
+
+@dataclass(frozen=True)
+class Beat:
+    """A reading of the machine and of what the cells do."""
+
+    #: Share of all CPUs that was not idle.
+    busy: float
+    #: Cells at work.
+    running: int
+    #: Cell, run id, phase.
+    cells: tuple[tuple[str, str, str], ...]
+
+
+class _Slot:
+    """One thread with a worker."""
+
+    def __init__(self, number: int, pool: CellPool) -> None:
+        self.name = f"cell {number}"
+        self.jobs: queue.SimpleQueue[tuple[Job, Callable[[Result], None]] | None] = queue.SimpleQueue()
+        self.topology = ""
+        self.run_id = ""
+        self.phase = ""
+        self.beside = 0
+        self.worker = Worker(self.name, self._on_phase)
+        self.thread = threading.Thread(target=pool._serve, args=(self,), name=self.name, daemon=True)
+        self.thread.start()
+
+    def _on_phase(self, phase: str) -> None:
+        self.phase = phase
+
+
+class CellPool:
+    """Runs jobs, as many at once as each says is allowed.
+
+    Args:
+        store: where runs land.
+        on_beat: called about once a second while there is something to do, from a thread of the pool.
+    """
+
+    def __init__(self, store: Store, on_beat: Callable[[Beat], None]) -> None:
+        self._store = store
+        self._on_beat = on_beat
+        self._lock = threading.Lock()
+        self._waiting: list[tuple[Job, Callable[[Result], None]]] = []
+        self._idle: list[_Slot] = []
+        self._slots: list[_Slot] = []
+        self._working: set[_Slot] = set()
+        self._analysing: dict[str, str] = {}
+        self._allowed = 1
+        self._stop = threading.Event()
+        self._analysts = ThreadPoolExecutor(
+            max_workers=os.cpu_count() or 1, thread_name_prefix="analysis", initializer=_behind
+        )
+        threading.Thread(target=self._beats, name="beats", daemon=True).start()
+
+    def submit(self, job: Job, done: Callable[[Result], None]) -> None:
+        """Takes a job; `done` is called with its result from a thread of the pool."""
+        with self._lock:
+            self._waiting.append((job, done))
+            self._allowed = job.allowed
+        self._start()
+
+    def allow(self, cells: int) -> None:
+        """Another number of cells that may be at work at once; those at work stay."""
+        with self._lock:
+            self._allowed = cells
+        self._start()
+
+    def stop(self) -> None:
+        """Ends what runs, at once; jobs come back as stopped. From any thread."""
+        self._stop.set()
+        with self._lock:
+            waiting, self._waiting = self._waiting, []
+            slots = list(self._slots)
+        for slot in slots:
+            slot.worker.kill()
+        for _, done in waiting:
+            done(Result(stopped=True))
+
+    def close(self) -> None:
+        """Ends every cell, after what is being analysed."""
+        self._stop.set()
+        for slot in self._slots:
+            slot.jobs.put(None)
+        for slot in self._slots:
+            slot.thread.join()
+        self._analysts.shutdown(wait=True)
+
+    def beat(self, busy: float) -> Beat:
+        """What is going on."""
+        with self._lock:
+            cells = [(slot.name, slot.run_id, slot.phase) for slot in self._slots if slot in self._working]
+            cells += [("analysis", run_id, phase) for run_id, phase in self._analysing.items()]
+            return Beat(busy, len(self._working), tuple(cells))
+
+    def _start(self) -> None:
+        """Gives waiting jobs to cells while that is allowed: to one that has the topology, if there is one."""
+        with self._lock:
+            while self._waiting and len(self._working) < self._allowed and not self._stop.is_set():
+                job, done = self._waiting.pop(0)
+                wanted = topology_key(dict(job.run.scenario))
+                slot = next((one for one in self._idle if one.topology == wanted), None)
+                if slot is None and self._idle and len(self._slots) >= self._allowed:
+                    slot = self._idle[0]
+                if slot is None:
+                    slot = _Slot(len(self._slots) + 1, self)
+                    self._slots.append(slot)
+                else:
+                    self._idle.remove(slot)
+                slot.topology, slot.run_id, slot.phase = wanted, job.run.id, "starting"
+                self._working.add(slot)
+                for one in self._working:
+                    one.beside = max(one.beside, len(self._working))
+                slot.beside = len(self._working)
+                slot.jobs.put((job, done))
+
+    def _serve(self, slot: _Slot) -> None:
+        while True:
+            try:
+                given = slot.jobs.get(timeout=IDLE_S)
+            except queue.Empty:
+                # Nobody has asked for a while; the runner may be gone.
+                slot.worker.close()
+                slot.topology = ""
+                continue
+            if given is None:
+                break
+            job, done = given
+            try:
+                self._run(slot, job, done)
+            except BaseException as error:  # noqa: BLE001 (the engine raises it)
+                done(Result(stopped=self._stop.is_set(), trouble=error))
+            finally:
+                with self._lock:
+                    self._working.discard(slot)
+                    self._idle.append(slot)
+            self._start()
+        slot.worker.close()
+
+    def _run(self, slot: _Slot, job: Job, done: Callable[[Result], None]) -> None:
+        folder = self._store.incoming(job.run.id)
+        try:
+            gathered = slot.worker.run(job.run, job.attempt, folder)
+        except TestbedError as error:
+            if self._stop.is_set():
+                done(Result(stopped=True))
+                return
+            self._store.note_failure(job.run.id, job.attempt, str(error), folder)
+            done(Result((str(error),), failed=True, strain=FAILED_STRAIN, beside=slot.beside))
+            return
+        with self._lock:
+            self._analysing[job.run.id] = "analysing"
+        beside = slot.beside
+        self._analysts.submit(self._finish, job, gathered, folder, beside, done)
+
+    def _finish(self, job: Job, gathered: Any, folder: Path, beside: int, done: Callable[[Result], None]) -> None:
+        try:
+            landing: Landing = gathered({"cells": beside, **job.order})
+            self._store.land(landing, replaces=job.replaces)
+            report = landing.manifest["report"]
+            strain = (
+                0.0
+                if job.run.backend == "sim"
+                else max(fidelity.strain(report), FAILED_STRAIN if landing.problems else 0)
+            )
+            result = Result(tuple(landing.problems), strain=strain, beside=beside)
+        except TestbedError as error:
+            self._store.note_failure(job.run.id, job.attempt, str(error), folder)
+            result = Result((str(error),), failed=True)
+        except BaseException as error:  # noqa: BLE001 (the engine raises it)
+            result = Result(trouble=error)
+        with self._lock:
+            self._analysing.pop(job.run.id, None)
+        done(result)
+
+    def _beats(self) -> None:
+        before = machine.cpu_seconds()
+        while not self._stop.wait(BEAT_S):
+            now = machine.cpu_seconds()
+            shares, before = machine.cpu_shares(before, now), now
+            if self._working or self._analysing:
+                self._on_beat(self.beat(1 - shares["idle"] if any(shares.values()) else 0.0))
+
+
+def _behind() -> None:
+    """What this thread does, and the programs it starts, wait for the cells."""
+    os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), 10)

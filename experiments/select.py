@@ -1,0 +1,94 @@
+"""Which runs of a plan a command is about, and in which order they are made."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from experiments import registry
+from experiments.campaign import Plan, Run
+from experiments.problems import CampaignError, Problem
+
+#: As many characters of a run's id as tell it from others.
+LEAST_ID = 6
+
+
+@dataclass(frozen=True)
+class Selection:
+    """What `--only` and `--limit` say."""
+
+    only: Sequence[str] = ()
+    limit: int | None = None
+
+
+def chosen(plan: Plan, only: Sequence[str]) -> list[Run]:
+    """The runs that every one of the conditions allows.
+
+    Args:
+        plan: the campaign.
+        only: conditions: FIELD=VALUE of a swept field (its last words are enough), repetition=N counted from 1, or the
+            beginning of a run's id. Two conditions on one field allow either value.
+
+    Raises:
+        CampaignError: a condition that names nothing of this campaign.
+    """
+    problems: list[Problem] = []
+    groups: dict[str, list[Callable[[Run], bool]]] = {}
+    for text in only:
+        try:
+            key, allows = _condition(plan, text)
+        except ValueError as error:
+            problems.append(Problem(0, "", str(error), f"--only {text}"))
+        else:
+            groups.setdefault(key, []).append(allows)
+    if problems:
+        raise CampaignError(plan.file, problems)
+    return [run for run in plan.runs if all(any(allows(run) for allows in group) for group in groups.values())]
+
+
+def _condition(plan: Plan, text: str) -> tuple[str, Callable[[Run], bool]]:
+    name, equals, value = (part.strip() for part in text.partition("="))
+    if not equals:
+        if len(name) >= LEAST_ID and any(run.id.startswith(name) for run in plan.runs):
+            return "", lambda run: run.id.startswith(name)
+        raise ValueError(
+            f"'{name}' is neither FIELD=VALUE nor the beginning of a run's id ({LEAST_ID} characters or more)"
+        )
+    if name == "repetition":
+        if not value.isdecimal() or not 1 <= int(value) <= plan.repetitions:
+            raise ValueError(f"there is no repetition '{value}'; they are 1 to {plan.repetitions}")
+        return name, lambda run: run.repetition == int(value) - 1
+    fields = list(dict.fromkeys(field for point in plan.points for field in point.parameters))
+    shorts = [field.rpartition(".")[2] for field in fields]
+    found = [field for field in fields if field == name or field.endswith(f".{name}")]
+    if len(found) != 1:
+        told = f"'{name}' may be any of {', '.join(found)}" if found else registry.unknown("swept field", name, shorts)
+        raise ValueError(told)
+    field = found[0]
+    values = list(dict.fromkeys(point.parameters[field] for point in plan.points if field in point.parameters))
+    if value not in values:
+        raise ValueError(registry.unknown(f"value of {field}", value, values))
+    numbers = {position for position, point in enumerate(plan.points) if point.parameters.get(field) == value}
+    return field, lambda run: run.point in numbers
+
+
+def ordered(runs: Sequence[Run], seed: int | None) -> list[Run]:
+    """The order in which runs are made: repetition by repetition, and in each the points in an order drawn from `seed`.
+
+    So a machine that grows slower or warmer over a night does not make the last point of the sweep look different, and
+    what an interrupted campaign has is something of every point. None: as the file has them.
+    """
+    blocks: dict[int, list[Run]] = {}
+    for run in sorted(runs, key=lambda run: (run.repetition, run.point)):
+        blocks.setdefault(run.repetition, []).append(run)
+    if seed is not None:
+        for repetition, block in blocks.items():
+            random.Random(f"{seed}/order/{repetition}").shuffle(block)
+    return [run for block in blocks.values() for run in block]
+
+
+def unique(runs: Sequence[Run]) -> list[Run]:
+    """Points that come to the same scenario share their runs: each once."""
+    by_id: Mapping[str, Run] = {run.id: run for run in reversed(runs)}
+    return [run for run in runs if by_id[run.id] is run]

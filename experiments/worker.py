@@ -1,0 +1,79 @@
+"""`./backchannel scheduler` and `./backchannel worker`: what a lab's machines run, so that campaigns find them."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+from collections.abc import Awaitable, Callable
+
+import typer
+from distributed import Nanny, Scheduler
+
+from experiments.dask_executor import THREADS
+from testbed.capability import missing_for_emulation
+from testbed.errors import Unavailable
+
+#: Seconds that a worker waits for its scheduler.
+CONNECT_S = 20.0
+
+
+def serve_scheduler(host: str, port: int) -> None:
+    """Serves until interrupted.
+
+    Raises:
+        Unavailable: the port cannot be had.
+    """
+
+    async def start() -> Callable[[], Awaitable[object]]:
+        try:
+            scheduler = await Scheduler(host=host, port=port, dashboard=False)
+        except OSError as error:
+            raise Unavailable(f"cannot listen on {host} port {port}: {error.strerror or error}") from None
+        typer.echo(
+            f"scheduler at {scheduler.address}; './backchannel worker {scheduler.address}' brings machines to it"
+        )
+        return lambda: scheduler.close()
+
+    _until_told(start)
+
+
+def serve_worker(scheduler: str, host: str | None, name: str | None) -> None:
+    """Serves until interrupted, or until the scheduler has been gone for a while.
+
+    Raises:
+        Unavailable: no scheduler answers.
+    """
+    missing = missing_for_emulation()
+
+    async def start() -> Callable[[], Awaitable[object]]:
+        # A nanny starts its worker again when that dies. Threads only wait for cells: the runner says how many.
+        nanny = Nanny(
+            scheduler, nthreads=THREADS, memory_limit=0, host=host, dashboard=False, death_timeout=CONNECT_S,
+            name=name or f"{os.uname().nodename}-{os.getpid()}",
+        )  # fmt: skip
+        try:
+            await asyncio.wait_for(nanny, CONNECT_S)
+        except (OSError, TimeoutError, ValueError, RuntimeError) as error:
+            raise Unavailable(f"no Dask scheduler answers at {scheduler}: {error or type(error).__name__}") from None
+        typer.echo(f"worker {nanny.worker_address} serves {scheduler}")
+        if missing:
+            typer.echo(f"only for simulations: {'; '.join(missing)}", err=True)
+        return lambda: nanny.close()
+
+    _until_told(start)
+
+
+def _until_told(start: Callable[[], Awaitable[Callable[[], Awaitable[object]]]]) -> None:
+    logging.getLogger("distributed").setLevel(logging.ERROR)
+
+    async def serve() -> None:
+        told = asyncio.Event()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            asyncio.get_running_loop().add_signal_handler(number, told.set)
+        close = await start()
+        await told.wait()
+        await close()
+
+    asyncio.run(serve())

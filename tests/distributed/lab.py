@@ -1,0 +1,195 @@
+"""A lab in one cell: a PostgreSQL server, a scheduler, and two workers in network namespaces of their own.
+
+    backchannel-node cell -- python -m tests.distributed.lab FOLDER MODE
+
+The cell's own namespace is the lab's network: a bridge with the server's and the scheduler's address; each worker has
+a namespace behind a wire to it. MODE is what happens there; the last line on standard output tells, as JSON, what came:
+
+    plain   the campaign in FOLDER/lab.yaml runs, and then once more
+    kill    while it runs, one worker's process is killed; its nanny with it
+    runner  the runner is killed in the middle; the same command goes on
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import pwd
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+from testbed import node_binary
+
+HERE = "10.77.0.1"
+SCHEDULER = f"tcp://{HERE}:8786"
+DATABASE = f"postgresql://backchannel@{HERE}:5433/postgres"
+
+
+def sh(*words: str) -> None:
+    subprocess.run(words, check=True, stdout=subprocess.DEVNULL)
+
+
+def eventually(what: str, is_so: Any, patience_s: float = 60.0) -> None:
+    deadline = time.monotonic() + patience_s
+    while not is_so():
+        if time.monotonic() > deadline:
+            raise SystemExit(f"the lab waited {patience_s:g} s for: {what}")
+        time.sleep(0.1)
+
+
+@contextmanager
+def running(*words: str, log: Path) -> Iterator[subprocess.Popen[bytes]]:
+    with log.open("ab") as out:
+        process = subprocess.Popen(words, stdout=out, stderr=out, cwd=node_binary.ROOT)
+    try:
+        yield process
+    finally:
+        process.terminate()
+        try:
+            process.wait(15)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+@contextmanager
+def postgresql(log: Path) -> Iterator[None]:
+    """A server of the distribution's packages with an empty database; it refuses to run as root."""
+    programs = max(Path("/usr/lib/postgresql").glob("*/bin"), key=lambda path: float(path.parent.name))
+    owner = pwd.getpwnam("postgres")
+    data = Path(tempfile.mkdtemp(prefix="backchannel-pg-"))
+    try:
+        os.chown(data, owner.pw_uid, owner.pw_gid)
+
+        def as_owner(*words: str) -> list[str]:
+            return ["setpriv", f"--reuid={owner.pw_uid}", f"--regid={owner.pw_gid}", "--clear-groups", *words]
+
+        sh(*as_owner(str(programs / "initdb"), "-D", str(data / "db"), "-U", "backchannel", "-A", "trust", "-N"))
+        with (data / "db/pg_hba.conf").open("a") as rules:
+            rules.write("host all all 10.77.0.0/24 trust\n")
+        words = as_owner(
+            str(programs / "postgres"), "-D", str(data / "db"), "-h", HERE, "-p", "5433", "-k", str(data),
+            "-c", "fsync=off",
+        )  # fmt: skip
+        with running(*words, log=log):
+            ready = [str(programs / "pg_isready"), "-q", "-h", HERE, "-p", "5433"]
+            eventually("PostgreSQL", lambda: subprocess.run(ready, check=False).returncode == 0)
+            yield
+    finally:
+        shutil.rmtree(data, ignore_errors=True)
+
+
+@contextmanager
+def worker(number: int, folder: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """A worker in a network namespace of its own, with one wire to the lab's bridge."""
+    holder = subprocess.Popen(["unshare", "--net", "sleep", "1000"])
+    try:
+        own = Path("/proc/self/ns/net").readlink()
+        eventually("a namespace", lambda: Path(f"/proc/{holder.pid}/ns/net").readlink() != own)
+        near, address = f"w{number}", f"10.77.0.{10 + number}"
+        sh("ip", "link", "add", near, "type", "veth", "peer", "name", "eth0", "netns", str(holder.pid))
+        sh("ip", "link", "set", near, "master", "br0", "up")
+        inside = ["nsenter", "-t", str(holder.pid), "-n"]
+        sh(*inside, "ip", "address", "add", f"{address}/24", "dev", "eth0")
+        for name in ("lo", "eth0"):
+            sh(*inside, "ip", "link", "set", name, "up")
+        words = [*inside, sys.executable, "-m", "experiments", "worker", SCHEDULER, "--host", address]
+        with running(*words, "--name", near, log=folder / f"{near}.log") as process:
+            yield process
+    finally:
+        holder.kill()
+        holder.wait()
+
+
+def descendants(pid: int) -> list[int]:
+    """A process and everything below it."""
+    children: dict[int, list[int]] = {}
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                parent = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
+            except OSError:
+                continue
+            children.setdefault(parent, []).append(int(entry.name))
+    found = [pid]
+    for one in found:
+        found += children.get(one, [])
+    return found
+
+
+def run(folder: Path, *more: str) -> list[str]:
+    return [
+        sys.executable, "-m", "experiments", "run", str(folder / "lab.yaml"), "--results", DATABASE,
+        "--artefacts", f"file://{folder}/artefacts", "--scheduler", SCHEDULER, "--json", *more,
+    ]  # fmt: skip
+
+
+def finish(words: Sequence[str]) -> tuple[int, str, str]:
+    done = subprocess.run(words, capture_output=True, text=True, check=False, cwd=node_binary.ROOT, timeout=240)
+    return done.returncode, done.stdout, done.stderr
+
+
+def landed() -> int:
+    import psycopg
+
+    try:
+        with psycopg.connect(DATABASE) as connection:
+            row = connection.execute("select count(*) from run where state = 'valid'").fetchone()
+            return int(row[0]) if row else 0
+    except psycopg.errors.UndefinedTable:
+        return 0
+
+
+def main() -> int:
+    folder, mode = Path(sys.argv[1]), sys.argv[2]
+    os.environ["BACKCHANNEL_LOCAL"] = str(folder / "local")
+    sh("ip", "link", "set", "lo", "up")
+    sh("ip", "link", "add", "br0", "type", "bridge")
+    sh("ip", "address", "add", f"{HERE}/24", "dev", "br0")
+    sh("ip", "link", "set", "br0", "up")
+    said: dict[str, Any] = {}
+    with ExitStack() as stack:
+        stack.enter_context(postgresql(folder / "postgresql.log"))
+        words = [sys.executable, "-m", "experiments", "scheduler", "--host", HERE]
+        stack.enter_context(running(*words, log=folder / "scheduler.log"))
+        log = folder / "scheduler.log"
+        eventually("the scheduler", lambda: "scheduler at" in log.read_text())
+        workers = [stack.enter_context(worker(number, folder)) for number in (1, 2)]
+        for number in (1, 2):
+            own = folder / f"w{number}.log"
+            eventually("a worker", lambda own=own: "serves" in own.read_text())
+        if mode == "plain":
+            said["status"], said["campaign"], said["told"] = finish(run(folder))
+            _, _, said["again"] = finish(run(folder))
+        else:
+            runner = subprocess.Popen(
+                run(folder), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=node_binary.ROOT
+            )
+            eventually("a first run", lambda: landed() > 0, 120)
+            said["landed_before"] = landed()
+            if mode == "kill":
+                for pid in descendants(workers[0].pid):
+                    try:
+                        os.kill(pid, signal.SIGKILL)
+                    except ProcessLookupError:
+                        pass
+                said["campaign"], said["told"] = runner.communicate(timeout=240)
+                said["status"] = runner.returncode
+            else:
+                runner.kill()
+                runner.communicate()
+                said["status"], said["campaign"], said["told"] = finish(run(folder))
+    print(json.dumps(said))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

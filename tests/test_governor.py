@@ -1,0 +1,105 @@
+"""How many cells at once, found on machines that are made up: each cell takes its share of the CPUs."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from experiments.governor import RULES, Governor, most_cells
+
+
+class MadeUp:
+    """A machine on which every cell takes `share` of all CPUs, beside what others take."""
+
+    def __init__(self, share: float, others: float = 0.0, most: int = 500, fixed: int | None = None) -> None:
+        self.share, self.others = share, others
+        self.governor = Governor(2, most, fixed)
+        self.now_s = 0.0
+
+    def busy(self, cells: int) -> float:
+        return min(1.0, self.others + self.share * cells)
+
+    def strain(self, cells: int) -> float:
+        # Packets are late when the CPUs are nearly all taken.
+        load = self.others + self.share * cells
+        return 0.1 + load**8 * 1.1
+
+    def work(self, seconds: int, run_s: int = 20) -> list[int]:
+        """Cells at each second; runs end at a steady pace."""
+        seen = []
+        for second in range(seconds):
+            self.now_s += 1
+            cells = self.governor.allowed
+            seen.append(cells)
+            self.governor.beat(self.now_s, self.busy(cells), cells)
+            for number in range(cells):
+                if (second + number) % run_s == 0:
+                    self.governor.verdict(self.now_s, self.strain(cells), cells)
+        return seen
+
+
+def test_cheap_cells_are_many_and_soon() -> None:
+    machine = MadeUp(share=0.01)
+    seen = machine.work(60)
+    assert 60 <= seen[-1] <= 90
+    assert next(second for second, cells in enumerate(seen) if cells >= 50) <= 25
+
+
+def test_dear_cells_are_few() -> None:
+    seen = MadeUp(share=0.15).work(200)
+    assert 3 <= seen[-1] <= 6
+    assert max(seen) <= 7
+
+
+def test_a_machine_that_becomes_busy_gets_fewer_and_then_more_again() -> None:
+    machine = MadeUp(share=0.02)
+    alone = machine.work(80)[-1]
+    machine.others = 0.6
+    beside = machine.work(120)[-1]
+    machine.others = 0.0
+    again = machine.work(120)[-1]
+    assert beside < alone / 2
+    assert again > beside * 1.5
+
+
+def test_an_invalid_run_lowers_and_rests() -> None:
+    governor = Governor(2, 100)
+    for second in range(20):
+        governor.beat(second, 0.1, governor.allowed)
+    before = governor.allowed
+    governor.verdict(20.0, 1.5, before)
+    assert governor.allowed == int(before * RULES.back_off)
+    for second in range(21, 21 + int(RULES.rest_s) - 2):
+        governor.beat(second, 0.1, governor.allowed)
+        assert governor.allowed == int(before * RULES.back_off)
+    governor.beat(60.0, 0.1, governor.allowed)
+    assert governor.allowed > int(before * RULES.back_off)
+
+
+def test_cells_that_are_not_used_prove_nothing() -> None:
+    governor = Governor(2, 100)
+    for second in range(100):
+        governor.beat(second, 0.01, 1)
+    assert governor.allowed == 3
+
+
+def test_a_number_that_was_asked_for_is_kept_until_a_run_is_invalid() -> None:
+    machine = MadeUp(share=0.01, fixed=5)
+    assert set(machine.work(50)) == {5}
+    machine.governor.verdict(machine.now_s, 2.0, 5)
+    assert machine.governor.allowed == 3
+
+
+@given(
+    share=st.floats(0.001, 1.0),
+    others=st.floats(0.0, 1.0),
+    most=st.integers(1, 60),
+)
+def test_never_none_and_never_more_than_allowed(share: float, others: float, most: int) -> None:
+    seen = MadeUp(share, others, most).work(60)
+    assert all(1 <= cells <= most for cells in seen)
+
+
+def test_memory_bounds_the_cells() -> None:
+    assert most_cells(24 * 10**9) == 120
+    assert most_cells(10**8) == 1
