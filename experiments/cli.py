@@ -111,6 +111,17 @@ def run(
             help="A Dask scheduler, such as tcp://host:8786; 'local': a cluster of this machine; 'none': no cluster.",
         ),
     ] = None,
+    backend: Annotated[
+        str | None,
+        typer.Option("--backend", metavar="NAME", show_default=False, help="As --set backend=NAME."),
+    ] = None,
+    inventory: Annotated[
+        Path | None,
+        typer.Option(
+            "--inventory", "-i", metavar="FILE", show_default=False,
+            help="The lab's inventory, for the physical backend (docs/physical.md).",
+        ),
+    ] = None,
     as_json: JsonOption = False,
 ) -> None:  # fmt: skip
     """Run a campaign: every run that the results folder does not have yet."""
@@ -121,10 +132,10 @@ def run(
     if order not in ("shuffled", "file"):
         _fail(f"--order is 'shuffled' or 'file', not '{order}'", BAD_INPUT)
     console = _console(stderr=as_json)
-    plan = _load(file, overrides)
+    plan = _load(file, [*(overrides or ()), *(() if backend is None else [f"backend={backend}"])])
     options = Options(
         results=_where(results), jobs=jobs, force=force, only=only or (), retry_failed=retry_failed, limit=limit,
-        fail_fast=fail_fast, file_order=order == "file", scheduler=scheduler, artefacts=artefacts,
+        fail_fast=fail_fast, file_order=order == "file", scheduler=scheduler, artefacts=artefacts, inventory=inventory,
     )  # fmt: skip
     outcome = run_campaign(plan, options, Reporter(console))
     store = Store.open(options.results, artefacts)

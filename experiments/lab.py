@@ -9,15 +9,21 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from experiments import campaign, inventory
+from experiments.execute import Cells
 from experiments.problems import CampaignError, Problem
 from testbed import node_binary
+from testbed.cell import topology_key
 from testbed.cellmain import FOLDER, private_memory_folder
 from testbed.errors import TestbedError, Unavailable
-from testbed.lab import Lab, SshFiles
+from testbed.lab import Lab, SshFiles, processes
+from testbed.physical import PhysicalCell, Reach
+from testbed.placement import Placement
+from testbed.tunnels import SshOptions
 
 ANSIBLE = node_binary.ROOT / "ansible"
 #: Playbooks by the word that people use, and what they do.
@@ -100,6 +106,38 @@ def build(path: Path, file: Path, folder: Path) -> Lab:
         if shutil.which("sshd") is None and not Path("/usr/sbin/sshd").exists():
             raise Unavailable("a rehearsal with SSH needs sshd: apt-get install openssh-server")
     return Lab(placement, folder, ssh)
+
+
+def check(path: Path | None, scenarios: Sequence[Mapping[str, Any]]) -> None:
+    """Holds every distinct topology of a campaign against a lab.
+
+    Raises:
+        CampaignError: there is no inventory, or they do not fit.
+    """
+    found = _given(path)
+    for scenario in {topology_key(dict(one)): one for one in scenarios}.values():
+        inventory.placed(found, scenario["nodes"], scenario["links"])
+
+
+def cells(path: Path | None, name: str) -> Cells:
+    """What makes the physical backend's cells: connections to the lab's hosts, held in the campaign's name."""
+    found = _given(path)
+    options = found.file.ssh
+    ssh = SshOptions(options.agent_user, found.own(options.key), found.own(options.known_hosts))
+    reach = Reach(ssh=ssh) if found.file.connection == "ssh" else Reach(namespaces=processes())
+
+    def place(scenario: Mapping[str, Any]) -> Placement:
+        return inventory.placed(found, scenario["nodes"], scenario["links"])
+
+    return lambda _, on_phase: PhysicalCell(place, reach, f"campaign {name}", on_phase)
+
+
+def _given(path: Path | None) -> inventory.Inventory:
+    if path is None:
+        raise CampaignError(
+            "--inventory", [Problem(0, "", "the physical backend needs a lab's inventory: --inventory FILE")]
+        )
+    return inventory.read(path)
 
 
 def main() -> int:

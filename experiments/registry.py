@@ -158,14 +158,16 @@ _KERNEL_TCP = (
 )
 
 _PYTHON_ENTRIES = (
-    Entry("stack", "reno", "the kernel's NewReno", "Linux tcp_cong.c; RFC 6582", _KERNEL_TCP, ("emulated",)),
-    Entry("stack", "cubic", "the kernel's CUBIC", "Linux tcp_cubic.c; RFC 9438", _KERNEL_TCP, ("emulated",)),
-    Entry("stack", "bbr", "the kernel's BBR", "Linux tcp_bbr.c", _KERNEL_TCP, ("emulated",)),
+    Entry("stack", "reno", "the kernel's NewReno", "Linux tcp_cong.c; RFC 6582", _KERNEL_TCP, ("emulated", "physical")),
+    Entry("stack", "cubic", "the kernel's CUBIC", "Linux tcp_cubic.c; RFC 9438", _KERNEL_TCP, ("emulated", "physical")),
+    Entry("stack", "bbr", "the kernel's BBR", "Linux tcp_bbr.c", _KERNEL_TCP, ("emulated", "physical")),
     Entry("backend", "sim", "virtual time on any machine: the same bytes for the same scenario and seed",
           "docs/architecture.md"),
     Entry("workload", "bulk", "one connection that sends bytes until its end, or its time, is reached", "asym 4.1"),
     Entry("backend", "emulated", "real packets on this machine: Mininet nodes and emulated links in a cell",
           "docs/architecture.md"),
+    Entry("backend", "physical", "real packets on the hosts of a lab, over SSH; wires, modems and radios may be real",
+          "docs/physical.md"),
     Entry("topology", "asymmetric-path", "server - router1 - router2 - client with an asymmetric line in the middle",
           "asym 7.1, figure 7"),
     Entry("topology", "dumbbell", "a server and a client of its own for each flow, and one line between them all",

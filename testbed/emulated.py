@@ -184,8 +184,11 @@ class EmulatedTestbed:
             for turn in [both] if shared else [[one] for one in both]:
                 jobs.append(self._pool.submit(self._probe_in_turn, link, turn))
         results = [probed for job in jobs for probed in job.result()]
-        report = self.emulator.stop()
+        report = self._stop_emulator()
         return [probing.hold_against(result, report).as_dict() for result in results]
+
+    def _stop_emulator(self) -> dict[str, Any]:
+        return self.emulator.stop()
 
     def _probe_in_turn(
         self, link: dict[str, Any], turn: list[tuple[str, addressing.Interface, addressing.Interface]]

@@ -6,6 +6,7 @@ from __future__ import annotations
 import os
 
 from ansible.module_utils.basic import AnsibleModule
+
 from ansible.module_utils.backchannel import (
     Memory,
     Report,
@@ -76,7 +77,9 @@ def install(names):
             run(["apt-get", "update", "-q"])
             run(words)
         except Trouble as trouble:
-            raise Trouble("packages are missing (%s) and cannot be installed: %s" % (", ".join(names), trouble)) from None
+            raise Trouble(
+                "packages are missing (%s) and cannot be installed: %s" % (", ".join(names), trouble)
+            ) from None
 
 
 def chrony_text(servers):
@@ -116,8 +119,9 @@ def converge(wanted, report):
         return report.as_result()
     packages = wanted["packages"] + (["chrony"] if wanted["clock"] == "chrony" else [])
     lacking = missing_packages(packages)
-    if lacking and report.note(["package %s: absent" % name for name in lacking],
-                               ["package %s: installed" % name for name in lacking]):
+    if lacking and report.note(
+        ["package %s: absent" % name for name in lacking], ["package %s: installed" % name for name in lacking]
+    ):
         install(lacking)
     text = "".join("%s = %s\n" % item for item in sorted(wanted["sysctls"].items()))
     keep_sysctls(report, memory, wanted["sysctls"])
@@ -133,7 +137,9 @@ def restart_chrony():
     if os.path.isdir("/run/systemd/system"):
         run(["systemctl", "restart", "chrony"])
     else:
-        raise Trouble("chrony cannot be run here, without systemd; set common_clock to none and discipline the clock otherwise")
+        raise Trouble(
+            "chrony cannot be run here, without systemd; set common_clock to none and discipline the clock otherwise"
+        )
 
 
 if __name__ == "__main__":

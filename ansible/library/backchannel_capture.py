@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from ansible.module_utils.basic import AnsibleModule
+
 from ansible.module_utils.backchannel import (
     Report,
     account,
@@ -113,8 +114,28 @@ def mount_of(folder):
 
 def try_capture(uid, gid):
     """With CAP_NET_RAW and nothing else: a tcpdump confined to another account would only fail in mid-campaign."""
-    run(["setpriv", "--reuid", str(uid), "--regid", str(gid), "--clear-groups", "--inh-caps", "-all,+net_raw",
-         "--ambient-caps", "-all,+net_raw", "timeout", "0.05", "tcpdump", "-i", "lo", "-w", "/dev/null"], good=(0, 124))
+    run(
+        [
+            "setpriv",
+            "--reuid",
+            str(uid),
+            "--regid",
+            str(gid),
+            "--clear-groups",
+            "--inh-caps",
+            "-all,+net_raw",
+            "--ambient-caps",
+            "-all,+net_raw",
+            "timeout",
+            "0.05",
+            "tcpdump",
+            "-i",
+            "lo",
+            "-w",
+            "/dev/null",
+        ],
+        good=(0, 124),
+    )
 
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@ import tarfile
 import time
 
 from ansible.module_utils.basic import AnsibleModule
+
 from ansible.module_utils.backchannel import guarded
 
 DOCUMENTATION = """

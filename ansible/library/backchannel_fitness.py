@@ -11,6 +11,7 @@ import subprocess
 import time
 
 from ansible.module_utils.basic import AnsibleModule
+
 from ansible.module_utils.backchannel import Trouble, read, run
 
 DOCUMENTATION = """
@@ -169,7 +170,9 @@ def room(wanted):
     free = free_mb(wanted["folder"])
     if free >= wanted["room_mb"]:
         return []
-    return ["the disk of %s has %d MB free, of %d that runs need; make room" % (wanted["folder"], free, wanted["room_mb"])]
+    return [
+        "the disk of %s has %d MB free, of %d that runs need; make room" % (wanted["folder"], free, wanted["room_mb"])
+    ]
 
 
 def agent(wanted):

@@ -8,13 +8,14 @@ import shutil
 import tarfile
 
 from ansible.module_utils.basic import AnsibleModule
+
 from ansible.module_utils.backchannel import Report, Trouble, guarded, refuse_if_held
 
 DOCUMENTATION = """
 module: backchannel_install
 short_description: Agent, node binary, or the whole of Backchannel on a host
 description:
-  - Releases lie under O(path)/releases; C(current) points at the one in use. An older one goes when a newer one is there.
+  - Releases lie under O(path)/releases; C(current) points at the one in use. Older ones go when a newer one is there.
 options:
   what:
     choices: [agent, whole]

@@ -7,6 +7,7 @@ import json
 import os
 
 from ansible.module_utils.basic import AnsibleModule
+
 from ansible.module_utils.backchannel import (
     CONFIGURATION,
     Memory,
@@ -187,7 +188,9 @@ def interface(report, memory, live, one):
             return lines
         if not one.get("tap"):
             known = ", ".join(sorted(set(live.links) - {"lo"})) or "none"
-            raise Trouble("there is no interface '%s' here; there are: %s; name the right one in the inventory" % (name, known))
+            raise Trouble(
+                "there is no interface '%s' here; there are: %s; name the right one in the inventory" % (name, known)
+            )
         if report.note("", "interface %s: a TAP of user %s" % (name, one["tap"])):
             memory.keep("tap " + name, True)
             run(["ip", "tuntap", "add", "dev", name, "mode", "tap", "user", one["tap"]])
@@ -198,8 +201,15 @@ def interface(report, memory, live, one):
     link = live.links[name]
     up = "UP" in link["flags"]
     if not report.check:
-        memory.keep("interface " + name, {"mac": link.get("address"), "up": up, "addresses": live.addresses(name),
-                                          "offloads": [] if one.get("tap") else offloads_on(name)})
+        memory.keep(
+            "interface " + name,
+            {
+                "mac": link.get("address"),
+                "up": up,
+                "addresses": live.addresses(name),
+                "offloads": [] if one.get("tap") else offloads_on(name),
+            },
+        )
     mac = one.get("mac")
     if mac and link.get("address") != mac:
         report.note("%s: mac %s" % (name, link.get("address")), "%s: mac %s" % (name, mac))
@@ -208,8 +218,11 @@ def interface(report, memory, live, one):
         live.fallen.add(name)
         lines.append("link set %s address %s" % (name, mac))
         up = False
-    keep_sysctls(report, memory, {"net.ipv6.conf.%s.disable_ipv6" % name: 1}
-                 if os.path.exists("/proc/sys/net/ipv6/conf/" + name) else {})
+    keep_sysctls(
+        report,
+        memory,
+        {"net.ipv6.conf.%s.disable_ipv6" % name: 1} if os.path.exists("/proc/sys/net/ipv6/conf/" + name) else {},
+    )
     wanted = [one["address"]] if one.get("address") else []
     there = live.addresses(name)
     # A TAP's address is the business of the role that knows the topology.
@@ -225,7 +238,9 @@ def interface(report, memory, live, one):
         lines.append("link set %s up" % name)
     if not one.get("tap"):
         on = offloads_on(name)
-        if on and report.note("%s: offloads %s on" % (name, " ".join(on)), "%s: offloads %s off" % (name, " ".join(on))):
+        if on and report.note(
+            "%s: offloads %s on" % (name, " ".join(on)), "%s: offloads %s off" % (name, " ".join(on))
+        ):
             set_offloads(name, on, "off")
     return lines
 
@@ -322,7 +337,9 @@ def remove(report, memory):
         if lines and not report.check:
             run(["ip", "-batch", "-"], stdin="\n".join(lines) + "\n")
         off = [one for one in old["offloads"] if one not in offloads_on(name)]
-        if off and report.note("%s: offloads %s off" % (name, " ".join(off)), "%s: offloads %s on" % (name, " ".join(off))):
+        if off and report.note(
+            "%s: offloads %s off" % (name, " ".join(off)), "%s: offloads %s on" % (name, " ".join(off))
+        ):
             set_offloads(name, off, "on")
 
 

@@ -10,6 +10,7 @@ import signal
 import time
 
 from ansible.module_utils.basic import AnsibleModule
+
 from ansible.module_utils.backchannel import (
     CONFIGURATION,
     Report,
@@ -31,7 +32,7 @@ DOCUMENTATION = """
 module: backchannel_service
 short_description: A long-running program of Backchannel's, with its account and folders
 description:
-  - Makes the account, the files and folders that the service needs, and (re)starts it when anything it depends on changed.
+  - Makes the account, files and folders that the service needs; starts it anew when anything it depends on changed.
   - A host without systemd (a container, a namespace) gets the same command through start-stop-daemon and setpriv.
 options:
   name:
@@ -216,7 +217,9 @@ class Systemd:
             "UMask=0077",
         ]
         if any(path.startswith("/run/") for path in wanted["folders"]):
-            lines += ["RuntimeDirectory=" + path[len("/run/") :] for path in wanted["folders"] if path.startswith("/run/")]
+            lines += [
+                "RuntimeDirectory=" + path[len("/run/") :] for path in wanted["folders"] if path.startswith("/run/")
+            ]
             lines += ["RuntimeDirectoryMode=0700"]
         lines += ["Environment=" + quoted("%s=%s" % item) for item in sorted(wanted["environment"].items())]
         return "\n".join([*lines, "[Install]", "WantedBy=multi-user.target"]) + "\n"
@@ -277,7 +280,9 @@ class Daemon:
         pid = self._pid()
         # On its way through setpriv and env the name is among the arguments, later in the environment.
         mark = "BACKCHANNEL_SERVICE=" + self._wanted["name"] + "\0"
-        return pid is not None and any(mark in (read("/proc/%d/%s" % (pid, one)) or "") for one in ("cmdline", "environ"))
+        return pid is not None and any(
+            mark in (read("/proc/%d/%s" % (pid, one)) or "") for one in ("cmdline", "environ")
+        )
 
     def start(self):
         """In the background, with its capabilities and no others."""
@@ -286,13 +291,34 @@ class Daemon:
         granted = ",".join("+" + one for one in wanted["capabilities"])
         words = ["/usr/bin/setpriv", "--reuid", str(uid), "--regid", str(gid), "--clear-groups", "--no-new-privs"]
         if granted:
-            words += ["--inh-caps", "-all," + granted, "--ambient-caps", "-all," + granted,
-                      "--bounding-set", "-all," + granted]
+            words += [
+                "--inh-caps",
+                "-all," + granted,
+                "--ambient-caps",
+                "-all," + granted,
+                "--bounding-set",
+                "-all," + granted,
+            ]
         words += ["/usr/bin/env", "-i", "PATH=/usr/sbin:/usr/bin:/sbin:/bin", "BACKCHANNEL_SERVICE=" + wanted["name"]]
         words += ["%s=%s" % item for item in sorted(wanted["environment"].items())]
         write(self._log, "")
-        run(["start-stop-daemon", "--start", "--background", "--make-pidfile", "--pidfile", self._pid_file,
-             "--output", self._log, "--startas", words[0], "--", *words[1:], *wanted["command"]])
+        run(
+            [
+                "start-stop-daemon",
+                "--start",
+                "--background",
+                "--make-pidfile",
+                "--pidfile",
+                self._pid_file,
+                "--output",
+                self._log,
+                "--startas",
+                words[0],
+                "--",
+                *words[1:],
+                *wanted["command"],
+            ]
+        )
 
     def stop(self):
         """And what it started: it is told to end, and made to after a while."""

@@ -5,10 +5,10 @@ Whatever a role changes on a host, its old value is kept under MEMORY first, so 
 
 from __future__ import annotations
 
+import grp
 import json
 import os
 import pwd
-import grp
 import subprocess
 
 STATE = "/var/lib/backchannel"
@@ -167,8 +167,21 @@ def account(report, user, role):
     if not account_exists(user) and report.note("", "user %s" % user):
         more = ["--gid", user] if group_exists(user) else ["--user-group"]
         # A password of "*" is none that could be typed, but does not lock the account against keys as "!" does.
-        run(["useradd", "--system", *more, "--no-create-home", "--home-dir", HOME, "--shell", "/usr/sbin/nologin",
-             "--password", "*", user])
+        run(
+            [
+                "useradd",
+                "--system",
+                *more,
+                "--no-create-home",
+                "--home-dir",
+                HOME,
+                "--shell",
+                "/usr/sbin/nologin",
+                "--password",
+                "*",
+                user,
+            ]
+        )
         Memory("account-" + user).keep("made", True)
     if not report.check:
         Memory("account-" + user).keep("role " + role, True)

@@ -1,4 +1,4 @@
-"""Brings a release of Backchannel to a host: asks by its hash whether it is there, and sends it only where it is not."""
+"""Brings a release of Backchannel to a host: asks by its hash whether it is there, and sends it only where not."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import tempfile
 from pathlib import Path
 
 from ansible.errors import AnsibleActionFail
+
 from ansible.plugins.action import ActionBase
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -106,5 +107,3 @@ def _pack(archive, files):
                 with source.open("rb") as content:
                     packed.addfile(entry, content)
         new.rename(archive)
-
-

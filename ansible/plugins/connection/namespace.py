@@ -7,6 +7,7 @@ import shutil
 import subprocess
 
 from ansible.errors import AnsibleConnectionFailure, AnsibleFileNotFound
+
 from ansible.plugins.connection import ConnectionBase
 
 DOCUMENTATION = """

@@ -8,14 +8,15 @@ import sys
 from pathlib import Path
 
 from ansible.errors import AnsibleParserError
+
 from ansible.plugins.inventory import BaseInventoryPlugin
 
 DOCUMENTATION = """
 name: backchannel
 short_description: Hosts of a Backchannel lab
 description:
-  - Reads a lab's inventory file (docs/physical.md) and the topology of a campaign, and says which host plays which node,
-    with which addresses, routes and links.
+  - Reads a lab's inventory file (docs/physical.md) and the topology of a campaign, and says which host plays which
+    node, with which addresses, routes and links.
   - Hosts come in the groups endpoints, routers, base_stations, link_boxes, queues, workers and results_sites.
 options:
   plugin:
