@@ -84,9 +84,9 @@ class AgentClient:
         """Gives the experiment's interfaces their addresses, neighbours and routes, or takes the addresses."""
         self._call("POST", "/network", {"interfaces": interfaces, "batch": batch, "give": give})
 
-    def configure_link(self, spec: dict[str, Any], seed: int) -> None:
-        """An emulated link's parameters for the next run."""
-        self._call("POST", "/links", {"spec": spec, "seed": seed})
+    def configure_link(self, spec: dict[str, Any], seed: int, macs: list[str]) -> None:
+        """An emulated link's parameters for the next run; `macs` of the stations at its ends."""
+        self._call("POST", "/links", {"spec": spec, "seed": seed, "macs": macs})
 
     def start_links(self, at_monotonic_ns: int) -> None:
         """Begins the links' timeline at an instant of the node's own clock."""

@@ -35,8 +35,13 @@ class Links:
         self._process: subprocess.Popen[bytes] | None = None
         self._there: set[str] = set()
 
-    def configure(self, spec: dict[str, Any], seed: int) -> dict[str, Any]:
+    def configure(self, spec: dict[str, Any], seed: int, macs: Sequence[str]) -> dict[str, Any]:
         """Gives a link its parameters; takes its interfaces over when it is not there yet.
+
+        Args:
+            spec: the link, as scenarios have it.
+            seed: of its random streams.
+            macs: hardware addresses of the stations behind its interfaces; needed where there are more than two.
 
         Raises:
             AgentError: it was not granted, or the emulator refused it.
@@ -48,6 +53,8 @@ class Links:
         if name in self._there:
             return self._ask({"op": "configure", "name": name, "spec": spec, "seed": seed})
         ends = [_end(interface) for interface in self._granted[name]]
+        for end, mac in zip(ends, macs, strict=False):
+            end["mac"] = mac
         answer = self._ask({"op": "add_link", "name": name, "spec": spec, "seed": seed, "ends": ends})
         self._there.add(name)
         return answer

@@ -18,7 +18,7 @@ It starts nothing but tcpdump, ethtool and the node binary, and touches no file 
     DELETE /lock                                lets go of it
     GET    /clock                               both clocks, in nanoseconds
     POST   /network    {addresses, ...}         gives the experiment's interfaces their addresses, or takes them
-    POST   /links      {spec, seed}             configures an emulated link
+    POST   /links      {spec, seed, macs}       configures an emulated link
     POST   /links/start {at_monotonic_ns}       begins their timeline
     DELETE /links                               ends it; answers with the emulator's report
 
@@ -133,10 +133,10 @@ class Agent:
         kernel.ip_batch(lines)
         return {"interfaces": names}
 
-    def configure_link(self, spec: dict[str, Any], seed: int) -> dict[str, Any]:
+    def configure_link(self, spec: dict[str, Any], seed: int, macs: list[str]) -> dict[str, Any]:
         """An emulated link's parameters for the next run."""
         with self._lock:
-            return self._links.configure(spec, seed)
+            return self._links.configure(spec, seed, macs)
 
     def start_links(self, at_monotonic_ns: int) -> dict[str, Any]:
         """Begins the links' timeline."""
@@ -314,7 +314,7 @@ class Handler(BaseHTTPRequestHandler):
             case "POST", ["network"]:
                 return lambda body: agent.network(body["interfaces"], body.get("batch", []), bool(body["give"]))
             case "POST", ["links"]:
-                return lambda body: agent.configure_link(body["spec"], int(body["seed"]))
+                return lambda body: agent.configure_link(body["spec"], int(body["seed"]), body.get("macs", []))
             case "POST", ["links", "start"]:
                 return lambda body: agent.start_links(int(body["at_monotonic_ns"]))
             case "DELETE", ["links"]:

@@ -186,7 +186,10 @@ class Boxes:
         if host is None:
             return
         here = spec if spot.box is not None else queue_alone(spec, spot)
-        self._crew.agents[host].configure_link(here, seed)
+        ends = self._placement.plan.links[spec["name"]]
+        # On a medium with two ends every frame goes to the other.
+        macs = [end.mac for end in ends] if len(ends) > 2 else []
+        self._crew.agents[host].configure_link(here, seed, macs)
         self._configured.setdefault(host, []).append(spec["name"])
 
     def start(self, telemetry: Path | None = None, lead_s: float = 0.0) -> int:

@@ -15,15 +15,23 @@ pub(crate) enum Interface {
 
 impl Interface {
     /// Takes over an existing interface of process `pid`'s network namespace; without `pid`, of this process's own.
-    pub(crate) fn attach(pid: Option<u32>, name: &str) -> Result<Interface, String> {
+    pub(crate) fn attach(pid: Option<u32>, name: &str, mac: Option<[u8; 6]>) -> Result<Interface, String> {
         let network = pid.map_or_else(Network::own, Network::of)?;
-        Wire::attach(&network, name).map(Interface::Wire)
+        Wire::attach(&network, name, mac).map(Interface::Wire)
     }
 
     pub(crate) fn name(&self) -> &str {
         match self {
             Interface::Tap(tap) => &tap.name,
             Interface::Wire(wire) => &wire.name,
+        }
+    }
+
+    /// By which frames find the station on a medium with several.
+    pub(crate) fn mac(&self) -> Option<[u8; 6]> {
+        match self {
+            Interface::Tap(tap) => tap.mac,
+            Interface::Wire(wire) => wire.mac,
         }
     }
 

@@ -201,7 +201,7 @@ impl Server {
         for end in ends {
             let mac = end.mac.as_deref().map(parse_mac).transpose()?;
             taps.push(match end.attach {
-                true => Interface::attach(end.pid, &end.ifname)?,
+                true => Interface::attach(end.pid, &end.ifname, mac)?,
                 false => Interface::Tap(Tap::create(end.pid, &end.ifname, mac)?),
             });
         }

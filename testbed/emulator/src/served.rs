@@ -148,7 +148,7 @@ impl Served {
         packet.set_link_header(*header);
         if self.taps.len() > 2 {
             // To nobody on this medium: broadcasts are for discovery, which the testbed has none of.
-            let Some(to) = self.taps.iter().position(|tap| tap.mac.is_some_and(|mac| mac == header[..6])) else {
+            let Some(to) = self.taps.iter().position(|tap| tap.mac().is_some_and(|mac| mac == header[..6])) else {
                 return;
             };
             packet.set_ports(port as Port, to as Port);

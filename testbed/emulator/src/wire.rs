@@ -16,6 +16,8 @@ const ETHERNET_HEADER: usize = 14;
 pub(crate) struct Wire {
     socket: OwnedFd,
     pub(crate) name: String,
+    /// Of the station at the other end of the cable.
+    pub(crate) mac: Option<[u8; 6]>,
     /// The kernel's counter begins anew whenever it is read.
     overflowed: Cell<u64>,
 }
@@ -23,7 +25,7 @@ pub(crate) struct Wire {
 impl Wire {
     /// Takes over the interface in this network namespace: every frame that arrives there is read here, whomever it is
     /// for. The node's own kernel should have no address on it.
-    pub(crate) fn attach(network: &Network, name: &str) -> Result<Wire, String> {
+    pub(crate) fn attach(network: &Network, name: &str, mac: Option<[u8; 6]>) -> Result<Wire, String> {
         let socket = network.inside(|| {
             open(name).map_err(|error| match error.raw_os_error() {
                 Some(libc::ENODEV) => format!("there is no interface {name}"),
@@ -31,7 +33,7 @@ impl Wire {
                 _ => format!("cannot take over {name}: {error}"),
             })
         })?;
-        Ok(Wire { socket, name: name.to_owned(), overflowed: Cell::new(0) })
+        Ok(Wire { socket, name: name.to_owned(), mac, overflowed: Cell::new(0) })
     }
 
     /// Frames that the kernel has dropped on their way to the emulator since the interface was taken over.
