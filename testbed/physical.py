@@ -90,9 +90,9 @@ class Crew:
     def _greet(self, name: str) -> None:
         try:
             self.agents[name].health()
-        except AgentError:
+        except AgentError as error:
             raise TestbedError(
-                f"host {name}: no agent answers there; run './backchannel testbed site --inventory FILE'"
+                f"host {name}: no agent answers there, run './backchannel testbed site --inventory FILE' ({error})"
             ) from None
 
     def _take(self, name: str, client: AgentClient, holder: str) -> None:

@@ -255,7 +255,7 @@ def _check_interfaces(
 def _taken(addresses: str, links: int) -> list[IPv4Network]:
     """Networks that hold every address of the experiment."""
     if addresses == "10.0.0.0/8":
-        return [IPv4Network(f"10.{place + 1}.0.0/16") for place in range((links - 1) // 250 + 1)]
+        return [IPv4Network(f"10.{place + 1}.0.0/16") for place in range(min(links, 250))]
     return [IPv4Network(addresses)]
 
 
