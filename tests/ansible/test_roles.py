@@ -51,6 +51,17 @@ class Tried(NamedTuple):
     after: str
 
 
+def scheduler() -> dict[str, Any]:
+    """What a worker serves; it ends with the lab."""
+    words = f"{sys.executable} -m experiments scheduler --host 127.0.0.1 --port 8786"
+    wait = "for i in $(seq 100); do grep -q 'scheduler at' /tmp/scheduler && exit 0; sleep 0.2; done"
+    return {
+        "name": "scheduler",
+        "ansible.builtin.shell": f"PYTHONPATH={node_binary.ROOT} setsid {words} >/tmp/scheduler 2>&1 </dev/null &\n"
+        f"{wait}\ncat /tmp/scheduler; exit 1",
+    }
+
+
 def scenario(role: str, host: str) -> list[dict[str, Any]]:
     """The plays of one role."""
 
@@ -63,6 +74,7 @@ def scenario(role: str, host: str) -> list[dict[str, Any]]:
     used = {"role": role}
     away = {"role": role, f"{role}_state": "absent"}
     return [
+        *([play("prepare", tasks=[scheduler()])] if role == "worker" else []),
         snapshot("before"),
         play("dry", roles=[used], check_mode=True, diff=True),
         snapshot("after the dry run"),
