@@ -34,7 +34,7 @@ class Hold:
         file.unlink(missing_ok=True)
 
     def take(self, holder: str, lease_s: float) -> dict[str, Any]:
-        """Makes the node the holder's.
+        """Makes the node the holder's; a holder that comes again finds nothing of what it had started.
 
         Raises:
             AgentError: another holds it.
@@ -42,8 +42,13 @@ class Hold:
         if not holder or not 0 < lease_s <= LONGEST_S:
             raise AgentError(f"a lock needs a holder and a lease of at most {LONGEST_S:g} s", 400)
         with self._lock:
-            if self._token:
+            # Its own connection was lost, and it is back.
+            returns = bool(self._token) and holder == self.holder
+            if self._token and not returns:
                 raise AgentError(self._sentence(), 409)
+        if returns:
+            self._let_go()
+        with self._lock:
             self.holder, self._token, self._lease_s = holder, secrets.token_hex(16), lease_s
             self._until = time.monotonic() + lease_s
             self._file.write_text(holder + "\n")
@@ -72,7 +77,7 @@ class Hold:
                 raise AgentError("the lock on this node has run out: its controller was silent for too long", 409)
 
     def _sentence(self) -> str:
-        return f"this node is held by {self.holder}; wait for its end, or end it"
+        return f"this node is held by {self.holder} (wait for its end, or end it)"
 
     def _clear(self) -> None:
         self.holder = self._token = ""

@@ -49,7 +49,7 @@ class Links:
         name = str(spec["name"])
         if name not in self._granted:
             known = ", ".join(sorted(self._granted)) or "none"
-            raise AgentError(f"link '{name}' is not this host's to emulate; granted are: {known}; run site.yml", 403)
+            raise AgentError(f"link '{name}' is not this host's to emulate; granted are: {known} (run site.yml)", 403)
         if name in self._there:
             return self._ask({"op": "configure", "name": name, "spec": spec, "seed": seed})
         ends = [_end(interface) for interface in self._granted[name]]

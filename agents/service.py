@@ -83,7 +83,7 @@ class Grants:
         if self._interfaces is not None and interface not in self._interfaces:
             known = ", ".join(sorted(self._interfaces)) or "none"
             raise AgentError(
-                f"'{interface}' is not the experiment's interface; granted are: {known}; run site.yml", 403
+                f"'{interface}' is not the experiment's interface; granted are: {known} (run site.yml)", 403
             )
 
 

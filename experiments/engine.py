@@ -99,6 +99,8 @@ def run_campaign(plan: Plan, options: Options, reporter: Reporter) -> Outcome:
     if plan.backend == "physical":
         # Every scenario fits the lab, before anything is made.
         lab.check(options.inventory, [run.scenario for run in wanted])
+        if isinstance(options.results, Path) and not options.results.exists():
+            lab.greet(options.inventory, plan.name, wanted[0].scenario)
     remote = options.scheduler not in (None, "none", "local")
     if _emulated(wanted) and not remote and isinstance(options.results, Path) and not options.results.exists():
         # Nothing can be reused: refuse before anything is made.
@@ -117,6 +119,8 @@ def run_campaign(plan: Plan, options: Options, reporter: Reporter) -> Outcome:
         missing = select.ordered(missing, order_seed)[: options.limit]
         if _emulated(missing) and not remote:
             require_emulation()
+        if missing and plan.backend == "physical":
+            lab.greet(options.inventory, plan.name, missing[0].scenario)
         _enter(store, plan)
         made = {run.id for run in missing}
         outcome = Outcome(plan.id, reused=len(valid - made), left_out=len(set(every) - valid - made))

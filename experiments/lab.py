@@ -119,6 +119,19 @@ def check(path: Path | None, scenarios: Sequence[Mapping[str, Any]]) -> None:
         inventory.placed(found, scenario["nodes"], scenario["links"])
 
 
+def greet(path: Path | None, name: str, scenario: Mapping[str, Any]) -> None:
+    """Tries once that every host is there, has an agent, is nobody's and knows the time, and lets go of it.
+
+    Raises:
+        TestbedError: the first host that is not, with the remedy; nothing was changed.
+    """
+    cell = cells(path, name)("lab", lambda phase: None)
+    try:
+        cell.build(dict(scenario))
+    finally:
+        cell.close()
+
+
 def cells(path: Path | None, name: str) -> Cells:
     """What makes the physical backend's cells: connections to the lab's hosts, held in the campaign's name."""
     found = _given(path)

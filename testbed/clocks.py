@@ -57,8 +57,8 @@ def refuse_far(host: str, reading: Reading) -> None:
     """Raises TestbedError for a clock that is not set at all."""
     if abs(reading.realtime_ns) > GREATEST_S * 1e9:
         raise TestbedError(
-            f"host {host}: its clock is {reading.realtime_ns / 1e9:+.1f} s off the controller's; set it "
-            "('chronyc makestep' there, or 'date'), then run './backchannel testbed check'"
+            f"host {host}: its clock is {reading.realtime_ns / 1e9:+.1f} s off the controller's (set it "
+            "with 'chronyc makestep' there, or with 'date', then run './backchannel testbed check')"
         )
 
 

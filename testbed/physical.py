@@ -82,8 +82,8 @@ class Crew:
         pids = reach.namespaces or {}
         if name not in pids:
             raise TestbedError(
-                f"host {name} is a namespace of a lab that is not there; './backchannel lab -i FILE -- COMMAND' "
-                "makes it for as long as a command runs"
+                f"host {name} is a namespace of a lab that is not there ('./backchannel lab -i FILE -- COMMAND' "
+                "makes it for as long as a command runs)"
             )
         return NamespaceWay(name, pids[name])
 

@@ -21,16 +21,17 @@ CONNECT_S = 10
 SILENCE_S = 4
 #: What ssh says, and what it means to a person.
 MEANINGS = (
-    ("REMOTE HOST IDENTIFICATION HAS CHANGED", "its key is another than the one in {known}; if it was set up anew, "
-     "take its line out and enter the new key"),
-    ("Host key verification failed", "its key is not in {known}; enter it with 'ssh-keyscan -p {port} {address}', "
-     "after comparing it with the one on the machine"),
-    ("Permission denied", "it refuses the key {key} for user {user}; './backchannel testbed site' enters it"),
+    ("REMOTE HOST IDENTIFICATION HAS CHANGED", "its key is another than the one in {known} (if it was set up anew, "
+     "take its line out and enter the new key)"),
+    ("Host key verification failed", "its key is not in {known} (enter it with 'ssh-keyscan -p {port} {address}', "
+     "after comparing it with the one on the machine)"),
+    ("Permission denied", "it refuses the key {key} for user {user} ('./backchannel testbed site' enters it)"),
     ("No such identity", "the key {key} does not exist"),
-    ("Could not resolve hostname", "the name {address} is unknown; correct its 'address' in the inventory"),
-    ("Connection refused", "nothing answers SSH at {address} port {port}; is sshd running, is the port right?"),
-    ("timed out", "it does not answer at {address}; is it on, is the network there?"),
-    ("No route to host", "it does not answer at {address}; is it on, is the network there?"),
+    ("Could not resolve hostname", "the name {address} is unknown (correct its 'address' in the inventory)"),
+    ("Connection refused", "nothing answers SSH at {address} port {port} (is sshd running, is the port right?)"),
+    ("timed out", "it does not answer at {address} (is it on, is the network there?)"),
+    ("No route to host", "it does not answer at {address} (is it on, is the network there?)"),
+    ("not responding", "it does not answer at {address} any more (is it on, is the network there?)"),
     ("Network is unreachable", "this machine has no network towards {address}"),
 )  # fmt: skip
 

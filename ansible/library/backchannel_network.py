@@ -21,6 +21,7 @@ from ansible.module_utils.backchannel import (
     refuse_if_held,
     restore_sysctls,
     run,
+    tidy,
 )
 
 DOCUMENTATION = """
@@ -118,6 +119,7 @@ def converge(wanted, report):
         restore_sysctls(report, memory)
         if not report.check:
             memory.forget()
+            tidy()
         return report.as_result()
     live = Live()
     granted = expand(wanted, live)

@@ -25,6 +25,7 @@ from ansible.module_utils.backchannel import (
     read,
     refuse_if_held,
     run,
+    tidy,
     write,
 )
 
@@ -342,11 +343,7 @@ class Daemon:
 
     def forgotten(self):
         """Empty folders of ours."""
-        for folder in ("services", "agent.d", ""):
-            try:
-                os.rmdir(os.path.join(CONFIGURATION, folder))
-            except OSError:
-                pass
+        tidy()
 
 
 if __name__ == "__main__":

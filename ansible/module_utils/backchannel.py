@@ -238,6 +238,15 @@ class Memory:
                 pass
 
 
+def tidy():
+    """Removes our folders of configuration that are empty."""
+    for folder in ("services", "agent.d", ""):
+        try:
+            os.rmdir(os.path.join(CONFIGURATION, folder))
+        except OSError:
+            pass
+
+
 def refuse_if_held():
     """A campaign that runs here must not lose its testbed under its feet.
 

@@ -58,7 +58,7 @@ def write_yaml(path: Path, value: Any) -> Path:
 
 def in_lab(inventory: Path, script: str, timeout_s: float = 300, **more: str) -> subprocess.CompletedProcess[str]:
     """A shell script in the cell of a lab; `backchannel` is the command line there."""
-    shell = f'backchannel() {{ "{sys.executable}" -m experiments "$@"; }}\n{script}'
+    shell = f'exec 2>&1\nbackchannel() {{ "{sys.executable}" -m experiments "$@"; }}\n{script}'
     return subprocess.run(
         [sys.executable, "-m", "experiments", "lab", "-i", str(inventory), "--", "bash", "-c", shell],
         capture_output=True, text=True, timeout=timeout_s, check=False, cwd=node_binary.ROOT,

@@ -29,13 +29,40 @@ state() { for name in pc0 pc1 pc2 pc3 box; do echo "$name"; inside "$name" sh -c
     for one in /sys/class/net/*; do ethtool -k "${one##*/}"; done | grep -E "(offload|checksumming): "
     grep -l BACKCHANNEL_SERVICE /proc/[0-9]*/environ 2>/dev/null'; done; true; }
 
-say "no agent yet"; run; echo "status $?"
+say "no agent yet"; run; echo "status $?"; ls
 state >before
+say "no package"; backchannel testbed site -i hosts.yml -e '{"common_packages": ["no-such-package"]}'; echo "status $?"
+inside pc1 mount -t tmpfs -o size=1m small /opt
+say "full disk"; backchannel testbed site -i hosts.yml --limit pc1; echo "status $?"
+inside pc1 umount /opt
 say "first"; backchannel testbed site -i hosts.yml; echo "status $?"
 say "second"; backchannel testbed site -i hosts.yml --diff; echo "status $?"
 say "check"; backchannel testbed check -i hosts.yml; echo "status $?"
 say "campaign"; run --json >table.json; echo "status $?"
 say "again"; run; echo "status $?"
+
+cp known_hosts right; sed -i '/192.168.50.12 /s/......$/AAAAAA/' known_hosts
+say "wrong host key"; run --force; echo "status $?"
+mv right known_hosts; mv key right; ssh-keygen -q -t ed25519 -N '' -f other_key; mv other_key key
+say "wrong key"; run --force; echo "status $?"
+mv right key
+inside pc3 ip link set mgmt0 down
+say "unreachable"; run --force; echo "status $?"
+inside pc3 ip link set mgmt0 up
+inside box sh -c 'kill $(cat /run/backchannel-agent.pid)'
+say "no box"; run --force; echo "status $?"
+say "repaired"; backchannel testbed site -i hosts.yml --limit box | tail -3; echo "status $?"
+
+say "lost"
+(until grep -q running results/progress.log; do sleep 0.2; done; sleep 2
+ inside pc2 ip link set mgmt0 down; sleep 9; inside pc2 ip link set mgmt0 up) &
+watcher=$!
+(while sleep 0.2; do inside pc2 pgrep -c tcpdump | grep -qv '^0' && echo running >>results/progress.log; done) &
+ticker=$!
+backchannel run small.yaml --backend physical -i hosts.yml --results results --set duration=6s --limit 1
+echo "status $?"
+kill $ticker $watcher 2>/dev/null; inside pc2 ip link set mgmt0 up
+for name in pc0 pc1 pc2 pc3 box; do inside "$name" pgrep -l 'tcpdump'; done; echo "nothing left"
 
 say "held"
 backchannel run small.yaml --backend physical -i hosts.yml --results other --set duration=25s --limit 1 >held.log 2>&1 &
@@ -70,9 +97,43 @@ def story(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     return chapters
 
 
-def test_a_host_without_an_agent_is_told_with_the_remedy(story: dict[str, Any]) -> None:
-    assert "status 1" in story["no agent yet"]
-    assert "testbed site" in story["no agent yet"] + story["done"].stderr
+#: What goes wrong, and the one sentence that names the host and the remedy.
+TROUBLES = {
+    "no agent yet": "host pc0: it refuses the key",
+    "wrong host key": "host pc2: its key is",
+    "wrong key": "host pc0: it refuses the key",
+    "unreachable": "host pc3: it does not answer at 192.168.50.13 (is it on, is the network there?)",
+    "no box": "host box: no agent answers there, run './backchannel testbed site",
+}
+
+
+@pytest.mark.parametrize("trouble", TROUBLES)
+def test_what_is_wrong_with_a_host_is_one_sentence_with_the_remedy(story: dict[str, Any], trouble: str) -> None:
+    assert "status 1" in story[trouble]
+    lines = [line for line in story[trouble].splitlines() if TROUBLES[trouble] in line]
+    assert len(lines) == 1, story[trouble]
+
+
+def test_a_campaign_that_cannot_begin_makes_nothing(story: dict[str, Any]) -> None:
+    assert "results" not in story["no agent yet"].splitlines()
+
+
+def test_a_missing_package_is_told_with_its_name(story: dict[str, Any]) -> None:
+    assert "status 1" in story["no package"]
+    assert "packages are missing (no-such-package) and cannot be installed" in story["no package"]
+
+
+def test_a_full_disk_is_told_with_its_place(story: dict[str, Any]) -> None:
+    assert "status 1" in story["full disk"]
+    assert "the disk of /opt/backchannel" in story["full disk"]
+    assert "make room" in story["full disk"]
+
+
+def test_a_host_that_is_lost_fails_its_run_and_no_other(story: dict[str, Any]) -> None:
+    assert "host pc2 was lost: it does not answer at 192.168.50.12 any more" in story["lost"]
+    assert "status 0" in story["lost"]
+    assert story["lost"].splitlines()[-1] == "nothing left"
+    assert not [line for line in story["lost"].splitlines() if line.endswith(" tcpdump")]
 
 
 def test_hosts_become_a_testbed_and_a_second_time_nothing_changes(story: dict[str, Any]) -> None:
