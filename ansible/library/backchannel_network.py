@@ -147,6 +147,9 @@ def expand(wanted, live):
         links[one["link"]] = [one["tap"], one["interface"]]
         # With the address that the far end knows: a radio sends with no other.
         mac = live.links.get(one["interface"], {}).get("address")
+        # What arrives at the real interface is taken by the agent. The kernel sees it too, and would take it a second
+        # time: its strict filter drops it, since the way back leads over the TAP.
+        wanted["sysctls"]["net.ipv4.conf.%s.rp_filter" % one["interface"]] = 1
         wanted["interfaces"] += [{"name": one["interface"]}, {"name": one["tap"], "tap": wanted["user"], "mac": mac}]
     return {"interfaces": [one["name"] for one in wanted["interfaces"]], "links": links}
 
