@@ -10,6 +10,7 @@ import os
 import select
 import subprocess
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +34,8 @@ class Links:
         self._folder = folder
         self._granted = granted
         self._process: subprocess.Popen[bytes] | None = None
+        # Linux tells a child of its parent's death when the thread that started it ends: this one stays.
+        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="emulator")
         self._there: set[str] = set()
 
     def configure(self, spec: dict[str, Any], seed: int, macs: Sequence[str]) -> dict[str, Any]:
@@ -50,7 +53,7 @@ class Links:
         if name not in self._granted:
             known = ", ".join(sorted(self._granted)) or "none"
             raise AgentError(f"link '{name}' is not this host's to emulate; granted are: {known} (run site.yml)", 403)
-        if name in self._there:
+        if name in self._there and self._alive():
             return self._ask({"op": "configure", "name": name, "spec": spec, "seed": seed})
         ends = [_end(interface) for interface in self._granted[name]]
         for end, mac in zip(ends, macs, strict=False):
@@ -77,7 +80,14 @@ class Links:
             process.wait()
 
     def _ask(self, request: dict[str, Any]) -> dict[str, Any]:
-        process = self._started()
+        return self._thread.submit(self._ask_here, request).result()
+
+    def _ask_here(self, request: dict[str, Any]) -> dict[str, Any]:
+        if request["op"] == "add_link":
+            self._start()
+        process = self._process
+        if process is None:
+            raise AgentError("no link is emulated here", 409)
         assert process.stdin is not None
         assert process.stdout is not None
         try:
@@ -96,15 +106,18 @@ class Links:
             raise AgentError(str(answer.get("error", "the emulator refused without a reason")), 400)
         return answer
 
-    def _started(self) -> subprocess.Popen[bytes]:
-        if self._process is None or self._process.poll() is not None:
-            self.close()
-            with (self._folder / "emulator.log").open("wb") as log:
-                self._process = subprocess.Popen(
-                    [self._node_binary, "emulate", "--parent", str(os.getpid())],
-                    stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, bufsize=0,
-                )  # fmt: skip
-        return self._process
+    def _alive(self) -> bool:
+        return self._process is not None and self._process.poll() is None
+
+    def _start(self) -> None:
+        if self._alive():
+            return
+        self.close()
+        with (self._folder / "emulator.log").open("wb") as log:
+            self._process = subprocess.Popen(
+                [self._node_binary, "emulate", "--parent", str(os.getpid())],
+                stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, bufsize=0,
+            )  # fmt: skip
 
 
 def _end(interface: str) -> dict[str, Any]:

@@ -203,6 +203,10 @@ class Boxes:
     def stop(self) -> dict[str, Any]:
         """Ends it everywhere; one report, and the telemetry of all in order of time."""
         reports = {host: self._crew.agents[host].stop_links() for host in self._configured}
+        for host, names in self._configured.items():
+            gone = [name for name in names if name not in reports[host]["links"]]
+            if gone:
+                raise TestbedError(f"host {host}: its emulator lost link '{gone[0]}' during the run")
         if self._telemetry is not None:
             self._gather(self._telemetry)
         return merged(list(reports.values()))

@@ -14,7 +14,9 @@ from agents import kernel
 from agents.client import AgentClient
 from agents.errors import AgentError
 from agents.hold import Hold
+from agents.links import Links
 from agents.service import Agent, Grants, Server
+from testbed import node_binary
 
 
 @pytest.fixture
@@ -119,3 +121,22 @@ def test_an_unreadable_grant_stops_the_agent_with_its_name(tmp_path: Path) -> No
     (tmp_path / "router.json").write_text("{")
     with pytest.raises(AgentError, match=r"router\.json cannot be read"):
         Grants(tmp_path)
+
+
+@pytest.mark.emulated
+def test_an_emulator_outlives_the_connection_that_asked_for_it(tmp_path: Path) -> None:
+    """Its parent-death signal comes when the thread that started it ends."""
+    links = Links(node_binary.path(), tmp_path, {"line": ["lo", "lo"]})
+    direction = {"rate_bps": 1_000_000, "delay_s": 0.0, "queue": {"name": "droptail", "options": {}}}
+    spec = {
+        "name": "line", "kind": "point-to-point", "ends": ["a", "b"], "forward": direction, "reverse": direction,
+        "options": {},
+    }  # fmt: skip
+    asking = threading.Thread(target=links.configure, args=(spec, 1, []))
+    asking.start()
+    asking.join()
+    time.sleep(0.2)
+    assert sorted(links.stop()["report"]["links"]) == ["line"]
+    links.close()
+    with pytest.raises(AgentError, match="no link is emulated here"):
+        links.stop()
