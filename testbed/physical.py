@@ -25,7 +25,7 @@ from testbed import addressing, clocks, probing
 from testbed.emulated import EmulatedTestbed, Progress
 from testbed.errors import TestbedError
 from testbed.placement import Placement, Spot
-from testbed.tunnels import NamespaceWay, SshOptions, SshWay, Way
+from testbed.tunnels import SILENCE_S, NamespaceWay, SshOptions, SshWay, Way
 
 #: A controller that is silent for so long holds its testbed no more.
 LEASE_S = 30.0
@@ -131,6 +131,15 @@ class Crew:
     def lost(self) -> str | None:
         """Which host cannot be reached any more, and why; None while all can."""
         return next((trouble for way in self._ways.values() if (trouble := way.trouble())), None)
+
+    def why(self, error: str) -> str:
+        """The reason behind an error: a host that was lost, if there is one. SSH takes a while to notice."""
+        deadline = time.monotonic() + (SILENCE_S + 2 if "does not answer" in error else 0)
+        while True:
+            trouble = self.lost()
+            if trouble or time.monotonic() > deadline:
+                return trouble or error
+            time.sleep(0.1)
 
     def close(self) -> None:
         """Ends what runs on the hosts and lets go of them; from any thread."""
@@ -302,7 +311,7 @@ class PhysicalTestbed(EmulatedTestbed):
             report = super().run(scenario, out, progress)
             after = self._crew.read_clocks()
         except (AgentError, TestbedError) as error:
-            raise TestbedError(self._crew.lost() or str(error)) from error
+            raise TestbedError(self._crew.why(str(error))) from error
         over = {host: clocks.Clock(before[host], after[host]) for host in before}
         for node, host in self._placement.players.items():
             for end in self.plan.nodes[node].interfaces:
