@@ -19,7 +19,7 @@ from experiments.problems import CampaignError, Problem
 from experiments.schema import FIELD, Campaign, CaptureSpec, MechanismError, Stack
 from experiments.source import Path_
 from experiments.sweep import MOST_RUNS, SWEEP, Combination, Value, combinations, same_field, split_field
-from testbed import node_binary
+from testbed import kernel_links, node_binary
 from testbed.addressing import make_plan
 from testbed.errors import TestbedError
 from testbed.kernel_tcp import is_kernels
@@ -208,6 +208,13 @@ class _Expansion:
         self._cross_check(campaign)
         return campaign
 
+    @staticmethod
+    def _kernel_link_refusal(links: Sequence[Mapping[str, Any]], backend: str) -> str | None:
+        kernels = [link for link in links if link["kind"] == kernel_links.KIND]
+        if kernels and backend == "sim":
+            return f"link '{kernels[0]['name']}': virtual time has no kernel link; it runs on the emulated backend"
+        return next((reason for reason in map(kernel_links.refusal, kernels) if reason), None)
+
     def _cross_check(self, campaign: Campaign) -> None:
         """What no single field can know."""
         network = campaign.network
@@ -230,7 +237,9 @@ class _Expansion:
             ]
             if late:
                 self._note(("network",), f"link {link['name']} changes at {late[0]:g} s, when the run is over")
-        reason = _link_refusal(json.dumps(links, sort_keys=True))
+        reason = self._kernel_link_refusal(links, campaign.backend)
+        links = [link for link in links if link["kind"] != kernel_links.KIND]
+        reason = reason or _link_refusal(json.dumps(links, sort_keys=True))
         if reason:
             self._note(("network",), reason)
         for path, stack in _stacks(campaign):

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from experiments import units
-from testbed import node_binary
+from testbed import kernel_links, node_binary
 
 #: Kinds in the order in which people are shown them, with the word of `./backchannel list`.
 KINDS = {
@@ -158,6 +158,11 @@ _KERNEL_TCP = (
 )
 
 _PYTHON_ENTRIES = (
+    Entry("link", "kernel", "a veth pair that the kernel's own qdiscs shape, where it has them", "tc(8)", (
+        Param("shaper", "choice", "what keeps the rate", "htb", choices=kernel_links.SHAPERS),
+        Param("burst_bytes", "bytes", "of htb and tbf; absent: two packets, or 250 us of the rate", None, min=1514),
+        Param("ack_filter", "choice", "cake's", "none", choices=("none", "filter", "aggressive")),
+    ), ("emulated",)),
     Entry("stack", "reno", "the kernel's NewReno", "Linux tcp_cong.c; RFC 6582", _KERNEL_TCP, ("emulated", "physical")),
     Entry("stack", "cubic", "the kernel's CUBIC", "Linux tcp_cubic.c; RFC 9438", _KERNEL_TCP, ("emulated", "physical")),
     Entry("stack", "bbr", "the kernel's BBR", "Linux tcp_bbr.c", _KERNEL_TCP, ("emulated", "physical")),

@@ -165,7 +165,12 @@ class Direction(Model):
     queue: Policy = Field(default_factory=lambda: Policy.model_validate("droptail"))
     errors: list[ErrorModel] = []
     changes: list[Change] = []
-    header_compression: Literal["none", "cslip"] = "none"
+    header_compression: Literal["none", "cslip", "rfc1144"] = "none"
+    slots: int = Field(default=16, ge=1, le=256, description="connections that rfc1144 remembers")
+    name_every_slot: bool = Field(default=False, description="rfc1144: no packet leaves its connection's slot out")
+    framing: Literal["none", "slip", "ppp"] = "none"
+    accm: int = Field(default=0xFFFFFFFF, ge=0, le=0xFFFFFFFF, description="control bytes that ppp escapes")
+    bits_per_byte: Literal[8, 10] = 8
     #: Of a mahimahi link: delivery opportunities, from a file.
     trace: Annotated[str | None, BeforeValidator(_file)] = None
 
@@ -176,9 +181,10 @@ class Direction(Model):
             spec["rate_bps"] = round(self.rate)
         if self.errors:
             spec["errors"] = [model.as_scenario() for model in self.errors]
-        options: dict[str, Any] = {}
-        if self.header_compression != "none":
-            options["header_compression"] = self.header_compression
+        serial = ("header_compression", "slots", "name_every_slot", "framing", "accm", "bits_per_byte")
+        options = {
+            name: getattr(self, name) for name in serial if getattr(self, name) != type(self).model_fields[name].default
+        }
         if self.trace is not None:
             options["trace"] = self.trace
         if options:

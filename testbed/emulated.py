@@ -12,7 +12,7 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -24,7 +24,7 @@ import mininet.node
 from agents.client import AgentClient
 from agents.errors import AgentError
 from agents.kernel import ROUTER_BASE, TCP_BASE
-from testbed import addressing, kernel_tcp, node_binary, probing
+from testbed import addressing, kernel_links, kernel_tcp, node_binary, probing
 from testbed.errors import TestbedError
 from testbed.mininet_links import EmulatedLink, Emulator, TapIntf
 
@@ -62,6 +62,7 @@ class EmulatedTestbed:
         mininet.net.Mininet.inited = True
         self._net = mininet.net.Mininet(topo=None, controller=None, build=False)
         self.emulator = Emulator(folder / "emulator.log")
+        self._kernel_links: dict[str, kernel_links.KernelLink] = {}
         self._agents: dict[str, AgentClient] = {}
         self._nodes: dict[str, Any] = {}
         #: Hosts whose addresses the research stack owns, not the kernel.
@@ -94,6 +95,16 @@ class EmulatedTestbed:
 
     def _add_link(self, link: dict[str, Any], net_nodes: Mapping[str, Any]) -> None:
         ends = self.plan.links[link["name"]]
+        if link["kind"] == kernel_links.KIND:
+            a, b = ends
+            nodes = net_nodes[a.node], net_nodes[b.node]
+            made = kernel_links.KernelLink(link["name"], (a, b), (_runner(nodes[0]), _runner(nodes[1])),
+                                           (nodes[0].pid, nodes[1].pid))  # fmt: skip
+            self._kernel_links[link["name"]] = made
+            for end in ends:
+                TapIntf(end.name, node=net_nodes[end.node], mac=end.mac, moveIntfFn=_stays)
+            made.configure(link)
+            return
         if len(ends) == 2:
             a, b = ends
             self._net.addLink(
@@ -167,28 +178,41 @@ class EmulatedTestbed:
     def _calibrate(self, links: list[dict[str, Any]], seed: int) -> list[dict[str, Any]]:
         self._reset()
         probed = [probing.for_probing(link) for link in links]
-        for link in probed:
-            self.emulator.configure(link, seed)
+        self._configure(probed, seed)
         self.emulator.start()
         jobs = []
         for link in probed:
             ends = self.plan.links[link["name"]]
-            # A packet's time on the others depends on who else talks, or on a trace: each run holds it against its timeline.
+            # A packet's time on the others depends on who else talks, or on a trace: there each run holds every packet
+            # against the link's own timeline.
             if link["kind"] not in ("point-to-point", "wavelan", "kernel"):
                 continue
-            both = [("forward", *ends), ("reverse", *ends[::-1])]
+            near, far = ends
+            both = [("forward", near, far), ("reverse", far, near)]
             if link["options"].get("one_way"):
                 both.pop()
             # The two directions of a shared medium would measure each other.
-            shared = link["kind"] != "point-to-point"
+            shared = link["kind"] == "wavelan"
             for turn in [both] if shared else [[one] for one in both]:
                 jobs.append(self._pool.submit(self._probe_in_turn, link, turn))
         results = [probed for job in jobs for probed in job.result()]
-        report = self._stop_emulator()
+        report = self._stop_links(probed)
         return [probing.hold_against(result, report).as_dict() for result in results]
 
-    def _stop_emulator(self) -> dict[str, Any]:
-        return self.emulator.stop()
+    def _configure(self, links: list[dict[str, Any]], seed: int) -> None:
+        for link in links:
+            if link["name"] in self._kernel_links:
+                self._kernel_links[link["name"]].configure(link)
+            else:
+                self.emulator.configure(link, seed)
+
+    def _stop_links(self, links: list[dict[str, Any]]) -> dict[str, Any]:
+        """Ends the links' timeline; the report of every link."""
+        report = self.emulator.stop()
+        for link in links:
+            if link["name"] in self._kernel_links:
+                report["links"][link["name"]] = self._kernel_links[link["name"]].report(link)
+        return report
 
     def _probe_in_turn(
         self, link: dict[str, Any], turn: list[tuple[str, addressing.Interface, addressing.Interface]]
@@ -199,7 +223,7 @@ class EmulatedTestbed:
         self, link: dict[str, Any], direction: str, source: addressing.Interface, target: addressing.Interface
     ) -> probing.Probed:
         name = f"probe-{link['name']}-{direction}"
-        slack = 1.0 if link["kind"] == "point-to-point" else probing.SHARED_SLACK
+        slack = probing.SHARED_SLACK if link["kind"] == "wavelan" else 1.0
         train = probing.train_for(link[direction], slack)
         port = probing.PORT + source.end
         sender, receiver = self._agents[source.node], self._agents[target.node]
@@ -243,8 +267,7 @@ class EmulatedTestbed:
         self._reset()
         (out / "captures").mkdir(parents=True, exist_ok=True)
         (out / "telemetry").mkdir(exist_ok=True)
-        for link in scenario["links"]:
-            self.emulator.configure(link, scenario["seed"])
+        self._configure(scenario["links"], scenario["seed"])
         for node in scenario["nodes"]:
             self._give_addresses(node["name"], to_kernel=kernel_tcp.is_kernels(node.get("stack")))
         settings = self._each(lambda name: self._apply_settings(scenario, name))
@@ -263,7 +286,7 @@ class EmulatedTestbed:
 
         progress("collecting")
         flows = {flow["name"]: self._stop_flow(flow) for flow in scenario["workload"]}
-        report = self.emulator.stop()
+        report = self._stop_links(scenario["links"])
         # tcpdump reads its ring a block at a time, and a block that is not full waits up to a second.
         time.sleep(CAPTURE_SETTLE_S)
         captures = [
@@ -414,6 +437,15 @@ def _in_node(node: Any, name: str, words: list[str], stdin: str = "") -> None:
     if process.returncode != 0:
         reason = said.decode(errors="replace").strip() or f"status {process.returncode}"
         raise TestbedError(f"node {name} could not be set up: '{' '.join(words)}' said: {reason}")
+
+
+def _runner(node: Any) -> kernel_links.Runner:
+    def run(words: Sequence[str]) -> tuple[int, str]:
+        process = node.popen(list(words), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        said, _ = process.communicate()
+        return process.returncode, said.decode(errors="replace")
+
+    return run
 
 
 def _stays(*_: Any) -> None:

@@ -287,6 +287,8 @@ class PhysicalTestbed(EmulatedTestbed):
         self._boxes = Boxes(placement, crew)
         self.emulator = self._boxes  # type: ignore[assignment]
         self._without_kernel = set()
+        self._kernel_links = {}
+        self._calibrating = False
         self._pool = ThreadPoolExecutor(max_workers=16, thread_name_prefix="agents")
         self._readings: dict[str, clocks.Reading] = {}
 
@@ -334,7 +336,11 @@ class PhysicalTestbed(EmulatedTestbed):
 
     def _calibrate(self, links: list[dict[str, Any]], seed: int) -> list[dict[str, Any]]:
         self._know_clocks()
-        measured = super()._calibrate(links, seed)
+        self._calibrating = True
+        try:
+            measured = super()._calibrate(links, seed)
+        finally:
+            self._calibrating = False
         for one in measured:
             real = self._placement.spots[one["link"]].real
             if real is not None:
@@ -342,12 +348,13 @@ class PhysicalTestbed(EmulatedTestbed):
                 one.update(problems=(), real=real)
         return measured
 
-    def _stop_emulator(self) -> dict[str, Any]:
-        report = super()._stop_emulator()
-        unknown = {"error_losses": 0, "transmitted_packets": 0, "transmitted_wire_bytes": 0}
-        for name, spot in self._placement.spots.items():
-            if spot.real is not None:
-                report["links"][name] = {"forward": unknown, "reverse": unknown}
+    def _stop_links(self, links: list[dict[str, Any]]) -> dict[str, Any]:
+        report = super()._stop_links(links)
+        if self._calibrating:
+            unknown = {"error_losses": 0, "transmitted_packets": 0, "transmitted_wire_bytes": 0}
+            for name, spot in self._placement.spots.items():
+                if spot.real is not None:
+                    report["links"][name] = {"forward": unknown, "reverse": unknown}
         return report
 
     def _probe(

@@ -229,6 +229,13 @@ impl Served {
                 telemetry.event(&self.spec.name, &direction_name(port), &event);
             }
         }
+        for sender in self.events.senders.drain(..) {
+            let port = usize::from(sender.port);
+            self.ports[port].report.told(&sender);
+            if let Some(telemetry) = telemetry {
+                telemetry.sender(&self.spec.name, &direction_name(port), &sender);
+            }
+        }
     }
 
     fn tell_queue(&mut self, port: usize, now: Time, telemetry: &mut Option<Telemetry>) {

@@ -5,10 +5,13 @@
 
 pub mod errors;
 mod far_end;
+pub mod framing;
 mod mahimahi;
 mod point_to_point;
 mod profiles;
+pub mod rfc1144;
 mod ricochet;
+mod serial;
 mod wavelan;
 
 use backchannel_core::registry::{Entry, Given};
@@ -30,7 +33,7 @@ static KINDS: &[(&Entry, Build)] = &[
 
 /// What the registry prints: link kinds and error models.
 pub fn entries() -> Vec<&'static Entry> {
-    let directions = [&point_to_point::DIRECTION, &mahimahi::DIRECTION];
+    let directions = [&serial::DIRECTION, &mahimahi::DIRECTION];
     KINDS.iter().map(|(entry, _)| *entry).chain(directions).chain(errors::entries()).collect()
 }
 

@@ -349,6 +349,12 @@ impl<'a> Network<'a> {
                 telemetry.event(name, &direction_name(usize::from(event.port)), &event);
             }
         }
+        for sender in self.events.senders.drain(..) {
+            directions[usize::from(sender.port)].told(&sender);
+            if let Some(telemetry) = &mut self.telemetry {
+                telemetry.sender(name, &direction_name(usize::from(sender.port)), &sender);
+            }
+        }
         if let Some(telemetry) = &mut self.telemetry {
             for (port, watch) in watches.iter_mut().enumerate() {
                 if let Some(policy) = link.policy(port as Port) {
