@@ -21,6 +21,10 @@ COUNTERS = re.compile(
     r"(\d+) packets? captured.*?(\d+) packets? received by filter.*?(\d+) packets? dropped by kernel",
     re.DOTALL,
 )
+#: What tcpdump says when it is asked in between (SIGUSR1), in one line.
+SO_FAR = re.compile(r"(\d+) packets? captured, (\d+) packets? received by filter")
+#: Seconds that tcpdump may take to read what the kernel has taken, and between two questions.
+DRAIN_S, ASK_S = 3.0, 0.02
 INTERFACE_DROPS = re.compile(r"(\d+) packets? dropped by interface")
 
 
@@ -36,10 +40,14 @@ class CaptureCounts:
 
 
 def command(interface: str, path: Path, snaplen: int, buffer_kib: int = 8192) -> list[str]:
-    """Tcpdump's arguments: nanosecond stamps, nothing resolved, no drop of privileges (the folder is ours alone)."""
+    """Tcpdump's arguments: nanosecond stamps, nothing resolved, no drop of privileges (the folder is ours alone).
+
+    A tcpdump that only writes a file leaves packets in its ring for up to a second; one that prints as well, line by
+    line, reads them every 100 ms, and a run need not wait for the rest at its end. What it prints goes nowhere.
+    """
     return [
         "tcpdump", "-i", interface, "-w", str(path), "-s", str(snaplen), "-B", str(buffer_kib),
-        "--time-stamp-precision=nano", "-n", "-p", "-Z", "root",
+        "--time-stamp-precision=nano", "-n", "-p", "-Z", "root", "--print", "-l", "-q", "-t",
     ]  # fmt: skip
 
 
@@ -49,15 +57,16 @@ def parse_counts(interface: str, path: str, stderr: str) -> CaptureCounts:
     Raises:
         AgentError: they are missing, so nobody knows what was lost.
     """
-    found = COUNTERS.search(stderr)
-    if found is None:
+    # The last ones: it was asked in between.
+    found = COUNTERS.findall(stderr)
+    if not found:
         raise AgentError(f"tcpdump on {interface} ended without its counters: {stderr.strip() or 'it said nothing'}")
-    captured, received, dropped = (int(group) for group in found.groups())
+    captured, received, dropped = (int(group) for group in found[-1])
     # What the kernel had taken and tcpdump had not yet read when it was stopped is not in the file.
     dropped += max(received - captured, 0)
-    interface_drops = INTERFACE_DROPS.search(stderr)
+    interface_drops = INTERFACE_DROPS.findall(stderr)
     if interface_drops:
-        dropped += int(interface_drops.group(1))
+        dropped += int(interface_drops[-1])
     return CaptureCounts(interface, path, captured, received, dropped)
 
 
@@ -75,7 +84,7 @@ class Capture:
         try:
             with self._log.open("wb") as log:
                 self._process = subprocess.Popen(
-                    command(interface, path, snaplen), stdin=subprocess.DEVNULL, stdout=log, stderr=log
+                    command(interface, path, snaplen), stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=log
                 )
         except FileNotFoundError as error:
             raise AgentError("tcpdump is not installed on this node") from error
@@ -92,11 +101,12 @@ class Capture:
             time.sleep(0.005)
 
     def stop(self, timeout_s: float = 10.0) -> CaptureCounts:
-        """Ends it and returns its counters.
+        """Ends it, once it has read what the kernel took, and returns its counters.
 
         Raises:
             AgentError: it had died before, or did not end within `timeout_s`.
         """
+        self._drain()
         died = self._process.poll()
         if died is None:
             self._process.send_signal(signal.SIGINT)
@@ -110,6 +120,26 @@ class Capture:
         if died is not None:
             raise AgentError(f"tcpdump on {self.interface} died during the run: {said.strip()}")
         return parse_counts(self.interface, self.path.name, said)
+
+    def _drain(self) -> None:
+        """Until it has as many packets as the kernel has; what is missing after DRAIN_S counts as lost."""
+        deadline = time.monotonic() + DRAIN_S
+        asked = len(self._so_far())
+        while self._process.poll() is None and time.monotonic() < deadline:
+            self._process.send_signal(signal.SIGUSR1)
+            while len(answers := self._so_far()) == asked and time.monotonic() < deadline:
+                if self._process.poll() is not None:
+                    return
+                time.sleep(0.002)
+            asked = len(answers)
+            captured, received = answers[-1] if answers else (0, 0)
+            if captured >= received:
+                return
+            time.sleep(ASK_S)
+
+    def _so_far(self) -> list[tuple[int, int]]:
+        """Packets captured and received, each time that it was asked."""
+        return [(int(one), int(two)) for one, two in SO_FAR.findall(self._log.read_text(errors="replace"))]
 
     def kill(self) -> None:
         """Ends it without asking for anything; for clean-up."""

@@ -311,7 +311,7 @@ class _Expansion:
             if path[: len(overridden)] == overridden:
                 self._problems.append(Problem(0, field or _dotted(path), message, f"--set {text}"))
                 return
-        self._problems.append(Problem(self._file.line(path), field or _dotted(path), message))
+        self._problems.append(self._file.problem(path, field or _dotted(path), message))
 
     def _note_pydantic(self, error: dict[str, Any], where: Places) -> None:
         if self._unswept and error["type"] == "missing":
@@ -465,10 +465,6 @@ def _derive(seed: int, repetition: int) -> int:
     return int.from_bytes(digest[:6], "big")
 
 
-#: Fields that hold a mechanism, and the key of its name when it is written as a mapping.
-_NAME_KEYS = {"queue": "policy", "stack": "name", "link": "kind", "middlebox": "middlebox"}
-
-
 def _resolve(values: Any, path: Path_) -> Path_:
     """A path with the entries of lists by number: `workload.reverse.size` finds the flow of that name.
 
@@ -518,8 +514,8 @@ def _assign(values: dict[str, Any], path: Path_, value: Any) -> None:
         following = here.get(str(part))
         if following is None:
             following = {"policy": "droptail"} if part == "queue" else {}
-        elif isinstance(following, str) and part in _NAME_KEYS:
-            following = {_NAME_KEYS[str(part)]: following}
+        elif isinstance(following, str) and part in source.MECHANISMS:
+            following = {source.MECHANISMS[str(part)]: following}
         if not isinstance(following, dict | list):
             raise ValueError(f"{_dotted(path[: depth + 1])} is '{following}', which has no fields")
         here[str(part)] = following
@@ -529,8 +525,8 @@ def _assign(values: dict[str, Any], path: Path_, value: Any) -> None:
         here[int(last)] = value
         return
     old = here.get(str(last))
-    if isinstance(value, str) and isinstance(old, dict) and last in _NAME_KEYS:
-        value = {**old, _NAME_KEYS[str(last)]: value}
+    if isinstance(value, str) and isinstance(old, dict) and last in source.MECHANISMS:
+        value = {**old, source.MECHANISMS[str(last)]: value}
     here[str(last)] = value
 
 
@@ -576,7 +572,7 @@ def _siblings(path: Sequence[str | int]) -> list[str]:
             return []
         model = inner
     names = [one.alias or name for name, one in model.model_fields.items()]
-    return [*names, SWEEP] if model is Campaign else names
+    return [*names, SWEEP, source.INCLUDE, source.DEFAULTS] if model is Campaign else names
 
 
 def _model_of(annotation: Any) -> Any:

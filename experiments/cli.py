@@ -240,19 +240,25 @@ def plan(
 def validate(
     files: Annotated[list[Path], typer.Argument(metavar="FILE...", help="Campaign files.", show_default=False)],
 ) -> None:
-    """Check campaign files; every mistake is told with file, line and field."""
-    from experiments.campaign import load
+    """Check campaign files; every mistake is told with file, line and field, and so are emulation's known traps."""
+    from experiments import source, traps
+    from experiments.campaign import expand
     from experiments.problems import CampaignError
 
     bad = False
     for file in files:
         try:
-            planned = load(file)
+            read = source.read(file)
+            planned = expand(read)
         except CampaignError as error:
             bad = True
             typer.echo(str(error), err=True)
         else:
-            typer.echo(f"{file}: good, {len(planned.runs)} runs")
+            found = traps.warnings(planned, read)
+            for line in found:
+                typer.echo(line)
+            told = f", {len(found)} warning{'s' if len(found) > 1 else ''}" if found else ""
+            typer.echo(f"{file}: good, {len(planned.runs)} runs{told}")
     if bad:
         raise typer.Exit(BAD_INPUT)
 
@@ -439,6 +445,7 @@ def calibrate(
 @app.command()
 def serve(
     results: ResultsOption = RESULTS,
+    artefacts: ArtefactsOption = None,
     port: Annotated[
         int, typer.Option("--port", min=0, max=65535, help="Port on 127.0.0.1; 0 takes a free one.")
     ] = 8321,
@@ -447,6 +454,9 @@ def serve(
     """Show results in a browser."""
     from web.serve import serve as serve_site
 
+    if artefacts:
+        # The site opens the store wherever it needs it.
+        os.environ["BACKCHANNEL_ARTEFACTS"] = artefacts
     serve_site(_where(results), host, port)
 
 

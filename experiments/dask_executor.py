@@ -12,9 +12,11 @@ import atexit
 import itertools
 import logging
 import os
+import signal
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
@@ -26,13 +28,15 @@ from experiments.executor import Listener, Machine, this_machine
 from experiments.machine import versions
 from experiments.pool import Beat, CellPool, Job, Result
 from testbed.capability import missing_for_emulation
-from testbed.errors import Unavailable
+from testbed.errors import TestbedError, Unavailable
 
 if TYPE_CHECKING:
     from experiments.engine import Options
 
-#: Seconds that a scheduler may take to answer, and a first worker to be there.
-CONNECT_S, WORKER_S = 10.0, 30.0
+#: Seconds that a scheduler may take to answer, a first worker to be there, an end, and a word to every worker.
+CONNECT_S, WORKER_S, CLOSE_S, TELL_S = 10.0, 30.0, 3.0, 5.0
+#: Seconds that a scheduler may be gone.
+GONE_S = 10.0
 #: Seconds between two looks at which workers are there.
 LOOK_S = 0.5
 #: Threads of a worker: they only wait for cells.
@@ -53,7 +57,13 @@ class DaskExecutor:
     """
 
     def __init__(self, address: str | None, options: Options, listener: Listener) -> None:
-        logging.getLogger("distributed").setLevel(logging.CRITICAL)
+        # What goes wrong is told by this program, in sentences.
+        for name in [
+            "tornado",
+            "asyncio",
+            *(name for name in logging.root.manager.loggerDict if "distributed" in name),
+        ]:
+            logging.getLogger(name).setLevel(logging.CRITICAL + 1)
         self._listener = listener
         self._lock = threading.Lock()
         self._cluster: LocalCluster | None = None
@@ -63,14 +73,19 @@ class DaskExecutor:
                 "they reach too, with --artefacts beside it (docs/distributed.md)"
             )
         if address is None:
-            self._cluster = LocalCluster(
-                n_workers=os.cpu_count() or 1, threads_per_worker=THREADS, processes=True, dashboard_address=None,
-                host="127.0.0.1", memory_limit=0,
-            )  # fmt: skip
+            with _deaf_children():
+                self._cluster = LocalCluster(
+                    n_workers=os.cpu_count() or 1, threads_per_worker=THREADS, processes=True, dashboard_address=None,
+                    host="127.0.0.1", memory_limit=0,
+                )  # fmt: skip
         try:
             self._client = Client(self._cluster or address, timeout=CONNECT_S, set_as_default=False)
         except (OSError, TimeoutError, ValueError) as error:
             raise Unavailable(f"no Dask scheduler answers at {address}: {_said(error)}") from None
+        self._address = address or "of this machine"
+        self._gone_since_s = self._idle_since_s = time.monotonic()
+        #: Workers that cannot take runs, and why.
+        self._refused: dict[str, str] = {}
         self._topic = f"backchannel-{os.getpid()}-{time.time_ns()}"
         self._where = {"results": str(options.results), "artefacts": options.artefacts, "topic": self._topic}
         #: Worker's address to its machine.
@@ -84,6 +99,8 @@ class DaskExecutor:
             self._client.subscribe_topic(self._topic, self._on_event)
             self._client.wait_for_workers(1, timeout=WORKER_S)
             self._look()
+            if not self._workers:
+                raise Unavailable(next(iter(self._refused.values()), "its worker has just gone"))
         except TimeoutError:
             self.close()
             raise Unavailable(f"the Dask scheduler {address} has no worker: start './backchannel worker'") from None
@@ -93,8 +110,22 @@ class DaskExecutor:
 
     def machines(self) -> list[Machine]:
         """Those that can take jobs now."""
+        if self._client.status == "running":
+            self._gone_since_s = time.monotonic()
+        elif time.monotonic() - self._gone_since_s > GONE_S:
+            raise TestbedError(
+                f"the Dask scheduler {self._address} is gone; what has landed stays, and the same command goes on when "
+                "there is one again"
+            )
+        else:
+            return []
         if time.monotonic() - self._looked_s > LOOK_S:
             self._look()
+        if self._workers:
+            self._idle_since_s = time.monotonic()
+        elif time.monotonic() - self._idle_since_s > WORKER_S:
+            why = next(iter(self._refused.values()), f"the Dask scheduler {self._address} has no worker any more")
+            raise TestbedError(f"{why}; what has landed stays, and the same command goes on when there is one")
         found: dict[str, Machine] = {}
         for machine in self._workers.values():
             found.setdefault(machine.id, machine)
@@ -130,28 +161,33 @@ class DaskExecutor:
         """Ends everything that was made for this campaign."""
         with self._lock:
             given, self._given = list(self._given.values()), {}
-        self._client.cancel([future for *_, future in given], force=True)
-        if self._workers:
+        if self._client.status == "running":
+            self._client.cancel([future for *_, future in given], force=True)
             self._tell(list(self._workers), _forget_here, self._where)
-        self._client.close()
+        self._client.close(timeout=CLOSE_S)
         if self._cluster is not None:
             self._cluster.close()
 
     def _tell(self, workers: list[str], function: Any, *words: Any) -> None:
-        """Has workers do something; one that is gone meanwhile need not."""
-        if workers:
-            self._client.run(function, *words, workers=workers, on_error="ignore")
+        """Has workers do something; one that is gone meanwhile need not, and nobody waits for it for long."""
+        if workers and self._client.status == "running":
+            told = threading.Thread(
+                target=lambda: self._client.run(function, *words, workers=workers, on_error="ignore"), daemon=True
+            )
+            told.start()
+            told.join(TELL_S)
 
     def _look(self) -> None:
         """Which workers are there; jobs of those that are gone are lost."""
         self._looked_s = time.monotonic()
         there = set(self._client.scheduler_info(n_workers=-1)["workers"])
-        new = there - self._workers.keys()
+        new = there - self._workers.keys() - self._refused.keys()
         if new:
             said = self._client.run(_introduce, self._where, versions()["commit"], workers=list(new), on_error="return")
             for worker, machine in said.items():
                 if isinstance(machine, Exception):
-                    raise Unavailable(f"the worker {worker} cannot take runs: {_said(machine)}")
+                    self._refused[worker] = f"the worker {worker} cannot take runs: {_said(machine)}"
+                    continue
                 with self._lock:
                     self._workers[worker] = Machine(**machine)
         for worker in self._workers.keys() - there:
@@ -173,10 +209,13 @@ class DaskExecutor:
             if future.status in ("lost", "cancelled"):  # its worker is gone; _look tells
                 return
             del self._given[job.run.id]
-        if future.status == "error":
-            self._listener.on_result(machine_id, job, Result(trouble=future.exception()))
+        try:
+            result = future.result()
+        except Exception as error:  # noqa: BLE001 (Dask's own: what a job runs into comes back in its result)
+            if self._client.status == "running":  # otherwise `machines` tells
+                self._listener.on_lost(machine_id, job, f"a worker did not hand over its result: {_said(error)}")
             return
-        self._listener.on_result(machine_id, job, future.result())
+        self._listener.on_result(machine_id, job, result)
 
     def _on_event(self, event: Any) -> None:
         """A beat of one worker: the machine's is that of all its workers together."""
@@ -192,6 +231,16 @@ class DaskExecutor:
             beat.busy, sum(one.running for one in together), tuple(cell for one in together for cell in one.cells)
         )
         self._listener.on_beat(machine.id, whole)
+
+
+@contextmanager
+def _deaf_children() -> Iterator[None]:
+    """Ctrl-C reaches every process of a terminal; workers that are started in here leave it to the runner."""
+    old = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, old)
 
 
 # What a worker does ----------------------------------------------------------------------------------------------
@@ -242,8 +291,6 @@ def _run_here(words: Mapping[str, Any], where: Mapping[str, Any]) -> Result:
 
     _pool(where).submit(job, take)
     done.wait()
-    if came[0].trouble is not None:
-        raise came[0].trouble
     return came[0]
 
 

@@ -28,8 +28,9 @@ from testbed.errors import TestbedError
 ATTEMPTS = 5
 #: Times that a run may lose its worker before it is taken for the cause.
 LOSSES = 3
-#: Runs beyond those at work that a machine is given, so that a free cell need not wait for the engine.
-AHEAD = 1
+#: Runs beyond those at work that a machine is given, for each of these: a free cell need not wait for the engine, and
+#: can choose one whose lines it has measured already.
+AHEAD = 0.5
 #: As many runs of an emulated campaign and more are given to a local Dask cluster.
 MANY_RUNS = 200
 
@@ -259,7 +260,7 @@ class _Execution:
         while self._todo:
             open_places = [
                 place for place in self._places.values()
-                if place.machine.id in there and len(place.given) < self._allowed(place) + AHEAD
+                if place.machine.id in there and len(place.given) < self._allowed(place) * (1 + AHEAD)
             ]  # fmt: skip
             if not open_places:
                 break

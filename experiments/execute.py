@@ -42,6 +42,9 @@ class Testbed(Protocol):
     def run(self, scenario: dict[str, Any], out: Path) -> dict[str, Any]:
         """Runs a scenario; the report."""
 
+    def keep_log(self, to: Path) -> None:
+        """Copies what it wrote beside its reports."""
+
     def close(self) -> None:
         """Ends it."""
 
@@ -65,6 +68,11 @@ class Worker:
         self._simulation: subprocess.Popen[str] | None = None
         self._killed = False
 
+    @property
+    def calibrated(self) -> frozenset[str]:
+        """`lines_key` of what the cell has measured: runs on these lines begin at once."""
+        return frozenset(self._calibrated)
+
     def run(self, run: Run, attempt: int, folder: Path) -> Finish:
         """Runs it and puts its files into `folder`. What it returns analyses them, in whichever thread.
 
@@ -74,6 +82,8 @@ class Worker:
         try:
             return self._simulate(run, attempt, folder) if run.backend == "sim" else self._emulate(run, attempt, folder)
         except TestbedError:
+            if self._cell is not None and folder.exists():
+                self._cell.keep_log(folder / "cell.log")
             self.close()
             raise
 
@@ -122,7 +132,7 @@ class Worker:
         scenario = dict(run.scenario)
         if self._cell.build(scenario):
             self._calibrated = {}
-        calibration = self._calibration(scenario)
+        calibration = self._calibration(scenario, folder)
         before, started = machine.cpu_seconds(), time.time()
         report = self._cell.run(scenario, folder)
         shares, took_s = machine.cpu_shares(before, machine.cpu_seconds()), time.time() - started
@@ -132,14 +142,15 @@ class Worker:
         }  # fmt: skip
         return partial(_land, run, attempt, folder, report, own)
 
-    def _calibration(self, scenario: Mapping[str, Any]) -> list[dict[str, Any]]:
-        """What the links of this scenario measured, measuring them if this cell has not yet.
+    def _calibration(self, scenario: Mapping[str, Any], folder: Path) -> list[dict[str, Any]]:
+        """What the links of this scenario measured, measuring them if this cell has not yet. A failure leaves what it
+        measured in `folder`.
 
         Raises:
             TestbedError: they do not do what the scenario declares.
         """
         assert self._cell is not None
-        key = _lines(scenario)
+        key = lines_key(scenario)
         if key in self._calibrated:
             return self._calibrated[key]
         for _ in range(CALIBRATIONS):
@@ -151,6 +162,7 @@ class Worker:
             if not troubles:
                 self._calibrated[key] = measured
                 return measured
+        (folder / "calibration.json").write_text(json.dumps(measured, indent=1) + "\n")
         raise TestbedError("calibration failed: " + "; ".join(troubles))
 
 
@@ -172,8 +184,8 @@ def _land(
     return Landing(run.id, run.backend, scenario, manifest, metrics, problems, attempt, folder)
 
 
-def _lines(scenario: Mapping[str, Any]) -> str:
-    """What calibration measures: the links without their queue policies."""
+def lines_key(scenario: Mapping[str, Any]) -> str:
+    """What calibration measures, as a text: the links without their queue policies."""
     lines = [
         {
             **link,

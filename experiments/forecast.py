@@ -96,16 +96,16 @@ def forecast(runs: Sequence[Run], history: Sequence[Mapping[str, Any]], cpus: in
 def captured_packets(scenario: Mapping[str, Any]) -> float:
     """Packets that all captures of a run will hold, about."""
     total = 0.0
-    ways = [(flow, _way(scenario, flow["from"], flow["to"])) for flow in scenario["workload"]]
+    ways = [(flow, way(scenario, flow["from"], flow["to"])) for flow in scenario["workload"]]
     load: dict[tuple[str, str], int] = {}
-    for _, way in ways:
-        for link, direction in way:
+    for _, hops in ways:
+        for link, direction in hops:
             load[link["name"], direction] = load.get((link["name"], direction), 0) + 1
-    for flow, way in ways:
-        if not way:
+    for flow, hops in ways:
+        if not hops:
             continue
-        rate_bps = min(link[side].get("rate_bps", FREE_BPS) / load[link["name"], side] for link, side in way)
-        back = [(link, "reverse" if side == "forward" else "forward") for link, side in way]
+        rate_bps = min(link[side].get("rate_bps", FREE_BPS) / load[link["name"], side] for link, side in hops)
+        back = [(link, "reverse" if side == "forward" else "forward") for link, side in hops]
         ack_bps = min(link[side].get("rate_bps", FREE_BPS) for link, side in back)
         # Acks of 40 bytes on the slowest line back bound the data that they acknowledge.
         rate_bps = min(rate_bps, ack_bps / 320 * PER_ACK * PACKET_BYTES * 8 * 4)
@@ -113,17 +113,17 @@ def captured_packets(scenario: Mapping[str, Any]) -> float:
         packets = rate_bps * max(end_s - flow.get("start_s", 0.0), 0.0) / (8 * PACKET_BYTES)
         if flow.get("bytes"):
             packets = min(packets, flow["bytes"] / PACKET_BYTES)
-        total += packets * (1 + 1 / PER_ACK) * _captures(scenario, way)
+        total += packets * (1 + 1 / PER_ACK) * _captures(scenario, hops)
     return total
 
 
-def _captures(scenario: Mapping[str, Any], way: Sequence[tuple[Mapping[str, Any], str]]) -> int:
+def _captures(scenario: Mapping[str, Any], hops: Sequence[tuple[Mapping[str, Any], str]]) -> int:
     """Captured interfaces on a way: both ends of each link, unless the scenario names some."""
     at = scenario["capture"]["at"]
-    return sum(not at or f"{end}:{link['name']}" in at for link, _ in way for end in link["ends"])
+    return sum(not at or f"{end}:{link['name']}" in at for link, _ in hops for end in link["ends"])
 
 
-def _way(scenario: Mapping[str, Any], source: str, target: str) -> list[tuple[Mapping[str, Any], str]]:
+def way(scenario: Mapping[str, Any], source: str, target: str) -> list[tuple[Mapping[str, Any], str]]:
     """The links from one host to another, fewest first, each with its direction; a shared medium's ends as one hop."""
     known: dict[str, list[tuple[Mapping[str, Any], str]]] = {source: []}
     edge = [source]

@@ -134,7 +134,7 @@ def _problem(found: source.Source, error: Mapping[str, Any]) -> Problem:
             message = f"'{error['input']}' is not a name that can stand here"
         case _:
             message = f"{error['msg'][0].lower()}{error['msg'][1:]} (it is '{error['input']}')"
-    return Problem(found.line(path), field, message)
+    return found.problem(path, field, message)
 
 
 def _fields(path: Sequence[str | int]) -> list[str]:

@@ -18,13 +18,15 @@ from typing import Any
 from analysis.store import Landing, Store
 from experiments import machine
 from experiments.campaign import Run
-from experiments.execute import Cells, Worker
+from experiments.execute import Cells, Worker, lines_key
 from testbed import fidelity
 from testbed.cell import Cell, topology_key
 from testbed.errors import TestbedError
 
 #: Seconds between two readings of the machine.
 BEAT_S = 1.0
+#: Times that a job is passed over for one that needs no calibration.
+MOST_PASSED_OVER = 8
 #: What a try counts for that gave no result: a machine with too much to do is the likely cause.
 FAILED_STRAIN = 1.01
 #: Seconds after which a cell without a run is ended.
@@ -75,6 +77,18 @@ class Beat:
     cells: tuple[tuple[str, str, str], ...]
 
 
+@dataclass
+class _Waiting:
+    """A job that no cell has yet."""
+
+    job: Job
+    done: Callable[[Result], None]
+    topology: str
+    lines: str
+    #: Times that a later job was given a cell before it.
+    passed_over: int = 0
+
+
 class _Slot:
     """One thread with a worker."""
 
@@ -107,7 +121,7 @@ class CellPool:
         self.cells = cells
         self._on_beat = on_beat
         self._lock = threading.Lock()
-        self._waiting: list[tuple[Job, Callable[[Result], None]]] = []
+        self._waiting: list[_Waiting] = []
         self._idle: list[_Slot] = []
         self._slots: list[_Slot] = []
         self._working: set[_Slot] = set()
@@ -121,8 +135,9 @@ class CellPool:
 
     def submit(self, job: Job, done: Callable[[Result], None]) -> None:
         """Takes a job; `done` is called with its result from a thread of the pool."""
+        scenario = dict(job.run.scenario)
         with self._lock:
-            self._waiting.append((job, done))
+            self._waiting.append(_Waiting(job, done, topology_key(scenario), lines_key(scenario)))
             self._allowed = job.allowed
         self._start()
 
@@ -140,8 +155,8 @@ class CellPool:
             slots = list(self._slots)
         for slot in slots:
             slot.worker.kill()
-        for _, done in waiting:
-            done(Result(stopped=True))
+        for one in waiting:
+            one.done(Result(stopped=True))
 
     def close(self) -> None:
         """Ends every cell, after what is being analysed."""
@@ -160,25 +175,41 @@ class CellPool:
             return Beat(busy, len(self._working), tuple(cells))
 
     def _start(self) -> None:
-        """Gives waiting jobs to cells while that is allowed: to one that has the topology, if there is one."""
+        """Gives waiting jobs to cells while that is allowed."""
         with self._lock:
             while self._waiting and len(self._working) < self._allowed and not self._stop.is_set():
-                job, done = self._waiting.pop(0)
-                wanted = topology_key(dict(job.run.scenario))
-                slot = next((one for one in self._idle if one.topology == wanted), None)
-                if slot is None and self._idle and len(self._slots) >= self._allowed:
-                    slot = self._idle[0]
+                waiting, slot = self._next()
+                self._waiting.remove(waiting)
                 if slot is None:
                     slot = _Slot(len(self._slots) + 1, self)
                     self._slots.append(slot)
                 else:
                     self._idle.remove(slot)
-                slot.topology, slot.run_id, slot.phase = wanted, job.run.id, "starting"
+                slot.topology, slot.run_id, slot.phase = waiting.topology, waiting.job.run.id, "starting"
                 self._working.add(slot)
                 for one in self._working:
                     one.beside = max(one.beside, len(self._working))
                 slot.beside = len(self._working)
-                slot.jobs.put((job, done))
+                slot.jobs.put((waiting.job, waiting.done))
+
+    def _next(self) -> tuple[_Waiting, _Slot | None]:
+        """The next job and its cell; None: a new one.
+
+        The first job for which a cell has measured the lines already; but a job is passed over only so often. Otherwise
+        the first of all, in a cell that has its topology, in a new one, or in any.
+        """
+        first = self._waiting[0]
+        if first.passed_over < MOST_PASSED_OVER:
+            for waiting in self._waiting:
+                for slot in self._idle:
+                    if slot.topology == waiting.topology and waiting.lines in slot.worker.calibrated:
+                        if waiting is not first:
+                            first.passed_over += 1
+                        return waiting, slot
+        same = next((slot for slot in self._idle if slot.topology == first.topology), None)
+        if same is None and self._idle and len(self._slots) >= self._allowed:
+            same = self._idle[0]
+        return first, same
 
     def _serve(self, slot: _Slot) -> None:
         while True:

@@ -1,7 +1,14 @@
-"""A YAML file as plain values, with the line of every one of them."""
+"""A YAML file as plain values, each with its place; files that it includes, and its defaults, are worked in.
+
+`include` names files, relative to the one that says so, whose fields hold unless the file has its own: mappings are
+merged key by key, everything else is replaced, and null removes a field. A mechanism that is given another name keeps
+none of the options that were included. `defaults` says what every flow, link, node or direction has unless it says
+otherwise.
+"""
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,40 +24,178 @@ from experiments.problems import CampaignError, Problem
 Path_ = tuple[str | int, ...]
 
 
+#: File and line of a value.
+Place = tuple[str, int]
+INCLUDE, DEFAULTS = "include", "defaults"
+#: Files that include each other this deep are a slip.
+MOST_DEEP = 10
+#: Fields that hold a mechanism, and the key of its name when it is written as a mapping.
+MECHANISMS = {"queue": "policy", "stack": "name", "link": "kind", "middlebox": "middlebox"}
+#: Kinds of entries that `defaults` knows, in the order in which they are worked in: a link's may bring directions.
+_KINDS = ("flow", "node", "link", "direction")
+
+
 @dataclass(frozen=True)
 class Source:
-    """What a file says."""
+    """What a file says, with what it includes."""
 
     name: str
+    #: Of the file; what it includes follows as comments, so that nothing is lost with those files.
     text: str
     values: dict[str, Any]
-    lines: Mapping[Path_, int]
+    places: Mapping[Path_, Place]
 
-    def line(self, path: Path_) -> int:
-        """The line of a value, or of the innermost thing around it that the file has."""
+    def place(self, path: Path_) -> Place:
+        """File and line of a value, or of the innermost thing around it that a file has."""
         for end in range(len(path), -1, -1):
-            if path[:end] in self.lines:
-                return self.lines[path[:end]]
-        return 0
+            if path[:end] in self.places:
+                return self.places[path[:end]]
+        return self.name, 0
+
+    def problem(self, path: Path_, field: str, message: str) -> Problem:
+        """A mistake at a value."""
+        file, line = self.place(path)
+        return Problem(line, field, message, "" if file == self.name else f"{file}:{line}")
 
 
 def read(path: Path) -> Source:
-    """Reads a campaign file.
+    """Reads a campaign file and what it includes.
 
     Raises:
-        CampaignError: it cannot be read, is no YAML, or is no mapping.
+        CampaignError: one cannot be read, is no YAML, or is no mapping.
     """
+    return _with_defaults(_with_includes(path, ()))
+
+
+def parse(name: str, text: str) -> Source:
+    """The same for a text, which can include nothing."""
+    return _with_defaults(_parse(name, text))
+
+
+def _with_includes(path: Path, around: tuple[Path, ...]) -> Source:
+    own = _parse(str(path), _text(path))
+    wanted = own.values.pop(INCLUDE, None)
+    if wanted is None:
+        return own
+    names = wanted if isinstance(wanted, list) else [wanted]
+    if not names or not all(isinstance(name, str) and name for name in names):
+        raise CampaignError(own.name, [own.problem((INCLUDE,), INCLUDE, "this is a file's name, or a list of them")])
+    values: dict[str, Any] = {}
+    places: dict[Path_, Place] = {}
+    text = own.text
+    for number, name in enumerate(names):
+        at: Path_ = (INCLUDE, number) if isinstance(wanted, list) else (INCLUDE,)
+        file = path.parent / name
+        if file.resolve() in (path.resolve(), *(one.resolve() for one in around)) or len(around) >= MOST_DEEP:
+            raise CampaignError(own.name, [own.problem(at, INCLUDE, f"{name} includes itself, by way of this file")])
+        if not file.is_file():
+            raise CampaignError(own.name, [own.problem(at, INCLUDE, f"there is no file {file}")])
+        included = _with_includes(file, (*around, path))
+        values = _merge(values, included.values, (), places, included.places)
+        commented = "".join(f"# {line}\n".replace("#  \n", "#\n") for line in included.text.splitlines())
+        text = f"{text.rstrip()}\n\n# {name}, which is included above:\n{commented}"
+    values = _merge(values, own.values, (), places, own.places)
+    places.setdefault((), (own.name, 0))
+    return Source(own.name, text, values, places)
+
+
+def _merge(under: Any, over: Any, path: Path_, places: dict[Path_, Place], over_places: Mapping[Path_, Place]) -> Any:
+    """`over` on top of `under`; `places` has those of `under` and gets those of the result."""
+    name_key = MECHANISMS.get(str(path[-1])) if path else None
+    if name_key is not None and isinstance(under, str) and isinstance(over, dict) and name_key not in over:
+        under = {name_key: under}
+    if isinstance(under, dict) and isinstance(over, dict):
+        same = name_key is None or over.get(name_key, under.get(name_key)) == under.get(name_key)
+        if same:
+            merged = dict(under)
+            for key, value in over.items():
+                inner = (*path, key)
+                if value is None:
+                    merged.pop(key, None)
+                    _drop(inner, places)
+                else:
+                    merged[key] = _merge(under.get(key), value, inner, places, over_places)
+            if path in over_places:
+                places[path] = over_places[path]
+            return merged
+    _drop(path, places)
+    places |= _below(path, over_places)
+    return over
+
+
+def _below(path: Path_, places: Mapping[Path_, Place]) -> dict[Path_, Place]:
+    return {known: place for known, place in places.items() if known[: len(path)] == path}
+
+
+def _drop(path: Path_, places: dict[Path_, Place]) -> None:
+    for known in _below(path, places):
+        del places[known]
+
+
+def _with_defaults(source: Source) -> Source:
+    """Works `defaults` into every flow, link, node and direction."""
+    if DEFAULTS not in source.values:
+        return source
+    values, places = copy.deepcopy(source.values), dict(source.places)
+    defaults = values.pop(DEFAULTS)
+    problems = []
+    for kind, default in defaults.items() if isinstance(defaults, dict) else [("", defaults)]:
+        known = f"there are: {', '.join(_KINDS)}"
+        if kind not in _KINDS:
+            problems.append(source.problem((DEFAULTS, kind), DEFAULTS, f"there is no default for '{kind}'; {known}"))
+        elif not isinstance(default, dict):
+            problems.append(
+                source.problem((DEFAULTS, kind), f"{DEFAULTS}.{kind}", "a mapping of fields is wanted here")
+            )
+    if problems:
+        raise CampaignError(source.name, problems)
+    for kind in _KINDS:
+        if kind not in defaults:
+            continue
+        at: Path_ = (DEFAULTS, kind)
+        for path, holder in _entries(kind, values):
+            own = _below(path, places)
+            _drop(path, places)
+            places |= {(*path, *one[len(at) :]): place for one, place in _below(at, source.places).items() if one != at}
+            holder[path[-1]] = _merge(copy.deepcopy(defaults[kind]), holder[path[-1]], path, places, own)
+    return Source(source.name, source.text, values, places)
+
+
+def _entries(kind: str, values: dict[str, Any]) -> list[tuple[Path_, Any]]:
+    """Every mapping of a kind: its path, and the list or mapping that holds it."""
+    network = values.get("network")
+    network = network if isinstance(network, dict) else {}
+    links = [(("network", "links", number), one) for number, one in enumerate(_list(network.get("links")))]
+    found: list[tuple[Path_, Any]]
+    match kind:
+        case "flow":
+            flows = _list(values.get("workload"))
+            found = [(("workload", number), flows) for number in range(len(flows))]
+        case "node":
+            nodes = _list(network.get("nodes"))
+            found = [(("network", "nodes", number), nodes) for number in range(len(nodes))]
+        case "link":
+            found = [(path, network["links"]) for path, _ in links]
+        case _:
+            around = [(("network",), network), *links]
+            found = [((*path, side), one) for path, one in around for side in ("forward", "reverse") if side in one]
+    return [(path, holder) for path, holder in found if isinstance(holder[path[-1]], dict)]
+
+
+def _list(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else []
+
+
+def _text(path: Path) -> str:
     try:
-        text = path.read_text(encoding="utf-8")
+        return path.read_text(encoding="utf-8")
     except OSError as error:
         raise CampaignError(str(path), [Problem(0, "", f"cannot be read: {error.strerror}")]) from None
     except UnicodeDecodeError as error:
         raise CampaignError(str(path), [Problem(0, "", f"is no UTF-8 text (byte {error.start})")]) from None
-    return parse(str(path), text)
 
 
-def parse(name: str, text: str) -> Source:
-    """The same for a text."""
+def _parse(name: str, text: str) -> Source:
     yaml = YAML()
     yaml.allow_duplicate_keys = False
     try:
@@ -66,7 +211,7 @@ def parse(name: str, text: str) -> Source:
         raise CampaignError(name, [Problem(1, "", "a campaign is a mapping of fields, such as 'name: quickstart'")])
     lines: dict[Path_, int] = {}
     values = _plain(document, (), lines)
-    return Source(name, text, values, lines)
+    return Source(name, text, values, {path: (name, line) for path, line in lines.items()})
 
 
 def _plain(value: Any, path: Path_, lines: dict[Path_, int]) -> Any:

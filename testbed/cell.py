@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import sys
 import tempfile
 from collections.abc import Callable
@@ -84,6 +85,12 @@ class Cell:
         """Runs it; files go to `out`. Returns the report (testbed.emulated.EmulatedTestbed.run)."""
         timeout_s = scenario["duration_s"] + RUN_SLACK_S
         return dict(self._process.ask("run", timeout_s, scenario=scenario, out=str(out.resolve()))["report"])
+
+    def keep_log(self, to: Path) -> None:
+        """Copies what the cell wrote to standard error."""
+        log = Path(self._log_folder.name) / "cell.log"
+        if log.exists():
+            shutil.copy(log, to)
 
     def close(self) -> None:
         """Ends the cell and everything in it."""

@@ -28,13 +28,14 @@ from testbed import addressing, kernel_links, kernel_tcp, node_binary, probing
 from testbed.errors import TestbedError
 from testbed.mininet_links import EmulatedLink, Emulator, TapIntf
 
-#: Seconds between "everything is armed" and the run's zero: the last sender has started by then.
-LEAD_S = 0.5
-#: Seconds between the end of all traffic and that of the captures.
-CAPTURE_SETTLE_S = 1.3
+#: Seconds between "everything is armed" and the run's zero: the last sender has started by then. So much at least, at
+#: most, and in multiples of what starting the receivers took, which tells how busy the machine is.
+LEAST_LEAD_S, MOST_LEAD_S, LEAD_OF_RECEIVERS = 0.3, 3.0, 4.0
 #: Seconds that a node's agent may take to answer its first request.
 AGENT_START_S = 15.0
 
+#: Most that is kept of what a failed run wrote, in bytes.
+SALVAGE_BYTES = 200_000_000
 #: Added to a flow's port for the sending end of a research flow.
 FIRST_EPHEMERAL = 30_000
 
@@ -259,7 +260,8 @@ class EmulatedTestbed:
         """
         try:
             return self._run(scenario, out, progress)
-        except AgentError as error:
+        except (AgentError, TestbedError) as error:
+            self._salvage(out / "left")
             raise TestbedError(str(error)) from error
 
     def _run(self, scenario: dict[str, Any], out: Path, progress: Progress) -> dict[str, Any]:
@@ -272,11 +274,13 @@ class EmulatedTestbed:
             self._give_addresses(node["name"], to_kernel=kernel_tcp.is_kernels(node.get("stack")))
         settings = self._each(lambda name: self._apply_settings(scenario, name))
         self._each(lambda name: self._start_captures(scenario, name))
+        began_s = time.monotonic()
         for flow in scenario["workload"]:
             self._start_receiver(scenario, flow)
+        lead_s = LEAST_LEAD_S + LEAD_OF_RECEIVERS * (time.monotonic() - began_s)
 
         telemetry = self._folder / "links.jsonl"
-        t0_ns = self.emulator.start(telemetry, LEAD_S)
+        t0_ns = self.emulator.start(telemetry, min(lead_s, MOST_LEAD_S))
         # Both clocks are read together; packets carry the epoch's, links and programs count on the other.
         t0_epoch_ns = time.time_ns() - time.monotonic_ns() + t0_ns
         for flow in scenario["workload"]:
@@ -287,8 +291,6 @@ class EmulatedTestbed:
         progress("collecting")
         flows = {flow["name"]: self._stop_flow(flow) for flow in scenario["workload"]}
         report = self._stop_links(scenario["links"])
-        # tcpdump reads its ring a block at a time, and a block that is not full waits up to a second.
-        time.sleep(CAPTURE_SETTLE_S)
         captures = [
             {"node": name, **counts}
             for name, all_counts in self._each(self._stop_captures).items()
@@ -306,6 +308,24 @@ class EmulatedTestbed:
             "settings": settings,
             "interfaces": addressing.interfaces(self.plan),
         }
+
+    def _salvage(self, to: Path) -> None:
+        """Copies what nodes and links have written so far: logs, reports, captures. For people who ask why."""
+        for agent in self._agents.values():
+            try:
+                agent.stop_captures()
+            except AgentError:
+                continue  # what it captured is there all the same, as far as it got
+        room = SALVAGE_BYTES
+        # Small ones first: logs matter most.
+        files = [path for path in self._folder.rglob("*") if path.is_file()]
+        for path in sorted(files, key=lambda path: path.stat().st_size):
+            room -= path.stat().st_size
+            if room < 0:
+                break
+            kept = to / path.relative_to(self._folder)
+            kept.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(path, kept)
 
     def _each(self, action: Callable[[str], Any]) -> dict[str, Any]:
         """The action on every node at once; the first failure is raised when all have ended."""

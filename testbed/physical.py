@@ -132,6 +132,11 @@ class Crew:
         """Which host cannot be reached any more, and why; None while all can."""
         return next((trouble for way in self._ways.values() if (trouble := way.trouble())), None)
 
+    def said(self) -> str:
+        """What every ssh wrote."""
+        logs = sorted(self._folder.glob("*.ssh.log"))
+        return "".join(f"{path.name.removesuffix('.ssh.log')}: {path.read_text(errors='replace')}\n" for path in logs)
+
     def why(self, error: str) -> str:
         """The reason behind an error: a host that was lost, if there is one. SSH takes a while to notice."""
         deadline = time.monotonic() + (SILENCE_S + 2 if "does not answer" in error else 0)
@@ -448,6 +453,11 @@ class PhysicalCell:
         """Runs it; files go to `out`."""
         assert self._testbed is not None
         return self._testbed.run(scenario, out.resolve(), self._on_phase)
+
+    def keep_log(self, to: Path) -> None:
+        """Copies what ssh said of every host."""
+        if self._crew is not None:
+            to.write_text(self._crew.said())
 
     def close(self) -> None:
         """Lets go of the hosts."""

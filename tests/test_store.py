@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +16,28 @@ from alembic.runtime.migration import MigrationContext
 from analysis.store import Landing, Store, StoreError
 from analysis.store.schema import metadata
 
+#: Of an empty server, where the same is tested with a database of its own (tests/distributed).
+POSTGRESQL = os.environ.get("BACKCHANNEL_TEST_POSTGRESQL")
+of_sqlite = pytest.mark.skipif(POSTGRESQL is not None, reason="about SQLite's own files")
+
+
+def opened(tmp_path: Path) -> Store:
+    if POSTGRESQL is None:
+        return Store.open(tmp_path / "results")
+    return Store.open(POSTGRESQL, f"file://{tmp_path}/artefacts")
+
 
 @pytest.fixture
-def store(tmp_path: Path) -> Store:
-    return Store.open(tmp_path / "results")
+def store(tmp_path: Path) -> Iterator[Store]:
+    if POSTGRESQL is not None:
+        engine = sa.create_engine(sa.make_url(POSTGRESQL).set(drivername="postgresql+psycopg"))
+        with engine.begin() as connection:
+            connection.exec_driver_sql("DROP SCHEMA public CASCADE")
+            connection.exec_driver_sql("CREATE SCHEMA public")
+        engine.dispose()
+    found = opened(tmp_path)
+    yield found
+    found.close()
 
 
 def campaign_fields(**changes: Any) -> dict[str, Any]:
@@ -119,9 +139,9 @@ def test_campaigns_count_their_valid_runs_and_share_them(store: Store) -> None:
     assert store.run("nowhere") is None
 
 
-def test_many_writers_wait_for_each_other(store: Store) -> None:
+def test_many_writers_wait_for_each_other(store: Store, tmp_path: Path) -> None:
     begin(store)
-    other = Store.open(store.folder)
+    other = opened(tmp_path)
     landings = [landing(store, f"run{number}", float(number)) for number in range(20)]
 
     def land_some(into: Store, some: list[Landing]) -> None:
@@ -139,6 +159,7 @@ def test_many_writers_wait_for_each_other(store: Store) -> None:
     assert len(store.valid_runs([f"run{number}" for number in range(20)])) == 20
 
 
+@of_sqlite
 def test_many_open_a_new_store_at_once(tmp_path: Path) -> None:
     stores: list[Store] = []
     threads = [threading.Thread(target=lambda: stores.append(Store.open(tmp_path / "new"))) for _ in range(12)]
@@ -160,6 +181,7 @@ def test_leftovers_of_dead_runners_are_swept(store: Store) -> None:
     assert not dead.exists()
 
 
+@of_sqlite
 def test_a_store_of_a_newer_version_and_a_broken_one_are_refused(tmp_path: Path) -> None:
     store = Store.open(tmp_path / "newer")
     with store._engine.connect() as connection:
@@ -170,3 +192,73 @@ def test_a_store_of_a_newer_version_and_a_broken_one_are_refused(tmp_path: Path)
     (tmp_path / "broken/results.sqlite").write_bytes(b"this is no database, whatever its name says" * 50)
     with pytest.raises(StoreError, match="cannot be opened"):
         Store.open(tmp_path / "broken")
+
+
+def test_a_run_that_replaces_a_valid_one_takes_its_place(store: Store) -> None:
+    begin(store)
+    store.land(landing(store, "r00", 4.0))
+    store.land(landing(store, "r00", 9.0, problems=("late",)), replaces=True)
+    store.land(landing(store, "r00", 5.0), replaces=True)
+    run = store.run("r00")
+    assert run is not None
+    assert run["metrics"][0]["value"] == 5.0
+    assert (store.run_folder("r00") / "captures/a.pcap").read_bytes() == b"abc"
+
+
+def test_two_land_one_run_and_the_first_stays(store: Store, tmp_path: Path) -> None:
+    begin(store)
+    stores = [opened(tmp_path) for _ in range(4)]
+    threads = []
+    for number, one in enumerate(stores):
+        made = landing(store, "r00", float(number))
+        own = made.folder.rename(made.folder.with_name(f"r00-{number}"))
+        threads.append(threading.Thread(target=one.land, args=(Landing(**{**made.__dict__, "folder": own}),)))
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert store.valid_runs(["r00"]) == {"r00"}
+    assert (store.run_folder("r00") / "captures/a.pcap").exists()
+    for one in stores:
+        one.close()
+
+
+def test_what_a_failed_try_left_stays_until_the_run_is_valid(store: Store) -> None:
+    folder = store.incoming("r00")
+    (folder / "agent.log").write_text("oh")
+    store.note_failure("r00", 2, "it broke", folder)
+    left = store.failed_folder("r00")
+    assert left is not None
+    assert (left / "reason.txt").read_text() == "try 2: it broke\n"
+    assert store.tried_runs(["r00", "r01"]) == {"r00"}
+    assert store.last_problems(["r00", "r01"]) == {"r00": ["it broke"]}
+    store.land(landing(store, "r00", 1.0))
+    assert store.failed_folder("r00") is None
+    assert store.tried_runs(["r00", "r01"]) == set()
+
+
+def test_values_and_history_are_of_valid_runs(store: Store) -> None:
+    begin(store)
+    store.land(landing(store, "r00", 4.0))
+    store.land(landing(store, "r11", 6.0))
+    store.land(landing(store, "r01", 9.0, problems=("late",)))
+    assert [(row["point"], row["repetition"], row["value"]) for row in store.values("c1")] == [(0, 0, 4.0), (1, 1, 6.0)]
+    assert store.values("c1")[0]["seed"] == 1
+    history = store.history("emulated")
+    assert [(one["bytes"], one["scenario"]["duration_s"]) for one in history] == [(3, 3.0), (3, 3.0)]
+    assert store.history("sim") == []
+
+
+def test_forgotten_runs_are_gone_with_their_files(store: Store) -> None:
+    store.land(landing(store, "r00", 4.0))
+    store.forget(["r00"])
+    assert store.run("r00") is None
+    assert not store.run_folder("r00").exists()
+
+
+def test_a_seed_of_48_bits_has_room(store: Store) -> None:
+    made = landing(store, "r00", 4.0)
+    store.land(Landing(**{**made.__dict__, "scenario": {"seed": 2**48 - 1, "duration_s": 3.0}}))
+    run = store.run("r00")
+    assert run is not None
+    assert run["seed"] == 2**48 - 1

@@ -110,6 +110,11 @@ class RemoteArtefacts:
         here = self._cache / _below(run_id)
         if here.exists():
             return here
+        try:
+            if not self._files.exists(self._at(run_id)):
+                return here
+        except Exception as error:  # noqa: BLE001
+            raise ArtefactError(f"the artefacts of a run cannot be read from {self.url}: {_said(error)}") from error
         making = here.with_name(f"{here.name}.part")
         shutil.rmtree(making, ignore_errors=True)
         making.mkdir(parents=True)

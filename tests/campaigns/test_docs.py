@@ -13,7 +13,16 @@ from testbed.node_binary import ROOT
 
 PAGE = (ROOT / "docs/campaigns.md").read_text(encoding="utf-8")
 BLOCKS = re.findall(r"^```yaml\n(.*?)^```", PAGE, flags=re.MULTILINE | re.DOTALL)
-POINTS = {"smallest": 1, "by-topology": 1, "dumbbell": 1, "spelled-out": 1, "flows": 1, "sweeps": 7, "listed": 2}
+POINTS = {
+    "smallest": 1,
+    "by-topology": 1,
+    "dumbbell": 1,
+    "spelled-out": 1,
+    "flows": 1,
+    "sweeps": 7,
+    "listed": 2,
+    "with-defaults": 1,
+}
 
 
 def test_every_block_is_expected() -> None:

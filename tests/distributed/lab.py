@@ -8,6 +8,8 @@ a namespace behind a wire to it. MODE is what happens there; the last line on st
     plain   the campaign in FOLDER/lab.yaml runs, and then once more
     kill    while it runs, one worker's process is killed; its nanny with it
     runner  the runner is killed in the middle; the same command goes on
+    scheduler  the scheduler is killed in the middle
+    store   nothing runs but the store's own tests, on PostgreSQL
 """
 
 from __future__ import annotations
@@ -158,8 +160,14 @@ def main() -> int:
     said: dict[str, Any] = {}
     with ExitStack() as stack:
         stack.enter_context(postgresql(folder / "postgresql.log"))
+        if mode == "store":
+            os.environ["BACKCHANNEL_TEST_POSTGRESQL"] = DATABASE
+            words = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "tests/test_store.py"]
+            said["status"], said["told"], _ = finish(words)
+            print(json.dumps(said))
+            return 0
         words = [sys.executable, "-m", "experiments", "scheduler", "--host", HERE]
-        stack.enter_context(running(*words, log=folder / "scheduler.log"))
+        scheduler = stack.enter_context(running(*words, log=folder / "scheduler.log"))
         log = folder / "scheduler.log"
         eventually("the scheduler", lambda: "scheduler at" in log.read_text())
         workers = [stack.enter_context(worker(number, folder)) for number in (1, 2)]
@@ -182,6 +190,10 @@ def main() -> int:
                     except ProcessLookupError:
                         pass
                 said["campaign"], said["told"] = runner.communicate(timeout=240)
+                said["status"] = runner.returncode
+            elif mode == "scheduler":
+                scheduler.kill()
+                said["campaign"], said["told"] = runner.communicate(timeout=120)
                 said["status"] = runner.returncode
             else:
                 runner.kill()

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -12,7 +14,15 @@ import pytest
 
 from testbed import node_binary
 
-pytestmark = pytest.mark.emulated
+pytestmark = [pytest.mark.emulated, pytest.mark.usefixtures("postgresql")]
+
+
+@pytest.fixture(scope="session")
+def postgresql() -> None:
+    """Skips where the distribution's PostgreSQL is not installed; in CI that is a failure."""
+    if not list(Path("/usr/lib/postgresql").glob("*/bin/initdb")):
+        (pytest.fail if os.environ.get("CI") else pytest.skip)("no PostgreSQL here: apt-get install postgresql")
+
 
 CAMPAIGN = """
 name: lab
@@ -73,3 +83,79 @@ def test_a_killed_runner_loses_no_finished_run(tmp_path: Path) -> None:
     complete(said)
     taken = int(said["told"].rpartition(" runs made")[2].split(" taken")[0].split(",")[-1])
     assert taken >= said["landed_before"] >= 1
+
+
+def test_without_its_scheduler_a_runner_ends_with_a_sentence(tmp_path: Path) -> None:
+    said = lab(tmp_path, "scheduler")
+    assert said["status"] == 1
+    assert "the Dask scheduler tcp://10.77.0.1:8786 is gone; what has landed stays" in said["told"]
+    assert "Traceback" not in said["told"], said["told"]
+
+
+def test_the_store_is_the_same_on_postgresql(tmp_path: Path) -> None:
+    said = lab(tmp_path, "store")
+    assert said["status"] == 0, said["told"]
+    # Two are about SQLite's own files.
+    assert "2 skipped" in said["told"]
+
+
+def test_an_interrupted_cluster_ends_with_its_runner(tmp_path: Path) -> None:
+    """Ctrl-C in a terminal reaches the workers as well as the runner."""
+    (tmp_path / "own.yaml").write_text(CAMPAIGN.replace("4 s", "60 s"))
+    words = ["run", str(tmp_path / "own.yaml"), "--results", str(tmp_path / "results"), "--scheduler", "local"]
+    runner = subprocess.Popen(
+        [sys.executable, "-m", "experiments", *words], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+        cwd=node_binary.ROOT, start_new_session=True,
+    )  # fmt: skip
+    assert runner.stdout is not None
+    # The first line of progress comes after some 20 s, when its cells are at work.
+    first = runner.stdout.readline()
+    os.killpg(runner.pid, signal.SIGINT)
+    said = first + runner.communicate(timeout=60)[0]
+    assert runner.returncode == 130, said
+    assert "the same command goes on" in said
+    assert "Traceback" not in said
+
+
+def test_a_cluster_of_this_machine_runs_the_same(tmp_path: Path) -> None:
+    (tmp_path / "own.yaml").write_text(CAMPAIGN)
+    words = [
+        "run",
+        str(tmp_path / "own.yaml"),
+        "--results",
+        str(tmp_path / "results"),
+        "--json",
+        "--scheduler",
+        "local",
+    ]
+    done = subprocess.run(
+        [sys.executable, "-m", "experiments", *words], capture_output=True, text=True, timeout=240, check=False,
+        cwd=node_binary.ROOT,
+    )  # fmt: skip
+    complete({"status": done.returncode, "told": done.stderr, "campaign": done.stdout})
+
+
+NOWHERE = "postgresql://nobody@127.0.0.1:9/none"
+
+
+@pytest.mark.parametrize(
+    ("words", "status", "message"),
+    [
+        (["--scheduler", "tcp://127.0.0.1:9"], 3, "--results must be a PostgreSQL URL"),
+        (["--results", NOWHERE], 1, "needs a place for captures and tables: --artefacts"),
+        (["--results", NOWHERE, "--artefacts", "nonsense://x"], 1, "cannot be kept at nons"),
+        (["--results", NOWHERE, "--artefacts", "file:///tmp"], 1, "cannot be opened: conn"),
+        (["--results", "mysql://nobody@127.0.0.1:9/none", "--artefacts", "file:///tmp"], 1, "is no store"),
+        (["--artefacts", "file:///tmp"], 1, "an artefact URL belongs to a PostgreSQL store"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_reached_is_told(tmp_path: Path, words: list[str], status: int, message: str) -> None:
+    (tmp_path / "sim.yaml").write_text(CAMPAIGN.replace("name: lab", "name: lab\nbackend: sim\nstack: newreno"))
+    own = [] if "--results" in words else ["--results", str(tmp_path / "results")]
+    done = subprocess.run(
+        [sys.executable, "-m", "experiments", "run", str(tmp_path / "sim.yaml"), *words, *own],
+        capture_output=True, text=True, timeout=120, check=False, cwd=node_binary.ROOT,
+        env={**os.environ, "BACKCHANNEL_LOCAL": str(tmp_path / "local")},
+    )  # fmt: skip
+    assert (done.returncode, "Traceback" in done.stderr) == (status, False), done.stderr
+    assert message in done.stderr

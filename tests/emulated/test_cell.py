@@ -181,6 +181,20 @@ def test_frames_that_the_kernel_drops_before_the_link_are_counted() -> None:
     assert lost["reverse"] == 0
 
 
+def test_a_run_that_fails_leaves_its_logs_and_captures(tmp_path: Path) -> None:
+    """A flow whose receiver's port is taken: the second one cannot listen."""
+    scenario = two_hosts(duration_s=1.0)
+    scenario["workload"].append({**scenario["workload"][0], "name": "twin"})
+    with Cell("broken") as cell:
+        cell.build(scenario)
+        with pytest.raises(TestbedError, match="twin-receive"):
+            cell.run(scenario, tmp_path)
+        assert "in use" in (tmp_path / "left/b/twin-receive.log").read_text()
+        assert (tmp_path / "left/a/captures/a-eth0.pcap").stat().st_size >= 24
+        # The testbed is as good as before.
+        cell.run(two_hosts(duration_s=1.0), tmp_path)
+
+
 def test_nothing_survives_a_killed_runner(tmp_path: Path) -> None:
     """`kill -9` twenty times at random moments, from the cell's first instant to the middle of a run."""
     moments = random.Random(20261121)

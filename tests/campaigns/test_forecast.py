@@ -1,0 +1,87 @@
+"""What a plan will take: from what its links can carry, and from what earlier runs took."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from experiments import source
+from experiments.campaign import Plan, expand
+from experiments.forecast import captured_packets, forecast
+
+FILE = """\
+name: t
+backend: BACKEND
+stack: newreno
+network:
+  topology: asymmetric-path
+  forward: {rate: 1 Mbit/s, delay: 5 ms}
+  reverse: {rate: 64 kbit/s, delay: 50 ms}
+workload:
+  - {name: f, from: server, to: client}
+duration: 12 s
+repetitions: 10
+"""
+
+
+def plan(backend: str = "emulated", **changes: str) -> Plan:
+    text = FILE.replace("BACKEND", backend)
+    for was, becomes in changes.items():
+        text = text.replace(f"{was}: ", f"{was}: {becomes} #")
+    return expand(source.parse("c.yaml", text))
+
+
+def past(of: Plan, took_s: float, size: int, cells: int = 1) -> list[dict[str, Any]]:
+    return [{"scenario": run.scenario, "took_s": took_s, "bytes": size, "batch": {"cells": cells}} for run in of.runs]
+
+
+def test_captured_packets_by_hand() -> None:
+    # 1 Mbit/s for 12 s are 1000 packets of 1500 bytes and 500 acks, each at both ends of three links.
+    assert captured_packets(plan().runs[0].scenario) == pytest.approx(1500 * 6)
+    only_one = FILE.replace("BACKEND", "sim") + "capture: {at: [client:client-access]}\n"
+    assert captured_packets(expand(source.parse("c.yaml", only_one)).runs[0].scenario) == pytest.approx(1500)
+
+
+def test_flows_share_a_line() -> None:
+    two = FILE.replace("BACKEND", "sim").replace("workload:", "workload:\n  - {name: g, from: server, to: client}")
+    assert captured_packets(expand(source.parse("c.yaml", two)).runs[0].scenario) == pytest.approx(1500 * 6)
+
+
+def test_nothing_takes_nothing() -> None:
+    found = forecast([], [], 2)
+    assert (found.runs, found.time_s, found.disk_bytes) == (0, 0.0, 0.0)
+
+
+def test_one_by_one_takes_the_sum_and_many_at_once_less() -> None:
+    runs = plan().runs
+    alone = forecast(runs, [], 2, jobs=1)
+    assert 10 * 12 < alone.time_s < 10 * 14 + 6
+    together = forecast(runs, [], 2)
+    assert together.cells > 4
+    assert 12 < together.time_s < alone.time_s / 3
+
+
+def test_earlier_runs_of_a_point_are_believed() -> None:
+    runs = plan().runs
+    found = forecast(runs, past(plan(), 12.5, 7_000_000), 2, jobs=1)
+    assert found.disk_bytes == 10 * 7_000_000
+    assert found.based_on == 10
+
+
+def test_other_points_scale_the_estimate() -> None:
+    fresh = plan(duration="24 s").runs
+    found = forecast(fresh, past(plan(), 12.5, 10_000_000), 2, jobs=1)
+    bare = forecast(fresh, [], 2, jobs=1)
+    usual = forecast(plan().runs, [], 2, jobs=1)
+    assert found.disk_bytes == pytest.approx(bare.disk_bytes * 100_000_000 / usual.disk_bytes)
+    assert bare.disk_bytes > usual.disk_bytes
+
+
+def test_cells_that_were_at_work_are_expected_again() -> None:
+    assert forecast(plan().runs, past(plan(), 12.5, 1000, cells=7), 2).cells == 7
+
+
+def test_simulations_go_by_the_time_that_they_took() -> None:
+    of = plan("sim")
+    assert forecast(of.runs, past(of, 3.0, 1000), 2).time_s == pytest.approx(10 * 3.0 / 2, rel=0.1)

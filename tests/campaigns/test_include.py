@@ -1,0 +1,142 @@
+"""Files that include others, and defaults."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from experiments.campaign import Plan, load
+from experiments.problems import CampaignError
+
+BASE = """\
+name: base
+network:
+  topology: asymmetric-path
+  forward: {rate: 10 Mbit/s, delay: 5 ms, queue: {policy: red, limit: 30 packets}}
+  reverse: {rate: 28.8 kbit/s, delay: 50 ms, queue: {policy: droptail, limit: 10 packets}}
+workload:
+  - {name: forward, from: server, to: client}
+duration: 35 s
+warm_up: 5 s
+sweep:
+  stack: [reno, cubic]
+repetitions: 3
+"""
+
+
+def write(tmp_path: Path, **files: str) -> Path:
+    for name, text in files.items():
+        (tmp_path / f"{name}.yaml").write_text(text)
+    return tmp_path / "own.yaml"
+
+
+def told(path: Path) -> list[str]:
+    with pytest.raises(CampaignError) as caught:
+        load(path)
+    return str(caught.value).replace(f"{path.parent}/", "").split("\n")
+
+
+def line(plan: Plan) -> dict:  # type: ignore[type-arg]
+    return next(link for link in plan.runs[0].scenario["links"] if link["name"] == "bottleneck")
+
+
+def test_a_file_says_only_what_differs(tmp_path: Path) -> None:
+    own = write(
+        tmp_path,
+        base=BASE,
+        own="include: base.yaml\nname: own\nnetwork: {reverse: {rate: 9.6 kbit/s, queue: {limit: 5 packets}}}\n"
+        "warm_up: null\nsweep: null\n",
+    )
+    plan = load(own)
+    assert (plan.name, len(plan.points), plan.repetitions) == ("own", 1, 3)
+    assert line(plan)["reverse"]["rate_bps"] == 9600
+    assert line(plan)["reverse"]["queue"] == {"name": "droptail", "options": {"limit_packets": 5}}
+    assert line(plan)["reverse"]["delay_s"] == 0.05
+    assert "warm_up_s" not in plan.runs[0].scenario
+    # Whoever has the text can make the campaign again.
+    assert "# network:\n#   topology: asymmetric-path\n" in plan.text
+
+
+def test_another_mechanism_keeps_none_of_the_included_options(tmp_path: Path) -> None:
+    own = write(
+        tmp_path,
+        base=BASE.replace("policy: red", "policy: red, min: 5 packets"),
+        own="include: base.yaml\nnetwork: {forward: {queue: {policy: droptail}}}\n",
+    )
+    assert line(load(own))["forward"]["queue"] == {"name": "droptail", "options": {}}
+
+
+def test_the_last_of_several_wins_and_includes_nest(tmp_path: Path) -> None:
+    own = write(
+        tmp_path, base=BASE, slow="include: base.yaml\nduration: 50 s\nseed: 4\n", seeded="seed: 9\n",
+        own="include: [slow.yaml, seeded.yaml]\n",
+    )  # fmt: skip
+    plan = load(own)
+    assert (plan.seed, plan.runs[0].scenario["duration_s"]) == (9, 50.0)
+
+
+def test_equal_campaigns_share_their_runs_however_they_are_written(tmp_path: Path) -> None:
+    own = write(tmp_path, base=BASE, own="include: base.yaml\n")
+    assert [run.id for run in load(own).runs] == [run.id for run in load(tmp_path / "base.yaml").runs]
+
+
+def test_mistakes_are_told_with_the_file_that_has_them(tmp_path: Path) -> None:
+    own = write(
+        tmp_path, base=BASE.replace("28.8 kbit/s", "28.8 kb"), own="include: base.yaml\nduration: 3 m\nseed: -1\n"
+    )
+    problems = told(own)
+    assert problems[0].startswith(("base.yaml:5: network.reverse.rate: 'kb' is no unit of a rate", "own.yaml:2"))
+    assert {problem.split(": ")[0] for problem in problems} == {"base.yaml:5", "own.yaml:2", "own.yaml:3"}
+
+
+@pytest.mark.parametrize(
+    ("own", "message"),
+    [
+        ("include: nowhere.yaml\n", "own.yaml:1: include: there is no file nowhere.yaml"),
+        ("name: a\ninclude: 3\n", "own.yaml:2: include: this is a file's name, or a list of them"),
+        ("include: [own.yaml]\n", "own.yaml:1: include: own.yaml includes itself, by way of this file"),
+        ("include: loop.yaml\n", "loop.yaml:1: include: own.yaml includes itself, by way of this file"),
+        ("include: broken.yaml\n", "broken.yaml:2: this is no YAML: "),
+    ],
+)
+def test_what_cannot_be_included(tmp_path: Path, own: str, message: str) -> None:
+    path = write(tmp_path, own=own, loop="include: own.yaml\n", broken="{a: [\n")
+    (problem,) = told(path)
+    assert problem.startswith(message)
+
+
+DEFAULTS = """\
+name: own
+network:
+  nodes: [{name: a}, {name: b}, {name: r, kind: router}, {name: c}]
+  links:
+    - {name: a-r, ends: [a, r], forward: {delay: 1 ms}}
+    - {name: b-r, ends: [b, r], forward: {delay: 2 ms, rate: 5 Mbit/s}}
+    - {name: r-c, ends: [r, c], forward: {rate: 1 Mbit/s}, reverse: {queue: acks-first}}
+workload:
+  - {name: first, from: a}
+  - {name: second, from: b, start: 2 s}
+duration: 10 s
+defaults:
+  flow: {to: c, start: 1 s, size: 1 MB}
+  direction: {rate: 10 Mbit/s, queue: {policy: droptail, limit: 7 packets}}
+"""
+
+
+def test_defaults_hold_where_nothing_else_is_said(tmp_path: Path) -> None:
+    scenario = load(write(tmp_path, own=DEFAULTS)).runs[0].scenario
+    assert [(flow["to"], flow["start_s"], flow["bytes"]) for flow in scenario["workload"]] == [
+        ("c", 1.0, 1_000_000), ("c", 2.0, 1_000_000),
+    ]  # fmt: skip
+    rates = {link["name"]: (link["forward"]["rate_bps"], link["reverse"]["rate_bps"]) for link in scenario["links"]}
+    assert rates == {"a-r": (10**7, 10**7), "b-r": (5 * 10**6, 5 * 10**6), "r-c": (10**6, 10**7)}
+    last = scenario["links"][-1]
+    assert last["forward"]["queue"] == {"name": "droptail", "options": {"limit_packets": 7}}
+    assert last["reverse"]["queue"]["name"] == "acks-first"
+
+
+def test_a_mistake_in_a_default_is_told_there(tmp_path: Path) -> None:
+    assert told(write(tmp_path, own=DEFAULTS.replace("size: 1 MB", "size: 1 Mbit/s")))[0].startswith("own.yaml:13: ")
+    (problem,) = told(write(tmp_path, own=DEFAULTS.replace("  flow:", "  flwo:")))
+    assert problem == "own.yaml:13: defaults: there is no default for 'flwo'; there are: flow, node, link, direction"

@@ -1,0 +1,113 @@
+"""Emulation's known traps: each is found where it is, and not where it is not."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from experiments import source, traps
+from experiments.campaign import expand, load
+from testbed.node_binary import ROOT
+
+CLEAN = """\
+name: t
+network:
+  topology: asymmetric-path
+  forward: {rate: 10 Mbit/s, delay: 5 ms, queue: {policy: droptail, limit: 30 packets}}
+  reverse: {rate: 64 kbit/s, delay: 50 ms, queue: {policy: droptail, limit: 10 packets}}
+  access: {rate: 100 Mbit/s, delay: 1 ms, queue: {policy: droptail, limit: 30 packets}}
+workload:
+  - {name: f, from: server, to: client}
+duration: 30 s
+"""
+
+
+def found(text: str, backend: str | None = None) -> dict[str, traps.Trap]:
+    plan = expand(source.parse("c.yaml", text))
+    return {trap.name: trap for trap in traps.find(backend or plan.backend, plan.runs[0].scenario)}
+
+
+def test_a_clean_campaign_has_none() -> None:
+    assert found(CLEAN) == {}
+    assert found(CLEAN.replace("name: t", "name: t\nbackend: sim\nstack: newreno")) == {}
+
+
+@pytest.mark.parametrize(
+    ("name", "was", "becomes", "link"),
+    [
+        ("queue below one burst", "limit: 30 packets", "limit: 8 packets", ("bottleneck", "forward")),
+        ("timer coarser than a packet", "rate: 64 kbit/s", "rate: 400 Mbit/s", ("bottleneck", "reverse")),
+        ("bottleneck elsewhere", "rate: 100 Mbit/s", "rate: 5 Mbit/s", ("client-access", "forward")),
+        ("run shorter than a queue", "limit: 30 packets", "limit: 20000 packets", ("bottleneck", "forward")),
+        ("few packets", "forward: {rate: 10 Mbit/s", "forward: {rate: 9.6 kbit/s", ("bottleneck", "forward")),
+    ],
+)  # fmt: skip
+def test_each_is_found(name: str, was: str, becomes: str, link: tuple[str, str]) -> None:
+    text = CLEAN.replace(was, becomes)
+    if name == "few packets":
+        text = text.replace("limit: 30 packets", "limit: 10 packets")
+    trap = found(text)[name]
+    assert (trap.link, trap.direction) == link
+
+
+def test_a_small_initial_window_needs_a_small_queue_only() -> None:
+    text = CLEAN.replace("limit: 30 packets", "limit: 8 packets")
+    assert "queue below one burst" in found(text)
+    assert found(text + "stack: newreno\n") == {}
+    assert "queue below one burst" in found(text + "stack: {name: newreno, initial_window: 10}\n")
+
+
+def test_a_queue_behind_a_slower_line_needs_no_room() -> None:
+    # The client's wire gets packets no faster than the line under study lets them out.
+    text = CLEAN.replace("delay: 1 ms, queue: {policy: droptail, limit: 30 packets}", "queue: {limit: 2 packets}")
+    plan = expand(source.parse("c.yaml", text.replace("queue: {limit", "queue: {policy: droptail, limit")))
+    assert {trap.link for trap in traps.find("emulated", plan.runs[0].scenario)} == {"server-access"}
+
+
+LINE = (
+    CLEAN.replace("asymmetric-path", "line")
+    .replace("  access: {rate: 100 Mbit/s, delay: 1 ms, queue: {policy: droptail, limit: 30 packets}}\n", "")
+    .replace("server", "left")
+    .replace("client", "right")
+)
+
+
+def test_shaping_on_the_senders_own_host_bites_on_real_hosts_only() -> None:
+    name = "small queues on the sender's own host"
+    assert name in found(LINE, "physical")
+    assert name not in found(LINE, "emulated")
+    assert name not in found(CLEAN, "physical")
+    assert name not in found(LINE + "stack: newreno\n", "physical")
+
+
+def test_real_hosts_have_offloads_and_clocks() -> None:
+    assert {"offloads", "clocks apart"} <= found(CLEAN, "physical").keys()
+
+
+def test_virtual_time_has_no_timers() -> None:
+    text = CLEAN.replace("64 kbit/s", "400 Mbit/s").replace("name: t", "name: t\nbackend: sim\nstack: newreno")
+    assert "timer coarser than a packet" not in found(text)
+
+
+def test_warnings_have_line_and_points() -> None:
+    text = CLEAN + "sweep: {network.forward.queue.limit: [8 packets, 30 packets]}\n"
+    read = source.parse("c.yaml", text)
+    (told,) = traps.warnings(expand(read), read)
+    assert told.startswith("c.yaml:4: network.forward: warning: queue below one burst: flow f begins with 10 segments")
+    assert told.endswith("(at 1 of 2 points)")
+
+
+def campaigns() -> list[Any]:
+    return sorted(path for path in (ROOT / "experiments").rglob("*.yaml"))
+
+
+@pytest.mark.parametrize("path", campaigns(), ids=lambda path: path.stem)
+def test_every_campaign_of_ours_can_be_looked_at(path: Any) -> None:
+    read = source.read(path)
+    traps.warnings(expand(read), read)
+
+
+def test_the_quickstart_has_none() -> None:
+    path = ROOT / "experiments/quickstart.yaml"
+    assert traps.warnings(load(path), source.read(path)) == []

@@ -1,0 +1,72 @@
+"""Files of runs behind an fsspec URL."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import fsspec
+import pytest
+
+from analysis.store.artefacts import ArtefactError, RemoteArtefacts
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> RemoteArtefacts:
+    files = fsspec.filesystem("memory")
+    if files.exists("/lab"):
+        files.rm("/lab", recursive=True)
+    return RemoteArtefacts("memory://lab", tmp_path / "cache")
+
+
+def made(tmp_path: Path, text: str) -> Path:
+    folder = tmp_path / "made"
+    (folder / "captures").mkdir(parents=True)
+    (folder / "captures/a.pcap").write_text(text)
+    (folder / "manifest.json").write_text("{}")
+    return folder
+
+
+def names(folder: Path) -> set[str]:
+    return {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()}
+
+
+def test_what_is_put_comes_back_and_the_folder_is_gone(place: RemoteArtefacts, tmp_path: Path) -> None:
+    folder = made(tmp_path, "one")
+    place.put("abcd", folder)
+    assert not folder.exists()
+    assert names(place.folder("abcd")) == {"captures/a.pcap", "manifest.json"}
+    assert fsspec.filesystem("memory").cat("/lab/runs/ab/abcd/captures/a.pcap") == b"one"
+
+
+def test_a_run_that_is_put_again_replaces_the_first_and_what_was_read_of_it(
+    place: RemoteArtefacts, tmp_path: Path
+) -> None:
+    place.put("abcd", made(tmp_path, "one"))
+    assert (place.folder("abcd") / "captures/a.pcap").read_text() == "one"
+    again = made(tmp_path, "two")
+    (again / "manifest.json").unlink()
+    place.put("abcd", again)
+    assert (place.folder("abcd") / "captures/a.pcap").read_text() == "two"
+    assert names(place.folder("abcd")) == {"captures/a.pcap"}
+
+
+def test_what_is_removed_or_was_never_there_is_no_folder(place: RemoteArtefacts, tmp_path: Path) -> None:
+    place.put("abcd", made(tmp_path, "one"))
+    place.folder("abcd")
+    place.remove("abcd")
+    place.remove("abcd")
+    assert not place.folder("abcd").exists()
+    assert not place.folder("other").exists()
+
+
+@pytest.mark.parametrize("url", ["nonsense://x", "s4://bucket"])
+def test_a_place_that_nobody_knows_is_refused(url: str, tmp_path: Path) -> None:
+    with pytest.raises(ArtefactError, match=f"cannot be kept at {url}"):
+        RemoteArtefacts(url, tmp_path)
+
+
+def test_a_place_that_takes_nothing_is_told(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("no folder")
+    place = RemoteArtefacts(f"file://{tmp_path}/file", tmp_path / "cache")
+    with pytest.raises(ArtefactError, match="cannot be put to file://"):
+        place.put("abcd", made(tmp_path, "one"))

@@ -1,0 +1,35 @@
+"""What tcpdump says of its counters, asked in between and at its end."""
+
+from __future__ import annotations
+
+import pytest
+
+from agents.capture import CaptureCounts, parse_counts
+from agents.errors import AgentError
+
+START = "tcpdump: listening on eth0, link-type EN10MB (Ethernet), snapshot length 128 bytes\n"
+ASKED = "tcpdump: 3 packets captured, 7 packets received by filter, 0 packets dropped by kernel\n"
+
+
+@pytest.mark.parametrize(
+    ("said", "counts"),
+    [
+        ("5 packets captured\n5 packets received by filter\n0 packets dropped by kernel\n", (5, 5, 0)),
+        ("1 packet captured\n1 packet received by filter\n0 packets dropped by kernel\n", (1, 1, 0)),
+        # What the kernel took and nobody read is lost, too.
+        ("5 packets captured\n8 packets received by filter\n2 packets dropped by kernel\n", (5, 8, 5)),
+        (
+            "5 packets captured\n5 packets received by filter\n0 packets dropped by kernel\n"
+            "4 packets dropped by interface\n",
+            (5, 5, 4),
+        ),
+    ],
+)
+def test_the_last_counters_are_those_of_the_file(said: str, counts: tuple[int, int, int]) -> None:
+    for before in ("", ASKED, ASKED + ASKED):
+        assert parse_counts("eth0", "eth0.pcap", START + before + said) == CaptureCounts("eth0", "eth0.pcap", *counts)
+
+
+def test_without_counters_nobody_knows() -> None:
+    with pytest.raises(AgentError, match="ended without its counters"):
+        parse_counts("eth0", "eth0.pcap", START)

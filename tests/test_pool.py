@@ -1,0 +1,157 @@
+"""Which cell gets which run."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from analysis.store import Landing, Store
+from experiments import pool
+from experiments.campaign import Run, load
+from experiments.execute import Finish, lines_key
+from experiments.pool import Beat, CellPool, Job, Result
+
+FILE = """
+name: pool
+backend: sim
+network: {topology: line, forward: {rate: 1 Mbit/s, delay: 10 ms}}
+stack: newreno
+workload:
+  - {name: bulk, from: left, to: right}
+duration: 2 s
+repetitions: 6
+sweep: {network.forward.delay: [10 ms, 20 ms]}
+"""
+
+
+class Made:
+    """A worker that is done when the test says so; it notes what it ran, and calibrates like a real one."""
+
+    log: list[tuple[str, str]] = []
+    gates: dict[str, threading.Event] = {}
+
+    def __init__(self, name: str, on_phase: Any) -> None:
+        self.name = name
+        self.calibrated: frozenset[str] = frozenset()
+
+    def run(self, run: Run, attempt: int, folder: Path) -> Finish:
+        self.log.append((self.name, run.id))
+        assert self.gates[run.id].wait(10)
+        self.calibrated |= {lines_key(dict(run.scenario))}
+        return lambda batch: Landing(
+            run.id, "sim", run.scenario, {"batch": dict(batch), "report": {}}, [], [], 1, folder
+        )
+
+    def close(self) -> None:
+        pass
+
+    kill = close
+
+
+@pytest.fixture
+def runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Run]:
+    monkeypatch.setattr(pool, "Worker", Made)
+    file = tmp_path / "pool.yaml"
+    file.write_text(FILE)
+    found = sorted(load(file).runs, key=lambda run: (run.repetition, run.point))
+    Made.log, Made.gates = [], {run.id: threading.Event() for run in found}
+    return found
+
+
+class Watched:
+    """A pool with the results that came back."""
+
+    def __init__(self, tmp_path: Path) -> None:
+        self.store = Store.open(tmp_path / "results")
+        self.pool = CellPool(self.store, self.note)
+        self.results: dict[str, Result] = {}
+        self.beats: list[Beat] = []
+        self.news = threading.Condition()
+
+    def note(self, beat: Beat) -> None:
+        self.beats.append(beat)
+
+    def submit(self, run: Run, allowed: int) -> None:
+        def done(result: Result) -> None:
+            with self.news:
+                self.results[run.id] = result
+                self.news.notify_all()
+
+        self.pool.submit(Job(run, 1, allowed), done)
+
+    def until(self, runs: list[Run]) -> None:
+        with self.news:
+            assert self.news.wait_for(lambda: all(run.id in self.results for run in runs), 10)
+
+    def started(self, count: int) -> None:
+        tick = threading.Event()
+        for _ in range(500):
+            if len(Made.log) >= count:
+                return
+            tick.wait(0.02)
+        pytest.fail(f"only {len(Made.log)} of {count} were started")
+
+
+@pytest.fixture
+def watched(tmp_path: Path) -> Iterator[Watched]:
+    found = Watched(tmp_path)
+    yield found
+    for gate in Made.gates.values():
+        gate.set()
+    found.pool.close()
+    found.store.close()
+
+
+def test_no_more_at_once_than_allowed(runs: list[Run], watched: Watched) -> None:
+    for run in runs[:5]:
+        watched.submit(run, 2)
+    watched.started(2)
+    assert watched.pool.beat(0.5).running == 2
+    watched.pool.allow(3)
+    watched.started(3)
+    assert len(Made.log) == 3
+    for run in runs:
+        Made.gates[run.id].set()
+    watched.until(runs[:5])
+    assert {name for name, _ in Made.log} == {"cell 1", "cell 2", "cell 3"}
+
+
+def test_a_cell_goes_on_with_lines_that_it_has_measured(runs: list[Run], watched: Watched) -> None:
+    for run in runs:
+        watched.submit(run, 2)
+    watched.started(2)
+    for count, run in enumerate(runs):
+        # One ends after the other; each leaves its cell to a run of its own point.
+        Made.gates[run.id].set()
+        watched.started(min(len(runs), count + 3))
+    watched.until(runs)
+    points = {run.id: run.point for run in runs}
+    for cell in ("cell 1", "cell 2"):
+        assert len({points[run_id] for name, run_id in Made.log if name == cell}) == 1
+
+
+def test_nobody_is_passed_over_for_ever(runs: list[Run], watched: Watched, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pool, "MOST_PASSED_OVER", 2)
+    first, second = ([run for run in runs if run.point == point] for point in (0, 1))
+    for run in [first[0], second[0], *first[1:]]:
+        Made.gates[run.id].set()
+    Made.gates[first[0].id].clear()
+    for run in [first[0], second[0], *first[1:]]:
+        watched.submit(run, 1)
+    Made.gates[first[0].id].set()
+    watched.until([second[0], *first])
+    assert [run_id for _, run_id in Made.log].index(second[0].id) == 3
+
+
+def test_a_pool_that_is_stopped_gives_every_job_back(runs: list[Run], watched: Watched) -> None:
+    for run in runs[:4]:
+        watched.submit(run, 1)
+    watched.started(1)
+    watched.pool.stop()
+    watched.until(runs[1:4])
+    assert all(watched.results[run.id].stopped for run in runs[1:4])
+    assert watched.store.valid_runs([run.id for run in runs]) == set()
