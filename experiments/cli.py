@@ -113,6 +113,17 @@ def run(
             help="A Dask scheduler, such as tcp://host:8786; 'local': a cluster of this machine; 'none': no cluster.",
         ),
     ] = None,
+    backend: Annotated[
+        str | None,
+        typer.Option("--backend", metavar="NAME", show_default=False, help="As --set backend=NAME."),
+    ] = None,
+    inventory: Annotated[
+        Path | None,
+        typer.Option(
+            "--inventory", "-i", metavar="FILE", show_default=False,
+            help="The lab's inventory, for the physical backend (docs/physical.md).",
+        ),
+    ] = None,
     as_json: JsonOption = False,
 ) -> None:  # fmt: skip
     """Run a campaign: every run that the results folder does not have yet."""
@@ -123,10 +134,10 @@ def run(
     if order not in ("shuffled", "file"):
         _fail(f"--order is 'shuffled' or 'file', not '{order}'", BAD_INPUT)
     console = _console(stderr=as_json)
-    plan = _load(file, overrides)
+    plan = _load(file, [*(overrides or ()), *(() if backend is None else [f"backend={backend}"])])
     options = Options(
         results=_where(results), jobs=jobs, force=force, only=only or (), retry_failed=retry_failed, limit=limit,
-        fail_fast=fail_fast, file_order=order == "file", scheduler=scheduler, artefacts=artefacts,
+        fail_fast=fail_fast, file_order=order == "file", scheduler=scheduler, artefacts=artefacts, inventory=inventory,
     )  # fmt: skip
     outcome = run_campaign(plan, options, Reporter(console))
     store = Store.open(options.results, artefacts)
@@ -629,6 +640,50 @@ app.command()(figures.plot)
 app.command()(exporting.export)
 app.command()(contrast.contrast)
 app.command("import-bundle")(exporting.import_bundle)
+InventoryOption = Annotated[
+    Path,
+    typer.Option("--inventory", "-i", metavar="FILE", help="A lab's inventory (docs/physical.md).", show_default=False),
+]
+TopologyOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--campaign", metavar="FILE", help="Whose topology is set up; without it, the inventory's.", show_default=False
+    ),
+]
+
+
+@app.command("testbed", context_settings={"ignore_unknown_options": True})
+def on_testbed(
+    playbook: Annotated[
+        str, typer.Argument(metavar="site|check|collect|teardown", help="What to do.", show_default=False)
+    ],
+    inventory: InventoryOption,
+    campaign: TopologyOption = None,
+    arguments: Annotated[
+        list[str] | None, typer.Argument(metavar="[ANSIBLE...]", help="For ansible-playbook, such as --check --diff.")
+    ] = None,
+) -> None:
+    """Make a testbed of hosts with Ansible, check it, collect its logs, or take it away."""
+    from experiments import lab, registry
+
+    if playbook not in lab.PLAYBOOKS:
+        _fail(registry.unknown("playbook", playbook, lab.PLAYBOOKS), BAD_INPUT)
+    if lab.playbook(playbook, inventory, campaign, arguments or []) != 0:
+        raise typer.Exit(FAILED)
+
+
+@app.command("lab", context_settings={"ignore_unknown_options": True})
+def in_lab(
+    inventory: InventoryOption,
+    command: Annotated[list[str], typer.Argument(metavar="-- COMMAND...", help="What to run.", show_default=False)],
+    campaign: TopologyOption = None,
+) -> None:
+    """Rehearse a lab: its hosts as namespaces of a cell, for as long as a command runs."""
+    from experiments import lab
+    from testbed.capability import require_emulation
+
+    require_emulation()
+    sys.exit(lab.rehearse(inventory, campaign, command))
 
 
 def main() -> NoReturn:
