@@ -9,6 +9,9 @@ import httpx
 
 from agents.errors import AgentError
 
+#: Shows that a request comes from the holder (agents.service).
+TOKEN_HEADER = "X-Backchannel-Token"
+
 
 class AgentClient:
     """One agent, reached over its UNIX socket (a forwarded one for a remote host).
@@ -63,6 +66,35 @@ class AgentClient:
             with to.open("wb") as file:
                 for chunk in answer.iter_bytes():
                     file.write(chunk)
+
+    def hold(self, holder: str, lease_s: float) -> None:
+        """Makes the node this controller's alone, until `release`, or until it is silent for that long."""
+        self._http.headers[TOKEN_HEADER] = self._call("POST", "/lock", {"holder": holder, "lease_s": lease_s})["token"]
+
+    def release(self) -> None:
+        """Lets go of the node."""
+        self._call("DELETE", "/lock")
+        self._http.headers.pop(TOKEN_HEADER, None)
+
+    def clock(self) -> dict[str, int]:
+        """The node's clocks now: realtime_ns, monotonic_ns. Renews the lease."""
+        return {key: int(value) for key, value in self._call("GET", "/clock").items()}
+
+    def network(self, interfaces: list[dict[str, str]], batch: list[str], give: bool) -> None:
+        """Gives the experiment's interfaces their addresses, neighbours and routes, or takes the addresses."""
+        self._call("POST", "/network", {"interfaces": interfaces, "batch": batch, "give": give})
+
+    def configure_link(self, spec: dict[str, Any], seed: int, macs: list[str]) -> None:
+        """An emulated link's parameters for the next run; `macs` of the stations at its ends."""
+        self._call("POST", "/links", {"spec": spec, "seed": seed, "macs": macs})
+
+    def start_links(self, at_monotonic_ns: int) -> None:
+        """Begins the links' timeline at an instant of the node's own clock."""
+        self._call("POST", "/links/start", {"at_monotonic_ns": at_monotonic_ns})
+
+    def stop_links(self) -> dict[str, Any]:
+        """Ends it; the emulator's report."""
+        return dict(self._call("DELETE", "/links")["report"])
 
     def reset(self) -> None:
         """Ends everything on the node and empties its folder."""

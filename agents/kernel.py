@@ -6,6 +6,7 @@ BBR and 16 MB buffers). What could not be set is an error, never a silent differ
 
 from __future__ import annotations
 
+import ipaddress
 import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -98,3 +99,40 @@ def offloads_off(interface: str) -> None:
 def available_congestion_controls() -> Sequence[str]:
     """Congestion controls this kernel has, in its own order."""
     return (SYSCTL_ROOT / "net/ipv4/tcp_available_congestion_control").read_text().split()
+
+
+def address_lines(interfaces: Sequence[Mapping[str, str]], give: bool) -> list[str]:
+    """Lines for `ip -batch` that give interfaces their addresses, or take all they have."""
+    if not give:
+        return [f"address flush dev {one['name']}" for one in interfaces]
+    return [f"address replace {ipaddress.IPv4Interface(one['address'])} dev {one['name']}" for one in interfaces]
+
+
+def checked_line(line: str, interfaces: Sequence[str]) -> str:
+    """A line for `ip -batch`, if it enters a neighbour or a route over one of these interfaces.
+
+    Raises:
+        AgentError: it does something else.
+    """
+    match line.split():
+        case ["neighbour", "replace", address, "lladdr", _, "dev", name, "nud", "permanent"] if name in interfaces:
+            ipaddress.IPv4Address(address)
+        case ["route", "replace", subnet, "via", via, "dev", name] if name in interfaces:
+            ipaddress.IPv4Network(subnet)
+            ipaddress.IPv4Address(via)
+        case _:
+            raise AgentError(f"'{line}' is neither a neighbour nor a route of the experiment's", 403)
+    return line
+
+
+def ip_batch(lines: Sequence[str]) -> None:
+    """Runs `ip -batch`.
+
+    Raises:
+        AgentError: a line was refused.
+    """
+    text = "\n".join(lines) + "\n"
+    done = subprocess.run(["ip", "-batch", "-"], input=text, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        said = (done.stderr or done.stdout).strip().splitlines()
+        raise AgentError(f"the network cannot be set up: {said[0] if said else 'ip failed'}")

@@ -14,6 +14,17 @@ It starts nothing but tcpdump, ethtool and the node binary, and touches no file 
     DELETE /traffic/NAME                        stops it; answers with its report
     GET    /files/NAME                          a file of the folder
     DELETE /run                                 ends everything and empties the folder
+    POST   /lock       {holder, lease_s}        makes the node the holder's alone; answers with a token
+    DELETE /lock                                lets go of it
+    GET    /clock                               both clocks, in nanoseconds
+    POST   /network    {addresses, ...}         gives the experiment's interfaces their addresses, or takes them
+    POST   /links      {spec, seed, macs}       configures an emulated link
+    POST   /links/start {at_monotonic_ns}       begins their timeline
+    DELETE /links                               ends it; answers with the emulator's report
+
+A node that is held answers whoever lacks the token (header X-Backchannel-Token) with the holder's name. A lease that is
+not renewed by requests ends of itself, and with it everything that was started: a controller that is gone holds
+nothing.
 
 Answers are JSON; an error is {"error": sentence} with a status that fits.
 """
@@ -24,9 +35,11 @@ import argparse
 import json
 import os
 import shutil
+import signal
 import socketserver
 import sys
 import threading
+import time
 from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
@@ -35,17 +48,54 @@ from urllib.parse import parse_qs, unquote, urlsplit
 
 from agents import capture, kernel, traffic
 from agents.errors import AgentError
+from agents.hold import Hold
+from agents.links import Links
 
 #: Longest request body taken, in bytes.
 MAX_BODY = 1 << 20
 
 
+#: Shows that a request comes from the holder.
+TOKEN_HEADER = "X-Backchannel-Token"
+
+
+class Grants:
+    """Which interfaces and links are the agent's to use: every interface and no link, or what a folder's files say.
+
+    Raises:
+        AgentError: a file cannot be read.
+    """
+
+    def __init__(self, folder: Path | None) -> None:
+        self._interfaces: set[str] | None = None if folder is None else set()
+        self.links: dict[str, list[str]] = {}
+        for path in [] if folder is None else sorted(folder.glob("*.json")):
+            try:
+                granted = json.loads(path.read_text())
+            except (OSError, ValueError) as error:
+                raise AgentError(f"{path} cannot be read: {error}") from error
+            assert self._interfaces is not None
+            self._interfaces.update(granted.get("interfaces", []))
+            self.links.update(granted.get("links", {}))
+
+    def check(self, interface: str) -> None:
+        """Raises AgentError for an interface that is not the experiment's."""
+        if self._interfaces is not None and interface not in self._interfaces:
+            known = ", ".join(sorted(self._interfaces)) or "none"
+            raise AgentError(
+                f"'{interface}' is not the experiment's interface; granted are: {known} (run site.yml)", 403
+            )
+
+
 class Agent:
     """The state of one node: its captures and its traffic. Methods raise AgentError."""
 
-    def __init__(self, folder: Path, node_binary: str) -> None:
+    def __init__(self, folder: Path, node_binary: str, grants: Grants, held: Path) -> None:
         self.folder = folder
         self.node_binary = node_binary
+        self.grants = grants
+        self.hold = Hold(held, self.reset)
+        self._links = Links(node_binary, folder, grants.links)
         self._captures: list[capture.Capture] = []
         self._programs: dict[str, traffic.Program] = {}
         self._lock = threading.Lock()
@@ -59,11 +109,49 @@ class Agent:
             "congestion_controls": list(kernel.available_congestion_controls()),
             "captures": len(self._captures),
             "traffic": sorted(self._programs),
+            "holder": self.hold.holder,
         }
+
+    def clock(self) -> dict[str, Any]:
+        """Both clocks, read together."""
+        return {"realtime_ns": time.time_ns(), "monotonic_ns": time.monotonic_ns()}
+
+    def network(self, interfaces: list[dict[str, str]], batch: list[str], give: bool) -> dict[str, Any]:
+        """Gives the kernel the addresses, neighbours and routes of the experiment's interfaces, or takes them away.
+
+        Args:
+            interfaces: each "name" with its "address" (CIDR).
+            batch: lines for `ip -batch`: neighbours and routes over these interfaces, no others.
+            give: or take.
+        """
+        for one in interfaces:
+            self.grants.check(one["name"])
+        names = [one["name"] for one in interfaces]
+        lines = kernel.address_lines(interfaces, give)
+        if give:
+            lines += [kernel.checked_line(line, names) for line in batch]
+        kernel.ip_batch(lines)
+        return {"interfaces": names}
+
+    def configure_link(self, spec: dict[str, Any], seed: int, macs: list[str]) -> dict[str, Any]:
+        """An emulated link's parameters for the next run."""
+        with self._lock:
+            return self._links.configure(spec, seed, macs)
+
+    def start_links(self, at_monotonic_ns: int) -> dict[str, Any]:
+        """Begins the links' timeline."""
+        with self._lock:
+            return self._links.start(at_monotonic_ns)
+
+    def stop_links(self) -> dict[str, Any]:
+        """Ends it; the emulator's report."""
+        with self._lock:
+            return self._links.stop()
 
     def settings(self, sysctls: dict[str, str], offloads: list[str]) -> dict[str, Any]:
         """Applies kernel settings; `offloads` names the interfaces whose offloads go off."""
         for interface in offloads:
+            self.grants.check(interface)
             kernel.offloads_off(interface)
         return {"sysctls": kernel.apply_sysctls(sysctls)}
 
@@ -74,6 +162,7 @@ class Agent:
                 raise AgentError("captures are running already", 409)
             try:
                 for item in interfaces:
+                    self.grants.check(item["interface"])
                     path = traffic.inside(self.folder, item["file"])
                     path.parent.mkdir(parents=True, exist_ok=True)
                     self._captures.append(capture.Capture(item["interface"], path, snaplen))
@@ -125,6 +214,7 @@ class Agent:
     def reset(self) -> dict[str, Any]:
         """Ends everything and empties the folder."""
         with self._lock:
+            self._links.close()
             self._kill_captures()
             for program in self._programs.values():
                 program.kill()
@@ -177,6 +267,7 @@ class Handler(BaseHTTPRequestHandler):
         try:
             url = urlsplit(self.path)
             parts = [unquote(part) for part in url.path.strip("/").split("/")]
+            self.server.agent.hold.check(self.headers.get(TOKEN_HEADER, ""), self._needs_hold(method, parts))
             if method == "GET" and parts[0] == "files" and len(parts) > 1:
                 self._send_file(traffic.inside(self.server.agent.folder, "/".join(parts[1:])))
                 return
@@ -190,6 +281,10 @@ class Handler(BaseHTTPRequestHandler):
             self._send(400, {"error": f"the request does not fit: {error}"})
         except OSError as error:
             self._send(500, {"error": f"{error.strerror}: {error.filename}" if error.filename else str(error)})
+
+    def _needs_hold(self, method: str, parts: list[str]) -> bool:
+        """Reading is free, and so is asking for the lock."""
+        return not (parts[0] == "lock" and method == "POST") and parts[0] not in ("health", "clock")
 
     def _route(
         self, method: str, parts: list[str], query: dict[str, str]
@@ -210,6 +305,20 @@ class Handler(BaseHTTPRequestHandler):
                 return lambda body: agent.wait_traffic(name, float(query.get("timeout_s", "5")))
             case "DELETE", ["traffic", name]:
                 return lambda body: agent.stop_traffic(name)
+            case "POST", ["lock"]:
+                return lambda body: agent.hold.take(str(body["holder"]), float(body["lease_s"]))
+            case "DELETE", ["lock"]:
+                return lambda body: agent.hold.release()
+            case "GET", ["clock"]:
+                return lambda body: agent.clock()
+            case "POST", ["network"]:
+                return lambda body: agent.network(body["interfaces"], body.get("batch", []), bool(body["give"]))
+            case "POST", ["links"]:
+                return lambda body: agent.configure_link(body["spec"], int(body["seed"]), body.get("macs", []))
+            case "POST", ["links", "start"]:
+                return lambda body: agent.start_links(int(body["at_monotonic_ns"]))
+            case "DELETE", ["links"]:
+                return lambda body: agent.stop_links()
             case "DELETE", ["run"]:
                 return lambda body: agent.reset()
         raise AgentError(f"this agent does not know {method} /{'/'.join(parts)}", 404)
@@ -265,11 +374,27 @@ def main() -> int:
     parser.add_argument("--socket", type=Path, required=True, help="UNIX socket to serve on (made with mode 0600)")
     parser.add_argument("--folder", type=Path, required=True, help="the only folder this agent reads and writes")
     parser.add_argument("--node-binary", required=True, help="path of backchannel-node")
+    parser.add_argument(
+        "--grants", type=Path, help="folder of JSON files that say which interfaces and links are the agent's to use"
+    )
     arguments = parser.parse_args()
     os.umask(0o077)
     arguments.folder.mkdir(parents=True, exist_ok=True)
-    with Server(arguments.socket, Agent(arguments.folder.resolve(), arguments.node_binary)) as server:
-        server.serve_forever()
+    try:
+        grants = Grants(arguments.grants)
+    except AgentError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    held = arguments.socket.parent / f"{arguments.socket.stem}.held"
+    agent = Agent(arguments.folder.resolve(), arguments.node_binary, grants, held)
+    # What it has started must not outlive it.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+    try:
+        with Server(arguments.socket, agent) as server:
+            server.serve_forever()
+    finally:
+        agent.hold.release()
+        agent.reset()
     return 0
 
 

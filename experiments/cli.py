@@ -113,6 +113,17 @@ def run(
             help="A Dask scheduler, such as tcp://host:8786; 'local': a cluster of this machine; 'none': no cluster.",
         ),
     ] = None,
+    backend: Annotated[
+        str | None,
+        typer.Option("--backend", metavar="NAME", show_default=False, help="As --set backend=NAME."),
+    ] = None,
+    inventory: Annotated[
+        Path | None,
+        typer.Option(
+            "--inventory", "-i", metavar="FILE", show_default=False,
+            help="The lab's inventory, for the physical backend (docs/physical.md).",
+        ),
+    ] = None,
     as_json: JsonOption = False,
 ) -> None:  # fmt: skip
     """Run a campaign: every run that the results folder does not have yet."""
@@ -123,10 +134,10 @@ def run(
     if order not in ("shuffled", "file"):
         _fail(f"--order is 'shuffled' or 'file', not '{order}'", BAD_INPUT)
     console = _console(stderr=as_json)
-    plan = _load(file, overrides)
+    plan = _load(file, [*(overrides or ()), *(() if backend is None else [f"backend={backend}"])])
     options = Options(
         results=_where(results), jobs=jobs, force=force, only=only or (), retry_failed=retry_failed, limit=limit,
-        fail_fast=fail_fast, file_order=order == "file", scheduler=scheduler, artefacts=artefacts,
+        fail_fast=fail_fast, file_order=order == "file", scheduler=scheduler, artefacts=artefacts, inventory=inventory,
     )  # fmt: skip
     outcome = run_campaign(plan, options, Reporter(console))
     store = Store.open(options.results, artefacts)
@@ -361,6 +372,87 @@ def results(
         _print_results(_console(), campaign, rows)
 
 
+BackendOption = Annotated[
+    str | None, typer.Option("--backend", metavar="BACKEND", help="sim or emulated; the file's own without it.")
+]
+
+
+@app.command()
+def reproduce(
+    what: Annotated[
+        str, typer.Argument(metavar="[PAPER|ARTEFACT]", help="Such as aq, or aq-fig4; all without it.")
+    ] = "",
+    backend: BackendOption = None,
+    results: ResultsOption = RESULTS,
+    jobs: Annotated[
+        int | None,
+        typer.Option("--jobs", "-j", min=1, max=256, help="Runs at a time.", show_default=False),
+    ] = None,
+    force: Annotated[bool, typer.Option("--force", help="Run again what the results folder already has.")] = False,
+) -> None:
+    """Run the papers' tables, figures and claims, as far as the results folder lacks them, and print their score."""
+    from analysis.store import Store
+    from experiments.engine import Options
+    from experiments.reproduce import chosen
+    from experiments.reproduce import reproduce as run_all
+    from experiments.show import Reporter, score_table
+
+    try:
+        ones = chosen(what)
+    except ValueError as error:
+        _fail(str(error), BAD_INPUT)
+    console = _console()
+    done = run_all(ones, backend, Options(results, jobs, force), Reporter(console))
+    for one in done:
+        if one.refused:
+            console.print(f"{one.reproduction.artefact}: not run: {one.refused}", style="yellow", highlight=False)
+    ran = {one.reproduction.artefact for one in done}
+    store = Store.open(results)
+    console.print(score_table([one for one in _scorecard(store) if one.id in ran], details=True), soft_wrap=True)
+    outcomes = [one.outcome for one in done if one.outcome is not None]
+    if any(outcome.interrupted for outcome in outcomes):
+        raise typer.Exit(INTERRUPTED)
+    if any(outcome.failed for outcome in outcomes):
+        raise typer.Exit(FAILED)
+
+
+@app.command()
+def score(
+    what: Annotated[
+        str, typer.Argument(metavar="[PAPER|ARTEFACT]", help="Such as aq, or aq-fig4; all without it.")
+    ] = "",
+    details: Annotated[
+        bool, typer.Option("--details", help="Every value and ordering; always shown for one artefact.")
+    ] = False,
+    results: ResultsOption = RESULTS,
+    as_json: JsonOption = False,
+) -> None:
+    """Hold the results against what the papers published: values within tolerance, orderings that hold, the whole
+    count.
+    """
+    from analysis.scorecard import document
+    from analysis.store import Store
+    from experiments import registry
+    from experiments.show import score_table
+
+    everything = _scorecard(Store.open(results))
+    found = [one for one in everything if what in ("", one.paper, one.id)]
+    if not found:
+        names = dict.fromkeys([one.paper for one in everything] + [one.id for one in everything])
+        _fail(registry.unknown("paper or artefact", what, names), BAD_INPUT)
+    if as_json:
+        typer.echo(json.dumps(document(found), indent=2))
+    else:
+        _console().print(score_table(found, details or len(found) == 1), soft_wrap=True)
+
+
+def _scorecard(store: Any) -> list[Any]:
+    from analysis.scorecard import scorecard
+    from experiments.reproduce import FOLDER
+
+    return scorecard(store, FOLDER)
+
+
 @app.command()
 def compare(
     a: Annotated[
@@ -404,6 +496,44 @@ def compare(
         _console().print(comparison_table(compared, everything))
     if compared.regressions:
         raise typer.Exit(FAILED)
+
+
+@app.command("import")
+def import_(
+    files: Annotated[
+        list[Path],
+        typer.Argument(metavar="FILE...", help="Captures of the same transfers (docs/imports.md).", show_default=False),
+    ],
+    label: Annotated[
+        str, typer.Option("--label", help="What it is called beside other imports; the first file's name without it.")
+    ] = "",
+    note: Annotated[str, typer.Option("--note", help="A remark to keep with it.")] = "",
+    campaign: Annotated[
+        str, typer.Option("--campaign", metavar="NAME", help="Imports of one campaign are compared with each other.")
+    ] = "imports",
+    align: Annotated[
+        bool, typer.Option("--align/--no-align", help="Bring the clocks of several captures together.")
+    ] = True,
+    results: ResultsOption = RESULTS,
+    as_json: JsonOption = False,
+) -> None:
+    """Import captures: what was on a wire somewhere becomes a run, measured and shown like any other."""
+    from analysis.store import Store
+    from experiments.importing import Request, import_captures, lines
+    from experiments.importing import as_json as imported_json
+
+    name = label or files[0].name.partition(".")[0] or files[0].name
+    store = Store.open(results)
+    imported = import_captures(store, Request(files, name, note, campaign, align))
+    run = store.run(imported.run_id)
+    assert run is not None
+    if as_json:
+        typer.echo(imported_json(imported, run))
+        return
+    for line in lines(imported, run):
+        typer.echo(line)
+    shown = "" if results == RESULTS else f" --results {results}"
+    typer.echo(f"\nNext: ./backchannel serve{shown} shows it with its plots; results {campaign} compares imports.")
 
 
 @app.command()
@@ -510,17 +640,61 @@ app.command()(figures.plot)
 app.command()(exporting.export)
 app.command()(contrast.contrast)
 app.command("import-bundle")(exporting.import_bundle)
+InventoryOption = Annotated[
+    Path,
+    typer.Option("--inventory", "-i", metavar="FILE", help="A lab's inventory (docs/physical.md).", show_default=False),
+]
+TopologyOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--campaign", metavar="FILE", help="Whose topology is set up; without it, the inventory's.", show_default=False
+    ),
+]
+
+
+@app.command("testbed", context_settings={"ignore_unknown_options": True})
+def on_testbed(
+    playbook: Annotated[
+        str, typer.Argument(metavar="site|check|collect|teardown", help="What to do.", show_default=False)
+    ],
+    inventory: InventoryOption,
+    campaign: TopologyOption = None,
+    arguments: Annotated[
+        list[str] | None, typer.Argument(metavar="[ANSIBLE...]", help="For ansible-playbook, such as --check --diff.")
+    ] = None,
+) -> None:
+    """Make a testbed of hosts with Ansible, check it, collect its logs, or take it away."""
+    from experiments import lab, registry
+
+    if playbook not in lab.PLAYBOOKS:
+        _fail(registry.unknown("playbook", playbook, lab.PLAYBOOKS), BAD_INPUT)
+    if lab.playbook(playbook, inventory, campaign, arguments or []) != 0:
+        raise typer.Exit(FAILED)
+
+
+@app.command("lab", context_settings={"ignore_unknown_options": True})
+def in_lab(
+    inventory: InventoryOption,
+    command: Annotated[list[str], typer.Argument(metavar="-- COMMAND...", help="What to run.", show_default=False)],
+    campaign: TopologyOption = None,
+) -> None:
+    """Rehearse a lab: its hosts as namespaces of a cell, for as long as a command runs."""
+    from experiments import lab
+    from testbed.capability import require_emulation
+
+    require_emulation()
+    sys.exit(lab.rehearse(inventory, campaign, command))
 
 
 def main() -> NoReturn:
     """Runs a command; whatever a person can cause ends in one sentence and a status."""
     from agents.errors import AgentError
-    from experiments.problems import CampaignError
+    from experiments.problems import CampaignError, ImportProblem
     from testbed.errors import TestbedError, Unavailable
 
     try:
         app(standalone_mode=True, prog_name="backchannel")
-    except CampaignError as error:
+    except (CampaignError, ImportProblem) as error:
         _fail(str(error), BAD_INPUT)
     except Unavailable as error:
         _fail(str(error), UNAVAILABLE)

@@ -15,7 +15,7 @@ from pathlib import Path
 from types import FrameType
 
 from analysis.store import Store, StoreError, requests
-from experiments import select
+from experiments import lab, select
 from experiments.campaign import Plan, Run
 from experiments.executor import Executor, LocalExecutor, Machine
 from experiments.governor import Governor, most_cells
@@ -60,6 +60,8 @@ class Options:
     scheduler: str | None = None
     #: fsspec URL of the files, beside a PostgreSQL store.
     artefacts: str | None = None
+    #: Of the lab, for the physical backend.
+    inventory: Path | None = None
 
 
 @dataclass
@@ -95,6 +97,11 @@ def run_campaign(plan: Plan, options: Options, reporter: Reporter) -> Outcome:
         TestbedError: something that is no run's own failure, such as a full disk; what has landed stays.
     """
     wanted = select.unique(select.chosen(plan, options.only))
+    if plan.backend == "physical":
+        # Every scenario fits the lab, before anything is made.
+        lab.check(options.inventory, [run.scenario for run in wanted])
+        if isinstance(options.results, Path) and not options.results.exists():
+            lab.greet(options.inventory, plan.name, wanted[0].scenario)
     remote = options.scheduler not in (None, "none", "local")
     if _emulated(wanted) and not remote and isinstance(options.results, Path) and not options.results.exists():
         # Nothing can be reused: refuse before anything is made.
@@ -113,6 +120,8 @@ def run_campaign(plan: Plan, options: Options, reporter: Reporter) -> Outcome:
         missing = select.ordered(missing, order_seed)[: options.limit]
         if _emulated(missing) and not remote:
             require_emulation()
+        if missing and plan.backend == "physical":
+            lab.greet(options.inventory, plan.name, missing[0].scenario)
         _enter(store, plan)
         made = {run.id for run in missing}
         outcome = Outcome(plan.id, reused=len(valid - made), left_out=len(set(every) - valid - made))
@@ -233,6 +242,9 @@ class _Execution:
             ) from self._trouble
 
     def _open(self) -> Executor:
+        if self._plan.backend == "physical":
+            # One testbed, one run at a time, from this machine, which has the keys.
+            return LocalExecutor(self._store, self, lab.cells(self._options.inventory, self._plan.name))
         scheduler = self._options.scheduler
         if scheduler is None:
             scheduler = "local" if len(self._runs) >= MANY_RUNS else "none"
@@ -268,6 +280,8 @@ class _Execution:
         if self._plan.backend == "sim":
             # Virtual time takes a CPU whole, and no run is the worse for it.
             return Governor(machine.cpus, machine.cpus, self._options.jobs or machine.cpus)
+        if self._plan.backend == "physical":
+            return Governor(machine.cpus, 1, 1)
         return Governor(machine.cpus, most_cells(machine.memory_bytes), self._options.jobs)
 
     def _allowed(self, place: _Place) -> int:

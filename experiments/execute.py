@@ -11,8 +11,9 @@ import time
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
+from analysis import counters
 from analysis.metrics import RunData, measure
 from analysis.store import Landing
 from experiments import machine
@@ -30,13 +31,40 @@ CALIBRATIONS = 3
 Finish = Callable[[Mapping[str, Any]], Landing]
 
 
+class Testbed(Protocol):
+    """Where runs on real packets happen: testbed.cell.Cell, or testbed.physical.PhysicalCell."""
+
+    def build(self, scenario: dict[str, Any]) -> bool:
+        """Makes it fit for a scenario; whether that took anything."""
+
+    def calibrate(self, scenario: dict[str, Any]) -> list[dict[str, Any]]:
+        """Measures its links."""
+
+    def run(self, scenario: dict[str, Any], out: Path) -> dict[str, Any]:
+        """Runs a scenario; the report."""
+
+    def keep_log(self, to: Path) -> None:
+        """Copies what it wrote beside its reports."""
+
+    def close(self) -> None:
+        """Ends it."""
+
+    def kill(self) -> None:
+        """Ends it at once, from any thread."""
+
+
+#: Makes one, by a name for people and what to tell of its phases.
+Cells = Callable[[str, Callable[[str], None]], Testbed]
+
+
 class Worker:
     """One cell after another, each used for as long as it lives. To be used by one thread that outlives it."""
 
-    def __init__(self, name: str, on_phase: Callable[[str], None]) -> None:
+    def __init__(self, name: str, on_phase: Callable[[str], None], cells: Cells = Cell) -> None:
         self._name = name
         self._on_phase = on_phase
-        self._cell: Cell | None = None
+        self._cells = cells
+        self._cell: Testbed | None = None
         self._calibrated: dict[str, list[dict[str, Any]]] = {}
         self._simulation: subprocess.Popen[str] | None = None
         self._killed = False
@@ -99,7 +127,7 @@ class Worker:
     def _emulate(self, run: Run, attempt: int, folder: Path) -> Finish:
         if self._cell is None:
             self._on_phase("building")
-            self._cell = Cell(self._name, self._on_phase)
+            self._cell = self._cells(self._name, self._on_phase)
         if self._killed:
             raise TestbedError("the campaign was stopped")
         scenario = dict(run.scenario)
@@ -181,14 +209,19 @@ def analyse(
 ) -> list[dict[str, Any]]:
     """Classifies a run's captures, measures it, and compresses the captures. Returns the metrics' rows.
 
-    `unmeasured` takes a sentence for every metric that a missing capture prevented.
+    What a run's captures do not tell, its counters may. `unmeasured` takes a sentence for every metric that a missing
+    capture prevented.
     """
     captures = sorted((folder / "captures").glob("*.pcap"))
-    if not captures:
-        return []
-    labelled = [f"{path.stem}={path}" for path in captures]
-    node_binary.call("trace", "--out", str(folder), *labelled)
-    rows = measure(RunData.load(folder, scenario, report), unmeasured)
+    rows: list[dict[str, Any]] = []
+    if captures:
+        labelled = [f"{path.stem}={path}" for path in captures]
+        node_binary.call("trace", "--out", str(folder), *labelled)
+        rows = measure(RunData.load(folder, scenario, report), unmeasured)
+    counted = counters.Counted.load(folder, scenario, report)
+    if counted is not None:
+        known = {(row["metric"], row["subject"]) for row in rows}
+        rows += [row for row in counters.measure(counted) if (row["metric"], row["subject"]) not in known]
     for path in captures:
         # No name and no time inside: equal captures give equal files.
         with (

@@ -13,7 +13,9 @@ from pathlib import Path
 from typing import Protocol
 
 from analysis.store import Store
+from experiments.execute import Cells
 from experiments.pool import Beat, CellPool, Job, Result
+from testbed.cell import Cell
 
 
 @dataclass(frozen=True)
@@ -82,11 +84,11 @@ def _free_memory_bytes() -> int:
 class LocalExecutor:
     """Cells of this machine, in threads of this process."""
 
-    def __init__(self, store: Store, listener: Listener) -> None:
+    def __init__(self, store: Store, listener: Listener, cells: Cells = Cell) -> None:
         self._machine = this_machine()
         self._listener = listener
         self._lock = threading.Lock()
-        self._pool = CellPool(store, lambda beat: listener.on_beat(self._machine.id, beat))
+        self._pool = CellPool(store, lambda beat: listener.on_beat(self._machine.id, beat), cells)
 
     def machines(self) -> list[Machine]:
         """Those that can take jobs now."""

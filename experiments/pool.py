@@ -18,9 +18,9 @@ from typing import Any
 from analysis.store import Landing, Store
 from experiments import machine
 from experiments.campaign import Run
-from experiments.execute import Worker, lines_key
+from experiments.execute import Cells, Worker, lines_key
 from testbed import fidelity
-from testbed.cell import topology_key
+from testbed.cell import Cell, topology_key
 from testbed.errors import TestbedError
 
 #: Seconds between two readings of the machine.
@@ -99,7 +99,7 @@ class _Slot:
         self.run_id = ""
         self.phase = ""
         self.beside = 0
-        self.worker = Worker(self.name, self._on_phase)
+        self.worker = Worker(self.name, self._on_phase, pool.cells)
         self.thread = threading.Thread(target=pool._serve, args=(self,), name=self.name, daemon=True)
         self.thread.start()
 
@@ -113,10 +113,12 @@ class CellPool:
     Args:
         store: where runs land.
         on_beat: called about once a second while there is something to do, from a thread of the pool.
+        cells: what makes a cell.
     """
 
-    def __init__(self, store: Store, on_beat: Callable[[Beat], None]) -> None:
+    def __init__(self, store: Store, on_beat: Callable[[Beat], None], cells: Cells = Cell) -> None:
         self._store = store
+        self.cells = cells
         self._on_beat = on_beat
         self._lock = threading.Lock()
         self._waiting: list[_Waiting] = []

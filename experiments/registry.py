@@ -163,14 +163,16 @@ _PYTHON_ENTRIES = (
         Param("burst_bytes", "bytes", "of htb and tbf; absent: two packets, or 250 us of the rate", None, min=1514),
         Param("ack_filter", "choice", "cake's", "none", choices=("none", "filter", "aggressive")),
     ), ("emulated",)),
-    Entry("stack", "reno", "the kernel's NewReno", "Linux tcp_cong.c; RFC 6582", _KERNEL_TCP, ("emulated",)),
-    Entry("stack", "cubic", "the kernel's CUBIC", "Linux tcp_cubic.c; RFC 9438", _KERNEL_TCP, ("emulated",)),
-    Entry("stack", "bbr", "the kernel's BBR", "Linux tcp_bbr.c", _KERNEL_TCP, ("emulated",)),
+    Entry("stack", "reno", "the kernel's NewReno", "Linux tcp_cong.c; RFC 6582", _KERNEL_TCP, ("emulated", "physical")),
+    Entry("stack", "cubic", "the kernel's CUBIC", "Linux tcp_cubic.c; RFC 9438", _KERNEL_TCP, ("emulated", "physical")),
+    Entry("stack", "bbr", "the kernel's BBR", "Linux tcp_bbr.c", _KERNEL_TCP, ("emulated", "physical")),
     Entry("backend", "sim", "virtual time on any machine: the same bytes for the same scenario and seed",
           "docs/architecture.md"),
     Entry("workload", "bulk", "one connection that sends bytes until its end, or its time, is reached", "asym 4.1"),
     Entry("backend", "emulated", "real packets on this machine: Mininet nodes and emulated links in a cell",
           "docs/architecture.md"),
+    Entry("backend", "physical", "real packets on the hosts of a lab, over SSH; wires, modems and radios may be real",
+          "docs/physical.md"),
     Entry("topology", "asymmetric-path", "server - router1 - router2 - client with an asymmetric line in the middle",
           "asym 7.1, figure 7"),
     Entry("topology", "dumbbell", "a server and a client of its own for each flow, and one line between them all",
@@ -191,6 +193,7 @@ def entries() -> tuple[Entry, ...]:
     declared = node_binary.call("registry")
     keys = ("policies", "links", "directions", "error_models", "middleboxes", "stacks")
     found = [_entry(raw) for key in keys for raw in declared[key]]
+    found += [_entry(raw, ("sim",)) for raw in declared["workloads"]]
     found += [
         Entry("profile", raw["name"], raw["summary"], raw["source"], spec=raw["spec"]) for raw in declared["profiles"]
     ]
@@ -224,7 +227,7 @@ def unknown(what: str, name: str, allowed: Any) -> str:
     return f"there is no {what} '{name}'{hint}; there are: {listed}"
 
 
-def _entry(raw: Mapping[str, Any]) -> Entry:
+def _entry(raw: Mapping[str, Any], backends: tuple[str, ...] = ()) -> Entry:
     params = []
     for one in raw["params"]:
         default, required = one["default"], False
@@ -236,4 +239,4 @@ def _entry(raw: Mapping[str, Any]) -> Entry:
                 min=one.get("min"), max=one.get("max"), choices=tuple(one.get("choices", ())),
             )
         )  # fmt: skip
-    return Entry(raw["kind"], raw["name"], raw["summary"], raw["source"], tuple(params))
+    return Entry(raw["kind"], raw["name"], raw["summary"], raw["source"], tuple(params), backends)

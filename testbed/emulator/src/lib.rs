@@ -1,14 +1,16 @@
-//! The real-time driver: carries packets between TAP interfaces and gives the pure links a clock.
+//! The real-time driver: carries packets between interfaces and gives the pure links a clock.
 //!
-//! One thread, one event loop. A frame that a node sends is read from its TAP, enters its link at that instant, and is
-//! written to the other TAP when the link says so; how late that write was against the link's ideal timeline is the
+//! One thread, one event loop. A frame that a node sends is read from its TAP (or from an existing interface, through
+//! AF_PACKET), enters its link at that instant, and is written to the other end when the link says so; how late that write was against the link's ideal timeline is the
 //! fidelity report. `docs/emulator-protocol.md` describes the requests.
 
+mod interface;
 mod protocol;
 mod pulse;
 mod served;
 mod sys;
 mod tap;
+mod wire;
 
 pub use protocol::serve;
 pub use sys::{die_with, monotonic_ns};

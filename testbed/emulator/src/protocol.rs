@@ -9,6 +9,7 @@ use backchannel_core::telemetry::Telemetry;
 use serde::Deserialize;
 use serde_json::{json, Map, Value};
 
+use crate::interface::Interface;
 use crate::pulse::Pulse;
 use crate::served::Served;
 use crate::sys::{self, monotonic_ns, Epoll, Timer};
@@ -55,6 +56,9 @@ enum Request {
     Start {
         #[serde(default)]
         lead_s: f64,
+        /// The zero itself, where emulators on several machines are to have the same.
+        #[serde(default)]
+        at_monotonic_ns: Option<u64>,
         #[serde(default)]
         telemetry: Option<String>,
     },
@@ -64,10 +68,15 @@ enum Request {
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct End {
-    pid: u32,
+    /// Whose network namespace; without it, this process's own.
+    #[serde(default)]
+    pid: Option<u32>,
     ifname: String,
     #[serde(default)]
     mac: Option<String>,
+    /// The interface exists: it is taken over, not made.
+    #[serde(default)]
+    attach: bool,
 }
 
 /// Serves links until standard input ends.
@@ -216,7 +225,9 @@ impl Server {
                 self.links[place].as_mut().expect("a place that was found is taken").configure(spec, seed)?;
                 self.arm(place);
             }
-            Request::Start { lead_s, telemetry } => return self.start(lead_s, telemetry),
+            Request::Start { lead_s, at_monotonic_ns, telemetry } => {
+                return self.start(lead_s, at_monotonic_ns, telemetry)
+            }
             Request::Stop {} => return self.stop(),
         }
         Ok(Map::new())
@@ -242,12 +253,15 @@ impl Server {
         let mut taps = Vec::new();
         for end in ends {
             let mac = end.mac.as_deref().map(parse_mac).transpose()?;
-            taps.push(Tap::create(end.pid, &end.ifname, mac)?);
+            taps.push(match end.attach {
+                true => Interface::attach(end.pid, &end.ifname, mac)?,
+                false => Interface::Tap(Tap::create(end.pid, &end.ifname, mac)?),
+            });
         }
         let place = self.links.iter().position(Option::is_none).unwrap_or(self.links.len());
         for (port, tap) in taps.iter().enumerate() {
             let token = (place as u64) << 16 | port as u64;
-            self.epoll.add(tap.fd(), token).map_err(|error| format!("cannot watch {}: {error}", tap.name))?;
+            self.epoll.add(tap.fd(), token).map_err(|error| format!("cannot watch {}: {error}", tap.name()))?;
         }
         let link = Some(Served::new(spec, seed, taps)?);
         if place == self.links.len() {
@@ -259,12 +273,21 @@ impl Server {
         Ok(())
     }
 
-    fn start(&mut self, lead_s: f64, telemetry: Option<String>) -> Result<Map<String, Value>, String> {
+    fn start(
+        &mut self,
+        lead_s: f64,
+        at_monotonic_ns: Option<u64>,
+        telemetry: Option<String>,
+    ) -> Result<Map<String, Value>, String> {
         if !(0.0..=60.0).contains(&lead_s) {
             return Err(format!("a lead of {lead_s} s is not between 0 and 60"));
         }
+        let ahead_s = at_monotonic_ns.map_or(0.0, |at| (at as f64 - monotonic_ns() as f64) / 1e9);
+        if !(-1.0..=60.0).contains(&ahead_s) {
+            return Err(format!("a zero {ahead_s:.3} s from now is neither now nor soon"));
+        }
         self.telemetry = telemetry.as_deref().map(Telemetry::create).transpose()?;
-        let zero_ns = monotonic_ns() + (lead_s * 1e9) as u64;
+        let zero_ns = at_monotonic_ns.unwrap_or_else(|| monotonic_ns() + (lead_s * 1e9) as u64);
         for link in self.links.iter_mut().flatten() {
             link.start_at(zero_ns)?;
         }

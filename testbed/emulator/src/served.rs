@@ -1,4 +1,4 @@
-//! One link in service: its pure state machine, its TAPs, its clock.
+//! One link in service: its pure state machine, its interfaces, its clock.
 
 use backchannel_core::event::Events;
 use backchannel_core::packet::Packet;
@@ -9,8 +9,8 @@ use backchannel_core::time::Time;
 use backchannel_core::traits::{Delivery, Link, Port};
 use serde_json::{Map, Value};
 
+use crate::interface::Interface;
 use crate::sys::monotonic_ns;
-use crate::tap::Tap;
 
 const ETHERNET_HEADER: usize = 14;
 const ETHERTYPE_IPV4: [u8; 2] = [0x08, 0x00];
@@ -22,7 +22,7 @@ const MAX_FRAME: usize = 65_536 + ETHERNET_HEADER;
 /// See the module.
 pub(crate) struct Served {
     pub(crate) spec: LinkSpec,
-    pub(crate) taps: Vec<Tap>,
+    pub(crate) taps: Vec<Interface>,
     seed: u64,
     link: Box<dyn Link>,
     /// CLOCK_MONOTONIC at the link's zero.
@@ -46,14 +46,15 @@ struct PortState {
 }
 
 /// Counters that begin now.
-fn fresh(taps: &[Tap]) -> Vec<PortState> {
-    let state = |tap: &Tap| PortState { overflowed_before: tap.overflowed().unwrap_or(0), ..PortState::default() };
+fn fresh(taps: &[Interface]) -> Vec<PortState> {
+    let state =
+        |tap: &Interface| PortState { overflowed_before: tap.overflowed().unwrap_or(0), ..PortState::default() };
     taps.iter().map(state).collect()
 }
 
 impl Served {
-    /// A link between these TAPs, whose time begins now.
-    pub(crate) fn new(spec: LinkSpec, seed: u64, taps: Vec<Tap>) -> Result<Served, String> {
+    /// A link between these interfaces, whose time begins now.
+    pub(crate) fn new(spec: LinkSpec, seed: u64, taps: Vec<Interface>) -> Result<Served, String> {
         let link = backchannel_middleboxes::build_link(&spec, seed)?;
         let ports = fresh(&taps);
         Ok(Served {
@@ -108,7 +109,7 @@ impl Served {
                     Ok(true)
                 }
                 Ok(None) => Ok(false),
-                Err(error) => Err(format!("reading from {} failed: {error}", self.taps[port].name)),
+                Err(error) => Err(format!("reading from {} failed: {error}", self.taps[port].name())),
             };
             self.buffer = buffer;
             if !taken? {
@@ -147,7 +148,7 @@ impl Served {
         packet.set_link_header(*header);
         if self.taps.len() > 2 {
             // To nobody on this medium: broadcasts are for discovery, which the testbed has none of.
-            let Some(to) = self.taps.iter().position(|tap| tap.mac.is_some_and(|mac| mac == header[..6])) else {
+            let Some(to) = self.taps.iter().position(|tap| tap.mac().is_some_and(|mac| mac == header[..6])) else {
                 return;
             };
             packet.set_ports(port as Port, to as Port);

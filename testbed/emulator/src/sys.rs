@@ -132,22 +132,29 @@ pub(crate) fn set_nonblocking(fd: RawFd) {
     }
 }
 
-/// The network namespace of a node.
-pub(crate) struct Network(File);
+/// The network namespace of a node; `None` is this process's own, which needs no privilege to work in.
+pub(crate) struct Network(Option<File>);
 
 impl Network {
     /// That of process `pid`.
     pub(crate) fn of(pid: u32) -> Result<Network, String> {
         File::open(format!("/proc/{pid}/ns/net"))
-            .map(Network)
+            .map(|file| Network(Some(file)))
             .map_err(|error| format!("cannot open the network namespace of process {pid}: {error}"))
+    }
+
+    /// That of this process.
+    #[expect(clippy::unnecessary_wraps, reason = "stands beside `of`, which can fail")]
+    pub(crate) fn own() -> Result<Network, String> {
+        Ok(Network(None))
     }
 
     /// Runs `work` with this thread inside.
     pub(crate) fn inside<T>(&self, work: impl FnOnce() -> Result<T, String>) -> Result<T, String> {
+        let Some(there) = &self.0 else { return work() };
         let home = File::open("/proc/thread-self/ns/net")
             .map_err(|error| format!("cannot open the own network namespace: {error}"))?;
-        enter(&self.0).map_err(|error| format!("cannot enter a node's network namespace: {error}"))?;
+        enter(there).map_err(|error| format!("cannot enter a node's network namespace: {error}"))?;
         let result = work();
         enter(&home).map_err(|error| format!("cannot return to the own network namespace: {error}"))?;
         result

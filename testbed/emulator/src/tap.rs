@@ -23,12 +23,13 @@ pub(crate) struct Tap {
 }
 
 impl Tap {
-    /// Creates the interface in the network namespace of process `pid`, with this MAC address if one is given.
-    pub(crate) fn create(pid: u32, name: &str, mac: Option<[u8; 6]>) -> Result<Tap, String> {
+    /// Creates the interface in the network namespace of process `pid` (without it, in this process's own), with this MAC
+    /// address if one is given. A persistent TAP that has no other owner is opened instead.
+    pub(crate) fn create(pid: Option<u32>, name: &str, mac: Option<[u8; 6]>) -> Result<Tap, String> {
         if name.is_empty() || name.len() >= libc::IFNAMSIZ || name.contains(['/', ' ', '\0']) {
             return Err(format!("'{name}' is not an interface name: 1 to 15 characters without '/' or space"));
         }
-        let network = Network::of(pid)?;
+        let network = pid.map_or_else(Network::own, Network::of)?;
         let file = network.inside(|| {
             let file = OpenOptions::new()
                 .read(true)

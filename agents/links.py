@@ -1,0 +1,126 @@
+"""Emulated links on a host of its own: the agent's side of `backchannel-node emulate` (docs/emulator-protocol.md).
+
+A host emulates only the links that its administrator granted it, each on the interfaces that the grant names.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import subprocess
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+from agents.errors import AgentError
+
+ANSWER_S = 20.0
+TELEMETRY = "links.jsonl"
+
+
+class Links:
+    """The emulator of one host, started when first needed.
+
+    Args:
+        node_binary: path of backchannel-node.
+        folder: the agent's.
+        granted: link to its interfaces, in the order of its ends.
+    """
+
+    def __init__(self, node_binary: str, folder: Path, granted: Mapping[str, Sequence[str]]) -> None:
+        self._node_binary = node_binary
+        self._folder = folder
+        self._granted = granted
+        self._process: subprocess.Popen[bytes] | None = None
+        # Linux tells a child of its parent's death when the thread that started it ends: this one stays.
+        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="emulator")
+        self._there: set[str] = set()
+
+    def configure(self, spec: dict[str, Any], seed: int, macs: Sequence[str]) -> dict[str, Any]:
+        """Gives a link its parameters; takes its interfaces over when it is not there yet.
+
+        Args:
+            spec: the link, as scenarios have it.
+            seed: of its random streams.
+            macs: hardware addresses of the stations behind its interfaces; needed where there are more than two.
+
+        Raises:
+            AgentError: it was not granted, or the emulator refused it.
+        """
+        name = str(spec["name"])
+        if name not in self._granted:
+            known = ", ".join(sorted(self._granted)) or "none"
+            raise AgentError(f"link '{name}' is not this host's to emulate; granted are: {known} (run site.yml)", 403)
+        if name in self._there and self._alive():
+            return self._ask({"op": "configure", "name": name, "spec": spec, "seed": seed})
+        ends = [_end(interface) for interface in self._granted[name]]
+        for end, mac in zip(ends, macs, strict=False):
+            end["mac"] = mac
+        answer = self._ask({"op": "add_link", "name": name, "spec": spec, "seed": seed, "ends": ends})
+        self._there.add(name)
+        return answer
+
+    def start(self, at_monotonic_ns: int) -> dict[str, Any]:
+        """Begins a run's timeline at an instant of this host's CLOCK_MONOTONIC."""
+        telemetry = str(self._folder / TELEMETRY)
+        return self._ask({"op": "start", "at_monotonic_ns": at_monotonic_ns, "telemetry": telemetry})
+
+    def stop(self) -> dict[str, Any]:
+        """Ends it; the report."""
+        return self._ask({"op": "stop"})
+
+    def close(self) -> None:
+        """Ends the emulator: its interfaces are as they were."""
+        process, self._process = self._process, None
+        self._there = set()
+        if process is not None:
+            process.kill()
+            process.wait()
+
+    def _ask(self, request: dict[str, Any]) -> dict[str, Any]:
+        return self._thread.submit(self._ask_here, request).result()
+
+    def _ask_here(self, request: dict[str, Any]) -> dict[str, Any]:
+        if request["op"] == "add_link":
+            self._start()
+        process = self._process
+        if process is None:
+            raise AgentError("no link is emulated here", 409)
+        assert process.stdin is not None
+        assert process.stdout is not None
+        try:
+            process.stdin.write(json.dumps(request).encode() + b"\n")
+            process.stdin.flush()
+            readable, _, _ = select.select([process.stdout], [], [], ANSWER_S)
+            line = process.stdout.readline() if readable else b""
+        except OSError:
+            line = b""
+        if not line:
+            self.close()
+            said = (self._folder / "emulator.log").read_text(errors="replace").strip().splitlines()
+            raise AgentError(f"the emulator has died: {said[-1].removeprefix('error: ') if said else 'without a word'}")
+        answer = dict(json.loads(line))
+        if not answer.pop("ok", False):
+            raise AgentError(str(answer.get("error", "the emulator refused without a reason")), 400)
+        return answer
+
+    def _alive(self) -> bool:
+        return self._process is not None and self._process.poll() is None
+
+    def _start(self) -> None:
+        if self._alive():
+            return
+        self.close()
+        with (self._folder / "emulator.log").open("wb") as log:
+            self._process = subprocess.Popen(
+                [self._node_binary, "emulate", "--parent", str(os.getpid())],
+                stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, bufsize=0,
+            )  # fmt: skip
+
+
+def _end(interface: str) -> dict[str, Any]:
+    """A TAP is served by its other side; every other interface is taken over."""
+    is_tap = Path("/sys/class/net", interface, "tun_flags").exists()
+    return {"ifname": interface} if is_tap else {"ifname": interface, "attach": True}

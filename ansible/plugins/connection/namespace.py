@@ -1,0 +1,84 @@
+"""Runs modules in namespaces of this machine: a testbed's nodes without SSH."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+
+from ansible.errors import AnsibleConnectionFailure, AnsibleFileNotFound
+
+from ansible.plugins.connection import ConnectionBase
+
+DOCUMENTATION = """
+name: namespace
+short_description: Namespaces of this machine
+description:
+  - Enters the network, mount, UTS and PID namespaces of a process, or a network namespace by its name under /run/netns.
+options:
+  namespace:
+    description: C(pid:1234), or the name of a network namespace (C(ip netns list)).
+    default: inventory_hostname
+    vars:
+      - name: inventory_hostname
+      - name: ansible_namespace
+author: Backchannel
+"""
+
+
+class Connection(ConnectionBase):
+    """Everything goes through nsenter; files are copied by it as well, into the namespace's own tree."""
+
+    transport = "namespace"
+    has_pipelining = True
+
+    def _connect(self):
+        if not self._connected:
+            where = self.get_option("namespace")
+            kind, _, pid = where.partition(":")
+            if kind == "pid" and pid.isdigit():
+                self._enter = ["nsenter", "--target", pid, "--net", "--mount", "--uts", "--pid", "--"]
+                there = os.path.exists(f"/proc/{pid}/ns/net")
+            else:
+                self._enter = ["nsenter", f"--net=/run/netns/{where}", "--"]
+                there = os.path.exists(f"/run/netns/{where}")
+            if shutil.which("nsenter") is None:
+                raise AnsibleConnectionFailure("nsenter is missing on this machine: apt-get install util-linux")
+            if os.geteuid() != 0:
+                raise AnsibleConnectionFailure("entering namespaces needs root: run this with sudo")
+            if not there:
+                raise AnsibleConnectionFailure(
+                    f"there is no namespace '{where}'; "
+                    "a lab's namespaces are made by testbed.lab, named ones by 'ip netns add'"
+                )
+            self._connected = True
+        return self
+
+    def exec_command(self, cmd, in_data=None, sudoable=True):
+        """Runs a shell command inside."""
+        self._connect()
+        done = subprocess.run([*self._enter, "/bin/sh", "-c", cmd], input=in_data or b"", capture_output=True)
+        return done.returncode, done.stdout, done.stderr
+
+    def put_file(self, in_path, out_path):
+        """Copies a file in."""
+        self._connect()
+        if not os.path.exists(in_path):
+            raise AnsibleFileNotFound(f"{in_path} does not exist")
+        with open(in_path, "rb") as source:
+            self._copy(["/bin/sh", "-c", 'cat >"$0"', out_path], stdin=source)
+
+    def fetch_file(self, in_path, out_path):
+        """Copies a file out."""
+        self._connect()
+        with open(out_path, "wb") as target:
+            self._copy(["cat", in_path], stdout=target)
+
+    def close(self):
+        """Nothing is held open."""
+        self._connected = False
+
+    def _copy(self, words, **streams):
+        done = subprocess.run([*self._enter, *words], stderr=subprocess.PIPE, **streams)
+        if done.returncode != 0:
+            raise AnsibleConnectionFailure(f"copying failed: {done.stderr.decode(errors='replace').strip()}")

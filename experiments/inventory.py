@@ -1,0 +1,143 @@
+"""The inventory file of a lab (docs/physical.md): read, checked, and held against a campaign's topology.
+
+Ansible reads the same file through ansible/plugins/inventory/backchannel.py, which calls `read` and `placed` here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, ValidationError
+
+from experiments import registry, source
+from experiments.problems import CampaignError, Problem
+from experiments.schema import Model
+from testbed.errors import TestbedError
+from testbed.placement import Host, Placement, Spot, place
+
+HostName = Annotated[str, Field(pattern=r"^[a-z][a-z0-9-]*$", max_length=40)]
+InterfaceName = Annotated[str, Field(pattern=r"^[A-Za-z0-9_.:@-]+$", max_length=15)]
+
+
+class Ssh(Model):
+    """How hosts are reached."""
+
+    user: str = Field("root", description="whom Ansible logs in as; needs root, or sudo without a password")
+    agent_user: str = Field("backchannel", description="whom the controller logs in as, to reach the agent")
+    key: Path | None = Field(None, description="private key; without it, what ssh itself finds")
+    known_hosts: Path | None = Field(None, description="host keys; without it, those of the user and the system")
+
+
+class HostEntry(Model):
+    """One host."""
+
+    plays: str | None = None
+    address: str = ""
+    port: Annotated[int, Field(ge=1, le=65535)] = 22
+    interfaces: dict[str, InterfaceName] = {}
+    also: list[Literal["worker", "results-site"]] = []
+
+
+class LinkEntry(Model):
+    """Where one link is."""
+
+    box: str | None = None
+    interfaces: list[InterfaceName] = []
+    real: Literal["wire", "modem", "radio"] | None = None
+    queue_at: str | None = None
+
+
+class InventoryFile(Model):
+    """A whole file."""
+
+    plugin: Literal["backchannel"]
+    campaign: Path | None = Field(None, description="whose topology Ansible sets up; relative to this file")
+    connection: Literal["ssh", "namespace"] = "ssh"
+    addresses: str = "10.0.0.0/8"
+    ssh: Ssh = Ssh()  # type: ignore[call-arg]
+    hosts: dict[HostName, HostEntry] = Field(min_length=1)
+    links: dict[str, LinkEntry] = {}
+    vars: dict[str, Any] = Field({}, description="variables for Ansible's roles")
+
+
+@dataclass(frozen=True)
+class Inventory:
+    """A lab as its file says."""
+
+    path: Path
+    file: InventoryFile
+
+    @property
+    def campaign(self) -> Path | None:
+        """The campaign that the file names."""
+        return None if self.file.campaign is None else self.path.parent / self.file.campaign
+
+    def own(self, path: Path | None) -> Path | None:
+        """A path of the file, which is relative to it."""
+        return None if path is None else (self.path.parent / path.expanduser()).absolute()
+
+
+def read(path: Path) -> Inventory:
+    """Reads an inventory file.
+
+    Raises:
+        CampaignError: with every mistake and its line.
+    """
+    found = source.read(path)
+    try:
+        return Inventory(path, InventoryFile.model_validate(found.values))
+    except ValidationError as error:
+        problems = [_problem(found, dict(one)) for one in error.errors(include_url=False)]
+        raise CampaignError(found.name, problems) from None
+
+
+def placed(inventory: Inventory, nodes: Sequence[Mapping[str, Any]], links: Sequence[Mapping[str, Any]]) -> Placement:
+    """The lab held against a topology.
+
+    Raises:
+        CampaignError: they do not fit.
+    """
+    file = inventory.file
+    boxes = {entry.box for entry in file.links.values()}
+    names = [node["name"] for node in nodes]
+    hosts = [
+        Host(
+            name=name, address=entry.address or name, port=entry.port, interfaces=entry.interfaces,
+            # A host that is called as a node is, and is no box, plays it.
+            plays=entry.plays or (name if name in names and name not in boxes else None), also=tuple(entry.also),
+        )
+        for name, entry in file.hosts.items()
+    ]  # fmt: skip
+    spots = [
+        Spot(link, entry.box, tuple(entry.interfaces), entry.real, entry.queue_at) for link, entry in file.links.items()
+    ]
+    try:
+        return place(hosts, spots, nodes, links, file.addresses)
+    except TestbedError as error:
+        raise CampaignError(str(inventory.path), [Problem(0, "", str(error))]) from None
+
+
+def _problem(found: source.Source, error: Mapping[str, Any]) -> Problem:
+    path = tuple(part for part in error["loc"] if part != "[key]")
+    field = ".".join(map(str, path))
+    match error["type"]:
+        case "extra_forbidden":
+            message = registry.unknown("field", str(path[-1]), _fields(path))
+        case "missing":
+            message = "this field is missing"
+        case "literal_error":
+            message = f"'{error['input']}' is not one of {error['ctx']['expected']}"
+        case "string_pattern_mismatch":
+            message = f"'{error['input']}' is not a name that can stand here"
+        case _:
+            message = f"{error['msg'][0].lower()}{error['msg'][1:]} (it is '{error['input']}')"
+    return found.problem(path, field, message)
+
+
+def _fields(path: Sequence[str | int]) -> list[str]:
+    models: dict[str, type[Model]] = {"ssh": Ssh, "hosts": HostEntry, "links": LinkEntry}
+    model = models.get(str(path[0]), InventoryFile) if len(path) > 1 else InventoryFile
+    return list(model.model_fields)

@@ -1,0 +1,175 @@
+"""Labs from the command line: Ansible's playbooks on one, and its rehearsal in namespaces.
+
+python -m experiments.lab INVENTORY CAMPAIGN -- COMMAND...      the first program inside a rehearsal's cell
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from experiments import campaign, inventory
+from experiments.execute import Cells
+from experiments.problems import CampaignError, Problem
+from testbed import node_binary
+from testbed.cell import topology_key
+from testbed.cellmain import FOLDER, private_memory_folder
+from testbed.errors import TestbedError, Unavailable
+from testbed.lab import Lab, SshFiles, processes
+from testbed.physical import PhysicalCell, Reach
+from testbed.placement import Placement
+from testbed.tunnels import SshOptions
+
+ANSIBLE = node_binary.ROOT / "ansible"
+#: Playbooks by the word that people use, and what they do.
+PLAYBOOKS = {
+    "site": "makes a testbed of the hosts; a second time it changes nothing",
+    "check": "tells whether the testbed is fit: clocks, offloads, kernel, disk, reachability",
+    "collect": "fetches logs, leftover captures and network state of every host",
+    "teardown": "takes away what site brought",
+}
+
+
+def topology(found: inventory.Inventory, file: Path | None) -> Path:
+    """The campaign whose topology counts.
+
+    Raises:
+        CampaignError: neither the command line nor the inventory names one.
+    """
+    chosen = file or found.campaign
+    if chosen is None:
+        raise CampaignError(
+            str(found.path), [Problem(0, "campaign", "this field is missing: the file whose topology is to be set up")]
+        )
+    return chosen.absolute()
+
+
+def playbook(name: str, path: Path, file: Path | None, arguments: Sequence[str]) -> int:
+    """Runs a playbook on a lab; Ansible's exit status.
+
+    Raises:
+        CampaignError: the inventory or the campaign is wrong.
+        Unavailable: Ansible is missing.
+    """
+    found = inventory.read(path)
+    scenario = campaign.load(topology(found, file)).runs[0].scenario
+    inventory.placed(found, scenario["nodes"], scenario["links"])
+    program = Path(sys.executable).with_name("ansible-playbook")
+    if not program.exists():
+        raise Unavailable(f"Ansible is not installed beside {sys.executable}; ./backchannel installs it")
+    environment = {
+        **os.environ,
+        "BACKCHANNEL_CAMPAIGN": str(topology(found, file)),
+        "BACKCHANNEL_NODE": node_binary.path(),
+        "ANSIBLE_CONFIG": str(ANSIBLE / "ansible.cfg"),
+        "PATH": f"{program.parent}:{os.environ.get('PATH', '')}",
+    }
+    words = [str(program), "--inventory", str(path.absolute()), str(ANSIBLE / "playbooks" / f"{name}.yml"), *arguments]
+    return subprocess.run(words, env=environment, cwd=ANSIBLE, check=False).returncode
+
+
+def rehearse(path: Path, file: Path | None, command: Sequence[str]) -> int:
+    """Runs a command in a cell that holds the lab as namespaces; its exit status.
+
+    Raises:
+        CampaignError: the inventory or the campaign is wrong.
+    """
+    found = inventory.read(path)
+    words = [
+        node_binary.path(), "cell", "--parent", str(os.getpid()), "--",
+        sys.executable, "-m", "experiments.lab", str(path.absolute()), str(topology(found, file)), "--", *command,
+    ]  # fmt: skip
+    environment = {**os.environ, "PYTHONPATH": str(node_binary.ROOT), "BACKCHANNEL_NODE": node_binary.path()}
+    return subprocess.run(words, env=environment, check=False).returncode
+
+
+def build(path: Path, file: Path, folder: Path) -> Lab:
+    """The lab of an inventory, inside a cell.
+
+    Raises:
+        CampaignError, TestbedError: it cannot be.
+    """
+    found = inventory.read(path)
+    scenario = campaign.load(file).runs[0].scenario
+    placement = inventory.placed(found, scenario["nodes"], scenario["links"])
+    ssh = None
+    if found.file.connection == "ssh":
+        key, known_hosts = found.own(found.file.ssh.key), found.own(found.file.ssh.known_hosts)
+        if key is None or known_hosts is None:
+            raise TestbedError(f"{path}: a rehearsal needs 'ssh.key' and 'ssh.known_hosts': it makes keys of its own")
+        ssh = SshFiles(key, known_hosts)
+        if shutil.which("sshd") is None and not Path("/usr/sbin/sshd").exists():
+            raise Unavailable("a rehearsal with SSH needs sshd: apt-get install openssh-server")
+    return Lab(placement, folder, ssh)
+
+
+def check(path: Path | None, scenarios: Sequence[Mapping[str, Any]]) -> None:
+    """Holds every distinct topology of a campaign against a lab.
+
+    Raises:
+        CampaignError: there is no inventory, or they do not fit.
+    """
+    found = _given(path)
+    for scenario in {topology_key(dict(one)): one for one in scenarios}.values():
+        inventory.placed(found, scenario["nodes"], scenario["links"])
+
+
+def greet(path: Path | None, name: str, scenario: Mapping[str, Any]) -> None:
+    """Tries once that every host is there, has an agent, is nobody's and knows the time, and lets go of it.
+
+    Raises:
+        TestbedError: the first host that is not, with the remedy; nothing was changed.
+    """
+    cell = cells(path, name)("lab", lambda phase: None)
+    try:
+        cell.build(dict(scenario))
+    finally:
+        cell.close()
+
+
+def cells(path: Path | None, name: str) -> Cells:
+    """What makes the physical backend's cells: connections to the lab's hosts, held in the campaign's name."""
+    found = _given(path)
+    options = found.file.ssh
+    ssh = SshOptions(options.agent_user, found.own(options.key), found.own(options.known_hosts))
+    reach = Reach(ssh=ssh) if found.file.connection == "ssh" else Reach(namespaces=processes())
+
+    def place(scenario: Mapping[str, Any]) -> Placement:
+        return inventory.placed(found, scenario["nodes"], scenario["links"])
+
+    return lambda _, on_phase: PhysicalCell(place, reach, f"campaign {name}", on_phase)
+
+
+def _given(path: Path | None) -> inventory.Inventory:
+    if path is None:
+        raise CampaignError(
+            "--inventory", [Problem(0, "", "the physical backend needs a lab's inventory: --inventory FILE")]
+        )
+    return inventory.read(path)
+
+
+def main() -> int:
+    """Builds the lab, runs the command, ends."""
+    path, file, _, *command = sys.argv[1:]
+    try:
+        private_memory_folder()
+        lab = build(Path(path), Path(file), FOLDER / "lab")
+    except (CampaignError, TestbedError, Unavailable) as error:
+        print(f"backchannel: {error}", file=sys.stderr)
+        return 2 if isinstance(error, CampaignError) else 1
+    try:
+        return subprocess.run(command, env=lab.environment(), check=False).returncode
+    except OSError as error:
+        print(f"backchannel: cannot run '{command[0]}': {error.strerror}", file=sys.stderr)
+        return 127
+    finally:
+        lab.close()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

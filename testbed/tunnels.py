@@ -1,0 +1,156 @@
+"""Ways to agents: a socket of this machine for each host, forwarded by SSH, or found in the host's namespace.
+
+One SSH connection a host carries everything (OpenSSH's socket forwarding); no host opens a port for us. Host keys are
+checked, nothing is asked interactively, and an ssh dies with this process.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import time
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from pathlib import Path
+
+from testbed.errors import TestbedError
+
+#: Where the role `agent` has agents listen.
+AGENT_SOCKET = "/run/backchannel/agent.sock"
+CONNECT_S = 10
+#: A host that is silent for so many seconds is lost.
+SILENCE_S = 4
+#: What ssh says, and what it means to a person.
+MEANINGS = (
+    ("REMOTE HOST IDENTIFICATION HAS CHANGED", "its key is another than the one in {known} (if it was set up anew, "
+     "take its line out and enter the new key)"),
+    ("Host key verification failed", "its key is not in {known} (enter it with 'ssh-keyscan -p {port} {address}', "
+     "after comparing it with the one on the machine)"),
+    ("Permission denied", "it refuses the key {key} for user {user} ('./backchannel testbed site' enters it)"),
+    ("No such identity", "the key {key} does not exist"),
+    ("Could not resolve hostname", "the name {address} is unknown (correct its 'address' in the inventory)"),
+    ("Connection refused", "nothing answers SSH at {address} port {port} (is sshd running, is the port right?)"),
+    ("timed out", "it does not answer at {address} (is it on, is the network there?)"),
+    ("No route to host", "it does not answer at {address} (is it on, is the network there?)"),
+    ("not responding", "it does not answer at {address} any more (is it on, is the network there?)"),
+    ("Network is unreachable", "this machine has no network towards {address}"),
+)  # fmt: skip
+
+
+class Way(ABC):
+    """A way to one host's agent."""
+
+    #: Of this machine.
+    socket: Path
+
+    @abstractmethod
+    def trouble(self) -> str | None:
+        """Why the host cannot be reached any more; None while it can."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Lets go."""
+
+
+class NamespaceWay(Way):
+    """The host is a set of namespaces of this machine."""
+
+    def __init__(self, name: str, pid: int) -> None:
+        self._name = name
+        self._root = Path(f"/proc/{pid}/root")
+        self.socket = Path(f"{self._root}{AGENT_SOCKET}")
+
+    def trouble(self) -> str | None:
+        """Whether its process has ended."""
+        return None if self._root.exists() else f"host {self._name}: its namespaces are gone"
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+
+@dataclass(frozen=True)
+class SshOptions:
+    """How to reach hosts."""
+
+    user: str
+    key: Path | None
+    known_hosts: Path | None
+
+
+def ssh_command(options: SshOptions, address: str, port: int, control: Path, socket: Path) -> list[str]:
+    """The words of one connection: no terminal, no command, one forwarded socket."""
+    words = [
+        "setpriv", "--pdeathsig", "KILL", "ssh", "-N", "-T", "-M", "-S", str(control),
+        "-o", "BatchMode=yes", "-o", "StrictHostKeyChecking=yes", "-o", "ExitOnForwardFailure=yes",
+        "-o", "StreamLocalBindUnlink=yes", "-o", "StreamLocalBindMask=0177", "-o", "ControlPersist=no",
+        "-o", f"ConnectTimeout={CONNECT_S}",
+        "-o", "ServerAliveInterval=1", "-o", f"ServerAliveCountMax={SILENCE_S - 1}",
+    ]  # fmt: skip
+    if options.known_hosts is not None:
+        words += ["-o", f"UserKnownHostsFile={options.known_hosts}", "-o", "GlobalKnownHostsFile=/dev/null"]
+    if options.key is not None:
+        words += ["-i", str(options.key), "-o", "IdentitiesOnly=yes"]
+    return [*words, "-p", str(port), "-L", f"{socket}:{AGENT_SOCKET}", f"{options.user}@{address}"]
+
+
+class SshWay(Way):
+    """One SSH connection to one host. Opening several at once: make all, then `wait` for each.
+
+    Args:
+        name: of the host, for messages.
+        folder: short path for sockets.
+    """
+
+    def __init__(self, name: str, address: str, port: int, options: SshOptions, folder: Path) -> None:
+        self.name = name
+        self._facts = {
+            "address": address,
+            "port": port,
+            "user": options.user,
+            "key": options.key or "that ssh chose",
+            "known": options.known_hosts or "known_hosts",
+        }
+        self.socket = folder / f"{name}.sock"
+        self._log = folder / f"{name}.ssh.log"
+        words = ssh_command(options, address, port, folder / f"{name}.ctl", self.socket)
+        with self._log.open("wb") as log:
+            # A session of its own: Ctrl-C is for the runner.
+            self._process = subprocess.Popen(
+                words, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
+            )
+
+    def wait(self) -> None:
+        """Until the socket is there.
+
+        Raises:
+            TestbedError: the host cannot be reached, or refuses us; with the remedy.
+        """
+        deadline = time.monotonic() + 2 * CONNECT_S
+        while not self.socket.exists():
+            if self._process.poll() is not None or time.monotonic() > deadline:
+                self.close()
+                raise TestbedError(f"host {self.name}: {meaning(self._said(), self._facts)}")
+            time.sleep(0.01)
+
+    def trouble(self) -> str | None:
+        """What ssh said when it ended."""
+        if self._process.poll() is None:
+            return None
+        return f"host {self.name} was lost: {meaning(self._said(), self._facts)}"
+
+    def close(self) -> None:
+        """Ends the connection."""
+        if self._process.poll() is None:
+            self._process.terminate()
+        self._process.wait()
+
+    def _said(self) -> str:
+        return self._log.read_text(errors="replace")
+
+
+def meaning(said: str, facts: dict[str, object]) -> str:
+    """What ssh's words mean to a person, with the remedy."""
+    for sign, text in MEANINGS:
+        if sign in said:
+            return text.format(**facts)
+    lines = said.strip().splitlines()
+    return lines[-1] if lines else f"the connection to {facts['address']} ended without a word"

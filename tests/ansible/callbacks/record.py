@@ -1,0 +1,55 @@
+"""Writes every result of a playbook as a JSON line to $BACKCHANNEL_RECORD, for tests to hold."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+from ansible.plugins.callback import CallbackBase
+
+DOCUMENTATION = """
+name: record
+type: aggregate
+short_description: Results as JSON lines
+description: For Backchannel's tests.
+"""
+
+
+class CallbackModule(CallbackBase):
+    """One line a result: play, task, host, changed, failed, msg, stdout, diff."""
+
+    CALLBACK_VERSION = 2.0
+    CALLBACK_TYPE = "aggregate"
+    CALLBACK_NAME = "record"
+
+    def __init__(self):
+        super().__init__()
+        self._play = ""
+
+    def v2_playbook_on_play_start(self, play):
+        self._play = play.get_name()
+
+    def v2_runner_on_ok(self, result):
+        self._write(result)
+
+    def v2_runner_on_failed(self, result, ignore_errors=False):
+        self._write(result, failed=True)
+
+    def v2_runner_on_unreachable(self, result):
+        self._write(result, failed=True)
+
+    def _write(self, result, failed=False):
+        told = result.result
+        line = {
+            "play": self._play,
+            "task": result.task.get_name(),
+            "host": result.host.get_name(),
+            "changed": bool(told.get("changed")),
+            "failed": failed,
+            "msg": str(told.get("msg", "")),
+            "stdout": str(told.get("stdout", "")),
+            "diff": told.get("diff") or {},
+        }
+        with Path(os.environ["BACKCHANNEL_RECORD"]).open("a") as file:
+            file.write(json.dumps(line) + "\n")

@@ -1,0 +1,86 @@
+"""A lab in namespaces, and playbooks run on it, their results recorded."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ruamel.yaml import YAML
+
+from testbed import node_binary
+
+#: One of each: end systems, a router with our queue before a real modem, a base station, a modem box, a radio box.
+CAMPAIGN = """
+name: everything
+title: One of each
+network:
+  nodes:
+    - {name: a, kind: host}
+    - {name: r, kind: router}
+    - {name: b, kind: base-station}
+    - {name: m, kind: host}
+  links:
+    - {name: dial, ends: [a, r], forward: {rate: 28.8 kbit/s, delay: 10 ms}}
+    - {name: line, ends: [r, b], forward: {rate: 1 Mbit/s, delay: 10 ms}}
+    - {name: air, kind: wavelan, ends: [b, m], forward: {rate: 2 Mbit/s}}
+workload:
+  - {name: bulk, from: a, to: m}
+duration: 3 s
+"""
+HOSTS: dict[str, Any] = {
+    "plugin": "backchannel",
+    "campaign": "everything.yaml",
+    "connection": "namespace",
+    "hosts": {"a": {}, "r": {}, "b": {}, "m": {"also": ["worker", "results-site"]}, "box1": {}, "box2": {}},
+    "links": {"dial": {"real": "modem", "queue_at": "r"}, "line": {"box": "box1"}, "air": {"box": "box2"}},
+    "vars": {
+        "worker_scheduler": "tcp://127.0.0.1:8786",
+        # What a real worker installs from the network is here already.
+        "worker_python": sys.executable,
+        "results_site_python": sys.executable,
+        # That Python may lie in a folder of root's.
+        "results_site_user": "root",
+    },
+}
+
+
+def write_yaml(path: Path, value: Any) -> Path:
+    """As a person would write it."""
+    with path.open("w") as file:
+        YAML().dump(value, file)
+    return path
+
+
+def in_lab(inventory: Path, script: str, timeout_s: float = 300, **more: str) -> subprocess.CompletedProcess[str]:
+    """A shell script in the cell of a lab; `backchannel` is the command line there."""
+    shell = f'exec 2>&1\nbackchannel() {{ "{sys.executable}" -m experiments "$@"; }}\n{script}'
+    return subprocess.run(
+        [sys.executable, "-m", "experiments", "lab", "-i", str(inventory), "--", "bash", "-c", shell],
+        capture_output=True, text=True, timeout=timeout_s, check=False, cwd=node_binary.ROOT,
+        env={
+            **os.environ,
+            "ANSIBLE_CALLBACK_PLUGINS": str(Path(__file__).parent / "callbacks"),
+            "ANSIBLE_CALLBACKS_ENABLED": "record",
+            "BACKCHANNEL_RECORD": str(inventory.with_suffix(".record")),
+            **more,
+        },
+    )  # fmt: skip
+
+
+def recorded(inventory: Path) -> list[dict[str, Any]]:
+    """Every result so far, in order."""
+    path = inventory.with_suffix(".record")
+    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+
+@pytest.fixture(scope="session")
+def lab_files(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The inventory of a lab with one of each."""
+    folder = tmp_path_factory.mktemp("lab")
+    (folder / "everything.yaml").write_text(CAMPAIGN)
+    return write_yaml(folder / "hosts.yml", HOSTS)

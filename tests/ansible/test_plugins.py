@@ -1,0 +1,108 @@
+"""The inventory plugin, the connection plugin, and that this folder does not hide Ansible."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from testbed import node_binary
+from tests.ansible.conftest import HOSTS, write_yaml
+
+ANSIBLE = node_binary.ROOT / "ansible"
+BIN = Path(sys.executable).parent
+
+
+def ansible(*words: str | Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [str(BIN / words[0]), *map(str, words[1:])], capture_output=True, text=True, check=False, cwd=ANSIBLE,
+        env={**os.environ, "ANSIBLE_CONFIG": "ansible.cfg", "PATH": f"{BIN}:{os.environ['PATH']}"},
+    )  # fmt: skip
+
+
+def listed(path: Path) -> dict[str, Any]:
+    """What ansible-inventory lists; texts from a plugin are marked as such, which is no matter here."""
+    done = ansible("ansible-inventory", "-i", path, "--list")
+    assert done.returncode == 0, done.stderr
+    return dict(json.loads(done.stdout, object_hook=lambda value: value.get("__ansible_unsafe", value)))
+
+
+def test_this_repositorys_folder_does_not_hide_the_package() -> None:
+    for folder in (node_binary.ROOT, ANSIBLE):
+        code = "import importlib.util as u; print(u.find_spec('ansible.errors').origin)"
+        done = subprocess.run(
+            [sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=folder,
+            env={**os.environ, "PYTHONPATH": str(node_binary.ROOT)},
+        )  # fmt: skip
+        assert not Path(done.stdout.strip()).is_relative_to(ANSIBLE)
+    python = [path.name for path in ANSIBLE.rglob("*.py")]
+    assert "__init__.py" not in python
+    assert "conftest.py" not in python
+
+
+def test_the_inventory_plugin_reads_a_campaigns_topology(lab_files: Path) -> None:
+    everything = listed(lab_files)
+    groups = {name: group.get("hosts", []) for name, group in everything.items() if name != "_meta"}
+    assert groups["endpoints"] == ["a", "m"]
+    assert groups["routers"] == groups["queues"] == ["r"]
+    assert groups["base_stations"] == ["b"]
+    assert groups["link_boxes"] == ["box1", "box2"]
+    assert groups["workers"] == groups["results_sites"] == ["m"]
+    told = everything["_meta"]["hostvars"]
+    assert told["r"]["backchannel_queues"] == [{"link": "dial", "tap": "bq-r-eth0", "interface": "r-eth0"}]
+    assert told["box1"]["backchannel_modems"] == [{"link": "line", "interfaces": ["l1e0", "l1e1"]}]
+    assert told["box2"]["backchannel_radios"] == [{"link": "air", "interfaces": ["l2e0", "l2e1"]}]
+    assert told["a"]["ansible_connection"] == "namespace"
+    assert told["m"]["backchannel_interfaces"][0]["address"] == "10.3.0.2/24"
+
+
+def test_ssh_hosts_are_reached_as_the_file_says(lab_files: Path) -> None:
+    hosts = {
+        name: {**host, "address": f"192.0.2.{number}"} for number, (name, host) in enumerate(HOSTS["hosts"].items())
+    }
+    ssh = {"key": "lab_key", "known_hosts": "lab_known", "user": "ann"}
+    path = write_yaml(lab_files.with_name("ssh.yml"), {**HOSTS, "connection": "ssh", "ssh": ssh, "hosts": hosts})
+    told = listed(path)["_meta"]["hostvars"]["r"]
+    assert (told["ansible_host"], told["ansible_user"], told["ansible_become"]) == ("192.0.2.1", "ann", True)
+    assert told["ansible_ssh_private_key_file"] == str(path.with_name("lab_key"))
+    assert str(path.with_name("lab_known")) in told["ansible_ssh_common_args"]
+
+
+def test_a_mistake_in_the_inventory_stops_ansible_with_its_line(lab_files: Path) -> None:
+    path = write_yaml(lab_files.with_name("bad.yml"), {**HOSTS, "links": {**HOSTS["links"], "line": {"bix": "box1"}}})
+    done = ansible("ansible-inventory", "-i", path, "--list")
+    assert done.returncode != 0
+    assert "there is no field 'bix' (did you mean 'box'?)" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.emulated
+def test_the_connection_plugin_enters_a_named_namespace(tmp_path: Path) -> None:
+    inventory = tmp_path / "plain.yml"
+    write_yaml(inventory, {"all": {"hosts": {"first": {"ansible_connection": "namespace"}}}})
+    words = f"{BIN}/ansible -i {inventory} first -m ansible.builtin.command -a"
+    # In a cell with a /run of its own: the machine's has no trace of it.
+    script = f"""
+    mount -t tmpfs run /run && mkdir /run/netns
+    ip netns add first && ip -n first link add probe type veth peer name b
+    export ANSIBLE_CONFIG=ansible.cfg; cd {ANSIBLE}
+    {words} 'ip -o link'; {words} 'cat /nowhere'
+    ip netns delete first
+    {words} 'ip -o link'
+    """
+    done = subprocess.run(
+        [node_binary.path(), "cell", "--", "sh", "-c", script], capture_output=True, text=True, check=False
+    )
+    text = done.stdout + done.stderr
+    assert "probe@b" in text
+    assert "No such file or directory" in text
+    assert (
+        "there is no namespace 'first'; a lab's namespaces are made by testbed.lab, named ones by 'ip netns add'"
+        in text
+    )
+    assert not Path("/run/netns/first").exists()

@@ -1,0 +1,165 @@
+"""Every role on a host of a lab in namespaces: dry, for the first time, again, held, and away."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from testbed import node_binary
+from tests.ansible.conftest import in_lab, recorded, write_yaml
+
+pytestmark = pytest.mark.emulated
+
+ANSIBLE = node_binary.ROOT / "ansible"
+#: Where each role is tried.
+PLACES = {
+    "common": "a",
+    "endpoint": "m",
+    "router": "b",
+    "base_station": "b",
+    "emulated_modem": "box1",
+    "emulated_radio": "box2",
+    "queue_policy": "r",
+    "capture": "a",
+    "agent": "a",
+    "worker": "m",
+    "results_site": "m",
+}
+#: What must be the same before and after a role was there; times, process numbers and empty folders do not count.
+SNAPSHOT = """
+ip -o -4 address; ip -o link | sed 's/qdisc [a-z]*//; s/ state [A-Z]*//; s/,LOWER_UP//; s/M-DOWN//'; ip route
+ip neighbour show nud permanent; cat /etc/passwd /etc/group /etc/fstab; mount | grep backchannel
+find /etc/backchannel /opt /var/lib/backchannel* /run/backchannel* /var/log/backchannel* \\
+    /etc/sysctl.d -type f -o -type l
+sysctl -a 2>/dev/null | grep -E 'arp_ignore|arp_announce|ip_forward |rp_filter|send_redirects|ipv4.tcp_|disable_ipv6'
+for name in $(ls /sys/class/net); do ethtool -k $name; done | grep -E '(offload|checksumming): '
+grep -l BACKCHANNEL_SERVICE /proc/[0-9]*/environ
+true
+"""
+
+
+class Tried(NamedTuple):
+    """A role's results by step, and the host before and after."""
+
+    steps: dict[str, list[dict[str, Any]]]
+    before: str
+    after: str
+
+
+def scheduler() -> dict[str, Any]:
+    """What a worker serves; it ends with the lab."""
+    words = f"{sys.executable} -m experiments scheduler --host 127.0.0.1 --port 8786"
+    wait = "for i in $(seq 100); do grep -q 'scheduler at' /tmp/scheduler && exit 0; sleep 0.2; done"
+    return {
+        "name": "scheduler",
+        "ansible.builtin.shell": f"PYTHONPATH={node_binary.ROOT} setsid {words} >/tmp/scheduler 2>&1 </dev/null &\n"
+        f"{wait}\ncat /tmp/scheduler; exit 1",
+    }
+
+
+def scenario(role: str, host: str) -> list[dict[str, Any]]:
+    """The plays of one role."""
+
+    def play(step: str, **more: Any) -> dict[str, Any]:
+        return {"name": f"{role} {step}", "hosts": host, "gather_facts": False, **more}
+
+    def snapshot(step: str) -> dict[str, Any]:
+        return play(step, tasks=[{"name": step, "ansible.builtin.shell": SNAPSHOT, "changed_when": False}])
+
+    used = {"role": role}
+    away = {"role": role, f"{role}_state": "absent"}
+    return [
+        *([play("prepare", tasks=[scheduler()])] if role == "worker" else []),
+        snapshot("before"),
+        play("dry", roles=[used], check_mode=True, diff=True),
+        snapshot("after the dry run"),
+        play("first", roles=[used], diff=True),
+        play("second", roles=[used]),
+        {"import_playbook": str(ANSIBLE / "roles" / role / "tests/main.yml"), "vars": {"role_hosts": host}},
+        play("dry away", roles=[away], check_mode=True),
+        play("away", roles=[away]),
+        play("away again", roles=[away]),
+        snapshot("after"),
+    ]
+
+
+@pytest.fixture(scope="module")
+def tried(lab_files: Path, emulation: None) -> dict[str, Tried]:
+    """Every role, tried in one lab."""
+    plays = [play for role, host in PLACES.items() for play in scenario(role, host)]
+    playbook = write_yaml(lab_files.with_name("roles.yml"), plays)
+    lab_files.with_suffix(".record").unlink(missing_ok=True)
+    done = in_lab(
+        lab_files,
+        f"cd {ANSIBLE} && BACKCHANNEL_CAMPAIGN={lab_files.with_name('everything.yaml')} ANSIBLE_CONFIG=ansible.cfg "
+        f'"$(dirname "{sys.executable}")"/ansible-playbook -i {lab_files} {playbook}',
+        timeout_s=600,
+    )
+    results = recorded(lab_files)
+    assert results, done.stdout + done.stderr
+    assert not [one for one in results if one["failed"]], [one for one in results if one["failed"]]
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr
+    found = {}
+    for role in PLACES:
+        steps: dict[str, list[dict[str, Any]]] = {}
+        for one in results:
+            if one["play"].startswith(f"{role} "):
+                steps.setdefault(one["play"].removeprefix(f"{role} "), []).append(one)
+            elif one["play"] == f"Test of the role {role}":
+                steps.setdefault("held", []).append(one)
+        said = {step: steps[step][0]["stdout"] for step in ("before", "after the dry run", "after")}
+        assert said["before"] == said["after the dry run"], f"the dry run of {role} changed the host"
+        found[role] = Tried(steps, said["before"], said["after"])
+    return found
+
+
+def changes(results: list[dict[str, Any]]) -> list[str]:
+    return [one["task"] for one in results if one["changed"]]
+
+
+def test_every_role_is_tried() -> None:
+    assert sorted(PLACES) == sorted(path.name for path in (ANSIBLE / "roles").iterdir())
+
+
+@pytest.mark.parametrize("role", PLACES)
+def test_a_dry_run_tells_what_the_first_run_then_does(tried: dict[str, Tried], role: str) -> None:
+    steps = tried[role].steps
+    assert changes(steps["dry"]), "nothing was to be changed on a host that has nothing"
+    assert changes(steps["dry"]) == changes(steps["first"])
+    assert any(one["diff"] for one in steps["dry"])
+
+
+@pytest.mark.parametrize("role", PLACES)
+def test_a_second_run_changes_nothing(tried: dict[str, Tried], role: str) -> None:
+    assert changes(tried[role].steps["second"]) == []
+    assert changes(tried[role].steps["held"]) == []
+
+
+@pytest.mark.parametrize("role", PLACES)
+def test_what_a_role_promises_holds(tried: dict[str, Tried], role: str) -> None:
+    assert any(one["task"].endswith("Hold it") and not one["failed"] for one in tried[role].steps["held"])
+
+
+@pytest.mark.parametrize("role", PLACES)
+def test_a_host_without_the_role_is_as_it_was(tried: dict[str, Tried], role: str) -> None:
+    steps = tried[role].steps
+    assert changes(steps["dry away"])
+    assert changes(steps["away"])
+    assert changes(steps["away again"]) == []
+    assert tried[role].after == tried[role].before
+
+
+def test_ansible_lint_has_nothing_to_say() -> None:
+    """In its strictest profile, which ansible/.ansible-lint names."""
+    program = Path(sys.executable).with_name("ansible-lint")
+    done = subprocess.run(
+        [program, "--offline", "--nocolor"], capture_output=True, text=True, check=False, cwd=ANSIBLE,
+        env={**os.environ, "PATH": f"{program.parent}:{os.environ['PATH']}"},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout
+    assert "profile: production" in (ANSIBLE / ".ansible-lint").read_text()

@@ -1,0 +1,67 @@
+"""A lab whose hosts are reached over SSH: sshd in namespaces, each with an address, keys and a file tree of its own."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.ansible.conftest import write_yaml
+
+CAMPAIGN = """
+name: small
+title: A small campaign
+network:
+  topology: asymmetric-path
+  forward: {rate: 10 Mbit/s, delay: 5 ms, queue: {policy: droptail, limit: 30 packets}}
+  reverse: {rate: 128 kbit/s, delay: 20 ms, queue: {policy: droptail, limit: 10 packets}}
+workload:
+  - {name: forward, from: server, to: client, start: [0 s, 0.2 s]}
+duration: 4 s
+sweep:
+  network.reverse.queue.policy: [droptail, acks-first]
+"""
+NODES = ("server", "router1", "router2", "client")
+LINKS = ("server-access", "bottleneck", "client-access")
+
+
+def lab(folder: Path, campaign: str = CAMPAIGN, links: dict[str, Any] | None = None, **more: Any) -> Path:
+    """The inventory of a lab with a machine for each node and one link box."""
+    (folder / "small.yaml").write_text(campaign)
+    hosts: dict[str, Any] = {
+        f"pc{number}": {"plays": node, "address": f"192.168.50.{10 + number}"} for number, node in enumerate(NODES)
+    }
+    hosts["box"] = {"address": "192.168.50.20"}
+    return write_yaml(
+        folder / "hosts.yml",
+        {
+            "plugin": "backchannel",
+            "campaign": "small.yaml",
+            "connection": "ssh",
+            "ssh": {"key": "key", "known_hosts": "known_hosts"},
+            "hosts": hosts,
+            "links": links or {link: {"box": "box"} for link in LINKS},
+            # Namespaces share the clock of their machine.
+            "vars": {"common_clock": "none"},
+            **more,
+        },
+    )
+
+
+@pytest.fixture(scope="session")
+def sshd(emulation: None) -> None:
+    """Skips where there is no sshd; in CI that is a failure."""
+    if shutil.which("sshd", path=f"{os.environ['PATH']}:/usr/sbin") and shutil.which("ssh"):
+        return
+    if os.environ.get("CI"):
+        pytest.fail("labs with SSH must be tested in CI, but there is no sshd: apt-get install openssh-server")
+    pytest.skip("there is no sshd: apt-get install openssh-server")
+
+
+def said(done: subprocess.CompletedProcess[str]) -> str:
+    """Everything that a program said, for a failed assertion."""
+    return done.stdout[-4000:] + done.stderr[-4000:]

@@ -1,0 +1,142 @@
+"""The agent of a shared host: one holder at a time, and nothing beyond what was granted."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from agents import kernel
+from agents.client import AgentClient
+from agents.errors import AgentError
+from agents.hold import Hold
+from agents.links import Links
+from agents.service import Agent, Grants, Server
+from testbed import node_binary
+
+
+@pytest.fixture
+def host(tmp_path: Path) -> Iterator[Path]:
+    """A running agent that may use one interface; its socket."""
+    grants, folder = tmp_path / "agent.d", tmp_path / "run"
+    grants.mkdir()
+    folder.mkdir()
+    (grants / "endpoint.json").write_text(json.dumps({"interfaces": ["eth7"], "links": {}}))
+    socket = tmp_path / "agent.sock"
+    agent = Agent(folder, "/bin/false", Grants(grants), tmp_path / "agent.held")
+    with Server(socket, agent) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        yield socket
+        server.shutdown()
+        thread.join()
+
+
+def test_a_second_controller_is_told_who_holds_the_host(host: Path) -> None:
+    first, second = AgentClient("pc1", host), AgentClient("pc1", host)
+    first.hold("campaign one, of ann on desk, process 7", 30)
+    assert host.with_name("agent.held").read_text() == "campaign one, of ann on desk, process 7\n"
+    with pytest.raises(AgentError, match=r"pc1: this node is held by campaign one, of ann on desk, process 7 \(wait"):
+        second.hold("campaign two", 30)
+    with pytest.raises(AgentError, match="held by campaign one"):
+        second.reset()
+    with pytest.raises(AgentError, match="held by campaign one"):
+        second.fetch("anything", host.with_name("out"))
+    assert second.health()["holder"] == "campaign one, of ann on desk, process 7"
+    again = AgentClient("pc1", host)
+    again.hold("campaign one, of ann on desk, process 7", 30)
+    with pytest.raises(AgentError, match="held by campaign one"):
+        first.reset()
+    again.release()
+    assert not host.with_name("agent.held").exists()
+    second.hold("campaign two", 30)
+
+
+def test_a_silent_controller_holds_nothing(tmp_path: Path) -> None:
+    ended = threading.Event()
+    hold = Hold(tmp_path / "held", ended.set)
+    token = hold.take("somebody", 0.3)["token"]
+    for _ in range(4):
+        time.sleep(0.1)
+        hold.check(token, needed=True)
+    assert not ended.is_set()
+    assert ended.wait(5)
+    assert hold.holder == ""
+    with pytest.raises(AgentError, match="has run out"):
+        hold.check(token, needed=True)
+    hold.take("another", 5)
+
+
+@pytest.mark.parametrize(("holder", "lease_s"), [("", 5), ("somebody", 0), ("somebody", 1e9)])
+def test_a_lock_needs_a_name_and_an_end(tmp_path: Path, holder: str, lease_s: float) -> None:
+    with pytest.raises(AgentError, match="a lock needs a holder"):
+        Hold(tmp_path / "held", lambda: None).take(holder, lease_s)
+
+
+def test_an_agent_touches_no_interface_that_was_not_granted(host: Path) -> None:
+    agent = AgentClient("pc1", host)
+    with pytest.raises(AgentError, match=r"'lo' is not the experiment's interface; granted are: eth7 \(run site.yml"):
+        agent.start_captures([{"interface": "lo", "file": "lo.pcap"}], 128)
+    with pytest.raises(AgentError, match="'lo' is not the experiment's"):
+        agent.settings({}, ["lo"])
+    with pytest.raises(AgentError, match="'lo' is not the experiment's"):
+        agent.network([{"name": "lo", "address": "10.1.0.1/24"}], [], give=True)
+    with pytest.raises(AgentError, match="link 'line' is not this host's to emulate; granted are: none"):
+        agent.configure_link({"name": "line"}, 1, [])
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "link set eth7 down",
+        "route replace 10.0.0.0/8 via 10.1.0.2 dev lo",
+        "route replace default via 10.1.0.2 dev eth7 table 7",
+        "neighbour replace 10.1.0.2 lladdr 02:bc:00:01:00:01 dev lo nud permanent",
+        "address add 10.9.9.9/8 dev eth7",
+        "",
+    ],
+)
+def test_only_neighbours_and_routes_of_the_experiment_are_entered(line: str) -> None:
+    with pytest.raises(AgentError, match="neither a neighbour nor a route"):
+        kernel.checked_line(line, ["eth7"])
+
+
+def test_what_is_the_experiments_own_passes() -> None:
+    for line in (
+        "route replace 10.3.0.0/16 via 10.1.0.2 dev eth7",
+        "neighbour replace 10.1.0.2 lladdr 02:bc:00:01:00:01 dev eth7 nud permanent",
+    ):
+        assert kernel.checked_line(line, ["eth7"]) == line
+    given = kernel.address_lines([{"name": "eth7", "address": "10.1.0.1/24"}], give=True)
+    assert given == ["address replace 10.1.0.1/24 dev eth7"]
+    with pytest.raises(ValueError, match="is not a valid netmask"):
+        kernel.address_lines([{"name": "eth7", "address": "10.1.0.1/24 dev lo"}], give=True)
+
+
+def test_an_unreadable_grant_stops_the_agent_with_its_name(tmp_path: Path) -> None:
+    (tmp_path / "router.json").write_text("{")
+    with pytest.raises(AgentError, match=r"router\.json cannot be read"):
+        Grants(tmp_path)
+
+
+@pytest.mark.emulated
+def test_an_emulator_outlives_the_connection_that_asked_for_it(tmp_path: Path) -> None:
+    """Its parent-death signal comes when the thread that started it ends."""
+    links = Links(node_binary.path(), tmp_path, {"line": ["lo", "lo"]})
+    direction = {"rate_bps": 1_000_000, "delay_s": 0.0, "queue": {"name": "droptail", "options": {}}}
+    spec = {
+        "name": "line", "kind": "point-to-point", "ends": ["a", "b"], "forward": direction, "reverse": direction,
+        "options": {},
+    }  # fmt: skip
+    asking = threading.Thread(target=links.configure, args=(spec, 1, []))
+    asking.start()
+    asking.join()
+    time.sleep(0.2)
+    assert sorted(links.stop()["report"]["links"]) == ["line"]
+    links.close()
+    with pytest.raises(AgentError, match="no link is emulated here"):
+        links.stop()

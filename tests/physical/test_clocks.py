@@ -1,0 +1,113 @@
+"""Clocks of hosts: measured, corrected, or said to be unusable."""
+
+from __future__ import annotations
+
+import struct
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from testbed import clocks
+from testbed.clocks import Clock, Reading
+from testbed.errors import TestbedError
+
+HOUR_NS = 3_600_000_000_000
+#: Where the controller's clock stands when a run begins.
+EPOCH_NS = 1_700_000_000_000_000_000
+
+
+class World:
+    """A controller and a host whose clocks are apart, and answers that take their time."""
+
+    def __init__(self, ahead_ns: int, delays_ns: list[tuple[int, int]]) -> None:
+        self.now_ns = EPOCH_NS
+        self._ahead_ns = ahead_ns
+        self._delays_ns = delays_ns
+        self._asked = 0
+
+    def ask(self) -> dict[str, int]:
+        there, back = self._delays_ns[self._asked % len(self._delays_ns)]
+        self._asked += 1
+        self.now_ns += there
+        told = {
+            "realtime_ns": self.now_ns + self._ahead_ns,
+            "monotonic_ns": self.now_ns - EPOCH_NS + 7 * self._ahead_ns,
+        }
+        self.now_ns += back
+        return told
+
+    def read(self) -> Reading:
+        return clocks.read(self.ask, lambda: self.now_ns, lambda: self.now_ns - EPOCH_NS)
+
+
+delays = st.lists(st.tuples(st.integers(1_000, 50_000_000), st.integers(1_000, 50_000_000)), min_size=1, max_size=15)
+
+
+@given(ahead_ns=st.integers(-HOUR_NS, HOUR_NS), delays_ns=delays)
+def test_the_true_offset_lies_within_what_is_claimed(ahead_ns: int, delays_ns: list[tuple[int, int]]) -> None:
+    reading = World(ahead_ns, delays_ns).read()
+    assert abs(reading.realtime_ns - ahead_ns) <= reading.uncertainty_ns + 1
+    assert abs(reading.monotonic_ns - 7 * ahead_ns) <= reading.uncertainty_ns + 1
+    assert reading.uncertainty_ns == min((there + back) // 2 for there, back in delays_ns)
+
+
+def test_a_clock_that_is_off_by_hours_is_refused_with_the_remedy() -> None:
+    with pytest.raises(TestbedError, match=r"host pc1: its clock is -7200.0 s off the controller's \(set it"):
+        clocks.refuse_far("pc1", World(-2 * HOUR_NS, [(1000, 1000)]).read())
+    clocks.refuse_far("pc1", World(3_000_000_000, [(1000, 1000)]).read())
+
+
+def reading(offset_ns: int, at_ns: int, uncertainty_ns: int = 100_000) -> Reading:
+    return Reading(offset_ns, 0, uncertainty_ns, at_ns)
+
+
+def test_an_offset_between_two_readings_lies_on_the_line_through_them() -> None:
+    clock = Clock(reading(1_000_000, EPOCH_NS), reading(3_000_000, EPOCH_NS + 10_000_000_000))
+    assert clock.offset_ns(EPOCH_NS + 1_000_000) == 1_000_000
+    assert clock.offset_ns(EPOCH_NS + 5_001_000_000) == 2_000_000
+    assert clock.drift == pytest.approx(2e-4)
+    assert clock.steady()
+
+
+@pytest.mark.parametrize(
+    ("after", "word", "why"),
+    [
+        (reading(100_000, EPOCH_NS + 10_000_000_000), "corrected", "offsets measured"),
+        (reading(100_000, EPOCH_NS + 10_000_000_000, 2_000_000), "unusable", "known within 2.0 ms only"),
+        (reading(HOUR_NS, EPOCH_NS + 10_000_000_000), "unusable", "was set during the run"),
+    ],
+)
+def test_one_way_delays_are_corrected_or_marked_unusable(after: Reading, word: str, why: str) -> None:
+    told = clocks.verdict({"pc1": Clock(reading(0, EPOCH_NS), after)})
+    assert told["one_way_delays"] == word
+    assert why in told["why"]
+
+
+def capture(path: Path, stamps_ns: list[int], magic: int = 0xA1B23C4D) -> Path:
+    unit = 1 if magic == 0xA1B23C4D else 1000
+    data = struct.pack("=IHHiIII", magic, 2, 4, 0, 0, 128, 1)
+    for number, stamp in enumerate(stamps_ns):
+        packet = bytes([number]) * (60 + number)
+        data += struct.pack("=IIII", stamp // 10**9, stamp % 10**9 // unit, len(packet), 1500) + packet
+    path.write_bytes(data)
+    return path
+
+
+@pytest.mark.parametrize("magic", [0xA1B23C4D, 0xA1B2C3D4])
+def test_a_corrected_capture_has_the_controllers_time_and_the_same_packets(tmp_path: Path, magic: int) -> None:
+    true = [EPOCH_NS + step * 250_000_000 for step in range(12)]
+    ahead_ns = -2_345_678_000
+    clock = Clock(reading(ahead_ns, EPOCH_NS), reading(ahead_ns, EPOCH_NS + 3_000_000_000))
+    path = capture(tmp_path / "host.pcap", [stamp + ahead_ns for stamp in true], magic)
+    clocks.correct_capture(path, clock)
+    assert path.read_bytes() == capture(tmp_path / "true.pcap", true, magic).read_bytes()
+
+
+def test_what_is_no_capture_is_not_touched(tmp_path: Path) -> None:
+    path = tmp_path / "notes.pcap"
+    path.write_text("not a capture, but longer than its header")
+    with pytest.raises(TestbedError, match=r"notes\.pcap is no capture"):
+        clocks.correct_capture(path, Clock(reading(0, 0), reading(0, 1)))
+    assert path.read_text().startswith("not a capture")

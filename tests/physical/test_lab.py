@@ -1,0 +1,221 @@
+"""From empty hosts to a finished campaign and back to clean hosts, over SSH."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.ansible.conftest import in_lab, recorded
+from tests.physical.conftest import lab, said
+
+pytestmark = [pytest.mark.emulated, pytest.mark.usefixtures("sshd")]
+
+#: One lab, and in it everything that needs it provisioned: that costs most.
+STORY = """
+cd "$LAB"
+inside() { name=$1; shift; nsenter --target "$(python3 -c "import json,sys
+print(json.load(open('$BACKCHANNEL_LAB'))['$name'])")" --net --mount --uts --ipc --pid -- "$@"; }
+say() { echo "== $1"; }
+run() { backchannel run small.yaml --backend physical -i hosts.yml --results results "$@"; }
+state() { for name in pc0 pc1 pc2 pc3 box; do echo "$name"; inside "$name" sh -c '
+    ip -o -4 address show scope global | grep -v mgmt0; ip route | grep -v mgmt0; ip neighbour show nud permanent
+    getent passwd backchannel; ls -A /etc/backchannel /var/lib/backchannel /opt/backchannel /run/backchannel 2>&1
+    cat /etc/fstab; ls /etc/sysctl.d; sysctl net.ipv4.ip_forward net.ipv4.conf.all.arp_ignore; mount | grep backchannel
+    for one in /sys/class/net/*; do ethtool -k "${one##*/}"; done | grep -E "(offload|checksumming): "
+    grep -l BACKCHANNEL_SERVICE /proc/[0-9]*/environ 2>/dev/null'; done; true; }
+
+say "no agent yet"; run; echo "status $?"; ls
+state >before
+say "no package"; backchannel testbed site -i hosts.yml -e '{"common_packages": ["no-such-package"]}'; echo "status $?"
+inside pc1 mount -t tmpfs -o size=1m small /opt
+say "full disk"; backchannel testbed site -i hosts.yml --limit pc1; echo "status $?"
+inside pc1 umount /opt
+say "first"; backchannel testbed site -i hosts.yml; echo "status $?"
+say "second"; backchannel testbed site -i hosts.yml --diff; echo "status $?"
+say "check"; backchannel testbed check -i hosts.yml; echo "status $?"
+say "campaign"; run --json >table.json; echo "status $?"
+say "again"; run; echo "status $?"
+
+cp known_hosts right; sed -i '/192.168.50.12 /s/......$/AAAAAA/' known_hosts
+say "wrong host key"; run --force; echo "status $?"
+mv right known_hosts; mv key right; ssh-keygen -q -t ed25519 -N '' -f other_key; mv other_key key
+say "wrong key"; run --force; echo "status $?"
+mv right key
+inside pc3 ip link set mgmt0 down
+say "unreachable"; run --force; echo "status $?"
+inside pc3 ip link set mgmt0 up
+inside box sh -c 'kill $(cat /run/backchannel-agent.pid)'
+say "no box"; run --force; echo "status $?"
+say "repaired"; backchannel testbed site -i hosts.yml --limit box | tail -3; echo "status $?"
+
+say "lost"
+(until inside pc2 pgrep tcpdump >/dev/null; do sleep 0.2; done; sleep 3
+ inside pc2 ip link set mgmt0 down; sleep 9; inside pc2 ip link set mgmt0 up) &
+watcher=$!
+backchannel run small.yaml --backend physical -i hosts.yml --results results --set duration=12s --limit 1
+echo "status $?"
+wait $watcher; inside pc2 ip link set mgmt0 up
+for name in pc0 pc1 pc2 pc3 box; do inside "$name" pgrep -l 'tcpdump'; done; echo "nothing left"
+
+say "held"
+backchannel run small.yaml --backend physical -i hosts.yml --results other --set duration=25s --limit 1 >held.log 2>&1 &
+holder=$!
+until inside pc0 test -e /run/backchannel/agent.held; do sleep 0.1; done
+run --force --limit 1; echo "status $?"
+backchannel testbed teardown -i hosts.yml; echo "status $?"
+say "killed"
+kill -9 $holder; wait $holder
+inside pc0 sh -c 'ls /run/backchannel; pgrep -c tcpdump'
+seconds=0; while inside pc0 test -e /run/backchannel/agent.held; do sleep 1; seconds=$((seconds + 1)); done
+sleep 1
+for name in pc0 pc1 pc2 pc3 box; do inside "$name" pgrep -l 'tcpdump|backchannel-nod' | grep -v cell; done
+echo "free after $seconds s"
+
+say "collect"; backchannel testbed collect -i hosts.yml -e collect_to="$LAB/collected"; echo "status $?"
+say "teardown"; backchannel testbed teardown -i hosts.yml; echo "status $?"
+state >after
+"""
+
+
+@pytest.fixture(scope="module")
+def story(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """What happened, by chapter."""
+    folder = tmp_path_factory.mktemp("lab")
+    done = in_lab(lab(folder), STORY, timeout_s=900, LAB=str(folder))
+    chapters: dict[str, Any] = {"folder": folder, "done": done}
+    for part in done.stdout.split("== ")[1:]:
+        name, _, text = part.partition("\n")
+        chapters[name] = text
+    (folder / "said").write_text(done.stdout)
+    assert "teardown" in chapters, said(done)
+    return chapters
+
+
+#: What goes wrong, and the one sentence that names the host and the remedy.
+TROUBLES = {
+    "no agent yet": "host pc0: it refuses the key",
+    "wrong host key": "host pc2: its key is",
+    "wrong key": "host pc0: it refuses the key",
+    "unreachable": "host pc3: it does not answer at 192.168.50.13 (is it on, is the network there?)",
+    "no box": "host box: no agent answers there, run './backchannel testbed site",
+}
+
+
+@pytest.mark.parametrize("trouble", TROUBLES)
+def test_what_is_wrong_with_a_host_is_one_sentence_with_the_remedy(story: dict[str, Any], trouble: str) -> None:
+    assert "status 1" in story[trouble]
+    lines = [line for line in story[trouble].splitlines() if TROUBLES[trouble] in line]
+    assert len(lines) == 1, story[trouble]
+
+
+def test_a_campaign_that_cannot_begin_makes_nothing(story: dict[str, Any]) -> None:
+    assert "results" not in story["no agent yet"].splitlines()
+
+
+def test_a_missing_package_is_told_with_its_name(story: dict[str, Any]) -> None:
+    assert "status 1" in story["no package"]
+    assert "packages are missing (no-such-package) and cannot be installed" in story["no package"]
+
+
+def test_a_full_disk_is_told_with_its_place(story: dict[str, Any]) -> None:
+    assert "status 1" in story["full disk"]
+    assert "the disk of /opt/backchannel" in story["full disk"]
+    assert "make room" in story["full disk"]
+
+
+def test_a_host_that_is_lost_fails_its_run_and_no_other(story: dict[str, Any]) -> None:
+    assert "host pc2 was lost: it does not answer at 192.168.50.12 any more" in story["lost"]
+    assert "status 0" in story["lost"]
+    assert story["lost"].splitlines()[-1] == "nothing left"
+    assert not [line for line in story["lost"].splitlines() if line.endswith(" tcpdump")]
+
+
+def test_hosts_become_a_testbed_and_a_second_time_nothing_changes(story: dict[str, Any]) -> None:
+    assert "status 0" in story["first"]
+    assert "status 0" in story["second"]
+    assert "changed=0" in story["second"]
+    assert not [line for line in story["second"].splitlines() if "changed=" in line and "changed=0" not in line]
+
+
+def test_the_testbed_is_fit(story: dict[str, Any]) -> None:
+    assert "status 0" in story["check"]
+
+
+def test_the_campaign_is_measured_and_is_reused(story: dict[str, Any]) -> None:
+    assert "status 0" in story["campaign"], said(story["done"])
+    table = json.loads((story["folder"] / "table.json").read_text())
+    assert table["backend"] == "physical" if "backend" in table else True
+    assert "2 taken from results" in story["again"]
+
+
+def manifests(folder: Path) -> list[dict[str, Any]]:
+    """Of the campaign's own runs."""
+    found = [json.loads(path.read_text()) for path in sorted(folder.glob("results/**/manifest.json"))]
+    return [one for one in found if one["report"]["duration_s"] == 4]
+
+
+def test_a_run_keeps_every_hosts_clock_before_and_after(story: dict[str, Any]) -> None:
+    found = manifests(story["folder"])
+    assert len(found) == 2
+    for one in found:
+        clocks = one["report"]["clocks"]
+        assert sorted(set(clocks) - {"one_way_delays", "why"}) == ["box", "pc0", "pc1", "pc2", "pc3"]
+        assert clocks["one_way_delays"] in ("corrected", "unusable")
+        # Namespaces of one machine have one clock: what is measured is the measuring.
+        for host in ("pc0", "pc3"):
+            assert abs(clocks[host]["offset_before_s"]) <= clocks[host]["uncertainty_s"]
+        assert one["report"]["real_links"] == {}
+        assert sorted(one["report"]["driver"]["links"]) == ["bottleneck", "client-access", "server-access"]
+
+
+def test_lines_that_are_a_bump_in_the_wire_do_what_they_declare(story: dict[str, Any]) -> None:
+    for one in manifests(story["folder"]):
+        measured = {(line["link"], line["direction"]): line for line in one["calibration"]}
+        assert measured["bottleneck", "reverse"]["measured_rate_bps"] == pytest.approx(128_000, rel=0.005)
+        assert measured["bottleneck", "forward"]["measured_delay_s"] == pytest.approx(0.005, abs=0.001)
+        assert not any(line["problems"] for line in measured.values())
+
+
+def test_captures_hold_packets_of_true_size(story: dict[str, Any]) -> None:
+    """No offload made one packet of many, and no padding was added to an ack."""
+    path = sorted(story["folder"].glob("results/**/captures/client-eth0.pcap.gz"))[0]
+    plain = story["folder"] / "client.pcap"
+    plain.write_bytes(gzip.decompress(path.read_bytes()))
+    words = ["tcpdump", "-n", "-v", "-r", str(plain), "tcp"]
+    text = subprocess.run(words, capture_output=True, text=True, check=True).stdout
+    lengths = [int(part.split(")")[0]) for part in text.split(", length ")[1:] if ")" in part.split("\n")[0]]
+    assert lengths
+    assert max(lengths) == 1500
+    assert "incorrect" not in text
+
+
+def test_a_second_campaign_is_told_who_holds_the_testbed(story: dict[str, Any]) -> None:
+    text = story["held"] + story["done"].stderr
+    assert text.count("status") >= 2
+    assert "status 0" not in story["held"]
+    assert "is held by campaign small, of" in text
+    assert "a campaign holds this host (campaign small, of" in text
+
+
+def test_hosts_of_a_killed_controller_clean_up_by_themselves(story: dict[str, Any]) -> None:
+    assert "agent.held" in story["killed"]
+    lines = story["killed"].splitlines()
+    assert lines[-1].startswith("free after ")
+    assert 0 < int(lines[-1].split()[2]) <= 40
+    assert not [line for line in lines[:-1] if "tcpdump" in line]
+
+
+def test_logs_of_every_host_are_collected(story: dict[str, Any]) -> None:
+    found = {path.name for path in (story["folder"] / "collected").iterdir()}
+    assert found == {"pc0.tar.gz", "pc1.tar.gz", "pc2.tar.gz", "pc3.tar.gz", "box.tar.gz"}
+
+
+def test_the_hosts_are_as_they_were(story: dict[str, Any]) -> None:
+    assert "status 0" in story["teardown"]
+    assert (story["folder"] / "after").read_text() == (story["folder"] / "before").read_text()
+    assert recorded(story["folder"] / "hosts.yml")

@@ -1,0 +1,209 @@
+"""A lab held against a topology: who plays what, and every mistake in one sentence."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ruamel.yaml import YAML
+
+from experiments import campaign, inventory
+from experiments.problems import CampaignError
+from testbed import placement
+from testbed.physical import merged, queue_alone
+from testbed.placement import Placement, Spot
+from testbed.tunnels import SshOptions, meaning, ssh_command
+from tests.ansible.conftest import write_yaml
+from tests.physical.conftest import LINKS, lab
+
+
+def placed(path: Path) -> Placement:
+    found = inventory.read(path)
+    assert found.campaign is not None
+    scenario = campaign.load(found.campaign).runs[0].scenario
+    return inventory.placed(found, scenario["nodes"], scenario["links"])
+
+
+def changed(path: Path, change: Any) -> Path:
+    document = YAML().load(path.read_text())
+    change(document)
+    return write_yaml(path, document)
+
+
+def test_hosts_are_mapped_by_the_nodes_they_play(tmp_path: Path) -> None:
+    found = placed(lab(tmp_path))
+    assert found.players == {"server": "pc0", "router1": "pc1", "router2": "pc2", "client": "pc3"}
+    assert found.boxes() == ["box"]
+    groups = placement.groups(found)
+    assert groups["endpoints"] == ["pc0", "pc3"]
+    assert groups["routers"] == ["pc1", "pc2"]
+    assert groups["link_boxes"] == ["box"]
+
+
+def test_no_host_loses_its_own_default_route(tmp_path: Path) -> None:
+    found = placed(lab(tmp_path))
+    scenario = campaign.load(tmp_path / "small.yaml").runs[0].scenario
+    told = placement.host_vars(found, scenario["links"], "pc0")
+    assert [route["subnet"] for route in told["backchannel_routes"]] == ["10.1.0.0/16", "10.2.0.0/16", "10.3.0.0/16"]
+    assert {route["via"] for route in told["backchannel_routes"]} == {"10.1.0.2"}
+
+
+def test_a_hosts_own_interface_names_stand_everywhere(tmp_path: Path) -> None:
+    path = changed(lab(tmp_path), lambda file: file["hosts"]["pc1"].update(interfaces={"bottleneck": "enp3s0"}))
+    found = placed(path)
+    node = found.plan.nodes["router1"]
+    assert [end.name for end in node.interfaces] == ["router1-eth0", "enp3s0"]
+    assert [dev for _, _, dev in node.neighbours] == ["router1-eth0", "enp3s0"]
+    assert found.plan.links["bottleneck"][0].name == "enp3s0"
+
+
+def test_a_real_modem_keeps_its_address_and_our_queue_stands_before_it(tmp_path: Path) -> None:
+    links: dict[str, Any] = {link: {"box": "box"} for link in LINKS}
+    links["bottleneck"] = {"real": "modem", "queue_at": "router2"}
+    found = placed(lab(tmp_path, links=links))
+    scenario = campaign.load(tmp_path / "small.yaml").runs[0].scenario
+    told = placement.host_vars(found, scenario["links"], "pc2")
+    assert told["backchannel_queues"] == [{"link": "bottleneck", "tap": "bq-router2-eth0", "interface": "router2-eth0"}]
+    near = told["backchannel_interfaces"][0]
+    assert (near["name"], near["mac"], near["queue"]) == ("bq-router2-eth0", None, True)
+    assert {one["interface"] for one in told["backchannel_neighbours"]} == {"router2-eth1"}
+    spec = next(link for link in scenario["links"] if link["name"] == "bottleneck")
+    alone = queue_alone(spec, found.spots["bottleneck"])
+    # router2 is the link's second end: its queue is the reverse direction's.
+    assert alone["forward"] == {"rate_bps": 128_000, "queue": spec["reverse"]["queue"]}
+    assert "rate_bps" not in alone["reverse"]
+
+
+def test_other_addresses_when_the_lab_itself_has_these(tmp_path: Path) -> None:
+    def elsewhere(file: Any) -> None:
+        for number, host in enumerate(file["hosts"].values()):
+            host["address"] = f"10.2.0.{10 + number}"
+
+    path = changed(lab(tmp_path), elsewhere)
+    with pytest.raises(CampaignError, match=r"host pc0 is reached at 10\.2\.0\.10, which overlaps .*198\.18\.0\.0/15"):
+        placed(path)
+    found = placed(changed(path, lambda file: file.update(addresses="198.18.0.0/15")))
+    assert found.plan.nodes["client"].address == "198.18.2.2"
+    assert [route.subnet for route in found.plan.nodes["client"].routes] == ["198.18.0.0/15"]
+    assert all(route.via.startswith("198.18.") for node in found.plan.nodes.values() for route in node.routes)
+
+
+MISTAKES = {
+    "no host": (lambda file: file["hosts"].pop("pc2"), "no host plays node 'router2'; add 'plays: router2'"),
+    "two hosts": (
+        lambda file: file["hosts"]["pc1"].update(plays="server"),
+        "hosts pc0 and pc1 both play 'server'",
+    ),
+    "no node": (
+        lambda file: file["hosts"]["pc1"].update(plays="gateway"),
+        "host pc1 plays 'gateway', which is no node; there are: server",
+    ),
+    "one machine twice": (
+        lambda file: file["hosts"]["pc1"].update(address="192.168.50.10"),
+        "hosts: 2 hosts have the address '192.168.50.10'",
+    ),
+    "a link nowhere": (lambda file: file["links"].pop("bottleneck"), "link 'bottleneck' is nowhere: give it a 'box'"),
+    "a link of no topology": (
+        lambda file: file["links"].update(uplink={"box": "box"}),
+        "there is no link 'uplink' in this topology",
+    ),
+    "a box that is no host": (
+        lambda file: file["links"]["bottleneck"].update(box="fox"),
+        "its box 'fox' is no host; there are: pc0",
+    ),
+    "a box that plays": (
+        lambda file: file["links"]["bottleneck"].update(box="pc1"),
+        "host pc1 plays a node and cannot be its link box as well",
+    ),
+    "one interface for two links": (
+        lambda file: file["links"]["bottleneck"].update(interfaces=["l0e0", "l9e9"]),
+        "host box: interface 'l0e0' is used by 2 links",
+    ),
+    "too few interfaces": (
+        lambda file: file["links"]["bottleneck"].update(interfaces=["eth1"]),
+        "link 'bottleneck' has 2 ends, but box box has 1 for it",
+    ),
+    "an unknown field": (
+        lambda file: file["hosts"]["pc1"].update(adress="192.168.50.1"),
+        "there is no field 'adress' (did you mean 'address'?)",
+    ),
+    "no such range": (lambda file: file.update(addresses="192.0.2.0/24"), "there are: 10.0.0.0/8, 198.18.0.0/15"),
+    "no interface name": (
+        lambda file: file["hosts"]["pc1"].update(interfaces={"bottleneck": "eth 1"}),
+        "'eth 1' is not a name",
+    ),
+}
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_a_mistake_is_one_sentence_with_the_host(tmp_path: Path, mistake: str) -> None:
+    change, message = MISTAKES[mistake]
+    path = changed(lab(tmp_path), change)
+    with pytest.raises(CampaignError) as told:
+        placed(path)
+    assert message in str(told.value)
+    assert str(path) in str(told.value)
+    assert len(str(told.value).splitlines()) == 1
+
+
+def test_a_topology_in_two_parts_is_refused(tmp_path: Path) -> None:
+    text = """
+name: apart
+network:
+  nodes: [{name: a}, {name: b}, {name: c}, {name: d}]
+  links:
+    - {name: one, ends: [a, b], forward: {rate: 1 Mbit/s}}
+    - {name: two, ends: [c, d], forward: {rate: 1 Mbit/s}}
+workload: [{name: bulk, from: a, to: b}]
+duration: 1 s
+"""
+    (tmp_path / "apart.yaml").write_text(text)
+    with pytest.raises(CampaignError, match="'a' and 'c' are not connected"):
+        campaign.load(tmp_path / "apart.yaml")
+
+
+def test_a_campaign_in_ssh_words() -> None:
+    options = SshOptions("backchannel", Path("/k"), Path("/known"))
+    words = ssh_command(options, "192.0.2.1", 2200, Path("/c"), Path("/s"))
+    assert words[:4] == ["setpriv", "--pdeathsig", "KILL", "ssh"]
+    assert words[-5:] == ["-p", "2200", "-L", "/s:/run/backchannel/agent.sock", "backchannel@192.0.2.1"]
+    assert "StrictHostKeyChecking=yes" in words
+    assert "BatchMode=yes" in words
+    assert "UserKnownHostsFile=/known" in words
+
+
+@pytest.mark.parametrize(
+    ("said", "sentence"),
+    [
+        ("ssh: connect to host 192.0.2.1 port 22: Connection refused", "nothing answers SSH at 192.0.2.1 port 22"),
+        ("ssh: connect to host 192.0.2.1 port 22: Connection timed out", "does not answer at 192.0.2.1 (is it on"),
+        ("Host key verification failed.", "its key is not in /known (enter it with 'ssh-keyscan -p 22 192.0.2.1'"),
+        ("backchannel@192.0.2.1: Permission denied (publickey).", "refuses the key /k for user backchannel"),
+        ("Timeout, server 192.0.2.1 not responding.", "does not answer at 192.0.2.1 any more"),
+        ("ssh: something else.", "ssh: something else."),
+    ],
+)
+def test_what_ssh_says_becomes_a_sentence_with_a_remedy(said: str, sentence: str) -> None:
+    facts: dict[str, object] = {
+        "address": "192.0.2.1", "port": 22, "user": "backchannel", "key": "/k", "known": "/known",
+    }  # fmt: skip
+    assert sentence in meaning(said, facts)
+
+
+def test_reports_of_several_boxes_become_one() -> None:
+    one = {"links": {"a": 1}, "realtime": True, "stalls": {"count": 1, "total_s": 0.1, "longest_s": 0.1}}
+    two = {"links": {"b": 2}, "realtime": False, "stalls": {"count": 2, "total_s": 0.3, "longest_s": 0.2}}
+    assert merged([one, two]) == {
+        "links": {"a": 1, "b": 2},
+        "realtime": False,
+        "stalls": {"count": 3, "total_s": 0.3, "longest_s": 0.2},
+    }
+    assert merged([]) == {"links": {}, "realtime": True}
+
+
+def test_a_queue_at_the_near_end_is_the_forward_direction() -> None:
+    direction = {"rate_bps": 9600, "delay_s": 0.1, "queue": {"name": "red", "options": {}}}
+    spec = {"name": "x", "ends": ["a", "b"], "forward": direction, "reverse": {**direction, "rate_bps": 1}}
+    alone = queue_alone(spec, Spot("x", real="modem", queue_at="a"))
+    assert alone["forward"] == {"rate_bps": 9600, "queue": direction["queue"]}
