@@ -7,12 +7,18 @@ those of `./backchannel validate`, made by the same code.
 from __future__ import annotations
 
 import json
+import os
 import resource
 import subprocess
 import sys
 import threading
 from collections.abc import Sequence
-from typing import Any
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from experiments.campaign import Plan
 
 LIMIT_S = 20
 LIMIT_BYTES = 2 << 30
@@ -20,14 +26,14 @@ LIMIT_BYTES = 2 << 30
 _room = threading.Semaphore(2)
 
 
-def check(file: str, text: str, overrides: Sequence[str] = ()) -> dict[str, Any]:
+def check(results: str, file: str, text: str, overrides: Sequence[str] = ()) -> dict[str, Any]:
     """Validates a campaign's text in a child.
 
     Returns:
         {"problems": [texts]} of a bad one; of a good one {"problems": [], "name", "title", "id", "backend", "points",
-        "runs": [[id, seconds], ...], "scenario": of the first run}.
+        "runs", "known": how many of them the store has, "estimate": of the others, "scenario": of the first run}.
     """
-    asked = json.dumps({"file": file, "text": text, "overrides": list(overrides)})
+    asked = json.dumps({"results": results, "file": file, "text": text, "overrides": list(overrides)})
     try:
         with _room:
             done = subprocess.run(
@@ -70,10 +76,34 @@ def main() -> None:
             "id": plan.id,
             "backend": plan.backend,
             "points": len(plan.points),
-            "runs": [[run.id, float(run.scenario["duration_s"])] for run in plan.runs],
+            "runs": len(plan.runs),
+            **_expected(plan, asked["results"]),
             "scenario": plan.runs[0].scenario,
         }
     json.dump(answer, sys.stdout)
+
+
+def _expected(plan: Plan, results: str) -> dict[str, Any]:
+    """What the store has of a plan, and what the rest will take, as `./backchannel plan` tells it."""
+    from analysis.store import Store, is_url
+    from experiments.forecast import forecast
+    from experiments.select import unique
+    from experiments.show import duration_text
+    from experiments.units import show
+
+    store = Store.open(results if is_url(results) else Path(results))
+    done = store.valid_runs([run.id for run in plan.runs])
+    history = store.history(plan.backend)
+    store.close()
+    expected = forecast([run for run in unique(plan.runs) if run.id not in done], history, os.cpu_count() or 1)
+    sentence = "nothing to run: the results folder has all of it"
+    if expected.runs:
+        source = f"as {expected.based_on} earlier runs say" if expected.based_on else "from what the links can carry"
+        sentence = (
+            f"{expected.runs} run{'s' if expected.runs > 1 else ''}, about {duration_text(expected.time_s)} with "
+            f"{expected.cells} at a time, {show(expected.disk_bytes, 'bytes')} of disk ({source})"
+        )
+    return {"known": len(done), "estimate": {**asdict(expected), "sentence": sentence}}
 
 
 if __name__ == "__main__":

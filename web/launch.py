@@ -9,7 +9,19 @@ import io
 from pathlib import Path
 from typing import Any
 
-from flask import Blueprint, Response, abort, flash, g, jsonify, redirect, render_template, request, url_for
+from flask import (
+    Blueprint,
+    Response,
+    abort,
+    current_app,
+    flash,
+    g,
+    jsonify,
+    redirect,
+    render_template,
+    request,
+    url_for,
+)
 from markupsafe import Markup
 from ruamel.yaml import YAML
 from ruamel.yaml.comments import CommentedMap, CommentedSeq
@@ -18,7 +30,7 @@ from werkzeug.datastructures import MultiDict
 from analysis.store import requests
 from experiments import registry
 from testbed import node_binary
-from web import estimate, topology
+from web import topology
 from web.check import check
 
 blueprint = Blueprint("launch", __name__)
@@ -124,16 +136,11 @@ def judge(name: str, text: str, overrides: list[str]) -> dict[str, Any]:
         return {"problems": [f"{name}: a campaign file has at most {MOST_TEXT} characters here"]}
     if not text.strip():
         return {"problems": ["There is nothing to check yet: pick a file, fill in the form, or write one."]}
-    found = check(name, text, overrides)
+    found = check(str(current_app.config["RESULTS"]), name, text, overrides)
     if found["problems"]:
         return found
-    runs = dict(found.pop("runs"))
-    known = g.store.valid_runs(list(runs))
-    guess = estimate.estimate(
-        g.store, found["name"], found["backend"], [length for one, length in runs.items() if one not in known]
-    )
-    picture = topology.draw(found.pop("scenario")).svg(page=True)
-    return {**found, "runs": len(runs), "known": len(known), "estimate": estimate.as_json(guess), "picture": picture}
+    scenario = found.pop("scenario")
+    return {**found, "picture": topology.draw(scenario).svg(page=True)}
 
 
 def build(form: MultiDict[str, str]) -> str:

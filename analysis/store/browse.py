@@ -9,7 +9,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from analysis.store.schema import attempt, campaign, file, membership, metric, point, run
+from analysis.store.schema import attempt, campaign, membership, metric, point, run
 from analysis.store.store import Store
 
 #: A campaign without its text, for lists.
@@ -282,40 +282,6 @@ def _with_place(store: Store, found: list[dict[str, Any]]) -> list[dict[str, Any
     )  # fmt: skip
     places = {row["run_id"]: row for row in store.rows(query)}
     return [{**one, "place": places.get(one["id"])} for one in found]
-
-
-@dataclass(frozen=True)
-class Cost:
-    """What runs of a backend took so far."""
-
-    runs: int
-    #: Seconds of the clock, over seconds of a run.
-    took_per_s: float
-    #: Seconds of the clock beyond the run itself, a run.
-    overhead_s: float
-    #: Bytes of files, over seconds of a run.
-    bytes_per_s: float
-
-
-def cost(store: Store, backend: str, of_campaign: str = "", sample: int = 200) -> Cost | None:
-    """Means over the latest runs of a backend, or of campaigns of a name; None without any."""
-    latest = sa.select(run.c.id, run.c.duration_s, run.c.landed, run.c.manifest["started"].as_float().label("started"))
-    latest = latest.where(run.c.backend == backend, run.c.state == "valid")
-    if of_campaign:
-        own = sa.select(membership.c.run_id).join(campaign, campaign.c.id == membership.c.campaign_id)
-        latest = latest.where(run.c.id.in_(own.where(campaign.c.name == of_campaign)))
-    found = [one for one in store.rows(latest.order_by(run.c.landed.desc()).limit(sample)) if one["started"]]
-    seconds = sum(one["duration_s"] for one in found)
-    if not seconds:
-        return None
-    took = sum(max(one["landed"] - one["started"], 0.0) for one in found)
-    sizes = store.rows(
-        sa.select(sa.func.sum(file.c.bytes).label("n")).where(file.c.run_id.in_([o["id"] for o in found]))
-    )
-    return Cost(
-        runs=len(found), took_per_s=took / seconds, overhead_s=(took - seconds) / len(found),
-        bytes_per_s=(sizes[0]["n"] or 0) / seconds,
-    )  # fmt: skip
 
 
 class Pulse:
