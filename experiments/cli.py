@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
+from experiments import contrast, exporting, figures
+
 if TYPE_CHECKING:
     from rich.console import Console
 
@@ -370,6 +372,87 @@ def results(
         _print_results(_console(), campaign, rows)
 
 
+BackendOption = Annotated[
+    str | None, typer.Option("--backend", metavar="BACKEND", help="sim or emulated; the file's own without it.")
+]
+
+
+@app.command()
+def reproduce(
+    what: Annotated[
+        str, typer.Argument(metavar="[PAPER|ARTEFACT]", help="Such as aq, or aq-fig4; all without it.")
+    ] = "",
+    backend: BackendOption = None,
+    results: ResultsOption = RESULTS,
+    jobs: Annotated[
+        int | None,
+        typer.Option("--jobs", "-j", min=1, max=256, help="Runs at a time.", show_default=False),
+    ] = None,
+    force: Annotated[bool, typer.Option("--force", help="Run again what the results folder already has.")] = False,
+) -> None:
+    """Run the papers' tables, figures and claims, as far as the results folder lacks them, and print their score."""
+    from analysis.store import Store
+    from experiments.engine import Options
+    from experiments.reproduce import chosen
+    from experiments.reproduce import reproduce as run_all
+    from experiments.show import Reporter, score_table
+
+    try:
+        ones = chosen(what)
+    except ValueError as error:
+        _fail(str(error), BAD_INPUT)
+    console = _console()
+    done = run_all(ones, backend, Options(results, jobs, force), Reporter(console))
+    for one in done:
+        if one.refused:
+            console.print(f"{one.reproduction.artefact}: not run: {one.refused}", style="yellow", highlight=False)
+    ran = {one.reproduction.artefact for one in done}
+    store = Store.open(results)
+    console.print(score_table([one for one in _scorecard(store) if one.id in ran], details=True), soft_wrap=True)
+    outcomes = [one.outcome for one in done if one.outcome is not None]
+    if any(outcome.interrupted for outcome in outcomes):
+        raise typer.Exit(INTERRUPTED)
+    if any(outcome.failed for outcome in outcomes):
+        raise typer.Exit(FAILED)
+
+
+@app.command()
+def score(
+    what: Annotated[
+        str, typer.Argument(metavar="[PAPER|ARTEFACT]", help="Such as aq, or aq-fig4; all without it.")
+    ] = "",
+    details: Annotated[
+        bool, typer.Option("--details", help="Every value and ordering; always shown for one artefact.")
+    ] = False,
+    results: ResultsOption = RESULTS,
+    as_json: JsonOption = False,
+) -> None:
+    """Hold the results against what the papers published: values within tolerance, orderings that hold, the whole
+    count.
+    """
+    from analysis.scorecard import document
+    from analysis.store import Store
+    from experiments import registry
+    from experiments.show import score_table
+
+    everything = _scorecard(Store.open(results))
+    found = [one for one in everything if what in ("", one.paper, one.id)]
+    if not found:
+        names = dict.fromkeys([one.paper for one in everything] + [one.id for one in everything])
+        _fail(registry.unknown("paper or artefact", what, names), BAD_INPUT)
+    if as_json:
+        typer.echo(json.dumps(document(found), indent=2))
+    else:
+        _console().print(score_table(found, details or len(found) == 1), soft_wrap=True)
+
+
+def _scorecard(store: Any) -> list[Any]:
+    from analysis.scorecard import scorecard
+    from experiments.reproduce import FOLDER
+
+    return scorecard(store, FOLDER)
+
+
 @app.command()
 def compare(
     a: Annotated[
@@ -415,6 +498,44 @@ def compare(
         raise typer.Exit(FAILED)
 
 
+@app.command("import")
+def import_(
+    files: Annotated[
+        list[Path],
+        typer.Argument(metavar="FILE...", help="Captures of the same transfers (docs/imports.md).", show_default=False),
+    ],
+    label: Annotated[
+        str, typer.Option("--label", help="What it is called beside other imports; the first file's name without it.")
+    ] = "",
+    note: Annotated[str, typer.Option("--note", help="A remark to keep with it.")] = "",
+    campaign: Annotated[
+        str, typer.Option("--campaign", metavar="NAME", help="Imports of one campaign are compared with each other.")
+    ] = "imports",
+    align: Annotated[
+        bool, typer.Option("--align/--no-align", help="Bring the clocks of several captures together.")
+    ] = True,
+    results: ResultsOption = RESULTS,
+    as_json: JsonOption = False,
+) -> None:
+    """Import captures: what was on a wire somewhere becomes a run, measured and shown like any other."""
+    from analysis.store import Store
+    from experiments.importing import Request, import_captures, lines
+    from experiments.importing import as_json as imported_json
+
+    name = label or files[0].name.partition(".")[0] or files[0].name
+    store = Store.open(results)
+    imported = import_captures(store, Request(files, name, note, campaign, align))
+    run = store.run(imported.run_id)
+    assert run is not None
+    if as_json:
+        typer.echo(imported_json(imported, run))
+        return
+    for line in lines(imported, run):
+        typer.echo(line)
+    shown = "" if results == RESULTS else f" --results {results}"
+    typer.echo(f"\nNext: ./backchannel serve{shown} shows it with its plots; results {campaign} compares imports.")
+
+
 @app.command()
 def calibrate(
     file: Annotated[
@@ -443,21 +564,51 @@ def calibrate(
 
 
 @app.command()
+def runner(
+    results: ResultsOption = RESULTS,
+    jobs: Annotated[
+        int | None,
+        typer.Option("--jobs", "-j", min=1, max=256, help="Cells at a time; 3 per CPU.", show_default=False),
+    ] = None,
+    once: Annotated[bool, typer.Option("--once", help="End when nothing waits any more.")] = False,
+) -> None:
+    """Run what people ask for on the site, until interrupted; the site itself runs nothing."""
+    from experiments.runner import Runner
+
+    if Runner(_where(results), jobs, _console()).serve(once):
+        raise typer.Exit(FAILED)
+
+
+@app.command()
 def serve(
     results: ResultsOption = RESULTS,
     artefacts: ArtefactsOption = None,
     port: Annotated[
-        int, typer.Option("--port", min=0, max=65535, help="Port on 127.0.0.1; 0 takes a free one.")
+        int, typer.Option("--port", min=0, max=65535, help="Port on the address; 0 takes a free one.")
     ] = 8321,
     host: Annotated[str, typer.Option("--host", help="Address to listen on.")] = "127.0.0.1",
+    token_file: Annotated[
+        Path | None,
+        typer.Option(
+            "--token-file",
+            metavar="FILE",
+            help="A file with the token that visitors must give; $BACKCHANNEL_TOKEN does the same. "
+            "Needed on any address that others reach.",
+            show_default=False,
+        ),
+    ] = None,
+    name: Annotated[
+        list[str] | None,
+        typer.Option("--name", metavar="NAME", help="A host name under which the site is reached. Repeatable."),
+    ] = None,
 ) -> None:
-    """Show results in a browser."""
+    """Show results in a browser, on 127.0.0.1 unless told otherwise."""
     from web.serve import serve as serve_site
 
     if artefacts:
         # The site opens the store wherever it needs it.
         os.environ["BACKCHANNEL_ARTEFACTS"] = artefacts
-    serve_site(_where(results), host, port)
+    serve_site(_where(results), host, port, token_file, name or [])
 
 
 @app.command()
@@ -483,6 +634,12 @@ def worker(
     from experiments.worker import serve_worker
 
     serve_worker(address, host, name)
+
+
+app.command()(figures.plot)
+app.command()(exporting.export)
+app.command()(contrast.contrast)
+app.command("import-bundle")(exporting.import_bundle)
 
 
 InventoryOption = Annotated[
@@ -534,12 +691,12 @@ def in_lab(
 def main() -> NoReturn:
     """Runs a command; whatever a person can cause ends in one sentence and a status."""
     from agents.errors import AgentError
-    from experiments.problems import CampaignError
+    from experiments.problems import CampaignError, ImportProblem
     from testbed.errors import TestbedError, Unavailable
 
     try:
         app(standalone_mode=True, prog_name="backchannel")
-    except CampaignError as error:
+    except (CampaignError, ImportProblem) as error:
         _fail(str(error), BAD_INPUT)
     except Unavailable as error:
         _fail(str(error), UNAVAILABLE)
@@ -550,8 +707,11 @@ def main() -> NoReturn:
     except BrokenPipeError:
         sys.exit(OK)
     except Exception as error:
+        from analysis.errors import AnalysisError
         from analysis.store import StoreError
 
+        if isinstance(error, AnalysisError):
+            _fail(str(error), BAD_INPUT)
         if isinstance(error, StoreError):
             _fail(str(error), FAILED)
         raise

@@ -20,6 +20,7 @@ from contextlib import contextmanager
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
+import dask
 from distributed import Client, Future, LocalCluster, get_worker
 
 from analysis.store import Store, is_url
@@ -76,7 +77,7 @@ class DaskExecutor:
             with _deaf_children():
                 self._cluster = LocalCluster(
                     n_workers=os.cpu_count() or 1, threads_per_worker=THREADS, processes=True, dashboard_address=None,
-                    host="127.0.0.1", memory_limit=0,
+                    host="127.0.0.1", protocol=protocol(), memory_limit=0,
                 )  # fmt: skip
         try:
             self._client = Client(self._cluster or address, timeout=CONNECT_S, set_as_default=False)
@@ -231,6 +232,11 @@ class DaskExecutor:
             beat.busy, sum(one.running for one in together), tuple(cell for one in together for cell in one.cells)
         )
         self._listener.on_beat(machine.id, whole)
+
+
+def protocol() -> str:
+    """What Dask's own settings ask for: "tls" where they require encryption."""
+    return "tls" if dask.config.get("distributed.comm.require-encryption") else "tcp"
 
 
 @contextmanager

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
 
-from analysis.store import Store, StoreError
+from analysis.store import Store, StoreError, requests
 from experiments import lab, select
 from experiments.campaign import Plan, Run
 from experiments.executor import Executor, LocalExecutor, Machine
@@ -222,6 +222,8 @@ class _Execution:
                     if time.monotonic() - last_told > 2:
                         last_told = time.monotonic()
                         self._store.tell_progress(self._plan.id, state.as_json())
+                        if requests.stop_wanted(self._store, self._plan.id):
+                            self._stop.set()
             finally:
                 if self._stop.is_set():
                     # Ctrl-C, unless the campaign itself set it.

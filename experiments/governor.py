@@ -68,7 +68,7 @@ class Governor:
 
         Args:
             now_s: seconds on any steady clock.
-            busy: share of all CPUs that was not idle since the last reading, 0 to 1.
+            busy: share of all CPUs that was at work since the last reading, 0 to 1.
             running: cells that are at work.
         """
         rules = self._rules

@@ -31,12 +31,15 @@ def versions() -> dict[str, Any]:
 
 
 def cpu_seconds() -> dict[str, float]:
-    """Seconds that the machine's CPUs have spent since its start: busy, idle and stolen by its host."""
+    """Seconds that the machine's CPUs have spent since its start: busy, idle, stolen by its host, and niced.
+
+    What is niced gives way to everything else.
+    """
     ticks = os.sysconf("SC_CLK_TCK")
     user, nice, system, idle, iowait, irq, softirq, steal = (
         int(word) / ticks for word in Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:9]
     )
-    return {"busy": user + nice + system + irq + softirq, "idle": idle + iowait, "steal": steal}
+    return {"busy": user + system + irq + softirq, "niced": nice, "idle": idle + iowait, "steal": steal}
 
 
 def cpu_shares(before: dict[str, float], after: dict[str, float]) -> dict[str, float]:

@@ -69,7 +69,7 @@ class Result:
 class Beat:
     """A reading of the machine and of what the cells do."""
 
-    #: Share of all CPUs that was not idle.
+    #: Share of all CPUs that was at work, without what is niced.
     busy: float
     #: Cells at work.
     running: int
@@ -276,7 +276,8 @@ class CellPool:
             now = machine.cpu_seconds()
             shares, before = machine.cpu_shares(before, now), now
             if self._working or self._analysing:
-                self._on_beat(self.beat(1 - shares["idle"] if any(shares.values()) else 0.0))
+                # Niced work, such as the analysis of runs, leaves the CPUs to cells.
+                self._on_beat(self.beat(shares["busy"] + shares["steal"]))
 
 
 def _behind() -> None:

@@ -28,3 +28,7 @@ class CampaignError(Exception):
         self.file = file
         self.problems = sorted(set(problems))
         super().__init__("\n".join(problem.text(file) for problem in self.problems))
+
+
+class ImportProblem(Exception):
+    """Files that cannot be imported; the message is a sentence."""

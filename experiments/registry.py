@@ -193,6 +193,7 @@ def entries() -> tuple[Entry, ...]:
     declared = node_binary.call("registry")
     keys = ("policies", "links", "directions", "error_models", "middleboxes", "stacks")
     found = [_entry(raw) for key in keys for raw in declared[key]]
+    found += [_entry(raw, ("sim",)) for raw in declared["workloads"]]
     found += [
         Entry("profile", raw["name"], raw["summary"], raw["source"], spec=raw["spec"]) for raw in declared["profiles"]
     ]
@@ -226,7 +227,7 @@ def unknown(what: str, name: str, allowed: Any) -> str:
     return f"there is no {what} '{name}'{hint}; there are: {listed}"
 
 
-def _entry(raw: Mapping[str, Any]) -> Entry:
+def _entry(raw: Mapping[str, Any], backends: tuple[str, ...] = ()) -> Entry:
     params = []
     for one in raw["params"]:
         default, required = one["default"], False
@@ -238,4 +239,4 @@ def _entry(raw: Mapping[str, Any]) -> Entry:
                 min=one.get("min"), max=one.get("max"), choices=tuple(one.get("choices", ())),
             )
         )  # fmt: skip
-    return Entry(raw["kind"], raw["name"], raw["summary"], raw["source"], tuple(params))
+    return Entry(raw["kind"], raw["name"], raw["summary"], raw["source"], tuple(params), backends)

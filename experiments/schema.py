@@ -6,11 +6,12 @@ Values leave here in SI units. Names of mechanisms and their options are held ag
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator, model_validator
 
+from analysis.measures import Measure, Split
 from experiments import registry, units
 
 
@@ -60,6 +61,23 @@ class MechanismError(ValueError):
         super().__init__("; ".join(message for _, message in problems))
 
 
+def read_options(
+    entry: registry.Entry, given: Mapping[str, object], below: tuple[str, ...] = ()
+) -> tuple[dict[str, Any], list[tuple[tuple[str, ...], str]]]:
+    """Options by their full names in SI units, and every mistake with its key, `below` which the options stand."""
+    options: dict[str, Any] = {}
+    problems: list[tuple[tuple[str, ...], str]] = []
+    for name, value in given.items():
+        try:
+            param = entry.param(name)
+            if param.name in options:
+                raise ValueError(f"this is '{param.short}', which is given already")
+            options[param.name] = param.read(value)
+        except ValueError as error:
+            problems.append(((*below, name), str(error)))
+    return options, problems
+
+
 class Mechanism(BaseModel):
     """A mechanism by name with its options: "droptail", or {policy: droptail, limit: 10 packets}."""
 
@@ -86,18 +104,8 @@ class Mechanism(BaseModel):
             entry = registry.find(kind, value[key])
         except ValueError as error:
             raise MechanismError([((key,) if spelled else (), str(error))]) from None
-        options: dict[str, Any] = {}
-        problems: list[tuple[tuple[str, ...], str]] = []
-        for name, given in value.items():
-            if name == key:
-                continue
-            try:
-                param = entry.param(name)
-                if param.name in options:
-                    raise ValueError(f"this is '{param.short}', which is given already")
-                options[param.name] = param.read(given)
-            except ValueError as error:
-                problems.append(((name,), str(error)))
+        given = {name: one for name, one in value.items() if name != key}
+        options, problems = read_options(entry, given)
         for param in entry.params:
             if param.required and param.name not in options and not problems:
                 problems.append(((), f"{entry.name} needs '{param.short}': {param.help}"))
@@ -171,6 +179,9 @@ class Direction(Model):
     framing: Literal["none", "slip", "ppp"] = "none"
     accm: int = Field(default=0xFFFFFFFF, ge=0, le=0xFFFFFFFF, description="control bytes that ppp escapes")
     bits_per_byte: Literal[8, 10] = 8
+    free_options: bool = Field(
+        default=False, description="TCP options take no time on the line, as in the papers' simulator"
+    )
     #: Of a mahimahi link: delivery opportunities, from a file.
     trace: Annotated[str | None, BeforeValidator(_file)] = None
 
@@ -181,7 +192,9 @@ class Direction(Model):
             spec["rate_bps"] = round(self.rate)
         if self.errors:
             spec["errors"] = [model.as_scenario() for model in self.errors]
-        serial = ("header_compression", "slots", "name_every_slot", "framing", "accm", "bits_per_byte")
+        serial = (
+            "header_compression", "slots", "name_every_slot", "framing", "accm", "bits_per_byte", "free_options",
+        )  # fmt: skip
         options = {
             name: getattr(self, name) for name in serial if getattr(self, name) != type(self).model_fields[name].default
         }
@@ -302,6 +315,8 @@ class Flow(Model):
     size: Bytes | None = Field(None, description="bytes to send; without it, until the end")
     count: Annotated[int, _quantity("count", above=0, most=10_000)] = 1
     stack: Stack | None = Field(None, description="of this flow's connection; without it, its hosts'")
+    #: Of the workload kind, by their full names and in SI units once read.
+    options: dict[str, Any] = {}
 
     @field_validator("kind")
     @classmethod
@@ -312,6 +327,18 @@ class Flow(Model):
     @classmethod
     def _range(cls, value: object) -> tuple[float, float]:
         return _time_range(value, "a start")
+
+    @model_validator(mode="after")
+    def _options_of_its_kind(self) -> Flow:
+        entry = registry.find("workload", self.kind)
+        options, problems = read_options(entry, self.options, ("options",))
+        for param in entry.params:
+            if param.required and param.name not in options and not problems:
+                problems.append((("options",), f"{entry.name} needs '{param.short}': {param.help}"))
+        if problems:
+            raise MechanismError(problems)
+        object.__setattr__(self, "options", options)
+        return self
 
 
 class Network(Model):
@@ -372,12 +399,22 @@ class Network(Model):
         return self
 
 
+class CounterSpec(Model):
+    """What a simulation counts in bins of time."""
+
+    every: Length
+    at: list[str] = Field([], description="links; all, if it is left out")
+
+
 class CaptureSpec(Model):
     """What is captured."""
 
     snaplen: Annotated[int, _quantity("bytes", least=64, most=262_144)] = 128
     at: list[str] = Field([], description="node:link interfaces; all, if it is left out")
     telemetry: bool = Field(True, description="whether stacks and links write down their own samples (sim)")
+    counters: CounterSpec | None = Field(
+        None, description="what passed, in bins of time, for runs without captures (sim)"
+    )
 
 
 class Campaign(Model):
@@ -393,6 +430,11 @@ class Campaign(Model):
     duration: Length
     warm_up: Seconds = 0.0
     capture: CaptureSpec = Field(default_factory=lambda: CaptureSpec.model_validate({}))
+    #: The published table, figure or claim that the campaign reproduces, and how its metrics get the names that the
+    #: artefact's targets use. Neither changes a run.
+    artefact: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9-]*$", max_length=60)] | None = None
+    measures: dict[str, Measure] = {}
+    split: list[Split] = []
     repetitions: Annotated[int, _quantity("count", above=0)] = 1
     seed: Annotated[int, _quantity("count")] = 1
 

@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable
 import typer
 from distributed import Nanny, Scheduler
 
-from experiments.dask_executor import THREADS
+from experiments.dask_executor import THREADS, protocol
 from testbed.capability import missing_for_emulation
 from testbed.errors import Unavailable
 
@@ -28,9 +28,13 @@ def serve_scheduler(host: str, port: int) -> None:
 
     async def start() -> Callable[[], Awaitable[object]]:
         try:
-            scheduler = await Scheduler(host=host, port=port, dashboard=False)
-        except OSError as error:
-            raise Unavailable(f"cannot listen on {host} port {port}: {error.strerror or error}") from None
+            scheduler = await Scheduler(
+                host=host, port=port, protocol=protocol(), dashboard=False, dashboard_address=f"{host}:0"
+            )
+        except (OSError, RuntimeError, ValueError) as error:
+            cause = error.__cause__ or error
+            said = getattr(cause, "strerror", None) or str(cause)
+            raise Unavailable(f"cannot listen on {host} port {port}: {said}") from None
         typer.echo(
             f"scheduler at {scheduler.address}; './backchannel worker {scheduler.address}' brings machines to it"
         )
@@ -50,7 +54,8 @@ def serve_worker(scheduler: str, host: str | None, name: str | None) -> None:
     async def start() -> Callable[[], Awaitable[object]]:
         # A nanny starts its worker again when that dies. Threads only wait for cells: the runner says how many.
         nanny = Nanny(
-            scheduler, nthreads=THREADS, memory_limit=0, host=host, dashboard=False, death_timeout=CONNECT_S,
+            scheduler, nthreads=THREADS, memory_limit=0, host=host, protocol=protocol(), dashboard=False,
+            death_timeout=CONNECT_S, silence_logs=logging.WARNING, dashboard_address=f"{host}:0" if host else None,
             name=name or f"{os.uname().nodename}-{os.getpid()}",
         )  # fmt: skip
         try:

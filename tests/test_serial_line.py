@@ -30,7 +30,7 @@ def compress(capture: Path, out: Path, *more: str) -> dict[str, Any]:
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     report: dict[str, Any] = json.loads(done.stdout)
-    assert report["trouble"] is None
+    assert report["damage"] == []
     return report
 
 

@@ -3,27 +3,30 @@
 from __future__ import annotations
 
 import datetime
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from flask import Flask, Response, g, render_template, request
+from flask import Flask, g, render_template, request
 from werkzeug.exceptions import HTTPException
 
 from analysis.metrics import METRICS
 from analysis.store import Store
 from experiments import units
 from experiments.show import mean_sd, point_label
-from web import campaigns, runs
+from web import api, campaigns, compare, docs, home, imports, launch, live, runs, scorecard, security
 
-#: Everything comes from this server; nothing is inline.
-POLICY = (
-    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
-    "base-uri 'none'; form-action 'self'; frame-ancestors 'none'"
-)
+#: Of a form; uploads have a limit of their own.
+MOST_FORM_BYTES = 2 << 20
 
 
-def create_app(results: Path | str) -> Flask:
+def create_app(results: Path | str, token: str = "", names: Sequence[str] = ()) -> Flask:
     """A site for the results in a folder.
+
+    Args:
+        results: the folder; its store is made if there is none.
+        token: what visitors must give; empty: nothing.
+        names: host names under which it is reached, beside those of this machine.
 
     Raises:
         StoreError: the folder holds no store that can be used.
@@ -31,27 +34,23 @@ def create_app(results: Path | str) -> Flask:
     app = Flask(__name__)
     app.config["RESULTS"] = results
     app.config["SEND_FILE_MAX_AGE_DEFAULT"] = 3600
+    app.config["MAX_FORM_MEMORY_SIZE"] = MOST_FORM_BYTES
     store = Store.open(results)
     app.extensions["store"] = store
-    app.register_blueprint(campaigns.blueprint)
-    app.register_blueprint(runs.blueprint)
+    app.extensions["watcher"] = live.Watcher(store)
+    security.guard(app, store.folder, token, list(names))
+    for part in (home, campaigns, runs, compare, scorecard, launch, imports, docs, live, api):
+        app.register_blueprint(part.blueprint)
     app.jinja_env.trim_blocks = True
     app.jinja_env.lstrip_blocks = True
     app.jinja_env.filters.update(
-        quantity=units.show, mean_sd=mean_sd, label=lambda pairs: point_label(dict(pairs)), moment=_moment
+        quantity=units.show, mean_sd=mean_sd, label=lambda pairs: point_label(dict(pairs)), moment=_moment, ago=_ago
     )
-    app.jinja_env.globals["metrics"] = METRICS
+    app.jinja_env.globals.update(metrics=METRICS, version=_version())
 
     @app.before_request
     def _store() -> None:
         g.store = store
-
-    @app.after_request
-    def _headers(response: Response) -> Response:
-        response.headers.setdefault("Content-Security-Policy", POLICY)
-        response.headers["X-Content-Type-Options"] = "nosniff"
-        response.headers["Referrer-Policy"] = "no-referrer"
-        return response
 
     @app.errorhandler(HTTPException)
     def _error(error: HTTPException) -> Any:
@@ -68,3 +67,21 @@ def _moment(seconds: float | None) -> str:
     if seconds is None:
         return "–"
     return datetime.datetime.fromtimestamp(seconds, datetime.UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+
+
+def _ago(seconds: float | None) -> str:
+    """How long ago a time was."""
+    if seconds is None:
+        return "–"
+    past = max(datetime.datetime.now(datetime.UTC).timestamp() - seconds, 0.0)
+    for size, word in ((86400, "day"), (3600, "hour"), (60, "minute")):
+        if past >= size:
+            count = int(past // size)
+            return f"{count} {word}{'s' if count > 1 else ''} ago"
+    return "just now"
+
+
+def _version() -> str:
+    """Changes whenever a static file does, so that browsers may keep them."""
+    newest = max(path.stat().st_mtime_ns for path in (Path(__file__).parent / "static").rglob("*") if path.is_file())
+    return format(newest // 1_000_000, "x")

@@ -1,109 +1,356 @@
-"""Pages of campaigns: all of them, one with its table and charts, its progress and its exports."""
+"""Pages of campaigns: all of them; one with its question, figure, table and runs; requests about it; exports."""
 
 from __future__ import annotations
 
 import csv
 import io
+import math
 from typing import Any
+from urllib.parse import urlencode
 
-from flask import Blueprint, Response, abort, g, jsonify, render_template, request
+from flask import Blueprint, Response, abort, flash, g, jsonify, redirect, render_template, request, url_for
+from markupsafe import Markup
+from werkzeug.datastructures import MultiDict
 
 from analysis.metrics import METRICS
+from analysis.store import browse, requests
 from experiments.show import point_label, results_json
-from web.charts import Bar, BarChart
+from web import scorecard, sweep, topology
+from web.cache import kept
 
 blueprint = Blueprint("campaigns", __name__)
 
+#: Rows of a page of runs, points of a page of the table, campaigns of a page of the list.
+RUNS, POINTS, CAMPAIGNS = 25, 25, 40
 
-@blueprint.get("/")
+
+@blueprint.get("/campaigns")
 def index() -> str:
     """All campaigns, filtered by `q`."""
-    words = request.args.get("q", "").lower().split()
-    found = [
-        one
-        for one in g.store.campaigns()
-        if all(word in f"{one['id']} {one['name']} {one['title']}".lower() for word in words)
-    ]
-    return render_template("index.html", campaigns=found, q=request.args.get("q", ""))
+    words = request.args.get("q", "").split()
+    page, total = _page(), browse.count_campaigns(g.store, words)
+    found = browse.campaigns(g.store, words, CAMPAIGNS, (page - 1) * CAMPAIGNS)
+    pages = math.ceil(total / CAMPAIGNS)
+    return render_template(
+        "index.html", campaigns=found, q=request.args.get("q", ""), page=page, pages=pages, total=total
+    )
 
 
 @blueprint.get("/campaigns/<campaign_id>")
 def show(campaign_id: str) -> str:
     """One campaign."""
-    campaign, rows = _load(campaign_id)
-    cells = {(row["point"], row["name"], row["subject"]): row for row in rows}
-    of_flow = sorted({row["name"] for row in rows if row["subject"]}, key=lambda name: _order((name, "")))
-    of_run = sorted({row["name"] for row in rows if not row["subject"]}, key=lambda name: _order((name, "")))
+    campaign = _head(campaign_id)
+    points, rows = _points(campaign_id), _summary(campaign_id)
+    # The table's lines are flows; what belongs to a line of the network has figures.
+    tabled = [row for row in rows if row["name"] not in METRICS or METRICS[row["name"]].per in ("flow", "run")]
+    axes = sweep.axes_of(points)
+    figure = _figure(campaign, points, rows)
+    at = max(request.args.get("points", 1, int), 1)
+    some = points[(at - 1) * POINTS : at * POINTS]
+    members: dict[int, list[dict[str, Any]]] = {}
+    for one in browse.members(g.store, campaign_id, [point["number"] for point in some]):
+        members.setdefault(one["point"], []).append(one)
+    asked = _asked()
+    found, total = browse.runs(g.store, campaign_id, asked, _matching(points, asked.words))
+    first = next((one["run_id"] for ones in members.values() for one in ones if one["state"] != browse.MISSING), None)
+    scenario = browse.scenario(g.store, first) if first else None
     return render_template(
         "campaign.html",
         campaign=campaign,
-        flows=list(dict.fromkeys(row["subject"] for row in rows if row["subject"])) or [""],
-        of_flow=of_flow,
-        of_run=of_run,
-        cells=cells,
-        charts=charts(campaign, rows),
-        fields=[field for field, _ in campaign["points"][0]["parameters"]],
+        question=_question(campaign, axes),
+        axes=axes,
+        fields=list(axes),
+        points=some,
+        point_pages=math.ceil(len(points) / POINTS),
+        point_page=at,
+        all_points=len(points),
+        members=members,
+        flows=list(dict.fromkeys(row["subject"] for row in tabled if row["subject"])) or [""],
+        of_flow=sorted({row["name"] for row in tabled if row["subject"]}, key=order),
+        of_run=sorted({row["name"] for row in tabled if not row["subject"]}, key=order),
+        per_page=POINTS,
+        cells={(row["point"], row["name"], row["subject"]): row for row in rows},
+        kinds=_kinds(rows),
+        figure=figure,
+        picture=_picture(campaign_id, figure),
+        parameters={point["number"]: point["parameters"] for point in points},
+        runs=found,
+        total=total,
+        asked=asked,
+        pages=max(math.ceil(total / asked.per_page), 1),
+        columns=_columns(rows),
+        again=lambda **changes: _address(campaign_id, changes),
+        topology=Markup(topology.draw(scenario).svg(page=True)) if scenario else "",
+        asked_for=requests.recent(g.store, 3, campaign_id),
+        runners=requests.runners(g.store),
+        selected={name: request.args.get(f"fix.{name}", "") for name in axes},
     )
+
+
+@blueprint.get("/campaigns/<campaign_id>/figure.<kind>")
+def figure(campaign_id: str, kind: str) -> Response:
+    """Its figure as SVG, PDF or CSV; arguments as the page has them."""
+    campaign = _head(campaign_id)
+    made = _figure(campaign, _points(campaign_id), _summary(campaign_id))
+    if made is None:
+        abort(404, "This campaign has no valid run yet, so there is no figure.")
+    return export(sweep.draw(made), kind, f"{campaign['name']}-{made.metric}", sweep.as_csv(made))
+
+
+def export(drawing: Any, kind: str, name: str, table: str) -> Response:
+    """A drawing as a file."""
+    match kind:
+        case "svg":
+            body, mimetype = drawing.svg(), "image/svg+xml"
+        case "pdf":
+            body, mimetype = drawing.pdf(), "application/pdf"
+        case "csv":
+            body, mimetype = table, "text/csv"
+        case _:
+            abort(404, f"There is no figure as {kind}; there are: svg, pdf, csv.")
+    return Response(body, mimetype=mimetype, headers={"Content-Disposition": f'attachment; filename="{name}.{kind}"'})
+
+
+@blueprint.get("/api/campaigns")
+def all_as_json() -> Response:
+    """Every campaign, as `./backchannel results --json` prints them, with when they started."""
+    keys = ("id", "name", "title", "state", "runs", "valid", "invalid", "backend", "started")
+    words = request.args.get("q", "").split()
+    found = browse.campaigns(g.store, words, 500, (_page() - 1) * 500)
+    return jsonify([{key: one[key] for key in keys} for one in found])
 
 
 @blueprint.get("/api/campaigns/<campaign_id>")
 def as_json(campaign_id: str) -> Response:
     """Its results, as `./backchannel results --json` prints them."""
-    return Response(results_json(*_load(campaign_id)), mimetype="application/json")
+    campaign = g.store.campaign(campaign_id)
+    if campaign is None:
+        abort(404, f"There is no campaign {campaign_id} here.")
+    return Response(results_json(campaign, g.store.table(campaign_id)), mimetype="application/json")
 
 
 @blueprint.get("/api/campaigns/<campaign_id>/progress")
 def progress(campaign_id: str) -> Response:
     """State, valid runs, and what is running."""
-    campaign, _ = _load(campaign_id)
+    campaign = _head(campaign_id)
     return jsonify({key: campaign[key] for key in ("state", "runs", "valid", "progress")})
+
+
+@blueprint.get("/api/campaigns/<campaign_id>/runs")
+def runs_as_json(campaign_id: str) -> Response:
+    """A page of its runs, with their metrics; the same arguments as the page."""
+    _head(campaign_id)
+    points, asked = _points(campaign_id), _asked()
+    found, total = browse.runs(g.store, campaign_id, asked, _matching(points, asked.words))
+    parameters = {point["number"]: dict(point["parameters"]) for point in points}
+    told = [
+        {
+            **{key: one[key] for key in ("run_id", "point", "repetition", "state", "problems", "landed", "seed")},
+            "parameters": parameters.get(one["point"], {}),
+            "metrics": [
+                {"name": name, "subject": subject, "value": row["value"], "unit": row["unit"]}
+                for (name, subject), row in one["metrics"].items()
+            ],
+        }
+        for one in found
+    ]
+    return jsonify({"total": total, "page": asked.page, "per_page": asked.per_page, "runs": told})
 
 
 @blueprint.get("/campaigns/<campaign_id>.csv")
 def as_csv(campaign_id: str) -> Response:
     """Its table: a line per point, metric and flow; SI units."""
-    campaign, rows = _load(campaign_id)
-    parameters = {point["number"]: dict(point["parameters"]) for point in campaign["points"]}
+    campaign, rows = _head(campaign_id), _summary(campaign_id)
+    parameters = {point["number"]: dict(point["parameters"]) for point in _points(campaign_id)}
     fields = list(next(iter(parameters.values()), {}))
     text = io.StringIO()
     writer = csv.writer(text)
     writer.writerow([*fields, "metric", "flow", "unit", "runs", "mean", "standard_deviation"])
     for row in rows:
-        own = [parameters[row["point"]][field] for field in fields]
+        own = [parameters[row["point"]].get(name, "") for name in fields]
         sd = "" if row["sd"] is None else row["sd"]
         writer.writerow([*own, row["name"], row["subject"], row["unit"], row["n"], row["mean"], sd])
     headers = {"Content-Disposition": f'attachment; filename="{campaign["name"]}.csv"'}
     return Response(text.getvalue(), mimetype="text/csv", headers=headers)
 
 
-def charts(campaign: dict[str, Any], rows: list[dict[str, Any]]) -> list[BarChart]:
-    """A bar chart per metric and flow: one bar a point, with its standard deviation."""
-    labels = {point["number"]: _short_label(point["parameters"]) for point in campaign["points"]}
-    groups: dict[tuple[str, str], list[Bar]] = {}
-    for row in rows:
-        bar = Bar(labels[row["point"]], row["mean"], row["sd"] or 0.0)
-        groups.setdefault((row["name"], row["subject"]), []).append(bar)
+@blueprint.get("/campaigns/<campaign_id>.yaml")
+def as_yaml(campaign_id: str) -> Response:
+    """The file that made it."""
+    campaign = _head(campaign_id)
+    headers = {"Content-Disposition": f'attachment; filename="{campaign["name"]}.yaml"'}
+    return Response(campaign["text"], mimetype="text/plain; charset=utf-8", headers=headers)
+
+
+@blueprint.post("/campaigns/<campaign_id>/<action>")
+def act(campaign_id: str, action: str) -> Any:
+    """Rerun (all of it), resume (what is missing) or cancel."""
+    campaign = _head(campaign_id)
+    flash(do(campaign, action)[1])
+    return redirect(url_for("campaigns.show", campaign_id=campaign["id"]))
+
+
+@blueprint.post("/api/campaigns/<campaign_id>/<action>")
+def act_by_json(campaign_id: str, action: str) -> Any:
+    """Asks for a rerun, a resume or a cancel."""
+    number, said = do(_head(campaign_id), action)
+    return jsonify({"request": number, "message": said}), 202
+
+
+def do(campaign: dict[str, Any], action: str) -> tuple[int, str]:
+    """Enters a request for a campaign; gives its number and what to tell."""
+    overrides = [f"{name}={value}" for name, value in campaign["overrides"].items()]
+    if action == "cancel":
+        if campaign["state"] != "running":
+            abort(409, f"This campaign is {campaign['state']}; there is nothing to cancel.")
+        return requests.ask_cancel(g.store, campaign["id"]), "It will stop in a few seconds; what has landed stays."
+    if action not in ("rerun", "resume"):
+        abort(404, f"There is no action {action}; there are: rerun, resume, cancel.")
+    if campaign["state"] == "running":
+        abort(409, "This campaign is running.")
+    if not campaign["text"]:
+        abort(409, "These results were not made from a campaign file here.")
+    number = requests.ask_run(g.store, campaign["file"], campaign["text"], overrides, force=action == "rerun")
+    there = (
+        "A runner takes it up." if requests.runners(g.store) else "No runner is there: ./backchannel runner starts one."
+    )
+    return number, f"Asked for. {there}"
+
+
+def _page() -> int:
+    return max(request.args.get("page", 1, int), 1)
+
+
+def _head(campaign_id: str) -> dict[str, Any]:
+    campaign = browse.campaign_head(g.store, campaign_id)
+    if campaign is None:
+        abort(404, f"There is no campaign {campaign_id} here.")
+    return campaign
+
+
+def _points(campaign_id: str) -> list[dict[str, Any]]:
+    return kept(("points", campaign_id), lambda: browse.points(g.store, campaign_id))
+
+
+def _summary(campaign_id: str) -> list[dict[str, Any]]:
+    def make() -> list[dict[str, Any]]:
+        # Details are for the run's own page and for files.
+        shown = [row for row in browse.summary(g.store, campaign_id) if not is_detail(row["name"])]
+        return sorted(shown, key=_row_order)
+
+    return kept(("summary", campaign_id), make)
+
+
+def is_detail(name: str) -> bool:
+    """Whether a metric is one of those that only its run's page shows."""
+    return bool(getattr(METRICS.get(name), "detail", False))
+
+
+def _row_order(row: dict[str, Any]) -> tuple[int, int, str]:
+    return (row["point"], order(row["name"]), row["subject"])
+
+
+def _asked() -> browse.Asked:
+    return browse.Asked(
+        state=request.args.get("state", ""),
+        words=tuple(request.args.get("q", "").lower().split()),
+        sort=request.args.get("sort", "point"),
+        descending=request.args.get("order") == "desc",
+        page=_page(),
+        per_page=RUNS,
+    )
+
+
+def _matching(points: list[dict[str, Any]], words: Any) -> list[int] | None:
+    """Points whose parameters hold every word; None when nothing is searched."""
+    if not words:
+        return None
     return [
-        BarChart(f"{METRICS[name].title}{f', {subject}' if subject else ''}", METRICS[name].unit, groups[name, subject])
-        for name, subject in sorted(groups, key=_order)
-        if name in METRICS
+        point["number"]
+        for point in points
+        if all(word in " ".join(f"{name}={value}" for name, value in point["parameters"]).lower() for word in words)
     ]
 
 
-def _short_label(parameters: list[tuple[str, str]]) -> str:
+def _figure(campaign: dict[str, Any], points: list[dict[str, Any]], rows: list[dict[str, Any]]) -> sweep.Figure | None:
+    kinds = _kinds(rows)
+    if not kinds:
+        return None
+    metric, _, subject = request.args.get("metric", "").partition("/")
+    if (metric, subject) not in kinds:
+        metric, subject = kinds[0]
+    axes = sweep.axes_of(points)
+    x_field = request.args.get("x", "")
+    if x_field not in axes:
+        x_field = sweep.default_x(axes)
+    fixed = {
+        name: request.args[f"fix.{name}"] for name, values in axes.items() if request.args.get(f"fix.{name}") in values
+    }
+    fixed.pop(x_field, None)
+    title = METRICS[metric].title if metric in METRICS else metric
+    return sweep.make(
+        points,
+        rows,
+        title=f"{title}, {subject}" if subject else title,
+        unit=next(row["unit"] for row in rows if row["name"] == metric),
+        metric=metric,
+        subject=subject,
+        x_field=x_field,
+        fixed=fixed,
+        published=scorecard.published_for(g.store.folder, campaign["id"]),
+    )
+
+
+def _picture(campaign_id: str, figure: sweep.Figure | None) -> Markup:
+    """The figure as part of the page, drawn once for everybody who asks for the same."""
+    if figure is None:
+        return Markup("")
+    key = ("picture", campaign_id, request.query_string, figure.metric, figure.subject, figure.has_published)
+    return kept(key, lambda: Markup(sweep.draw(figure).svg(page=True)))
+
+
+def _kinds(rows: list[dict[str, Any]]) -> list[tuple[str, str]]:
+    """Metrics that there are, each with its flow; a group of flows stands before its members."""
+    return sorted(
+        {(row["name"], row["subject"]) for row in rows}, key=lambda kind: (order(kind[0]), len(kind[1]), kind[1])
+    )
+
+
+def _columns(rows: list[dict[str, Any]]) -> list[tuple[str, str]]:
+    """Metrics in the table of runs: few enough to be read."""
+    wanted = ("throughput", "goodput", "retransmissions", "completion_time", "fairness_index")
+    return [kind for kind in _kinds(rows) if kind[0] in wanted][:8]
+
+
+def _question(campaign: dict[str, Any], axes: dict[str, list[str]]) -> str:
+    """What the campaign asks, in a sentence."""
+    if not axes:
+        return f"One point, {campaign['repetitions']} repetition{'s' if campaign['repetitions'] != 1 else ''}."
+    parts = []
+    for name, values in axes.items():
+        shown = ", ".join(values) if len(values) <= 6 else f"{values[0]} to {values[-1]} ({len(values)} values)"
+        parts.append(f"{name.replace('network.', '').replace('.', ' ')} is {shown}")
+    runs = "One run" if campaign["repetitions"] == 1 else f"{campaign['repetitions']} runs"
+    return f"What changes when {'; and when '.join(parts)}? {runs} at each point."
+
+
+def order(name: str) -> int:
+    """The place of a metric among all."""
+    names = list(METRICS)
+    return names.index(name) if name in names else len(names)
+
+
+def _address(campaign_id: str, changes: dict[str, Any]) -> str:
+    """The address of this page with other arguments; empty ones go."""
+    arguments: MultiDict[str, str] = request.args.copy()
+    for key, value in changes.items():
+        arguments.setlist(key.replace("__", "."), [] if value in ("", None) else [str(value)])
+    query = urlencode([(key, value) for key, values in arguments.lists() for value in values])
+    return url_for("campaigns.show", campaign_id=campaign_id) + (f"?{query}" if query else "")
+
+
+def short_label(parameters: list[tuple[str, str]]) -> str:
     """What tells a point from the others: with one axis, its value alone."""
     if len(parameters) == 1:
         return parameters[0][1]
     return point_label(dict(parameters)) or "all runs"
-
-
-def _order(kind: tuple[str, str]) -> tuple[int, str]:
-    names = list(METRICS)
-    return (names.index(kind[0]) if kind[0] in names else len(names), kind[1])
-
-
-def _load(campaign_id: str) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-    campaign = g.store.campaign(campaign_id)
-    if campaign is None:
-        abort(404, f"There is no campaign {campaign_id} here.")
-    return campaign, g.store.table(campaign_id)

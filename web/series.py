@@ -1,4 +1,4 @@
-"""Series for plots, from a run's tables and telemetry: {"series": [{"name", "style", "x", "y"}], "y": axis title}.
+"""Series for plots, from a run's tables and telemetry: {"series": [{"name", "style", "ink", "x", "y"}], "y": title}.
 
 Long series are thinned: the time in view is cut into slices, and of each the first, the last, the least and greatest
 value stay, so that no peak ever vanishes. Marks (what was sent again, dropped, purged) are what people look for: all of
@@ -7,7 +7,6 @@ those in view stay.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,7 +14,10 @@ from typing import Any
 
 import polars as pl
 
-from analysis.metrics import DATA, RETRANSMISSION, Flow, MissingCapture, RunData
+from analysis.metrics import DATA, RETRANSMISSION, MissingCapture
+from web import tables
+
+FAST, SACK, TIMEOUT, DAMAGED = 1 << 2, 1 << 11, 1 << 13, 1 << 21
 
 
 @dataclass(frozen=True)
@@ -32,9 +34,9 @@ def thin(frame: pl.DataFrame, view: View, all_stay: bool = False) -> pl.DataFram
 
     The points next to the view on either side stay, so that lines run to its edges.
     """
-    inside = frame.filter((pl.col("x") >= view.from_s) & (pl.col("x") <= view.to_s))
-    before = frame.filter(pl.col("x") < view.from_s).tail(1)
-    after = frame.filter(pl.col("x") > view.to_s).head(1)
+    low, high = frame["x"].search_sorted(view.from_s, "left"), frame["x"].search_sorted(view.to_s, "right")
+    inside = frame[low:high]
+    before, after = frame[max(low - 1, 0) : low], frame[high : high + 1]
     if inside.height > view.points and not all_stay:
         slices = max(view.points // 4, 1)
         width = (view.to_s - view.from_s) / slices or 1.0
@@ -53,25 +55,86 @@ def thin(frame: pl.DataFrame, view: View, all_stay: bool = False) -> pl.DataFram
 
 
 def sequence(folder: Path, run: Mapping[str, Any], flow_name: str, view: View) -> dict[str, Any]:
-    """Sequence numbers over time as the sender saw them: data, what was sent again, and acks. In kB."""
-    flow = _flow(folder, run, flow_name)
-    if flow is None:
-        return _nothing("this flow was not captured at its sender")
+    """Sequence numbers over time at the sender: data, acks, the window; what was sent again and what never arrived."""
+    return _sequence(folder, run, flow_name, view, receiver=False)
+
+
+def received(folder: Path, run: Mapping[str, Any], flow_name: str, view: View) -> dict[str, Any]:
+    """The same at the receiver."""
+    return _sequence(folder, run, flow_name, view, receiver=True)
+
+
+def _sequence(folder: Path, run: Mapping[str, Any], flow_name: str, view: View, receiver: bool) -> dict[str, Any]:
     try:
-        segments = flow.at_sender
+        key = (str(folder), flow_name, receiver)
+        whole = tables.derived(key, lambda: _sequences(folder, run, flow_name, receiver))
     except MissingCapture as error:
         return _nothing(str(error))
+    found = [_series(name, style, frame, view, ink) for name, style, ink, frame in whole]
+    return {"y": "sequence number (kB)", "series": [one for one in found if one["x"]]}
+
+
+#: Name, style, ink, and all of the points.
+Whole = list[tuple[str, str, str, pl.DataFrame]]
+
+
+def _sequences(folder: Path, run: Mapping[str, Any], flow_name: str, receiver: bool) -> Whole:
+    segments = tables.flow(folder, run, flow_name, receiver).with_columns(pl.col("class").cast(pl.UInt32))
     data = segments.filter((pl.col("dir") == 0) & (pl.col("class") & DATA != 0))
-    again = pl.col("class") & RETRANSMISSION != 0
+    again, fast, timeout, damaged = (pl.col("class") & bit != 0 for bit in (RETRANSMISSION, FAST, TIMEOUT, DAMAGED))
     acks = segments.filter((pl.col("dir") == 1) & (pl.col("ack") >= 0))
-    end = (pl.col("seq") + pl.col("payload")) / 1e3
+    end, acked = (pl.col("seq") + pl.col("payload")) / 1e3, pl.col("ack") / 1e3
+    blocks = tables.sacks(folder, run, flow_name, receiver)
+    sack = ("SACK", "dots", "s3", _xy(acks.filter(pl.col("class") & SACK != 0), acked))
+    if blocks is not None:
+        sack = ("SACK", "bars", "s3", blocks)
+    found = [
+        ("acknowledged", "steps", "s2", _xy(acks, acked)),
+        ("data", "dots", "s0", _xy(data.filter(~again), end)),
+        sack,
+        ("fast retransmission", "marks", "s4", _xy(data.filter(again & fast & ~timeout), end)),
+        ("timeout retransmission", "marks", "s1", _xy(data.filter(again & timeout), end)),
+        ("retransmission", "marks", "mark", _xy(data.filter(again & ~fast & ~timeout), end)),
+        ("damaged", "marks", "s5", _xy(segments.filter(damaged & (pl.col("dir") == 0)), end)),
+    ]
+    window = acks.with_columns((pl.col("ack") + pl.col("window")).alias("edge"))
+    found.insert(1, ("window", "steps", "s7", _xy(window, pl.col("edge") / 1e3)))
+    if not receiver:
+        lost = _lost(folder, run, flow_name, data)
+        if lost is not None:
+            found.append(("never arrived", "marks", "s6", _xy(lost, end)))
+    return found
+
+
+def _lost(folder: Path, run: Mapping[str, Any], flow_name: str, data: pl.DataFrame) -> pl.DataFrame | None:
+    """Data segments that were sent more often than they came to the receiver: the earliest of them count as lost."""
+    try:
+        there = tables.flow(folder, run, flow_name, receiver=True)
+    except MissingCapture:
+        return None
+    key = (pl.col("seq") * (1 << 20) + pl.col("payload")).alias("key")
+    sent = data.with_columns(key)
+    came = there.filter((pl.col("dir") == 0) & (pl.col("payload") > 0)).select(key)
+    # What was sent once is lost when it never came; only the few that were sent again have to be counted.
+    twice = sent.filter(pl.col("class") & RETRANSMISSION != 0).select("key").unique()
+    once = sent.join(twice, on="key", how="anti").join(came, on="key", how="anti")
+    counted = came.join(twice, on="key", how="semi").group_by("key").len("came")
+    several = sent.join(twice, on="key", how="semi").join(counted, on="key", how="left")
+    several = several.sort("t_s", maintain_order=True).with_columns(pl.int_range(pl.len()).over("key").alias("nth"))
+    missing = pl.len().over("key").cast(pl.Int64) - pl.col("came").fill_null(0).cast(pl.Int64)
+    return pl.concat([once, several.filter(pl.col("nth") < missing).select(once.columns)])
+
+
+def rtt(folder: Path, run: Mapping[str, Any], flow_name: str, view: View) -> dict[str, Any]:
+    """Round-trip samples of the sender's data over time, in ms; by Karn's rule none of what was sent again."""
+    try:
+        segments = tables.flow(folder, run, flow_name)
+    except MissingCapture as error:
+        return _nothing(str(error))
+    samples = segments.filter((pl.col("dir") == 1) & pl.col("rtt_ns").is_not_null())
     return {
-        "y": "sequence number (kB)",
-        "series": [
-            _series("acknowledged", "steps", _xy(acks, pl.col("ack") / 1e3), view),
-            _series("data", "dots", _xy(data.filter(~again), end), view),
-            _series("retransmitted", "marks", _xy(data.filter(again), end), view),
-        ],
+        "y": "round trip (ms)",
+        "series": [_series("round trip", "dots", _xy(samples, pl.col("rtt_ns") / 1e6), view, "s0")],
     }
 
 
@@ -79,13 +142,8 @@ def throughput(folder: Path, run: Mapping[str, Any], flow_name: str, view: View)
     """Throughput at the receiver over time: bytes in order per slice of a hundredth of the run, in kbit/s."""
     width_s = max(float(run["duration_s"]) / 100, 0.01)
     result = []
-    for flow in _data(folder, run).flows:
-        if flow_name and flow.name != flow_name:
-            continue
-        try:
-            data = flow.at_receiver.filter(pl.col("dir") == 0)
-        except MissingCapture:
-            continue
+    for number, flow in enumerate(tables.flows(folder, run, flow_name)):
+        data = flow.at_receiver.filter(pl.col("dir") == 0)
         slices = pl.DataFrame({"slice": pl.int_range(0, int(float(run["duration_s"]) / width_s) + 1, eager=True)})
         ends = data.group_by((pl.col("t_s") / width_s).floor().cast(pl.Int64).alias("slice")).agg(
             pl.col("in_order").max()
@@ -97,7 +155,7 @@ def throughput(folder: Path, run: Mapping[str, Any], flow_name: str, view: View)
             .with_columns(((pl.col("slice") + 1) * width_s).alias("x"))
             .select("x", "y")
         )
-        result.append(_series(flow.name, "line", filled, view))
+        result.append(_series(flow.name, "line", filled, view, f"s{number % 8}"))
     return {"y": "throughput (kbit/s)", "series": result}
 
 
@@ -105,9 +163,7 @@ def queue(folder: Path, run: Mapping[str, Any], name: str, view: View) -> dict[s
     """Packets waiting in a queue over time ("link/direction"), and what was dropped or purged there."""
     link, _, direction = name.rpartition("/")
     lengths, events = [], []
-    path = folder / "telemetry" / "links.jsonl"
-    for line in path.read_text().splitlines() if path.exists() else []:
-        row = json.loads(line)
+    for row in tables.telemetry(folder, "links"):
         if (row["link"], row["direction"]) != (link, direction) or "part" in row:
             continue
         if "event" in row:
@@ -115,45 +171,49 @@ def queue(folder: Path, run: Mapping[str, Any], name: str, view: View) -> dict[s
         else:
             # The peak since the last line, then what it is now.
             lengths += [(row["t_ns"] / 1e9, float(row["max"])), (row["t_ns"] / 1e9, float(row["packets"]))]
+    if not lengths and not events:
+        return _nothing("this run kept no samples of its lines")
     frame = pl.DataFrame(lengths, schema={"x": pl.Float64, "y": pl.Float64}, orient="row")
-    result = [_series("waiting", "steps", frame, view)]
+    result = [_series("waiting", "steps", frame, view, "s0")]
     for kind in sorted({kind for _, kind in events}):
         at = pl.DataFrame({"x": [t for t, one in events if one == kind]}, schema={"x": pl.Float64}).with_columns(
             pl.lit(0.0).alias("y")
         )
-        result.append(_series(kind.replace("_", " "), "marks", at, view))
+        result.append(_series(kind.replace("_", " "), "marks", at, view, EVENT_INKS.get(kind, "mark")))
     return {"y": "packets", "series": result}
 
 
+#: What a policy takes out on purpose is no loss, and looks otherwise.
+EVENT_INKS = {"purged": "s2", "marked": "s4", "damaged": "s3", "reordered": "s5", "duplicated": "s5"}
+
+
 def cwnd(folder: Path, run: Mapping[str, Any], flow_name: str, view: View) -> dict[str, Any]:
-    """The sender's congestion window and slow-start threshold over time, as its kernel told them every 50 ms.
+    """The sender's congestion window and slow-start threshold over time, in its own words.
 
     With them, the window of a split connection's further part that carries the flow's data.
     """
     spec = next((one for one in run["scenario"]["workload"] if one["name"] == flow_name), None)
-    path = folder / "telemetry" / f"{flow_name}.jsonl"
-    if spec is None or not path.exists():
+    rows = tables.telemetry(folder, flow_name) if spec is not None else []
+    if spec is None or not rows:
         return _nothing("this flow left no telemetry")
-    rows = [json.loads(line) for line in path.read_text().splitlines()]
+    # Its samples count from the flow's start.
     start_s = float(spec.get("start_s", 0.0))
     result = []
-    for name, key in (("cwnd", "cwnd_segments"), ("ssthresh", "ssthresh_segments")):
+    for name, key, ink in (("cwnd", "cwnd_segments", "s0"), ("ssthresh", "ssthresh_segments", "s1")):
         pairs = [(row["t_ns"] / 1e9 + start_s, float(row[key])) for row in rows if row.get(key) is not None]
         frame = pl.DataFrame(pairs, schema={"x": pl.Float64, "y": pl.Float64}, orient="row")
-        result.append(_series(name, "steps", frame, view))
-    for name, frame in _parts(folder, int(spec["port"])):
-        result.append(_series(name, "steps", frame, view))
+        result.append(_series(name, "steps", frame, view, ink))
+    for number, (name, frame) in enumerate(_parts(folder, int(spec["port"]))):
+        result.append(_series(name, "steps", frame, view, f"s{2 + number % 6}"))
     return {"y": "segments", "series": result}
 
 
 def _parts(folder: Path, port: int) -> list[tuple[str, pl.DataFrame]]:
     """Windows of the senders in the network whose data go to this port, by the name of their part."""
-    path = folder / "telemetry" / "links.jsonl"
     found: dict[str, list[tuple[float, float]]] = {}
-    for line in path.read_text().splitlines() if path.exists() else []:
-        if '"part"' not in line:
+    for row in tables.telemetry(folder, "links"):
+        if "part" not in row:
             continue
-        row = json.loads(line)
         if row["to"].endswith(f":{port}"):
             found.setdefault(f"cwnd, {row['part']} part", []).append((row["t_ns"] / 1e9, float(row["cwnd_segments"])))
     schema = {"x": pl.Float64, "y": pl.Float64}
@@ -161,24 +221,43 @@ def _parts(folder: Path, port: int) -> list[tuple[str, pl.DataFrame]]:
 
 
 Kind = Callable[[Path, Mapping[str, Any], str, View], dict[str, Any]]
-KINDS: Mapping[str, Kind] = {"sequence": sequence, "throughput": throughput, "queue": queue, "cwnd": cwnd}
-
-
-def _data(folder: Path, run: Mapping[str, Any]) -> RunData:
-    return RunData.load(folder, run["scenario"], run["manifest"]["report"])
-
-
-def _flow(folder: Path, run: Mapping[str, Any], name: str) -> Flow | None:
-    return next((flow for flow in _data(folder, run).flows if flow.name == name), None)
+KINDS: Mapping[str, Kind] = {
+    "sequence": sequence, "received": received, "throughput": throughput, "rtt": rtt, "queue": queue, "cwnd": cwnd,
+}  # fmt: skip
 
 
 def _xy(frame: pl.DataFrame, y: pl.Expr) -> pl.DataFrame:
-    return frame.select(pl.col("t_s").alias("x"), y.cast(pl.Float64).alias("y")).sort("x", maintain_order=True)
+    points = frame.select(pl.col("t_s").alias("x"), y.cast(pl.Float64).alias("y"))
+    # Captures are in order but for what several interfaces saw at once.
+    return points if points["x"].is_sorted() else points.sort("x", maintain_order=True)
 
 
-def _series(name: str, style: str, frame: pl.DataFrame, view: View) -> dict[str, Any]:
+def _series(name: str, style: str, frame: pl.DataFrame, view: View, ink: str = "s0") -> dict[str, Any]:
     thinned = thin(frame, view, all_stay=style == "marks")
-    return {"name": name, "style": style, "x": thinned["x"].round(6).to_list(), "y": thinned["y"].round(3).to_list()}
+    if style in ("line", "steps"):
+        thinned = _with_edges(thinned, view, style)
+    if style == "bars":
+        # From its left to its right edge, then a gap.
+        flat = [[t, t, t] for t in thinned["x"].round(6)]
+        edges = zip(thinned["from"].round(3), thinned["y"].round(3), strict=True)
+        x, y = [t for three in flat for t in three], [edge for low, high in edges for edge in (low, high, None)]
+        return {"name": name, "style": style, "ink": ink, "x": x, "y": y}
+    x, y = thinned["x"].round(6).to_list(), thinned["y"].round(3).to_list()
+    return {"name": name, "style": style, "ink": ink, "x": x, "y": y}
+
+
+def _with_edges(frame: pl.DataFrame, view: View, style: str) -> pl.DataFrame:
+    """A line with points of its own at both edges of the view: between two samples there is a line as well."""
+    edges = []
+    for edge in (float(view.from_s), float(view.to_s)):
+        before, after = frame.filter(pl.col("x") < edge).tail(1), frame.filter(pl.col("x") > edge).head(1)
+        if before.is_empty() or after.is_empty() or (frame["x"] == edge).any():
+            continue
+        (x0, y0), (x1, y1) = before.select("x", "y").row(0), after.select("x", "y").row(0)
+        edges.append({"x": edge, "y": y0 if style == "steps" else y0 + (y1 - y0) * (edge - x0) / (x1 - x0)})
+    if not edges:
+        return frame
+    return pl.concat([frame.select("x", "y"), pl.DataFrame(edges)]).sort("x", maintain_order=True)
 
 
 def _nothing(why: str) -> dict[str, Any]:

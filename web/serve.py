@@ -1,26 +1,50 @@
-"""`./backchannel serve`: the site on a local port."""
+"""`./backchannel serve`: the site on a port of this machine, by a server that is made for it (waitress)."""
 
 from __future__ import annotations
 
-import ipaddress
+import os
+import signal
 import socket
 from pathlib import Path
+from types import FrameType
 
 import typer
 import waitress
 
 from testbed.errors import TestbedError
 from web.app import create_app
+from web.live import Watcher
+from web.security import LEAST_TOKEN, is_local
+
+#: Pages take one for milliseconds, live pages hold one each (web.live.STREAMS at most).
+THREADS = 40
+#: An upload and its form around it.
+MOST_BODY = 1 << 31
 
 
-def serve(results: Path | str, host: str, port: int) -> None:
+def serve(
+    results: Path | str, host: str, port: int, token_file: Path | None = None, names: list[str] | None = None
+) -> None:
     """Serves until interrupted.
 
     Raises:
         StoreError: the results folder cannot be used.
-        TestbedError: the port cannot be had.
+        TestbedError: the port cannot be had, or others could reach the site without a token.
     """
-    app = create_app(results)
+    token = read_token(token_file)
+    names = names or []
+    if not token and not is_local(host):
+        raise TestbedError(
+            f"others can reach {host}, so the site needs a token there: write one of at least {LEAST_TOKEN} characters "
+            "into a file and name it with --token-file, or set BACKCHANNEL_TOKEN (openssl rand -hex 16 makes one)"
+        )
+    if not token and names:
+        raise TestbedError(
+            "--name makes the site known to others, so it needs a token: --token-file, or BACKCHANNEL_TOKEN"
+        )
+    if not is_local(host) and host not in ("0.0.0.0", "::"):
+        names = [*names, f"[{host}]" if ":" in host else host]
+    app = create_app(results, token=token, names=names)
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     listener = socket.socket(family, socket.SOCK_STREAM)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -31,14 +55,43 @@ def serve(results: Path | str, host: str, port: int) -> None:
     listener.listen(64)
     shown = f"[{host}]" if ":" in host else host
     typer.echo(f"http://{shown}:{listener.getsockname()[1]}/ shows the results in {results} (Ctrl-C ends it)")
-    if not _is_local(host):
-        typer.echo("Anyone who can reach this address sees every result: the site asks for no password", err=True)
-    waitress.serve(app, sockets=[listener], threads=8)
+    if host in ("0.0.0.0", "::") and not names:
+        typer.echo("Reached under another name than localhost, it asks for --name NAME", err=True)
+    _end_streams_on_signals(app.extensions["watcher"])
+    waitress.serve(
+        app,
+        sockets=[listener],
+        threads=THREADS,
+        ident="",
+        max_request_body_size=MOST_BODY,
+        clear_untrusted_proxy_headers=True,
+    )
 
 
-def _is_local(host: str) -> bool:
-    """Whether only this machine can reach an address."""
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
+def _end_streams_on_signals(watcher: Watcher) -> None:
+    """Lets Ctrl-C and a service manager end the site at once, live pages or not."""
+
+    def end(_: int, __: FrameType | None) -> None:
+        watcher.close()
+        raise KeyboardInterrupt
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, end)
+
+
+def read_token(file: Path | None) -> str:
+    """The token that visitors must give; empty without one.
+
+    Raises:
+        TestbedError: it cannot be read or could be guessed.
+    """
+    token, told = os.environ.get("BACKCHANNEL_TOKEN", ""), "$BACKCHANNEL_TOKEN"
+    if file is not None:
+        told = str(file)
+        try:
+            token = file.read_text(encoding="utf-8").strip()
+        except (OSError, UnicodeDecodeError) as error:
+            raise TestbedError(f"the token file {file} cannot be read: {error}") from None
+    if (token or file is not None) and len(token) < LEAST_TOKEN:
+        raise TestbedError(f"the token in {told} has {len(token)} characters; it needs at least {LEAST_TOKEN}")
+    return token

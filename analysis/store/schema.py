@@ -77,6 +77,9 @@ run = Table(
     Column("scenario", JSON, nullable=False),
     #: What reproduces it: versions, kernel, commit, settings, calibration, fidelity report.
     Column("manifest", JSON, nullable=False),
+    # Counting a campaign's valid runs reads these alone, not the rows with their long scenarios.
+    Index("run_state", "id", "state"),
+    Index("run_landed", "landed"),
 )
 
 #: Every try of a run that did not become its valid result.
@@ -114,4 +117,43 @@ file = Table(
     Column("bytes", BigInteger, nullable=False),
     Column("sha256", String, nullable=False),
     UniqueConstraint("run_id", "path"),
+)
+
+#: What a person asked for on the site; a runner (`./backchannel runner`) takes it up.
+request = Table(
+    "request",
+    metadata,
+    Column("id", Integer, primary_key=True),
+    #: run, or cancel: that the campaign under way stops.
+    Column("kind", String, nullable=False),
+    #: Of a run: the campaign file's name and text, the overrides as `--set` takes them, and whether to run all again.
+    Column("file", String, nullable=False),
+    Column("text", String, nullable=False),
+    Column("overrides", JSON, nullable=False),
+    Column("force", Integer, nullable=False),
+    #: Known once it was taken up; of a cancel, from the beginning.
+    Column("campaign_id", String),
+    #: waiting, running, done, failed, withdrawn.
+    Column("state", String, nullable=False),
+    #: Why it failed, in words; how a run ended.
+    Column("message", String, nullable=False),
+    Column("asked", Float, nullable=False),
+    Column("taken", Float),
+    Column("finished", Float),
+    #: The runner that took it.
+    Column("runner", String),
+    Index("request_state", "state"),
+    Index("request_campaign", "campaign_id"),
+)
+
+#: Runners that are there, by host and process.
+runner = Table(
+    "runner",
+    metadata,
+    Column("id", String, primary_key=True),
+    Column("started", Float, nullable=False),
+    #: Written every few seconds; one that is older has gone without a word.
+    Column("seen", Float, nullable=False),
+    #: Why it cannot run emulated campaigns; empty: it can.
+    Column("lacks", JSON, nullable=False),
 )

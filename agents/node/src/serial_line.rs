@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use backchannel_core::traits::Headers;
 use backchannel_links::framing::{ppp, slip, Framing};
 use backchannel_links::rfc1144::{Compressed, Compressor, Decompressor, Kind, MOST_SLOTS};
-use backchannel_traces::{network_layer, Record, Records};
+use backchannel_traces::{network_layer, Capture, Frame};
 use serde::Serialize;
 
 /// PPP behind a byte that tells the direction: 1 sent, 0 received.
@@ -60,14 +60,14 @@ pub fn run(args: &Args) -> Result<(), String> {
         Direction { near, far: Decompressor::new(slots), report: Report::default() }
     };
     let mut directions = [direction(), direction()];
-    let mut records = Records::open(&args.capture)?;
+    let mut capture = Capture::open(&args.capture)?;
     let failed = |error: std::io::Error| format!("cannot write {}: {error}", args.out.display());
     let mut out = BufWriter::new(File::create(&args.out).map_err(failed)?);
     for word in [0xa1b2_3c4d, 0x0004_0002, 0, 0, 1 << 18, LINKTYPE_PPP_WITH_DIR] {
         out.write_all(&u32::to_le_bytes(word)).map_err(failed)?;
     }
     let (mut others, mut number) = (0u64, 0u64);
-    for record in records.by_ref() {
+    while let Some(record) = capture.next() {
         number += 1;
         let Some(packet) = whole(&record) else {
             others += 1;
@@ -89,15 +89,14 @@ pub fn run(args: &Args) -> Result<(), String> {
     let [from_lower, from_higher] = directions.map(|direction| direction.report);
     let report = serde_json::json!({
         "from_the_lower_address": from_lower, "from_the_higher_address": from_higher, "other_frames": others,
-        "trouble": records.trouble,
+        "damage": capture.damage().iter().map(ToString::to_string).collect::<Vec<_>>(),
     });
-    println!("{report:#}");
-    Ok(())
+    writeln!(std::io::stdout(), "{report:#}").map_err(|error| format!("the report cannot be printed: {error}"))
 }
 
 /// The IPv4 packet of a frame: without what Ethernet pads, and with zeros for what the snap length has cut off.
-fn whole(record: &Record) -> Option<Vec<u8>> {
-    let bytes = network_layer(record)?;
+fn whole(frame: &Frame<'_>) -> Option<Vec<u8>> {
+    let bytes = network_layer(frame)?;
     let length = match bytes {
         [first, _, high, low, ..] if first >> 4 == 4 && bytes.len() >= 20 => u16::from_be_bytes([*high, *low]),
         _ => return None,

@@ -2,44 +2,103 @@
 
 use std::collections::BTreeMap;
 
-/// Disjoint, non-touching ranges.
+/// Disjoint, non-touching ranges. The one that came first and grows is at hand; a stream in order never needs another.
 #[derive(Debug, Default, Clone)]
-pub(crate) struct Ranges(BTreeMap<i64, i64>);
+pub(crate) struct Ranges {
+    main: Option<(i64, i64)>,
+    islands: BTreeMap<i64, i64>,
+}
 
 impl Ranges {
     /// Adds `from..to`; how many of its bytes are new.
+    #[inline]
     pub(crate) fn add(&mut self, from: i64, to: i64) -> i64 {
+        match &mut self.main {
+            // The common case: the stream goes on where it ended.
+            Some((_, end)) if *end == from && to > from && self.islands.is_empty() => {
+                *end = to;
+                to - from
+            }
+            _ => self.add_anywhere(from, to),
+        }
+    }
+
+    fn add_anywhere(&mut self, from: i64, to: i64) -> i64 {
         if from >= to {
             return 0;
         }
-        // The common case: the stream goes on where it ended.
-        if let Some((_, end)) = self.0.iter_mut().next_back() {
-            if *end == from {
-                *end = to;
+        let Some(main) = self.main else {
+            self.main = Some((from, to));
+            return to - from;
+        };
+        // An island that just grows at its end.
+        if let Some(mut last) = self.islands.last_entry() {
+            if *last.get() == from && from > main.1 {
+                *last.get_mut() = to;
                 return to - from;
             }
         }
+        let overlap = |start: i64, end: i64| (end.min(to) - start.max(from)).max(0);
+        let touches_main = from <= main.1 && to >= main.0;
         let (mut low, mut high, mut known) = (from, to, 0);
-        let touching: Vec<_> =
-            self.0.range(..=to).rev().take_while(|(_, &end)| end >= from).map(|(&start, &end)| (start, end)).collect();
-        for (start, end) in touching {
-            known += (end.min(to) - start.max(from)).max(0);
-            low = low.min(start);
-            high = high.max(end);
-            self.0.remove(&start);
+        if touches_main {
+            (low, high, known) = (low.min(main.0), high.max(main.1), overlap(main.0, main.1));
         }
-        self.0.insert(low, high);
+        // Islands lie apart, so that going back from the highest that begins within reach finds all that touch.
+        while let Some((&start, &end)) = self.islands.range(..=high).next_back() {
+            if end < low {
+                break;
+            }
+            known += overlap(start, end);
+            (low, high) = (low.min(start), high.max(end));
+            self.islands.remove(&start);
+        }
+        if touches_main {
+            self.main = Some((low, high));
+        } else {
+            self.islands.insert(low, high);
+        }
         to - from - known
     }
 
     /// Bytes in all ranges.
     pub(crate) fn total(&self) -> i64 {
-        self.0.iter().map(|(start, end)| end - start).sum()
+        self.main.map_or(0, |(start, end)| end - start)
+            + self.islands.iter().map(|(start, end)| end - start).sum::<i64>()
     }
 
-    /// End of the range that holds `from`, or `from`.
-    pub(crate) fn contiguous_from(&self, from: i64) -> i64 {
-        self.0.range(..=from).next_back().map_or(from, |(_, &end)| end.max(from))
+    /// The ranges, the first one first.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (i64, i64)> + '_ {
+        self.main.into_iter().chain(self.islands.iter().map(|(&start, &end)| (start, end)))
+    }
+
+    /// End of the range that came first; 0 when nothing came.
+    #[inline]
+    pub(crate) fn contiguous(&self) -> i64 {
+        self.main.map_or(0, |(_, end)| end)
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.main.is_none()
+    }
+
+    /// Ranges beside the first.
+    pub(crate) fn islands(&self) -> usize {
+        self.islands.len()
+    }
+
+    /// The first hole after the first range: where it begins, and how many bytes it has.
+    pub(crate) fn first_hole(&self) -> Option<(i64, i64)> {
+        let end = self.contiguous();
+        self.islands.range(end..).next().map(|(&start, _)| (end, start))
+    }
+
+    /// How many bytes of `from..to` are in the ranges.
+    pub(crate) fn holds(&self, from: i64, to: i64) -> i64 {
+        let overlap = |start: i64, end: i64| (end.min(to) - start.max(from)).max(0);
+        let main = self.main.map_or(0, |(start, end)| overlap(start, end));
+        let islands = self.islands.range(..to).rev().take_while(|(_, &end)| end > from);
+        main + islands.map(|(&start, &end)| overlap(start, end)).sum::<i64>()
     }
 }
 
@@ -53,11 +112,20 @@ mod tests {
         #[test]
         fn it_agrees_with_a_set_of_bytes(steps in proptest::collection::vec((0i64..60, 0i64..20), 1..60)) {
             let (mut ranges, mut bytes) = (Ranges::default(), BTreeSet::new());
+            let mut first = None;
             for (from, length) in steps {
+                let held = (from..from + length).filter(|byte| bytes.contains(byte)).count() as i64;
+                prop_assert_eq!(ranges.holds(from, from + length), held);
                 let new = (from..from + length).filter(|&byte| bytes.insert(byte)).count() as i64;
                 prop_assert_eq!(ranges.add(from, from + length), new);
-                let contiguous = (0..).find(|byte| !bytes.contains(byte)).unwrap();
-                prop_assert_eq!(ranges.contiguous_from(0), contiguous);
+                prop_assert_eq!(ranges.total(), bytes.len() as i64);
+                if length > 0 {
+                    let first = *first.get_or_insert(from);
+                    let contiguous = (first..).find(|byte| !bytes.contains(byte)).unwrap();
+                    prop_assert_eq!(ranges.contiguous(), contiguous);
+                    let after = bytes.range(contiguous..).next();
+                    prop_assert_eq!(ranges.first_hole(), after.map(|&after| (contiguous, after)));
+                }
             }
         }
     }

@@ -642,6 +642,17 @@ mod tests {
 
         /// Whatever is submitted when: nothing vanishes unsaid, order holds, no packet beats the line's rate.
         #[test]
+    fn free_options_take_no_time_and_do_not_go_with_true_bytes() {
+        let of = |options: serde_json::Value| {
+            let one = json!({"rate_bps": 28_800, "queue": {"name": "droptail"}, "options": options});
+            crate::build(&spec(one), 1)
+        };
+        assert!(of(json!({"free_options": true, "header_compression": "cslip"})).is_ok());
+        let refused = of(json!({"free_options": true, "header_compression": "rfc1144"}));
+        assert!(refused.err().expect("refused").contains("true bytes"));
+    }
+
+    #[test]
         fn a_line_conserves_orders_and_paces(gaps in proptest::collection::vec((0u64..2_000_000, 1u32..1460), 1..120), loss in 0.0f64..0.5) {
             let extra = json!({"errors": [{"name": "uniform", "options": {"probability": loss}}]});
             let mut link = crate::build(&ten_megabit(extra), 7).unwrap();

@@ -56,6 +56,12 @@ pub(crate) static DIRECTION: Entry = Entry {
             "bits that a byte takes on the line: 8, or 10 where each has a start and a stop bit",
         )
         .range(8.0, 10.0),
+        Param::new(
+            "free_options",
+            Unit::Flag,
+            Preset::Flag(false),
+            "TCP options take no time on the line, as in the papers' simulator, whose packets carry them for nothing",
+        ),
     ],
 };
 
@@ -78,6 +84,8 @@ pub(crate) struct Transmitter {
     bits_per_byte: u64,
     /// Bytes that go with each packet besides.
     more: u64,
+    /// TCP options take no time.
+    free_options: bool,
     headers: Headers,
 }
 
@@ -98,6 +106,10 @@ pub(crate) fn ends(given: &Given<'_>, more: u64) -> Result<Ends, String> {
     };
     let slots = whole("slots") as usize;
     let compressing = given.text("header_compression") == Some("rfc1144");
+    let free_options = given.flag("free_options");
+    if free_options && compressing {
+        return Err("free_options does not go with rfc1144, which counts a packet's true bytes".into());
+    }
     let compression = match given.text("header_compression") {
         Some("cslip") => Compression::Sizes,
         Some("rfc1144") => {
@@ -110,8 +122,10 @@ pub(crate) fn ends(given: &Given<'_>, more: u64) -> Result<Ends, String> {
     let decompressor = compressing.then(|| Decompressor::new(slots));
     let receives = decompressor.is_some() || framing.notices_damage();
     let receiver = Box::new(Receiver { decompressor, notices_damage: framing.notices_damage(), tossed: 0, wrong: 0 });
-    let plain = matches!(compression, Compression::None) && framing == Framing::None && bits_per_byte == 8;
-    let transmitter = Box::new(Transmitter { compression, framing, bits_per_byte, more, headers: Headers::default() });
+    let plain =
+        matches!(compression, Compression::None) && framing == Framing::None && bits_per_byte == 8 && !free_options;
+    let headers = Headers::default();
+    let transmitter = Box::new(Transmitter { compression, framing, bits_per_byte, more, free_options, headers });
     Ok(((!plain).then_some(transmitter), receives.then_some(receiver)))
 }
 
@@ -136,7 +150,8 @@ impl Transmitter {
                 (framed(self.framing, &packet, idle) - if fits { CSLIP_SAVES } else { 0 }, None)
             }
         };
-        ((bytes + self.more) * self.bits_per_byte, Flying { packet, compressed })
+        let free = if self.free_options { packet.tcp_options().len() as u64 } else { 0 };
+        ((bytes + self.more - free) * self.bits_per_byte, Flying { packet, compressed })
     }
 
     /// What became of headers, as both ends count them; `None` where there is no compressor.

@@ -1,0 +1,168 @@
+"""Several captures of the same transfers: which of their segments are the same, and how far their clocks are apart.
+
+Segments are matched by addresses, ports, absolute sequence and acknowledgment number, length and flags; what occurs
+more than once in a capture is left out. No packet arrives before it left: with the clock of capture B ahead of A's
+by x, those that pass A first were seen d + x later at B, and those that pass B first x - d later, with delays d >=
+0. So x lies in an interval. Clocks that can agree (0 lies in it) are left alone; else the middle is taken, as if
+the shortest delays of both directions were equal (the assumption of RFC 5905 8), and half the interval is how wrong
+that can be.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+#: What makes a segment the same in two captures.
+KEY = ("src", "src_port", "dst", "dst_port", "seq_abs", "ack_abs", "payload", "flags")
+#: Matched segments of which clocks may be told.
+ENOUGH = 3
+#: Clocks that may agree when one direction alone was captured: no delay is longer.
+SAME_CLOCK_NS = 1_000_000_000
+
+
+@dataclass(frozen=True)
+class Alignment:
+    """What is known of a capture's clock beside the first capture's."""
+
+    #: To be added to its times.
+    shift_ns: int
+    #: The shift lies within this; None where one direction alone was matched.
+    uncertain_ns: int | None
+    #: Segments that were matched.
+    matched: int
+    #: In one sentence, for people.
+    said: str
+
+
+@dataclass(frozen=True)
+class Aligned:
+    """Captures side by side, by file number."""
+
+    files: Mapping[int, Alignment]
+    #: Address of a host to the file that saw its segments first.
+    nearest: Mapping[str, int]
+
+
+#: One capture.
+ALONE = Aligned({0: Alignment(0, 0, 0, "its clock is the one that counts")}, {})
+
+
+def keyed(folder: Path) -> pl.DataFrame:
+    """Segments with addresses and absolute numbers, beside `file` and `time_ns`."""
+    sides = ("client", "client_port", "server", "server_port", "client_zero", "server_zero")
+    connections = pl.scan_parquet(folder / "connections.parquet").select("file", "conn", *sides)
+    segments = pl.scan_parquet(folder / "segments.parquet").select(
+        "file", "conn", "dir", "time_ns", "seq", "ack", "payload", "flags"
+    )
+    forward = pl.col("dir") == 0
+
+    def of(client: str, server: str) -> pl.Expr:
+        return pl.when(forward).then(pl.col(client)).otherwise(pl.col(server))
+
+    own, other = of("client_zero", "server_zero"), of("server_zero", "client_zero")
+    return (
+        segments.join(connections, on=["file", "conn"])
+        .select(
+            "file", "time_ns", "payload", "flags",
+            of("client", "server").alias("src"), of("client_port", "server_port").alias("src_port"),
+            of("server", "client").alias("dst"), of("server_port", "client_port").alias("dst_port"),
+            ((own + pl.col("seq")) % 2**32).alias("seq_abs"),
+            pl.when(pl.col("ack") >= 0).then((other + pl.col("ack")) % 2**32).otherwise(-1).alias("ack_abs"),
+        )
+        .collect()
+    )  # fmt: skip
+
+
+def align(folder: Path, count: int) -> Aligned:
+    """Aligns the captures of a folder of tables (docs/traces.md) with file 0, directly or through others."""
+    segments = keyed(folder)
+    #: Moved to the first capture's clock once that is known.
+    by_file = {number: _once(segments.filter(pl.col("file") == number)) for number in range(count)}
+    found = dict(ALONE.files)
+    while len(found) < count:
+        waiting = [number for number in range(count) if number not in found]
+        pairs = [(_same(by_file[known], by_file[one]), one) for known in found for one in waiting]
+        same, one = max(pairs, key=lambda pair: pair[0].height)
+        found[one] = _clock(same)
+        by_file[one] = by_file[one].with_columns(pl.col("time_ns") + found[one].shift_ns)
+    return Aligned(found, _nearest(by_file))
+
+
+def _once(segments: pl.DataFrame) -> pl.DataFrame:
+    """Those whose key occurs once."""
+    return segments.filter(pl.struct(KEY).is_unique())
+
+
+def _same(a: pl.DataFrame, b: pl.DataFrame) -> pl.DataFrame:
+    """The segments that both have: `src`, `dst`, and `later_ns`, how much later b's clock says it was."""
+    joined = a.join(b, on=list(KEY), suffix="_b")
+    return joined.select("src", "dst", (pl.col("time_ns_b") - pl.col("time_ns")).alias("later_ns"))
+
+
+def _clock(same: pl.DataFrame) -> Alignment:
+    """By how much a capture's clock is to be shifted, from the segments that it shares with an aligned one."""
+    n = same.height
+    if n < ENOUGH:
+        return Alignment(0, None, n, "no transfer in common with the others: its clock is taken as it is")
+    intervals = [interval for interval in _intervals(same) if interval is not None]
+    if not intervals:
+        # One direction alone: its shortest delay cannot be told from a difference of the clocks.
+        least_ns, middle_ns = _int(same["later_ns"].min()), _int(same["later_ns"].median())
+        if abs(middle_ns) < SAME_CLOCK_NS:
+            return Alignment(0, None, n, "one direction in common, and clocks that may agree: taken as it is")
+        return Alignment(-least_ns, None, n, "one direction in common: aligned as if the shortest delay were none")
+    low_ns, high_ns = max(low for low, _ in intervals), min(high for _, high in intervals)
+    if low_ns <= 0 <= high_ns:
+        uncertain_ns = (high_ns - low_ns) // 2
+        return Alignment(0, uncertain_ns, n, "no packet contradicts that its clock agrees: taken as it is")
+    ahead_ns, width_ns = (low_ns + high_ns) // 2, high_ns - low_ns
+    said = f"its clock is {ahead_ns / 1e9:+.6f} s off, give or take {abs(width_ns) / 2e9:.6f} s"
+    if width_ns < 0:
+        said += "; the packets contradict each other by that much: the clocks drift, or a capture's times are rough"
+    return Alignment(-ahead_ns, abs(width_ns) // 2, n, said)
+
+
+def _intervals(same: pl.DataFrame) -> list[tuple[int, int] | None]:
+    """Per pair of hosts, between what b's clock is ahead; None where one of them alone was heard."""
+    x, y = pl.min_horizontal("src", "dst"), pl.max_horizontal("src", "dst")
+    of_pairs = same.group_by(
+        x.alias("x"), y.alias("y"), (pl.col("src") == x).alias("forward"), maintain_order=True
+    ).agg(pl.col("later_ns").min().alias("least"), pl.col("later_ns").max().alias("most"))
+    found: dict[tuple[str, str], dict[bool, tuple[int, int]]] = {}
+    for row in of_pairs.iter_rows(named=True):
+        found.setdefault((row["x"], row["y"]), {})[row["forward"]] = (row["least"], row["most"])
+    result: list[tuple[int, int] | None] = []
+    for directions in found.values():
+        if len(directions) < 2:
+            result.append(None)
+            continue
+        (least, most), (least_back, most_back) = directions[True], directions[False]
+        # a is passed first on the way forward, or b is; the order that the packets contradict less is the right one.
+        orders = [(most_back, least), (most, least_back)]
+        result.append(max(orders, key=lambda order: order[1] - order[0]))
+    return result
+
+
+def _nearest(by_file: Mapping[int, pl.DataFrame]) -> dict[str, int]:
+    """Address to the file that saw its segments first; to the one that saw most of them where no two share any."""
+    seen = pl.concat(list(by_file.values()))
+    first = seen.group_by(*KEY).agg(pl.col("file").sort_by("time_ns", "file").first(), pl.len().alias("files"))
+    votes = first.group_by("src", "file").agg(
+        pl.col("files").filter(pl.col("files") > 1).len().alias("shared"), pl.len().alias("all")
+    )
+    best = (
+        votes.sort("shared", "all", "file", descending=[True, True, False]).group_by("src", maintain_order=True).first()
+    )
+    nearest: dict[str, int] = {}
+    for row in best.iter_rows(named=True):
+        nearest[row["src"]] = row["file"]
+    return nearest
+
+
+def _int(value: Any) -> int:
+    return int(value)

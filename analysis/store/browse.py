@@ -1,0 +1,339 @@
+"""What the site asks of the store: one page at a time, counted and averaged by the database."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import sqlalchemy as sa
+
+from analysis.store.schema import attempt, campaign, file, membership, metric, point, run
+from analysis.store.store import Store
+
+#: A campaign without its text, for lists.
+_LISTED = [column for column in campaign.c if column.name not in ("text", "overrides")]
+MISSING = "missing"
+_STATE = sa.func.coalesce(run.c.state, MISSING)
+
+
+@dataclass(frozen=True)
+class Asked:
+    """Which of a campaign's runs a person wants to see."""
+
+    #: valid, invalid, missing; empty: all.
+    state: str = ""
+    #: Words that a run's parameters or id hold, all of them.
+    words: Sequence[str] = ()
+    #: "point", "repetition", "state", "landed", or "METRIC/SUBJECT".
+    sort: str = "point"
+    descending: bool = False
+    page: int = 1
+    per_page: int = 50
+
+
+def campaigns(store: Store, words: Sequence[str] = (), limit: int = 50, offset: int = 0) -> list[dict[str, Any]]:
+    """Campaigns, newest first, with `runs`, `valid` and `invalid`."""
+    chosen = _matching(sa.select(*_LISTED), words).order_by(campaign.c.started.desc()).limit(limit).offset(offset)
+    return _counted(store, store.rows(chosen))
+
+
+def count_campaigns(store: Store, words: Sequence[str] = ()) -> int:
+    """How many there are."""
+    return int(store.rows(_matching(sa.select(sa.func.count(campaign.c.id).label("n")), words))[0]["n"])
+
+
+def campaign_head(store: Store, campaign_id: str) -> dict[str, Any] | None:
+    """One campaign with `runs`, `valid` and `invalid`, without its points."""
+    found = _counted(store, store.rows(sa.select(campaign).where(campaign.c.id == campaign_id)))
+    return found[0] if found else None
+
+
+def active(store: Store) -> list[dict[str, Any]]:
+    """Campaigns that run."""
+    query = sa.select(*_LISTED).where(campaign.c.state == "running").order_by(campaign.c.started.desc())
+    return _counted(store, store.rows(query))
+
+
+def _matching(query: sa.Select[Any], words: Sequence[str]) -> sa.Select[Any]:
+    told = sa.func.lower(campaign.c.id + " " + campaign.c.name + " " + campaign.c.title)
+    for word in words:
+        query = query.where(told.contains(word.lower(), autoescape=True))
+    return query
+
+
+def _counted(store: Store, found: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    query = (
+        sa.select(membership.c.campaign_id, _STATE.label("state"), sa.func.count().label("n"))
+        .select_from(membership.outerjoin(run, run.c.id == membership.c.run_id))
+        .where(membership.c.campaign_id.in_([one["id"] for one in found]))
+        .group_by(membership.c.campaign_id, "state")
+    )
+    counts: dict[str, dict[str, int]] = {}
+    for row in store.rows(query):
+        counts.setdefault(row["campaign_id"], {})[row["state"]] = row["n"]
+    for one in found:
+        own = counts.get(one["id"], {})
+        one |= {"runs": sum(own.values()), "valid": own.get("valid", 0), "invalid": own.get("invalid", 0)}
+    return found
+
+
+def points(store: Store, campaign_id: str) -> list[dict[str, Any]]:
+    """A campaign's points: number, parameters."""
+    query = sa.select(point.c.number, point.c.parameters).where(point.c.campaign_id == campaign_id)
+    return store.rows(query.order_by(point.c.number))
+
+
+def summary(store: Store, campaign_id: str) -> list[dict[str, Any]]:
+    """Means over each point's valid runs, as Store.table gives them but without the single values."""
+    of_point = [membership.c.point, metric.c.name, metric.c.subject, metric.c.unit]
+    joined = (
+        membership.join(run, run.c.id == membership.c.run_id)
+        .join(metric, metric.c.run_id == run.c.id)
+    )  # fmt: skip
+    chosen = sa.and_(membership.c.campaign_id == campaign_id, run.c.state == "valid")
+    # Deviations are taken from a value near the mean (the group's least): squares of great numbers would cancel.
+    least = sa.func.min(metric.c.value)
+    near = sa.select(*of_point, least.label("least")).select_from(joined).where(chosen).group_by(*of_point).subquery()
+    off = metric.c.value - near.c.least
+    query = (
+        sa.select(
+            *of_point, sa.func.count().label("n"), near.c.least, sa.func.sum(off).label("sum"),
+            sa.func.sum(off * off).label("squares"),
+        )
+        .select_from(
+            joined.join(
+                near,
+                (near.c.point == membership.c.point)
+                & (near.c.name == metric.c.name)
+                & (near.c.subject == metric.c.subject)
+                & (near.c.unit == metric.c.unit),
+            )
+        )
+        .where(chosen)
+        .group_by(*of_point, near.c.least)
+    )  # fmt: skip
+    rows = []
+    for row in store.rows(query):
+        n = row["n"]
+        spread = max(row["squares"] - row["sum"] ** 2 / n, 0.0)
+        rows.append(
+            {
+                "point": row["point"], "name": row["name"], "subject": row["subject"], "unit": row["unit"], "n": n,
+                "mean": row["least"] + row["sum"] / n, "sd": math.sqrt(spread / (n - 1)) if n > 1 else None,
+            }
+        )  # fmt: skip
+    return rows
+
+
+def members(store: Store, campaign_id: str, numbers: Sequence[int]) -> list[dict[str, Any]]:
+    """Runs of some points: point, repetition, run_id, state."""
+    query = (
+        sa.select(membership.c.point, membership.c.repetition, membership.c.run_id, _STATE.label("state"))
+        .select_from(membership.outerjoin(run, run.c.id == membership.c.run_id))
+        .where(membership.c.campaign_id == campaign_id, membership.c.point.in_(numbers))
+        .order_by(membership.c.point, membership.c.repetition)
+    )
+    return store.rows(query)
+
+
+def runs(
+    store: Store, campaign_id: str, asked: Asked, matching: Sequence[int] | None
+) -> tuple[list[dict[str, Any]], int]:
+    """A page of a campaign's runs and how many match in all; each with its problems and metrics by (name, subject).
+
+    Args:
+        store: where they are.
+        campaign_id: whose runs.
+        asked: what to show.
+        matching: points whose parameters hold the words that no run id does; None when there is no search.
+    """
+    chosen: list[Any] = [membership.c.campaign_id == campaign_id]
+    if asked.state:
+        chosen.append(asked.state == _STATE)
+    if matching is not None:
+        by_id = [membership.c.run_id.startswith(word, autoescape=True) for word in asked.words]
+        chosen.append(sa.or_(membership.c.point.in_(matching), *by_id))
+    joined = membership.outerjoin(run, run.c.id == membership.c.run_id)
+    total = int(store.rows(sa.select(sa.func.count().label("n")).select_from(joined).where(*chosen))[0]["n"])
+    place: list[Any] = [membership.c.point, membership.c.repetition]
+    columns = {"point": place, "repetition": [membership.c.repetition], "state": [_STATE], "landed": [run.c.landed]}
+    order = columns.get(asked.sort)
+    if order is None:
+        name, _, subject = asked.sort.partition("/")
+        joined = joined.outerjoin(
+            metric, (metric.c.run_id == run.c.id) & (metric.c.name == name) & (metric.c.subject == subject)
+        )
+        order = [metric.c.value]
+    # What is not there stands last, whichever way.
+    keys = [(one.desc() if asked.descending else one.asc()).nulls_last() for one in order]
+    query = (
+        sa.select(
+            membership.c.point, membership.c.repetition, membership.c.run_id, _STATE.label("state"),
+            run.c.problems, run.c.landed, run.c.seed,
+        )
+        .select_from(joined).where(*chosen).order_by(*keys, *place)
+        .limit(asked.per_page).offset((asked.page - 1) * asked.per_page)
+    )  # fmt: skip
+    found = store.rows(query)
+    values = metrics_of(store, [one["run_id"] for one in found])
+    for one in found:
+        one["metrics"] = values.get(one["run_id"], {})
+    return found, total
+
+
+def duration(store: Store, run_id: str) -> float:
+    """Seconds that a run lasts; 0 for one that is not there."""
+    found = store.rows(sa.select(run.c.duration_s).where(run.c.id == run_id))
+    return float(found[0]["duration_s"]) if found else 0.0
+
+
+def siblings(store: Store, campaign_id: str, number: int) -> list[dict[str, Any]]:
+    """The repetitions of a point that are there: run_id, repetition, state."""
+    return [one for one in members(store, campaign_id, [number]) if one["state"] != MISSING]
+
+
+def run_ids(store: Store, beginning: str, limit: int) -> list[str]:
+    """Runs whose id begins so."""
+    query = sa.select(run.c.id).where(run.c.id.startswith(beginning, autoescape=True)).limit(limit)
+    return [row["id"] for row in store.rows(query)]
+
+
+def scenario(store: Store, run_id: str) -> dict[str, Any] | None:
+    """A run's scenario alone."""
+    found = store.rows(sa.select(run.c.scenario).where(run.c.id == run_id))
+    return found[0]["scenario"] if found else None
+
+
+def metrics_of(store: Store, run_ids: Sequence[str]) -> dict[str, dict[tuple[str, str], dict[str, Any]]]:
+    """Metrics of some runs: run id to {(name, subject): value and unit}."""
+    found: dict[str, dict[tuple[str, str], dict[str, Any]]] = {}
+    for start in range(0, len(run_ids), 500):
+        query = sa.select(metric).where(metric.c.run_id.in_(run_ids[start : start + 500]))
+        for row in store.rows(query):
+            found.setdefault(row["run_id"], {})[row["name"], row["subject"]] = row
+    return found
+
+
+def point_metrics(store: Store, campaign_id: str, number: int) -> list[dict[str, Any]]:
+    """Every value of a point's valid runs: run_id, repetition, seed, name, subject, unit, value."""
+    query = (
+        sa.select(
+            membership.c.run_id, membership.c.repetition, run.c.seed, metric.c.name, metric.c.subject, metric.c.unit,
+            metric.c.value,
+        )
+        .join(run, run.c.id == membership.c.run_id)
+        .join(metric, metric.c.run_id == run.c.id)
+        .where(membership.c.campaign_id == campaign_id, membership.c.point == number, run.c.state == "valid")
+        .order_by(membership.c.repetition)
+    )  # fmt: skip
+    return store.rows(query)
+
+
+def newest(store: Store, limit: int = 8) -> list[dict[str, Any]]:
+    """The runs that landed last, each with a campaign that asked for it."""
+    last = sa.select(run.c.id, run.c.state, run.c.backend, run.c.landed).order_by(run.c.landed.desc()).limit(limit)
+    return _with_place(store, store.rows(last))
+
+
+def invalid(store: Store, limit: int = 8) -> list[dict[str, Any]]:
+    """The latest invalid runs, with their problems."""
+    query = sa.select(run.c.id, run.c.state, run.c.backend, run.c.landed, run.c.problems)
+    query = query.where(run.c.state == "invalid").order_by(run.c.landed.desc()).limit(limit)
+    return _with_place(store, store.rows(query))
+
+
+def failed(store: Store, limit: int = 8) -> list[dict[str, Any]]:
+    """The latest tries that gave nothing, of runs that still have no result."""
+    query = (
+        sa.select(attempt.c.run_id.label("id"), sa.func.max(attempt.c.at).label("landed"), attempt.c.problems)
+        .select_from(attempt.outerjoin(run, run.c.id == attempt.c.run_id))
+        .where(attempt.c.outcome == "failed", run.c.id.is_(None))
+        .group_by(attempt.c.run_id)
+        .order_by(sa.desc("landed"))
+        .limit(limit)
+    )
+    return _with_place(store, [{**one, "state": "failed"} for one in store.rows(query)])
+
+
+def unfinished(store: Store, limit: int = 8) -> list[dict[str, Any]]:
+    """Campaigns that ended without all of their runs."""
+    query = sa.select(*_LISTED).where(campaign.c.state == "incomplete").order_by(campaign.c.started.desc())
+    return _counted(store, store.rows(query.limit(limit)))
+
+
+def counts(store: Store) -> dict[str, int]:
+    """Runs in the store by state."""
+    query = sa.select(run.c.state, sa.func.count().label("n")).group_by(run.c.state)
+    return {row["state"]: row["n"] for row in store.rows(query)}
+
+
+def _with_place(store: Store, found: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    query = (
+        sa.select(
+            membership.c.run_id, membership.c.repetition, campaign.c.title, campaign.c.id.label("campaign_id"),
+            point.c.parameters,
+        )
+        .join(campaign, campaign.c.id == membership.c.campaign_id)
+        .join(point, (point.c.campaign_id == campaign.c.id) & (point.c.number == membership.c.point))
+        .where(membership.c.run_id.in_([one["id"] for one in found]))
+        .order_by(campaign.c.started)
+    )  # fmt: skip
+    places = {row["run_id"]: row for row in store.rows(query)}
+    return [{**one, "place": places.get(one["id"])} for one in found]
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What runs of a backend took so far."""
+
+    runs: int
+    #: Seconds of the clock, over seconds of a run.
+    took_per_s: float
+    #: Seconds of the clock beyond the run itself, a run.
+    overhead_s: float
+    #: Bytes of files, over seconds of a run.
+    bytes_per_s: float
+
+
+def cost(store: Store, backend: str, of_campaign: str = "", sample: int = 200) -> Cost | None:
+    """Means over the latest runs of a backend, or of campaigns of a name; None without any."""
+    latest = sa.select(run.c.id, run.c.duration_s, run.c.landed, run.c.manifest["started"].as_float().label("started"))
+    latest = latest.where(run.c.backend == backend, run.c.state == "valid")
+    if of_campaign:
+        own = sa.select(membership.c.run_id).join(campaign, campaign.c.id == membership.c.campaign_id)
+        latest = latest.where(run.c.id.in_(own.where(campaign.c.name == of_campaign)))
+    found = [one for one in store.rows(latest.order_by(run.c.landed.desc()).limit(sample)) if one["started"]]
+    seconds = sum(one["duration_s"] for one in found)
+    if not seconds:
+        return None
+    took = sum(max(one["landed"] - one["started"], 0.0) for one in found)
+    sizes = store.rows(
+        sa.select(sa.func.sum(file.c.bytes).label("n")).where(file.c.run_id.in_([o["id"] for o in found]))
+    )
+    return Cost(
+        runs=len(found), took_per_s=took / seconds, overhead_s=(took - seconds) / len(found),
+        bytes_per_s=(sizes[0]["n"] or 0) / seconds,
+    )  # fmt: skip
+
+
+class Pulse:
+    """Tells whether anything in the store has changed since it was last asked; costs next to nothing."""
+
+    def __init__(self, store: Store) -> None:
+        self._connection = store.connect()
+        self._last: Any = None
+
+    def changed(self) -> bool:
+        """True at first, and after any other connection wrote; always, where the database cannot tell."""
+        if self._connection.dialect.name != "sqlite":
+            return True
+        # A number that SQLite keeps: it changes when another connection has changed the file.
+        now = self._connection.exec_driver_sql("PRAGMA data_version").scalar()
+        before, self._last = self._last, now
+        return bool(before != now)
+
+    def close(self) -> None:
+        """Lets go of the connection."""
+        self._connection.close()

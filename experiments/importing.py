@@ -1,0 +1,449 @@
+"""`./backchannel import`: captures from anywhere become a run like any other.
+
+The captures are read (docs/traces.md), matched and aligned in time (analysis/alignment.py), and measured as a
+campaign's runs are. What a scenario is to a run of ours, a description of what was found is to an import: its
+hosts, and a flow for every direction of data between two of them, the largest first.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import gzip
+import hashlib
+import json
+import os
+import shutil
+import subprocess
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from analysis.alignment import ALONE, Aligned, align
+from analysis.metrics import RunData, measure
+from analysis.store import Landing, Store
+from experiments import machine, units
+from experiments.problems import ImportProblem
+from testbed import node_binary
+from testbed.errors import TestbedError, Unavailable
+
+#: Flows that are measured at most; the tables have all.
+MOST_FLOWS = 40
+#: Part of a run's identity: raise it when the same captures come to give other results.
+VERSION = 1
+MINUTES_S = 3600.0
+
+
+@dataclass(frozen=True)
+class Request:
+    """What to import, and how it is to be kept."""
+
+    files: Sequence[Path]
+    #: What it is called in tables beside other imports.
+    label: str
+    note: str
+    #: Campaign that collects it.
+    campaign: str
+    aligned: bool = True
+
+
+@dataclass(frozen=True)
+class Imported:
+    """What became of it."""
+
+    run_id: str
+    campaign_id: str
+    #: It was there before.
+    known: bool
+    manifest: dict[str, Any]
+    scenario: dict[str, Any]
+
+
+def import_captures(store: Store, request: Request) -> Imported:
+    """Brings captures into the store as one run.
+
+    Raises:
+        ImportProblem: a file cannot be read, or there is no TCP in any.
+    """
+    for path in request.files:
+        if not path.is_file():
+            raise ImportProblem(f"{path} {'is no file' if path.exists() else 'does not exist'}")
+    labels = _labels(request.files)
+    digests = {label: _sha256(path) for label, path in zip(labels, request.files, strict=True)}
+    run_id = _run_id(request, digests)
+    campaign_id = hashlib.sha256(f"import {request.campaign}".encode()).hexdigest()[:12]
+    if store.valid_runs([run_id]):
+        known = store.run(run_id)
+        assert known is not None
+        _enter(store, campaign_id, request, run_id)
+        return Imported(run_id, campaign_id, True, known["manifest"], known["scenario"])
+    store.sweep_incoming()
+    folder = store.incoming(run_id)
+    try:
+        kept = _keep(folder, labels, request.files)
+        readable = {label: _readable(path, label, folder) for label, path in kept.items()}
+        aligned = _read(folder, {label: path for label, (path, _) in readable.items()}, request.aligned)
+        summary = json.loads((folder / "summary.json").read_text())
+        if not any(file["packets"] > file["not_tcp"] for file in summary["files"]):
+            raise ImportProblem(_nothing(summary, request.files))
+        _orient(folder)
+        scenario, report = _describe(folder, summary, labels, aligned)
+        for path, _ in readable.values():
+            if path.parent.name == "converted":
+                shutil.rmtree(path.parent, ignore_errors=True)
+        metrics = measure(RunData.load(folder, scenario, report))
+        manifest = {
+            **machine.versions(),
+            "report": report,
+            "import": {
+                "label": request.label,
+                "note": request.note,
+                "files": [
+                    {
+                        "label": label,
+                        "path": str(path),
+                        "sha256": digests[label],
+                        "read_by": readable[label][1],
+                        "clock": aligned.files[number].said,
+                        "shift_ns": aligned.files[number].shift_ns,
+                        "uncertain_ns": aligned.files[number].uncertain_ns,
+                        **{key: file[key] for key in TOLD},
+                        # How it came, not how it is kept.
+                        "format": file["format"] if path.suffix in {".gz", ".zst"} else file["format"].split(" in ")[0],
+                    }
+                    for number, (label, path, file) in enumerate(
+                        zip(labels, request.files, summary["files"], strict=True)
+                    )
+                ],
+                "flows_left_out": report["flows_left_out"],
+            },
+        }
+        for name, value in (("scenario", scenario), ("manifest", manifest)):
+            (folder / f"{name}.json").write_text(json.dumps(value, indent=1, sort_keys=True) + "\n")
+        store.land(Landing(run_id, "import", scenario, manifest, metrics, [], 1, folder))
+    except BaseException:
+        shutil.rmtree(folder, ignore_errors=True)
+        raise
+    _enter(store, campaign_id, request, run_id)
+    return Imported(run_id, campaign_id, False, manifest, scenario)
+
+
+#: Of a file's summary, what the manifest repeats.
+TOLD = (
+    "format", "packets", "not_tcp", "unreadable", "unfinished_fragments", "dropped_by_capture", "link_types",
+    "interfaces", "remarks", "names", "connections_total", "connections_given_up", "damages", "damage",
+)  # fmt: skip
+
+
+def _run_id(request: Request, digests: dict[str, str]) -> str:
+    identity = {
+        "import": VERSION, "label": request.label, "note": request.note, "aligned": request.aligned,
+        "files": [[label, digest] for label, digest in digests.items()],
+    }  # fmt: skip
+    return hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:24]
+
+
+def _labels(files: Sequence[Path]) -> list[str]:
+    """A name for each capture: its file's, numbered where two have the same."""
+    found: list[str] = []
+    for path in files:
+        name = path.name
+        for ending in (".gz", ".zst", ".pcap", ".pcapng", ".cap"):
+            name = name.removesuffix(ending)
+        name = "".join(c if c.isalnum() or c in "-_." else "-" for c in name).strip(".") or "capture"
+        label, number = name, 2
+        while label in found:
+            label, number = f"{name}-{number}", number + 1
+        found.append(label)
+    return found
+
+
+def _sha256(path: Path) -> str:
+    try:
+        with path.open("rb") as stream:
+            return hashlib.file_digest(stream, "sha256").hexdigest()
+    except OSError as error:
+        raise ImportProblem(f"{path} cannot be read: {error.strerror}") from None
+
+
+def _keep(folder: Path, labels: Sequence[str], files: Sequence[Path]) -> dict[str, Path]:
+    """Copies the captures, compressed as they are or by gzip."""
+    (folder / "captures").mkdir()
+    kept = {}
+    for label, path in zip(labels, files, strict=True):
+        with path.open("rb") as plain:
+            packed = {b"\x1f\x8b": ".gz", b"\x28\xb5": ".zst"}.get(plain.read(2))
+            plain.seek(0)
+            target = folder / "captures" / f"{label}.pcap{packed or '.gz'}"
+            with target.open("wb") as out:
+                if packed:
+                    shutil.copyfileobj(plain, out, 1 << 20)
+                else:
+                    with gzip.GzipFile(filename="", mode="wb", fileobj=out, compresslevel=5, mtime=0) as stream:
+                        shutil.copyfileobj(plain, stream, 1 << 20)
+        kept[label] = target
+    return kept
+
+
+def _readable(path: Path, label: str, folder: Path) -> tuple[Path, str]:
+    """A file that our own reader takes, and who reads it: what we do not know goes through tshark."""
+    opener = gzip.open if path.suffix == ".gz" else None
+    if opener is None:
+        return path, "backchannel"
+    with opener(path) as stream:
+        try:
+            magic = stream.read(4)
+        except (OSError, EOFError):
+            return path, "backchannel"
+    if magic in OURS:
+        return path, "backchannel"
+    if shutil.which("tshark") is None:
+        raise ImportProblem(
+            f"{label} is neither pcap nor pcapng (it begins with {magic.hex() or 'nothing'}); tshark may read it, "
+            "but is not installed"
+        )
+    (folder / "converted").mkdir(exist_ok=True)
+    source, target = folder / "converted" / f"{label}.other", folder / "converted" / f"{label}.pcapng"
+    with opener(path) as packed, source.open("wb") as plain:
+        shutil.copyfileobj(packed, plain, 1 << 20)
+    words = ["tshark", "-n", "-r", str(source), "-F", "pcapng", "-w", str(target)]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=MINUTES_S, check=False)
+    if not target.is_file() or target.stat().st_size == 0:
+        why = [line for line in done.stderr.splitlines() if "Running as" not in line]
+        said = (why[-1] if why else "it gave no reason").replace(str(source), label)
+        raise ImportProblem(f"{label} is neither pcap nor pcapng, and tshark cannot read it: {said}")
+    kind = subprocess.run(
+        ["capinfos", "-t", "-T", "-r", str(source)], capture_output=True, text=True, timeout=MINUTES_S, check=False
+    )
+    format_ = kind.stdout.strip().split("\t")[-1] or "a format of its own"
+    version = subprocess.run(["tshark", "--version"], capture_output=True, text=True, check=False).stdout.split("\n")[0]
+    source.unlink()
+    return target, f"{version.split(' (Git')[0]} ({format_})"
+
+
+#: How the files begin that our reader takes.
+OURS = frozenset(
+    bytes.fromhex(word) for word in ("a1b2c3d4", "d4c3b2a1", "a1b23c4d", "4d3cb2a1", "a1b2cd34", "34cdb2a1", "0a0d0d0a")
+)
+
+
+def _read(folder: Path, captures: dict[str, Path], aligned: bool) -> Aligned:
+    """Makes the tables, with all clocks as the first capture's."""
+    words = ["trace", "--out", str(folder), "--jobs", str(os.cpu_count() or 1)]
+    files = [f"{label}={path}" for label, path in captures.items()]
+    try:
+        node_binary.call(*words, *files, timeout_s=MINUTES_S)
+        found = align(folder, len(files)) if len(files) > 1 else ALONE
+        shifts = [
+            f"--shift={label}={found.files[number].shift_ns}"
+            for number, label in enumerate(captures)
+            if aligned and found.files[number].shift_ns
+        ]
+        if shifts:
+            node_binary.call(*words, *shifts, *files, timeout_s=MINUTES_S)
+    except Unavailable:
+        raise
+    except TestbedError as error:
+        said = str(error).removeprefix("backchannel-node trace: ")
+        for path in captures.values():
+            said = said.replace(f"{path.parent}/", "")
+        raise ImportProblem(said) from None
+    return found
+
+
+def _nothing(summary: dict[str, Any], files: Sequence[Path]) -> str:
+    packets = sum(file["packets"] for file in summary["files"])
+    unknown = sorted({one["link_type"] for file in summary["files"] for one in file["link_types"] if not one["known"]})
+    names = ", ".join(path.name for path in files)
+    if unknown:
+        kinds = ", ".join(map(str, unknown))
+        return (
+            f"no TCP was found in {names}: of its {packets} packets some are of link type {kinds}, which is not known"
+        )
+    trouble = next((file["trouble"] for file in summary["files"] if file["trouble"]), None)
+    return f"no TCP was found in {names}: {packets} packets" + (f"; {trouble}" if trouble else "")
+
+
+def _orient(folder: Path) -> None:
+    """Lets direction 0 be that of most data, as metrics have it: an import may be of downloads.
+
+    The columns `client` and `server` of the connections change places with it; `opened_by_server` says where they did.
+    """
+    path = folder / "connections.parquet"
+    connections = pl.read_parquet(path)
+    reversed_ = pl.col("server_payload_bytes") > pl.col("client_payload_bytes")
+    turned = connections.with_columns(reversed_.alias("opened_by_server"))
+    swapped = []
+    for name in connections.columns:
+        other = name.replace("client", "@").replace("server", "client").replace("@", "server")
+        swapped.append(pl.when(pl.col("opened_by_server")).then(pl.col(other)).otherwise(pl.col(name)).alias(name))
+    turned.select(*swapped, "opened_by_server").write_parquet(path)
+    which = turned.filter("opened_by_server").select("file", "conn")
+    if which.is_empty():
+        return
+    marked = which.lazy().with_columns(turn=pl.lit(value=True))
+    direction = pl.when(pl.col("turn").fill_null(value=False)).then(1 - pl.col("dir")).otherwise(pl.col("dir"))
+    for name in ("segments", "sacks"):
+        table, new = folder / f"{name}.parquet", folder / f"{name}.new"
+        rows = pl.scan_parquet(table).with_columns(pl.col("dir").cast(pl.Int8))
+        rows = rows.join(marked, on=["file", "conn"], how="left", maintain_order="left")
+        rows.with_columns(direction.cast(pl.UInt8).alias("dir")).drop("turn").sink_parquet(new)
+        new.replace(table)
+
+
+def _describe(
+    folder: Path, summary: dict[str, Any], labels: Sequence[str], aligned: Aligned
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """What was found, in the words of a scenario and of a run's report."""
+    connections = pl.read_parquet(folder / "connections.parquet")
+    flows = (
+        connections.group_by("client", "server", "server_port")
+        .agg(
+            pl.col("first_ns").min(), pl.col("last_ns").max(),
+            pl.max_horizontal(pl.col("client_payload_bytes").max(), pl.col("client_acked_bytes").max()).alias("bytes"),
+        )
+        .filter(pl.col("bytes") > 0)
+        .sort(["bytes", "first_ns", "client", "server_port"], descending=[True, False, False, False])
+    )  # fmt: skip
+    left_out = max(flows.height - MOST_FLOWS, 0)
+    first_ns = min(file["first_ns"] for file in summary["files"] if file["first_ns"] is not None)
+    last_ns = max(file["last_ns"] for file in summary["files"] if file["last_ns"] is not None)
+    workload = [
+        {
+            "name": f"{_host(row['client'])}-{_host(row['server'])}:{row['server_port']}",
+            "kind": "bulk", "from": row["client"], "to": row["server"], "port": row["server_port"],
+            "start_s": (row["first_ns"] - first_ns) / 1e9,
+            # Just after its last segment.
+            "stop_s": (row["last_ns"] - first_ns + 1000) / 1e9,
+        }
+        for row in flows.head(MOST_FLOWS).iter_rows(named=True)
+    ]  # fmt: skip
+    hosts = sorted({flow[end] for flow in workload for end in ("from", "to")})
+    files = connections.group_by(pl.concat_list("client", "server").alias("hosts")).agg(pl.col("file").min())
+    anywhere = {host: row["file"] for row in files.iter_rows(named=True) for host in row["hosts"]}
+    at = {host: aligned.nearest.get(host, anywhere.get(host, 0)) for host in hosts}
+    scenario = {
+        "version": 1,
+        "seed": 0,
+        "duration_s": (last_ns - first_ns + 1000) / 1e9,
+        "nodes": [{"name": host, "kind": "host"} for host in hosts],
+        "links": [],
+        "workload": workload,
+        "capture": {"at": list(labels)},
+    }
+    report = {
+        "interfaces": [
+            {"node": host, "interface": labels[at[host]], "link": "", "end": 0, "address": host} for host in hosts
+        ],
+        "t0_epoch_ns": first_ns,
+        "flows_left_out": left_out,
+        "captures": [
+            {
+                "interface": label, "node": "", "path": f"{label}.pcap", "captured": file["packets"],
+                "dropped": file["dropped_by_capture"],
+            }
+            for label, file in zip(labels, summary["files"], strict=True)
+        ],
+    }  # fmt: skip
+    return scenario, report
+
+
+def _host(address: str) -> str:
+    return f"[{address}]" if ":" in address else address
+
+
+def _enter(store: Store, campaign_id: str, request: Request, run_id: str) -> None:
+    """Makes the run a member of its campaign: a point for every label, and a repetition for every import under it."""
+    with (store.folder / "import.lock").open("a") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        known = store.campaign(campaign_id)
+        points = [] if known is None else [[tuple(pair) for pair in one["parameters"]] for one in known["points"]]
+        members = (
+            []
+            if known is None
+            else [(one["number"], m["repetition"], m["run_id"]) for one in known["points"] for m in one["members"]]
+        )
+        wanted = [("import", request.label)]
+        if wanted not in points:
+            points.append(wanted)
+        number = points.index(wanted)
+        if all((at, of) != (number, run_id) for at, _, of in members):
+            members.append((number, sum(at == number for at, _, _ in members), run_id))
+        fields = {
+            "id": campaign_id, "name": request.campaign, "title": f"Imported captures: {request.campaign}",
+            "file": "", "text": "", "overrides": {}, "backend": "import", "seed": 0,
+            "repetitions": max(repetition for _, repetition, _ in members) + 1,
+        }  # fmt: skip
+        store.begin_campaign(fields, points, members)
+        store.end_campaign(campaign_id, complete=True)
+
+
+def as_json(imported: Imported, run: dict[str, Any]) -> str:
+    """An import for scripts, in SI units."""
+    document = {
+        "run": imported.run_id,
+        "campaign": imported.campaign_id,
+        "known": imported.known,
+        **imported.manifest["import"],
+        "flows": imported.scenario["workload"],
+        "metrics": [{key: row[key] for key in ("name", "subject", "value", "unit")} for row in run["metrics"]],
+    }
+    return json.dumps(document, indent=2)
+
+
+def lines(imported: Imported, run: dict[str, Any]) -> list[str]:
+    """An import for people."""
+    told = imported.manifest["import"]
+    found = [f"run {imported.run_id}{', which was here already' if imported.known else ''}: {told['label']}"]
+    for file in told["files"]:
+        tcp = file["packets"] - file["not_tcp"]
+        by = "" if file["read_by"] == "backchannel" else f", read by {file['read_by']}"
+        found.append(
+            f"  {file['label']}: {file['format']}{by}, {file['packets']} packets, {tcp} of TCP, "
+            f"{file['connections_total']} connections"
+        )
+        found += [f"    {line}" for line in troubles(file)]
+        if len(told["files"]) > 1:
+            found.append(f"    clock: {file['clock']}")
+    values = {(row["subject"], row["name"]): row for row in run["metrics"]}
+    for flow in imported.scenario["workload"][:LINES]:
+        said = [
+            units.show(values[flow["name"], name]["value"], values[flow["name"], name]["unit"]) + f" {word}"
+            for name, word in (("throughput", "throughput"), ("goodput", "goodput"), ("retransmissions", "resent"))
+            if (flow["name"], name) in values
+        ]
+        found.append(f"  {flow['name']}: {', '.join(said)}")
+    more = len(imported.scenario["workload"]) - LINES
+    if more > 0:
+        found.append(f"  and {more} more flows")
+    if told["flows_left_out"]:
+        found.append(f"  {told['flows_left_out']} smaller flows are in the tables alone")
+    return found
+
+
+#: Flows that the terminal shows.
+LINES = 12
+
+
+def troubles(file: dict[str, Any]) -> list[str]:
+    """What could not be read of a file, in sentences."""
+    found = [
+        f"byte {one['offset']}: {one['reason']}" + (f", {one['bytes']} bytes passed over" if one["bytes"] else "")
+        for one in file["damage"][:5]
+    ]
+    if file["damages"] > 5:
+        found.append(f"and {file['damages'] - 5} more places that could not be read")
+    for one in file["link_types"]:
+        if not one["known"]:
+            found.append(f"{one['packets']} packets of link type {one['link_type']}, which is not known")
+    for key, word in (
+        ("unreadable", "packets with headers that are cut off or contradict each other"),
+        ("unfinished_fragments", "packets of which fragments are missing"),
+        ("dropped_by_capture", "packets dropped by the capturing system"),
+        ("connections_given_up", "connections given up, too many at a time"),
+    ):
+        if file[key]:
+            found.append(f"{file[key]} {word}")
+    return found

@@ -1,0 +1,129 @@
+"""`./backchannel runner`: runs what people ask for on the site, one campaign after another, with this user's rights."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from rich.console import Console
+
+from agents.errors import AgentError
+from analysis.store import Store, StoreError, requests
+from experiments import source
+from experiments.campaign import expand
+from experiments.engine import Options, Outcome, run_campaign
+from experiments.problems import CampaignError
+from experiments.show import Reporter
+from testbed.capability import missing_for_emulation
+from testbed.errors import TestbedError, Unavailable
+
+#: Between two looks for a request.
+LOOK_S = 1.0
+
+
+class Runner:
+    """One runner; several may share a results folder."""
+
+    def __init__(self, results: Path | str, jobs: int | None, console: Console) -> None:
+        self._results = results
+        self._jobs = jobs
+        self._console = console
+        self._id = f"{socket.gethostname()}:{os.getpid()}"
+        self._stop = threading.Event()
+
+    def serve(self, once: bool = False) -> int:
+        """Until it is interrupted; with `once`, until nothing waits. Gives how many requests failed.
+
+        Raises:
+            StoreError: the results folder cannot be used.
+        """
+        store = Store.open(self._results)
+        lacks = missing_for_emulation()
+        failed = 0
+        with self._there(store, lacks), self._interruptible():
+            self._console.print(f"Taking requests from {self._results} (Ctrl-C ends it)", highlight=False)
+            if lacks:
+                self._console.print(f"Only simulations can be run here: {'; '.join(lacks)}", highlight=False)
+            while not self._stop.is_set():
+                requests.release_lost(store)
+                request = requests.take(store, self._id)
+                if request is None:
+                    if once:
+                        break
+                    self._stop.wait(LOOK_S)
+                    continue
+                failed += not self._do(store, request)
+        store.close()
+        return failed
+
+    def _do(self, store: Store, request: dict[str, Any]) -> bool:
+        number = request["id"]
+        self._console.print(f"Request {number}: {request['file']}", highlight=False)
+        try:
+            plan = expand(source.parse(request["file"], request["text"]), request["overrides"])
+            requests.name_campaign(store, number, plan.id)
+            options = Options(self._results, self._jobs, bool(request["force"]))
+            outcome = run_campaign(plan, options, Reporter(self._console))
+        except (CampaignError, Unavailable, TestbedError, AgentError, StoreError) as error:
+            requests.finish(store, number, requests.FAILED, str(error))
+            self._console.print(f"Request {number} failed: {error}", style="yellow", highlight=False)
+            return False
+        except Exception as error:
+            # The one who asked must not wait for ever; a defect is still told where it happened.
+            requests.finish(store, number, requests.FAILED, f"a defect: {type(error).__name__}: {error}")
+            raise
+        if outcome.interrupted and not requests.stop_wanted(store, plan.id):
+            # The engine has caught the signal that was meant for this process as well.
+            self._stop.set()
+        state = requests.DONE if outcome.complete else requests.FAILED
+        requests.finish(store, number, state, _said(outcome))
+        return outcome.complete
+
+    @contextlib.contextmanager
+    def _there(self, store: Store, lacks: list[str]) -> Iterator[None]:
+        """Shows this runner to the site while it lives."""
+        gone = threading.Event()
+        started = time.time()
+
+        def show() -> None:
+            while True:
+                requests.show_runner(store, self._id, started, lacks)
+                if gone.wait(requests.SEEN_EVERY_S):
+                    return
+
+        requests.show_runner(store, self._id, started, lacks)
+        thread = threading.Thread(target=show, name="presence", daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            gone.set()
+            thread.join()
+            requests.remove_runner(store, self._id)
+
+    @contextlib.contextmanager
+    def _interruptible(self) -> Iterator[None]:
+        def note(_: int, __: FrameType | None) -> None:
+            self._stop.set()
+
+        old = {number: signal.signal(number, note) for number in (signal.SIGINT, signal.SIGTERM)}
+        try:
+            yield
+        finally:
+            for number, handler in old.items():
+                signal.signal(number, handler)
+
+
+def _said(outcome: Outcome) -> str:
+    told = f"{outcome.landed} runs made, {outcome.reused} taken from the store"
+    if outcome.interrupted:
+        return f"stopped: {told}"
+    return f"{told}, {len(outcome.failed)} without a valid result" if outcome.failed else told

@@ -1,0 +1,275 @@
+"""How fast the site is with ten thousand runs in the store: `./backchannel bench site`.
+
+A store is made of runs that were simulated once and entered many times over, with metrics that vary; one run has
+captures of a million segments. Every page is asked for over the loopback interface, from a site served as `serve`
+serves it; then a browser opens the long run, and zooms.
+
+Aims: half of the pages within 100 ms, 95 of 100 within 300 ms; the plot 500 ms after its page.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import shutil
+import statistics
+import sys
+import tempfile
+import threading
+import time
+import urllib.request
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import sqlalchemy as sa
+import waitress
+from rich.console import Console
+
+from analysis.store import Store
+from analysis.store.schema import file, metric, run
+from experiments import source
+from experiments.campaign import expand
+from experiments.engine import Options, run_campaign
+from experiments.show import Reporter
+from web.app import create_app
+from web.serve import THREADS
+
+SEED_CAMPAIGN = """
+name: seed
+title: What the others are copies of
+backend: sim
+network:
+  topology: asymmetric-path
+  forward: {rate: 10 Mbit/s, delay: 5 ms, queue: {policy: droptail, limit: 30 packets}}
+  reverse: {rate: 28.8 kbit/s, delay: 50 ms, queue: {policy: droptail, limit: 10 packets}}
+stack: newreno
+workload:
+  - {name: forward, from: server, to: client, start: [0 s, 0.2 s]}
+  - {name: reverse, from: client, to: server, start: 2 s}
+duration: 8 s
+"""
+#: Campaigns by points and repetitions; ten thousand runs in all.
+SHAPES = [(200, 20), (100, 20), (40, 50), *[(10, 10)] * 20]
+POLICIES = ("droptail", "ack-filtering", "acks-first", "red", "codel")
+SEGMENTS = 1_000_000
+#: Classes of a segment that was sent again (docs/traces.md).
+RETRANSMITTED = 2 | 4 | 8
+
+
+def main() -> None:
+    """Makes the store, measures, prints."""
+    parser = argparse.ArgumentParser(description="How fast the site is with ten thousand runs in the store.")
+    parser.add_argument("--rounds", type=int, default=20, help="times that each page is asked for")
+    parser.add_argument("--no-browser", action="store_true", help="leave the browser out")
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    given = parser.parse_args()
+    folder = Path(tempfile.mkdtemp(prefix="backchannel-bench-"))
+    try:
+        said: dict[str, Any] = {}
+        began = time.perf_counter()
+        ids, long_run = fill(folder)
+        runs = sum(points * repetitions for points, repetitions in SHAPES)
+        print(f"{runs} runs in {len(SHAPES)} campaigns, made in {time.perf_counter() - began:.0f} s", file=sys.stderr)
+        server = waitress.create_server(create_app(folder), host="127.0.0.1", port=0, threads=THREADS)
+        threading.Thread(target=server.run, daemon=True).start()
+        base = f"http://127.0.0.1:{server.effective_port}"
+        said["pages"] = pages(base, ids, long_run, given.rounds)
+        if not given.no_browser:
+            said["plot"] = browse_(base, long_run)
+        server.close()
+        print(json.dumps(said, indent=2) if given.json else table(said))
+    finally:
+        shutil.rmtree(folder)
+
+
+def fill(folder: Path) -> tuple[list[str], str]:
+    """Makes the store; gives the campaigns and the run with a million segments."""
+    plan = expand(source.parse("seed.yaml", SEED_CAMPAIGN))
+    run_campaign(plan, Options(folder), Reporter(Console(stderr=True), quiet=True))
+    store = Store.open(folder)
+    model = store.run(plan.runs[0].id)
+    assert model is not None
+    draws = random.Random(1)
+    campaigns = []
+    number = 0
+    for count, (points, repetitions) in enumerate(SHAPES):
+        parameters = [
+            [
+                ("network.reverse.queue.policy", POLICIES[n % 5]),
+                ("network.reverse.rate", f"{9.6 + 4 * (n // 5):g} kbit/s"),
+            ]
+            for n in range(points)
+        ]
+        members = []
+        rows, metrics, files = [], [], []
+        for point in range(points):
+            for repetition in range(repetitions):
+                number += 1
+                run_id = f"{number:024x}"
+                members.append((point, repetition, run_id))
+                bad = draws.random() < 0.01
+                rows.append(
+                    {
+                        **{key: model[key] for key in ("backend", "duration_s", "attempt", "scenario", "manifest")},
+                        "id": run_id, "seed": repetition, "state": "invalid" if bad else "valid",
+                        "problems": ["bottleneck forward left 3 ms late"] if bad else [],
+                        "landed": time.time() + number,
+                    }
+                )  # fmt: skip
+                metrics += [
+                    {
+                        "run_id": run_id, "name": one["name"], "subject": one["subject"], "unit": one["unit"],
+                        "value": one["value"] * (1 + 0.02 * point) * draws.gauss(1, 0.05),
+                    }
+                    for one in model["metrics"]
+                ]  # fmt: skip
+                files += [
+                    {key: one[key] for key in ("path", "bytes", "sha256")} | {"run_id": run_id}
+                    for one in model["files"]
+                ]
+        fields = {
+            "id": f"{count:016x}", "name": f"bench-{count}", "title": f"Benchmark campaign {count}",
+            "file": "bench.yaml", "text": SEED_CAMPAIGN, "overrides": {}, "backend": "sim", "seed": 1,
+            "repetitions": repetitions,
+        }  # fmt: skip
+        store.begin_campaign(fields, parameters, members)
+        with store.writing() as connection:
+            connection.execute(sa.insert(run), rows)
+            connection.execute(sa.insert(metric), metrics)
+            connection.execute(sa.insert(file), files)
+        store.end_campaign(fields["id"], complete=True)
+        campaigns.append(str(fields["id"]))
+    long_run = f"{1:024x}"
+    shutil.copytree(store.run_folder(model["id"]), store.run_folder(long_run))
+    stretch(store.run_folder(long_run))
+    with store.writing() as connection:
+        connection.execute(sa.update(run).where(run.c.id == long_run).values(state="valid", problems=[]))
+    for ordinary in (f"{n:024x}" for n in range(2, 40)):
+        shutil.copytree(store.run_folder(model["id"]), store.run_folder(ordinary))
+    store.close()
+    return campaigns, long_run
+
+
+def stretch(folder: Path) -> None:
+    """Makes the captures of both hosts ones of a million segments: the run's own, over and over, closer together."""
+    path = folder / "segments.parquet"
+    segments = pl.read_parquet(path)
+    summary = json.loads((folder / "summary.json").read_text())
+    numbers = [one["file"] for one in summary["files"] if one["label"] in ("server-eth0", "client-eth0")]
+    mine, others = segments.filter(pl.col("file").is_in(numbers)), segments.filter(~pl.col("file").is_in(numbers))
+    times = -(-SEGMENTS // mine.filter(pl.col("file") == numbers[0]).height)
+    first, span = mine["time_ns"].min(), mine["time_ns"].max() - mine["time_ns"].min()  # type: ignore[operator]
+    top = int(mine.select((pl.col("seq") + pl.col("payload")).max()).item())
+    # Marks all stay, whatever their number: one transfer's losses are enough for the whole.
+    innocent = pl.col("class") & ~pl.lit(RETRANSMITTED, dtype=pl.UInt16)
+    copies = [
+        mine.with_columns(
+            ((pl.col("time_ns") - first) // times + first + n * (span // times)).alias("time_ns"),
+            (pl.col("seq") + n * top).alias("seq"),
+            pl.when(pl.col("ack") >= 0).then(pl.col("ack") + n * top).otherwise(-1).alias("ack"),
+            (pl.col("class") if n == 0 else innocent).alias("class"),
+        ).filter((pl.col("class") & RETRANSMITTED == 0) | (n == 0))
+        for n in range(times)
+    ]
+    pl.concat([*copies, others]).sort("file", "time_ns", maintain_order=True).write_parquet(path)
+
+
+def pages(base: str, campaigns: list[str], long_run: str, rounds: int) -> list[dict[str, Any]]:
+    """Times of every page in ms, over an own connection each, in turn."""
+    large, middle = campaigns[0], campaigns[2]
+    asked = {
+        "home": "/",
+        "campaigns": "/campaigns",
+        "campaigns, searched": "/campaigns?q=benchmark+7",
+        "campaign of 4000 runs": f"/campaigns/{large}",
+        "the same, sorted by a metric": f"/campaigns/{large}?sort=throughput/forward&order=desc&page=7",
+        "the same, searched": f"/campaigns/{large}?q=acks-first&state=invalid",
+        "campaign of 2000 runs": f"/campaigns/{middle}",
+        "figure as PDF": f"/campaigns/{large}/figure.pdf",
+        "run": f"/runs/{2:024x}",
+        "run of a million segments": f"/runs/{long_run}",
+        "compare two points": f"/compare?point={large}:0&point={large}:7",
+        "compare four runs": "/compare?" + "&".join(f"run={n:024x}" for n in range(2, 6)),
+        "scorecard": "/scorecard",
+        "launch": "/launch",
+        "import": "/import",
+        "docs": "/docs",
+    }
+    found = []
+    whole: list[float] = []
+    for name, path in asked.items():
+        times = []
+        for _ in range(rounds):
+            began = time.perf_counter()
+            with urllib.request.urlopen(base + path) as answer:
+                answer.read()
+            times.append((time.perf_counter() - began) * 1e3)
+        whole += times
+        found.append({"page": name, "first_ms": times[0], **spread(times)})
+    found.append({"page": "all", "first_ms": max(one["first_ms"] for one in found), **spread(whole)})
+    return found
+
+
+def spread(times: list[float]) -> dict[str, float]:
+    """Median and 95th percentile."""
+    ordered = sorted(times)
+    return {"median_ms": statistics.median(ordered), "p95_ms": ordered[min(int(0.95 * len(ordered)), len(ordered) - 1)]}
+
+
+def browse_(base: str, long_run: str) -> dict[str, Any]:
+    """Opens the long run in a browser: when its plot stands, and how long zooming takes."""
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path="/usr/bin/chromium", args=["--no-sandbox"])
+        page = browser.new_page(viewport={"width": 1280, "height": 900})
+        appeared = []
+        for _ in range(5):
+            page.goto(f"{base}/runs/{long_run}?flow=forward", wait_until="commit")
+            page.wait_for_selector('.plot[data-kind="sequence"][data-drawn="true"] canvas')
+            appeared.append(
+                page.evaluate(
+                    """performance.getEntriesByName("drawn sequence")[0].startTime
+                    - performance.getEntriesByType("navigation")[0].responseEnd"""
+                )
+            )
+        zooms = []
+        for _ in range(14):
+            zooms.append(
+                page.evaluate(
+                    """async () => { const t = performance.now(); zoom(0.4);
+                    await new Promise((done) => {
+                      const shown = () => plots[0].figure.dataset.shown === view.join(" ");
+                      const wait = () => (shown() ? done() : requestAnimationFrame(wait));
+                      wait(); });
+                    return performance.now() - t - 120; }"""
+                )
+            )
+        points = page.evaluate("plots[0].chart.data[0].length")
+        browser.close()
+    return {
+        "appears_ms": statistics.median(appeared), "first_appears_ms": appeared[0],
+        "zoom_median_ms": statistics.median(zooms),
+        "zoom_worst_ms": max(zooms), "points_at_the_deepest": points,
+    }  # fmt: skip
+
+
+def table(said: dict[str, Any]) -> str:
+    """For people."""
+    lines = [f"{'page':32}{'first':>10}{'median':>10}{'p95':>10}   (ms; aims: median 100, p95 300)"]
+    for one in said["pages"]:
+        lines.append(f"{one['page']:32}{one['first_ms']:10.1f}{one['median_ms']:10.1f}{one['p95_ms']:10.1f}")
+    if "plot" in said:
+        plot = said["plot"]
+        lines.append(
+            f"\na million segments: the plot stands {plot['appears_ms']:.0f} ms after its page (aim 500; the first "
+            f"time {plot['first_appears_ms']:.0f}); a step of zoom takes {plot['zoom_median_ms']:.0f} ms, at worst "
+            f"{plot['zoom_worst_ms']:.0f}; after 14 steps {plot['points_at_the_deepest']} points are in view"
+        )
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,124 @@
+"""Reading a capture beside tshark, tcptrace and a bare loop: packets a second of one core, and peak memory.
+
+    ./backchannel bench traces
+
+The capture is made by the simulator: 26 flows over a lossy dumbbell, 96 bytes of each packet kept, at least two million
+packets. Every program reads it on the same core, one after another; what counts is the CPU time of the whole process
+(a busy machine stretches wall time, which is printed as well): best of several rounds, tshark once.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import subprocess
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from testbed import node_binary
+from testbed.addressing import as_json, make_plan
+from tests.benchmarks.simulator import dumbbell
+
+HERE = Path(__file__).resolve().parent
+FLOWS = 26
+#: Virtual seconds of a million packets: 100 Mbit/s of full packets, and an ack for each.
+SECONDS_A_MILLION = 62.5
+TSHARK_FIELDS = ("frame.time_epoch", "ip.src", "ip.dst", "tcp.seq", "tcp.ack", "tcp.len", "tcp.analysis.retransmission")
+
+
+@dataclass
+class Cost:
+    """What one run of a program took."""
+
+    cpu_s: float
+    wall_s: float
+    peak_kb: int
+
+
+def make_capture(folder: Path, millions: float) -> Path:
+    """The capture, by the simulator."""
+    scenario = dumbbell(FLOWS, millions * SECONDS_A_MILLION, capture=True)
+    scenario["capture"] |= {"at": ["r1:line"], "telemetry": False}
+    for node in scenario["nodes"]:
+        if "stack" in node:
+            node["stack"] = {"name": "newreno", "options": {"ack_every_segments": 1}}
+    plan = as_json(make_plan(scenario["nodes"], scenario["links"]))
+    node_binary.call("simulate", "--out", str(folder), stdin=json.dumps({"scenario": scenario, "nodes": plan}))
+    (capture,) = (folder / "captures").glob("*.pcap")
+    return capture
+
+
+def run(words: Sequence[str]) -> Cost:
+    """Runs a program to its end, its output thrown away."""
+    started = time.perf_counter()
+    process = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    _, status, used = os.wait4(process.pid, 0)
+    wall_s = time.perf_counter() - started
+    if status:
+        raise SystemExit(f"{words[0]} failed")
+    return Cost(used.ru_utime + used.ru_stime, wall_s, used.ru_maxrss)
+
+
+def main() -> None:
+    """Prints the comparison."""
+    parser = argparse.ArgumentParser(description="Reading a capture beside tshark, tcptrace and a bare loop.")
+    parser.add_argument("--millions", type=float, default=2.5, help="packets of the capture, in millions (2.5)")
+    parser.add_argument("--rounds", type=int, default=5, help="runs of each, of which the best counts (5); tshark: 1")
+    args = parser.parse_args()
+    folder = Path(tempfile.mkdtemp(prefix="backchannel-bench-"))
+    cores = os.sched_getaffinity(0)
+    try:
+        walker = folder / "walker"
+        subprocess.run(["gcc", "-O2", "-o", str(walker), str(HERE / "walker.c")], check=True)
+        capture = make_capture(folder, args.millions)
+        packets = int(subprocess.run([walker, capture], capture_output=True, text=True, check=True).stdout.split()[0])
+        # One core for everybody, the same one.
+        os.sched_setaffinity(0, {max(cores)})
+        ours = [node_binary.path(), "trace", "--out", str(folder / "tables")]
+        fields = [word for name in TSHARK_FIELDS for word in ("-e", name)]
+        programs: dict[str, tuple[list[str], int]] = {
+            "bare loop": ([str(walker), str(capture)], args.rounds),
+            "ours, metrics alone": ([*ours, "--no-segments", f"one={capture}"], args.rounds),
+            "ours, with Parquet": ([*ours, f"one={capture}"], args.rounds),
+            "tcptrace -l": (["tcptrace", "-l", str(capture)], args.rounds),
+            "tshark -z conv,tcp": (["tshark", "-n", "-q", "-z", "conv,tcp", "-r", str(capture)], 1),
+            "tshark -T fields": (["tshark", "-n", "-r", str(capture), "-T", "fields", *fields], 1),
+        }
+        best: dict[str, Cost] = {}
+        for turn in range(args.rounds):
+            for name, (words, rounds) in programs.items():
+                if turn < rounds:
+                    cost = run(words)
+                    if name not in best or cost.cpu_s < best[name].cpu_s:
+                        best[name] = cost
+        print(f"{packets} packets, {FLOWS} flows, {capture.stat().st_size / 1e6:.0f} MB, one core")
+        print(f"{'':<22} {'packets/s':>12} {'CPU':>9} {'wall':>9} {'peak':>9} {'to tcptrace':>12} {'to bare loop':>13}")
+        reference, floor = best["tcptrace -l"].cpu_s, best["bare loop"].cpu_s
+        for name, cost in best.items():
+            print(
+                f"{name:<22} {packets / cost.cpu_s:12,.0f} {cost.cpu_s:7.3f} s {cost.wall_s:7.3f} s "
+                f"{cost.peak_kb / 1024:6.1f} MB {reference / cost.cpu_s:10.2f} x {floor / cost.cpu_s:11.3f} x"
+            )
+        os.sched_setaffinity(0, cores)
+        spread(ours[0], folder, capture, packets, len(cores))
+    finally:
+        shutil.rmtree(folder)
+
+
+def spread(program: str, folder: Path, capture: Path, packets: int, cores: int) -> None:
+    """Several files, one after another and side by side."""
+    files = [f"{number}={capture}" for number in range(4)]
+    print(f"\n4 such files, with Parquet, {cores} cores:")
+    for jobs in (1, cores):
+        cost = run([program, "trace", "--out", str(folder / "tables"), "--jobs", str(jobs), *files])
+        rate = 4 * packets / cost.wall_s
+        print(f"  {jobs} at a time: {cost.wall_s:6.2f} s, {rate:,.0f} packets/s, {cost.peak_kb / 1024:.1f} MB")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,27 @@
+"""The corpus, made once for the tests of this folder."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import Finished
+from tests.traces import corpus
+
+
+@pytest.fixture(scope="session")
+def simulated(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    """Captures of the research stack, which need no root."""
+    return list(corpus.of_the_research_stack(tmp_path_factory.mktemp("simulated")))
+
+
+@pytest.fixture(scope="session")
+def captures(
+    emulation: None, finished: Finished, simulated: list[Path], tmp_path_factory: pytest.TempPathFactory
+) -> list[Path]:
+    """All of them."""
+    folder = tmp_path_factory.mktemp("captures")
+    found = [*corpus.of_campaigns(finished, folder), *corpus.of_the_kernel(folder), *simulated]
+    assert len(found) >= 80
+    return found

@@ -1,0 +1,110 @@
+"""What the site's tests share: a store full of simulated runs, a client, a served site, and a browser."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+import waitress
+from flask.testing import FlaskClient
+from playwright.sync_api import Browser, ConsoleMessage, Page, sync_playwright
+
+from tests.conftest import backchannel
+from web.app import create_app
+
+#: Two axes, one of them of quantities; the slow line makes losses and timeouts.
+SWEEP = """
+name: sweep
+title: A sweep of rates
+description: What the return line must carry.
+backend: sim
+network:
+  topology: asymmetric-path
+  forward: {rate: 10 Mbit/s, delay: 5 ms, queue: {policy: droptail, limit: 30 packets}}
+  reverse: {rate: 28.8 kbit/s, delay: 50 ms, queue: {policy: droptail, limit: 10 packets}}
+stack: newreno
+workload:
+  - {name: forward, from: server, to: client, start: [0 s, 0.2 s]}
+  - {name: reverse, from: client, to: server, start: 2 s}
+duration: 8 s
+sweep:
+  network.reverse.queue.policy: [droptail, acks-first]
+  network.reverse.rate: [9.6 kbit/s, 28.8 kbit/s, 128 kbit/s]
+repetitions: 2
+seed: 7
+"""
+
+
+class Simulated(NamedTuple):
+    """A campaign that was run by the command line, in virtual time."""
+
+    file: Path
+    results: Path
+    campaign: dict[str, Any]
+
+    @property
+    def address(self) -> str:
+        return f"/campaigns/{self.campaign['campaign']}"
+
+    def run_id(self, point: int = 0, repetition: int = 0) -> str:
+        return str(self.campaign["points"][point]["runs"][repetition]["run_id"])
+
+
+@pytest.fixture(scope="session")
+def simulated(tmp_path_factory: pytest.TempPathFactory) -> Simulated:
+    folder = tmp_path_factory.mktemp("site")
+    file, results = folder / "sweep.yaml", folder / "results"
+    file.write_text(SWEEP)
+    done = backchannel("run", file, "--results", results, "--json")
+    assert done.returncode == 0, done.stderr
+    return Simulated(file, results, json.loads(done.stdout))
+
+
+@pytest.fixture(scope="session")
+def client(simulated: Simulated) -> FlaskClient:
+    return create_app(simulated.results).test_client()
+
+
+@contextmanager
+def served(results: Path, token: str = "") -> Iterator[str]:
+    """The site as `serve` serves it, on a free port; gives its address."""
+    server = waitress.create_server(create_app(results, token), host="127.0.0.1", port=0, threads=40)
+    thread = threading.Thread(target=server.run, daemon=True)
+    thread.start()
+    yield f"http://127.0.0.1:{server.effective_port}"
+    server.close()
+
+
+@pytest.fixture(scope="session")
+def address(simulated: Simulated) -> Iterator[str]:
+    with served(simulated.results) as found:
+        yield found
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Browser]:
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path="/usr/bin/chromium", args=["--no-sandbox"])
+        yield browser
+        browser.close()
+
+
+@pytest.fixture
+def page(browser: Browser) -> Iterator[Page]:
+    """A page on which any message of the console, and any error, fails the test."""
+    said: list[str] = []
+    page = browser.new_page(viewport={"width": 1280, "height": 900})
+
+    def note(message: ConsoleMessage) -> None:
+        said.append(message.text)
+
+    page.on("console", note)
+    page.on("pageerror", lambda error: said.append(str(error)))
+    yield page
+    page.close()
+    assert said == []

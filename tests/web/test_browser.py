@@ -1,0 +1,393 @@
+"""The site in a real browser, driven as a person would. Any message of the console fails a test (conftest.page)."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from playwright.sync_api import Browser, Locator, Page, expect
+
+from testbed import node_binary
+from tests.conftest import backchannel
+from tests.web.conftest import Simulated, served
+from tests.web.test_requests import TINY
+
+pytestmark = pytest.mark.browser
+
+
+def drawn(page: Page, kind: str) -> Locator:
+    plot = page.locator(f'.plot[data-kind="{kind}"]')
+    plot.scroll_into_view_if_needed()
+    expect(plot).to_have_attribute("data-drawn", "true", timeout=15_000)
+    return plot
+
+
+def drag(page: Page, plot: Locator, start: float, end: float) -> None:
+    over = plot.locator(".u-over").bounding_box()
+    assert over is not None
+    y = over["y"] + over["height"] / 2
+    page.mouse.move(over["x"] + over["width"] * start, y)
+    page.mouse.down()
+    page.mouse.move(over["x"] + over["width"] * end, y, steps=5)
+    page.mouse.up()
+
+
+def test_plots_are_drawn_zoom_together_and_come_back(page: Page, address: str, simulated: Simulated) -> None:
+    page.goto(f"{address}/runs/{simulated.run_id(1)}")
+    plot = drawn(page, "sequence")
+    ink = plot.locator("canvas").evaluate(
+        """(c) => { const d = c.getContext("2d").getImageData(0, 0, c.width, c.height).data;
+        let n = 0; for (let i = 3; i < d.length; i += 4) n += d[i] > 0; return n; }"""
+    )
+    assert ink > 2000
+    assert page.evaluate("view") == [0, 8]
+    drawn(page, "throughput")
+    plot.scroll_into_view_if_needed()
+    drag(page, plot, 0.25, 0.5)
+    low, high = page.evaluate("view")
+    assert low == pytest.approx(2, abs=0.05)
+    assert high == pytest.approx(4, abs=0.05)
+    ranges = page.evaluate(
+        "plots.filter((p) => p.chart).map((p) => [p.chart.scales.x.min, p.chart.scales.x.max].join())"
+    )
+    assert len(ranges) >= 2
+    assert len(set(ranges)) == 1
+    # The address keeps what is in view.
+    page.wait_for_url(re.compile(r"from=\d.*to=\d"))
+    page.reload()
+    drawn(page, "sequence")
+    assert page.evaluate("view") == pytest.approx([low, high], abs=1e-5)
+    page.locator('[data-zoom="all"]').click()
+    page.wait_for_url(lambda url: "from=" not in url)
+    assert page.evaluate("view") == [0, 8]
+
+
+def test_cursors_are_linked(page: Page, address: str, simulated: Simulated) -> None:
+    page.goto(f"{address}/runs/{simulated.run_id(1)}")
+    first = drawn(page, "sequence")
+    drawn(page, "throughput")
+    first.scroll_into_view_if_needed()
+    first.locator(".u-over").hover(position={"x": 300, "y": 100})
+    here = page.evaluate("plots[0].chart.cursor.left")
+    assert page.evaluate("plots[1].chart.cursor.left") == pytest.approx(here, abs=3)
+    assert "s" in page.locator('.plot[data-kind="throughput"] .u-legend .u-value').first.inner_text()
+
+
+def test_one_zooms_to_a_retransmission_and_reads_its_fields(page: Page, address: str, simulated: Simulated) -> None:
+    page.goto(f"{address}/runs/{simulated.run_id()}?flow=reverse")
+    drawn(page, "sequence")
+    page.get_by_role("button", name="Next retransmission").click()
+    panel = page.get_by_role("region", name="Segment")
+    expect(panel).to_contain_text("retransmission")
+    expect(panel).to_contain_text("ACK")
+    low, high = page.evaluate("view")
+    assert high - low == pytest.approx(0.5, abs=0.01)
+    before = panel.inner_text()
+    panel.get_by_role("button", name="Next").click()
+    expect(panel).not_to_have_text(before)
+    # The keys do the same.
+    page.keyboard.press("Escape")
+    page.locator("h1").click()
+    page.keyboard.press("Shift+ArrowLeft")
+    expect(panel).to_contain_text("retransmission")
+
+
+def test_a_click_on_a_segment_shows_it(page: Page, address: str, simulated: Simulated) -> None:
+    page.goto(f"{address}/runs/{simulated.run_id(1)}?flow=forward&from=1&to=1.4")
+    plot = drawn(page, "sequence")
+    x, y, seq = page.evaluate(
+        """async () => { const found = await segments(view[0], view[1]);
+        const one = found.segments.filter((s) => s.direction === "data")[5];
+        const u = plots[0].chart; return [u.valToPos(one.time_s, "x"), u.valToPos(one.end / 1e3, "y"), one.seq]; }"""
+    )
+    plot.locator(".u-over").click(position={"x": x, "y": y})
+    expect(page.get_by_role("region", name="Segment")).to_contain_text(f"{seq} to")
+
+
+def test_it_is_used_with_the_keyboard(page: Page, address: str, simulated: Simulated) -> None:
+    page.goto(address)
+    page.keyboard.press("Tab")
+    assert page.evaluate("document.activeElement.textContent") == "Skip to content"
+    page.keyboard.press("Enter")
+    assert page.evaluate("document.activeElement.id") == "main"
+    page.keyboard.press("g")
+    page.keyboard.press("c")
+    page.wait_for_url("**/campaigns")
+    page.keyboard.press("/")
+    page.keyboard.type("rates")
+    page.keyboard.press("Enter")
+    page.wait_for_url("**q=rates")
+    page.get_by_role("link", name="A sweep of rates").focus()
+    page.keyboard.press("Enter")
+    page.wait_for_url("**/campaigns/*")
+    page.keyboard.press("?")
+    expect(page.get_by_role("dialog", name="Keys")).to_be_visible()
+    page.keyboard.press("Escape")
+    page.goto(f"{address}/runs/{simulated.run_id()}")
+    drawn(page, "sequence")
+    page.locator("h1").click()
+    page.keyboard.press("+")
+    assert page.evaluate("view") == [2, 6]
+    page.keyboard.press("ArrowRight")
+    assert page.evaluate("view") == [3, 7]
+    page.keyboard.press("0")
+    assert page.evaluate("view") == [0, 8]
+
+
+def test_two_policies_are_compared(page: Page, address: str, simulated: Simulated) -> None:
+    page.goto(address + simulated.address)
+    page.get_by_label("Compare policy=droptail, rate=28.8 kbit/s").check()
+    page.get_by_label("Compare policy=acks-first, rate=28.8 kbit/s").check()
+    page.get_by_role("button", name="Compare the chosen points").click()
+    page.wait_for_url("**/compare?*")
+    expect(page.locator(".chips")).to_contain_text("policy=acks-first")
+    # The policies differ by far more than their repetitions do.
+    row = page.get_by_role("row").filter(has_text="Throughput").filter(has_text="forward").first
+    expect(row.locator(".clear")).to_contain_text("±")
+    plot = drawn(page, "sequence")
+    expect(plot.locator(".u-legend")).to_contain_text("policy=droptail")
+    page.get_by_role("link", name="Take policy=droptail, rate=28.8 kbit/s out").click()
+    expect(page.locator(".chips li")).to_have_count(1)
+
+
+def test_the_figure_and_the_runs_follow_their_controls(page: Page, address: str, simulated: Simulated) -> None:
+    page.goto(address + simulated.address)
+    figure = page.locator("#live-figure svg.drawing")
+    expect(figure).to_have_attribute("aria-label", re.compile("^Throughput, forward by network.reverse.rate"))
+    page.get_by_label("Metric").select_option("goodput/reverse")
+    page.wait_for_url("**metric=goodput*")
+    expect(figure).to_have_attribute("aria-label", re.compile("^Goodput, reverse"))
+    page.get_by_label("Along").select_option("network.reverse.queue.policy")
+    page.wait_for_url("**x=network.reverse.queue.policy*")
+    page.get_by_label("State").select_option("invalid")
+    expect(page.get_by_text("No run matches.")).to_be_visible()
+    page.get_by_role("link", name="Show all").click()
+    page.locator("#runs").get_by_role("link", name="Throughput, forward").click()
+    expect(page.locator('th[aria-sort="ascending"]')).to_contain_text("Throughput, forward")
+    with page.expect_download() as download:
+        page.locator("#live-figure").get_by_role("link", name="PDF").click()
+    assert Path(download.value.path()).read_bytes().startswith(b"%PDF-")
+
+
+def test_packets_cross_the_line(page: Page, address: str, simulated: Simulated) -> None:
+    page.goto(f"{address}/runs/{simulated.run_id(1)}")
+    strip = page.locator("#strip")
+    strip.scroll_into_view_if_needed()
+    told = page.locator("#strip-told")
+    expect(told).to_contain_text("packets")
+    at = page.locator("#strip-at")
+    before = at.input_value()
+    page.get_by_role("button", name="Play").click()
+    expect(at).not_to_have_value(before)
+    page.get_by_role("button", name="Pause").click()
+    at.focus()
+    page.keyboard.press("Home")
+    assert at.input_value() == "0"
+
+
+def test_light_and_dark_is_remembered(page: Page, address: str) -> None:
+    def paper() -> str:
+        return str(page.evaluate("getComputedStyle(document.body).backgroundColor"))
+
+    page.goto(address)
+    light = paper()
+    page.get_by_role("button", name="Dark").click()
+    assert paper() == "rgb(19, 23, 22)" != light
+    page.goto(f"{address}/docs")
+    assert paper() == "rgb(19, 23, 22)"
+    page.get_by_role("button", name="Light").click()
+    assert paper() == light
+
+
+@pytest.mark.parametrize("width", [1280, 390])
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_pages_fit_their_window(browser: Browser, address: str, simulated: Simulated, width: int, scheme: Any) -> None:
+    page = browser.new_page(viewport={"width": width, "height": 900}, color_scheme=scheme)
+    campaign = simulated.campaign["campaign"]
+    run = f"/runs/{simulated.run_id()}"
+    compare = f"/compare?point={campaign}:0&point={campaign}:1"
+    for path in (
+        "/",
+        "/campaigns",
+        simulated.address,
+        run,
+        compare,
+        "/scorecard",
+        "/launch?file=quickstart.yaml",
+        "/import",
+        "/docs",
+    ):
+        page.goto(address + path, wait_until="load")
+        assert page.evaluate("document.documentElement.scrollWidth") <= width, path
+        paper = page.evaluate("getComputedStyle(document.body).backgroundColor")
+        assert (paper == "rgb(19, 23, 22)") == (scheme == "dark")
+    page.close()
+
+
+@pytest.mark.parametrize("path", ["campaign", "run", "compare", "/", "/launch?file=quickstart.yaml"])
+def test_what_screen_readers_need_has_a_name(page: Page, address: str, simulated: Simulated, path: str) -> None:
+    campaign = simulated.campaign["campaign"]
+    paths = {
+        "campaign": simulated.address, "run": f"/runs/{simulated.run_id()}",
+        "compare": f"/compare?point={campaign}:0&point={campaign}:1",
+    }  # fmt: skip
+    page.goto(address + paths.get(path, path))
+    nameless = page.evaluate(
+        """() => [...document.querySelectorAll(
+            "input:not([type=hidden]), select, textarea, button, a[href], svg[role=img], canvas, progress")]
+        .filter((e) => e.checkVisibility() && !e.closest(".u-wrap"))
+        .filter((e) => !(e.labels?.length || e.getAttribute("aria-label") || e.textContent.trim() || e.title))
+        .map((e) => e.outerHTML.slice(0, 90))"""
+    )
+    assert nameless == []
+    assert page.evaluate("document.querySelectorAll('h1').length") == 1
+    assert page.evaluate("document.documentElement.lang") == "en"
+
+
+def test_nothing_moves_while_it_loads(page: Page, address: str, simulated: Simulated) -> None:
+    page.add_init_script(
+        """window.shifts = 0; new PerformanceObserver((list) => {
+            for (const e of list.getEntries()) if (!e.hadRecentInput) window.shifts += e.value;
+        }).observe({ type: "layout-shift", buffered: true });"""
+    )
+    for path in ("/", simulated.address, f"/runs/{simulated.run_id()}"):
+        page.goto(address + path)
+        page.wait_for_load_state("load")
+        page.wait_for_timeout(1500)
+        assert page.evaluate("window.shifts") < 0.02, path
+
+
+def test_scripts_that_are_put_in_are_blocked(browser: Browser, address: str) -> None:
+    page = browser.new_page()
+    said: list[str] = []
+    page.on("console", lambda message: said.append(message.text))
+    page.goto(address)
+    page.evaluate(
+        "document.body.insertAdjacentHTML('beforeend', '<img src=x onerror=\"owned = 1\"><p style=\"top: 0\">x</p>')"
+    )
+    page.evaluate("{ const s = document.createElement('script'); s.text = 'owned = 1'; document.body.append(s); }")
+    page.wait_for_timeout(300)
+    assert page.evaluate("window.owned") is None
+    assert any("Content Security Policy" in one for one in said)
+    page.close()
+
+
+def test_without_scripts_everything_can_still_be_read(browser: Browser, address: str, simulated: Simulated) -> None:
+    context = browser.new_context(java_script_enabled=False)
+    page = context.new_page()
+    page.goto(address + simulated.address)
+    expect(page.locator("#live-figure svg")).to_be_visible()
+    page.get_by_label("Metric").select_option("goodput/forward")
+    page.locator("form.controls").first.get_by_role("button", name="Show").click()
+    page.wait_for_url("**metric=goodput*")
+    page.goto(f"{address}/launch?file=quickstart.yaml")
+    expect(page.locator("#verdict")).to_contain_text("4 points, 12 runs")
+    page.goto(f"{address}/runs/{simulated.run_id()}")
+    expect(page.locator(".tile").first).to_be_visible()
+    with page.expect_download():
+        page.locator('.plot[data-kind="sequence"]').get_by_role("link", name="SVG").click()
+    context.close()
+
+
+@pytest.fixture
+def own(tmp_path: Path) -> Iterator[tuple[str, Path]]:
+    """A site over a results folder of its own."""
+    results = tmp_path / "results"
+    with served(results) as address:
+        yield address, results
+
+
+def test_a_campaign_is_launched_and_watched_until_it_is_finished(page: Page, own: tuple[str, Path]) -> None:
+    address, results = own
+    page.goto(f"{address}/launch")
+    page.get_by_label("The file").fill(TINY.replace("newreno", "newrno"))
+    expect(page.locator("#verdict")).to_contain_text("did you mean 'newreno'?", timeout=20_000)
+    page.get_by_role("button", name="Show line").click()
+    assert page.evaluate("getSelection().toString()") == "stack: newrno"
+    page.get_by_label("The file").fill(TINY.replace("repetitions: 2", "repetitions: 40").replace("2 s", "10 s"))
+    expect(page.locator("#verdict")).to_contain_text("40 runs, about", timeout=20_000)
+    expect(page.locator("#picture svg")).to_be_visible()
+    page.get_by_role("button", name="Launch").click()
+    page.wait_for_url("**/requests/1")
+    expect(page.get_by_text("No runner is there")).to_be_visible()
+    runner = subprocess.Popen(
+        [sys.executable, "-m", "experiments", "runner", "--results", str(results)],
+        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, cwd=node_binary.ROOT,
+    )  # fmt: skip
+    try:
+        # Nobody reloads: the page follows by itself.
+        page.get_by_role("link", name=re.compile("the campaign")).click(timeout=60_000)
+        page.wait_for_url("**/campaigns/*")
+        expect(page.locator("#live-state")).to_have_text("complete", timeout=120_000)
+        expect(page.locator("#live-facts")).to_contain_text("40 of 40 runs valid")
+        expect(page.locator("#live-figure svg")).to_be_visible()
+    finally:
+        runner.send_signal(signal.SIGINT)
+        runner.wait(30)
+
+
+@pytest.fixture
+def capture(simulated: Simulated, tmp_path: Path) -> Path:
+    """A capture of one of our own runs, as somebody might have it."""
+    packed = next((simulated.results / "runs").rglob("client-eth0.pcap.gz"))
+    path = tmp_path / "strange.pcap"
+    path.write_bytes(gzip.decompress(packed.read_bytes()))
+    return path
+
+
+needs_import = pytest.mark.skipif(
+    "import" not in re.findall(r"^\W*(\w+) ", backchannel("--help").stdout, re.M),
+    reason="this checkout has no ./backchannel import",
+)
+
+
+def drop(page: Page, name: str, body: bytes) -> None:
+    """Drags a file onto the form, as far as a script can."""
+    transfer = page.evaluate_handle(
+        """([name, bytes]) => { const t = new DataTransfer();
+        t.items.add(new File([new Uint8Array(bytes)], name)); return t; }""",
+        [name, list(body)],
+    )
+    page.dispatch_event("#drop", "dragover", {"dataTransfer": transfer})
+    page.dispatch_event("#drop", "drop", {"dataTransfer": transfer})
+
+
+@needs_import
+def test_a_capture_is_dragged_in_and_lands_on_its_plots(page: Page, own: tuple[str, Path], capture: Path) -> None:
+    address, _ = own
+    page.goto(f"{address}/import")
+    drop(page, capture.name, capture.read_bytes())
+    page.wait_for_url("**/runs/*", timeout=60_000)
+    drawn(page, "sequence")
+    page.get_by_role("button", name="Next retransmission").click()
+    expect(page.get_by_role("region", name="Segment")).to_contain_text("retransmission")
+
+
+@needs_import
+def test_what_is_no_capture_is_said_in_words(page: Page, own: tuple[str, Path]) -> None:
+    address, results = own
+    page.goto(f"{address}/import")
+    drop(page, "letter.txt", b"Dear network,\n" * 100)
+    expect(page.locator("#told.bad")).not_to_be_empty(timeout=30_000)
+    assert str(results) not in page.locator("#told").inner_text()
+    assert "Traceback" not in page.locator("#told").inner_text()
+
+
+def test_the_site_tells_every_page_of_a_change(page: Page, own: tuple[str, Path]) -> None:
+    address, results = own
+    page.goto(address)
+    expect(page.get_by_text("Nothing was run yet")).to_be_visible()
+    page.wait_for_function("document.documentElement.dataset.live === 'on'")
+    file = results.parent / "tiny.yaml"
+    file.write_text(TINY)
+    done = backchannel("run", file, "--results", results, "--json")
+    assert json.loads(done.stdout)["state"] == "complete"
+    expect(page.locator("#live-new")).to_contain_text("2 runs in the store", timeout=10_000)

@@ -1,0 +1,379 @@
+"""Pages by the Flask client: what they show, how they answer to arguments, and what they refuse."""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+import shutil
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+from flask.testing import FlaskClient
+
+from analysis.store import Store
+from tests.conftest import Finished
+from tests.web.conftest import Simulated
+from web import plotfile, series, tables
+from web.app import create_app
+from web.drawing import Line
+
+
+def test_an_empty_store_invites_to_run_something(tmp_path: Path) -> None:
+    empty = create_app(tmp_path / "results").test_client()
+    assert "Nothing was run yet" in empty.get("/").text
+    assert "No campaign has been run yet" in empty.get("/campaigns").text
+    assert "no scorecard yet" in empty.get("/scorecard").text
+    for path in ("/compare", "/launch", "/import", "/docs"):
+        assert empty.get(path).status_code == 200
+
+
+def test_home_tells_what_is_there(client: FlaskClient) -> None:
+    page = client.get("/").text
+    assert "A sweep of rates" in page
+    assert "12 runs in the store" in page
+    assert "every run that is here is valid" in page
+
+
+def test_the_list_searches(client: FlaskClient) -> None:
+    assert "A sweep of rates" in client.get("/campaigns").text
+    assert "A sweep of rates" in client.get("/campaigns?q=sweep+RATES").text
+    nothing = client.get("/campaigns?q=<b>zebra").text
+    assert "No campaign matches" in nothing
+    assert "<b>zebra" not in nothing
+
+
+def test_a_campaign_shows_figure_table_runs_and_file(client: FlaskClient, simulated: Simulated) -> None:
+    page = client.get(simulated.address).text
+    for wanted in ("What changes when", "acks-first", "Mbit/s", "95 % confidence", "topology: asymmetric-path", "<svg"):
+        assert wanted in page
+    # Two lines of three points with whiskers.
+    figure = page[page.index('id="live-figure"') : page.index("</figure>")]
+    assert figure.count("<polyline") >= 2 + 6 * 3
+
+
+def test_its_exports_agree_with_each_other_and_the_command_line(client: FlaskClient, simulated: Simulated) -> None:
+    table = pl.read_csv(io.BytesIO(client.get(f"{simulated.address}.csv").data))
+    assert table.columns[:5] == ["network.reverse.queue.policy", "network.reverse.rate", "metric", "flow", "unit"]
+    chosen = table.filter((pl.col("metric") == "throughput") & (pl.col("flow") == "forward"))
+    assert chosen.height == 6
+    assert client.get(f"/api{simulated.address}").json == simulated.campaign
+    by_hand = [
+        one["mean"]
+        for point in simulated.campaign["points"]
+        for one in point["metrics"]
+        if (one["name"], one["subject"]) == ("throughput", "forward")
+    ]
+    assert chosen["mean"].to_list() == pytest.approx(by_hand)
+    figure = client.get(f"{simulated.address}/figure.csv?metric=throughput/forward")
+    assert sorted(pl.read_csv(io.BytesIO(figure.data))["mean"]) == pytest.approx(sorted(by_hand))
+    assert client.get(f"{simulated.address}.yaml").text == simulated.file.read_text()
+    assert client.get(f"/api{simulated.address}/progress").json["state"] == "complete"  # type: ignore[index]
+
+
+def test_figures_are_svg_and_pdf(client: FlaskClient, simulated: Simulated) -> None:
+    svg = client.get(f"{simulated.address}/figure.svg?x=network.reverse.queue.policy")
+    assert svg.mimetype == "image/svg+xml"
+    assert svg.text.startswith("<svg")
+    assert svg.text.count("<rect") >= 6
+    pdf = client.get(f"{simulated.address}/figure.pdf")
+    assert pdf.data.startswith(b"%PDF-")
+    assert client.get(f"{simulated.address}/figure.gif").status_code == 404
+
+
+def rows(client: FlaskClient, simulated: Simulated, query: str) -> dict[str, Any]:
+    answer = client.get(f"/api{simulated.address}/runs?{query}")
+    assert answer.status_code == 200
+    found: dict[str, Any] = answer.json
+    return found
+
+
+def test_runs_are_filtered_sorted_and_searched(client: FlaskClient, simulated: Simulated) -> None:
+    def values(found: dict[str, Any]) -> list[float]:
+        return [
+            next(m["value"] for m in one["metrics"] if (m["name"], m["subject"]) == ("throughput", "forward"))
+            for one in found["runs"]
+        ]
+
+    assert rows(client, simulated, "")["total"] == 12
+    up = values(rows(client, simulated, "sort=throughput/forward"))
+    assert up == sorted(up)
+    assert values(rows(client, simulated, "sort=throughput/forward&order=desc")) == up[::-1]
+    assert rows(client, simulated, "q=acks-first+9.6")["total"] == 2
+    assert rows(client, simulated, f"q={simulated.run_id()[:9]}")["total"] == 1
+    assert rows(client, simulated, "state=invalid")["total"] == 0
+    assert rows(client, simulated, "q=%25")["total"] == 0
+    page = client.get(f"{simulated.address}?q=zebra").text
+    assert "No run matches" in page
+
+
+def test_a_run_shows_its_parts(client: FlaskClient, simulated: Simulated) -> None:
+    page = client.get(f"/runs/{simulated.run_id()}").text
+    for wanted in (
+        "Provenance",
+        "captures/client-eth0.pcap.gz",
+        "bottleneck reverse",
+        "Crossing bottleneck",
+        "Virtual time",
+    ):
+        assert wanted in page
+    capture = client.get(f"/runs/{simulated.run_id()}/files/captures/client-eth0.pcap.gz")
+    assert capture.data[:2] == b"\x1f\x8b"
+    assert client.get(f"/runs?q={simulated.run_id()[:8]}").status_code == 302
+
+
+def test_an_emulated_run_shows_its_fidelity(finished: Finished) -> None:
+    client = create_app(finished.results).test_client()
+    run_id = finished.campaign["points"][0]["runs"][0]["run_id"]
+    page = client.get(f"/runs/{run_id}").text
+    for wanted in ("Fidelity", "Calibrated", "CPU during the run"):
+        assert wanted in page
+    crossing: Any = client.get(f"/api/runs/{run_id}/crossing?from=1&to=2").json
+    assert len(crossing["packets"]) > 20
+
+
+@pytest.mark.parametrize("path", ["../../../../etc/passwd", "..%2f..%2fresults.sqlite", "captures", "nothing"])
+def test_no_other_file_can_be_had(client: FlaskClient, simulated: Simulated, path: str) -> None:
+    assert client.get(f"/runs/{simulated.run_id()}/files/{path}").status_code == 404
+
+
+@pytest.mark.parametrize(
+    "address",
+    ["/campaigns/none", "/runs/none", "/nowhere", "/api/runs/none/queue", "/compare?run=none", "/compare?point=a:b",
+     "/requests/77", "/import/none", "/launch?file=../cli.py", "/runs?q=zzzz"],
+)  # fmt: skip
+def test_what_does_not_exist_is_said(client: FlaskClient, address: str) -> None:
+    answer = client.get(address)
+    assert answer.status_code == 404
+    assert "There is no" in answer.text or "not found" in answer.text
+
+
+def test_series_hold_what_the_captures_hold(client: FlaskClient, simulated: Simulated) -> None:
+    run_id = simulated.run_id(1)
+    answer: Any = client.get(f"/api/runs/{run_id}/sequence?flow=forward").json
+    data = next(one for one in answer["series"] if one["name"] == "data")
+    assert len(data["x"]) > 100
+    assert data["x"] == sorted(data["x"])
+    part: Any = client.get(f"/api/runs/{run_id}/sequence?flow=forward&from=1&to=2").json
+    inner = next(one for one in part["series"] if one["name"] == "data")["x"]
+    assert sum(1 <= x <= 2 for x in inner) >= len(inner) - 2
+    queue: Any = client.get(f"/api/runs/{run_id}/queue?flow=bottleneck/reverse").json
+    assert max(queue["series"][0]["y"]) == 10
+    cwnd: Any = client.get(f"/api/runs/{run_id}/cwnd?flow=forward").json
+    assert max(cwnd["series"][0]["y"]) > 10
+    rtt: Any = client.get(f"/api/runs/{run_id}/rtt?flow=forward").json
+    assert min(rtt["series"][0]["y"]) > 59
+    assert client.get(f"/api/runs/{run_id}/queue?from=x").status_code == 400
+    assert client.get(f"/api/runs/{run_id}/weather").status_code == 404
+
+
+def test_what_never_arrived_is_what_the_lines_dropped(client: FlaskClient, simulated: Simulated) -> None:
+    run: Any = client.get(f"/api/runs/{simulated.run_id()}").json
+    links = run["manifest"]["report"]["driver"]["links"]
+    dropped = sum(links[name]["reverse"]["events"].get("dropped_full", 0) for name in links)
+    assert dropped > 0
+    answer: Any = client.get(f"/api/runs/{simulated.run_id()}/sequence?flow=reverse").json
+    lost = [one for one in answer["series"] if one["name"] == "never arrived"]
+    # The same queue also drops the forward transfer's acks.
+    assert lost
+    assert len(lost[0]["x"]) <= dropped
+
+
+def test_selective_acks_are_drawn_from_edge_to_edge(simulated: Simulated, tmp_path: Path) -> None:
+    store = Store.open(simulated.results)
+    run = store.run(simulated.run_id())
+    assert run is not None
+    folder = tmp_path / "run"
+    shutil.copytree(store.run_folder(run["id"]), folder)
+    t0 = run["manifest"]["report"]["t0_epoch_ns"]
+    sent = tables.flow(folder, run, "forward")
+    where = sent.select("file", "conn").row(0)
+    assert tables.sacks(folder, run, "forward", receiver=False) is None
+    blocks = {
+        "time_ns": [t0 + 2_000_000_000, t0 + 1_000_000_000],
+        "dir": [1, 1],
+        "left": [5000, 1000],
+        "right": [9000, 4000],
+    }
+    frame = pl.DataFrame({**blocks, "file": [where[0]] * 2, "conn": [where[1]] * 2}, schema_overrides={
+        "file": sent.schema["file"], "conn": sent.schema["conn"]})  # fmt: skip
+    frame.write_parquet(folder / "sacks.parquet")
+    answer = series.sequence(folder, run, "forward", series.View(0, 8, 4000))
+    bars = next(one for one in answer["series"] if one["name"] == "SACK")
+    assert (bars["x"], bars["y"]) == ([1, 1, 1, 2, 2, 2], [1, 4, None, 5, 9, None])
+    drawing = plotfile.draw("SACK", answer, 0, 8)
+    upright = [one for one in drawing.shapes if isinstance(one, Line) and one.ink == "s3" and len(one.points) == 2]
+    assert sum(one.points[0][0] == one.points[1][0] for one in upright) == 2
+
+
+def test_the_window_of_a_connection_split_on_the_way_stands_beside_the_senders(tmp_path: Path) -> None:
+    (tmp_path / "telemetry").mkdir()
+    own = {"t_ns": 10, "cwnd_segments": 2.0, "ssthresh_segments": None}
+    (tmp_path / "telemetry" / "bulk.jsonl").write_text(json.dumps(own) + "\n")
+    part = {"t_ns": 2_000_000_000, "link": "air", "direction": "forward", "part": "wireless", "event": "ack"}
+    lines = [
+        part | {"from": "10.1.0.1:40000", "to": "10.2.0.2:5001", "cwnd_segments": 3.5},
+        part | {"from": "10.1.0.1:40001", "to": "10.2.0.2:5002", "cwnd_segments": 9.0},
+        {"t_ns": 5, "link": "air", "direction": "forward", "packets": 1, "bytes": 40, "max": 2},
+    ]
+    (tmp_path / "telemetry" / "links.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    run = {"scenario": {"workload": [{"name": "bulk", "port": 5001}]}}
+    view = series.View(0, 10, 100)
+    shown = {one["name"]: (one["x"], one["y"]) for one in series.cwnd(tmp_path, run, "bulk", view)["series"]}
+    assert shown["cwnd, wireless part"] == ([2.0], [3.5])
+    queue = series.queue(tmp_path, run, "air/forward", view)["series"]
+    assert [one["name"] for one in queue] == ["waiting"], "a sender's acks are no events of the queue"
+
+
+def test_single_segments_have_their_fields(client: FlaskClient, simulated: Simulated) -> None:
+    address = f"/api/runs/{simulated.run_id()}/segments?flow=forward"
+    first: Any = client.get(f"{address}&to=1").json
+    assert first["segments"][0]["flags"] == ["SYN"]
+    assert first["segments"][0]["seq"] == 0
+    times = [one["time_s"] for one in first["segments"]]
+    assert times == sorted(times)
+    whole: Any = client.get(address).json
+    assert whole["total"] > 500
+    assert len(whole["segments"]) == 500
+    last: Any = client.get(f"{address}&tail=1").json
+    assert last["segments"][-1]["time_s"] > whole["segments"][-1]["time_s"]
+
+
+def test_packets_cross_the_line_in_its_own_time(client: FlaskClient, simulated: Simulated) -> None:
+    answer: Any = client.get(f"/api/runs/{simulated.run_id(1)}/crossing?from=1&to=3").json
+    assert answer["link"] == "bottleneck"
+    forward = [one for one in answer["packets"] if one[3] == 0 and one[2] is not None]
+    reverse = [one for one in answer["packets"] if one[3] == 1 and one[2] is not None]
+    assert forward
+    assert reverse
+    for entered, leaves, arrives, direction, size, _, _ in forward + reverse:
+        rate, delay = (10e6, 0.005) if direction == 0 else (28.8e3, 0.05)
+        assert entered <= leaves <= arrives
+        assert arrives - entered >= delay + size * 8 / rate - 2e-6
+
+
+def test_a_plot_is_a_file_too(client: FlaskClient, simulated: Simulated) -> None:
+    base = f"/runs/{simulated.run_id()}/plots/sequence"
+    assert client.get(f"{base}.pdf?flow=forward").data.startswith(b"%PDF-")
+    svg = client.get(f"{base}.svg?flow=forward&from=1&to=2").text
+    assert "sequence number (kB)" in svg
+    table = pl.read_csv(io.BytesIO(client.get(f"{base}.csv?flow=forward&from=1&to=2").data))
+    assert table["time_s"].min() > 0.5  # type: ignore[operator]
+
+
+def test_points_are_compared_in_pairs(client: FlaskClient, simulated: Simulated) -> None:
+    campaign = simulated.campaign["campaign"]
+    answer: Any = client.get(f"/api/compare?point={campaign}:0&point={campaign}:3").json
+    row = next(one for one in answer["metrics"] if (one["metric"], one["flow"]) == ("throughput", "forward"))
+    first, second = row["cells"]
+    assert second["method"] == "paired"
+    assert second["difference"] == pytest.approx(second["mean"] - first["mean"])
+    page = client.get(f"/compare?point={campaign}:0&point={campaign}:3").text
+    assert "policy=droptail" in page
+    assert "policy=acks-first" in page
+    assert client.get("/compare?" + "&".join(f"run={n}" for n in range(9))).status_code == 400
+
+
+def test_thinning_keeps_every_mark() -> None:
+    frame = pl.DataFrame({"x": [i / 1000 for i in range(100_000)], "y": [0.0] * 100_000})
+    shown = series._series("retransmitted", "marks", frame, series.View(0, 100, 400))
+    assert len(shown["x"]) == 100_000
+
+
+@pytest.mark.parametrize("query", ["from=nan", "to=inf", "from=-inf", "from=soon"])
+def test_a_view_without_numbers_is_refused(client: FlaskClient, simulated: Simulated, query: str) -> None:
+    answer = client.get(f"/api/runs/{simulated.run_id()}/throughput?{query}")
+    assert answer.status_code == 400
+    assert "are seconds" in answer.text
+
+
+def test_thinning_keeps_every_peak() -> None:
+    y = [0.0] * 100_000
+    y[54_321], y[7] = 99.0, -5.0
+    frame = pl.DataFrame({"x": [i / 1000 for i in range(100_000)], "y": y})
+    thinned = series.thin(frame, series.View(0, 100, 400))
+    assert thinned.height <= 404
+    assert (thinned["y"].max(), thinned["y"].min()) == (99.0, -5.0)
+    assert thinned["x"].is_sorted()
+
+
+def test_between_two_samples_there_is_a_line_too() -> None:
+    frame = pl.DataFrame({"x": [0.0, 10.0], "y": [0.0, 100.0]})
+    line = series._series("a", "line", frame, series.View(4, 6, 400))
+    assert (line["x"], line["y"]) == ([0, 4, 6, 10], [0, 40, 60, 100])
+    steps = series._series("a", "steps", frame, series.View(4, 6, 400))
+    assert steps["y"] == [0, 0, 0, 100]
+
+
+def scorecard() -> dict[str, Any]:
+    """As `./backchannel score --json` prints it."""
+    value = {
+        "measure": "throughput", "cell": {"reverse": "28.8k"}, "relation": "eq", "published": 3.2e6, "unit": "bit/s",
+        "tolerance": {"rel": 0.25}, "origin": "stated", "measured": 1.1e6, "runs": 3, "half_interval": 2e4,
+        "within": False,
+    }  # fmt: skip
+    ordering = {
+        "measure": "throughput", "axis": "reverse", "order": ["a", "b"], "where": {}, "min_ratio": None,
+        "measured": [2.0, None], "tie": False, "holds": False,
+    }  # fmt: skip
+    score = {
+        "backend": "sim", "campaign": "abc", "asked": 3, "there": 3, "values": [value], "orderings": [ordering],
+        "passes": False, "within": 0, "stated": 1,
+    }  # fmt: skip
+    common = {"paper": "asym", "section": "4.2", "source": "measured", "values": 1, "orderings": 1}
+    return {
+        "artefacts": [
+            {"id": "asym-fig2", "title": "Return <channels>", "passes": False, "scores": {"sim": score}, **common},
+            {"id": "asym-fig3", "title": "Not run", "passes": False, "scores": {}, **common},
+        ],
+        "count": {
+            "artefacts": 2, "run": 1, "pass": 0, "values": 1, "values_within": 0, "orderings": 1, "orderings_hold": 0,
+        },
+    }  # fmt: skip
+
+
+def test_the_scorecard_hides_no_miss(tmp_path: Path) -> None:
+    client = create_app(tmp_path).test_client()
+    (tmp_path / "scorecard.json").write_text(json.dumps(scorecard()))
+    page = client.get("/scorecard").text
+    for wanted in (
+        "0 of 2 artefacts pass",
+        "sim: fail",
+        "sim: not run",
+        "3.2e+06",
+        "1.1e+06 ± 2e+04",
+        "Return &lt;channels",
+    ):
+        assert wanted in page
+    assert "asym-fig2" not in client.get("/scorecard?show=not+run").text
+    assert "0 of 2" in client.get("/").text
+    assert client.get("/api/scorecard").json == scorecard()
+    (tmp_path / "scorecard.json").write_text('{"artefacts": [{}]}')
+    assert "cannot be shown: it lacks" in client.get("/scorecard").text
+    assert "cannot be shown" in client.get("/").text
+
+
+def test_the_docs_hold_all_that_the_registry_holds(client: FlaskClient) -> None:
+    page = client.get("/docs").text
+    entries: Any = client.get("/api/registry").json
+    assert len(entries) > 40
+    for entry in entries:
+        assert f"<b>{entry['name']}</b>" in page
+    for metric in client.get("/api/metrics").json:  # type: ignore[union-attr]
+        assert f"<b>{metric['name']}</b>" in page
+    assert "ack-filtering" not in client.get("/docs?q=wavelan").text
+
+
+def test_the_api_describes_itself(client: FlaskClient) -> None:
+    document: Any = client.get("/api/openapi.json").json
+    assert document["openapi"].startswith("3.1")
+    for path, operations in document["paths"].items():
+        named = set(re.findall(r"{(\w+)}", path))
+        for operation in operations.values():
+            assert operation["summary"]
+            assert {one["name"] for one in operation["parameters"] if one["in"] == "path"} == named
+    assert "/api/campaigns/{campaign_id}/runs" in document["paths"]
+    ids = [one["operationId"] for operations in document["paths"].values() for one in operations.values()]
+    assert len(ids) == len(set(ids))

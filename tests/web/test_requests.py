@@ -1,0 +1,218 @@
+"""Asking for runs: the launch page, requests in the store, the runner that takes them up, cancel and resume."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from flask.testing import FlaskClient
+
+from analysis.store import Store, browse, requests
+from experiments import source
+from experiments.campaign import expand
+from testbed import node_binary
+from tests.conftest import backchannel
+from web import launch
+from web.app import create_app
+
+TINY = """
+name: tiny
+backend: sim
+network: {topology: line, forward: {rate: 1 Mbit/s, delay: 20 ms}}
+stack: newreno
+workload:
+  - {name: download, from: left, to: right}
+duration: 2 s
+repetitions: 2
+"""
+#: Minutes of work for two processors, so that a cancel comes in the middle.
+LONG = TINY.replace("name: tiny", "name: long").replace("repetitions: 2", "repetitions: 3000").replace("2 s", "20 s")
+
+
+@pytest.fixture
+def results(tmp_path: Path) -> Path:
+    return tmp_path / "results"
+
+
+@pytest.fixture
+def store(results: Path) -> Store:
+    return Store.open(results)
+
+
+@pytest.fixture
+def visitor(results: Path) -> FlaskClient:
+    return create_app(results).test_client()
+
+
+def token(visitor: FlaskClient) -> str:
+    found = re.search(r'name="csrf" content="([^"]+)"', visitor.get("/launch").text)
+    assert found is not None
+    return found[1]
+
+
+@pytest.fixture
+def runner(results: Path) -> Iterator[subprocess.Popen[str]]:
+    """The runner as a person starts it."""
+    started = subprocess.Popen(
+        [sys.executable, "-m", "experiments", "runner", "--results", str(results)],
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, cwd=node_binary.ROOT,
+    )  # fmt: skip
+    yield started
+    if started.poll() is None:
+        started.send_signal(signal.SIGINT)
+        started.wait(30)
+
+
+def until(holds: Callable[[], Any], within_s: float = 60) -> Any:
+    ends = time.monotonic() + within_s
+    while time.monotonic() < ends:
+        found = holds()
+        if found:
+            return found
+        time.sleep(0.1)
+    raise AssertionError(f"this did not come about within {within_s:g} s")
+
+
+def test_the_validator_says_the_same_on_the_page_and_on_the_command_line(visitor: FlaskClient, tmp_path: Path) -> None:
+    bad = TINY.replace("newreno", "newrno").replace("20 ms", "20 mss")
+    file = tmp_path / "bad.yaml"
+    file.write_text(bad)
+    told = backchannel("validate", file).stderr.strip().splitlines()
+    answer: Any = visitor.post("/api/check", json={"text": bad, "file": str(file)}).json
+    assert answer["problems"] == told
+    assert len(told) == 2
+    page = visitor.post("/launch", data={"csrf": token(visitor), "text": bad, "file": str(file), "do": "launch"}).text
+    assert "did you mean &#39;newreno&#39;?" in page
+    assert requests.recent(Store.open(visitor.application.config["RESULTS"])) == []
+
+
+def test_a_good_file_is_estimated_and_drawn(visitor: FlaskClient) -> None:
+    answer: Any = visitor.post("/api/check", json={"text": TINY, "overrides": ["repetitions=5"]}).json
+    assert (answer["points"], answer["runs"], answer["known"]) == (1, 5, 0)
+    assert answer["estimate"]["runs"] == 5
+    assert "5 runs, about" in answer["estimate"]["sentence"]
+    assert "1 Mbit/s, 20 ms" in answer["picture"]
+
+
+def test_what_expands_without_end_meets_a_limit(visitor: FlaskClient) -> None:
+    layers = ["a0: &a0 [x,x,x,x,x,x,x,x,x,x]"]
+    layers += [f"a{n}: &a{n} [{','.join([f'*a{n - 1}'] * 10)}]" for n in range(1, 10)]
+    started = time.monotonic()
+    answer: Any = visitor.post("/api/check", json={"text": "\n".join(layers)}).json
+    assert "too large" in answer["problems"][0] or "longer than" in answer["problems"][0]
+    assert time.monotonic() - started < 60
+
+
+def test_the_form_makes_a_file_that_is_valid(visitor: FlaskClient) -> None:
+    form = {
+        "name": "made", "title": "Made: by hand", "backend": "sim", "topology": "asymmetric-path",
+        "forward.rate": "10 Mbit/s", "forward.delay": "5 ms", "forward.policy": "droptail",
+        "forward.limit": "30 packets", "reverse.rate": "28.8 kbit/s",
+        "stack": "newreno", "flow.0.name": "download", "flow.0.from": "server", "flow.0.to": "client",
+        "flow.0.start": "0 s, 0.5 s", "duration": "3 s", "axis.0.field": "network.reverse.queue.policy",
+        "axis.0.values": "droptail, acks-first", "repetitions": "2",
+    }  # fmt: skip
+    made: Any = visitor.post("/api/build", data=form).json
+    plan = expand(source.parse("made.yaml", made["text"]))
+    assert plan.title == "Made: by hand"
+    assert len(plan.runs) == 4
+    assert plan.runs[0].scenario["workload"][0]["start_s"] < 0.5
+
+
+@pytest.mark.parametrize("name", launch.files())
+def test_every_campaign_file_can_be_opened(name: str) -> None:
+    assert launch._file(name).strip()
+
+
+def test_a_request_is_taken_up_and_ends_as_a_campaign(
+    visitor: FlaskClient, store: Store, runner: subprocess.Popen[str]
+) -> None:
+    answer = visitor.post(
+        "/launch",
+        data={"csrf": token(visitor), "text": TINY, "file": "tiny.yaml", "do": "launch"},
+        follow_redirects=True,
+    )
+    assert "Request 1" in answer.text
+    until(lambda: requests.runners(store))
+    done = until(lambda: (requests.one(store, 1) or {}).get("state") == requests.DONE and requests.one(store, 1))
+    assert "2 runs made" in done["message"]
+    head = browse.campaign_head(store, done["campaign_id"])
+    assert head is not None
+    assert (head["state"], head["valid"]) == ("complete", 2)
+    assert "See the campaign" in visitor.get("/requests/1").text
+    # Again, everything is there already; forced, it is made anew.
+    for action, wanted in (("resume", "0 runs made"), ("rerun", "2 runs made")):
+        told: Any = visitor.post(f"/api/campaigns/{head['id']}/{action}", headers={"X-CSRF-Token": token(visitor)}).json
+        number = told["request"]
+        until(lambda number=number: (requests.one(store, number) or {}).get("state") == requests.DONE)
+        assert wanted in (requests.one(store, number) or {})["message"]
+
+
+def test_a_campaign_is_cancelled_and_resumed(store: Store, visitor: FlaskClient, runner: subprocess.Popen[str]) -> None:
+    number = requests.ask_run(store, "long.yaml", LONG)
+    campaign = until(lambda: browse.active(store))[0]["id"]
+    until(lambda: (browse.campaign_head(store, campaign) or {"valid": 0})["valid"] >= 2)
+    page = visitor.get(f"/campaigns/{campaign}").text
+    assert "Cancel" in page
+    told = visitor.post(f"/campaigns/{campaign}/cancel", data={"csrf": token(visitor)}, follow_redirects=True)
+    assert "what has landed stays" in told.text
+    until(lambda: (requests.one(store, number) or {})["state"] == requests.FAILED)
+    head = browse.campaign_head(store, campaign)
+    assert head is not None
+    assert head["state"] == "incomplete"
+    assert 2 <= head["valid"] < 3000
+    assert "stopped" in (requests.one(store, number) or {})["message"]
+    # The runner itself goes on with what comes next.
+    following = requests.ask_run(store, "tiny.yaml", TINY)
+    until(lambda: (requests.one(store, following) or {})["state"] == requests.DONE)
+    assert runner.poll() is None
+    assert "Resume" in visitor.get(f"/campaigns/{campaign}").text
+
+
+def test_a_request_that_cannot_be_run_says_why(store: Store, results: Path) -> None:
+    bad = requests.ask_run(store, "bad.yaml", TINY.replace("newreno", "newrno"))
+    done = backchannel("runner", "--once", "--results", results)
+    assert done.returncode == 1
+    found = requests.one(store, bad)
+    assert found is not None
+    assert found["state"] == requests.FAILED
+    assert "did you mean 'newreno'?" in found["message"]
+    assert requests.runners(store) == []
+
+
+def test_what_a_runner_left_behind_is_told(store: Store, results: Path) -> None:
+    number = requests.ask_run(store, "long.yaml", LONG)
+    started = subprocess.Popen(
+        [sys.executable, "-m", "experiments", "runner", "--results", str(results)],
+        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, cwd=node_binary.ROOT,
+    )  # fmt: skip
+    campaign = until(lambda: browse.active(store))[0]["id"]
+    os.kill(started.pid, signal.SIGKILL)
+    started.wait()
+    assert requests.release_lost(store) == 0
+    before = requests.GONE_AFTER_S
+    try:
+        requests.GONE_AFTER_S = 0.0
+        assert requests.release_lost(store) == 1
+    finally:
+        requests.GONE_AFTER_S = before
+    assert "resume the campaign" in (requests.one(store, number) or {})["message"]
+    assert (browse.campaign_head(store, campaign) or {})["state"] == "incomplete"
+
+
+def test_a_request_is_taken_once_and_may_be_withdrawn(store: Store) -> None:
+    first, second = requests.ask_run(store, "a.yaml", TINY), requests.ask_run(store, "b.yaml", TINY)
+    assert requests.withdraw(store, second)
+    taken = requests.take(store, "me")
+    assert taken is not None
+    assert taken["id"] == first
+    assert requests.take(store, "you") is None
+    assert not requests.withdraw(store, first)

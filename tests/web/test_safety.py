@@ -1,0 +1,206 @@
+"""What the site refuses: strangers, forged requests, other names, weak tokens, uploads without bounds."""
+
+from __future__ import annotations
+
+import io
+import re
+import signal
+import subprocess
+import sys
+import urllib.request
+from pathlib import Path
+from typing import Any
+
+import pytest
+from flask.testing import FlaskClient
+
+from testbed import node_binary
+from testbed.errors import TestbedError
+from tests.conftest import backchannel
+from tests.web.conftest import Simulated
+from web import imports, live, security, serve
+from web.app import create_app
+
+TOKEN = "correct horse battery"
+ADDRESSES = ("/", "/campaigns", "/launch", "/import", "/docs", "/compare", "/scorecard")
+
+
+@pytest.fixture
+def locked(tmp_path: Path) -> FlaskClient:
+    return create_app(tmp_path / "results", token=TOKEN).test_client()
+
+
+def csrf(client: FlaskClient, path: str = "/") -> str:
+    found = re.search(r'name="csrf" content="([^"]+)"', client.get(path).text)
+    assert found is not None
+    return found[1]
+
+
+def test_nothing_comes_from_elsewhere_or_inline(client: FlaskClient, simulated: Simulated) -> None:
+    for path in (*ADDRESSES, simulated.address, f"/runs/{simulated.run_id()}"):
+        answer = client.get(path)
+        policy = answer.headers["Content-Security-Policy"]
+        assert "default-src 'none'" in policy
+        assert "unsafe" not in policy
+        assert answer.headers["X-Content-Type-Options"] == "nosniff"
+        # The name of SVG's language is no address.
+        text = answer.text.replace("http://www.w3.org/2000/svg", "")
+        for bad in ("http://", "https://", "style=", "onclick", "javascript:"):
+            assert bad not in text, path
+        assert "<script>" not in text
+
+
+def test_another_name_is_refused(client: FlaskClient) -> None:
+    assert client.get("/", headers={"Host": "evil.example:8321"}).status_code == 400
+    assert client.get("/", headers={"Host": "127.0.0.1:8321"}).status_code == 200
+    assert client.get("/", headers={"Host": "[::1]:8321"}).status_code == 200
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [{}, {"X-CSRF-Token": "guess"}, {"Origin": "http://evil.example"}, {"Sec-Fetch-Site": "cross-site"}],
+)
+@pytest.mark.parametrize("path", ["/launch", "/api/requests", "/import", "/api/imports", "/leave"])
+def test_a_forged_request_is_refused(client: FlaskClient, path: str, headers: dict[str, str]) -> None:
+    csrf(client)  # The visitor's browser has its cookie by now.
+    answer = client.post(path, data={"text": "name: x"}, headers=headers)
+    assert answer.status_code == 403
+
+
+def test_a_page_elsewhere_cannot_pass_as_a_script(tmp_path: Path) -> None:
+    fresh = create_app(tmp_path).test_client()
+    assert fresh.post("/api/check", json={"text": "x: 1"}).status_code == 200
+    assert fresh.post("/api/check", json={"text": "x: 1"}, headers={"Origin": "http://evil.example"}).status_code == 403
+    assert fresh.post("/api/check", json={"text": "x: 1"}, headers={"Origin": "null"}).status_code == 403
+
+
+def test_without_the_token_nothing_is_shown(locked: FlaskClient) -> None:
+    for path in ADDRESSES:
+        answer = locked.get(path)
+        assert answer.status_code == 302
+        assert answer.headers["Location"].startswith("/enter")
+    for path in ("/api/campaigns", "/api/events", "/api/openapi.json"):
+        assert locked.get(path).status_code == 401
+    assert locked.post("/launch", data={}).status_code == 401
+    assert locked.get("/api/health").status_code == 200
+
+
+def test_the_token_opens_the_door_for_a_browser_and_a_script(locked: FlaskClient) -> None:
+    wrong = locked.post("/enter", data={"token": "wrong", "csrf": csrf(locked, "/enter")})
+    assert wrong.status_code == 401
+    assert "not the token" in wrong.text
+    right = locked.post("/enter", data={"token": TOKEN, "to": "/docs", "csrf": csrf(locked, "/enter")})
+    assert right.headers["Location"] == "/docs"
+    assert locked.get("/docs").status_code == 200
+    locked.post("/leave", data={"csrf": csrf(locked)})
+    assert locked.get("/docs").status_code == 302
+    script = locked.application.test_client()
+    assert script.get("/api/campaigns", headers={"Authorization": f"Bearer {TOKEN}"}).json == []
+    assert script.get("/api/campaigns", headers={"Authorization": "Bearer no"}).status_code == 401
+    body = {"text": "name: x"}
+    assert script.post("/api/check", json=body, headers={"Authorization": f"Bearer {TOKEN}"}).status_code == 200
+
+
+@pytest.mark.parametrize("to", ["https://evil.example/", "//evil.example/", "/\\evil.example"])
+def test_entering_leads_nowhere_else(locked: FlaskClient, to: str) -> None:
+    answer = locked.post("/enter", data={"token": TOKEN, "to": to, "csrf": csrf(locked, "/enter")})
+    assert answer.headers["Location"] == "/"
+
+
+def test_guessing_is_slowed_down(locked: FlaskClient) -> None:
+    token = csrf(locked, "/enter")
+    codes = [
+        locked.post("/enter", data={"token": f"{n}", "csrf": token}).status_code for n in range(security.GUESSES + 2)
+    ]
+    assert codes[0] == 401
+    assert codes[-1] == 429
+    assert locked.post("/enter", data={"token": TOKEN, "csrf": token}).status_code == 429
+
+
+def test_the_cookie_is_for_this_site_alone(locked: FlaskClient) -> None:
+    answer = locked.post("/enter", data={"token": TOKEN, "csrf": csrf(locked, "/enter")})
+    cookie = answer.headers["Set-Cookie"]
+    assert "HttpOnly" in cookie
+    assert "SameSite=Strict" in cookie
+    key = locked.application.config["RESULTS"] / "site.key"
+    assert key.stat().st_mode & 0o077 == 0
+
+
+def test_it_refuses_to_be_reached_by_others_without_a_token(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("BACKCHANNEL_TOKEN", raising=False)
+    for words in (("--host", "0.0.0.0"), ("--host", "::"), ("--name", "lab.example"), ("--host", "192.0.2.1")):
+        done = backchannel("serve", "--results", tmp_path / "results", "--port", "0", *words)
+        assert done.returncode == 1
+        assert "needs a" in done.stderr
+        assert "token" in done.stderr
+    short = tmp_path / "token"
+    short.write_text("short\n")
+    with pytest.raises(TestbedError, match="at least 16"):
+        serve.read_token(short)
+    monkeypatch.setenv("BACKCHANNEL_TOKEN", "also short")
+    with pytest.raises(TestbedError, match="at least 16"):
+        serve.read_token(None)
+
+
+@pytest.mark.parametrize(
+    ("host", "local"),
+    [("127.0.0.1", True), ("::1", True), ("localhost", True), ("0.0.0.0", False), ("lab.example", False)],
+)
+def test_what_is_local(host: str, local: bool) -> None:
+    assert security.is_local(host) is local
+
+
+def test_it_ends_at_once_whoever_looks(tmp_path: Path) -> None:
+    started = subprocess.Popen(
+        [sys.executable, "-m", "experiments", "serve", "--results", str(tmp_path / "results"), "--port", "0"],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=node_binary.ROOT,
+    )  # fmt: skip
+    assert started.stdout is not None
+    address = started.stdout.readline().split()[0]
+    streams = [urllib.request.urlopen(f"{address}api/events", timeout=30) for _ in range(live.STREAMS)]
+    # Everybody has a first event; one more is told once and sent away.
+    for stream in streams:
+        assert stream.readline().startswith(b"retry")
+    with urllib.request.urlopen(f"{address}api/events", timeout=30) as late:
+        assert late.read().count(b"event: state") == 1
+    with urllib.request.urlopen(address, timeout=30) as page:
+        assert page.status == 200
+    started.send_signal(signal.SIGTERM)
+    _, trouble = started.communicate(timeout=30)
+    assert started.returncode == 0
+    assert "still running" not in trouble
+    for stream in streams:
+        stream.close()
+
+
+def upload(client: FlaskClient, *files: tuple[bytes, str]) -> Any:
+    data = {"csrf": csrf(client), "capture": [(io.BytesIO(body), name) for body, name in files]}
+    return client.post("/import", data=data, headers={"Accept": "application/json"})
+
+
+def test_uploads_have_limits(client: FlaskClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert upload(client).status_code == 400
+    assert upload(client, *[(b"x", f"{n}.pcap") for n in range(imports.MOST_FILES + 1)]).status_code == 400
+    monkeypatch.setattr(imports, "MOST_BYTES", 1000)
+    assert upload(client, (b"x" * 2000, "a.pcap")).status_code == 413
+
+
+def test_an_uploads_name_is_only_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    client = create_app(tmp_path / "results").test_client()
+    seen: list[list[Path]] = []
+
+    def read(results: str, files: list[Path], one: imports.Import) -> list[str]:
+        seen.append(files)
+        raise imports.ImportFailed(f"{one.names[0]}: no")
+
+    monkeypatch.setattr(imports, "_read", read)
+    answer = upload(client, (b"x", "../../../etc/cron.d/evil<b>.pcap.gz"), (b"y", "--results"))
+    assert answer.json["names"] == ["......etccron.devil<b>.pcap.gz", "results"]
+    for path in (tmp_path / "results").rglob("*evil*"):
+        raise AssertionError(path)
+    page = client.get(f"/import/{answer.json['id']}").text
+    assert "<b>.pcap" not in page
+    while client.get(f"/api/imports/{answer.json['id']}").json["state"] != "failed":  # type: ignore[index]
+        pass
+    assert [path.name for path in seen[0]] == ["0.pcap.gz", "1"]
+    assert list((tmp_path / "results/uploads").iterdir()) == []

@@ -1,0 +1,141 @@
+"""The JSON API's description (OpenAPI 3.1), made from the routes that exist and what their functions say."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from typing import Any
+
+from flask import Blueprint, Response, current_app, jsonify
+
+blueprint = Blueprint("api", __name__)
+
+_CONVERTER = re.compile(r"<(?:\w+:)?(\w+)>")
+_NUMBER = {"type": "number"}
+_TEXT = {"type": "string"}
+#: What parameters mean, wherever they stand.
+PARAMETERS: dict[str, tuple[str, dict[str, Any]]] = {
+    "campaign_id": ("A campaign's id.", _TEXT),
+    "run_id": ("A run's id, all 24 digits.", _TEXT),
+    "import_id": ("Of an upload, as it was answered.", _TEXT),
+    "number": ("A request's number.", {"type": "integer"}),
+    "kind": ("Which plot.", {"type": "string", "enum": ["sequence", "received", "throughput", "rtt", "queue", "cwnd"]}),
+    "action": ("What to do.", {"type": "string", "enum": ["rerun", "resume", "cancel"]}),
+    "flow": ("A flow's name; of a queue, LINK/DIRECTION.", _TEXT),
+    "from": ("Beginning of the period, in s.", _NUMBER),
+    "to": ("End of the period, in s.", _NUMBER),
+    "side": ("At whose interface.", {"type": "string", "enum": ["sender", "receiver"]}),
+    "tail": ("The last ones instead of the first.", {"type": "integer", "enum": [1]}),
+    "q": ("Words that what is found must hold.", _TEXT),
+    "state": ("Of a run; all without it.", {"type": "string", "enum": ["valid", "invalid", "missing"]}),
+    "sort": ("point, repetition, state, landed, or METRIC/FLOW.", _TEXT),
+    "order": ("asc, or desc.", {"type": "string", "enum": ["asc", "desc"]}),
+    "page": ("From 1 on.", {"type": "integer", "minimum": 1}),
+    "run": ("A run; repeatable.", _TEXT),
+    "point": ("CAMPAIGN:NUMBER; repeatable.", _TEXT),
+    "campaign": ("Only this campaign.", _TEXT),
+}  # fmt: skip
+#: Query parameters of an endpoint.
+QUERIES = {
+    "campaigns.all_as_json": ("q", "page"),
+    "campaigns.runs_as_json": ("q", "state", "sort", "order", "page"),
+    "runs.segments": ("flow", "side", "from", "to", "tail"),
+    "runs.cross": ("from", "to"),
+    "runs.plot": ("flow", "from", "to"),
+    "compare.as_json": ("run", "point"),
+    "live.events": ("campaign",),
+}
+_CAMPAIGN_BODY = {
+    "type": "object",
+    "required": ["text"],
+    "properties": {
+        "text": {"type": "string", "description": "The campaign file."},
+        "file": {"type": "string", "description": "Its name in messages."},
+        "overrides": {"type": "array", "items": _TEXT, "description": "As --set takes them."},
+        "force": {"type": "boolean", "description": "Run again what the store has."},
+    },
+}
+BODIES: dict[str, tuple[str, dict[str, Any]]] = {
+    "launch.enter": ("application/json", _CAMPAIGN_BODY),
+    "launch.check_as_json": ("application/json", _CAMPAIGN_BODY),
+    "launch.build_as_json": ("application/x-www-form-urlencoded", {"type": "object", "additionalProperties": _TEXT}),
+    "imports.enter": (
+        "multipart/form-data",
+        {
+            "type": "object",
+            "required": ["capture"],
+            "properties": {"capture": {"type": "array", "items": {"type": "string", "format": "binary"}}},
+        },
+    ),
+}
+
+
+@blueprint.get("/api/health")
+def healthy() -> Response:
+    """Whether the site answers; the one address that needs no token."""
+    return jsonify({"healthy": True})
+
+
+@blueprint.get("/api/openapi.json")
+def openapi() -> Response:
+    """The description of the JSON API."""
+    return jsonify(describe())
+
+
+def describe() -> dict[str, Any]:
+    """The OpenAPI document of the current application."""
+    paths: dict[str, Any] = {}
+    for rule in sorted(current_app.url_map.iter_rules(), key=lambda one: one.rule):
+        if not rule.rule.startswith("/api/"):
+            continue
+        function = current_app.view_functions[rule.endpoint]
+        told = inspect.getdoc(function) or ""
+        for method in sorted((rule.methods or set()) - {"HEAD", "OPTIONS"}):
+            operation: dict[str, Any] = {
+                "operationId": rule.endpoint.replace(".", "_"),
+                "summary": told.split("\n\n")[0],
+                "parameters": [
+                    *(_parameter(name, "path") for name in _CONVERTER.findall(rule.rule)),
+                    *(_parameter(name, "query") for name in QUERIES.get(rule.endpoint, ())),
+                ],
+                "responses": {
+                    "202"
+                    if method == "POST" and rule.endpoint not in ("launch.check_as_json", "launch.build_as_json")
+                    else "200": {
+                        "description": told.split("\n\n")[0],
+                        "content": {"text/event-stream" if rule.endpoint == "live.events" else "application/json": {}},
+                    },
+                    "default": {"$ref": "#/components/responses/Problem"},
+                },
+            }
+            if rule.endpoint in BODIES:
+                kind, schema = BODIES[rule.endpoint]
+                operation["requestBody"] = {"required": True, "content": {kind: {"schema": schema}}}
+            paths.setdefault(_CONVERTER.sub(r"{\1}", rule.rule), {})[method.lower()] = operation
+    return {
+        "openapi": "3.1.0",
+        "info": {
+            "title": "Backchannel",
+            "version": "1",
+            "description": "Campaigns, runs and their plots. Quantities are in SI units, times in s. A POST from a "
+            "script carries JSON and no cookies; where the site has a token, every request carries it.",
+        },
+        "paths": paths,
+        "components": {
+            "responses": {
+                "Problem": {
+                    "description": "What is wrong, in a sentence.",
+                    "content": {
+                        "application/json": {"schema": {"type": "object", "properties": {"error": {"type": "string"}}}}
+                    },
+                }
+            },
+            "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}},
+        },
+        "security": [{}, {"token": []}],
+    }
+
+
+def _parameter(name: str, place: str) -> dict[str, Any]:
+    told, schema = PARAMETERS[name]
+    return {"name": name, "in": place, "required": place == "path", "description": told, "schema": schema}

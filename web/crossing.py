@@ -1,0 +1,140 @@
+"""Packets as they crossed the line under study: when each entered its queue, left it, and arrived."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from analysis.metrics import DATA, RETRANSMISSION, MissingCapture, RunData
+from web import tables
+
+#: Packets of one answer.
+MOST = 4000
+#: Names under which topologies know their line under study, in the order of preference.
+STUDIED = ("bottleneck", "air", "line")
+
+
+def link_under_study(scenario: Mapping[str, Any]) -> dict[str, Any] | None:
+    """The topology's own line; in a network that is spelled out, the slowest with two ends."""
+    links: list[dict[str, Any]] = [link for link in scenario["links"] if len(link["ends"]) == 2]
+    for name in STUDIED:
+        for link in links:
+            if link["name"] == name:
+                return link
+    rates = [(min(link[side].get("rate_bps") or 1e15 for side in ("forward", "reverse")), link) for link in links]
+    return min(rates, key=lambda pair: pair[0])[1] if rates else None
+
+
+def crossing(folder: Path, run: Mapping[str, Any], from_s: float, to_s: float) -> dict[str, Any]:
+    """Packets that were on the line, or in its queues, at any time of a period.
+
+    Returns:
+        {"link", "ends", "flows": [names], "directions": {forward, reverse: {rate_bps, delay_s, queue}}, "packets":
+        [[in_s, leaves_s, out_s or null, direction 0 or 1, bytes, kind 0 data 1 ack 2 sent again, flow]], "cut": whether
+        there were more than MOST}; {"note"} when it cannot be told.
+    """
+    link = link_under_study(run["scenario"])
+    if link is None:
+        return {"note": "there is no line with two ends here"}
+    try:
+        near, far = (tables.interface(folder, run, end, link["name"]) for end in link["ends"])
+    except MissingCapture as error:
+        return {"note": f"{error}; both ends of {link['name']} are needed"}
+    left = _side(run["scenario"], link)
+    ends = _hosts(run)
+    names = [flow["name"] for flow in run["scenario"]["workload"]]
+    ports = {flow["port"]: number for number, flow in enumerate(run["scenario"]["workload"])}
+    slack_s = _longest_s(link)
+    packets: list[list[Any]] = []
+    for direction, (entry, exit_) in enumerate(((near, far), (far, near))):
+        side = link["forward" if direction == 0 else "reverse"]
+        going = _going(entry, left, ends, direction, from_s - slack_s, to_s)
+        coming = _going(exit_, left, ends, direction, from_s - slack_s, to_s + slack_s)
+        waiting: dict[tuple[Any, ...], deque[float]] = {}
+        for row in coming.iter_rows():
+            waiting.setdefault(row[1:7], deque()).append(row[0])
+        for t_s, *key, ip_len, again, data in going.iter_rows():
+            arrivals = waiting.get(tuple(key))
+            while arrivals and arrivals[0] < t_s:
+                arrivals.popleft()
+            out_s = arrivals.popleft() if arrivals else None
+            if out_s is not None and out_s - t_s > slack_s:
+                out_s = None
+            if (out_s if out_s is not None else t_s) < from_s:
+                continue
+            on_air_s = side["delay_s"] + ip_len * 8 / side["rate_bps"] if side.get("rate_bps") else side["delay_s"]
+            leaves_s = max(t_s, out_s - on_air_s) if out_s is not None else t_s
+            kind = 2 if again else 0 if data else 1
+            packets.append(
+                [
+                    round(t_s, 6),
+                    round(leaves_s, 6),
+                    None if out_s is None else round(out_s, 6),
+                    direction,
+                    ip_len,
+                    kind,
+                    ports.get(key[1], 0),
+                ]
+            )
+    packets.sort(key=lambda one: one[0])
+    return {
+        "link": link["name"], "ends": list(link["ends"]), "flows": names,
+        "directions": {
+            side: {
+                "rate_bps": link[side].get("rate_bps"), "delay_s": link[side]["delay_s"],
+                "queue": link[side]["queue"]["name"],
+            }
+            for side in ("forward", "reverse")
+        },
+        "packets": packets[:MOST], "cut": len(packets) > MOST,
+    }  # fmt: skip
+
+
+def _going(
+    data: RunData, left: set[str], ends: Mapping[str, str], direction: int, from_s: float, to_s: float
+) -> pl.DataFrame:
+    """Segments that run in one direction of the line, with what identifies each at both ends."""
+    t_s = (pl.col("time_ns") - data.t0_epoch_ns) / 1e9
+    rows = data.segments.filter((t_s >= from_s) & (t_s <= to_s)).with_columns(t_s.alias("t_s"))
+    named = rows.join(data.connections.select("conn", "file", "client", "server", "server_port"), on=["conn", "file"])
+    on_left = pl.col("client").replace_strict({address: node in left for address, node in ends.items()}, default=True)
+    # The client's own packets are `dir` 0; they run forward when it stands on the near side.
+    forward = pl.when(pl.col("dir") == 0).then(on_left).otherwise(~on_left)
+    chosen = named.filter(forward if direction == 0 else ~forward).sort("t_s", maintain_order=True)
+    return chosen.select(
+        "t_s", "client", "server_port", "dir", "seq", "ack", "payload", "ip_len",
+        (pl.col("class") & RETRANSMISSION != 0).alias("again"), (pl.col("class") & DATA != 0).alias("data"),
+    )  # fmt: skip
+
+
+def _side(scenario: Mapping[str, Any], link: Mapping[str, Any]) -> set[str]:
+    """Nodes on the near side of a line: what its first end reaches without it."""
+    found, todo = {link["ends"][0]}, [link["ends"][0]]
+    while todo:
+        here = todo.pop()
+        for other in scenario["links"]:
+            if other["name"] != link["name"] and here in other["ends"]:
+                for end in other["ends"]:
+                    if end not in found:
+                        found.add(end)
+                        todo.append(end)
+    return found
+
+
+def _hosts(run: Mapping[str, Any]) -> dict[str, str]:
+    interfaces = run["manifest"].get("report", {}).get("interfaces", [])
+    return {one["address"]: one["node"] for one in interfaces}
+
+
+def _longest_s(link: Mapping[str, Any]) -> float:
+    """How long a packet can be on its way: through a full queue and over the line, at most."""
+    longest = 0.0
+    for side in (link["forward"], link["reverse"]):
+        packets = side["queue"]["options"].get("limit_packets") or 100
+        per_packet_s = 1500 * 8 / side["rate_bps"] if side.get("rate_bps") else 0.0
+        longest = max(longest, side["delay_s"] + (packets + 1) * per_packet_s)
+    return min(longest + 0.5, 30.0)

@@ -1,0 +1,53 @@
+"""Every mechanism that exists, from the one registry, and every metric, from its one function."""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any
+
+from flask import Blueprint, Response, jsonify, render_template, request
+
+from analysis.metrics import METRICS
+from experiments import registry
+
+blueprint = Blueprint("docs", __name__)
+
+
+@blueprint.get("/docs")
+def index() -> str:
+    """All of them, filtered by `q`."""
+    words = request.args.get("q", "").lower().split()
+    sections = []
+    for kind, title in registry.KINDS.items():
+        entries = [entry for entry in registry.of_kind(kind) if _holds(words, entry.name, entry.summary, entry.source)]
+        if entries:
+            sections.append({"id": kind, "title": title.replace("-", " "), "entries": entries})
+    found = [one for one in _metrics() if _holds(words, one["name"], one["title"], one["source"])]
+    return render_template("docs.html", sections=sections, found=found, q=request.args.get("q", ""))
+
+
+@blueprint.get("/api/registry")
+def as_json() -> Response:
+    """Every mechanism, as `./backchannel list --json` prints them."""
+    return jsonify([entry.as_dict() for kind in registry.KINDS for entry in registry.of_kind(kind)])
+
+
+@blueprint.get("/api/metrics")
+def metrics_as_json() -> Response:
+    """Every metric with its definition."""
+    return jsonify(_metrics())
+
+
+def _metrics() -> list[dict[str, Any]]:
+    return [
+        {
+            "name": one.name, "title": one.title, "unit": one.unit, "per": one.per, "source": one.source,
+            "definition": inspect.getdoc(one.function) or "",
+        }
+        for one in METRICS.values()
+    ]  # fmt: skip
+
+
+def _holds(words: list[str], *texts: str) -> bool:
+    told = " ".join(texts).lower()
+    return all(word in told for word in words)

@@ -1,0 +1,282 @@
+"""Launching: pick a campaign file or fill in a form, see what the validator says and what it will take, ask for it.
+
+The site runs nothing: it enters a request, which `./backchannel runner` takes up.
+"""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+from typing import Any
+
+from flask import Blueprint, Response, abort, flash, g, jsonify, redirect, render_template, request, url_for
+from markupsafe import Markup
+from ruamel.yaml import YAML
+from ruamel.yaml.comments import CommentedMap, CommentedSeq
+from werkzeug.datastructures import MultiDict
+
+from analysis.store import requests
+from experiments import registry
+from testbed import node_binary
+from web import estimate, topology
+from web.check import check
+
+blueprint = Blueprint("launch", __name__)
+
+EXPERIMENTS = node_binary.ROOT / "experiments"
+MOST_TEXT = 200_000
+#: Rows of the form.
+FLOWS, AXES = 3, 3
+
+
+@blueprint.get("/launch")
+def show() -> str:
+    """The page; `file` names one of the campaign files, `campaign` one that was run."""
+    text, name = "", "new.yaml"
+    if request.args.get("file"):
+        name = request.args["file"]
+        text = _file(name)
+    elif request.args.get("campaign"):
+        campaign = g.store.campaign(request.args["campaign"])
+        if campaign is None:
+            abort(404, f"There is no campaign {request.args['campaign']} here.")
+        name, text = Path(campaign["file"]).name, campaign["text"]
+    return _page(text, name, request.args.getlist("set"), None, {})
+
+
+@blueprint.post("/launch")
+def act() -> Any:
+    """Builds a file from the form, checks a text, or asks for it to be run."""
+    form = request.form
+    if form.get("do") == "build":
+        text = build(form)
+        return _page(text, "new.yaml", [], judge("new.yaml", text, []), form)
+    text, name = form.get("text", ""), _name(form.get("file", ""))
+    overrides = [line.strip() for line in form.get("overrides", "").splitlines() if line.strip()]
+    asked_for = [*overrides, *([f"backend={form['backend']}"] if form.get("backend") else [])]
+    verdict = judge(name, text, asked_for)
+    if form.get("do") == "launch" and not verdict["problems"]:
+        number = requests.ask_run(g.store, name, text, asked_for, force=form.get("force") == "yes")
+        there = "A runner takes it up." if requests.runners(g.store) else ""
+        flash(f"Request {number} is entered. {there}".strip())
+        return redirect(url_for("launch.asked", number=number))
+    return _page(text, name, overrides, verdict, form)
+
+
+@blueprint.get("/requests/<int:number>")
+def asked(number: int) -> str:
+    """One request, and what became of it."""
+    found = requests.one(g.store, number)
+    if found is None:
+        abort(404, f"There is no request {number} here.")
+    return render_template("request.html", request_=found, runners=requests.runners(g.store))
+
+
+@blueprint.post("/requests/<int:number>/withdraw")
+def withdraw(number: int) -> Any:
+    """Takes back a request that still waits."""
+    done = requests.withdraw(g.store, number)
+    flash("Withdrawn." if done else "A runner has taken it already; cancel the campaign instead.")
+    return redirect(url_for("launch.asked", number=number))
+
+
+@blueprint.get("/api/requests")
+def all_as_json() -> Response:
+    """The latest requests, and the runners that are there."""
+    return jsonify({"requests": requests.recent(g.store, 50), "runners": requests.runners(g.store)})
+
+
+@blueprint.get("/api/requests/<int:number>")
+def as_json(number: int) -> Response:
+    """One request."""
+    found = requests.one(g.store, number)
+    if found is None:
+        abort(404, f"There is no request {number} here.")
+    return jsonify(found)
+
+
+@blueprint.post("/api/requests")
+def enter() -> Any:
+    """Asks for a campaign: {"text", "file", "overrides", "force"}; what is wrong with it comes back with status 422."""
+    name, text, overrides, force = _body()
+    verdict = judge(name, text, overrides)
+    if verdict["problems"]:
+        return jsonify(verdict), 422
+    return jsonify({**verdict, "request": requests.ask_run(g.store, name, text, overrides, force)}), 202
+
+
+@blueprint.post("/api/check")
+def check_as_json() -> Response:
+    """What the validator says of a campaign, what it will take, and its network as SVG; nothing is entered."""
+    name, text, overrides, _ = _body()
+    return jsonify(judge(name, text, overrides))
+
+
+@blueprint.post("/api/build")
+def build_as_json() -> Response:
+    """A campaign file from the fields of the form."""
+    return jsonify({"text": build(request.form)})
+
+
+def judge(name: str, text: str, overrides: list[str]) -> dict[str, Any]:
+    """Validator's messages; for a good one the points and runs, an estimate, and a picture of the network."""
+    if len(text) > MOST_TEXT:
+        return {"problems": [f"{name}: a campaign file has at most {MOST_TEXT} characters here"]}
+    if not text.strip():
+        return {"problems": ["There is nothing to check yet: pick a file, fill in the form, or write one."]}
+    found = check(name, text, overrides)
+    if found["problems"]:
+        return found
+    runs = dict(found.pop("runs"))
+    known = g.store.valid_runs(list(runs))
+    guess = estimate.estimate(
+        g.store, found["name"], found["backend"], [length for one, length in runs.items() if one not in known]
+    )
+    picture = topology.draw(found.pop("scenario")).svg(page=True)
+    return {**found, "runs": len(runs), "known": len(known), "estimate": estimate.as_json(guess), "picture": picture}
+
+
+def build(form: MultiDict[str, str]) -> str:
+    """A campaign file from the fields of the form; what is left empty is left out."""
+
+    def direction(prefix: str) -> dict[str, Any]:
+        found: dict[str, Any] = {key: form.get(f"{prefix}.{key}", "").strip() for key in ("rate", "delay")}
+        queue = {"policy": form.get(f"{prefix}.policy", "").strip(), "limit": form.get(f"{prefix}.limit", "").strip()}
+        found["queue"] = {key: value for key, value in queue.items() if value}
+        return {key: value for key, value in found.items() if value}
+
+    document: dict[str, Any] = {"name": form.get("name", "").strip() or "my-campaign"}
+    for key in ("title",):
+        if form.get(key, "").strip():
+            document[key] = form[key].strip()
+    document["backend"] = form.get("backend", "") or "sim"
+    network = {
+        "topology": form.get("topology", "").strip() or "asymmetric-path",
+        **{name: direction(name) for name in ("forward", "reverse")},
+    }
+    document["network"] = {key: value for key, value in network.items() if value}
+    if form.get("stack", "").strip():
+        document["stack"] = form["stack"].strip()
+    flows = []
+    for number in range(FLOWS):
+        flow = {
+            key: form.get(f"flow.{number}.{key}", "").strip()
+            for key in ("name", "from", "to", "start", "size", "count")
+        }
+        if any(flow.values()):
+            flows.append({key: _range(value) for key, value in flow.items() if value})
+    document["workload"] = flows
+    document["duration"] = form.get("duration", "").strip() or "30 s"
+    axes = {}
+    for number in range(AXES):
+        name, values = form.get(f"axis.{number}.field", "").strip(), form.get(f"axis.{number}.values", "").strip()
+        if name:
+            axes[name] = [_plain(value.strip()) for value in values.split(",") if value.strip()]
+    if axes:
+        document["sweep"] = axes
+    for key in ("repetitions", "seed"):
+        if form.get(key, "").strip():
+            document[key] = _plain(form[key].strip())
+    return to_yaml(document)
+
+
+def to_yaml(document: dict[str, Any]) -> str:
+    """A document as the campaign files write it: small mappings in one line."""
+
+    def shaped(value: Any, depth: int) -> Any:
+        if isinstance(value, dict):
+            made = CommentedMap({key: shaped(item, depth + 1) for key, item in value.items()})
+            if depth > 1:
+                made.fa.set_flow_style()
+            return made
+        if isinstance(value, list):
+            listed = CommentedSeq([shaped(item, depth + 1) for item in value])
+            if not any(isinstance(item, dict) for item in value):
+                listed.fa.set_flow_style()
+            return listed
+        return value
+
+    yaml, text = YAML(), io.StringIO()
+    yaml.width = 120
+    yaml.indent(mapping=2, sequence=4, offset=2)
+    yaml.dump(shaped(document, 0), text)
+    return text.getvalue()
+
+
+def _range(value: str) -> Any:
+    """ "0 s, 0.5 s" is a pair to draw from."""
+    parts = [part.strip() for part in value.split(",")]
+    return parts if len(parts) > 1 else _plain(value)
+
+
+def _plain(value: str) -> Any:
+    """Numbers and truth values as YAML has them."""
+    if value in ("true", "false"):
+        return value == "true"
+    try:
+        return int(value)
+    except ValueError:
+        return value
+
+
+def _body() -> tuple[str, str, list[str], bool]:
+    body = request.get_json(silent=True)
+    if not isinstance(body, dict) or not isinstance(body.get("text"), str):
+        abort(400, 'The body is JSON with "text", the campaign file; and perhaps "file", "overrides" and "force".')
+    overrides = body.get("overrides", [])
+    if not isinstance(overrides, list) or not all(isinstance(one, str) for one in overrides):
+        abort(400, '"overrides" is a list of texts such as "stack=cubic".')
+    return _name(str(body.get("file", ""))), body["text"], overrides, body.get("force") is True
+
+
+def _name(given: str) -> str:
+    """A name for messages: never used as a path."""
+    kept = "".join(c for c in given if c.isalnum() or c in "-_./ ")[:120].strip()
+    return kept or "new.yaml"
+
+
+def files() -> list[str]:
+    """The campaign files that stand under experiments/."""
+    return sorted(
+        str(path.relative_to(EXPERIMENTS)) for path in EXPERIMENTS.rglob("*.yaml") if path.name != "targets.yaml"
+    )
+
+
+def _file(name: str) -> str:
+    # By the list of what is there: a request never names a path.
+    if name not in files():
+        abort(404, f"There is no campaign file {name}.")
+    return (EXPERIMENTS / name).read_text(encoding="utf-8")
+
+
+def _page(text: str, name: str, overrides: list[str], verdict: dict[str, Any] | None, form: Any) -> str:
+    if verdict is None and text:
+        verdict = judge(name, text, overrides)
+    picture = Markup(verdict["picture"]) if verdict and verdict.get("picture") else ""
+    return render_template(
+        "launch.html",
+        text=text,
+        file=name,
+        files=files(),
+        overrides="\n".join(overrides),
+        verdict=verdict,
+        picture=picture,
+        form=form,
+        flows=FLOWS,
+        axes=AXES,
+        runners=requests.runners(g.store),
+        recent=requests.recent(g.store, 8),
+        names={
+            kind: [entry.name for entry in registry.of_kind(kind)]
+            for kind in ("stack", "policy", "topology", "backend")
+        },
+        swept=SWEPT,
+    )
+
+
+#: What people sweep most, offered while they type; any field of the file may be named.
+SWEPT = (
+    "network.reverse.queue.policy", "network.forward.queue.policy", "network.reverse.rate", "network.forward.rate",
+    "network.reverse.delay", "network.forward.delay", "network.reverse.queue.limit", "network.forward.queue.limit",
+    "stack", "stack.ack_every", "stack.sack", "workload.0.size", "workload.0.count",
+)  # fmt: skip

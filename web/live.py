@@ -1,0 +1,128 @@
+"""What changes while one looks: server-sent events whenever somebody writes to the store."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any
+
+from flask import Blueprint, Response, current_app, g, request
+
+from analysis.store import Store, browse, requests
+
+blueprint = Blueprint("live", __name__)
+
+#: Streams at a time; each holds a thread of the server. Who comes later is told once, and asks again after RETRY_S.
+STREAMS = 24
+RETRY_S = 4
+#: Between two looks at the store, and between two signs of life on a stream where nothing happens.
+LOOK_S, BEAT_S = 0.4, 15.0
+#: A stream ends after so long; the browser opens the next by itself.
+LONGEST_S = 600.0
+
+
+class Watcher:
+    """Looks at the store for all streams together, as long as there is one."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._changed = threading.Condition()
+        self._count = 0
+        self._streams = 0
+        self._running = False
+        self.closed = False
+
+    def close(self) -> None:
+        """Ends every stream, so that the server can end."""
+        # No lock: this is called by a signal's handler, which may have interrupted its holder.
+        self.closed = True
+
+    def enter(self) -> bool:
+        """Whether there is room for one more stream."""
+        with self._changed:
+            if self._streams >= STREAMS:
+                return False
+            self._streams += 1
+            if not self._running:
+                self._running = True
+                threading.Thread(target=self._watch, name="watcher", daemon=True).start()
+            return True
+
+    def leave(self) -> None:
+        """A stream has ended."""
+        with self._changed:
+            self._streams -= 1
+
+    def wait(self, seen: int, timeout_s: float) -> int:
+        """Until there is something newer than `seen`, or the time is over; gives what is newest."""
+        with self._changed:
+            ends = time.monotonic() + timeout_s
+            while self._count == seen and not self.closed and time.monotonic() < ends:
+                self._changed.wait(min(1.0, timeout_s))
+            return self._count
+
+    def _watch(self) -> None:
+        pulse = browse.Pulse(self._store)
+        try:
+            while True:
+                with self._changed:
+                    if not self._streams:
+                        self._running = False
+                        return
+                if pulse.changed():
+                    with self._changed:
+                        self._count += 1
+                        self._changed.notify_all()
+                time.sleep(LOOK_S)
+        finally:
+            pulse.close()
+
+
+def snapshot(store: Store, campaign_id: str = "") -> dict[str, Any]:
+    """What is under way: campaigns that run, requests that are not done, runs in the store."""
+    if campaign_id:
+        head = browse.campaign_head(store, campaign_id)
+        running = [head] if head is not None else []
+    else:
+        running = browse.active(store)
+    told = [{key: one[key] for key in ("id", "state", "runs", "valid", "invalid", "progress")} for one in running]
+    asked = [
+        {key: one[key] for key in ("id", "state", "campaign_id", "message")}
+        for one in requests.recent(store, 5, campaign_id or None)
+    ]
+    return {
+        "campaigns": told,
+        "requests": asked,
+        "runners": len(requests.runners(store)),
+        "counts": browse.counts(store),
+    }
+
+
+@blueprint.get("/api/events")
+def events() -> Response:
+    """A stream of `state` events, one for every change; `campaign` narrows it to one."""
+    watcher: Watcher = current_app.extensions["watcher"]
+    store, campaign_id = g.store, request.args.get("campaign", "")
+    stays = request.args.get("once") is None and watcher.enter()
+    stream = _stream(watcher, store, campaign_id) if stays else iter([_event(snapshot(store, campaign_id), RETRY_S)])
+    return Response(
+        stream, mimetype="text/event-stream", headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
+    )
+
+
+def _stream(watcher: Watcher, store: Store, campaign_id: str) -> Iterator[str]:
+    try:
+        ends, seen, last = time.monotonic() + LONGEST_S, -1, ""
+        while time.monotonic() < ends and not watcher.closed:
+            now = _event(snapshot(store, campaign_id), RETRY_S)
+            yield ": still here\n\n" if now == last else now
+            last = now
+            seen = watcher.wait(seen, BEAT_S)
+    finally:
+        watcher.leave()
+
+
+def _event(state: dict[str, Any], retry_s: int) -> str:
+    return f"retry: {retry_s * 1000}\nevent: state\ndata: {json.dumps(state)}\n\n"

@@ -1,0 +1,98 @@
+// The launch page: what the validator says while one types, and a file from the form without leaving the page.
+"use strict";
+
+const form = document.getElementById("launch");
+const text = document.getElementById("text");
+const verdict = document.getElementById("verdict");
+const picture = document.getElementById("picture");
+const token = document.querySelector("meta[name=csrf]").content;
+let asked = 0;
+let pending = 0;
+
+function paragraph(className, words) {
+  const made = document.createElement("p");
+  made.className = className;
+  made.textContent = words;
+  return made;
+}
+
+function show(answer) {
+  if (answer.problems.length) {
+    const list = document.createElement("ul");
+    list.className = "problems";
+    for (const problem of answer.problems) {
+      const item = document.createElement("li");
+      item.textContent = problem;
+      const line = /^[^:]*:(\d+): /.exec(problem);
+      if (line) {
+        const go = document.createElement("button");
+        go.type = "button";
+        go.className = "plain";
+        go.textContent = "show";
+        go.setAttribute("aria-label", `Show line ${line[1]}`);
+        go.addEventListener("click", () => toLine(Number(line[1])));
+        item.append(" ", go);
+      }
+      list.append(item);
+    }
+    verdict.replaceChildren(list);
+    return;
+  }
+  const many = (count, word) => `${count} ${word}${count === 1 ? "" : "s"}`;
+  verdict.replaceChildren(
+    paragraph("good", `${many(answer.points, "point")}, ${many(answer.runs, "run")} on the ${answer.backend} backend; ${answer.known} of them are here already.`),
+    paragraph("", `To be run: ${answer.estimate.sentence}.`),
+  );
+  picture.innerHTML = answer.picture; // Made by the server from numbers and checked names.
+  picture.hidden = false;
+}
+
+function toLine(line) {
+  const lines = text.value.split("\n");
+  const start = lines.slice(0, line - 1).join("\n").length + (line > 1 ? 1 : 0);
+  text.focus();
+  text.setSelectionRange(start, start + lines[line - 1].length);
+  text.scrollTop = Math.max(0, (line - 4) * parseFloat(getComputedStyle(text).lineHeight));
+}
+
+async function check() {
+  if (!text.value.trim()) return;
+  const mine = ++asked;
+  const body = {
+    text: text.value,
+    file: form.elements.file.value,
+    overrides: [
+      ...form.elements.overrides.value.split("\n").map((line) => line.trim()).filter(Boolean),
+      ...(form.elements.backend.value ? [`backend=${form.elements.backend.value}`] : []),
+    ],
+  };
+  verdict.setAttribute("aria-busy", "true");
+  try {
+    const answer = await fetch("/api/check", { method: "POST", headers: { "Content-Type": "application/json", "X-CSRF-Token": token }, body: JSON.stringify(body) });
+    const said = await answer.json();
+    if (mine !== asked) return;
+    show(answer.ok ? said : { problems: [said.error] });
+  } catch {
+    if (mine === asked) show({ problems: ["The site does not answer; is it still running?"] });
+  }
+  verdict.removeAttribute("aria-busy");
+}
+
+for (const field of [text, form.elements.overrides]) {
+  field.addEventListener("input", () => {
+    clearTimeout(pending);
+    pending = setTimeout(check, 500);
+  });
+}
+
+form.elements.backend.addEventListener("change", check);
+
+document.getElementById("build").addEventListener("submit", async (event) => {
+  event.preventDefault();
+  const answer = await fetch("/api/build", { method: "POST", headers: { "X-CSRF-Token": token }, body: new URLSearchParams(new FormData(event.target)) });
+  const said = await answer.json();
+  if (!answer.ok) return show({ problems: [said.error] });
+  text.value = said.text;
+  form.elements.file.value = "new.yaml";
+  check();
+});

@@ -1,0 +1,128 @@
+// What every page has: the theme's switch, forms that show their result at once, keys, and what changes while one looks.
+"use strict";
+
+const $ = (selector, root = document) => root.querySelector(selector);
+const $$ = (selector, root = document) => [...root.querySelectorAll(selector)];
+
+// Theme -------------------------------------------------------------------------------------------------------------
+
+const isDark = () => (document.documentElement.dataset.theme || (matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light")) === "dark";
+const theme = $("#theme");
+function nameTheme() {
+  theme.textContent = isDark() ? "Light" : "Dark";
+}
+theme.hidden = false;
+nameTheme();
+theme.addEventListener("click", () => {
+  const next = isDark() ? "light" : "dark";
+  document.documentElement.dataset.theme = next;
+  try {
+    localStorage.setItem("theme", next);
+  } catch {
+    // It holds for this page then.
+  }
+  nameTheme();
+  document.dispatchEvent(new Event("themed"));
+});
+
+// Forms that show their result at once -------------------------------------------------------------------------------
+
+for (const form of $$("form[data-auto]")) {
+  for (const button of $$("[data-hide]", form)) button.hidden = true;
+  const go = () => {
+    const url = new URL(location.href);
+    for (const [key, value] of new FormData(form)) url.searchParams.delete(key);
+    for (const [key, value] of new FormData(form)) if (value !== "") url.searchParams.append(key, value);
+    url.searchParams.delete("page");
+    url.hash = form.getAttribute("action") || "";
+    if (url.href !== location.href) location.assign(url);
+  };
+  form.addEventListener("change", (event) => event.target.type !== "search" && go());
+  form.addEventListener("submit", (event) => {
+    event.preventDefault();
+    go();
+  });
+}
+
+// Keys ---------------------------------------------------------------------------------------------------------------
+
+const PLACES = { h: "/", c: "/campaigns", s: "/scorecard", l: "/launch", i: "/import", d: "/docs" };
+let going = false;
+document.addEventListener("keydown", (event) => {
+  if (event.ctrlKey || event.metaKey || event.altKey || event.target.closest("input, textarea, select, [contenteditable]")) return;
+  if (going && PLACES[event.key]) {
+    location.assign(PLACES[event.key]);
+    event.preventDefault();
+  }
+  going = event.key === "g";
+  if (event.key === "/") {
+    const search = $("input[type=search]");
+    if (search) {
+      search.focus();
+      event.preventDefault();
+    }
+  }
+  if (event.key === "?") $("#keys").showModal();
+});
+
+// What changes while one looks ---------------------------------------------------------------------------------------
+
+// The page is asked for again and its marked parts are put in place of the old ones; nothing else moves.
+async function swap() {
+  let text;
+  try {
+    const answer = await fetch(location.href, { headers: { Accept: "text/html" } });
+    if (!answer.ok) return;
+    text = await answer.text();
+  } catch {
+    return; // The server may be gone for a moment; the next event tells.
+  }
+  const fresh = new DOMParser().parseFromString(text, "text/html");
+  for (const old of $$("[data-swap]")) {
+    const next = fresh.getElementById(old.id);
+    if (!next || next.innerHTML === old.innerHTML) continue;
+    // What somebody is working in stays as it is.
+    if (old.contains(document.activeElement) && document.activeElement !== document.body) continue;
+    const chosen = new Set($$("input:checked", old).map((box) => box.value));
+    old.replaceWith(document.adoptNode(next));
+    for (const box of $$("input[type=checkbox]", next)) box.checked = chosen.has(box.value);
+  }
+}
+
+function tell(state) {
+  for (const one of state.campaigns) {
+    const bar = $(`[data-share="${CSS.escape(one.id)}"]`);
+    if (bar) bar.value = one.progress.share || 0;
+    const list = $(`[data-cells="${CSS.escape(one.id)}"]`);
+    if (list) {
+      list.replaceChildren(...(one.progress.cells || []).map((cell) => {
+        const item = document.createElement("li");
+        item.textContent = `${cell.cell}: point ${cell.point + 1}, repetition ${cell.repetition + 1}, ${cell.phase}`;
+        return item;
+      }));
+    }
+  }
+}
+
+const live = $("[data-live]");
+if (live) {
+  // Progress alone does not change the page's text: only what is counted does.
+  const shape = (state) => JSON.stringify([state.campaigns.map((one) => [one.id, one.state, one.valid, one.invalid]), state.requests, state.runners, state.counts]);
+  let last = null;
+  let waiting = 0;
+  const source = new EventSource(live.dataset.events);
+  source.addEventListener("state", (event) => {
+    const state = JSON.parse(event.data);
+    tell(state);
+    if (last !== null && shape(state) !== last && !waiting) {
+      // Runs that land one after another are shown together.
+      waiting = setTimeout(() => {
+        waiting = 0;
+        swap();
+      }, 300);
+    }
+    last = shape(state);
+    document.documentElement.dataset.live = "on";
+  });
+  addEventListener("pagehide", () => source.close());
+}
