@@ -34,7 +34,7 @@ class Made:
     log: list[tuple[str, str]] = []
     gates: dict[str, threading.Event] = {}
 
-    def __init__(self, name: str, on_phase: Any) -> None:
+    def __init__(self, name: str, on_phase: Any, _cells: object) -> None:
         self.name = name
         self.calibrated: frozenset[str] = frozenset()
 

@@ -20,7 +20,7 @@ AGENT = ("agents/*.py",)
 #: What a worker or the site needs.
 WHOLE = (
     "agents/*.py",
-    "analysis/**/*.py",
+    "analysis/**/*",
     "experiments/**/*",
     "testbed/*.py",
     "web/**/*",
