@@ -118,7 +118,7 @@ def make_plan(nodes: Sequence[Mapping[str, Any]], links: Sequence[Mapping[str, A
     if linkless:
         raise TestbedError(f"node '{linkless[0]}' has no link")
     one_way = frozenset(link["name"] for link in links if link.get("options", {}).get("one_way"))
-    _check_connected(of_node, of_link)
+    _check_connected(of_node, of_link, kinds)
     plans = {}
     for name in names:
         plans[name] = NodePlan(
@@ -185,12 +185,19 @@ def _routes(
     return tuple(route for key, route in routes.items() if key not in on_link)
 
 
-def _check_connected(of_node: Mapping[str, Sequence[Interface]], of_link: Mapping[str, Sequence[Interface]]) -> None:
-    """Raises TestbedError for a network in two parts."""
-    start = next(iter(of_node))
+def _check_connected(
+    of_node: Mapping[str, Sequence[Interface]],
+    of_link: Mapping[str, Sequence[Interface]],
+    kinds: Mapping[str, str],
+) -> None:
+    """Raises TestbedError for a network in two parts. Hosts do not forward; one-way links join both ways here."""
+    start = next((node for node in of_node if kinds[node] != "host"), next(iter(of_node)))
     seen, queue = {start}, deque([start])
     while queue:
-        for interface in of_node[queue.popleft()]:
+        node = queue.popleft()
+        if node != start and kinds[node] == "host":
+            continue
+        for interface in of_node[node]:
             new = [peer.node for peer in of_link[interface.link] if peer.node not in seen]
             seen.update(new)
             queue.extend(new)
