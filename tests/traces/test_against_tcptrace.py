@@ -85,7 +85,8 @@ def compare(capture: Path, out: Path, seen: dict[str, int]) -> list[str]:
             more = number("RTT_samples") - mine["rtt_samples"]
             seen["samples"] += mine["rtt_samples"]
             seen["first_seen"] += int(more > 0)
-            # Rule "needless": what is sent again though it was acknowledged holds no other ack back; to tcptrace it does.
+            # Rule "needless": what is sent again though it was acknowledged holds no other ack back; to tcptrace it
+            # does.
             needless = rows.filter(pl.col("class") & SPURIOUS != 0).height
             if not -needless <= more <= again_rows.filter(pl.col("payload") > 0).height:
                 differs["rtt_samples"] = (mine["rtt_samples"], number("RTT_samples"))
