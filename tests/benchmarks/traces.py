@@ -69,6 +69,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Reading a capture beside tshark, tcptrace and a bare loop.")
     parser.add_argument("--millions", type=float, default=2.5, help="packets of the capture, in millions (2.5)")
     parser.add_argument("--rounds", type=int, default=5, help="runs of each, of which the best counts (5); tshark: 1")
+    parser.add_argument("--without-tshark", action="store_true", help="leave out tshark, which takes a minute or more")
     args = parser.parse_args()
     folder = Path(tempfile.mkdtemp(prefix="backchannel-bench-"))
     cores = os.sched_getaffinity(0)
@@ -89,6 +90,8 @@ def main() -> None:
             "tshark -z conv,tcp": (["tshark", "-n", "-q", "-z", "conv,tcp", "-r", str(capture)], 1),
             "tshark -T fields": (["tshark", "-n", "-r", str(capture), "-T", "fields", *fields], 1),
         }
+        if args.without_tshark:
+            programs = {name: given for name, given in programs.items() if not name.startswith("tshark")}
         best: dict[str, Cost] = {}
         for turn in range(args.rounds):
             for name, (words, rounds) in programs.items():

@@ -36,16 +36,33 @@ def test_every_segment_agrees_with_wireshark(captures: list[Path], tmp_path: Pat
         assert again.to_list() == their_again.to_list(), name
         seen["again"] += int(again.sum())
 
+        # Rule "overtaken acks": ours compares an ack with the highest, Wireshark with the one before it, which may be
+        # an older one that was overtaken. Where either is not the highest, what is said of acks is not compared.
+        acks = own.with_columns(
+            pl.when(pl.col("ack") >= 0).then(pl.col("ack")).cum_max().over("conn", "dir").alias("highest")
+        ).with_columns(pl.col("ack", "highest").shift().over("conn", "dir").name.suffix("_before"))
+        in_order = (
+            acks.select(
+                (pl.col("ack") == pl.col("highest"))
+                & (pl.col("ack_before") == pl.col("highest_before")).fill_null(value=True)
+            )
+            .to_series()
+            .fill_null(value=False)
+        )
         for bit, field in (
             (DUPLICATE, "tcp.analysis.duplicate_ack"), (WINDOW_UPDATE, "tcp.analysis.window_update"),
             (ZERO_WINDOW, "tcp.analysis.zero_window"), (KEEP_ALIVE, "tcp.analysis.keep_alive"),
         ):  # fmt: skip
-            assert (own["class"] & bit != 0).to_list() == (theirs[field] != "").to_list(), (name, field)
+            compared = in_order | (own["class"] & (DUPLICATE | WINDOW_UPDATE) == 0) & (theirs[field] == "")
+            assert compared.sum() > 0.8 * own.height, name
+            ours_, theirs_ = own["class"] & bit != 0, theirs[field] != ""
+            assert ours_.filter(compared).to_list() == theirs_.filter(compared).to_list(), (name, field)
         seen["duplicates"] += int((own["class"] & DUPLICATE != 0).sum())
 
         # Karn: we give no sample where Wireshark may; where we give one, it is Wireshark's.
         pairs = pl.DataFrame({"own": own["rtt_ns"] / 1e9, "theirs": theirs["tcp.analysis.ack_rtt"]}).filter(
-            pl.col("own").is_not_null()
+            # Rule "zero round trips": Wireshark does not show them; virtual time has them.
+            pl.col("own") > 0
         )
         assert (pairs["theirs"] != "").all(), name
         assert ((pairs["own"] - pairs["theirs"].cast(pl.Float64)).abs() < 2e-9).all(), name
