@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import hashlib
+import itertools
 import json
 import random
 from collections.abc import Iterator, Mapping, Sequence
@@ -19,7 +20,7 @@ from experiments.problems import CampaignError, Problem
 from experiments.schema import FIELD, Campaign, CaptureSpec, MechanismError, Stack
 from experiments.source import Path_
 from experiments.sweep import MOST_RUNS, SWEEP, Combination, Value, combinations, same_field, split_field
-from testbed import node_binary
+from testbed import kernel_links, node_binary
 from testbed.addressing import make_plan
 from testbed.errors import TestbedError
 from testbed.kernel_tcp import is_kernels
@@ -28,7 +29,7 @@ from testbed.kernel_tcp import is_kernels
 FORMAT = 1
 FIRST_PORT = 5001
 #: Fields that are no point's own.
-WHOLE_CAMPAIGN = frozenset({"name", "title", "description", "repetitions"})
+WHOLE_CAMPAIGN = frozenset({"name", "title", "description", "repetitions", "artefact", "measures", "split"})
 
 #: Swept fields of a point, by the path that each was put at.
 Places = dict[Path_, Value]
@@ -96,6 +97,14 @@ def load(path: Path, overrides: Sequence[str] = ()) -> Plan:
 
 def expand(file: source.Source, overrides: Sequence[str] = ()) -> Plan:
     """The same for a file that was read."""
+    token = registry.FOLDER.set(Path(file.name).parent)
+    try:
+        return _expand(file, overrides)
+    finally:
+        registry.FOLDER.reset(token)
+
+
+def _expand(file: source.Source, overrides: Sequence[str]) -> Plan:
     expansion = _Expansion(file)
     values = copy.deepcopy(file.values)
     # Defaults that a field such as stack.sack must find in its place.
@@ -113,7 +122,7 @@ def expand(file: source.Source, overrides: Sequence[str] = ()) -> Plan:
         if where is None:
             continue
         campaign = expansion.validate(point_values, where)
-        points.append(Point(number, {one.field: _label(one.value) for one in combination}))
+        points.append(Point(number, dict(itertools.chain.from_iterable(map(_parameters, combination)))))
         if campaign is not None and len(runs) + campaign.repetitions > MOST_RUNS:
             expansion.fail_if_any()
             expansion.refuse(("repetitions",), f"this makes more than {MOST_RUNS} runs, the most a campaign can have")
@@ -200,6 +209,13 @@ class _Expansion:
         self._cross_check(campaign)
         return campaign
 
+    @staticmethod
+    def _kernel_link_refusal(links: Sequence[Mapping[str, Any]], backend: str) -> str | None:
+        kernels = [link for link in links if link["kind"] == kernel_links.KIND]
+        if kernels and backend == "sim":
+            return f"link '{kernels[0]['name']}': virtual time has no kernel link; it runs on the emulated backend"
+        return next((reason for reason in map(kernel_links.refusal, kernels) if reason), None)
+
     def _cross_check(self, campaign: Campaign) -> None:
         """What no single field can know."""
         network = campaign.network
@@ -213,6 +229,20 @@ class _Expansion:
         except TestbedError as error:
             self._note(("network",), str(error))
             return
+        for link in links:
+            late = [
+                change["at_s"]
+                for way in ("forward", "reverse")
+                for change in link[way].get("schedule", [])
+                if change["at_s"] >= campaign.duration
+            ]
+            if late:
+                self._note(("network",), f"link {link['name']} changes at {late[0]:g} s, when the run is over")
+        reason = self._kernel_link_refusal(links, campaign.backend)
+        links = [link for link in links if link["kind"] != kernel_links.KIND]
+        reason = reason or _link_refusal(json.dumps(links, sort_keys=True))
+        if reason:
+            self._note(("network",), reason)
         for path, stack in _stacks(campaign):
             backends = registry.find("stack", stack.name).backends
             if backends and campaign.backend not in backends:
@@ -241,9 +271,7 @@ class _Expansion:
                         "the other the research stack's",
                     )
                     break
-        hosts = [node["name"] for node in nodes if node["kind"] == "host"]
-        if network.topology == "dumbbell":
-            hosts = list(topologies.SIDES)
+        hosts = topologies.host_names(network, nodes)
         if campaign.warm_up >= campaign.duration:
             self._note(("warm_up",), "nothing is left to measure: the warm-up ends with the run")
         members = topologies.members(network, campaign.workload)
@@ -254,6 +282,10 @@ class _Expansion:
                 break
         seen: set[str] = set()
         for number, flow in enumerate(campaign.workload):
+            backends = registry.find("workload", flow.kind).backends
+            if backends and campaign.backend not in backends:
+                why = f"workload {flow.kind} does not run on the {campaign.backend} backend, only on: {backends[0]}"
+                self._note(("workload", number, "kind"), why)
             for key, name in (("from", flow.from_), ("to", flow.to)):
                 if name not in hosts:
                     self._note(("workload", number, key), registry.unknown("host", name, hosts))
@@ -267,6 +299,13 @@ class _Expansion:
         places = {f"{end}:{link['name']}" for link in links for end in link["ends"]}
         if not campaign.capture.telemetry and campaign.backend != "sim":
             self._note(("capture", "telemetry"), f"the {campaign.backend} backend always keeps its telemetry")
+        if campaign.capture.counters is not None:
+            if campaign.backend != "sim":
+                self._note(("capture", "counters"), f"the {campaign.backend} backend has captures and no counters")
+            names = [str(link["name"]) for link in links]
+            for number, name in enumerate(campaign.capture.counters.at):
+                if name not in names:
+                    self._note(("capture", "counters", "at", number), registry.unknown("link", name, names))
         for number, place in enumerate(campaign.capture.at):
             if place not in places and place != "none":
                 self._note(("capture", "at", number), registry.unknown("interface", place, sorted(places)))
@@ -326,6 +365,7 @@ def run_identity(backend: str, scenario: Mapping[str, Any]) -> str:
             }
             for link in scenario["links"]
         ],
+        "workload": [_spelled_out_flow(flow) for flow in scenario["workload"]],
     }
     identity = {"format": FORMAT, "backend": backend, "scenario": whole}
     return hashlib.sha256(canonical_json(identity).encode()).hexdigest()[:24]
@@ -344,6 +384,13 @@ def _whole(value: Any) -> Any:
     if isinstance(value, float) and value.is_integer() and abs(value) < 2**53:
         return int(value)
     return value
+
+
+def _spelled_out_flow(flow: Mapping[str, Any]) -> dict[str, Any]:
+    if flow["kind"] == "bulk":
+        return dict(flow)
+    named = {"name": flow["kind"], "options": flow.get("options", {})}
+    return {**flow, **_spelled_out("workload", named, ("options",))}
 
 
 def _spelled_out(kind: str, named: Mapping[str, Any], keys: Sequence[str] = ("name", "options")) -> dict[str, Any]:
@@ -370,6 +417,13 @@ def _refusal(stack: str) -> str | None:
     """Why the research stack cannot be put together as asked (a JSON of name and options); None when it can."""
     reason = node_binary.call("check", stdin=f"[{stack}]")[0]
     return None if reason is None else str(reason)
+
+
+@cache
+def _link_refusal(links: str) -> str | None:
+    """Why the first of these links (JSON) that cannot be built cannot; None when all can."""
+    reasons = node_binary.call("check", stdin=links)
+    return next((str(reason) for reason in reasons if reason is not None), None)
 
 
 def _stacks(campaign: Campaign) -> Iterator[tuple[Path_, Stack]]:
@@ -408,6 +462,8 @@ def make_scenario(campaign: Campaign, seed: int) -> dict[str, Any]:
             one["bytes"] = flow.size
         if flow.stack is not None:
             one["stack"] = {"name": flow.stack.name, **flow.stack.options}
+        if flow.options:
+            one["options"] = flow.options
         flows.append(one)
     return {
         "version": 1,
@@ -423,6 +479,8 @@ def make_scenario(campaign: Campaign, seed: int) -> dict[str, Any]:
 
 def _capture(capture: CaptureSpec) -> dict[str, Any]:
     spec: dict[str, Any] = {"snaplen": capture.snaplen, "at": list(capture.at)}
+    if capture.counters is not None:
+        spec["counters"] = {"every_s": capture.counters.every, "at": list(capture.counters.at)}
     return spec if capture.telemetry else {**spec, "telemetry": False}
 
 
@@ -494,6 +552,16 @@ def _assign(values: dict[str, Any], path: Path_, value: Any) -> None:
     if isinstance(value, str) and isinstance(old, dict) and last in source.MECHANISMS:
         value = {**old, source.MECHANISMS[str(last)]: value}
     here[str(last)] = value
+
+
+def _parameters(one: Value) -> Iterator[tuple[str, str]]:
+    """What a point is told by: a field with its value, or the labels of a labelled axis, which may have several
+    names.
+    """
+    if not one.axis:
+        return iter([(one.field, _label(one.value))])
+    names, labels = one.axis.split(", "), one.label.split(", ")
+    return zip(names, labels, strict=True) if len(names) > 1 else iter([(one.axis, one.label)])
 
 
 def _label(value: Any) -> str:

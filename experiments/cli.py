@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
+from experiments import contrast, exporting, figures
+
 if TYPE_CHECKING:
     from rich.console import Console
 
@@ -359,6 +361,87 @@ def results(
         _print_results(_console(), campaign, rows)
 
 
+BackendOption = Annotated[
+    str | None, typer.Option("--backend", metavar="BACKEND", help="sim or emulated; the file's own without it.")
+]
+
+
+@app.command()
+def reproduce(
+    what: Annotated[
+        str, typer.Argument(metavar="[PAPER|ARTEFACT]", help="Such as aq, or aq-fig4; all without it.")
+    ] = "",
+    backend: BackendOption = None,
+    results: ResultsOption = RESULTS,
+    jobs: Annotated[
+        int | None,
+        typer.Option("--jobs", "-j", min=1, max=256, help="Runs at a time.", show_default=False),
+    ] = None,
+    force: Annotated[bool, typer.Option("--force", help="Run again what the results folder already has.")] = False,
+) -> None:
+    """Run the papers' tables, figures and claims, as far as the results folder lacks them, and print their score."""
+    from analysis.store import Store
+    from experiments.engine import Options
+    from experiments.reproduce import chosen
+    from experiments.reproduce import reproduce as run_all
+    from experiments.show import Reporter, score_table
+
+    try:
+        ones = chosen(what)
+    except ValueError as error:
+        _fail(str(error), BAD_INPUT)
+    console = _console()
+    done = run_all(ones, backend, Options(results, jobs, force), Reporter(console))
+    for one in done:
+        if one.refused:
+            console.print(f"{one.reproduction.artefact}: not run: {one.refused}", style="yellow", highlight=False)
+    ran = {one.reproduction.artefact for one in done}
+    store = Store.open(results)
+    console.print(score_table([one for one in _scorecard(store) if one.id in ran], details=True), soft_wrap=True)
+    outcomes = [one.outcome for one in done if one.outcome is not None]
+    if any(outcome.interrupted for outcome in outcomes):
+        raise typer.Exit(INTERRUPTED)
+    if any(outcome.failed for outcome in outcomes):
+        raise typer.Exit(FAILED)
+
+
+@app.command()
+def score(
+    what: Annotated[
+        str, typer.Argument(metavar="[PAPER|ARTEFACT]", help="Such as aq, or aq-fig4; all without it.")
+    ] = "",
+    details: Annotated[
+        bool, typer.Option("--details", help="Every value and ordering; always shown for one artefact.")
+    ] = False,
+    results: ResultsOption = RESULTS,
+    as_json: JsonOption = False,
+) -> None:
+    """Hold the results against what the papers published: values within tolerance, orderings that hold, the whole
+    count.
+    """
+    from analysis.scorecard import document
+    from analysis.store import Store
+    from experiments import registry
+    from experiments.show import score_table
+
+    everything = _scorecard(Store.open(results))
+    found = [one for one in everything if what in ("", one.paper, one.id)]
+    if not found:
+        names = dict.fromkeys([one.paper for one in everything] + [one.id for one in everything])
+        _fail(registry.unknown("paper or artefact", what, names), BAD_INPUT)
+    if as_json:
+        typer.echo(json.dumps(document(found), indent=2))
+    else:
+        _console().print(score_table(found, details or len(found) == 1), soft_wrap=True)
+
+
+def _scorecard(store: Any) -> list[Any]:
+    from analysis.scorecard import scorecard
+    from experiments.reproduce import FOLDER
+
+    return scorecard(store, FOLDER)
+
+
 @app.command()
 def compare(
     a: Annotated[
@@ -474,6 +557,12 @@ def worker(
     serve_worker(address, host, name)
 
 
+app.command()(figures.plot)
+app.command()(exporting.export)
+app.command()(contrast.contrast)
+app.command("import-bundle")(exporting.import_bundle)
+
+
 def main() -> NoReturn:
     """Runs a command; whatever a person can cause ends in one sentence and a status."""
     from agents.errors import AgentError
@@ -493,8 +582,11 @@ def main() -> NoReturn:
     except BrokenPipeError:
         sys.exit(OK)
     except Exception as error:
+        from analysis.errors import AnalysisError
         from analysis.store import StoreError
 
+        if isinstance(error, AnalysisError):
+            _fail(str(error), BAD_INPUT)
         if isinstance(error, StoreError):
             _fail(str(error), FAILED)
         raise

@@ -13,6 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from analysis import counters
 from analysis.metrics import RunData, measure
 from analysis.store import Landing
 from experiments import machine
@@ -150,8 +151,12 @@ def _land(
     """The second half of a run: its metrics, its verdict, and what reproduces it."""
     scenario = dict(run.scenario)
     problems = fidelity.problems(report)
-    metrics = analyse(folder, scenario, report)
-    manifest = {**machine.versions(), **own, "attempt": attempt, "batch": dict(batch), "report": dict(report)}
+    unmeasured: list[str] = []
+    metrics = analyse(folder, scenario, report, unmeasured)
+    manifest = {
+        **machine.versions(), **own, "attempt": attempt, "batch": dict(batch), "report": dict(report),
+        "unmeasured": unmeasured,
+    }  # fmt: skip
     for name, value in (("scenario", scenario), ("manifest", manifest)):
         (folder / f"{name}.json").write_text(json.dumps(value, indent=1, sort_keys=True) + "\n")
     return Landing(run.id, run.backend, scenario, manifest, metrics, problems, attempt, folder)
@@ -172,14 +177,24 @@ def lines_key(scenario: Mapping[str, Any]) -> str:
     return json.dumps(lines, sort_keys=True)
 
 
-def analyse(folder: Path, scenario: Mapping[str, Any], report: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Classifies a run's captures, measures it, and compresses the captures. Returns the metrics' rows."""
+def analyse(
+    folder: Path, scenario: Mapping[str, Any], report: Mapping[str, Any], unmeasured: list[str] | None = None
+) -> list[dict[str, Any]]:
+    """Classifies a run's captures, measures it, and compresses the captures. Returns the metrics' rows.
+
+    What a run's captures do not tell, its counters may. `unmeasured` takes a sentence for every metric that a missing
+    capture prevented.
+    """
     captures = sorted((folder / "captures").glob("*.pcap"))
-    if not captures:
-        return []
-    labelled = [f"{path.stem}={path}" for path in captures]
-    node_binary.call("trace", "--out", str(folder), *labelled)
-    rows = measure(RunData.load(folder, scenario, report))
+    rows: list[dict[str, Any]] = []
+    if captures:
+        labelled = [f"{path.stem}={path}" for path in captures]
+        node_binary.call("trace", "--out", str(folder), *labelled)
+        rows = measure(RunData.load(folder, scenario, report), unmeasured)
+    counted = counters.Counted.load(folder, scenario, report)
+    if counted is not None:
+        known = {(row["metric"], row["subject"]) for row in rows}
+        rows += [row for row in counters.measure(counted) if (row["metric"], row["subject"]) not in known]
     for path in captures:
         # No name and no time inside: equal captures give equal files.
         with (

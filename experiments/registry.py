@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Mapping
+from contextvars import ContextVar
 from dataclasses import asdict, dataclass, field
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 from experiments import units
-from testbed import node_binary
+from testbed import kernel_links, node_binary
 
 #: Kinds in the order in which people are shown them, with the word of `./backchannel list`.
 KINDS = {
@@ -28,6 +30,31 @@ KINDS = {
     "topology": "topologies",
 }
 _SUFFIXES = ("_packets", "_bytes", "_bps", "_s", "_segments")
+
+
+#: Where relative file names of the campaign that is being read begin.
+FOLDER: ContextVar[Path] = ContextVar("FOLDER", default=Path())
+#: Scenarios hold such files whole.
+MAX_FILE_BYTES = 8 * 1024 * 1024
+
+
+def read_file(value: object) -> str:
+    """The text of a file that a campaign names, relative to the campaign's own.
+
+    Raises:
+        ValueError: with a sentence.
+    """
+    if not isinstance(value, str):
+        raise ValueError(f"'{value}' is no file name")
+    path = FOLDER.get() / value
+    try:
+        if path.stat().st_size > MAX_FILE_BYTES:
+            raise ValueError(f"{path} is larger than {MAX_FILE_BYTES // 1024**2} MiB")
+        return path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise ValueError(f"cannot read {path}: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise ValueError(f"{path} is no text") from None
 
 
 @dataclass(frozen=True)
@@ -81,7 +108,7 @@ class Param:
                 raise ValueError(unknown("choice", str(value), self.choices))
             return value
         if self.unit == "file":
-            return str(value)
+            return read_file(value)
         number = units.parse(value, self.unit)
         if self.min is not None and number < self.min:
             raise ValueError(f"'{value}' is too small: it must be at least {self.min:g}")
@@ -131,6 +158,11 @@ _KERNEL_TCP = (
 )
 
 _PYTHON_ENTRIES = (
+    Entry("link", "kernel", "a veth pair that the kernel's own qdiscs shape, where it has them", "tc(8)", (
+        Param("shaper", "choice", "what keeps the rate", "htb", choices=kernel_links.SHAPERS),
+        Param("burst_bytes", "bytes", "of htb and tbf; absent: two packets, or 250 us of the rate", None, min=1514),
+        Param("ack_filter", "choice", "cake's", "none", choices=("none", "filter", "aggressive")),
+    ), ("emulated",)),
     Entry("stack", "reno", "the kernel's NewReno", "Linux tcp_cong.c; RFC 6582", _KERNEL_TCP, ("emulated",)),
     Entry("stack", "cubic", "the kernel's CUBIC", "Linux tcp_cubic.c; RFC 9438", _KERNEL_TCP, ("emulated",)),
     Entry("stack", "bbr", "the kernel's BBR", "Linux tcp_bbr.c", _KERNEL_TCP, ("emulated",)),
@@ -145,6 +177,10 @@ _PYTHON_ENTRIES = (
           "aq 4, figure 2"),
     Entry("topology", "wireless", "server - base (a base station) - mobile; the second hop is under study",
           "ton IV-A, figure 2"),
+    Entry("topology", "packet-radio", "server - gateway - mobile, or several, over packet radio",
+          "asym 5.1, figure 5"),
+    Entry("topology", "hybrid", "server - router - client: one way over wireless cable, back over another link",
+          "asym 3.1, 7.3"),
     Entry("topology", "line", "two hosts, left and right, on one line", "docs/campaigns.md"),
 )  # fmt: skip
 
@@ -155,6 +191,7 @@ def entries() -> tuple[Entry, ...]:
     declared = node_binary.call("registry")
     keys = ("policies", "links", "directions", "error_models", "middleboxes", "stacks")
     found = [_entry(raw) for key in keys for raw in declared[key]]
+    found += [_entry(raw, ("sim",)) for raw in declared["workloads"]]
     found += [
         Entry("profile", raw["name"], raw["summary"], raw["source"], spec=raw["spec"]) for raw in declared["profiles"]
     ]
@@ -188,7 +225,7 @@ def unknown(what: str, name: str, allowed: Any) -> str:
     return f"there is no {what} '{name}'{hint}; there are: {listed}"
 
 
-def _entry(raw: Mapping[str, Any]) -> Entry:
+def _entry(raw: Mapping[str, Any], backends: tuple[str, ...] = ()) -> Entry:
     params = []
     for one in raw["params"]:
         default, required = one["default"], False
@@ -200,4 +237,4 @@ def _entry(raw: Mapping[str, Any]) -> Entry:
                 min=one.get("min"), max=one.get("max"), choices=tuple(one.get("choices", ())),
             )
         )  # fmt: skip
-    return Entry(raw["kind"], raw["name"], raw["summary"], raw["source"], tuple(params))
+    return Entry(raw["kind"], raw["name"], raw["summary"], raw["source"], tuple(params), backends)

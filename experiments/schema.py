@@ -6,11 +6,12 @@ Values leave here in SI units. Names of mechanisms and their options are held ag
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator, model_validator
 
+from analysis.measures import Measure, Split
 from experiments import registry, units
 
 
@@ -29,6 +30,10 @@ def _quantity(
         return number
 
     return BeforeValidator(read)
+
+
+def _file(value: object) -> str | None:
+    return None if value is None else registry.read_file(value)
 
 
 #: Scenarios have whole bit/s.
@@ -54,6 +59,23 @@ class MechanismError(ValueError):
     def __init__(self, problems: Sequence[tuple[tuple[str, ...], str]]) -> None:
         self.problems = problems
         super().__init__("; ".join(message for _, message in problems))
+
+
+def read_options(
+    entry: registry.Entry, given: Mapping[str, object], below: tuple[str, ...] = ()
+) -> tuple[dict[str, Any], list[tuple[tuple[str, ...], str]]]:
+    """Options by their full names in SI units, and every mistake with its key, `below` which the options stand."""
+    options: dict[str, Any] = {}
+    problems: list[tuple[tuple[str, ...], str]] = []
+    for name, value in given.items():
+        try:
+            param = entry.param(name)
+            if param.name in options:
+                raise ValueError(f"this is '{param.short}', which is given already")
+            options[param.name] = param.read(value)
+        except ValueError as error:
+            problems.append(((*below, name), str(error)))
+    return options, problems
 
 
 class Mechanism(BaseModel):
@@ -82,18 +104,8 @@ class Mechanism(BaseModel):
             entry = registry.find(kind, value[key])
         except ValueError as error:
             raise MechanismError([((key,) if spelled else (), str(error))]) from None
-        options: dict[str, Any] = {}
-        problems: list[tuple[tuple[str, ...], str]] = []
-        for name, given in value.items():
-            if name == key:
-                continue
-            try:
-                param = entry.param(name)
-                if param.name in options:
-                    raise ValueError(f"this is '{param.short}', which is given already")
-                options[param.name] = param.read(given)
-            except ValueError as error:
-                problems.append(((name,), str(error)))
+        given = {name: one for name, one in value.items() if name != key}
+        options, problems = read_options(entry, given)
         for param in entry.params:
             if param.required and param.name not in options and not problems:
                 problems.append(((), f"{entry.name} needs '{param.short}': {param.help}"))
@@ -146,6 +158,12 @@ class Change(Model):
     delay: Seconds | None = None
     errors: list[ErrorModel] | None = None
 
+    @model_validator(mode="after")
+    def _changes_something(self) -> Change:
+        if self.rate is None and self.delay is None and self.errors is None:
+            raise ValueError("a change names a new 'rate', 'delay' or 'errors'")
+        return self
+
 
 class Direction(Model):
     """One direction of a link."""
@@ -155,7 +173,17 @@ class Direction(Model):
     queue: Policy = Field(default_factory=lambda: Policy.model_validate("droptail"))
     errors: list[ErrorModel] = []
     changes: list[Change] = []
-    header_compression: Literal["none", "cslip"] = "none"
+    header_compression: Literal["none", "cslip", "rfc1144"] = "none"
+    slots: int = Field(default=16, ge=1, le=256, description="connections that rfc1144 remembers")
+    name_every_slot: bool = Field(default=False, description="rfc1144: no packet leaves its connection's slot out")
+    framing: Literal["none", "slip", "ppp"] = "none"
+    accm: int = Field(default=0xFFFFFFFF, ge=0, le=0xFFFFFFFF, description="control bytes that ppp escapes")
+    bits_per_byte: Literal[8, 10] = 8
+    free_options: bool = Field(
+        default=False, description="TCP options take no time on the line, as in the papers' simulator"
+    )
+    #: Of a mahimahi link: delivery opportunities, from a file.
+    trace: Annotated[str | None, BeforeValidator(_file)] = None
 
     def as_scenario(self) -> dict[str, Any]:
         """As core::scenario::DirectionSpec."""
@@ -164,8 +192,16 @@ class Direction(Model):
             spec["rate_bps"] = round(self.rate)
         if self.errors:
             spec["errors"] = [model.as_scenario() for model in self.errors]
-        if self.header_compression != "none":
-            spec["options"] = {"header_compression": self.header_compression}
+        serial = (
+            "header_compression", "slots", "name_every_slot", "framing", "accm", "bits_per_byte", "free_options",
+        )  # fmt: skip
+        options = {
+            name: getattr(self, name) for name in serial if getattr(self, name) != type(self).model_fields[name].default
+        }
+        if self.trace is not None:
+            options["trace"] = self.trace
+        if options:
+            spec["options"] = options
         if self.changes:
             spec["schedule"] = [_change(change) for change in self.changes]
         return spec
@@ -190,15 +226,53 @@ class Node(Model):
     stack: Stack | None = Field(None, description="a host's own stack; without it, the campaign's")
 
 
+def _with_profile(value: object, kind_key: str) -> object:
+    """Fills in what a profile says and the file does not.
+
+    Raises:
+        ValueError: there is no such profile.
+    """
+    if not isinstance(value, dict) or not isinstance(value.get("profile"), str):
+        return value
+    spec = registry.find("profile", value["profile"]).spec
+    filled = dict(value)
+    filled.setdefault(kind_key, spec["kind"])
+    for way in ("forward", "reverse"):
+        own = filled.get(way)
+        if own is not None and not isinstance(own, dict):
+            continue
+        line = spec[way]
+        queue = {"policy": line["queue"]["name"], **line["queue"]["options"]}
+        if "limit_packets" in queue:
+            queue["limit"] = f"{queue.pop('limit_packets')} packets"
+        preset = {"rate": f"{line['rate_bps']} bit/s", "delay": f"{line['delay_s']} s", "queue": queue}
+        filled[way] = {**preset, **line.get("options", {}), **(own or {})}
+    return filled
+
+
 class Link(Model):
     """A link of a network that the file spells out."""
 
     name: Name
+    profile: str | None = Field(None, description="a line by name; what the file says besides goes before it")
     kind: LinkKind = Field(default_factory=lambda: LinkKind.model_validate("point-to-point"))
     ends: list[str] = Field(min_length=2)
     forward: Direction
     reverse: Direction | None = Field(None, description="like forward, if it is left out")
     framing: Bytes | None = None
+    one_way: bool = Field(False, description="from the first end alone; what goes back takes another link")
+    #: In the node at the first end; "none" for a sweep's point without one.
+    middlebox: Middlebox | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _profile(cls, value: object) -> object:
+        return _with_profile(value, "kind")
+
+    @field_validator("middlebox", mode="before")
+    @classmethod
+    def _or_none(cls, value: object) -> object:
+        return None if value == "none" else value
 
     def as_scenario(self) -> dict[str, Any]:
         """As core::scenario::LinkSpec."""
@@ -209,7 +283,12 @@ class Link(Model):
             "ends": list(self.ends),
             "forward": self.forward.as_scenario(),
             "reverse": reverse.as_scenario(),
-            "options": {**self.kind.options, **({} if self.framing is None else {"framing_bytes": self.framing})},
+            "options": {
+                **self.kind.options,
+                **({} if self.framing is None else {"framing_bytes": self.framing}),
+                **({"one_way": True} if self.one_way else {}),
+            },
+            **({} if self.middlebox is None else {"middleboxes": [{**self.middlebox.as_scenario(), "end": 0}]}),
         }
 
 
@@ -236,6 +315,8 @@ class Flow(Model):
     size: Bytes | None = Field(None, description="bytes to send; without it, until the end")
     count: Annotated[int, _quantity("count", above=0, most=10_000)] = 1
     stack: Stack | None = Field(None, description="of this flow's connection; without it, its hosts'")
+    #: Of the workload kind, by their full names and in SI units once read.
+    options: dict[str, Any] = {}
 
     @field_validator("kind")
     @classmethod
@@ -247,21 +328,41 @@ class Flow(Model):
     def _range(cls, value: object) -> tuple[float, float]:
         return _time_range(value, "a start")
 
+    @model_validator(mode="after")
+    def _options_of_its_kind(self) -> Flow:
+        entry = registry.find("workload", self.kind)
+        options, problems = read_options(entry, self.options, ("options",))
+        for param in entry.params:
+            if param.required and param.name not in options and not problems:
+                problems.append((("options",), f"{entry.name} needs '{param.short}': {param.help}"))
+        if problems:
+            raise MechanismError(problems)
+        object.__setattr__(self, "options", options)
+        return self
+
 
 class Network(Model):
     """The network: a topology by name with its lines, or nodes and links spelled out."""
 
     topology: str | None = None
+    profile: str | None = Field(None, description="the topology's own line by name; what the file says goes before it")
     link: LinkKind | None = Field(None, description="kind of the topology's own line; point-to-point without it")
     #: In the router at the line's near end, seen from forward data; "none" for a sweep's point without one.
     middlebox: Middlebox | None = None
     forward: Direction | None = Field(None, description="of the topology's own line, towards the client")
     reverse: Direction | None = None
     access: Direction | None = Field(None, description="of the wires around it; 10 Mbit/s and 1 ms without it")
+    #: Hosts behind the radio, or at the cable's end.
+    mobiles: Annotated[int, _quantity("count", above=0, most=200)] = 1
     #: Propagation alone, in seconds; each pair of hosts draws its own.
     rtt: tuple[float, float] | None = None
     nodes: list[Node] = []
     links: list[Link] = []
+
+    @model_validator(mode="before")
+    @classmethod
+    def _profile(cls, value: object) -> object:
+        return _with_profile(value, "link")
 
     @field_validator("topology")
     @classmethod
@@ -282,12 +383,14 @@ class Network(Model):
     def _one_way_to_say_it(self) -> Network:
         if self.rtt is not None and self.topology != "dumbbell":
             raise ValueError("'rtt' belongs to the topology dumbbell, whose pairs of hosts have each their own")
+        if self.mobiles > 1 and self.topology not in ("packet-radio", "hybrid"):
+            raise ValueError("'mobiles' belongs to the topologies packet-radio and hybrid")
         if self.topology is None:
             if not self.nodes or not self.links:
                 raise ValueError("a network has a 'topology', or 'nodes' and 'links'")
-            if self.forward or self.reverse or self.access or self.link:
+            if self.forward or self.reverse or self.access or self.link or self.middlebox:
                 raise ValueError(
-                    "'link', 'forward', 'reverse' and 'access' belong to a topology; here 'links' say it all"
+                    "'link', 'middlebox', 'forward', 'reverse', 'access' belong to a topology; here 'links' say it all"
                 )
         elif self.nodes or self.links:
             raise ValueError("a network has a 'topology', or 'nodes' and 'links', not both")
@@ -296,12 +399,22 @@ class Network(Model):
         return self
 
 
+class CounterSpec(Model):
+    """What a simulation counts in bins of time."""
+
+    every: Length
+    at: list[str] = Field([], description="links; all, if it is left out")
+
+
 class CaptureSpec(Model):
     """What is captured."""
 
     snaplen: Annotated[int, _quantity("bytes", least=64, most=262_144)] = 128
     at: list[str] = Field([], description="node:link interfaces; all, if it is left out")
     telemetry: bool = Field(True, description="whether stacks and links write down their own samples (sim)")
+    counters: CounterSpec | None = Field(
+        None, description="what passed, in bins of time, for runs without captures (sim)"
+    )
 
 
 class Campaign(Model):
@@ -317,6 +430,11 @@ class Campaign(Model):
     duration: Length
     warm_up: Seconds = 0.0
     capture: CaptureSpec = Field(default_factory=lambda: CaptureSpec.model_validate({}))
+    #: The published table, figure or claim that the campaign reproduces, and how its metrics get the names that the
+    #: artefact's targets use. Neither changes a run.
+    artefact: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9-]*$", max_length=60)] | None = None
+    measures: dict[str, Measure] = {}
+    split: list[Split] = []
     repetitions: Annotated[int, _quantity("count", above=0)] = 1
     seed: Annotated[int, _quantity("count")] = 1
 

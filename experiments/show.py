@@ -24,6 +24,7 @@ from rich.text import Text
 from experiments import units
 
 if TYPE_CHECKING:
+    from analysis.scorecard import Artefact, OrderingScore, ValueScore
     from experiments.campaign import Plan, Run
     from experiments.compare import Comparison, Line
 
@@ -194,7 +195,7 @@ def results_table(
         titles: metric name to what people call it.
     """
     cells = {(row["point"], row["name"], row["subject"]): row for row in rows}
-    flows = list(dict.fromkeys(row["subject"] for row in rows if row["subject"]))
+    flows = list(dict.fromkeys(row["subject"] for row in rows if row["subject"] and row["name"] in COLUMNS))
     of_flow = [name for name in COLUMNS if any(row["name"] == name and row["subject"] for row in rows)]
     of_run = [name for name in COLUMNS if any(row["name"] == name and not row["subject"] for row in rows)]
     heads = [_head(name, titles) for name in of_flow]
@@ -303,3 +304,72 @@ def results_json(campaign: Mapping[str, Any], rows: Sequence[Mapping[str, Any]])
         ],
     }
     return json.dumps(document, indent=2)
+
+
+def score_table(artefacts: Sequence[Artefact], details: bool = False) -> Group:
+    """The scorecard: per artefact and backend a line, with `details` every value and ordering below it; at the end
+    the count.
+    """
+    from analysis.scorecard import count
+
+    width = max([len(one.id) for one in artefacts] + [0])
+    parts = []
+    for one in artefacts:
+        if not one.scores:
+            parts.append(Text(f"{one.id.ljust(width)}  not run", style="dim"))
+        for backend, score in sorted(one.scores.items()):
+            within, hold = sum(value.within for value in score.stated), sum(each.holds for each in score.orderings)
+            line = Text(f"{one.id.ljust(width)}  {backend:8}  ")
+            line.append("pass" if score.passes else "fail", style="green" if score.passes else "red")
+            line.append(f"  {within:2} of {len(score.stated):2} values, {hold:2} of {len(score.orderings):2} orderings")
+            if score.there < score.asked:
+                line.append(f", {score.there} of {score.asked} runs", style="yellow")
+            parts.append(line)
+            if details:
+                parts += [_value_line(value) for value in score.values]
+                parts += [_ordering_line(ordering) for ordering in score.orderings]
+    whole = count(artefacts)
+    parts.append(
+        Text(
+            f"{whole['pass']} of {whole['artefacts']} artefacts pass, {whole['run']} were run; "
+            f"{whole['values_within']} of {whole['values']} values lie within tolerance, "
+            f"{whole['orderings_hold']} of {whole['orderings']} orderings hold",
+            style="bold",
+        )
+    )
+    return Group(*parts)
+
+
+def _value_line(value: ValueScore) -> Text:
+    ours = "nothing" if value.measured is None else f"{value.measured:.4g}"
+    if value.half_interval is not None:
+        ours += f" ± {value.half_interval:.2g}"
+    sign = {"le": "at most ", "ge": "at least "}.get(value.relation, "")
+    slack = " or ".join(f"{size:g}" if kind == "abs" else f"{size * 100:g} %" for kind, size in value.tolerance.items())
+    derived = "" if value.origin == "stated" else f", {value.origin}"
+    published = f"{sign}{value.published:g} ± {slack}{derived}"
+    return Text(
+        f"    {_mark(value.within)} {value.measure} {_labels(value.cell)}: {ours} (published {published})",
+        style="" if value.within else "yellow" if value.origin != "stated" else "red",
+    )
+
+
+def _ordering_line(ordering: OrderingScore) -> Text:
+    shown = ", ".join(
+        f"{label} {'nothing' if mean is None else f'{mean:.4g}'}"
+        for label, mean in zip(ordering.order, ordering.measured, strict=True)
+    )
+    more = f", each {ordering.min_ratio:g} times the next" if ordering.min_ratio else ""
+    tie = " (a tie)" if ordering.tie else ""
+    return Text(
+        f"    {_mark(ordering.holds)} {ordering.measure} {_labels(ordering.where)}: in order: {shown}{more}{tie}",
+        style="" if ordering.holds else "red",
+    )
+
+
+def _mark(good: bool) -> str:
+    return "+" if good else "-"
+
+
+def _labels(labels: Mapping[str, object]) -> str:
+    return ", ".join(f"{axis}={label}" for axis, label in labels.items()) or "overall"

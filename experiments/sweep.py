@@ -4,6 +4,8 @@ sweep:
   stack: [reno, cubic]                     # an axis: every combination with the other axes
   zip:                                     # axes that advance together
     - {network.forward.rate: [1 Mbit/s, 10 Mbit/s], network.reverse.rate: [9.6 kbit/s, 28.8 kbit/s]}
+  axes:                                    # an axis with a name and a label for each step
+    protocol: {Reno: {stack: reno-ns}, AF/SA: {stack: sa, network.reverse.queue.policy: ack-filtering}}
   exclude: [{stack: cubic, network.reverse.rate: 9.6 kbit/s}]
   include: [...]                           # points beside those; without any axis, the whole list
 """
@@ -24,7 +26,7 @@ from experiments.source import Path_
 SWEEP = "sweep"
 #: Points times repetitions of one campaign; more is a slip of the keyboard.
 MOST_RUNS = 100_000
-_ZIP, _EXCLUDE, _INCLUDE = "zip", "exclude", "include"
+_AXES, _ZIP, _EXCLUDE, _INCLUDE = "axes", "zip", "exclude", "include"
 
 Note = Callable[[Path_, str], None]
 
@@ -36,6 +38,9 @@ class Value:
     field: str
     value: Any
     place: Path_
+    #: Name and label where the step of a labelled axis brings it.
+    axis: str = ""
+    label: str = ""
 
 
 #: The swept fields of one point, in the order of the sweep.
@@ -82,6 +87,9 @@ def combinations(sweep: Any, overrides: Mapping[Path_, Any], note: Note) -> list
     found = [tuple(itertools.chain(*steps)) for steps in itertools.product(*groups)] if groups else []
     rules = reader.mappings(sweep, _EXCLUDE, "a list of mappings from swept fields to values")
     fields = [value.field for steps in groups for value in steps[0]]
+    if extra and any(value.axis for steps in groups for value in steps[0]):
+        note((SWEEP, _INCLUDE), "points cannot be added to labelled axes; give the axis another label")
+        return []
     exclusions = reader.rules(rules, found)
     found = [one for one in found if not any(reader.matches(one, rule) for rule in exclusions)]
     found += reader.extra(extra, fields, found)
@@ -114,6 +122,9 @@ class _Reader:
         for key, values in sweep.items():
             if key in (_EXCLUDE, _INCLUDE):
                 continue
+            if key == _AXES:
+                groups += self._labelled(values, seen)
+                continue
             if key != _ZIP:
                 axis = self._axis(key, values, (SWEEP, key), seen, distinct=True)
                 if axis:
@@ -126,6 +137,42 @@ class _Reader:
                 zipped = self._zip(block, place, seen)
                 if zipped:
                     groups.append(zipped)
+        return groups
+
+    def _labelled(self, axes: Any, seen: set[Path_]) -> list[list[Combination]]:
+        """Axes with a name, whose steps have labels and fields of their own."""
+        if not isinstance(axes, dict) or not axes:
+            self._wrong((SWEEP, _AXES), "labelled axes are a mapping: {protocol: {Reno: {stack: reno-ns}, ...}, ...}")
+            return []
+        groups: list[list[Combination]] = []
+        for name, steps in axes.items():
+            place: Path_ = (SWEEP, _AXES, name)
+            if not isinstance(steps, dict) or not steps:
+                self._wrong(place, "a labelled axis maps labels to fields, such as {Reno: {stack: reno-ns}}")
+                continue
+            fields: set[Path_] = set()
+            group: list[Combination] = []
+            for label, values in steps.items():
+                names = name.split(", ")
+                if len(names) > 1 and label.count(", ") != len(names) - 1:
+                    self._wrong((*place, label), f"a label here names {len(names)} things, as the axis does: '{name}'")
+                    continue
+                if not isinstance(values, dict) or not values:
+                    self._wrong((*place, label), "a label maps fields to values, such as {stack: reno-ns}")
+                    continue
+                fields |= {same_field(split_field(field)) for field in values}
+                step = tuple(
+                    Value(field, value, (*place, label, field), str(name), str(label))
+                    for field, value in values.items()
+                    if not self._override(field)[0]
+                )
+                if step:
+                    group.append(step)
+            for path in fields & seen:
+                self._wrong(place, f"'{'.'.join(map(str, path))}' is swept twice")
+            seen |= fields
+            if group:
+                groups.append(group)
         return groups
 
     def _zip(self, block: Any, place: Path_, seen: set[Path_]) -> list[Combination]:
@@ -177,13 +224,16 @@ class _Reader:
     ) -> list[dict[str, list[str]]]:
         """Exclusions that can apply: field to the keys of the values it names."""
         values: dict[str, dict[str, Any]] = {}
+        labelled = {value.axis for value in itertools.chain(*found) if value.axis}
         for value in itertools.chain(*found):
-            values.setdefault(value.field, {})[_key(value.value)] = value.value
+            name, of = _name(value), value.label or value.value
+            values.setdefault(name, {})[_key(of)] = of
         rules = []
         for place, entry in entries:
             rule: dict[str, list[str]] | None = {}
             for field, wanted in entry.items():
-                keys = [_key(one) for one in wanted] if isinstance(wanted, list) else [_key(wanted)]
+                wanted = wanted if isinstance(wanted, list) else [wanted]
+                keys = [_key(str(one) if field in labelled else one) for one in wanted]
                 overridden, fixed = self._override(field)
                 if overridden:
                     rule = rule if _key(fixed) in keys else None
@@ -204,7 +254,7 @@ class _Reader:
     @staticmethod
     def matches(combination: Combination, rule: Mapping[str, Sequence[str]]) -> bool:
         """Whether every field of a rule has one of its values here."""
-        here = {value.field: _key(value.value) for value in combination}
+        here = {_name(value): _key(value.label or value.value) for value in combination}
         return all(here[field] in keys for field, keys in rule.items() if field in here)
 
     def extra(
@@ -230,6 +280,10 @@ class _Reader:
             elif not self._overrides:
                 self._wrong(place, "the sweep has this point already")
         return points
+
+
+def _name(value: Value) -> str:
+    return value.axis or value.field
 
 
 def _key(value: Any) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -33,17 +33,37 @@ def members(network: Network, workload: Sequence[Flow]) -> list[Member]:
     for number, flow in enumerate(workload):
         for one in range(flow.count):
             pair += 1
-            own = f"{pair}" if network.topology == "dumbbell" else ""
             found.append(
                 Member(
                     name=flow.name if flow.count == 1 else f"{flow.name}-{one + 1}",
                     group=None if flow.count == 1 else flow.name,
-                    from_=flow.from_ + own,
-                    to=flow.to + own,
+                    from_=_own(network, flow.from_, pair),
+                    to=_own(network, flow.to, pair),
                     entry=number,
                 )
             )
     return found
+
+
+def _own(network: Network, host: str, pair: int) -> str:
+    """Which host a flow means: in a dumbbell the pair's own; of several mobiles each flow the next one."""
+    if network.topology == "dumbbell":
+        return f"{host}{pair}"
+    if network.mobiles > 1 and host == _MOBILES.get(network.topology or ""):
+        return f"{host}{(pair - 1) % network.mobiles + 1}"
+    return host
+
+
+def host_names(network: Network, nodes: Sequence[Mapping[str, Any]]) -> list[str]:
+    """What a flow may name as its hosts; `nodes` are the scenario's."""
+    if network.topology == "dumbbell":
+        return list(SIDES)
+    hosts = [str(node["name"]) for node in nodes if node["kind"] == "host"]
+    return [_MOBILES[str(network.topology)], *hosts] if network.mobiles > 1 else hosts
+
+
+#: What a topology calls the hosts of which it may have several.
+_MOBILES = {"packet-radio": "mobile", "hybrid": "client"}
 
 
 def build(
@@ -58,8 +78,12 @@ def build(
             return _asymmetric_path(network)
         case "dumbbell":
             return _dumbbell(network, sum(flow.count for flow in workload), draws)
+        case "hybrid":
+            return _hybrid(network)
         case "line":
             return _line(network)
+        case "packet-radio":
+            return _packet_radio(network)
         case "wireless":
             return _wireless(network)
     nodes = [{"name": node.name, "kind": node.kind} for node in network.nodes]
@@ -125,6 +149,56 @@ def _wireless(network: Network) -> tuple[list[dict[str, Any]], list[dict[str, An
         {"name": "mobile", "kind": "host"},
     ]
     return nodes, [_link("wire", ["server", "base"], access, access), _studied(network, "air", ["base", "mobile"])]
+
+
+def _packet_radio(network: Network) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """Asym 5.1, figure 5: the fixed host, the gateway of the radio network, and mobiles. Forward runs towards these."""
+    access = _access(network)
+    mobiles = _several("mobile", network.mobiles)
+    nodes = [{"name": "server", "kind": "host"}, {"name": "gateway", "kind": "router"}]
+    nodes += [{"name": name, "kind": "host"} for name in mobiles]
+    air = _studied(network, "air", ["gateway", *mobiles])
+    if network.link is None:
+        air["kind"] = "ricochet"
+    return nodes, [_link("wire", ["server", "gateway"], access, access), air]
+
+
+def _hybrid(network: Network) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """Asym 3.1 and 7.3: forward is a cable that goes one way; reverse is a link of its own, both of whose directions
+    have the rate and the queue of `reverse`. Several clients share the cable as far as a hub.
+    """
+    assert network.forward is not None
+    access = _access(network)
+    back = network.reverse or network.forward
+    clients = _several("client", network.mobiles)
+    nodes = [{"name": "server", "kind": "host"}, {"name": "router", "kind": "router"}]
+    links = [_link("server-access", ["server", "router"], access, access)]
+    far = clients[0]
+    if len(clients) > 1:
+        far = "hub"
+        nodes.append({"name": far, "kind": "router"})
+    links.append(_link("cable", ["router", far], network.forward, network.forward) | {"options": {"one_way": True}})
+    if len(clients) > 1:
+        drop = Direction.model_validate({})
+        links += [_link(f"{name}-drop", [far, name], drop, drop) | {"options": {"one_way": True}} for name in clients]
+    nodes += [{"name": name, "kind": "host"} for name in clients]
+    if network.link is not None and network.link.name != "point-to-point":
+        links.append(
+            _link("return", ["router", *clients], back, back)
+            | {"kind": network.link.name, "options": dict(network.link.options)}
+        )
+    else:
+        options = dict(network.link.options) if network.link else {}
+        names = ["return"] if len(clients) == 1 else [f"{name}-return" for name in clients]
+        links += [
+            _link(name, ["router", client], back, back) | {"options": options}
+            for name, client in zip(names, clients, strict=True)
+        ]
+    return nodes, links
+
+
+def _several(name: str, count: int) -> list[str]:
+    return [name] if count == 1 else [f"{name}{number}" for number in range(1, count + 1)]
 
 
 def _access(network: Network) -> Direction:

@@ -6,6 +6,7 @@ or router discovery shares a 28.8 kbit/s line with the traffic under study.
 
 from __future__ import annotations
 
+import ipaddress
 from collections import Counter, deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -116,13 +117,15 @@ def make_plan(nodes: Sequence[Mapping[str, Any]], links: Sequence[Mapping[str, A
     linkless = [name for name in names if not of_node[name]]
     if linkless:
         raise TestbedError(f"node '{linkless[0]}' has no link")
+    one_way = frozenset(link["name"] for link in links if link.get("options", {}).get("one_way"))
+    _check_connected(of_node, of_link)
     plans = {}
     for name in names:
         plans[name] = NodePlan(
             name=name,
             kind=kinds[name],
             interfaces=tuple(of_node[name]),
-            routes=_routes(name, of_node, of_link, kinds),
+            routes=_routes(name, of_node, of_link, kinds, one_way),
             neighbours=tuple(
                 (peer.address, peer.mac, own.name)
                 for own in of_node[name]
@@ -143,13 +146,16 @@ def _routes(
     of_node: Mapping[str, Sequence[Interface]],
     of_link: Mapping[str, Sequence[Interface]],
     kinds: Mapping[str, str],
+    one_way: frozenset[str],
 ) -> tuple[Route, ...]:
-    """Shortest paths from `start`, in hops; hosts do not forward.
+    """Shortest paths from `start`, in hops; hosts do not forward, and a one-way link leads from its first end alone.
 
     A host with one router needs no map of the network.
     """
     if kinds[start] == "host" and len(of_node[start]) == 1:
         (own,) = of_node[start]
+        if own.link in one_way and own.end != 0:
+            return ()
         routers = [peer for peer in of_link[own.link] if kinds[peer.node] != "host"]
         if len(routers) == 1 and len(of_link[own.link]) == 2:
             return (Route(DEFAULT_ROUTE, routers[0].address, own.name),)
@@ -162,6 +168,8 @@ def _routes(
         if node != start and kinds[node] == "host":
             continue
         for interface in of_node[node]:
+            if interface.link in one_way and interface.end != 0:
+                continue
             if node != start:
                 routes.setdefault(
                     subnet(interface), Route(subnet(interface), first_hop[node].address, own_interface[node])
@@ -173,11 +181,40 @@ def _routes(
                 first_hop[peer.node] = peer if node == start else first_hop[node]
                 own_interface[peer.node] = interface.name if node == start else own_interface[node]
                 queue.append(peer.node)
+    on_link = {subnet(interface) for interface in of_node[start]}
+    return tuple(route for key, route in routes.items() if key not in on_link)
+
+
+def _check_connected(of_node: Mapping[str, Sequence[Interface]], of_link: Mapping[str, Sequence[Interface]]) -> None:
+    """Raises TestbedError for a network in two parts."""
+    start = next(iter(of_node))
+    seen, queue = {start}, deque([start])
+    while queue:
+        for interface in of_node[queue.popleft()]:
+            new = [peer.node for peer in of_link[interface.link] if peer.node not in seen]
+            seen.update(new)
+            queue.extend(new)
     lost = sorted(set(of_node) - seen)
     if lost:
         raise TestbedError(f"'{start}' and '{lost[0]}' are not connected")
-    on_link = {subnet(interface) for interface in of_node[start]}
-    return tuple(route for key, route in routes.items() if key not in on_link)
+
+
+def way(plan: Plan, node: str, address: str) -> tuple[Interface, Interface]:
+    """By which interface a node reaches an address, and the next hop's.
+
+    Raises:
+        TestbedError: it does not.
+    """
+    own = plan.nodes[node]
+    to = ipaddress.ip_address(address)
+    ends = {end.address: end for ends in plan.links.values() for end in ends}
+    for interface in own.interfaces:
+        if to in ipaddress.ip_network(subnet(interface)):
+            return interface, ends[address]
+    for route in own.routes:
+        if to in ipaddress.ip_network(route.subnet):
+            return next(one for one in own.interfaces if one.name == route.interface), ends[route.via]
+    raise TestbedError(f"'{node}' has no way to {address}")
 
 
 def ip_batch(node: NodePlan) -> list[str]:
@@ -211,7 +248,9 @@ def as_json(plan: Plan) -> dict[str, Any]:
             "interfaces": [
                 {"name": end.name, "link": end.link, "end": end.end, "address": end.address} for end in node.interfaces
             ],
-            "routes": [{"subnet": route.subnet, "interface": route.interface} for route in node.routes],
+            "routes": [
+                {"subnet": route.subnet, "via": route.via, "interface": route.interface} for route in node.routes
+            ],
         }
         for name, node in plan.nodes.items()
     }

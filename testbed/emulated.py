@@ -12,7 +12,7 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -24,7 +24,7 @@ import mininet.node
 from agents.client import AgentClient
 from agents.errors import AgentError
 from agents.kernel import ROUTER_BASE, TCP_BASE
-from testbed import addressing, kernel_tcp, node_binary, probing
+from testbed import addressing, kernel_links, kernel_tcp, node_binary, probing
 from testbed.errors import TestbedError
 from testbed.mininet_links import EmulatedLink, Emulator, TapIntf
 
@@ -63,6 +63,7 @@ class EmulatedTestbed:
         mininet.net.Mininet.inited = True
         self._net = mininet.net.Mininet(topo=None, controller=None, build=False)
         self.emulator = Emulator(folder / "emulator.log")
+        self._kernel_links: dict[str, kernel_links.KernelLink] = {}
         self._agents: dict[str, AgentClient] = {}
         self._nodes: dict[str, Any] = {}
         #: Hosts whose addresses the research stack owns, not the kernel.
@@ -95,6 +96,16 @@ class EmulatedTestbed:
 
     def _add_link(self, link: dict[str, Any], net_nodes: Mapping[str, Any]) -> None:
         ends = self.plan.links[link["name"]]
+        if link["kind"] == kernel_links.KIND:
+            a, b = ends
+            nodes = net_nodes[a.node], net_nodes[b.node]
+            made = kernel_links.KernelLink(link["name"], (a, b), (_runner(nodes[0]), _runner(nodes[1])),
+                                           (nodes[0].pid, nodes[1].pid))  # fmt: skip
+            self._kernel_links[link["name"]] = made
+            for end in ends:
+                TapIntf(end.name, node=net_nodes[end.node], mac=end.mac, moveIntfFn=_stays)
+            made.configure(link)
+            return
         if len(ends) == 2:
             a, b = ends
             self._net.addLink(
@@ -168,22 +179,41 @@ class EmulatedTestbed:
     def _calibrate(self, links: list[dict[str, Any]], seed: int) -> list[dict[str, Any]]:
         self._reset()
         probed = [probing.for_probing(link) for link in links]
-        for link in probed:
-            self.emulator.configure(link, seed)
+        self._configure(probed, seed)
         self.emulator.start()
         jobs = []
         for link in probed:
             ends = self.plan.links[link["name"]]
-            if len(ends) != 2:
+            # A packet's time on the others depends on who else talks, or on a trace: there each run holds every packet
+            # against the link's own timeline.
+            if link["kind"] not in ("point-to-point", "wavelan", "kernel"):
                 continue
-            both = [("forward", *ends), ("reverse", *ends[::-1])]
+            near, far = ends
+            both = [("forward", near, far), ("reverse", far, near)]
+            if link["options"].get("one_way"):
+                both.pop()
             # The two directions of a shared medium would measure each other.
-            shared = link["kind"] != "point-to-point"
+            shared = link["kind"] == "wavelan"
             for turn in [both] if shared else [[one] for one in both]:
                 jobs.append(self._pool.submit(self._probe_in_turn, link, turn))
         results = [probed for job in jobs for probed in job.result()]
-        report = self.emulator.stop()
+        report = self._stop_links(probed)
         return [probing.hold_against(result, report).as_dict() for result in results]
+
+    def _configure(self, links: list[dict[str, Any]], seed: int) -> None:
+        for link in links:
+            if link["name"] in self._kernel_links:
+                self._kernel_links[link["name"]].configure(link)
+            else:
+                self.emulator.configure(link, seed)
+
+    def _stop_links(self, links: list[dict[str, Any]]) -> dict[str, Any]:
+        """Ends the links' timeline; the report of every link."""
+        report = self.emulator.stop()
+        for link in links:
+            if link["name"] in self._kernel_links:
+                report["links"][link["name"]] = self._kernel_links[link["name"]].report(link)
+        return report
 
     def _probe_in_turn(
         self, link: dict[str, Any], turn: list[tuple[str, addressing.Interface, addressing.Interface]]
@@ -194,7 +224,7 @@ class EmulatedTestbed:
         self, link: dict[str, Any], direction: str, source: addressing.Interface, target: addressing.Interface
     ) -> probing.Probed:
         name = f"probe-{link['name']}-{direction}"
-        slack = 1.0 if link["kind"] == "point-to-point" else probing.SHARED_SLACK
+        slack = probing.SHARED_SLACK if link["kind"] == "wavelan" else 1.0
         train = probing.train_for(link[direction], slack)
         port = probing.PORT + source.end
         sender, receiver = self._agents[source.node], self._agents[target.node]
@@ -239,8 +269,7 @@ class EmulatedTestbed:
         self._reset()
         (out / "captures").mkdir(parents=True, exist_ok=True)
         (out / "telemetry").mkdir(exist_ok=True)
-        for link in scenario["links"]:
-            self.emulator.configure(link, scenario["seed"])
+        self._configure(scenario["links"], scenario["seed"])
         for node in scenario["nodes"]:
             self._give_addresses(node["name"], to_kernel=kernel_tcp.is_kernels(node.get("stack")))
         settings = self._each(lambda name: self._apply_settings(scenario, name))
@@ -261,7 +290,7 @@ class EmulatedTestbed:
 
         progress("collecting")
         flows = {flow["name"]: self._stop_flow(flow) for flow in scenario["workload"]}
-        report = self.emulator.stop()
+        report = self._stop_links(scenario["links"])
         captures = [
             {"node": name, **counts}
             for name, all_counts in self._each(self._stop_captures).items()
@@ -350,7 +379,7 @@ class EmulatedTestbed:
         if kernel_tcp.is_kernels(stack):
             program, more = "receive", kernel_tcp.socket_options(stack, flow.get("stack") or {})
         else:
-            program, more = "endpoint-receive", self._place(flow["to"], stack, flow)
+            program, more = "endpoint-receive", self._place(flow["to"], flow["from"], stack, flow)
         self._agents[flow["to"]].start_traffic(f"{flow['name']}-receive", program, {**own, **more})
 
     def _start_sender(self, scenario: dict[str, Any], flow: dict[str, Any], t0_ns: int) -> None:
@@ -368,31 +397,25 @@ class EmulatedTestbed:
             program, more = "send", kernel_tcp.socket_options(stack, flow.get("stack") or {})
         else:
             source = f"{self.plan.nodes[flow['from']].address}:{FIRST_EPHEMERAL + flow['port']}"
-            program, more = "endpoint-send", {"from": source, **self._place(flow["from"], stack, flow)}
+            program, more = "endpoint-send", {"from": source, **self._place(flow["from"], flow["to"], stack, flow)}
         self._agents[flow["from"]].start_traffic(f"{flow['name']}-send", program, {**own, **more})
 
-    def _place(self, name: str, stack: Mapping[str, Any] | None, flow: Mapping[str, Any]) -> dict[str, Any]:
+    def _place(self, name: str, peer: str, stack: Mapping[str, Any] | None, flow: Mapping[str, Any]) -> dict[str, Any]:
         """Where a research endpoint of a host stands, and what stack it is."""
         assert stack is not None
         plan = self.plan.nodes[name]
-        if len(plan.interfaces) != 1:
-            raise TestbedError(f"host {name} has {len(plan.interfaces)} interfaces; the research stack takes one")
-        interface = plan.interfaces[0]
+        interface, next_hop = addressing.way(self.plan, name, self.plan.nodes[peer].address)
+        others = [one.name for one in plan.interfaces if one is not interface]
         options = {**(stack.get("options") or {}), **(flow.get("stack") or {})}
         chosen = options.pop("name", stack["name"])
         return {
             "interface": interface.name,
             "mac": interface.mac,
-            "next-hop-mac": self._next_hop(plan).mac,
+            "next-hop-mac": next_hop.mac,
+            "also-hear": ",".join(others) or None,
             "stack": chosen,
             "stack-options": json.dumps(options),
         }
-
-    def _next_hop(self, plan: addressing.NodePlan) -> addressing.Interface:
-        """The other end of a host's only link; on a shared medium, the one that forwards."""
-        own = plan.interfaces[0]
-        others = [end for end in self.plan.links[own.link] if end.node != plan.name]
-        return next((end for end in others if self.plan.nodes[end.node].kind != "host"), others[0])
 
     def _host(self, scenario: dict[str, Any], name: str) -> dict[str, Any]:
         return next(node for node in scenario["nodes"] if node["name"] == name)
@@ -434,6 +457,15 @@ def _in_node(node: Any, name: str, words: list[str], stdin: str = "") -> None:
     if process.returncode != 0:
         reason = said.decode(errors="replace").strip() or f"status {process.returncode}"
         raise TestbedError(f"node {name} could not be set up: '{' '.join(words)}' said: {reason}")
+
+
+def _runner(node: Any) -> kernel_links.Runner:
+    def run(words: Sequence[str]) -> tuple[int, str]:
+        process = node.popen(list(words), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        said, _ = process.communicate()
+        return process.returncode, said.decode(errors="replace")
+
+    return run
 
 
 def _stays(*_: Any) -> None:

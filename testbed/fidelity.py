@@ -38,8 +38,8 @@ def problems(report: Mapping[str, Any], limits: Limits = LIMITS) -> list[str]:
     """
     found: list[str] = []
     for name, link in report["driver"]["links"].items():
-        for direction in ("forward", "reverse"):
-            found += _direction_problems(f"{name} {direction}", link[direction], limits)
+        for direction, counters in link.items():
+            found += _direction_problems(f"{name} {direction}", counters, limits)
     found += _stall_problems(report, limits)
     found += _capture_problems(report["captures"])
     found += _flow_problems(report["flows"])

@@ -44,6 +44,11 @@ class Emulator:
             atexit.register(cls._shared.close)
         return cls._shared
 
+    @property
+    def pid(self) -> int:
+        """The process that serves the links."""
+        return self._process.pid
+
     def add_link(self, spec: dict[str, Any], ends: list[dict[str, Any]], seed: int = 0) -> None:
         """Creates a link between TAPs in the network namespaces of two processes; it carries packets at once.
 

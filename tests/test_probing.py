@@ -11,7 +11,7 @@ from testbed import fidelity, probing
 
 def link(rate_bps: int | None = 28_800, delay_s: float = 0.05) -> dict[str, Any]:
     direction = {"rate_bps": rate_bps, "delay_s": delay_s, "queue": {"name": "droptail", "options": {}}}
-    return {"name": "line", "forward": direction, "reverse": direction}
+    return {"name": "line", "kind": "point-to-point", "forward": direction, "reverse": direction}
 
 
 def arrivals(train: probing.Train, rate_bps: float, delay_s: float, lost: tuple[int, ...] = ()) -> dict[str, Any]:
@@ -70,6 +70,34 @@ def test_a_train_fits_its_line(rate_bps: int | None) -> None:
     train = probing.train_for(link(rate_bps)["forward"])
     assert probing.MIN_BURST <= train.burst <= probing.MAX_BURST
     assert train.patience_s < 30
+
+
+@pytest.mark.parametrize("framing", ["none", "slip", "ppp"])
+@pytest.mark.parametrize("bits_per_byte", [8, 10])
+def test_a_serial_line_is_given_the_time_of_its_bits(framing: str, bits_per_byte: int) -> None:
+    """An exact line passes, whose packets take framing, start and stop bits, and a delimiter more where it was idle."""
+    declared = link(rate_bps=9_600)
+    declared["forward"]["options"] = {"framing": framing, "bits_per_byte": bits_per_byte}
+    probed = probing.for_probing(declared)
+    assert probed["forward"]["options"].get("accm") == (0 if framing == "ppp" else None)
+    train = probing.train_for(probed["forward"])
+    framed = train.size_bytes + {"none": 0, "slip": 1, "ppp": 7}[framing]
+    byte_s = bits_per_byte / 9_600
+    idle, free, wire, packets = int(framing != "none"), 0.0, 0, []
+    for seq in range(train.total):
+        at = 0.0 if seq < train.burst else train.pause_s + (seq - train.burst) * train.interval_s
+        length = framed + (idle if at >= free else 0)
+        assert seq == 0 or seq < train.burst or at >= free, "the line is idle when a single packet comes"
+        free = max(at, free) + length * byte_s
+        wire += length
+        packets.append({"seq": seq, "sent_ns": round(at * 1e9), "received_ns": round((free + 0.05) * 1e9)})
+    counters = {
+        "error_losses": 0, "transmitted_packets": train.total, "transmitted_wire_bytes": wire * bits_per_byte / 8,
+    }  # fmt: skip
+    report = {"links": {"line": {"forward": counters}}}
+    result = probing.hold_against(probing.Probed(probed, "forward", train, {"packets": packets}), report)
+    assert result.problems == ()
+    assert result.measured_delay_s == pytest.approx(0.05, abs=1e-5)
 
 
 def run_report(**changes: Any) -> dict[str, Any]:

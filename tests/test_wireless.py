@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import statistics
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -81,6 +83,73 @@ sweep:
     rates = [point["throughput", "bulk"] for point in points(LOSSY + sweep, tmp_path)]
     assert rates[3] / rates[2] > rates[1] / rates[0]
     assert rates[3] > 1.1 * rates[2]
+
+
+def test_split_connections_shield_the_sender_and_smart_makes_them_fast(tmp_path: Path) -> None:
+    """Ton IV-D: with Reno on the air as slow as E2E on the LAN, faster than it on the WAN; with SMART far faster.
+
+    The wired part loses nothing.
+    """
+    sweep = """
+repetitions: 3
+sweep:
+  network.access.delay: [1 ms, 66 ms]
+  zip:
+    - network.middlebox: [none, split, split-smart]
+      stack.name: [reno-bsd, reno-bsd, smart]
+"""
+    measured = points(LOSSY + sweep, tmp_path)
+    lan, wan = ([point["throughput", "bulk"] for point in three] for three in (measured[:3], measured[3:]))
+    assert lan[1] == pytest.approx(lan[0], rel=0.25)
+    assert wan[1] > 1.4 * wan[0]
+    assert lan[2] > 1.6 * lan[1]
+    assert wan[2] > 1.6 * wan[1]
+    assert min(lan[2], wan[2]) > 1_100_000
+    for point in (*measured[1:3], *measured[4:]):
+        assert point["retransmissions", "bulk"] < 1
+        # Every packet of 1440 bytes carries 1400 of data once.
+        assert point["goodput", "bulk"] == pytest.approx(1400 / 1440, abs=0.001)
+
+
+def test_the_wired_part_waits_while_the_wireless_one_times_out(tmp_path: Path) -> None:
+    """Ton figures 10 and 11: the wired part sends nothing twice and is idle only when the wireless one times out.
+
+    Its window grows and never shrinks, while that of the wireless part swings.
+    """
+    file = tmp_path / "air.yaml"
+    file.write_text(LOSSY.replace("capture: {telemetry: false}\n", "") + "seed: 3\n")
+    run = ("run", file, "--results", tmp_path / "results", "--set", "network.middlebox=split")
+    assert backchannel(*run).returncode == 0
+    (folder,) = (one.parent for one in (tmp_path / "results").glob("runs/*/*/manifest.json"))
+    wired = rows(folder / "telemetry" / "bulk.jsonl")
+    wireless = [row for row in rows(folder / "telemetry" / "links.jsonl") if row.get("part") == "wireless"]
+    assert {row["event"] for row in wired} == {"ack"}
+    timeouts = [row["t_ns"] for row in wireless if row["event"] == "coarse_timeout"]
+    forward = json.loads((folder / "manifest.json").read_text())["report"]["driver"]["links"]["air"]["forward"]
+    assert forward["events"]["coarse_timeout"] == len(timeouts) > 5
+
+    gaps = [(one["t_ns"], two["t_ns"]) for one, two in pairwise(wired) if two["t_ns"] - one["t_ns"] > 500_000_000]
+    assert len(gaps) > 5
+    assert all(any(start < at < end for at in timeouts) for start, end in gaps)
+
+    windows = [row["cwnd_segments"] for row in wireless]
+    assert statistics.pstdev(windows) / statistics.mean(windows) > 0.3
+    assert all(one["cwnd_segments"] <= two["cwnd_segments"] for one, two in pairwise(wired))
+
+
+def rows(file: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in file.read_text().splitlines()]
+
+
+def test_a_part_has_any_stack_but_none_that_is_not_there(tmp_path: Path) -> None:
+    box = "network.middlebox={middlebox: split, wired: modern, wireless: sack, buffer: 16 KiB}"
+    (point,) = points(LOSSY.replace("8 MiB", "1 MiB"), tmp_path, "--set", box)
+    assert point["throughput", "bulk"] > 500_000
+    file = tmp_path / "air.yaml"
+    file.write_text(FILE.replace("link: wavelan", "link: wavelan\n  middlebox: {middlebox: split, wireless: smrt}"))
+    done = backchannel("validate", file)
+    assert done.returncode == 2
+    assert "there is no choice 'smrt' (did you mean 'smart'?)" in done.stderr + done.stdout
 
 
 def test_a_middlebox_that_is_not_there_is_refused(tmp_path: Path) -> None:

@@ -31,6 +31,10 @@ def index() -> str:
 def show(campaign_id: str) -> str:
     """One campaign."""
     campaign, rows = _load(campaign_id)
+    rows = [row for row in rows if row["name"] in METRICS and not METRICS[row["name"]].detail]
+    drawn = charts(campaign, rows)
+    # A line's metrics have charts; the table's lines are flows.
+    rows = [row for row in rows if METRICS[row["name"]].per in ("flow", "run")]
     cells = {(row["point"], row["name"], row["subject"]): row for row in rows}
     of_flow = sorted({row["name"] for row in rows if row["subject"]}, key=lambda name: _order((name, "")))
     of_run = sorted({row["name"] for row in rows if not row["subject"]}, key=lambda name: _order((name, "")))
@@ -41,7 +45,7 @@ def show(campaign_id: str) -> str:
         of_flow=of_flow,
         of_run=of_run,
         cells=cells,
-        charts=charts(campaign, rows),
+        charts=drawn,
         fields=[field for field, _ in campaign["points"][0]["parameters"]],
     )
 

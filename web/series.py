@@ -108,7 +108,7 @@ def queue(folder: Path, run: Mapping[str, Any], name: str, view: View) -> dict[s
     path = folder / "telemetry" / "links.jsonl"
     for line in path.read_text().splitlines() if path.exists() else []:
         row = json.loads(line)
-        if (row["link"], row["direction"]) != (link, direction):
+        if (row["link"], row["direction"]) != (link, direction) or "part" in row:
             continue
         if "event" in row:
             events.append((row["t_ns"] / 1e9, row["event"]))
@@ -126,7 +126,10 @@ def queue(folder: Path, run: Mapping[str, Any], name: str, view: View) -> dict[s
 
 
 def cwnd(folder: Path, run: Mapping[str, Any], flow_name: str, view: View) -> dict[str, Any]:
-    """The sender's congestion window and slow-start threshold over time, as its kernel told them every 50 ms."""
+    """The sender's congestion window and slow-start threshold over time, as its kernel told them every 50 ms.
+
+    With them, the window of a split connection's further part that carries the flow's data.
+    """
     spec = next((one for one in run["scenario"]["workload"] if one["name"] == flow_name), None)
     path = folder / "telemetry" / f"{flow_name}.jsonl"
     if spec is None or not path.exists():
@@ -138,7 +141,23 @@ def cwnd(folder: Path, run: Mapping[str, Any], flow_name: str, view: View) -> di
         pairs = [(row["t_ns"] / 1e9 + start_s, float(row[key])) for row in rows if row.get(key) is not None]
         frame = pl.DataFrame(pairs, schema={"x": pl.Float64, "y": pl.Float64}, orient="row")
         result.append(_series(name, "steps", frame, view))
+    for name, frame in _parts(folder, int(spec["port"])):
+        result.append(_series(name, "steps", frame, view))
     return {"y": "segments", "series": result}
+
+
+def _parts(folder: Path, port: int) -> list[tuple[str, pl.DataFrame]]:
+    """Windows of the senders in the network whose data go to this port, by the name of their part."""
+    path = folder / "telemetry" / "links.jsonl"
+    found: dict[str, list[tuple[float, float]]] = {}
+    for line in path.read_text().splitlines() if path.exists() else []:
+        if '"part"' not in line:
+            continue
+        row = json.loads(line)
+        if row["to"].endswith(f":{port}"):
+            found.setdefault(f"cwnd, {row['part']} part", []).append((row["t_ns"] / 1e9, float(row["cwnd_segments"])))
+    schema = {"x": pl.Float64, "y": pl.Float64}
+    return [(name, pl.DataFrame(pairs, schema=schema, orient="row")) for name, pairs in sorted(found.items())]
 
 
 Kind = Callable[[Path, Mapping[str, Any], str, View], dict[str, Any]]

@@ -305,6 +305,20 @@ class Store:
             for (number, name, subject, unit), values in groups.items()
         ]  # fmt: skip
 
+    def run_values(self, campaign_id: str) -> list[dict[str, Any]]:
+        """Every value of its valid runs: point, repetition, run_id, metric, subject, unit, value."""
+        query = (
+            sa.select(
+                membership.c.point, membership.c.repetition, membership.c.run_id, metric.c.name.label("metric"),
+                metric.c.subject, metric.c.unit, metric.c.value,
+            )
+            .join(run, run.c.id == membership.c.run_id)
+            .join(metric, metric.c.run_id == run.c.id)
+            .where(membership.c.campaign_id == campaign_id, run.c.state == "valid")
+            .order_by(membership.c.point, membership.c.repetition, metric.c.name, metric.c.subject)
+        )  # fmt: skip
+        return self._rows(query)
+
     def values(self, campaign_id: str) -> list[dict[str, Any]]:
         """Every metric of every valid run: point, repetition, seed, name, subject, unit, value."""
         return self._rows(
@@ -328,6 +342,12 @@ class Store:
                 query = sa.select(run.c.id).where(run.c.state == "valid", run.c.id.in_(run_ids[start : start + 500]))
                 found.update(connection.scalars(query))
         return found
+
+    def run_ids(self, beginning: str) -> list[str]:
+        """Ids of the runs that begin so, sorted."""
+        with self._engine.connect() as connection:
+            query = sa.select(run.c.id).where(run.c.id.startswith(beginning, autoescape=True)).order_by(run.c.id)
+            return list(connection.scalars(query))
 
     def tried_runs(self, run_ids: Sequence[str]) -> set[str]:
         """Those of the runs that were tried and have no valid result."""

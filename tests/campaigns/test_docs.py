@@ -20,6 +20,7 @@ POINTS = {
     "spelled-out": 1,
     "flows": 1,
     "sweeps": 7,
+    "labelled": 4,
     "listed": 2,
     "with-defaults": 1,
 }

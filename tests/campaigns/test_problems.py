@@ -25,8 +25,8 @@ workload:
 duration: 5 s
 """
 FIELDS = (
-    "name, title, description, backend, network, stack, workload, duration, warm_up, capture, repetitions, seed, "
-    "sweep, include, defaults"
+    "name, title, description, backend, network, stack, workload, duration, warm_up, capture, artefact, measures, "
+    "split, repetitions, seed, sweep, include, defaults"
 )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -83,6 +84,25 @@ def test_nothing_comes_from_elsewhere_or_inline(client: FlaskClient, run_id: str
     assert "unsafe" not in policy
     for bad in ("http://", "https://", "style=", "onclick"):
         assert bad not in answer.text
+
+
+def test_the_window_of_a_connection_split_on_the_way_stands_beside_the_senders(tmp_path: Path) -> None:
+    (tmp_path / "telemetry").mkdir()
+    own = {"t_ns": 10, "cwnd_segments": 2.0, "ssthresh_segments": None}
+    (tmp_path / "telemetry" / "bulk.jsonl").write_text(json.dumps(own) + "\n")
+    part = {"t_ns": 2_000_000_000, "link": "air", "direction": "forward", "part": "wireless", "event": "ack"}
+    lines = [
+        part | {"from": "10.1.0.1:40000", "to": "10.2.0.2:5001", "cwnd_segments": 3.5},
+        part | {"from": "10.1.0.1:40001", "to": "10.2.0.2:5002", "cwnd_segments": 9.0},
+        {"t_ns": 5, "link": "air", "direction": "forward", "packets": 1, "bytes": 40, "max": 2},
+    ]
+    (tmp_path / "telemetry" / "links.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    run = {"scenario": {"workload": [{"name": "bulk", "port": 5001}]}}
+    view = series.View(0, 10, 100)
+    shown = {one["name"]: (one["x"], one["y"]) for one in series.cwnd(tmp_path, run, "bulk", view)["series"]}
+    assert shown["cwnd, wireless part"] == ([2.0], [3.5])
+    queue = series.queue(tmp_path, run, "air/forward", view)["series"]
+    assert [one["name"] for one in queue] == ["waiting"], "a sender's acks are no events of the queue"
 
 
 def test_series_hold_what_the_captures_hold(client: FlaskClient, run_id: str) -> None:

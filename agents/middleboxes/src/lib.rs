@@ -7,6 +7,7 @@ mod ack_reconstruction;
 mod attached;
 mod link_layer;
 mod loss_notification;
+mod split_connection;
 #[cfg(test)]
 mod testing;
 
@@ -24,6 +25,8 @@ static BOXES: &[(&Entry, Build)] = &[
     (&link_layer::LL_SMART, link_layer::ll_smart),
     (&link_layer::LL_TCP_AWARE, link_layer::ll_tcp_aware),
     (&link_layer::LL_SMART_TCP_AWARE, link_layer::ll_smart_tcp_aware),
+    (&split_connection::SPLIT, split_connection::build),
+    (&split_connection::SPLIT_SMART, split_connection::build),
 ];
 
 /// What the registry prints.

@@ -44,6 +44,9 @@ struct Place {
     /// Interface, of this network namespace
     #[arg(long)]
     interface: String,
+    /// Further interfaces that its packets may come in by, separated by commas
+    #[arg(long, value_name = "NAMES", value_delimiter = ',')]
+    also_hear: Vec<String>,
     /// Own hardware address
     #[arg(long)]
     mac: String,
@@ -280,6 +283,8 @@ impl Place {
 /// The interface, as frames.
 struct Wire {
     fd: OwnedFd,
+    /// Of a host with several interfaces, those that it only hears on: the way back may be another (asym 3.1).
+    ears: Vec<OwnedFd>,
     header: [u8; ETHERNET_HEADER],
     address: Ipv4Addr,
     /// The flow that comes in; nothing is taken before it is known.
@@ -296,22 +301,28 @@ impl Wire {
         header[..6].copy_from_slice(&peer);
         header[6..12].copy_from_slice(&own);
         header[12..].copy_from_slice(&ETHERTYPE_IPV4);
-        let fd = open_interface(&place.interface)
-            .map_err(|error| format!("cannot take frames on {}: {error}", place.interface))?;
-        Ok(Wire { fd, header, address, peer: None, buffer: vec![0; 65_536 + ETHERNET_HEADER], next_id: 0 })
+        let open =
+            |name: &String| open_interface(name).map_err(|error| format!("cannot take frames on {name}: {error}"));
+        let fd = open(&place.interface)?;
+        let ears = place.also_hear.iter().map(open).collect::<Result<_, _>>()?;
+        Ok(Wire { fd, ears, header, address, peer: None, buffer: vec![0; 65_536 + ETHERNET_HEADER], next_id: 0 })
     }
 
     /// The next IPv4 packet that is for the own address.
     fn read(&mut self) -> Result<Option<Packet>, String> {
+        let mut ears = self.ears.iter();
+        let mut fd = &self.fd;
         loop {
             // SAFETY: a valid buffer.
-            let n = unsafe { libc::recv(self.fd.as_raw_fd(), self.buffer.as_mut_ptr().cast(), self.buffer.len(), 0) };
+            let n = unsafe { libc::recv(fd.as_raw_fd(), self.buffer.as_mut_ptr().cast(), self.buffer.len(), 0) };
             if n < 0 {
                 let error = io::Error::last_os_error();
-                return match error.kind() {
-                    io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted => Ok(None),
-                    _ => Err(format!("the interface is gone: {error}")),
-                };
+                match (error.kind(), ears.next()) {
+                    (io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted, Some(next)) => fd = next,
+                    (io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted, None) => return Ok(None),
+                    _ => return Err(format!("the interface is gone: {error}")),
+                }
+                continue;
             }
             let Some(ip) = self.buffer[..n as usize].get(ETHERNET_HEADER..).filter(|ip| ip.len() >= 20) else {
                 continue;
@@ -359,10 +370,15 @@ impl Wire {
         let left = until_ns.map(|until| until.saturating_sub(monotonic_ns()));
         let timeout =
             left.map(|ns| libc::timespec { tv_sec: (ns / 1_000_000_000) as i64, tv_nsec: (ns % 1_000_000_000) as i64 });
-        let mut watch = libc::pollfd { fd: self.fd.as_raw_fd(), events, revents: 0 };
+        // What it only hears on is of no use to one who waits to send.
+        let ears = self.ears.iter().filter(|_| events == libc::POLLIN);
+        let mut watch: Vec<_> = std::iter::once(&self.fd)
+            .chain(ears)
+            .map(|fd| libc::pollfd { fd: fd.as_raw_fd(), events, revents: 0 })
+            .collect();
         let timeout = timeout.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
-        // SAFETY: one valid pollfd, a valid timeout or none.
-        unsafe { libc::ppoll(&mut watch, 1, timeout, std::ptr::null()) };
+        // SAFETY: valid pollfds, a valid timeout or none.
+        unsafe { libc::ppoll(watch.as_mut_ptr(), watch.len() as libc::nfds_t, timeout, std::ptr::null()) };
     }
 }
 

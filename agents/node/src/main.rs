@@ -8,6 +8,7 @@ mod probe;
 mod receive;
 mod registry;
 mod send;
+mod serial_line;
 mod simulate;
 mod socket;
 mod trace;
@@ -49,6 +50,8 @@ enum Command {
     Probe(probe::Command),
     /// Run a scenario in virtual time; it comes as JSON on standard input
     Simulate(simulate::Args),
+    /// Show what RFC 1144 makes of a capture's packets, as a capture of PPP
+    SerialLine(serial_line::Args),
     /// Classify every TCP segment of captures and write them as Parquet
     Trace(trace::Args),
 }
@@ -66,6 +69,7 @@ fn main() -> ExitCode {
         Command::Endpoint(command) => endpoint::run(&command),
         Command::Probe(command) => probe::run(&command),
         Command::Simulate(args) => simulate::run(&args),
+        Command::SerialLine(args) => serial_line::run(&args),
         Command::Trace(args) => trace::run(&args),
     };
     match result {

@@ -13,6 +13,7 @@ pub fn print() -> Result<(), String> {
         "error_models": of_kind("error-model"),
         "middleboxes": backchannel_middleboxes::entries(),
         "stacks": backchannel_stacks::config::entries(),
+        "workloads": backchannel_simulator::workloads(),
         "profiles": backchannel_links::profiles(),
     });
     println!("{document:#}");

@@ -22,7 +22,7 @@ use backchannel_core::time::Time;
 use backchannel_core::traits::Policy;
 use rustc_hash::FxHashMap;
 
-use crate::fifo::Fifo;
+use crate::ack_queue::AckQueue;
 use crate::limit::{Limit, BUFFER, LIMIT};
 use crate::Context;
 
@@ -99,10 +99,24 @@ pub struct Variant {
 }
 
 /// Removes from `queue` what `newer` makes redundant and reports it.
-pub(crate) fn filter(queue: &mut Fifo, now: Time, newer: &Packet, events: &mut Events) {
-    if newer.is_pure_ack() {
-        queue.remove(|older| redundant(older, newer), |older| events.note(now, EventKind::Purged, &older));
+pub(crate) fn filter(queue: &mut AckQueue, now: Time, newer: &Packet, events: &mut Events) {
+    if !newer.is_pure_ack() {
+        return;
     }
+    for place in redundant_to(queue, newer) {
+        let older = queue.take(place).expect("it was seen there");
+        events.note(now, EventKind::Purged, &older);
+    }
+}
+
+/// Places of what a newer pure ack makes redundant, oldest first.
+fn redundant_to(queue: &AckQueue, newer: &Packet) -> Vec<u64> {
+    let at = |place: &u64| queue.at(*place).expect("places are of packets that wait");
+    // A train of duplicates: what the last one has left, this one leaves too.
+    if queue.acks_of(newer).next_back().is_some_and(|last| same(at(&last), newer)) {
+        return Vec::new();
+    }
+    queue.acks_of(newer).filter(|place| redundant(at(place), newer)).collect()
 }
 
 /// Whether a queued packet is subsumed by a pure ack that arrives after it.
@@ -130,7 +144,7 @@ fn same(older: &Packet, newer: &Packet) -> bool {
 #[derive(Debug)]
 pub struct AckFiltering {
     limit: Limit,
-    queue: Fifo,
+    queue: AckQueue,
     variant: Variant,
     /// Of each connection whose duplicate acks were filtered: their number, and how many were.
     filtered: FxHashMap<FlowKey, (u32, u64)>,
@@ -144,18 +158,20 @@ impl AckFiltering {
 
     /// A queue of at most `limit` with another filter.
     pub fn with(limit: impl Into<Limit>, variant: Variant) -> AckFiltering {
-        AckFiltering { limit: limit.into(), queue: Fifo::default(), variant, filtered: FxHashMap::default() }
+        AckFiltering { limit: limit.into(), queue: AckQueue::default(), variant, filtered: FxHashMap::default() }
     }
 
     /// Removes what `newer` makes redundant; gives the place where the first one was.
-    fn filter(&mut self, now: Time, newer: &Packet, events: &mut Events) -> Option<usize> {
+    fn filter(&mut self, now: Time, newer: &Packet, events: &mut Events) -> Option<u64> {
         if !newer.is_pure_ack() {
             return None;
         }
         let dupacks = self.variant.mark_dupacks_after.is_some();
         let goes = |older: &Packet| redundant(older, newer) || (dupacks && same(older, newer));
-        let mut places: Vec<usize> =
-            (0..).zip(self.queue.iter()).filter(|(_, older)| goes(older)).map(|(i, _)| i).collect();
+        let mut places = match self.variant.share {
+            Share::All if !dupacks => redundant_to(&self.queue, newer),
+            _ => self.queue.acks_of(newer).filter(|place| self.queue.at(*place).is_some_and(goes)).collect(),
+        };
         let share = match self.variant.share {
             Share::All => 1.0,
             Share::Fraction(fraction) => fraction,
@@ -215,7 +231,7 @@ impl Policy for AckFiltering {
         }
         self.mark_dupack(now, &mut packet, events);
         match place {
-            Some(place) if self.variant.replace_head => self.queue.insert(place, packet),
+            Some(place) if self.variant.replace_head => self.queue.put(place, packet),
             _ => self.queue.push(packet),
         }
     }

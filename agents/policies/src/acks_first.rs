@@ -10,6 +10,7 @@ use backchannel_core::time::Time;
 use backchannel_core::traits::Policy;
 
 use crate::ack_filter;
+use crate::ack_queue::AckQueue;
 use crate::fifo::Fifo;
 use crate::limit::{Limit, BUFFER, LIMIT};
 use crate::Context;
@@ -43,14 +44,14 @@ pub(crate) fn build_with_filter(given: &Given<'_>, _: &Context) -> Result<Box<dy
 pub struct AcksFirst {
     limit: Limit,
     filtering: bool,
-    acks: Fifo,
+    acks: AckQueue,
     others: Fifo,
 }
 
 impl AcksFirst {
     /// A buffer of `limit` for both classes; `filtering` adds ack filtering.
     pub fn new(limit: impl Into<Limit>, filtering: bool) -> AcksFirst {
-        AcksFirst { limit: limit.into(), filtering, acks: Fifo::default(), others: Fifo::default() }
+        AcksFirst { limit: limit.into(), filtering, acks: AckQueue::default(), others: Fifo::default() }
     }
 }
 

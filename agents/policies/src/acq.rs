@@ -60,6 +60,7 @@ pub(crate) fn build(given: &Given<'_>, context: &Context) -> Result<Box<dyn Poli
         least_weight: number("least_weight"),
         reverse_bps: rate("reverse_bps", context.rate_bps, "the direction")?,
         forward_bps: rate("forward_bps", context.opposite_rate_bps, "the opposite direction")?,
+        follows: [given.number("reverse_bps").is_none(), given.number("forward_bps").is_none()],
     };
     Ok(Box::new(Acq::new(settings)))
 }
@@ -81,6 +82,8 @@ pub struct Settings {
     pub reverse_bps: f64,
     /// C_f, bit/s.
     pub forward_bps: f64,
+    /// Whether C_r and C_f are the line's and change with it.
+    pub follows: [bool; 2],
 }
 
 /// See the module.
@@ -152,6 +155,17 @@ impl Policy for Acq {
         Some(packet)
     }
 
+    fn on_rates(&mut self, now: Time, own_bps: Option<u64>, opposite_bps: Option<u64>) {
+        self.update(now);
+        let [reverse, forward] = self.settings.follows;
+        if let (true, Some(bps)) = (reverse, own_bps) {
+            self.settings.reverse_bps = bps as f64;
+        }
+        if let (true, Some(bps)) = (forward, opposite_bps) {
+            self.settings.forward_bps = bps as f64;
+        }
+    }
+
     fn peek(&self) -> Option<&Packet> {
         self.classes.front()
     }
@@ -187,6 +201,7 @@ mod tests {
         least_weight: 0.01,
         reverse_bps: 100e3,
         forward_bps: 1e6,
+        follows: [true, true],
     };
 
     /// An interval in which `up` and `down` kilobytes of data passed, starting at `start`.
@@ -202,6 +217,16 @@ mod tests {
                 acq.on_opposite(now, &data(n.into(), 960));
             }
         }
+    }
+
+    #[test]
+    fn a_line_that_changes_its_rate_changes_the_equation() {
+        let mut acq = Acq::new(PAPER);
+        acq.on_rates(Time::ZERO, Some(50_000), Some(2_000_000));
+        assert_eq!((acq.settings.reverse_bps, acq.settings.forward_bps), (50_000.0, 2_000_000.0));
+        let mut told = Acq::new(Settings { follows: [false, false], ..PAPER });
+        told.on_rates(Time::ZERO, Some(50_000), Some(2_000_000));
+        assert_eq!(told.settings.reverse_bps, PAPER.reverse_bps);
     }
 
     #[test]

@@ -74,6 +74,7 @@ pub(crate) fn build(given: &Given<'_>, context: &Context) -> Result<Box<dyn Poli
         ack_bytes: number("ack_bytes"),
         data_bytes: number("data_bytes"),
         by_size: given.text("classify") == Some("size"),
+        follows: [given.number("uplink_bps").is_none(), given.number("downlink_bps").is_none()],
         measuring: given.flag("measure_other"),
         period_s: number("period_s"),
         infeasible: match given.text("infeasible") {
@@ -105,6 +106,8 @@ pub struct Settings {
     pub uplink_bps: f64,
     /// C_d, bit/s.
     pub downlink_bps: f64,
+    /// Whether C_u and C_d are the line's and change with it; a value that was given stays, right or wrong (aq 5).
+    pub follows: [bool; 2],
     /// S_A, bytes.
     pub ack_bytes: f64,
     /// S_D, bytes.
@@ -195,9 +198,13 @@ impl AsymmetricQueueing {
             _ => [0, 0],
         };
         self.other = [0, 0];
-        if !self.settings.measuring {
-            return;
+        if self.settings.measuring {
+            self.share(other);
         }
+    }
+
+    /// Equations 7 and 8 for the rates that are left when `other` bytes an interval (up, down) are not TCP's.
+    fn share(&mut self, other: [u64; 2]) {
         let Settings { uplink_bps, downlink_bps, ack_bytes, data_bytes, .. } = self.settings;
         let [up, down] = other.map(|bytes| self.intervals.rate_bps(bytes));
         let left = [(uplink_bps - up).max(0.0), (downlink_bps - down).max(0.0)];
@@ -234,6 +241,19 @@ impl Policy for AsymmetricQueueing {
         self.classes.front()
     }
 
+    fn on_rates(&mut self, now: Time, own_bps: Option<u64>, opposite_bps: Option<u64>) {
+        self.update(now);
+        let [up, down] = self.settings.follows;
+        if let (true, Some(bps)) = (up, own_bps) {
+            self.settings.uplink_bps = bps as f64;
+        }
+        if let (true, Some(bps)) = (down, opposite_bps) {
+            self.settings.downlink_bps = bps as f64;
+        }
+        // What is measured comes in again with the next interval.
+        self.share([0, 0]);
+    }
+
     fn on_opposite(&mut self, now: Time, packet: &Packet) {
         self.update(now);
         if packet.tcp().is_none() {
@@ -268,10 +288,23 @@ mod tests {
         measuring: true,
         period_s: 0.2,
         infeasible: Infeasible::Refuse,
+        follows: [true, true],
     };
 
     fn aq(settings: Settings) -> AsymmetricQueueing {
         AsymmetricQueueing::new(settings).expect("feasible")
+    }
+
+    #[test]
+    fn a_line_that_changes_its_rate_changes_the_ratio_and_a_deliberate_mistake_stays() {
+        let share = |settings: Settings| {
+            let mut aq = AsymmetricQueueing::new(settings).unwrap();
+            aq.on_rates(Time::ZERO, Some(2_000_000), Some(10_000_000));
+            aq.share_of_acks()
+        };
+        // aq 5: 13.27 % for 2 and 10 Mbit/s, 26.6 % for 1 and 10.
+        assert!((share(PAPER) - 0.1327).abs() < 1e-4, "{}", share(PAPER));
+        assert!((share(Settings { follows: [false, true], ..PAPER }) - 0.2662).abs() < 1e-4);
     }
 
     #[test]

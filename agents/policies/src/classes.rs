@@ -15,7 +15,7 @@ use backchannel_core::packet::Packet;
 use backchannel_core::time::Time;
 
 use crate::ack_filter;
-use crate::fifo::Fifo;
+use crate::ack_queue::AckQueue;
 use crate::limit::Limit;
 
 /// A class.
@@ -28,7 +28,7 @@ pub(crate) enum Class {
 /// See the module.
 #[derive(Debug)]
 pub(crate) struct Classes {
-    queues: [Fifo; 2],
+    queues: [AckQueue; 2],
     limits: [Limit; 2],
     weights: [f64; 2],
     /// max(F of the last packet, v) of the packet at the head; `None`: nothing has waited since.
@@ -43,7 +43,7 @@ impl Classes {
     /// Empty queues with a limit each; acks have the weight `ack_share`, data the rest of 1.
     pub(crate) fn new(acks: impl Into<Limit>, data: impl Into<Limit>, ack_share: f64) -> Classes {
         Classes {
-            queues: [Fifo::default(), Fifo::default()],
+            queues: [AckQueue::default(), AckQueue::default()],
             limits: [acks.into(), data.into()],
             weights: [ack_share, 1.0 - ack_share],
             starts: [None; 2],
@@ -93,16 +93,16 @@ impl Classes {
     }
 
     pub(crate) fn len(&self) -> usize {
-        self.queues.iter().map(Fifo::len).sum()
+        self.queues.iter().map(AckQueue::len).sum()
     }
 
     pub(crate) fn bytes(&self) -> u64 {
-        self.queues.iter().map(Fifo::bytes).sum()
+        self.queues.iter().map(AckQueue::bytes).sum()
     }
 
     /// Whose head goes next; acks where it is the same.
     fn next(&self) -> Option<Class> {
-        match self.queues.each_ref().map(Fifo::len) {
+        match self.queues.each_ref().map(AckQueue::len) {
             [0, 0] => None,
             [_, 0] => Some(Class::Acks),
             [0, _] => Some(Class::Data),

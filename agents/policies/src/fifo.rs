@@ -35,17 +35,6 @@ impl Fifo {
         Some(packet)
     }
 
-    /// Puts a packet where `index` others go before it.
-    pub(crate) fn insert(&mut self, index: usize, packet: Packet) {
-        self.bytes += u64::from(packet.len());
-        self.packets.insert(index, packet);
-    }
-
-    /// Oldest first.
-    pub(crate) fn iter(&self) -> impl Iterator<Item = &Packet> {
-        self.packets.iter()
-    }
-
     pub(crate) fn front(&self) -> Option<&Packet> {
         self.packets.front()
     }
@@ -56,20 +45,5 @@ impl Fifo {
 
     pub(crate) fn bytes(&self) -> u64 {
         self.bytes
-    }
-
-    /// Takes out every packet that `unwanted` names, in order.
-    pub(crate) fn remove(&mut self, mut unwanted: impl FnMut(&Packet) -> bool, mut removed: impl FnMut(Packet)) {
-        if !self.packets.iter().any(&mut unwanted) {
-            return;
-        }
-        for packet in std::mem::take(&mut self.packets) {
-            if unwanted(&packet) {
-                self.bytes -= u64::from(packet.len());
-                removed(packet);
-            } else {
-                self.packets.push_back(packet);
-            }
-        }
     }
 }

@@ -4,6 +4,7 @@
 //! table. Every policy keeps the law of [`Policy`]: in = out + dropped + purged + queued.
 
 pub mod ack_filter;
+mod ack_queue;
 mod acks_first;
 pub mod acq;
 pub mod aq;

@@ -87,14 +87,17 @@ pub(crate) fn build(given: &Given<'_>, context: &Context) -> Result<Box<dyn Poli
         random_victim: given.text("victim") == Some("random"),
         sparing_acks: given.text("candidates") == Some("data"),
         acks_first: given.flag("acks_first"),
-        typical_s: context
-            .rate_bps
-            .map(|rate| service_time(number("typical_packet_bytes") as u64 * 8, rate).as_secs_f64()),
+        typical_s: context.rate_bps.map(|rate| typical_s(number("typical_packet_bytes") as u64, rate)),
+        typical_bytes: number("typical_packet_bytes") as u64,
     };
     if settings.min >= settings.max {
         return Err("policy red: min_fraction must be below max_fraction".into());
     }
     Ok(Box::new(Red::new(settings, rng::stream(context.seed, &format!("{}/red", context.label)))))
+}
+
+fn typical_s(bytes: u64, rate_bps: u64) -> f64 {
+    service_time(bytes * 8, rate_bps).as_secs_f64()
 }
 
 /// What RED is told. Thresholds in packets.
@@ -124,6 +127,8 @@ pub struct Settings {
     pub acks_first: bool,
     /// Seconds that a typical packet takes on the line; `None`: the line has no rate.
     pub typical_s: Option<f64>,
+    /// Bytes of it.
+    pub typical_bytes: u64,
 }
 
 /// See the module.
@@ -250,6 +255,10 @@ impl Policy for Red {
         Some(packet)
     }
 
+    fn on_rates(&mut self, _: Time, own_bps: Option<u64>, _: Option<u64>) {
+        self.settings.typical_s = own_bps.map(|bps| typical_s(self.settings.typical_bytes, bps));
+    }
+
     fn peek(&self) -> Option<&Packet> {
         self.acks.front().or_else(|| self.others.front())
     }
@@ -284,6 +293,7 @@ mod tests {
         sparing_acks: false,
         acks_first: false,
         typical_s: Some(0.1),
+        typical_bytes: 1000,
     };
 
     fn red(settings: Settings) -> (Red, Events) {

@@ -14,6 +14,9 @@ use backchannel_core::time::Time;
 pub enum Counting {
     /// One increase an ack, however much it acknowledges (the papers' senders).
     Acks,
+    /// The same, and in avoidance an eighth of a segment more with each ack, as 4.4BSD's tcp_input has it: what RFC 2525
+    /// (2.8, "extra additive constant in congestion avoidance") calls a defect was in the BSD of the measurements' day.
+    AcksAndEighth,
     /// By bytes acknowledged: in slow start at most `limit` segments an ack (RFC 3465), unlimited for a large one.
     Bytes {
         /// L of RFC 3465, in segments.
@@ -103,7 +106,7 @@ impl Window {
     pub fn on_ack(&mut self, acked: u64, now: Time, srtt_s: f64) {
         if self.in_slow_start() {
             self.cwnd += match self.counting {
-                Counting::Acks => self.mss,
+                Counting::Acks | Counting::AcksAndEighth => self.mss,
                 Counting::Bytes { limit } => (acked as f64).min(f64::from(limit) * self.mss),
                 Counting::Segments => (acked as f64 / self.mss).round().max(1.0) * self.mss,
                 Counting::HalfSegments => acked as f64 / 2.0,
@@ -113,6 +116,7 @@ impl Window {
         } else {
             self.cwnd += match self.counting {
                 Counting::Acks => self.mss * self.mss / self.cwnd,
+                Counting::AcksAndEighth => self.mss * self.mss / self.cwnd + self.mss / 8.0,
                 Counting::Bytes { .. } => acked as f64 * self.mss / self.cwnd,
                 Counting::Segments => {
                     // One by one: each increase sees the window that the one before left.
@@ -214,6 +218,7 @@ mod tests {
             window.cwnd - 1000.0
         };
         assert_eq!(growth(Counting::Acks), 1000.0);
+        assert_eq!(growth(Counting::AcksAndEighth), 1000.0);
         assert_eq!(growth(Counting::Segments), 4000.0);
         assert_eq!(growth(Counting::Bytes { limit: 2 }), 2000.0);
         assert_eq!(growth(Counting::HalfSegments), 2000.0);
@@ -221,9 +226,12 @@ mod tests {
 
     #[test]
     fn a_window_acknowledged_in_any_portions_grows_by_one_segment_a_round_trip() {
-        for (counting, acks, expected) in
-            [(Counting::Acks, 100, 1.0), (Counting::Segments, 10, 1.0), (Counting::HalfSegments, 100, 0.5)]
-        {
+        for (counting, acks, expected) in [
+            (Counting::Acks, 100, 1.0),
+            (Counting::AcksAndEighth, 8, 1.08),
+            (Counting::Segments, 10, 1.0),
+            (Counting::HalfSegments, 100, 0.5),
+        ] {
             let mut window = avoiding(counting, 100);
             for _ in 0..acks {
                 window.on_ack(100_000 / acks, Time::ZERO, 0.1);

@@ -172,6 +172,8 @@ pub struct Connection {
     smart_ack: bool,
     /// When data last went.
     sent_at: Time,
+    /// When a segment last came.
+    heard_at: Time,
     retransmit_at: Option<Time>,
     persist_at: Option<Time>,
     persists: u32,
@@ -222,6 +224,7 @@ impl Connection {
     fn new(config: Config, flow: FlowKey, iss: u32, source: Source) -> Connection {
         let mss = config.packet_bytes - IP_HEADER - TCP_HEADER;
         // The smallest shift that can tell the whole buffer.
+        let reading = !source.relays();
         let own_scale = (0..14).find(|shift| config.receive_buffer >> shift <= 65_535).unwrap_or(14);
         Connection {
             window: make_window(&config, mss),
@@ -260,6 +263,7 @@ impl Connection {
             exact_srtt: None,
             smart_ack: false,
             sent_at: Time::ZERO,
+            heard_at: Time::ZERO,
             retransmit_at: None,
             persist_at: None,
             persists: 0,
@@ -267,7 +271,7 @@ impl Connection {
             probed: 0,
             syns: 0,
             syn_due: false,
-            reading: true,
+            reading,
             peer_finished: false,
             peer_fin: None,
             ts_recent: 0,
@@ -348,6 +352,31 @@ impl Connection {
     /// The application has `bytes` more to send (of a source that has an end but was not finished).
     pub fn give(&mut self, bytes: u64) {
         self.source.give(bytes);
+    }
+
+    /// For an application that relays ([`Source::relay`]): data that have arrived in order since the last call. They go on
+    /// taking room in the receive buffer, and so in the window that is offered, until they are given back.
+    pub fn lend(&mut self) -> Vec<Arrived> {
+        self.receiver.lend()
+    }
+
+    /// The room of `bytes` that were lent is free again. The peer is told when that is worth a segment, after 4.4BSD: when
+    /// the window moves by as much as an ack stands for (two segments, or d: asym 8.2), or by half of the buffer
+    /// (RFC 9293 3.8.6.2.2).
+    pub fn give_back(&mut self, bytes: u64) {
+        let moved = self.receiver.give_back(bytes);
+        let worth = u64::from(self.receiver.acker.d() * self.mss).min(self.receiver.buffer() / 2);
+        self.receiver.ack_now |= moved >= worth && !self.peer_finished;
+    }
+
+    /// A relaying application passes on what another connection has lent it.
+    pub fn hand_over(&mut self, piece: Arrived) {
+        self.source.hand_over(piece);
+    }
+
+    /// Bytes of the receive buffer in use, and bytes that a relay keeps for its peer.
+    pub fn in_use(&self) -> (u64, u64) {
+        (self.receiver.in_use(), self.source.kept())
     }
 
     /// The longest run of segments that this side has sent at one instant.
@@ -435,7 +464,10 @@ impl Connection {
             let length = (self.data_end().saturating_sub(self.una)).min(mss).min(self.board.room(self.una));
             return Some((self.una, length));
         }
-        if self.una >= self.max && self.max > 1 && now - self.sent_at > self.rto.rto() {
+        // RFC 5681 4.1 counts from the last data sent; 4.4BSD's t_idle from the last segment that came, so that one which opens
+        // a closed window finds no idle sender (ton figure 11).
+        let since = if matches!(self.config.rto.clock, Clock::Ticks(_)) { self.heard_at } else { self.sent_at };
+        if self.una >= self.max && self.max > 1 && now - since > self.rto.rto() {
             self.window.on_idle(f64::from(self.config.initial_window) * self.window.mss);
         }
         let next = self.next_in_window(now, mss)?;
@@ -503,7 +535,11 @@ impl Connection {
         }
         // The sender's side of silly window avoidance (RFC 9293 3.8.6.2.1): a full segment, the last of the data, the
         // rest of a hole, or half of the greatest window the peer ever offered.
-        let whole = length == mss || length == left || length == self.board.room(at);
+        // What is left of a relay's data is not their last: it waits for more while something is outstanding (3.7.4, Nagle),
+        // unless it goes again.
+        let waits = self.source.relays() && !self.source.finished() && self.una < self.max && at >= self.max;
+        let last = length == left && !waits;
+        let whole = length == mss || last || length == self.board.room(at);
         (length > 0 && (whole || 2 * length >= self.largest_window)).then_some((at, length))
     }
 
@@ -729,8 +765,8 @@ impl Connection {
             return;
         }
         if segment.has(TcpFlags::RST) {
-            // RFC 5961 3.2: only a reset at the very next byte is believed.
-            if seq == self.receiver.next as i64 {
+            // RFC 5961 3.2: only a reset at the very next number, behind the FIN if there was one, is believed.
+            if seq == self.receiver.next as i64 + i64::from(self.peer_finished) {
                 self.close(End::Reset);
             } else {
                 self.refuse();
@@ -838,6 +874,9 @@ impl Connection {
         self.nxt = self.nxt.max(ack);
         self.max = self.max.max(ack);
         self.resend = false;
+        if self.source.relays() {
+            self.source.forget_before(self.acknowledged());
+        }
         let outstanding = self.flight();
         let mut restart = true;
         match self.recovery {
@@ -1086,7 +1125,7 @@ impl Connection {
         let waiting =
             self.can_send_data() && self.data_end() > self.nxt && self.una >= self.nxt && self.retransmit_at.is_none();
         if waiting && self.persist_at.is_none() && !self.probe {
-            let wait = self.rto.rto().saturating_mul(1 << self.persists.min(6)).min(self.config.rto.max);
+            let wait = self.rto.persist(self.persists);
             self.persist_at = Some(now + wait);
         }
     }
@@ -1150,6 +1189,7 @@ impl Endpoint for Connection {
             return;
         };
         self.counts.received += 1;
+        self.heard_at = now;
         let pure_ack = segment.space() == 0;
         self.ecn.hear(&segment, pure_ack);
         match self.state {

@@ -18,12 +18,18 @@ pub struct Arrived {
 }
 
 impl Arrived {
-    fn len(&self) -> u64 {
+    /// How many they are.
+    pub fn len(&self) -> u64 {
         self.bytes.len() as u64 + self.zeros
     }
 
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
     /// Drops the first `n` bytes.
-    fn skip(&mut self, n: u64) {
+    pub(crate) fn skip(&mut self, n: u64) {
         let given = n.min(self.bytes.len() as u64);
         self.bytes.drain(..given as usize);
         self.zeros -= n - given;
@@ -46,6 +52,8 @@ pub struct Receiver {
     /// In order, and not yet taken by the application.
     ready: Vec<Arrived>,
     ready_len: u64,
+    /// Taken by the application, which has yet to give their room back.
+    lent: u64,
     /// Out of order: start to data.
     later: BTreeMap<u64, Arrived>,
     /// The same as whole ranges.
@@ -85,6 +93,7 @@ impl Receiver {
             buffer,
             ready: Vec::new(),
             ready_len: 0,
+            lent: 0,
             later: BTreeMap::new(),
             ranges: Scoreboard::default(),
             recent: Vec::new(),
@@ -97,7 +106,7 @@ impl Receiver {
 
     /// Bytes that may still come.
     pub fn window(&self) -> u64 {
-        self.buffer.saturating_sub(self.ready_len).max(self.edge.saturating_sub(self.next))
+        self.buffer.saturating_sub(self.ready_len + self.lent).max(self.edge.saturating_sub(self.next))
     }
 
     /// An ack with this window goes out.
@@ -177,7 +186,7 @@ impl Receiver {
                 start += overlap;
             }
         }
-        while data.len() > 0 {
+        while !data.is_empty() {
             let next = self.later.range(start..).next().map(|(&at, held)| (at, at + held.len()));
             match next {
                 Some((at, end)) if at < start + data.len() => {
@@ -214,6 +223,29 @@ impl Receiver {
     pub fn read(&mut self) -> Vec<Arrived> {
         self.ready_len = 0;
         std::mem::take(&mut self.ready)
+    }
+
+    /// The same for an application that needs the buffer's room for as long as it works on them.
+    pub fn lend(&mut self) -> Vec<Arrived> {
+        self.lent += self.ready_len;
+        self.read()
+    }
+
+    /// The application needs the room of `bytes` that it was lent no longer. Returns how far the window's right edge would
+    /// move with an ack sent now.
+    pub fn give_back(&mut self, bytes: u64) -> u64 {
+        self.lent -= bytes;
+        (self.next + self.window()).saturating_sub(self.edge)
+    }
+
+    /// Bytes that the buffer is there for.
+    pub fn buffer(&self) -> u64 {
+        self.buffer
+    }
+
+    /// Bytes of the buffer in use: lent, not taken, and out of order.
+    pub fn in_use(&self) -> u64 {
+        self.lent + self.ready_len + self.ranges.bytes()
     }
 
     /// Bytes in order that the application has not taken.
@@ -291,6 +323,22 @@ mod tests {
         assert_eq!((receiver.next, receiver.window()), (1501, 0));
         receiver.read();
         assert_eq!(receiver.window(), 1500);
+    }
+
+    #[test]
+    fn what_is_lent_takes_room_until_it_is_given_back() {
+        let mut receiver = Receiver::new(EVERY_OTHER, 1500, 1000);
+        receiver.next = 1;
+        receiver.acknowledged(1500);
+        receiver.take(Time::ZERO, 1, zeros(1000));
+        assert_eq!(receiver.lend(), [zeros(1000)]);
+        assert_eq!((receiver.unread(), receiver.in_use(), receiver.window()), (0, 1000, 500));
+        receiver.take(Time::ZERO, 1201, zeros(300));
+        assert_eq!(receiver.in_use(), 1300);
+        assert_eq!(receiver.give_back(400), 400, "the edge was 1501");
+        receiver.acknowledged(900);
+        assert_eq!(receiver.give_back(600), 600);
+        assert_eq!((receiver.in_use(), receiver.window()), (300, 1500));
     }
 
     proptest! {

@@ -31,6 +31,9 @@ pub struct RtoConfig {
     pub max: Duration,
 }
 
+/// 4.4BSD's TCPTV_PERSMIN and TCPTV_PERSMAX.
+const BSD_PERSIST: (Duration, Duration) = (Duration::from_secs(5), Duration::from_secs(60));
+
 /// The estimator of one connection.
 #[derive(Clone, Debug)]
 pub struct Rto {
@@ -111,6 +114,19 @@ impl Rto {
         base.saturating_mul(1u32.checked_shl(self.backoff.min(6)).unwrap_or(64)).min(self.config.max)
     }
 
+    /// How long a closed window is waited for after `probes` probes of it.
+    pub fn persist(&self, probes: u32) -> Duration {
+        match (self.sampled, self.config.clock) {
+            // 4.4BSD's tcp_setpersist: srtt + 2 rttvar in its scaled integers, doubled up to 64 times.
+            (true, Clock::Ticks(tick)) => {
+                let first = (((self.srtt / 4.0).floor() + self.rttvar) / 2.0).floor();
+                tick.mul_f64(first * f64::from(1 << probes.min(6))).clamp(BSD_PERSIST.0, BSD_PERSIST.1)
+            }
+            // RFC 9293 3.8.6.1: the retransmission timeout, doubled.
+            _ => self.rto().saturating_mul(1 << probes.min(6)).min(self.config.max),
+        }
+    }
+
     /// When a timer that is set at `now` fires: on a tick for coarse clocks, as a counter of ticks does.
     pub fn deadline(&self, now: Time) -> Time {
         match self.config.clock {
@@ -143,6 +159,14 @@ mod tests {
 
     fn ms(ms: u64) -> Time {
         Time(ms * 1_000_000)
+    }
+
+    #[test]
+    fn a_closed_window_is_waited_for_as_stevens_saw_it() {
+        // TCP/IP Illustrated 1, 22.2: 1.5 s doubled, but never less than 5 s nor more than 60 s.
+        let rto = Rto { srtt: 8.0, rttvar: 4.0, sampled: true, ..Rto::new(BSD) };
+        let waits: Vec<_> = (0..8).map(|probes| rto.persist(probes).as_secs()).collect();
+        assert_eq!(waits, [5, 5, 6, 12, 24, 48, 60, 60]);
     }
 
     #[test]

@@ -525,3 +525,34 @@ proptest! {
         }
     }
 }
+
+/// What a relay has left over waits for more while something is outstanding (RFC 9293 3.7.4), but not when it goes again.
+#[test]
+fn a_relays_rest_waits_for_more_or_for_the_ack_and_is_sent_again_in_time() {
+    use crate::receive::Arrived;
+    let config = stack("reno-bsd", &[("timestamps", json!(false))]);
+    let mut relay = Connection::connect(config.clone(), flow(), 1, Source::relay());
+    let syn = relay.poll_transmit(Time::ZERO).unwrap();
+    let mut peer = Connection::accept(config, flow().reversed(), 2, Source::silent(), &syn).unwrap();
+    let answer = peer.poll_transmit(Time::ZERO).unwrap();
+    relay.on_segment(Time(10 * MS), &answer);
+    let sent = |relay: &mut Connection, at: u64| -> Vec<(u32, u32)> {
+        let all =
+            std::iter::from_fn(|| relay.poll_transmit(Time(at * MS))).map(|packet| Segment::read(&packet).unwrap());
+        all.filter(|segment| segment.payload > 0).map(|segment| (segment.seq - 2, segment.payload)).collect()
+    };
+    assert_eq!(sent(&mut relay, 10), []);
+    let piece = |bytes| Arrived { bytes: vec![7; bytes], zeros: 0 };
+    relay.hand_over(piece(100));
+    assert_eq!(sent(&mut relay, 20), [(0, 100)]);
+    relay.hand_over(piece(50));
+    assert_eq!(sent(&mut relay, 30), [], "100 bytes are under way");
+    // Nothing comes back: what was sent goes again, with what has come since.
+    let due = relay.next_timeout().unwrap();
+    relay.on_timer(due);
+    assert_eq!(sent(&mut relay, due.nanos() / MS), [(0, 150)]);
+    relay.hand_over(piece(30));
+    assert_eq!(sent(&mut relay, due.nanos() / MS), []);
+    relay.finish();
+    assert_eq!(sent(&mut relay, due.nanos() / MS), [(150, 30)], "now they are the last");
+}

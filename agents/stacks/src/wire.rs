@@ -166,6 +166,8 @@ impl Segment {
             Ecn::Capable => IpEcn::TWO,
             Ecn::Experienced => IpEcn::THREE,
         };
+        // One more for each packet of the connection, as Linux counts: header compression lives on that.
+        ip.identification = id as u16;
         ip.header_checksum = ip.calc_header_checksum();
         ip.write(&mut bytes).expect("a Vec takes every write");
         header.write(&mut bytes).expect("a Vec takes every write");

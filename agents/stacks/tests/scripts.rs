@@ -247,7 +247,7 @@ impl Run {
             }
         }
         if self.ours.is_none() {
-            let source = self.waiting.ok_or("there is nobody to take a segment")?;
+            let source = self.waiting.clone().ok_or("there is nobody to take a segment")?;
             let config = self.config.clone().ok_or("a case begins with its stack")?;
             self.ours = Connection::accept(config, flow(), OUR_FIRST, source, &packet);
         } else {

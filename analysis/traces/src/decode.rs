@@ -36,22 +36,27 @@ pub struct TcpPacket {
     pub timestamps: Option<(u32, u32)>,
 }
 
+/// A frame's bytes from its IP header on, with whatever pads it; `None` where its kind is not known.
+pub fn network_layer(record: &Record) -> Option<&[u8]> {
+    let data = &record.data[..];
+    match record.link_type {
+        // LINKTYPE_ETHERNET
+        1 => ethernet(data),
+        // LINKTYPE_RAW, and two of its older numbers
+        101 | 12 | 14 => Some(data),
+        // LINKTYPE_LINUX_SLL
+        113 => after_ethertype(be16(data, 14)?, data.get(16..)?),
+        // LINKTYPE_LINUX_SLL2
+        276 => after_ethertype(be16(data, 0)?, data.get(20..)?),
+        // LINKTYPE_NULL, LINKTYPE_LOOP
+        0 | 108 => data.get(4..),
+        _ => None,
+    }
+}
+
 /// The TCP header of a frame; `None` for anything else, fragments after the first, and frames too short to tell.
 pub fn decode(record: &Record) -> Option<TcpPacket> {
-    let data = &record.data[..];
-    let ip = match record.link_type {
-        // LINKTYPE_ETHERNET
-        1 => ethernet(data)?,
-        // LINKTYPE_RAW, and two of its older numbers
-        101 | 12 | 14 => data,
-        // LINKTYPE_LINUX_SLL
-        113 => after_ethertype(be16(data, 14)?, data.get(16..)?)?,
-        // LINKTYPE_LINUX_SLL2
-        276 => after_ethertype(be16(data, 0)?, data.get(20..)?)?,
-        // LINKTYPE_NULL, LINKTYPE_LOOP
-        0 | 108 => data.get(4..)?,
-        _ => return None,
-    };
+    let ip = network_layer(record)?;
     match ip.first()? >> 4 {
         4 => ipv4(ip),
         6 => ipv6(ip),

@@ -11,5 +11,5 @@ mod tables;
 
 pub use capture::{Record, Records};
 pub use connection::{class, Connection, Segment, Tracker};
-pub use decode::{decode, TcpPacket};
+pub use decode::{decode, network_layer, TcpPacket};
 pub use tables::write_tables;

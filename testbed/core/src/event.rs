@@ -1,7 +1,7 @@
 //! What happened to a packet, told by whoever decided it and recorded by the driver: the telemetry that
 //! stands beside the captures.
 
-use crate::packet::Packet;
+use crate::packet::{FlowKey, Packet};
 use crate::time::Time;
 
 /// Why a packet left a queue other than by being sent, or what was done to it.
@@ -21,6 +21,8 @@ pub enum EventKind {
     Damaged,
     /// The error model, or a link that gave up, lost it.
     Lost,
+    /// The far end of a line could not tell what its compressed header stood for.
+    Tossed,
     /// The error model held it back behind later ones.
     Reordered,
     /// The error model let it come out twice.
@@ -42,6 +44,7 @@ impl EventKind {
             EventKind::MarkedDupack => "marked_dupack",
             EventKind::Damaged => "damaged",
             EventKind::Lost => "lost",
+            EventKind::Tossed => "tossed",
             EventKind::Reordered => "reordered",
             EventKind::Duplicated => "duplicated",
             EventKind::LinkRetransmit => "link_retransmit",
@@ -67,11 +70,45 @@ pub struct Event {
     pub port: u16,
 }
 
+/// A TCP sender that stands in the network, after something happened to it: a part of a split connection. The same
+/// quantities as those of a host's sender.
+#[derive(Clone, Copy, Debug)]
+pub struct SenderState {
+    /// When.
+    pub at: Time,
+    /// What: `ack`, `fast_retransmit`, `coarse_timeout`, ...
+    pub what: &'static str,
+    /// The direction of its data, with the hosts' addresses and ports.
+    pub flow: FlowKey,
+    /// Which part of the connection it is.
+    pub part: &'static str,
+    /// Whether its data enter the link at [`SenderState::port`]; if not, they leave it there.
+    pub onto_link: bool,
+    /// Congestion window in segments.
+    pub cwnd_segments: f64,
+    /// Slow-start threshold in segments, once there is one.
+    pub ssthresh_segments: Option<f64>,
+    /// Bytes outstanding.
+    pub outstanding_bytes: u64,
+    /// Smoothed round-trip time in s.
+    pub rtt_s: Option<f64>,
+    /// Retransmission timeout in s.
+    pub rto_s: f64,
+    /// Duplicate acks in a row.
+    pub duplicate_acks: u32,
+    /// Segments of the last burst.
+    pub burst_segments: u32,
+    /// The link end at which it stands, see [`Events::port`].
+    pub port: u16,
+}
+
 /// Where the parts put their events; the driver empties it.
 #[derive(Default, Debug)]
 pub struct Events {
     /// In the order in which they were noted.
     pub list: Vec<Event>,
+    /// What senders in the network told, in order of time.
+    pub senders: Vec<SenderState>,
     /// The link end whose queue and line are at work: a link sets it before it lets them act.
     pub port: u16,
 }

@@ -130,6 +130,8 @@ pub struct Packet {
 #[derive(Clone, Debug)]
 struct Body {
     link_header: Option<[u8; 14]>,
+    /// Ends of a shared medium.
+    ports: [u16; 2],
     bytes: Vec<u8>,
     zeros: u32,
     flow: Option<FlowKey>,
@@ -157,7 +159,15 @@ impl Packet {
         let transport = Transport::Other;
         Packet {
             id,
-            body: Box::new(Body { link_header: None, bytes, zeros: 0, flow: None, transport, transport_at: 0 }),
+            body: Box::new(Body {
+                link_header: None,
+                ports: [0; 2],
+                bytes,
+                zeros: 0,
+                flow: None,
+                transport,
+                transport_at: 0,
+            }),
         }
     }
 
@@ -169,6 +179,21 @@ impl Packet {
     /// Keeps it.
     pub fn set_link_header(&mut self, header: [u8; 14]) {
         self.body.link_header = Some(header);
+    }
+
+    /// The end of a link with more than two at which it entered.
+    pub fn from_port(&self) -> u16 {
+        self.body.ports[0]
+    }
+
+    /// The end of a link with more than two to which it goes: what a frame's destination address says.
+    pub fn to_port(&self) -> u16 {
+        self.body.ports[1]
+    }
+
+    /// Says both, before it enters such a link.
+    pub fn set_ports(&mut self, from: u16, to: u16) {
+        self.body.ports = [from, to];
     }
 
     /// Network-layer length on the wire, in bytes.

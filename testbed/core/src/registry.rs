@@ -30,7 +30,7 @@ pub enum Unit {
     Flag,
     /// One of `choices`.
     Choice,
-    /// A file of the user's, read when the scenario is built.
+    /// A file of the user's: campaign files name it, scenarios hold its text, so that a run's identity is that of its content.
     File,
 }
 
@@ -196,7 +196,7 @@ impl Param {
             Unit::Choice if value.as_str().is_some_and(|v| self.choices.contains(&v)) => Ok(()),
             Unit::Choice => Err(format!("{value} is none of {}", self.choices.join(", "))),
             Unit::File if value.is_string() => Ok(()),
-            Unit::File => Err(format!("{value} is not a file name")),
+            Unit::File => Err(format!("{value} is not the text of a file")),
             _ if value.is_null() && self.default == Preset::Absent => Ok(()),
             _ => {
                 let number = value.as_f64().ok_or_else(|| format!("{value} is not a number"))?;

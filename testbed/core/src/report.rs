@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::event::{Event, EventKind};
+use crate::event::{Event, EventKind, SenderState};
 use crate::traits::Usage;
 use serde_json::{json, Value};
 
@@ -88,6 +88,13 @@ impl Direction {
         *self.events.entry(event.kind.name()).or_default() += 1;
     }
 
+    /// Something happened to a sender in front of this direction; acks are not counted.
+    pub fn told(&mut self, sender: &SenderState) {
+        if sender.onto_link && sender.what != "ack" {
+            *self.events.entry(sender.what).or_default() += 1;
+        }
+    }
+
     /// The report; `usage` is the link's own.
     pub fn json(&mut self, usage: Usage, rate_bps: Option<u64>) -> Value {
         self.lateness.sort_unstable();
@@ -97,7 +104,7 @@ impl Direction {
             Some(f64::from(self.lateness[(last as f64 * q).round() as usize]) * 1e-9)
         };
         let rate_error = (self.real_ns > 0).then(|| self.ideal_ns as f64 / self.real_ns as f64 - 1.0);
-        json!({
+        let mut report = json!({
             "rate_bps": rate_bps,
             "submitted_packets": self.submitted,
             "delivered_packets": self.delivered,
@@ -111,7 +118,11 @@ impl Direction {
             "error_losses": self.events.get(EventKind::Lost.name()).copied().unwrap_or(0)
                 + self.events.get(EventKind::Damaged.name()).copied().unwrap_or(0),
             "events": self.events,
-        })
+        });
+        if let Some(headers) = usage.headers {
+            report["headers"] = json!(headers);
+        }
+        report
     }
 }
 

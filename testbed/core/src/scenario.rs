@@ -190,6 +190,20 @@ pub struct Capture {
     /// Whether the stacks' and links' own samples are written down; a simulation without them is faster.
     #[serde(default = "yes", skip_serializing_if = "is_yes")]
     pub telemetry: bool,
+    /// Simulations only: what passed, in bins, for runs without captures.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub counters: Option<Counters>,
+}
+
+/// What a simulation counts in bins of time.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Counters {
+    /// Length of a bin, in seconds.
+    pub every_s: f64,
+    /// Names of the links; empty: all.
+    #[serde(default)]
+    pub at: Vec<String>,
 }
 
 fn yes() -> bool {
@@ -202,6 +216,6 @@ fn is_yes(value: &bool) -> bool {
 
 impl Default for Capture {
     fn default() -> Capture {
-        Capture { snaplen: 128, at: Vec::new(), telemetry: true }
+        Capture { snaplen: 128, at: Vec::new(), telemetry: true, counters: None }
     }
 }

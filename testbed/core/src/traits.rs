@@ -3,6 +3,8 @@
 
 use std::time::Duration;
 
+use serde::Serialize;
+
 use crate::event::Events;
 use crate::packet::Packet;
 use crate::time::Time;
@@ -26,6 +28,10 @@ pub trait Policy: Send {
     /// A packet passed in the opposite direction through the router that owns this queue (ACQ measures the
     /// downlink with it, AF marks dupacks). Most policies do not look.
     fn on_opposite(&mut self, _now: Time, _packet: &Packet) {}
+
+    /// The line's rates have changed: of the direction that this queue stands before, and of the opposite one, in bit/s.
+    /// Only policies that were told no rates of their own follow.
+    fn on_rates(&mut self, _now: Time, _own_bps: Option<u64>, _opposite_bps: Option<u64>) {}
 
     /// Packets waiting.
     fn len_packets(&self) -> usize;
@@ -81,6 +87,23 @@ pub struct Usage {
     pub line_bits: u64,
     /// Time the transmitter was busy on the ideal timeline.
     pub busy: Duration,
+    /// What became of headers, where the line compresses them.
+    pub headers: Option<Headers>,
+}
+
+/// What RFC 1144 made of the packets of one direction; each count in packets.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Headers {
+    /// Sent with a compressed header.
+    pub compressed: u64,
+    /// Sent whole, to set a slot of the far end.
+    pub uncompressed: u64,
+    /// Sent as they are: no TCP, the ends of connections, fragments.
+    pub as_they_are: u64,
+    /// Thrown away by the far end, which could not tell what they stood for.
+    pub tossed: u64,
+    /// Delivered with another header than they were sent with, since the ends were out of step.
+    pub wrong: u64,
 }
 
 /// A side of a middlebox or a two-ended thing.

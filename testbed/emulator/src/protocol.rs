@@ -1,5 +1,6 @@
 //! Requests and answers, one JSON object a line, and the event loop around them (docs/emulator-protocol.md).
 
+use std::collections::BTreeSet;
 use std::io::{self, Read, Write};
 use std::os::fd::AsRawFd;
 
@@ -15,8 +16,22 @@ use crate::tap::{parse_mac, Tap};
 
 const REQUESTS: u64 = u64::MAX;
 const TIMER: u64 = u64::MAX - 1;
-/// Longest request line, in bytes.
-const MAX_LINE: usize = 1 << 20;
+/// Longest request line, in bytes: a link may carry recorded traces.
+const MAX_LINE: usize = 64 << 20;
+
+/// What a machine takes to wake a sleeper, about: a timer is set so much earlier, and the rest is waited for awake.
+const EARLY_NS: u64 = 40_000;
+/// Only before a sleep so long: waiting awake then takes 4 % of a processor at most.
+const LONG_SLEEP_NS: u64 = 1_000_000;
+
+/// When to wake for something that is due.
+fn wake_for(due: u64, now: u64) -> u64 {
+    if due.saturating_sub(now) > LONG_SLEEP_NS {
+        due - EARLY_NS
+    } else {
+        due
+    }
+}
 
 #[derive(Deserialize)]
 #[serde(tag = "op", rename_all = "snake_case", deny_unknown_fields)]
@@ -63,6 +78,8 @@ pub fn serve() -> Result<(), String> {
     let failed = |what: &'static str| move |error: io::Error| format!("{what}: {error}");
     let mut server = Server {
         links: Vec::new(),
+        agenda: BTreeSet::new(),
+        armed: Vec::new(),
         epoll: Epoll::new().map_err(failed("cannot make an epoll descriptor"))?,
         timer: Timer::new().map_err(failed("cannot make a timer"))?,
         telemetry: None,
@@ -77,8 +94,8 @@ pub fn serve() -> Result<(), String> {
     let mut line = Vec::new();
     let mut tokens = Vec::new();
     loop {
-        let due = server.links.iter().flatten().filter_map(Served::next_ns).chain(server.pulse.next_ns()).min();
-        server.timer.set(due);
+        let due = server.agenda.first().map(|(at, _)| wake_for(*at, monotonic_ns()));
+        server.timer.set(due.into_iter().chain(server.pulse.next_ns()).min());
         server.epoll.wait(&mut tokens).map_err(failed("cannot wait"))?;
         server.pulse.beat(monotonic_ns());
         for &token in &tokens {
@@ -92,15 +109,17 @@ pub fn serve() -> Result<(), String> {
                 frame => server.take_frames((frame >> 16) as usize, (frame & 0xffff) as usize)?,
             }
         }
-        for link in server.links.iter_mut().flatten() {
-            link.advance(&mut server.telemetry);
-        }
+        server.advance();
     }
 }
 
 struct Server {
     /// A removed link leaves its place empty: tokens name places.
     links: Vec<Option<Served>>,
+    /// When which place is due. A link costs nothing while it has nothing to do, however many there are.
+    agenda: BTreeSet<(u64, usize)>,
+    /// Per place: its instant in the agenda.
+    armed: Vec<Option<u64>>,
     epoll: Epoll,
     timer: Timer,
     telemetry: Option<Telemetry>,
@@ -111,11 +130,43 @@ struct Server {
 impl Server {
     fn take_frames(&mut self, place: usize, port: usize) -> Result<(), String> {
         let Some(link) = self.links.get_mut(place).and_then(Option::as_mut) else { return Ok(()) };
-        let Err(why) = link.read(port, &mut self.telemetry) else { return Ok(()) };
+        let read = link.read(port, &mut self.telemetry);
+        let fd = link.taps[port].fd();
+        self.arm(place);
+        let Err(why) = read else { return Ok(()) };
         // The node is gone and its interface with it: nobody can use this end any more.
-        self.epoll.remove(link.taps[port].fd());
+        self.epoll.remove(fd);
         eprintln!("note: {why}");
         Ok(())
+    }
+
+    /// Lets every link that is due write out what has come out of it.
+    fn advance(&mut self) {
+        let mut now = monotonic_ns();
+        // Woken early on purpose, or by a frame just before.
+        if let Some((at, _)) = self.agenda.first().copied().filter(|(at, _)| *at > now && *at - now <= EARLY_NS) {
+            while now < at {
+                std::hint::spin_loop();
+                now = monotonic_ns();
+            }
+        }
+        while let Some((_, place)) = self.agenda.first().copied().filter(|(at, _)| *at <= now) {
+            if let Some(link) = &mut self.links[place] {
+                link.advance(&mut self.telemetry);
+            }
+            self.arm(place);
+        }
+    }
+
+    /// Notes when a place is due next.
+    fn arm(&mut self, place: usize) {
+        self.armed.resize(self.links.len(), None);
+        let next = self.links[place].as_ref().and_then(Served::next_ns);
+        let armed = std::mem::replace(&mut self.armed[place], next);
+        if armed != next {
+            armed.map(|at| self.agenda.remove(&(at, place)));
+            next.map(|at| self.agenda.insert((at, place)));
+        }
     }
 
     /// Reads what there is and answers every whole line; false at the end of input.
@@ -158,10 +209,12 @@ impl Server {
                 for tap in &link.taps {
                     self.epoll.remove(tap.fd());
                 }
+                self.arm(place);
             }
             Request::Configure { name, spec, seed } => {
                 let place = self.place(&name)?;
                 self.links[place].as_mut().expect("a place that was found is taken").configure(spec, seed)?;
+                self.arm(place);
             }
             Request::Start { lead_s, telemetry } => return self.start(lead_s, telemetry),
             Request::Stop {} => return self.stop(),
@@ -178,6 +231,11 @@ impl Server {
         }
         if ends.len() != spec.ends.len() || ends.len() > 0xffff {
             return Err(format!("link '{name}' has {} ends and {} interfaces", spec.ends.len(), ends.len()));
+        }
+        if ends.len() > 2 && ends.iter().any(|end| end.mac.is_none()) {
+            return Err(format!(
+                "link '{name}' has more than two ends: each needs a MAC address, by which frames find it"
+            ));
         }
         // Refused before any interface exists.
         backchannel_middleboxes::build_link(&spec, seed)?;
@@ -197,6 +255,7 @@ impl Server {
         } else {
             self.links[place] = link;
         }
+        self.arm(place);
         Ok(())
     }
 
@@ -209,6 +268,7 @@ impl Server {
         for link in self.links.iter_mut().flatten() {
             link.start_at(zero_ns)?;
         }
+        (0..self.links.len()).for_each(|place| self.arm(place));
         self.pulse = Pulse::from(zero_ns);
         Ok(Map::from_iter([("t0_monotonic_ns".into(), zero_ns.into())]))
     }
@@ -222,6 +282,7 @@ impl Server {
         for link in self.links.iter_mut().flatten() {
             link.silence()?;
         }
+        (0..self.links.len()).for_each(|place| self.arm(place));
         let stalls = std::mem::take(&mut self.pulse).json();
         let report = json!({"links": links, "realtime": self.realtime, "stalls": stalls});
         Ok(Map::from_iter([("report".into(), report)]))

@@ -145,6 +145,13 @@ impl Served {
         self.next_id += 1;
         let mut packet = Packet::from_bytes(self.next_id, packet.to_vec());
         packet.set_link_header(*header);
+        if self.taps.len() > 2 {
+            // To nobody on this medium: broadcasts are for discovery, which the testbed has none of.
+            let Some(to) = self.taps.iter().position(|tap| tap.mac.is_some_and(|mac| mac == header[..6])) else {
+                return;
+            };
+            packet.set_ports(port as Port, to as Port);
+        }
         let now = self.now();
         self.ports[port].report.submitted();
         self.link.submit(now, port as Port, packet, &mut self.events);
@@ -161,7 +168,11 @@ impl Served {
         let mut out = std::mem::take(&mut self.out);
         self.link.poll(now, &mut out, &mut self.events);
         for delivery in out.drain(..) {
-            let from = self.sender_of(delivery.port);
+            // On a link with two ends, what comes out of one went in at the other.
+            let from = match self.taps.len() {
+                2 => 1 - usize::from(delivery.port),
+                _ => usize::from(delivery.packet.from_port()),
+            };
             self.frame.clear();
             self.frame.extend_from_slice(&delivery.packet.link_header().unwrap_or_default());
             self.frame.extend_from_slice(delivery.packet.bytes());
@@ -192,15 +203,6 @@ impl Served {
         Value::Object(all)
     }
 
-    /// On a link with two ends, what comes out of one went in at the other.
-    fn sender_of(&self, port: Port) -> usize {
-        if self.taps.len() == 2 {
-            1 - usize::from(port)
-        } else {
-            usize::from(port)
-        }
-    }
-
     fn rate_bps(&self, from: usize) -> Option<u64> {
         if !self.spec.forward.schedule.is_empty() || !self.spec.reverse.schedule.is_empty() {
             // A rate that changes is no yardstick for pace; lateness still is.
@@ -224,6 +226,13 @@ impl Served {
             self.ports[port].report.happened(&event);
             if let Some(telemetry) = telemetry {
                 telemetry.event(&self.spec.name, &direction_name(port), &event);
+            }
+        }
+        for sender in self.events.senders.drain(..) {
+            let port = usize::from(sender.port);
+            self.ports[port].report.told(&sender);
+            if let Some(telemetry) = telemetry {
+                telemetry.sender(&self.spec.name, &direction_name(port), &sender);
             }
         }
     }

@@ -19,6 +19,7 @@ pub(crate) struct Tap {
     file: File,
     network: Network,
     pub(crate) name: String,
+    pub(crate) mac: Option<[u8; 6]>,
 }
 
 impl Tap {
@@ -46,7 +47,7 @@ impl Tap {
                 .map_err(|error| format!("cannot set the queue length of {name}: {error}"))?;
             Ok(file)
         })?;
-        Ok(Tap { file, network, name: name.to_owned() })
+        Ok(Tap { file, network, name: name.to_owned(), mac })
     }
 
     /// Frames that the kernel has dropped on their way to the emulator, because its queue was full, since the interface

@@ -3,6 +3,7 @@
 mod duplicate;
 mod exponential;
 mod gilbert_elliott;
+mod recorded;
 mod reorder;
 mod uniform;
 
@@ -42,6 +43,7 @@ static MODELS: &[(&Entry, Build)] = &[
     (&uniform::ENTRY, uniform::build),
     (&exponential::ENTRY, exponential::build),
     (&gilbert_elliott::ENTRY, gilbert_elliott::build),
+    (&recorded::ENTRY, recorded::build),
     (&reorder::ENTRY, reorder::build),
     (&duplicate::ENTRY, duplicate::build),
 ];

@@ -11,6 +11,8 @@ use backchannel_core::time::Time;
 use backchannel_core::traits::{Delivery, Port};
 
 use crate::errors::{self, ErrorModel, Fate};
+use crate::rfc1144::Compressed;
+use crate::serial::Receiver;
 
 /// What is on its way to one end of a link.
 pub(crate) struct FarEnd {
@@ -19,10 +21,21 @@ pub(crate) struct FarEnd {
     /// Of its random streams.
     seed: u64,
     label: String,
+    /// Times that they have been replaced: each set draws from streams of its own.
+    changes: u64,
     /// Packets on the way, and when their last bit arrives; in order.
-    flying: VecDeque<(Time, Packet)>,
+    flying: VecDeque<(Time, Flying)>,
     /// Packets that an error model holds back, by the instant they come out.
-    held: BTreeMap<(Time, u64), Packet>,
+    held: BTreeMap<(Time, u64), Flying>,
+    /// The far end of a serial line: absent where packets are neither framed nor compressed.
+    receiver: Option<Box<Receiver>>,
+}
+
+/// A packet as it was sent and, where its header is compressed, what is on the line in its place.
+#[derive(Clone)]
+pub(crate) struct Flying {
+    pub(crate) packet: Packet,
+    pub(crate) compressed: Option<Box<Compressed>>,
 }
 
 impl FarEnd {
@@ -33,30 +46,49 @@ impl FarEnd {
             errors: Vec::new(),
             seed,
             label: label.to_owned(),
+            changes: 0,
             flying: VecDeque::new(),
             held: BTreeMap::new(),
+            receiver: None,
         };
         end.set_errors(errors)?;
         Ok(end)
     }
 
+    /// What comes out of the line goes through this, if there is one.
+    pub(crate) fn set_receiver(&mut self, receiver: Option<Box<Receiver>>) {
+        self.receiver = receiver;
+    }
+
+    /// The same, to look at.
+    pub(crate) fn receiver(&self) -> Option<&Receiver> {
+        self.receiver.as_deref()
+    }
+
     /// Other error models from now on.
     pub(crate) fn set_errors(&mut self, named: &[Named]) -> Result<(), String> {
         self.errors = self.error_models(named)?;
+        self.changes += 1;
         Ok(())
     }
 
     /// Makes error models without using them: what a schedule asks for is checked before the run.
     pub(crate) fn error_models(&self, named: &[Named]) -> Result<Vec<Box<dyn ErrorModel>>, String> {
-        let stream = |number: usize| rng::stream(self.seed, &format!("{}/errors/{number}", self.label));
+        let set = if self.changes == 0 { "errors".to_owned() } else { format!("errors-{}", self.changes) };
+        let stream = |number: usize| rng::stream(self.seed, &format!("{}/{set}/{number}", self.label));
         named.iter().enumerate().map(|(number, one)| errors::build(one, stream(number))).collect()
     }
 
     /// A packet's last bit leaves the near end at `from`.
     pub(crate) fn fly(&mut self, from: Time, packet: Packet) {
+        self.fly_compressed(from, Flying { packet, compressed: None });
+    }
+
+    /// The same for a packet in its form on the line.
+    pub(crate) fn fly_compressed(&mut self, from: Time, flying: Flying) {
         // A delay that has shrunk does not let a packet overtake: a line keeps order.
         let last = self.flying.back().map_or(Time::ZERO, |(at, _)| *at);
-        self.flying.push_back(((from + self.delay).max(last), packet));
+        self.flying.push_back(((from + self.delay).max(last), flying));
     }
 
     /// When a packet comes out next; `None` when none is on its way.
@@ -77,36 +109,71 @@ impl FarEnd {
     /// Everything that comes out by `now`.
     pub(crate) fn poll(&mut self, now: Time, to: Port, out: &mut Vec<Delivery>, events: &mut Events) {
         while self.flying.front().is_some_and(|(at, _)| *at <= now) {
-            let (at, mut packet) = self.flying.pop_front().expect("it has a front");
-            let fate = self.errors.iter_mut().map(|model| model.judge(at, &packet)).find(|fate| *fate != Fate::Intact);
+            let (at, flying) = self.flying.pop_front().expect("it has a front");
+            let packet = &flying.packet;
+            let fate = self.errors.iter_mut().map(|model| model.judge(at, packet)).find(|fate| *fate != Fate::Intact);
             match fate.unwrap_or(Fate::Intact) {
                 Fate::Intact => {}
+                // A frame that fails its check does not come out at all.
+                Fate::Damaged if self.receiver.as_ref().is_some_and(|receiver| receiver.notices_damage()) => {
+                    self.lose(at, packet, events);
+                    continue;
+                }
                 Fate::Lost => {
-                    events.note(at, EventKind::Lost, &packet);
+                    self.lose(at, packet, events);
                     continue;
                 }
                 Fate::Damaged => {
-                    events.note(at, EventKind::Damaged, &packet);
-                    // What has no transport checksum to damage cannot be recognised as bad: it is lost.
-                    if !packet.damage_checksum() {
-                        continue;
-                    }
+                    events.note(at, EventKind::Damaged, packet);
+                    self.come_out(at, to, flying, true, out, events);
+                    continue;
                 }
                 Fate::Late(by) => {
-                    events.note(at, EventKind::Reordered, &packet);
-                    self.held.insert((at + by, packet.id), packet);
+                    events.note(at, EventKind::Reordered, packet);
+                    self.held.insert((at + by, packet.id), flying);
                     continue;
                 }
                 Fate::Twice => {
-                    events.note(at, EventKind::Duplicated, &packet);
-                    out.push(Delivery { port: to, at, packet: packet.clone() });
+                    events.note(at, EventKind::Duplicated, packet);
+                    self.come_out(at, to, flying.clone(), false, out, events);
                 }
             }
-            out.push(Delivery { port: to, at, packet });
+            self.come_out(at, to, flying, false, out, events);
         }
         while let Some(entry) = self.held.first_entry().filter(|entry| entry.key().0 <= now) {
-            let ((at, _), packet) = entry.remove_entry();
-            out.push(Delivery { port: to, at, packet });
+            let ((at, _), flying) = entry.remove_entry();
+            self.come_out(at, to, flying, false, out, events);
+        }
+    }
+
+    fn lose(&mut self, at: Time, packet: &Packet, events: &mut Events) {
+        events.note(at, EventKind::Lost, packet);
+        if let Some(receiver) = &mut self.receiver {
+            receiver.miss();
+        }
+    }
+
+    /// A packet, damaged on its way or not, reaches the end of the line.
+    #[inline]
+    fn come_out(
+        &mut self,
+        at: Time,
+        port: Port,
+        flying: Flying,
+        damaged: bool,
+        out: &mut Vec<Delivery>,
+        events: &mut Events,
+    ) {
+        let mut packet = match &mut self.receiver {
+            Some(receiver) => match receiver.receive(flying) {
+                Ok(packet) => packet,
+                Err(packet) => return events.note(at, EventKind::Tossed, &packet),
+            },
+            None => flying.packet,
+        };
+        // What has no transport checksum to damage cannot be recognised as bad: it is lost.
+        if !damaged || packet.damage_checksum() {
+            out.push(Delivery { port, at, packet });
         }
     }
 }

@@ -5,8 +5,13 @@
 
 pub mod errors;
 mod far_end;
+pub mod framing;
+mod mahimahi;
 mod point_to_point;
 mod profiles;
+pub mod rfc1144;
+mod ricochet;
+mod serial;
 mod wavelan;
 
 use backchannel_core::registry::{Entry, Given};
@@ -19,12 +24,16 @@ pub use profiles::{profiles, Profile};
 type Build = fn(&Given<'_>, &LinkSpec, u64) -> Result<Box<dyn Link>, String>;
 
 /// Every kind of link.
-static KINDS: &[(&Entry, Build)] =
-    &[(&point_to_point::ENTRY, point_to_point::build), (&wavelan::ENTRY, wavelan::build)];
+static KINDS: &[(&Entry, Build)] = &[
+    (&mahimahi::ENTRY, mahimahi::build),
+    (&point_to_point::ENTRY, point_to_point::build),
+    (&ricochet::ENTRY, ricochet::build),
+    (&wavelan::ENTRY, wavelan::build),
+];
 
 /// What the registry prints: link kinds and error models.
 pub fn entries() -> Vec<&'static Entry> {
-    let directions = [&point_to_point::DIRECTION];
+    let directions = [&serial::DIRECTION, &mahimahi::DIRECTION];
     KINDS.iter().map(|(entry, _)| *entry).chain(directions).chain(errors::entries()).collect()
 }
 

@@ -7,47 +7,38 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use backchannel_core::event::Events;
-use backchannel_core::packet::{Packet, TcpFlags};
+use backchannel_core::event::{EventKind, Events};
+use backchannel_core::packet::Packet;
 use backchannel_core::registry::{Entry, Given, Param, Preset, Unit};
 use backchannel_core::scenario::{Change, DirectionSpec, LinkSpec};
 use backchannel_core::time::{service_time, Time};
 use backchannel_core::traits::{Delivery, Link, Policy, Port, Usage};
 use backchannel_policies::Context;
 
-use crate::far_end::FarEnd;
+use crate::far_end::{FarEnd, Flying};
+use crate::serial::{self, Transmitter, DIRECTION};
 
 pub(crate) static ENTRY: Entry = Entry {
     kind: "link",
     name: "point-to-point",
     summary: "a line: per direction a rate, a propagation delay, a queue policy and error models",
     source: "asym 8.1",
-    params: &[Param::new(
-        "framing_bytes",
-        Unit::Bytes,
-        Preset::Number(0.0),
-        "bytes on the line for each packet beside the packet itself",
-    )
-    .range(0.0, 1000.0)],
+    params: &[
+        Param::new(
+            "framing_bytes",
+            Unit::Bytes,
+            Preset::Number(0.0),
+            "bytes on the line for each packet beside the packet itself",
+        )
+        .range(0.0, 1000.0),
+        Param::new(
+            "one_way",
+            Unit::Flag,
+            Preset::Flag(false),
+            "forward alone, as wireless cable: what goes back takes another link (asym 3.1)",
+        ),
+    ],
 };
-
-/// Options of one direction.
-pub(crate) static DIRECTION: Entry = Entry {
-    kind: "direction",
-    name: "point-to-point",
-    summary: "options of one direction of a point-to-point line",
-    source: "asym 4.2.1, 7.1; RFC 1144",
-    params: &[Param::new(
-        "header_compression",
-        Unit::Choice,
-        Preset::Text("none"),
-        "cslip: 40 bytes of TCP and IP header take 6 on the line, 52 take 18 (options are not compressed)",
-    )
-    .of(&["none", "cslip"])],
-};
-
-/// What RFC 1144 saves on each TCP header, by the papers' sizes (asym 4.2.1): 40 bytes become 6.
-const CSLIP_SAVES: u64 = 34;
 
 pub(crate) fn build(given: &Given<'_>, spec: &LinkSpec, seed: u64) -> Result<Box<dyn Link>, String> {
     if spec.ends.len() != 2 {
@@ -59,21 +50,29 @@ pub(crate) fn build(given: &Given<'_>, spec: &LinkSpec, seed: u64) -> Result<Box
             .map_err(|why| format!("{name}: {why}"))
     };
     Ok(Box::new(PointToPoint {
+        one_way: given.flag("one_way"),
         lines: [line("forward", &spec.forward, &spec.reverse)?, line("reverse", &spec.reverse, &spec.forward)?],
     }))
 }
 
 /// See the module.
 pub struct PointToPoint {
+    one_way: bool,
     lines: [Line; 2],
 }
 
 impl Link for PointToPoint {
     fn submit(&mut self, now: Time, port: Port, packet: Packet, events: &mut Events) {
+        if self.one_way && port == 1 {
+            events.port = port;
+            events.note(now, EventKind::Lost, &packet);
+            return;
+        }
         events.port = 1 - port;
         self.lines[usize::from(1 - port)].on_opposite(now, &packet, events);
         events.port = port;
         self.lines[usize::from(port)].submit(now, packet, events);
+        self.tell_rates(now);
     }
 
     fn next_event(&self) -> Option<Time> {
@@ -89,6 +88,7 @@ impl Link for PointToPoint {
             events.port = from as Port;
             line.poll(now, 1 - from as Port, out, events);
         }
+        self.tell_rates(now);
         if out.len() - first > 1 {
             out[first..].sort_by_key(|delivery| delivery.at);
         }
@@ -100,7 +100,19 @@ impl Link for PointToPoint {
     }
 
     fn usage(&self, port: Port) -> Usage {
-        self.lines[usize::from(port)].usage
+        self.lines[usize::from(port)].usage()
+    }
+}
+
+impl PointToPoint {
+    /// After a scheduled change each queue hears of both rates.
+    fn tell_rates(&mut self, now: Time) {
+        if self.lines.iter_mut().any(|line| std::mem::take(&mut line.changed)) {
+            let rates = [self.lines[0].rate_bps, self.lines[1].rate_bps];
+            for (from, line) in self.lines.iter_mut().enumerate() {
+                line.policy.on_rates(now, rates[from], rates[1 - from]);
+            }
+        }
     }
 }
 
@@ -108,11 +120,14 @@ impl Link for PointToPoint {
 struct Line {
     rate_bps: Option<u64>,
     framing: u64,
-    compressing: bool,
+    /// Absent where packets go onto the line as they are.
+    transmitter: Option<Box<Transmitter>>,
     policy: Box<dyn Policy>,
     schedule: VecDeque<Change>,
+    /// Its rate has, since the queues last heard of it.
+    changed: bool,
     /// The packet in transmission and when its last bit leaves.
-    sending: Option<(Time, Packet)>,
+    sending: Option<(Time, Flying)>,
     far_end: FarEnd,
     usage: Usage,
 }
@@ -137,7 +152,9 @@ impl Line {
                 ));
             }
         }
-        let far_end = FarEnd::new(delay(spec.delay_s)?, &spec.errors, seed, label)?;
+        let mut far_end = FarEnd::new(delay(spec.delay_s)?, &spec.errors, seed, label)?;
+        let (transmitter, receiver) = serial::ends(&given, framing)?;
+        far_end.set_receiver(receiver);
         // What a change asks for is refused now, not in the middle of a run.
         for change in &spec.schedule {
             check_rate(change.rate_bps)?;
@@ -147,9 +164,10 @@ impl Line {
         Ok(Line {
             rate_bps: spec.rate_bps,
             framing,
-            compressing: given.text("header_compression") == Some("cslip"),
+            transmitter,
             policy: backchannel_policies::build(&spec.queue.name, &spec.queue.options, &context)?,
             schedule: spec.schedule.iter().cloned().collect(),
+            changed: false,
             sending: None,
             far_end,
             usage: Usage::default(),
@@ -161,13 +179,14 @@ impl Line {
         if self.rate_bps.is_none() {
             self.usage.packets += 1;
             self.usage.bytes += u64::from(packet.len());
-            self.usage.line_bits += self.line_bits(&packet);
-            self.far_end.fly(now, packet);
+            let (bits, flying) = self.put(packet, true);
+            self.usage.line_bits += bits;
+            self.far_end.fly_compressed(now, flying);
             return;
         }
         self.policy.enqueue(now, packet, events);
         if self.sending.is_none() {
-            self.send_next(now, events);
+            self.send_next(now, true, events);
         }
     }
 
@@ -207,37 +226,40 @@ impl Line {
             if change <= end && change <= now && change < Time::MAX {
                 self.change();
             } else if end <= now && end < Time::MAX {
-                let (end, packet) = self.sending.take().expect("its end was seen");
+                let (end, flying) = self.sending.take().expect("its end was seen");
                 self.usage.packets += 1;
-                self.usage.bytes += u64::from(packet.len());
-                self.far_end.fly(end, packet);
-                self.send_next(end, events);
+                self.usage.bytes += u64::from(flying.packet.len());
+                self.far_end.fly_compressed(end, flying);
+                self.send_next(end, false, events);
             } else {
                 return;
             }
         }
     }
 
-    /// Bits that a packet takes on the line. Sizes only: the state of a real decompressor, which a loss puts out of step,
-    /// is not modelled, as in the papers.
-    fn line_bits(&self, packet: &Packet) -> u64 {
-        let plain = TcpFlags::SYN | TcpFlags::FIN | TcpFlags::RST;
-        let saved = match packet.tcp() {
-            // RFC 1144 sends the segments that open or close a connection as they are.
-            Some(tcp) if self.compressing && !tcp.flags.any(plain) => CSLIP_SAVES,
-            _ => 0,
-        };
-        (u64::from(packet.len()) - saved + self.framing) * 8
+    fn usage(&self) -> Usage {
+        let headers = self.transmitter.as_ref().and_then(|near| near.headers(self.far_end.receiver()));
+        Usage { headers, ..self.usage }
     }
 
-    fn send_next(&mut self, now: Time, events: &mut Events) {
+    /// The bits that a packet takes on the line, and what flies; `idle` where nothing was on the line until now.
+    #[inline]
+    fn put(&mut self, packet: Packet, idle: bool) -> (u64, Flying) {
+        match &mut self.transmitter {
+            None => ((u64::from(packet.len()) + self.framing) * 8, Flying { packet, compressed: None }),
+            Some(transmitter) => transmitter.put(packet, idle),
+        }
+    }
+
+    /// Sends a packet, if one waits; `idle` where the line was until now.
+    fn send_next(&mut self, now: Time, idle: bool, events: &mut Events) {
         let Some(rate_bps) = self.rate_bps else { return };
         if let Some(packet) = self.policy.dequeue(now, events) {
-            let bits = self.line_bits(&packet);
+            let (bits, flying) = self.put(packet, idle);
             let time = service_time(bits, rate_bps);
             self.usage.line_bits += bits;
             self.usage.busy += time;
-            self.sending = Some((now + time, packet));
+            self.sending = Some((now + time, flying));
         }
     }
 
@@ -245,6 +267,7 @@ impl Line {
         let Some(change) = self.schedule.pop_front() else { return };
         if let Some(rate_bps) = change.rate_bps {
             self.rate_bps = Some(rate_bps);
+            self.changed = true;
         }
         if let Some(delay_s) = change.delay_s {
             self.far_end.delay = Duration::from_secs_f64(delay_s);
@@ -269,8 +292,9 @@ pub(crate) fn delay(seconds: f64) -> Result<Duration, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use backchannel_core::event::EventKind;
     use backchannel_core::packet::build::{ack, data, Segment};
+    use backchannel_core::packet::TcpFlags;
+    use backchannel_core::traits::Headers;
     use proptest::prelude::*;
     use serde_json::json;
 
@@ -334,7 +358,7 @@ mod tests {
         assert_eq!(drain(&mut *link, &mut events), [(1, 5_800_000, 1), (1, 6_600_000, 2), (0, 61_111_112, 9)]);
         assert_eq!(
             link.usage(0),
-            Usage { packets: 2, bytes: 2000, line_bits: 16_000, busy: Duration::from_micros(1600) }
+            Usage { packets: 2, bytes: 2000, line_bits: 16_000, busy: Duration::from_micros(1600), headers: None }
         );
     }
 
@@ -367,6 +391,18 @@ mod tests {
     }
 
     #[test]
+    fn a_one_way_line_takes_nothing_at_its_far_end() {
+        let mut one_way = ten_megabit(json!({}));
+        one_way.options.insert("one_way".into(), json!(true));
+        let mut link = crate::build(&one_way, 1).unwrap();
+        let mut events = Events::default();
+        link.submit(Time::ZERO, 1, ack(1), &mut events);
+        assert_eq!(events.count(EventKind::Lost), 1);
+        link.submit(Time::ZERO, 0, data(2, 960), &mut events);
+        assert_eq!(drain(&mut *link, &mut events).len(), 1);
+    }
+
+    #[test]
     fn compressed_headers_take_six_bytes_and_a_syn_all_of_its() {
         let reverse =
             json!({"rate_bps": 28_800, "queue": {"name": "droptail"}, "options": {"header_compression": "cslip"}});
@@ -380,6 +416,133 @@ mod tests {
         assert_eq!(link.usage(0).line_bits, (6 + 966 + 40) * 8);
         let bad = json!({"queue": {"name": "droptail"}, "options": {"header_compression": "vj"}});
         assert!(crate::build(&spec(bad), 1).err().expect("refused").contains("header_compression"));
+    }
+
+    /// A line of 28.8 kbit/s with these options in its forward direction.
+    fn modem(options: serde_json::Value, more: serde_json::Value) -> LinkSpec {
+        let mut forward = json!({"rate_bps": 28_800, "queue": {"name": "droptail", "options": {"limit_packets": 1000}}, "options": options});
+        forward.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        spec(forward)
+    }
+
+    /// Acks of 100 bytes each, with the identification at rest.
+    fn acks(count: u32) -> Vec<Packet> {
+        (0..count).map(|n| Segment { id: n.into(), ack: 1 + 100 * n, ..Segment::default() }.packet()).collect()
+    }
+
+    #[test]
+    fn rfc1144_takes_the_time_of_the_true_bytes_on_the_line() {
+        let bits = |options: serde_json::Value, packets: Vec<Packet>| {
+            let mut link = crate::build(&modem(options, json!({})), 1).unwrap();
+            let mut events = Events::default();
+            let count = packets.len();
+            for packet in packets {
+                link.submit(Time::ZERO, 0, packet, &mut events);
+            }
+            assert_eq!(drain(&mut *link, &mut events).len(), count);
+            (link.usage(0).line_bits, link.usage(0).headers)
+        };
+        // The first ack whole; then mask, checksum, 1 byte of ack and 3 of an identification that stands still.
+        let (plain, headers) = bits(json!({"header_compression": "rfc1144"}), acks(11));
+        assert_eq!(plain, (40 + 10 * 7) * 8);
+        assert_eq!(headers, Some(Headers { compressed: 10, uncompressed: 1, ..Headers::default() }));
+        // SLIP: an END each, and one in front of the first; ten bits to the byte. No byte here needs an escape.
+        let slip = json!({"header_compression": "rfc1144", "framing": "slip", "bits_per_byte": 10});
+        assert_eq!(bits(slip, acks(11)).0, (1 + 41 + 10 * 8) * 10);
+        // PPP: address, control, protocol, check and a flag each. What is escaped, the ends' own bytes tell.
+        let ppp = json!({"header_compression": "rfc1144", "framing": "ppp", "accm": 0});
+        let escapes: u64 = bits(ppp, acks(11)).0 / 8 - (1 + 47 + 10 * 14);
+        assert!(escapes <= 2, "{escapes}");
+        // Without compression, each zero of the data takes two bytes under the default map.
+        let (data_bits, headers) = bits(json!({"framing": "ppp"}), vec![data(1, 500)]);
+        assert!((1000..1100).contains(&(data_bits / 8)), "{data_bits}");
+        assert_eq!(headers, None);
+    }
+
+    #[test]
+    fn cslip_is_the_papers_sizes_in_any_frame() {
+        let mut link =
+            crate::build(&modem(json!({"header_compression": "cslip", "framing": "slip"}), json!({})), 1).unwrap();
+        let mut events = Events::default();
+        for packet in acks(2) {
+            link.submit(Time::ZERO, 0, packet, &mut events);
+        }
+        drain(&mut *link, &mut events);
+        assert_eq!(link.usage(0).line_bits, (1 + 7 + 7) * 8);
+    }
+
+    /// What comes out of a line of acks that loses some, and its counts.
+    fn lossy(framing: &str, named: bool, error: &str, effect: serde_json::Value) -> (Vec<Packet>, Headers, Events) {
+        let options = json!({"header_compression": "rfc1144", "framing": framing, "name_every_slot": named});
+        let mut with = json!({"probability": 0.1});
+        with.as_object_mut().unwrap().extend(effect.as_object().unwrap().clone());
+        let errors = json!({"errors": [{"name": error, "options": with}]});
+        let mut link = crate::build(&modem(options, errors), 5).unwrap();
+        let (mut events, mut out) = (Events::default(), Vec::new());
+        // Each ack comes three times: so the line falls out of step and back into it.
+        for (n, packet) in acks(100).into_iter().flat_map(|ack| [ack.clone(), ack.clone(), ack]).enumerate() {
+            link.submit(Time(1_000_000_000 * n as u64), 0, packet, &mut events);
+            while let Some(at) = link.next_event() {
+                link.poll(at, &mut out, &mut events);
+            }
+        }
+        let headers = link.usage(0).headers.unwrap();
+        assert_eq!((headers.compressed, headers.uncompressed), (99, 201));
+        (out.into_iter().map(|delivery| delivery.packet).collect(), headers, events)
+    }
+
+    fn wrong(packets: &[Packet]) -> u64 {
+        packets.iter().filter(|packet| !packet.checksum_ok()).count() as u64
+    }
+
+    #[test]
+    fn a_lost_frame_is_noticed_by_ppp_and_tosses_until_a_whole_packet() {
+        let (out, headers, events) = lossy("ppp", false, "uniform", json!({}));
+        assert!(headers.tossed > 0);
+        assert_eq!((wrong(&out), headers.wrong), (0, 0));
+        assert_eq!(events.count(EventKind::Tossed) as u64, headers.tossed);
+        assert_eq!(out.len() + events.list.len(), 300);
+    }
+
+    #[test]
+    fn a_lost_frame_is_not_noticed_by_slip_and_shows_in_the_checksum_of_the_next() {
+        let (out, headers, events) = lossy("slip", false, "uniform", json!({}));
+        assert!(headers.wrong > 0);
+        assert_eq!((wrong(&out), headers.tossed), (headers.wrong, 0));
+        assert_eq!(out.len() + events.list.len(), 300);
+    }
+
+    #[test]
+    fn where_every_slot_is_named_nothing_is_tossed_and_what_misses_a_delta_is_wrong() {
+        let (out, headers, _) = lossy("ppp", true, "uniform", json!({}));
+        assert_eq!(headers.tossed, 0);
+        assert!(headers.wrong > 0);
+        assert_eq!(wrong(&out), headers.wrong);
+    }
+
+    #[test]
+    fn damage_within_a_frame_passes_slip_and_not_ppp() {
+        let (out, headers, events) = lossy("slip", false, "uniform", json!({"effect": "damage"}));
+        assert_eq!((headers.wrong, headers.tossed, out.len()), (0, 0, 300));
+        assert_eq!(wrong(&out), events.count(EventKind::Damaged) as u64);
+        assert!(wrong(&out) > 0);
+        let (out, headers, events) = lossy("ppp", false, "uniform", json!({"effect": "damage"}));
+        assert!(headers.tossed > 0);
+        assert_eq!((wrong(&out), events.count(EventKind::Damaged)), (0, 0));
+        assert_eq!(out.len() + events.count(EventKind::Lost) + events.count(EventKind::Tossed), 300);
+    }
+
+    #[test]
+    fn options_of_a_serial_line_are_checked() {
+        for (options, said) in [
+            (json!({"header_compression": "vj"}), "none of none, cslip, rfc1144"),
+            (json!({"slots": 0}), "not between 1 and 256"),
+            (json!({"bits_per_byte": 9}), "bits_per_byte is 8 (a synchronous line) or 10"),
+            (json!({"framing": "hdlc"}), "none of none, slip, ppp"),
+        ] {
+            let why = crate::build(&modem(options, json!({})), 1).err().expect("refused");
+            assert!(why.contains(said), "{why}");
+        }
     }
 
     #[test]
@@ -406,9 +569,90 @@ mod tests {
         assert!(refused(&ten_megabit(later)).contains("'probability' must be given"));
     }
 
+    /// Options of a serial line; rfc1144 in half of them.
+    fn any_serial() -> impl Strategy<Value = serde_json::Value> {
+        let compression = prop_oneof![2 => Just("rfc1144"), 1 => Just("none"), 1 => Just("cslip")];
+        let framing = proptest::sample::select(&["none", "slip", "ppp"][..]);
+        (compression, framing, any::<bool>(), 1u32..4, prop_oneof![Just(8), Just(10)], any::<u32>()).prop_map(
+            |(compression, framing, named, slots, bits, accm)| {
+                json!({
+                    "header_compression": compression, "framing": framing, "name_every_slot": named, "slots": slots,
+                    "bits_per_byte": bits, "accm": accm,
+                })
+            },
+        )
+    }
+
+    /// Segments of some connections, each with new data, an ack, both or neither.
+    fn any_segments() -> impl Strategy<Value = Vec<(u64, Packet)>> {
+        let one = (0u64..400_000_000, 0u16..4, 0u32..200, prop_oneof![Just(0u32), 0u32..3000], any::<bool>());
+        proptest::collection::vec(one, 1..100).prop_map(|list| {
+            let (mut now, mut seq, mut ack) = (0, [1; 4], [1; 4]);
+            let make = |(id, (gap, flow, payload, acked, closes)): (usize, (u64, u16, u32, u32, bool))| {
+                let of = usize::from(flow);
+                ack[of] += acked;
+                let flags = if closes && acked % 16 == 1 { TcpFlags::FIN } else { 0 };
+                let (seq_now, ack) = (seq[of], ack[of]);
+                seq[of] += payload;
+                now += gap;
+                let segment = Segment { id: id as u64, flow, seq: seq_now, ack, payload, flags, ..Segment::default() };
+                (now, segment.packet())
+            };
+            list.into_iter().enumerate().map(make).collect()
+        })
+    }
+
     proptest! {
+        /// Whatever a serial line is set to and loses: nothing vanishes unsaid, order holds, counts agree, and what was
+        /// not damaged comes out as it went in, but where the ends were out of step without knowing.
+        #[test]
+        fn a_serial_line_conserves_and_orders(options in any_serial(), segments in any_segments(), loss in 0.0f64..0.3, damage: bool) {
+            let effect = if damage { "damage" } else { "lose" };
+            let errors = json!({"errors": [{"name": "uniform", "options": {"probability": loss, "effect": effect}}]});
+            let mut link = crate::build(&modem(options.clone(), errors), 7).unwrap();
+            let (mut events, mut out) = (Events::default(), Vec::new());
+            for (at, packet) in &segments {
+                link.poll(Time(*at), &mut out, &mut events);
+                link.submit(Time(*at), 0, packet.clone(), &mut events);
+            }
+            while let Some(at) = link.next_event() {
+                link.poll(at, &mut out, &mut events);
+            }
+            let damaged = events.count(EventKind::Damaged);
+            prop_assert_eq!(segments.len(), out.len() + events.list.len() - damaged);
+            prop_assert!(out.windows(2).all(|pair| pair[0].packet.id < pair[1].packet.id && pair[0].at <= pair[1].at));
+            let same = |packet: &Packet| packet.to_vec() == segments[packet.id as usize].1.to_vec();
+            let changed = out.iter().filter(|delivery| !same(&delivery.packet)).count();
+            let usage = link.usage(0);
+            let headers = usage.headers.unwrap_or_default();
+            prop_assert_eq!(usage.headers.is_some(), options["header_compression"] == "rfc1144");
+            if usage.headers.is_some() {
+                prop_assert_eq!(headers.compressed + headers.uncompressed + headers.as_they_are, segments.len() as u64);
+            }
+            prop_assert_eq!(headers.tossed, events.count(EventKind::Tossed) as u64);
+            // A packet may be both out of step and damaged.
+            prop_assert!((headers.wrong as usize).max(damaged) <= changed && changed <= headers.wrong as usize + damaged);
+            if options["framing"] == "ppp" {
+                prop_assert_eq!(damaged, 0);
+            } else if damage {
+                // Both ends saw every frame.
+                prop_assert_eq!((headers.tossed, headers.wrong), (0, 0));
+            }
+        }
+
         /// Whatever is submitted when: nothing vanishes unsaid, order holds, no packet beats the line's rate.
         #[test]
+    fn free_options_take_no_time_and_do_not_go_with_true_bytes() {
+        let of = |options: serde_json::Value| {
+            let one = json!({"rate_bps": 28_800, "queue": {"name": "droptail"}, "options": options});
+            crate::build(&spec(one), 1)
+        };
+        assert!(of(json!({"free_options": true, "header_compression": "cslip"})).is_ok());
+        let refused = of(json!({"free_options": true, "header_compression": "rfc1144"}));
+        assert!(refused.err().expect("refused").contains("true bytes"));
+    }
+
+    #[test]
         fn a_line_conserves_orders_and_paces(gaps in proptest::collection::vec((0u64..2_000_000, 1u32..1460), 1..120), loss in 0.0f64..0.5) {
             let extra = json!({"errors": [{"name": "uniform", "options": {"probability": loss}}]});
             let mut link = crate::build(&ten_megabit(extra), 7).unwrap();

@@ -22,14 +22,27 @@ pub struct Profile {
 type Row = (&'static str, &'static str, &'static str, (u64, f64, u64), (u64, f64, u64));
 
 static ROWS: &[Row] = &[
+    dialup("dialup-9.6", "a 9.6 kbit/s dialup modem, both ways", 9_600),
+    dialup("dialup-14.4", "a 14.4 kbit/s dialup modem, both ways", 14_400),
+    dialup("dialup-28.8", "a 28.8 kbit/s dialup modem, both ways", 28_800),
+    dialup("dialup-56", "a 56 kbit/s dialup modem, both ways", 56_000),
+    ("isdn-64", "one ISDN B channel", "asym 7.1 (figure 8)", (64_000, 0.05, 10), (64_000, 0.05, 10)),
+    ("isdn-128", "two ISDN B channels", "asym 7.1 (figure 8)", (128_000, 0.05, 10), (128_000, 0.05, 10)),
+    ("ethernet", "10 Mbit/s both ways", "asym 4 (symmetric control)", (10_000_000, 0.001, 50), (10_000_000, 0.001, 50)),
     (
-        "dialup-28.8",
-        "a 28.8 kbit/s dialup modem, both ways",
-        "asym 7.1, one-way latency 50 ms",
-        (28_800, 0.05, 10),
-        (28_800, 0.05, 10),
+        "adsl",
+        "an ADSL line: 6 Mbit/s down, 756 kbit/s up",
+        "aq 1; delay and queues as in aq 4",
+        (6_000_000, 0.005, 50),
+        (756_000, 0.005, 50),
     ),
-    ("dialup-9.6", "a 9.6 kbit/s dialup modem, both ways", "asym 7.1 (figure 8)", (9_600, 0.05, 10), (9_600, 0.05, 10)),
+    (
+        "cable",
+        "a cable modem: 10 Mbit/s down, 0.7 Mbit/s up",
+        "aq 2.2 (C_u/C_d from 0.07); delay and queues as in aq 4",
+        (10_000_000, 0.005, 50),
+        (700_000, 0.005, 50),
+    ),
     (
         "hybrid-cable",
         "a wireless cable modem with a 28.8 kbit/s dialup return",
@@ -52,6 +65,17 @@ static ROWS: &[Row] = &[
         (1_000_000, 0.005, 50),
     ),
 ];
+
+/// One-way latency as in asym 7.1, the queue of 32 packets of PPP's drivers as in asym 9.1.
+const fn dialup(name: &'static str, summary: &'static str, rate_bps: u64) -> Row {
+    (
+        name,
+        summary,
+        "asym 7.1 (latency 50 ms), 9.1 (PPP queue of 32 packets)",
+        (rate_bps, 0.05, 32),
+        (rate_bps, 0.05, 32),
+    )
+}
 
 /// Every profile.
 pub fn profiles() -> Vec<Profile> {

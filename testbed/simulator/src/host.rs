@@ -70,6 +70,34 @@ impl Live {
     }
 }
 
+/// The report of one side of a flow with several connections: sums.
+pub(crate) fn report_together<'a>(ends: impl Iterator<Item = &'a Live>) -> Value {
+    let (mut connections, mut finished, mut intact, mut bytes) = (0, 0, true, 0);
+    let mut sum = Counts::default();
+    for live in ends {
+        let counts = live.connection.counts();
+        connections += 1;
+        finished += u64::from(live.connection.end() == Some(End::Finished));
+        intact &= live.intact;
+        bytes += if live.sender { live.connection.acknowledged() } else { live.received };
+        sum.sent += counts.sent;
+        sum.received += counts.received;
+        sum.retransmitted += counts.retransmitted;
+        sum.timeouts += counts.timeouts;
+        sum.fast_retransmits += counts.fast_retransmits;
+    }
+    json!({
+        "bytes": bytes,
+        "payload_ok": intact,
+        "end": format!("{finished} of {connections} connections finished"),
+        "segments_sent": sum.sent,
+        "segments_received": sum.received,
+        "retransmitted": sum.retransmitted,
+        "coarse_timeouts": sum.timeouts,
+        "fast_retransmits": sum.fast_retransmits,
+    })
+}
+
 /// The settings of one end of a flow: its host's stack, with the flow's own options.
 pub(crate) fn settings(stack: Option<&Named>, flow: &Flow) -> Result<Config, String> {
     let stack = stack.ok_or_else(|| format!("flow '{}' ends at a node without a stack", flow.name))?;

@@ -46,6 +46,8 @@ pub struct Interface {
 pub struct Route {
     /// Such as "10.1.0.0/24".
     pub subnet: String,
+    /// The next hop.
+    pub via: Ipv4Addr,
     /// Name of the own interface.
     pub interface: String,
 }

@@ -2,11 +2,14 @@
 //! the same bytes in every output file.
 
 mod capture;
+mod counters;
 mod host;
 mod input;
 mod network;
 mod queue;
+mod workload;
 
 pub use host::write_samples;
 pub use input::Input;
 pub use network::simulate;
+pub use workload::workloads;

@@ -6,7 +6,7 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::path::Path;
 
 use backchannel_core::event::Events;
-use backchannel_core::packet::{FlowKey, Packet};
+use backchannel_core::packet::{FlowKey, Packet, Transport};
 use backchannel_core::report::{direction_name, Direction};
 use backchannel_core::rng;
 use backchannel_core::scenario::{Flow, Named, NodeKind};
@@ -18,11 +18,15 @@ use rustc_hash::FxHashMap;
 use serde_json::{json, Map, Value};
 
 use crate::capture::{Capture, EPOCH_S};
-use crate::host::{settings, write_samples, Live};
+use crate::counters::Counters;
+use crate::host::{report_together, settings, write_samples, Live};
 use crate::input::{parse_subnet, Input};
 use crate::queue::{Queue, What};
+use crate::workload::{datagram, Action, Application};
 
 const FIRST_EPHEMERAL: u16 = 40_000;
+/// Ports of a flow's connections after its first.
+const FIRST_FURTHER: u16 = 10_000;
 
 /// Runs a scenario and writes `captures/INTERFACE.pcap`, `telemetry/links.jsonl` and `telemetry/FLOW.jsonl` into a folder.
 /// Returns the run's report, in the form of the emulated backend's.
@@ -41,8 +45,8 @@ struct Node {
     stack: Option<Named>,
     interfaces: Vec<Wire>,
     addresses: Vec<Ipv4Addr>,
-    /// (subnet, prefix length, interface), longest prefix first.
-    routes: Vec<(u32, u32, usize)>,
+    /// (subnet, prefix length, interface, next hop's end of the link), longest prefix first; no end: the destination's own.
+    routes: Vec<(u32, u32, usize, Option<Port>)>,
     /// Where packets to an address go: what the two lists above say, remembered. The cost of a packet must not grow with
     /// the number of hosts.
     hops: FxHashMap<u32, Hop>,
@@ -57,13 +61,18 @@ fn short(flow: FlowKey) -> u128 {
     address(flow.src) << 64 | address(flow.dst) << 32 | u128::from(flow.src_port) << 16 | u128::from(flow.dst_port)
 }
 
+/// The end of its link that an address stands at (testbed/addressing.py).
+fn end_of(address: Ipv4Addr) -> Port {
+    Port::from(address.octets()[3].saturating_sub(1))
+}
+
 /// What a node does with a packet.
 #[derive(Clone, Copy)]
 enum Hop {
     /// It is the node's own.
     Here,
-    /// It leaves by this interface.
-    Interface(usize),
+    /// It leaves by this interface, for the node at this end of its link.
+    Interface(usize, Port),
     /// There is no route.
     Nowhere,
 }
@@ -74,11 +83,14 @@ impl Node {
         if let Some(&known) = self.hops.get(&address) {
             return known;
         }
-        let fits = |&&(subnet, length, _): &&(u32, u32, usize)| length == 0 || (subnet ^ address) >> (32 - length) == 0;
+        let fits = |(subnet, length): (u32, u32)| length == 0 || (subnet ^ address) >> (32 - length) == 0;
         let hop = if self.addresses.contains(&destination) {
             Hop::Here
         } else {
-            self.routes.iter().find(fits).map_or(Hop::Nowhere, |&(_, _, interface)| Hop::Interface(interface))
+            let route = self.routes.iter().find(|&&(subnet, length, ..)| fits((subnet, length)));
+            route.map_or(Hop::Nowhere, |&(_, _, interface, to)| {
+                Hop::Interface(interface, to.unwrap_or_else(|| end_of(destination)))
+            })
         };
         self.hops.insert(address, hop);
         hop
@@ -104,6 +116,20 @@ struct Line {
     armed: Option<Time>,
 }
 
+/// A flow's application and what it has done.
+struct Talker {
+    application: Application,
+    from: usize,
+    to: usize,
+    stopped: bool,
+    /// Connections opened.
+    opened: u32,
+    /// The last of them, if there is one.
+    live: Option<usize>,
+    /// Bytes of data in datagrams: sent, arrived.
+    datagrams: [u64; 2],
+}
+
 struct Network<'a> {
     input: &'a Input,
     out: &'a Path,
@@ -112,12 +138,15 @@ struct Network<'a> {
     nodes: Vec<Node>,
     lines: Vec<Line>,
     live: Vec<Live>,
+    /// Per flow.
+    applications: Vec<Talker>,
     by_flow: FxHashMap<u128, usize>,
     /// (address, port) to flow, for connections that are to be answered.
     listening: FxHashMap<(Ipv4Addr, u16), usize>,
     /// Per flow: its telemetry.
     samples: Vec<BufWriter<File>>,
     telemetry: Option<Telemetry>,
+    counters: Option<Counters>,
     events: Events,
     deliveries: Vec<Delivery>,
     next_id: u64,
@@ -151,6 +180,7 @@ impl<'a> Network<'a> {
             nodes,
             lines,
             live: Vec::new(),
+            applications: Vec::new(),
             by_flow: FxHashMap::default(),
             listening: FxHashMap::default(),
             samples: Vec::new(),
@@ -158,6 +188,7 @@ impl<'a> Network<'a> {
                 true => Some(Telemetry::create(&telemetry.display().to_string())?),
                 false => None,
             },
+            counters: None,
             events: Events::default(),
             deliveries: Vec::new(),
             next_id: 0,
@@ -165,14 +196,29 @@ impl<'a> Network<'a> {
         for (number, flow) in input.scenario.workload.iter().enumerate() {
             network.add_flow(number, flow)?;
         }
+        let links: Vec<_> = network.lines.iter().map(|line| (line.name.as_str(), line.ends.len())).collect();
+        network.counters = input
+            .scenario
+            .capture
+            .counters
+            .as_ref()
+            .map(|spec| Counters::new(spec, &links, input.scenario.workload.len()));
         Ok(network)
     }
 
     fn add_flow(&mut self, number: usize, flow: &Flow) -> Result<(), String> {
-        if flow.kind != "bulk" {
-            return Err(format!("flow '{}': there is no workload '{}'; there are: bulk", flow.name, flow.kind));
-        }
         let (from, to) = (self.node(&flow.from)?, self.node(&flow.to)?);
+        let application = Application::of(flow, self.input.scenario.seed)?;
+        let first = application.first(Time::from_seconds(flow.start_s));
+        self.applications.push(Talker {
+            application,
+            from,
+            to,
+            stopped: false,
+            opened: 0,
+            live: None,
+            datagrams: [0, 0],
+        });
         for node in [from, to] {
             settings(self.nodes[node].stack.as_ref(), flow)?;
         }
@@ -185,7 +231,7 @@ impl<'a> Network<'a> {
             let file = File::create(&path).map_err(|error| format!("cannot write {}: {error}", path.display()))?;
             self.samples.push(BufWriter::new(file));
         }
-        self.queue.push(Time::from_seconds(flow.start_s), What::Start(number as u32));
+        self.queue.push(first, What::Turn(number as u32));
         if let Some(stop_s) = flow.stop_s {
             self.queue.push(Time::from_seconds(stop_s), What::Stop(number as u32));
         }
@@ -221,8 +267,9 @@ impl<'a> Network<'a> {
                         self.serve(number)?;
                     }
                 }
-                What::Start(flow) => self.start(flow as usize)?,
+                What::Turn(flow) => self.turn(flow as usize)?,
                 What::Stop(flow) => {
+                    self.applications[flow as usize].stopped = true;
                     for number in 0..self.live.len() {
                         if self.live[number].flow == flow as usize && self.live[number].sender {
                             self.live[number].connection.abort();
@@ -236,17 +283,55 @@ impl<'a> Network<'a> {
         Ok(())
     }
 
-    fn start(&mut self, number: usize) -> Result<(), String> {
+    /// It is an application's turn.
+    fn turn(&mut self, number: usize) -> Result<(), String> {
+        let talker = &mut self.applications[number];
+        if talker.stopped {
+            return Ok(());
+        }
+        let (action, next) = talker.application.turn(self.now);
+        if let Some(next) = next {
+            self.queue.push(next, What::Turn(number as u32));
+        }
+        match action {
+            Action::Pause => Ok(()),
+            Action::Connect { bytes, silent } => self.connect(number, bytes, silent),
+            Action::Write(bytes) => match self.applications[number].live {
+                Some(live) => {
+                    self.live[live].connection.give(bytes);
+                    self.serve(live)
+                }
+                None => Ok(()),
+            },
+            Action::Datagram(length) => {
+                talker.datagrams[0] += u64::from(length) - 28;
+                let (from, to, port) = (talker.from, talker.to, self.input.scenario.workload[number].port);
+                let own = (self.nodes[from].addresses[0], FIRST_EPHEMERAL + number as u16);
+                self.next_id += 1;
+                let packet = datagram(self.next_id, own, (self.nodes[to].addresses[0], port), length);
+                self.send(from, packet)
+            }
+        }
+    }
+
+    fn connect(&mut self, number: usize, bytes: Option<u64>, silent: bool) -> Result<(), String> {
         let flow = &self.input.scenario.workload[number];
-        let (from, to) = (self.node(&flow.from)?, self.node(&flow.to)?);
+        let talker = &mut self.applications[number];
+        let (from, to) = (talker.from, talker.to);
+        let src_port = match talker.opened {
+            0 => FIRST_EPHEMERAL + number as u16,
+            more => FIRST_FURTHER + (more % u32::from(FIRST_EPHEMERAL - FIRST_FURTHER)) as u16,
+        };
+        talker.opened += 1;
+        talker.live = Some(self.live.len());
         let key = FlowKey {
             src: self.nodes[from].addresses[0].into(),
             dst: self.nodes[to].addresses[0].into(),
-            src_port: FIRST_EPHEMERAL + number as u16,
+            src_port,
             dst_port: flow.port,
         };
         let config = settings(self.nodes[from].stack.as_ref(), flow)?;
-        let source = Source::new(Content::Zeros, flow.bytes);
+        let source = if silent { Source::silent() } else { Source::new(Content::Zeros, bytes) };
         let connection = Connection::connect(config, key, self.isn(number, "client"), source);
         self.enter(Live::new(connection, number, true, from), key)
     }
@@ -266,7 +351,11 @@ impl<'a> Network<'a> {
     /// Lets a connection say what it has to say, and sees to its timer.
     fn serve(&mut self, number: usize) -> Result<(), String> {
         let now = self.now;
+        let before = self.live[number].received;
         self.live[number].take_arrived(now);
+        if let Some(counters) = &mut self.counters {
+            counters.delivered(self.live[number].flow, now, self.live[number].received - before);
+        }
         while let Some(mut packet) = self.live[number].connection.poll_transmit(now) {
             self.next_id += 1;
             packet.id = self.next_id;
@@ -275,6 +364,9 @@ impl<'a> Network<'a> {
         let live = &mut self.live[number];
         let samples = live.connection.samples();
         if !samples.is_empty() {
+            if let (true, Some(counters)) = (live.sender, &mut self.counters) {
+                counters.sender(live.flow, samples, live.connection.mss());
+            }
             if live.sender && !self.samples.is_empty() {
                 let flow = &self.input.scenario.workload[live.flow];
                 let (start, mss) = (Time::from_seconds(flow.start_s), live.connection.mss());
@@ -296,16 +388,22 @@ impl<'a> Network<'a> {
     fn send(&mut self, node: usize, packet: Packet) -> Result<(), String> {
         let Some(IpAddr::V4(destination)) = packet.flow().map(|flow| flow.dst) else { return Ok(()) };
         match self.nodes[node].hop(destination) {
-            Hop::Interface(interface) => self.send_by(node, interface, packet),
+            Hop::Interface(interface, to) => self.send_by(node, (interface, to), packet),
             Hop::Here | Hop::Nowhere => Ok(()),
         }
     }
 
-    fn send_by(&mut self, node: usize, interface: usize, packet: Packet) -> Result<(), String> {
+    fn send_by(&mut self, node: usize, (interface, to): (usize, Port), mut packet: Packet) -> Result<(), String> {
         let wire = &mut self.nodes[node].interfaces[interface];
         capture(wire, self.now, &packet)?;
         let (line, port) = (wire.link, wire.port);
+        if self.lines[line].ends.len() > 2 {
+            packet.set_ports(port, to);
+        }
         self.lines[line].directions[usize::from(port)].submitted();
+        if let Some(counters) = &mut self.counters {
+            counters.entered(line, usize::from(port), &packet);
+        }
         self.lines[line].link.submit(self.now, port, packet, &mut self.events);
         self.after_line(line);
         Ok(())
@@ -319,9 +417,12 @@ impl<'a> Network<'a> {
             let port = usize::from(delivery.port);
             let ends = &mut self.lines[line];
             // On a link with two ends, what comes out of one went in at the other.
-            let from = if ends.ends.len() == 2 { 1 - port } else { port };
+            let from = if ends.ends.len() == 2 { 1 - port } else { usize::from(delivery.packet.from_port()) };
             ends.directions[from].delivered_exactly();
             let (node, interface) = ends.ends[port];
+            if let Some(counters) = &mut self.counters {
+                counters.passed(line, from, self.now, &delivery.packet);
+            }
             capture(&mut self.nodes[node].interfaces[interface], self.now, &delivery.packet)?;
             self.arrive(node, delivery.packet)?;
         }
@@ -338,11 +439,24 @@ impl<'a> Network<'a> {
                 telemetry.event(name, &direction_name(usize::from(event.port)), &event);
             }
         }
+        for sender in self.events.senders.drain(..) {
+            directions[usize::from(sender.port)].told(&sender);
+            if let Some(telemetry) = &mut self.telemetry {
+                telemetry.sender(name, &direction_name(usize::from(sender.port)), &sender);
+            }
+        }
         if let Some(telemetry) = &mut self.telemetry {
             for (port, watch) in watches.iter_mut().enumerate() {
                 if let Some(policy) = link.policy(port as Port) {
                     let (packets, bytes) = (policy.len_packets(), policy.len_bytes());
                     telemetry.queue(watch, self.now.nanos(), name, port, packets, bytes);
+                }
+            }
+        }
+        if let Some(counters) = self.counters.as_mut().filter(|counters| counters.watches(line)) {
+            for port in 0..watches.len() {
+                if let Some(policy) = link.policy(port as Port) {
+                    counters.queue(line, port, self.now, policy.len_packets());
                 }
             }
         }
@@ -365,16 +479,27 @@ impl<'a> Network<'a> {
         let IpAddr::V4(destination) = flow.dst else { return Ok(()) };
         match self.nodes[node].hop(destination) {
             Hop::Here => {}
-            Hop::Interface(interface) if self.nodes[node].forwards => {
-                return if packet.lower_hop_limit() { self.send_by(node, interface, packet) } else { Ok(()) };
+            Hop::Interface(interface, to) if self.nodes[node].forwards => {
+                return if packet.lower_hop_limit() { self.send_by(node, (interface, to), packet) } else { Ok(()) };
             }
-            Hop::Interface(_) | Hop::Nowhere => return Ok(()),
+            Hop::Interface(..) | Hop::Nowhere => return Ok(()),
         }
         if let Some(&number) = self.by_flow.get(&short(flow.reversed())) {
+            if let (false, Some(counters)) = (self.live[number].sender, &mut self.counters) {
+                counters.arrived(self.live[number].flow, &packet);
+            }
             self.live[number].connection.on_segment(self.now, &packet);
             return self.serve(number);
         }
         let Some(&number) = self.listening.get(&(destination, flow.dst_port)) else { return Ok(()) };
+        if let Transport::Udp { payload } = *packet.transport() {
+            self.applications[number].datagrams[1] += u64::from(payload);
+            if let Some(counters) = &mut self.counters {
+                counters.arrived(number, &packet);
+                counters.delivered(number, self.now, u64::from(payload));
+            }
+            return Ok(());
+        }
         let config = settings(self.nodes[node].stack.as_ref(), &self.input.scenario.workload[number])?;
         let isn = self.isn(number, "server");
         match Connection::accept(config, flow.reversed(), isn, Source::silent(), &packet) {
@@ -385,6 +510,11 @@ impl<'a> Network<'a> {
 
     fn report(mut self) -> Result<Value, String> {
         self.telemetry.take().map_or(Ok(()), Telemetry::finish)?;
+        if let Some(counters) = self.counters.take() {
+            let links: Vec<_> = self.lines.iter().map(|line| line.name.as_str()).collect();
+            let flows: Vec<_> = self.input.scenario.workload.iter().map(|flow| flow.name.as_str()).collect();
+            counters.write(self.now, &links, &flows, &self.out.join("counters.json"))?;
+        }
         for mut file in self.samples {
             file.flush().map_err(|error| format!("cannot write telemetry: {error}"))?;
         }
@@ -399,9 +529,18 @@ impl<'a> Network<'a> {
         }
         let mut flows = Map::new();
         for (number, flow) in self.input.scenario.workload.iter().enumerate() {
+            let talker = &self.applications[number];
             let side = |sender: bool| {
-                let found = self.live.iter().find(|live| live.flow == number && live.sender == sender);
-                found.map_or_else(|| json!({"bytes": 0, "payload_ok": true, "end": "never connected"}), Live::report)
+                if talker.application.is_datagrams() {
+                    let bytes = talker.datagrams[usize::from(!sender)];
+                    return json!({"bytes": bytes, "payload_ok": true, "end": if talker.stopped { "stopped" } else { "open" }});
+                }
+                let mut ends = self.live.iter().filter(|live| live.flow == number && live.sender == sender);
+                match (ends.next(), ends.next()) {
+                    (None, _) => json!({"bytes": 0, "payload_ok": true, "end": "never connected"}),
+                    (Some(one), None) => one.report(),
+                    (Some(one), Some(other)) => report_together([one, other].into_iter().chain(ends)),
+                }
             };
             flows.insert(flow.name.clone(), json!({"send": side(true), "receive": side(false)}));
         }
@@ -467,16 +606,16 @@ fn make_nodes(input: &Input, out: &Path, lines: &mut [Line]) -> Result<Vec<Node>
                 capture: capture.map_err(|error| format!("cannot write {}: {error}", path.display()))?,
             });
             node.addresses.push(interface.address);
-            node.routes.push((u32::from(interface.address) & !0xff, 24, place));
+            node.routes.push((u32::from(interface.address) & !0xff, 24, place, None));
         }
         for route in &plan.routes {
             let (subnet, length) = parse_subnet(&route.subnet)?;
             let interface = plan.interfaces.iter().position(|one| one.name == route.interface);
             let interface = interface
                 .ok_or_else(|| format!("a route of {} names {}, which it has not", spec.name, route.interface))?;
-            node.routes.push((subnet, length, interface));
+            node.routes.push((subnet, length, interface, Some(end_of(route.via))));
         }
-        node.routes.sort_by_key(|&(_, length, _)| std::cmp::Reverse(length));
+        node.routes.sort_by_key(|&(_, length, ..)| std::cmp::Reverse(length));
         nodes.push(node);
     }
     if let Some(line) = lines.iter().find(|line| line.ends.iter().any(|&(node, _)| node == usize::MAX)) {

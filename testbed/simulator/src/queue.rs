@@ -12,8 +12,8 @@ pub(crate) enum What {
     Link(u32),
     /// A connection's timer.
     Connection(u32),
-    /// A flow begins.
-    Start(u32),
+    /// A flow's application has something to do; its first turn is its beginning.
+    Turn(u32),
     /// A flow is stopped.
     Stop(u32),
 }
@@ -76,11 +76,11 @@ mod tests {
     #[test]
     fn equal_times_keep_their_order_and_later_ones_wait() {
         let mut queue = Queue::default();
-        queue.push(Time(5), What::Start(1));
+        queue.push(Time(5), What::Turn(1));
         queue.push(Time(5), What::Link(0));
         queue.push(Time(3), What::Stop(2));
         queue.push(Time(9), What::Stop(3));
         let order: Vec<_> = std::iter::from_fn(|| queue.pop(Time(8))).collect();
-        assert_eq!(order, [(Time(3), What::Stop(2)), (Time(5), What::Start(1)), (Time(5), What::Link(0))]);
+        assert_eq!(order, [(Time(3), What::Stop(2)), (Time(5), What::Turn(1)), (Time(5), What::Link(0))]);
     }
 }

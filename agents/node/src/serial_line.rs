@@ -1,0 +1,141 @@
+//! `serial-line`: what a capture's packets would be on a serial line with RFC 1144, as a capture of PPP that Wireshark
+//! reads, and their sizes. Every packet goes through compressor, frame, and decompressor, and must come out as it went in.
+
+use std::fs::File;
+use std::io::{BufWriter, Write};
+use std::path::PathBuf;
+
+use backchannel_core::traits::Headers;
+use backchannel_links::framing::{ppp, slip, Framing};
+use backchannel_links::rfc1144::{Compressed, Compressor, Decompressor, Kind, MOST_SLOTS};
+use backchannel_traces::{network_layer, Record, Records};
+use serde::Serialize;
+
+/// PPP behind a byte that tells the direction: 1 sent, 0 received.
+const LINKTYPE_PPP_WITH_DIR: u32 = 204;
+
+/// Arguments of `serial-line`.
+#[derive(clap::Args)]
+pub struct Args {
+    /// A capture, pcap or pcapng
+    capture: PathBuf,
+    /// Where to write what stands on the line
+    #[arg(long, value_name = "FILE")]
+    out: PathBuf,
+    /// Connections that both ends remember
+    #[arg(long, default_value_t = 16, value_parser = clap::value_parser!(u16).range(1..=MOST_SLOTS as i64))]
+    slots: u16,
+    /// No packet leaves its connection's slot out
+    #[arg(long)]
+    name_every_slot: bool,
+}
+
+/// One direction of the line.
+struct Direction {
+    near: Compressor,
+    far: Decompressor,
+    report: Report,
+}
+
+#[derive(Default, Serialize)]
+struct Report {
+    packets: u64,
+    headers: Headers,
+    /// Bytes of the packets as they are.
+    bytes: u64,
+    /// The same, compressed.
+    compressed_bytes: u64,
+    /// Compressed, and with all that stands on a line that is never idle.
+    slip_bytes: u64,
+    ppp_bytes: u64,
+    ppp_without_accm_bytes: u64,
+}
+
+/// Reads the capture, writes the line, prints a report as JSON.
+pub fn run(args: &Args) -> Result<(), String> {
+    let slots = usize::from(args.slots);
+    let direction = || {
+        let near = Compressor::new(slots);
+        let near = if args.name_every_slot { near.name_every_slot() } else { near };
+        Direction { near, far: Decompressor::new(slots), report: Report::default() }
+    };
+    let mut directions = [direction(), direction()];
+    let mut records = Records::open(&args.capture)?;
+    let failed = |error: std::io::Error| format!("cannot write {}: {error}", args.out.display());
+    let mut out = BufWriter::new(File::create(&args.out).map_err(failed)?);
+    for word in [0xa1b2_3c4d, 0x0004_0002, 0, 0, 1 << 18, LINKTYPE_PPP_WITH_DIR] {
+        out.write_all(&u32::to_le_bytes(word)).map_err(failed)?;
+    }
+    let (mut others, mut number) = (0u64, 0u64);
+    for record in records.by_ref() {
+        number += 1;
+        let Some(packet) = whole(&record) else {
+            others += 1;
+            continue;
+        };
+        let sent = is_from_the_lower(&packet);
+        let compressed = directions[usize::from(!sent)]
+            .cross(&packet)
+            .map_err(|why| format!("{}: packet {number}: {why}", args.capture.display()))?;
+        let protocol = ppp::protocol(&compressed).to_be_bytes();
+        let frame = [&[u8::from(sent), 0xff, 0x03], &protocol[..], &compressed.bytes].concat();
+        let (seconds, nanos) = (record.time_ns.div_euclid(1_000_000_000), record.time_ns.rem_euclid(1_000_000_000));
+        for word in [seconds as u32, nanos as u32, frame.len() as u32, frame.len() as u32] {
+            out.write_all(&word.to_le_bytes()).map_err(failed)?;
+        }
+        out.write_all(&frame).map_err(failed)?;
+    }
+    out.flush().map_err(failed)?;
+    let [from_lower, from_higher] = directions.map(|direction| direction.report);
+    let report = serde_json::json!({
+        "from_the_lower_address": from_lower, "from_the_higher_address": from_higher, "other_frames": others,
+        "trouble": records.trouble,
+    });
+    writeln!(std::io::stdout(), "{report:#}").map_err(|error| format!("the report cannot be printed: {error}"))
+}
+
+/// The IPv4 packet of a frame: without what Ethernet pads, and with zeros for what the snap length has cut off.
+fn whole(record: &Record) -> Option<Vec<u8>> {
+    let bytes = network_layer(record)?;
+    let length = match bytes {
+        [first, _, high, low, ..] if first >> 4 == 4 && bytes.len() >= 20 => u16::from_be_bytes([*high, *low]),
+        _ => return None,
+    };
+    let mut packet = bytes.to_vec();
+    packet.resize(usize::from(length).max(20), 0);
+    Some(packet)
+}
+
+/// A line has two ends, a capture may have seen many: the lower addresses stand for one end.
+fn is_from_the_lower(packet: &[u8]) -> bool {
+    packet[12..16] < packet[16..20]
+}
+
+impl Direction {
+    /// Sends a packet across, in both kinds of frame.
+    fn cross(&mut self, packet: &[u8]) -> Result<Compressed, String> {
+        let compressed = self.near.compress(packet);
+        let report = &mut self.report;
+        report.packets += 1;
+        *match compressed.kind {
+            Kind::CompressedTcp => &mut report.headers.compressed,
+            Kind::UncompressedTcp => &mut report.headers.uncompressed,
+            Kind::Ip => &mut report.headers.as_they_are,
+        } += 1;
+        report.bytes += packet.len() as u64;
+        report.compressed_bytes += compressed.bytes.len() as u64;
+        let frame = |accm| Framing::Ppp { accm }.encode(&compressed, false);
+        let (slipped, mapped, bare) = (Framing::Slip.encode(&compressed, false), frame(ppp::DEFAULT_ACCM), frame(0));
+        report.slip_bytes += slipped.len() as u64;
+        report.ppp_bytes += mapped.len() as u64;
+        report.ppp_without_accm_bytes += bare.len() as u64;
+        let out_of_slip = slip::unescape(&slipped[..slipped.len() - 1]).map(slip::untyped);
+        let out_of_ppp = ppp::decode(&mapped[..mapped.len() - 1], ppp::DEFAULT_ACCM);
+        let same = out_of_slip.as_ref() == Ok(&compressed)
+            && out_of_ppp.is_ok_and(|(protocol, bytes)| ppp::packet(protocol, bytes).as_ref() == Some(&compressed));
+        if !same || self.far.decompress(compressed.kind, &compressed.bytes).as_deref() != Ok(packet) {
+            return Err("it does not come out as it went in: a defect of this program".into());
+        }
+        Ok(compressed)
+    }
+}

@@ -1,0 +1,19 @@
+"""What a person can cause when analysing; the message is a sentence for them."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class AnalysisError(Exception):
+    """Something asked for is not there, or cannot be read or written."""
+
+
+def unknown(what: str, name: str, known: Iterable[str]) -> AnalysisError:
+    """ "there is no flow 'x' (did you mean 'y'?); there are: ..." """
+    names = list(dict.fromkeys(known))
+    near = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
+    hint = f" (did you mean '{near[0]}'?)" if near else ""
+    listed = f"; there are: {', '.join(names)}" if names else "; there is none"
+    return AnalysisError(f"there is no {what} '{name}'{hint}{listed}")

@@ -1,0 +1,239 @@
+"""Flent's data format, read and written (flent.org; flent/resultset.py of Flent 2.1, file format version 4).
+
+A file is JSON, mostly gzipped: `metadata` (what was run; SERIES_META per series with UNITS), `x_values` (s since T0),
+`results` (series name to a value for each x, null where there is none), `raw_values` (series name to points of `t`,
+s since the epoch, and `val`). Rates are in Mbit/s and times in ms, as Flent has them.
+"""
+
+from __future__ import annotations
+
+import bz2
+import datetime
+import gzip
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from analysis import metrics
+from analysis.errors import AnalysisError
+from analysis.metrics import Flow, MissingCapture, RunData
+
+VERSION = 4
+#: More than this, unpacked, is no results file.
+MOST_BYTES = 1 << 29
+#: Versions before 4 hold raw values of these series as they were measured, and not in the series' unit.
+_MS_OF_RATE = "UDP"
+_MS_OF_S = "HTTP latency"
+
+
+@dataclass(frozen=True)
+class FlentData:
+    """A results file."""
+
+    metadata: Mapping[str, Any]
+    #: A row for each x: `t_s` since T0, and a column for each series.
+    series: pl.DataFrame
+    #: A row for each raw point: `series`, `t_s` since the epoch, `value`.
+    raw: pl.DataFrame
+    #: Series to its unit, "" where untold.
+    units: Mapping[str, str]
+
+
+def read(path: Path) -> FlentData:
+    """Reads a results file, of any version up to 4; gzip and bzip2 are recognised by content.
+
+    Raises:
+        AnalysisError: it cannot be read, or is no results file; the message says why.
+    """
+    document = _parse(path)
+    if not isinstance(document, dict) or not {"metadata", "x_values", "results"} <= document.keys():
+        raise AnalysisError(f"{path} is no Flent results file: it has no metadata, x_values and results")
+    version = document.get("version", 1)
+    if not isinstance(version, int) or not 1 <= version <= VERSION:
+        raise AnalysisError(f"{path}: Flent's format version {version} is not known here; versions 1 to {VERSION} are")
+    metadata, xs, results = document["metadata"], document["x_values"], document["results"]
+    if not isinstance(metadata, dict) or not isinstance(results, dict) or not isinstance(xs, list):
+        raise AnalysisError(f"{path} is no Flent results file: metadata, x_values or results are of the wrong kind")
+    for name, values in results.items():
+        if not isinstance(values, list) or len(values) != len(xs):
+            raise AnalysisError(f"{path}: series '{name}' does not have a value for each of {len(xs)} x values")
+    of_series = metadata.get("SERIES_META") or {}
+    raw_values = document.get("raw_values")
+    if not raw_values:
+        # Version 1 kept them with the series' metadata.
+        raw_values = {name: one["RAW_VALUES"] for name, one in of_series.items() if "RAW_VALUES" in one}
+    try:
+        columns = {"t_s": [float(x) for x in xs]}
+        columns |= {name: [None if one is None else float(one) for one in values] for name, values in results.items()}
+        frame = pl.DataFrame(columns, schema=dict.fromkeys(columns, pl.Float64))
+        rows = [row for name, points in raw_values.items() for row in _raw(name, points, version)]
+    except (TypeError, ValueError, KeyError, AttributeError) as error:
+        raise AnalysisError(f"{path}: a value is not a number: {error}") from None
+    raw = pl.DataFrame(rows, schema={"series": pl.String, "t_s": pl.Float64, "value": pl.Float64}, orient="row")
+    units = {name: str((of_series.get(name) or {}).get("UNITS") or "") for name in results}
+    return FlentData(metadata, frame, raw, units)
+
+
+def _parse(path: Path) -> Any:
+    try:
+        with path.open("rb") as stream:
+            begins = stream.read(3)
+        opener: Any = gzip.open if begins[:2] == b"\x1f\x8b" else bz2.open if begins == b"BZh" else open
+        with opener(path, "rb") as stream:
+            text = stream.read(MOST_BYTES + 1)
+    except (OSError, EOFError) as error:
+        raise AnalysisError(f"{path} cannot be read: {getattr(error, 'strerror', None) or error}") from None
+    if len(text) > MOST_BYTES:
+        raise AnalysisError(f"{path} holds more than {MOST_BYTES >> 20} MiB: that is no Flent results file")
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise AnalysisError(f"{path} is no Flent results file: {error}") from None
+
+
+def _raw(name: str, points: list[Mapping[str, Any]], version: int) -> list[tuple[str, float, float]]:
+    rows = []
+    for point in points:
+        if point.get("t") is None or point.get("val") is None:
+            continue
+        value = float(point["val"])
+        if version < 4 and _MS_OF_RATE in name and "dur" in point:
+            value = 1000 / value if value else math.nan
+        elif version < 4 and name == _MS_OF_S:
+            value *= 1000
+        rows.append((name, float(point["t"]), value))
+    return rows
+
+
+def write(run: RunData, path: Path, title: str, step_s: float = 0.2) -> None:
+    """Writes a run as Flent would have: throughput at the receivers, round trips and windows at the senders.
+
+    Flows that send as the first one does are its downloads, the others its uploads; test names are Flent's own, so that
+    its plots find their series: `tcp_bidirectional`, or `tcp_ndown` when all send one way.
+
+    Args:
+        run: its tables.
+        path: FILE.flent.gz, or FILE.flent for plain JSON.
+        title: what tells it from others in Flent's legends.
+        step_s: between x values; 0.2 s is Flent's own.
+
+    Raises:
+        AnalysisError: no flow was captured, or the file cannot be written.
+    """
+    document = compose(run, title, step_s)
+    text = json.dumps(document, indent=1, sort_keys=True).encode()
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        # No name and no time inside: equal runs give equal files.
+        path.write_bytes(gzip.compress(text, mtime=0) if path.suffix == ".gz" else text)
+    except OSError as error:
+        raise AnalysisError(f"{path} cannot be written: {error.strerror or error}") from None
+
+
+def compose(run: RunData, title: str, step_s: float = 0.2) -> dict[str, Any]:
+    """The document that `write` writes."""
+    length_s = run.window_s[1]
+    count = math.ceil(length_s / step_s) + 1
+    t0_s = run.t0_epoch_ns / 1e9
+    names = _series_names(run)
+    results: dict[str, list[float | None]] = {}
+    raw: dict[str, list[dict[str, float]]] = {}
+    meta: dict[str, dict[str, Any]] = {}
+    for flow in run.flows:
+        name = names[flow.name]
+        for series, unit, frame, whole in _of_flow(flow, step_s):
+            key = name if series == "" else f"{name}::{series}"
+            results[key] = _on_grid(frame, step_s, count, held=whole)
+            raw[key] = [{"t": t0_s + t_s, "val": value} for t_s, value in frame.iter_rows()]
+            known = [value for value in results[key] if value is not None]
+            meta[key] = {"UNITS": unit, "FLOW": flow.name}
+            if known:
+                meta[key] |= {"MEAN_VALUE": math.fsum(known) / len(known)}
+    if not any(value is not None for values in results.values() for value in values):
+        raise AnalysisError("no flow of this run was captured where it is needed: there is nothing to write")
+    for way in ("TCP download", "TCP upload"):
+        parts = [results[name] for name in names.values() if name.startswith(f"{way}::") and name in results]
+        if parts:
+            sums = [math.fsum(value or 0.0 for value in at) for at in zip(*parts, strict=True)]
+            results[f"{way} sum"] = list(sums)
+            results[f"{way} avg"] = [value / len(parts) for value in sums]
+            meta |= {f"{way} sum": {"UNITS": "Mbits/s"}, f"{way} avg": {"UNITS": "Mbits/s"}}
+    downloads = sum(name.startswith("TCP download") for name in names.values())
+    one_way = downloads == len(names)
+    began = datetime.datetime.fromtimestamp(t0_s, datetime.UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+    metadata = {
+        "NAME": "tcp_ndown" if one_way and downloads > 1 else "tcp_bidirectional",
+        "TITLE": title, "TIME": began, "T0": began, "LENGTH": length_s, "TOTAL_LENGTH": length_s, "STEP_SIZE": step_s,
+        "HOST": run.flows[0].receiver, "HOSTS": sorted({flow.receiver for flow in run.flows}),
+        "LOCAL_HOST": run.flows[0].sender, "NOTE": "made by Backchannel from captures", "IP_VERSION": 4,
+        "TEST_PARAMETERS": {"download_streams": str(downloads)}, "BATCH_NAME": None, "BATCH_TIME": None,
+        "BATCH_TITLE": None, "BATCH_UUID": None, "FLENT_VERSION": None, "SERIES_META": meta,
+        "DATA_FILENAME": None, "HTTP_GETTER_URLLIST": None, "HTTP_GETTER_DNS": None, "HTTP_GETTER_WORKERS": None,
+    }  # fmt: skip
+    x_values = [number * step_s for number in range(count)]
+    return {"version": VERSION, "metadata": metadata, "x_values": x_values, "results": results, "raw_values": raw}
+
+
+def _series_names(run: RunData) -> dict[str, str]:
+    """Flow to series: "TCP download", or "TCP download::1", ... where several flows go one way."""
+    if not run.flows:
+        raise AnalysisError("this run has no flows: there is nothing to write")
+    first = run.flows[0]
+    opposed = {(after, link, before) for before, link, after in _hops(run, first)}
+    opposed.add((first.receiver, "", first.sender))
+    downloads: list[str] = []
+    uploads: list[str] = []
+    for flow in run.flows:
+        against = opposed.intersection([*_hops(run, flow), (flow.sender, "", flow.receiver)])
+        (uploads if against else downloads).append(flow.name)
+    names: dict[str, str] = {}
+    for way, own in (("TCP download", downloads), ("TCP upload", uploads)):
+        names |= {name: way if len(own) == 1 else f"{way}::{at + 1}" for at, name in enumerate(own)}
+    return names
+
+
+def _hops(run: RunData, flow: Flow) -> list[tuple[str, str, str]]:
+    """(node, link, next node) of a flow's data; without the scenario's links, of an imported run, none."""
+    return run.all_lines[0].path(flow) if run.all_lines else []
+
+
+def _of_flow(flow: Flow, step_s: float) -> list[tuple[str, str, pl.DataFrame, bool]]:
+    """(suffix, unit, frame of time and value, whether a value holds until the next) of a flow's series."""
+    found = []
+    try:
+        rates = metrics.throughput_over_time(flow, step_s)
+        found.append(("", "Mbits/s", rates.select("t_s", pl.col("bps") / 1e6), False))
+    except MissingCapture:
+        pass
+    try:
+        samples = metrics.rtt_samples(flow)
+        found.append(("tcp_rtt", "ms", samples.select("t_s", pl.col("rtt_s") * 1e3), True))
+    except MissingCapture:
+        pass
+    try:
+        windows = flow.telemetry.filter(pl.col("cwnd_segments").is_not_null())
+        found.append(("tcp_cwnd", "", windows.select("t_s", "cwnd_segments"), True))
+    except MissingCapture:
+        pass
+    return found
+
+
+def _on_grid(frame: pl.DataFrame, step_s: float, count: int, *, held: bool) -> list[float | None]:
+    """A value for each x: the last one up to it (within the step before, unless it holds), or None."""
+    times, values = frame.get_columns()
+    grid: list[float | None] = []
+    at = 0
+    last: float | None = None
+    times_s, numbers = times.to_list(), values.to_list()
+    for number in range(count):
+        fresh = None
+        while at < len(times_s) and times_s[at] <= number * step_s + 1e-9:
+            fresh = last = numbers[at]
+            at += 1
+        grid.append(last if held else fresh)
+    return grid

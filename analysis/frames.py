@@ -1,0 +1,206 @@
+"""Results as polars frames, for scripts and notebooks: `import analysis; analysis.values("quickstart")`.
+
+Values are in SI units. `frame.to_pandas()` gives pandas' frames where that is installed.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from analysis.errors import AnalysisError, unknown
+from analysis.metrics import RunData
+from analysis.statistics import bootstrap_interval, compare, t_interval
+from analysis.store import Store
+
+#: Where results lie unless told otherwise, as on the command line.
+RESULTS = Path("results")
+
+VALUES = {
+    "point": pl.Int64, "repetition": pl.Int64, "run_id": pl.String, "metric": pl.String, "subject": pl.String,
+    "unit": pl.String, "value": pl.Float64,
+}  # fmt: skip
+MEANS = {
+    "point": pl.Int64, "metric": pl.String, "subject": pl.String, "unit": pl.String, "n": pl.Int64, "mean": pl.Float64,
+    "sd": pl.Float64, "t_low": pl.Float64, "t_high": pl.Float64, "bootstrap_low": pl.Float64,
+    "bootstrap_high": pl.Float64,
+}  # fmt: skip
+
+
+def open_store(results: Path | Store = RESULTS) -> Store:
+    """The store of a results folder; one that is open is given back.
+
+    Raises:
+        AnalysisError: there is none; nothing is made.
+        StoreError: it cannot be used.
+    """
+    if isinstance(results, Store):
+        return results
+    if not (Path(results) / "results.sqlite").is_file():
+        raise AnalysisError(f"there are no results in {results}: run a campaign first, or name another folder")
+    return Store.open(Path(results))
+
+
+def campaigns(results: Path | Store = RESULTS) -> pl.DataFrame:
+    """Every campaign, newest first: id, name, title, backend, state, runs, valid."""
+    keys = ("id", "name", "title", "backend", "state", "runs", "valid")
+    rows = [{key: one[key] for key in keys} for one in open_store(results).campaigns()]
+    return pl.DataFrame(rows, schema=dict.fromkeys(keys[:5], pl.String) | dict.fromkeys(keys[5:], pl.Int64))
+
+
+def find_campaign(store: Store, name: str) -> dict[str, Any]:
+    """The campaign of a name (the newest of several) or an id, as Store.campaign gives it.
+
+    Raises:
+        AnalysisError: there is none.
+    """
+    known = store.campaigns()
+    found = next((one for one in known if name in (one["id"], one["name"])), None)
+    campaign = None if found is None else store.campaign(found["id"])
+    if campaign is None:
+        raise unknown("campaign", name, [one["name"] for one in known])
+    return campaign
+
+
+def find_run(store: Store, name: str) -> dict[str, Any]:
+    """The run of an id, or of the first characters of one, as Store.run gives it.
+
+    Raises:
+        AnalysisError: there is none, or more than one.
+    """
+    found = store.run_ids(name)
+    if not found:
+        raise AnalysisError(
+            f"there is no run whose id begins with '{name}'; ./backchannel results CAMPAIGN --json tells the ids"
+        )
+    if len(found) > 1:
+        raise AnalysisError(
+            f"{len(found)} runs begin with '{name}', such as {found[0]} and {found[1]}: give more of it"
+        )
+    run = store.run(found[0])
+    assert run is not None
+    return run
+
+
+def values(campaign: str, results: Path | Store = RESULTS) -> pl.DataFrame:
+    """Every value of a campaign's valid runs: a row per run, metric and subject, with the point's parameters.
+
+    Columns: one for each swept field, as the campaign file writes its values; then point, repetition, run_id, metric,
+    subject, unit, value.
+    """
+    store = open_store(results)
+    found = find_campaign(store, campaign)
+    frame = pl.DataFrame(store.run_values(found["id"]), schema=VALUES)
+    return _parameters(found).join(frame, on="point", how="inner", maintain_order="left_right")
+
+
+def means(campaign: str, results: Path | Store = RESULTS, level: float = 0.95, seed: int = 1) -> pl.DataFrame:
+    """Means over each point's valid runs, with standard deviation and both confidence intervals.
+
+    Columns: the swept fields, point, metric, subject, unit, n, mean, sd, t_low, t_high, bootstrap_low, bootstrap_high;
+    what one run cannot tell is null. No value is left out (analysis/statistics.py).
+    """
+    store = open_store(results)
+    found = find_campaign(store, campaign)
+    rows = []
+    for row in store.table(found["id"]):
+        t, drawn = t_interval(row["values"], level), bootstrap_interval(row["values"], seed, level)
+        rows.append({
+            "point": row["point"], "metric": row["name"], "subject": row["subject"], "unit": row["unit"],
+            "n": row["n"], "mean": row["mean"], "sd": row["sd"],
+            "t_low": t.low if t else None, "t_high": t.high if t else None,
+            "bootstrap_low": drawn.low if drawn else None, "bootstrap_high": drawn.high if drawn else None,
+        })  # fmt: skip
+    frame = pl.DataFrame(rows, schema=MEANS)
+    return _parameters(found).join(frame, on="point", how="inner", maintain_order="left_right")
+
+
+def _parameters(campaign: dict[str, Any]) -> pl.DataFrame:
+    points = campaign["points"]
+    fields = list(dict.fromkeys(field for point in points for field, _ in point["parameters"]))
+    rows = [{**dict.fromkeys(fields), **dict(one["parameters"]), "point": one["number"]} for one in points]
+    return pl.DataFrame(rows, schema=dict.fromkeys(fields, pl.String) | {"point": pl.Int64})
+
+
+def run_data(run_id: str, results: Path | Store = RESULTS) -> RunData:
+    """The tables of a run, for the functions of analysis.metrics.
+
+    Raises:
+        AnalysisError: there is no such run, or it has no tables because nothing was captured.
+    """
+    store = open_store(results)
+    run = find_run(store, run_id)
+    folder = store.run_folder(run["id"])
+    if not (folder / "segments.parquet").is_file():
+        raise AnalysisError(f"run {run['id']} has no captures: its campaign says so (capture.at)")
+    try:
+        return RunData.load(folder, run["scenario"], run["manifest"]["report"])
+    except (OSError, pl.exceptions.PolarsError, json.JSONDecodeError, KeyError) as error:
+        raise AnalysisError(f"the tables of run {run['id']} cannot be read: {error}") from None
+
+
+CONTRASTED: dict[str, type[pl.DataType]] = {
+    "metric": pl.String, "subject": pl.String, "unit": pl.String, "first": pl.String, "second": pl.String,
+    "n": pl.Int64, "mean_first": pl.Float64, "mean_second": pl.Float64, "difference": pl.Float64, "sd": pl.Float64,
+    "t_low": pl.Float64, "t_high": pl.Float64, "bootstrap_low": pl.Float64, "bootstrap_high": pl.Float64,
+    "p": pl.Float64, "d_z": pl.Float64, "g_z": pl.Float64, "relative": pl.Float64, "unpaired": pl.Int64,
+}  # fmt: skip
+
+
+def contrast(
+    campaign: str, results: Path | Store = RESULTS, field: str = "", first: str = "", level: float = 0.95, seed: int = 1
+) -> pl.DataFrame:
+    """Values of a swept field held against one of them, pair by pair: the same repetition has the same seed.
+
+    A row for each other value of the field, each combination of the other swept fields, metric and subject; columns as
+    analysis.statistics.Comparison has them (`difference` is its mean).
+
+    Args:
+        campaign: its name or id.
+        results: a folder or an open store.
+        field: the swept field, or its last words; the only one without it.
+        first: the value that the others are held against; the first of the sweep without it.
+        level: of both intervals.
+        seed: of the bootstrap.
+
+    Raises:
+        AnalysisError: there is no such campaign, field or value, or the field has one value only.
+    """
+    table = values(campaign, results)
+    swept = [name for name in table.columns if name not in VALUES]
+    found = [name for name in swept if not field or name == field or name.endswith("." + field)]
+    if not found or (field and len(found) > 1):
+        raise unknown("swept field", field, swept)
+    if len(found) > 1:
+        raise AnalysisError(f"say which swept field is to be compared; there are: {', '.join(swept)}")
+    axis, others = found[0], [name for name in swept if name != found[0]]
+    known = list(dict.fromkeys(table[axis]))
+    if first and first not in known:
+        raise unknown(f"value of {axis}", first, known)
+    if len(known) < 2:
+        raise AnalysisError(f"{axis} has one value only: there is nothing to compare")
+    base = first or known[0]
+    keys = [*others, "metric", "subject", "unit"]
+    sides: dict[tuple[Any, ...], dict[str, dict[object, float]]] = {}
+    for row in table.to_dicts():
+        of_key = sides.setdefault(tuple(row[key] for key in keys), {})
+        of_key.setdefault(row[axis], {})[row["repetition"]] = row["value"]
+    rows = []
+    for key, by_value in sides.items():
+        for other in known:
+            if other == base or not by_value.get(base, {}).keys() & by_value.get(other, {}).keys():
+                continue
+            one = compare(by_value[base], by_value[other], seed, level)
+            rows.append({
+                **dict(zip(keys, key, strict=True)), "first": base, "second": other, "n": one.n,
+                "mean_first": one.mean_first, "mean_second": one.mean_second, "difference": one.mean, "sd": one.sd,
+                "t_low": one.t.low if one.t else None, "t_high": one.t.high if one.t else None,
+                "bootstrap_low": one.bootstrap.low if one.bootstrap else None,
+                "bootstrap_high": one.bootstrap.high if one.bootstrap else None,
+                "p": one.p, "d_z": one.d_z, "g_z": one.g_z, "relative": one.relative, "unpaired": len(one.unpaired),
+            })  # fmt: skip
+    swept_types: dict[str, type[pl.DataType]] = dict.fromkeys(others, pl.String)
+    return pl.DataFrame(rows, schema=swept_types | CONTRASTED)

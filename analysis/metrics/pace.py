@@ -1,0 +1,147 @@
+"""How a sender's packets and acks lie in time: bursts, pauses, what is outstanding, spacing and compression of acks."""
+
+from __future__ import annotations
+
+import polars as pl
+
+from analysis.metrics.data import DATA, PURE_ACK, Flow, is_a, step_mean
+from analysis.metrics.registry import metric
+
+#: Data segments that leave the sender no further apart belong to one burst: below the time of a 300-byte packet at
+#: 10 Mbit/s, far above the spacing in which a host writes packets, in s.
+BURST_GAP_S = 0.0002
+#: A pause between two data segments counts as idle from here on: the shortest coarse timer of 4.4BSD, in s.
+IDLE_S = 1.0
+#: Acks are compressed that arrive in less than this share of the time in which they were sent.
+COMPRESSED = 1 / 3
+
+
+def _data_sent(flow: Flow) -> pl.DataFrame:
+    return flow.at_sender.filter((pl.col("dir") == 0) & is_a(DATA) & (pl.col("t_s") >= flow.start_s))
+
+
+def bursts(flow: Flow, gap_s: float = BURST_GAP_S) -> pl.DataFrame:
+    """Runs of data segments that left the sender's interface at most `gap_s` apart: `t_s` of the first, `segments`.
+
+    Source: asym 6.3, where a burst is what a sender sends back to back.
+    """
+    sent = _data_sent(flow).with_columns((pl.col("t_s").diff() > gap_s).fill_null(True).cum_sum().alias("burst"))
+    return sent.group_by("burst", maintain_order=True).agg(
+        pl.col("t_s").first(), pl.len().cast(pl.Int64).alias("segments")
+    ).drop("burst")  # fmt: skip
+
+
+@metric("segments", "Burst size", "flow", "asym 6.3: segments sent back to back", detail=True)
+def burst_mean(flow: Flow) -> float | None:
+    """Mean number of segments of a burst (`bursts`); None when nothing was sent."""
+    found = bursts(flow)["segments"]
+    return None if found.is_empty() else float(found.mean())  # type: ignore[arg-type]
+
+
+@metric("segments", "Largest burst", "flow", "asym 6.3: segments sent back to back", detail=True)
+def burst_max(flow: Flow) -> float | None:
+    """Number of segments of the largest burst (`bursts`); None when nothing was sent."""
+    found = bursts(flow)["segments"]
+    return None if found.is_empty() else float(found.max())  # type: ignore[arg-type]
+
+
+def idle_gaps(flow: Flow, longer_than_s: float = IDLE_S) -> pl.DataFrame:
+    """Pauses between successive data segments at the sender's interface: `t_s` (when it began) and `gap_s`.
+
+    Source: asym 5.2 and 7.1.3, whose idle times are the flat parts of a sequence trace; what is in flight then may
+    well be lost.
+    """
+    sent = _data_sent(flow).with_columns((pl.col("t_s").shift(-1) - pl.col("t_s")).alias("gap_s"))
+    return sent.filter(pl.col("gap_s") > longer_than_s).select("t_s", "gap_s")
+
+
+@metric("fraction", "Idle share", "flow", "asym 5.2: pauses of the sender over the transfer's duration")
+def idle_share(flow: Flow) -> float | None:
+    """Sum of the sender's pauses longer than IDLE_S over the time from its first data segment to its last.
+
+    None for fewer than two data segments.
+    """
+    sent = _data_sent(flow)["t_s"]
+    if sent.len() < 2:
+        return None
+    whole = float(sent[-1]) - float(sent[0])
+    return float(idle_gaps(flow)["gap_s"].sum()) / whole if whole > 0 else None
+
+
+@metric("time", "Longest pause", "flow", "asym 7.1.3: multi-second idle times", detail=True)
+def idle_longest(flow: Flow) -> float | None:
+    """The longest pause between two data segments of the sender, in s; None for fewer than two of them."""
+    found = idle_gaps(flow, -1.0)["gap_s"]
+    return None if found.is_empty() else float(found.max())  # type: ignore[arg-type]
+
+
+def outstanding(flow: Flow) -> pl.DataFrame:
+    """Bytes sent and not yet acknowledged, as the sender's interface shows it: `t_s`, `y`; a row for each segment.
+
+    The greatest sequence number sent less the greatest acknowledgment received, summed over the flow's connections.
+    """
+    end = pl.when((pl.col("dir") == 0) & is_a(DATA)).then(pl.col("seq") + pl.col("payload"))
+    ack = pl.when(pl.col("dir") == 1).then(pl.col("ack"))
+    steps = flow.at_sender.select(
+        "t_s", "stream", end.cum_max().over("stream").alias("end"), ack.cum_max().over("stream").alias("ack")
+    ).with_columns(pl.col("end", "ack").forward_fill().over("stream").fill_null(1))
+    flying = pl.max_horizontal(pl.col("end") - pl.max_horizontal(pl.col("ack"), 1), 0)
+    steps = steps.with_columns(flying.alias("flying"))
+    change = (pl.col("flying") - pl.col("flying").shift(1, fill_value=0)).over("stream")
+    return steps.select("t_s", change.cum_sum().alias("y"))
+
+
+@metric("bytes", "Outstanding data", "flow", "mean over time; RFC 5681 2: FLIGHT SIZE", detail=True)
+def outstanding_mean(flow: Flow) -> float | None:
+    """Mean over the flow's measured time of the bytes sent and not acknowledged, in bytes."""
+    return step_mean(outstanding(flow), flow.start_s, flow.ended_s())
+
+
+@metric("bytes", "Outstanding data, most", "flow", "RFC 5681 2: FLIGHT SIZE", detail=True)
+def outstanding_max(flow: Flow) -> float | None:
+    """The most bytes sent and not acknowledged at any time, in bytes; None when nothing was captured."""
+    found = outstanding(flow)["y"].max()
+    return None if found is None else float(found)  # type: ignore[arg-type]
+
+
+@metric("fraction", "Share of time with nothing outstanding", "flow", "CATALOGUE 1.8: idle fraction", detail=True)
+def nothing_outstanding_share(flow: Flow) -> float | None:
+    """Share of the flow's measured time in which no data were outstanding."""
+    steps = outstanding(flow).with_columns((pl.col("y") > 0).cast(pl.Float64).alias("y"))
+    busy = step_mean(steps, flow.start_s, flow.ended_s())
+    return None if busy is None else 1.0 - busy
+
+
+def ack_arrivals(flow: Flow) -> pl.DataFrame:
+    """Pure acks at the sender's interface: `t_s`, `stream`, `ack`."""
+    acks = flow.at_sender.filter((pl.col("dir") == 1) & is_a(PURE_ACK) & (pl.col("t_s") >= flow.start_s))
+    return acks.select("t_s", "stream", "ack")
+
+
+@metric("time", "Ack spacing", "flow", "asym 4.2.1: time between acks at the sender", detail=True)
+def ack_spacing(flow: Flow) -> float | None:
+    """Median time between successive pure acks at the sender's interface, in s; None for fewer than two."""
+    gaps = ack_arrivals(flow)["t_s"].diff().drop_nulls()
+    return None if gaps.is_empty() else float(gaps.median())  # type: ignore[arg-type]
+
+
+@metric("fraction", "Ack compression", "flow", "Zhang, Shenker, Clark 1991; threshold of Paxson 1997", detail=True)
+def ack_compression(flow: Flow) -> float | None:
+    """Share of successive acks that arrived at the sender in under a third of the time in which they were sent.
+
+    An ack that advances is found at both ends by its number. Of two that arrive one after the other, the spacing at the
+    sender's interface is held against that of the same two at the receiver's. None for fewer than two.
+    """
+    arrived = _first_of_each_number(flow.at_sender, flow.start_s)
+    sent = _first_of_each_number(flow.at_receiver, float("-inf"))
+    both = arrived.join(sent, on=["stream", "ack"], suffix="_sent").sort("t_s")
+    gaps = both.select(
+        (pl.col("t_s").diff().over("stream")).alias("arrived"), (pl.col("t_s_sent").diff().over("stream")).alias("sent")
+    ).filter(pl.col("sent") > 0)
+    return None if gaps.is_empty() else float((gaps["arrived"] < COMPRESSED * gaps["sent"]).mean())  # type: ignore[arg-type]
+
+
+def _first_of_each_number(segments: pl.DataFrame, from_s: float) -> pl.DataFrame:
+    acks = segments.filter((pl.col("dir") == 1) & is_a(PURE_ACK) & (pl.col("t_s") >= from_s))
+    advance = pl.col("ack") > pl.col("ack").cum_max().shift(1).over("stream").fill_null(-1)
+    return acks.filter(advance).group_by("stream", "ack").agg(pl.col("t_s").min())

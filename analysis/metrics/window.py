@@ -1,0 +1,31 @@
+"""The sender's congestion window, as its stack told it: a second source, beside the captures."""
+
+from __future__ import annotations
+
+import polars as pl
+
+from analysis.metrics.data import Flow, step_mean
+from analysis.metrics.registry import metric
+
+
+def _steps(flow: Flow) -> pl.DataFrame:
+    known = flow.telemetry.filter(pl.col("cwnd_segments").is_not_null())
+    return known.select("t_s", pl.col("cwnd_segments").alias("y"))
+
+
+@metric("segments", "Congestion window", "flow", "asym table 1: time average, in packets; telemetry", detail=True)
+def cwnd_mean(flow: Flow) -> float | None:
+    """Mean over the flow's measured time of the congestion window, in segments."""
+    return step_mean(_steps(flow), flow.start_s, flow.ended_s())
+
+
+@metric("number", "Variation of the congestion window", "flow", "asym fig 9: fluctuation; telemetry", detail=True)
+def cwnd_variation(flow: Flow) -> float | None:
+    """Coefficient of variation of the congestion window over the flow's measured time: sqrt(E w^2 - (E w)^2) / E w.
+
+    None when the window was 0 throughout, or over no time.
+    """
+    steps = _steps(flow)
+    mean = step_mean(steps, flow.start_s, flow.ended_s())
+    square = step_mean(steps.with_columns(pl.col("y").pow(2)), flow.start_s, flow.ended_s())
+    return None if not mean or square is None else max(square - mean * mean, 0.0) ** 0.5 / mean

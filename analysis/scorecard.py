@@ -1,0 +1,306 @@
+"""The scorecard: what the papers published beside what campaigns gave.
+
+Targets (experiments/PAPER/targets.yaml) hold, for each artefact, published values with tolerances, and orderings. A
+campaign whose file names an artefact is held against them by its stored results alone; nothing that runs reads targets.
+
+An artefact passes when all its orderings hold and at least 80 % of its stated values lie within their tolerance. A
+derived value (one computed from the paper's numbers, not printed there) is shown and decides only where there is
+nothing else.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from ruamel.yaml import YAML
+
+from analysis import theory
+from analysis.measures import Measure, Split, Table
+from analysis.store import Store
+
+#: Share of an artefact's stated values that must lie within tolerance.
+ENOUGH = 0.8
+#: Overrides under which a campaign still is the artefact's.
+HARMLESS = frozenset({"backend"})
+
+
+@dataclass(frozen=True)
+class ValueScore:
+    """A published value beside ours."""
+
+    measure: str
+    cell: Mapping[str, object]
+    #: eq, approx, le or ge.
+    relation: str
+    published: float
+    unit: str
+    tolerance: Mapping[str, float]
+    #: stated or derived.
+    origin: str
+    #: Mean over the runs; None: nothing was measured.
+    measured: float | None
+    runs: int
+    #: Half of the mean's 95 % confidence interval; None for fewer than two runs.
+    half_interval: float | None
+    within: bool
+
+
+@dataclass(frozen=True)
+class OrderingScore:
+    """A published ordering and whether ours is the same."""
+
+    measure: str
+    axis: str
+    order: Sequence[object]
+    where: Mapping[str, object]
+    min_ratio: float | None
+    #: Means in that order; None: nothing was measured.
+    measured: Sequence[float | None]
+    #: It holds only because a reversal lies within the 95 % confidence intervals.
+    tie: bool
+    holds: bool
+
+
+@dataclass(frozen=True)
+class Score:
+    """One artefact on one backend ("theory" for arithmetic)."""
+
+    backend: str
+    #: Of the campaign; empty for arithmetic.
+    campaign: str
+    #: Runs that the campaign asks for and that are there.
+    asked: int
+    there: int
+    values: Sequence[ValueScore]
+    orderings: Sequence[OrderingScore]
+
+    @property
+    def stated(self) -> list[ValueScore]:
+        """The values that decide."""
+        return [value for value in self.values if value.origin == "stated"]
+
+    @property
+    def passes(self) -> bool:
+        """The catalogue's rule."""
+        stated = self.stated or (list(self.values) if not self.orderings else [])
+        enough = sum(value.within for value in stated) >= ENOUGH * len(stated)
+        return self.there == self.asked and enough and all(ordering.holds for ordering in self.orderings)
+
+
+@dataclass(frozen=True)
+class Artefact:
+    """A published table, figure or claim, and its scores by backend."""
+
+    id: str
+    paper: str
+    title: str
+    section: str
+    #: measured, simulated or theory: how the paper got it.
+    source: str
+    values: int
+    orderings: int
+    scores: Mapping[str, Score] = field(default_factory=dict)
+
+    @property
+    def passes(self) -> bool:
+        """On every backend on which it was run, and on one at least."""
+        return bool(self.scores) and all(score.passes for score in self.scores.values())
+
+
+def scorecard(store: Store, experiments: Path) -> list[Artefact]:
+    """Every artefact of every targets file below `experiments`, in the files' order, with the newest campaign of
+    each backend.
+    """
+    campaigns = _newest(store)
+    found = []
+    for path in sorted(experiments.glob("*/targets.yaml")):
+        for target in targets(path):
+            scores = {
+                backend: _score(target, backend, store, row)
+                for (artefact, backend), row in campaigns.items()
+                if artefact == target["id"]
+            }
+            computed = theory.results(target["id"])
+            if computed is not None:
+                scores["theory"] = _hold(target, "theory", "", 1, 1, computed)
+            found.append(
+                Artefact(
+                    target["id"], target["paper"], target["title"], str(target["section"]), target["source"],
+                    len(target["expected"]), len(target["orderings"]), scores,
+                )
+            )  # fmt: skip
+    return found
+
+
+@cache
+def targets(path: Path) -> list[dict[str, Any]]:
+    """The artefacts of a targets file."""
+    return list(YAML(typ="safe").load(path.read_text()))
+
+
+def document(artefacts: Sequence[Artefact]) -> dict[str, Any]:
+    """The scorecard for scripts, with the whole count."""
+    return {
+        "artefacts": [
+            {
+                **{key: value for key, value in asdict(artefact).items() if key != "scores"},
+                "passes": artefact.passes,
+                "scores": {
+                    backend: {
+                        **asdict(score), "passes": score.passes, "within": sum(value.within for value in score.stated),
+                        "stated": len(score.stated),
+                    }
+                    for backend, score in artefact.scores.items()
+                },
+            }
+            for artefact in artefacts
+        ],
+        "count": count(artefacts),
+    }  # fmt: skip
+
+
+def count(artefacts: Sequence[Artefact]) -> dict[str, int]:
+    """The whole count: artefacts, and over all scores the stated values and the orderings."""
+    scores = [score for artefact in artefacts for score in artefact.scores.values()]
+    return {
+        "artefacts": len(artefacts),
+        "run": sum(bool(artefact.scores) for artefact in artefacts),
+        "pass": sum(artefact.passes for artefact in artefacts),
+        "values": sum(len(score.stated) for score in scores),
+        "values_within": sum(value.within for score in scores for value in score.stated),
+        "orderings": sum(len(score.orderings) for score in scores),
+        "orderings_hold": sum(ordering.holds for score in scores for ordering in score.orderings),
+    }
+
+
+def _newest(store: Store) -> dict[tuple[str, str], dict[str, Any]]:
+    """Per artefact and backend the campaign that was started last and changes nothing that matters."""
+    found: dict[tuple[str, str], dict[str, Any]] = {}
+    for row in store.campaigns():
+        if not set(row["overrides"]) <= HARMLESS or not row["valid"]:
+            continue
+        artefact = _file(row["text"]).get("artefact")
+        if artefact is not None:
+            found.setdefault((str(artefact), row["backend"]), row)
+    return found
+
+
+@cache
+def _file(text: str) -> dict[str, Any]:
+    values = YAML(typ="safe").load(text)
+    return values if isinstance(values, dict) else {}
+
+
+def _score(target: Mapping[str, Any], backend: str, store: Store, row: Mapping[str, Any]) -> Score:
+    file = _file(row["text"])
+    campaign = store.campaign(row["id"])
+    assert campaign is not None
+    table = Table(
+        {name: Measure.model_validate(one) for name, one in file.get("measures", {}).items()},
+        [Split.model_validate(one) for one in file.get("split", [])],
+        {point["number"]: dict(point["parameters"]) for point in campaign["points"]},
+        store.table(row["id"]),
+        _scenarios(store, campaign) if any("configured" in one for one in file.get("measures", {}).values()) else {},
+    )
+    return _hold(target, backend, row["id"], row["runs"], row["valid"], table)
+
+
+def _scenarios(store: Store, campaign: Mapping[str, Any]) -> dict[int, Mapping[str, Any]]:
+    found = {}
+    for point in campaign["points"]:
+        run = next((one for member in point["members"] if (one := store.run(member["run_id"])) is not None), None)
+        if run is not None:
+            found[point["number"]] = run["scenario"]
+    return found
+
+
+def _hold(target: Mapping[str, Any], backend: str, campaign: str, asked: int, there: int, table: Table) -> Score:
+    return Score(
+        backend, campaign, asked, there,
+        [_value(table, one) for one in target["expected"]],
+        [_ordering(table, one) for one in target["orderings"]],
+    )  # fmt: skip
+
+
+def _value(table: Table, one: Mapping[str, Any]) -> ValueScore:
+    values = table.values(one["metric"], one["cell"])
+    mean = statistics.fmean(values) if values else None
+    return ValueScore(
+        measure=one["metric"], cell=one["cell"], relation=one["relation"], published=float(one["value"]),
+        unit=one["unit"], tolerance=one["tolerance"], origin=one["origin"], measured=mean, runs=len(values),
+        half_interval=half_interval(values),
+        within=mean is not None and within(mean, one["relation"], float(one["value"]), one["tolerance"]),
+    )  # fmt: skip
+
+
+def within(measured: float, relation: str, published: float, tolerance: Mapping[str, float]) -> bool:
+    """Whether a value is what was published: at most the greater of the relative and the absolute tolerance away, or
+    on the right side of it by that much.
+    """
+    slack = max(tolerance.get("rel", 0.0) * abs(published), tolerance.get("abs", 0.0)) + 1e-9 * abs(published)
+    match relation:
+        case "le":
+            return measured <= published + slack
+        case "ge":
+            return measured >= published - slack
+    return abs(measured - published) <= slack
+
+
+def _ordering(table: Table, one: Mapping[str, Any]) -> OrderingScore:
+    groups = [table.values(one["metric"], {**one["where"], one["axis"]: label}) for label in one["order"]]
+    least = one.get("min_ratio")
+    holds, tie = all(groups), False
+    sign = 1 if one["direction"] == "descending" else -1
+    for first, second in zip(groups, groups[1:], strict=False):
+        if not first or not second:
+            continue
+        greater, lesser = (first, second) if sign > 0 else (second, first)
+        above, below = statistics.fmean(greater), statistics.fmean(lesser)
+        if least is not None:
+            holds &= above >= least * below
+        elif above < below:
+            apart = reversed_beyond_chance(greater, lesser)
+            holds &= not apart
+            tie |= not apart
+    return OrderingScore(
+        measure=one["metric"], axis=one["axis"], order=one["order"], where=one["where"], min_ratio=least,
+        measured=[statistics.fmean(group) if group else None for group in groups], tie=tie and holds, holds=holds,
+    )  # fmt: skip
+
+
+def reversed_beyond_chance(greater: Sequence[float], lesser: Sequence[float]) -> bool:
+    """Whether two means that stand the wrong way round differ by more than their 95 % confidence intervals allow:
+    whether these do not overlap. Without repetitions there is no interval, and every reversal counts.
+    """
+    halves = [half_interval(values) for values in (greater, lesser)]
+    if halves[0] is None or halves[1] is None:
+        return True
+    return statistics.fmean(greater) + halves[0] < statistics.fmean(lesser) - halves[1]
+
+
+def half_interval(values: Sequence[float]) -> float | None:
+    """Half of the 95 % confidence interval of the mean (Student's t); None for fewer than two values."""
+    if len(values) < 2:
+        return None
+    return _t975(len(values) - 1) * statistics.stdev(values) / math.sqrt(len(values))
+
+
+#: Student's t, 97.5 % quantile, for 1 to 30 degrees of freedom.
+_T975 = (
+    12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145, 2.131,
+    2.120, 2.110, 2.101, 2.093, 2.086, 2.080, 2.074, 2.069, 2.064, 2.060, 2.056, 2.052, 2.048, 2.045, 2.042,
+)  # fmt: skip
+
+
+def _t975(freedom: int) -> float:
+    if freedom <= len(_T975):
+        return _T975[freedom - 1]
+    # Beyond the table the first terms of the expansion about the normal quantile are exact to four digits.
+    z = 1.959964
+    return z + (z**3 + z) / (4 * freedom) + (5 * z**5 + 16 * z**3 + 3 * z) / (96 * freedom**2)

@@ -1,0 +1,78 @@
+"""`./backchannel contrast`: two policies on the same seeds."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    import polars as pl
+
+
+def contrast(
+    campaign: Annotated[str, typer.Argument(metavar="CAMPAIGN", help="Its name or id.")],
+    field: Annotated[str, typer.Option("--field", help="The swept field to compare; the only one without it.")] = "",
+    first: Annotated[str, typer.Option("--first", help="What the others are held against; the first value.")] = "",
+    metric: Annotated[str, typer.Option("--metric", help="Which metric, or all.")] = "throughput",
+    out: Annotated[Path | None, typer.Option("--out", "-o", help="Write .csv, .parquet or .json instead.")] = None,
+    results: Annotated[
+        Path, typer.Option("--results", metavar="DIR", envvar="BACKCHANNEL_RESULTS", help="Where results are kept.")
+    ] = Path("results"),
+) -> None:
+    """Hold the values of a swept field against one of them, repetition by repetition, with effect sizes."""
+    import polars as pl
+
+    from analysis import frames
+    from analysis.errors import unknown
+    from analysis.exports import tables
+
+    store = frames.open_store(results)
+    try:
+        table = frames.contrast(campaign, store, field, first)
+    finally:
+        store.close()
+    known = list(dict.fromkeys(table["metric"]))
+    if metric != "all":
+        if metric not in known:
+            raise unknown("metric of this campaign", metric, known)
+        table = table.filter(pl.col("metric") == metric)
+    if out is not None:
+        tables.write(table, out)
+        typer.echo(str(out))
+        return
+    for line in lines(table):
+        typer.echo(line)
+
+
+def lines(table: pl.DataFrame) -> list[str]:
+    """The comparisons as people read them."""
+    from analysis.frames import CONTRASTED
+
+    others = [name for name in table.columns if name not in CONTRASTED]
+    said = []
+    for row in table.to_dicts():
+        point = "".join(f", {name.rpartition('.')[2]}={row[name]}" for name in others)
+        name = f"{row['metric']} {row['subject']}".strip()
+        said.append(f"{name}: {row['second']} against {row['first']}{point}: {_what(row)}")
+    said.append(
+        "mean difference over the pairs [95 % interval, Student's t], relative change, paired t-test's p, Cohen's d_z"
+    )
+    return said
+
+
+def _what(row: dict[str, Any]) -> str:
+    from experiments import units
+
+    size, unit = units.scale_of(max(abs(row["difference"]), abs(row["t_low"] or 0.0)), row["unit"])
+    shown = f"{row['difference'] / size:+.3g}"
+    if row["t_low"] is not None:
+        shown += f" [{row['t_low'] / size:+.3g}, {row['t_high'] / size:+.3g}]"
+    shown = f"{shown} {unit}".rstrip()
+    if row["relative"] is not None:
+        shown += f", {row['relative'] * 100:+.1f} %"
+    if row["p"] is not None:
+        shown += f", p = {row['p']:.2g}, d_z = {row['d_z']:.2f}"
+    shown += f", {row['n']} pairs"
+    return shown + (f", {row['unpaired']} without a partner" if row["unpaired"] else "")

@@ -1,0 +1,248 @@
+"""Links that the kernel shapes: a veth pair and tc(8), in place of the emulator (docs/links.md, "kernel").
+
+Shaping stands at the sender's interface, delay (netem) at the receiver's, on an ifb, so that a queue's limit counts
+what waits and not what propagates. What this kernel lacks is refused in a sentence before anything runs. Such a link
+reports what tc counts; it has no lateness and no telemetry of its queue.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import subprocess
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache
+from typing import Any
+
+from testbed.addressing import Interface
+from testbed.errors import TestbedError
+
+KIND = "kernel"
+SHAPERS = ("htb", "tbf", "netem", "cake")
+#: Beyond any queue of a run: what only delays must not drop.
+_DEEP = 1_000_000
+#: HTB and TBF let this pass at once: two packets and their Ethernet headers, or 250 us at higher rates, as tc's manual
+#: asks for on a kernel with high-resolution timers.
+_LEAST_BURST_BYTES = 2 * 1514
+
+#: The rate is that of network-layer bytes, as ours are: tc counts the Ethernet header unless it is told.
+_NETWORK_BYTES = "stab overhead -14 linklayer ethernet"
+
+#: Runs a program in a node's namespaces: (words) -> (return code, output and errors).
+Runner = Callable[[Sequence[str]], tuple[int, str]]
+
+
+def commands(direction: Mapping[str, Any], options: Mapping[str, Any], near: str, far: str) -> tuple[list[str], ...]:
+    """Arguments of tc for one direction: first at its sender's interface, then at its receiver's.
+
+    Args:
+        direction: a DirectionSpec of the scenario.
+        options: of the link.
+        near: the sender's interface.
+        far: the receiver's.
+
+    Raises:
+        TestbedError: the kernel's qdiscs cannot do what is asked.
+    """
+    shaper = options.get("shaper", "htb")
+    rate, queue = direction.get("rate_bps"), direction["queue"]
+    sender: list[str] = []
+    if direction.get("schedule"):
+        raise TestbedError("a kernel link has no changes over time")
+    if shaper == "cake":
+        if queue["name"] != "droptail":
+            raise TestbedError("cake is its own queue policy: leave 'queue' out")
+        words = f"qdisc add dev {near} root cake besteffort" + (f" bandwidth {rate}bit" if rate else " unlimited")
+        sender.append(words + {"none": "", "filter": " ack-filter", "aggressive": " ack-filter-aggressive"}[
+            options.get("ack_filter", "none")
+        ])  # fmt: skip
+    elif rate is None:
+        sender.append(f"qdisc add dev {near} root {_queue(queue)}")
+    elif shaper == "netem":
+        limit = queue["options"].get("limit_packets", 1000)
+        if queue["name"] != "droptail":
+            raise TestbedError("netem's queue is a droptail; htb and tbf take codel too")
+        sender.append(f"qdisc add dev {near} root netem rate {rate}bit limit {limit}")
+    else:
+        burst = options.get("burst_bytes") or max(_LEAST_BURST_BYTES, round(rate / 8 * 250e-6))
+        if shaper == "htb":
+            sender += [
+                f"qdisc add dev {near} root handle 1: {_NETWORK_BYTES} htb default 1",
+                f"class add dev {near} parent 1: classid 1:1 htb rate {rate}bit ceil {rate}bit "
+                f"burst {burst} cburst {burst} quantum 1514",
+            ]
+        else:
+            sender.append(
+                f"qdisc add dev {near} root handle 1: {_NETWORK_BYTES} tbf rate {rate}bit burst {burst} limit {_DEEP}"
+            )
+        sender.append(f"qdisc add dev {near} parent 1:1 handle 10: {_queue(queue)}")
+    return sender, _receiver(direction, far)
+
+
+def _queue(queue: Mapping[str, Any]) -> str:
+    options = queue["options"]
+    match queue["name"]:
+        case "droptail" if "limit_bytes" in options:
+            return f"bfifo limit {options['limit_bytes']}"
+        case "droptail":
+            return f"pfifo limit {options.get('limit_packets', 1000)}"
+        case "codel":
+            words = f"codel limit {options.get('limit_packets', 1000)}"
+            for name in ("target", "interval"):
+                if f"{name}_s" in options:
+                    words += f" {name} {round(options[f'{name}_s'] * 1e6)}us"
+            return words
+    raise TestbedError(f"the kernel's queues are droptail and codel; {queue['name']} needs a link of ours")
+
+
+def _receiver(direction: Mapping[str, Any], far: str) -> list[str]:
+    netem = []
+    if direction.get("delay_s"):
+        netem.append(f"delay {round(direction['delay_s'] * 1e6)}us")
+    for model in direction.get("errors", []):
+        options = model["options"]
+        if options.get("effect", "lose") != "lose":
+            raise TestbedError("netem loses packets; damage to a checksum needs a link of ours")
+        if model["name"] == "uniform":
+            netem.append(f"loss random {options['probability'] * 100}%")
+        elif model["name"] == "gilbert-elliott":
+            good, bad = options.get("good_loss", 0.0), options.get("bad_loss", 1.0)
+            netem.append(f"loss gemodel {options['p'] * 100}% {options['r'] * 100}% {bad * 100}% {good * 100}%")
+        else:
+            raise TestbedError(f"netem has no error model {model['name']}; it has uniform and gilbert-elliott")
+    if not netem:
+        return []
+    ifb = ifb_name(far)
+    return [
+        f"qdisc add dev {far} handle ffff: ingress",
+        f"filter add dev {far} parent ffff: protocol all u32 match u32 0 0 action mirred egress redirect dev {ifb}",
+        f"qdisc add dev {ifb} root netem limit {_DEEP} {' '.join(netem)}",
+    ]
+
+
+def ifb_name(interface: str) -> str:
+    """The interface on which an interface's arrivals are delayed."""
+    return f"d-{interface}"[:15]
+
+
+def refusal(link: Mapping[str, Any]) -> str | None:
+    """Why this kernel cannot run a link, as a sentence; None when it can, or when that cannot be told without root."""
+    if len(link["ends"]) != 2:
+        return f"link '{link['name']}': a kernel link has two ends"
+    if link.get("middleboxes"):
+        return f"link '{link['name']}': middleboxes need a link of ours"
+    try:
+        both = [commands(link[way], link["options"], "near", "far") for way in ("forward", "reverse")]
+    except TestbedError as error:
+        return f"link '{link['name']}': {error}"
+    if os.geteuid() != 0:
+        return None
+    # Each qdisc is tried on interfaces of a namespace that lasts as long as the trial.
+    tried = [("near", sender) for sender, _ in both] + [("far", receiver) for _, receiver in both]
+    for _, lines in tried:
+        said = _trial(tuple(lines))
+        if said:
+            return (
+                f"link '{link['name']}': this kernel cannot do it: {said}; "
+                "kind point-to-point needs nothing of the kernel"
+            )
+    return None
+
+
+@cache
+def _trial(lines: tuple[str, ...]) -> str:
+    """What tc says to its first failure; empty when all succeed."""
+    if not lines:
+        return ""
+    script = "ip link add near type veth peer name far && ip link add d-far type ifb && ip link set d-far up"
+    for line in lines:
+        script += f" && {{ said=$(tc {line} 2>&1) || {{ echo {shlex.quote(line)}: $said; exit 0; }}; }}"
+    done = subprocess.run(
+        ["unshare", "--net", "sh", "-c", script], capture_output=True, text=True, check=False, timeout=30
+    )
+    if done.returncode != 0:
+        return done.stderr.strip() or "its namespaces do not work"
+    return " ".join(f"tc {line}" for line in done.stdout.splitlines())
+
+
+class KernelLink:
+    """A veth pair between two nodes.
+
+    Args:
+        ends: its interfaces.
+        runners: how to run a program in the node of each end.
+        pids: a process in each node.
+
+    Raises:
+        TestbedError: the kernel refused.
+    """
+
+    def __init__(self, name: str, ends: tuple[Interface, Interface], runners: tuple[Runner, Runner],
+                 pids: tuple[int, int]) -> None:  # fmt: skip
+        self.name = name
+        self._ends = ends
+        self._runners = runners
+        words = ["ip", "link", "add", "name", ends[0].name, "address", ends[0].mac, "netns", str(pids[0]),
+                 "type", "veth", "peer", "name", ends[1].name, "address", ends[1].mac, "netns", str(pids[1]),
+                 ]  # fmt: skip
+        done = subprocess.run(words, capture_output=True, text=True, check=False)
+        if done.returncode != 0:
+            raise TestbedError(f"link '{name}': cannot make its interfaces: {done.stderr.strip()}")
+        for end, run in zip(ends, runners, strict=True):
+            # Else captures would show packets of 32 kB and checksums that were never computed.
+            offloads = [word for what in ("tso", "gso", "gro", "tx", "rx") for word in (what, "off")]
+            self._must(run, ["ethtool", "-K", end.name, *offloads])
+            # TCP hands a qdisc bundles of segments whatever the offloads are; the shaper is to see packets.
+            self._must(run, ["ip", "link", "set", end.name, "txqueuelen", "10000", "gso_max_segs", "1"])
+            self._must(run, ["ip", "link", "add", ifb_name(end.name), "type", "ifb"])
+            self._must(run, ["ip", "link", "set", ifb_name(end.name), "up"])
+
+    def configure(self, link: Mapping[str, Any]) -> None:
+        """Gives it parameters and empty queues; its counters begin at zero."""
+        for end, run in zip(self._ends, self._runners, strict=True):
+            for words in (("root",), ("ingress",)):
+                run(["tc", "qdisc", "del", "dev", end.name, *words])
+            run(["tc", "qdisc", "del", "dev", ifb_name(end.name), "root"])
+        for way, (near, far) in (("forward", (0, 1)), ("reverse", (1, 0))):
+            lines = commands(link[way], link["options"], self._ends[near].name, self._ends[far].name)
+            for side, side_lines in zip((near, far), lines, strict=True):
+                for line in side_lines:
+                    self._must(self._runners[side], ["tc", *line.split()])
+
+    def report(self, link: Mapping[str, Any]) -> dict[str, Any]:
+        """What tc counted, in the form of the emulator's report (testbed/core/src/report.rs)."""
+        return {
+            way: self._counted(link[way].get("rate_bps"), near, far)
+            for way, near, far in (("forward", 0, 1), ("reverse", 1, 0))
+        }
+
+    def _counted(self, rate_bps: int | None, near: int, far: int) -> dict[str, Any]:
+        root = self._statistics(near, self._ends[near].name)
+        delayed = self._statistics(far, ifb_name(self._ends[far].name))
+        events = {"dropped_full": root["drops"], "lost": delayed["drops"]}
+        return {
+            "rate_bps": rate_bps,
+            "submitted_packets": root["packets"] + root["drops"],
+            "delivered_packets": root["packets"] - delayed["drops"],
+            "refused_by_interface": 0,
+            "transmitted_packets": root["packets"],
+            "transmitted_bytes": root["bytes"] - 14 * root["packets"],
+            "transmitted_wire_bytes": root["bytes"],
+            "busy_s": None,
+            "rate_error": None,
+            "lateness_s": {"p50": None, "p99": None, "max": None},
+            "error_losses": delayed["drops"],
+            "events": {kind: count for kind, count in events.items() if count},
+        }
+
+    def _statistics(self, end: int, interface: str) -> dict[str, int]:
+        said = self._must(self._runners[end], ["tc", "-s", "-j", "qdisc", "show", "dev", interface])
+        roots = [one for one in json.loads(said or "[]") if one.get("root")]
+        return {key: int(roots[0].get(key, 0)) if roots else 0 for key in ("packets", "bytes", "drops")}
+
+    def _must(self, run: Runner, words: Sequence[str]) -> str:
+        code, said = run(words)
+        if code != 0:
+            raise TestbedError(f"link '{self.name}': '{' '.join(words)}' failed: {said.strip()}")
+        return said

@@ -1,0 +1,102 @@
+//! A loss trace that somebody recorded: for each packet in turn, whether it was lost.
+//!
+//! The file holds one digit a packet, 0 for one that arrived and 1 for one that was lost, with blanks, line ends and
+//! comments (from `#` to the end of the line) between them as one likes. After its end it begins again, unless it is told not to.
+
+use backchannel_core::packet::Packet;
+use backchannel_core::registry::{Entry, Given, Param, Preset, Unit, MUST};
+use backchannel_core::rng::RunRng;
+use backchannel_core::time::Time;
+
+use super::{ErrorModel, Fate};
+
+pub(super) static ENTRY: Entry = Entry {
+    kind: "error-model",
+    name: "recorded",
+    summary: "a recorded loss trace from a file: a digit for each packet, 1 for a lost one",
+    source: "docs/links.md",
+    params: &[
+        Param::new("trace", Unit::File, Preset::Required(MUST), "digits 0 and 1, comments from # on"),
+        Param::new("repeat", Unit::Flag, Preset::Flag(true), "begin again after its end; else nothing is lost then"),
+        Param::new("effect", Unit::Choice, Preset::Text("lose"), "lose it, or damage its checksum")
+            .of(&["lose", "damage"]),
+    ],
+};
+
+pub(super) fn build(given: &Given<'_>, _: RunRng) -> Result<Box<dyn ErrorModel>, String> {
+    let lost = parse(given.text("trace").unwrap_or_default())?;
+    let effect = if given.text("effect") == Some("damage") { Fate::Damaged } else { Fate::Lost };
+    Ok(Box::new(Recorded { lost, repeats: given.flag("repeat"), effect, next: 0 }))
+}
+
+fn parse(text: &str) -> Result<Vec<bool>, String> {
+    let mut lost = Vec::new();
+    for (number, line) in text.lines().enumerate() {
+        for digit in line.split('#').next().unwrap_or_default().chars().filter(|one| !one.is_whitespace()) {
+            lost.push(match digit {
+                '0' => false,
+                '1' => true,
+                other => return Err(format!("trace: line {} has '{other}' where 0 or 1 is wanted", number + 1)),
+            });
+        }
+    }
+    if lost.is_empty() {
+        return Err("trace: it has no packet".into());
+    }
+    Ok(lost)
+}
+
+struct Recorded {
+    lost: Vec<bool>,
+    repeats: bool,
+    effect: Fate,
+    next: usize,
+}
+
+impl ErrorModel for Recorded {
+    fn judge(&mut self, _: Time, _: &Packet) -> Fate {
+        if self.next == self.lost.len() {
+            if !self.repeats {
+                return Fate::Intact;
+            }
+            self.next = 0;
+        }
+        self.next += 1;
+        if self.lost[self.next - 1] {
+            self.effect
+        } else {
+            Fate::Intact
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use backchannel_core::packet::build::data;
+    use backchannel_core::scenario::Named;
+    use serde_json::json;
+
+    fn fates(options: serde_json::Value, packets: usize) -> Result<Vec<Fate>, String> {
+        let named: Named = serde_json::from_value(json!({"name": "recorded", "options": options})).unwrap();
+        let mut model = super::super::build(&named, backchannel_core::rng::stream(1, "x"))?;
+        Ok((0..packets).map(|_| model.judge(Time::ZERO, &data(1, 10))).collect())
+    }
+
+    #[test]
+    fn golden_trace_digit_for_packet_and_again_from_the_start() {
+        let (ok, lost) = (Fate::Intact, Fate::Lost);
+        let trace = "# a trace\n01 1\n0 # the end\n";
+        assert_eq!(fates(json!({"trace": trace}), 9).unwrap(), [ok, lost, lost, ok, ok, lost, lost, ok, ok]);
+        let once = json!({"trace": trace, "repeat": false, "effect": "damage"});
+        let damaged = Fate::Damaged;
+        assert_eq!(fates(once, 8).unwrap(), [ok, damaged, damaged, ok, ok, ok, ok, ok]);
+    }
+
+    #[test]
+    fn what_is_no_trace_is_refused_with_the_line() {
+        assert!(fates(json!({"trace": "0\n2\n"}), 1).unwrap_err().contains("line 2 has '2'"));
+        assert!(fates(json!({"trace": "# nothing"}), 1).unwrap_err().contains("no packet"));
+        assert!(fates(json!({}), 1).unwrap_err().contains("trace"));
+    }
+}

@@ -1,0 +1,316 @@
+//! A link that follows a recorded trace of delivery opportunities (Netravali et al., "Mahimahi: Accurate Record-and-Replay
+//! for HTTP", 2015; mm-link(1)).
+//!
+//! Each line of a trace is a millisecond at which the link could have delivered 1504 bytes: several lines with the same
+//! number are as many opportunities. A packet leaves with the opportunity that takes its last byte; what an opportunity has
+//! left goes to the packets behind it, and is wasted where none waits. After its last line the trace begins again, that
+//! many milliseconds later. Each packet counts 4 bytes more than its own, the header of the tunnel that mm-link reads from.
+
+use std::time::Duration;
+
+use backchannel_core::event::Events;
+use backchannel_core::packet::Packet;
+use backchannel_core::registry::{Entry, Given, Param, Preset, Unit, MUST};
+use backchannel_core::scenario::{DirectionSpec, LinkSpec};
+use backchannel_core::time::Time;
+use backchannel_core::traits::{Delivery, Link, Policy, Port, Usage};
+use backchannel_policies::Context;
+
+use crate::far_end::FarEnd;
+use crate::point_to_point::delay;
+
+pub(crate) static ENTRY: Entry = Entry {
+    kind: "link",
+    name: "mahimahi",
+    summary: "delivery opportunities from a recorded trace, each direction its own; then delay and error models",
+    source: "mm-link(1)",
+    params: &[],
+};
+
+/// Options of one direction.
+pub(crate) static DIRECTION: Entry = Entry {
+    kind: "direction",
+    name: "mahimahi",
+    summary: "options of one direction of a mahimahi link",
+    source: "mm-link(1)",
+    params: &[Param::new(
+        "trace",
+        Unit::File,
+        Preset::Required(MUST),
+        "milliseconds of delivery opportunities, a line each",
+    )],
+};
+
+/// What one opportunity delivers, and what a packet costs beside its bytes.
+const OPPORTUNITY_BYTES: u64 = 1504;
+const TUNNEL_HEADER_BYTES: u64 = 4;
+
+pub(crate) fn build(_: &Given<'_>, spec: &LinkSpec, seed: u64) -> Result<Box<dyn Link>, String> {
+    if spec.ends.len() != 2 {
+        return Err(format!("a mahimahi link has two ends, not {}", spec.ends.len()));
+    }
+    let traces = [trace("forward", &spec.forward)?, trace("reverse", &spec.reverse)?];
+    let means = [traces[0].mean_bps(), traces[1].mean_bps()];
+    let [forward, reverse] = traces;
+    let way = |name: &str, here: &DirectionSpec, trace: Trace, rates: [u64; 2]| {
+        Way::new(&format!("{}/{name}", spec.name), here, trace, rates, seed).map_err(|why| format!("{name}: {why}"))
+    };
+    Ok(Box::new(Mahimahi {
+        ways: [
+            way("forward", &spec.forward, forward, means)?,
+            way("reverse", &spec.reverse, reverse, [means[1], means[0]])?,
+        ],
+    }))
+}
+
+fn trace(way: &str, spec: &DirectionSpec) -> Result<Trace, String> {
+    let in_way = |why: String| format!("{way}: {why}");
+    if spec.rate_bps.is_some() {
+        return Err(in_way("a mahimahi link has its rate from the trace: leave 'rate' out".into()));
+    }
+    if !spec.schedule.is_empty() {
+        return Err(in_way("a mahimahi link changes as its trace says: leave 'changes' out".into()));
+    }
+    let given = Given::check(&DIRECTION, &spec.options).map_err(in_way)?;
+    Trace::parse(given.text("trace").unwrap_or_default()).map_err(in_way)
+}
+
+/// Opportunities in milliseconds, in order; the last one is the period.
+struct Trace(Vec<u64>);
+
+impl Trace {
+    fn parse(text: &str) -> Result<Trace, String> {
+        let mut all: Vec<u64> = Vec::new();
+        for (number, line) in text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty()) {
+            let at = line.trim().parse::<u64>().ok().filter(|ms| *ms < 1 << 40);
+            let at = at.ok_or_else(|| format!("trace: line {}: '{line}' is no number of milliseconds", number + 1))?;
+            if all.last().is_some_and(|last| at < *last) {
+                return Err(format!("trace: line {}: {at} ms comes before the line above it", number + 1));
+            }
+            all.push(at);
+        }
+        match all.last() {
+            None => Err("trace: it has no opportunity".into()),
+            Some(0) => Err("trace: it ends at 0 ms, where it would begin again for ever".into()),
+            Some(_) => Ok(Trace(all)),
+        }
+    }
+
+    fn mean_bps(&self) -> u64 {
+        let period_ms = self.0[self.0.len() - 1];
+        (self.0.len() as u64 * OPPORTUNITY_BYTES * 8 * 1000 / period_ms).max(1)
+    }
+
+    /// The instant of an opportunity, counted through all repetitions.
+    fn at(&self, number: u64) -> Time {
+        let length = self.0.len() as u64;
+        let (round, place) = (number / length, (number % length) as usize);
+        Time((round * self.0[self.0.len() - 1] + self.0[place]).saturating_mul(1_000_000))
+    }
+
+    /// The first opportunity later than `now`.
+    fn after(&self, now: Time) -> u64 {
+        let period = self.0[self.0.len() - 1];
+        let ms = now.nanos() / 1_000_000;
+        // The last opportunity of a round falls on the first millisecond of the next: begin a round early.
+        let round = (ms / period).saturating_sub(1);
+        let mut number = round * self.0.len() as u64;
+        let within = ms - round * period;
+        number += self.0.partition_point(|at| *at <= within) as u64;
+        while self.at(number) <= now {
+            number += 1;
+        }
+        number
+    }
+}
+
+struct Mahimahi {
+    ways: [Way; 2],
+}
+
+struct Way {
+    trace: Trace,
+    policy: Box<dyn Policy>,
+    far_end: FarEnd,
+    /// The opportunity that has not been used or wasted.
+    next: u64,
+    /// The packet that an opportunity has begun, and the bytes of it that have not gone.
+    begun: Option<(Packet, u64)>,
+    usage: Usage,
+    /// Mean time between opportunities.
+    spacing: Duration,
+}
+
+impl Way {
+    fn new(label: &str, spec: &DirectionSpec, trace: Trace, rates: [u64; 2], seed: u64) -> Result<Way, String> {
+        let [own, opposite] = rates.map(Some);
+        let context = Context { seed, label: label.to_owned(), rate_bps: own, opposite_rate_bps: opposite };
+        let spacing = Duration::from_millis(trace.0[trace.0.len() - 1]) / trace.0.len() as u32;
+        Ok(Way {
+            trace,
+            policy: backchannel_policies::build(&spec.queue.name, &spec.queue.options, &context)?,
+            far_end: FarEnd::new(delay(spec.delay_s)?, &spec.errors, seed, label)?,
+            next: 0,
+            begun: None,
+            usage: Usage::default(),
+            spacing,
+        })
+    }
+
+    fn waits(&self) -> bool {
+        self.begun.is_some() || self.policy.len_packets() > 0
+    }
+
+    fn advance(&mut self, now: Time, events: &mut Events) {
+        while self.waits() && self.trace.at(self.next) <= now {
+            let at = self.trace.at(self.next);
+            self.next += 1;
+            let mut left = OPPORTUNITY_BYTES;
+            while left > 0 {
+                let Some((packet, bytes)) = self.begun.take().or_else(|| {
+                    let packet = self.policy.dequeue(at, events)?;
+                    let bytes = u64::from(packet.len()) + TUNNEL_HEADER_BYTES;
+                    Some((packet, bytes))
+                }) else {
+                    break;
+                };
+                let taken = bytes.min(left);
+                left -= taken;
+                self.usage.line_bits += taken * 8;
+                if taken < bytes {
+                    self.begun = Some((packet, bytes - taken));
+                } else {
+                    self.usage.packets += 1;
+                    self.usage.bytes += u64::from(packet.len());
+                    self.far_end.fly(at, packet);
+                }
+            }
+            self.usage.busy += self.spacing;
+        }
+        if !self.waits() && self.trace.at(self.next) <= now {
+            self.next = self.trace.after(now);
+        }
+    }
+
+    fn next_event(&self) -> Option<Time> {
+        let opportunity = self.waits().then(|| self.trace.at(self.next));
+        [opportunity, self.far_end.next_event()].into_iter().flatten().min()
+    }
+}
+
+impl Link for Mahimahi {
+    fn submit(&mut self, now: Time, port: Port, packet: Packet, events: &mut Events) {
+        for (from, way) in self.ways.iter_mut().enumerate() {
+            events.port = from as Port;
+            way.advance(now, events);
+        }
+        self.ways[usize::from(1 - port)].policy.on_opposite(now, &packet);
+        events.port = port;
+        self.ways[usize::from(port)].policy.enqueue(now, packet, events);
+    }
+
+    fn next_event(&self) -> Option<Time> {
+        self.ways.iter().filter_map(Way::next_event).min()
+    }
+
+    fn poll(&mut self, now: Time, out: &mut Vec<Delivery>, events: &mut Events) {
+        let first = out.len();
+        for (from, way) in self.ways.iter_mut().enumerate() {
+            events.port = from as Port;
+            way.advance(now, events);
+            way.far_end.poll(now, 1 - from as Port, out, events);
+        }
+        out[first..].sort_by_key(|delivery| delivery.at);
+    }
+
+    fn policy(&self, port: Port) -> Option<&dyn Policy> {
+        Some(&*self.ways[usize::from(port)].policy)
+    }
+
+    fn usage(&self, port: Port) -> Usage {
+        self.ways[usize::from(port)].usage
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use backchannel_core::packet::build::data;
+    use proptest::prelude::*;
+    use serde_json::json;
+
+    fn link(trace: &str) -> Result<Box<dyn Link>, String> {
+        let way = json!({"delay_s": 0.0, "queue": {"name": "droptail", "options": {"limit_packets": 1000}}, "options": {"trace": trace}});
+        let spec = json!({"name": "lte", "kind": "mahimahi", "ends": ["a", "b"], "forward": way, "reverse": way});
+        crate::build(&serde_json::from_value(spec).unwrap(), 1)
+    }
+
+    fn drain(link: &mut dyn Link) -> Vec<(u64, u64)> {
+        let (mut all, mut events) = (Vec::new(), Events::default());
+        while let Some(at) = link.next_event() {
+            let mut out = Vec::new();
+            link.poll(at, &mut out, &mut events);
+            all.extend(out.into_iter().map(|one| (one.at.nanos() / 1000, one.packet.id)));
+        }
+        all
+    }
+
+    #[test]
+    fn golden_trace_of_opportunities() {
+        let mut link = link("1\n3\n3\n10\n").unwrap();
+        let mut events = Events::default();
+        // 1000 bytes cost 1004: the first opportunity has 500 left for the second, 1500 - 500 and so on.
+        for id in 1..=4 {
+            link.submit(Time::ZERO, 0, data(id, 960), &mut events);
+        }
+        assert_eq!(drain(&mut *link), [(1_000, 1), (3_000, 2), (3_000, 3), (3_000, 4)]);
+        // At 4 ms the next is at 10, then at 11: the trace begins again.
+        link.submit(Time(4_000_000), 0, data(5, 1460), &mut events);
+        link.submit(Time(4_000_000), 0, data(6, 1460), &mut events);
+        assert_eq!(drain(&mut *link), [(10_000, 5), (11_000, 6)]);
+        // Opportunities at which nothing waits are wasted, those of this instant too.
+        link.submit(Time(13_000_000), 0, data(7, 1460), &mut events);
+        assert_eq!(drain(&mut *link), [(20_000, 7)]);
+    }
+
+    #[test]
+    fn what_is_no_trace_is_refused_with_the_line() {
+        assert!(link("1\nx\n").err().unwrap().contains("line 2"));
+        assert!(link("5\n3\n").err().unwrap().contains("before the line above"));
+        assert!(link("").err().unwrap().contains("no opportunity"));
+        assert!(link("0\n0\n").err().unwrap().contains("for ever"));
+    }
+
+    proptest! {
+        /// No opportunity carries more than it can, and nothing is lost, doubled or overtaken.
+        #[test]
+        fn never_more_than_the_trace_allows(
+            steps in proptest::collection::vec(0u64..20, 1..30),
+            arrivals in proptest::collection::vec((0u64..400_000, 20u32..1400), 1..60),
+        ) {
+            let mut at = 0;
+            let lines: Vec<u64> = steps.iter().map(|step| { at += step; at }).collect();
+            prop_assume!(at > 0);
+            let text: Vec<String> = lines.iter().map(u64::to_string).collect();
+            let mut link = link(&text.join("\n")).unwrap();
+            let mut events = Events::default();
+            let mut sorted = arrivals;
+            sorted.sort_unstable();
+            for (id, (at_us, size)) in sorted.iter().enumerate() {
+                link.submit(Time(at_us * 1000), 0, data(id as u64, *size), &mut events);
+            }
+            let out = drain(&mut *link);
+            prop_assert_eq!(out.len(), sorted.len());
+            prop_assert!(out.windows(2).all(|pair| pair[0].1 < pair[1].1));
+            let trace = Trace(lines);
+            let (mut bytes, mut number) = (0, 0);
+            for (at_us, id) in out {
+                bytes += u64::from(sorted[id as usize].1) + 44;
+                while trace.at(number) <= Time(at_us * 1000) {
+                    number += 1;
+                }
+                prop_assert!(bytes <= number * OPPORTUNITY_BYTES);
+            }
+        }
+    }
+}

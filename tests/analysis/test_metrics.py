@@ -1,0 +1,450 @@
+"""Every metric on hand-made traces, with the arithmetic in sight."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from analysis import metrics
+from analysis.metrics import METRICS, MissingCapture, RunData, jain, measure
+from tests.analysis.traces import HEADER, Trace, path_scenario
+
+A, B = "a-eth0", "b-eth0"
+#: Of the line under study: its sending end forward, and its receiving end forward.
+IN, OUT = "r1-eth1", "r2-eth0"
+
+
+def values(run: RunData) -> dict[tuple[str, str], float]:
+    return {(row["metric"], row["subject"]): row["value"] for row in measure(run)}
+
+
+def transfer(trace: Trace, flow: int = 0, port: int = 40000, at_s: float = 1.0, segments: int = 4) -> None:
+    """Segments a tenth of a second apart, each 30 ms on its way, its ack as well."""
+    for number in range(segments):
+        t_s = at_s + 0.1 * number
+        trace.data(A, t_s, 1000 * number, flow=flow, port=port)
+        trace.data(B, t_s + 0.03, 1000 * number, flow=flow, port=port)
+        trace.ack(B, t_s + 0.03, 1000 * (number + 1), flow=flow, port=port)
+        trace.ack(A, t_s + 0.06, 1000 * (number + 1), rtt_s=0.06, flow=flow, port=port)
+
+
+def test_throughput_is_bytes_in_order_over_the_flows_own_time() -> None:
+    trace = Trace(path_scenario())
+    transfer(trace)
+    run = trace.run()
+    found = values(run)
+    # 4000 bytes between its start at 1 s and the run's end at 10 s.
+    assert found["throughput", "bulk"] == pytest.approx(4000 * 8 / 9)
+    assert found["packet_throughput", "bulk"] == pytest.approx(4 * (1000 + HEADER) * 8 / 9)
+    assert found["goodput", "bulk"] == pytest.approx(1000 / (1000 + HEADER))
+    assert found["aggregate_throughput", ""] == found["throughput", "bulk"]
+    assert ("completion_time", "bulk") not in found
+    assert ("active_throughput", "bulk") not in found
+
+
+def test_a_transfer_with_a_size_ends_with_its_last_byte_which_counts() -> None:
+    scenario = path_scenario()
+    scenario["workload"][0]["bytes"] = 4000
+    trace = Trace(scenario)
+    transfer(trace)
+    found = values(trace.run())
+    assert found["completion_time", "bulk"] == pytest.approx(0.33)
+    assert found["throughput", "bulk"] == pytest.approx(4000 * 8 / 0.33)
+    assert found["aggregate_throughput", ""] == pytest.approx(4000 * 8 / 0.33)
+
+
+def test_a_hole_delivers_nothing_until_it_is_filled() -> None:
+    trace = Trace(path_scenario())
+    for t_s, byte in ((2.0, 0), (2.1, 2000), (2.2, 3000), (4.0, 1000)):
+        trace.data(B, t_s, byte, kind="again" if byte == 1000 else "new")
+    flow = trace.run().flows[0]
+    assert flow.delivered_bytes(0, 3) == 1000
+    assert flow.delivered_bytes(3, 5) == 3000
+    over_time = metrics.throughput_over_time(flow, 1.0)
+    assert over_time["t_s"].to_list() == [float(second) for second in range(1, 11)]
+    assert over_time["bps"].to_list() == [0, 0, 8000, 0, 24000, 0, 0, 0, 0, 0]
+
+
+def test_the_bytes_of_all_connections_of_a_flow_count() -> None:
+    """A web client's four connections, or a port that is used again: one flow."""
+    scenario = path_scenario()
+    scenario["workload"][0]["bytes"] = 8000
+    trace = Trace(scenario)
+    transfer(trace, port=40000)
+    transfer(trace, port=40001, at_s=2.0)
+    run = trace.run()
+    flow = run.flows[0]
+    assert flow.delivered_bytes(-math.inf, math.inf) == 8000
+    assert flow.completed_s() == pytest.approx(2.33)
+    assert flow.at_sender["stream"].n_unique() == 2
+    assert metrics.outstanding(flow)["y"].max() == 1000
+    # The same connection has the same number at both ends.
+    ends = flow.connections.group_by("stream").agg("client_port")
+    assert sorted(sorted(set(ports)) for ports in ends["client_port"].to_list()) == [[40000], [40001]]
+
+
+def test_two_flows_are_compared_while_both_are_active() -> None:
+    scenario = path_scenario()
+    second = {**scenario["workload"][0], "name": "late", "port": 5002, "start_s": 5.0, "stop_s": 9.0, "group": "g"}
+    scenario["workload"].append(second)
+    scenario["workload"][0]["group"] = "g"
+    trace = Trace(scenario)
+    transfer(trace, segments=10)
+    transfer(trace, at_s=6.0, segments=2)
+    transfer(trace, flow=1, port=40001, at_s=6.0, segments=6)
+    # 10 kB in 1..2 s, then the first connection's segments 0 and 1 again: nothing new.
+    run = trace.run()
+    found = values(run)
+    assert found["active_throughput", "bulk"] == 0
+    assert found["active_throughput", "late"] == pytest.approx(6000 * 8 / 4)
+    assert found["active_packet_throughput", "late"] == pytest.approx(6 * (1000 + HEADER) * 8 / 4)
+    assert found["active_throughput", "g"] == found["active_throughput", "late"]
+    assert found["active_total_throughput", ""] == pytest.approx(6000 * 8 / 4)
+    assert found["fairness_index", ""] == pytest.approx(0.5)
+    # All bytes over one period: 1 s to 10 s, not 9 s for one and 4 s for the other.
+    assert found["aggregate_throughput", ""] == pytest.approx(16000 * 8 / 9)
+    assert found["throughput", "bulk"] + found["throughput", "late"] != pytest.approx(16000 * 8 / 9)
+    assert metrics.throughput_while(run.flows[0], run.flows[:1]) == pytest.approx(10000 * 8 / 9)
+
+
+def test_the_warm_up_is_left_out() -> None:
+    trace = Trace(path_scenario(warm_up_s=1.2))
+    transfer(trace)
+    found = values(trace.run())
+    # Arrivals at 1.03, 1.13, 1.23, 1.33.
+    assert found["throughput", "bulk"] == pytest.approx(2000 * 8 / 8.8)
+    # Samples at 1.06, 1.16, 1.26, 1.36, all of 60 ms.
+    assert metrics.rtt_samples(trace.run().flows[0])["t_s"].to_list() == [1.26, 1.36]
+
+
+def test_jain() -> None:
+    assert jain([1, 1, 1, 1]) == 1
+    assert jain([1, 0, 0, 0]) == 0.25
+    assert jain([3, 1]) == pytest.approx(16 / 20)
+    assert jain([]) is None
+
+
+def test_round_trips() -> None:
+    trace = Trace(path_scenario())
+    for number, rtt_s in enumerate((0.1, 0.2, 0.3, 0.4)):
+        trace.data(A, 2 + number, 1000 * number)
+        trace.ack(A, 2 + number + rtt_s, 1000 * (number + 1), rtt_s=rtt_s)
+    trace.data(A, 7, 4000, kind="again")
+    trace.ack(A, 7.5, 5000)
+    found = values(trace.run())
+    assert found["rtt_mean", "bulk"] == pytest.approx(0.25)
+    assert found["rtt_median", "bulk"] == pytest.approx(0.25)
+    assert found["rtt_p95", "bulk"] == pytest.approx(0.385)
+    assert found["rtt_sd", "bulk"] == pytest.approx(math.sqrt(0.05 / 3))
+
+
+def test_why_segments_were_sent_again() -> None:
+    trace = Trace(path_scenario())
+    for number in range(6):
+        trace.data(A, 2 + 0.01 * number, 1000 * number)
+    trace.ack(A, 2.06, 1000)
+    for number in range(3):
+        trace.ack(A, 2.07 + 0.01 * number, 1000)
+    trace.data(A, 2.0901, 1000, kind="fast")
+    # A partial ack, and at once the next hole: no timer.
+    trace.ack(A, 2.5, 3000)
+    trace.data(A, 2.5001, 3000, kind="again")
+    # Nothing comes back: the timer, twice; then what it set going again.
+    trace.data(A, 3.6, 3000, kind="again")
+    trace.data(A, 6.0, 3000, kind="again")
+    trace.ack(A, 6.1, 4000)
+    trace.data(A, 6.1001, 4000, kind="again")
+    run = trace.run()
+    found = values(run)
+    assert found["retransmissions", "bulk"] == 5
+    assert found["fast_retransmits", "bulk"] == 1
+    assert found["coarse_timeouts", "bulk"] == 2
+    assert metrics.timeouts(run.flows[0])["t_s"].to_list() == [3.6, 6.0]
+    assert metrics.timeouts(run.flows[0])["waited_s"].to_list() == pytest.approx([1.0999, 2.4])
+
+
+def test_the_first_segment_of_all_can_time_out() -> None:
+    trace = Trace(path_scenario())
+    trace.data(A, 2, 0)
+    trace.data(A, 5, 0, kind="again")
+    assert values(trace.run())["coarse_timeouts", "bulk"] == 1
+
+
+def test_bursts_and_pauses() -> None:
+    trace = Trace(path_scenario())
+    for number, t_s in enumerate((2.0, 2.0001, 2.0002, 2.5, 5.0, 5.0001)):
+        trace.data(A, t_s, 1000 * number)
+    run = trace.run()
+    found = values(run)
+    assert metrics.bursts(run.flows[0])["segments"].to_list() == [3, 1, 2]
+    assert (found["burst_mean", "bulk"], found["burst_max", "bulk"]) == (2, 3)
+    assert metrics.idle_gaps(run.flows[0]).rows() == [(2.5, 2.5)]
+    assert found["idle_share", "bulk"] == pytest.approx(2.5 / 3.0001)
+    assert found["idle_longest", "bulk"] == pytest.approx(2.5)
+
+
+def test_outstanding_data() -> None:
+    trace = Trace(path_scenario())
+    trace.data(A, 2, 0)
+    trace.data(A, 3, 1000)
+    trace.ack(A, 4, 1000)
+    trace.data(A, 5, 0, kind="again")  # what was sent before adds nothing
+    trace.ack(A, 6, 2000)
+    run = trace.run()
+    found = values(run)
+    assert metrics.outstanding(run.flows[0]).rows() == [(2, 1000), (3, 2000), (4, 1000), (5, 1000), (6, 0)]
+    assert found["outstanding_max", "bulk"] == 2000
+    # 1000 for 1 s, 2000 for 1 s, 1000 for 2 s, of 9 s.
+    assert found["outstanding_mean", "bulk"] == pytest.approx(5000 / 9)
+    assert found["nothing_outstanding_share", "bulk"] == pytest.approx(5 / 9)
+
+
+def test_acks_that_were_sent_apart_and_arrive_together() -> None:
+    trace = Trace(path_scenario())
+    for number, (sent_s, came_s) in enumerate(((2.0, 2.1), (2.1, 2.2), (2.2, 2.4), (2.3, 2.401), (2.4, 2.402))):
+        trace.data(B, sent_s, 1000 * number)
+        trace.ack(B, sent_s, 1000 * (number + 1))
+        trace.ack(A, came_s, 1000 * (number + 1))
+    trace.ack(B, 2.5, 5000)  # a duplicate one, filtered on the way
+    found = values(trace.run())
+    assert found["ack_compression", "bulk"] == pytest.approx(2 / 4)
+    assert found["ack_spacing", "bulk"] == pytest.approx((0.001 + 0.1) / 2)
+    assert found["acks_sent", "bulk"] == 6
+    assert found["acks_delivered", "bulk"] == 5
+    assert found["segments_per_ack", "bulk"] == pytest.approx(5 / 6)
+
+
+def line_run(folder: Path, **changes: Any) -> RunData:
+    trace = Trace(path_scenario(**changes))
+    for number in range(10):
+        trace.data(A, 2 + number / 10, 1000 * number)
+        trace.data(IN, 2 + number / 10, 1000 * number)
+        trace.data(OUT, 2.02 + number / 10, 1000 * number)
+        trace.data(B, 2.03 + number / 10, 1000 * number)
+        trace.ack(B, 2.03 + number / 10, 1000 * (number + 1))
+        trace.ack(OUT, 2.04 + number / 10, 1000 * (number + 1))
+        if number % 2:
+            trace.ack(IN, 2.06 + number / 10, 1000 * (number + 1))
+            trace.ack(A, 2.07 + number / 10, 1000 * (number + 1))
+    said = [
+        f'{{"t_ns":{t}00000000,"link":"line","direction":"reverse","event":"purged","bytes":52,"pure_ack":true}}'
+        for t in range(21, 26)
+    ]
+    for t_ns, waiting, most in ((2_000_000_000, 4, 4), (4_000_000_000, 1, 6), (7_000_000_000, 0, 1)):
+        said.append(f'{{"t_ns":{t_ns},"link":"line","direction":"reverse","packets":{waiting},"bytes":0,"max":{most}}}')
+    said.append('{"t_ns":2500000000,"link":"line","direction":"reverse","event":"marked","bytes":99,"pure_ack":false}')
+    said.append('{"t_ns":2500000000,"link":"line","direction":"reverse","event":"made","bytes":52,"pure_ack":true}')
+    counters = {"line": {"forward": {"busy_s": 2.5, "transmitted_bytes": 20_000}, "reverse": {"busy_s": 1.0}}}
+    return trace.run(folder, "\n".join(said) + "\n", counters)
+
+
+def test_what_a_line_carried(tmp_path: Path) -> None:
+    run = line_run(tmp_path)
+    found = values(run)
+    data, acks = 10 * (1000 + HEADER) * 8 / 1e7, 5 * HEADER * 8 / 1e6
+    assert found["utilisation", "line/forward"] == pytest.approx(data)
+    assert found["data_share", "line/forward"] == pytest.approx(data)
+    assert found["ack_share", "line/forward"] == 0
+    assert found["utilisation", "line/reverse"] == found["ack_share", "line/reverse"] == pytest.approx(acks)
+    assert found["utility", "line"] == pytest.approx(data)
+    assert found["line_busy", "line/forward"] == pytest.approx(0.25)
+    assert found["link_goodput", "line/forward"] == pytest.approx(10_000 / 20_000)
+    assert ("link_goodput", "line/reverse") not in found
+    # Only the line between routers is what the scenario is about.
+    assert {subject for name, subject in found if name == "utilisation"} == {"line/forward", "line/reverse"}
+    over_time = metrics.utilisation_over_time(run.lines[0], 1.0)
+    assert over_time["share"].to_list() == pytest.approx([0, 0, data * 10, 0, 0, 0, 0, 0, 0, 0])
+    # A packet takes 8.4 ms: in slices of 4 ms, it fills the two before it came out, and a tenth of one more.
+    fine = metrics.utilisation_over_time(run.lines[0], 0.004)["share"].to_list()
+    at = round(2.02 / 0.004)
+    assert fine[at - 4 : at + 1] == pytest.approx([0, 0.104, 1, 1, 0], abs=1e-6)
+    # asym 3.1: ten times the rate, packets of 1052 for acks of 52 bytes.
+    assert found["bandwidth_ratio", "bulk"] == pytest.approx(10 / (1052 / 52))
+
+
+def test_warm_up_and_schedule_count_in_utilisation(tmp_path: Path) -> None:
+    run = line_run(tmp_path, warm_up_s=2.5)
+    # At the exit at 2.52 ... 2.92: five of the ten; 7.5 s of 1 Mbit/s.
+    assert values(run)["utilisation", "line/forward"] == pytest.approx(5 * (1000 + HEADER) * 8 / 7.5e6)
+    scenario = path_scenario()
+    scenario["links"][1]["forward"]["schedule"] = [{"at_s": 6.0, "rate_bps": 500_000}, {"at_s": 7.0, "delay_s": 0.5}]
+    line = Trace(scenario).run().lines[0]
+    assert line.capacity_bits(5.0, 8.0) == pytest.approx(1e6 + 2 * 5e5)
+
+
+def test_queue_and_ack_accounting(tmp_path: Path) -> None:
+    run = line_run(tmp_path)
+    found = values(run)
+    # 4 for 2 s, 1 for 3 s, of 10 s.
+    assert found["queue_mean", "line/reverse"] == pytest.approx(1.1)
+    assert found["queue_max", "line/reverse"] == 6
+    assert found["queue_mean", "line/forward"] == 0
+    assert found["acks_filtered", "line/reverse"] == 5
+    assert found["acks_marked", "line/reverse"] == 0  # what was marked was data
+    assert found["acks_reconstructed", "line/reverse"] == 1
+    table = metrics.ack_accounting(run)
+    row = table.filter(table["line"] == "line/reverse").to_dicts()[0]
+    assert row == {
+        "line": "line/reverse", "policy": "droptail", "entered": 10, "filtered": 5, "dropped": 0, "marked": 0,
+        "reconstructed": 1, "lost": 0, "delivered": 5, "unexplained": 1,
+    }  # fmt: skip
+
+
+def test_lines_are_measured_until_the_last_flow_ends(tmp_path: Path) -> None:
+    scenario = path_scenario()
+    scenario["workload"][0]["bytes"] = 10_000
+    scenario["workload"].append(
+        {**scenario["workload"][0], "name": "late", "port": 5002, "start_s": 2.0, "stop_s": 4.0}
+    )
+    scenario["workload"][1].pop("bytes")
+    trace = Trace(scenario)
+    for number in range(10):
+        trace.data(OUT, 2.5 + number / 10, 1000 * number)
+        trace.data(B, 2.6 + number / 10, 1000 * number)
+    said = '{"t_ns":%s,"link":"line","direction":"forward","packets":%s,"bytes":0,"max":9}\n'  # noqa: UP031
+    run = trace.run(tmp_path, said % (2_500_000_000, 4) + said % (3_000_000_000, 0))
+    # One is through at 3.5 s, the other stops at 4 s: nobody asks what the line does from then to 10 s.
+    assert run.busy_window_s == (0.0, 4.0)
+    found = values(run)
+    assert found["utilisation", "line/forward"] == pytest.approx(10 * (1000 + HEADER) * 8 / 4e6)
+    assert found["queue_mean", "line/forward"] == pytest.approx(4 * 0.5 / 4)
+    # Both are active from 2 s to 3.5 s.
+    assert found["active_queue_mean", "line/forward"] == pytest.approx(4 * 0.5 / 1.5)
+
+
+def test_a_host_with_two_links_is_seen_on_both() -> None:
+    """Data leave on one interface, acks come in on the other."""
+    scenario = path_scenario()
+    scenario["links"].append({**scenario["links"][0], "name": "second"})
+    trace = Trace(scenario)
+    trace.data("a-eth0", 2.0, 0)
+    trace.ack("a-eth1", 2.5, 1000)
+    trace.data("a-eth0", 3.0, 1000)
+    flow = trace.run().flows[0]
+    assert flow.at_sender["t_s"].to_list() == [2.0, 2.5, 3.0]
+    assert flow.at_sender["stream"].n_unique() == 1
+    assert metrics.outstanding(flow)["y"].to_list() == [1000, 0, 1000]
+
+
+def test_round_trips_of_a_host_that_sends_by_one_interface_and_hears_by_another() -> None:
+    scenario = path_scenario()
+    scenario["links"].append({**scenario["links"][0], "name": "second"})
+    trace = Trace(scenario)
+    for t_s, byte in ((2.0, 0), (2.1, 1000), (2.2, 2000), (2.3, 3000)):
+        trace.data("a-eth0", t_s, byte)
+    trace.data("a-eth0", 3.0, 2000, kind="again")
+    for t_s, byte in ((2.5, 1000), (2.6, 2000), (2.7, 2000), (3.5, 4000)):
+        trace.ack("a-eth1", t_s, byte)
+    # 1000 and 2000 exactly; 3000 was never acknowledged by itself, and its segment was sent twice.
+    found = metrics.rtt_samples(trace.run().flows[0])
+    assert found["t_s"].to_list() == [2.5, 2.6, 3.5]
+    assert found["rtt_s"].to_list() == pytest.approx([0.5, 0.5, 1.2])
+
+
+def test_what_was_not_captured_is_told_and_leaves_the_rest(tmp_path: Path) -> None:
+    run = line_run(tmp_path)
+    files = {name: number for name, number in run.files.items() if name != A}
+    partial = RunData(**{**{name: getattr(run, name) for name in RunData.__dataclass_fields__}, "files": files})
+    notes: list[str] = []
+    rows = {row["metric"] for row in measure(partial, notes)}
+    assert "throughput" in rows
+    assert "goodput" not in rows
+    assert "goodput: flow bulk was not captured at a: let capture.at name that interface" in notes
+    silent = RunData(**{**{name: getattr(run, name) for name in RunData.__dataclass_fields__}, "folder": None})
+    with pytest.raises(MissingCapture, match="telemetry"):
+        silent.lines[0].queue_steps()
+
+
+def test_an_empty_run_has_no_metrics_that_need_packets() -> None:
+    trace = Trace(path_scenario())
+    trace.data(IN, 1.0, 0)  # one packet on a router's interface, none at a host
+    found = values(trace.run())
+    assert found["throughput", "bulk"] == 0
+    assert ("goodput", "bulk") not in found
+    assert ("rtt_mean", "bulk") not in found
+    assert ("idle_share", "bulk") not in found
+    assert found["coarse_timeouts", "bulk"] == 0
+
+
+def test_every_metric_says_what_it_is() -> None:
+    for one in METRICS.values():
+        assert all((one.function.__doc__, one.title, one.source)), one.name
+        assert one.per in ("flow", "run", "line", "link")
+
+
+def test_every_metric_is_in_the_documentation() -> None:
+    text = (Path(__file__).parents[2] / "docs/metrics.md").read_text()
+    assert [name for name in METRICS if f"`{name}`" not in text] == []
+
+
+def test_windows_of_the_stack_are_averaged_over_time(tmp_path: Path) -> None:
+    trace = Trace(path_scenario(warm_up_s=2.0))
+    trace.data(A, 2, 0)
+    run = trace.run(tmp_path)
+    told = ((0, 50), (1_000_000_000, 2), (5_000_000_000, 6))
+    said = "".join(f'{{"t_ns":{t_ns},"cwnd_segments":{cwnd}}}\n' for t_ns, cwnd in told)
+    (tmp_path / "telemetry/bulk.jsonl").write_text(said)
+    found = values(run)
+    # Begun at 1 s: 2 segments from 2 s on for 4 s, then 6 for the last 4 s.
+    assert found["cwnd_mean", "bulk"] == pytest.approx(4)
+    assert found["cwnd_variation", "bulk"] == pytest.approx(2 / 4)
+
+
+def test_the_spread_over_flows() -> None:
+    scenario = path_scenario()
+    scenario["workload"].append({**scenario["workload"][0], "name": "second", "port": 5002})
+    trace = Trace(scenario)
+    transfer(trace, segments=4)
+    transfer(trace, flow=1, port=40001, segments=8)
+    assert values(trace.run())["throughput_sd", ""] == pytest.approx(4000 * 8 / 9 / 2**0.5)
+
+
+@st.composite
+def arrivals(draw: st.DrawFn) -> list[tuple[float, int, int]]:
+    """(time, connection, segment) of data at a receiver: lost, repeated, reordered, over up to three connections."""
+    count = draw(st.integers(1, 40))
+    times = sorted(draw(st.lists(st.integers(1000, 9999), min_size=count, max_size=count)))
+    return [(t / 1000, draw(st.integers(0, 2)), draw(st.integers(0, 6))) for t in times]
+
+
+@given(arrivals(), st.sampled_from([0.05, 0.3, 1.0, 7.0]), st.floats(0.0, 10.0))
+@settings(max_examples=60, deadline=None)
+def test_every_byte_is_delivered_once(came: list[tuple[float, int, int]], width_s: float, cut_s: float) -> None:
+    """Whatever is lost or comes twice: slices, periods and the total tell of the same bytes."""
+    trace = Trace(path_scenario())
+    seen: list[set[int]] = [set(), set(), set()]
+    for t_s, connection, segment in came:
+        kind = "again" if segment in seen[connection] else "new"
+        trace.data(B, t_s, 100 * segment, 100, kind, port=40000 + connection)
+        seen[connection].add(segment)
+    flow = trace.run().flows[0]
+    whole = sum(100 * next(number for number in range(8) if number not in one) for one in seen)
+    assert flow.delivered_bytes(-math.inf, math.inf) == whole
+    assert flow.delivered_bytes(-math.inf, cut_s) + flow.delivered_bytes(cut_s, math.inf) == whole
+    slices = metrics.throughput_over_time(flow, width_s)
+    assert slices["bps"].sum() * width_s / 8 == pytest.approx(whole)
+    assert slices["bps"].min() >= 0  # type: ignore[operator]
+
+
+@given(st.lists(st.floats(0, 1e9), max_size=20))
+def test_jains_index_is_between_one_nth_and_one(shares: list[float]) -> None:
+    index = jain(shares)
+    if index is not None:
+        assert 1 / len(shares) - 1e-9 <= index <= 1 + 1e-9
+        assert jain([2 * share for share in shares]) == pytest.approx(index)
+
+
+@given(st.dictionaries(st.integers(0, 9999), st.integers(0, 9), max_size=20), st.integers(0, 9999), st.integers(1, 99))
+def test_a_mean_over_time_is_that_of_its_instants(changes: dict[int, int], begin: int, length: int) -> None:
+    steps = pl.DataFrame(sorted(changes.items()), schema={"t_s": pl.Float64, "y": pl.Float64}, orient="row")
+    held = []
+    for at in range(begin, begin + length):
+        before = [t_s for t_s in changes if t_s <= at]
+        held.append(changes[max(before)] if before else 0)
+    assert metrics.step_mean(steps, begin, begin + length) == pytest.approx(sum(held) / length)

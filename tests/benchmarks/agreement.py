@@ -1,0 +1,206 @@
+"""Twenty scenarios over all links and policies, in virtual time and with real packets, side by side.
+
+    ./backchannel bench agreement [--only NAME] [--repetitions N] [--jobs N]
+
+Each scenario runs N times (6) on either backend with the same seeds, and so the same start times and errors. Emulated
+mode agrees where the mean over its runs lies within the 99 % prediction interval that the simulator's runs give for the
+mean of as many further runs; where these hardly differ among themselves, within 1 %. docs/benchmarks.md holds what is
+left.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import statistics
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[2]
+#: Of 99 %, by degrees of freedom: enough for the numbers of runs that make sense here.
+STUDENT_T = {1: 63.66, 2: 9.92, 3: 5.84, 4: 4.60, 5: 4.03, 6: 3.71, 7: 3.50, 8: 3.36, 9: 3.25, 11: 3.11, 19: 2.86}
+FLOOR = 0.01
+
+QUEUE = "{policy: droptail, limit: 20 packets}"
+MODEM = "  topology: asymmetric-path\n"
+STACK = "{name: reno-ns, timestamps: true, packet: 1000 B}"
+BULK = "  - {name: bulk, from: server, to: client, start: [0 s, 0.5 s]}\n"
+BOTH = BULK + "  - {name: back, from: client, to: server, start: [0 s, 0.5 s]}\n"
+
+
+def asymmetric(policy: str, forward: str = QUEUE, rate: str = "1 Mbit/s", more: str = "") -> str:
+    """The paper's path with a queue at its slow line."""
+    return (
+        f"{MODEM}  forward: {{rate: 5 Mbit/s, delay: 5 ms, queue: {forward}}}\n"
+        f"  reverse: {{rate: {rate}, delay: 20 ms, queue: {policy}{more}}}\n"
+    )
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """What differs from the common file."""
+
+    network: str
+    workload: str = BULK
+    stack: str = STACK
+    duration: str = "12 s"
+
+
+WAVELAN = """  topology: wireless
+  link: wavelan
+{box}  forward: {{rate: 2 Mbit/s, delay: 0.5 ms, queue: {{policy: droptail, limit: 100 packets}}, errors: {errors}}}
+"""
+LOSSY = "[{model: exponential, mean: 65536 B}]"
+TO_MOBILE = "  - {name: bulk, from: server, to: mobile, start: [0 s, 0.5 s]}\n"
+RADIO = """  topology: packet-radio
+  link: {kind: ricochet, hops: HOPS}
+  forward: {rate: 100 kbit/s, delay: 10 ms, queue: {policy: droptail, limit: 10 packets}}
+"""
+
+SCENARIOS: Mapping[str, Scenario] = {
+    "droptail, two ways": Scenario(asymmetric(QUEUE), BOTH),
+    "drop from front": Scenario(asymmetric("{policy: drop-from-front, limit: 20 packets}"), BOTH),
+    "RED that drops": Scenario(asymmetric("{policy: red, limit: 20 packets, action: drop}"), BOTH),
+    "ACC over RED that marks": Scenario(
+        asymmetric("{policy: red, limit: 10 packets}", rate="28.8 kbit/s"), stack="{name: acc-sa, packet: 1000 B}"
+    ),
+    "ack filtering, 28.8 kbit/s": Scenario(
+        asymmetric("{policy: ack-filtering, limit: 10 packets}", rate="28.8 kbit/s"), stack="{name: sa, packet: 1000 B}"
+    ),
+    "acks first": Scenario(asymmetric("{policy: acks-first, limit: 20 packets}"), BOTH),
+    "acks first, filtered": Scenario(asymmetric("{policy: ack-filtering-acks-first, limit: 20 packets}"), BOTH),
+    "halves": Scenario(asymmetric("{policy: cbq-5050, limit: 20 packets}"), BOTH),
+    "fair queueing": Scenario(asymmetric("{policy: fq-drr, limit: 40 packets}"), BOTH),
+    "AQ": Scenario(asymmetric("{policy: aq, limit: 50 packets, ack: 52 B, data: 1000 B}"), BOTH),
+    "ACQ": Scenario(asymmetric("{policy: acq, limit: 40 packets, period: 1 s}"), BOTH),
+    "CoDel": Scenario(asymmetric("{policy: codel, limit: 100 packets}"), BOTH),
+    "header compression, 9.6 kbit/s": Scenario(
+        asymmetric("{policy: droptail, limit: 10 packets}", rate="9.6 kbit/s", more=", header_compression: cslip"),
+        stack="{name: reno-ns, timestamps: false, ack_every: 1, packet: 1000 B}",
+    ),
+    "rates and delays that change": Scenario(
+        MODEM
+        + """  forward: {rate: 5 Mbit/s, delay: 5 ms, queue: {policy: droptail, limit: 20 packets},
+            changes: [{at: 3 s, rate: 1 Mbit/s}, {at: 6 s, rate: 8 Mbit/s, delay: 20 ms}]}
+  reverse: {rate: 1 Mbit/s, delay: 20 ms}
+"""
+    ),
+    "bursts of loss": Scenario(
+        MODEM
+        + """  forward: {rate: 5 Mbit/s, delay: 5 ms, errors: [{model: gilbert-elliott, p: 0.005, r: 0.4}]}
+  reverse: {rate: 1 Mbit/s, delay: 20 ms}
+"""
+    ),
+    "Mahimahi trace": Scenario(
+        """  topology: line
+  link: mahimahi
+  forward: {trace: cellular.trace, delay: 20 ms, queue: {policy: droptail, limit: 60 packets}}
+  reverse: {trace: cellular.trace, delay: 20 ms}
+""",
+        "  - {name: bulk, from: left, to: right, start: [0 s, 0.5 s]}\n",
+    ),
+    "WaveLAN, lossy, end to end": Scenario(WAVELAN.format(box="", errors=LOSSY), TO_MOBILE),
+    "WaveLAN, lossy, snoop": Scenario(WAVELAN.format(box="  middlebox: ll-tcp-aware\n", errors=LOSSY), TO_MOBILE),
+    "packet radio, one hop": Scenario(RADIO.replace("HOPS", "1"), TO_MOBILE, duration="30 s"),
+    "packet radio, three hops": Scenario(RADIO.replace("HOPS", "3"), TO_MOBILE, duration="30 s"),
+    "cable down, packet radio up": Scenario(
+        """  topology: hybrid
+  link: ricochet
+  forward: {rate: 10 Mbit/s, delay: 5 ms, queue: {policy: droptail, limit: 20 packets}}
+  reverse: {rate: 100 kbit/s, delay: 10 ms, queue: {policy: droptail, limit: 10 packets}}
+"""
+    ),
+}
+"""Every scenario by its name; each is measured by the throughput of its first flow."""
+
+
+def trace() -> str:
+    """A made-up cellular trace: opportunities that come and go in waves of a second, 4 Mbit/s on average."""
+    lines = []
+    credit = 0.0
+    for ms in range(1, 10_001):
+        credit += 0.33 * (1 + 0.8 * math.sin(ms / 160))
+        while credit >= 1:
+            lines.append(str(ms))
+            credit -= 1
+    return "\n".join([*lines, "10000"]) + "\n"
+
+
+def throughputs(name: str, backend: str, options: argparse.Namespace, folder: Path) -> tuple[list[float], int]:
+    """Bit/s of the first flow in each valid run, and how many runs were not."""
+    one = SCENARIOS[name]
+    file = folder / "scenario.yaml"
+    (folder / "cellular.trace").write_text(trace())
+    file.write_text(
+        f"name: agreement\nbackend: {backend}\nnetwork:\n{one.network}stack: {one.stack}\n"
+        f"workload:\n{one.workload}duration: {one.duration}\nrepetitions: {options.repetitions}\n"
+    )
+    words = [sys.executable, "-m", "experiments", "run", str(file), "--results", str(folder / backend), "--json"]
+    words += ["--jobs", str(options.jobs)] if backend == "emulated" else []
+    done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=False)
+    if not done.stdout:
+        raise SystemExit(f"{name}, {backend}: {done.stderr.strip()}")
+    (point,) = json.loads(done.stdout)["points"]
+    values = next(
+        (row["values"] for row in point["metrics"] if (row["name"], row["subject"]) == ("throughput", "bulk")), []
+    )
+    return values, options.repetitions - len(values)
+
+
+def verdict(sim: list[float], emulated: list[float]) -> tuple[bool, float, float]:
+    """Whether they agree, the difference, and the interval's half; both as shares of the simulator's mean."""
+    mean = statistics.fmean(sim)
+    spread = statistics.stdev(sim) if len(sim) > 1 else 0.0
+    t = STUDENT_T.get(len(sim) - 1, 3.0)
+    half = max(t * spread * math.sqrt(1 / len(sim) + 1 / len(emulated)) / mean, FLOOR)
+    difference = statistics.fmean(emulated) / mean - 1
+    return abs(difference) <= half, difference, half
+
+
+def row(name: str, options: argparse.Namespace) -> dict[str, Any]:
+    """One scenario on both backends."""
+    with tempfile.TemporaryDirectory() as folder:
+        sim, _ = throughputs(name, "sim", options, Path(folder))
+        emulated, invalid = throughputs(name, "emulated", options, Path(folder))
+    if not emulated:
+        return {"scenario": name, "agrees": None, "invalid": invalid}
+    agrees, difference, half = verdict(sim, emulated)
+    return {
+        "scenario": name, "agrees": agrees, "difference": difference, "interval": half, "invalid": invalid,
+        "sim_bps": statistics.fmean(sim), "emulated_bps": statistics.fmean(emulated),
+    }  # fmt: skip
+
+
+def main() -> None:
+    """Prints a line for each scenario, and how many agree."""
+    parser = argparse.ArgumentParser(prog="./backchannel bench agreement", description=__doc__)
+    parser.add_argument("--only", choices=sorted(SCENARIOS), action="append", help="a scenario; repeatable")
+    parser.add_argument("--repetitions", type=int, default=6, help="runs of each on either backend (6)")
+    parser.add_argument("--jobs", type=int, default=2, help="emulated runs at a time (2)")
+    options = parser.parse_args()
+    print(f"{'scenario':34} {'sim':>14} {'emulated':>14} {'difference':>11} {'interval':>9}")
+    rows = []
+    for name in options.only or SCENARIOS:
+        one = row(name, options)
+        rows.append(one)
+        if one["agrees"] is None:
+            print(f"{name:34} no valid emulated run", flush=True)
+            continue
+        said = "" if one["agrees"] else "  DIFFERS"
+        said += f"  ({one['invalid']} runs not valid)" if one["invalid"] else ""
+        print(
+            f"{name:34} {one['sim_bps'] / 1e3:7.1f} kbit/s {one['emulated_bps'] / 1e3:7.1f} kbit/s "
+            f"{one['difference']:+10.2%} {one['interval']:8.2%}{said}",
+            flush=True,
+        )
+    print(f"{sum(bool(one['agrees']) for one in rows)} of {len(rows)} scenarios agree")
+
+
+if __name__ == "__main__":
+    main()

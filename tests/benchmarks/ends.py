@@ -1,0 +1,51 @@
+"""Two namespaces with an interface each, for benchmarks of what joins them."""
+
+from __future__ import annotations
+
+import subprocess
+import time
+from pathlib import Path
+from typing import Any
+
+MACS = ("02:bc:00:00:00:01", "02:bc:00:00:00:02")
+ADDRESSES = ("10.9.0.1", "10.9.0.2")
+
+
+class Ends:
+    """Two network namespaces, each kept by a process that waits."""
+
+    def __init__(self) -> None:
+        self.holders = [subprocess.Popen(["unshare", "--net", "sleep", "infinity"]) for _ in ADDRESSES]
+        own = Path("/proc/self/ns/net").readlink()
+        deadline = time.monotonic() + 10
+        while any(Path(f"/proc/{holder.pid}/ns/net").readlink() == own for holder in self.holders):
+            if time.monotonic() > deadline:
+                raise SystemExit("no network namespace was made: this benchmark needs root")
+            time.sleep(0.01)
+
+    def run(self, end: int, *words: str, **options: Any) -> subprocess.Popen[str]:
+        """Starts a program in one of them."""
+        inside = ["nsenter", "--net", "--target", str(self.holders[end].pid), *words]
+        return subprocess.Popen(inside, text=True, **options)
+
+    def configure(self, kernels: tuple[bool, bool] = (True, True)) -> None:
+        """Brings the interfaces tap0 and tap1 up; the kernel holds the address only where it is to answer."""
+        for end in (0, 1):
+            # Router solicitations would take the line's time.
+            self.run(end, "sh", "-c", f"echo 1 > /proc/sys/net/ipv6/conf/tap{end}/disable_ipv6").wait()
+            lines = [f"link set tap{end} address {MACS[end]}", f"link set tap{end} up"]
+            if kernels[end]:
+                lines += [
+                    f"address replace {ADDRESSES[end]}/24 dev tap{end}",
+                    f"neighbour replace {ADDRESSES[1 - end]} lladdr {MACS[1 - end]} dev tap{end} nud permanent",
+                ]
+            batch = self.run(end, "ip", "-batch", "-", stdin=subprocess.PIPE)
+            batch.communicate("\n".join(lines) + "\n")
+            if batch.returncode:
+                raise SystemExit("an interface could not be set up")
+
+    def close(self) -> None:
+        """Ends the holders; the namespaces go with them."""
+        for holder in self.holders:
+            holder.kill()
+            holder.wait()

@@ -1,0 +1,246 @@
+"""How exactly links keep their rate, and how late packets leave: the emulator beside HTB, TBF and netem.
+
+    ./backchannel bench shaping [--seconds N] [--only RATE ...]
+
+A UDP flood of twice the rate goes through each for some seconds (20); the rate is counted by the receiving kernel's
+time stamps. Lateness is the emulator's own, against its ideal timeline, beside that of a bare timerfd that runs at the
+same time. The second table has the emulator's CPU time for a packet while idle links, busy links and queues grow. Every
+program runs in one cell.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from testbed import node_binary
+from testbed.errors import TestbedError
+from testbed.mininet_links import Emulator
+from tests.benchmarks.ends import ADDRESSES, Ends
+
+HERE = Path(__file__).resolve().parent
+RATES: dict[str, int] = {
+    "9.6 kbit/s": 9_600, "28.8 kbit/s": 28_800, "1 Mbit/s": 1_000_000, "10 Mbit/s": 10_000_000,
+    "100 Mbit/s": 100_000_000, "1 Gbit/s": 1_000_000_000,
+}  # fmt: skip
+SHAPERS = ("emulator", "htb", "tbf", "netem")
+DEEP = {"name": "droptail", "options": {"limit_packets": 100}}
+
+
+def spec(name: str, rate_bps: int | None, queue: dict[str, Any] = DEEP) -> dict[str, Any]:
+    """A line of this rate both ways."""
+    direction: dict[str, Any] = {"queue": queue} | ({"rate_bps": rate_bps} if rate_bps else {})
+    return {"name": name, "kind": "point-to-point", "ends": ["a", "b"], "forward": direction, "reverse": direction,
+            "options": {}}  # fmt: skip
+
+
+class KernelLine:
+    """A veth pair that tc shapes at its first end."""
+
+    def __init__(self, ends: Ends, shaper: str, rate_bps: int) -> None:
+        a, b = (str(holder.pid) for holder in ends.holders)
+        words = ["ip", "link", "add", "tap0", "netns", a, "type", "veth", "peer", "name", "tap1", "netns", b]
+        subprocess.run(words, check=True)
+        burst = max(3028, round(rate_bps / 8 * 250e-6))
+        network = "stab overhead -14 linklayer ethernet"
+        lines = {
+            "htb": [f"qdisc add dev tap0 root handle 1: {network} htb default 1",
+                    f"class add dev tap0 parent 1: classid 1:1 htb rate {rate_bps}bit burst {burst} cburst {burst} "
+                    "quantum 1514",
+                    "qdisc add dev tap0 parent 1:1 pfifo limit 100"],
+            "tbf": [f"qdisc add dev tap0 root handle 1: {network} tbf rate {rate_bps}bit burst {burst} limit 1000000",
+                    "qdisc add dev tap0 parent 1:1 pfifo limit 100"],
+            "netem": [f"qdisc add dev tap0 root {network} netem rate {rate_bps}bit limit 100"],
+        }[shaper]  # fmt: skip
+        for line in lines:
+            done = ends.run(0, "tc", *line.split(), stderr=subprocess.PIPE)
+            if done.wait():
+                assert done.stderr is not None
+                raise TestbedError(done.stderr.read().strip().splitlines()[0])
+
+    def close(self) -> dict[str, Any]:
+        """It goes with its namespaces."""
+        return {}
+
+
+class OurLine:
+    """The emulator's."""
+
+    def __init__(self, ends: Ends, rate_bps: int, folder: Path) -> None:
+        taps = [{"pid": holder.pid, "ifname": f"tap{end}"} for end, holder in enumerate(ends.holders)]
+        self._emulator = Emulator(folder / "emulator.log")
+        self._emulator.add_link(spec("line", rate_bps), taps)
+        self._emulator.start()
+
+    def close(self) -> dict[str, Any]:
+        """Ends it; its report of the busy direction."""
+        report = self._emulator.stop()
+        self._emulator.close()
+        return dict(report["links"]["line"]["forward"])
+
+
+def measure(shaper: str, rate_bps: int, seconds: float, folder: Path) -> dict[str, Any]:
+    """Rate error, and lateness where there is one, of one shaper at one rate.
+
+    Raises:
+        TestbedError: the kernel has no such shaper.
+    """
+    # Short packets on slow lines, so that there are some.
+    size = 1500 if rate_bps >= 1_000_000 else 200
+    blaster = str(folder / "blaster")
+    ends = Ends()
+    line: KernelLine | OurLine | None = None
+    try:
+        line = OurLine(ends, rate_bps, folder) if shaper == "emulator" else KernelLine(ends, shaper, rate_bps)
+        ends.configure()
+        piped: dict[str, Any] = {"stdout": subprocess.PIPE}
+        receiver = ends.run(1, blaster, "receive", ADDRESSES[1], "5001", str(seconds), **piped)
+        assert receiver.stdout is not None
+        receiver.stdout.readline()
+        timer = subprocess.Popen([blaster, "timer", str(seconds)], text=True, **piped)
+        flood = [ADDRESSES[1], "5001", str(size), str(2 * rate_bps), str(seconds + 0.5)]
+        sender = ends.run(0, blaster, "send", *flood)
+        counted = json.loads(receiver.communicate(timeout=seconds + 60)[0])
+        sender.wait(timeout=60)
+        bare = json.loads(timer.communicate(timeout=60)[0])
+        report = line.close()
+        line = None
+    finally:
+        if line is not None:
+            line.close()
+        ends.close()
+    got_bps = counted["packets"] * counted["bytes"] * 8 / counted["seconds"]
+    return {
+        "error": got_bps / rate_bps - 1,
+        "lateness": report.get("lateness_s"),
+        "timer": bare,
+        "packets": counted["packets"],
+    }
+
+
+def rates(seconds: float, wanted: list[str], folder: Path) -> None:
+    """The first table."""
+    print(f"{'rate':<12}" + "".join(f"{shaper:>13}" for shaper in SHAPERS)
+          + "   lateness p50, p99 (us)     bare timer         ratio")  # fmt: skip
+    absent: dict[str, str] = {}
+    for name in wanted:
+        line = f"{name:<12}"
+        late = ""
+        for shaper in SHAPERS:
+            try:
+                if shaper in absent:
+                    raise TestbedError(absent[shaper])
+                got = measure(shaper, RATES[name], seconds, folder)
+            except TestbedError as error:
+                absent[shaper] = str(error)
+                line += f"{'absent':>13}"
+                continue
+            line += f"{got['error'] * 100:+12.4f}%"
+            if shaper == "emulator":
+                ours, bare = ([got[key][q] * 1e6 for q in ("p50", "p99")] for key in ("lateness", "timer"))
+                late = (f"   {ours[0]:8.0f} {ours[1]:8.0f}      {bare[0]:8.0f} {bare[1]:8.0f}"
+                        f"     {ours[0] / bare[0]:4.1f} {ours[1] / bare[1]:4.1f}")  # fmt: skip
+        print(line + late, flush=True)
+    for shaper, why in absent.items():
+        print(f"{shaper} is absent: {why}")
+
+
+def cost(links: int, busy: int, waiting: int, folder: Path, seconds: float) -> float:
+    """CPU seconds of the emulator for a packet: `links` in all, `busy` of which share a load; `waiting` in a queue."""
+    ends = Ends()
+    emulator = Emulator(folder / "emulator.log")
+    try:
+        for number in range(links):
+            taps = [{"pid": holder.pid, "ifname": f"t{number}x{end}" if number else f"tap{end}"}
+                    for end, holder in enumerate(ends.holders)]  # fmt: skip
+            queue = {"name": "ack-filtering", "options": {"limit_packets": max(waiting, 1)}}
+            emulator.add_link(
+                spec(f"line{number}", 40_000_000 // busy if waiting else None, queue if waiting else DEEP), taps
+            )
+        ends.configure()
+        for number in range(1, busy):
+            for end in (0, 1):
+                done = ends.run(end, "sh", "-c", f"ip address add 10.10.{number}.{end + 1}/24 dev t{number}x{end} && "
+                                f"ip link set t{number}x{end} up")  # fmt: skip
+                done.wait()
+        emulator.start()
+        blaster = str(folder / "blaster")
+        before = _cpu_s(emulator)
+        load_bps = 48_000_000
+        # So that the kernel has no reason for ICMP.
+        sink = ends.run(1, blaster, "receive", "0.0.0.0", "5001", str(seconds + 2), stdout=subprocess.PIPE)
+        assert sink.stdout is not None
+        sink.stdout.readline()
+        senders = []
+        for number in range(busy):
+            to = ADDRESSES[1] if number == 0 else f"10.10.{number}.2"
+            senders.append(ends.run(0, blaster, "send", to, "5001", "600", str(load_bps // busy), str(seconds)))
+        for sender in senders:
+            sender.wait()
+        used = _cpu_s(emulator) - before
+        report = emulator.stop()
+        sink.communicate()
+        packets = sum(one["forward"]["submitted_packets"] for one in report["links"].values())
+        return used / packets
+    finally:
+        emulator.close()
+        ends.close()
+
+
+def _cpu_s(emulator: Emulator) -> float:
+    fields = Path(f"/proc/{emulator.pid}/stat").read_text().rsplit(")", 1)[1].split()
+    ticks = int(fields[11]) + int(fields[12])
+    return ticks / 100
+
+
+def costs(seconds: float, folder: Path) -> None:
+    """The second table."""
+    print()
+    print("CPU time of the emulator for a packet (600 bytes, 10 000 a second)")
+    base = None
+    for title, (links, busy, waiting) in {
+        "1 link": (1, 1, 0), "10 links, 1 busy": (10, 1, 0), "100 links, 1 busy": (100, 1, 0),
+        "10 links, 10 busy": (10, 10, 0), "1 link, 10 packets wait": (1, 1, 10),
+        "1 link, 10 000 packets wait": (1, 1, 10_000),
+    }.items():  # fmt: skip
+        got = cost(links, busy, waiting, folder, seconds)
+        if base is None or title.endswith("10 packets wait"):
+            # A line with a queue has a timer for each packet beside.
+            base = got
+        print(f"{title:<30} {got * 1e6:6.2f} us   {got / base:4.2f}", flush=True)
+
+
+def inside(seconds: float, wanted: list[str]) -> None:
+    """The measurements, in a cell."""
+    folder = Path(tempfile.mkdtemp(prefix="backchannel-bench-"))
+    try:
+        source, program = str(HERE / "blaster.c"), str(folder / "blaster")
+        subprocess.run(["gcc", "-O2", "-o", program, source], check=True)
+        rates(seconds, wanted, folder)
+        costs(min(seconds, 5.0), folder)
+    finally:
+        shutil.rmtree(folder)
+
+
+def main() -> None:
+    """Runs itself in a cell, where nothing can reach the machine's own network."""
+    parser = argparse.ArgumentParser(description="Rate and lateness of links, beside the kernel's shapers.")
+    parser.add_argument("--seconds", type=float, default=20.0, help="length of a flood (20)")
+    parser.add_argument("--only", choices=RATES, action="append", help="a rate; repeatable")
+    parser.add_argument("--inside", action="store_true", help=argparse.SUPPRESS)
+    args = parser.parse_args()
+    if args.inside:
+        inside(args.seconds, args.only or list(RATES))
+        return
+    words = [node_binary.path(), "cell", "--", sys.executable, *sys.argv, "--inside"]
+    raise SystemExit(subprocess.run(words, check=False).returncode)
+
+
+if __name__ == "__main__":
+    main()

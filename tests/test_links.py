@@ -1,0 +1,128 @@
+"""Links of every kind in campaign files: packet radio, one-way cable, traces, profiles, and what validation refuses."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import backchannel
+
+RADIO = """
+name: radio
+backend: sim
+network:
+  topology: packet-radio
+  link: {kind: ricochet, hops: 1}
+  forward: {rate: 100 kbit/s, delay: 10 ms, queue: {policy: droptail, limit: 10 packets}}
+stack: {name: reno-ns, timestamps: false, ack_every: 1, packet: 1000 B, receive_buffer: 32 kB}
+workload:
+  - {name: bulk, from: server, to: mobile, start: [0 s, 1 s]}
+duration: 100 s
+capture: {telemetry: false}
+repetitions: 3
+"""
+LINE = """
+name: line
+backend: sim
+network: {topology: line, forward: {rate: 1 Mbit/s, delay: 10 ms}}
+stack: reno-ns
+workload: [{name: bulk, from: left, to: right}]
+duration: 10 s
+"""
+
+
+def throughputs(text: str, tmp_path: Path, *sets: str) -> list[float]:
+    """Mean bit/s of the flow `bulk` at each point."""
+    file = tmp_path / "links.yaml"
+    file.write_text(text)
+    done = backchannel("run", file, "--results", tmp_path / "results", "--json", *sets)
+    assert done.returncode == 0, done.stderr
+    rows = [{(row["name"], row["subject"]): row["mean"] for row in one["metrics"]}
+            for one in json.loads(done.stdout)["points"]]  # fmt: skip
+    return [row["throughput", "bulk"] for row in rows]
+
+
+def refusal(text: str, tmp_path: Path) -> str:
+    """What validation says to a file."""
+    file = tmp_path / "bad.yaml"
+    file.write_text(text)
+    done = backchannel("validate", file)
+    assert done.returncode != 0
+    return done.stderr + done.stdout
+
+
+def test_each_hop_of_packet_radio_costs_more_than_its_share(tmp_path: Path) -> None:
+    """asym table 5: throughput falls with the hops, faster than with 1/h for two; a frame and its ack bound one hop."""
+    one, two, three = throughputs(RADIO + "sweep: {network.link.hops: [1, 2, 3]}\n", tmp_path)
+    assert 40_000 < one < 65_500
+    assert two < one / 2
+    assert three < two
+
+
+def test_several_mobiles_share_one_poletop(tmp_path: Path) -> None:
+    text = RADIO.replace("  link:", "  mobiles: 3\n  link:").replace("to: mobile,", "to: mobile, count: 3,")
+    (all_three,) = throughputs(text, tmp_path)
+    assert 8_000 < all_three < 65_500
+
+
+def test_cable_down_and_radio_back_is_far_above_either_way_of_the_radio(tmp_path: Path) -> None:
+    text = RADIO.replace("packet-radio", "hybrid").replace("to: mobile", "to: client")
+    text = text.replace(
+        "forward: {rate: 100 kbit/s", "forward: {rate: 10 Mbit/s, delay: 5 ms}\n  reverse: {rate: 100 kbit/s"
+    )
+    (hybrid,) = throughputs(text.replace("100 s", "20 s"), tmp_path)
+    assert 100_000 < hybrid < 10_000_000
+
+
+def test_a_trace_gives_its_mean_rate_and_recorded_losses_take_theirs(tmp_path: Path) -> None:
+    # One opportunity of 1504 bytes in 4 ms: 3 Mbit/s.
+    (tmp_path / "cell.trace").write_text("".join(f"{ms}\n" for ms in range(4, 1001, 4)))
+    (tmp_path / "loss.txt").write_text("0" * 499 + "1  # one in five hundred\n")
+    traced = LINE.replace(
+        "topology: line, forward: {rate: 1 Mbit/s,", "topology: line, link: mahimahi, forward: {trace: cell.trace,"
+    )
+    traced = traced.replace("delay: 10 ms}", "delay: 10 ms}, reverse: {trace: cell.trace}")
+    (clean,) = throughputs(traced, tmp_path)
+    assert clean == pytest.approx(3_008_000 * 1000 / 1504, rel=0.5)
+    assert 2_000_000 < clean < 3_008_000
+    (lossy,) = throughputs(
+        traced.replace("delay: 10 ms}, rev", "delay: 10 ms, errors: [{model: recorded, trace: loss.txt}]}, rev"),
+        tmp_path,
+    )
+    assert lossy < clean
+
+
+def test_a_profile_fills_in_what_the_file_leaves_out(tmp_path: Path) -> None:
+    text = LINE.replace("forward: {rate: 1 Mbit/s, delay: 10 ms}", "profile: isdn-64, forward: {delay: 1 ms}")
+    slow, fast = throughputs(text + "sweep: {network.profile: [dialup-9.6, isdn-128]}\n", tmp_path)
+    assert slow < 9_600 < fast < 128_000
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        (("rate: 1 Mbit/s,", "rate: 1 Mbit/s, errors: [{model: recorded, trace: nix.txt}],"), "cannot read"),
+        (("topology: line,", "topology: line, link: wavelan,"), ""),
+        (("topology: line,", "topology: line, link: mahimahi,"), "leave 'rate' out"),
+        (("delay: 10 ms", "delay: 10 ms, changes: [{at: 11 s, rate: 2 Mbit/s}]"), "when the run is over"),
+        (("delay: 10 ms", "delay: 10 ms, changes: [{at: 1 s}]"), "a change names"),
+        (("topology: line,", "topology: line, link: kernel,"), "virtual time has no kernel link"),
+        (("topology: line,", "topology: line, profile: nix,"), "there is no profile 'nix'"),
+        (("delay: 10 ms", "delay: 10 ms, queue: {policy: aq, uplink: 1 bit/s}"), "equation 11"),
+        (("topology: line,", "topology: line, mobiles: 2,"), "'mobiles' belongs to"),
+    ],
+)
+def test_validation_asks_the_node_and_says_why(change: tuple[str, str], sentence: str, tmp_path: Path) -> None:
+    text = LINE.replace(*change)
+    if not sentence:
+        assert backchannel("run", _write(text, tmp_path), "--results", tmp_path / "results").returncode == 0
+        return
+    assert sentence in refusal(text, tmp_path)
+
+
+def _write(text: str, tmp_path: Path) -> Path:
+    file = tmp_path / "good.yaml"
+    file.write_text(text)
+    return file

@@ -1,0 +1,310 @@
+"""From campaigns to the scorecard: labelled axes, measures, counters, arithmetic, and the verdict on each value and
+ordering.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from analysis import counters, scorecard, theory
+from analysis.measures import Measure, Split, Table
+from experiments import source
+from experiments.campaign import Plan, expand
+from experiments.problems import CampaignError
+from experiments.reproduce import FOLDER, chosen, reproductions
+from testbed.node_binary import ROOT
+from tests.conftest import backchannel
+
+BASE = """\
+name: t
+backend: sim
+network: {topology: line, forward: {rate: 1 Mbit/s, delay: 5 ms}}
+stack: {name: newreno, timestamps: false, ack_every: 1}
+workload: [{name: f, from: left, to: right}]
+duration: 5 s
+"""
+AXES = """\
+sweep:
+  axes:
+    protocol:
+      Reno: {stack.name: reno-bsd}
+      AF: {stack.name: newreno, network.forward.queue.policy: ack-filtering}
+    "rate, delay":
+      "slow, 5": {network.forward.rate: 1 Mbit/s}
+      "fast, 50": {network.forward.rate: 2 Mbit/s, network.forward.delay: 50 ms}
+"""
+
+
+def plan(more: str = "", *overrides: str) -> Plan:
+    return expand(source.parse("c.yaml", BASE + more), overrides)
+
+
+def told(more: str) -> str:
+    with pytest.raises(CampaignError) as caught:
+        plan(more)
+    return str(caught.value)
+
+
+# Labelled axes ------------------------------------------------------------------------------------------------
+
+
+def test_points_are_told_by_the_labels_of_their_axes() -> None:
+    planned = plan(AXES)
+    assert [dict(point.parameters) for point in planned.points] == [
+        {"protocol": "Reno", "rate": "slow", "delay": "5"}, {"protocol": "Reno", "rate": "fast", "delay": "50"},
+        {"protocol": "AF", "rate": "slow", "delay": "5"}, {"protocol": "AF", "rate": "fast", "delay": "50"},
+    ]  # fmt: skip
+    last = planned.runs[-1].scenario["links"][0]["forward"]
+    assert (last["rate_bps"], last["delay_s"], last["queue"]["name"]) == (2_000_000, 0.05, "ack-filtering")
+
+
+def test_a_label_can_be_excluded_and_a_field_overridden() -> None:
+    planned = plan(AXES + "  exclude: [{protocol: AF, 'rate, delay': 'fast, 50'}]\n", "network.forward.delay=7 ms")
+    assert len(planned.points) == 3
+    assert {run.scenario["links"][0]["forward"]["delay_s"] for run in planned.runs} == {0.007}
+
+
+def test_labels_and_measures_make_no_other_runs() -> None:
+    labelled = plan(AXES + "artefact: aq-fig1\nmeasures: {x: {metric: throughput, of: f}}\n")
+    swept = plan("sweep: {stack.name: [reno-bsd, newreno]}")
+    assert labelled.runs[0].id == swept.runs[0].id
+
+
+@pytest.mark.parametrize(
+    ("more", "words"),
+    [
+        ("sweep: {axes: [1]}", "labelled axes are a mapping"),
+        ("sweep: {axes: {p: {a: 3}}}", "a label maps fields to values"),
+        ("sweep: {axes: {'p, q': {a: {duration: 1 s}}}}", "a label here names 2 things"),
+        ("sweep: {axes: {p: {a: {duration: 1 s}}}, duration: [1 s]}", "'duration' is swept twice"),
+        ("measures: {x: {metric: throughput, ratio: y}}", "exactly one of"),
+        ("measures: {x: {ratio: y}}", "a measure with 'ratio' needs 'axis'"),
+        ("capture: {counters: {every: 1 s, at: [lime]}}", "did you mean 'line'"),
+        ("workload: [{name: u, kind: cbr, from: left, to: right}]", "cbr needs 'rate'"),
+    ],
+)
+def test_mistakes_are_told(more: str, words: str) -> None:
+    base = BASE if "workload" not in more else BASE.replace("workload: [{name: f, from: left, to: right}]\n", "")
+    with pytest.raises(CampaignError) as caught:
+        expand(source.parse("c.yaml", base + more))
+    assert words in str(caught.value)
+
+
+# Measures -----------------------------------------------------------------------------------------------------
+
+POINTS = {0: {"policy": "a", "rate": "1"}, 1: {"policy": "a", "rate": "2"}, 2: {"policy": "b", "rate": "1"}}
+ROWS = [
+    {"point": number, "name": "throughput", "subject": "f", "values": values}
+    for number, values in {0: [10.0, 12.0], 1: [20.0, 22.0], 2: [5.0, 6.0]}.items()
+]
+
+
+def table(splits: list[dict[str, Any]] | None = None, **measures: dict[str, Any]) -> Table:
+    made = {name: Measure.model_validate(one) for name, one in measures.items()}
+    made["x"] = Measure(metric="throughput", of="f")
+    return Table(made, [Split.model_validate(one) for one in splits or []], POINTS, ROWS)
+
+
+def test_a_cell_with_fewer_labels_takes_all_that_fit() -> None:
+    assert table().values("x", {"policy": "a"}) == [10.0, 12.0, 20.0, 22.0]
+    assert table().values("x", {"policy": "a", "rate": 2}) == [20.0, 22.0]
+    assert table().values("nothing", {}) == []
+
+
+def test_derived_measures() -> None:
+    made = table(
+        less={"difference": "x", "axis": "policy", "between": ["a", "b"]},
+        over={"ratio": "x", "axis": "policy", "between": ["a", "b"]},
+        most={"greatest": "x", "over": "rate"},
+        best={"best": "x", "over": "rate"},
+        mean={"mean": "x", "over": "rate"},
+        low={"share": "x", "below": 11},
+        half={"scale": "x", "by": 0.5},
+        own={"scale": "x", "axis": "policy", "by": {"a": 1, "b": 100}},
+        more={"plus": "x", "by": 1},
+        twice={"sum": ["x", "x"]},
+    )
+    assert made.values("less", {"rate": 1}) == [5.0, 6.0]
+    assert made.values("less", {"rate": 2}) == []
+    assert made.values("over", {}) == [10 / 5.5, 12 / 5.5]
+    assert made.values("most", {"policy": "a"}) == [20.0, 22.0]
+    assert made.values("best", {"policy": "a"}) == [2.0]
+    assert made.values("mean", {"policy": "a"}) == [10.0, 12.0, 20.0, 22.0]
+    assert made.values("low", {"policy": "a", "rate": 1}) == [0.5]
+    assert made.values("half", {"policy": "b"}) == [2.5, 3.0]
+    assert made.values("own", {"policy": "b"}) == [500.0, 600.0]
+    assert made.values("more", {"policy": "b"}) == [6.0, 7.0]
+    assert made.values("twice", {"policy": "b"}) == [10.0, 12.0]
+
+
+def test_a_configured_value_is_the_scenario_s() -> None:
+    measures = {"rate": Measure(configured="links.air.forward.rate_bps"), "none": Measure(configured="links.sea.rate")}
+    scenario = {"links": [{"name": "wire"}, {"name": "air", "forward": {"rate_bps": 100}}]}
+    made = Table(measures, [], POINTS, ROWS, {0: scenario})
+    assert made.values("rate", {"policy": "a"}) == [100.0]
+    assert made.values("none", {}) == []
+
+
+def test_runs_of_two_kinds_are_told_apart() -> None:
+    split = {"axis": "policy", "label": "a", "by": "key", "below": 11, "into": ["a (low)", "a (high)"]}
+    made = table([split], key={"metric": "throughput", "of": "f"})
+    assert made.values("x", {"policy": "a (low)", "rate": 1}) == [10.0]
+    assert made.values("x", {"policy": "a (high)"}) == [12.0, 20.0, 22.0]
+    assert made.values("key", {"policy": "a (low)"}) == [10.0]
+
+
+# The verdict --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("measured", "relation", "good"),
+    [
+        (110, "eq", True),
+        (111, "eq", False),
+        (89, "approx", False),
+        (111, "ge", True),
+        (89, "ge", False),
+        (111, "le", False),
+    ],
+)
+def test_tolerance_is_the_greater_of_both(measured: float, relation: str, good: bool) -> None:
+    assert scorecard.within(measured, relation, 100, {"rel": 0.1, "abs": 1}) is good
+
+
+def test_a_reversal_inside_the_confidence_intervals_is_a_tie() -> None:
+    assert not scorecard.reversed_beyond_chance([9.0, 11.0, 10.0], [9.5, 11.5, 10.5])
+    assert scorecard.reversed_beyond_chance([9.0, 9.1, 9.2], [19.0, 19.1, 19.2])
+    assert scorecard.reversed_beyond_chance([9.0], [9.1])
+
+
+@given(st.lists(st.floats(-1e6, 1e6), min_size=2, max_size=50))
+def test_the_half_interval_is_never_negative_and_scales(values: list[float]) -> None:
+    half = scorecard.half_interval(values)
+    assert half is not None
+    assert half >= 0
+    assert scorecard.half_interval([2 * value for value in values]) == pytest.approx(2 * half)
+
+
+def test_student_s_quantiles_go_on_where_the_table_ends() -> None:
+    assert scorecard.half_interval([0.0] * 16 + [1.0] * 16) == pytest.approx(2.0395 * 0.50800 / 32**0.5, rel=1e-3)
+
+
+def test_every_arithmetic_artefact_has_targets_and_meets_them() -> None:
+    known = {one["id"]: one for path in FOLDER.glob("*/targets.yaml") for one in scorecard.targets(path)}
+    assert len(known) == 89
+    for artefact in theory.ARITHMETIC:
+        assert known[artefact]["source"] == "theory"
+
+
+# Counters -----------------------------------------------------------------------------------------------------
+
+
+def counted(**changes: Any) -> counters.Counted:
+    link = {
+        "data_bytes": [0, 1000, 1000, 0], "ack_bytes": [0, 0, 250, 0], "other_bytes": [0, 0, 0, 250],
+        "queue_packets": [0, 2, 4, 6], "data_packets": 2, "data_payload_bytes": 1920, "ack_packets": 1,
+        "ack_packets_bytes": 40, "longest_lost_run_of_acks": 0,
+    }  # fmt: skip
+    flow = {
+        "delivered_bytes": [0, 960, 960, 0], "coarse_timeouts": [0, 0, 1, 0], "cwnd_segments": [0, 2, 4, 4],
+        "last_s": 2.5, "round_trips": 2, "round_trips_s": 0.5, "round_trips_squared_s2": 0.145, "packet_bytes": 2000,
+        "payload_bytes": 1920,
+    }  # fmt: skip
+    direction = {"rate_bps": 10_000}
+    scenario = {
+        "warm_up_s": 1.0, "links": [{"name": "l", "forward": direction, "reverse": direction}],
+        "nodes": [{"name": "a", "stack": {"name": "sa", "options": {}}}],
+        "workload": [{"name": "f", "from": "a", "to": "b", "start_s": 0.5}],
+    }  # fmt: skip
+    report = {
+        "flows": {"f": {"send": {"retransmitted": 1}}},
+        "driver": {"links": {"l": {"forward": {"error_losses": 2}}}},
+    }
+    return counters.Counted(
+        scenario | changes, 1.0, 4.0, {"l": {"forward": link, "reverse": link}}, {"f": flow}, report
+    )
+
+
+def test_metrics_from_counters() -> None:
+    rows = {(row["metric"], row["subject"]): row["value"] for row in counters.measure(counted())}
+    assert rows["throughput", "f"] == 1920 * 8 / 3
+    assert rows["packet_throughput", "f"] == pytest.approx(2000 * 8 / 3)
+    assert rows["utilisation", "l:forward"] == 2500 * 8 / 3 / 10_000
+    assert rows["utilisation_acks", "l:forward"] == 250 * 8 / 3 / 10_000
+    assert rows["share_data", "l:reverse"] == 2000 / 2250
+    assert rows["utility", "l"] == pytest.approx(2 * 2250 * 8 / 3 / 10_000)
+    assert rows["queue_mean", "l:forward"] == 4
+    assert rows["cwnd_mean", "f"] == pytest.approx(10 / 3)
+    assert rows["coarse_timeouts", "f"] == 1
+    assert rows["rtt_mean", "f"] == 0.25
+    assert rows["rtt_stddev", "f"] == pytest.approx(0.1)
+    assert rows["data_goodput", "l:forward"] == 1
+    assert rows["resent_per_loss", ""] == 0.5
+
+
+def test_a_period_that_ends_within_a_bin_takes_its_share() -> None:
+    run = counted()
+    assert run.total([10, 20, 30, 40], 0.5, 2.25) == 5 + 20 + 7.5
+    assert run.mean([10, 20, 30, 40], 1.5, 2.5) == 25
+    assert run.whole([10, 20, 30, 40], 0.5, 3.5) == [20, 30]
+
+
+# Whole --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("one", reproductions(), ids=lambda one: one.file.stem)
+def test_every_paper_s_campaign_is_good_and_reaches_every_target(one: Any) -> None:
+    """Each value and ordering of the artefact finds cells among the campaign's labels and a measure of its name;
+    what an artefact cannot have yet stands here."""
+    target = next(item for item in scorecard.targets(one.file.parent / "targets.yaml") if item["id"] == one.artefact)
+    planned = one.plan(None)
+    assert one.file.stem == one.artefact == planned.name
+    measures = one.source.values["measures"]
+    labels = [{k: str(v) for k, v in point.parameters.items()} for point in planned.points]
+    for split in one.source.values.get("split", []):
+        labels += [{split["axis"]: into} for into in split["into"]]
+    removed = {each.get("axis") for each in measures.values() if "between" in each} | {
+        each.get("over") for each in measures.values()
+    }
+    for wanted in [*target["expected"], *target["orderings"]]:
+        where = wanted.get("cell", wanted.get("where"))
+        cells = [where] if "cell" in wanted else [{**where, wanted["axis"]: label} for label in wanted["order"]]
+        if wanted["metric"] not in measures:
+            assert (one.artefact, wanted["metric"]) in NOT_YET
+        for cell in cells:
+            named = {axis: str(label) for axis, label in cell.items() if axis not in removed}
+            found = any(all(have.get(axis) == label for axis, label in named.items()) for have in labels)
+            assert found or any((one.artefact, label) in NOT_YET for label in named.values()), (one.artefact, cell)
+
+
+#: Of an artefact what has no campaign yet.
+NOT_YET: set[tuple[str, str]] = set()
+
+
+def test_a_paper_or_artefact_is_chosen_by_name() -> None:
+    assert {one.paper for one in chosen("aq")} == {"aq"}
+    assert [one.artefact for one in chosen("aq-fig3")] == ["aq-fig3"]
+    with pytest.raises(ValueError, match="did you mean 'aq-fig3'"):
+        chosen("aq-fig33")
+
+
+def test_score_reads_what_was_run_and_nothing_else(tmp_path: Path) -> None:
+    before = json.loads(backchannel("score", "aq-fig3", "--json", "--results", str(tmp_path)).stdout)
+    assert before["count"]["run"] == 0
+    file = ROOT / "experiments/aq/aq-fig3.yaml"
+    backchannel("run", str(file), "--results", str(tmp_path), "--set", "duration=6 s")
+    assert json.loads(backchannel("score", "aq-fig3", "--json", "--results", str(tmp_path)).stdout)["count"]["run"] == 0
+    text = backchannel("reproduce", "aq-fig3", "--results", str(tmp_path)).stdout
+    assert "utilisation_download policy=AQ" in text
+    after = json.loads(backchannel("score", "aq-fig3", "--json", "--results", str(tmp_path)).stdout)
+    scores = after["artefacts"][0]["scores"]["sim"]
+    assert after["count"]["run"] == 1
+    assert scores["asked"] == scores["there"] == 10
+    assert {value["measure"] for value in scores["values"]} == {"utilisation_upload", "utilisation_download"}
+    assert all(value["runs"] == 5 and value["measured"] > 0.5 for value in scores["values"])
