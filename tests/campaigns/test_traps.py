@@ -99,7 +99,8 @@ def test_warnings_have_line_and_points() -> None:
 
 
 def campaigns() -> list[Any]:
-    return sorted(path for path in (ROOT / "experiments").rglob("*.yaml"))
+    # Published values lie beside the campaigns; they are none.
+    return sorted(path for path in (ROOT / "experiments").rglob("*.yaml") if path.name != "targets.yaml")
 
 
 @pytest.mark.parametrize("path", campaigns(), ids=lambda path: path.stem)
