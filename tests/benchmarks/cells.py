@@ -64,7 +64,7 @@ def main() -> int:
         many, many_s, many_runs = batch(plan, Options(results))
     print(f"{'':24}{'runs':>6}{'minutes':>9}{'runs a minute':>15}{'at once':>9}{'tried again':>13}{'not valid':>11}")
     for name, outcome, took_s, runs in (
-        ("one by one", alone, alone_s, alone_runs),
+        ("one by one", alone, alone_s, second),
         ("together", many, many_s, many_runs),
     ):
         again = sum(int(run["attempt"]) - 1 for run in runs)
