@@ -11,6 +11,8 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from analysis.student import t_quantile, t_tail
+
 
 @dataclass(frozen=True)
 class Difference:
@@ -74,52 +76,3 @@ def holm(p_values: Sequence[float]) -> list[float]:
         least = max(least, min(1.0, (len(p_values) - rank) * p_values[number]))
         adjusted[number] = least
     return adjusted
-
-
-def t_tail(t: float, freedom: float) -> float:
-    """Probability of more than `t` (t >= 0) in Student's distribution (A&S 26.7.1)."""
-    return 0.5 * incomplete_beta(freedom / 2, 0.5, freedom / (freedom + t * t))
-
-
-def t_quantile(probability: float, freedom: float) -> float:
-    """The t below which lies `probability`, from 0.5 to below 1; by bisection, to twelve digits."""
-    low, high = 0.0, 1.0
-    while 1 - t_tail(high, freedom) < probability:
-        high *= 2
-    for _ in range(200):
-        middle = (low + high) / 2
-        if 1 - t_tail(middle, freedom) < probability:
-            low = middle
-        else:
-            high = middle
-        if high - low <= 1e-12 * high:
-            break
-    return (low + high) / 2
-
-
-def incomplete_beta(a: float, b: float, x: float) -> float:
-    """Regularised: I_x(a, b), by its continued fraction (A&S 26.5.8), evaluated forward by Lentz's method."""
-    if x <= 0:
-        return 0.0
-    if x >= 1:
-        return 1.0
-    if x > (a + 1) / (a + b + 2):  # the fraction converges fast below this (A&S 26.5.2 mirrors it)
-        return 1 - incomplete_beta(b, a, 1 - x)
-    front = math.exp(math.lgamma(a + b) - math.lgamma(a) - math.lgamma(b) + a * math.log(x) + b * math.log1p(-x)) / a
-    tiny = 1e-300
-    fraction, c, d = 1.0, 1.0, 0.0
-    for step in range(500):
-        m = step // 2
-        if step == 0:
-            term = 1.0
-        elif step % 2 == 0:
-            term = m * (b - m) * x / ((a + 2 * m - 1) * (a + 2 * m))
-        else:
-            term = -(a + m) * (a + b + m) * x / ((a + 2 * m) * (a + 2 * m + 1))
-        d = 1 + term * d
-        d = 1 / (d if abs(d) > tiny else tiny)
-        c = 1 + term / c if abs(c) > tiny else 1 + term / tiny
-        fraction *= c * d
-        if abs(1 - c * d) < 1e-15 and step:
-            break
-    return front * (fraction - 1)

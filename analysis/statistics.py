@@ -19,6 +19,8 @@ import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
+from analysis.student import t_cdf, t_quantile
+
 Statistic = Callable[[Sequence[float]], float]
 
 #: Resamples of a bootstrap unless told otherwise.
@@ -221,50 +223,6 @@ def steady_from(values: Sequence[float], batch: int = 5) -> int:
         return statistics.pvariance(rest) / len(rest)
 
     return batch * min(range(len(means) // 2 + 1), key=error)
-
-
-def t_cdf(t: float, freedom: float) -> float:
-    """Student's distribution function, through the incomplete beta function (DLMF 8.17, 26.7 of Abramowitz, Stegun)."""
-    tail = 0.5 * _beta_share(freedom / (freedom + t * t), freedom / 2, 0.5)
-    return tail if t < 0 else 1 - tail
-
-
-def t_quantile(share: float, freedom: float) -> float:
-    """Its inverse, by bisection to the precision of a float."""
-    if not 0 < share < 1:
-        raise ValueError(f"a quantile is between 0 and 1, not {share}")
-    if share < 0.5:
-        return -t_quantile(1 - share, freedom)
-    low, high = 0.0, 1.0
-    while t_cdf(high, freedom) < share:
-        low, high = high, high * 2
-    for _ in range(200):
-        middle = (low + high) / 2
-        if middle in (low, high):
-            break
-        low, high = (middle, high) if t_cdf(middle, freedom) < share else (low, middle)
-    return high
-
-
-def _beta_share(x: float, a: float, b: float) -> float:
-    """The regularised incomplete beta function I_x(a, b): DLMF 8.17.22, its continued fraction evaluated from the back.
-
-    The fraction converges fast for x < (a + 1) / (a + b + 2); beyond that by symmetry, 8.17.4.
-    """
-    if x <= 0 or x >= 1:
-        return float(x >= 1)
-    if x > (a + 1) / (a + b + 2):
-        return 1 - _beta_share(1 - x, b, a)
-    front = math.exp(a * math.log(x) + b * math.log1p(-x) + math.lgamma(a + b) - math.lgamma(a) - math.lgamma(b)) / a
-    fraction = 1.0
-    for j in range(100 + 4 * math.isqrt(int(a + b)), 0, -1):
-        m = j // 2
-        if j % 2:
-            d = -(a + m) * (a + b + m) * x / ((a + 2 * m) * (a + 2 * m + 1))
-        else:
-            d = m * (b - m) * x / ((a + 2 * m - 1) * (a + 2 * m))
-        fraction = 1 + d / fraction
-    return front / fraction
 
 
 def _check_level(level: float) -> None:

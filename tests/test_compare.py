@@ -12,7 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from analysis.intervals import holm, incomplete_beta, paired, t_quantile, t_tail, welch
+from analysis.intervals import holm, paired, welch
+from analysis.student import incomplete_beta, t_quantile, t_tail
 from experiments.compare import CompareError, compare
 from tests.campaigns.test_command_line import backchannel
 

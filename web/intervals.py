@@ -6,8 +6,9 @@ import math
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any
+
+from analysis.student import t_quantile
 
 CONFIDENCE = 0.95
 
@@ -32,7 +33,7 @@ def half_width(sd: float | None, n: int, confidence: float = CONFIDENCE) -> floa
     """Half of the interval of a mean: t sd / sqrt(n), with n - 1 degrees of freedom; None for fewer than two values."""
     if sd is None or n < 2:
         return None
-    return t_quantile(n - 1, confidence) * sd / math.sqrt(n)
+    return t_quantile(0.5 + confidence / 2, n - 1) * sd / math.sqrt(n)
 
 
 def difference(first: Mapping[Any, float], second: Mapping[Any, float]) -> Difference | None:
@@ -62,44 +63,4 @@ def _welch(first: Sequence[float], second: Sequence[float]) -> Difference:
         return Difference(mean, 0.0, n, "Welch")
     # Welch and Satterthwaite's degrees of freedom.
     freedom = (a + b) ** 2 / (a**2 / (len(first) - 1) + b**2 / (len(second) - 1))
-    return Difference(mean, t_quantile(freedom, CONFIDENCE) * math.sqrt(a + b), n, "Welch")
-
-
-@lru_cache(maxsize=1024)
-def t_quantile(freedom: float, confidence: float) -> float:
-    """The value that |t| stays below with a probability: the two-sided quantile of Student's distribution."""
-    low, high = 0.0, 1.0
-    while _inside(high, freedom) < confidence:
-        low, high = high, high * 2
-    for _ in range(80):
-        middle = (low + high) / 2
-        low, high = (middle, high) if _inside(middle, freedom) < confidence else (low, middle)
-    return (low + high) / 2
-
-
-def _inside(t: float, freedom: float) -> float:
-    """P(|T| < t) = 1 - I_x(v/2, 1/2) with x = v / (v + t^2)."""
-    return 1.0 - _incomplete_beta(freedom / 2, 0.5, freedom / (freedom + t * t))
-
-
-def _incomplete_beta(a: float, b: float, x: float) -> float:
-    """The regularised incomplete beta function, by its continued fraction (Lentz's method)."""
-    if x <= 0 or x >= 1:
-        return min(max(x, 0.0), 1.0)
-    if x > (a + 1) / (a + b + 2):
-        return 1.0 - _incomplete_beta(b, a, 1 - x)
-    front = math.exp(math.lgamma(a + b) - math.lgamma(a) - math.lgamma(b) + a * math.log(x) + b * math.log1p(-x))
-    tiny = 1e-300
-    c, d = 1.0, 1.0 / ((1 - (a + b) * x / (a + 1)) or tiny)
-    fraction = d
-    for m in range(1, 400):
-        for term in (
-            m * (b - m) * x / ((a + 2 * m - 1) * (a + 2 * m)),
-            -(a + m) * (a + b + m) * x / ((a + 2 * m) * (a + 2 * m + 1)),
-        ):
-            d = 1.0 / ((1 + term * d) or tiny)
-            c = (1 + term / c) or tiny
-            fraction *= c * d
-        if abs(c * d - 1) < 1e-14:
-            break
-    return front * fraction / a
+    return Difference(mean, t_quantile(0.5 + CONFIDENCE / 2, freedom) * math.sqrt(a + b), n, "Welch")

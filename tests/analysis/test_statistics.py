@@ -17,10 +17,9 @@ from analysis.statistics import (
     quantile,
     steady_from,
     summarise,
-    t_cdf,
     t_interval,
-    t_quantile,
 )
+from analysis.student import t_cdf, t_quantile
 
 
 @pytest.mark.parametrize(

@@ -13,12 +13,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from analysis.student import t_quantile
 from experiments.campaign import load
 from testbed import node_binary
 from web import sweep, topology
 from web.axes import Axis, log_ticks, ticks
 from web.drawing import Dot, Drawing, Line, Rect, Text, fitted, text_width
-from web.intervals import difference, half_width, t_quantile
+from web.intervals import difference, half_width
 
 
 @pytest.mark.parametrize(
@@ -26,7 +27,7 @@ from web.intervals import difference, half_width, t_quantile
     [(1, 0.95, 12.706), (2, 0.95, 4.303), (9, 0.95, 2.262), (9, 0.99, 3.250), (29, 0.95, 2.045), (120, 0.95, 1.980)],
 )
 def test_quantiles_are_those_of_printed_tables(freedom: int, confidence: float, published: float) -> None:
-    assert t_quantile(freedom, confidence) == pytest.approx(published, abs=0.0006)
+    assert t_quantile(0.5 + confidence / 2, freedom) == pytest.approx(published, abs=0.0006)
 
 
 def test_differences_go_by_pairs_where_there_are_pairs() -> None:
@@ -53,7 +54,7 @@ def test_welch_gives_what_a_textbook_gives() -> None:
     freedom = (va + vb) ** 2 / (va**2 / 5 + vb**2 / 7)
     found = difference(dict(enumerate(a)), dict(enumerate(b, 100)))
     assert found is not None
-    assert found.half == pytest.approx(t_quantile(freedom, 0.95) * math.sqrt(va + vb))
+    assert found.half == pytest.approx(t_quantile(0.975, freedom) * math.sqrt(va + vb))
 
 
 @given(st.floats(-1e9, 1e9), st.floats(1e-3, 1e9))
