@@ -29,9 +29,9 @@ def retransmissions(flow: Flow) -> float:
 
 @metric("count", "Fast retransmits", "flow", "RFC 5681 3.2; class FAST_RETRANSMISSION", detail=True, summed=True)
 def fast_retransmits(flow: Flow) -> float:
-    """Number of retransmissions of just the byte that two or more duplicate acks asked for, within 20 ms of the last.
+    """Number of retransmissions that duplicate acks asked for, and of the other holes of the same recovery.
 
-    At the sender's interface; less those that were the timer's all the same (`timeouts`).
+    As class FAST_RETRANSMISSION has them (docs/traces.md). At the sender's interface; less those that were the timer's all the same (`timeouts`).
     """
     fast = _sent_again(flow).filter(is_a(FAST_RETRANSMISSION))
     return float(fast.join(timeouts(flow), on=["t_s", "stream", "seq"], how="anti").height)
