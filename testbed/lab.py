@@ -45,9 +45,10 @@ mount -t tmpfs -o mode=0755 run run
 mount -t tmpfs -o mode=1777 tmp tmp
 mkdir -p run/sshd run/netns old-root
 # What lies on another file system than / is not in the layer below.
-for path in $3; do
+path=$3
+if [ "$path" ]; then
     [ -e "./$path/." ] && [ -n "$(ls -A "./$path")" ] || { mkdir -p "./$path"; mount --rbind "$path" "./$path"; }
-done
+fi
 pivot_root . old-root
 umount -l /old-root
 rmdir /old-root

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -85,12 +86,12 @@ def test_a_mistake_in_the_inventory_stops_ansible_with_its_line(lab_files: Path)
 def test_the_connection_plugin_enters_a_named_namespace(tmp_path: Path) -> None:
     inventory = tmp_path / "plain.yml"
     write_yaml(inventory, {"all": {"hosts": {"first": {"ansible_connection": "namespace"}}}})
-    words = f"{BIN}/ansible -i {inventory} first -m ansible.builtin.command -a"
+    words = f"{shlex.quote(str(BIN))}/ansible -i {inventory} first -m ansible.builtin.command -a"
     # In a cell with a /run of its own: the machine's has no trace of it.
     script = f"""
     mount -t tmpfs run /run && mkdir /run/netns
     ip netns add first && ip -n first link add probe type veth peer name b
-    export ANSIBLE_CONFIG=ansible.cfg; cd {ANSIBLE}
+    export ANSIBLE_CONFIG=ansible.cfg; cd {shlex.quote(str(ANSIBLE))}
     {words} 'ip -o link'; {words} 'cat /nowhere'
     ip netns delete first
     {words} 'ip -o link'

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -53,11 +54,11 @@ class Tried(NamedTuple):
 
 def scheduler() -> dict[str, Any]:
     """What a worker serves; it ends with the lab."""
-    words = f"{sys.executable} -m experiments scheduler --host 127.0.0.1 --port 8786"
+    words = f"{shlex.quote(sys.executable)} -m experiments scheduler --host 127.0.0.1 --port 8786"
     wait = "for i in $(seq 100); do grep -q 'scheduler at' /tmp/scheduler && exit 0; sleep 0.2; done"
     return {
         "name": "scheduler",
-        "ansible.builtin.shell": f"PYTHONPATH={node_binary.ROOT} setsid {words} >/tmp/scheduler 2>&1 </dev/null &\n"
+        "ansible.builtin.shell": f"PYTHONPATH={shlex.quote(str(node_binary.ROOT))} setsid {words} >/tmp/scheduler 2>&1 </dev/null &\n"
         f"{wait}\ncat /tmp/scheduler; exit 1",
     }
 
@@ -96,7 +97,8 @@ def tried(lab_files: Path, emulation: None) -> dict[str, Tried]:
     lab_files.with_suffix(".record").unlink(missing_ok=True)
     done = in_lab(
         lab_files,
-        f"cd {ANSIBLE} && BACKCHANNEL_CAMPAIGN={lab_files.with_name('everything.yaml')} ANSIBLE_CONFIG=ansible.cfg "
+        f"cd {shlex.quote(str(ANSIBLE))} && BACKCHANNEL_CAMPAIGN={lab_files.with_name('everything.yaml')} "
+        "ANSIBLE_CONFIG=ansible.cfg "
         f'"$(dirname "{sys.executable}")"/ansible-playbook -i {lab_files} {playbook}',
         timeout_s=600,
     )
