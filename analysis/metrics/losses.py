@@ -31,7 +31,8 @@ def retransmissions(flow: Flow) -> float:
 def fast_retransmits(flow: Flow) -> float:
     """Number of retransmissions that duplicate acks asked for, and of the other holes of the same recovery.
 
-    As class FAST_RETRANSMISSION has them (docs/traces.md). At the sender's interface; less those that were the timer's all the same (`timeouts`).
+    As class FAST_RETRANSMISSION has them (docs/traces.md), at the sender's interface; less those that were the timer's
+    all the same (`timeouts`).
     """
     fast = _sent_again(flow).filter(is_a(FAST_RETRANSMISSION))
     return float(fast.join(timeouts(flow), on=["t_s", "stream", "seq"], how="anti").height)

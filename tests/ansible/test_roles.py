@@ -54,11 +54,12 @@ class Tried(NamedTuple):
 
 def scheduler() -> dict[str, Any]:
     """What a worker serves; it ends with the lab."""
+    root = shlex.quote(str(node_binary.ROOT))
     words = f"{shlex.quote(sys.executable)} -m experiments scheduler --host 127.0.0.1 --port 8786"
     wait = "for i in $(seq 100); do grep -q 'scheduler at' /tmp/scheduler && exit 0; sleep 0.2; done"
     return {
         "name": "scheduler",
-        "ansible.builtin.shell": f"PYTHONPATH={shlex.quote(str(node_binary.ROOT))} setsid {words} >/tmp/scheduler 2>&1 </dev/null &\n"
+        "ansible.builtin.shell": f"PYTHONPATH={root} setsid {words} >/tmp/scheduler 2>&1 </dev/null &\n"
         f"{wait}\ncat /tmp/scheduler; exit 1",
     }
 
