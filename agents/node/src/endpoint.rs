@@ -339,7 +339,9 @@ impl Wire {
 
     /// Sends whatever the connection has to say.
     fn transmit(&mut self, connection: &mut Connection, zero_ns: u64) -> Result<(), String> {
-        while let Some(packet) = connection.poll_transmit(now(zero_ns)) {
+        // One instant for all of it, as in virtual time: what goes out at one instant is a burst (asym 6.3).
+        let now = now(zero_ns);
+        while let Some(packet) = connection.poll_transmit(now) {
             let mut frame = self.header.to_vec();
             frame.extend(packet.to_vec());
             loop {

@@ -146,7 +146,8 @@ pub trait Endpoint: Send {
     /// `now` has reached [`Endpoint::next_timeout`].
     fn on_timer(&mut self, now: Time);
 
-    /// The next packet to send, or `None`. Called until it gives `None` after every other call.
+    /// The next packet to send, or `None`. Called until it gives `None` after every other call, with the same `now` each
+    /// time: what is sent at one instant is a burst.
     fn poll_transmit(&mut self, now: Time) -> Option<Packet>;
 
     /// When [`Endpoint::on_timer`] is due.
