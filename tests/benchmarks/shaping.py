@@ -2,7 +2,7 @@
 
     ./backchannel bench shaping [--seconds N] [--only RATE ...]
 
-A UDP flood of twice the rate goes through each for some seconds (20); the rate is counted by the receiving kernel's
+A UDP flood of 1.2 times the rate goes through each for some seconds (20); the rate is counted by the receiving kernel's
 time stamps. Lateness is the emulator's own, against its ideal timeline, beside that of a bare timerfd that runs at the
 same time. The second table has the emulator's CPU time for a packet while idle links, busy links and queues grow. Every
 program runs in one cell.
@@ -104,7 +104,7 @@ def measure(shaper: str, rate_bps: int, seconds: float, folder: Path) -> dict[st
         assert receiver.stdout is not None
         receiver.stdout.readline()
         timer = subprocess.Popen([blaster, "timer", str(seconds)], text=True, **piped)
-        flood = [ADDRESSES[1], "5001", str(size), str(2 * rate_bps), str(seconds + 0.5)]
+        flood = [ADDRESSES[1], "5001", str(size), str(round(1.2 * rate_bps)), str(seconds + 0.5)]
         sender = ends.run(0, blaster, "send", *flood)
         counted = json.loads(receiver.communicate(timeout=seconds + 60)[0])
         sender.wait(timeout=60)
@@ -118,6 +118,7 @@ def measure(shaper: str, rate_bps: int, seconds: float, folder: Path) -> dict[st
     got_bps = counted["packets"] * counted["bytes"] * 8 / counted["seconds"]
     return {
         "error": got_bps / rate_bps - 1,
+        "busy_error": report.get("rate_error"),
         "lateness": report.get("lateness_s"),
         "timer": bare,
         "packets": counted["packets"],
@@ -127,7 +128,7 @@ def measure(shaper: str, rate_bps: int, seconds: float, folder: Path) -> dict[st
 def rates(seconds: float, wanted: list[str], folder: Path) -> None:
     """The first table."""
     print(f"{'rate':<12}" + "".join(f"{shaper:>13}" for shaper in SHAPERS)
-          + "   lateness p50, p99 (us)     bare timer         ratio")  # fmt: skip
+          + "   lateness p50, p99 (us)     bare timer         ratio   while busy")  # fmt: skip
     absent: dict[str, str] = {}
     for name in wanted:
         line = f"{name:<12}"
@@ -146,6 +147,8 @@ def rates(seconds: float, wanted: list[str], folder: Path) -> None:
                 ours, bare = ([got[key][q] * 1e6 for q in ("p50", "p99")] for key in ("lateness", "timer"))
                 late = (f"   {ours[0]:8.0f} {ours[1]:8.0f}      {bare[0]:8.0f} {bare[1]:8.0f}"
                         f"     {ours[0] / bare[0]:4.1f} {ours[1] / bare[1]:4.1f}")  # fmt: skip
+                if got["busy_error"] is not None:
+                    late += f"   {got['busy_error'] * 100:+8.4f}%"
         print(line + late, flush=True)
     for shaper, why in absent.items():
         print(f"{shaper} is absent: {why}")

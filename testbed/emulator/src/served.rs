@@ -16,7 +16,7 @@ const ETHERNET_HEADER: usize = 14;
 const ETHERTYPE_IPV4: [u8; 2] = [0x08, 0x00];
 const ETHERTYPE_IPV6: [u8; 2] = [0x86, 0xdd];
 /// Frames taken from one TAP before the timers get their turn.
-const BATCH: usize = 64;
+const BATCH: usize = 16;
 const MAX_FRAME: usize = 65_536 + ETHERNET_HEADER;
 
 /// See the module.
