@@ -69,7 +69,7 @@ def show(run_id: str) -> str:
     ]
     queued = [one for one in directions if one["rate_bps"]]
     # A queue is of interest where packets were dropped or purged, or where the line was busy for half of the run.
-    busy = [one for one in queued if one["events"] or one["busy_s"] > 0.5 * run["duration_s"]]
+    busy = [one for one in queued if one["events"] or (one["busy_s"] or 0) > 0.5 * run["duration_s"]]
     quiet = [one for one in queued if one not in busy]
     link = crossing.link_under_study(run["scenario"])
     beside = (
