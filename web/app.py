@@ -14,7 +14,7 @@ from analysis.metrics import METRICS
 from analysis.store import Store
 from experiments import units
 from experiments.show import mean_sd, point_label
-from web import api, campaigns, compare, docs, home, imports, launch, live, runs, scorecard, security
+from web import api, cache, campaigns, compare, docs, home, imports, launch, live, runs, scorecard, security
 
 #: Of a form; uploads have a limit of their own.
 MOST_FORM_BYTES = 2 << 20
@@ -38,6 +38,7 @@ def create_app(results: Path | str, token: str = "", names: Sequence[str] = ()) 
     store = Store.open(results)
     app.extensions["store"] = store
     app.extensions["watcher"] = live.Watcher(store)
+    app.extensions["cache"], app.extensions["lasting"] = cache.Cache(store), cache.Lasting()
     security.guard(app, store.folder, token, list(names))
     for part in (home, campaigns, runs, compare, scorecard, launch, imports, docs, live, api):
         app.register_blueprint(part.blueprint)

@@ -10,7 +10,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from analysis.store.schema import attempt, campaign, membership, metric, point, run
-from analysis.store.store import Store
+from analysis.store.store import CHANNEL, POSTGRESQL, Store
 
 #: A campaign without its text, for lists.
 _LISTED = [column for column in campaign.c if column.name not in ("text", "overrides")]
@@ -85,14 +85,46 @@ def points(store: Store, campaign_id: str) -> list[dict[str, Any]]:
     return store.rows(query.order_by(point.c.number))
 
 
-def summary(store: Store, campaign_id: str) -> list[dict[str, Any]]:
-    """Means over each point's valid runs, as Store.table gives them but without the single values."""
+def kinds(store: Store, campaign_id: str) -> list[dict[str, Any]]:
+    """Metrics that a campaign's valid runs have: name, subject, unit. One run of each point speaks for the others."""
+    joined = membership.join(run, run.c.id == membership.c.run_id)
+    speakers = (
+        sa.select(sa.func.min(membership.c.run_id))
+        .select_from(joined)
+        .where(membership.c.campaign_id == campaign_id, run.c.state == "valid")
+        .group_by(membership.c.point)
+    )
+    return store.rows(
+        sa.select(metric.c.name, metric.c.subject, metric.c.unit).where(metric.c.run_id.in_(speakers)).distinct()
+    )
+
+
+def summary(
+    store: Store,
+    campaign_id: str,
+    only: Sequence[tuple[str, str]] | None = None,
+    numbers: Sequence[int] | None = None,
+) -> list[dict[str, Any]]:
+    """Means over each point's valid runs, as Store.table gives them but without the single values.
+
+    Args:
+        store: where they are.
+        campaign_id: whose.
+        only: (name, subject) of the metrics wanted; None: all.
+        numbers: of the points wanted; None: all.
+    """
     of_point = [membership.c.point, metric.c.name, metric.c.subject, metric.c.unit]
     joined = (
         membership.join(run, run.c.id == membership.c.run_id)
         .join(metric, metric.c.run_id == run.c.id)
     )  # fmt: skip
-    chosen = sa.and_(membership.c.campaign_id == campaign_id, run.c.state == "valid")
+    conditions = [membership.c.campaign_id == campaign_id, run.c.state == "valid"]
+    if only is not None:
+        conditions.append(metric.c.name.in_({name for name, _ in only}))
+        conditions.append(metric.c.subject.in_({subject for _, subject in only}))
+    if numbers is not None:
+        conditions.append(membership.c.point.in_(numbers))
+    chosen = sa.and_(*conditions)
     # Deviations are taken from a value near the mean (the group's least): squares of great numbers would cancel.
     least = sa.func.min(metric.c.value)
     near = sa.select(*of_point, least.label("least")).select_from(joined).where(chosen).group_by(*of_point).subquery()
@@ -115,7 +147,10 @@ def summary(store: Store, campaign_id: str) -> list[dict[str, Any]]:
         .group_by(*of_point, near.c.least)
     )  # fmt: skip
     rows = []
+    wanted = None if only is None else set(only)
     for row in store.rows(query):
+        if wanted is not None and (row["name"], row["subject"]) not in wanted:
+            continue
         n = row["n"]
         spread = max(row["squares"] - row["sum"] ** 2 / n, 0.0)
         rows.append(
@@ -128,9 +163,9 @@ def summary(store: Store, campaign_id: str) -> list[dict[str, Any]]:
 
 
 def members(store: Store, campaign_id: str, numbers: Sequence[int]) -> list[dict[str, Any]]:
-    """Runs of some points: point, repetition, run_id, state."""
+    """Runs of some points: point, repetition, run_id, state, landed."""
     query = (
-        sa.select(membership.c.point, membership.c.repetition, membership.c.run_id, _STATE.label("state"))
+        sa.select(membership.c.point, membership.c.repetition, membership.c.run_id, _STATE.label("state"), run.c.landed)
         .select_from(membership.outerjoin(run, run.c.id == membership.c.run_id))
         .where(membership.c.campaign_id == campaign_id, membership.c.point.in_(numbers))
         .order_by(membership.c.point, membership.c.repetition)
@@ -203,6 +238,19 @@ def run_ids(store: Store, beginning: str, limit: int) -> list[str]:
 def scenario(store: Store, run_id: str) -> dict[str, Any] | None:
     """A run's scenario alone."""
     found = store.rows(sa.select(run.c.scenario).where(run.c.id == run_id))
+    return found[0]["scenario"] if found else None
+
+
+def first_scenario(store: Store, campaign_id: str) -> dict[str, Any] | None:
+    """The scenario of a campaign's first run that is there."""
+    query = (
+        sa.select(run.c.scenario)
+        .join(membership, membership.c.run_id == run.c.id)
+        .where(membership.c.campaign_id == campaign_id)
+        .order_by(membership.c.point, membership.c.repetition)
+        .limit(1)
+    )
+    found = store.rows(query)
     return found[0]["scenario"] if found else None
 
 
@@ -288,13 +336,14 @@ class Pulse:
     """Tells whether anything in the store has changed since it was last asked; costs next to nothing."""
 
     def __init__(self, store: Store) -> None:
-        self._connection = store.connect()
+        self._store = store
+        self._connection = self._connect()
         self._last: Any = None
 
     def changed(self) -> bool:
-        """True at first, and after any other connection wrote; always, where the database cannot tell."""
-        if self._connection.dialect.name != "sqlite":
-            return True
+        """True at first, and after any other connection wrote."""
+        if self._connection.dialect.name == POSTGRESQL:
+            return self._notified()
         # A number that SQLite keeps: it changes when another connection has changed the file.
         now = self._connection.exec_driver_sql("PRAGMA data_version").scalar()
         before, self._last = self._last, now
@@ -303,3 +352,24 @@ class Pulse:
     def close(self) -> None:
         """Lets go of the connection."""
         self._connection.close()
+
+    def _connect(self) -> sa.Connection:
+        connection = self._store.connect()
+        if connection.dialect.name == POSTGRESQL:
+            # Outside of any transaction, so that the server tells at once and keeps nothing back for this one's sake.
+            connection = connection.execution_options(isolation_level="AUTOCOMMIT")
+            connection.exec_driver_sql(f"LISTEN {CHANNEL}")
+        return connection
+
+    def _notified(self) -> bool:
+        """Every transaction that writes tells so as it is committed (Store.writing)."""
+        try:
+            driver: Any = self._connection.connection.driver_connection
+            before, self._last = self._last, True
+            # All of them are taken in, so that one change is told once.
+            return len(list(driver.notifies(timeout=0))) > 0 or before is None
+        except Exception:  # noqa: BLE001 (psycopg's own, if it is there; what was missed meanwhile is unknown)
+            self._connection.invalidate()
+            self._connection.close()
+            self._connection = self._connect()
+            return True
