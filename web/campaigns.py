@@ -387,7 +387,7 @@ def _figure(campaign: dict[str, Any], points: list[dict[str, Any]]) -> sweep.Fig
         subject=subject,
         x_field=x_field,
         fixed=fixed,
-        published=scorecard.published_for(g.store.folder, campaign["id"]),
+        published=scorecard.published_for(campaign),
     )
 
 

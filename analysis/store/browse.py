@@ -254,6 +254,31 @@ def first_scenario(store: Store, campaign_id: str) -> dict[str, Any] | None:
     return found[0]["scenario"] if found else None
 
 
+def scenarios(store: Store, campaign_id: str) -> dict[int, dict[str, Any]]:
+    """Point to the scenario of one of its runs that is there."""
+    speakers = (
+        sa.select(membership.c.point, sa.func.min(membership.c.run_id).label("run_id"))
+        .select_from(membership.join(run, run.c.id == membership.c.run_id))
+        .where(membership.c.campaign_id == campaign_id)
+        .group_by(membership.c.point)
+        .subquery()
+    )
+    query = sa.select(speakers.c.point, run.c.scenario).join(run, run.c.id == speakers.c.run_id)
+    return {row["point"]: row["scenario"] for row in store.rows(query)}
+
+
+def last_landed(store: Store, campaign_ids: Sequence[str]) -> dict[str, float | None]:
+    """When the newest run of each campaign landed; None where none has."""
+    query = (
+        sa.select(membership.c.campaign_id, sa.func.max(run.c.landed).label("landed"))
+        .join(run, run.c.id == membership.c.run_id)
+        .where(membership.c.campaign_id.in_(campaign_ids))
+        .group_by(membership.c.campaign_id)
+    )
+    found = {row["campaign_id"]: row["landed"] for row in store.rows(query)}
+    return {one: found.get(one) for one in campaign_ids}
+
+
 def metrics_of(store: Store, run_ids: Sequence[str]) -> dict[str, dict[tuple[str, str], dict[str, Any]]]:
     """Metrics of some runs: run id to {(name, subject): value and unit}."""
     found: dict[str, dict[tuple[str, str], dict[str, Any]]] = {}
