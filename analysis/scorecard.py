@@ -152,11 +152,18 @@ def scorecard(store: Store, experiments: Path, keep: Keep = lambda _, make: make
 
 
 def published(experiments: Path, text: str) -> list[dict[str, Any]]:
-    """Published values of the artefact that a campaign file names: measure, cell (labels), value in the SI unit."""
-    artefact = _file(text).get("artefact")
+    """Published values of the artefact that a campaign file names, where a measure is a metric as it is stored.
+
+    Returns:
+        Of each, metric, subject, cell (labels), value in the SI unit.
+    """
+    file = _file(text)
+    artefact = file.get("artefact")
+    measures = {name: Measure.model_validate(one) for name, one in file.get("measures", {}).items()}
     return [
         {
-            "measure": one["metric"],
+            "metric": measures[one["metric"]].metric,
+            "subject": measures[one["metric"]].of,
             "cell": {str(axis): str(label) for axis, label in one["cell"].items()},
             "value": float(one["value"]) / (100 if one["unit"] == "%" else 1),
         }
@@ -164,6 +171,7 @@ def published(experiments: Path, text: str) -> list[dict[str, Any]]:
         for target in targets(path)
         if target["id"] == artefact
         for one in target["expected"]
+        if one["metric"] in measures and measures[one["metric"]].metric is not None
     ]
 
 

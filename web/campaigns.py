@@ -235,10 +235,13 @@ def _kinds(campaign_id: str) -> list[dict[str, Any]]:
 
 
 def _runs(campaign_id: str, points: list[dict[str, Any]], asked: browse.Asked) -> tuple[list[dict[str, Any]], int]:
-    return kept(
-        ("runs", campaign_id, asked),
-        lambda: browse.runs(g.store, campaign_id, asked, _matching(points, asked.words)),
-    )
+    def make() -> tuple[list[dict[str, Any]], int]:
+        found, total = browse.runs(g.store, campaign_id, asked, _matching(points, asked.words))
+        # What was tried and gave nothing says why.
+        failed = g.store.last_problems([one["run_id"] for one in found if one["state"] == browse.MISSING])
+        return [{**one, "problems": failed.get(one["run_id"], one["problems"])} for one in found], total
+
+    return kept(("runs", campaign_id, asked), make)
 
 
 def _scenario(campaign_id: str) -> dict[str, Any] | None:
@@ -363,8 +366,11 @@ def _figure(campaign: dict[str, Any], points: list[dict[str, Any]]) -> sweep.Fig
         return None
     units = {(one["name"], one["subject"]): one["unit"] for one in kinds}
     metric, _, subject = request.args.get("metric", "").partition("/")
+    published = scorecard.published_for(campaign)
     if (metric, subject) not in units:
-        metric, subject = kinds[0]["name"], kinds[0]["subject"]
+        # What was published first; else what stands first.
+        wanted = [(one["metric"], one["subject"]) for one in published] + [(kinds[0]["name"], kinds[0]["subject"])]
+        metric, subject = next(one for one in wanted if one in units)
     rows = kept(
         ("figure", campaign["id"], metric, subject),
         lambda: browse.summary(g.store, campaign["id"], [(metric, subject)]),
@@ -387,7 +393,7 @@ def _figure(campaign: dict[str, Any], points: list[dict[str, Any]]) -> sweep.Fig
         subject=subject,
         x_field=x_field,
         fixed=fixed,
-        published=scorecard.published_for(campaign),
+        published=published,
     )
 
 

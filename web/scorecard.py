@@ -119,7 +119,7 @@ def _kept_score(key: tuple[Any, ...], make: Callable[[], Score]) -> Score:
 
 
 def published_for(campaign: dict[str, Any]) -> list[dict[str, Any]]:
-    """Published values that a campaign is held against: measure, cell (labels), value in the SI unit."""
+    """Published values that a campaign is held against: metric, subject, cell (labels), value in the SI unit."""
     return published(FOLDER, campaign["text"])
 
 

@@ -319,12 +319,16 @@ def invalid(store: Store, limit: int = 8) -> list[dict[str, Any]]:
 
 def failed(store: Store, limit: int = 8) -> list[dict[str, Any]]:
     """The latest tries that gave nothing, of runs that still have no result."""
-    query = (
-        sa.select(attempt.c.run_id.label("id"), sa.func.max(attempt.c.at).label("landed"), attempt.c.problems)
+    last = (
+        sa.select(sa.func.max(attempt.c.id))
         .select_from(attempt.outerjoin(run, run.c.id == attempt.c.run_id))
         .where(attempt.c.outcome == "failed", run.c.id.is_(None))
         .group_by(attempt.c.run_id)
-        .order_by(sa.desc("landed"))
+    )
+    query = (
+        sa.select(attempt.c.run_id.label("id"), attempt.c.at.label("landed"), attempt.c.problems)
+        .where(attempt.c.id.in_(last))
+        .order_by(attempt.c.at.desc())
         .limit(limit)
     )
     return _with_place(store, [{**one, "state": "failed"} for one in store.rows(query)])
