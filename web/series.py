@@ -85,9 +85,10 @@ def _size(whole: Whole) -> int:
 def _sequences(folder: Path, run: Mapping[str, Any], flow_name: str, receiver: bool) -> Whole:
     columns = ("dir", "seq", "payload", "ack", "window", "class")
     segments = tables.flow(folder, run, flow_name, receiver, columns).with_columns(pl.col("class").cast(pl.UInt32))
-    data = segments.filter((pl.col("dir") == 0) & (pl.col("class") & DATA != 0))
+    is_data, is_ack = (pl.col("dir") == 0) & (pl.col("class") & DATA != 0), (pl.col("dir") == 1) & (pl.col("ack") >= 0)
+    data = segments.lazy().filter(is_data).select("t_s", "seq", "payload", "class").collect()
     again, fast, timeout, damaged = (pl.col("class") & bit != 0 for bit in (RETRANSMISSION, FAST, TIMEOUT, DAMAGED))
-    acks = segments.filter((pl.col("dir") == 1) & (pl.col("ack") >= 0))
+    acks = segments.lazy().filter(is_ack).select("t_s", "ack", "window", "class").collect()
     end, acked = (pl.col("seq") + pl.col("payload")) / 1e3, pl.col("ack") / 1e3
     blocks = tables.sacks(folder, run, flow_name, receiver)
     sack = ("SACK", "dots", "s3", _xy(acks.filter(pl.col("class") & SACK != 0), acked))
