@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from ruamel.yaml import YAML
+from ruamel.yaml.error import YAMLError
 
 from analysis import theory
 from analysis.measures import Measure, Split, Table
@@ -159,6 +160,8 @@ def published(experiments: Path, text: str) -> list[dict[str, Any]]:
     """
     file = _file(text)
     artefact = file.get("artefact")
+    if artefact is None:
+        return []
     measures = {name: Measure.model_validate(one) for name, one in file.get("measures", {}).items()}
     return [
         {
@@ -167,7 +170,7 @@ def published(experiments: Path, text: str) -> list[dict[str, Any]]:
             "cell": {str(axis): str(label) for axis, label in one["cell"].items()},
             "value": float(one["value"]) / (100 if one["unit"] == "%" else 1),
         }
-        for path in (sorted(experiments.glob("*/targets.yaml")) if artefact is not None else [])
+        for path in sorted(experiments.glob("*/targets.yaml"))
         for target in targets(path)
         if target["id"] == artefact
         for one in target["expected"]
@@ -230,7 +233,11 @@ def _newest(store: Store) -> dict[tuple[str, str], dict[str, Any]]:
 
 @cache
 def _file(text: str) -> dict[str, Any]:
-    values = YAML(typ="safe").load(text)
+    try:
+        values = YAML(typ="safe").load(text)
+    except YAMLError:
+        # What came in a bundle from elsewhere need not be a campaign file.
+        return {}
     return values if isinstance(values, dict) else {}
 
 
