@@ -27,6 +27,7 @@ from agents.kernel import ROUTER_BASE, TCP_BASE
 from testbed import addressing, kernel_links, kernel_tcp, node_binary, probing
 from testbed.errors import TestbedError
 from testbed.mininet_links import EmulatedLink, Emulator, TapIntf
+from testbed.together import on_each
 
 #: Seconds between "everything is armed" and the run's zero: the last sender has started by then. So much at least, at
 #: most, and in multiples of what starting the receivers took, which tells how busy the machine is.
@@ -183,18 +184,14 @@ class EmulatedTestbed:
         self.emulator.start()
         jobs = []
         for link in probed:
-            ends = self.plan.links[link["name"]]
-            # A packet's time on the others depends on who else talks, or on a trace: there each run holds every packet
-            # against the link's own timeline.
-            if link["kind"] not in ("point-to-point", "wavelan", "kernel"):
+            medium = probing.MEDIA.get(link["kind"])
+            if medium is None:
                 continue
-            near, far = ends
+            near, far = self.plan.links[link["name"]]
             both = [("forward", near, far), ("reverse", far, near)]
             if link["options"].get("one_way"):
                 both.pop()
-            # The two directions of a shared medium would measure each other.
-            shared = link["kind"] == "wavelan"
-            for turn in [both] if shared else [[one] for one in both]:
+            for turn in [both] if medium.shared else [[one] for one in both]:
                 jobs.append(self._pool.submit(self._probe_in_turn, link, turn))
         results = [probed for job in jobs for probed in job.result()]
         report = self._stop_links(probed)
@@ -224,8 +221,7 @@ class EmulatedTestbed:
         self, link: dict[str, Any], direction: str, source: addressing.Interface, target: addressing.Interface
     ) -> probing.Probed:
         name = f"probe-{link['name']}-{direction}"
-        slack = probing.SHARED_SLACK if link["kind"] == "wavelan" else 1.0
-        train = probing.train_for(link[direction], slack)
+        train = probing.train_for(link[direction], probing.MEDIA[link["kind"]].slack)
         port = probing.PORT + source.end
         sender, receiver = self._agents[source.node], self._agents[target.node]
         receiver.start_traffic(
@@ -329,17 +325,7 @@ class EmulatedTestbed:
 
     def _each(self, action: Callable[[str], Any]) -> dict[str, Any]:
         """The action on every node at once; the first failure is raised when all have ended."""
-        jobs = {name: self._pool.submit(action, name) for name in self.plan.nodes}
-        failure: BaseException | None = None
-        results = {}
-        for name, job in jobs.items():
-            try:
-                results[name] = job.result()
-            except BaseException as error:  # noqa: BLE001 (raised below)
-                failure = failure or error
-        if failure is not None:
-            raise failure
-        return results
+        return on_each(self._pool, self.plan.nodes, action)
 
     def _reset(self) -> None:
         self._each(lambda name: self._agents[name].reset())
