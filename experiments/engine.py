@@ -208,7 +208,7 @@ class _Execution:
     def run(self) -> None:
         """Until nothing is left to do, or somebody says stop."""
         with (
-            _interruptible(self._stop),
+            interruptible(self._stop),
             self._reporter.progress(self._plan, self._left, self._total_s) as shown,
         ):
             executor = self._open()
@@ -386,7 +386,7 @@ def _passed_s(phase: str) -> float:
 
 
 @contextmanager
-def _interruptible(stop: threading.Event) -> Iterator[None]:
+def interruptible(stop: threading.Event) -> Iterator[None]:
     """SIGINT and SIGTERM set the event instead of ending the process in the middle."""
 
     def note(_: int, __: FrameType | None) -> None:
