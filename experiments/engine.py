@@ -305,7 +305,7 @@ class _Execution:
             self._outcome.cells, sum(one.beat.running for one in self._places.values() if one.beat)
         )
         if self._plan.backend != "sim":
-            place.governor.beat(time.monotonic(), beat.busy, beat.running)
+            place.governor.beat(time.monotonic(), beat.busy, beat.running - beat.building, beat.stolen)
 
     def _result(self, machine_id: str, job: Job, result: Result) -> None:
         place = self._places[machine_id]

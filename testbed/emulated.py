@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 import shutil
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -26,6 +25,7 @@ from agents.errors import AgentError
 from agents.kernel import ROUTER_BASE, TCP_BASE
 from testbed import addressing, kernel_links, kernel_tcp, node_binary, probing
 from testbed.errors import TestbedError
+from testbed.forked import ForkedAgent
 from testbed.mininet_links import EmulatedLink, Emulator, TapIntf
 from testbed.together import on_each
 
@@ -69,7 +69,7 @@ class EmulatedTestbed:
         self._nodes: dict[str, Any] = {}
         #: Hosts whose addresses the research stack owns, not the kernel.
         self._without_kernel: set[str] = set()
-        self._processes: list[subprocess.Popen[bytes]] = []
+        self._processes: list[ForkedAgent] = []
         self._pool = ThreadPoolExecutor(max_workers=16, thread_name_prefix="agents")
         try:
             self._build(links)
@@ -123,12 +123,10 @@ class EmulatedTestbed:
 
     def _start_agent(self, name: str, node: Any) -> None:
         words = [
-            sys.executable, "-m", "agents.service", "--socket", str(self._socket(name)),
-            "--folder", str(self._folder / name), "--node-binary", node_binary.path(),
+            "--socket", str(self._socket(name)), "--folder", str(self._folder / name),
+            "--node-binary", node_binary.path(),
         ]  # fmt: skip
-        with (self._folder / f"{name}.agent.log").open("wb") as log:
-            process = node.popen(words, stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=str(node_binary.ROOT))
-        self._processes.append(process)
+        self._processes.append(ForkedAgent(node.pid, words, self._folder / f"{name}.agent.log"))
 
     def _await_agent(self, name: str) -> None:
         deadline = time.monotonic() + AGENT_START_S
@@ -156,6 +154,7 @@ class EmulatedTestbed:
             process.terminate()
         for process in self._processes:
             process.wait()
+        self._processes.clear()
         self._pool.shutdown(wait=False, cancel_futures=True)
         self.emulator.close()
         for node in self._net.hosts:
