@@ -87,17 +87,26 @@ def figure(campaign_id: str, kind: str) -> Response:
     return export(sweep.draw(made), kind, f"{campaign['name']}-{made.metric}", sweep.as_csv(made))
 
 
-def export(drawing: Any, kind: str, name: str, table: str) -> Response:
-    """A drawing as a file."""
+@blueprint.get("/campaigns/<campaign_id>/network.<kind>")
+def network(campaign_id: str, kind: str) -> Response:
+    """Its network as SVG or PDF, as the first point has it."""
+    campaign, scenario = _head(campaign_id), _scenario(campaign_id)
+    if not scenario or not scenario.get("links"):
+        abort(404, "There is no picture of this network.")
+    return export(topology.draw(scenario), kind, f"{campaign['name']}-network")
+
+
+def export(drawing: Any, kind: str, name: str, table: str | None = None) -> Response:
+    """A drawing as a file; what has no values has no CSV."""
     match kind:
         case "svg":
             body, mimetype = drawing.svg(), "image/svg+xml"
         case "pdf":
             body, mimetype = drawing.pdf(), "application/pdf"
-        case "csv":
+        case "csv" if table is not None:
             body, mimetype = table, "text/csv"
         case _:
-            abort(404, f"There is no figure as {kind}; there are: svg, pdf, csv.")
+            abort(404, f"There is no figure as {kind}; there are: svg, pdf{'' if table is None else ', csv'}.")
     return Response(body, mimetype=mimetype, headers={"Content-Disposition": f'attachment; filename="{name}.{kind}"'})
 
 

@@ -99,6 +99,15 @@ def show(run_id: str) -> str:
     )
 
 
+@blueprint.get("/runs/<run_id>/network.<kind>")
+def network(run_id: str, kind: str) -> Response:
+    """Its network as SVG or PDF."""
+    run = load(run_id)
+    if not run["scenario"].get("links"):
+        abort(404, "There is no picture of this network.")
+    return export(topology.draw(run["scenario"]), kind, f"{run_id[:8]}-network")
+
+
 @blueprint.get("/runs/<run_id>/files/<path:path>")
 def download(run_id: str, path: str) -> Response:
     """One of its files."""

@@ -462,6 +462,15 @@ def test_what_is_compared_can_be_taken_along(client: FlaskClient, simulated: Sim
     assert client.get(f"/compare/figure.svg?point={campaign_id}:0").status_code == 404
 
 
+def test_the_picture_of_a_network_is_a_file_too(client: FlaskClient, simulated: Simulated) -> None:
+    for place in (simulated.address, f"/runs/{simulated.run_id()}"):
+        assert f'href="{place}/network.pdf"' in client.get(place).text
+        assert client.get(f"{place}/network.pdf").data.startswith(b"%PDF-")
+        # Of the first point.
+        assert "9.6 kbit/s, 50 ms" in client.get(f"{place}/network.svg").text
+        assert client.get(f"{place}/network.csv").status_code == 404
+
+
 def test_throughput_adds_up_to_what_was_delivered(client: FlaskClient, simulated: Simulated) -> None:
     run_id = simulated.run_id(1)
     answer: Any = client.get(f"/api/runs/{run_id}/throughput").json
