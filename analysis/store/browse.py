@@ -113,52 +113,28 @@ def summary(
         only: (name, subject) of the metrics wanted; None: all.
         numbers: of the points wanted; None: all.
     """
-    of_point = [membership.c.point, metric.c.name, metric.c.subject, metric.c.unit]
-    joined = (
-        membership.join(run, run.c.id == membership.c.run_id)
-        .join(metric, metric.c.run_id == run.c.id)
-    )  # fmt: skip
     conditions = [membership.c.campaign_id == campaign_id, run.c.state == "valid"]
     if only is not None:
         conditions.append(metric.c.name.in_({name for name, _ in only}))
         conditions.append(metric.c.subject.in_({subject for _, subject in only}))
     if numbers is not None:
         conditions.append(membership.c.point.in_(numbers))
-    chosen = sa.and_(*conditions)
-    # Deviations are taken from a value near the mean (the group's least): squares of great numbers would cancel.
-    least = sa.func.min(metric.c.value)
-    near = sa.select(*of_point, least.label("least")).select_from(joined).where(chosen).group_by(*of_point).subquery()
-    off = metric.c.value - near.c.least
     query = (
-        sa.select(
-            *of_point, sa.func.count().label("n"), near.c.least, sa.func.sum(off).label("sum"),
-            sa.func.sum(off * off).label("squares"),
-        )
-        .select_from(
-            joined.join(
-                near,
-                (near.c.point == membership.c.point)
-                & (near.c.name == metric.c.name)
-                & (near.c.subject == metric.c.subject)
-                & (near.c.unit == metric.c.unit),
-            )
-        )
-        .where(chosen)
-        .group_by(*of_point, near.c.least)
-    )  # fmt: skip
-    rows = []
+        sa.select(membership.c.point, metric.c.name, metric.c.subject, metric.c.unit, metric.c.value)
+        .select_from(membership.join(run, run.c.id == membership.c.run_id).join(metric, metric.c.run_id == run.c.id))
+        .where(*conditions)
+    )
     wanted = None if only is None else set(only)
-    for row in store.rows(query):
-        if wanted is not None and (row["name"], row["subject"]) not in wanted:
-            continue
-        n = row["n"]
-        spread = max(row["squares"] - row["sum"] ** 2 / n, 0.0)
-        rows.append(
-            {
-                "point": row["point"], "name": row["name"], "subject": row["subject"], "unit": row["unit"], "n": n,
-                "mean": row["least"] + row["sum"] / n, "sd": math.sqrt(spread / (n - 1)) if n > 1 else None,
-            }
-        )  # fmt: skip
+    groups: dict[tuple[int, str, str, str], list[float]] = {}
+    # Grouped here and not by the database: it would go over all of them twice, for a variance that does not cancel.
+    for number, name, subject, unit, value in store.tuples(query):
+        if wanted is None or (name, subject) in wanted:
+            groups.setdefault((number, name, subject, unit), []).append(value)
+    rows = []
+    for (number, name, subject, unit), values in groups.items():
+        n, mean = len(values), math.fsum(values) / len(values)
+        sd = math.sqrt(math.fsum((value - mean) ** 2 for value in values) / (n - 1)) if n > 1 else None
+        rows.append({"point": number, "name": name, "subject": subject, "unit": unit, "n": n, "mean": mean, "sd": sd})
     return rows
 
 

@@ -525,6 +525,12 @@ class Store:
         """What a query finds."""
         return self._rows(query)
 
+    def tuples(self, query: Any) -> list[tuple[Any, ...]]:
+        """What a query finds, as the database's driver gives it: for columns of text and numbers, many rows of them."""
+        with self._engine.connect() as connection:
+            cursor = connection.execute(query).cursor
+            return [] if cursor is None else list(cursor.fetchall())
+
     def writing(self) -> AbstractContextManager[sa.Connection]:
         """A transaction that writes; no other writer is in one meanwhile."""
         return self._writing()
