@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from testbed import node_binary
-from tests.ansible.conftest import in_lab, recorded, write_yaml
+from tests.ansible.conftest import NGINX, in_lab, recorded, write_yaml
 
 pytestmark = pytest.mark.emulated
 
@@ -160,6 +160,14 @@ def test_a_second_run_changes_nothing(tried: dict[str, Tried], role: str) -> Non
 @pytest.mark.parametrize("role", PLACES)
 def test_what_a_role_promises_holds(tried: dict[str, Tried], role: str) -> None:
     assert any(one["task"].endswith("Hold it") and not one["failed"] for one in tried[role].steps["held"])
+
+
+def test_the_site_stands_behind_its_proxy(tried: dict[str, Tried]) -> None:
+    if not NGINX:
+        (pytest.fail if os.environ.get("CI") else pytest.skip)("no nginx here: apt-get install nginx-light")
+    held = [one for one in tried["results_site"].steps["held"] if one["task"].endswith("Hold its answers")]
+    assert held
+    assert not any(one["failed"] for one in held)
 
 
 @pytest.mark.parametrize("role", PLACES)
