@@ -62,10 +62,12 @@ def test_each_hop_of_packet_radio_costs_more_than_its_share(tmp_path: Path) -> N
 
 
 def test_acks_gather_before_a_radio_so_that_filtering_them_helps(tmp_path: Path) -> None:
-    """asym table 5: while the gateway's queue lasts the mobile cannot speak, and each ack that it need not send is air."""
-    queues = "sweep: {network.reverse.queue: [{policy: droptail, limit: 10 packets}, {policy: ack-filtering, limit: 10 packets}]}\n"
-    text = RADIO.replace("\nstack:", "\n  reverse: {rate: 100 kbit/s, delay: 10 ms, queue: {policy: droptail, limit: 10 packets}}\nstack:")
-    reno, filtered = throughputs(text + queues, tmp_path)
+    """asym table 5: while the gateway's queue lasts the mobile cannot speak; each ack that it need not send is air."""
+    droptail, filtering = (f"{{policy: {name}, limit: 10 packets}}" for name in ("droptail", "ack-filtering"))
+    back = f"  reverse: {{rate: 100 kbit/s, delay: 10 ms, queue: {droptail}}}\nstack:"
+    sweep = f"sweep: {{network.reverse.queue: [{droptail}, {filtering}]}}\n"
+    text = RADIO.replace("stack:", back) + sweep
+    reno, filtered = throughputs(text, tmp_path)
     assert filtered > 1.15 * reno
 
 
