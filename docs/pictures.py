@@ -141,7 +141,7 @@ PICTURES: dict[str, Picture] = {
         **LINE,
     ),
     "ricochet": Picture(
-        "window-1 frames over a radio hop; acks and data contend",
+        "who has the air keeps it: acks gather while data last, and go together",
         "  topology: packet-radio\n  link: ricochet\n"
         "  forward: {rate: 100 kbit/s, delay: 10 ms, queue: {policy: droptail, limit: 10 packets}}\n",
         (3000, 2000),

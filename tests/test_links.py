@@ -68,7 +68,7 @@ def test_acks_gather_before_a_radio_so_that_filtering_them_helps(tmp_path: Path)
     sweep = f"sweep: {{network.reverse.queue: [{droptail}, {filtering}]}}\n"
     text = RADIO.replace("stack:", back) + sweep
     reno, filtered = throughputs(text, tmp_path)
-    assert filtered > 1.15 * reno
+    assert filtered > 1.05 * reno
 
 
 def test_several_mobiles_share_one_poletop(tmp_path: Path) -> None:
