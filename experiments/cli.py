@@ -677,13 +677,16 @@ def in_lab(
     inventory: InventoryOption,
     command: Annotated[list[str], typer.Argument(metavar="-- COMMAND...", help="What to run.", show_default=False)],
     campaign: TopologyOption = None,
+    machines: Annotated[
+        bool, typer.Option("--vm", help="Hosts are virtual machines with kernels of their own (docs/physical.md).")
+    ] = False,
 ) -> None:
     """Rehearse a lab: its hosts as namespaces of a cell, for as long as a command runs."""
     from experiments import lab
     from testbed.capability import require_emulation
 
     require_emulation()
-    sys.exit(lab.rehearse(inventory, campaign, command))
+    sys.exit(lab.rehearse(inventory, campaign, command, machines))
 
 
 def main() -> NoReturn:
