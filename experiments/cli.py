@@ -219,14 +219,16 @@ def plan(
         typer.echo(
             f"  {number + 1:3}  {have}/{len(runs)} done, {todo} to run  {point_label(point.parameters)}".rstrip()
         )
+    # Virtual time passes as fast as the simulator goes.
+    passing = "of virtual time" if planned.backend == "sim" else "one after another"
     typer.echo(
         f"\n{len(planned.points)} points, {len(planned.runs)} runs on the {planned.backend} backend, "
-        f"{show(planned.duration_s, 'time')} one after another"
+        f"{show(planned.duration_s, 'time')} {passing}"
     )
     missing = {one.id: float(one.scenario["duration_s"]) for one in to_do}
     typer.echo(
         f"{results} has {sum(run.id in done for run in planned.runs)} of them; "
-        f"to be run: {len(missing)}, {show(sum(missing.values()), 'time')} one after another"
+        f"to be run: {len(missing)}, {show(sum(missing.values()), 'time')} {passing}"
     )
     if expected.runs:
         source = (
@@ -241,6 +243,7 @@ def plan(
 @app.command()
 def validate(
     files: Annotated[list[Path], typer.Argument(metavar="FILE...", help="Campaign files.", show_default=False)],
+    overrides: SetOption = None,
 ) -> None:
     """Check campaign files; every mistake is told with file, line and field, and so are emulation's known traps."""
     from experiments import source, traps
@@ -251,7 +254,7 @@ def validate(
     for file in files:
         try:
             read = source.read(file)
-            planned = expand(read)
+            planned = expand(read, overrides or ())
         except CampaignError as error:
             bad = True
             typer.echo(str(error), err=True)
