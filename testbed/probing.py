@@ -19,6 +19,8 @@ DELAY_LIMIT_S = 0.001
 #: What a burst should occupy the line for: long enough that a timer's lateness is far below the rate limit.
 BURST_S = 1.2
 MIN_BURST, MAX_BURST = 8, 1500
+#: Fewer spacings than these tell no rate.
+LEAST_GAPS = 4
 #: Packets that a token bucket of the kernel may let pass at once.
 KERNEL_BURST = 8
 SPACED = 5
@@ -132,7 +134,8 @@ def hold_against(probed: Probed, report: Mapping[str, Any]) -> Measurement:
     taken = int(counters["error_losses"])
     problems = []
 
-    first = KERNEL_BURST if probed.link["kind"] == "kernel" and probed.train.burst > 4 * KERNEL_BURST else 0
+    enough = probed.train.burst > KERNEL_BURST + LEAST_GAPS
+    first = KERNEL_BURST if probed.link["kind"] == "kernel" and enough else 0
     rate_bps = _rate_bps(packets, probed.train, counters, first)
     declared_bps = declared.get("rate_bps")
     if declared_bps is not None:
@@ -186,7 +189,7 @@ def _rate_bps(
         return None
     gaps = burst[-1]["seq"] - burst[0]["seq"]
     span_ns = burst[-1]["received_ns"] - burst[0]["received_ns"]
-    if gaps < MIN_BURST // 2 or span_ns <= 0:
+    if gaps < LEAST_GAPS or span_ns <= 0:
         return None
     return float(gaps * _wire_bytes(counters, train) * 8 * 1e9 / span_ns)
 
