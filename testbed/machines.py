@@ -30,7 +30,9 @@ SPARE_MIB = 1024
 #: Where processors are shared the kernel's own look whether timers tick takes too long for it, and it would stop there.
 KERNEL_WORDS = (
     "root=/dev/vda rw console=ttyS0 net.ifnames=0 panic=-1 mitigations=off no_timer_check nowatchdog "
-    "rcupdate.rcu_cpu_stall_suppress=1"
+    "rcupdate.rcu_cpu_stall_suppress=1 "
+    # Of no use to a machine that lives for an hour, and most of the time that booting takes.
+    + " ".join(f"systemd.mask={one}" for one in ("e2scrub_reap.service", "apt-daily.timer", "apt-daily-upgrade.timer"))
 )
 #: Interpreted, several at once, on a machine with other work.
 BOOT_S = 900.0
