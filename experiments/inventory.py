@@ -71,6 +71,7 @@ TYPES: Mapping[str, tuple[str, tuple[type, ...]]] = {
     "str": ("a text", (str, int, float)),
     "path": ("a path", (str,)),
     "int": ("a whole number", (int,)),
+    "bool": ("true or false", (bool,)),
     "list": ("a list, such as [a, b]", (list,)),
     "dict": ("a mapping, such as {a: b}", (dict,)),
 }
@@ -133,7 +134,7 @@ def wrong_variable(name: str, value: object) -> str | None:
         return None  # Ansible's to work out
     spec = options[name]
     words, types = TYPES[spec["type"]]
-    if not isinstance(value, types) or isinstance(value, bool):
+    if not isinstance(value, types) or (isinstance(value, bool) and bool not in types):
         return f"'{value}' is not {words}: {spec['description']}"
     if "choices" in spec and value not in spec["choices"]:
         return f"'{value}' is not possible; there are: {', '.join(spec['choices'])}"
