@@ -130,7 +130,7 @@ pub struct RoundTrips {
 }
 
 impl RoundTrips {
-    #[inline]
+    #[inline(always)]
     fn take(&mut self, sample_ns: i64) {
         self.min_ns = if self.count == 0 { sample_ns } else { self.min_ns.min(sample_ns) };
         self.max_ns = self.max_ns.max(sample_ns);
@@ -378,7 +378,7 @@ impl Half {
         self.smoothed = Some(match self.smoothed {
             None => (sample_ns, sample_ns / 2),
             Some((mean, variation)) => {
-                (mean + (sample_ns - mean) / 8, variation + ((sample_ns - mean).abs() - variation) / 4)
+                (mean + ((sample_ns - mean) >> 3), variation + (((sample_ns - mean).abs() - variation) >> 2))
             }
         });
     }
@@ -446,18 +446,18 @@ impl Half {
 struct Key {
     src: u128,
     dst: u128,
-    ports: u32,
+    src_port: u16,
+    dst_port: u16,
 }
 
 impl Key {
     #[inline]
     fn of(src: (Address, u16), dst: (Address, u16)) -> Key {
-        let ports = u32::from(src.1) << 16 | u32::from(dst.1);
-        Key { src: src.0 .0, dst: dst.0 .0, ports }
+        Key { src: src.0 .0, dst: dst.0 .0, src_port: src.1, dst_port: dst.1 }
     }
 
     fn swapped(self) -> Key {
-        Key { src: self.dst, dst: self.src, ports: self.ports.rotate_left(16) }
+        Key { src: self.dst, dst: self.src, src_port: self.dst_port, dst_port: self.src_port }
     }
 
     /// The same for both directions.
@@ -465,11 +465,12 @@ impl Key {
         self.min(self.swapped())
     }
 
+    /// Ports are moved within 64 bits: within 32, compilers read more than the half word that was just written, and
+    /// processors then wait for it.
     #[inline]
     fn slot(self) -> usize {
-        let fold = |number: u128| (number >> 64) as u64 ^ number as u64;
-        let mixed = (fold(self.src) ^ fold(self.dst).rotate_left(32) ^ u64::from(self.ports).rotate_left(17))
-            .wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        let ports = u64::from(self.src_port) << 40 ^ u64::from(self.dst_port) << 17;
+        let mixed = (self.src as u64 ^ (self.dst as u64).rotate_left(32) ^ ports).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         (mixed >> 54) as usize % SLOTS
     }
 }
@@ -510,7 +511,7 @@ pub struct Tracker {
 
 impl Default for Tracker {
     fn default() -> Tracker {
-        let empty = Slot { key: Key { src: 0, dst: 0, ports: 0 }, place: NOWHERE, direction: 0 };
+        let empty = Slot { key: Key { src: 0, dst: 0, src_port: 0, dst_port: 0 }, place: NOWHERE, direction: 0 };
         Tracker {
             slots: vec![empty; SLOTS].into(),
             places: HashMap::new(),
