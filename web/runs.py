@@ -24,6 +24,7 @@ from markupsafe import Markup
 
 from analysis.metrics import MissingCapture
 from analysis.store import browse
+from analysis.thinning import View
 from web import crossing, plotfile, series, tables, topology
 from web.campaigns import export, is_detail, order
 
@@ -159,7 +160,7 @@ def _plot(run: dict[str, Any], kind: str) -> dict[str, Any]:
     if kind not in series.KINDS:
         abort(404, f"There is no plot {kind}; there are: {', '.join(series.KINDS)}.")
     low, high = _range(run)
-    view = series.View(low, high, POINTS)
+    view = View(low, high, POINTS)
     return series.KINDS[kind](g.store.run_folder(run["id"]), run, request.args.get("flow", ""), view)
 
 

@@ -486,6 +486,15 @@ struct Slot {
 
 const NOWHERE: u32 = u32::MAX;
 
+/// What `Connection::take_plain` found of a segment.
+#[derive(Debug, Clone, Copy)]
+struct Plain {
+    seq: i64,
+    ack: i64,
+    class: u32,
+    rtt_ns: Option<i64>,
+}
+
 /// Follows every connection of one capture.
 #[derive(Debug)]
 pub struct Tracker {
@@ -529,9 +538,20 @@ impl Default for Tracker {
 }
 
 impl Tracker {
-    /// Takes the next segment of the capture, which is (or would be) in this row of a table.
+    /// Takes the next segment of the capture, which is (or would be) in this row of a table, and says what it was.
     #[inline]
     pub fn take(&mut self, time_ns: i64, packet: &TcpPacket, row: u64) -> Segment {
+        self.follow::<true>(time_ns, packet, row).expect("it was asked to tell")
+    }
+
+    /// Takes the next segment for the counts of its connection alone.
+    #[inline]
+    pub fn count(&mut self, time_ns: i64, packet: &TcpPacket, row: u64) {
+        self.follow::<false>(time_ns, packet, row);
+    }
+
+    #[inline(always)]
+    fn follow<const TELL: bool>(&mut self, time_ns: i64, packet: &TcpPacket, row: u64) -> Option<Segment> {
         let key = Key::of(packet.src, packet.dst);
         let slot = &self.slots[key.slot()];
         let (mut place, mut direction) = (slot.place, slot.direction);
@@ -545,13 +565,21 @@ impl Tracker {
             }
         }
         let connection = self.live[place as usize].as_mut().expect("slots know only live connections");
+        let (budget, proven) = (&mut self.budget, &mut self.proven);
+        if let Some(plain) = connection.take_plain(time_ns, packet, usize::from(direction), budget) {
+            return if TELL { Some(connection.tell(packet, usize::from(direction), plain)) } else { None };
+        }
         let was_over = connection.over;
-        let segment = connection.take(time_ns, packet, direction, row, &mut self.budget, &mut self.proven);
+        let segment = connection.take_any(time_ns, packet, usize::from(direction), row, budget, proven);
         if connection.over && !was_over {
             let number = connection.number;
             self.ended.push_back((time_ns, place, number));
         }
-        segment
+        if TELL {
+            Some(segment)
+        } else {
+            None
+        }
     }
 
     /// Hands out all connections, in the order of their first segments.
@@ -684,32 +712,10 @@ impl Connection {
         self.over || self.halves[usize::from(direction)].zero.is_some_and(|zero| zero != syn.seq)
     }
 
-    #[inline(always)]
-    fn take(
-        &mut self,
-        time_ns: i64,
-        packet: &TcpPacket,
-        direction: u8,
-        row: u64,
-        budget: &mut Budget,
-        proven: &mut Vec<u64>,
-    ) -> Segment {
-        match self.take_plain(time_ns, packet, usize::from(direction), budget) {
-            Some(segment) => segment,
-            None => self.take_any(time_ns, packet, usize::from(direction), row, budget, proven),
-        }
-    }
-
     /// The two commonest segments, new data in order and an ack of more, without what cannot be about them. It says and
     /// notes what `take_any` would; a test holds them together.
     #[inline(always)]
-    fn take_plain(
-        &mut self,
-        time_ns: i64,
-        packet: &TcpPacket,
-        direction: usize,
-        budget: &mut Budget,
-    ) -> Option<Segment> {
+    fn take_plain(&mut self, time_ns: i64, packet: &TcpPacket, direction: usize, budget: &mut Budget) -> Option<Plain> {
         if packet.flags & !PSH != ACK
             || packet.window == 0
             || packet.sack_blocks != 0
@@ -755,7 +761,6 @@ impl Connection {
         mine.checked |= packet.checksum == Checksum::Good;
         mine.window = Some(packet.window);
         mine.last_class = class;
-        let in_order = mine.in_order();
         self.last_ns = self.last_ns.max(time_ns);
         let counts = &mut self.counts[direction];
         counts.packets += 1;
@@ -770,8 +775,15 @@ impl Connection {
         if let Some(sample) = rtt_ns {
             self.counts[1 - direction].round_trips.take(sample);
         }
+        Some(Plain { seq, ack, class, rtt_ns })
+    }
+
+    /// All that is to be said of a plain segment that was just taken.
+    #[inline(always)]
+    fn tell(&self, packet: &TcpPacket, direction: usize, Plain { seq, ack, class, rtt_ns }: Plain) -> Segment {
         let window = i64::from(packet.window) << self.shifts[direction].unwrap_or(0);
-        Some(Segment { connection: self.number, direction: direction as u8, seq, ack, window, class, rtt_ns, in_order })
+        let in_order = self.halves[direction].in_order();
+        Segment { connection: self.number, direction: direction as u8, seq, ack, window, class, rtt_ns, in_order }
     }
 
     fn take_any(
@@ -1574,7 +1586,7 @@ mod tests {
                 time_ms += wait;
                 let direction = me;
                 let one = match short.take_plain(time_ms * MS, &it, direction, &mut budgets[0]) {
-                    Some(segment) => segment,
+                    Some(plain) => short.tell(&it, direction, plain),
                     None => short.take_any(time_ms * MS, &it, direction, row as u64, &mut budgets[0], &mut proven[0]),
                 };
                 let two = long.take_any(time_ms * MS, &it, direction, row as u64, &mut budgets[1], &mut proven[1]);

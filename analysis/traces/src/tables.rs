@@ -228,14 +228,17 @@ fn read(number: usize, input: &Input, tables: &mut Tables) -> Result<Value, Stri
             not_tcp += 1;
             continue;
         }
-        let segment = tracker.take(time_ns, &packet, row);
-        row += 1;
-        if let Some(rows) = &mut tables.rows {
-            rows.push(packets, time_ns, &packet, &segment, &tracker.proven);
-            if rows.full() {
-                tables.write_segments(number)?;
+        match &mut tables.rows {
+            None => tracker.count(time_ns, &packet, row),
+            Some(rows) => {
+                let segment = tracker.take(time_ns, &packet, row);
+                rows.push(packets, time_ns, &packet, &segment, &tracker.proven);
+                if rows.full() {
+                    tables.write_segments(number)?;
+                }
             }
         }
+        row += 1;
         tracker.proven.clear();
         if !tracker.finished.is_empty() {
             tables.take_connections(number, &mut tracker.finished, &mut listed)?;
