@@ -582,17 +582,12 @@ impl Tracker {
         }
     }
 
-    /// Hands out all connections, in the order of their first segments.
-    pub fn finish(&mut self) {
-        let mut rest: Vec<_> = self.live.drain(..).flatten().map(|connection| connection.closed()).collect();
-        rest.sort_by_key(|connection| connection.number);
-        self.finished.append(&mut rest);
-        *self = Tracker {
-            finished: std::mem::take(&mut self.finished),
-            count: self.count,
-            given_up: self.given_up,
-            ..Tracker::default()
-        };
+    /// Places of all connections that are followed, in the order of their first segments.
+    pub fn remaining(&self) -> Vec<u32> {
+        let numbered = self.live.iter().zip(0..).filter_map(|(there, place)| Some((there.as_ref()?.number, place)));
+        let mut found: Vec<(u32, u32)> = numbered.collect();
+        found.sort_unstable();
+        found.into_iter().map(|(_, place)| place).collect()
     }
 
     #[cold]
@@ -655,7 +650,8 @@ impl Tracker {
         }
     }
 
-    fn remove(&mut self, place: u32) {
+    /// Hands out the connection of a place: nothing follows it any more.
+    pub fn remove(&mut self, place: u32) {
         let Some(connection) = self.live[place as usize].take() else { return };
         let key = Key::of(connection.client, connection.server);
         for directed in [key, key.swapped()] {
@@ -1256,7 +1252,9 @@ mod tests {
     }
 
     fn closed(mut tracker: Tracker) -> Vec<Connection> {
-        tracker.finish();
+        for place in tracker.remaining() {
+            tracker.remove(place);
+        }
         tracker.finished
     }
 

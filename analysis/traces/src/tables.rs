@@ -24,7 +24,9 @@ use crate::decode::{Decoder, Not, TcpPacket};
 /// Rows of a row group; bounds memory.
 const ROWS: usize = 1 << 16;
 /// Connections that the summary lists; the table has all.
-const LISTED: usize = 10_000;
+const LISTED: usize = 1000;
+/// Connections that are handed over at a time at the end of a file; bounds memory.
+const AT_A_TIME: usize = 1024;
 
 const SEGMENTS: &str = "message segments {
     required int32 file (integer(16,false));
@@ -244,7 +246,12 @@ fn read(number: usize, input: &Input, tables: &mut Tables) -> Result<Value, Stri
             tables.take_connections(number, &mut tracker.finished, &mut listed)?;
         }
     }
-    tracker.finish();
+    for place in tracker.remaining() {
+        tracker.remove(place);
+        if tracker.finished.len() == AT_A_TIME {
+            tables.take_connections(number, &mut tracker.finished, &mut listed)?;
+        }
+    }
     tables.take_connections(number, &mut tracker.finished, &mut listed)?;
     tables.end_file(number)?;
     listed.sort_by_key(|connection: &Value| connection["conn"].as_u64());
