@@ -115,12 +115,18 @@ def _side(
     # Rule "overtaken acks": a duplicate is one of the highest ack; tcptrace compares with the ack before, which may be
     # an older one that was overtaken.
     acks = rows.filter(pl.col("ack") >= 0).with_columns(
-        pl.col("ack").shift().alias("before"), pl.col("ack").cum_max().alias("highest")
+        pl.col("ack").shift().alias("before"),
+        pl.col("ack").cum_max().alias("highest"),
+        (pl.col("seq") + pl.col("payload")).cum_max().shift().alias("sent"),
     )
     overtaken = acks.filter((pl.col("class") & DUPLICATE_ACK != 0) & (pl.col("ack") != pl.col("before"))).height
-    # And an overtaken one may repeat another such.
+    # To tcptrace one that came late is a duplicate of what came before it: of another such, or of the data that
+    # overtook it. Here, as in Wireshark, it is none.
     older = acks.filter(
-        (pl.col("ack") == pl.col("before")) & (pl.col("ack") < pl.col("highest")) & (pl.col("payload") == 0)
+        (pl.col("ack") == pl.col("before"))
+        & ((pl.col("ack") < pl.col("highest")) | (pl.col("seq") < pl.col("sent")))
+        & (pl.col("class") & DUPLICATE_ACK == 0)
+        & (pl.col("payload") == 0)
     ).height
     more = their_duplicates - (mine["duplicate_acks"] - overtaken)
     rule = "overtaken acks" if 0 <= more <= older else "resets" if 0 < more <= older + repeating else None
