@@ -7,6 +7,7 @@ For scripts and notebooks::
     analysis.values("quickstart", "results")  # a polars frame, a row per run, metric and flow
     analysis.means("quickstart", "results")
     analysis.contrast("quickstart", "results", first="droptail")  # pair by pair, with effect sizes
+    analysis.to_pandas(analysis.values("quickstart", "results"))  # the same for pandas
     run = analysis.run_data("3f9a", "results")
     analysis.metrics.rtt_samples(run.flows[0])
 """
@@ -17,9 +18,9 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from analysis.frames import campaigns, contrast, means, run_data, values
+    from analysis.frames import campaigns, contrast, means, run_data, to_pandas, values
 
-__all__ = ["campaigns", "contrast", "means", "run_data", "values"]
+__all__ = ["campaigns", "contrast", "means", "run_data", "to_pandas", "values"]
 
 
 def __getattr__(name: str) -> Any:

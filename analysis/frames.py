@@ -1,13 +1,13 @@
 """Results as polars frames, for scripts and notebooks: `import analysis; analysis.values("quickstart")`.
 
-Values are in SI units. `frame.to_pandas()` gives pandas' frames where that is installed.
+Values are in SI units. `analysis.to_pandas(frame)` makes a pandas frame of any of them.
 """
 
 from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
@@ -15,6 +15,9 @@ from analysis.errors import AnalysisError, unknown
 from analysis.metrics import RunData
 from analysis.statistics import bootstrap_interval, compare, t_interval
 from analysis.store import Store
+
+if TYPE_CHECKING:
+    import pandas
 
 #: Where results lie unless told otherwise, as on the command line.
 RESULTS = Path("results")
@@ -42,6 +45,29 @@ def open_store(results: Path | Store = RESULTS) -> Store:
     if not (Path(results) / "results.sqlite").is_file():
         raise AnalysisError(f"there are no results in {results}: run a campaign first, or name another folder")
     return Store.open(Path(results))
+
+
+def to_pandas(frame: pl.DataFrame) -> pandas.DataFrame:
+    """A frame for those who work with pandas, which must be installed; nothing else need be.
+
+    Numbers are numbers: whole ones with something absent become pandas' Int64, absent fractions NaN, absent text None.
+
+    Raises:
+        AnalysisError: pandas is not installed.
+    """
+    try:
+        import pandas
+    except ImportError:
+        raise AnalysisError("pandas is not installed: .venv/bin/pip install pandas") from None
+    columns: dict[str, Any] = {}
+    for series in frame:
+        if series.dtype.is_integer() and series.null_count():
+            columns[series.name] = pandas.array(series.to_list(), dtype="Int64")
+        elif series.dtype.is_numeric():
+            columns[series.name] = series.to_numpy()
+        else:
+            columns[series.name] = pandas.Series(series.to_list(), dtype=object)
+    return pandas.DataFrame(columns)
 
 
 def campaigns(results: Path | Store = RESULTS) -> pl.DataFrame:

@@ -1,4 +1,4 @@
-"""`./backchannel plot`: a figure of a run or a campaign, as SVG, PDF or PNG."""
+"""`./backchannel plot`: a figure of a run or a campaign, as SVG, PDF, PNG or an interactive page."""
 
 from __future__ import annotations
 
@@ -59,7 +59,12 @@ def plot(
     subject: Annotated[str, typer.Argument(metavar="RUN|CAMPAIGN", help="A run's id or its beginning; a campaign.")],
     out: Annotated[
         list[Path] | None,
-        typer.Option("--out", "-o", help="File: .svg, .pdf, .png. Repeatable; KIND.svg.", show_default=False),
+        typer.Option(
+            "--out",
+            "-o",
+            help="File: .svg, .pdf, .png, .html (an interactive page). Repeatable; KIND.svg.",
+            show_default=False,
+        ),
     ] = None,
     of: Annotated[
         list[str] | None,
@@ -80,13 +85,13 @@ def plot(
         Path, typer.Option("--results", metavar="DIR", envvar="BACKCHANNEL_RESULTS", help="Where results are kept.")
     ] = Path("results"),
 ) -> None:
-    """Draw a figure of a run or a campaign, for print."""
+    """Draw a figure of a run or a campaign, for print or as an interactive page."""
     from analysis.plots import FORMATS, save
 
     files = out or [Path(f"{kind}.svg")]
     for path in files:
         # Told before anything is computed.
-        if path.suffix.removeprefix(".") not in FORMATS:
+        if path.suffix.lower().removeprefix(".") not in FORMATS:
             raise typer.BadParameter(f"{path}: a figure's name ends in .{', .'.join(FORMATS)}", param_hint="--out")
     asked = Asked(subject, of or [], metric, axis, interval, from_s, to_s, slice_s, pooled)
     drawn = draw(kind, asked, results)

@@ -32,7 +32,7 @@ from testbed.errors import TestbedError, Unavailable
 #: Flows that are measured at most; the tables have all.
 MOST_FLOWS = 40
 #: Part of a run's identity: raise it when the same captures come to give other results.
-VERSION = 1
+VERSION = 2
 MINUTES_S = 3600.0
 
 
@@ -273,7 +273,12 @@ def _orient(folder: Path) -> None:
     """
     path = folder / "connections.parquet"
     connections = pl.read_parquet(path)
-    reversed_ = pl.col("server_payload_bytes") > pl.col("client_payload_bytes")
+
+    def data(side: str) -> pl.Expr:
+        # Where acks alone were captured, they tell.
+        return pl.max_horizontal(f"{side}_payload_bytes", f"{side}_acked_bytes")
+
+    reversed_ = data("server") > data("client")
     turned = connections.with_columns(reversed_.alias("opened_by_server"))
     swapped = []
     for name in connections.columns:
@@ -304,7 +309,8 @@ def _describe(
             pl.col("first_ns").min(), pl.col("last_ns").max(),
             pl.max_horizontal(pl.col("client_payload_bytes").max(), pl.col("client_acked_bytes").max()).alias("bytes"),
         )
-        .filter(pl.col("bytes") > 0)
+        # What was seen at one instant only has no rate: a single packet, whole or damaged.
+        .filter((pl.col("bytes") > 0) & (pl.col("last_ns") > pl.col("first_ns")))
         .sort(["bytes", "first_ns", "client", "server_port"], descending=[True, False, False, False])
     )  # fmt: skip
     left_out = max(flows.height - MOST_FLOWS, 0)

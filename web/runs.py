@@ -24,6 +24,7 @@ from markupsafe import Markup
 
 from analysis.metrics import MissingCapture
 from analysis.store import browse
+from analysis.thinning import View
 from web import crossing, plotfile, series, tables, topology
 from web.campaigns import export, is_detail, order
 
@@ -176,7 +177,7 @@ def plotted(run: dict[str, Any], kind: str, low: float, high: float) -> dict[str
     """Series of a plot of the flow that is asked for, over a period."""
     if kind not in series.KINDS:
         abort(404, f"There is no plot {kind}; there are: {', '.join(series.KINDS)}.")
-    view = series.View(low, high, POINTS)
+    view = View(low, high, POINTS)
     return series.KINDS[kind](g.store.run_folder(run["id"]), run, request.args.get("flow", ""), view)
 
 

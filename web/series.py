@@ -1,57 +1,22 @@
 """Series for plots, from a run's tables and telemetry: {"series": [{"name", "style", "ink", "x", "y"}], "y": title}.
 
-Long series are thinned: the time in view is cut into slices, and of each the first, the last, the least and greatest
-value stay, so that no peak ever vanishes. Marks (what was sent again, dropped, purged) are what people look for: all of
-those in view stay.
+Long series are thinned (analysis/thinning.py). Marks (what was sent again, dropped, purged) are what people look for:
+all of those in view stay.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import polars as pl
 
 from analysis.metrics import DATA, RETRANSMISSION, MissingCapture
+from analysis.thinning import View, thin
 from web import tables
 
 FAST, SACK, TIMEOUT, DAMAGED = 1 << 2, 1 << 11, 1 << 13, 1 << 21
-
-
-@dataclass(frozen=True)
-class View:
-    """The part of a run that is looked at, in s, and how many points a series may have."""
-
-    from_s: float
-    to_s: float
-    points: int
-
-
-def thin(frame: pl.DataFrame, view: View, all_stay: bool = False) -> pl.DataFrame:
-    """A frame of `x` (sorted) and `y` within the view, thinned to about its number of points unless all are to stay.
-
-    The points next to the view on either side stay, so that lines run to its edges.
-    """
-    low, high = frame["x"].search_sorted(view.from_s, "left"), frame["x"].search_sorted(view.to_s, "right")
-    inside = frame[low:high]
-    before, after = frame[max(low - 1, 0) : low], frame[high : high + 1]
-    if inside.height > view.points and not all_stay:
-        slices = max(view.points // 4, 1)
-        width = (view.to_s - view.from_s) / slices or 1.0
-        # Times ascend, and so do the slices: said so, they need no hashing.
-        number = ((pl.col("x") - view.from_s) / width).floor().cast(pl.Int32).set_sorted()
-        numbered = inside.select("y", number.alias("slice")).with_row_index("row")
-        kept = numbered.group_by("slice").agg(
-            pl.col("row").first().alias("a"),
-            pl.col("row").last().alias("b"),
-            pl.col("row").get(pl.col("y").arg_min()).alias("c"),
-            pl.col("row").get(pl.col("y").arg_max()).alias("d"),
-        )
-        rows = pl.concat([kept[name] for name in "abcd"]).unique().sort()
-        inside = inside[rows.to_list()]
-    return pl.concat([before, inside, after])
 
 
 def sequence(folder: Path, run: Mapping[str, Any], flow_name: str, view: View) -> dict[str, Any]:

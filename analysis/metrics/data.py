@@ -254,10 +254,16 @@ class Flow:
     def arrivals(self) -> pl.DataFrame:
         """What became deliverable at the receiver's interfaces, and when: `t_s`, `bytes`, and `total` since the start.
 
-        Over all of the flow's connections; in each, the bytes by which its data before the first hole grew.
+        Over all of the flow's connections; in each, the bytes by which its data before the first hole grew. Where acks
+        alone were captured, the bytes by which they grew.
         """
         data = self.at_receiver.filter(pl.col("dir") == 0)
         top = pl.col("in_order").cum_max()
+        acks = self.at_receiver.filter(pl.col("ack") >= 0).join(data, on="stream", how="anti")
+        if acks.height:
+            # The first byte is 1; that of a capture that begins amid a transfer is the first one acknowledged.
+            told = acks.with_columns((pl.col("ack") - 1).clip(0).alias("in_order"))
+            data = pl.concat([data, told]).sort("t_s", maintain_order=True)
         grown = data.select("t_s", (top - top.shift(1, fill_value=0)).over("stream").alias("bytes"))
         return grown.filter(pl.col("bytes") > 0).with_columns(pl.col("bytes").cum_sum().alias("total"))
 

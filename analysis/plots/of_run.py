@@ -13,7 +13,7 @@ from analysis import metrics
 from analysis.errors import AnalysisError
 from analysis.metrics import DATA, RETRANSMISSION, SACK, Flow, RunData, is_a
 from analysis.metrics.lines import Line
-from analysis.plots import style
+from analysis.plots import page, style
 
 #: Seconds; the ends of what is drawn.
 View = tuple[float, float]
@@ -66,13 +66,20 @@ def time_sequence(flow: Flow, view: View) -> Figure:
                 zorder=3 if name == "data" else 4, rasterized=len(bars) > style.MOST_VECTORS,
             )  # fmt: skip
             axes.add_collection(drawn)
+            if rows is again:
+                page.keep_all(drawn)
         if again.height:
-            axes.plot(again["t_s"], again["seq"] / 1e3, "o", ms=2.5, mfc="none", mec=style.AGAIN, mew=0.7, zorder=4)
+            rings = axes.plot(
+                again["t_s"], again["seq"] / 1e3, "o", ms=2.5, mfc="none", mec=style.AGAIN, mew=0.7, zorder=4
+            )
+            page.keep_all(*rings)
         step = _held(acks.with_columns(pl.col("ack").cum_max().over("stream")), view)
         many = step.height > style.MOST_VECTORS
         axes.step(step["t_s"], step["ack"] / 1e3, where="post", color=style.ACK, label="acknowledged", rasterized=many)
         edge = (step["ack"] + step["window"]) / 1e3
-        axes.step(step["t_s"], edge, where="post", color=style.WINDOW, lw=0.8, label="window", rasterized=many)
+        page.beyond(
+            *axes.step(step["t_s"], edge, where="post", color=style.WINDOW, lw=0.8, label="window", rasterized=many)
+        )
         selective = _inside(acks.filter(is_a(SACK)), view)
         blocks = _inside(flow.sack_blocks, view)
         if blocks.height:
@@ -109,10 +116,12 @@ def congestion_window(flow: Flow, view: View) -> Figure:
     with style.figure(f"{flow.name}: congestion window") as (made, axes):
         for number, (column, name) in enumerate((("cwnd_segments", "cwnd"), ("ssthresh_segments", "ssthresh"))):
             known = _held(rows.filter(pl.col(column).is_not_null()), view)
-            axes.step(
+            drawn = axes.step(
                 known["t_s"], known[column], where="post", label=name, color=style.COLOURS[number],
                 ls="-" if number == 0 else "--", rasterized=known.height > style.MOST_VECTORS,
             )  # fmt: skip
+            if name == "ssthresh":
+                page.beyond(*drawn)
         _over_time(axes, view, "segments")
         # A threshold that stands for "none yet" would leave the window no room.
         top = _held(rows.filter(pl.col("cwnd_segments").is_not_null()), view)["cwnd_segments"].max()
@@ -166,11 +175,12 @@ def queue(line: Line, view: View) -> Figure:
         for number, kind in enumerate(("dropped_full", "dropped_early", "purged", "marked", "lost")):
             events = _inside(line.events(kind), view)
             if events.height:
-                axes.plot(
+                marks = axes.plot(
                     events["t_s"], [0.0] * events.height, style.MARKERS[number], ms=3, mew=0, clip_on=False,
                     color=style.COLOURS[1 + number % (len(style.COLOURS) - 1)], zorder=5,
                     label=f"{kind.replace('_', ', ')} ({events.height})", rasterized=events.height > style.MOST_VECTORS,
                 )  # fmt: skip
+                page.keep_all(*marks)
         _over_time(axes, view, "packets")
         return made
 

@@ -13,6 +13,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from analysis.errors import AnalysisError
+from analysis.plots import page
 from experiments import units
 
 #: Inches: the column of a two-column paper, and half as high again for legends.
@@ -28,7 +29,7 @@ MOST_VECTORS = 20_000
 RASTER_DPI = 400
 
 #: What a file name may end in.
-FORMATS = ("svg", "pdf", "png")
+FORMATS = ("svg", "pdf", "png", "html")
 
 _SETTINGS: Any = {
     "font.size": 9, "axes.titlesize": 10, "axes.labelsize": 9, "legend.fontsize": 8, "xtick.labelsize": 8,
@@ -60,9 +61,12 @@ def save(made: Figure, path: Path) -> None:
     if ending not in FORMATS:
         raise AnalysisError(f"{path}: a figure's name ends in {', '.join('.' + one for one in FORMATS)}")
     # The dates that would be written otherwise.
-    metadata: dict[str, Any] = {"svg": {"Date": None}, "pdf": {"CreationDate": None}, "png": {}}[ending]
+    metadata: dict[str, Any] = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}.get(ending, {})
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
+        if ending == "html":
+            path.write_text(page.page(made), encoding="utf-8")
+            return
         with matplotlib.rc_context(_SETTINGS):
             made.savefig(path, format=ending, dpi=RASTER_DPI, metadata=metadata)
     except OSError as error:

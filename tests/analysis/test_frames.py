@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
+import pandas
 import polars as pl
 import pytest
 
@@ -38,6 +40,28 @@ def test_a_run_is_its_tables(results: Path) -> None:
     assert isinstance(run, RunData)
     assert throughput(run.flows[0]) == row["value"]
     assert run.flows[0].telemetry["cwnd_segments"].max() > 2  # type: ignore[operator]
+
+
+def test_frames_are_pandas_frames_for_who_wants_them(results: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    values = analysis.values("small", results)
+    made = analysis.to_pandas(values)
+    assert isinstance(made, pandas.DataFrame)
+    assert list(made.columns) == values.columns
+    assert made["value"].tolist() == values["value"].to_list()
+    means = made[made["metric"] == "throughput"].groupby("subject")["value"].mean()
+    assert means["forward"] == pytest.approx(
+        values.filter((pl.col("metric") == "throughput") & (pl.col("subject") == "forward"))["value"].mean()
+    )
+    run = analysis.run_data(values["run_id"][0], results)
+    segments = analysis.to_pandas(run.segments)
+    assert len(segments) == run.segments.height
+    # What is absent stays absent, and whole numbers stay whole.
+    odd = analysis.to_pandas(pl.DataFrame({"n": [1, None], "x": [0.5, None], "word": ["a", None], "b": [True, False]}))
+    assert str(odd["n"].dtype) == "Int64"
+    assert odd.isna().to_numpy().tolist() == [[False] * 4, [True, True, True, False]]
+    monkeypatch.setitem(sys.modules, "pandas", None)
+    with pytest.raises(AnalysisError, match="pip install pandas"):
+        analysis.to_pandas(values)
 
 
 def test_what_is_not_there_is_told(results: Path, tmp_path: Path) -> None:

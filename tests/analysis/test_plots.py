@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from matplotlib.figure import Figure
 from analysis import plots
 from analysis.errors import AnalysisError
 from analysis.metrics import MissingCapture
+from analysis.plots import page, style
 from analysis.plots.of_campaign import number_of
 from tests.analysis.traces import Trace, path_scenario
 
@@ -176,14 +178,14 @@ def test_swept_values_become_numbers(text: str, value: tuple[float, str] | None)
 
 
 def test_equal_figures_give_equal_files_of_the_kind_asked_for(run: Any, tmp_path: Path) -> None:
-    beginnings = {"svg": b"<?xml", "pdf": b"%PDF", "png": b"\x89PNG"}
+    beginnings = {"svg": b"<?xml", "pdf": b"%PDF", "png": b"\x89PNG", "html": b"<!DOCTYPE html>"}
     for ending, beginning in beginnings.items():
         one, two = tmp_path / f"one.{ending}", tmp_path / "new/folder" / f"two.{ending}"
         for path in (one, two):
             plots.save(plots.time_sequence(run.flows[0], VIEW), path)
         assert one.read_bytes().startswith(beginning)
         assert one.read_bytes() == two.read_bytes()
-    with pytest.raises(AnalysisError, match=r"a figure's name ends in \.svg, \.pdf, \.png"):
+    with pytest.raises(AnalysisError, match=r"a figure's name ends in \.svg, \.pdf, \.png, \.html"):
         plots.save(plots.bars(table(), "throughput"), tmp_path / "figure.doc")
     (tmp_path / "taken").write_text("")
     with pytest.raises(AnalysisError, match="cannot be written"):
@@ -199,3 +201,63 @@ def test_long_series_are_images_within_a_vector_file(tmp_path: Path) -> None:
     plots.save(plots.time_sequence(trace.run().flows[0], VIEW), path)
     assert b"data:image/png;base64" in path.read_bytes()
     assert path.stat().st_size < 2_000_000
+
+
+def shown(figure: Figure) -> list[dict[str, Any]]:
+    """The series of a figure's page."""
+    found = re.search(r'<script type="application/json" id="data">(.*?)</script>', page.page(figure))
+    assert found is not None
+    (panel,) = json.loads(found[1])
+    series: list[dict[str, Any]] = panel["series"]
+    return series
+
+
+def test_a_page_has_what_the_figure_has(run: Any) -> None:
+    series = {(one["name"], one["kind"]): one for one in shown(plots.time_sequence(run.flows[0], VIEW))}
+    data = series["data (4)", "bars"]
+    assert (data["x"], data["low"], data["y"]) == (
+        [2, 3, 4, 5],
+        [0.001, 1.001, 2.001, 3.001],
+        [1.001, 2.001, 3.001, 4.001],
+    )
+    assert series["retransmitted (1)", "bars"]["x"] == [7]
+    assert series["acknowledged", "after"]["y"] == [1.001, 2.001, 3.001, 4.001]
+    assert series["window", "after"]["beyond"]
+    queue = {(one["name"], one["kind"]): one for one in shown(plots.queue(run.lines[0], VIEW))}
+    assert queue["dropped, full (1)", "dots"]["x"] == [3]
+    cwnd = {one["name"]: one for one in shown(plots.congestion_window(run.flows[0], VIEW))}
+    assert cwnd["ssthresh"]["dash"] == [6, 3]
+    bars = [(one["name"], one["kind"]) for one in shown(plots.bars(table(), "throughput"))]
+    assert sorted(bars) == [("down", "bars"), ("down", "boxes"), ("up", "bars"), ("up", "boxes")]
+    lines_of = [(one["name"], one["kind"]) for one in shown(plots.sweep(table(), "throughput", subjects=["down"]))]
+    assert sorted(lines_of) == [(name, kind) for name in ("droptail", "red") for kind in ("bars", "line")]
+
+
+def test_a_page_thins_long_series_but_neither_peaks_nor_losses() -> None:
+    count = 5 * page.MOST_POINTS
+    y = [float(number % 7) for number in range(count)]
+    y[count // 2 + 1] = 99.0
+    with style.figure("long") as (figure, of):
+        of.plot(range(count), y, label="line")
+        page.keep_all(*of.plot(range(count), y, "o", label="lost"))
+    line, lost = shown(figure)
+    assert line["total"] == lost["total"] == len(lost["x"]) == count
+    assert len(line["x"]) <= page.MOST_POINTS + 4
+    assert max(line["y"]) == 99
+    assert (line["x"][0], line["x"][-1]) == (0, count - 1)
+
+
+def test_names_within_a_page_are_text_and_nothing_else() -> None:
+    evil = "</script><script>alert(1)</script>&"
+    with style.figure(evil) as (figure, of):
+        of.plot([0, 1], [0, 1], label=evil)
+    made = page.page(figure)
+    assert "<script>alert" not in made
+    assert shown(figure)[0]["name"] == evil
+
+
+def test_what_a_page_cannot_show_is_refused_not_left_out() -> None:
+    with style.figure() as (figure, of):
+        of.fill_between([0, 1], [0, 1])
+    with pytest.raises(AnalysisError, match=r"cannot show a .*; SVG and PDF can"):
+        page.page(figure)

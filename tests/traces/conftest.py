@@ -22,6 +22,6 @@ def captures(
 ) -> list[Path]:
     """All of them."""
     folder = tmp_path_factory.mktemp("captures")
-    found = [*corpus.of_campaigns(finished, folder), *corpus.of_the_kernel(folder), *simulated]
+    found = [*corpus.of_campaigns(finished.results, folder), *corpus.of_the_kernel(folder), *simulated]
     assert len(found) >= 80
     return found

@@ -12,7 +12,7 @@ from typing import Any
 from testbed import node_binary
 from testbed.addressing import as_json, make_plan
 from testbed.cell import Cell
-from tests.conftest import Finished, two_hosts
+from tests.conftest import two_hosts
 
 #: What a line does to packets of the data, and whether to their acks as well.
 SPOILT: dict[str, tuple[dict[str, Any], bool]] = {
@@ -63,9 +63,9 @@ def of_the_research_stack(folder: Path) -> Iterator[Path]:
             yield from sorted((out / "captures").glob("*.pcap"))
 
 
-def of_campaigns(finished: Finished, folder: Path) -> Iterator[Path]:
+def of_campaigns(results: Path, folder: Path) -> Iterator[Path]:
     """An emulated campaign's, at every interface."""
-    for number, packed in enumerate(sorted(finished.results.glob("runs/*/*/captures/*.pcap.gz"))):
+    for number, packed in enumerate(sorted(results.glob("runs/*/*/captures/*.pcap.gz"))):
         path = folder / f"campaign-{number}" / "captures" / packed.name.removesuffix(".gz")
         path.parent.mkdir(parents=True)
         with gzip.open(packed) as source, path.open("wb") as target:

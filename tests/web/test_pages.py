@@ -18,6 +18,7 @@ from flask.testing import FlaskClient
 from analysis.metrics import RunData
 from analysis.scorecard import document, scorecard
 from analysis.store import Landing, Store
+from analysis.thinning import View, thin
 from testbed.errors import TestbedError
 from tests.conftest import Finished
 from tests.web.conftest import Simulated
@@ -208,7 +209,7 @@ def test_selective_acks_are_drawn_from_edge_to_edge(simulated: Simulated, tmp_pa
     frame = pl.DataFrame({**blocks, "file": [where[0]] * 2, "conn": [where[1]] * 2}, schema_overrides={
         "file": sent.schema["file"], "conn": sent.schema["conn"]})  # fmt: skip
     frame.write_parquet(folder / "sacks.parquet")
-    answer = series.sequence(folder, run, "forward", series.View(0, 8, 4000))
+    answer = series.sequence(folder, run, "forward", View(0, 8, 4000))
     bars = next(one for one in answer["series"] if one["name"] == "SACK")
     assert (bars["x"], bars["y"]) == ([1, 1, 1, 2, 2, 2], [1, 4, None, 5, 9, None])
     drawing = plotfile.draw("SACK", answer, 0, 8)
@@ -228,7 +229,7 @@ def test_the_window_of_a_connection_split_on_the_way_stands_beside_the_senders(t
     ]
     (tmp_path / "telemetry" / "links.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     run = {"scenario": {"workload": [{"name": "bulk", "port": 5001}]}}
-    view = series.View(0, 10, 100)
+    view = View(0, 10, 100)
     shown = {one["name"]: (one["x"], one["y"]) for one in series.cwnd(tmp_path, run, "bulk", view)["series"]}
     assert shown["cwnd, wireless part"] == ([2.0], [3.5])
     queue = series.queue(tmp_path, run, "air/forward", view)["series"]
@@ -286,7 +287,7 @@ def test_points_are_compared_in_pairs(client: FlaskClient, simulated: Simulated)
 
 def test_thinning_keeps_every_mark() -> None:
     frame = pl.DataFrame({"x": [i / 1000 for i in range(100_000)], "y": [0.0] * 100_000})
-    shown = series._series("retransmitted", "marks", frame, series.View(0, 100, 400))
+    shown = series._series("retransmitted", "marks", frame, View(0, 100, 400))
     assert len(shown["x"]) == 100_000
 
 
@@ -301,7 +302,7 @@ def test_thinning_keeps_every_peak() -> None:
     y = [0.0] * 100_000
     y[54_321], y[7] = 99.0, -5.0
     frame = pl.DataFrame({"x": [i / 1000 for i in range(100_000)], "y": y})
-    thinned = series.thin(frame, series.View(0, 100, 400))
+    thinned = thin(frame, View(0, 100, 400))
     assert thinned.height <= 404
     assert (thinned["y"].max(), thinned["y"].min()) == (99.0, -5.0)
     assert thinned["x"].is_sorted()
@@ -309,9 +310,9 @@ def test_thinning_keeps_every_peak() -> None:
 
 def test_between_two_samples_there_is_a_line_too() -> None:
     frame = pl.DataFrame({"x": [0.0, 10.0], "y": [0.0, 100.0]})
-    line = series._series("a", "line", frame, series.View(4, 6, 400))
+    line = series._series("a", "line", frame, View(4, 6, 400))
     assert (line["x"], line["y"]) == ([0, 4, 6, 10], [0, 40, 60, 100])
-    steps = series._series("a", "steps", frame, series.View(4, 6, 400))
+    steps = series._series("a", "steps", frame, View(4, 6, 400))
     assert steps["y"] == [0, 0, 0, 100]
 
 

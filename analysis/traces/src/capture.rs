@@ -106,10 +106,24 @@ struct Interface {
     dropped: u64,
 }
 
+/// What the commonest record of a pcap file is read with: a header of four words in little-endian order, of the second
+/// that the record before it was of.
+#[derive(Debug, Clone, Copy, Default)]
+struct Quick {
+    second: u32,
+    second_ns: i64,
+    unit_ns: u32,
+    /// 0: no record is read in this way.
+    units: u32,
+    snaplen: u32,
+    link_type: u16,
+}
+
 /// The frames of a capture, in file order.
 pub struct Capture {
     source: Source,
     format: Format,
+    quick: Quick,
     about: About,
     damage: Vec<Damage>,
     damages: u64,
@@ -285,7 +299,17 @@ impl Capture {
 
     fn with(source: Source, format: Format, name: &str) -> Capture {
         let about = About { format: name.into(), ..About::default() };
-        Capture { source, format, about, damage: Vec::new(), damages: 0, last_s: None, last_ns: 0, over: false }
+        Capture {
+            source,
+            format,
+            quick: Quick::default(),
+            about,
+            damage: Vec::new(),
+            damages: 0,
+            last_s: None,
+            last_ns: 0,
+            over: false,
+        }
     }
 
     /// What the file says about itself; complete once all frames are read.
@@ -313,6 +337,14 @@ impl Capture {
     pub fn next(&mut self) -> Option<Frame<'_>> {
         if self.over {
             return None;
+        }
+        if let Some((time_ns, wire_len, from, to)) = self.next_quick() {
+            return Some(Frame {
+                time_ns,
+                link_type: self.quick.link_type,
+                wire_len,
+                data: &self.source.buffer[from..to],
+            });
         }
         match self.format {
             Format::Pcap(pcap) => self.next_pcap(pcap),
@@ -384,7 +416,39 @@ impl Capture {
 
     // pcap ----------------------------------------------------------------------------------------------------
 
+    /// Passes the next record if it is in the buffer and one like those before it: its time, its length on the wire, and
+    /// the place of its data. Says what `next_pcap` would; most files have hardly another.
+    #[inline(always)]
+    fn next_quick(&mut self) -> Option<(i64, u32, usize, usize)> {
+        let (quick, source) = (&self.quick, &mut self.source);
+        let (head, rest) = source.buffer.get(source.start..source.end)?.split_first_chunk::<16>()?;
+        let at = |i: usize| u32::from_le_bytes([head[i], head[i + 1], head[i + 2], head[i + 3]]);
+        let (fraction, kept, wire_len) = (at(4), at(8), at(12));
+        let like_before = at(0) == quick.second && fraction < quick.units && kept <= quick.snaplen && kept <= wire_len;
+        if !like_before || kept as usize > rest.len() {
+            return None;
+        }
+        let from = source.start + 16;
+        source.pass(16 + kept as usize);
+        Some((quick.second_ns + i64::from(fraction) * i64::from(quick.unit_ns), wire_len, from, source.start))
+    }
+
+    /// Notes of which second the last record was.
     #[inline]
+    fn set_second(&mut self, pcap: Pcap, seconds: i64) {
+        self.last_s = Some(seconds);
+        if !pcap.swapped && pcap.head == 16 {
+            self.quick = Quick {
+                second: seconds as u32,
+                second_ns: seconds * 1_000_000_000,
+                unit_ns: pcap.unit_ns,
+                units: pcap.units,
+                snaplen: pcap.snaplen as u32,
+                link_type: pcap.link_type,
+            };
+        }
+    }
+
     fn next_pcap(&mut self, pcap: Pcap) -> Option<Frame<'_>> {
         let (kept, time_ns, wire_len) = loop {
             if !self.source.fill(pcap.head) {
@@ -426,7 +490,7 @@ impl Capture {
                 continue;
             }
             if !on_time {
-                self.last_s = Some(seconds);
+                self.set_second(pcap, seconds);
             }
             break (kept, seconds * 1_000_000_000 + i64::from(fraction) * i64::from(pcap.unit_ns), wire_len);
         };

@@ -130,7 +130,7 @@ pub struct RoundTrips {
 }
 
 impl RoundTrips {
-    #[inline]
+    #[inline(always)]
     fn take(&mut self, sample_ns: i64) {
         self.min_ns = if self.count == 0 { sample_ns } else { self.min_ns.min(sample_ns) };
         self.max_ns = self.max_ns.max(sample_ns);
@@ -378,7 +378,7 @@ impl Half {
         self.smoothed = Some(match self.smoothed {
             None => (sample_ns, sample_ns / 2),
             Some((mean, variation)) => {
-                (mean + (sample_ns - mean) / 8, variation + ((sample_ns - mean).abs() - variation) / 4)
+                (mean + ((sample_ns - mean) >> 3), variation + (((sample_ns - mean).abs() - variation) >> 2))
             }
         });
     }
@@ -446,18 +446,18 @@ impl Half {
 struct Key {
     src: u128,
     dst: u128,
-    ports: u32,
+    src_port: u16,
+    dst_port: u16,
 }
 
 impl Key {
     #[inline]
     fn of(src: (Address, u16), dst: (Address, u16)) -> Key {
-        let ports = u32::from(src.1) << 16 | u32::from(dst.1);
-        Key { src: src.0 .0, dst: dst.0 .0, ports }
+        Key { src: src.0 .0, dst: dst.0 .0, src_port: src.1, dst_port: dst.1 }
     }
 
     fn swapped(self) -> Key {
-        Key { src: self.dst, dst: self.src, ports: self.ports.rotate_left(16) }
+        Key { src: self.dst, dst: self.src, src_port: self.dst_port, dst_port: self.src_port }
     }
 
     /// The same for both directions.
@@ -465,11 +465,12 @@ impl Key {
         self.min(self.swapped())
     }
 
+    /// Ports are moved within 64 bits: within 32, compilers read more than the half word that was just written, and
+    /// processors then wait for it.
     #[inline]
     fn slot(self) -> usize {
-        let fold = |number: u128| (number >> 64) as u64 ^ number as u64;
-        let mixed = (fold(self.src) ^ fold(self.dst).rotate_left(32) ^ u64::from(self.ports).rotate_left(17))
-            .wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        let ports = u64::from(self.src_port) << 40 ^ u64::from(self.dst_port) << 17;
+        let mixed = (self.src as u64 ^ (self.dst as u64).rotate_left(32) ^ ports).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         (mixed >> 54) as usize % SLOTS
     }
 }
@@ -484,6 +485,15 @@ struct Slot {
 }
 
 const NOWHERE: u32 = u32::MAX;
+
+/// What `Connection::take_plain` found of a segment.
+#[derive(Debug, Clone, Copy)]
+struct Plain {
+    seq: i64,
+    ack: i64,
+    class: u32,
+    rtt_ns: Option<i64>,
+}
 
 /// Follows every connection of one capture.
 #[derive(Debug)]
@@ -510,7 +520,7 @@ pub struct Tracker {
 
 impl Default for Tracker {
     fn default() -> Tracker {
-        let empty = Slot { key: Key { src: 0, dst: 0, ports: 0 }, place: NOWHERE, direction: 0 };
+        let empty = Slot { key: Key { src: 0, dst: 0, src_port: 0, dst_port: 0 }, place: NOWHERE, direction: 0 };
         Tracker {
             slots: vec![empty; SLOTS].into(),
             places: HashMap::new(),
@@ -528,9 +538,20 @@ impl Default for Tracker {
 }
 
 impl Tracker {
-    /// Takes the next segment of the capture, which is (or would be) in this row of a table.
+    /// Takes the next segment of the capture, which is (or would be) in this row of a table, and says what it was.
     #[inline]
     pub fn take(&mut self, time_ns: i64, packet: &TcpPacket, row: u64) -> Segment {
+        self.follow::<true>(time_ns, packet, row).expect("it was asked to tell")
+    }
+
+    /// Takes the next segment for the counts of its connection alone.
+    #[inline]
+    pub fn count(&mut self, time_ns: i64, packet: &TcpPacket, row: u64) {
+        self.follow::<false>(time_ns, packet, row);
+    }
+
+    #[inline(always)]
+    fn follow<const TELL: bool>(&mut self, time_ns: i64, packet: &TcpPacket, row: u64) -> Option<Segment> {
         let key = Key::of(packet.src, packet.dst);
         let slot = &self.slots[key.slot()];
         let (mut place, mut direction) = (slot.place, slot.direction);
@@ -544,26 +565,29 @@ impl Tracker {
             }
         }
         let connection = self.live[place as usize].as_mut().expect("slots know only live connections");
+        let (budget, proven) = (&mut self.budget, &mut self.proven);
+        if let Some(plain) = connection.take_plain(time_ns, packet, usize::from(direction), budget) {
+            return if TELL { Some(connection.tell(packet, usize::from(direction), plain)) } else { None };
+        }
         let was_over = connection.over;
-        let segment = connection.take(time_ns, packet, direction, row, &mut self.budget, &mut self.proven);
+        let segment = connection.take_any(time_ns, packet, usize::from(direction), row, budget, proven);
         if connection.over && !was_over {
             let number = connection.number;
             self.ended.push_back((time_ns, place, number));
         }
-        segment
+        if TELL {
+            Some(segment)
+        } else {
+            None
+        }
     }
 
-    /// Hands out all connections, in the order of their first segments.
-    pub fn finish(&mut self) {
-        let mut rest: Vec<_> = self.live.drain(..).flatten().map(|connection| connection.closed()).collect();
-        rest.sort_by_key(|connection| connection.number);
-        self.finished.append(&mut rest);
-        *self = Tracker {
-            finished: std::mem::take(&mut self.finished),
-            count: self.count,
-            given_up: self.given_up,
-            ..Tracker::default()
-        };
+    /// Places of all connections that are followed, in the order of their first segments.
+    pub fn remaining(&self) -> Vec<u32> {
+        let numbered = self.live.iter().zip(0..).filter_map(|(there, place)| Some((there.as_ref()?.number, place)));
+        let mut found: Vec<(u32, u32)> = numbered.collect();
+        found.sort_unstable();
+        found.into_iter().map(|(_, place)| place).collect()
     }
 
     #[cold]
@@ -626,7 +650,8 @@ impl Tracker {
         }
     }
 
-    fn remove(&mut self, place: u32) {
+    /// Hands out the connection of a place: nothing follows it any more.
+    pub fn remove(&mut self, place: u32) {
         let Some(connection) = self.live[place as usize].take() else { return };
         let key = Key::of(connection.client, connection.server);
         for directed in [key, key.swapped()] {
@@ -683,32 +708,10 @@ impl Connection {
         self.over || self.halves[usize::from(direction)].zero.is_some_and(|zero| zero != syn.seq)
     }
 
-    #[inline(always)]
-    fn take(
-        &mut self,
-        time_ns: i64,
-        packet: &TcpPacket,
-        direction: u8,
-        row: u64,
-        budget: &mut Budget,
-        proven: &mut Vec<u64>,
-    ) -> Segment {
-        match self.take_plain(time_ns, packet, usize::from(direction), budget) {
-            Some(segment) => segment,
-            None => self.take_any(time_ns, packet, usize::from(direction), row, budget, proven),
-        }
-    }
-
     /// The two commonest segments, new data in order and an ack of more, without what cannot be about them. It says and
     /// notes what `take_any` would; a test holds them together.
     #[inline(always)]
-    fn take_plain(
-        &mut self,
-        time_ns: i64,
-        packet: &TcpPacket,
-        direction: usize,
-        budget: &mut Budget,
-    ) -> Option<Segment> {
+    fn take_plain(&mut self, time_ns: i64, packet: &TcpPacket, direction: usize, budget: &mut Budget) -> Option<Plain> {
         if packet.flags & !PSH != ACK
             || packet.window == 0
             || packet.sack_blocks != 0
@@ -754,7 +757,6 @@ impl Connection {
         mine.checked |= packet.checksum == Checksum::Good;
         mine.window = Some(packet.window);
         mine.last_class = class;
-        let in_order = mine.in_order();
         self.last_ns = self.last_ns.max(time_ns);
         let counts = &mut self.counts[direction];
         counts.packets += 1;
@@ -769,8 +771,15 @@ impl Connection {
         if let Some(sample) = rtt_ns {
             self.counts[1 - direction].round_trips.take(sample);
         }
+        Some(Plain { seq, ack, class, rtt_ns })
+    }
+
+    /// All that is to be said of a plain segment that was just taken.
+    #[inline(always)]
+    fn tell(&self, packet: &TcpPacket, direction: usize, Plain { seq, ack, class, rtt_ns }: Plain) -> Segment {
         let window = i64::from(packet.window) << self.shifts[direction].unwrap_or(0);
-        Some(Segment { connection: self.number, direction: direction as u8, seq, ack, window, class, rtt_ns, in_order })
+        let in_order = self.halves[direction].in_order();
+        Segment { connection: self.number, direction: direction as u8, seq, ack, window, class, rtt_ns, in_order }
     }
 
     fn take_any(
@@ -1243,7 +1252,9 @@ mod tests {
     }
 
     fn closed(mut tracker: Tracker) -> Vec<Connection> {
-        tracker.finish();
+        for place in tracker.remaining() {
+            tracker.remove(place);
+        }
         tracker.finished
     }
 
@@ -1573,7 +1584,7 @@ mod tests {
                 time_ms += wait;
                 let direction = me;
                 let one = match short.take_plain(time_ms * MS, &it, direction, &mut budgets[0]) {
-                    Some(segment) => segment,
+                    Some(plain) => short.tell(&it, direction, plain),
                     None => short.take_any(time_ms * MS, &it, direction, row as u64, &mut budgets[0], &mut proven[0]),
                 };
                 let two = long.take_any(time_ms * MS, &it, direction, row as u64, &mut budgets[1], &mut proven[1]);

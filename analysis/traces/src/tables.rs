@@ -24,7 +24,9 @@ use crate::decode::{Decoder, Not, TcpPacket};
 /// Rows of a row group; bounds memory.
 const ROWS: usize = 1 << 16;
 /// Connections that the summary lists; the table has all.
-const LISTED: usize = 10_000;
+const LISTED: usize = 1000;
+/// Connections that are handed over at a time at the end of a file; bounds memory.
+const AT_A_TIME: usize = 1024;
 
 const SEGMENTS: &str = "message segments {
     required int32 file (integer(16,false));
@@ -228,20 +230,28 @@ fn read(number: usize, input: &Input, tables: &mut Tables) -> Result<Value, Stri
             not_tcp += 1;
             continue;
         }
-        let segment = tracker.take(time_ns, &packet, row);
-        row += 1;
-        if let Some(rows) = &mut tables.rows {
-            rows.push(packets, time_ns, &packet, &segment, &tracker.proven);
-            if rows.full() {
-                tables.write_segments(number)?;
+        match &mut tables.rows {
+            None => tracker.count(time_ns, &packet, row),
+            Some(rows) => {
+                let segment = tracker.take(time_ns, &packet, row);
+                rows.push(packets, time_ns, &packet, &segment, &tracker.proven);
+                if rows.full() {
+                    tables.write_segments(number)?;
+                }
             }
         }
+        row += 1;
         tracker.proven.clear();
         if !tracker.finished.is_empty() {
             tables.take_connections(number, &mut tracker.finished, &mut listed)?;
         }
     }
-    tracker.finish();
+    for place in tracker.remaining() {
+        tracker.remove(place);
+        if tracker.finished.len() == AT_A_TIME {
+            tables.take_connections(number, &mut tracker.finished, &mut listed)?;
+        }
+    }
     tables.take_connections(number, &mut tracker.finished, &mut listed)?;
     tables.end_file(number)?;
     listed.sort_by_key(|connection: &Value| connection["conn"].as_u64());
