@@ -583,7 +583,8 @@ mod tests {
 
     /// Options of a serial line; rfc1144 in half of them.
     fn any_serial() -> impl Strategy<Value = serde_json::Value> {
-        let compression = prop_oneof![2 => Just("rfc1144"), 1 => Just("none"), 1 => Just("cslip"), 1 => Just("cslip-acks")];
+        let compression =
+            prop_oneof![2 => Just("rfc1144"), 1 => Just("none"), 1 => Just("cslip"), 1 => Just("cslip-acks")];
         let framing = proptest::sample::select(&["none", "slip", "ppp"][..]);
         (compression, framing, any::<bool>(), 1u32..4, prop_oneof![Just(8), Just(10)], any::<u32>()).prop_map(
             |(compression, framing, named, slots, bits, accm)| {
