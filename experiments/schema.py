@@ -176,7 +176,7 @@ class Direction(Model):
     queue: Policy = Field(default_factory=lambda: Policy.model_validate("droptail"))
     errors: list[ErrorModel] = []
     changes: list[Change] = []
-    header_compression: Literal["none", "cslip", "rfc1144"] = "none"
+    header_compression: Literal["none", "cslip", "cslip-acks", "rfc1144"] = "none"
     slots: int = Field(default=16, ge=1, le=256, description="connections that rfc1144 remembers")
     name_every_slot: bool = Field(default=False, description="rfc1144: no packet leaves its connection's slot out")
     framing: Literal["none", "slip", "ppp"] = "none"

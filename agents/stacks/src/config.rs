@@ -56,6 +56,8 @@ pub struct Config {
     pub receive_buffer: u64,
     /// When to acknowledge.
     pub ack: AckPolicy,
+    /// The handshake gives the first round-trip sample.
+    pub handshake_sample: bool,
     /// The retransmission timeout.
     pub rto: RtoConfig,
     /// A tick of the timestamp option.
@@ -124,6 +126,14 @@ const RTO_MIN: Param = param(
     "least retransmission timeout; absent: the timer's own (bsd 1 s, ns 200 ms, modern 1 s)",
 )
 .range(0.0, 60.0);
+
+const HANDSHAKE_SAMPLE: Param = param(
+    "handshake_sample",
+    Unit::Flag,
+    Preset::Flag(true),
+    "the handshake gives the first round-trip sample; off, the first data wait for the initial timeout, as in ns-2's one-way \
+     TCP, which has no handshake",
+);
 
 const READING: Param = param(
     "sack_sender",
@@ -198,7 +208,7 @@ const VARIANT: Param = param("congestion", Unit::Choice, Preset::Text("reno"), "
     .of(&["tahoe", "reno", "newreno", "cubic"]);
 
 /// Every parameter of every stack, before a stack's own presets, in the order in which people read them.
-const ALL: [Param; 31] = [
+const ALL: [Param; 32] = [
     VARIANT,
     PACKET,
     COUNTING,
@@ -230,6 +240,7 @@ const ALL: [Param; 31] = [
     TIMER,
     TIMER_TICK,
     RTO_MIN,
+    HANDSHAKE_SAMPLE,
 ];
 
 /// [`ALL`] and [`TIME_WAIT`].
@@ -487,6 +498,7 @@ pub fn config(name: &str, options: &Options) -> Result<Config, String> {
             heartbeat: given.flag("ack_heartbeat"),
             mark_after: count("mark_after_segments") as u32,
         },
+        handshake_sample: given.flag("handshake_sample"),
         rto: RtoConfig {
             clock,
             initial: Duration::from_secs_f64(initial),

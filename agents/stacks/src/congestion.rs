@@ -129,6 +129,16 @@ impl Window {
         self.cwnd = self.cwnd.min(self.limit);
     }
 
+    /// The ack that ended recovery acknowledges `acked` bytes. A sender that counts segments grows its window as if an ack had
+    /// come for each of them (asym 6.3, and figure 19, where acked does not ask what came before): the first one ends recovery, the
+    /// others open the window. One that counts acks has had its one.
+    pub fn on_rest_of_ack(&mut self, acked: u64, now: Time, srtt_s: f64) {
+        let rest = (acked as f64 - self.mss).max(0.0) as u64;
+        if matches!(self.counting, Counting::Segments | Counting::HalfSegments) && rest as f64 >= self.mss {
+            self.on_ack(rest, now, srtt_s);
+        }
+    }
+
     /// A new ack with the pulsed flag, which says how many acks a round trip has (pulsed 3.2.2).
     pub fn on_pulsed_ack(&mut self, a: u8) {
         pulsed::on_ack(self, a);

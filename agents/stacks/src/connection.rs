@@ -727,7 +727,9 @@ impl Connection {
             self.state = State::Established;
             self.retransmit_at = None;
             self.rto.backoff = 0;
-            self.sample_rtt(now, segment, 1);
+            if self.config.handshake_sample {
+                self.sample_rtt(now, segment, 1);
+            }
             self.receiver.ack_now = true;
         } else {
             // Simultaneous open.
@@ -892,7 +894,11 @@ impl Connection {
                 }
             }
             Some(recover) => match self.window.on_recovery_ack(acked, ack >= recover, outstanding) {
-                OnNewAck::Leave => self.leave_recovery(),
+                OnNewAck::Leave => {
+                    self.leave_recovery();
+                    let srtt_s = self.rto.srtt().unwrap_or_default().as_secs_f64();
+                    self.window.on_rest_of_ack(acked, now, srtt_s);
+                }
                 OnNewAck::ResendAndStay => {
                     self.resend = true;
                     self.partial_acks += 1;

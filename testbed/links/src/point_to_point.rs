@@ -471,6 +471,18 @@ mod tests {
         assert_eq!(link.usage(0).line_bits, (1 + 7 + 7) * 8);
     }
 
+    #[test]
+    fn cslip_acks_leaves_data_as_long_as_they_are() {
+        let options = json!({"header_compression": "cslip-acks", "free_options": true});
+        let mut link = crate::build(&modem(options, json!({})), 1).unwrap();
+        let mut events = Events::default();
+        for packet in [ack(1), data(2, 960)] {
+            link.submit(Time::ZERO, 0, packet, &mut events);
+        }
+        drain(&mut *link, &mut events);
+        assert_eq!(link.usage(0).line_bits, (6 + 1000) * 8);
+    }
+
     /// What comes out of a line of acks that loses some, and its counts.
     fn lossy(framing: &str, named: bool, error: &str, effect: serde_json::Value) -> (Vec<Packet>, Headers, Events) {
         let options = json!({"header_compression": "rfc1144", "framing": framing, "name_every_slot": named});
@@ -535,7 +547,7 @@ mod tests {
     #[test]
     fn options_of_a_serial_line_are_checked() {
         for (options, said) in [
-            (json!({"header_compression": "vj"}), "none of none, cslip, rfc1144"),
+            (json!({"header_compression": "vj"}), "none of none, cslip, cslip-acks, rfc1144"),
             (json!({"slots": 0}), "not between 1 and 256"),
             (json!({"bits_per_byte": 9}), "bits_per_byte is 8 (a synchronous line) or 10"),
             (json!({"framing": "hdlc"}), "none of none, slip, ppp"),
@@ -571,7 +583,8 @@ mod tests {
 
     /// Options of a serial line; rfc1144 in half of them.
     fn any_serial() -> impl Strategy<Value = serde_json::Value> {
-        let compression = prop_oneof![2 => Just("rfc1144"), 1 => Just("none"), 1 => Just("cslip")];
+        let compression =
+            prop_oneof![2 => Just("rfc1144"), 1 => Just("none"), 1 => Just("cslip"), 1 => Just("cslip-acks")];
         let framing = proptest::sample::select(&["none", "slip", "ppp"][..]);
         (compression, framing, any::<bool>(), 1u32..4, prop_oneof![Just(8), Just(10)], any::<u32>()).prop_map(
             |(compression, framing, named, slots, bits, accm)| {

@@ -9,13 +9,15 @@ use std::time::Duration;
 
 use backchannel_core::time::Time;
 
-/// State of one receiver.
+/// State of one receiver. Round trips are told by timestamps, as in the paper: one has passed since something happened when
+/// the peer echoes an ack that was sent after it. So marks on acks that were under way when d was doubled do not double it again,
+/// however long the queue has become meanwhile.
 #[derive(Clone, Debug)]
 pub struct AccEcn {
     d: u32,
     most: u32,
-    /// Smoothed round-trip time from echoed timestamps, gain 1/8.
-    rtt: Duration,
+    /// When the newest ack that the peer has echoed was sent.
+    echoed: Time,
     /// When a mark was last acted on.
     acted: Option<Time>,
     /// Since when a round trip without a mark has been running.
@@ -25,21 +27,20 @@ pub struct AccEcn {
 impl AccEcn {
     /// d begins at 1.
     pub fn new(most: u32) -> AccEcn {
-        AccEcn { d: 1, most, rtt: Duration::ZERO, acted: None, quiet: Time::ZERO }
+        AccEcn { d: 1, most, echoed: Time::ZERO, acted: None, quiet: Time::ZERO }
     }
 
-    /// A data segment comes, with or without an echoed mark.
+    /// A data segment comes, with or without an echoed mark; `rtt`: how long ago the ack was sent that its timestamp echoes.
     pub fn hear(&mut self, now: Time, mark: bool, rtt: Option<Duration>) {
-        if let Some(rtt) = rtt {
-            self.rtt = if self.rtt.is_zero() { rtt } else { (self.rtt * 7 + rtt) / 8 };
-        }
+        let Some(rtt) = rtt else { return };
+        self.echoed = self.echoed.max(Time(now.nanos().saturating_sub(rtt.as_nanos() as u64)));
         if mark {
             self.quiet = now;
-            if self.acted.is_none_or(|acted| now - acted >= self.rtt) {
+            if self.acted.is_none_or(|acted| self.echoed >= acted) {
                 self.d = (2 * self.d).min(self.most);
                 self.acted = Some(now);
             }
-        } else if !self.rtt.is_zero() && now - self.quiet >= self.rtt {
+        } else if self.echoed >= self.quiet {
             self.d = self.d.saturating_sub(1).max(1);
             self.quiet = now;
         }
@@ -82,5 +83,19 @@ mod tests {
             acc.hear(ms(1100 + round * 100), false, rtt);
         }
         assert_eq!(acc.d, 1);
+    }
+
+    #[test]
+    fn marks_of_acks_that_were_under_way_do_not_count_however_long_they_took() {
+        let mut acc = AccEcn::new(25);
+        acc.hear(ms(200), true, Some(Duration::from_millis(60)));
+        assert_eq!(acc.d, 2);
+        // The queue grows: these acks were sent at 180 and 199 ms, before d was 2.
+        acc.hear(ms(270), true, Some(Duration::from_millis(90)));
+        acc.hear(ms(300), true, Some(Duration::from_millis(101)));
+        assert_eq!(acc.d, 2);
+        // Sent after it.
+        acc.hear(ms(310), true, Some(Duration::from_millis(108)));
+        assert_eq!(acc.d, 4);
     }
 }
