@@ -976,8 +976,10 @@ impl Connection {
             return;
         }
         // RFC 6582 3.2 step 2, RFC 6675 5 (2): duplicates of what was outstanding at the last loss are no news. 4.4BSD does
-        // not look.
-        let careful = self.reads_sack() || matches!(self.config.variant, Variant::NewReno | Variant::Cubic);
+        // not look, ns-2's Tahoe and Reno do.
+        let careful = self.reads_sack()
+            || matches!(self.config.variant, Variant::NewReno | Variant::Cubic)
+            || !self.config.successive_fast_retransmits;
         if careful && self.una < self.recover {
             return;
         }
@@ -1267,7 +1269,8 @@ impl Endpoint for Connection {
 fn make_window(config: &Config, mss: u32) -> Window {
     let limit = f64::from(config.max_window) * f64::from(mss);
     let ssthresh = config.initial_ssthresh.map_or(limit, |segments| f64::from(segments) * f64::from(mss));
-    Window::new(config.variant, config.counting, mss, config.initial_window, ssthresh, limit)
+    let window = Window::new(config.variant, config.counting, mss, config.initial_window, ssthresh, limit);
+    window.leaving(config.full_ack)
 }
 
 /// The stream offset of a number on the wire that lies near `near`; negative ones lie before the stream.

@@ -445,10 +445,10 @@ impl Ricochet {
         let mut later: Option<Time> = None;
         for queue in [first, 1 - first] {
             let Some(waiting) = &mut self.radios[radio].queues[queue] else { continue };
-            if waiting.head.is_none() && waiting.policy.len_packets() == 0 {
+            let Some(held) = waiting.head.as_ref().map_or_else(|| waiting.policy.next_time(), |_| Some(Time::ZERO)) else {
                 continue;
-            }
-            let earliest = waiting.not_before.max(ready);
+            };
+            let earliest = waiting.not_before.max(ready).max(held);
             if earliest > now {
                 later = Some(later.map_or(earliest, |at| at.min(earliest)));
                 continue;
@@ -665,8 +665,11 @@ impl Ricochet {
         }
         match (&waiting.head, waiting.numbers.len()) {
             (Some(head), _) => head.to == peer,
-            (None, 1) => waiting.policy.len_packets() > 0,
-            (None, _) => waiting.policy.peek().is_some_and(|packet| self.next_radio(radio, queue, packet) == peer),
+            (None, 1) => waiting.policy.next_time().is_some_and(|at| at <= now),
+            (None, _) => {
+                waiting.policy.next_time().is_some_and(|at| at <= now)
+                    && waiting.policy.peek().is_some_and(|packet| self.next_radio(radio, queue, packet) == peer)
+            }
         }
     }
 
