@@ -174,7 +174,7 @@ mod tests {
             ("red", json!({"weight": 0.5, "not_capable": "drop", "buffer_bytes": 3000})),
             ("cbq-5050", json!({"filter": true, "ack_share": 0.0})),
             ("cbq-5050", json!({"filter": true, "bounded": true})),
-            ("cbq-5050", json!({"bounded": true, "rate_bps": 10_000_000, "buffer_bytes": 3000})),
+            ("cbq-5050", json!({"bounded": true, "rate_bps": 10_000_000, "ack_share": 0.0})),
             ("fq-drr", json!({"quantum_bytes": 40, "buffer_bytes": 3000})),
             ("aq", json!({"classify": "pure-ack", "period_s": 0.001, "uplink_bps": 1_000_000})),
             ("aq", json!({"infeasible": "only-acks"})),
