@@ -445,7 +445,8 @@ impl Ricochet {
         let mut later: Option<Time> = None;
         for queue in [first, 1 - first] {
             let Some(waiting) = &mut self.radios[radio].queues[queue] else { continue };
-            let Some(held) = waiting.head.as_ref().map_or_else(|| waiting.policy.next_time(), |_| Some(Time::ZERO)) else {
+            let Some(held) = waiting.head.as_ref().map_or_else(|| waiting.policy.next_time(), |_| Some(Time::ZERO))
+            else {
                 continue;
             };
             let earliest = waiting.not_before.max(ready).max(held);

@@ -120,7 +120,8 @@ impl Wavelan {
 
     /// The medium is free: whoever has a packet may be next.
     fn contend(&mut self, now: Time, events: &mut Events) {
-        let waiting = [0, 1].map(|station: usize| self.stations[station].policy.next_time().is_some_and(|at| at <= now));
+        let waiting =
+            [0, 1].map(|station: usize| self.stations[station].policy.next_time().is_some_and(|at| at <= now));
         let first = match waiting {
             [false, false] => {
                 self.idle_since = now;
