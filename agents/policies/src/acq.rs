@@ -16,7 +16,7 @@ use backchannel_core::registry::{Entry, Given, Param, Preset, Unit};
 use backchannel_core::time::Time;
 use backchannel_core::traits::Policy;
 
-use crate::cbq5050::{CLASS_LIMIT, FILTER};
+use crate::cbq5050::{BOUNDED, CLASS_LIMIT, FILTER};
 use crate::classes::{Class, Classes};
 use crate::limit::{Limit, BUFFER};
 use crate::meter::Intervals;
@@ -42,6 +42,7 @@ pub(crate) static ENTRY: Entry = Entry {
         Param::new("reverse_bps", Unit::Rate, Preset::Absent, "C_r; absent: the line's rate").at_least(1.0),
         Param::new("forward_bps", Unit::Rate, Preset::Absent, "C_f; absent: the opposite direction's rate")
             .at_least(1.0),
+        BOUNDED,
     ],
 };
 
@@ -55,6 +56,7 @@ pub(crate) fn build(given: &Given<'_>, context: &Context) -> Result<Box<dyn Poli
     let settings = Settings {
         limit: Limit::of(given),
         filtering: given.flag(FILTER.name),
+        bounded: given.flag(BOUNDED.name),
         period_s: number("period_s"),
         gamma_kbps2: number("gamma"),
         least_weight: number("least_weight"),
@@ -72,6 +74,8 @@ pub struct Settings {
     pub limit: Limit,
     /// Filter the queue of acks.
     pub filtering: bool,
+    /// Classes do not lend.
+    pub bounded: bool,
     /// T, seconds.
     pub period_s: f64,
     /// gamma, (kbit/s)^2.
@@ -101,9 +105,10 @@ pub struct Acq {
 impl Acq {
     /// Empty queues that share the line equally.
     pub fn new(settings: Settings) -> Acq {
+        let classes = Classes::new(settings.limit, settings.limit, 0.5);
         Acq {
             settings,
-            classes: Classes::new(settings.limit, settings.limit, 0.5),
+            classes: if settings.bounded { classes.bounded(settings.reverse_bps) } else { classes },
             intervals: Intervals::of(settings.period_s),
             data: [0, 0],
             before: None,
@@ -119,12 +124,12 @@ impl Acq {
         // An interval in which nobody came is one without data. After three of them nothing changes any more.
         for _ in 0..self.intervals.ended(now).min(4) {
             let [up, down] = std::mem::take(&mut self.data).map(|bytes| self.intervals.rate_bps(bytes) / 1000.0);
-            self.adapt(up, down);
+            self.adapt(now, up, down);
         }
     }
 
     /// Equation 5, with the rates of the interval that has ended, in kbit/s.
-    fn adapt(&mut self, x_r: f64, x_f: f64) {
+    fn adapt(&mut self, now: Time, x_r: f64, x_f: f64) {
         if let Some([x_r_before, x_f_before]) = self.before {
             let [c_r, c_f] = [self.settings.reverse_bps, self.settings.forward_bps].map(|bps| bps / 1000.0);
             let exchange = match x_r - x_r_before {
@@ -133,7 +138,7 @@ impl Acq {
             };
             let r = x_r + self.settings.gamma_kbps2 * (1.0 / c_r + exchange / c_f);
             let least = self.settings.least_weight;
-            self.classes.set_share_of_acks(1.0 - (r / c_r).clamp(least, 1.0 - least));
+            self.classes.set_share_of_acks(now, 1.0 - (r / c_r).clamp(least, 1.0 - least));
         }
         self.before = Some([x_r, x_f]);
     }
@@ -148,11 +153,15 @@ impl Policy for Acq {
 
     fn dequeue(&mut self, now: Time, _: &mut Events) -> Option<Packet> {
         self.update(now);
-        let (class, packet) = self.classes.pop()?;
+        let (class, packet) = self.classes.pop(now)?;
         if class == Class::Data {
             self.data[0] += u64::from(packet.len());
         }
         Some(packet)
+    }
+
+    fn next_time(&self) -> Option<Time> {
+        self.classes.next_time()
     }
 
     fn on_rates(&mut self, now: Time, own_bps: Option<u64>, opposite_bps: Option<u64>) {
@@ -160,6 +169,7 @@ impl Policy for Acq {
         let [reverse, forward] = self.settings.follows;
         if let (true, Some(bps)) = (reverse, own_bps) {
             self.settings.reverse_bps = bps as f64;
+            self.classes.set_line(now, bps as f64);
         }
         if let (true, Some(bps)) = (forward, opposite_bps) {
             self.settings.forward_bps = bps as f64;
@@ -196,6 +206,7 @@ mod tests {
     const PAPER: Settings = Settings {
         limit: Limit { packets: 40, bytes: None },
         filtering: false,
+        bounded: false,
         period_s: 10.0,
         gamma_kbps2: 50.0,
         least_weight: 0.01,
@@ -253,14 +264,14 @@ mod tests {
     #[test]
     fn the_quotient_and_the_weight_are_bounded() {
         let mut acq = Acq::new(Settings { gamma_kbps2: 5000.0, ..PAPER });
-        acq.adapt(40.0, 400.0);
-        acq.adapt(40.1, 900.0);
+        acq.adapt(Time::ZERO, 40.0, 400.0);
+        acq.adapt(Time::ZERO, 40.1, 900.0);
         assert!((acq.share_of_data() - 0.99).abs() < 1e-12);
-        acq.adapt(40.2, 100.0);
+        acq.adapt(Time::ZERO, 40.2, 100.0);
         assert!((acq.share_of_data() - 0.01).abs() < 1e-12);
         let mut acq = Acq::new(PAPER);
-        acq.adapt(40.0, 400.0);
-        acq.adapt(40.1, 900.0);
+        acq.adapt(Time::ZERO, 40.0, 400.0);
+        acq.adapt(Time::ZERO, 40.1, 900.0);
         // The quotient 5000 counts as 37.5: 40.1 + 50·(0.01 + 0.0375) = 42.475.
         assert!((acq.share_of_data() - 0.42475).abs() < 1e-9);
     }

@@ -199,12 +199,12 @@ impl AsymmetricQueueing {
         };
         self.other = [0, 0];
         if self.settings.measuring {
-            self.share(other);
+            self.share(now, other);
         }
     }
 
     /// Equations 7 and 8 for the rates that are left when `other` bytes an interval (up, down) are not TCP's.
-    fn share(&mut self, other: [u64; 2]) {
+    fn share(&mut self, now: Time, other: [u64; 2]) {
         let Settings { uplink_bps, downlink_bps, ack_bytes, data_bytes, .. } = self.settings;
         let [up, down] = other.map(|bytes| self.intervals.rate_bps(bytes));
         let left = [(uplink_bps - up).max(0.0), (downlink_bps - down).max(0.0)];
@@ -214,7 +214,7 @@ impl AsymmetricQueueing {
             (None, Infeasible::NoAcks) => 0.0,
             (None, Infeasible::OnlyAcks) => 1.0,
         };
-        self.classes.set_share_of_acks(share);
+        self.classes.set_share_of_acks(now, share);
     }
 }
 
@@ -234,7 +234,7 @@ impl Policy for AsymmetricQueueing {
 
     fn dequeue(&mut self, now: Time, _: &mut Events) -> Option<Packet> {
         self.update(now);
-        Some(self.classes.pop()?.1)
+        Some(self.classes.pop(now)?.1)
     }
 
     fn peek(&self) -> Option<&Packet> {
@@ -251,7 +251,7 @@ impl Policy for AsymmetricQueueing {
             self.settings.downlink_bps = bps as f64;
         }
         // What is measured comes in again with the next interval.
-        self.share([0, 0]);
+        self.share(Time::ZERO, [0, 0]);
     }
 
     fn on_opposite(&mut self, now: Time, packet: &Packet) {

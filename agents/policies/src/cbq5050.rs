@@ -20,6 +20,14 @@ pub(crate) const CLASS_LIMIT: Param =
 pub(crate) const FILTER: Param =
     Param::new("filter", Unit::Flag, Preset::Flag(false), "ack filtering in the queue of acks (acq 3.3, AF)");
 
+/// For policies whose classes need not lend.
+pub(crate) const BOUNDED: Param = Param::new(
+    "bounded",
+    Unit::Flag,
+    Preset::Flag(false),
+    "a class never has more than its share, whatever the other leaves (Floyd and Jacobson 1995, 2)",
+);
+
 pub(crate) static ENTRY: Entry = Entry {
     kind: "policy",
     name: "cbq-5050",
@@ -30,12 +38,24 @@ pub(crate) static ENTRY: Entry = Entry {
         BUFFER,
         FILTER,
         Param::new("ack_share", Unit::Fraction, Preset::Number(0.5), "share of the line that acks get"),
+        BOUNDED,
+        Param::new("rate_bps", Unit::Rate, Preset::Absent, "what bounded classes share; absent: the line's rate")
+            .at_least(1.0),
     ],
 };
 
-pub(crate) fn build(given: &Given<'_>, _: &Context) -> Result<Box<dyn Policy>, String> {
+pub(crate) fn build(given: &Given<'_>, context: &Context) -> Result<Box<dyn Policy>, String> {
     let share = given.number("ack_share").expect("it has a default");
-    Ok(Box::new(Halves::new(Limit::of(given), share, given.flag(FILTER.name))))
+    let mut halves = Halves::new(Limit::of(given), share, given.flag(FILTER.name));
+    if given.flag(BOUNDED.name) {
+        let told = given.number("rate_bps");
+        let line_bps = told.or(context.rate_bps.map(|bps| bps as f64)).ok_or(
+            "policy cbq-5050: bounded classes have shares of a rate, and the direction has none: give rate_bps, or a rate \
+             to the link",
+        )?;
+        halves = Halves { classes: halves.classes.bounded(line_bps), follows: told.is_none(), ..halves };
+    }
+    Ok(Box::new(halves))
 }
 
 /// See the module.
@@ -43,13 +63,15 @@ pub(crate) fn build(given: &Given<'_>, _: &Context) -> Result<Box<dyn Policy>, S
 pub struct Halves {
     classes: Classes,
     filtering: bool,
+    /// Whether what its classes share is the line's rate and changes with it.
+    follows: bool,
 }
 
 impl Halves {
     /// A queue of at most `limit` for each class; acks get `ack_share` of the line.
     pub fn new(limit: impl Into<Limit>, ack_share: f64, filtering: bool) -> Halves {
         let limit = limit.into();
-        Halves { classes: Classes::new(limit, limit, ack_share), filtering }
+        Halves { classes: Classes::new(limit, limit, ack_share), filtering, follows: false }
     }
 }
 
@@ -59,8 +81,18 @@ impl Policy for Halves {
         self.classes.push(class, self.filtering, now, packet, events);
     }
 
-    fn dequeue(&mut self, _: Time, _: &mut Events) -> Option<Packet> {
-        Some(self.classes.pop()?.1)
+    fn dequeue(&mut self, now: Time, _: &mut Events) -> Option<Packet> {
+        Some(self.classes.pop(now)?.1)
+    }
+
+    fn next_time(&self) -> Option<Time> {
+        self.classes.next_time()
+    }
+
+    fn on_rates(&mut self, now: Time, own_bps: Option<u64>, _: Option<u64>) {
+        if let (true, Some(bps)) = (self.follows, own_bps) {
+            self.classes.set_line(now, bps as f64);
+        }
     }
 
     fn peek(&self) -> Option<&Packet> {

@@ -1,6 +1,6 @@
 //! Two classes, acks and data, that share a line by weight: what CBQ 50:50, ACQ (acq 2) and AQ (aq 3) are made of.
 //!
-//! The scheduler is weighted fair queueing in its self-clocked form (Golestani 1994), packet by packet and
+//! Classes that lend are served by weighted fair queueing in its self-clocked form (Golestani 1994), packet by packet and
 //! work-conserving: the weights matter only while both classes wait.
 //!
 //! 1. F = max(F of the class's last packet, v) + length/weight for the packet at a class's head;
@@ -9,6 +9,8 @@
 //!
 //! A class of weight 0 is served only while the other is empty. Heads keep their place when an ack filter replaces
 //! them, else a class whose acks are replaced again and again would never be served.
+//!
+//! Bounded classes have their share of the line and never more, whatever the other leaves ([`Bounded`]).
 
 use backchannel_core::event::{EventKind, Events};
 use backchannel_core::packet::Packet;
@@ -37,6 +39,46 @@ pub(crate) struct Classes {
     finished: [f64; 2],
     /// v.
     clock: f64,
+    /// In its place where classes do not lend.
+    bounded: Option<Bounded>,
+}
+
+/// Classes that may not borrow: "bounded" in class-based queueing (Floyd and Jacobson 1995, 2), without its averaging.
+///
+/// A class has a line of its own, of its share of the rate, as far as starts are concerned:
+///
+/// 1. a head may go from E on, when its predecessor would have ended at the class's rate, or when it came to an empty
+///    class, whichever is later;
+/// 2. of the heads that may go, the one with the least E + length/rate goes next;
+/// 3. that is the E of the packet behind it, however late the line was free: what a class waits for the other's packet is
+///    not taken from its share.
+///
+/// So a class that is never empty from t on has sent at most rate·(now − t) and one packet.
+#[derive(Debug)]
+struct Bounded {
+    line_bps: f64,
+    /// E of the head, or of the next packet.
+    from: [Time; 2],
+}
+
+impl Bounded {
+    /// The head was sent, `length` bytes at `share` of the line.
+    fn ends(&self, i: usize, length: f64, share: f64) -> Time {
+        later(self.from[i], length * 8.0 / (share * self.line_bps))
+    }
+
+    /// At `now` the class's rate has become `factor` times what it was: what is left until E takes longer or shorter.
+    fn stretch(&mut self, i: usize, now: Time, factor: f64) {
+        if self.from[i] > now && factor > 0.0 {
+            self.from[i] = later(now, (self.from[i] - now).as_secs_f64() / factor);
+        }
+    }
+}
+
+/// `seconds` after an instant, rounded up to a nanosecond so that no class gains by it; a share of almost nothing may lie
+/// beyond the end of time.
+fn later(from: Time, seconds: f64) -> Time {
+    Time(from.nanos().saturating_add((seconds * 1e9).ceil() as u64))
 }
 
 impl Classes {
@@ -49,15 +91,37 @@ impl Classes {
             starts: [None; 2],
             finished: [0.0; 2],
             clock: 0.0,
+            bounded: None,
         }
+    }
+
+    /// The same, of a line of this rate, with classes that do not lend.
+    pub(crate) fn bounded(self, line_bps: f64) -> Classes {
+        Classes { bounded: Some(Bounded { line_bps, from: [Time::ZERO; 2] }), ..self }
     }
 
     pub(crate) fn share_of_acks(&self) -> f64 {
         self.weights[0]
     }
 
-    pub(crate) fn set_share_of_acks(&mut self, share: f64) {
-        self.weights = [share, 1.0 - share];
+    pub(crate) fn set_share_of_acks(&mut self, now: Time, share: f64) {
+        let weights = [share, 1.0 - share];
+        if let Some(bounded) = &mut self.bounded {
+            for i in [0, 1] {
+                bounded.stretch(i, now, weights[i] / self.weights[i]);
+            }
+        }
+        self.weights = weights;
+    }
+
+    /// The line's rate is another from `now` on.
+    pub(crate) fn set_line(&mut self, now: Time, bps: f64) {
+        if let Some(bounded) = &mut self.bounded {
+            for i in [0, 1] {
+                bounded.stretch(i, now, bps / bounded.line_bps);
+            }
+            bounded.line_bps = bps;
+        }
     }
 
     /// A packet arrives; `filtering` removes the acks that it makes redundant.
@@ -69,17 +133,25 @@ impl Classes {
         }
         if self.limits[i].admits(queue.len(), queue.bytes(), &packet) {
             queue.push(packet);
-            self.starts[i].get_or_insert(self.finished[i].max(self.clock));
+            if self.starts[i].is_none() {
+                self.starts[i] = Some(self.finished[i].max(self.clock));
+                if let Some(bounded) = &mut self.bounded {
+                    bounded.from[i] = bounded.from[i].max(now);
+                }
+            }
         } else {
             events.note(now, EventKind::DroppedFull, &packet);
         }
     }
 
-    pub(crate) fn pop(&mut self) -> Option<(Class, Packet)> {
-        let class = self.next()?;
+    pub(crate) fn pop(&mut self, now: Time) -> Option<(Class, Packet)> {
+        let class = self.next(now)?;
         let i = class as usize;
         let tag = self.tag(i);
         let packet = self.queues[i].pop().expect("a next class has a head");
+        if let Some(bounded) = &mut self.bounded {
+            bounded.from[i] = bounded.ends(i, f64::from(packet.len()), self.weights[i]);
+        }
         // A class of weight 0 has an infinite tag: it was served only because the other is empty.
         if tag.is_finite() {
             (self.finished[i], self.clock) = (tag, tag);
@@ -88,8 +160,20 @@ impl Classes {
         Some((class, packet))
     }
 
+    /// The packet that goes next; with bounded classes nobody can tell without the time.
     pub(crate) fn front(&self) -> Option<&Packet> {
-        self.queues[self.next()? as usize].front()
+        match self.bounded {
+            Some(_) => None,
+            None => self.queues[self.next(Time::ZERO)? as usize].front(),
+        }
+    }
+
+    /// From when on [`Classes::pop`] has something to give, as [`backchannel_core::traits::Policy::next_time`] has it.
+    pub(crate) fn next_time(&self) -> Option<Time> {
+        match &self.bounded {
+            Some(bounded) => self.heads().map(|i| bounded.from[i]).min(),
+            None => (self.len() > 0).then_some(Time::ZERO),
+        }
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -101,7 +185,15 @@ impl Classes {
     }
 
     /// Whose head goes next; acks where it is the same.
-    fn next(&self) -> Option<Class> {
+    fn next(&self, now: Time) -> Option<Class> {
+        if let Some(bounded) = &self.bounded {
+            let may_go = self.heads().filter(|i| bounded.from[*i] <= now);
+            let end = |i: &usize| {
+                let length = self.queues[*i].front().map_or(0, Packet::len);
+                bounded.ends(*i, f64::from(length), self.weights[*i])
+            };
+            return may_go.min_by_key(end).map(|i| if i == 0 { Class::Acks } else { Class::Data });
+        }
         match self.queues.each_ref().map(AckQueue::len) {
             [0, 0] => None,
             [_, 0] => Some(Class::Acks),
@@ -109,6 +201,11 @@ impl Classes {
             _ if self.tag(0) <= self.tag(1) => Some(Class::Acks),
             _ => Some(Class::Data),
         }
+    }
+
+    /// Bounded classes with a packet and a share: without one a class is never served.
+    fn heads(&self) -> impl Iterator<Item = usize> + '_ {
+        [0, 1].into_iter().filter(|i| self.queues[*i].len() > 0 && self.weights[*i] > 0.0)
     }
 
     /// F of the head of class `i`.
@@ -122,6 +219,7 @@ impl Classes {
 mod tests {
     use super::*;
     use backchannel_core::packet::build::{ack, data};
+    use proptest::prelude::*;
 
     /// Bytes of acks and data among the first `packets` that leave while both classes wait.
     fn served(share: f64, packets: usize) -> [u64; 2] {
@@ -132,7 +230,7 @@ mod tests {
         }
         let mut bytes = [0; 2];
         for _ in 0..packets {
-            let (class, packet) = classes.pop().expect("both wait");
+            let (class, packet) = classes.pop(Time::ZERO).expect("both wait");
             bytes[class as usize] += u64::from(packet.len());
         }
         assert!(classes.queues.iter().all(|queue| queue.len() > 0));
@@ -155,8 +253,105 @@ mod tests {
             classes.push(Class::Acks, false, Time::ZERO, packet, &mut events);
         }
         classes.push(Class::Data, false, Time::ZERO, data(1, 960), &mut events);
-        let order: Vec<_> = std::iter::from_fn(|| classes.pop()).map(|(_, packet)| packet.id).collect();
+        let order: Vec<_> = std::iter::from_fn(|| classes.pop(Time::ZERO)).map(|(_, packet)| packet.id).collect();
         assert_eq!(order, [1, 11, 12]);
+    }
+
+    #[test]
+    fn bounded_classes_have_their_shares_and_the_line_is_full_while_both_wait() {
+        for share in [0.1, 0.5, 0.8] {
+            let mut classes = Classes::new(100_000, 100_000, share).bounded(1e6);
+            let mut events = Events::default();
+            for id in 0..20_000 {
+                classes.push(Class::Acks, false, Time::ZERO, ack(id), &mut events);
+                classes.push(Class::Data, false, Time::ZERO, data(u64::from(id), 1460), &mut events);
+            }
+            let (mut now, mut bytes) = (Time::ZERO, [0.0; 2]);
+            while now < Time::from_seconds(3.0) {
+                now = now.max(classes.next_time().expect("both wait"));
+                let (class, packet) = classes.pop(now).expect("its time has come");
+                bytes[class as usize] += f64::from(packet.len());
+                now = later(now, f64::from(packet.len()) * 8.0 / 1e6);
+            }
+            let rate = bytes.map(|bytes| bytes * 8.0 / now.seconds() / 1e6);
+            assert!((rate[0] - share).abs() < 0.01 && (rate[1] - 1.0 + share).abs() < 0.01, "{share}: {rate:?}");
+        }
+    }
+
+    #[test]
+    fn a_bounded_class_alone_has_its_share_only_and_a_new_share_counts_at_once() {
+        let mut classes = Classes::new(99, 99, 0.5).bounded(1e6);
+        let mut events = Events::default();
+        for id in 0..9 {
+            classes.push(Class::Data, false, Time::ZERO, data(id, 960), &mut events);
+        }
+        // 1000 bytes at 0.5 Mbit/s are 16 ms.
+        assert!(classes.pop(Time::ZERO).is_some());
+        assert_eq!(classes.next_time(), Some(Time(16_000_000)));
+        assert!(classes.pop(Time(15_999_999)).is_none());
+        // Half of them are left when acks get three quarters of the line: they take twice as long.
+        classes.set_share_of_acks(Time(8_000_000), 0.75);
+        assert_eq!(classes.next_time(), Some(Time(24_000_000)));
+        // And when the line is four times as fast, a quarter.
+        classes.set_line(Time(8_000_000), 4e6);
+        assert_eq!(classes.next_time(), Some(Time(12_000_000)));
+        assert!(classes.pop(Time(12_000_000)).is_some());
+        // Without a share nothing goes, and no time is told.
+        classes.set_share_of_acks(Time(13_000_000), 1.0);
+        assert_eq!((classes.next_time(), classes.pop(Time::MAX).is_none()), (None, true));
+        classes.set_share_of_acks(Time(14_000_000), 0.5);
+        assert!(classes.next_time().is_some());
+    }
+
+    proptest! {
+        /// Whatever comes, and whenever: while a bounded class is never empty it sends at most its share of the line and one
+        /// packet, and what is left of it goes in the end.
+        #[test]
+        fn a_bounded_class_is_never_above_its_share(
+            arrivals in proptest::collection::vec((0u64..400, any::<bool>(), 1u32..1460), 1..150),
+            share in 0.05f64..0.95,
+        ) {
+            let line_bps = 1e6;
+            let mut classes = Classes::new(1000, 1000, share).bounded(line_bps);
+            let (mut events, mut now) = (Events::default(), Time::ZERO);
+            let mut arrivals: Vec<_> = arrivals.into_iter().map(|(ms, is_ack, size)| (Time(ms * 1_000_000), is_ack, size)).collect();
+            arrivals.sort_unstable();
+            let (mut arrivals, mut sent) = (arrivals.into_iter().peekable(), 0);
+            // Of each class: since when it has not been empty, and bytes sent since then.
+            let (mut since, mut bytes, mut total) = ([None; 2], [0.0; 2], 0);
+            loop {
+                while let Some((at, is_ack, size)) = arrivals.next_if(|(at, _, _)| *at <= now) {
+                    let (class, packet) =
+                        if is_ack { (Class::Acks, ack(1)) } else { (Class::Data, data(1, size)) };
+                    if since[class as usize].is_none() {
+                        (since[class as usize], bytes[class as usize]) = (Some(at), 0.0);
+                    }
+                    classes.push(class, false, at, packet, &mut events);
+                    total += 1;
+                }
+                if let Some((class, packet)) = classes.pop(now) {
+                    let i = class as usize;
+                    sent += 1;
+                    let length = f64::from(packet.len());
+                    bytes[i] += length;
+                    let rate = line_bps * [share, 1.0 - share][i] / 8.0;
+                    let begun: Time = since[i].expect("it was not empty");
+                    let most = rate * (now - begun).as_secs_f64() + length;
+                    prop_assert!(bytes[i] <= most + 0.01, "{} bytes in {} s", bytes[i], (now - begun).as_secs_f64());
+                    if classes.queues[i].len() == 0 {
+                        since[i] = None;
+                    }
+                    now = later(now, length * 8.0 / line_bps);
+                    continue;
+                }
+                let next = [classes.next_time(), arrivals.peek().map(|(at, _, _)| *at)];
+                match next.into_iter().flatten().min() {
+                    Some(at) => now = now.max(at),
+                    None => break,
+                }
+            }
+            prop_assert_eq!((sent, classes.len()), (total, 0));
+        }
     }
 
     #[test]
@@ -166,13 +361,13 @@ mod tests {
             classes.push(Class::Data, false, Time::ZERO, data(id, 960), &mut events);
         }
         for _ in 0..10 {
-            classes.pop();
+            classes.pop(Time::ZERO);
         }
         for number in 101..=160 {
             classes.push(Class::Acks, false, Time::ZERO, ack(number), &mut events);
         }
         // Ten kilobytes of data went before; had they been saved up, all sixty acks would go now.
-        let next: Vec<_> = (0..26).map(|_| classes.pop().expect("both wait").0).collect();
+        let next: Vec<_> = (0..26).map(|_| classes.pop(Time::ZERO).expect("both wait").0).collect();
         assert_eq!(next.iter().filter(|class| **class == Class::Acks).count(), 25);
     }
 
@@ -185,11 +380,11 @@ mod tests {
         // Each ack replaces the last before its class has its turn: 40/0.1 = 400 lies before 1000/0.9 = 1111.
         classes.push(Class::Acks, true, Time::ZERO, ack(100), &mut events);
         classes.push(Class::Acks, true, Time::ZERO, ack(200), &mut events);
-        assert_eq!(classes.pop().map(|(_, packet)| packet.id), Some(200));
+        assert_eq!(classes.pop(Time::ZERO).map(|(_, packet)| packet.id), Some(200));
         // The next turn of the acks is at 800, still before the data, and so on: 12 is at 1200, after one of data.
         for (number, expected) in [(300, 300), (400, 0), (500, 500)] {
             classes.push(Class::Acks, true, Time::ZERO, ack(number), &mut events);
-            assert_eq!(classes.pop().map(|(_, packet)| packet.id), Some(expected), "{number}");
+            assert_eq!(classes.pop(Time::ZERO).map(|(_, packet)| packet.id), Some(expected), "{number}");
         }
     }
 }

@@ -173,10 +173,13 @@ mod tests {
             ("red", json!({"weight": 0.5, "gentle": true, "candidates": "data", "acks_first": true})),
             ("red", json!({"weight": 0.5, "not_capable": "drop", "buffer_bytes": 3000})),
             ("cbq-5050", json!({"filter": true, "ack_share": 0.0})),
+            ("cbq-5050", json!({"filter": true, "bounded": true})),
+            ("cbq-5050", json!({"bounded": true, "rate_bps": 10_000_000, "ack_share": 0.0})),
             ("fq-drr", json!({"quantum_bytes": 40, "buffer_bytes": 3000})),
             ("aq", json!({"classify": "pure-ack", "period_s": 0.001, "uplink_bps": 1_000_000})),
             ("aq", json!({"infeasible": "only-acks"})),
             ("acq", json!({"filter": true, "period_s": 0.01, "gamma": 1000})),
+            ("acq", json!({"bounded": true, "period_s": 0.01, "gamma": 1000})),
             ("codel", json!({"target_s": 1e-6, "interval_s": 1e-6, "ecn": true})),
         ];
         let read = |(name, options)| (name, serde_json::from_value(options).expect("an object"));
@@ -247,9 +250,11 @@ mod tests {
                         Step::Opposite { payload } => policy.on_opposite(now, &udp(0, *payload)),
                         Step::Dequeue => {
                             let promised = policy.peek().map(|packet| packet.id);
-                            let waiting = policy.len_packets();
+                            let (waiting, next) = (policy.len_packets(), policy.next_time());
                             let out = policy.dequeue(now, &mut events);
-                            prop_assert_eq!(out.is_some(), waiting > 0, "{} is work-conserving", name);
+                            prop_assert_eq!(out.is_some(), next.is_some_and(|at| at <= now), "{}'s next time", name);
+                            let lends = options.get("bounded") != Some(&json!(true));
+                            prop_assert!(!lends || out.is_some() == (waiting > 0), "{} is work-conserving", name);
                             if let Some(packet) = out {
                                 // AQ and ACQ may change their weights between the question and the answer.
                                 let steady = !matches!(name, "aq" | "acq");

@@ -7,7 +7,7 @@ use backchannel_core::scenario::Options;
 
 use crate::ack::{AckPolicy, AckRule};
 use crate::burst::BurstLimit;
-use crate::congestion::{Counting, Variant};
+use crate::congestion::{Counting, FullAck, Variant};
 use crate::ecn::EcnMode;
 use crate::eln::Eln;
 use crate::rtt::{Clock, RtoConfig};
@@ -32,6 +32,10 @@ pub struct Config {
     pub duplicate_threshold: u32,
     /// New data on the first two duplicate acks (RFC 3042).
     pub limited_transmit: bool,
+    /// Duplicates of what was outstanding at the last loss may start another recovery.
+    pub successive_fast_retransmits: bool,
+    /// The window that NewReno's recovery leaves behind.
+    pub full_ack: FullAck,
     /// Selective acknowledgments, offered and used.
     pub sack: bool,
     /// How this side's sender reads them; a SMART receiver also writes them its way.
@@ -95,6 +99,21 @@ const MAX_WINDOW: Param =
     param("max_window_segments", Unit::Segments, Preset::Number(1e6), "greatest congestion window").at_least(1.0);
 const LIMITED: Param =
     param("limited_transmit", Unit::Flag, Preset::Flag(false), "new data on the first two duplicate acks (RFC 3042)");
+const SUCCESSIVE: Param = param(
+    "successive_fast_retransmits",
+    Unit::Flag,
+    Preset::Flag(true),
+    "tahoe, reno: duplicates of what was outstanding at the last loss count as a new one, as in 4.4BSD; false: they do not, as \
+     in ns-2 (bugFix_; RFC 2582 5)",
+);
+const FULL_ACK: Param = param(
+    "full_ack",
+    Unit::Choice,
+    Preset::Text("outstanding"),
+    "newreno's window after recovery: what is outstanding and a segment, at most the threshold; or the threshold, as in ns-2 \
+     (RFC 6582 3.2 step 3, options 1 and 2)",
+)
+.of(&["outstanding", "threshold"]);
 const SACK: Param = param("sack", Unit::Flag, Preset::Flag(false), "selective acknowledgments (RFC 2018, 6675)");
 const TIMESTAMPS: Param = param("timestamps", Unit::Flag, Preset::Flag(true), "timestamp option (RFC 7323)");
 const SCALING: Param = param("window_scaling", Unit::Flag, Preset::Flag(true), "window scale option (RFC 7323)");
@@ -208,7 +227,7 @@ const VARIANT: Param = param("congestion", Unit::Choice, Preset::Text("reno"), "
     .of(&["tahoe", "reno", "newreno", "cubic"]);
 
 /// Every parameter of every stack, before a stack's own presets, in the order in which people read them.
-const ALL: [Param; 32] = [
+const ALL: [Param; 34] = [
     VARIANT,
     PACKET,
     COUNTING,
@@ -216,6 +235,8 @@ const ALL: [Param; 32] = [
     SSTHRESH,
     MAX_WINDOW,
     LIMITED,
+    SUCCESSIVE,
+    FULL_ACK,
     SACK,
     READING,
     ELN,
@@ -458,6 +479,11 @@ pub fn config(name: &str, options: &Options) -> Result<Config, String> {
         max_window: count("max_window_segments") as u32,
         duplicate_threshold: 3,
         limited_transmit: given.flag("limited_transmit"),
+        successive_fast_retransmits: given.flag("successive_fast_retransmits"),
+        full_ack: match choice("full_ack") {
+            "threshold" => FullAck::Threshold,
+            _ => FullAck::Outstanding,
+        },
         sack: given.flag("sack"),
         reading: match choice("sack_sender") {
             "1996" => Reading::Sack1996,

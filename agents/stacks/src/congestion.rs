@@ -43,6 +43,15 @@ pub enum Variant {
     Cubic,
 }
 
+/// The window when everything is acknowledged that was outstanding when NewReno's recovery began (RFC 6582 3.2 step 3).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FullAck {
+    /// Option 1: what is outstanding and one segment, at most the threshold: no burst.
+    Outstanding,
+    /// Option 2: the threshold.
+    Threshold,
+}
+
 /// What a sender does after three duplicate acks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OnLoss {
@@ -66,6 +75,7 @@ pub enum OnNewAck {
 pub struct Window {
     variant: Variant,
     counting: Counting,
+    full_ack: FullAck,
     /// Sender's maximum segment size.
     pub mss: f64,
     /// Congestion window.
@@ -86,6 +96,7 @@ impl Window {
         Window {
             variant,
             counting,
+            full_ack: FullAck::Outstanding,
             mss,
             cwnd: mss * f64::from(initial),
             ssthresh,
@@ -93,6 +104,11 @@ impl Window {
             intact: None,
             cubic: cubic::State::default(),
         }
+    }
+
+    /// The same, which leaves NewReno's recovery this way.
+    pub fn leaving(self, full_ack: FullAck) -> Window {
+        Window { full_ack, ..self }
     }
 
     /// Whether the window doubles each round trip.

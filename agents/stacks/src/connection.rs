@@ -981,10 +981,15 @@ impl Connection {
             self.note(now, Happening::CorruptionRetransmit);
             return;
         }
-        // RFC 6582 3.2 step 2, RFC 6675 5 (2): duplicates of what was outstanding at the last loss are no news. 4.4BSD does
-        // not look.
-        let careful = self.reads_sack() || matches!(self.config.variant, Variant::NewReno | Variant::Cubic);
-        if careful && self.una < self.recover {
+        // Duplicates of what was outstanding at the last loss are no news. RFC 6675 5.1: until everything sent before it is
+        // acknowledged. RFC 6582 3.2 step 2: until more than that is, for what a timeout sends again brings duplicates of the
+        // very ack that covers all of it. 4.4BSD does not look, ns-2's Tahoe and Reno do.
+        let stale = match self.config.variant {
+            _ if self.reads_sack() => self.una < self.recover,
+            Variant::NewReno | Variant::Cubic => self.una <= self.recover,
+            Variant::Tahoe | Variant::Reno => !self.config.successive_fast_retransmits && self.una <= self.recover,
+        };
+        if stale {
             return;
         }
         let flight = self.flight().min(self.window.cwnd.max(f64::from(self.mss)) as u64);
@@ -1273,7 +1278,8 @@ impl Endpoint for Connection {
 fn make_window(config: &Config, mss: u32) -> Window {
     let limit = f64::from(config.max_window) * f64::from(mss);
     let ssthresh = config.initial_ssthresh.map_or(limit, |segments| f64::from(segments) * f64::from(mss));
-    Window::new(config.variant, config.counting, mss, config.initial_window, ssthresh, limit)
+    let window = Window::new(config.variant, config.counting, mss, config.initial_window, ssthresh, limit);
+    window.leaving(config.full_ack)
 }
 
 /// The stream offset of a number on the wire that lies near `near`; negative ones lie before the stream.

@@ -21,6 +21,14 @@ pub trait Policy: Send {
     /// The transmitter is free at `now` and asks for the next packet.
     fn dequeue(&mut self, now: Time, events: &mut Events) -> Option<Packet>;
 
+    /// From when on [`Policy::dequeue`] has a packet to give, or drops all that waits; [`Time::ZERO`]: at once. `None`: not
+    /// before something arrives or the rates change. A link whose transmitter is free asks again at that time.
+    ///
+    /// Only a policy that may hold back what waits, as one with bounded classes does, has an answer of its own.
+    fn next_time(&self) -> Option<Time> {
+        (self.len_packets() > 0).then_some(Time::ZERO)
+    }
+
     /// The packet that [`Policy::dequeue`] would give, if the policy can tell without changing state.
     /// Radios ask for it to see whether a frame for a peer waits (asym 7.2.1, piggybacked link acks).
     fn peek(&self) -> Option<&Packet>;

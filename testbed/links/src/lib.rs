@@ -50,3 +50,73 @@ pub fn build(spec: &LinkSpec, seed: u64) -> Result<Box<dyn Link>, String> {
     let given = Given::check(entry, &spec.options).map_err(in_link)?;
     build(&given, spec, seed).map_err(in_link)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use backchannel_core::event::Events;
+    use backchannel_core::packet::build::{ack, data};
+    use backchannel_core::time::Time;
+    use serde_json::json;
+
+    /// Every kind with a queue of bounded classes in front of port 0, and its rate in bit/s.
+    fn with_bounded_classes() -> Vec<(Box<dyn Link>, f64)> {
+        let queue = json!({"name": "cbq-5050", "options": {"bounded": true, "limit_packets": 100}});
+        let tail = json!({"name": "droptail", "options": {"limit_packets": 100}});
+        let way = |rate: f64, queue: &serde_json::Value, options: serde_json::Value| match rate {
+            0.0 => json!({"delay_s": 0.0, "queue": queue, "options": options}),
+            _ => json!({"rate_bps": rate as u64, "delay_s": 0.0, "queue": queue}),
+        };
+        let kinds = [("point-to-point", 1e6), ("ricochet", 1e5), ("wavelan", 2e6), ("mahimahi", 0.0)];
+        assert_eq!(kinds.len(), KINDS.len());
+        kinds
+            .map(|(kind, rate)| {
+                // An opportunity every 10 ms: 1.2 Mbit/s, in which a packet of 1000 bytes takes 1004.
+                let options = json!({"trace": "10\n"});
+                let spec = json!({
+                    "name": "line", "kind": kind, "ends": ["a", "b"],
+                    "forward": way(rate, &queue, options.clone()), "reverse": way(rate, &tail, options),
+                });
+                let spec = serde_json::from_value(spec).expect("a link");
+                (build(&spec, 1).expect("a good link"), if rate > 0.0 { rate } else { 1.2e6 })
+            })
+            .into()
+    }
+
+    #[test]
+    fn every_kind_of_link_asks_again_for_what_a_policy_holds_back() {
+        for (mut link, rate_bps) in with_bounded_classes() {
+            let (mut events, mut out) = (Events::default(), Vec::new());
+            for id in 0..40 {
+                link.submit(Time::ZERO, 0, data(id, 960), &mut events);
+            }
+            // Half of the line, from the start on: what does not lend is not borrowed.
+            while let Some(at) = link.next_event() {
+                link.poll(at, &mut out, &mut events);
+            }
+            let ids: Vec<_> = out.iter().map(|one| one.packet.id).collect();
+            assert_eq!(ids, (0..40).collect::<Vec<_>>());
+            let least_s = 39.0 * 8000.0 / (rate_bps / 2.0);
+            let last = out[39].at.seconds();
+            assert!(last >= least_s && last < 1.25 * least_s + 0.2, "{rate_bps}: {last} s, not {least_s}");
+            // An ack that comes while data are held back has its own half, at once.
+            out.clear();
+            let now = out_of_the_way(&mut *link, &mut events);
+            link.submit(now, 0, data(50, 960), &mut events);
+            link.submit(now, 0, data(51, 960), &mut events);
+            link.submit(now, 0, ack(60), &mut events);
+            while let Some(at) = link.next_event() {
+                link.poll(at, &mut out, &mut events);
+            }
+            let ids: Vec<_> = out.iter().map(|one| one.packet.id).collect();
+            assert!(ids == [50, 60, 51] || ids == [60, 50, 51], "{ids:?}");
+        }
+    }
+
+    /// An instant at which a link has long been idle.
+    fn out_of_the_way(link: &mut dyn Link, events: &mut Events) -> Time {
+        let now = Time::from_seconds(1000.0);
+        link.poll(now, &mut Vec::new(), events);
+        now
+    }
+}

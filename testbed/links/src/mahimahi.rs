@@ -157,12 +157,20 @@ impl Way {
         })
     }
 
-    fn waits(&self) -> bool {
-        self.begun.is_some() || self.policy.len_packets() > 0
+    /// From when on an opportunity is of use; `None` where nothing waits.
+    fn wanted(&self) -> Option<Time> {
+        self.begun.as_ref().map_or_else(|| self.policy.next_time(), |_| Some(Time::ZERO))
     }
 
     fn advance(&mut self, now: Time, events: &mut Events) {
-        while self.waits() && self.trace.at(self.next) <= now {
+        while let Some(wanted) = self.wanted() {
+            if self.trace.at(self.next) < wanted {
+                // What the policy holds back lets opportunities pass.
+                self.next = self.trace.after(Time(wanted.nanos() - 1));
+            }
+            if self.trace.at(self.next) > now {
+                return;
+            }
             let at = self.trace.at(self.next);
             self.next += 1;
             let mut left = OPPORTUNITY_BYTES;
@@ -187,13 +195,13 @@ impl Way {
             }
             self.usage.busy += self.spacing;
         }
-        if !self.waits() && self.trace.at(self.next) <= now {
+        if self.trace.at(self.next) <= now {
             self.next = self.trace.after(now);
         }
     }
 
     fn next_event(&self) -> Option<Time> {
-        let opportunity = self.waits().then(|| self.trace.at(self.next));
+        let opportunity = self.wanted().map(|wanted| wanted.max(self.trace.at(self.next)));
         [opportunity, self.far_end.next_event()].into_iter().flatten().min()
     }
 }

@@ -128,6 +128,8 @@ struct Line {
     changed: bool,
     /// The packet in transmission and when its last bit leaves.
     sending: Option<(Time, Flying)>,
+    /// When the policy last had nothing to give: nothing that it held back goes earlier.
+    idle_since: Time,
     far_end: FarEnd,
     usage: Usage,
 }
@@ -169,6 +171,7 @@ impl Line {
             schedule: spec.schedule.iter().cloned().collect(),
             changed: false,
             sending: None,
+            idle_since: Time::ZERO,
             far_end,
             usage: Usage::default(),
         })
@@ -206,11 +209,18 @@ impl Line {
             } else if self.far_end.is_clear() {
                 next = next.min(*end + self.far_end.delay);
             }
+        } else if let Some(ready) = self.held_until() {
+            next = next.min(ready);
         }
         if let Some(change) = self.schedule.front() {
             next = next.min(Time::from_seconds(change.at_s));
         }
         (next < Time::MAX).then_some(next)
+    }
+
+    /// When a line that sends nothing is to ask its policy again; `None` where nothing is held back.
+    fn held_until(&self) -> Option<Time> {
+        self.rate_bps.and_then(|_| self.policy.next_time())
     }
 
     fn poll(&mut self, now: Time, to: Port, out: &mut Vec<Delivery>, events: &mut Events) {
@@ -222,11 +232,18 @@ impl Line {
     fn advance(&mut self, now: Time, events: &mut Events) {
         loop {
             let change = self.schedule.front().map_or(Time::MAX, |change| Time::from_seconds(change.at_s));
-            let end = self.sending.as_ref().map_or(Time::MAX, |(end, _)| *end);
+            let end = match &self.sending {
+                Some((end, _)) => *end,
+                None => self.held_until().map_or(Time::MAX, |ready| ready.max(self.idle_since)),
+            };
             if change <= end && change <= now && change < Time::MAX {
                 self.change();
             } else if end <= now && end < Time::MAX {
-                let (end, flying) = self.sending.take().expect("its end was seen");
+                let Some((end, flying)) = self.sending.take() else {
+                    // What was held back may go.
+                    self.send_next(end, true, events);
+                    continue;
+                };
                 self.usage.packets += 1;
                 self.usage.bytes += u64::from(flying.packet.len());
                 self.far_end.fly_compressed(end, flying);
@@ -260,6 +277,8 @@ impl Line {
             self.usage.line_bits += bits;
             self.usage.busy += time;
             self.sending = Some((now + time, flying));
+        } else {
+            self.idle_since = now;
         }
     }
 
@@ -360,6 +379,39 @@ mod tests {
             link.usage(0),
             Usage { packets: 2, bytes: 2000, line_bits: 16_000, busy: Duration::from_micros(1600), headers: None }
         );
+    }
+
+    #[test]
+    fn golden_trace_of_bounded_classes() {
+        let bounded = json!({"queue": {"name": "cbq-5050", "options": {"bounded": true}}});
+        let run = |late: bool| {
+            let mut link = crate::build(&ten_megabit(bounded.clone()), 1).unwrap();
+            let (mut events, mut out) = (Events::default(), Vec::new());
+            for id in 1..=3 {
+                link.submit(Time::ZERO, 0, data(id, 960), &mut events);
+            }
+            for number in 11..=13 {
+                link.submit(Time(100_000), 0, ack(number), &mut events);
+            }
+            if late {
+                link.poll(Time(3_000_000), &mut out, &mut events);
+            }
+            let first = out.into_iter().map(|one| (one.port, one.at.nanos(), one.packet.id));
+            first.chain(drain(&mut *link, &mut events)).collect::<Vec<_>>()
+        };
+        // 8000 bits take 0.8 ms of the line and 1.6 ms of its half; 320 bits take 32 us, and 64 us from their arrival at
+        // 0.1 ms on, which is long past when the line is free. Between 0.896 and 1.6 ms nothing is sent.
+        let golden = [
+            (1, 5_800_000, 1),
+            (1, 5_832_000, 11),
+            (1, 5_864_000, 12),
+            (1, 5_896_000, 13),
+            (1, 7_400_000, 2),
+            (1, 9_000_000, 3),
+        ];
+        assert_eq!(run(false), golden);
+        // However late anybody looks.
+        assert_eq!(run(true), golden);
     }
 
     #[test]

@@ -194,6 +194,8 @@ struct Waiting {
     /// The neighbour that is polled, or will be after a backoff.
     polled: Option<usize>,
     backoff: Duration,
+    /// When its policy, which holds back what waits, is asked again.
+    asks_at: Option<Time>,
 }
 
 impl Waiting {
@@ -285,6 +287,11 @@ enum Step {
         radio: usize,
         queue: usize,
     },
+    /// A policy that held packets back may have one now.
+    Asks {
+        radio: usize,
+        queue: usize,
+    },
     /// A link ack is due.
     Due {
         radio: usize,
@@ -344,7 +351,7 @@ impl Ricochet {
             let context = Context { seed, label, rate_bps: Some(rate_bps), opposite_rate_bps: Some(rate_bps) };
             let policy = backchannel_policies::build(&direction.queue.name, &direction.queue.options, &context)
                 .map_err(|why| format!("{way}: {why}"))?;
-            Ok::<_, String>(Some(Waiting { policy, frames: Vec::new(), polled: None, backoff: settings.backoff }))
+            Ok::<_, String>(Some(Waiting { policy, frames: Vec::new(), polled: None, backoff: settings.backoff, asks_at: None }))
         };
         let mut radios = Vec::new();
         for radio in 0..chain + mobiles {
@@ -473,6 +480,18 @@ impl Ricochet {
         let peer = match left {
             Some(peer) => peer,
             None => {
+                match waiting.policy.next_time() {
+                    None => return,
+                    Some(at) if at > now => {
+                        // One question is enough, however many packets arrive meanwhile.
+                        if waiting.asks_at != Some(at) {
+                            self.waiting(radio, queue).asks_at = Some(at);
+                            self.at(at, Step::Asks { radio, queue });
+                        }
+                        return;
+                    }
+                    Some(_) => {}
+                }
                 events.port = if queue == TO_MOBILE { 0 } else { self.port_of(radio) };
                 let Some(packet) = self.waiting(radio, queue).policy.dequeue(now, events) else { return };
                 let to = self.next_radio(radio, queue, &packet);
@@ -540,6 +559,10 @@ impl Ricochet {
                 }
             }
             Step::Attempt { radio, queue } => self.attempt(now, radio, queue, events),
+            Step::Asks { radio, queue } => {
+                self.waiting(radio, queue).asks_at = None;
+                self.serve(now, radio, queue, events);
+            }
             Step::Due { radio, queue } => self.serve(now, radio, queue, events),
         }
     }

@@ -52,6 +52,7 @@ pub(crate) fn build(given: &Given<'_>, spec: &LinkSpec, seed: u64) -> Result<Box
         overhead: Duration::from_secs_f64(given.number("overhead_s").expect("it has a default")),
         stations: [station("forward", &spec.forward)?, station("reverse", &spec.reverse)?],
         on_air: None,
+        idle_since: Time::ZERO,
         rng: rng::stream(seed, &format!("{}/contention", spec.name)),
     }))
 }
@@ -62,6 +63,8 @@ struct Wavelan {
     stations: [Station; 2],
     /// When the medium falls free again, whose packet is on it, and the packet.
     on_air: Option<(Time, usize, Packet)>,
+    /// When a free medium last found no packet that may go.
+    idle_since: Time,
     rng: RunRng,
 }
 
@@ -93,21 +96,37 @@ impl Station {
 impl Wavelan {
     /// Lets the medium work up to `now`.
     fn advance(&mut self, now: Time, events: &mut Events) {
-        while self.on_air.as_ref().is_some_and(|(free, _, _)| *free <= now) {
-            let (free, from, packet) = self.on_air.take().expect("it was seen");
-            let usage = &mut self.stations[from].usage;
-            usage.packets += 1;
-            usage.bytes += u64::from(packet.len());
-            self.stations[from].far_end.fly(free, packet);
-            self.contend(free, events);
+        while let Some(at) = self.turn().filter(|at| *at <= now) {
+            if let Some((free, from, packet)) = self.on_air.take() {
+                let usage = &mut self.stations[from].usage;
+                usage.packets += 1;
+                usage.bytes += u64::from(packet.len());
+                self.stations[from].far_end.fly(free, packet);
+            }
+            self.contend(at, events);
+        }
+    }
+
+    /// When the medium next falls free or, where it is, a station has a packet that its policy held back.
+    fn turn(&self) -> Option<Time> {
+        match &self.on_air {
+            Some((free, _, _)) => Some(*free),
+            None => {
+                let ready = self.stations.iter().filter_map(|station| station.policy.next_time()).min();
+                ready.map(|at| at.max(self.idle_since))
+            }
         }
     }
 
     /// The medium is free: whoever has a packet may be next.
     fn contend(&mut self, now: Time, events: &mut Events) {
-        let waiting = [0, 1].map(|station: usize| self.stations[station].policy.len_packets() > 0);
+        let waiting =
+            [0, 1].map(|station: usize| self.stations[station].policy.next_time().is_some_and(|at| at <= now));
         let first = match waiting {
-            [false, false] => return,
+            [false, false] => {
+                self.idle_since = now;
+                return;
+            }
             [true, false] => 0,
             [false, true] => 1,
             [true, true] => usize::from(rng::uniform(&mut self.rng) < 0.5),
@@ -125,6 +144,7 @@ impl Wavelan {
                 return;
             }
         }
+        self.idle_since = now;
     }
 }
 
@@ -141,9 +161,8 @@ impl Link for Wavelan {
     }
 
     fn next_event(&self) -> Option<Time> {
-        let free = self.on_air.as_ref().map(|(free, _, _)| *free);
         let arrivals = self.stations.iter().map(|station| station.far_end.next_event());
-        arrivals.chain([free]).flatten().min()
+        arrivals.chain([self.turn()]).flatten().min()
     }
 
     fn poll(&mut self, now: Time, out: &mut Vec<Delivery>, events: &mut Events) {
