@@ -34,6 +34,8 @@ pub struct Config {
     pub limited_transmit: bool,
     /// Selective acknowledgments, offered and used.
     pub sack: bool,
+    /// New acks may pass by the end of fast recovery (RFC 2525 2.8).
+    pub header_prediction: bool,
     /// How this side's sender reads them; a SMART receiver also writes them its way.
     pub reading: Reading,
     /// Explicit loss notification.
@@ -75,7 +77,7 @@ const COUNTING: Param = param(
     "counting",
     Unit::Choice,
     Preset::Text("acks"),
-    "growth by acks; acks-and-eighth, as 4.4BSD's (RFC 2525 2.8); bytes (RFC 3465); segments (asym 6.3); half-segments (asym \
+    "growth by acks; acks-and-eighth, as 4.4BSD's (RFC 2525 2.6); bytes (RFC 3465); segments (asym 6.3); half-segments (asym \
      fig 19)",
 )
 .of(&["acks", "acks-and-eighth", "bytes", "segments", "half-segments"]);
@@ -125,6 +127,12 @@ const RTO_MIN: Param = param(
 )
 .range(0.0, 60.0);
 
+const PREDICTION: Param = param(
+    "header_prediction",
+    Unit::Flag,
+    Preset::Flag(false),
+    "new acks pass by the end of fast recovery while the window exceeds the peer's, as in 4.4BSD (RFC 2525 2.8)",
+);
 const READING: Param = param(
     "sack_sender",
     Unit::Choice,
@@ -198,7 +206,7 @@ const VARIANT: Param = param("congestion", Unit::Choice, Preset::Text("reno"), "
     .of(&["tahoe", "reno", "newreno", "cubic"]);
 
 /// Every parameter of every stack, before a stack's own presets, in the order in which people read them.
-const ALL: [Param; 31] = [
+const ALL: [Param; 32] = [
     VARIANT,
     PACKET,
     COUNTING,
@@ -206,6 +214,7 @@ const ALL: [Param; 31] = [
     SSTHRESH,
     MAX_WINDOW,
     LIMITED,
+    PREDICTION,
     SACK,
     READING,
     ELN,
@@ -448,6 +457,7 @@ pub fn config(name: &str, options: &Options) -> Result<Config, String> {
         duplicate_threshold: 3,
         limited_transmit: given.flag("limited_transmit"),
         sack: given.flag("sack"),
+        header_prediction: given.flag("header_prediction"),
         reading: match choice("sack_sender") {
             "1996" => Reading::Sack1996,
             "smart" => Reading::Smart,
