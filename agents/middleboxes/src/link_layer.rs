@@ -5,7 +5,8 @@
 //!
 //! - All: on the second duplicate ack the segment that they ask for is sent again, once; so is the oldest one when nothing
 //!   was acknowledged for srtt + 4 rttvar of the wireless hop, 200 ms at least. A segment comes out of order: no scheme
-//!   here holds back what follows.
+//!   here holds back what follows. The timer does not back off ("several times before a typical TCP Reno transmitter would
+//!   time out"), and goes on for what the source has sent again.
 //! - TCP-AWARE: duplicate acks for what the box takes care of do not reach the sender. It counts how many are still to come
 //!   (one for each segment sent after the lost one); when they have come and the ack has not moved, its own retransmission
 //!   was lost too. A new ack that stops short of what had been sent by then tells of a further loss in the same burst: that
@@ -13,7 +14,7 @@
 //! - SMART: the ack's first SACK block names the segment that caused it. Whatever the box sent before that one, and is not
 //!   acknowledged, is lost, at the first duplicate ack; it is sent again unless that was done within the last round trip.
 //!
-//! Soft state: what is not in the cache, or was sent again by the source, is the source's affair, and its duplicate acks
+//! Soft state: what is not in the cache is the source's affair; duplicate acks for that, and for what the source has sent again,
 //! pass. Where the paper is silent, as ns-2's snoop.cc: 100 packets, 10 retransmissions of one, gain 1/8, the first
 //! duplicate ack passes.
 
@@ -95,7 +96,6 @@ struct Flow {
     srtt_s: f64,
     rttvar_s: f64,
     sampled: bool,
-    backoff: u32,
     /// When the oldest cached packet is overdue.
     deadline: Option<Time>,
 }
@@ -193,14 +193,13 @@ impl Flow {
             srtt_s: 0.0,
             rttvar_s: 0.0,
             sampled: false,
-            backoff: 0,
             deadline: None,
         }
     }
 
     fn timeout(&self, settings: &Settings) -> Duration {
         let estimate = Duration::from_secs_f64(if self.sampled { self.srtt_s + 4.0 * self.rttvar_s } else { 0.25 });
-        estimate.max(settings.least) * (1 << self.backoff.min(6))
+        estimate.max(settings.least)
     }
 
     /// Data on their way to the mobile host.
@@ -212,8 +211,8 @@ impl Flow {
         if let Some(known) = self.cache.iter_mut().find(|cached| cached.seq == tcp.seq) {
             // From the source again: what was known of it here is void, and its duplicate acks are not held back.
             *known = Cached { by_source: true, sent: now, tries: 0, ..cached(now, tcp, end, packet) };
-            self.recover = None;
             self.expected = 0;
+            self.deadline = Some(now + self.timeout(settings));
             return;
         }
         if self.cache.len() >= settings.cache {
@@ -287,7 +286,6 @@ impl Flow {
         }
         self.acked = Some(ack);
         self.duplicates = 0;
-        self.backoff = 0;
         self.deadline = (!self.cache.is_empty()).then(|| now + self.timeout(settings));
         match self.recover {
             // A burst: the next one is lost too, and was sent before this recovery began.
@@ -356,12 +354,9 @@ impl Flow {
     /// Nothing was acknowledged for a timeout.
     fn overdue(&mut self, now: Time, settings: &Settings, out: &mut Vec<(Side, Packet)>, events: &mut Events) {
         self.deadline = None;
-        let Some(oldest) = self.cache.front() else { return };
-        if oldest.by_source {
-            return;
+        if !self.cache.is_empty() {
+            self.recover(now, settings, out, events);
         }
-        self.backoff += 1;
-        self.recover(now, settings, out, events);
     }
 
     fn sample(&mut self, rtt_s: f64) {
@@ -505,7 +500,7 @@ mod tests {
         let mut out = Vec::new();
         bench.box_.poll(due, &mut out, &mut bench.events);
         assert_eq!(out.iter().map(|(side, packet)| (*side, packet.id)).collect::<Vec<_>>(), [(Side::B, 1)]);
-        assert_eq!(bench.box_.next_event(), Some(Time(620_000_000)), "backed off");
+        assert_eq!(bench.box_.next_event(), Some(Time(420_000_000)), "and again after as long");
     }
 
     #[test]
@@ -519,6 +514,23 @@ mod tests {
         bench.ack(22, 1);
         assert_eq!(bench.data(30, 1), [(Side::B, 1)]);
         assert_eq!(bench.ack(40, 1), [(Side::A, 1001)], "its duplicates pass again");
+    }
+
+    #[test]
+    fn the_timer_goes_on_for_what_the_source_sent_again_and_the_rest_of_the_burst_follows() {
+        let mut bench = Bench::new(&LL_TCP_AWARE, ll_tcp_aware);
+        for number in 0..6 {
+            bench.data(0, number);
+        }
+        bench.ack(20, 1);
+        bench.ack(21, 1);
+        bench.ack(22, 1);
+        bench.data(30, 1);
+        let due = bench.box_.next_event().expect("it waits for an ack");
+        let mut out = Vec::new();
+        bench.box_.poll(due, &mut out, &mut bench.events);
+        assert_eq!(out.iter().map(|(side, packet)| (*side, packet.id)).collect::<Vec<_>>(), [(Side::B, 1)]);
+        assert_eq!(bench.ack(400, 2), [(Side::B, 2), (Side::A, 1002)], "the next of the burst");
     }
 
     #[test]

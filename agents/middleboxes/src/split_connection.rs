@@ -61,19 +61,25 @@ const WIRED: Param =
     Param::new("wired", Unit::Choice, Preset::Text("reno-bsd"), "stack of the part on the node's side").of(STACKS);
 const WIRELESS: Param =
     Param::new("wireless", Unit::Choice, Preset::Text("reno-bsd"), "stack of the part on the link").of(STACKS);
+const PREDICTION: Param = Param::new(
+    "header_prediction",
+    Unit::Flag,
+    Preset::Flag(false),
+    "both parts' new acks pass by the end of fast recovery while the window exceeds the peer's, as in 4.4BSD (RFC 2525 2.8)",
+);
 
 pub(crate) static SPLIT: Entry = Entry {
     kind: "middlebox",
     name: "split",
     summary: "two TCP connections joined at the base station",
     source: "ton III-C",
-    params: &[BUFFER, WIRED, WIRELESS],
+    params: &[BUFFER, WIRED, WIRELESS, PREDICTION],
 };
 
 pub(crate) static SPLIT_SMART: Entry = Entry {
     name: "split-smart",
     summary: "the same with SMART on the wireless part",
-    params: &[BUFFER, WIRED, Param { default: Preset::Text("smart"), ..WIRELESS }],
+    params: &[BUFFER, WIRED, Param { default: Preset::Text("smart"), ..WIRELESS }, PREDICTION],
     ..SPLIT
 };
 
@@ -127,8 +133,12 @@ impl SplitConnection {
         let buffer = given.count("buffer_bytes").expect("it has a default");
         let part = |name: &str| {
             let stack = given.text(name).expect("it has a default");
-            config(stack, &Options::from([("receive_buffer_bytes".into(), buffer.into())]))
-                .expect("a named stack takes any buffer of the allowed range")
+            let options = Options::from([
+                ("receive_buffer_bytes".into(), buffer.into()),
+                ("header_prediction".into(), given.flag("header_prediction").into()),
+            ]);
+            config(stack, &options)
+                .expect("a named stack takes any buffer of the allowed range, and either way of taking acks")
         };
         SplitConnection { configs: [part("wired"), part("wireless")], pairs: BTreeMap::new(), made: 0 }
     }

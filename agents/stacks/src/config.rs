@@ -38,6 +38,8 @@ pub struct Config {
     pub full_ack: FullAck,
     /// Selective acknowledgments, offered and used.
     pub sack: bool,
+    /// New acks may pass by the end of fast recovery (RFC 2525 2.8).
+    pub header_prediction: bool,
     /// How this side's sender reads them; a SMART receiver also writes them its way.
     pub reading: Reading,
     /// Explicit loss notification.
@@ -81,7 +83,7 @@ const COUNTING: Param = param(
     "counting",
     Unit::Choice,
     Preset::Text("acks"),
-    "growth by acks; acks-and-eighth, as 4.4BSD's (RFC 2525 2.8); bytes (RFC 3465); segments (asym 6.3); half-segments (asym \
+    "growth by acks; acks-and-eighth, as 4.4BSD's (RFC 2525 2.6); bytes (RFC 3465); segments (asym 6.3); half-segments (asym \
      fig 19)",
 )
 .of(&["acks", "acks-and-eighth", "bytes", "segments", "half-segments"]);
@@ -154,6 +156,12 @@ const HANDSHAKE_SAMPLE: Param = param(
      TCP, which has no handshake",
 );
 
+const PREDICTION: Param = param(
+    "header_prediction",
+    Unit::Flag,
+    Preset::Flag(false),
+    "new acks pass by the end of fast recovery while the window exceeds the peer's, as in 4.4BSD (RFC 2525 2.8)",
+);
 const READING: Param = param(
     "sack_sender",
     Unit::Choice,
@@ -227,7 +235,7 @@ const VARIANT: Param = param("congestion", Unit::Choice, Preset::Text("reno"), "
     .of(&["tahoe", "reno", "newreno", "cubic"]);
 
 /// Every parameter of every stack, before a stack's own presets, in the order in which people read them.
-const ALL: [Param; 34] = [
+const ALL: [Param; 35] = [
     VARIANT,
     PACKET,
     COUNTING,
@@ -237,6 +245,7 @@ const ALL: [Param; 34] = [
     LIMITED,
     SUCCESSIVE,
     FULL_ACK,
+    PREDICTION,
     SACK,
     READING,
     ELN,
@@ -485,6 +494,7 @@ pub fn config(name: &str, options: &Options) -> Result<Config, String> {
             _ => FullAck::Outstanding,
         },
         sack: given.flag("sack"),
+        header_prediction: given.flag("header_prediction"),
         reading: match choice("sack_sender") {
             "1996" => Reading::Sack1996,
             "smart" => Reading::Smart,

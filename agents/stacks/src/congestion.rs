@@ -15,7 +15,7 @@ pub enum Counting {
     /// One increase an ack, however much it acknowledges (the papers' senders).
     Acks,
     /// The same, and in avoidance an eighth of a segment more with each ack, as 4.4BSD's tcp_input has it: what RFC 2525
-    /// (2.8, "extra additive constant in congestion avoidance") calls a defect was in the BSD of the measurements' day.
+    /// (2.6, "extra additive constant in congestion avoidance") calls a defect was in the BSD of the measurements' day.
     AcksAndEighth,
     /// By bytes acknowledged: in slow start at most `limit` segments an ack (RFC 3465), unlimited for a large one.
     Bytes {
@@ -173,6 +173,11 @@ impl Window {
         let intact = self.intact.take();
         self.cwnd = intact.unwrap_or(self.cwnd);
         intact.is_some()
+    }
+
+    /// Whether a corrupted segment is being repaired.
+    pub fn repairs(&self) -> bool {
+        self.intact.is_some()
     }
 
     /// A congestion mark was echoed (RFC 3168 6.1.2): as after a loss, with nothing to send again.

@@ -149,6 +149,9 @@ pub struct Connection {
     edge_seq: u64,
     edge_ack: u64,
     largest_window: u64,
+    /// The window of the last segment that told it, and whether the one before told the same.
+    offered: u64,
+    offer_stands: bool,
     peer_scale: u8,
     own_scale: u8,
     timestamps: bool,
@@ -248,6 +251,8 @@ impl Connection {
             edge_seq: 0,
             edge_ack: 0,
             largest_window: 0,
+            offered: 0,
+            offer_stands: false,
             peer_scale: 0,
             own_scale,
             timestamps: false,
@@ -848,6 +853,8 @@ impl Connection {
             self.edge = ack + window;
             (self.edge_seq, self.edge_ack) = (seq, ack);
             self.largest_window = self.largest_window.max(window);
+            self.offer_stands = window == self.offered;
+            self.offered = window;
             if self.edge > self.nxt {
                 self.persist_at = None;
                 self.persists = 0;
@@ -871,6 +878,7 @@ impl Connection {
 
     fn new_ack(&mut self, now: Time, segment: &Segment, ack: u64) {
         let acked = ack - self.una;
+        let predicted = self.predicts(segment);
         self.sample_rtt(now, segment, ack);
         self.una = ack;
         self.nxt = self.nxt.max(ack);
@@ -882,6 +890,7 @@ impl Connection {
         let outstanding = self.flight();
         let mut restart = true;
         match self.recovery {
+            _ if predicted => {}
             // What was corrupted is repaired; another gap shows in the duplicates that follow.
             Some(_) if self.window.on_repaired() => self.leave_recovery(),
             Some(recover) if self.reads_sack() => {
@@ -914,7 +923,9 @@ impl Connection {
                 self.window.on_ack(acked, now, srtt_s);
             }
         }
-        self.duplicates = 0;
+        if !predicted {
+            self.duplicates = 0;
+        }
         if self.una >= self.max {
             self.retransmit_at = None;
         } else if restart {
@@ -924,6 +935,19 @@ impl Connection {
         if self.source.finished() && self.una == self.data_end() + 1 {
             self.fin_acknowledged(now);
         }
+    }
+
+    /// Whether 4.4BSD's header prediction takes a new ack (RFC 2525 2.8): it looks whether anything goes again just now, whether
+    /// the window offered stands, and whether the congestion window would hold anything back, but not whether that window is
+    /// inflated. Fast recovery then does not end: the window stays inflated, duplicates are counted on from where they were.
+    /// A corrupted segment's repair ends all the same: loss notification looks at every ack.
+    fn predicts(&self, segment: &Segment) -> bool {
+        self.config.header_prediction
+            && segment.payload == 0
+            && self.nxt == self.max
+            && self.offer_stands
+            && self.window.cwnd >= self.offered as f64
+            && !self.window.repairs()
     }
 
     /// Whether an ack stands for cwnd/a packets (pulsed 3.2.2); one without the option is Reno's.

@@ -2,8 +2,10 @@
 //! and the sender sends it again without shrinking its window.
 //!
 //! The receiver learns of corruption from a segment with a wrong checksum and a readable header (the paper assumes such
-//! knowledge). It keeps the ranges; a duplicate ack carries the mark if the next byte expected lies in one. The sender's
-//! part stands here as data; the window's part is `Window::on_corruption`.
+//! knowledge). It remembers the last one; a duplicate ack carries the mark if the next byte expected lies in it. Of several
+//! losses in a window it so tells of one: the paper's own "does not convey information about multiple wireless-related
+//! losses to the sender" (IV-C), to which it ascribes the timeouts that remain. The sender's part stands here as data; the
+//! window's part is `Window::on_corruption`.
 
 /// When the sender acts on the mark.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -16,27 +18,23 @@ pub enum Eln {
     FirstDuplicate,
 }
 
-/// Ranges of stream offsets that arrived corrupted and have not arrived since.
+/// The range of stream offsets that arrived corrupted last.
 #[derive(Clone, Debug, Default)]
 pub struct Corrupted {
-    ranges: Vec<(u64, u64)>,
+    last: Option<(u64, u64)>,
 }
-
-/// A header may be corrupt too: what it says of itself is bounded.
-const MOST_RANGES: usize = 1024;
 
 impl Corrupted {
     /// A segment from `start` to `end` came with a wrong checksum, while `next` was expected.
     pub fn note(&mut self, start: u64, end: u64, next: u64) {
-        self.ranges.retain(|&(_, end)| end > next);
-        if start < end && end > next && self.ranges.len() < MOST_RANGES {
-            self.ranges.push((start, end));
+        if start < end && end > next {
+            self.last = Some((start, end));
         }
     }
 
     /// Whether the next byte expected was corrupted on its way.
     pub fn explains(&self, next: u64) -> bool {
-        self.ranges.iter().any(|&(start, end)| (start..end).contains(&next))
+        self.last.is_some_and(|(start, end)| (start..end).contains(&next))
     }
 }
 
@@ -45,14 +43,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_mark_holds_for_the_gap_that_corruption_made_and_for_no_other() {
+    fn the_mark_holds_for_the_gap_that_corruption_made_last_and_for_no_other() {
         let mut corrupted = Corrupted::default();
         corrupted.note(1001, 2001, 1);
         assert!(!corrupted.explains(1), "that one was lost to congestion");
         assert!(corrupted.explains(1001));
         assert!(!corrupted.explains(2001));
-        corrupted.note(5001, 6001, 3001);
-        assert!(!corrupted.explains(1001), "settled ranges are forgotten");
+        corrupted.note(1, 1001, 2001);
+        assert!(corrupted.explains(1001), "old data are no news");
+        corrupted.note(5001, 6001, 1001);
+        assert!(!corrupted.explains(1001), "one loss of a window is told of");
         assert!(corrupted.explains(5001));
     }
 }
