@@ -185,30 +185,35 @@ def _newest(store: Store) -> dict[tuple[str, str], dict[str, Any]]:
     for row in store.campaigns():
         if not set(row["overrides"]) <= HARMLESS or not row["valid"]:
             continue
-        artefact = _file(row["text"]).get("artefact")
+        artefact = file_of(row["text"]).get("artefact")
         if artefact is not None:
             found.setdefault((str(artefact), row["backend"]), row)
     return found
 
 
 @cache
-def _file(text: str) -> dict[str, Any]:
+def file_of(text: str) -> dict[str, Any]:
+    """A campaign file's text as values."""
     values = YAML(typ="safe").load(text)
     return values if isinstance(values, dict) else {}
 
 
 def _score(target: Mapping[str, Any], backend: str, store: Store, row: Mapping[str, Any]) -> Score:
-    file = _file(row["text"])
-    campaign = store.campaign(row["id"])
+    return _hold(target, backend, row["id"], row["runs"], row["valid"], results_table(store, row["id"], row["text"]))
+
+
+def results_table(store: Store, campaign_id: str, text: str) -> Table:
+    """A campaign's results in the terms of the measures that its file declares."""
+    file = file_of(text)
+    campaign = store.campaign(campaign_id)
     assert campaign is not None
-    table = Table(
+    return Table(
         {name: Measure.model_validate(one) for name, one in file.get("measures", {}).items()},
         [Split.model_validate(one) for one in file.get("split", [])],
         {point["number"]: dict(point["parameters"]) for point in campaign["points"]},
-        store.table(row["id"]),
+        store.table(campaign_id),
         _scenarios(store, campaign) if any("configured" in one for one in file.get("measures", {}).values()) else {},
     )
-    return _hold(target, backend, row["id"], row["runs"], row["valid"], table)
 
 
 def _scenarios(store: Store, campaign: Mapping[str, Any]) -> dict[int, Mapping[str, Any]]:

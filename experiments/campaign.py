@@ -29,7 +29,7 @@ from testbed.kernel_tcp import is_kernels
 FORMAT = 1
 FIRST_PORT = 5001
 #: Fields that are no point's own.
-WHOLE_CAMPAIGN = frozenset({"name", "title", "description", "repetitions", "artefact", "measures", "split"})
+WHOLE_CAMPAIGN = frozenset({"name", "title", "description", "repetitions", "artefact", "measures", "split", "figure"})
 
 #: Swept fields of a point, by the path that each was put at.
 Places = dict[Path_, Value]
@@ -128,6 +128,14 @@ def _expand(file: source.Source, overrides: Sequence[str]) -> Plan:
             expansion.refuse(("repetitions",), f"this makes more than {MOST_RUNS} runs, the most a campaign can have")
         if campaign is not None:
             runs += expansion.runs(campaign, number)
+    if campaign is not None and campaign.figure is not None and set(given) <= {"backend"}:
+        # An override may take an axis out of the sweep; the figure then shows what is left.
+        axes: dict[str, list[str]] = {}
+        for point in points:
+            for name, label in point.parameters.items():
+                axes.setdefault(name, []).append(label)
+        for problem in campaign.figure.problems(campaign.measures, axes):
+            expansion.note_of_figure(problem)
     expansion.fail_if_any()
     assert campaign is not None
     return Plan(
@@ -144,6 +152,9 @@ class _Expansion:
         self._problems: list[Problem] = []
         self._overridden: dict[Path_, str] = {}
         self._unswept = False
+
+    def note_of_figure(self, message: str) -> None:
+        self._note(("figure",), message)
 
     def fail_if_any(self) -> None:
         if self._problems:
