@@ -15,7 +15,7 @@ from typing import Any
 from analysis.counters import Counted
 from analysis.figure import MEASURES, FigureSpec, size_of
 from analysis.measures import Cell, Table
-from analysis.scorecard import file_of, half_interval, results_table, targets
+from analysis.scorecard import file_on, half_interval, results_table, targets
 from analysis.store import Store
 
 
@@ -259,7 +259,9 @@ def of_campaign(store: Store, campaign_id: str, text: str, experiments: Path) ->
         text: its file.
         experiments: the folder with each paper's targets.
     """
-    file = file_of(text)
+    campaign = store.campaign(campaign_id)
+    assert campaign is not None
+    file = file_on(text, campaign["backend"])
     if file.get("figure") is None:
         return None
     spec = FigureSpec.model_validate(file["figure"])

@@ -191,6 +191,16 @@ def _newest(store: Store) -> dict[tuple[str, str], dict[str, Any]]:
     return found
 
 
+def file_on(text: str, backend: str) -> dict[str, Any]:
+    """The measures and the figure of a campaign's file on a backend (`backends` in docs/campaigns.md)."""
+    file = dict(file_of(text))
+    own = (file.get("backends") or {}).get(backend) or {}
+    for name in ("measures", "figure"):
+        if name in own:
+            file[name] = {**(file.get(name) or {}), **own[name]}
+    return file
+
+
 @cache
 def file_of(text: str) -> dict[str, Any]:
     """A campaign file's text as values."""
@@ -204,9 +214,9 @@ def _score(target: Mapping[str, Any], backend: str, store: Store, row: Mapping[s
 
 def results_table(store: Store, campaign_id: str, text: str) -> Table:
     """A campaign's results in the terms of the measures that its file declares."""
-    file = file_of(text)
     campaign = store.campaign(campaign_id)
     assert campaign is not None
+    file = file_on(text, campaign["backend"])
     return Table(
         {name: Measure.model_validate(one) for name, one in file.get("measures", {}).items()},
         [Split.model_validate(one) for one in file.get("split", [])],

@@ -105,6 +105,9 @@ def expand(file: source.Source, overrides: Sequence[str] = ()) -> Plan:
 
 
 def _expand(file: source.Source, overrides: Sequence[str]) -> Plan:
+    told = [text.partition("=")[2].strip() for text in overrides if text.partition("=")[0].strip() == "backend"]
+    backend = (told or [str(file.values.get("backend", "emulated"))])[-1]
+    file = source.for_backend(file, backend, [entry.name for entry in registry.of_kind("backend")])
     expansion = _Expansion(file)
     values = copy.deepcopy(file.values)
     # Defaults that a field such as stack.sack must find in its place.
@@ -617,7 +620,7 @@ def _siblings(path: Sequence[str | int]) -> list[str]:
             return []
         model = inner
     names = [one.alias or name for name, one in model.model_fields.items()]
-    return [*names, SWEEP, source.INCLUDE, source.DEFAULTS] if model is Campaign else names
+    return [*names, SWEEP, source.INCLUDE, source.DEFAULTS, source.BACKENDS] if model is Campaign else names
 
 
 def _model_of(annotation: Any) -> Any:
