@@ -203,7 +203,7 @@ class Agent:
         self._programs.pop(name, None)
         return report
 
-    def traffic(self) -> dict[str, Any]:
+    def running_traffic(self) -> dict[str, Any]:
         """Which programs are still running."""
         with self._lock:
             return {"running": [name for name, program in self._programs.items() if program.running]}
@@ -307,7 +307,7 @@ class Handler(BaseHTTPRequestHandler):
             case "POST", ["traffic"]:
                 return lambda body: agent.start_traffic(body["name"], body["program"], body.get("options", {}))
             case "GET", ["traffic"]:
-                return lambda body: agent.traffic()
+                return lambda body: agent.running_traffic()
             case "GET", ["traffic", name]:
                 return lambda body: agent.wait_traffic(name, float(query.get("timeout_s", "5")))
             case "DELETE", ["traffic", name]:

@@ -100,7 +100,7 @@ class FigureSpec(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
     kind: Literal["lines", "bars", "scatter", "cdf", "time"]
     title: str = ""
-    x: XAxis = XAxis()
+    x: XAxis = Field(default_factory=lambda: XAxis.model_validate({}))
     y: YAxis
     series: list[str] = []
     names: dict[str, str] = {}

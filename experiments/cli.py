@@ -423,7 +423,7 @@ def reproduce(
         raise typer.Exit(FAILED)
 
 
-def _print_expected(ones: Any, backend: str | None, results: Path, jobs: int | None) -> None:
+def _print_expected(ones: Any, backend: str | None, results: str, jobs: int | None) -> None:
     from experiments.reproduce import expected
     from experiments.show import duration_text
 

@@ -41,7 +41,7 @@ class Reproduction:
         return expand(self.source, [] if backend is None else [f"backend={backend}"])
 
     def is_for(self, backend: str | None) -> bool:
-        """Whether it belongs to the artefacts that are reproduced on a backend: its own, or one that it has fields for."""
+        """Whether it is reproduced on a backend: its own, or one that it has fields for."""
         own = str(self.source.values.get("backend", "emulated"))
         return backend in (None, own) or backend in (self.source.values.get(BACKENDS) or {})
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 
 from analysis.drawn import Drawn
 from analysis.errors import AnalysisError
@@ -114,7 +115,7 @@ def _frame(axes: Axes, drawn: Drawn) -> None:
     elif spec.y.scale == "linear" and axes.get_ylim()[0] > 0:
         axes.set_ylim(bottom=0)
     if not drawn.ticks and not spec.x.unit and spec.kind != "cdf" and spec.x.scale == "linear":
-        axes.xaxis.get_major_locator().set_params(integer=True)
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     axes.set_xlabel(style.label(spec.x.title, spec.x.unit))
     axes.set_ylabel(style.label(spec.y.title, spec.y.unit))
     if drawn.has_published:
@@ -128,5 +129,5 @@ def _frame(axes: Axes, drawn: Drawn) -> None:
             [name for name, _ in pairs],
             loc="outside lower center",
             ncols=3 if max(map(len, names)) < 22 else 2,
-        )  # type: ignore[union-attr]
+        )
     axes.annotate(drawn.note, (1, 1), xycoords="axes fraction", ha="right", va="bottom", fontsize=6.5, color="#666666")
