@@ -25,7 +25,12 @@ def table() -> Table:
         for number, (policy, rate) in enumerate((p, r) for p in ("droptail", "aq") for r in ("1000000", "4000000"))
     }
     rows = [
-        {"point": number, "name": "throughput", "subject": subject, "values": [base + 1e5 * number, base + 3e5 * number]}
+        {
+            "point": number,
+            "name": "throughput",
+            "subject": subject,
+            "values": [base + 1e5 * number, base + 3e5 * number],
+        }
         for number in points
         for subject, base in (("up", 1e6), ("down", 5e6))
     ]
@@ -74,7 +79,9 @@ def test_bars_have_named_places_in_the_order_asked_for() -> None:
         ("aq", 1.4), ("droptail", 1.0),
     ]  # fmt: skip
     of_measures = make(
-        spec(kind="bars", x={"axis": "measures"}, y={"measures": ["up", "down"]}, where={"rate": "1000000"}), "", table()
+        spec(kind="bars", x={"axis": "measures"}, y={"measures": ["up", "down"]}, where={"rate": "1000000"}),
+        "",
+        table(),
     )
     assert [curve.name for curve in of_measures.curves] == ["droptail", "aq"]
     assert [tick for _, tick in of_measures.ticks] == ["up", "down"]
