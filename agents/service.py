@@ -40,7 +40,7 @@ import socketserver
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any
@@ -375,8 +375,8 @@ class Server(socketserver.ThreadingUnixStreamServer):
             os.umask(old)
 
 
-def main() -> int:
-    """Serves until told to stop."""
+def main(words: Sequence[str] | None = None) -> int:
+    """Serves until told to stop; `words` stand for the command line."""
     parser = argparse.ArgumentParser(prog="agents.service", description="The Backchannel agent of one node.")
     parser.add_argument("--socket", type=Path, required=True, help="UNIX socket to serve on (made with mode 0600)")
     parser.add_argument("--folder", type=Path, required=True, help="the only folder this agent reads and writes")
@@ -384,7 +384,7 @@ def main() -> int:
     parser.add_argument(
         "--grants", type=Path, help="folder of JSON files that say which interfaces and links are the agent's to use"
     )
-    arguments = parser.parse_args()
+    arguments = parser.parse_args(words)
     os.umask(0o077)
     arguments.folder.mkdir(parents=True, exist_ok=True)
     try:

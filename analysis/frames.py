@@ -93,7 +93,8 @@ def values(campaign: str, results: Path | Store = RESULTS) -> pl.DataFrame:
     """
     store = open_store(results)
     found = find_campaign(store, campaign)
-    frame = pl.DataFrame(store.run_values(found["id"]), schema=VALUES)
+    rows = [{**row, "metric": row["name"]} for row in store.values(found["id"])]
+    frame = pl.DataFrame(rows, schema=VALUES).sort("point", "repetition", "metric", "subject")
     return _parameters(found).join(frame, on="point", how="inner", maintain_order="left_right")
 
 

@@ -19,7 +19,7 @@ import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from analysis.student import t_cdf, t_quantile
+from analysis.student import half_width, t_cdf
 
 Statistic = Callable[[Sequence[float]], float]
 
@@ -110,7 +110,7 @@ def t_interval(values: Sequence[float], level: float = 0.95) -> Interval | None:
     deviation = sd(values)
     if deviation is None:
         return None
-    half = t_quantile((1 + level) / 2, len(values) - 1) * deviation / math.sqrt(len(values))
+    half = half_width(deviation, len(values), level)
     return Interval(mean(values) - half, mean(values) + half, level, "t")
 
 

@@ -17,6 +17,11 @@ def t_tail(t: float, freedom: float) -> float:
     return 0.5 * incomplete_beta(freedom / 2, 0.5, freedom / (freedom + t * t))
 
 
+def half_width(sd: float, n: int, confidence: float) -> float:
+    """Half of the interval of a mean of `n` values, two at least: t sd / sqrt(n), with n - 1 degrees of freedom."""
+    return t_quantile(0.5 + confidence / 2, n - 1) * sd / math.sqrt(n)
+
+
 @lru_cache(maxsize=1024)
 def t_quantile(share: float, freedom: float) -> float:
     """Its inverse, by bisection to the precision of a float."""

@@ -226,8 +226,9 @@ class _Expansion:
     @staticmethod
     def _kernel_link_refusal(links: Sequence[Mapping[str, Any]], backend: str) -> str | None:
         kernels = [link for link in links if link["kind"] == kernel_links.KIND]
-        if kernels and backend == "sim":
-            return f"link '{kernels[0]['name']}': virtual time has no kernel link; it runs on the emulated backend"
+        if kernels and backend != "emulated":
+            who = "virtual time" if backend == "sim" else f"the {backend} backend"
+            return f"link '{kernels[0]['name']}': {who} has no kernel link; it runs on the emulated backend"
         return next((reason for reason in map(kernel_links.refusal, kernels) if reason), None)
 
     def _cross_check(self, campaign: Campaign) -> None:

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 OK, FAILED, BAD_INPUT, UNAVAILABLE, INTERRUPTED = 0, 1, 2, 3, 130
 
 EPILOG = (
+    "./backchannel also knows 'test' (the test suite) and 'bench' (benchmarks, docs/benchmarks.md).\n\n"
     "Exit status: 0 all is well; 1 a run failed or stayed invalid, or a comparison found something worse; "
     "2 a mistake in a file or on the command line; "
     "3 something is missing on this machine; 130 interrupted."
@@ -80,7 +81,15 @@ JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON for scripts
 RESULTS = "results"
 
 
-@app.command()
+def _version(wanted: bool) -> None:
+    if wanted:
+        from experiments import machine
+
+        typer.echo(f"backchannel {machine.version()}")
+        raise typer.Exit
+
+
+@app.command(short_help="Run a campaign, as far as it was not run")
 def run(
     file: FileArgument,
     overrides: SetOption = None,
@@ -154,7 +163,7 @@ def run(
         raise typer.Exit(FAILED)
 
 
-@app.command()
+@app.command(short_help="Show what a campaign would run")
 def plan(
     file: FileArgument,
     overrides: SetOption = None,
@@ -238,7 +247,7 @@ def plan(
         )
 
 
-@app.command()
+@app.command(short_help="Check campaign files")
 def validate(
     files: Annotated[list[Path], typer.Argument(metavar="FILE...", help="Campaign files.", show_default=False)],
 ) -> None:
@@ -265,7 +274,7 @@ def validate(
         raise typer.Exit(BAD_INPUT)
 
 
-@app.command("list")
+@app.command("list", short_help="Show what exists")
 def list_(
     what: Annotated[
         str,
@@ -308,7 +317,7 @@ def list_(
     console.print("asym, ton, pulsed, acq and aq are the five papers: docs/papers.md", style="dim", highlight=False)
 
 
-@app.command("show")
+@app.command("show", short_help="Show one thing that exists, with its options")
 def show_(
     name: Annotated[str, typer.Argument(metavar="NAME", help="Of a stack, policy, link, ...", show_default=False)],
     as_json: JsonOption = False,
@@ -377,7 +386,7 @@ BackendOption = Annotated[
 ]
 
 
-@app.command()
+@app.command(short_help="Run the papers' tables, figures and claims")
 def reproduce(
     what: Annotated[
         str, typer.Argument(metavar="[PAPER|ARTEFACT]", help="Such as aq, or aq-fig4; all without it.")
@@ -445,7 +454,7 @@ def _print_expected(ones: Any, backend: str | None, results: str, jobs: int | No
     typer.echo(f"{sum(one.to_run for one in table)} runs, about {duration_text(sum(one.time_s for one in table))}")
 
 
-@app.command()
+@app.command(short_help="Hold results against what papers published")
 def score(
     what: Annotated[
         str, typer.Argument(metavar="[PAPER|ARTEFACT]", help="Such as aq, or aq-fig4; all without it.")
@@ -482,7 +491,7 @@ def _scorecard(store: Any) -> list[Any]:
     return scorecard(store, FOLDER)
 
 
-@app.command()
+@app.command(short_help="Hold one campaign against another")
 def compare(
     a: Annotated[
         str,
@@ -527,7 +536,7 @@ def compare(
         raise typer.Exit(FAILED)
 
 
-@app.command("import")
+@app.command("import", short_help="Import captures from anywhere")
 def import_(
     files: Annotated[
         list[Path],
@@ -565,7 +574,7 @@ def import_(
     typer.echo(f"\nNext: ./backchannel serve{shown} shows it with its plots; results {campaign} compares imports.")
 
 
-@app.command()
+@app.command(short_help="Measure emulated links")
 def calibrate(
     file: Annotated[
         Path | None,
@@ -592,7 +601,7 @@ def calibrate(
         raise typer.Exit(FAILED)
 
 
-@app.command()
+@app.command(short_help="Run what people ask for on the site")
 def runner(
     results: ResultsOption = RESULTS,
     jobs: Annotated[
@@ -608,7 +617,7 @@ def runner(
         raise typer.Exit(FAILED)
 
 
-@app.command()
+@app.command(short_help="Show results in a browser")
 def serve(
     results: ResultsOption = RESULTS,
     artefacts: ArtefactsOption = None,
@@ -640,7 +649,7 @@ def serve(
     serve_site(_where(results), host, port, token_file, name or [])
 
 
-@app.command()
+@app.command(short_help="Serve as the Dask scheduler of a lab")
 def scheduler(
     host: Annotated[str, typer.Option("--host", help="Address to listen on.")] = "127.0.0.1",
     port: Annotated[int, typer.Option("--port", min=0, max=65535, help="Port; 0 takes a free one.")] = 8786,
@@ -651,7 +660,7 @@ def scheduler(
     serve_scheduler(host, port)
 
 
-@app.command()
+@app.command(short_help="Serve a Dask scheduler with this machine")
 def worker(
     address: Annotated[str, typer.Argument(metavar="SCHEDULER", help="Such as tcp://host:8786.", show_default=False)],
     host: Annotated[
@@ -665,10 +674,10 @@ def worker(
     serve_worker(address, host, name)
 
 
-app.command()(figures.plot)
-app.command()(exporting.export)
-app.command()(contrast.contrast)
-app.command("import-bundle")(exporting.import_bundle)
+app.command(short_help="Draw a figure for print")(figures.plot)
+app.command(short_help="Write results for other programs")(exporting.export)
+app.command(short_help="Hold a swept field's values against one of them")(contrast.contrast)
+app.command("import-bundle", short_help="Bring in a bundled campaign")(exporting.import_bundle)
 InventoryOption = Annotated[
     Path,
     typer.Option("--inventory", "-i", metavar="FILE", help="A lab's inventory (docs/physical.md).", show_default=False),
@@ -681,7 +690,9 @@ TopologyOption = Annotated[
 ]
 
 
-@app.command("testbed", context_settings={"ignore_unknown_options": True})
+@app.command(
+    "testbed", context_settings={"ignore_unknown_options": True}, short_help="Make hosts a testbed, check it, undo it"
+)
 def on_testbed(
     playbook: Annotated[
         str, typer.Argument(metavar="site|check|collect|teardown", help="What to do.", show_default=False)
@@ -701,7 +712,7 @@ def on_testbed(
         raise typer.Exit(FAILED)
 
 
-@app.command("lab", context_settings={"ignore_unknown_options": True})
+@app.command("lab", context_settings={"ignore_unknown_options": True}, short_help="Rehearse a lab in namespaces")
 def in_lab(
     inventory: InventoryOption,
     command: Annotated[list[str], typer.Argument(metavar="-- COMMAND...", help="What to run.", show_default=False)],
@@ -713,6 +724,15 @@ def in_lab(
 
     require_emulation()
     sys.exit(lab.rehearse(inventory, campaign, command))
+
+
+@app.callback()
+def before_any_command(
+    version: Annotated[
+        bool, typer.Option("--version", help="Print the version and the commit.", is_eager=True, callback=_version)
+    ] = False,
+) -> None:
+    """Experiments on TCP over links that are asymmetric, lossy or half-duplex."""
 
 
 def main() -> NoReturn:

@@ -17,7 +17,7 @@ import threading
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
 import dask
@@ -221,15 +221,19 @@ class DaskExecutor:
     def _on_event(self, event: Any) -> None:
         """A beat of one worker: the machine's is that of all its workers together."""
         _, said = event
-        beat = Beat(said["busy"], said["running"], tuple((cell, run, phase) for cell, run, phase in said["cells"]))
+        worker = said.pop("worker")
+        beat = Beat(**{**said, "cells": tuple((cell, run, phase) for cell, run, phase in said["cells"])})
         with self._lock:
-            machine = self._workers.get(said["worker"])
+            machine = self._workers.get(worker)
             if machine is None:
                 return
-            self._beats[said["worker"]] = beat
-            together = [one for worker, one in self._beats.items() if self._workers[worker].id == machine.id]
-        whole = Beat(
-            beat.busy, sum(one.running for one in together), tuple(cell for one in together for cell in one.cells)
+            self._beats[worker] = beat
+            together = [one for other, one in self._beats.items() if self._workers[other].id == machine.id]
+        whole = replace(
+            beat,
+            running=sum(one.running for one in together),
+            building=sum(one.building for one in together),
+            cells=tuple(cell for one in together for cell in one.cells),
         )
         self._listener.on_beat(machine.id, whole)
 
@@ -263,7 +267,7 @@ def _pool(where: Mapping[str, Any], worker: Any = None) -> CellPool:
             store.sweep_incoming()
 
             def tell(beat: Beat) -> None:
-                said = {"worker": worker.address, "busy": beat.busy, "running": beat.running, "cells": beat.cells}
+                said = {"worker": worker.address, **asdict(beat)}
                 worker.loop.add_callback(worker.log_event, where["topic"], said)
 
             _pools[where["topic"]] = (CellPool(store, tell), store)

@@ -208,7 +208,7 @@ class _Execution:
     def run(self) -> None:
         """Until nothing is left to do, or somebody says stop."""
         with (
-            _interruptible(self._stop),
+            interruptible(self._stop),
             self._reporter.progress(self._plan, self._left, self._total_s) as shown,
         ):
             executor = self._open()
@@ -305,7 +305,7 @@ class _Execution:
             self._outcome.cells, sum(one.beat.running for one in self._places.values() if one.beat)
         )
         if self._plan.backend != "sim":
-            place.governor.beat(time.monotonic(), beat.busy, beat.running)
+            place.governor.beat(time.monotonic(), beat.busy, beat.running - beat.building, beat.stolen)
 
     def _result(self, machine_id: str, job: Job, result: Result) -> None:
         place = self._places[machine_id]
@@ -386,7 +386,7 @@ def _passed_s(phase: str) -> float:
 
 
 @contextmanager
-def _interruptible(stop: threading.Event) -> Iterator[None]:
+def interruptible(stop: threading.Event) -> Iterator[None]:
     """SIGINT and SIGTERM set the event instead of ending the process in the middle."""
 
     def note(_: int, __: FrameType | None) -> None:

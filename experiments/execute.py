@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import time
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
@@ -21,7 +22,7 @@ from experiments.campaign import Run
 from testbed import fidelity, node_binary
 from testbed.addressing import as_json, interfaces, make_plan
 from testbed.cell import Cell
-from testbed.errors import TestbedError
+from testbed.errors import CalibrationError, TestbedError
 
 #: Tries of a calibration; a busy machine may spoil one.
 CALIBRATIONS = 3
@@ -60,10 +61,15 @@ Cells = Callable[[str, Callable[[str], None]], Testbed]
 class Worker:
     """One cell after another, each used for as long as it lives. To be used by one thread that outlives it."""
 
-    def __init__(self, name: str, on_phase: Callable[[str], None], cells: Cells = Cell) -> None:
+    def __init__(
+        self, name: str, on_phase: Callable[[str], None], cells: Cells = Cell,
+        building: AbstractContextManager[Any] | None = None,
+    ) -> None:  # fmt: skip
         self._name = name
         self._on_phase = on_phase
         self._cells = cells
+        #: Entered while a testbed is built: with it a pool says how many may do so at once.
+        self._building = building or nullcontext()
         self._cell: Testbed | None = None
         self._calibrated: dict[str, list[dict[str, Any]]] = {}
         self._simulation: subprocess.Popen[str] | None = None
@@ -78,14 +84,16 @@ class Worker:
         """Runs it and puts its files into `folder`. What it returns analyses them, in whichever thread.
 
         Raises:
-            TestbedError: it gave no result; the cell is gone then, and the next run gets a new one.
+            TestbedError: it gave no result; the cell is gone then, and the next run gets a new one, unless its links
+                merely measured wrong: a testbed that is held stays held.
         """
         try:
             return self._simulate(run, attempt, folder) if run.backend == "sim" else self._emulate(run, attempt, folder)
-        except TestbedError:
+        except TestbedError as error:
             if self._cell is not None and folder.exists():
                 self._cell.keep_log(folder / "cell.log")
-            self.close()
+            if not isinstance(error, CalibrationError):
+                self.close()
             raise
 
     def close(self) -> None:
@@ -125,14 +133,15 @@ class Worker:
         return partial(_land, run, attempt, folder, report, own)
 
     def _emulate(self, run: Run, attempt: int, folder: Path) -> Finish:
-        if self._cell is None:
-            self._on_phase("building")
-            self._cell = self._cells(self._name, self._on_phase)
-        if self._killed:
-            raise TestbedError("the campaign was stopped")
         scenario = dict(run.scenario)
-        if self._cell.build(scenario):
-            self._calibrated = {}
+        with self._building if self._cell is None else nullcontext():
+            if self._cell is None and not self._killed:
+                self._on_phase("building")
+                self._cell = self._cells(self._name, self._on_phase)
+            if self._killed or self._cell is None:
+                raise TestbedError("the campaign was stopped")
+            if self._cell.build(scenario):
+                self._calibrated = {}
         calibration = self._calibration(scenario, folder)
         before, started = machine.cpu_seconds(), time.time()
         report = self._cell.run(scenario, folder)
@@ -148,7 +157,7 @@ class Worker:
         measured in `folder`.
 
         Raises:
-            TestbedError: they do not do what the scenario declares.
+            CalibrationError: they do not do what the scenario declares.
         """
         assert self._cell is not None
         key = lines_key(scenario)
@@ -164,7 +173,7 @@ class Worker:
                 self._calibrated[key] = measured
                 return measured
         (folder / "calibration.json").write_text(json.dumps(measured, indent=1) + "\n")
-        raise TestbedError("calibration failed: " + "; ".join(troubles))
+        raise CalibrationError("calibration failed: " + "; ".join(troubles))
 
 
 def _land(

@@ -1,9 +1,11 @@
 """How many cells a machine runs at once: as many as the fidelity guard allows, found by measuring while they run.
 
-Two measurements decide. The share of the CPUs that is busy says, within a second, whether there is room for another
-cell. The strain of every finished run, the worst of its deviations over what a valid run may deviate
-(testbed.fidelity.strain), says whether the cells beside it took too much. A governor of that kind finds a different
-number for dialup lines than for 10 Mbit/s, and another one when the machine has other work to do.
+Three measurements decide. The share of the CPUs that is busy says, within a second, whether there is room for another
+cell. The share that a virtual machine's host took away says whether the machine was given less than it asked for:
+packets wait then, however few cells there are. The strain of every finished run, the worst of its deviations over what
+a valid run may deviate (testbed.fidelity.strain), says whether the cells beside it took too much. A governor of that
+kind finds a different number for dialup lines than for 10 Mbit/s, and another one when the machine has other work to
+do.
 
 Pure: time is passed in.
 """
@@ -24,6 +26,9 @@ class Rules:
     #: No room, and one cell less: a greater share is busy, for as long as `patience_s`.
     full: float = 0.9
     patience_s: float = 6.0
+    #: A share of stolen time that leaves no room. A packet in a hundred may be late, and every stolen hundredth of a
+    #: second makes all of its packets late.
+    stolen: float = 0.005
     #: How much of a new reading enters the smoothed share.
     smoothing: float = 0.5
     #: A run that came so near to being invalid says that there are enough.
@@ -55,6 +60,7 @@ class Governor:
         self._floor = float(cpus)
         self._allowed = float(min(self._most, fixed or max(1, round(cpus * rules.start_per_cpu))))
         self._busy: float | None = None
+        self._stolen = 0.0
         self._full_since_s: float | None = None
         self._rests_until_s = 0.0
 
@@ -63,17 +69,20 @@ class Governor:
         """Cells that may run now."""
         return max(1, int(self._allowed))
 
-    def beat(self, now_s: float, busy: float, running: int) -> None:
+    def beat(self, now_s: float, busy: float, running: int, stolen: float = 0.0) -> None:
         """A reading of the machine.
 
         Args:
             now_s: seconds on any steady clock.
             busy: share of all CPUs that was at work since the last reading, 0 to 1.
-            running: cells that are at work.
+            running: cells that are at work and have their testbed.
+            stolen: share of all CPUs that the machine's host took away since the last reading, 0 to 1.
         """
         rules = self._rules
         self._busy = busy if self._busy is None else self._busy + rules.smoothing * (busy - self._busy)
-        if self._busy < rules.full:
+        # Stolen time comes in pieces of a hundredth of a second, a few in ten seconds: it takes as long to tell.
+        self._stolen += rules.smoothing / 5 * (stolen - self._stolen)
+        if self._busy + self._stolen < rules.full and self._stolen < rules.stolen:
             self._full_since_s = None
         elif self._full_since_s is None:
             self._full_since_s = now_s
@@ -82,11 +91,15 @@ class Governor:
             # Not below what the machine has CPUs: from there on only invalid runs prove that it is too much.
             self._allowed = max(min(self._allowed, self._floor), min(self._allowed, running) - 1)
         # Only what is in use proves anything about one more.
-        if self._grows and running >= self.allowed and now_s >= self._rests_until_s and self._busy < rules.room:
+        if self._grows and running >= self.allowed and now_s >= self._rests_until_s and self._has_room():
             # As many as would fit if the new ones took what the present ones take, but half of them at first: cells
             # that have just begun have not shown what they take.
             fit = running * (rules.room / max(self._busy, 0.02) - 1) / 2
             self._allowed = min(float(self._most), self._allowed + min(max(0.5, fit), max(2.0, self._allowed / 4)))
+
+    def _has_room(self) -> bool:
+        assert self._busy is not None
+        return self._busy < self._rules.room and self._stolen < self._rules.stolen / 2
 
     def verdict(self, now_s: float, strain: float, beside: int) -> None:
         """A finished run.

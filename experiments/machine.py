@@ -6,6 +6,7 @@ import hashlib
 import os
 import platform
 import subprocess
+import tomllib
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -28,6 +29,13 @@ def versions() -> dict[str, Any]:
         "machine": platform.machine(),
         "cpus": os.cpu_count(),
     }
+
+
+def version() -> str:
+    """Of this software: the release it is or is to become, and the commit where there is one."""
+    release = tomllib.loads((node_binary.ROOT / "Cargo.toml").read_text())["workspace"]["package"]["version"]
+    commit = _git("rev-parse", "--short=10", "HEAD")
+    return release if commit is None else f"{release}, commit {commit}"
 
 
 def cpu_seconds() -> dict[str, float]:

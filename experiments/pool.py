@@ -71,8 +71,12 @@ class Beat:
 
     #: Share of all CPUs that was at work, without what is niced.
     busy: float
+    #: Share of all CPUs that the machine's own host took away.
+    stolen: float
     #: Cells at work.
     running: int
+    #: Of these, the ones that have no testbed yet.
+    building: int
     #: Cell, run id, phase.
     cells: tuple[tuple[str, str, str], ...]
 
@@ -99,7 +103,7 @@ class _Slot:
         self.run_id = ""
         self.phase = ""
         self.beside = 0
-        self.worker = Worker(self.name, self._on_phase, pool.cells)
+        self.worker = Worker(self.name, self._on_phase, pool.cells, pool.building)
         self.thread = threading.Thread(target=pool._serve, args=(self,), name=self.name, daemon=True)
         self.thread.start()
 
@@ -119,6 +123,8 @@ class CellPool:
     def __init__(self, store: Store, on_beat: Callable[[Beat], None], cells: Cells = Cell) -> None:
         self._store = store
         self.cells = cells
+        #: Building a testbed takes a CPU for a second or two. With all of them at it, runs beside would be late.
+        self.building = threading.BoundedSemaphore(max(1, (os.cpu_count() or 1) // 2))
         self._on_beat = on_beat
         self._lock = threading.Lock()
         self._waiting: list[_Waiting] = []
@@ -167,12 +173,13 @@ class CellPool:
             slot.thread.join()
         self._analysts.shutdown(wait=True)
 
-    def beat(self, busy: float) -> Beat:
+    def beat(self, busy: float, stolen: float) -> Beat:
         """What is going on."""
         with self._lock:
             cells = [(slot.name, slot.run_id, slot.phase) for slot in self._slots if slot in self._working]
+            building = sum(1 for *_, phase in cells if phase in ("starting", "building"))
             cells += [("analysis", run_id, phase) for run_id, phase in self._analysing.items()]
-            return Beat(busy, len(self._working), tuple(cells))
+            return Beat(busy, stolen, len(self._working), building, tuple(cells))
 
     def _start(self) -> None:
         """Gives waiting jobs to cells while that is allowed."""
@@ -277,7 +284,7 @@ class CellPool:
             shares, before = machine.cpu_shares(before, now), now
             if self._working or self._analysing:
                 # Niced work, such as the analysis of runs, leaves the CPUs to cells.
-                self._on_beat(self.beat(shares["busy"] + shares["steal"]))
+                self._on_beat(self.beat(shares["busy"], shares["steal"]))
 
 
 def _behind() -> None:

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import os
-import signal
 import socket
 import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 from rich.console import Console
@@ -19,7 +17,7 @@ from agents.errors import AgentError
 from analysis.store import Store, StoreError, requests
 from experiments import source
 from experiments.campaign import expand
-from experiments.engine import Options, Outcome, run_campaign
+from experiments.engine import Options, Outcome, interruptible, run_campaign
 from experiments.problems import CampaignError
 from experiments.show import Reporter
 from testbed.capability import missing_for_emulation
@@ -48,7 +46,7 @@ class Runner:
         store = Store.open(self._results)
         lacks = missing_for_emulation()
         failed = 0
-        with self._there(store, lacks), self._interruptible():
+        with self._there(store, lacks), interruptible(self._stop):
             self._console.print(f"Taking requests from {self._results} (Ctrl-C ends it)", highlight=False)
             if lacks:
                 self._console.print(f"Only simulations can be run here: {'; '.join(lacks)}", highlight=False)
@@ -108,18 +106,6 @@ class Runner:
             gone.set()
             thread.join()
             requests.remove_runner(store, self._id)
-
-    @contextlib.contextmanager
-    def _interruptible(self) -> Iterator[None]:
-        def note(_: int, __: FrameType | None) -> None:
-            self._stop.set()
-
-        old = {number: signal.signal(number, note) for number in (signal.SIGINT, signal.SIGTERM)}
-        try:
-            yield
-        finally:
-            for number, handler in old.items():
-                signal.signal(number, handler)
 
 
 def _said(outcome: Outcome) -> str:

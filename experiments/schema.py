@@ -144,6 +144,9 @@ class Middlebox(Mechanism):
     KEY: str = "middlebox"
 
 
+MiddleboxOrNone = Annotated[Middlebox | None, BeforeValidator(lambda value: None if value == "none" else value)]
+
+
 class Stack(Mechanism):
     """A host's TCP."""
 
@@ -263,17 +266,12 @@ class Link(Model):
     framing: Bytes | None = None
     one_way: bool = Field(False, description="from the first end alone; what goes back takes another link")
     #: In the node at the first end; "none" for a sweep's point without one.
-    middlebox: Middlebox | None = None
+    middlebox: MiddleboxOrNone = None
 
     @model_validator(mode="before")
     @classmethod
     def _profile(cls, value: object) -> object:
         return _with_profile(value, "kind")
-
-    @field_validator("middlebox", mode="before")
-    @classmethod
-    def _or_none(cls, value: object) -> object:
-        return None if value == "none" else value
 
     def as_scenario(self) -> dict[str, Any]:
         """As core::scenario::LinkSpec."""
@@ -349,7 +347,7 @@ class Network(Model):
     profile: str | None = Field(None, description="the topology's own line by name; what the file says goes before it")
     link: LinkKind | None = Field(None, description="kind of the topology's own line; point-to-point without it")
     #: In the router at the line's near end, seen from forward data; "none" for a sweep's point without one.
-    middlebox: Middlebox | None = None
+    middlebox: MiddleboxOrNone = None
     forward: Direction | None = Field(None, description="of the topology's own line, towards the client")
     reverse: Direction | None = None
     access: Direction | None = Field(None, description="of the wires around it; 10 Mbit/s and 1 ms without it")
@@ -369,11 +367,6 @@ class Network(Model):
     @classmethod
     def _exists(cls, value: str | None) -> str | None:
         return None if value is None else registry.find("topology", value).name
-
-    @field_validator("middlebox", mode="before")
-    @classmethod
-    def _or_none(cls, value: object) -> object:
-        return None if value == "none" else value
 
     @field_validator("rtt", mode="before")
     @classmethod

@@ -51,6 +51,10 @@ class Cell:
             "PYTHONPATH": str(node_binary.ROOT),
             "BACKCHANNEL_NODE": node_binary.path(),
         }
+        if sys.version_info < (3, 12):
+            # Mininet compares versions with distutils, for which setuptools would bring all of its own: most of the
+            # time that importing Mininet takes.
+            environment["SETUPTOOLS_USE_DISTUTILS"] = "stdlib"
         self._process = LineProcess(
             name, words, Path(self._log_folder.name) / "cell.log", on_event=self._event, env=environment
         )

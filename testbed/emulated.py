@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 import shutil
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -26,7 +25,9 @@ from agents.errors import AgentError
 from agents.kernel import ROUTER_BASE, TCP_BASE
 from testbed import addressing, kernel_links, kernel_tcp, node_binary, probing
 from testbed.errors import TestbedError
+from testbed.forked import ForkedAgent
 from testbed.mininet_links import EmulatedLink, Emulator, TapIntf
+from testbed.together import on_each
 
 #: Seconds between "everything is armed" and the run's zero: the last sender has started by then. So much at least, at
 #: most, and in multiples of what starting the receivers took, which tells how busy the machine is.
@@ -70,7 +71,7 @@ class EmulatedTestbed:
         self._nodes: dict[str, Any] = {}
         #: Hosts whose addresses the research stack owns, not the kernel.
         self._without_kernel: set[str] = set()
-        self._processes: list[subprocess.Popen[bytes]] = []
+        self._processes: list[ForkedAgent] = []
         self._pool = ThreadPoolExecutor(max_workers=16, thread_name_prefix="agents")
         try:
             self._build(links)
@@ -124,12 +125,10 @@ class EmulatedTestbed:
 
     def _start_agent(self, name: str, node: Any) -> None:
         words = [
-            sys.executable, "-m", "agents.service", "--socket", str(self._socket(name)),
-            "--folder", str(self._folder / name), "--node-binary", node_binary.path(),
+            "--socket", str(self._socket(name)), "--folder", str(self._folder / name),
+            "--node-binary", node_binary.path(),
         ]  # fmt: skip
-        with (self._folder / f"{name}.agent.log").open("wb") as log:
-            process = node.popen(words, stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=str(node_binary.ROOT))
-        self._processes.append(process)
+        self._processes.append(ForkedAgent(node.pid, words, self._folder / f"{name}.agent.log"))
 
     def _await_agent(self, name: str) -> None:
         deadline = time.monotonic() + AGENT_START_S
@@ -157,6 +156,7 @@ class EmulatedTestbed:
             process.terminate()
         for process in self._processes:
             process.wait()
+        self._processes.clear()
         self._pool.shutdown(wait=False, cancel_futures=True)
         self.emulator.close()
         for node in self._net.hosts:
@@ -185,18 +185,14 @@ class EmulatedTestbed:
         self.emulator.start()
         jobs = []
         for link in probed:
-            ends = self.plan.links[link["name"]]
-            # A packet's time on the others depends on who else talks, or on a trace: there each run holds every packet
-            # against the link's own timeline.
-            if link["kind"] not in ("point-to-point", "wavelan", "kernel"):
+            medium = probing.MEDIA.get(link["kind"])
+            if medium is None:
                 continue
-            near, far = ends
+            near, far = self.plan.links[link["name"]]
             both = [("forward", near, far), ("reverse", far, near)]
             if link["options"].get("one_way"):
                 both.pop()
-            # The two directions of a shared medium would measure each other.
-            shared = link["kind"] == "wavelan"
-            for turn in [both] if shared else [[one] for one in both]:
+            for turn in [both] if medium.shared else [[one] for one in both]:
                 jobs.append(self._pool.submit(self._probe_in_turn, link, turn))
         results = [probed for job in jobs for probed in job.result()]
         report = self._stop_links(probed)
@@ -226,8 +222,7 @@ class EmulatedTestbed:
         self, link: dict[str, Any], direction: str, source: addressing.Interface, target: addressing.Interface
     ) -> probing.Probed:
         name = f"probe-{link['name']}-{direction}"
-        slack = probing.SHARED_SLACK if link["kind"] == "wavelan" else 1.0
-        train = probing.train_for(link[direction], slack)
+        train = probing.train_for(link[direction], probing.MEDIA[link["kind"]].slack)
         port = probing.PORT + source.end
         sender, receiver = self._agents[source.node], self._agents[target.node]
         receiver.start_traffic(
@@ -332,17 +327,7 @@ class EmulatedTestbed:
 
     def _each(self, action: Callable[[str], Any]) -> dict[str, Any]:
         """The action on every node at once; the first failure is raised when all have ended."""
-        jobs = {name: self._pool.submit(action, name) for name in self.plan.nodes}
-        failure: BaseException | None = None
-        results = {}
-        for name, job in jobs.items():
-            try:
-                results[name] = job.result()
-            except BaseException as error:  # noqa: BLE001 (raised below)
-                failure = failure or error
-        if failure is not None:
-            raise failure
-        return results
+        return on_each(self._pool, self.plan.nodes, action)
 
     def _reset(self) -> None:
         self._each(lambda name: self._agents[name].reset())

@@ -10,3 +10,7 @@ class TestbedError(Exception):
 
 class Unavailable(TestbedError):
     """The machine, or the user, cannot run the backend; the message says what is missing and what to do."""
+
+
+class CalibrationError(TestbedError):
+    """Links do not do what a scenario declares; the testbed itself is sound."""

@@ -25,6 +25,7 @@ from testbed import addressing, clocks, probing
 from testbed.emulated import EmulatedTestbed, Progress
 from testbed.errors import TestbedError
 from testbed.placement import Placement, Spot
+from testbed.together import on_each
 from testbed.tunnels import SILENCE_S, NamespaceWay, SshOptions, SshWay, Way
 
 #: A controller that is silent for so long holds its testbed no more.
@@ -104,17 +105,7 @@ class Crew:
 
     def each(self, action: Callable[[str], Any]) -> dict[str, Any]:
         """An action on every host at once; the first failure is raised when all have ended."""
-        jobs = {name: self._pool.submit(action, name) for name in self._ways}
-        failure: BaseException | None = None
-        results = {}
-        for name, job in jobs.items():
-            try:
-                results[name] = job.result()
-            except BaseException as error:  # noqa: BLE001 (raised below)
-                failure = failure or error
-        if failure is not None:
-            raise failure
-        return results
+        return on_each(self._pool, self._ways, action)
 
     def read_clocks(self) -> dict[str, clocks.Reading]:
         """Every host's clocks, measured.

@@ -19,8 +19,6 @@ DELAY_LIMIT_S = 0.001
 #: What a burst should occupy the line for: long enough that a timer's lateness is far below the rate limit.
 BURST_S = 1.2
 MIN_BURST, MAX_BURST = 8, 1500
-#: Packets that a token bucket of the kernel may let pass at once.
-KERNEL_BURST = 8
 SPACED = 5
 UDP_HEADERS_BYTES = 28
 
@@ -95,9 +93,28 @@ def for_probing(link: Mapping[str, Any]) -> dict[str, Any]:
     return {**link, **directions}
 
 
-#: A shared medium takes up to half as long again for each packet: spacing, backoff, preamble.
-SHARED_SLACK = 1.5
+@dataclass(frozen=True)
+class Medium:
+    """How a kind of link is probed."""
 
+    #: What a packet takes at most, over its bits at the rate.
+    slack: float = 1.0
+    #: Both directions are one medium and would measure each other.
+    shared: bool = False
+    #: Packets that may pass at once at first: the rate is that of those after them. Such a link lets a single packet
+    #: pass at once too, whose time on the line then shows in the spacing alone.
+    at_once: int = 0
+
+
+#: Kinds of links that can be probed. A packet's time on the others depends on who else talks, or on a trace: there each
+#: run holds every packet against the link's own timeline.
+MEDIA: Mapping[str, Medium] = {
+    "point-to-point": Medium(),
+    # Spacing, backoff, preamble: up to half as long again.
+    "wavelan": Medium(slack=1.5, shared=True),
+    # A token bucket.
+    "kernel": Medium(at_once=8),
+}
 
 #: Framing and its escapes add to a probe on a serial line, at most.
 FRAMING_SLACK = 1.05
@@ -132,8 +149,8 @@ def hold_against(probed: Probed, report: Mapping[str, Any]) -> Measurement:
     taken = int(counters["error_losses"])
     problems = []
 
-    first = KERNEL_BURST if probed.link["kind"] == "kernel" and probed.train.burst > 4 * KERNEL_BURST else 0
-    rate_bps = _rate_bps(packets, probed.train, counters, first)
+    at_once = MEDIA[probed.link["kind"]].at_once
+    rate_bps = _rate_bps(packets, probed.train, counters, at_once if probed.train.burst > 4 * at_once else 0)
     declared_bps = declared.get("rate_bps")
     if declared_bps is not None:
         if rate_bps is None:
@@ -142,9 +159,7 @@ def hold_against(probed: Probed, report: Mapping[str, Any]) -> Measurement:
             problems.append(f"rate {rate_bps:.0f} bit/s instead of {declared_bps} bit/s")
 
     declared_s = float(declared.get("delay_s", 0.0))
-    # A token bucket lets a packet that finds it full pass at once: the line's time shows in the spacing alone.
-    serialising = None if probed.link["kind"] == "kernel" else declared_bps
-    delay_s = _delay_s(packets, probed.train, serialising, counters)
+    delay_s = _delay_s(packets, probed.train, None if at_once else declared_bps, counters)
     if delay_s is not None and declared_bps is not None and _framing(declared) != "none":
         # Each single packet finds the line idle and brings a delimiter more; of the burst, one does.
         more_bytes = 1 - (probed.train.spaced + 1) / probed.train.total

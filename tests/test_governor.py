@@ -76,6 +76,21 @@ def test_an_invalid_run_lowers_and_rests() -> None:
     assert governor.allowed > int(before * RULES.back_off)
 
 
+def test_a_machine_that_is_given_less_than_it_asks_for_gets_fewer_cells() -> None:
+    governor = Governor(2, 100)
+    for second in range(30):
+        governor.beat(second, 0.4, governor.allowed)
+    before = governor.allowed
+    assert before > 10
+    for second in range(30, 90):
+        governor.beat(second, 0.4, governor.allowed, stolen=0.01)
+    beside = governor.allowed
+    assert beside < before - 5
+    for second in range(90, 150):
+        governor.beat(second, 0.4, governor.allowed)
+    assert governor.allowed > beside
+
+
 def test_cells_that_are_not_used_prove_nothing() -> None:
     governor = Governor(2, 100)
     for second in range(100):

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -129,3 +131,17 @@ def test_without_rights_one_message_says_what_to_do_and_nothing_is_made(
     assert said in done.stderr
     assert len(done.stderr.splitlines()) == 1
     assert not results.exists()
+
+
+def test_the_version_is_a_release_and_a_commit() -> None:
+    words = [sys.executable, "-m", "experiments", "--version"]
+    done = subprocess.run(words, capture_output=True, text=True, check=True, cwd=node_binary.ROOT)
+    assert re.fullmatch(r"backchannel \d+\.\d+\.\d+(, commit [0-9a-f]{10,})?\n", done.stdout)
+
+
+def test_every_command_is_told_in_a_line_of_its_own() -> None:
+    words = [sys.executable, "-m", "experiments", "--help"]
+    done = subprocess.run(words, capture_output=True, text=True, check=True, cwd=node_binary.ROOT)
+    lines = done.stdout.split("Commands:\n")[1].split("\n\n")[0].splitlines()
+    assert len(lines) >= 21
+    assert not [line for line in lines if line.endswith("...")]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +13,9 @@ import pytest
 from analysis.store import Landing, Store
 from experiments import pool
 from experiments.campaign import Run, load
-from experiments.execute import Finish, lines_key
+from experiments.execute import Finish, Worker, lines_key
 from experiments.pool import Beat, CellPool, Job, Result
+from testbed.errors import TestbedError
 
 FILE = """
 name: pool
@@ -34,7 +36,7 @@ class Made:
     log: list[tuple[str, str]] = []
     gates: dict[str, threading.Event] = {}
 
-    def __init__(self, name: str, on_phase: Any, _cells: object) -> None:
+    def __init__(self, name: str, on_phase: Any, _cells: object, _building: object) -> None:
         self.name = name
         self.calibrated: frozenset[str] = frozenset()
 
@@ -110,7 +112,7 @@ def test_no_more_at_once_than_allowed(runs: list[Run], watched: Watched) -> None
     for run in runs[:5]:
         watched.submit(run, 2)
     watched.started(2)
-    assert watched.pool.beat(0.5).running == 2
+    assert watched.pool.beat(0.5, 0.0).running == 2
     watched.pool.allow(3)
     watched.started(3)
     assert len(Made.log) == 3
@@ -155,3 +157,55 @@ def test_a_pool_that_is_stopped_gives_every_job_back(runs: list[Run], watched: W
     watched.until(runs[1:4])
     assert all(watched.results[run.id].stopped for run in runs[1:4])
     assert watched.store.valid_runs([run.id for run in runs]) == set()
+
+
+class Slow:
+    """A testbed that is built when the test says so, and on which no run succeeds."""
+
+    def __init__(self, made: list[Slow], may: threading.Event) -> None:
+        self.may = may
+        made.append(self)
+
+    def build(self, _scenario: dict[str, Any]) -> bool:
+        return self.may.wait(10)
+
+    def calibrate(self, _scenario: dict[str, Any]) -> list[dict[str, Any]]:
+        return []
+
+    def run(self, _scenario: dict[str, Any], _out: Path) -> dict[str, Any]:
+        raise TestbedError("enough")
+
+    def keep_log(self, _to: Path) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
+
+    kill = close
+
+
+def test_testbeds_are_built_as_few_at_once_as_the_gate_lets(tmp_path: Path) -> None:
+    file = tmp_path / "pool.yaml"
+    file.write_text(FILE)
+    run = replace(load(file).runs[0], backend="emulated")
+    made: list[Slow] = []
+    may, gate = threading.Event(), threading.BoundedSemaphore(1)
+    phases: list[str] = []
+    ended: list[str] = []
+
+    def work(name: str) -> None:
+        worker = Worker(name, phases.append, lambda _name, _on_phase: Slow(made, may), gate)
+        with pytest.raises(TestbedError) as failure:
+            worker.run(run, 1, tmp_path)
+        ended.append(str(failure.value))
+
+    threads = [threading.Thread(target=work, args=(name,)) for name in ("a", "b", "c")]
+    for thread in threads:
+        thread.start()
+    threads[0].join(0.3)
+    assert (len(made), phases) == (1, ["building"])
+    may.set()
+    for thread in threads:
+        thread.join(10)
+    assert ended == ["enough"] * 3
+    assert len(made) == 3

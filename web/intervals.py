@@ -1,14 +1,13 @@
-"""Confidence intervals from Student's t distribution: of a mean, and of the difference between two."""
+"""Confidence intervals as pages show them: a value and half of its interval."""
 
 from __future__ import annotations
 
-import math
-import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from analysis.student import t_quantile
+from analysis import student
+from analysis.intervals import paired, welch
 
 CONFIDENCE = 0.95
 
@@ -30,10 +29,8 @@ class Difference:
 
 
 def half_width(sd: float | None, n: int, confidence: float = CONFIDENCE) -> float | None:
-    """Half of the interval of a mean: t sd / sqrt(n), with n - 1 degrees of freedom; None for fewer than two values."""
-    if sd is None or n < 2:
-        return None
-    return t_quantile(0.5 + confidence / 2, n - 1) * sd / math.sqrt(n)
+    """Half of the interval of a mean; None for fewer than two values."""
+    return None if sd is None or n < 2 else student.half_width(sd, n, confidence)
 
 
 def difference(first: Mapping[Any, float], second: Mapping[Any, float]) -> Difference | None:
@@ -47,20 +44,8 @@ def difference(first: Mapping[Any, float], second: Mapping[Any, float]) -> Diffe
         return None
     shared = [key for key in first if key in second]
     if len(shared) == len(first) == len(second):
-        offs = [second[key] - first[key] for key in shared]
-        sd = statistics.stdev(offs) if len(offs) > 1 else None
-        return Difference(statistics.fmean(offs), half_width(sd, len(offs)), len(offs), "paired")
-    return _welch(list(first.values()), list(second.values()))
-
-
-def _welch(first: Sequence[float], second: Sequence[float]) -> Difference:
-    mean = statistics.fmean(second) - statistics.fmean(first)
-    n = min(len(first), len(second))
-    if n < 2:
-        return Difference(mean, None, n, "Welch")
-    a, b = statistics.variance(first) / len(first), statistics.variance(second) / len(second)
-    if a + b == 0:
-        return Difference(mean, 0.0, n, "Welch")
-    # Welch and Satterthwaite's degrees of freedom.
-    freedom = (a + b) ** 2 / (a**2 / (len(first) - 1) + b**2 / (len(second) - 1))
-    return Difference(mean, t_quantile(0.5 + CONFIDENCE / 2, freedom) * math.sqrt(a + b), n, "Welch")
+        found, kind = paired([first[key] for key in shared], [second[key] for key in shared], CONFIDENCE), "paired"
+    else:
+        found, kind = welch(list(first.values()), list(second.values()), CONFIDENCE), "Welch"
+    half = None if found.high is None else found.high - found.difference
+    return Difference(found.difference, half, min(len(first), len(second)), kind)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import polars as pl
+from matplotlib.axes import Axes
 from matplotlib.collections import LineCollection
 from matplotlib.figure import Figure
 
@@ -31,6 +32,15 @@ def _held(frame: pl.DataFrame, view: View) -> pl.DataFrame:
     """The rows in view, and the one before it, at its edge: what a step line needs."""
     before = frame.filter(pl.col("t_s") < view[0]).tail(1).with_columns(pl.lit(view[0]).alias("t_s"))
     return pl.concat([before, _inside(frame, view)])
+
+
+def _over_time(axes: Axes, view: View, what: str) -> None:
+    """The frame of a figure of something that is never negative, over the time in view."""
+    axes.set_xlim(*view)
+    axes.set_ylim(bottom=0)
+    axes.set_xlabel("time (s)")
+    axes.set_ylabel(what)
+    axes.legend()
 
 
 def time_sequence(flow: Flow, view: View) -> Figure:
@@ -103,15 +113,11 @@ def congestion_window(flow: Flow, view: View) -> Figure:
                 known["t_s"], known[column], where="post", label=name, color=style.COLOURS[number],
                 ls="-" if number == 0 else "--", rasterized=known.height > style.MOST_VECTORS,
             )  # fmt: skip
-        axes.set_xlim(*view)
-        axes.set_ylim(bottom=0)
+        _over_time(axes, view, "segments")
         # A threshold that stands for "none yet" would leave the window no room.
         top = _held(rows.filter(pl.col("cwnd_segments").is_not_null()), view)["cwnd_segments"].max()
         if top is not None:
             axes.set_ylim(top=float(top) * 1.3 + 1)  # type: ignore[arg-type]
-        axes.set_xlabel("time (s)")
-        axes.set_ylabel("segments")
-        axes.legend()
         return made
 
 
@@ -125,11 +131,7 @@ def round_trips(flows: Sequence[Flow], view: View) -> Figure:
                 color=style.COLOURS[number % len(style.COLOURS)], label=f"{flow.name} ({samples.height} samples)",
                 rasterized=samples.height > style.MOST_VECTORS,
             )  # fmt: skip
-        axes.set_xlim(*view)
-        axes.set_ylim(bottom=0)
-        axes.set_xlabel("time (s)")
-        axes.set_ylabel("round-trip time (ms)")
-        axes.legend()
+        _over_time(axes, view, "round-trip time (ms)")
         return made
 
 
@@ -142,11 +144,7 @@ def outstanding(flows: Sequence[Flow], view: View) -> Figure:
                 steps["t_s"], steps["y"] / 1e3, where="post", color=style.COLOURS[number % len(style.COLOURS)],
                 label=flow.name, rasterized=steps.height > style.MOST_VECTORS,
             )  # fmt: skip
-        axes.set_xlim(*view)
-        axes.set_ylim(bottom=0)
-        axes.set_xlabel("time (s)")
-        axes.set_ylabel("outstanding (kB)")
-        axes.legend()
+        _over_time(axes, view, "outstanding (kB)")
         return made
 
 
@@ -173,11 +171,7 @@ def queue(line: Line, view: View) -> Figure:
                     color=style.COLOURS[1 + number % (len(style.COLOURS) - 1)], zorder=5,
                     label=f"{kind.replace('_', ', ')} ({events.height})", rasterized=events.height > style.MOST_VECTORS,
                 )  # fmt: skip
-        axes.set_xlim(*view)
-        axes.set_ylim(bottom=0)
-        axes.set_xlabel("time (s)")
-        axes.set_ylabel("packets")
-        axes.legend()
+        _over_time(axes, view, "packets")
         return made
 
 
@@ -193,11 +187,7 @@ def throughput(flows: Sequence[Flow], view: View, width_s: float | None = None) 
                 [view[0], *frame["t_s"]], [*(frame["bps"][:1] / size), *(frame["bps"] / size)], where="pre",
                 color=style.COLOURS[number % len(style.COLOURS)], label=flow.name,
             )  # fmt: skip
-        axes.set_xlim(*view)
-        axes.set_ylim(bottom=0)
-        axes.set_xlabel("time (s)")
-        axes.set_ylabel(style.label("throughput", unit))
-        axes.legend()
+        _over_time(axes, view, style.label("throughput", unit))
         return made
 
 
@@ -216,9 +206,5 @@ def utilisation(lines: Sequence[Line], view: View, width_s: float | None = None)
             )  # fmt: skip
             if number == 0 and line.run.window_s[0] > 0:
                 axes.axvline(line.run.window_s[0], color=style.WINDOW, ls=":", label="end of the warm-up")
-        axes.set_xlim(*view)
-        axes.set_ylim(bottom=0)
-        axes.set_xlabel("time (s)")
-        axes.set_ylabel("utilisation (%)")
-        axes.legend()
+        _over_time(axes, view, "utilisation (%)")
         return made

@@ -305,26 +305,12 @@ class Store:
             for (number, name, subject, unit), values in groups.items()
         ]  # fmt: skip
 
-    def run_values(self, campaign_id: str) -> list[dict[str, Any]]:
-        """Every value of its valid runs: point, repetition, run_id, metric, subject, unit, value."""
-        query = (
-            sa.select(
-                membership.c.point, membership.c.repetition, membership.c.run_id, metric.c.name.label("metric"),
-                metric.c.subject, metric.c.unit, metric.c.value,
-            )
-            .join(run, run.c.id == membership.c.run_id)
-            .join(metric, metric.c.run_id == run.c.id)
-            .where(membership.c.campaign_id == campaign_id, run.c.state == "valid")
-            .order_by(membership.c.point, membership.c.repetition, metric.c.name, metric.c.subject)
-        )  # fmt: skip
-        return self._rows(query)
-
     def values(self, campaign_id: str) -> list[dict[str, Any]]:
-        """Every metric of every valid run: point, repetition, seed, name, subject, unit, value."""
+        """Every metric of every valid run: point, repetition, run_id, seed, name, subject, unit, value."""
         return self._rows(
             sa.select(
-                membership.c.point, membership.c.repetition, run.c.seed, metric.c.name, metric.c.subject, metric.c.unit,
-                metric.c.value,
+                membership.c.point, membership.c.repetition, membership.c.run_id, run.c.seed, metric.c.name,
+                metric.c.subject, metric.c.unit, metric.c.value,
             )
             .join(run, run.c.id == membership.c.run_id)
             .join(metric, metric.c.run_id == run.c.id)

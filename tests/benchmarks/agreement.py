@@ -22,9 +22,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from analysis.student import t_quantile
+
 ROOT = Path(__file__).resolve().parents[2]
-#: Of 99 %, by degrees of freedom: enough for the numbers of runs that make sense here.
-STUDENT_T = {1: 63.66, 2: 9.92, 3: 5.84, 4: 4.60, 5: 4.03, 6: 3.71, 7: 3.50, 8: 3.36, 9: 3.25, 11: 3.11, 19: 2.86}
+#: Of the prediction interval.
+CONFIDENCE = 0.99
 FLOOR = 0.01
 
 QUEUE = "{policy: droptail, limit: 20 packets}"
@@ -156,9 +158,10 @@ def throughputs(name: str, backend: str, options: argparse.Namespace, folder: Pa
 def verdict(sim: list[float], emulated: list[float]) -> tuple[bool, float, float]:
     """Whether they agree, the difference, and the interval's half; both as shares of the simulator's mean."""
     mean = statistics.fmean(sim)
-    spread = statistics.stdev(sim) if len(sim) > 1 else 0.0
-    t = STUDENT_T.get(len(sim) - 1, 3.0)
-    half = max(t * spread * math.sqrt(1 / len(sim) + 1 / len(emulated)) / mean, FLOOR)
+    half = FLOOR
+    if len(sim) > 1:
+        t = t_quantile(0.5 + CONFIDENCE / 2, len(sim) - 1)
+        half = max(t * statistics.stdev(sim) * math.sqrt(1 / len(sim) + 1 / len(emulated)) / mean, FLOOR)
     difference = statistics.fmean(emulated) / mean - 1
     return abs(difference) <= half, difference, half
 

@@ -19,7 +19,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from testbed import node_binary
+from testbed import kernel_links, node_binary
 from testbed.errors import TestbedError
 from testbed.mininet_links import Emulator
 from tests.benchmarks.ends import ADDRESSES, Ends
@@ -47,17 +47,8 @@ class KernelLine:
         a, b = (str(holder.pid) for holder in ends.holders)
         words = ["ip", "link", "add", "tap0", "netns", a, "type", "veth", "peer", "name", "tap1", "netns", b]
         subprocess.run(words, check=True)
-        burst = max(3028, round(rate_bps / 8 * 250e-6))
-        network = "stab overhead -14 linklayer ethernet"
-        lines = {
-            "htb": [f"qdisc add dev tap0 root handle 1: {network} htb default 1",
-                    f"class add dev tap0 parent 1: classid 1:1 htb rate {rate_bps}bit burst {burst} cburst {burst} "
-                    "quantum 1514",
-                    "qdisc add dev tap0 parent 1:1 pfifo limit 100"],
-            "tbf": [f"qdisc add dev tap0 root handle 1: {network} tbf rate {rate_bps}bit burst {burst} limit 1000000",
-                    "qdisc add dev tap0 parent 1:1 pfifo limit 100"],
-            "netem": [f"qdisc add dev tap0 root {network} netem rate {rate_bps}bit limit 100"],
-        }[shaper]  # fmt: skip
+        direction = {"rate_bps": rate_bps, "queue": DEEP}
+        lines, _ = kernel_links.commands(direction, {"shaper": shaper}, "tap0", "tap1")
         for line in lines:
             done = ends.run(0, "tc", *line.split(), stderr=subprocess.PIPE)
             if done.wait():

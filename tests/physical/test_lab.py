@@ -21,6 +21,9 @@ cd "$LAB"
 inside() { name=$1; shift; nsenter --target "$(python3 -c "import json,sys
 print(json.load(open('$BACKCHANNEL_LAB'))['$name'])")" --net --mount --uts --ipc --pid -- "$@"; }
 say() { echo "== $1"; }
+# Bounded, so that a story that went wrong comes to its end and can be read.
+till() { tries=0; until "$@"; do
+    tries=$((tries + 1)); [ $tries -lt 300 ] || { echo "waited in vain: $*"; return 1; }; sleep 0.2; done; }
 run() { backchannel run small.yaml --backend physical -i hosts.yml --results results "$@"; }
 state() { for name in pc0 pc1 pc2 pc3 box; do echo "$name"; inside "$name" sh -c '
     ip -o -4 address show scope global | grep -v mgmt0; ip route | grep -v mgmt0; ip neighbour show nud permanent
@@ -54,7 +57,7 @@ say "no box"; run --force; echo "status $?"
 say "repaired"; backchannel testbed site -i hosts.yml --limit box | tail -3; echo "status $?"
 
 say "lost"
-(until inside pc2 pgrep tcpdump >/dev/null; do sleep 0.2; done; sleep 3
+(till inside pc2 pgrep tcpdump >/dev/null; sleep 3
  inside pc2 ip link set mgmt0 down; sleep 9; inside pc2 ip link set mgmt0 up) &
 watcher=$!
 backchannel run small.yaml --backend physical -i hosts.yml --results results --set duration=12s --limit 1
@@ -65,13 +68,14 @@ for name in pc0 pc1 pc2 pc3 box; do inside "$name" pgrep -l 'tcpdump'; done; ech
 say "held"
 backchannel run small.yaml --backend physical -i hosts.yml --results other --set duration=25s --limit 1 >held.log 2>&1 &
 holder=$!
-until inside pc0 test -e /run/backchannel/agent.held; do sleep 0.1; done
+till inside pc0 test -e /run/backchannel/agent.held
 run --force --limit 1; echo "status $?"
 backchannel testbed teardown -i hosts.yml; echo "status $?"
 say "killed"
-kill -9 $holder; wait $holder
+cat held.log; kill -9 $holder; wait $holder
 inside pc0 sh -c 'ls /run/backchannel; pgrep -c tcpdump'
-seconds=0; while inside pc0 test -e /run/backchannel/agent.held; do sleep 1; seconds=$((seconds + 1)); done
+seconds=0; while inside pc0 test -e /run/backchannel/agent.held && [ $seconds -lt 60 ]; do
+    sleep 1; seconds=$((seconds + 1)); done
 sleep 1
 for name in pc0 pc1 pc2 pc3 box; do inside "$name" pgrep -l 'tcpdump|backchannel-nod' | grep -v cell; done
 echo "free after $seconds s"

@@ -1,0 +1,75 @@
+"""Agents of an emulated testbed's nodes: forks of the process that builds it.
+
+A program of its own would load again, for each node, what its parent has loaded: half of what building a testbed costs.
+What runs is the same `agents.service.main` with the same arguments.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import sys
+import traceback
+from collections.abc import Sequence
+from pathlib import Path
+
+from agents import service
+from testbed import node_binary
+
+#: Namespaces that a Mininet node has of its own. The mounts come last: /proc is another's afterwards.
+NAMESPACES = ("net", "mnt")
+
+
+class ForkedAgent:
+    """A running agent.
+
+    Args:
+        node_pid: a process in the node's namespaces.
+        arguments: of `agents.service.main`.
+        log: takes what it writes.
+
+    To be made by a process whose other threads do nothing but wait: a lock that one of them held would stay held in the
+    fork.
+    """
+
+    def __init__(self, node_pid: int, arguments: Sequence[str], log: Path) -> None:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        self._pid = os.fork()
+        if self._pid == 0:
+            status = 1
+            try:
+                _enter(node_pid, log)
+                status = service.main(arguments)
+            except SystemExit as end:
+                status = end.code if isinstance(end.code, int) else 1
+            except BaseException:  # noqa: BLE001 (nothing of the parent's may run in here)
+                traceback.print_exc()
+            finally:
+                os._exit(status)
+
+    def terminate(self) -> None:
+        """Asks it to end."""
+        os.kill(self._pid, signal.SIGTERM)
+
+    def wait(self) -> None:
+        """Until it has ended."""
+        os.waitpid(self._pid, 0)
+
+
+def _enter(node_pid: int, log: Path) -> None:
+    """Makes this process the node's: its namespaces, and no file of the parent's."""
+    os.setsid()
+    spaces = [os.open(f"/proc/{node_pid}/ns/{name}", os.O_RDONLY) for name in NAMESPACES]
+    said = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
+    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+    os.dup2(said, 1)
+    os.dup2(said, 2)
+    libc = ctypes.CDLL(None, use_errno=True)
+    for name, space in zip(NAMESPACES, spaces, strict=True):
+        if libc.setns(space, 0) != 0:
+            raise OSError(ctypes.get_errno(), f"cannot enter the node's {name} namespace")
+    os.closerange(3, max(int(entry.name) for entry in Path("/proc/self/fd").iterdir()) + 1)
+    os.chdir(node_binary.ROOT)
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
