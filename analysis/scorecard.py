@@ -12,17 +12,18 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
 from ruamel.yaml import YAML
+from ruamel.yaml.error import YAMLError
 
 from analysis import theory
 from analysis.measures import Measure, Split, Table
-from analysis.store import Store
+from analysis.store import Store, browse
 
 #: Share of an artefact's stated values that must lie within tolerance.
 ENOUGH = 0.8
@@ -113,16 +114,29 @@ class Artefact:
         return bool(self.scores) and all(score.passes for score in self.scores.values())
 
 
-def scorecard(store: Store, experiments: Path) -> list[Artefact]:
+#: Gives what was made under a key before, or makes it.
+Keep = Callable[[tuple[Any, ...], Callable[[], Score]], Score]
+
+
+def scorecard(store: Store, experiments: Path, keep: Keep = lambda _, make: make()) -> list[Artefact]:
     """Every artefact of every targets file below `experiments`, in the files' order, with the newest campaign of
     each backend.
+
+    Args:
+        store: with the campaigns.
+        experiments: with the targets.
+        keep: may remember scores; a score's key names all that it rests on, but for the targets themselves.
     """
     campaigns = _newest(store)
+    landed = browse.last_landed(store, [row["id"] for row in campaigns.values()])
     found = []
     for path in sorted(experiments.glob("*/targets.yaml")):
         for target in targets(path):
             scores = {
-                backend: _score(target, backend, store, row)
+                backend: keep(
+                    (target["id"], backend, row["id"], row["started"], row["runs"], row["valid"], landed[row["id"]]),
+                    partial(_score, target, backend, store, row),
+                )
                 for (artefact, backend), row in campaigns.items()
                 if artefact == target["id"]
             }
@@ -136,6 +150,32 @@ def scorecard(store: Store, experiments: Path) -> list[Artefact]:
                 )
             )  # fmt: skip
     return found
+
+
+def published(experiments: Path, text: str) -> list[dict[str, Any]]:
+    """Published values of the artefact that a campaign file names, where a measure is a metric as it is stored.
+
+    Returns:
+        Of each, metric, subject, cell (labels), value in the SI unit.
+    """
+    file = file_of(text)
+    artefact = file.get("artefact")
+    if artefact is None:
+        return []
+    measures = {name: Measure.model_validate(one) for name, one in file.get("measures", {}).items()}
+    return [
+        {
+            "metric": measures[one["metric"]].metric,
+            "subject": measures[one["metric"]].of,
+            "cell": {str(axis): str(label) for axis, label in one["cell"].items()},
+            "value": float(one["value"]) / (100 if one["unit"] == "%" else 1),
+        }
+        for path in sorted(experiments.glob("*/targets.yaml"))
+        for target in targets(path)
+        if target["id"] == artefact
+        for one in target["expected"]
+        if one["metric"] in measures and measures[one["metric"]].metric is not None
+    ]
 
 
 @cache
@@ -204,7 +244,11 @@ def file_on(text: str, backend: str) -> dict[str, Any]:
 @cache
 def file_of(text: str) -> dict[str, Any]:
     """A campaign file's text as values."""
-    values = YAML(typ="safe").load(text)
+    try:
+        values = YAML(typ="safe").load(text)
+    except YAMLError:
+        # What came in a bundle from elsewhere need not be a campaign file.
+        return {}
     return values if isinstance(values, dict) else {}
 
 
@@ -214,25 +258,17 @@ def _score(target: Mapping[str, Any], backend: str, store: Store, row: Mapping[s
 
 def results_table(store: Store, campaign_id: str, text: str) -> Table:
     """A campaign's results in the terms of the measures that its file declares."""
-    campaign = store.campaign(campaign_id)
+    campaign = browse.campaign_head(store, campaign_id)
     assert campaign is not None
     file = file_on(text, campaign["backend"])
+    configured = any("configured" in one for one in file.get("measures", {}).values())
     return Table(
         {name: Measure.model_validate(one) for name, one in file.get("measures", {}).items()},
         [Split.model_validate(one) for one in file.get("split", [])],
-        {point["number"]: dict(point["parameters"]) for point in campaign["points"]},
+        {point["number"]: dict(point["parameters"]) for point in browse.points(store, campaign_id)},
         store.table(campaign_id),
-        _scenarios(store, campaign) if any("configured" in one for one in file.get("measures", {}).values()) else {},
+        browse.scenarios(store, campaign_id) if configured else {},
     )
-
-
-def _scenarios(store: Store, campaign: Mapping[str, Any]) -> dict[int, Mapping[str, Any]]:
-    found = {}
-    for point in campaign["points"]:
-        run = next((one for member in point["members"] if (one := store.run(member["run_id"])) is not None), None)
-        if run is not None:
-            found[point["number"]] = run["scenario"]
-    return found
 
 
 def _hold(target: Mapping[str, Any], backend: str, campaign: str, asked: int, there: int, table: Table) -> Score:

@@ -9,7 +9,8 @@ otherwise.
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable, Mapping
+import re
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -29,6 +30,9 @@ Place = tuple[str, int]
 INCLUDE, DEFAULTS, BACKENDS = "include", "defaults", "backends"
 #: Files that include each other this deep are a slip.
 MOST_DEEP = 10
+#: Stands above an included text where it follows as comments; those that it includes itself are comments in it.
+_HEAD = ", which is included above:"
+_ATTACHED = re.compile(rf"# (?!# )(.+){re.escape(_HEAD)}")
 #: Fields that hold a mechanism, and the key of its name when it is written as a mapping.
 MECHANISMS = {"queue": "policy", "stack": "name", "link": "kind", "middlebox": "middlebox"}
 #: Kinds of entries that `defaults` knows, in the order in which they are worked in: a link's may bring directions.
@@ -40,7 +44,7 @@ class Source:
     """What a file says, with what it includes."""
 
     name: str
-    #: Of the file; what it includes follows as comments, so that nothing is lost with those files.
+    #: Of the file; what it includes follows as comments, so that nothing is lost with those files (`parse` finds it).
     text: str
     values: dict[str, Any]
     places: Mapping[Path_, Place]
@@ -64,36 +68,83 @@ def read(path: Path) -> Source:
     Raises:
         CampaignError: one cannot be read, is no YAML, or is no mapping.
     """
-    return _with_defaults(_with_includes(path, ()))
+    return _with_defaults(_with_includes(str(path), _text(path), _from_files(path), (str(path.resolve()),)))
 
 
 def parse(name: str, text: str) -> Source:
-    """The same for a text, which can include nothing."""
-    return _with_defaults(_parse(name, text))
+    """The same for a text: what it includes must follow in it as comments, as in the text of a file that was read.
+
+    No file is opened, whatever the text names.
+    """
+    return _with_defaults(_with_includes(name, text, _nowhere, ()))
 
 
-def _with_includes(path: Path, around: tuple[Path, ...]) -> Source:
-    own = _parse(str(path), _text(path))
+class Absent(Exception):
+    """What is to be included is not there; the message is a sentence."""
+
+
+#: Gives for the name of an include: a name that is told from all others, its text, and where it includes from.
+Include = Callable[[str], tuple[str, str, "Include"]]
+
+
+def _from_files(of: Path) -> Include:
+    """Files relative to one that includes them."""
+
+    def find(name: str) -> tuple[str, str, Include]:
+        file = of.parent / name
+        if not file.is_file():
+            raise Absent(f"there is no file {file}")
+        return str(file.resolve()), _text(file), _from_files(file)
+
+    return find
+
+
+def _nowhere(name: str) -> tuple[str, str, Include]:
+    raise Absent(
+        f"no file can be included from here, and this text does not bring {name} along: write the fields of {name} "
+        "into it, or run the file where it lies (./backchannel run)"
+    )
+
+
+def _attached(text: str) -> dict[str, str]:
+    """Included texts, by the name under which they are included."""
+    found: dict[str, list[str]] = {}
+    lines: list[str] | None = None
+    for line in text.splitlines():
+        head = _ATTACHED.fullmatch(line)
+        if head is not None:
+            lines = found.setdefault(head[1], [])
+        elif lines is not None and line.startswith("#"):
+            lines.append(line.removeprefix("#").removeprefix(" "))
+    return {name: "\n".join(own).strip("\n") + "\n" for name, own in found.items()}
+
+
+def _with_includes(name: str, text: str, include: Include, around: tuple[str, ...]) -> Source:
+    own = _parse(name, text)
     wanted = own.values.pop(INCLUDE, None)
     if wanted is None:
         return own
     names = wanted if isinstance(wanted, list) else [wanted]
-    if not names or not all(isinstance(name, str) and name for name in names):
+    if not names or not all(isinstance(one, str) and one for one in names):
         raise CampaignError(own.name, [own.problem((INCLUDE,), INCLUDE, "this is a file's name, or a list of them")])
     values: dict[str, Any] = {}
     places: dict[Path_, Place] = {}
-    text = own.text
-    for number, name in enumerate(names):
+    there = _attached(text)
+    for number, one in enumerate(names):
         at: Path_ = (INCLUDE, number) if isinstance(wanted, list) else (INCLUDE,)
-        file = path.parent / name
-        if file.resolve() in (path.resolve(), *(one.resolve() for one in around)) or len(around) >= MOST_DEEP:
-            raise CampaignError(own.name, [own.problem(at, INCLUDE, f"{name} includes itself, by way of this file")])
-        if not file.is_file():
-            raise CampaignError(own.name, [own.problem(at, INCLUDE, f"there is no file {file}")])
-        included = _with_includes(file, (*around, path))
+        try:
+            # A text that brings along what it includes is whole, wherever it lies. It holds itself nowhere.
+            known, more, inner = (f"{one}\n{there[one]}", there[one], _nowhere) if one in there else include(one)
+        except Absent as error:
+            raise CampaignError(own.name, [own.problem(at, INCLUDE, str(error))]) from None
+        if known in around or len(around) >= MOST_DEEP:
+            raise CampaignError(own.name, [own.problem(at, INCLUDE, f"{one} includes itself, by way of this file")])
+        shown = str(Path(name).parent / one)
+        included = _with_includes(shown, more, inner, (*around, known))
         values = _merge(values, included.values, (), places, included.places)
-        commented = "".join(f"# {line}\n".replace("#  \n", "#\n") for line in included.text.splitlines())
-        text = f"{text.rstrip()}\n\n# {name}, which is included above:\n{commented}"
+        if one not in there:
+            commented = "".join(f"# {line}".rstrip() + "\n" for line in included.text.splitlines())
+            text = f"{text.rstrip()}\n\n# {one}{_HEAD}\n{commented}"
     values = _merge(values, own.values, (), places, own.places)
     places.setdefault((), (own.name, 0))
     return Source(own.name, text, values, places)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ import sqlalchemy as sa
 from alembic.autogenerate import compare_metadata
 from alembic.runtime.migration import MigrationContext
 
-from analysis.store import Landing, Store, StoreError
+from analysis.store import Landing, Store, StoreError, browse
 from analysis.store.schema import metadata
 
 #: Of an empty server, where the same is tested with a database of its own (tests/distributed).
@@ -63,6 +64,55 @@ def landing(store: Store, run_id: str, value: float, problems: tuple[str, ...] =
         metrics=[{"metric": "throughput", "subject": "bulk", "value": value, "unit": "rate"}],
         problems=list(problems), attempt=attempt, folder=folder,
     )  # fmt: skip
+
+
+def until_changed(pulse: browse.Pulse) -> bool:
+    # A notification of PostgreSQL comes on its own wire, a moment after the commit.
+    ends = time.monotonic() + 5
+    while time.monotonic() < ends:
+        if pulse.changed():
+            return True
+        time.sleep(0.01)
+    return False
+
+
+def test_a_pulse_tells_of_every_write_and_of_nothing_else(store: Store, tmp_path: Path) -> None:
+    pulse, other = browse.Pulse(store), opened(tmp_path)
+    assert pulse.changed()
+    other.campaigns()
+    time.sleep(0.2)
+    assert not pulse.changed()
+    begin(other)
+    assert until_changed(pulse)
+    time.sleep(0.2)
+    assert not pulse.changed()
+    with pytest.raises(sa.exc.IntegrityError), other.writing() as connection:
+        # The second row has the key of the first: both are taken back.
+        connection.execute(
+            sa.insert(metadata.tables["runner"]), [{"id": "a", "started": 1, "seen": 1, "lacks": []}] * 2
+        )
+    time.sleep(0.2)
+    assert not pulse.changed()
+    other.land(landing(other, "r00", 1.0))
+    assert until_changed(pulse)
+    pulse.close()
+
+
+@pytest.mark.skipif(POSTGRESQL is None, reason="about a server's connections")
+def test_a_pulse_outlives_its_connection(store: Store, tmp_path: Path) -> None:
+    pulse, other = browse.Pulse(store), opened(tmp_path)
+    pulse.changed()
+    with other.writing() as connection:
+        connection.execute(
+            sa.text("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE query = 'LISTEN backchannel'")
+        )
+    # What was missed meanwhile is unknown, so it tells of a change; and then of the next.
+    assert until_changed(pulse)
+    time.sleep(0.2)
+    pulse.changed()
+    begin(other)
+    assert until_changed(pulse)
+    pulse.close()
 
 
 def test_migrations_make_exactly_the_declared_tables(store: Store) -> None:

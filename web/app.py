@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,10 +12,11 @@ from flask import Flask, g, render_template, request
 from werkzeug.exceptions import HTTPException
 
 from analysis.metrics import METRICS
-from analysis.store import Store
-from experiments import units
+from analysis.store import Store, StoreError
+from experiments import registry, units
 from experiments.show import mean_sd, point_label
-from web import api, campaigns, compare, docs, home, imports, launch, live, runs, scorecard, security
+from testbed.errors import TestbedError
+from web import api, cache, campaigns, compare, docs, home, imports, launch, live, runs, scorecard, security
 
 #: Of a form; uploads have a limit of their own.
 MOST_FORM_BYTES = 2 << 20
@@ -38,6 +40,7 @@ def create_app(results: Path | str, token: str = "", names: Sequence[str] = ()) 
     store = Store.open(results)
     app.extensions["store"] = store
     app.extensions["watcher"] = live.Watcher(store)
+    app.extensions["cache"], app.extensions["lasting"] = cache.Cache(store), cache.Lasting()
     security.guard(app, store.folder, token, list(names))
     for part in (home, campaigns, runs, compare, scorecard, launch, imports, docs, live, api):
         app.register_blueprint(part.blueprint)
@@ -59,7 +62,28 @@ def create_app(results: Path | str, token: str = "", names: Sequence[str] = ()) 
             return {"error": message}, error.code or 500
         return render_template("error.html", code=error.code, name=error.name, message=message), error.code or 500
 
+    @app.errorhandler(TestbedError)
+    @app.errorhandler(StoreError)
+    def _unavailable(error: Exception) -> Any:
+        # Known troubles of this installation, such as a node binary that was never built, in their own words.
+        message = f"{str(error)[0].upper()}{str(error)[1:]}."
+        if request.path.startswith("/api/"):
+            return {"error": message}, 503
+        return render_template("error.html", code=503, name="Not available", message=message), 503
+
     return app
+
+
+def warm(app: Flask) -> None:
+    """Reads what the first visitor would wait for: templates, the registry, the scorecard."""
+    with app.test_request_context():
+        g.store = app.extensions["store"]
+        for name in app.jinja_env.list_templates():
+            app.jinja_env.get_template(name)
+        # Whoever asks for what cannot be read is told then.
+        with contextlib.suppress(TestbedError, StoreError):
+            registry.entries()
+            scorecard.read()
 
 
 def _moment(seconds: float | None) -> str:

@@ -1,18 +1,20 @@
-"""What pages computed, kept until anybody writes to the store."""
+"""What pages computed: kept until anybody writes to the store; or for good, where only landed runs went into it."""
 
 from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping
 from typing import Any, TypeVar
 
-from flask import current_app, g
+from flask import current_app
 
 from analysis.store import Store, browse
 
 T = TypeVar("T")
-MOST = 64
+MOST = 256
+#: Of what holds for good.
+MOST_LASTING = 8192
 
 
 class Cache:
@@ -44,10 +46,43 @@ class Cache:
         return made
 
 
+class Lasting:
+    """Results by a key that names all that went into them."""
+
+    def __init__(self) -> None:
+        self._kept: OrderedDict[Hashable, Any] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def find(self, keys: Iterable[Hashable]) -> dict[Hashable, Any]:
+        """Those that are there."""
+        with self._lock:
+            found = {key: self._kept[key] for key in keys if key in self._kept}
+            for key in found:
+                self._kept.move_to_end(key)
+            return found
+
+    def keep(self, results: Mapping[Hashable, Any]) -> None:
+        """More of them."""
+        with self._lock:
+            self._kept |= results
+            while len(self._kept) > MOST_LASTING:
+                self._kept.popitem(last=False)
+
+
+def lasting(keys: Collection[Hashable], make: Callable[[list[Hashable]], Mapping[Hashable, T]]) -> dict[Hashable, T]:
+    """Results of which each holds for good; `make` makes all those that are missing at once."""
+    cache: Lasting = current_app.extensions["lasting"]
+    found: dict[Hashable, T] = cache.find(keys)
+    missing = [key for key in keys if key not in found]
+    if missing:
+        made = make(missing)
+        cache.keep(made)
+        found |= made
+    return found
+
+
 def kept(key: Hashable, make: Callable[[], T]) -> T:
     """A result that holds until anybody writes to the store."""
-    cache: Cache | None = current_app.extensions.get("cache")
-    if cache is None:
-        cache = current_app.extensions["cache"] = Cache(g.store)
+    cache: Cache = current_app.extensions["cache"]
     found: T = cache.get(key, make)
     return found

@@ -5,6 +5,8 @@ from __future__ import annotations
 import csv
 import io
 import math
+import time
+from collections.abc import Hashable, Mapping
 from typing import Any
 from urllib.parse import urlencode
 
@@ -18,7 +20,7 @@ from analysis.store import browse, requests
 from experiments.reproduce import FOLDER
 from experiments.show import point_label, results_json
 from web import published, scorecard, sweep, topology
-from web.cache import kept
+from web.cache import kept, lasting
 
 blueprint = Blueprint("campaigns", __name__)
 
@@ -30,8 +32,9 @@ RUNS, POINTS, CAMPAIGNS = 25, 25, 40
 def index() -> str:
     """All campaigns, filtered by `q`."""
     words = request.args.get("q", "").split()
-    page, total = _page(), browse.count_campaigns(g.store, words)
-    found = browse.campaigns(g.store, words, CAMPAIGNS, (page - 1) * CAMPAIGNS)
+    page, key = _page(), tuple(words)
+    total = kept(("campaigns", key), lambda: browse.count_campaigns(g.store, words))
+    found = kept(("campaigns", key, page), lambda: browse.campaigns(g.store, words, CAMPAIGNS, (page - 1) * CAMPAIGNS))
     pages = math.ceil(total / CAMPAIGNS)
     return render_template(
         "index.html", campaigns=found, q=request.args.get("q", ""), page=page, pages=pages, total=total
@@ -41,51 +44,38 @@ def index() -> str:
 @blueprint.get("/campaigns/<campaign_id>")
 def show(campaign_id: str) -> str:
     """One campaign."""
-    campaign = _head(campaign_id)
-    points, rows = _points(campaign_id), _summary(campaign_id)
-    # The table's lines are flows; what belongs to a line of the network has figures.
-    tabled = [row for row in rows if row["name"] not in METRICS or METRICS[row["name"]].per in ("flow", "run")]
-    axes = sweep.axes_of(points)
-    figure = _figure(campaign, points, rows)
+    campaign, points = _head(campaign_id), _points(campaign_id)
+    axes, kinds = sweep.axes_of(points), _kinds(campaign_id)
+    figure = _figure(campaign, points)
     own = _own_figure(campaign)
     at = max(request.args.get("points", 1, int), 1)
     some = points[(at - 1) * POINTS : at * POINTS]
-    members: dict[int, list[dict[str, Any]]] = {}
-    for one in browse.members(g.store, campaign_id, [point["number"] for point in some]):
-        members.setdefault(one["point"], []).append(one)
     asked = _asked()
-    found, total = browse.runs(g.store, campaign_id, asked, _matching(points, asked.words))
-    first = next((one["run_id"] for ones in members.values() for one in ones if one["state"] != browse.MISSING), None)
-    scenario = browse.scenario(g.store, first) if first else None
+    found, total = _runs(campaign_id, points, asked)
+    scenario = _scenario(campaign_id)
     return render_template(
         "campaign.html",
         campaign=campaign,
         question=_question(campaign, axes),
         axes=axes,
-        fields=list(axes),
         points=some,
         point_pages=math.ceil(len(points) / POINTS),
         point_page=at,
         all_points=len(points),
-        members=members,
-        flows=list(dict.fromkeys(row["subject"] for row in tabled if row["subject"])) or [""],
-        of_flow=sorted({row["name"] for row in tabled if row["subject"]}, key=order),
-        of_run=sorted({row["name"] for row in tabled if not row["subject"]}, key=order),
         per_page=POINTS,
-        cells={(row["point"], row["name"], row["subject"]): row for row in rows},
-        kinds=_kinds(rows),
+        kinds=[(one["name"], one["subject"]) for one in kinds],
         figure=figure,
         picture=_picture(campaign_id, figure),
         own=own,
         own_picture=Markup(published.draw(own).svg(page=True)) if own else "",
-        parameters={point["number"]: point["parameters"] for point in points},
+        table=_table(campaign_id, list(axes), some),
+        rows=_rows(campaign_id, points, asked, found),
         runs=found,
         total=total,
         asked=asked,
         pages=max(math.ceil(total / asked.per_page), 1),
-        columns=_columns(rows),
         again=lambda **changes: _address(campaign_id, changes),
-        topology=Markup(topology.draw(scenario).svg(page=True)) if scenario else "",
+        topology=kept(("topology", campaign_id), lambda: _drawn(scenario)),
         asked_for=requests.recent(g.store, 3, campaign_id),
         runners=requests.runners(g.store),
         selected={name: request.args.get(f"fix.{name}", "") for name in axes},
@@ -96,7 +86,7 @@ def show(campaign_id: str) -> str:
 def figure(campaign_id: str, kind: str) -> Response:
     """Its figure as SVG, PDF or CSV; arguments as the page has them."""
     campaign = _head(campaign_id)
-    made = _figure(campaign, _points(campaign_id), _summary(campaign_id))
+    made = _figure(campaign, _points(campaign_id))
     if made is None:
         abort(404, "This campaign has no valid run yet, so there is no figure.")
     return export(sweep.draw(made), kind, f"{campaign['name']}-{made.metric}", sweep.as_csv(made))
@@ -117,17 +107,26 @@ def _own_figure(campaign: dict[str, Any]) -> drawn.Drawn | None:
     return kept(key, lambda: drawn.of_campaign(g.store, campaign["id"], campaign["text"], FOLDER))
 
 
-def export(drawing: Any, kind: str, name: str, table: str) -> Response:
-    """A drawing as a file."""
+@blueprint.get("/campaigns/<campaign_id>/network.<kind>")
+def network(campaign_id: str, kind: str) -> Response:
+    """Its network as SVG or PDF, as the first point has it."""
+    campaign, scenario = _head(campaign_id), _scenario(campaign_id)
+    if not scenario or not scenario.get("links"):
+        abort(404, "There is no picture of this network.")
+    return export(topology.draw(scenario), kind, f"{campaign['name']}-network")
+
+
+def export(drawing: Any, kind: str, name: str, table: str | None = None) -> Response:
+    """A drawing as a file; what has no values has no CSV."""
     match kind:
         case "svg":
             body, mimetype = drawing.svg(), "image/svg+xml"
         case "pdf":
             body, mimetype = drawing.pdf(), "application/pdf"
-        case "csv":
+        case "csv" if table is not None:
             body, mimetype = table, "text/csv"
         case _:
-            abort(404, f"There is no figure as {kind}; there are: svg, pdf, csv.")
+            abort(404, f"There is no figure as {kind}; there are: svg, pdf{'' if table is None else ', csv'}.")
     return Response(body, mimetype=mimetype, headers={"Content-Disposition": f'attachment; filename="{name}.{kind}"'})
 
 
@@ -161,7 +160,7 @@ def runs_as_json(campaign_id: str) -> Response:
     """A page of its runs, with their metrics; the same arguments as the page."""
     _head(campaign_id)
     points, asked = _points(campaign_id), _asked()
-    found, total = browse.runs(g.store, campaign_id, asked, _matching(points, asked.words))
+    found, total = _runs(campaign_id, points, asked)
     parameters = {point["number"]: dict(point["parameters"]) for point in points}
     told = [
         {
@@ -180,7 +179,8 @@ def runs_as_json(campaign_id: str) -> Response:
 @blueprint.get("/campaigns/<campaign_id>.csv")
 def as_csv(campaign_id: str) -> Response:
     """Its table: a line per point, metric and flow; SI units."""
-    campaign, rows = _head(campaign_id), _summary(campaign_id)
+    campaign = _head(campaign_id)
+    rows = sorted(browse.summary(g.store, campaign_id), key=_row_order)
     parameters = {point["number"]: dict(point["parameters"]) for point in _points(campaign_id)}
     fields = list(next(iter(parameters.values()), {}))
     text = io.StringIO()
@@ -242,7 +242,7 @@ def _page() -> int:
 
 
 def _head(campaign_id: str) -> dict[str, Any]:
-    campaign = browse.campaign_head(g.store, campaign_id)
+    campaign = kept(("head", campaign_id), lambda: browse.campaign_head(g.store, campaign_id))
     if campaign is None:
         abort(404, f"There is no campaign {campaign_id} here.")
     return campaign
@@ -252,13 +252,110 @@ def _points(campaign_id: str) -> list[dict[str, Any]]:
     return kept(("points", campaign_id), lambda: browse.points(g.store, campaign_id))
 
 
-def _summary(campaign_id: str) -> list[dict[str, Any]]:
+def _kinds(campaign_id: str) -> list[dict[str, Any]]:
+    """Metrics that there are but for details, each with its flow; a group of flows stands before its members."""
+
     def make() -> list[dict[str, Any]]:
         # Details are for the run's own page and for files.
-        shown = [row for row in browse.summary(g.store, campaign_id) if not is_detail(row["name"])]
-        return sorted(shown, key=_row_order)
+        shown = [row for row in browse.kinds(g.store, campaign_id) if not is_detail(row["name"])]
+        return sorted(shown, key=lambda one: (order(one["name"]), len(one["subject"]), one["subject"]))
 
-    return kept(("summary", campaign_id), make)
+    return kept(("kinds", campaign_id), make)
+
+
+def _runs(campaign_id: str, points: list[dict[str, Any]], asked: browse.Asked) -> tuple[list[dict[str, Any]], int]:
+    def make() -> tuple[list[dict[str, Any]], int]:
+        found, total = browse.runs(g.store, campaign_id, asked, _matching(points, asked.words))
+        # What was tried and gave nothing says why.
+        failed = g.store.last_problems([one["run_id"] for one in found if one["state"] == browse.MISSING])
+        return [{**one, "problems": failed.get(one["run_id"], one["problems"])} for one in found], total
+
+    return kept(("runs", campaign_id, asked), make)
+
+
+def _scenario(campaign_id: str) -> dict[str, Any] | None:
+    """Of the first run that is there."""
+    return kept(("scenario", campaign_id), lambda: browse.first_scenario(g.store, campaign_id))
+
+
+def _drawn(scenario: dict[str, Any] | None) -> Markup:
+    return Markup(topology.draw(scenario).svg(page=True)) if scenario and scenario.get("links") else Markup("")
+
+
+def _table(campaign_id: str, fields: list[str], points: list[dict[str, Any]]) -> Markup:
+    """Means of a page of points, made once for everybody."""
+
+    def make() -> Markup:
+        # The table's lines are flows; what belongs to a line of the network has figures.
+        tabled = [
+            (one["name"], one["subject"])
+            for one in _kinds(campaign_id)
+            if one["name"] not in METRICS or METRICS[one["name"]].per in ("flow", "run")
+        ]
+        numbers = [point["number"] for point in points]
+        members: dict[int, list[dict[str, Any]]] = {number: [] for number in numbers}
+        for one in browse.members(g.store, campaign_id, numbers):
+            members[one["point"]].append(one)
+        rows = _means(campaign_id, tabled, members)
+        return Markup(
+            render_template(
+                "_table.html",
+                campaign_id=campaign_id,
+                fields=fields,
+                points=points,
+                members=members,
+                flows=list(dict.fromkeys(subject for _, subject in tabled if subject)) or [""],
+                of_flow=list(dict.fromkeys(name for name, subject in tabled if subject)),
+                of_run=list(dict.fromkeys(name for name, subject in tabled if not subject)),
+                cells={(row["point"], row["name"], row["subject"]): row for row in rows},
+            )
+        )
+
+    return kept(("table", campaign_id, tuple(point["number"] for point in points)), make)
+
+
+def _means(
+    campaign_id: str, tabled: list[tuple[str, str]], members: Mapping[int, list[dict[str, Any]]]
+) -> list[dict[str, Any]]:
+    """Means of points. A landed run never changes: only points to which another has come are taken anew."""
+    keys: dict[Hashable, int] = {
+        (
+            campaign_id,
+            number,
+            *tabled,
+            *((one["run_id"], one["landed"]) for one in own if one["state"] == "valid"),
+        ): number
+        for number, own in members.items()
+    }
+
+    def make(missing: list[Hashable]) -> dict[Hashable, list[dict[str, Any]]]:
+        found: dict[Hashable, list[dict[str, Any]]] = {key: [] for key in missing}
+        key_of = {keys[key]: key for key in missing}
+        for row in browse.summary(g.store, campaign_id, tabled, list(key_of)):
+            found[key_of[row["point"]]].append(row)
+        return found
+
+    return [row for rows in lasting(keys, make).values() for row in rows]
+
+
+def _rows(campaign_id: str, points: list[dict[str, Any]], asked: browse.Asked, found: list[dict[str, Any]]) -> Markup:
+    """A page of runs as lines of a table, made once for everybody, and anew for how long ago each landed."""
+    minute = int(time.time() // 60)
+    parameters = {point["number"]: point["parameters"] for point in points}
+    return kept(
+        ("rows", campaign_id, asked, minute, request.query_string),
+        lambda: Markup(
+            render_template(
+                "_runs.html",
+                campaign_id=campaign_id,
+                runs=found,
+                parameters=parameters,
+                columns=_columns(campaign_id),
+                asked=asked,
+                again=lambda **changes: _address(campaign_id, changes),
+            )
+        ),
+    )
 
 
 def is_detail(name: str) -> bool:
@@ -292,13 +389,21 @@ def _matching(points: list[dict[str, Any]], words: Any) -> list[int] | None:
     ]
 
 
-def _figure(campaign: dict[str, Any], points: list[dict[str, Any]], rows: list[dict[str, Any]]) -> sweep.Figure | None:
-    kinds = _kinds(rows)
+def _figure(campaign: dict[str, Any], points: list[dict[str, Any]]) -> sweep.Figure | None:
+    kinds = _kinds(campaign["id"])
     if not kinds:
         return None
+    units = {(one["name"], one["subject"]): one["unit"] for one in kinds}
     metric, _, subject = request.args.get("metric", "").partition("/")
-    if (metric, subject) not in kinds:
-        metric, subject = kinds[0]
+    published = scorecard.published_for(campaign)
+    if (metric, subject) not in units:
+        # What was published first; else what stands first.
+        wanted = [(one["metric"], one["subject"]) for one in published] + [(kinds[0]["name"], kinds[0]["subject"])]
+        metric, subject = next(one for one in wanted if one in units)
+    rows = kept(
+        ("figure", campaign["id"], metric, subject),
+        lambda: browse.summary(g.store, campaign["id"], [(metric, subject)]),
+    )
     axes = sweep.axes_of(points)
     x_field = request.args.get("x", "")
     if x_field not in axes:
@@ -312,12 +417,12 @@ def _figure(campaign: dict[str, Any], points: list[dict[str, Any]], rows: list[d
         points,
         rows,
         title=f"{title}, {subject}" if subject else title,
-        unit=next(row["unit"] for row in rows if row["name"] == metric),
+        unit=units[metric, subject],
         metric=metric,
         subject=subject,
         x_field=x_field,
         fixed=fixed,
-        published=scorecard.published_for(g.store.folder, campaign["id"]),
+        published=published,
     )
 
 
@@ -329,17 +434,10 @@ def _picture(campaign_id: str, figure: sweep.Figure | None) -> Markup:
     return kept(key, lambda: Markup(sweep.draw(figure).svg(page=True)))
 
 
-def _kinds(rows: list[dict[str, Any]]) -> list[tuple[str, str]]:
-    """Metrics that there are, each with its flow; a group of flows stands before its members."""
-    return sorted(
-        {(row["name"], row["subject"]) for row in rows}, key=lambda kind: (order(kind[0]), len(kind[1]), kind[1])
-    )
-
-
-def _columns(rows: list[dict[str, Any]]) -> list[tuple[str, str]]:
+def _columns(campaign_id: str) -> list[tuple[str, str]]:
     """Metrics in the table of runs: few enough to be read."""
     wanted = ("throughput", "goodput", "retransmissions", "completion_time", "fairness_index")
-    return [kind for kind in _kinds(rows) if kind[0] in wanted][:8]
+    return [(one["name"], one["subject"]) for one in _kinds(campaign_id) if one["name"] in wanted][:8]
 
 
 def _question(campaign: dict[str, Any], axes: dict[str, list[str]]) -> str:

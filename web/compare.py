@@ -13,9 +13,12 @@ from markupsafe import Markup
 from analysis.metrics import METRICS
 from analysis.store import browse
 from experiments.show import point_label
-from web import sweep
+from web import plotfile, sweep
+from web.cache import kept
+from web.campaigns import export, is_detail
 from web.drawing import SERIES
 from web.intervals import Difference, difference, half_width
+from web.runs import as_table, load, period_asked, plotted
 
 blueprint = Blueprint("compare", __name__)
 
@@ -43,6 +46,7 @@ class Subject:
 def show() -> str:
     """`run` and `point` (CAMPAIGN:NUMBER) name them, each as often as wanted; the others are held against the first."""
     subjects = _subjects()
+    rows = _shown(subjects)
     scenario = browse.scenario(g.store, subjects[0].run_id) if subjects else None
     flows = [flow["name"] for flow in scenario["workload"]] if scenario else []
     links = (
@@ -58,20 +62,65 @@ def show() -> str:
     studied = next(
         (one for one in links if one.startswith(("bottleneck/", "air/", "line/"))), links[0] if links else ""
     )
+    flow = request.args.get("flow") or (flows[0] if flows else "")
+    queue = request.args.get("queue") or studied.replace("/forward", "/reverse")
     return render_template(
         "compare.html",
         subjects=subjects,
-        rows=_rows(subjects),
+        rows=rows,
         flows=flows,
-        flow=request.args.get("flow") or (flows[0] if flows else ""),
+        flow=flow,
         links=links,
-        queue=request.args.get("queue") or studied.replace("/forward", "/reverse"),
+        queue=queue,
         duration=max((browse.duration(g.store, one.run_id) for one in subjects), default=1.0),
         campaigns=browse.campaigns(g.store, limit=12) if not subjects else [],
         most=MOST,
         without=_without,
-        picture=_picture(subjects),
+        picture=_picture(subjects, rows),
+        overlays=[
+            (kind, word, of, [{"label": one.label, "ink": one.ink, "url": _plot_of(one, kind, of)} for one in subjects])
+            for kind, word, of in _overlays(flow, queue)
+        ],
+        told=_told(),
     )
+
+
+@blueprint.get("/compare/figure.<kind>")
+def figure(kind: str) -> Response:
+    """Its bars as SVG, PDF or CSV; arguments as the page has them."""
+    subjects = _subjects()
+    made = _figure(subjects, _shown(subjects))
+    if made is None:
+        abort(404, "There is a figure of two or more runs or points.")
+    return export(sweep.draw(made), kind, f"compare-{made.metric}", sweep.as_csv(made))
+
+
+@blueprint.get("/compare/plots/<kind>.<form>")
+def plot_file(kind: str, form: str) -> Response:
+    """Plots laid over each other as SVG, PDF or CSV, over the period that is asked for."""
+    subjects = _subjects()
+    if not subjects:
+        abort(404, "There is nothing to lay over each other: 'run' and 'point' name it.")
+    of = request.args.get("flow", "")
+    word = next((word for known, word, _ in _overlays(of, of) if known == kind), None)
+    if word is None:
+        abort(404, f"There is no such plot {kind}; there are: {', '.join(OVERLAID)}.")
+    lines: list[dict[str, Any]] = []
+    unit = ""
+    period = (0.0, max(browse.duration(g.store, one.run_id) for one in subjects))
+    for one in subjects:
+        run = load(one.run_id)
+        period = period_asked(period[1])
+        answer = plotted(run, kind, *period)
+        unit = unit or str(answer["y"])
+        own = [line for line in answer["series"] if _is_overlaid(kind, line)]
+        lines += [
+            {**line, "name": f"{one.label}: {line['name']}" if len(own) > 1 else one.label, "ink": one.ink}
+            for line in own
+        ]
+    whole = {"y": unit, "series": lines}
+    name = f"compare-{kind}{f'-{of}' if of else ''}".replace("/", "-")
+    return export(plotfile.draw(word, whole, *period), form, name, as_table(whole))
 
 
 @blueprint.get("/api/compare")
@@ -101,9 +150,12 @@ def _subjects() -> list[Subject]:
     asked = list(dict.fromkeys(asked))
     if len(asked) > MOST:
         abort(400, f"At most {MOST} can be compared at once; these are {len(asked)}.")
-    found = [
-        (_run if kind == "run" else _point)(name, f"s{number % SERIES}") for number, (kind, name) in enumerate(asked)
-    ]
+    makers = {"run": _run, "point": _point}
+
+    def make(kind: str, name: str, ink: str) -> Subject:
+        return kept(("subject", kind, name, ink), lambda: makers[kind](name, ink))
+
+    found = [make(kind, name, f"s{number % SERIES}") for number, (kind, name) in enumerate(asked)]
     labels = [one.label for one in found]
     # Equal points of several campaigns are told apart by their number.
     return [
@@ -148,10 +200,10 @@ def _point(name: str, ink: str) -> Subject:
     )  # fmt: skip
 
 
-def _rows(subjects: list[Subject]) -> list[dict[str, Any]]:
+def _rows(subjects: list[Subject], details: bool = True) -> list[dict[str, Any]]:
     """Per metric and flow what each gives, and how it differs from the first."""
     names = list(METRICS)
-    kinds = dict.fromkeys(kind for one in subjects for kind in one.values)
+    kinds = dict.fromkeys(kind for one in subjects for kind in one.values if details or not is_detail(kind[0]))
     ordered = sorted(kinds, key=lambda kind: (names.index(kind[0]) if kind[0] in names else len(names), kind[1]))
     rows = []
     for name, subject in ordered:
@@ -174,15 +226,22 @@ def _mean(values: list[float]) -> dict[str, Any]:
     return {"n": len(values), "mean": statistics.fmean(values), "sd": sd, "half": half_width(sd, len(values))}
 
 
-def _picture(subjects: list[Subject]) -> Markup:
+def _shown(subjects: list[Subject]) -> list[dict[str, Any]]:
+    """Rows but for details, which are for a run's own page and for scripts."""
+    return kept(
+        ("compared", tuple((one.key, one.label) for one in subjects)),
+        lambda: _rows(subjects, details=False),
+    )
+
+
+def _figure(subjects: list[Subject], rows: list[dict[str, Any]]) -> sweep.Figure | None:
     """Bars of one metric, one a subject."""
-    rows = _rows(subjects)
     wanted = request.args.get("metric", "")
     row = next((one for one in rows if f"{one['name']}/{one['subject']}" == wanted), rows[0] if rows else None)
     if row is None or len(subjects) < 2:
-        return Markup("")
+        return None
     title = METRICS[row["name"]].title if row["name"] in METRICS else row["name"]
-    figure = sweep.Figure(
+    return sweep.Figure(
         title=f"{title}, {row['subject']}" if row["subject"] else title, metric=row["name"],
         subject=row["subject"], unit=row["unit"],
         x_field="",
@@ -194,7 +253,37 @@ def _picture(subjects: list[Subject]) -> Markup:
             ])
         ],
     )  # fmt: skip
-    return Markup(sweep.draw(figure).svg(page=True))
+
+
+def _picture(subjects: list[Subject], rows: list[dict[str, Any]]) -> Markup:
+    made = _figure(subjects, rows)
+    return Markup("" if made is None else sweep.draw(made).svg(page=True))
+
+
+#: Plots that are laid over each other. Of each kind, the lines that stand for a run; plots.js chooses alike.
+OVERLAID = ("sequence", "throughput", "rtt", "cwnd", "queue")
+
+
+def _is_overlaid(kind: str, line: dict[str, Any]) -> bool:
+    if kind == "sequence":
+        return bool(line["name"] == "acknowledged")
+    return bool(line["style"] != "marks" and line["name"] != "ssthresh")
+
+
+def _overlays(flow: str, queue: str) -> list[tuple[str, str, str]]:
+    """Kind, title, and whose."""
+    words = ("Acknowledged", "Throughput", "Round-trip time", "Congestion window", "Queue")
+    of = [queue if kind == "queue" else flow for kind in OVERLAID]
+    return [(kind, f"{word}, {whose}", whose) for kind, word, whose in zip(OVERLAID, words, of, strict=True)]
+
+
+def _plot_of(one: Subject, kind: str, of: str) -> str:
+    return url_for("runs.plot", run_id=one.run_id, kind=kind, flow=of)
+
+
+def _told() -> dict[str, list[str]]:
+    """What names the subjects in an address."""
+    return {key: request.args.getlist(key) for key in ("run", "point")}
 
 
 def _without(key: str) -> str:

@@ -14,6 +14,7 @@ from web import tables
 
 #: Packets of one answer.
 MOST = 4000
+COLUMNS = ("dir", "seq", "ack", "payload", "ip_len", "class")
 #: Names under which topologies know their line under study, in the order of preference.
 STUDIED = ("bottleneck", "air", "line")
 
@@ -40,15 +41,18 @@ def crossing(folder: Path, run: Mapping[str, Any], from_s: float, to_s: float) -
     link = link_under_study(run["scenario"])
     if link is None:
         return {"note": "there is no line with two ends here"}
+    slack_s = _longest_s(link)
     try:
-        near, far = (tables.interface(folder, run, end, link["name"]) for end in link["ends"])
+        near, far = (
+            tables.interface(folder, run, end, link["name"], COLUMNS, from_s - slack_s, to_s + slack_s)
+            for end in link["ends"]
+        )
     except MissingCapture as error:
         return {"note": f"{error}; both ends of {link['name']} are needed"}
     left = _side(run["scenario"], link)
     ends = _hosts(run)
     names = [flow["name"] for flow in run["scenario"]["workload"]]
     ports = {flow["port"]: number for number, flow in enumerate(run["scenario"]["workload"])}
-    slack_s = _longest_s(link)
     packets: list[list[Any]] = []
     for direction, (entry, exit_) in enumerate(((near, far), (far, near))):
         side = link["forward" if direction == 0 else "reverse"]

@@ -26,5 +26,5 @@ def index() -> str:
         failed=browse.failed(store, 5),
         unfinished=browse.unfinished(store, 5),
         counts=browse.counts(store),
-        card=scorecard.read(store.folder),
+        card=scorecard.read(),
     )

@@ -28,7 +28,8 @@ from ruamel.yaml.comments import CommentedMap, CommentedSeq
 from werkzeug.datastructures import MultiDict
 
 from analysis.store import requests
-from experiments import registry
+from experiments import registry, source
+from experiments.problems import CampaignError
 from testbed import node_binary
 from web import topology
 from web.check import check
@@ -253,7 +254,11 @@ def _file(name: str) -> str:
     # By the list of what is there: a request never names a path.
     if name not in files():
         abort(404, f"There is no campaign file {name}.")
-    return (EXPERIMENTS / name).read_text(encoding="utf-8")
+    try:
+        # With what it includes, so that the text stands for itself from here on.
+        return source.read(EXPERIMENTS / name).text
+    except CampaignError:
+        return (EXPERIMENTS / name).read_text(encoding="utf-8")
 
 
 def _page(text: str, name: str, overrides: list[str], verdict: dict[str, Any] | None, form: Any) -> str:

@@ -33,6 +33,8 @@ blueprint = Blueprint("runs", __name__)
 POINTS = 4000
 #: Segments of one answer.
 SEGMENTS = 500
+#: Columns of segments.parquet that it tells of each.
+FIELDS = ("dir", "seq", "payload", "ip_len", "ack", "window", "flags", "class", "rtt_ns", "in_order")
 FLAGS = ((2, "SYN"), (1, "FIN"), (4, "RST"), (8, "PSH"), (16, "ACK"), (32, "URG"), (64, "ECE"), (128, "CWR"))
 CLASSES = (
     (1, "new"), (2, "retransmission"), (4, "fast retransmission"), (8, "spurious"), (16, "out of order"),
@@ -60,7 +62,7 @@ def find() -> Any:
 @blueprint.get("/runs/<run_id>")
 def show(run_id: str) -> str:
     """One run."""
-    run = _load(run_id)
+    run = load(run_id)
     report = run["manifest"].get("report", {})
     directions = [
         {"link": link, "direction": direction, **counters}
@@ -97,10 +99,19 @@ def show(run_id: str) -> str:
     )
 
 
+@blueprint.get("/runs/<run_id>/network.<kind>")
+def network(run_id: str, kind: str) -> Response:
+    """Its network as SVG or PDF."""
+    run = load(run_id)
+    if not run["scenario"].get("links"):
+        abort(404, "There is no picture of this network.")
+    return export(topology.draw(run["scenario"]), kind, f"{run_id[:8]}-network")
+
+
 @blueprint.get("/runs/<run_id>/files/<path:path>")
 def download(run_id: str, path: str) -> Response:
     """One of its files."""
-    run = _load(run_id)
+    run = load(run_id)
     if path not in {one["path"] for one in run["files"]}:
         abort(404, f"This run has no file {path}.")
     folder = g.store.run_folder(run_id).resolve()
@@ -110,21 +121,26 @@ def download(run_id: str, path: str) -> Response:
 @blueprint.get("/api/runs/<run_id>")
 def as_json(run_id: str) -> Response:
     """Everything that the store has of a run: scenario, manifest, metrics, files, earlier tries, campaigns."""
-    return jsonify(_load(run_id))
+    return jsonify(load(run_id))
 
 
 @blueprint.get("/api/runs/<run_id>/segments")
 def segments(run_id: str) -> Response:
     """Single segments of a flow with all fields; `side` is sender or receiver; the first (`tail`: last) 500."""
-    run = _load(run_id)
+    run = load(run_id)
     low, high = _range(run)
     try:
-        frame = tables.flow(
-            g.store.run_folder(run_id), run, request.args.get("flow", ""), request.args.get("side") == "receiver"
+        inside = tables.flow(
+            g.store.run_folder(run_id),
+            run,
+            request.args.get("flow", ""),
+            request.args.get("side") == "receiver",
+            FIELDS,
+            period=(low, high),
         )
     except MissingCapture as error:
         abort(404, f"{str(error)[0].upper()}{str(error)[1:]}.")
-    inside = frame.filter((pl.col("t_s") >= low) & (pl.col("t_s") <= high))
+    inside = inside.filter((pl.col("t_s") >= low) & (pl.col("t_s") <= high))
     some = inside.tail(SEGMENTS) if request.args.get("tail") else inside.head(SEGMENTS)
     return jsonify({"total": inside.height, "segments": [_segment(row) for row in some.to_dicts()]})
 
@@ -132,7 +148,7 @@ def segments(run_id: str) -> Response:
 @blueprint.get("/api/runs/<run_id>/crossing")
 def cross(run_id: str) -> Response:
     """Packets on the line under study during a period: when each entered its queue, left it, arrived."""
-    run = _load(run_id)
+    run = load(run_id)
     low, high = _range(run)
     return jsonify(crossing.crossing(g.store.run_folder(run_id), run, low, high))
 
@@ -140,30 +156,32 @@ def cross(run_id: str) -> Response:
 @blueprint.get("/api/runs/<run_id>/<kind>")
 def plot(run_id: str, kind: str) -> Response:
     """A plot's series: sequence, received, throughput, rtt, queue or cwnd; `from` and `to` (s) choose a part."""
-    return jsonify(_plot(_load(run_id), kind))
+    run = load(run_id)
+    return jsonify(plotted(run, kind, *_range(run)))
 
 
 @blueprint.get("/runs/<run_id>/plots/<kind>.<form>")
 def plot_file(run_id: str, kind: str, form: str) -> Response:
     """A plot as SVG, PDF or CSV, over the period that is asked for."""
-    run = _load(run_id)
+    run = load(run_id)
     low, high = _range(run)
-    answer = _plot(run, kind)
+    answer = plotted(run, kind, low, high)
     flow = request.args.get("flow", "")
     name = f"{run_id[:8]}-{kind}{f'-{flow}' if flow else ''}".replace("/", "-")
     drawing = plotfile.draw(f"{kind}{f', {flow}' if flow else ''}, run {run_id[:8]}", answer, low, high)
-    return export(drawing, form, name, _table(answer))
+    return export(drawing, form, name, as_table(answer))
 
 
-def _plot(run: dict[str, Any], kind: str) -> dict[str, Any]:
+def plotted(run: dict[str, Any], kind: str, low: float, high: float) -> dict[str, Any]:
+    """Series of a plot of the flow that is asked for, over a period."""
     if kind not in series.KINDS:
         abort(404, f"There is no plot {kind}; there are: {', '.join(series.KINDS)}.")
-    low, high = _range(run)
     view = series.View(low, high, POINTS)
     return series.KINDS[kind](g.store.run_folder(run["id"]), run, request.args.get("flow", ""), view)
 
 
-def _table(answer: dict[str, Any]) -> str:
+def as_table(answer: dict[str, Any]) -> str:
+    """The series of a plot as CSV."""
     text = io.StringIO()
     writer = csv.writer(text)
     writer.writerow(["series", "time_s", answer["y"] or "value"])
@@ -190,8 +208,13 @@ def _segment(row: dict[str, Any]) -> dict[str, Any]:
 
 
 def _range(run: dict[str, Any]) -> tuple[float, float]:
+    return period_asked(float(run["duration_s"]))
+
+
+def period_asked(duration_s: float) -> tuple[float, float]:
+    """The part of a run that is asked for; all of it by default."""
     try:
-        return _number("from", 0.0), _number("to", float(run["duration_s"]))
+        return _number("from", 0.0), _number("to", duration_s)
     except ValueError:
         abort(400, "'from' and 'to' are seconds.")
 
@@ -204,7 +227,8 @@ def _number(name: str, default: float) -> float:
     return value
 
 
-def _load(run_id: str) -> dict[str, Any]:
+def load(run_id: str) -> dict[str, Any]:
+    """A run of the store, or an answer that there is none."""
     run = g.store.run(run_id)
     if run is None:
         abort(404, f"There is no run {run_id} here.")

@@ -1,22 +1,27 @@
 """The scorecard: every published value and ordering beside what was simulated and emulated.
 
-`./backchannel score --json` makes the document; it lies as `scorecard.json` in the results folder (docs/site.md).
-This page shows what stands there and judges nothing itself.
+It is made from the store by the function of `./backchannel score`; what a campaign scored is kept until more of its
+runs land. This page judges nothing itself. Why something disagrees stands in docs/reproduction.md, and is shown beside.
 """
 
 from __future__ import annotations
 
-import json
+import re
+from collections.abc import Callable
 from dataclasses import dataclass
-from functools import lru_cache
-from pathlib import Path
+from functools import cache
 from typing import Any
 
-from flask import Blueprint, Response, abort, g, render_template, request
+from flask import Blueprint, Response, g, jsonify, render_template, request
+from markupsafe import Markup, escape
+
+from analysis.scorecard import Score, document, published, scorecard
+from experiments.reproduce import FOLDER
+from testbed import node_binary
+from web.cache import kept, lasting
 
 blueprint = Blueprint("scorecard", __name__)
 
-FILE = "scorecard.json"
 BACKENDS = ("sim", "emulated", "theory")
 PAPERS = {
     "asym": "The effects of asymmetry on TCP performance",
@@ -29,14 +34,16 @@ PAPERS = {
 
 @dataclass(frozen=True)
 class Card:
-    """What the file says, or why it says nothing."""
+    """The scorecard of a store."""
 
-    trouble: str
-    #: When the file was written.
-    made: float | None
     artefacts: list[dict[str, Any]]
     #: artefacts, run, pass, values, values_within, orderings, orderings_hold.
     count: dict[str, int]
+
+    @property
+    def measured(self) -> bool:
+        """Whether any campaign was held against a paper; arithmetic needs none."""
+        return any(score["campaign"] for one in self.artefacts for score in one["scores"].values())
 
     @property
     def papers(self) -> list[str]:
@@ -60,56 +67,69 @@ def verdict(artefact: dict[str, Any], backend: str = "") -> str:
     return "not run" if not artefact["scores"] else "pass" if artefact["passes"] else "fail"
 
 
-def read(folder: Path) -> Card | None:
-    """The scorecard of a results folder; None when none was made."""
-    path = folder / FILE
-    try:
-        status = path.stat()
-    except OSError:
-        return None
-    return _read(path, status.st_mtime_ns, status.st_size, status.st_mtime)
+def read() -> Card:
+    """The scorecard of the store."""
+
+    def make() -> Card:
+        told = document(scorecard(g.store, FOLDER, _kept_score))
+        return Card(told["artefacts"], told["count"])
+
+    return kept(("scorecard",), make)
 
 
-@lru_cache(maxsize=4)
-def _read(path: Path, _changed_ns: int, _bytes: int, made: float) -> Card:
-    try:
-        document = json.loads(path.read_text(encoding="utf-8"))
-        artefacts = list(document["artefacts"])
-        for one in artefacts:
-            one["id"], one["paper"], one["title"], one["passes"]
-            for score in one["scores"].values():
-                score["campaign"], score["passes"], score["values"], score["orderings"]
-        return Card("", made, artefacts, dict(document["count"]))
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        missing = f"it lacks {error}" if isinstance(error, KeyError) else str(error)
-        return Card(f"{FILE} cannot be shown: {missing}. ./backchannel score --json makes it anew.", None, [], {})
+@cache
+def reasons() -> dict[str, list[str]]:
+    """By paper, what docs/reproduction.md says of what does not agree, paragraph by paragraph."""
+    path = node_binary.ROOT / "docs/reproduction.md"
+    text = path.read_text(encoding="utf-8") if path.is_file() else ""
+    _, _, after = text.partition("\n## What does not agree")
+    found: dict[str, list[str]] = {}
+    for paragraph in after.partition("\n## ")[0].split("\n\n")[1:]:
+        told = " ".join(paragraph.split())
+        heading = re.match(r"\*\*(\w+)", told)
+        if heading is not None and heading[1] in PAPERS:
+            found.setdefault(heading[1], []).append(re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", told))
+    return found
 
 
-def published_for(folder: Path, campaign_id: str) -> list[dict[str, Any]]:
-    """Published values that a campaign is held against: measure, cell (labels), value in the SI unit."""
-    card = read(folder)
-    return [
-        {
-            "measure": value["measure"],
-            "cell": {str(axis): str(label) for axis, label in value["cell"].items()},
-            "value": value["published"] / (100 if value.get("unit") == "%" else 1),
-        }
-        for one in (card.artefacts if card else [])
-        for score in one["scores"].values()
-        if score["campaign"] == campaign_id
-        for value in score["values"]
-    ]
+def reasons_for(artefact: dict[str, Any]) -> list[str]:
+    """Paragraphs of its paper that name an artefact, by its id or as "table 3" or "figures 20 and 21"."""
+    return [told for told in reasons().get(artefact["paper"], []) if artefact["id"] in _named(artefact["paper"], told)]
+
+
+def _named(paper: str, told: str) -> set[str]:
+    found = set(re.findall(rf"\b{paper}-[\w-]+", told))
+    for kind, numbers in re.findall(r"\b([Tt]able|[Ff]igure)s? ((?:[\dIVX]+[a-d]?(?:, | and | to )?)+)", told):
+        for number in re.findall(r"[\dIVX]+[a-d]?", numbers):
+            roman = {"I": "1", "II": "2", "III": "3", "IV": "4", "V": "5"}
+            short = "fig" if kind.lower() == "figure" else "table"
+            found.add(f"{paper}-{short}{roman.get(number, number)}")
+    return found
+
+
+def marked(told: str) -> Markup:
+    """A paragraph with its bold and typewriter words."""
+    safe = str(escape(told))
+    safe = re.sub(r"\*\*(.+?)\*\*", r"<b>\1</b>", safe)
+    return Markup(re.sub(r"`(.+?)`", r"<code>\1</code>", safe))
+
+
+def _kept_score(key: tuple[Any, ...], make: Callable[[], Score]) -> Score:
+    return lasting([("score", *key)], lambda missing: {missing[0]: make()})["score", *key]
+
+
+def published_for(campaign: dict[str, Any]) -> list[dict[str, Any]]:
+    """Published values that a campaign is held against: metric, subject, cell (labels), value in the SI unit."""
+    return published(FOLDER, campaign["text"])
 
 
 @blueprint.get("/scorecard")
 def show() -> str:
     """All artefacts; `paper` and `show` (pass, fail, not run) narrow them."""
-    card = read(g.store.folder)
+    card = read()
     paper, only = request.args.get("paper", ""), request.args.get("show", "")
     shown = [
-        one
-        for one in (card.artefacts if card else [])
-        if (not paper or one["paper"] == paper) and (not only or verdict(one) == only)
+        one for one in card.artefacts if (not paper or one["paper"] == paper) and (not only or verdict(one) == only)
     ]
     return render_template(
         "scorecard.html",
@@ -120,12 +140,14 @@ def show() -> str:
         backends=BACKENDS,
         verdict=verdict,
         papers=PAPERS,
+        reasons=reasons(),
+        reasons_for=reasons_for,
+        marked=marked,
     )
 
 
 @blueprint.get("/api/scorecard")
 def as_json() -> Response:
-    """The scorecard, as `./backchannel score --json` makes it."""
-    if read(g.store.folder) is None:
-        abort(404, f"There is no scorecard yet: ./backchannel score --json > {g.store.folder / FILE} makes it.")
-    return Response((g.store.folder / FILE).read_bytes(), mimetype="application/json")
+    """The scorecard, as `./backchannel score --json` prints it."""
+    card = read()
+    return jsonify({"artefacts": card.artefacts, "count": card.count})

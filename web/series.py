@@ -40,9 +40,9 @@ def thin(frame: pl.DataFrame, view: View, all_stay: bool = False) -> pl.DataFram
     if inside.height > view.points and not all_stay:
         slices = max(view.points // 4, 1)
         width = (view.to_s - view.from_s) / slices or 1.0
-        numbered = inside.with_row_index("row").with_columns(
-            ((pl.col("x") - view.from_s) / width).floor().alias("slice")
-        )
+        # Times ascend, and so do the slices: said so, they need no hashing.
+        number = ((pl.col("x") - view.from_s) / width).floor().cast(pl.Int32).set_sorted()
+        numbered = inside.select("y", number.alias("slice")).with_row_index("row")
         kept = numbered.group_by("slice").agg(
             pl.col("row").first().alias("a"),
             pl.col("row").last().alias("b"),
@@ -66,8 +66,8 @@ def received(folder: Path, run: Mapping[str, Any], flow_name: str, view: View) -
 
 def _sequence(folder: Path, run: Mapping[str, Any], flow_name: str, view: View, receiver: bool) -> dict[str, Any]:
     try:
-        key = (str(folder), flow_name, receiver)
-        whole = tables.derived(key, lambda: _sequences(folder, run, flow_name, receiver))
+        key = (str(folder), "sequence", flow_name, receiver)
+        whole = tables.derived(key, lambda: _sequences(folder, run, flow_name, receiver), _size)
     except MissingCapture as error:
         return _nothing(str(error))
     found = [_series(name, style, frame, view, ink) for name, style, ink, frame in whole]
@@ -78,23 +78,30 @@ def _sequence(folder: Path, run: Mapping[str, Any], flow_name: str, view: View, 
 Whole = list[tuple[str, str, str, pl.DataFrame]]
 
 
+def _size(whole: Whole) -> int:
+    return sum(int(frame.estimated_size()) for _, _, _, frame in whole)
+
+
 def _sequences(folder: Path, run: Mapping[str, Any], flow_name: str, receiver: bool) -> Whole:
-    segments = tables.flow(folder, run, flow_name, receiver).with_columns(pl.col("class").cast(pl.UInt32))
-    data = segments.filter((pl.col("dir") == 0) & (pl.col("class") & DATA != 0))
+    columns = ("dir", "seq", "payload", "ack", "window", "class")
+    segments = tables.flow(folder, run, flow_name, receiver, columns).with_columns(pl.col("class").cast(pl.UInt32))
+    is_data, is_ack = (pl.col("dir") == 0) & (pl.col("class") & DATA != 0), (pl.col("dir") == 1) & (pl.col("ack") >= 0)
+    data = segments.lazy().filter(is_data).select("t_s", "seq", "payload", "class").collect()
     again, fast, timeout, damaged = (pl.col("class") & bit != 0 for bit in (RETRANSMISSION, FAST, TIMEOUT, DAMAGED))
-    acks = segments.filter((pl.col("dir") == 1) & (pl.col("ack") >= 0))
+    acks = segments.lazy().filter(is_ack).select("t_s", "ack", "window", "class").collect()
     end, acked = (pl.col("seq") + pl.col("payload")) / 1e3, pl.col("ack") / 1e3
     blocks = tables.sacks(folder, run, flow_name, receiver)
     sack = ("SACK", "dots", "s3", _xy(acks.filter(pl.col("class") & SACK != 0), acked))
     if blocks is not None:
         sack = ("SACK", "bars", "s3", blocks)
+    resent = data.filter(again)
     found = [
         ("acknowledged", "steps", "s2", _xy(acks, acked)),
         ("data", "dots", "s0", _xy(data.filter(~again), end)),
         sack,
-        ("fast retransmission", "marks", "s4", _xy(data.filter(again & fast & ~timeout), end)),
-        ("timeout retransmission", "marks", "s1", _xy(data.filter(again & timeout), end)),
-        ("retransmission", "marks", "mark", _xy(data.filter(again & ~fast & ~timeout), end)),
+        ("fast retransmission", "marks", "s4", _xy(resent.filter(fast & ~timeout), end)),
+        ("timeout retransmission", "marks", "s1", _xy(resent.filter(timeout), end)),
+        ("retransmission", "marks", "mark", _xy(resent.filter(~fast & ~timeout), end)),
         ("damaged", "marks", "s5", _xy(segments.filter(damaged & (pl.col("dir") == 0)), end)),
     ]
     window = acks.with_columns((pl.col("ack") + pl.col("window")).alias("edge"))
@@ -109,17 +116,19 @@ def _sequences(folder: Path, run: Mapping[str, Any], flow_name: str, receiver: b
 def _lost(folder: Path, run: Mapping[str, Any], flow_name: str, data: pl.DataFrame) -> pl.DataFrame | None:
     """Data segments that were sent more often than they came to the receiver: the earliest of them count as lost."""
     try:
-        there = tables.flow(folder, run, flow_name, receiver=True)
+        there = tables.flow(
+            folder, run, flow_name, True, ("seq", "payload"), (pl.col("dir") == 0) & (pl.col("payload") > 0)
+        )
     except MissingCapture:
         return None
     key = (pl.col("seq") * (1 << 20) + pl.col("payload")).alias("key")
-    sent = data.with_columns(key)
-    came = there.filter((pl.col("dir") == 0) & (pl.col("payload") > 0)).select(key)
+    sent, came = data.with_columns(key), there.select(key)["key"]
     # What was sent once is lost when it never came; only the few that were sent again have to be counted.
-    twice = sent.filter(pl.col("class") & RETRANSMISSION != 0).select("key").unique()
-    once = sent.join(twice, on="key", how="anti").join(came, on="key", how="anti")
-    counted = came.join(twice, on="key", how="semi").group_by("key").len("came")
-    several = sent.join(twice, on="key", how="semi").join(counted, on="key", how="left")
+    twice = sent.filter(pl.col("class") & RETRANSMISSION != 0)["key"].unique()
+    again = sent["key"].is_in(twice.implode())
+    once = sent.filter(~again & ~sent["key"].is_in(came.implode()))
+    counted = came.filter(came.is_in(twice.implode())).value_counts(name="came")
+    several = sent.filter(again).join(counted, on="key", how="left")
     several = several.sort("t_s", maintain_order=True).with_columns(pl.int_range(pl.len()).over("key").alias("nth"))
     missing = pl.len().over("key").cast(pl.Int64) - pl.col("came").fill_null(0).cast(pl.Int64)
     return pl.concat([once, several.filter(pl.col("nth") < missing).select(once.columns)])
@@ -127,36 +136,59 @@ def _lost(folder: Path, run: Mapping[str, Any], flow_name: str, data: pl.DataFra
 
 def rtt(folder: Path, run: Mapping[str, Any], flow_name: str, view: View) -> dict[str, Any]:
     """Round-trip samples of the sender's data over time, in ms; by Karn's rule none of what was sent again."""
+
+    def make() -> Whole:
+        of_ack = (pl.col("dir") == 1) & pl.col("rtt_ns").is_not_null()
+        samples = tables.flow(folder, run, flow_name, False, ("rtt_ns",), of_ack)
+        return [("round trip", "dots", "s0", _xy(samples, pl.col("rtt_ns") / 1e6))]
+
     try:
-        segments = tables.flow(folder, run, flow_name)
+        whole = tables.derived((str(folder), "rtt", flow_name), make, _size)
     except MissingCapture as error:
         return _nothing(str(error))
-    samples = segments.filter((pl.col("dir") == 1) & pl.col("rtt_ns").is_not_null())
     return {
         "y": "round trip (ms)",
-        "series": [_series("round trip", "dots", _xy(samples, pl.col("rtt_ns") / 1e6), view, "s0")],
+        "series": [_series(name, style, frame, view, ink) for name, style, ink, frame in whole],
     }
 
 
 def throughput(folder: Path, run: Mapping[str, Any], flow_name: str, view: View) -> dict[str, Any]:
     """Throughput at the receiver over time: bytes in order per slice of a hundredth of the run, in kbit/s."""
+
+    def make() -> Whole:
+        return [
+            (flow.name, "line", f"s{number % 8}", _throughput(folder, run, flow.name))
+            for number, flow in enumerate(tables.flows(folder, run, flow_name))
+        ]
+
+    whole = tables.derived((str(folder), "throughput", flow_name), make, _size)
+    return {
+        "y": "throughput (kbit/s)",
+        "series": [_series(name, style, frame, view, ink) for name, style, ink, frame in whole],
+    }
+
+
+def _throughput(folder: Path, run: Mapping[str, Any], flow_name: str) -> pl.DataFrame:
     width_s = max(float(run["duration_s"]) / 100, 0.01)
-    result = []
-    for number, flow in enumerate(tables.flows(folder, run, flow_name)):
-        data = flow.at_receiver.filter(pl.col("dir") == 0)
-        slices = pl.DataFrame({"slice": pl.int_range(0, int(float(run["duration_s"]) / width_s) + 1, eager=True)})
-        ends = data.group_by((pl.col("t_s") / width_s).floor().cast(pl.Int64).alias("slice")).agg(
-            pl.col("in_order").max()
-        )
-        filled = (
-            slices.join(ends, on="slice", how="left", maintain_order="left")
-            .with_columns(pl.col("in_order").forward_fill().fill_null(0))
-            .with_columns((pl.col("in_order").diff().fill_null(pl.col("in_order")) * 8 / width_s / 1e3).alias("y"))
-            .with_columns(((pl.col("slice") + 1) * width_s).alias("x"))
-            .select("x", "y")
-        )
-        result.append(_series(flow.name, "line", filled, view, f"s{number % 8}"))
-    return {"y": "throughput (kbit/s)", "series": result}
+    data = tables.flow(folder, run, flow_name, True, ("in_order",), pl.col("dir") == 0)
+    slices = pl.DataFrame({"slice": pl.int_range(0, int(float(run["duration_s"]) / width_s) + 1, eager=True)})
+    # Each connection counts from its own beginning.
+    reached = data.group_by((pl.col("t_s") / width_s).floor().cast(pl.Int64).alias("slice"), "stream").agg(
+        pl.col("in_order").max()
+    )
+    grown = (
+        reached.sort("stream", "slice")
+        .with_columns((pl.col("in_order").cum_max()).over("stream").alias("top"))
+        .with_columns((pl.col("top") - pl.col("top").shift(1, fill_value=0)).over("stream").alias("bytes"))
+        .group_by("slice")
+        .agg(pl.col("bytes").sum())
+    )
+    return (
+        slices.join(grown, on="slice", how="left", maintain_order="left")
+        .with_columns((pl.col("bytes").fill_null(0) * 8 / width_s / 1e3).alias("y"))
+        .with_columns(((pl.col("slice") + 1) * width_s).alias("x"))
+        .select("x", "y")
+    )
 
 
 def queue(folder: Path, run: Mapping[str, Any], name: str, view: View) -> dict[str, Any]:

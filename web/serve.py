@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import socket
+import threading
 from pathlib import Path
 from types import FrameType
 
@@ -12,7 +13,7 @@ import typer
 import waitress
 
 from testbed.errors import TestbedError
-from web.app import create_app
+from web.app import create_app, warm
 from web.live import Watcher
 from web.security import LEAST_TOKEN, is_local
 
@@ -45,6 +46,7 @@ def serve(
     if not is_local(host) and host not in ("0.0.0.0", "::"):
         names = [*names, f"[{host}]" if ":" in host else host]
     app = create_app(results, token=token, names=names)
+    threading.Thread(target=warm, args=(app,), name="warm", daemon=True).start()
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     listener = socket.socket(family, socket.SOCK_STREAM)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

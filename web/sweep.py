@@ -148,7 +148,7 @@ def make(
             own.values.append(Value(x, row["mean"], half_width(row["sd"], row["n"]), row["n"], point["number"]))
     for one in published:
         # A cell names a point by its labels: an axis is a field, or the last word of one.
-        for parameters_, (label, x) in keys.items() if one["measure"] == metric else ():
+        for parameters_, (label, x) in keys.items() if (one["metric"], one["subject"]) == (metric, subject) else ():
             here = dict(parameters_) | {name.rpartition(".")[2]: value for name, value in parameters_}
             if one["cell"] and all(here.get(axis) == wanted for axis, wanted in one["cell"].items()):
                 series[label].published.append((x, float(one["value"])))

@@ -1,11 +1,11 @@
-"""A run's tables, read once and kept while people look at them: only the capture that a plot needs is loaded."""
+"""A run's tables: of millions of segments, only the columns and rows that a plot needs are read."""
 
 from __future__ import annotations
 
 import json
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -15,57 +15,85 @@ from analysis.metrics import Flow, MissingCapture, RunData
 
 T = TypeVar("T")
 
-#: Rows kept in memory over all runs; a row takes about 80 bytes.
-MOST_ROWS = 6_000_000
+#: Series made from tables that are kept, over all runs, and how many at most.
+MOST_BYTES, MOST_DERIVED = 500_000_000, 48
 
-#: Series made from them that are kept; a flow's take about as much as its capture.
-MOST_DERIVED = 6
-
-_kept: OrderedDict[tuple[str, int, tuple[str, ...]], RunData] = OrderedDict()
-_derived: OrderedDict[Hashable, Any] = OrderedDict()
+_derived: OrderedDict[Hashable, tuple[Any, int]] = OrderedDict()
 _lock = threading.Lock()
 
 
-def capture(folder: Path, run: Mapping[str, Any], node: str) -> RunData:
-    """What metrics see of a run, with the segments of one node's interfaces alone.
+def interface(
+    folder: Path, run: Mapping[str, Any], node: str, link: str, columns: Sequence[str], from_s: float, to_s: float
+) -> RunData:
+    """What metrics see of a run, with what passed the interface of a node on a link during a period.
 
     Raises:
         MissingCapture: the run has no tables, or nothing was captured there.
     """
-    return _at(folder, run, tuple(one["interface"] for one in _interfaces(run) if one["node"] == node))
+    data = _without_segments(folder, run)
+    files = _files(data, [one for one in data.interfaces if one["node"] == node and one["link"] == link])
+    here = _scan(folder).filter(pl.col("file").is_in(files), _during(data, from_s, to_s))
+    return _with(data, here.select("file", "conn", "time_ns", *columns).collect())
 
 
-def interface(folder: Path, run: Mapping[str, Any], node: str, link: str) -> RunData:
-    """The same for the interface of a node on a link."""
-    here = [one["interface"] for one in _interfaces(run) if one["node"] == node and one["link"] == link]
-    return _at(folder, run, tuple(here))
+def flow(
+    folder: Path,
+    run: Mapping[str, Any],
+    name: str,
+    receiver: bool,
+    columns: Sequence[str],
+    where: pl.Expr | bool = True,
+    period: tuple[float, float] | None = None,
+) -> pl.DataFrame:
+    """A flow's segments at its sender, or its receiver, in order of time, with `t_s` and `stream`.
 
-
-def flow(folder: Path, run: Mapping[str, Any], name: str, receiver: bool = False) -> pl.DataFrame:
-    """A flow's segments at its sender, or its receiver.
+    Args:
+        folder: of the run.
+        run: as the store gives it.
+        name: of the flow.
+        receiver: at whose interfaces.
+        columns: of segments.parquet, which are read beside.
+        where: which rows.
+        period: from when to when, in s; all of them without it.
 
     Raises:
         MissingCapture: nothing was captured there, or there is no such flow.
     """
-    spec = next((one for one in run["scenario"]["workload"] if one["name"] == name), None)
-    if spec is None:
+    data = _without_segments(folder, run)
+    found = next((one for one in data.flows if one.name == name), None)
+    if found is None:
         raise MissingCapture(f"this run has no flow {name}")
-    data = capture(folder, run, spec["to" if receiver else "from"])
-    found = next(one for one in data.flows if one.name == name)
-    return found.at_receiver if receiver else found.at_sender
+    node = found.receiver if receiver else found.sender
+    files = _files(data, [one for one in data.interfaces if one["node"] == node])
+    own = found.connections.filter(pl.col("file").is_in(files)).select("file", "conn", "stream")
+    rows = _scan(folder).filter(
+        pl.col("file").is_in(own["file"].unique().to_list()),
+        pl.col("conn").is_in(own["conn"].unique().to_list()),
+        where,
+    )
+    if period is not None:
+        rows = rows.filter(_during(data, *period))
+    t_s = ((pl.col("time_ns") - data.t0_epoch_ns) / 1e9).alias("t_s")
+    frame = rows.select("file", "conn", *columns, t_s).collect()
+    if own.height == 1:
+        frame = frame.with_columns(pl.lit(own["stream"][0], pl.UInt32).alias("stream"))
+    else:
+        frame = frame.join(_typed(own, frame), on=["file", "conn"], maintain_order="left")
+    # A node with several interfaces sees a connection's two directions on different ones, or all on one.
+    return frame if frame["t_s"].is_sorted() else frame.sort("t_s", maintain_order=True)
 
 
 def flows(folder: Path, run: Mapping[str, Any], name: str = "") -> list[Flow]:
-    """Flows as their receivers' captures show them; those that were not captured are left out."""
+    """Flows that were captured at their receivers."""
     found = []
-    for spec in run["scenario"]["workload"]:
-        if name and spec["name"] != name:
-            continue
-        try:
-            data = capture(folder, run, spec["to"])
-        except MissingCapture:
-            continue
-        found.append(next(one for one in data.flows if one.name == spec["name"]))
+    try:
+        data = _without_segments(folder, run)
+    except MissingCapture:
+        return []
+    for one in data.flows:
+        captured = {label["interface"] for label in data.interfaces if label["node"] == one.receiver}
+        if name in ("", one.name) and captured & set(data.files):
+            found.append(one)
     return found
 
 
@@ -74,11 +102,13 @@ def sacks(folder: Path, run: Mapping[str, Any], name: str, receiver: bool) -> pl
     path = folder / "sacks.parquet"
     if not path.is_file():
         return None
-    spec = next(one for one in run["scenario"]["workload"] if one["name"] == name)
-    data = capture(folder, run, spec["to" if receiver else "from"])
-    segments = flow(folder, run, name, receiver)
-    where = segments.select("file", "conn").unique()
-    blocks = pl.scan_parquet(path).filter(pl.col("dir") == 1).collect().join(where, on=["file", "conn"], how="semi")
+    data = _without_segments(folder, run)
+    found = next(one for one in data.flows if one.name == name)
+    node = found.receiver if receiver else found.sender
+    files = _files(data, [one for one in data.interfaces if one["node"] == node])
+    where = found.connections.filter(pl.col("file").is_in(files)).select("file", "conn").unique()
+    told = pl.scan_parquet(path).filter(pl.col("dir") == 1).collect()
+    blocks = told.join(_typed(where, told), on=["file", "conn"], how="semi")
     return blocks.select(
         ((pl.col("time_ns") - data.t0_epoch_ns) / 1e9).alias("x"),
         (pl.col("left") / 1e3).alias("from"),
@@ -86,19 +116,24 @@ def sacks(folder: Path, run: Mapping[str, Any], name: str, receiver: bool) -> pl
     ).sort("x", maintain_order=True)
 
 
-def derived(key: tuple[Any, ...], make: Callable[[], T]) -> T:
-    """What was made from a run's tables, made now if it is not kept; the key begins with the run's folder."""
+def derived(key: tuple[Any, ...], make: Callable[[], T], size: Callable[[T], int]) -> T:
+    """What was made from a run's tables, made now if it is not kept; the key begins with the run's folder.
+
+    A landed run never changes; one that was made again has other tables, with another time.
+    """
     path = Path(key[0]) / "segments.parquet"
     whole = (*key, path.stat().st_mtime_ns if path.exists() else 0)
     with _lock:
         if whole in _derived:
             _derived.move_to_end(whole)
-            found: T = _derived[whole]
+            found: T = _derived[whole][0]
             return found
     made = make()
     with _lock:
-        _derived[whole] = made
-        while len(_derived) > MOST_DERIVED:
+        _derived[whole] = made, size(made)
+        while len(_derived) > 1 and (
+            len(_derived) > MOST_DERIVED or sum(taken for _, taken in _derived.values()) > MOST_BYTES
+        ):
             _derived.popitem(last=False)
     return made
 
@@ -112,36 +147,49 @@ def telemetry(folder: Path, name: str) -> list[dict[str, Any]]:
         return [json.loads(line) for line in lines]
 
 
-def _interfaces(run: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    return list(run["manifest"].get("report", {}).get("interfaces", []))
+def _typed(keys: pl.DataFrame, like: pl.DataFrame) -> pl.DataFrame:
+    """Keys as another table has them: two tables need not number alike."""
+    return keys.cast({name: like.schema[name] for name in ("file", "conn")})
 
 
-def _at(folder: Path, run: Mapping[str, Any], names: tuple[str, ...]) -> RunData:
-    try:
-        summary = json.loads((folder / "summary.json").read_text(encoding="utf-8"))
-        changed = (folder / "segments.parquet").stat().st_mtime_ns
-    except OSError:
-        raise MissingCapture("this run kept no captures") from None
-    files = {one["label"]: one["file"] for one in summary["files"]}
-    numbers = [files[name] for name in names if name in files]
-    if not numbers:
-        raise MissingCapture("nothing was captured here: capture.at of the campaign says where")
-    key = (str(folder), changed, names)
-    with _lock:
-        if key in _kept:
-            _kept.move_to_end(key)
-            return _kept[key]
-    segments = pl.scan_parquet(folder / "segments.parquet").filter(pl.col("file").is_in(numbers)).collect()
-    data = RunData(
-        scenario=run["scenario"],
-        interfaces=_interfaces(run),
-        t0_epoch_ns=int(run["manifest"]["report"]["t0_epoch_ns"]),
-        segments=segments,
-        connections=pl.read_parquet(folder / "connections.parquet"),
-        files=files,
+def _scan(folder: Path) -> pl.LazyFrame:
+    return pl.scan_parquet(folder / "segments.parquet")
+
+
+def _during(data: RunData, from_s: float, to_s: float) -> pl.Expr:
+    """Whole numbers of ns, so that the reader can pass over what lies outside."""
+    return pl.col("time_ns").is_between(
+        data.t0_epoch_ns + int(from_s * 1e9) - 1, data.t0_epoch_ns + int(to_s * 1e9) + 1
     )
-    with _lock:
-        _kept[key] = data
-        while len(_kept) > 1 and sum(one.segments.height for one in _kept.values()) > MOST_ROWS:
-            _kept.popitem(last=False)
-    return data
+
+
+def _files(data: RunData, interfaces: Sequence[Mapping[str, Any]]) -> list[int]:
+    found = [data.files[one["interface"]] for one in interfaces if one["interface"] in data.files]
+    if not found:
+        raise MissingCapture("nothing was captured here: capture.at of the campaign says where")
+    return found
+
+
+def _without_segments(folder: Path, run: Mapping[str, Any]) -> RunData:
+    """A run's connections, and which file is whose."""
+
+    def make() -> RunData:
+        try:
+            summary = json.loads((folder / "summary.json").read_text(encoding="utf-8"))
+            connections = pl.read_parquet(folder / "connections.parquet")
+        except OSError:
+            raise MissingCapture("this run kept no captures") from None
+        return RunData(
+            scenario=run["scenario"],
+            interfaces=list(run["manifest"].get("report", {}).get("interfaces", [])),
+            t0_epoch_ns=int(run["manifest"]["report"]["t0_epoch_ns"]),
+            segments=pl.DataFrame(),
+            connections=connections,
+            files={one["label"]: one["file"] for one in summary["files"]},
+        )
+
+    return derived((str(folder), "connections"), make, lambda made: int(made.connections.estimated_size()))
+
+
+def _with(data: RunData, segments: pl.DataFrame) -> RunData:
+    return RunData(data.scenario, data.interfaces, data.t0_epoch_ns, segments, data.connections, data.files)

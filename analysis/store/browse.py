@@ -10,7 +10,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from analysis.store.schema import attempt, campaign, membership, metric, point, run
-from analysis.store.store import Store
+from analysis.store.store import CHANNEL, POSTGRESQL, Store
 
 #: A campaign without its text, for lists.
 _LISTED = [column for column in campaign.c if column.name not in ("text", "overrides")]
@@ -85,52 +85,63 @@ def points(store: Store, campaign_id: str) -> list[dict[str, Any]]:
     return store.rows(query.order_by(point.c.number))
 
 
-def summary(store: Store, campaign_id: str) -> list[dict[str, Any]]:
-    """Means over each point's valid runs, as Store.table gives them but without the single values."""
-    of_point = [membership.c.point, metric.c.name, metric.c.subject, metric.c.unit]
-    joined = (
-        membership.join(run, run.c.id == membership.c.run_id)
-        .join(metric, metric.c.run_id == run.c.id)
-    )  # fmt: skip
-    chosen = sa.and_(membership.c.campaign_id == campaign_id, run.c.state == "valid")
-    # Deviations are taken from a value near the mean (the group's least): squares of great numbers would cancel.
-    least = sa.func.min(metric.c.value)
-    near = sa.select(*of_point, least.label("least")).select_from(joined).where(chosen).group_by(*of_point).subquery()
-    off = metric.c.value - near.c.least
+def kinds(store: Store, campaign_id: str) -> list[dict[str, Any]]:
+    """Metrics that a campaign's valid runs have: name, subject, unit. One run of each point speaks for the others."""
+    joined = membership.join(run, run.c.id == membership.c.run_id)
+    speakers = (
+        sa.select(sa.func.min(membership.c.run_id))
+        .select_from(joined)
+        .where(membership.c.campaign_id == campaign_id, run.c.state == "valid")
+        .group_by(membership.c.point)
+    )
+    return store.rows(
+        sa.select(metric.c.name, metric.c.subject, metric.c.unit).where(metric.c.run_id.in_(speakers)).distinct()
+    )
+
+
+def summary(
+    store: Store,
+    campaign_id: str,
+    only: Sequence[tuple[str, str]] | None = None,
+    numbers: Sequence[int] | None = None,
+) -> list[dict[str, Any]]:
+    """Means over each point's valid runs, as Store.table gives them but without the single values.
+
+    Args:
+        store: where they are.
+        campaign_id: whose.
+        only: (name, subject) of the metrics wanted; None: all.
+        numbers: of the points wanted; None: all.
+    """
+    conditions = [membership.c.campaign_id == campaign_id, run.c.state == "valid"]
+    if only is not None:
+        conditions.append(metric.c.name.in_({name for name, _ in only}))
+        conditions.append(metric.c.subject.in_({subject for _, subject in only}))
+    if numbers is not None:
+        conditions.append(membership.c.point.in_(numbers))
     query = (
-        sa.select(
-            *of_point, sa.func.count().label("n"), near.c.least, sa.func.sum(off).label("sum"),
-            sa.func.sum(off * off).label("squares"),
-        )
-        .select_from(
-            joined.join(
-                near,
-                (near.c.point == membership.c.point)
-                & (near.c.name == metric.c.name)
-                & (near.c.subject == metric.c.subject)
-                & (near.c.unit == metric.c.unit),
-            )
-        )
-        .where(chosen)
-        .group_by(*of_point, near.c.least)
-    )  # fmt: skip
+        sa.select(membership.c.point, metric.c.name, metric.c.subject, metric.c.unit, metric.c.value)
+        .select_from(membership.join(run, run.c.id == membership.c.run_id).join(metric, metric.c.run_id == run.c.id))
+        .where(*conditions)
+    )
+    wanted = None if only is None else set(only)
+    groups: dict[tuple[int, str, str, str], list[float]] = {}
+    # Grouped here and not by the database: it would go over all of them twice, for a variance that does not cancel.
+    for number, name, subject, unit, value in store.tuples(query):
+        if wanted is None or (name, subject) in wanted:
+            groups.setdefault((number, name, subject, unit), []).append(value)
     rows = []
-    for row in store.rows(query):
-        n = row["n"]
-        spread = max(row["squares"] - row["sum"] ** 2 / n, 0.0)
-        rows.append(
-            {
-                "point": row["point"], "name": row["name"], "subject": row["subject"], "unit": row["unit"], "n": n,
-                "mean": row["least"] + row["sum"] / n, "sd": math.sqrt(spread / (n - 1)) if n > 1 else None,
-            }
-        )  # fmt: skip
+    for (number, name, subject, unit), values in groups.items():
+        n, mean = len(values), math.fsum(values) / len(values)
+        sd = math.sqrt(math.fsum((value - mean) ** 2 for value in values) / (n - 1)) if n > 1 else None
+        rows.append({"point": number, "name": name, "subject": subject, "unit": unit, "n": n, "mean": mean, "sd": sd})
     return rows
 
 
 def members(store: Store, campaign_id: str, numbers: Sequence[int]) -> list[dict[str, Any]]:
-    """Runs of some points: point, repetition, run_id, state."""
+    """Runs of some points: point, repetition, run_id, state, landed."""
     query = (
-        sa.select(membership.c.point, membership.c.repetition, membership.c.run_id, _STATE.label("state"))
+        sa.select(membership.c.point, membership.c.repetition, membership.c.run_id, _STATE.label("state"), run.c.landed)
         .select_from(membership.outerjoin(run, run.c.id == membership.c.run_id))
         .where(membership.c.campaign_id == campaign_id, membership.c.point.in_(numbers))
         .order_by(membership.c.point, membership.c.repetition)
@@ -206,6 +217,44 @@ def scenario(store: Store, run_id: str) -> dict[str, Any] | None:
     return found[0]["scenario"] if found else None
 
 
+def first_scenario(store: Store, campaign_id: str) -> dict[str, Any] | None:
+    """The scenario of a campaign's first run that is there."""
+    query = (
+        sa.select(run.c.scenario)
+        .join(membership, membership.c.run_id == run.c.id)
+        .where(membership.c.campaign_id == campaign_id)
+        .order_by(membership.c.point, membership.c.repetition)
+        .limit(1)
+    )
+    found = store.rows(query)
+    return found[0]["scenario"] if found else None
+
+
+def scenarios(store: Store, campaign_id: str) -> dict[int, dict[str, Any]]:
+    """Point to the scenario of one of its runs that is there."""
+    speakers = (
+        sa.select(membership.c.point, sa.func.min(membership.c.run_id).label("run_id"))
+        .select_from(membership.join(run, run.c.id == membership.c.run_id))
+        .where(membership.c.campaign_id == campaign_id)
+        .group_by(membership.c.point)
+        .subquery()
+    )
+    query = sa.select(speakers.c.point, run.c.scenario).join(run, run.c.id == speakers.c.run_id)
+    return {row["point"]: row["scenario"] for row in store.rows(query)}
+
+
+def last_landed(store: Store, campaign_ids: Sequence[str]) -> dict[str, float | None]:
+    """When the newest run of each campaign landed; None where none has."""
+    query = (
+        sa.select(membership.c.campaign_id, sa.func.max(run.c.landed).label("landed"))
+        .join(run, run.c.id == membership.c.run_id)
+        .where(membership.c.campaign_id.in_(campaign_ids))
+        .group_by(membership.c.campaign_id)
+    )
+    found = {row["campaign_id"]: row["landed"] for row in store.rows(query)}
+    return {one: found.get(one) for one in campaign_ids}
+
+
 def metrics_of(store: Store, run_ids: Sequence[str]) -> dict[str, dict[tuple[str, str], dict[str, Any]]]:
     """Metrics of some runs: run id to {(name, subject): value and unit}."""
     found: dict[str, dict[tuple[str, str], dict[str, Any]]] = {}
@@ -246,12 +295,16 @@ def invalid(store: Store, limit: int = 8) -> list[dict[str, Any]]:
 
 def failed(store: Store, limit: int = 8) -> list[dict[str, Any]]:
     """The latest tries that gave nothing, of runs that still have no result."""
-    query = (
-        sa.select(attempt.c.run_id.label("id"), sa.func.max(attempt.c.at).label("landed"), attempt.c.problems)
+    last = (
+        sa.select(sa.func.max(attempt.c.id))
         .select_from(attempt.outerjoin(run, run.c.id == attempt.c.run_id))
         .where(attempt.c.outcome == "failed", run.c.id.is_(None))
         .group_by(attempt.c.run_id)
-        .order_by(sa.desc("landed"))
+    )
+    query = (
+        sa.select(attempt.c.run_id.label("id"), attempt.c.at.label("landed"), attempt.c.problems)
+        .where(attempt.c.id.in_(last))
+        .order_by(attempt.c.at.desc())
         .limit(limit)
     )
     return _with_place(store, [{**one, "state": "failed"} for one in store.rows(query)])
@@ -288,13 +341,14 @@ class Pulse:
     """Tells whether anything in the store has changed since it was last asked; costs next to nothing."""
 
     def __init__(self, store: Store) -> None:
-        self._connection = store.connect()
+        self._store = store
+        self._connection = self._connect()
         self._last: Any = None
 
     def changed(self) -> bool:
-        """True at first, and after any other connection wrote; always, where the database cannot tell."""
-        if self._connection.dialect.name != "sqlite":
-            return True
+        """True at first, and after any other connection wrote."""
+        if self._connection.dialect.name == POSTGRESQL:
+            return self._notified()
         # A number that SQLite keeps: it changes when another connection has changed the file.
         now = self._connection.exec_driver_sql("PRAGMA data_version").scalar()
         before, self._last = self._last, now
@@ -303,3 +357,24 @@ class Pulse:
     def close(self) -> None:
         """Lets go of the connection."""
         self._connection.close()
+
+    def _connect(self) -> sa.Connection:
+        connection = self._store.connect()
+        if connection.dialect.name == POSTGRESQL:
+            # Outside of any transaction, so that the server tells at once and keeps nothing back for this one's sake.
+            connection = connection.execution_options(isolation_level="AUTOCOMMIT")
+            connection.exec_driver_sql(f"LISTEN {CHANNEL}")
+        return connection
+
+    def _notified(self) -> bool:
+        """Every transaction that writes tells so as it is committed (Store.writing)."""
+        try:
+            driver: Any = self._connection.connection.driver_connection
+            before, self._last = self._last, True
+            # All of them are taken in, so that one change is told once.
+            return len(list(driver.notifies(timeout=0))) > 0 or before is None
+        except Exception:  # noqa: BLE001 (psycopg's own, if it is there; what was missed meanwhile is unknown)
+            self._connection.invalidate()
+            self._connection.close()
+            self._connection = self._connect()
+            return True

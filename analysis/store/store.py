@@ -43,6 +43,10 @@ POSTGRESQL = "postgresql"
 MIGRATION_LOCK = 0x6261636B
 
 
+#: On which every transaction that writes to PostgreSQL says so, as it is committed.
+CHANNEL = "backchannel"
+
+
 class StoreError(Exception):
     """The store cannot be used; the message is a sentence."""
 
@@ -173,6 +177,7 @@ class Store:
         if self._is_postgresql:
             with self._engine.begin() as connection:
                 yield connection
+                connection.execute(sa.select(sa.func.pg_notify(CHANNEL, "")))
             return
         with self._engine.connect() as connection:
             # The write lock is taken at once: a transaction that began reading could not be upgraded.
@@ -519,6 +524,12 @@ class Store:
     def rows(self, query: Any) -> list[dict[str, Any]]:
         """What a query finds."""
         return self._rows(query)
+
+    def tuples(self, query: Any) -> list[tuple[Any, ...]]:
+        """What a query finds, as the database's driver gives it: for columns of text and numbers, many rows of them."""
+        with self._engine.connect() as connection:
+            cursor = connection.execute(query).cursor
+            return [] if cursor is None else list(cursor.fetchall())
 
     def writing(self) -> AbstractContextManager[sa.Connection]:
         """A transaction that writes; no other writer is in one meanwhile."""

@@ -21,6 +21,7 @@ from ansible.module_utils.backchannel import (
     identity,
     keep_file,
     keep_folder,
+    keep_secret,
     leave_account,
     read,
     refuse_if_held,
@@ -75,6 +76,10 @@ options:
     type: dict
     default: {}
     description: Small files, by path; owned by root, readable by all.
+  secrets:
+    type: dict
+    default: {}
+    description: Small files that only the account can read, by path.
   watch:
     type: list
     elements: str
@@ -110,6 +115,7 @@ def main():
             "environment": {"type": "dict", "default": {}},
             "folders": {"type": "dict", "default": {}},
             "files": {"type": "dict", "default": {}},
+            "secrets": {"type": "dict", "default": {}, "no_log": True},
             "watch": names,
             "ready": {"type": "path"},
             "remove": names,
@@ -130,7 +136,10 @@ def converge(wanted, report):
         keep_folder(report, path, wanted["user"], int(str(mode), 8))
     for path, text in sorted(wanted["files"].items()):
         keep_file(report, path, text)
-    changed = keep_file(report, service.path, service.text(fingerprint(wanted["watch"])))
+    for path, text in sorted(wanted["secrets"].items()):
+        keep_secret(report, path, text, wanted["user"])
+    watched = [*wanted["watch"], *sorted(wanted["files"]), *sorted(wanted["secrets"])]
+    changed = keep_file(report, service.path, service.text(fingerprint(watched)))
     running = service.running()
     if changed or not running:
         if not running:
@@ -148,7 +157,7 @@ def remove(wanted, report, service):
     """Ends the service; its files, folders and account go."""
     if service.running() and report.note("%s: running" % wanted["name"], "%s: not running" % wanted["name"]):
         service.stop()
-    for path in [service.path, *service.leavings(), *sorted(wanted["files"])]:
+    for path in [service.path, *service.leavings(), *sorted(wanted["files"]), *sorted(wanted["secrets"])]:
         keep_file(report, path, None) if path == service.path else away(report, path)
     for path in [*sorted(wanted["folders"]), *wanted["remove"]]:
         away(report, path)
@@ -279,11 +288,12 @@ class Daemon:
     def running(self):
         """Whether the process is there, and is the service and no other that got its number."""
         pid = self._pid()
-        # On its way through setpriv and env the name is among the arguments, later in the environment.
+        # On its way through setpriv and env the name is among the arguments, later in the environment. A program that
+        # writes its title over both (nginx) still tells its command there.
         mark = "BACKCHANNEL_SERVICE=" + self._wanted["name"] + "\0"
-        return pid is not None and any(
-            mark in (read("/proc/%d/%s" % (pid, one)) or "") for one in ("cmdline", "environ")
-        )
+        told = [read("/proc/%d/%s" % (pid, one)) or "" for one in ("cmdline", "environ")] if pid is not None else []
+        command = " ".join(self._wanted["command"])
+        return any(mark in one or (command and command in one.replace("\0", " ")) for one in told)
 
     def start(self):
         """In the background, with its capabilities and no others."""

@@ -114,6 +114,20 @@ def keep_file(report, path, text, mode=0o644):
     return True
 
 
+def keep_secret(report, path, text, owner):
+    """Brings a file that only its owner can read to a text, which no report shows."""
+    uid, gid = identity(owner, report.check)
+    old = read(path)
+    status = None if old is None else os.stat(path)
+    as_it_is = status is not None and (status.st_uid, status.st_gid, status.st_mode & 0o7777) == (uid, gid, 0o400)
+    if old == text and as_it_is:
+        return
+    is_now = "(absent)" if old is None else "another secret, or for other eyes"
+    if report.note("%s: %s" % (path, is_now), "%s: the secret wanted" % path):
+        write(path, text, 0o400)
+        os.chown(path, uid, gid)
+
+
 def keep_folder(report, path, owner, mode):
     """Brings a folder to an owner and a mode."""
     uid, gid = identity(owner, report.check)

@@ -45,8 +45,17 @@ HOSTS: dict[str, Any] = {
         "results_site_python": sys.executable,
         # That Python may lie in a folder of root's.
         "results_site_user": "root",
+        "results_site_token": "of-the-lab-0123456789",
     },
 }
+#: The lab has no network to install it from.
+NGINX = Path("/usr/sbin/nginx").exists()
+if NGINX:
+    HOSTS["vars"] |= {
+        "results_site_names": ["results.lab"],
+        "results_site_proxy_certificate": "/etc/ssl/lab.crt",
+        "results_site_proxy_key": "/etc/ssl/lab.key",
+    }
 
 
 def write_yaml(path: Path, value: Any) -> Path:

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from testbed import node_binary
-from tests.ansible.conftest import in_lab, recorded, write_yaml
+from tests.ansible.conftest import NGINX, in_lab, recorded, write_yaml
 
 pytestmark = pytest.mark.emulated
 
@@ -35,11 +35,12 @@ PLACES = {
 SNAPSHOT = """
 ip -o -4 address; ip -o link | sed 's/qdisc [a-z]*//; s/ state [A-Z]*//; s/,LOWER_UP//; s/M-DOWN//'; ip route
 ip neighbour show nud permanent; cat /etc/passwd /etc/group /etc/fstab; mount | grep backchannel
-find /etc/backchannel /opt /var/lib/backchannel* /run/backchannel* /var/log/backchannel* \\
+find /etc/backchannel /etc/nginx /opt /var/lib/backchannel* /run/backchannel* /var/log/backchannel* \\
     /etc/sysctl.d -type f -o -type l
 sysctl -a 2>/dev/null | grep -E 'arp_ignore|arp_announce|ip_forward |rp_filter|send_redirects|ipv4.tcp_|disable_ipv6'
 for name in $(ls /sys/class/net); do ethtool -k $name; done | grep -E '(offload|checksumming): '
 grep -l BACKCHANNEL_SERVICE /proc/[0-9]*/environ
+pgrep -a nginx
 true
 """
 
@@ -64,6 +65,15 @@ def scheduler() -> dict[str, Any]:
     }
 
 
+def certificate() -> dict[str, Any]:
+    """What a proxy shows; of this lab's own making."""
+    return {
+        "name": "certificate",
+        "ansible.builtin.command": "openssl req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=results.lab "
+        "-keyout /etc/ssl/lab.key -out /etc/ssl/lab.crt",
+    }
+
+
 def scenario(role: str, host: str) -> list[dict[str, Any]]:
     """The plays of one role."""
 
@@ -76,7 +86,7 @@ def scenario(role: str, host: str) -> list[dict[str, Any]]:
     used = {"role": role}
     away = {"role": role, f"{role}_state": "absent"}
     return [
-        *([play("prepare", tasks=[scheduler()])] if role == "worker" else []),
+        *([play("prepare", tasks=[PREPARED[role]()])] if role in PREPARED else []),
         snapshot("before"),
         play("dry", roles=[used], check_mode=True, diff=True),
         snapshot("after the dry run"),
@@ -88,6 +98,10 @@ def scenario(role: str, host: str) -> list[dict[str, Any]]:
         play("away again", roles=[away]),
         snapshot("after"),
     ]
+
+
+#: What must be there before some roles.
+PREPARED = {"worker": scheduler, "results_site": certificate}
 
 
 @pytest.fixture(scope="module")
@@ -146,6 +160,14 @@ def test_a_second_run_changes_nothing(tried: dict[str, Tried], role: str) -> Non
 @pytest.mark.parametrize("role", PLACES)
 def test_what_a_role_promises_holds(tried: dict[str, Tried], role: str) -> None:
     assert any(one["task"].endswith("Hold it") and not one["failed"] for one in tried[role].steps["held"])
+
+
+def test_the_site_stands_behind_its_proxy(tried: dict[str, Tried]) -> None:
+    if not NGINX:
+        (pytest.fail if os.environ.get("CI") else pytest.skip)("no nginx here: apt-get install nginx-light")
+    held = [one for one in tried["results_site"].steps["held"] if one["task"].endswith("Hold its answers")]
+    assert held
+    assert not any(one["failed"] for one in held)
 
 
 @pytest.mark.parametrize("role", PLACES)

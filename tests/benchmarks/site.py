@@ -33,7 +33,7 @@ from experiments import source
 from experiments.campaign import expand
 from experiments.engine import Options, run_campaign
 from experiments.show import Reporter
-from web.app import create_app
+from web.app import create_app, warm
 from web.serve import THREADS
 
 SEED_CAMPAIGN = """
@@ -72,7 +72,9 @@ def main() -> None:
         ids, long_run = fill(folder)
         runs = sum(points * repetitions for points, repetitions in SHAPES)
         print(f"{runs} runs in {len(SHAPES)} campaigns, made in {time.perf_counter() - began:.0f} s", file=sys.stderr)
-        server = waitress.create_server(create_app(folder), host="127.0.0.1", port=0, threads=THREADS)
+        app = create_app(folder)
+        warm(app)
+        server = waitress.create_server(app, host="127.0.0.1", port=0, threads=THREADS)
         threading.Thread(target=server.run, daemon=True).start()
         base = f"http://127.0.0.1:{server.effective_port}"
         said["pages"] = pages(base, ids, long_run, given.rounds)

@@ -107,6 +107,34 @@ def test_what_cannot_be_included(tmp_path: Path, own: str, message: str) -> None
     assert problem.startswith(message)
 
 
+def test_the_text_of_a_campaign_brings_along_what_it_includes(tmp_path: Path) -> None:
+    own = write(
+        tmp_path, base=BASE, slow="include: base.yaml\nduration: 50 s\n", own="include: slow.yaml\nname: own\n",
+    )  # fmt: skip
+    plan = load(own)
+    again = expand(source.parse("own.yaml", plan.text))
+    assert [run.id for run in again.runs] == [run.id for run in plan.runs]
+    assert again.text == plan.text
+    # Also from a file elsewhere.
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "elsewhere/own.yaml").write_text(plan.text)
+    assert [run.id for run in load(tmp_path / "elsewhere/own.yaml").runs] == [run.id for run in plan.runs]
+    wrong = plan.text.replace("28.8 kbit/s", "28.8 kb")
+    with pytest.raises(CampaignError) as caught:
+        expand(source.parse("own.yaml", wrong))
+    assert "base.yaml:5: network.reverse.rate: 'kb' is no unit" in str(caught.value)
+
+
+def test_a_text_opens_no_file(tmp_path: Path) -> None:
+    secret = write(tmp_path, own="name: secret\n")
+    for name in (str(secret), f"../{secret.name}", "quickstart.yaml"):
+        with pytest.raises(CampaignError) as caught:
+            source.parse("new.yaml", f"name: a\ninclude: {name}\n")
+        assert str(caught.value).startswith(
+            f"new.yaml:2: include: no file can be included from here, and this text does not bring {name} along"
+        )
+
+
 DEFAULTS = """\
 name: own
 network:

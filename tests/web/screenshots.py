@@ -19,7 +19,7 @@ from experiments.campaign import load
 from experiments.engine import Options, run_campaign
 from experiments.show import Reporter
 from testbed import node_binary
-from web.app import create_app
+from web.app import create_app, warm
 
 SIM = ["backend=sim", "stack=newreno"]
 SWEEP = [
@@ -52,7 +52,9 @@ def shoot(results: Path, target: Path) -> None:
     runs = {
         tuple(value for _, value in point["parameters"]): point["members"][0]["run_id"] for point in campaign["points"]
     }
-    server = waitress.create_server(create_app(results), host="127.0.0.1", port=0, threads=40)
+    app = create_app(results)
+    warm(app)
+    server = waitress.create_server(app, host="127.0.0.1", port=0, threads=40)
     threading.Thread(target=server.run, daemon=True).start()
     base = f"http://127.0.0.1:{server.effective_port}"
     address = f"{base}/campaigns/{sweep['id']}"

@@ -100,6 +100,41 @@ def test_one_zooms_to_a_retransmission_and_reads_its_fields(page: Page, address:
     expect(panel).to_contain_text("retransmission")
 
 
+def test_the_receivers_side_is_seen_with_the_same_flow_and_zoom(page: Page, address: str, simulated: Simulated) -> None:
+    page.goto(f"{address}/runs/{simulated.run_id(1)}?flow=reverse&from=2&to=6")
+    sent = drawn(page, "sequence")
+    expect(sent).to_contain_text("at the sender")
+    page.get_by_label("Captured at").select_option("receiver")
+    page.wait_for_url(re.compile(r"side=receiver"))
+    plot = drawn(page, "received")
+    expect(plot).to_contain_text("at the receiver")
+    assert page.evaluate("view") == [2, 6]
+    assert "flow=reverse" in page.url
+    first = page.evaluate("segments(view[0], view[1]).then((found) => found.segments[0])")
+    at_sender = page.request.get(f"{address}/api/runs/{simulated.run_id(1)}/segments?flow=reverse&from=2&to=6").json()
+    # The same segment is seen there later, by the way it took.
+    twin = next(one for one in at_sender["segments"] if (one["seq"], one["end"]) == (first["seq"], first["end"]))
+    assert (first["time_s"] > twin["time_s"]) == (first["direction"] == "data")
+
+
+def test_compared_plots_are_taken_along_as_they_are_seen(page: Page, address: str, simulated: Simulated) -> None:
+    campaign = simulated.campaign["campaign"]
+    page.goto(f"{address}/compare?point={campaign}:0&point={campaign}:1&from=2&to=6")
+    drawn(page, "sequence")
+    page.locator('[data-zoom="in"]').click()
+    page.wait_for_url(re.compile(r"from=3\.0+&to=5\.0+"))
+    plot = drawn(page, "throughput")
+    with page.expect_download() as caught:
+        plot.get_by_role("link", name="CSV").click()
+    rows = [line.split(",") for line in caught.value.path().read_text().splitlines()[1:]]
+    times = [float(row[-2]) for row in rows]
+    assert len(times) > 20
+    assert sum(not 3 <= t <= 5 for t in times) <= 4, "but for the points that lead to the edges"
+    with page.expect_download() as caught:
+        page.locator("figure.wide").get_by_role("link", name="PDF").click()
+    assert caught.value.path().read_bytes().startswith(b"%PDF-")
+
+
 def test_a_click_on_a_segment_shows_it(page: Page, address: str, simulated: Simulated) -> None:
     page.goto(f"{address}/runs/{simulated.run_id(1)}?flow=forward&from=1&to=1.4")
     plot = drawn(page, "sequence")

@@ -166,9 +166,9 @@ def test_a_sweep_over_names_is_bars() -> None:
 
 def test_published_values_stand_where_their_cell_says() -> None:
     card = [
-        {"measure": "throughput", "cell": {"policy": "red", "rate": "9.6 kbit/s"}, "value": 7e6},
-        {"measure": "goodput", "cell": {"policy": "red", "rate": "9.6 kbit/s"}, "value": 8e6},
-        {"measure": "throughput", "cell": {"policy": "other"}, "value": 9e6},
+        {"metric": "throughput", "subject": "f", "cell": {"policy": "red", "rate": "9.6 kbit/s"}, "value": 7e6},
+        {"metric": "goodput", "subject": "f", "cell": {"policy": "red", "rate": "9.6 kbit/s"}, "value": 8e6},
+        {"metric": "throughput", "subject": "f", "cell": {"policy": "other"}, "value": 9e6},
     ]
     figure = make(published=card)
     assert figure.series[1].published == [("9.6 kbit/s", 7e6)]

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import csv
 import io
 import json
 import re
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +15,14 @@ import polars as pl
 import pytest
 from flask.testing import FlaskClient
 
-from analysis.store import Store
+from analysis.metrics import RunData
+from analysis.scorecard import document, scorecard
+from analysis.store import Landing, Store
+from testbed.errors import TestbedError
 from tests.conftest import Finished
 from tests.web.conftest import Simulated
 from web import plotfile, series, tables
+from web import scorecard as scorecards
 from web.app import create_app
 from web.drawing import Line
 
@@ -25,8 +31,9 @@ def test_an_empty_store_invites_to_run_something(tmp_path: Path) -> None:
     empty = create_app(tmp_path / "results").test_client()
     assert "Nothing was run yet" in empty.get("/").text
     assert "No campaign has been run yet" in empty.get("/campaigns").text
-    assert "no scorecard yet" in empty.get("/scorecard").text
-    for path in ("/compare", "/launch", "/import", "/docs"):
+    assert "No campaign of the papers was run yet" in empty.get("/scorecard").text
+    assert "No campaign has been run yet" in empty.get("/compare").text
+    for path in ("/launch", "/import", "/docs"):
         assert empty.get(path).status_code == 200
 
 
@@ -189,7 +196,7 @@ def test_selective_acks_are_drawn_from_edge_to_edge(simulated: Simulated, tmp_pa
     shutil.copytree(store.run_folder(run["id"]), folder)
     (folder / "sacks.parquet").unlink(missing_ok=True)
     t0 = run["manifest"]["report"]["t0_epoch_ns"]
-    sent = tables.flow(folder, run, "forward")
+    sent = tables.flow(folder, run, "forward", False, ())
     where = sent.select("file", "conn").row(0)
     assert tables.sacks(folder, run, "forward", receiver=False) is None
     blocks = {
@@ -308,52 +315,171 @@ def test_between_two_samples_there_is_a_line_too() -> None:
     assert steps["y"] == [0, 0, 0, 100]
 
 
-def scorecard() -> dict[str, Any]:
-    """As `./backchannel score --json` prints it."""
-    value = {
-        "measure": "throughput", "cell": {"reverse": "28.8k"}, "relation": "eq", "published": 3.2e6, "unit": "bit/s",
-        "tolerance": {"rel": 0.25}, "origin": "stated", "measured": 1.1e6, "runs": 3, "half_interval": 2e4,
-        "within": False,
-    }  # fmt: skip
-    ordering = {
-        "measure": "throughput", "axis": "reverse", "order": ["a", "b"], "where": {}, "min_ratio": None,
-        "measured": [2.0, None], "tie": False, "holds": False,
-    }  # fmt: skip
-    score = {
-        "backend": "sim", "campaign": "abc", "asked": 3, "there": 3, "values": [value], "orderings": [ordering],
-        "passes": False, "within": 0, "stated": 1,
-    }  # fmt: skip
-    common = {"paper": "asym", "section": "4.2", "source": "measured", "values": 1, "orderings": 1}
-    return {
-        "artefacts": [
-            {"id": "asym-fig2", "title": "Return <channels>", "passes": False, "scores": {"sim": score}, **common},
-            {"id": "asym-fig3", "title": "Not run", "passes": False, "scores": {}, **common},
-        ],
-        "count": {
-            "artefacts": 2, "run": 1, "pass": 0, "values": 1, "values_within": 0, "orderings": 1, "orderings_hold": 0,
-        },
-    }  # fmt: skip
+TARGETS = """
+- id: asym-table9
+  paper: asym
+  title: Return <channels>
+  section: '4.2'
+  source: measured
+  expected:
+  - cell: {policy: droptail}
+    metric: rate
+    relation: approx
+    value: 3.2e+6
+    unit: bit/s
+    tolerance: {rel: 0.1}
+    origin: stated
+  orderings:
+  - {metric: rate, axis: policy, order: [acks-first, droptail], direction: descending, where: {}}
+- {id: asym-fig99, paper: asym, title: Not run, section: '4', source: measured, expected: [], orderings: []}
+"""
+ARTEFACT = """
+artefact: asym-table9
+measures: {rate: {metric: throughput, of: forward}}
+"""
 
 
-def test_the_scorecard_hides_no_miss(tmp_path: Path) -> None:
-    client = create_app(tmp_path).test_client()
-    (tmp_path / "scorecard.json").write_text(json.dumps(scorecard()))
+def land(store: Store, folder: Path, run_id: str, throughput: float, replaces: bool = False) -> None:
+    (folder / run_id).mkdir()
+    row = {"metric": "throughput", "subject": "forward", "value": throughput, "unit": "rate"}
+    scenario = {"seed": int(run_id, 16), "duration_s": 1.0, "links": [], "workload": []}
+    store.land(Landing(run_id, "sim", scenario, {}, [row], [], 1, folder / run_id), replaces=replaces)
+
+
+def campaign(store: Store, text: str = "", policies: Sequence[str] = ("droptail", "acks-first")) -> str:
+    fields = {
+        "id": "c" * 16, "name": "own", "title": "Own", "file": "own.yaml", "text": text, "overrides": {},
+        "backend": "sim", "seed": 1, "repetitions": 2,
+    }  # fmt: skip
+    members = [(n, r, f"{10 * n + r:024x}") for n in range(len(policies)) for r in range(2)]
+    store.begin_campaign(fields, [[("policy", policy)] for policy in policies], members)
+    return str(fields["id"])
+
+
+def test_the_scorecard_is_made_from_the_store_and_hides_no_miss(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "asym").mkdir()
+    (tmp_path / "asym/targets.yaml").write_text(TARGETS)
+    for part in ("web.scorecard.FOLDER", "experiments.reproduce.FOLDER"):
+        monkeypatch.setattr(part, tmp_path)
+    store = Store.open(tmp_path / "results")
+    client = create_app(tmp_path / "results").test_client()
+    assert "None of the 2 published" in client.get("/").text
+    assert "No campaign of the papers was run yet" in client.get("/scorecard").text
+    where = campaign(store, ARTEFACT)
+    for run_id, value in ((0, 1.0e6), (1, 1.2e6), (10, 2.0e6)):
+        land(store, tmp_path, f"{run_id:024x}", value)
     page = client.get("/scorecard").text
     for wanted in (
-        "0 of 2 artefacts pass",
-        "sim: fail",
-        "sim: not run",
-        "3.2e+06",
-        "1.1e+06 ± 2e+04",
-        "Return &lt;channels",
-    ):
+        "0 of 2 artefacts pass", "0 of 1 values", "1 of 1 orderings", "sim: fail", "sim: not run", "3.2e+06",
+        "1.1e+06 \u00b1 1.3e+06", "Return &lt;channels", "3 of 4 runs",
+    ):  # fmt: skip
         assert wanted in page
-    assert "asym-fig2" not in client.get("/scorecard?show=not+run").text
+    assert "asym-table9" not in client.get("/scorecard?show=not+run").text
     assert "0 of 2" in client.get("/").text
-    assert client.get("/api/scorecard").json == scorecard()
-    (tmp_path / "scorecard.json").write_text('{"artefacts": [{}]}')
-    assert "cannot be shown: it lacks" in client.get("/scorecard").text
-    assert "cannot be shown" in client.get("/").text
+    told: Any = client.get("/api/scorecard").json
+    assert told == json.loads(json.dumps(document(scorecard(store, tmp_path))))
+    # Its figure has what was published beside.
+    assert "open diamonds are the published values" in client.get(f"/campaigns/{where}").text
+    # What lands later counts at once; also what takes an earlier one's place.
+    land(store, tmp_path, f"{11:024x}", 2.0e6)
+    assert "4 of 4 runs" in client.get("/scorecard").text
+    for run_id in (0, 1):
+        land(store, tmp_path, f"{run_id:024x}", 3.2e6, replaces=True)
+    page = client.get("/scorecard").text
+    assert "1 of 1 values" in page
+    assert "0 of 1 orderings" in page
+
+
+def test_why_something_does_not_agree_stands_beside_it() -> None:
+    found = scorecards.reasons()
+    assert set(found) == set(scorecards.PAPERS)
+    assert all(told.startswith("**") for paragraphs in found.values() for told in paragraphs)
+    named = scorecards._named("asym", "Table II and figures 20 and 21 agree; `asym-claim-k` does not")
+    assert named == {"asym-table2", "asym-fig20", "asym-fig21", "asym-claim-k"}
+    assert scorecards.marked("**a** <b> `c`") == "<b>a</b> &lt;b&gt; <code>c</code>"
+
+
+def test_a_campaign_page_keeps_means_until_a_run_of_the_point_lands(tmp_path: Path) -> None:
+    store = Store.open(tmp_path / "results")
+    client = create_app(tmp_path / "results").test_client()
+    where = campaign(store)
+    land(store, tmp_path, f"{0:024x}", 1.0e6)
+    assert "1 Mbit/s" in client.get(f"/campaigns/{where}").text
+    land(store, tmp_path, f"{1:024x}", 3.0e6)
+    assert "2.0 \u00b1 1.4 Mbit/s" in client.get(f"/campaigns/{where}").text
+    land(store, tmp_path, f"{0:024x}", 5.0e6, replaces=True)
+    assert "4.0 \u00b1 1.4 Mbit/s" in client.get(f"/campaigns/{where}").text
+
+
+def test_a_campaign_that_failed_says_why(tmp_path: Path) -> None:
+    store = Store.open(tmp_path / "results")
+    where = campaign(store)
+    store.note_failure(f"{0:024x}", 1, "the sender <forward> ended with status 1")
+    store.end_campaign(where, complete=False)
+    page = create_app(tmp_path / "results").test_client().get(f"/campaigns/{where}").text
+    assert "the sender &lt;forward&gt; ended with status 1" in page
+    assert page.count(">failed</span>") == 1
+    assert page.count(">not run</span>") == 3
+    assert "Compare the chosen" not in page
+
+
+def test_known_troubles_are_told_in_words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    client = create_app(tmp_path).test_client()
+
+    def gone(*_: Any) -> Any:
+        raise TestbedError("the node binary is not built")
+
+    monkeypatch.setattr("experiments.registry.entries", gone)
+    answer = client.get("/docs")
+    assert answer.status_code == 503
+    assert "The node binary is not built." in answer.text
+    assert client.get("/api/registry").json == {"error": "The node binary is not built."}
+
+
+def test_what_is_compared_can_be_taken_along(client: FlaskClient, simulated: Simulated) -> None:
+    campaign_id = simulated.campaign["campaign"]
+    points = f"point={campaign_id}:0&point={campaign_id}:3"
+    page = client.get(f"/compare?{points}&metric=goodput/forward").text
+    links = re.findall(r'href="(/compare/[^"]+)"', page)
+    assert len(links) == 3 + 5 * 3
+    for link in links:
+        answer = client.get(link.replace("&amp;", "&"))
+        assert answer.status_code == 200, link
+        assert answer.headers["Content-Disposition"].startswith("attachment")
+    told: Any = client.get(f"/api/compare?{points}").json
+    means = [
+        cell["mean"] for row in told["metrics"] for cell in row["cells"]
+        if (row["metric"], row["flow"]) == ("goodput", "forward")
+    ]  # fmt: skip
+    rows = list(csv.DictReader(client.get(f"/compare/figure.csv?{points}&metric=goodput/forward").text.splitlines()))
+    assert [float(row["mean"]) for row in rows] == means
+    laid = client.get(f"/compare/plots/cwnd.csv?{points}&flow=forward&from=1&to=2").text
+    rows = list(csv.DictReader(laid.splitlines()))
+    assert {row["series"] for row in rows} == {"policy=droptail, rate=9.6 kbit/s", "policy=acks-first, rate=9.6 kbit/s"}
+    assert client.get(f"/compare/plots/weather.csv?{points}").status_code == 404
+    assert client.get(f"/compare/figure.svg?point={campaign_id}:0").status_code == 404
+
+
+def test_the_picture_of_a_network_is_a_file_too(client: FlaskClient, simulated: Simulated) -> None:
+    for place in (simulated.address, f"/runs/{simulated.run_id()}"):
+        assert f'href="{place}/network.pdf"' in client.get(place).text
+        assert client.get(f"{place}/network.pdf").data.startswith(b"%PDF-")
+        # Of the first point.
+        assert "9.6 kbit/s, 50 ms" in client.get(f"{place}/network.svg").text
+        assert client.get(f"{place}/network.csv").status_code == 404
+
+
+def test_throughput_adds_up_to_what_was_delivered(client: FlaskClient, simulated: Simulated) -> None:
+    run_id = simulated.run_id(1)
+    answer: Any = client.get(f"/api/runs/{run_id}/throughput").json
+    store = Store.open(simulated.results)
+    run = store.run(run_id)
+    assert run is not None
+    data = RunData.load(store.run_folder(run_id), run["scenario"], run["manifest"]["report"])
+    for flow, one in zip(data.flows, answer["series"], strict=True):
+        assert sum(one["y"]) * 1e3 * 0.08 / 8 == pytest.approx(flow.delivered_bytes(0, 9), rel=1e-3)
 
 
 def test_the_docs_hold_all_that_the_registry_holds(client: FlaskClient) -> None:

@@ -127,6 +127,33 @@ def test_the_form_makes_a_file_that_is_valid(visitor: FlaskClient) -> None:
     assert plan.runs[0].scenario["workload"][0]["start_s"] < 0.5
 
 
+def test_a_campaign_with_an_include_is_launched_with_what_it_includes(
+    visitor: FlaskClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine/base.yaml").write_text(TINY)
+    (tmp_path / "mine/own.yaml").write_text(
+        "include: base.yaml\nname: own\nrepetitions: 2\ndefaults: {flow: {size: 20 kB}}\n"
+    )
+    monkeypatch.setattr(launch, "EXPERIMENTS", tmp_path)
+    text = launch._file("mine/own.yaml")
+    answer: Any = visitor.post("/api/requests", json={"text": text, "file": "mine/own.yaml"}).json
+    assert answer["problems"] == []
+    asked = requests.one(Store.open(visitor.application.config["RESULTS"]), answer["request"])
+    assert asked is not None
+    plan = expand(source.parse(asked["file"], asked["text"]))
+    assert (plan.name, len(plan.runs), plan.runs[0].scenario["workload"][0]["bytes"]) == ("own", 2, 20_000)
+    # What is pasted reaches no file, not even one of the repository's.
+    for name in ("mine/base.yaml", "/etc/hostname", "../../etc/passwd"):
+        pasted: Any = visitor.post(
+            "/api/check", json={"text": f"name: a\ninclude: {name}\n", "file": "mine/x.yaml"}
+        ).json
+        (problem,) = pasted["problems"]
+        assert problem.startswith("mine/x.yaml:2: include: no file can be included from here")
+    assert "2 runs" in visitor.get("/launch?file=mine/own.yaml").text
+    assert visitor.get("/launch?file=../base.yaml").status_code == 404
+
+
 @pytest.mark.parametrize("name", launch.files())
 def test_every_campaign_file_can_be_opened(name: str) -> None:
     assert launch._file(name).strip()

@@ -332,12 +332,13 @@ if (board) {
     const sources = figure.dataset.sources ? JSON.parse(figure.dataset.sources) : null;
     plots.push({ figure, sources, board: figure.querySelector(".board"), inspects: !sources && ["sequence", "received"].includes(figure.dataset.kind) });
   }
-  // Those on screen first; the rest when they come near.
+  // Those on screen first, one after the other so that the uppermost stands soonest; the rest when they come near.
+  let before = Promise.resolve();
   const near = new IntersectionObserver((entries) => {
     for (const entry of entries) {
       if (entry.isIntersecting) {
         near.unobserve(entry.target);
-        draw(plots.find((plot) => plot.figure === entry.target));
+        before = before.then(() => draw(plots.find((plot) => plot.figure === entry.target)));
       }
     }
   }, { rootMargin: "300px" });
