@@ -100,6 +100,14 @@ class AgentClient:
         """Ends it; the emulator's report."""
         return dict(self._call("DELETE", "/links")["report"])
 
+    def shape(self, interface: str, lines: list[str]) -> None:
+        """Sets up the kernel's disciplines on an interface, by arguments of tc."""
+        self._call("POST", "/shaping", {"interface": interface, "lines": lines})
+
+    def shaped(self, interface: str) -> dict[str, dict[str, int]]:
+        """What they counted: packets, bytes and drops at the "root" and in "delayed"."""
+        return self._call("GET", f"/shaping/{interface}")
+
     def reset(self) -> None:
         """Ends everything on the node and empties its folder."""
         self._call("DELETE", "/run")

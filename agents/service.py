@@ -3,7 +3,7 @@
     python -m agents.service --socket PATH --folder PATH --node-binary PATH
 
 Standard library only, so that a bare host needs nothing but Python. It opens no network port; the socket has mode 0600.
-It starts nothing but tcpdump, ethtool and the node binary, and touches no file outside its folder.
+It starts nothing but tcpdump, ethtool, ip, tc and the node binary, and touches no file outside its folder.
 
     GET    /health                             who and what this is
     POST   /settings   {sysctls, offloads}      applies and reads back
@@ -21,6 +21,8 @@ It starts nothing but tcpdump, ethtool and the node binary, and touches no file 
     POST   /links      {spec, seed, macs}       configures an emulated link
     POST   /links/start {at_monotonic_ns}       begins their timeline
     DELETE /links                               ends it; answers with the emulator's report
+    POST   /shaping    {interface, lines}       the kernel's own disciplines on an interface (arguments of tc)
+    GET    /shaping/INTERFACE                   what they counted
 
 A node that is held answers whoever lacks the token (header X-Backchannel-Token) with the holder's name. A lease that is
 not renewed by requests ends of itself, and with it everything that was started: a controller that is gone holds
@@ -50,6 +52,7 @@ from agents import capture, kernel, traffic
 from agents.errors import AgentError
 from agents.hold import Hold
 from agents.links import Links
+from agents.shaping import Shaping
 
 #: Longest request body taken, in bytes.
 MAX_BODY = 1 << 20
@@ -96,6 +99,7 @@ class Agent:
         self.grants = grants
         self.hold = Hold(held, self.reset)
         self._links = Links(node_binary, folder, grants.links)
+        self._shaping = Shaping()
         self._captures: list[capture.Capture] = []
         self._programs: dict[str, traffic.Program] = {}
         self._lock = threading.Lock()
@@ -147,6 +151,18 @@ class Agent:
         """Ends it; the emulator's report."""
         with self._lock:
             return self._links.stop()
+
+    def shape(self, interface: str, lines: list[str]) -> dict[str, Any]:
+        """The kernel's disciplines on an interface, afresh."""
+        self.grants.check(interface)
+        with self._lock:
+            self._shaping.configure(interface, lines)
+        return {"shaped": interface}
+
+    def shaped(self, interface: str) -> dict[str, Any]:
+        """What they counted."""
+        with self._lock:
+            return dict(self._shaping.report(interface))
 
     def settings(self, sysctls: dict[str, str], offloads: list[str]) -> dict[str, Any]:
         """Applies kernel settings; `offloads` names the interfaces whose offloads go off."""
@@ -220,6 +236,7 @@ class Agent:
         """Ends everything and empties the folder."""
         with self._lock:
             self._links.close()
+            self._shaping.clear()
             self._kill_captures()
             for program in self._programs.values():
                 program.kill()
@@ -326,6 +343,10 @@ class Handler(BaseHTTPRequestHandler):
                 return lambda body: agent.start_links(int(body["at_monotonic_ns"]))
             case "DELETE", ["links"]:
                 return lambda body: agent.stop_links()
+            case "POST", ["shaping"]:
+                return lambda body: agent.shape(str(body["interface"]), [str(line) for line in body["lines"]])
+            case "GET", ["shaping", interface]:
+                return lambda body: agent.shaped(interface)
             case "DELETE", ["run"]:
                 return lambda body: agent.reset()
         raise AgentError(f"this agent does not know {method} /{'/'.join(parts)}", 404)

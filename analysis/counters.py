@@ -194,6 +194,13 @@ def counted_completion_time(flow: CountedFlow) -> float | None:
     return None if flow.completed_s is None else flow.completed_s - flow.begun_s
 
 
+@_metric("time", "Mean completion time", "run", "asym 7.3, figure 16")
+def mean_completion_time(run: Counted) -> float | None:
+    """Over the run's flows with a size that are through, in s; None without one."""
+    times = [time for flow in run.of_flows() if (time := counted_completion_time(flow)) is not None]
+    return statistics.fmean(times) if times else None
+
+
 @_metric("rate", "Throughput while all are active", "flow", "asym 9.1.3")
 def active_throughput(flow: CountedFlow) -> float | None:
     """Throughput over the period in which every flow of the run is active, in bit/s; None for an empty period."""

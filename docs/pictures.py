@@ -9,7 +9,6 @@ Below stands the length of the queue.
 
 from __future__ import annotations
 
-import gzip
 import json
 import os
 import struct
@@ -142,7 +141,7 @@ PICTURES: dict[str, Picture] = {
         **LINE,
     ),
     "ricochet": Picture(
-        "window-1 frames over a radio hop; acks and data contend",
+        "who has the air keeps it: acks gather while data last, and go together",
         "  topology: packet-radio\n  link: ricochet\n"
         "  forward: {rate: 100 kbit/s, delay: 10 ms, queue: {policy: droptail, limit: 10 packets}}\n",
         (3000, 2000),
@@ -292,7 +291,7 @@ class Seen:
 
 def capture(path: Path) -> Iterator[Seen]:
     """Packets of a simulator's capture: nanosecond pcap of Ethernet."""
-    raw = gzip.decompress(path.read_bytes())
+    raw = path.read_bytes()
     order = "<" if raw[:4] in (b"\x4d\x3c\xb2\xa1", b"\xd4\xc3\xb2\xa1") else ">"
     unit = 1e-6 if raw[:4] in (b"\x4d\x3c\xb2\xa1", b"\xa1\xb2\x3c\x4d") else 1e-3
     link = struct.unpack_from(order + "I", raw, 20)[0]
@@ -341,7 +340,7 @@ def run(name: str, picture: Picture, folder: Path) -> None:
 
 def draw(name: str, picture: Picture, folder: Path, out: Path) -> None:
     """Draws it."""
-    captures = [list(capture(folder / "captures" / f"{interface}.pcap.gz")) for interface, _ in picture.nodes]
+    captures = [list(capture(folder / "captures" / f"{interface}.pcap")) for interface, _ in picture.nodes]
     base = min(one.at_ms for packets in captures for one in packets)
     origin = base - base % 1000
     told = [json.loads(line) for line in (folder / "telemetry" / "links.jsonl").read_text().splitlines()]

@@ -20,7 +20,7 @@ from experiments.problems import CampaignError, Problem
 from experiments.schema import FIELD, Campaign, CaptureSpec, MechanismError, Stack
 from experiments.source import Path_
 from experiments.sweep import MOST_RUNS, SWEEP, Combination, Value, combinations, same_field, split_field
-from testbed import kernel_links, node_binary
+from testbed import kernel_links, kernel_tcp, node_binary
 from testbed.addressing import make_plan
 from testbed.errors import TestbedError
 from testbed.kernel_tcp import is_kernels
@@ -226,10 +226,10 @@ class _Expansion:
     @staticmethod
     def _kernel_link_refusal(links: Sequence[Mapping[str, Any]], backend: str) -> str | None:
         kernels = [link for link in links if link["kind"] == kernel_links.KIND]
-        if kernels and backend != "emulated":
-            who = "virtual time" if backend == "sim" else f"the {backend} backend"
-            return f"link '{kernels[0]['name']}': {who} has no kernel link; it runs on the emulated backend"
-        return next((reason for reason in map(kernel_links.refusal, kernels) if reason), None)
+        if kernels and backend == "sim":
+            return f"link '{kernels[0]['name']}': virtual time has no kernel link; emulated and physical have it"
+        here = backend == "emulated"
+        return next((reason for link in kernels if (reason := kernel_links.refusal(link, here))), None)
 
     def _cross_check(self, campaign: Campaign) -> None:
         """What no single field can know."""
@@ -270,7 +270,11 @@ class _Expansion:
                     path,
                     f"stack {stack.name} does not run on the {campaign.backend} backend, which has: {', '.join(there)}",
                 )
-            elif not is_kernels({"name": stack.name}):
+            elif is_kernels({"name": stack.name}):
+                lack = kernel_tcp.lack(stack.name) if campaign.backend == "emulated" else None
+                if lack:
+                    self._note(path, lack)
+            else:
                 reason = _refusal(json.dumps(stack.as_scenario(), sort_keys=True))
                 if reason:
                     self._note(path, reason)

@@ -228,14 +228,16 @@ def plan(
         typer.echo(
             f"  {number + 1:3}  {have}/{len(runs)} done, {todo} to run  {point_label(point.parameters)}".rstrip()
         )
+    # Virtual time passes as fast as the simulator goes.
+    passing = "of virtual time" if planned.backend == "sim" else "one after another"
     typer.echo(
         f"\n{len(planned.points)} points, {len(planned.runs)} runs on the {planned.backend} backend, "
-        f"{show(planned.duration_s, 'time')} one after another"
+        f"{show(planned.duration_s, 'time')} {passing}"
     )
     missing = {one.id: float(one.scenario["duration_s"]) for one in to_do}
     typer.echo(
         f"{results} has {sum(run.id in done for run in planned.runs)} of them; "
-        f"to be run: {len(missing)}, {show(sum(missing.values()), 'time')} one after another"
+        f"to be run: {len(missing)}, {show(sum(missing.values()), 'time')} {passing}"
     )
     if expected.runs:
         source = (
@@ -250,6 +252,7 @@ def plan(
 @app.command(short_help="Check campaign files")
 def validate(
     files: Annotated[list[Path], typer.Argument(metavar="FILE...", help="Campaign files.", show_default=False)],
+    overrides: SetOption = None,
 ) -> None:
     """Check campaign files; every mistake is told with file, line and field, and so are emulation's known traps."""
     from experiments import source, traps
@@ -260,7 +263,7 @@ def validate(
     for file in files:
         try:
             read = source.read(file)
-            planned = expand(read)
+            planned = expand(read, overrides or ())
         except CampaignError as error:
             bad = True
             typer.echo(str(error), err=True)
@@ -717,13 +720,16 @@ def in_lab(
     inventory: InventoryOption,
     command: Annotated[list[str], typer.Argument(metavar="-- COMMAND...", help="What to run.", show_default=False)],
     campaign: TopologyOption = None,
+    machines: Annotated[
+        bool, typer.Option("--vm", help="Hosts are virtual machines with kernels of their own (docs/physical.md).")
+    ] = False,
 ) -> None:
     """Rehearse a lab: its hosts as namespaces of a cell, for as long as a command runs."""
     from experiments import lab
     from testbed.capability import require_emulation
 
     require_emulation()
-    sys.exit(lab.rehearse(inventory, campaign, command))
+    sys.exit(lab.rehearse(inventory, campaign, command, machines))
 
 
 @app.callback()

@@ -79,10 +79,12 @@ class DaskExecutor:
                     n_workers=os.cpu_count() or 1, threads_per_worker=THREADS, processes=True, dashboard_address=None,
                     host="127.0.0.1", protocol=protocol(), memory_limit=0,
                 )  # fmt: skip
+        else:
+            check_secrecy(address, "client")
         try:
             self._client = Client(self._cluster or address, timeout=CONNECT_S, set_as_default=False)
         except (OSError, TimeoutError, ValueError) as error:
-            raise Unavailable(f"no Dask scheduler answers at {address}: {_said(error)}") from None
+            raise Unavailable(f"no Dask scheduler answers at {address}: {why(error)}") from None
         self._address = address or "of this machine"
         self._gone_since_s = self._idle_since_s = time.monotonic()
         #: Workers that cannot take runs, and why.
@@ -243,6 +245,31 @@ def protocol() -> str:
     return "tls" if dask.config.get("distributed.comm.require-encryption") else "tcp"
 
 
+def check_secrecy(address: str, role: str) -> None:
+    """Holds a scheduler's address against Dask's own settings: what does not fit would end in a traceback of Dask's.
+
+    Args:
+        address: of the scheduler.
+        role: client or worker.
+
+    Raises:
+        Unavailable: they do not fit.
+    """
+    secret = address.startswith("tls://")
+    if protocol() == "tls" and not secret:
+        raise Unavailable(
+            f"Dask's settings ask for encryption, and {address} has none: the scheduler's address must begin with tls://"
+        )
+    names = ("ca-file", f"{role}.cert", f"{role}.key")
+    lacking = [name for name in names if not dask.config.get(f"distributed.comm.tls.{name}", None)]
+    if secret and lacking:
+        variable = "DASK_DISTRIBUTED__COMM__TLS__" + lacking[0].replace(".", "__").replace("-", "_").upper()
+        raise Unavailable(
+            f"no Dask scheduler answers at {address} without a certificate: ${variable} is not set "
+            "(docs/distributed.md)"
+        )
+
+
 @contextmanager
 def _deaf_children() -> Iterator[None]:
     """Ctrl-C reaches every process of a terminal; workers that are started in here leave it to the runner."""
@@ -332,6 +359,13 @@ def _close(pool: CellPool, store: Store) -> None:
 def _close_all() -> None:
     for pool, _ in _pools.values():
         pool.stop()
+
+
+def why(error: BaseException) -> str:
+    """What is at the bottom of a connection that was not made: what is above it says no more than that it was not."""
+    while (below := error.__cause__ or error.__context__) is not None:
+        error = below
+    return _said(error)
 
 
 def _said(error: BaseException) -> str:

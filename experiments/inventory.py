@@ -7,14 +7,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, ValidationError
+from ruamel.yaml import YAML
 
 from experiments import registry, source
 from experiments.problems import CampaignError, Problem
 from experiments.schema import Model
+from testbed import node_binary
 from testbed.errors import TestbedError
 from testbed.placement import Host, Placement, Spot, place
 
@@ -63,6 +66,17 @@ class InventoryFile(Model):
     vars: dict[str, Any] = Field({}, description="variables for Ansible's roles")
 
 
+#: Types of argument specs: in words, and what YAML makes of them.
+TYPES: Mapping[str, tuple[str, tuple[type, ...]]] = {
+    "str": ("a text", (str, int, float)),
+    "path": ("a path", (str,)),
+    "int": ("a whole number", (int,)),
+    "bool": ("true or false", (bool,)),
+    "list": ("a list, such as [a, b]", (list,)),
+    "dict": ("a mapping, such as {a: b}", (dict,)),
+}
+
+
 @dataclass(frozen=True)
 class Inventory:
     """A lab as its file says."""
@@ -88,10 +102,43 @@ def read(path: Path) -> Inventory:
     """
     found = source.read(path)
     try:
-        return Inventory(path, InventoryFile.model_validate(found.values))
+        file = InventoryFile.model_validate(found.values)
     except ValidationError as error:
         problems = [_problem(found, dict(one)) for one in error.errors(include_url=False)]
         raise CampaignError(found.name, problems) from None
+    told = {name: wrong_variable(name, value) for name, value in file.vars.items()}
+    problems = [found.problem(("vars", name), f"vars.{name}", why) for name, why in told.items() if why]
+    if problems:
+        raise CampaignError(found.name, problems)
+    return Inventory(path, file)
+
+
+@cache
+def role_options() -> dict[str, dict[str, dict[str, Any]]]:
+    """What each of our roles can be told, by its argument spec."""
+    found = {}
+    for path in sorted((node_binary.ROOT / "ansible" / "roles").glob("*/meta/argument_specs.yml")):
+        found[path.parts[-3]] = YAML(typ="safe").load(path.read_text())["argument_specs"]["main"]["options"]
+    return found
+
+
+def wrong_variable(name: str, value: object) -> str | None:
+    """What is wrong with a variable of one of our roles; None for a good one, and for those of others."""
+    role = next((one for one in role_options() if name.startswith(f"{one}_")), None)
+    if role is None:
+        return None
+    options = role_options()[role]
+    if name not in options:
+        return registry.unknown(f"variable of role {role}", name, options)
+    if isinstance(value, str) and "{{" in value:
+        return None  # Ansible's to work out
+    spec = options[name]
+    words, types = TYPES[spec["type"]]
+    if not isinstance(value, types) or (isinstance(value, bool) and bool not in types):
+        return f"'{value}' is not {words}: {spec['description']}"
+    if "choices" in spec and value not in spec["choices"]:
+        return f"'{value}' is not possible; there are: {', '.join(spec['choices'])}"
+    return None
 
 
 def placed(inventory: Inventory, nodes: Sequence[Mapping[str, Any]], links: Sequence[Mapping[str, Any]]) -> Placement:

@@ -1,6 +1,6 @@
-"""Labs from the command line: Ansible's playbooks on one, and its rehearsal in namespaces.
+"""Labs from the command line: Ansible's playbooks on one, and its rehearsal in namespaces or virtual machines.
 
-python -m experiments.lab INVENTORY CAMPAIGN -- COMMAND...      the first program inside a rehearsal's cell
+python -m experiments.lab namespaces|machines INVENTORY CAMPAIGN -- COMMAND...     first program of a rehearsal's cell
 """
 
 from __future__ import annotations
@@ -16,11 +16,12 @@ from typing import Any
 from experiments import campaign, inventory
 from experiments.execute import Cells
 from experiments.problems import CampaignError, Problem
-from testbed import node_binary
+from testbed import image, node_binary
 from testbed.cell import topology_key
 from testbed.cellmain import FOLDER, private_memory_folder
 from testbed.errors import TestbedError, Unavailable
 from testbed.lab import Lab, SshFiles, processes
+from testbed.machines import Machines
 from testbed.physical import PhysicalCell, Reach
 from testbed.placement import Placement
 from testbed.tunnels import SshOptions
@@ -73,22 +74,33 @@ def playbook(name: str, path: Path, file: Path | None, arguments: Sequence[str])
     return subprocess.run(words, env=environment, cwd=ANSIBLE, check=False).returncode
 
 
-def rehearse(path: Path, file: Path | None, command: Sequence[str]) -> int:
-    """Runs a command in a cell that holds the lab as namespaces; its exit status.
+def rehearse(path: Path, file: Path | None, command: Sequence[str], machines: bool = False) -> int:
+    """Runs a command in a cell that holds the lab as namespaces, or as virtual machines; its exit status.
 
     Raises:
         CampaignError: the inventory or the campaign is wrong.
+        Unavailable, TestbedError: there can be no virtual machines here.
     """
     found = inventory.read(path)
+    if machines:
+        if found.file.connection != "ssh":
+            raise CampaignError(
+                str(path), [Problem(0, "connection", "virtual machines are reached by 'ssh', not by 'namespace'")]
+            )
+        scenario = campaign.load(topology(found, file)).runs[0].scenario
+        inventory.placed(found, scenario["nodes"], scenario["links"])
+        # Made here: the cell has no network to fetch it by.
+        image.image(lambda text: print(f"backchannel: {text}", file=sys.stderr))
     words = [
         node_binary.path(), "cell", "--parent", str(os.getpid()), "--",
-        sys.executable, "-m", "experiments.lab", str(path.absolute()), str(topology(found, file)), "--", *command,
+        sys.executable, "-m", "experiments.lab", "machines" if machines else "namespaces",
+        str(path.absolute()), str(topology(found, file)), "--", *command,
     ]  # fmt: skip
     environment = {**os.environ, "PYTHONPATH": str(node_binary.ROOT), "BACKCHANNEL_NODE": node_binary.path()}
     return subprocess.run(words, env=environment, check=False).returncode
 
 
-def build(path: Path, file: Path, folder: Path) -> Lab:
+def build(path: Path, file: Path, folder: Path, machines: bool = False) -> Lab | Machines:
     """The lab of an inventory, inside a cell.
 
     Raises:
@@ -103,6 +115,8 @@ def build(path: Path, file: Path, folder: Path) -> Lab:
         if key is None or known_hosts is None:
             raise TestbedError(f"{path}: a rehearsal needs 'ssh.key' and 'ssh.known_hosts': it makes keys of its own")
         ssh = SshFiles(key, known_hosts)
+        if machines:
+            return Machines(placement, folder, ssh, image.image(lambda text: None))
         if shutil.which("sshd") is None and not Path("/usr/sbin/sshd").exists():
             raise Unavailable("a rehearsal with SSH needs sshd: apt-get install openssh-server")
     return Lab(placement, folder, ssh)
@@ -155,10 +169,10 @@ def _given(path: Path | None) -> inventory.Inventory:
 
 def main() -> int:
     """Builds the lab, runs the command, ends."""
-    path, file, _, *command = sys.argv[1:]
+    kind, path, file, _, *command = sys.argv[1:]
     try:
         private_memory_folder()
-        lab = build(Path(path), Path(file), FOLDER / "lab")
+        lab = build(Path(path), Path(file), FOLDER / "lab", kind == "machines")
     except (CampaignError, TestbedError, Unavailable) as error:
         print(f"backchannel: {error}", file=sys.stderr)
         return 2 if isinstance(error, CampaignError) else 1

@@ -158,14 +158,22 @@ _KERNEL_TCP = (
 )
 
 _PYTHON_ENTRIES = (
-    Entry("link", "kernel", "a veth pair that the kernel's own qdiscs shape, where it has them", "tc(8)", (
+    Entry("link", "kernel", "a wire that the kernel's own qdiscs shape, where it has them", "tc(8)", (
         Param("shaper", "choice", "what keeps the rate", "htb", choices=kernel_links.SHAPERS),
         Param("burst_bytes", "bytes", "of htb and tbf; absent: two packets, or 250 us of the rate", None, min=1514),
         Param("ack_filter", "choice", "cake's", "none", choices=("none", "filter", "aggressive")),
-    ), ("emulated",)),
+    ), ("emulated", "physical")),
     Entry("stack", "reno", "the kernel's NewReno", "Linux tcp_cong.c; RFC 6582", _KERNEL_TCP, ("emulated", "physical")),
     Entry("stack", "cubic", "the kernel's CUBIC", "Linux tcp_cubic.c; RFC 9438", _KERNEL_TCP, ("emulated", "physical")),
     Entry("stack", "bbr", "the kernel's BBR", "Linux tcp_bbr.c", _KERNEL_TCP, ("emulated", "physical")),
+    Entry("stack", "vegas", "the kernel's Vegas, where it has it", "Linux tcp_vegas.c", _KERNEL_TCP,
+          ("emulated", "physical")),
+    Entry("stack", "westwood", "the kernel's Westwood+, where it has it", "Linux tcp_westwood.c", _KERNEL_TCP,
+          ("emulated", "physical")),
+    Entry("stack", "hybla", "the kernel's Hybla, where it has it", "Linux tcp_hybla.c", _KERNEL_TCP,
+          ("emulated", "physical")),
+    Entry("stack", "illinois", "the kernel's Illinois, where it has it", "Linux tcp_illinois.c", _KERNEL_TCP,
+          ("emulated", "physical")),
     Entry("backend", "sim", "virtual time on any machine: the same bytes for the same scenario and seed",
           "docs/architecture.md"),
     Entry("workload", "bulk", "one connection that sends bytes until its end, or its time, is reached", "asym 4.1"),

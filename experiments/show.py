@@ -245,8 +245,12 @@ def comparison_table(compared: Comparison, everything: bool) -> Group:
     counts = {word: sum(line.verdict == word for line in compared.lines) for word in VERDICTS}
     told = ", ".join(f"{count} {word}" for word, count in counts.items() if count) or "nothing to compare"
     parts: list[Any] = [table] if shown else []
-    parts.append(Text(f"{told} ({compared.confidence:.4g} confidence over all lines together, {compared.tolerance:.2%} "
-                      f"tolerance; intervals are of each line alone)", style="dim"))  # fmt: skip
+    parts.append(Text(
+        f"{len(compared.lines)} numbers that both have (a metric of a flow, or of the run, at a point): {told}. "
+        f"Same: less than {compared.tolerance:.2%} of {compared.a} apart, or no more than chance makes at "
+        f"{compared.confidence:.4g} confidence over all of them together; an interval is of its line alone.",
+        style="dim",
+    ))  # fmt: skip
     for name, points in ((compared.a, compared.only_a), (compared.b, compared.only_b)):
         parts += [Text(f"only in {name}: {point_label(point)}") for point in points]
     if counts["unknown"]:

@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable
 import typer
 from distributed import Nanny, Scheduler
 
-from experiments.dask_executor import THREADS, protocol
+from experiments.dask_executor import THREADS, check_secrecy, protocol, why
 from testbed.capability import missing_for_emulation
 from testbed.errors import Unavailable
 
@@ -49,6 +49,7 @@ def serve_worker(scheduler: str, host: str | None, name: str | None) -> None:
     Raises:
         Unavailable: no scheduler answers.
     """
+    check_secrecy(scheduler, "worker")
     missing = missing_for_emulation()
 
     async def start() -> Callable[[], Awaitable[object]]:
@@ -61,7 +62,7 @@ def serve_worker(scheduler: str, host: str | None, name: str | None) -> None:
         try:
             await asyncio.wait_for(nanny, CONNECT_S)
         except (OSError, TimeoutError, ValueError, RuntimeError) as error:
-            raise Unavailable(f"no Dask scheduler answers at {scheduler}: {error or type(error).__name__}") from None
+            raise Unavailable(f"no Dask scheduler answers at {scheduler}: {why(error)}") from None
         typer.echo(f"worker {nanny.worker_address} serves {scheduler}")
         if missing:
             typer.echo(f"only for simulations: {'; '.join(missing)}", err=True)

@@ -1,4 +1,4 @@
-"""Links that the kernel shapes: a veth pair and tc(8), in place of the emulator (docs/links.md, "kernel").
+"""Links that kernels shape: a veth pair or a real wire, and tc(8), in place of the emulator (docs/links.md, "kernel").
 
 Shaping stands at the sender's interface, delay (netem) at the receiver's, on an ifb, so that a queue's limit counts
 what waits and not what propagates. What this kernel lacks is refused in a sentence before anything runs. Such a link
@@ -8,6 +8,7 @@ reports what tc counts; it has no lateness and no telemetry of its queue.
 from __future__ import annotations
 
 import json
+import math
 import os
 import shlex
 import subprocess
@@ -15,6 +16,9 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from typing import Any
 
+from agents.client import AgentClient
+from agents.errors import AgentError
+from agents.shaping import ifb_name
 from testbed.addressing import Interface
 from testbed.errors import TestbedError
 
@@ -22,6 +26,8 @@ KIND = "kernel"
 SHAPERS = ("htb", "tbf", "netem", "cake")
 #: Beyond any queue of a run: what only delays must not drop.
 _DEEP = 1_000_000
+#: What RED's limits in packets are counted as.
+RED_PACKET_BYTES = 1500
 #: HTB and TBF let this pass at once: two packets and their Ethernet headers, or 250 us at higher rates, as tc's manual
 #: asks for on a kernel with high-resolution timers.
 _LEAST_BURST_BYTES = 2 * 1514
@@ -58,7 +64,7 @@ def commands(direction: Mapping[str, Any], options: Mapping[str, Any], near: str
             options.get("ack_filter", "none")
         ])  # fmt: skip
     elif rate is None:
-        sender.append(f"qdisc add dev {near} root {_queue(queue)}")
+        sender.append(f"qdisc add dev {near} root {_queue(queue, rate)}")
     elif shaper == "netem":
         limit = queue["options"].get("limit_packets", 1000)
         if queue["name"] != "droptail":
@@ -76,24 +82,70 @@ def commands(direction: Mapping[str, Any], options: Mapping[str, Any], near: str
             sender.append(
                 f"qdisc add dev {near} root handle 1: {_NETWORK_BYTES} tbf rate {rate}bit burst {burst} limit {_DEEP}"
             )
-        sender.append(f"qdisc add dev {near} parent 1:1 handle 10: {_queue(queue)}")
+        sender.append(f"qdisc add dev {near} parent 1:1 handle 10: {_queue(queue, rate)}")
     return sender, _receiver(direction, far)
 
 
-def _queue(queue: Mapping[str, Any]) -> str:
+def _queue(queue: Mapping[str, Any], rate_bps: float | None) -> str:
     options = queue["options"]
     match queue["name"]:
         case "droptail" if "limit_bytes" in options:
             return f"bfifo limit {options['limit_bytes']}"
         case "droptail":
             return f"pfifo limit {options.get('limit_packets', 1000)}"
+        case "red":
+            return _red(options, rate_bps)
         case "codel":
             words = f"codel limit {options.get('limit_packets', 1000)}"
             for name in ("target", "interval"):
                 if f"{name}_s" in options:
                     words += f" {name} {round(options[f'{name}_s'] * 1e6)}us"
             return words
-    raise TestbedError(f"the kernel's queues are droptail and codel; {queue['name']} needs a link of ours")
+    raise TestbedError(f"the kernel's queues are droptail, codel and red; {queue['name']} needs a link of ours")
+
+
+def _red(options: Mapping[str, Any], rate_bps: float | None) -> str:
+    """The kernel's RED counts bytes, of packets of RED_PACKET_BYTES here; its weight is a power of a half."""
+    fixed = {"victim": "tail", "candidates": "all", "acks_first": False, "gentle": False}
+    defaults = {"victim": "random", "candidates": "all", "acks_first": False, "gentle": False}
+    for name, only in fixed.items():
+        if options.get(name, defaults[name]) != only:
+            shown = str(only).lower() if isinstance(only, bool) else only
+            raise TestbedError(f"the kernel's RED needs '{name}: {shown}'")
+    if "buffer_bytes" in options:
+        raise TestbedError("the kernel's RED has its limit in packets of 1500 bytes: leave 'buffer' out")
+    limit = int(options.get("limit_packets", 20))
+    least, greatest = options.get("min_fraction", 0.15) * limit, options.get("max_fraction", 0.6) * limit
+    weight = options.get("weight", 0.01)
+    words = f"red limit {limit * RED_PACKET_BYTES} min {round(least * RED_PACKET_BYTES)} "
+    words += f"max {round(greatest * RED_PACKET_BYTES)} avpkt {RED_PACKET_BYTES} burst {_red_burst(least, weight)} "
+    words += f"probability {options.get('max_p', 0.1):g}"
+    # By which it tells how long a queue was idle.
+    words += f" bandwidth {round(rate_bps)}bit" if rate_bps else ""
+    if options.get("action", "mark") == "mark":
+        words += " ecn" + (" nodrop" if options.get("not_capable", "pass") == "pass" else "")
+    return words
+
+
+def _red_burst(least_packets: float, weight: float) -> int:
+    """The burst from which tc's formula makes the power of a half that is nearest to a weight.
+
+    tc takes the smallest exponent e for which burst + 1 - min <= (1 - (1 - 2^-e)^burst) / 2^-e.
+    """
+    wanted = max(1, min(31, round(-math.log2(weight))))
+
+    def exponent(burst: int) -> int:
+        for e in range(1, 32):
+            w = 0.5**e
+            if burst + 1 - least_packets <= (1 - (1 - w) ** burst) / w:
+                return e
+        return 32
+
+    # tc wants a burst of more than min packets.
+    for burst in range(math.ceil(least_packets) + 1, 100_000):
+        if exponent(burst) >= wanted:
+            return burst
+    raise TestbedError(f"the kernel's RED has no weight as small as {weight:g}")
 
 
 def _receiver(direction: Mapping[str, Any], far: str) -> list[str]:
@@ -121,13 +173,13 @@ def _receiver(direction: Mapping[str, Any], far: str) -> list[str]:
     ]
 
 
-def ifb_name(interface: str) -> str:
-    """The interface on which an interface's arrivals are delayed."""
-    return f"d-{interface}"[:15]
+def refusal(link: Mapping[str, Any], here: bool) -> str | None:
+    """Why a kernel cannot run a link, as a sentence; None when it can, or when that cannot be told without root.
 
-
-def refusal(link: Mapping[str, Any]) -> str | None:
-    """Why this kernel cannot run a link, as a sentence; None when it can, or when that cannot be told without root."""
+    Args:
+        link: of the scenario.
+        here: this machine's kernel is to run it; otherwise a lab's hosts are, and what theirs lack is told by them.
+    """
     if len(link["ends"]) != 2:
         return f"link '{link['name']}': a kernel link has two ends"
     if link.get("middleboxes"):
@@ -136,7 +188,7 @@ def refusal(link: Mapping[str, Any]) -> str | None:
         both = [commands(link[way], link["options"], "near", "far") for way in ("forward", "reverse")]
     except TestbedError as error:
         return f"link '{link['name']}': {error}"
-    if os.geteuid() != 0:
+    if not here or os.geteuid() != 0:
         return None
     # Each qdisc is tried on interfaces of a namespace that lasts as long as the trial.
     tried = [("near", sender) for sender, _ in both] + [("far", receiver) for _, receiver in both]
@@ -219,22 +271,7 @@ class KernelLink:
 
     def _counted(self, rate_bps: int | None, near: int, far: int) -> dict[str, Any]:
         root = self._statistics(near, self._ends[near].name)
-        delayed = self._statistics(far, ifb_name(self._ends[far].name))
-        events = {"dropped_full": root["drops"], "lost": delayed["drops"]}
-        return {
-            "rate_bps": rate_bps,
-            "submitted_packets": root["packets"] + root["drops"],
-            "delivered_packets": root["packets"] - delayed["drops"],
-            "refused_by_interface": 0,
-            "transmitted_packets": root["packets"],
-            "transmitted_bytes": root["bytes"] - 14 * root["packets"],
-            "transmitted_wire_bytes": root["bytes"],
-            "busy_s": None,
-            "rate_error": None,
-            "lateness_s": {"p50": None, "p99": None, "max": None},
-            "error_losses": delayed["drops"],
-            "events": {kind: count for kind, count in events.items() if count},
-        }
+        return counted(rate_bps, root, self._statistics(far, ifb_name(self._ends[far].name)))
 
     def _statistics(self, end: int, interface: str) -> dict[str, int]:
         said = self._must(self._runners[end], ["tc", "-s", "-j", "qdisc", "show", "dev", interface])
@@ -246,3 +283,61 @@ class KernelLink:
         if code != 0:
             raise TestbedError(f"link '{self.name}': '{' '.join(words)}' failed: {said.strip()}")
         return said
+
+
+class LabKernelLink:
+    """A wire between two hosts of a lab whose kernels shape it, each on its own interface.
+
+    Args:
+        ends: its interfaces, with the hosts' own names.
+        agents: of the hosts at these ends.
+    """
+
+    def __init__(self, name: str, ends: tuple[Interface, Interface], agents: tuple[AgentClient, AgentClient]) -> None:
+        self.name = name
+        self._ends = ends
+        self._agents = agents
+
+    def configure(self, link: Mapping[str, Any]) -> None:
+        """Gives it parameters and empty queues.
+
+        Raises:
+            TestbedError: a host's kernel lacks something, with tc's own words.
+        """
+        lines: tuple[list[str], list[str]] = ([], [])
+        for way, (near, far) in (("forward", (0, 1)), ("reverse", (1, 0))):
+            leaving, arrived = commands(link[way], link["options"], self._ends[near].name, self._ends[far].name)
+            lines[near].extend(leaving)
+            lines[far].extend(arrived)
+        for agent, end, own in zip(self._agents, self._ends, lines, strict=True):
+            try:
+                agent.shape(end.name, own)
+            except AgentError as error:
+                raise TestbedError(f"link '{self.name}': the kernel of host {error}") from None
+
+    def report(self, link: Mapping[str, Any]) -> dict[str, Any]:
+        """As of a KernelLink."""
+        said = [agent.shaped(end.name) for agent, end in zip(self._agents, self._ends, strict=True)]
+        return {
+            way: counted(link[way].get("rate_bps"), said[near]["root"], said[far]["delayed"])
+            for way, near, far in (("forward", 0, 1), ("reverse", 1, 0))
+        }
+
+
+def counted(rate_bps: int | None, root: Mapping[str, int], delayed: Mapping[str, int]) -> dict[str, Any]:
+    """One direction's report, from the counters at its sender's interface and behind its receiver's."""
+    events = {"dropped_full": root["drops"], "lost": delayed["drops"]}
+    return {
+        "rate_bps": rate_bps,
+        "submitted_packets": root["packets"] + root["drops"],
+        "delivered_packets": root["packets"] - delayed["drops"],
+        "refused_by_interface": 0,
+        "transmitted_packets": root["packets"],
+        "transmitted_bytes": root["bytes"] - 14 * root["packets"],
+        "transmitted_wire_bytes": root["bytes"],
+        "busy_s": None,
+        "rate_error": None,
+        "lateness_s": {"p50": None, "p99": None, "max": None},
+        "error_losses": delayed["drops"],
+        "events": {kind: count for kind, count in events.items() if count},
+    }

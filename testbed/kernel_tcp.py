@@ -6,9 +6,12 @@ the kernel's documented default, set explicitly by agents.kernel.TCP_BASE.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
+from agents.kernel import available_congestion_controls
 from testbed.errors import TestbedError
 
 #: Boolean options and the per-namespace sysctl of each.
@@ -27,13 +30,27 @@ SOCKET_OPTIONS = {
 }
 
 
-#: Stacks that are the kernel's; every other is the research stack's.
-NAMES = frozenset({"reno", "cubic", "bbr"})
+#: Stacks that are the kernel's; every other is the research stack's. Kernels differ in what they have beyond Reno.
+NAMES = frozenset({"reno", "cubic", "bbr", "vegas", "westwood", "hybla", "illinois"})
 
 
 def is_kernels(stack: Mapping[str, Any] | None) -> bool:
     """Whether a host with this stack leaves TCP to the kernel; a router does."""
     return stack is None or stack["name"] in NAMES
+
+
+def lack(name: str) -> str | None:
+    """What is wrong with one of these stacks on this machine, as a sentence; None where its kernel has it."""
+    release = os.uname().release
+    try:
+        there = list(available_congestion_controls())
+        modules = [Path(f"/lib/modules/{release}/{file}") for file in ("modules.dep", "modules.builtin")]
+        loadable = any(f"/tcp_{name}.ko" in path.read_text() for path in modules if path.exists())
+    except OSError:  # not Linux, or a /proc without it: runs will tell
+        return None
+    if name in there or loadable:
+        return None
+    return f"the kernel of this machine ({release}) has no '{name}'; it has: {', '.join(sorted(there))}"
 
 
 def sysctls(stack: Mapping[str, Any] | None) -> dict[str, str]:

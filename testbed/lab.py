@@ -81,6 +81,14 @@ class SshFiles:
     key: Path
     known_hosts: Path
 
+    def require_new(self) -> None:
+        """Raises TestbedError where a file is there: keys of a rehearsal never replace those of a lab."""
+        for path in (self.key, self.known_hosts):
+            if path.exists():
+                raise TestbedError(
+                    f"{path} exists: a rehearsal makes keys of its own; name files that do not exist yet"
+                )
+
 
 class Lab:
     """Hosts and wires, as long as the cell lives.
@@ -121,7 +129,7 @@ class Lab:
         Raises:
             TestbedError: it failed.
         """
-        return _run([*enter(self.pids[name]), *words], stdin)
+        return run([*enter(self.pids[name]), *words], stdin)
 
     def lose(self, name: str) -> None:
         """A host loses its power."""
@@ -161,41 +169,26 @@ class Lab:
         self.pids[name] = pid
 
     def _wire(self) -> None:
-        lines = []
-        plan = self._placement.plan
-        for link, ends in plan.links.items():
-            spot = self._placement.spots[link]
-            near = [(self.pids[self._placement.players[end.node]], end.name.removeprefix(QUEUE_PREFIX)) for end in ends]
-            if spot.box is None:
-                if len(near) != 2:
-                    raise TestbedError(f"link '{link}' is real and has {len(near)} ends; a lab has wires with two")
-                pairs = [tuple(near)]
-            else:
-                far = [(self.pids[spot.box], name) for name in box_interfaces(plan, spot)]
-                pairs = list(zip(near, far, strict=True))
-            lines += [
-                f"link add {one[1]} netns {one[0]} type veth peer name {two[1]} netns {two[0]}" for one, two in pairs
-            ]
-        _run(["ip", "-batch", "-"], "\n".join(lines) + "\n")
+        lines = [
+            f"link add {one[1]} netns {self.pids[one[0]]} type veth peer name {two[1]} netns {self.pids[two[0]]}"
+            for one, two in wires(self._placement)
+        ]
+        run(["ip", "-batch", "-"], "\n".join(lines) + "\n")
 
     def _serve(self, ssh: SshFiles) -> None:
         hosts = list(self._placement.hosts.values())
         own = controller_address([host.address for host in hosts])
-        for path in (ssh.key, ssh.known_hosts):
-            if path.exists():
-                raise TestbedError(
-                    f"{path} exists: a rehearsal makes keys of its own; name files that do not exist yet"
-                )
-        _run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "lab", "-f", str(ssh.key)])
+        ssh.require_new()
+        run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "lab", "-f", str(ssh.key)])
         public = Path(f"{ssh.key}.pub").read_text()
-        _run(["ip", "link", "add", CONTROLLER, "type", "bridge"])
-        _run(["ip", "address", "add", f"{own}/24", "dev", CONTROLLER])
-        _run(["ip", "link", "set", CONTROLLER, "up"])
+        run(["ip", "link", "add", CONTROLLER, "type", "bridge"])
+        run(["ip", "address", "add", f"{own}/24", "dev", CONTROLLER])
+        run(["ip", "link", "set", CONTROLLER, "up"])
         known = []
         for number, host in enumerate(hosts):
             pid, port = self.pids[host.name], f"mgmt-{number}"
-            _run(["ip", "link", "add", port, "type", "veth", "peer", "name", MANAGEMENT, "netns", str(pid)])
-            _run(["ip", "link", "set", port, "master", CONTROLLER, "up"])
+            run(["ip", "link", "add", port, "type", "veth", "peer", "name", MANAGEMENT, "netns", str(pid)])
+            run(["ip", "link", "set", port, "master", CONTROLLER, "up"])
             self.inside(
                 host.name, "ip", "-batch", "-",
                 stdin=f"address add {host.address}/24 dev {MANAGEMENT}\nlink set {MANAGEMENT} up\n",
@@ -216,6 +209,27 @@ class Lab:
                 stderr=(self._folder / host.name / "sshd.log").open("wb"), start_new_session=True,
             )  # fmt: skip
         ssh.known_hosts.write_text("\n".join(known) + "\n")
+
+
+def wires(placement: Placement) -> list[tuple[tuple[str, str], tuple[str, str]]]:
+    """Every cable of a lab: (host, interface) at each of its ends.
+
+    Raises:
+        TestbedError: a real link with more than two ends.
+    """
+    found: list[tuple[tuple[str, str], tuple[str, str]]] = []
+    plan = placement.plan
+    for link, ends in plan.links.items():
+        spot = placement.spots[link]
+        near = [(placement.players[end.node], end.name.removeprefix(QUEUE_PREFIX)) for end in ends]
+        if spot.box is not None:
+            far = [(spot.box, name) for name in box_interfaces(plan, spot)]
+            found += list(zip(near, far, strict=True))
+        elif len(near) == 2:
+            found.append((near[0], near[1]))
+        else:
+            raise TestbedError(f"link '{link}' is real and has {len(near)} ends; a lab has wires with two")
+    return found
 
 
 def enter(pid: int) -> list[str]:
@@ -256,7 +270,12 @@ def _only_child(pid: int) -> int:
         time.sleep(0.005)
 
 
-def _run(words: list[str], stdin: str = "") -> str:
+def run(words: list[str], stdin: str = "") -> str:
+    """A program's output.
+
+    Raises:
+        TestbedError: it failed, with its last line.
+    """
     done = subprocess.run(words, input=stdin, capture_output=True, text=True, check=False)
     if done.returncode != 0:
         said: Any = (done.stderr or done.stdout).strip().splitlines()

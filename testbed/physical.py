@@ -21,7 +21,7 @@ from typing import Any
 
 from agents.client import AgentClient
 from agents.errors import AgentError
-from testbed import addressing, clocks, probing
+from testbed import addressing, clocks, kernel_links, probing
 from testbed.emulated import EmulatedTestbed, Progress
 from testbed.errors import TestbedError
 from testbed.placement import Placement, Spot
@@ -321,7 +321,7 @@ class PhysicalTestbed(EmulatedTestbed):
             if spot.queue_at is not None and counters is not None:
                 report["driver"]["links"][name] = _as_declared(counters, scenario, name, spot)
         report["clocks"] = {host: clock.as_json() for host, clock in over.items()} | clocks.verdict(over)
-        report["real_links"] = {name: spot.real for name, spot in self._placement.spots.items() if spot.real}
+        report["real_links"] = {name: real for name in self._placement.spots if (real := self._real(name))}
         report["hosts"] = dict(self._placement.players)
         return report
 
@@ -329,6 +329,21 @@ class PhysicalTestbed(EmulatedTestbed):
         self._readings = self._crew.read_clocks()
         self._boxes.know(self._readings)
         return self._readings
+
+    def _configure(self, links: list[dict[str, Any]], seed: int) -> None:
+        self._kernel_links = {}
+        for link in links:
+            if link["kind"] == kernel_links.KIND:
+                near, far = self.plan.links[link["name"]]
+                agents = (self._agents[near.node], self._agents[far.node])
+                # As good as the parent's: configured and asked the same way.
+                made = kernel_links.LabKernelLink(link["name"], (near, far), agents)
+                self._kernel_links[link["name"]] = made  # type: ignore[assignment]
+        super()._configure(links, seed)
+
+    def _real(self, link: str) -> str | None:
+        """What a link is that nobody shapes: neither a box nor the kernels at its ends."""
+        return None if link in self._kernel_links else self._placement.spots[link].real
 
     def _calibrate(self, links: list[dict[str, Any]], seed: int) -> list[dict[str, Any]]:
         self._know_clocks()
@@ -338,7 +353,7 @@ class PhysicalTestbed(EmulatedTestbed):
         finally:
             self._calibrating = False
         for one in measured:
-            real = self._placement.spots[one["link"]].real
+            real = self._real(one["link"])
             if real is not None:
                 # Nobody emulates it: it is what it is, and that is kept.
                 one.update(problems=(), real=real)
@@ -348,8 +363,8 @@ class PhysicalTestbed(EmulatedTestbed):
         report = super()._stop_links(links)
         if self._calibrating:
             unknown = {"error_losses": 0, "transmitted_packets": 0, "transmitted_wire_bytes": 0}
-            for name, spot in self._placement.spots.items():
-                if spot.real is not None:
+            for name in self._placement.spots:
+                if self._real(name) is not None:
                     report["links"][name] = {"forward": unknown, "reverse": unknown}
         return report
 

@@ -23,6 +23,8 @@ REAL = ("wire", "modem", "radio")
 RANGES = {"10.0.0.0/8": 50_000, "198.18.0.0/15": 512}
 #: Link kinds that stand for a radio; every other is a modem's.
 RADIO_KINDS = frozenset({"ricochet", "wavelan"})
+#: The link kind that no box emulates (testbed/kernel_links.py).
+KERNEL_KIND = "kernel"
 GROUP_OF_KIND = {"host": "endpoints", "router": "routers", "base-station": "base_stations"}
 #: The TAP behind which our queue stands, in front of a real interface.
 QUEUE_PREFIX = "bq-"
@@ -103,8 +105,15 @@ def place(
     unknown = [spot.link for spot in spots if spot.link not in plan.links]
     if unknown:
         raise TestbedError(f"links: there is no link '{unknown[0]}' in this topology; there are: {_list(plan.links)}")
+    kernels = [link["name"] for link in links if link["kind"] == KERNEL_KIND]
     for link, ends in plan.links.items():
-        _check_spot(link, ends, by_link.get(link), by_name, players)
+        spot = by_link.get(link)
+        if link in kernels and (spot is None or spot.real != "wire" or spot.queue_at is not None):
+            raise TestbedError(
+                f"link '{link}' is of kind 'kernel': the hosts at its ends shape it themselves, over a wire between "
+                "them; say 'real: wire' of it in 'links', and nothing else"
+            )
+        _check_spot(link, ends, spot, by_name, players)
     taken = _taken(addresses, len(links))
     plan = _with_own_names(_without_default_routes(_renumbered(plan, addresses), taken), by_name, players, by_link)
     _check_interfaces(plan, by_name, players, by_link)

@@ -19,6 +19,8 @@ DELAY_LIMIT_S = 0.001
 #: What a burst should occupy the line for: long enough that a timer's lateness is far below the rate limit.
 BURST_S = 1.2
 MIN_BURST, MAX_BURST = 8, 1500
+#: Fewer spacings than these tell no rate.
+LEAST_GAPS = 4
 SPACED = 5
 UDP_HEADERS_BYTES = 28
 
@@ -150,7 +152,8 @@ def hold_against(probed: Probed, report: Mapping[str, Any]) -> Measurement:
     problems = []
 
     at_once = MEDIA[probed.link["kind"]].at_once
-    rate_bps = _rate_bps(packets, probed.train, counters, at_once if probed.train.burst > 4 * at_once else 0)
+    enough = probed.train.burst > at_once + LEAST_GAPS
+    rate_bps = _rate_bps(packets, probed.train, counters, at_once if enough else 0)
     declared_bps = declared.get("rate_bps")
     if declared_bps is not None:
         if rate_bps is None:
@@ -201,7 +204,7 @@ def _rate_bps(
         return None
     gaps = burst[-1]["seq"] - burst[0]["seq"]
     span_ns = burst[-1]["received_ns"] - burst[0]["received_ns"]
-    if gaps < MIN_BURST // 2 or span_ns <= 0:
+    if gaps < LEAST_GAPS or span_ns <= 0:
         return None
     return float(gaps * _wire_bytes(counters, train) * 8 * 1e9 / span_ns)
 

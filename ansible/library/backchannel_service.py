@@ -96,7 +96,8 @@ options:
 author: Backchannel
 """
 
-READY_S = 15.0
+#: A machine that is busy, or emulated, takes a while over Python's imports.
+READY_S = 60.0
 #: What has nothing to show for itself must live this long.
 ALIVE_S = 1.0
 
@@ -196,6 +197,11 @@ def wait_until_ready(wanted, service):
         # A daemon writes down its process number a moment after it was started.
         if time.monotonic() > (deadline if alive else began + ALIVE_S):
             said = service.said()
+            if alive:
+                raise Trouble(
+                    "%s runs, but is not ready after %.0f s: %s is missing; its last words: %s"
+                    % (wanted["name"], READY_S, wanted["ready"], said[-1] if said else "none")
+                )
             raise Trouble("%s did not start: %s" % (wanted["name"], said[-1] if said else "it said nothing"))
         time.sleep(0.02)
 

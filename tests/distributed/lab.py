@@ -10,6 +10,7 @@ a namespace behind a wire to it. MODE is what happens there; the last line on st
     runner  the runner is killed in the middle; the same command goes on
     scheduler  the scheduler is killed in the middle
     store   nothing runs but the store's own tests, on PostgreSQL
+    tls     everybody has certificates of one authority; then come a worker without, and one of another authority
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ from testbed import node_binary
 
 HERE = "10.77.0.1"
 SCHEDULER = f"tcp://{HERE}:8786"
+SECURE = f"tls://{HERE}:8786"
 DATABASE = f"postgresql://backchannel@{HERE}:5433/postgres"
 
 
@@ -90,7 +92,7 @@ def postgresql(log: Path) -> Iterator[None]:
 
 
 @contextmanager
-def worker(number: int, folder: Path) -> Iterator[subprocess.Popen[bytes]]:
+def worker(number: int, folder: Path, scheduler: str = SCHEDULER) -> Iterator[subprocess.Popen[bytes]]:
     """A worker in a network namespace of its own, with one wire to the lab's bridge."""
     holder = subprocess.Popen(["unshare", "--net", "sleep", "1000"])
     try:
@@ -103,7 +105,7 @@ def worker(number: int, folder: Path) -> Iterator[subprocess.Popen[bytes]]:
         sh(*inside, "ip", "address", "add", f"{address}/24", "dev", "eth0")
         for name in ("lo", "eth0"):
             sh(*inside, "ip", "link", "set", name, "up")
-        words = [*inside, sys.executable, "-m", "experiments", "worker", SCHEDULER, "--host", address]
+        words = [*inside, sys.executable, "-m", "experiments", "worker", scheduler, "--host", address]
         with running(*words, "--name", near, log=folder / f"{near}.log") as process:
             yield process
     finally:
@@ -125,6 +127,61 @@ def descendants(pid: int) -> list[int]:
     for one in found:
         found += children.get(one, [])
     return found
+
+
+def authority(folder: Path, name: str) -> Path:
+    """A certificate authority."""
+    sh(
+        "openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2",
+        "-subj", f"/CN={name}", "-keyout", str(folder / f"{name}.key"), "-out", str(folder / f"{name}.pem"),
+    )  # fmt: skip
+    return folder / f"{name}.pem"
+
+
+def certificates(folder: Path, by: Path) -> dict[str, str]:
+    """Dask's settings for somebody with a certificate of an authority, as docs/distributed.md has them."""
+    key, request, made = (folder / f"{by.stem}-lab.{what}" for what in ("key", "csr", "pem"))
+    sh(
+        "openssl", "req", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-subj", "/CN=lab",
+        "-keyout", str(key), "-out", str(request),
+    )  # fmt: skip
+    sh(
+        "openssl", "x509", "-req", "-in", str(request), "-CA", str(by), "-CAkey", str(by.with_suffix(".key")),
+        "-CAcreateserial", "-days", "2", "-out", str(made),
+    )  # fmt: skip
+    comm = "DASK_DISTRIBUTED__COMM__"
+    settings = {f"{comm}REQUIRE_ENCRYPTION": "true", f"{comm}TLS__CA_FILE": str(by)}
+    for role in ("SCHEDULER", "WORKER", "CLIENT"):
+        settings |= {f"{comm}TLS__{role}__CERT": str(made), f"{comm}TLS__{role}__KEY": str(key)}
+    return settings
+
+
+def secured(folder: Path, said: dict[str, Any]) -> None:
+    """A campaign on workers with certificates, and who is turned away."""
+    own = certificates(folder, authority(folder, "own"))
+    foreign = certificates(folder, authority(folder, "foreign"))
+    os.environ.update(own)
+    with ExitStack() as stack:
+        log = folder / "scheduler.log"
+        words = [sys.executable, "-m", "experiments", "scheduler", "--host", HERE]
+        stack.enter_context(running(*words, log=log))
+        eventually("the scheduler", lambda: SECURE in log.read_text())
+        for number in (1, 2):
+            stack.enter_context(worker(number, folder, SECURE))
+            eventually("a worker", lambda log=folder / f"w{number}.log": "serves" in log.read_text())
+        command = run(folder)
+        command[command.index(SCHEDULER)] = SECURE
+        said["status"], said["campaign"], said["told"] = finish(command)
+        strangers = {"with no certificate": {}, "of another authority": foreign}
+        for name, settings in strangers.items():
+            for key in own:
+                os.environ.pop(key)
+            os.environ.update(settings)
+            for kind, words in (("worker", ["worker", SECURE, "--host", HERE]), ("runner", [*command[3:], "--force"])):
+                said[f"{kind} {name}"] = finish([sys.executable, "-m", "experiments", *words])
+            os.environ.update(own)
+        # Who has certificates does not speak without them.
+        said["runner in clear"] = finish(run(folder, "--force"))
 
 
 def run(folder: Path, *more: str) -> list[str]:
@@ -164,6 +221,10 @@ def main() -> int:
             os.environ["BACKCHANNEL_TEST_POSTGRESQL"] = DATABASE
             words = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "tests/test_store.py"]
             said["status"], said["told"], _ = finish(words)
+            print(json.dumps(said))
+            return 0
+        if mode == "tls":
+            secured(folder, said)
             print(json.dumps(said))
             return 0
         words = [sys.executable, "-m", "experiments", "scheduler", "--host", HERE]

@@ -92,6 +92,25 @@ def test_without_its_scheduler_a_runner_ends_with_a_sentence(tmp_path: Path) -> 
     assert "Traceback" not in said["told"], said["told"]
 
 
+def test_workers_with_certificates_serve_nobody_without(tmp_path: Path) -> None:
+    # How packets get there does not matter here.
+    said = lab(tmp_path, "tls", CAMPAIGN.replace("name: lab", "name: lab\nbackend: sim\nstack: newreno"))
+    complete(said)
+    for kind in ("worker", "runner"):
+        strangers = {
+            "with no certificate": "without a certificate: $DASK_DISTRIBUTED__COMM__TLS__CA_FILE is not set",
+            "of another authority": "certificate verify failed",
+        }
+        for stranger, why in strangers.items():
+            status, _, told = said[f"{kind} {stranger}"]
+            assert (status, "Traceback" in told) == (3, False), told
+            assert "no Dask scheduler answers at tls://10.77.0.1:8786" in told
+            assert why in told
+    status, _, told = said["runner in clear"]
+    assert (status, "Traceback" in told) == (3, False), told
+    assert "tcp://10.77.0.1:8786 has none: the scheduler's address must begin with tls://" in told
+
+
 def test_the_store_is_the_same_on_postgresql(tmp_path: Path) -> None:
     said = lab(tmp_path, "store")
     assert said["status"] == 0, said["told"]

@@ -128,6 +128,18 @@ MISTAKES = {
         lambda file: file["hosts"]["pc1"].update(adress="192.168.50.1"),
         "there is no field 'adress' (did you mean 'address'?)",
     ),
+    "no such variable": (
+        lambda file: file["vars"].update(common_clocks="none"),
+        "there is no variable of role common 'common_clocks' (did you mean 'common_clock'?)",
+    ),
+    "a variable of another type": (
+        lambda file: file["vars"].update(common_packages="tcpdump"),
+        "vars.common_packages: 'tcpdump' is not a list, such as [a, b]: Debian packages",
+    ),
+    "a variable that cannot be": (
+        lambda file: file["vars"].update(common_clock="sundial"),
+        "vars.common_clock: 'sundial' is not possible; there are: chrony, none",
+    ),
     "no such range": (lambda file: file.update(addresses="192.0.2.0/24"), "there are: 10.0.0.0/8, 198.18.0.0/15"),
     "no interface name": (
         lambda file: file["hosts"]["pc1"].update(interfaces={"bottleneck": "eth 1"}),

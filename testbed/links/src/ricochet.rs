@@ -6,15 +6,23 @@
 //! ```
 //!
 //! A radio that has a frame for a neighbour polls it with an RTS. A neighbour that is not engaged turns around and answers
-//! with a CTS, and the frame follows. One that is engaged says nothing, or NACK-CTS, and the poller backs off for a random
-//! time. Each frame is acknowledged by the neighbour before the next one goes (window 1): with a frame of its own, or, where
-//! a frame for the sender waits already, in that frame's header (7.2.1). Frames that were not acknowledged go again.
+//! with a CTS, and the frame follows. Both are free when the frame has ended: its sender, which is already transmitting,
+//! polls for the next one at once. A poll that finds its peer engaged has no answer, and a radio that is itself engaged
+//! cannot poll: either way the attempt has failed, and is made again after a random time that doubles with each failure.
+//! So whoever has the air keeps it while its queue lasts, and what the other side has to say gathers in its queue.
 //!
-//! Sizes, timeouts and backoff are not in the paper; the defaults are those of its authors' simulator (ns: `mac-multihop`).
-//! Fixed latency is charged to data frames and link acks, not to RTS and CTS.
+//! Window 1: a frame is not sent before the one that went to the same neighbour is known to have arrived. Link acks ride
+//! in what the neighbour says next (7.2.1): each RTS and CTS tells the number of the last frame heard from its addressee.
+//! An RTS for a frame that is there already is answered by a link ack in place of the CTS. Without piggybacking a link ack
+//! follows each frame, and both radios are engaged until then.
+//!
+//! The fixed latency lies above all this: it passes between a frame's end and the packet's coming out of the radio.
+//!
+//! Sizes, timeouts and backoff are not in the paper; the defaults, and when a radio is free, are those of its authors'
+//! simulator (ns: `mac-multihop`). There a radio is free, too, while it transmits; here it is not.
 
 use std::cmp::Reverse;
-use std::collections::BinaryHeap;
+use std::collections::{BinaryHeap, VecDeque};
 use std::time::Duration;
 
 use backchannel_core::event::{EventKind, Events};
@@ -43,21 +51,20 @@ pub(crate) static ENTRY: Entry = Entry {
         Param::new("hops", Unit::Count, Preset::Number(1.0), "radio hops between gateway and mobile").range(1.0, 10.0),
         milliseconds("transmit_receive_s", 11.125, "T_TR: from transmitting to receiving"),
         milliseconds("receive_transmit_s", 13.25, "T_RT: from receiving to transmitting"),
-        Param::new("poll_bytes", Unit::Bytes, Preset::Number(40.0), "size of RTS, CTS and NACK-CTS").range(1.0, 1500.0),
+        Param::new("poll_bytes", Unit::Bytes, Preset::Number(40.0), "size of RTS and CTS").range(1.0, 1500.0),
         Param::new("header_bytes", Unit::Bytes, Preset::Number(16.0), "a frame's header, and the size of a link ack")
             .range(1.0, 1500.0),
         milliseconds("backoff_s", 20.0, "base of the backoff: doubled with each failure, back to this with a CTS"),
         Param::new(
-            "nack_cts",
-            Unit::Flag,
-            Preset::Flag(false),
-            "an engaged radio that hears an RTS and can answer says so",
-        ),
-        Param::new(
             "piggyback",
             Unit::Flag,
             Preset::Flag(true),
-            "link acks ride in frames that wait for the same radio",
+            "link acks ride in what is said next; without it, each frame has one of its own",
+        ),
+        milliseconds(
+            "ack_timeout_s",
+            1000.0,
+            "how long a sender with nothing more for a neighbour waits for a link ack that rides, before it asks for it",
         ),
         Param::new(
             "turnarounds",
@@ -83,7 +90,7 @@ pub(crate) static ENTRY: Entry = Entry {
     ],
 };
 
-/// Beyond what a link ack needs, before a frame counts as lost.
+/// Beyond what a link ack needs, before it counts as missing.
 const ACK_MARGIN: Duration = Duration::from_millis(5);
 /// Queues of a radio, by the way their packets go.
 const TO_MOBILE: usize = 0;
@@ -99,6 +106,8 @@ struct Ricochet {
     radios: Vec<Radio>,
     /// Radios before the mobiles.
     chain: usize,
+    /// Packets that have arrived at a radio and come out of it after the fixed latency, in that order.
+    arrived: VecDeque<(usize, usize, Packet)>,
     /// Last bits on their way out, per port that they come out of.
     far_ends: Vec<FarEnd>,
     usage: Vec<Usage>,
@@ -118,8 +127,8 @@ struct Settings {
     t_tr: Duration,
     t_rt: Duration,
     backoff: Duration,
-    nack_cts: bool,
     piggyback: bool,
+    ack_timeout: Duration,
     every_frame_turns: bool,
     frame_loss: f64,
     retries: Option<u64>,
@@ -131,13 +140,19 @@ impl Settings {
         self.t_tr.max(self.t_rt)
     }
 
-    /// Between what a radio hears and what it says beside the CTS, and the other way round.
+    /// Between what a radio hears and what it says beside the answer to an RTS, and the other way round.
     fn changing_over(&self) -> Duration {
         if self.every_frame_turns {
             self.turnaround()
         } else {
             Duration::ZERO
         }
+    }
+
+    /// From the begin of an RTS until it counts as unanswered: ns's turnaround and four times an RTS, for as long as no
+    /// answer is longer than that.
+    fn patience(&self) -> Duration {
+        self.turnaround() + 2 * self.poll + 2 * self.poll.max(self.link_ack)
     }
 }
 
@@ -146,65 +161,76 @@ struct Radio {
     mode: Mode,
     /// Counts changes of mode: what was arranged in an earlier one is void.
     epoch: u64,
-    /// From when on it can hear.
+    /// From when on it can hear what begins then.
     hears_from: Time,
     /// From when on it can send.
     sends_from: Time,
-    /// The frame that is to be acknowledged: queue and radio.
-    awaits: Option<(usize, usize)>,
-    /// Whom it owes a link ack.
-    owes: Option<usize>,
-    /// The queue that is served next.
-    turn: usize,
-    /// Per neighbour: the number of the last frame from there. A number where the protocol has a bit: with a limit of
-    /// retries a bit would take a new frame for the one that was given up.
-    heard: Vec<(usize, u64)>,
+    neighbours: Vec<Neighbour>,
+}
+
+struct Neighbour {
+    radio: usize,
+    /// The number of the last frame for it, and of the last one heard from it. Numbers where the protocol has bits: with
+    /// a limit of retries a bit would take a new frame for the one that was given up.
+    sent: u64,
+    heard: u64,
 }
 
 impl Radio {
-    /// Whether it does nothing but wait for this neighbour's link ack.
-    fn awaits_ack_of(&self, by: usize) -> bool {
-        matches!(self.mode, Mode::Awaiting { peer, .. } if peer == by)
+    fn neighbour(&mut self, radio: usize) -> &mut Neighbour {
+        self.neighbours.iter_mut().find(|one| one.radio == radio).expect("they are neighbours")
+    }
+
+    fn heard(&self, from: usize) -> u64 {
+        self.neighbours.iter().find(|one| one.radio == from).expect("they are neighbours").heard
     }
 }
 
-/// A queue of a radio and the frame that has left it and is not acknowledged.
+/// A queue of a radio and the frames that have left it and are not known to have arrived: per neighbour one that was sent,
+/// and one that is next.
 struct Waiting {
     policy: Box<dyn Policy>,
-    head: Option<Head>,
+    frames: Vec<Frame>,
+    /// The neighbour that is polled, or will be after a backoff.
+    polled: Option<usize>,
     backoff: Duration,
-    not_before: Time,
-    /// Frames so far, per radio that they may go to.
-    numbers: Vec<(usize, u64)>,
 }
 
-struct Head {
+impl Waiting {
+    fn first_for(&self, peer: usize) -> Option<&Frame> {
+        self.frames.iter().find(|frame| frame.to == peer)
+    }
+}
+
+struct Frame {
     packet: Packet,
     to: usize,
     number: u64,
     transmissions: u64,
+    /// When its link ack is asked for, once it was sent.
+    due: Option<Time>,
 }
 
-/// What a radio is at. Idle radios, those in backoff among them, and those that wait for a link ack hear.
+/// What a radio is at: engaged, unless idle. An idle radio hears, in backoff too.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Mode {
     Idle,
-    /// It has sent an RTS for the head of this queue.
+    /// It has sent an RTS for this queue.
     Polling {
         queue: usize,
         peer: usize,
     },
-    /// Its frame is on the air.
+    /// Its frame is on the air, or is about to be.
     Sending {
         queue: usize,
         peer: usize,
     },
-    /// Its frame has gone out at that instant; until the link ack is there or given up.
+    /// Its frame has gone out; until the link ack is there or given up. Only where link acks do not ride.
     Awaiting {
+        queue: usize,
         peer: usize,
-        since: Time,
     },
-    /// It has answered a poll: CTS, the frame, the link ack.
+    /// It answers a poll: CTS, the frame, the link ack if that does not ride.
     Answering {
         peer: usize,
     },
@@ -212,19 +238,16 @@ enum Mode {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Step {
-    /// An RTS has been on the air since the instant given.
+    /// An RTS for frames up to a number has been on the air since the instant given.
     RtsEnds {
         from: usize,
         to: usize,
+        number: u64,
         epoch: u64,
         since: Time,
     },
     CtsEnds {
         from: usize,
-        to: usize,
-        epoch: u64,
-    },
-    NackEnds {
         to: usize,
         epoch: u64,
     },
@@ -239,36 +262,33 @@ enum Step {
         epoch: u64,
         heard: bool,
     },
-    FrameIsThrough {
-        from: usize,
-        to: usize,
-        number: u64,
-        carries_ack: bool,
-        epoch: u64,
-    },
+    /// The fixed latency is over for the packet that arrived first.
+    ComesOut,
     AckBegins {
         from: usize,
         to: usize,
         epoch: u64,
     },
+    /// A link ack after a frame, or in place of a CTS.
     AckEnds {
         from: usize,
         to: usize,
         epoch: u64,
-        heard: bool,
-    },
-    AckIsThrough {
-        to: usize,
-        by: usize,
     },
     /// No CTS, no frame or no link ack came.
     GiveUp {
         radio: usize,
         epoch: u64,
     },
-    /// A backoff is over.
-    Wake {
+    /// The polled neighbour is polled again: a backoff is over, or the radio has turned round.
+    Attempt {
         radio: usize,
+        queue: usize,
+    },
+    /// A link ack is due.
+    Due {
+        radio: usize,
+        queue: usize,
     },
 }
 
@@ -305,8 +325,8 @@ impl Ricochet {
             t_tr: time("transmit_receive_s"),
             t_rt: time("receive_transmit_s"),
             backoff: time("backoff_s"),
-            nack_cts: given.flag("nack_cts"),
             piggyback: given.flag("piggyback"),
+            ack_timeout: time("ack_timeout_s"),
             every_frame_turns: given.text("turnarounds") == Some("every-frame"),
             frame_loss: given.number("frame_loss").expect("it has a default"),
             retries: given.count("retries"),
@@ -314,16 +334,17 @@ impl Ricochet {
         if settings.backoff.is_zero() {
             return Err("backoff_s: two radios that never back off poll each other for ever".into());
         }
+        if settings.ack_timeout.is_zero() {
+            return Err("ack_timeout_s: without a wait a sender would ask for each link ack before it can ride".into());
+        }
         let chain = bytes("hops") as usize;
         let mobiles = spec.ends.len() - 1;
-        let waiting = |direction: &DirectionSpec, way: &str, radio: usize, peers: Vec<usize>| {
+        let waiting = |direction: &DirectionSpec, way: &str, radio: usize| {
             let label = format!("{}/{way}/radio-{radio}", spec.name);
             let context = Context { seed, label, rate_bps: Some(rate_bps), opposite_rate_bps: Some(rate_bps) };
             let policy = backchannel_policies::build(&direction.queue.name, &direction.queue.options, &context)
                 .map_err(|why| format!("{way}: {why}"))?;
-            let numbers = peers.into_iter().map(|peer| (peer, 0)).collect();
-            let (backoff, not_before) = (settings.backoff, Time::ZERO);
-            Ok::<_, String>(Some(Waiting { policy, head: None, backoff, not_before, numbers }))
+            Ok::<_, String>(Some(Waiting { policy, frames: Vec::new(), polled: None, backoff: settings.backoff }))
         };
         let mut radios = Vec::new();
         for radio in 0..chain + mobiles {
@@ -333,22 +354,17 @@ impl Ricochet {
                 relay if relay < chain => vec![relay + 1],
                 _ => Vec::new(),
             };
-            let heard = up.iter().chain(&down).map(|peer| (*peer, 0)).collect();
-            let to_mobile = if down.is_empty() { None } else { waiting(&spec.forward, "forward", radio, down)? };
-            let to_gateway = match up {
-                Some(up) => waiting(&spec.reverse, "reverse", radio, vec![up])?,
-                None => None,
-            };
+            let neighbours =
+                up.iter().chain(&down).map(|radio| Neighbour { radio: *radio, sent: 0, heard: 0 }).collect();
+            let to_mobile = if down.is_empty() { None } else { waiting(&spec.forward, "forward", radio)? };
+            let to_gateway = if up.is_some() { waiting(&spec.reverse, "reverse", radio)? } else { None };
             radios.push(Radio {
                 queues: [to_mobile, to_gateway],
                 mode: Mode::Idle,
                 epoch: 0,
                 hears_from: Time::ZERO,
                 sends_from: Time::ZERO,
-                awaits: None,
-                owes: None,
-                turn: TO_MOBILE,
-                heard,
+                neighbours,
             });
         }
         let far_end = |port: usize| {
@@ -364,6 +380,7 @@ impl Ricochet {
             settings,
             radios,
             chain,
+            arrived: VecDeque::new(),
             far_ends: (0..spec.ends.len()).map(far_end).collect::<Result<_, _>>()?,
             usage: vec![Usage::default(); spec.ends.len()],
             agenda: BinaryHeap::new(),
@@ -388,6 +405,15 @@ impl Ricochet {
             _ if radio + 1 == self.chain => self.radio_of(packet.to_port()),
             _ => radio + 1,
         }
+    }
+
+    /// The port that counts what a mobile's radio, or a poletop's, sends towards the gateway.
+    fn port_of(&self, radio: usize) -> Port {
+        (radio + 1).saturating_sub(self.chain).max(1) as Port
+    }
+
+    fn waiting(&mut self, radio: usize, queue: usize) -> &mut Waiting {
+        self.radios[radio].queues[queue].as_mut().expect("frames go where radios are")
     }
 
     fn at(&mut self, when: Time, step: Step) {
@@ -417,7 +443,9 @@ impl Ricochet {
 
     /// A radio has heard something of this length.
     fn receives(&mut self, radio: usize, length: Duration, to: Time) {
-        self.radios[radio].sends_from = to + self.settings.changing_over();
+        let radio_ = &mut self.radios[radio];
+        radio_.sends_from = to + self.settings.changing_over();
+        radio_.hears_from = radio_.hears_from.max(to);
         #[cfg(test)]
         self.on_air.push((radio, false, Time(to.0 - length.as_nanos() as u64), to));
         #[cfg(not(test))]
@@ -430,157 +458,179 @@ impl Ricochet {
         if let Some(other) = &mut self.radios[radio].queues[1 - queue] {
             other.policy.on_opposite(now, &packet);
         }
-        let waiting = self.radios[radio].queues[queue].as_mut().expect("a packet goes where radios are");
-        waiting.policy.enqueue(now, packet, events);
-        self.try_to_send(now, radio, events);
+        self.waiting(radio, queue).policy.enqueue(now, packet, events);
+        self.serve(now, radio, queue, events);
     }
 
-    /// An idle radio polls for the frame whose turn it is.
-    fn try_to_send(&mut self, now: Time, radio: usize, events: &mut Events) {
-        if self.radios[radio].mode != Mode::Idle {
+    /// A queue that polls nobody looks for what it has to send: a link ack that is due is asked for, then comes what is to
+    /// be sent anew, then what waits.
+    fn serve(&mut self, now: Time, radio: usize, queue: usize, events: &mut Events) {
+        let Some(waiting) = &self.radios[radio].queues[queue] else { return };
+        if waiting.polled.is_some() {
             return;
         }
-        let first = self.radios[radio].turn;
-        let ready = self.radios[radio].sends_from;
-        let mut later: Option<Time> = None;
-        for queue in [first, 1 - first] {
-            let Some(waiting) = &mut self.radios[radio].queues[queue] else { continue };
-            if waiting.head.is_none() && waiting.policy.len_packets() == 0 {
-                continue;
-            }
-            let earliest = waiting.not_before.max(ready);
-            if earliest > now {
-                later = Some(later.map_or(earliest, |at| at.min(earliest)));
-                continue;
-            }
-            if waiting.head.is_none() {
+        let left = waiting.frames.iter().find(|frame| frame.due.is_none_or(|due| due <= now)).map(|frame| frame.to);
+        let peer = match left {
+            Some(peer) => peer,
+            None => {
                 events.port = if queue == TO_MOBILE { 0 } else { self.port_of(radio) };
-                let waiting = self.radios[radio].queues[queue].as_mut().expect("it was there");
-                let Some(packet) = waiting.policy.dequeue(now, events) else { continue };
+                let Some(packet) = self.waiting(radio, queue).policy.dequeue(now, events) else { return };
                 let to = self.next_radio(radio, queue, &packet);
-                let waiting = self.radios[radio].queues[queue].as_mut().expect("it was there");
-                let number = waiting.numbers.iter_mut().find(|(peer, _)| *peer == to).expect("it goes to a neighbour");
-                number.1 += 1;
-                waiting.head = Some(Head { packet, to, number: number.1, transmissions: 0 });
+                let neighbour = self.radios[radio].neighbour(to);
+                neighbour.sent += 1;
+                let frame = Frame { packet, to, number: neighbour.sent, transmissions: 0, due: None };
+                self.waiting(radio, queue).frames.push(frame);
+                to
             }
-            let peer =
-                self.radios[radio].queues[queue].as_ref().and_then(|one| one.head.as_ref()).expect("just put").to;
-            self.radios[radio].turn = 1 - queue;
+        };
+        self.waiting(radio, queue).polled = Some(peer);
+        self.attempt(now, radio, queue, events);
+    }
+
+    /// The RTS. A radio that is engaged cannot send it, and waits as one would that had no answer.
+    fn attempt(&mut self, now: Time, radio: usize, queue: usize, events: &mut Events) {
+        let waiting = self.waiting(radio, queue);
+        let peer = waiting.polled.expect("it polls somebody");
+        let Some(number) = waiting.frames.iter().rev().find(|frame| frame.to == peer).map(|frame| frame.number) else {
+            // Meanwhile the peer has said that it has it.
+            waiting.polled = None;
+            self.serve(now, radio, queue, events);
+            return;
+        };
+        if self.radios[radio].mode != Mode::Idle {
+            self.back_off(now + self.settings.patience(), radio, queue);
+        } else if self.radios[radio].sends_from > now {
+            self.at(self.radios[radio].sends_from, Step::Attempt { radio, queue });
+        } else {
             let epoch = self.enter(radio, Mode::Polling { queue, peer });
             let end = now + self.settings.poll;
             self.transmits(radio, now, end);
-            self.at(end, Step::RtsEnds { from: radio, to: peer, epoch, since: now });
-            let patience = self.settings.turnaround() + 4 * self.settings.poll;
-            self.at(now + patience, Step::GiveUp { radio, epoch });
-            return;
-        }
-        if let Some(at) = later {
-            self.at(at, Step::Wake { radio });
+            self.at(end, Step::RtsEnds { from: radio, to: peer, number, epoch, since: now });
+            self.at(now + self.settings.patience(), Step::GiveUp { radio, epoch });
         }
     }
 
-    /// The port that counts what a mobile's radio, or a poletop's, sends towards the gateway.
-    fn port_of(&self, radio: usize) -> Port {
-        (radio + 1).saturating_sub(self.chain).max(1) as Port
+    fn back_off(&mut self, from: Time, radio: usize, queue: usize) {
+        let draw = rng::uniform(&mut self.rng);
+        let base = self.settings.backoff;
+        let waiting = self.waiting(radio, queue);
+        waiting.backoff *= 2;
+        let until = from + waiting.backoff.mul_f64(1.0 + draw) + 2 * base;
+        self.at(until, Step::Attempt { radio, queue });
     }
 
     fn take(&mut self, now: Time, step: Step, events: &mut Events) {
         match step {
-            Step::RtsEnds { from, to, epoch, since } => self.rts(now, from, to, epoch, since),
-            Step::CtsEnds { from, to, epoch } => {
-                let lost = self.is_lost();
-                let Mode::Polling { queue, peer } = self.radios[to].mode else { return };
-                if lost || self.radios[to].epoch != epoch || peer != from {
-                    return;
-                }
-                self.receives(to, self.settings.poll, now);
-                let epoch = self.enter(to, Mode::Sending { queue, peer });
-                let waiting = self.radios[to].queues[queue].as_mut().expect("it polled for it");
-                waiting.backoff = self.settings.backoff;
-                self.at(self.radios[to].sends_from, Step::FrameBegins { from: to, to: from, epoch });
-            }
-            Step::NackEnds { to, epoch } => {
-                if !self.is_lost() && self.radios[to].epoch == epoch {
-                    self.receives(to, self.settings.poll, now);
-                    self.give_up(now, to, events);
-                }
-            }
-            Step::FrameBegins { from, to, epoch } => self.begin_frame(now, from, to, epoch),
-            Step::FrameEnds { from, to, epoch, heard } => self.end_frame(now, (from, to), epoch, heard),
-            Step::FrameIsThrough { from, to, number, carries_ack, epoch } => {
-                self.frame(now, (from, to), number, carries_ack, epoch, events);
-            }
+            Step::RtsEnds { from, to, number, epoch, since } => self.rts(now, (from, to), number, epoch, since),
+            Step::CtsEnds { from, to, epoch } => self.cts(now, from, to, epoch, events),
+            Step::FrameBegins { from, to, epoch } => self.begin_frame(now, from, to, epoch, events),
+            Step::FrameEnds { from, to, epoch, heard } => self.end_frame(now, (from, to), epoch, heard, events),
+            Step::ComesOut => self.come_out(now, events),
             Step::AckBegins { from, to, epoch } => {
                 if self.radios[from].epoch == epoch {
-                    let (heard, end) = (!self.is_lost(), now + self.settings.link_ack);
+                    let end = now + self.settings.link_ack;
                     self.transmits(from, now, end);
-                    self.at(end, Step::AckEnds { from, to, epoch, heard });
+                    self.at(end, Step::AckEnds { from, to, epoch });
                 }
             }
-            Step::AckEnds { from, to, epoch, heard } => {
-                if heard && self.radios[to].awaits_ack_of(from) {
-                    self.receives(to, self.settings.link_ack, now);
-                    self.at(now + self.settings.latency, Step::AckIsThrough { to, by: from });
-                }
-                if self.radios[from].epoch == epoch {
-                    self.stop_answering(now, from, events);
-                }
-            }
-            Step::AckIsThrough { to, by } => self.acknowledged(now, to, by, events),
+            Step::AckEnds { from, to, epoch } => self.link_ack(now, from, to, epoch, events),
             Step::GiveUp { radio, epoch } => {
                 if self.radios[radio].epoch == epoch {
                     self.give_up(now, radio, events);
                 }
             }
-            Step::Wake { radio } => self.try_to_send(now, radio, events),
+            Step::Attempt { radio, queue } => self.attempt(now, radio, queue, events),
+            Step::Due { radio, queue } => self.serve(now, radio, queue, events),
         }
     }
 
-    /// An RTS has been sent. A radio that is not engaged answers it; so does the one that its sender keeps waiting for a
-    /// link ack, since that ack may come in the frame.
-    fn rts(&mut self, now: Time, from: usize, to: usize, epoch: u64, since: Time) {
-        let (lost, settings, radio) = (self.is_lost(), &self.settings, &self.radios[to]);
-        if lost || self.radios[from].epoch != epoch || radio.hears_from > since {
+    /// An RTS has been sent. A radio that is not engaged answers it: with a link ack if it has all that the RTS is for.
+    fn rts(&mut self, now: Time, (from, to): (usize, usize), number: u64, epoch: u64, since: Time) {
+        let (lost, radio) = (self.is_lost(), &self.radios[to]);
+        if lost || self.radios[from].epoch != epoch || radio.mode != Mode::Idle || radio.hears_from > since {
             return;
         }
+        self.receives(to, self.settings.poll, now);
+        self.learn(to, from);
+        let has_it = self.radios[to].heard(from) >= number;
+        let settings = &self.settings;
         let begins = now + settings.turnaround();
-        let ends = begins + settings.poll;
-        if radio.mode == Mode::Idle || radio.awaits_ack_of(from) {
-            let patience = settings.changing_over() + settings.turnaround();
-            self.receives(to, self.settings.poll, now);
-            let own = self.enter(to, Mode::Answering { peer: from });
-            self.transmits(to, begins, ends);
+        let ends = begins + if has_it { settings.link_ack } else { settings.poll };
+        let patience = settings.changing_over() + settings.turnaround();
+        let own = self.enter(to, Mode::Answering { peer: from });
+        self.transmits(to, begins, ends);
+        if has_it {
+            self.at(ends, Step::AckEnds { from: to, to: from, epoch: own });
+        } else {
             self.at(ends, Step::CtsEnds { from: to, to: from, epoch });
             // When the frame begins, the epoch changes.
             self.at(ends + patience, Step::GiveUp { radio: to, epoch: own });
-        } else if let (true, Mode::Awaiting { since, .. }) = (settings.nack_cts, radio.mode) {
-            // It waits for somebody else's link ack, which comes after the fixed latency at the earliest: it may speak if
-            // it hears again by then.
-            if ends + settings.changing_over() <= since + settings.latency {
-                self.receives(to, self.settings.poll, now);
-                self.transmits(to, begins, ends);
-                self.at(ends, Step::NackEnds { to: from, epoch });
-            }
         }
     }
 
-    fn begin_frame(&mut self, now: Time, from: usize, to: usize, epoch: u64) {
-        let Mode::Sending { queue, .. } = self.radios[from].mode else { return };
+    /// A radio has heard another, and with it what that one has heard of its frames.
+    fn learn(&mut self, radio: usize, from: usize) {
+        let heard = self.radios[from].heard(radio);
+        let queue = if from > radio { TO_MOBILE } else { TO_GATEWAY };
+        self.waiting(radio, queue).frames.retain(|frame| frame.to != from || frame.number > heard);
+    }
+
+    /// A CTS has been sent. The frame that it asks for is the first that its sender has not heard, be it new or not.
+    fn cts(&mut self, now: Time, from: usize, to: usize, epoch: u64, events: &mut Events) {
+        let lost = self.is_lost();
+        let Mode::Polling { queue, peer } = self.radios[to].mode else { return };
+        if lost || self.radios[to].epoch != epoch {
+            return;
+        }
+        self.receives(to, self.settings.poll, now);
+        self.learn(to, from);
+        let (backoff, retries) = (self.settings.backoff, self.settings.retries);
+        let waiting = self.waiting(to, queue);
+        waiting.backoff = backoff;
+        waiting.frames.retain(|frame| {
+            let is_given_up = frame.to == peer && retries.is_some_and(|most| frame.transmissions > most);
+            if is_given_up {
+                events.port = frame.packet.from_port();
+                events.note(now, EventKind::Lost, &frame.packet);
+            }
+            !is_given_up
+        });
+        if waiting.first_for(peer).is_none() {
+            waiting.polled = None;
+            self.enter(to, Mode::Idle);
+            self.serve(now, to, queue, events);
+            return;
+        }
+        let epoch = self.enter(to, Mode::Sending { queue, peer });
+        self.at(self.radios[to].sends_from, Step::FrameBegins { from: to, to: from, epoch });
+    }
+
+    fn begin_frame(&mut self, now: Time, from: usize, to: usize, epoch: u64, events: &mut Events) {
+        let Mode::Sending { queue, peer } = self.radios[from].mode else { return };
         if self.radios[from].epoch != epoch {
             return;
         }
-        let settings = &self.settings;
-        let head =
-            self.radios[from].queues[queue].as_mut().and_then(|one| one.head.as_mut()).expect("it polled for it");
-        head.transmissions += 1;
-        let bits = (u64::from(head.packet.len()) + settings.header_bytes) * 8;
-        let time = service_time(bits, settings.rate_bps);
-        let (port, end) = (usize::from(head.packet.from_port()), now + time);
-        // Relays repeat what the first radio has sent: it alone counts.
-        if from == self.radio_of(port as Port) {
-            self.usage[port].line_bits += bits;
-            self.usage[port].busy += time;
+        let (header_bytes, rate_bps) = (self.settings.header_bytes, self.settings.rate_bps);
+        let frame = self.waiting(from, queue).frames.iter_mut().find(|frame| frame.to == peer);
+        let frame = frame.expect("the CTS was for a frame that the peer has not");
+        frame.transmissions += 1;
+        let (bytes, port) = (u64::from(frame.packet.len()), frame.packet.from_port());
+        let is_first = frame.transmissions == 1;
+        if !is_first {
+            events.port = port;
+            events.note(now, EventKind::LinkRetransmit, &frame.packet);
         }
+        let bits = (bytes + header_bytes) * 8;
+        let time = service_time(bits, rate_bps);
+        // Relays repeat what the first radio has sent: it alone counts.
+        if from == self.radio_of(port) {
+            let usage = &mut self.usage[usize::from(port)];
+            usage.line_bits += bits;
+            usage.busy += time;
+            usage.packets += u64::from(is_first);
+            usage.bytes += if is_first { bytes } else { 0 };
+        }
+        let end = now + time;
         self.transmits(from, now, end);
         let heard = !self.is_lost() && self.radios[to].mode == (Mode::Answering { peer: from });
         if heard {
@@ -590,142 +640,96 @@ impl Ricochet {
         self.at(end, Step::FrameEnds { from, to, epoch, heard });
     }
 
-    fn end_frame(&mut self, now: Time, (from, to): (usize, usize), epoch: u64, heard: bool) {
+    /// The frame has ended. Where link acks ride both are free, and its sender is first to poll.
+    fn end_frame(&mut self, now: Time, (from, to): (usize, usize), epoch: u64, heard: bool, events: &mut Events) {
         let Mode::Sending { queue, peer } = self.radios[from].mode else { return };
         if self.radios[from].epoch != epoch {
             return;
         }
-        let head = self.radios[from].queues[queue].as_ref().and_then(|one| one.head.as_ref()).expect("it is sent");
-        let (number, length) = (head.number, u64::from(head.packet.len()) + self.settings.header_bytes);
-        let carries_ack = self.radios[from].owes.take_if(|owed| *owed == to).is_some();
-        self.radios[from].awaits = Some((queue, peer));
-        let sender = self.enter(from, Mode::Awaiting { peer, since: now });
-        let settings = &self.settings;
-        let patience =
-            2 * settings.latency.max(settings.changing_over()) + settings.link_ack + settings.t_tr + settings.t_rt;
-        self.at(now + patience + ACK_MARGIN, Step::GiveUp { radio: from, epoch: sender });
-        if !heard {
+        let waiting = self.radios[from].queues[queue].as_ref().expect("it sends from it");
+        let frame = waiting.first_for(peer).expect("it was sent");
+        let (number, length) = (frame.number, u64::from(frame.packet.len()) + self.settings.header_bytes);
+        if heard {
+            let is_new = self.radios[to].heard(from) < number;
+            let packet = is_new.then(|| frame.packet.clone());
+            self.receives(to, service_time(length * 8, self.settings.rate_bps), now);
+            self.radios[to].neighbour(from).heard = number;
+            if let Some(packet) = packet {
+                let way = if from < to { TO_MOBILE } else { TO_GATEWAY };
+                self.arrived.push_back((to, way, packet));
+                self.at(now + self.settings.latency, Step::ComesOut);
+            }
+        }
+        if self.settings.piggyback {
+            if heard {
+                self.enter(to, Mode::Idle);
+            }
+            self.enter(from, Mode::Idle);
+            self.rest(now + self.settings.ack_timeout, now, from, queue, events);
+        } else {
+            let sender = self.enter(from, Mode::Awaiting { queue, peer });
+            let patience = self.settings.changing_over() + self.settings.link_ack + ACK_MARGIN;
+            self.at(now + patience, Step::GiveUp { radio: from, epoch: sender });
+            if heard {
+                let epoch = self.radios[to].epoch;
+                self.at(self.radios[to].sends_from, Step::AckBegins { from: to, to: from, epoch });
+            }
+        }
+    }
+
+    /// A queue has done what it polled for: the frame's link ack is asked for at an instant, if it has not come by then.
+    fn rest(&mut self, due: Time, now: Time, radio: usize, queue: usize, events: &mut Events) {
+        let waiting = self.waiting(radio, queue);
+        let peer = waiting.polled.take().expect("it polled somebody");
+        if let Some(frame) = waiting.frames.iter_mut().find(|frame| frame.to == peer && frame.transmissions > 0) {
+            frame.due = Some(due);
+            self.at(due, Step::Due { radio, queue });
+        }
+        self.serve(now, radio, queue, events);
+    }
+
+    /// A link ack has been sent, after a frame or in place of a CTS; with it both are free.
+    fn link_ack(&mut self, now: Time, from: usize, to: usize, epoch: u64, events: &mut Events) {
+        if self.radios[from].epoch != epoch {
             return;
         }
-        self.receives(to, service_time(length * 8, self.settings.rate_bps), now);
-        let epoch = self.radios[to].epoch;
-        let through = Step::FrameIsThrough { from, to, number, carries_ack, epoch };
-        self.at(now + self.settings.latency, through);
+        let lost = self.is_lost();
+        self.enter(from, Mode::Idle);
+        let queue = match self.radios[to].mode {
+            Mode::Awaiting { queue, peer } | Mode::Polling { queue, peer } if peer == from && !lost => queue,
+            _ => return,
+        };
+        self.receives(to, self.settings.link_ack, now);
+        self.learn(to, from);
+        self.enter(to, Mode::Idle);
+        let backoff = self.settings.backoff;
+        let waiting = self.waiting(to, queue);
+        waiting.backoff = backoff;
+        waiting.polled = None;
+        self.serve(now, to, queue, events);
     }
 
-    /// A frame is through: it is passed on, unless it came before, and acknowledged.
-    fn frame(
-        &mut self,
-        now: Time,
-        (from, to): (usize, usize),
-        number: u64,
-        carries_ack: bool,
-        epoch: u64,
-        events: &mut Events,
-    ) {
-        if carries_ack {
-            self.acknowledged(now, to, from, events);
-        }
-        let last = self.radios[to].heard.iter_mut().find(|(peer, _)| *peer == from).expect("they are neighbours");
-        let is_new = last.1 != number;
-        last.1 = number;
-        let way = if from < to { TO_MOBILE } else { TO_GATEWAY };
-        // The packet stays with its sender until the link ack is there; a copy goes on.
-        let head = self.radios[from].queues[way].as_ref().and_then(|one| one.head.as_ref());
-        let packet = head.filter(|head| is_new && head.number == number).map(|head| head.packet.clone());
-        if self.radios[to].epoch == epoch {
-            if self.settings.piggyback && self.has_frame_for(now, to, from) {
-                self.radios[to].owes = Some(from);
-                self.radios[to].turn = 1 - way;
-                self.enter(to, Mode::Idle);
-            } else {
-                let begins = now.max(self.radios[to].sends_from);
-                self.at(begins, Step::AckBegins { from: to, to: from, epoch });
-            }
-        }
-        if let Some(packet) = packet {
-            // A mobile's packet for another mobile turns round at the radio that both hang on.
-            let onward = if packet.to_port() == 0 { TO_GATEWAY } else { TO_MOBILE };
-            if to >= self.chain || (to == 0 && onward == TO_GATEWAY) {
-                let port = if to == 0 { 0 } else { to - self.chain + 1 };
-                self.far_ends[port].fly(now, packet);
-            } else {
-                self.enqueue(now, to, if to + 1 == self.chain { onward } else { way }, packet, events);
-            }
-        }
-        self.try_to_send(now, to, events);
-    }
-
-    /// Whether a frame for a neighbour waits, and is not held back by a backoff.
-    fn has_frame_for(&self, now: Time, radio: usize, peer: usize) -> bool {
-        let queue = if peer < radio { TO_GATEWAY } else { TO_MOBILE };
-        let Some(waiting) = &self.radios[radio].queues[queue] else { return false };
-        if waiting.not_before > now {
-            return false;
-        }
-        match (&waiting.head, waiting.numbers.len()) {
-            (Some(head), _) => head.to == peer,
-            (None, 1) => waiting.policy.len_packets() > 0,
-            (None, _) => waiting.policy.peek().is_some_and(|packet| self.next_radio(radio, queue, packet) == peer),
-        }
-    }
-
-    fn acknowledged(&mut self, now: Time, radio: usize, by: usize, events: &mut Events) {
-        let Some((queue, _)) = self.radios[radio].awaits.take_if(|(_, peer)| *peer == by) else { return };
-        let waiting = self.radios[radio].queues[queue].as_mut().expect("it sent from it");
-        let head = waiting.head.take().expect("it was to be acknowledged");
-        if radio == self.radio_of(head.packet.from_port()) {
-            let usage = &mut self.usage[usize::from(head.packet.from_port())];
-            usage.packets += 1;
-            usage.bytes += u64::from(head.packet.len());
-        }
-        if self.radios[radio].awaits_ack_of(by) {
-            self.enter(radio, Mode::Idle);
-            self.try_to_send(now, radio, events);
-        }
-    }
-
-    /// The end of an answer: the radio is free, unless its own frame went unacknowledged meanwhile.
-    fn stop_answering(&mut self, now: Time, radio: usize, events: &mut Events) {
-        match self.radios[radio].awaits {
-            Some(_) => self.give_up(now, radio, events),
-            None => {
-                self.enter(radio, Mode::Idle);
-                self.try_to_send(now, radio, events);
-            }
+    /// A packet comes out of the radio that it arrived at, and goes on.
+    fn come_out(&mut self, now: Time, events: &mut Events) {
+        let (radio, way, packet) = self.arrived.pop_front().expect("one for each step");
+        // A mobile's packet for another mobile turns round at the radio that both hang on.
+        let onward = if packet.to_port() == 0 { TO_GATEWAY } else { TO_MOBILE };
+        if radio >= self.chain || (radio == 0 && onward == TO_GATEWAY) {
+            let port = if radio == 0 { 0 } else { radio - self.chain + 1 };
+            self.far_ends[port].fly(now, packet);
+        } else {
+            self.enqueue(now, radio, if radio + 1 == self.chain { onward } else { way }, packet, events);
         }
     }
 
     /// What was expected has not come.
     fn give_up(&mut self, now: Time, radio: usize, events: &mut Events) {
-        let failed = match self.radios[radio].mode {
-            Mode::Polling { queue, .. } => Some(queue),
-            Mode::Idle | Mode::Sending { .. } => return,
-            Mode::Answering { .. } | Mode::Awaiting { .. } => self.radios[radio].awaits.take().map(|(queue, _)| {
-                self.unacknowledged(now, radio, queue, events);
-                queue
-            }),
-        };
+        let mode = self.radios[radio].mode;
         self.enter(radio, Mode::Idle);
-        if let Some(queue) = failed {
-            let draw = rng::uniform(&mut self.rng);
-            let base = self.settings.backoff;
-            let waiting = self.radios[radio].queues[queue].as_mut().expect("it has a frame");
-            waiting.backoff *= 2;
-            waiting.not_before = now + waiting.backoff.mul_f64(1.0 + draw) + 2 * base;
-        }
-        self.try_to_send(now, radio, events);
-    }
-
-    fn unacknowledged(&mut self, now: Time, radio: usize, queue: usize, events: &mut Events) {
-        let waiting = self.radios[radio].queues[queue].as_mut().expect("it sent from it");
-        let head = waiting.head.as_ref().expect("it is kept until it is acknowledged");
-        events.port = head.packet.from_port();
-        if self.settings.retries.is_some_and(|most| head.transmissions > most) {
-            events.note(now, EventKind::Lost, &head.packet);
-            waiting.head = None;
-        } else {
-            events.note(now, EventKind::LinkRetransmit, &head.packet);
+        match mode {
+            Mode::Polling { queue, .. } => self.back_off(now, radio, queue),
+            Mode::Awaiting { queue, .. } => self.rest(now, now, radio, queue, events),
+            Mode::Idle | Mode::Sending { .. } | Mode::Answering { .. } => {}
         }
     }
 
@@ -807,6 +811,12 @@ mod tests {
         events
     }
 
+    fn drain_until(link: &mut Ricochet, at_us: u64) {
+        while let Some(at) = link.next_event().filter(|at| at.nanos() <= at_us * 1000) {
+            link.poll(at, &mut Vec::new(), &mut Events::default());
+        }
+    }
+
     /// (port, microseconds, id) of everything that comes out, and what happened.
     fn drain(link: &mut Ricochet) -> (Vec<(Port, u64, u64)>, Events) {
         let (mut all, mut events) = (Vec::new(), Events::default());
@@ -818,15 +828,22 @@ mod tests {
         (all, events)
     }
 
-    /// The rules on one packet each, by hand: RTS 3.2 ms, turnaround 13.25, CTS 3.2, frame of 1016 bytes 81.28,
-    /// latency 10; then the link ack, 1.28 and 10. An ack of 40 bytes takes 4.48 in place of 81.28.
+    /// (begin, end) in microseconds of what a radio sent.
+    fn sent_by(link: &Ricochet, radio: usize) -> Vec<(u64, u64)> {
+        let sent = link.on_air.iter().filter(|one| one.0 == radio && one.1);
+        sent.map(|one| (one.2.nanos() / 1000, one.3.nanos() / 1000)).collect()
+    }
+
+    /// The rules by hand: RTS 3.2 ms, turnaround 13.25, CTS 3.2, frame of 1016 bytes 81.28; then the next RTS at once, and
+    /// the packet comes out after 10 ms. An ack of 40 bytes takes 4.48 in place of 81.28. The last frame's link ack is
+    /// asked for after a second.
     #[test]
-    fn golden_exchange_of_a_data_frame_and_of_an_ack() {
+    fn golden_exchange_of_data_frames_and_of_acks() {
         let mut link = radios(1, json!({}), 1);
         submit(&mut link, 0, 0, 1, data(1, 960));
         submit(&mut link, 0, 0, 1, data(2, 960));
-        let (out, _) = drain(&mut link);
-        assert_eq!(out, [(1, 110_930, 1), (1, 110_930 + 122_210, 2)]);
+        let (out, events) = drain(&mut link);
+        assert_eq!(out, [(1, 110_930, 1), (1, 110_930 + 100_930, 2)]);
         let ms = |t: f64| Time((t * 1e6).round() as u64);
         assert_eq!(
             link.on_air[..5],
@@ -838,40 +855,83 @@ mod tests {
                 (0, true, ms(19.65), ms(100.93)),
             ]
         );
+        let asked = 1_201_860;
+        assert_eq!(sent_by(&link, 0).last(), Some(&(asked, asked + 3_200)));
+        assert_eq!(sent_by(&link, 1).last(), Some(&(asked + 16_450, asked + 16_450 + 1_280)));
+        assert!(events.list.is_empty(), "asking is no retransmission");
         let mut link = radios(1, json!({}), 1);
         submit(&mut link, 0, 1, 0, ack(1));
         submit(&mut link, 0, 1, 0, ack(2));
-        assert_eq!(drain(&mut link).0, [(0, 34_130, 1), (0, 34_130 + 45_410, 2)]);
+        assert_eq!(drain(&mut link).0, [(0, 34_130, 1), (0, 34_130 + 24_130, 2)]);
     }
 
     #[test]
     fn golden_exchange_when_every_change_takes_its_time() {
-        let mut link = radios(1, json!({"turnarounds": "every-frame"}), 1);
-        submit(&mut link, 0, 0, 1, data(1, 960));
-        submit(&mut link, 0, 0, 1, data(2, 960));
-        // 13.25 ms more before the frame, before the link ack (instead of the latency) and before the next RTS.
-        let first = 3_200 + 13_250 + 3_200 + 13_250 + 81_280 + 10_000;
-        let cycle = first - 10_000 + 13_250 + 1_280 + 13_250;
-        assert_eq!(drain(&mut link).0, [(1, first, 1), (1, first + cycle, 2)]);
+        let times = |piggyback: bool| {
+            let mut link = radios(1, json!({"turnarounds": "every-frame", "piggyback": piggyback}), 1);
+            submit(&mut link, 0, 0, 1, data(1, 960));
+            submit(&mut link, 0, 0, 1, data(2, 960));
+            drain(&mut link).0
+        };
+        // 13.25 ms more before the frame; none before the next RTS, for the radio transmits already.
+        let cycle = 3_200 + 13_250 + 3_200 + 13_250 + 81_280;
+        assert_eq!(times(true), [(1, cycle + 10_000, 1), (1, 2 * cycle + 10_000, 2)]);
+        // A link ack of its own takes two changes more.
+        let explicit = cycle + 13_250 + 1_280 + 13_250;
+        assert_eq!(times(false), [(1, cycle + 10_000, 1), (1, explicit + cycle + 10_000, 2)]);
     }
 
     #[test]
-    fn a_link_ack_rides_in_a_frame_that_waits() {
-        let last = |piggyback: bool| {
+    fn link_acks_ride_or_follow_each_frame() {
+        let run = |piggyback: bool| {
             let mut link = radios(1, json!({"piggyback": piggyback}), 3);
-            submit(&mut link, 0, 0, 1, data(1, 960));
-            submit(&mut link, 50_000, 1, 0, ack(2));
+            for id in 0..5 {
+                submit(&mut link, 0, 0, 1, data(id, 960));
+            }
             let (out, events) = drain(&mut link);
-            assert_eq!(out.len(), 2);
             assert!(events.list.is_empty());
-            (out, link.on_air.iter().filter(|one| one.1 && one.3.since(one.2) == link.settings.link_ack).count())
+            let acks = sent_by(&link, 1).iter().filter(|(begin, end)| end - begin == 1_280).count();
+            (out.last().unwrap().1, acks)
         };
-        let (with, acks_with) = last(true);
-        let (without, acks_without) = last(false);
-        assert_eq!((acks_with, acks_without), (1, 2));
-        // The mobile polls when it has the frame: its own is there a whole ack's exchange later, without one before it.
-        assert_eq!(with, [(1, 110_930, 1), (0, 110_930 + 34_130, 2)]);
-        assert!(without[1].1 > with[1].1);
+        // The one that is asked for, and five.
+        assert_eq!(run(true), (10_000 + 5 * 100_930, 1));
+        assert_eq!(run(false), (10_000 + 5 * 100_930 + 4 * 1_280, 5));
+    }
+
+    /// Between frames the sender polls at once, and a radio that finds itself engaged waits for a random time: acks gather
+    /// while data last. This is what an ack filter lives on (7.2.2).
+    #[test]
+    fn who_has_the_air_keeps_it_and_the_other_side_gathers() {
+        let mut link = radios(1, json!({}), 3);
+        for id in 0..5 {
+            submit(&mut link, 0, 0, 1, data(id, 960));
+        }
+        let (mut out, mut events) = (Vec::new(), Events::default());
+        for id in 10u32..14 {
+            let at = 110_930 + 100_930 * u64::from(id - 10);
+            link.poll(Time(at * 1000), &mut out, &mut events);
+            submit(&mut link, at, 1, 0, ack(id));
+        }
+        assert_eq!(link.policy(1).unwrap().len_packets(), 3, "one is about to be polled for");
+        let ids: Vec<_> =
+            out.iter().map(|one| one.packet.id).chain(drain(&mut link).0.iter().map(|one| one.2)).collect();
+        assert_eq!(ids, [0, 1, 2, 3, 4, 10, 11, 12, 13]);
+        let first = sent_by(&link, 1).into_iter().find(|(_, end)| *end > 5 * 100_930).unwrap().0;
+        // Attempts from 110.93 ms on: patience 26.05, then 40 to 80 and 40; each failure doubles the 40 to 80.
+        assert!(first >= 110_930 + 2 * 26_050 + 80_000 + 120_000, "{first}");
+    }
+
+    /// The mobile's RTS tells the gateway that its frame is there: nobody asks.
+    #[test]
+    fn a_link_ack_rides_in_an_rts() {
+        let mut link = radios(1, json!({}), 3);
+        submit(&mut link, 0, 0, 1, data(1, 960));
+        drain_until(&mut link, 200_000);
+        submit(&mut link, 200_000, 1, 0, ack(2));
+        drain(&mut link);
+        // RTS and frame of the data; the CTS for the ack; the answer when the mobile asks in turn.
+        let lengths: Vec<_> = sent_by(&link, 0).iter().map(|(begin, end)| end - begin).collect();
+        assert_eq!(lengths, [3_200, 81_280, 3_200, 1_280]);
     }
 
     #[test]
@@ -886,23 +946,6 @@ mod tests {
         // Patience 26.05 ms; then 40 to 80 ms, and 40.
         assert!((136_050..=176_050).contains(&polls[1]), "{polls:?}");
         assert_eq!(out.iter().map(|one| one.2).collect::<Vec<_>>(), [1, 2]);
-    }
-
-    #[test]
-    fn a_busy_radio_with_time_for_it_says_nack_cts() {
-        for (nack, after) in [(true, 2_600), (false, 4_200)] {
-            let quick =
-                json!({"transmit_receive_s": 0.001, "receive_transmit_s": 0.001, "poll_bytes": 10, "nack_cts": nack});
-            let mut link = radios(2, quick, 5);
-            submit(&mut link, 0, 0, 1, data(3, 960));
-            // 0.8 + 1 + 0.8 + 81.28: its frame has gone out at 83.88 ms.
-            submit(&mut link, 84_000, 2, 0, data(2, 960));
-            drain(&mut link);
-            let polls: Vec<_> =
-                link.on_air.iter().filter(|one| one.0 == 2 && one.1).map(|one| one.2.nanos() / 1000).collect();
-            let waited = polls[1] - polls[0];
-            assert!((80_000 + after..=120_000 + after).contains(&waited), "{nack} {waited}");
-        }
     }
 
     #[test]
@@ -944,8 +987,10 @@ mod tests {
             submit(&mut link, 0, 0, 1, data(id, 960));
         }
         let (out, events) = drain(&mut link);
-        // A frame whose ack was lost is given up though it has arrived.
-        assert!(events.count(EventKind::Lost) > 0 && out.len() + events.count(EventKind::Lost) >= 10);
+        // Given up is what the neighbour says that it has not heard.
+        assert!(events.count(EventKind::Lost) > 0);
+        assert_eq!(out.len() + events.count(EventKind::Lost), 10);
+        assert_eq!(events.count(EventKind::LinkRetransmit), 0);
         assert!(out.windows(2).all(|pair| pair[0].2 < pair[1].2));
     }
 
@@ -962,20 +1007,22 @@ mod tests {
         assert!(refuse(|spec| spec["ends"] = json!(["a"])).contains("at least one mobile"));
         assert!(refuse(|spec| spec["options"] = json!({"hops": 0})).contains("hops"));
         assert!(refuse(|spec| spec["options"] = json!({"backoff_s": 0.0})).contains("never back off"));
+        assert!(refuse(|spec| spec["options"] = json!({"ack_timeout_s": 0.0})).contains("without a wait"));
     }
 
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(64))]
-        /// A radio never sends and receives at once, nor before it has changed over where that is asked for; no packet is
-        /// lost or doubled while retries are unlimited; order holds between each pair of ends.
+        /// A radio never does two things at once, sending or receiving, nor before it has changed over where that is asked
+        /// for; no packet is lost or doubled while retries are unlimited; order holds between each pair of ends; in the end
+        /// every radio is idle and knows that its frames have arrived.
         #[test]
         fn half_duplex_and_complete(
             arrivals in proptest::collection::vec((0u64..3_000_000, 0u16..4, 0u16..4, 20u32..1400), 1..40),
-            hops in 1u64..4, nack: bool, piggyback: bool, every: bool, lossy: bool, seed in 0u64..1000,
+            hops in 1u64..4, piggyback: bool, every: bool, lossy: bool, ack_timeout_ms in 1u64..2000, seed in 0u64..1000,
         ) {
             let options = json!({
-                "hops": hops, "nack_cts": nack, "piggyback": piggyback, "frame_loss": if lossy { 0.2 } else { 0.0 },
-                "turnarounds": if every { "every-frame" } else { "handshake" },
+                "hops": hops, "piggyback": piggyback, "frame_loss": if lossy { 0.2 } else { 0.0 },
+                "turnarounds": if every { "every-frame" } else { "handshake" }, "ack_timeout_s": ack_timeout_ms as f64 / 1e3,
             });
             let mut link = radios(3, options, seed);
             let mut sorted: Vec<_> = arrivals.into_iter().filter(|(_, from, to, _)| from != to).collect();
@@ -1002,6 +1049,10 @@ mod tests {
                         .collect();
                     prop_assert!(ids.windows(2).all(|pair| pair[0] < pair[1]));
                 }
+            }
+            for radio in &link.radios {
+                prop_assert_eq!(radio.mode, Mode::Idle);
+                prop_assert!(radio.queues.iter().flatten().all(|one| one.frames.is_empty() && one.polled.is_none()));
             }
             for radio in 0..link.radios.len() {
                 let mut air: Vec<_> =

@@ -13,6 +13,8 @@ pub(crate) struct Live {
     pub(crate) connection: Connection,
     pub(crate) flow: usize,
     pub(crate) sender: bool,
+    /// Whether it carries a request, against the flow's direction: it counts for nothing else.
+    pub(crate) is_request: bool,
     /// Node it lives on.
     pub(crate) node: usize,
     /// When its timer is in the event queue.
@@ -27,7 +29,11 @@ pub(crate) struct Live {
 impl Live {
     pub(crate) fn new(connection: Connection, flow: usize, sender: bool, node: usize) -> Live {
         let (received, intact, first, last) = (0, true, None, None);
-        Live { connection, flow, sender, node, armed: None, received, intact, first, last }
+        Live { connection, flow, sender, is_request: false, node, armed: None, received, intact, first, last }
+    }
+
+    pub(crate) fn of_request(self) -> Live {
+        Live { is_request: true, ..self }
     }
 
     /// The application takes what has arrived, and finishes when its peer has.

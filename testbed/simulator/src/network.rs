@@ -210,6 +210,7 @@ impl<'a> Network<'a> {
         let (from, to) = (self.node(&flow.from)?, self.node(&flow.to)?);
         let application = Application::of(flow, self.input.scenario.seed)?;
         let first = application.first(Time::from_seconds(flow.start_s));
+        let is_asked_for = application.request_bytes().is_some();
         self.applications.push(Talker {
             application,
             from,
@@ -222,9 +223,11 @@ impl<'a> Network<'a> {
         for node in [from, to] {
             settings(self.nodes[node].stack.as_ref(), flow)?;
         }
-        let address = self.nodes[to].addresses[0];
-        if self.listening.insert((address, flow.port), number).is_some() {
-            return Err(format!("flow '{}': port {} of {} is taken", flow.name, flow.port, flow.to));
+        for (node, name) in [(to, &flow.to), (from, &flow.from)].into_iter().take(1 + usize::from(is_asked_for)) {
+            let address = self.nodes[node].addresses[0];
+            if self.listening.insert((address, flow.port), number).is_some() {
+                return Err(format!("flow '{}': port {} of {name} is taken", flow.name, flow.port));
+            }
         }
         if self.input.scenario.capture.telemetry {
             let path = self.out.join("telemetry").join(format!("{}.jsonl", flow.name));
@@ -296,6 +299,7 @@ impl<'a> Network<'a> {
         match action {
             Action::Pause => Ok(()),
             Action::Connect { bytes, silent } => self.connect(number, bytes, silent),
+            Action::Ask(bytes) => self.ask(number, bytes),
             Action::Write(bytes) => match self.applications[number].live {
                 Some(live) => {
                     self.live[live].connection.give(bytes);
@@ -336,6 +340,22 @@ impl<'a> Network<'a> {
         self.enter(Live::new(connection, number, true, from), key)
     }
 
+    /// The receiver's request, to the flow's port at the sender.
+    fn ask(&mut self, number: usize, bytes: u64) -> Result<(), String> {
+        let flow = &self.input.scenario.workload[number];
+        let (from, to) = (self.applications[number].to, self.applications[number].from);
+        let key = FlowKey {
+            src: self.nodes[from].addresses[0].into(),
+            dst: self.nodes[to].addresses[0].into(),
+            src_port: FIRST_EPHEMERAL + number as u16,
+            dst_port: flow.port,
+        };
+        let config = settings(self.nodes[from].stack.as_ref(), flow)?;
+        let source = Source::new(Content::Zeros, Some(bytes));
+        let connection = Connection::connect(config, key, self.isn(number, "request"), source);
+        self.enter(Live::new(connection, number, true, from).of_request(), key)
+    }
+
     fn isn(&self, flow: usize, side: &str) -> u32 {
         let mut stream = rng::stream(self.input.scenario.seed, &format!("isn/{flow}/{side}"));
         (rng::uniform(&mut stream) * f64::from(u32::MAX)) as u32
@@ -353,8 +373,15 @@ impl<'a> Network<'a> {
         let now = self.now;
         let before = self.live[number].received;
         self.live[number].take_arrived(now);
-        if let Some(counters) = &mut self.counters {
-            counters.delivered(self.live[number].flow, now, self.live[number].received - before);
+        let Live { flow, sender, is_request, received, .. } = self.live[number];
+        if is_request {
+            let asked =
+                self.applications[flow].application.request_bytes().is_some_and(|all| before < all && received >= all);
+            if asked && !sender {
+                self.queue.push(now, What::Turn(flow as u32));
+            }
+        } else if let Some(counters) = &mut self.counters {
+            counters.delivered(flow, now, received - before);
         }
         while let Some(mut packet) = self.live[number].connection.poll_transmit(now) {
             self.next_id += 1;
@@ -364,10 +391,11 @@ impl<'a> Network<'a> {
         let live = &mut self.live[number];
         let samples = live.connection.samples();
         if !samples.is_empty() {
-            if let (true, Some(counters)) = (live.sender, &mut self.counters) {
+            let is_sender = live.sender && !live.is_request;
+            if let (true, Some(counters)) = (is_sender, &mut self.counters) {
                 counters.sender(live.flow, samples, live.connection.mss());
             }
-            if live.sender && !self.samples.is_empty() {
+            if is_sender && !self.samples.is_empty() {
                 let flow = &self.input.scenario.workload[live.flow];
                 let (start, mss) = (Time::from_seconds(flow.start_s), live.connection.mss());
                 write_samples(&mut self.samples[live.flow], samples, start, mss)
@@ -485,7 +513,8 @@ impl<'a> Network<'a> {
             Hop::Interface(..) | Hop::Nowhere => return Ok(()),
         }
         if let Some(&number) = self.by_flow.get(&short(flow.reversed())) {
-            if let (false, Some(counters)) = (self.live[number].sender, &mut self.counters) {
+            let is_receiver = !self.live[number].sender && !self.live[number].is_request;
+            if let (true, Some(counters)) = (is_receiver, &mut self.counters) {
                 counters.arrived(self.live[number].flow, &packet);
             }
             self.live[number].connection.on_segment(self.now, &packet);
@@ -503,7 +532,11 @@ impl<'a> Network<'a> {
         let config = settings(self.nodes[node].stack.as_ref(), &self.input.scenario.workload[number])?;
         let isn = self.isn(number, "server");
         match Connection::accept(config, flow.reversed(), isn, Source::silent(), &packet) {
-            Some(connection) => self.enter(Live::new(connection, number, false, node), flow.reversed()),
+            Some(connection) => {
+                let live = Live::new(connection, number, false, node);
+                let is_request = node == self.applications[number].from;
+                self.enter(if is_request { live.of_request() } else { live }, flow.reversed())
+            }
             None => Ok(()),
         }
     }
@@ -535,7 +568,8 @@ impl<'a> Network<'a> {
                     let bytes = talker.datagrams[usize::from(!sender)];
                     return json!({"bytes": bytes, "payload_ok": true, "end": if talker.stopped { "stopped" } else { "open" }});
                 }
-                let mut ends = self.live.iter().filter(|live| live.flow == number && live.sender == sender);
+                let mut ends =
+                    self.live.iter().filter(|live| live.flow == number && live.sender == sender && !live.is_request);
                 match (ends.next(), ends.next()) {
                     (None, _) => json!({"bytes": 0, "payload_ok": true, "end": "never connected"}),
                     (Some(one), None) => one.report(),

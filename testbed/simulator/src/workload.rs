@@ -65,10 +65,23 @@ static ESTABLISHED: Entry = Entry {
     ],
 };
 
+static FETCH: Entry = Entry {
+    kind: "workload",
+    name: "fetch",
+    summary: "the receiver asks: a request, and when it has arrived the bytes come over several connections at once",
+    source: "asym 7.3",
+    params: &[
+        Param::new("request_bytes", Unit::Bytes, Preset::Number(500.0), "bytes of the request (asym 7.3)")
+            .range(1.0, 1e6),
+        Param::new("connections", Unit::Count, Preset::Number(4.0), "that share the flow's size (asym 7.3)")
+            .range(1.0, 100.0),
+    ],
+};
+
 /// More than any run can carry.
 const ENDLESS: u64 = 1 << 60;
 
-static ALL: [&Entry; 4] = [&CBR, &ESTABLISHED, &ON_OFF, &WEB];
+static ALL: [&Entry; 5] = [&CBR, &ESTABLISHED, &FETCH, &ON_OFF, &WEB];
 
 /// The workloads that live here.
 pub fn workloads() -> Vec<&'static Entry> {
@@ -80,6 +93,8 @@ pub fn workloads() -> Vec<&'static Entry> {
 pub(crate) enum Action {
     /// Open a connection that carries so many bytes; none: without an end, or as the application writes.
     Connect { bytes: Option<u64>, silent: bool },
+    /// The receiver sends a request of so many bytes.
+    Ask(u64),
     /// Write so many bytes to the connection.
     Write(u64),
     /// Send a UDP packet of this length.
@@ -112,6 +127,13 @@ pub(crate) enum Application {
         start: Time,
         bytes: Option<u64>,
         connected: bool,
+    },
+    Fetch {
+        request: u64,
+        bytes: u64,
+        connections: u64,
+        /// Connections opened, once it has asked.
+        opened: Option<u64>,
     },
     Web {
         distance_s: f64,
@@ -155,6 +177,15 @@ impl Application {
                 }
                 Application::Established { opened, start, bytes: flow.bytes, connected: false }
             }
+            "fetch" => {
+                let bytes =
+                    flow.bytes.ok_or_else(|| wrong("a fetch needs a size: the bytes that are asked for".into()))?;
+                let (request, connections) = (number("request_bytes") as u64, number("connections") as u64);
+                if connections > bytes {
+                    return Err(wrong(format!("{bytes} bytes cannot be shared by {connections} connections")));
+                }
+                Application::Fetch { request, bytes, connections, opened: None }
+            }
             _ => Application::Web {
                 distance_s: number("distance_s"),
                 mean_bytes: number("mean_bytes"),
@@ -167,6 +198,14 @@ impl Application {
     /// Whether it speaks UDP.
     pub(crate) fn is_datagrams(&self) -> bool {
         matches!(self, Application::Cbr { .. })
+    }
+
+    /// The bytes of the request that its receiver sends, if it does. When they have arrived it is the application's turn.
+    pub(crate) fn request_bytes(&self) -> Option<u64> {
+        match self {
+            Application::Fetch { request, .. } => Some(*request),
+            _ => None,
+        }
     }
 
     /// When it is its turn first; `start` is its flow's.
@@ -189,6 +228,18 @@ impl Application {
                 }
             }
             Application::Cbr { every, packet_bytes } => (Action::Datagram(*packet_bytes), Some(now + *every)),
+            Application::Fetch { request, bytes, connections, opened } => {
+                let Some(done) = opened else {
+                    *opened = Some(0);
+                    return (Action::Ask(*request), None);
+                };
+                if done == connections {
+                    return (Action::Pause, None);
+                }
+                let share = *bytes * (*done + 1) / *connections - *bytes * *done / *connections;
+                *done += 1;
+                (Action::Connect { bytes: Some(share), silent: false }, (done < connections).then_some(now))
+            }
             Application::Web { distance_s, mean_bytes, shape, rng } => {
                 let bytes = rng::pareto(rng, *mean_bytes, *shape).ceil() as u64;
                 let wait = Duration::from_secs_f64(rng::exponential(rng, *distance_s));
@@ -296,6 +347,18 @@ mod tests {
             let Action::Connect { bytes: Some(bytes), silent: false } = action else { panic!("{action:?}") };
             assert!(bytes as f64 >= least);
         }
+    }
+
+    #[test]
+    fn a_fetch_asks_and_then_shares_its_bytes() {
+        let of = flow(r#"{"name":"f","kind":"fetch","from":"a","to":"b","port":9,"bytes":40001}"#);
+        let mut application = Application::of(&of, 1).unwrap();
+        assert_eq!(application.turn(Time::ZERO), (Action::Ask(500), None));
+        let shares: Vec<_> = turns(&mut application, 1.0).into_iter().map(|(_, action)| action).collect();
+        let share = |bytes| Action::Connect { bytes: Some(bytes), silent: false };
+        assert_eq!(shares, [share(10_000), share(10_000), share(10_000), share(10_001)]);
+        let endless = flow(r#"{"name":"f","kind":"fetch","from":"a","to":"b","port":9}"#);
+        assert!(Application::of(&endless, 1).unwrap_err().contains("needs a size"));
     }
 
     #[test]

@@ -1,0 +1,152 @@
+"""The disk of a lab's virtual machines: a small Debian with its own kernel, made once and kept outside the repository.
+
+It is what a lab's machine is before anything of ours: systemd, sshd, Python. What the roles install lies in apt's
+cache, not installed, since the machines have no network but the lab's. Every machine boots from one disk and writes
+to a layer of its own.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import os
+import platform
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from testbed.errors import TestbedError, Unavailable
+
+#: Debian's kernel for virtual machines: its drivers are few, its queueing disciplines and congestion controls all.
+INSTALLED = ("linux-image-cloud-amd64", "initramfs-tools", "systemd-sysv", "udev", "kmod", "openssh-server", "python3",
+             "iproute2")  # fmt: skip
+#: What the role `common` brings, as its defaults say, and the clock.
+CACHED = ("ethtool", "tcpdump", "iputils-ping", "util-linux", "chrony")
+#: Of a machine that is no Debian itself.
+SUITE = "bookworm"
+DISK_BYTES = 3 << 30
+#: The unpacked system, its archive and its disk, while it is made.
+ROOM_BYTES = 5 << 30
+PROGRAMS = {"qemu-system-x86_64": "qemu-system-x86", "mmdebstrap": "mmdebstrap", "mkfs.ext4": "e2fsprogs"}
+
+#: Runs once the disks are there: the second one brings what makes this machine itself (testbed.machines).
+UNIT = """
+[Unit]
+Description=Name, keys and addresses of this machine
+DefaultDependencies=no
+After=local-fs.target systemd-udevd.service
+Before=network-pre.target ssh.service
+Wants=network-pre.target
+
+[Service]
+Type=oneshot
+RemainAfterExit=yes
+ExecStart=/bin/sh -c 'tar -x -C / -f /dev/vdb && exec /bin/sh /usr/local/sbin/machine-setup'
+
+[Install]
+WantedBy=multi-user.target
+"""
+
+
+@dataclass(frozen=True)
+class Image:
+    """What a machine boots from."""
+
+    disk: Path
+    kernel: Path
+    initrd: Path
+
+
+def require() -> None:
+    """Refuses where virtual machines cannot be had.
+
+    Raises:
+        Unavailable: with everything that is missing.
+    """
+    troubles = []
+    if platform.machine() != "x86_64":
+        troubles.append(f"this machine is {platform.machine()}, and the image is made for x86_64")
+    if os.geteuid() != 0:
+        troubles.append("it needs root, to make a Debian system and interfaces: run it with sudo")
+    path = f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin"
+    packages = [package for program, package in PROGRAMS.items() if shutil.which(program, path=path) is None]
+    if packages:
+        troubles.append(f"programs are missing: apt-get install {' '.join(packages)}")
+    if troubles:
+        raise Unavailable("virtual machines cannot run here: " + "; ".join(troubles))
+
+
+def image(say: Callable[[str], None]) -> Image:
+    """The image, from the cache, or made.
+
+    Raises:
+        Unavailable, TestbedError: it cannot be made.
+    """
+    require()
+    suite = _suite()
+    key = hashlib.sha256(repr((suite, INSTALLED, CACHED, UNIT, DISK_BYTES)).encode()).hexdigest()[:12]
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "backchannel" / "machines"
+    folder = cache / f"{suite}-{key}"
+    cache.mkdir(parents=True, exist_ok=True)
+    with (cache / "lock").open("w") as lock:
+        # Two that begin at once make it once.
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not folder.exists():
+            room = shutil.disk_usage(cache).free
+            if room < ROOM_BYTES:
+                raise TestbedError(
+                    f"making the machines' disk needs {ROOM_BYTES >> 30} GiB in {cache}, where {room >> 30} GiB are "
+                    "free: make room, or name another place with XDG_CACHE_HOME"
+                )
+            say(f"making the machines' disk in {cache} (Debian {suite}; some minutes, once)")
+            with tempfile.TemporaryDirectory(prefix="new-", dir=cache) as new:
+                _make(suite, Path(new), cache / "log")
+                (Path(new) / "image").rename(folder)
+    return Image(folder / "disk", folder / "vmlinuz", folder / "initrd")
+
+
+def _suite() -> str:
+    """The Debian of this machine, so that the node binary finds the C library that it was linked with."""
+    values = dict(line.split("=", 1) for line in Path("/etc/os-release").read_text().splitlines() if "=" in line)
+    return values.get("VERSION_CODENAME", SUITE).strip('"') if values.get("ID") == "debian" else SUITE
+
+
+def _make(suite: str, folder: Path, log: Path) -> None:
+    tree, made = folder / "tree", folder / "image"
+    made.mkdir()
+    (folder / "machine-setup.service").write_text(UNIT)
+    hooks = [
+        f'copy-in "{folder / "machine-setup.service"}" /etc/systemd/system',
+        'chroot "$1" systemctl enable machine-setup.service',
+        # Every machine gets keys and a name of its own; these would be the same on all.
+        'rm -f "$1"/etc/ssh/ssh_host_* "$1"/etc/hostname; : >"$1/etc/machine-id"; : >"$1/etc/fstab"',
+        f'chroot "$1" apt-get clean; chroot "$1" apt-get install -q -y --download-only --no-install-recommends '
+        f"{' '.join(CACHED)}",
+    ]
+    words = [
+        "mmdebstrap", "--variant=minbase", "--skip=cleanup/apt", f"--include={','.join(INSTALLED)}",
+        *(f"--customize-hook={hook}" for hook in hooks), suite, str(tree),
+    ]  # fmt: skip
+    _logged(words, log, "is there a network, and an archive that serves this Debian?")
+    for name in ("vmlinuz", "initrd"):
+        found = sorted((tree / "boot").glob(f"{name}*"))
+        if not found:
+            raise TestbedError(f"the system that was made has no {name} in /boot; {log} says more")
+        shutil.copy(found[-1], made / name)
+    with (made / "disk").open("wb") as disk:
+        disk.truncate(DISK_BYTES)
+    _logged(["mkfs.ext4", "-q", "-F", "-d", str(tree), str(made / "disk")], log, "is the disk full?")
+
+
+def _logged(words: list[str], log: Path, question: str) -> None:
+    environment = {**os.environ, "PATH": f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin", "LC_ALL": "C.UTF-8"}
+    with log.open("ab") as file:
+        done = subprocess.run(
+            words, stdin=subprocess.DEVNULL, stdout=file, stderr=file, env=environment, check=False
+        )  # fmt: skip
+    if done.returncode != 0:
+        last = log.read_text(errors="replace").strip().splitlines()[-1:]
+        raise TestbedError(f"{words[0]} failed: {''.join(last)} ({question} {log} has all it said)")

@@ -1,0 +1,225 @@
+"""A lab in a cell, of virtual machines: every host of an inventory with a kernel, a disk and an init of its own.
+
+As testbed.lab makes hosts of namespaces, but what namespaces share is not shared here: kernel, clock, modules, systemd.
+It runs inside a cell (`./backchannel lab --vm`): the controller sits in the cell's network, which ends at the machines'
+interfaces, and everything dies with the cell. Wires are pairs of TAPs, each pair with a bridge of its own.
+
+Timing is no better than the accelerator: without KVM every instruction is interpreted, on processors that all machines
+share. Rehearsals tell whether things work, not how fast.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import subprocess
+import tarfile
+import time
+from pathlib import Path
+
+from testbed.errors import TestbedError
+from testbed.image import Image
+from testbed.lab import CONTROLLER, MANAGEMENT, SshFiles, controller_address, run, wires
+from testbed.placement import Placement
+
+MEMORY_MIB = 512
+#: Beside a machine's own: translated code, and QEMU itself.
+CODE_MIB, OVERHEAD_MIB = 128, 128
+#: Of this machine's memory that is left alone.
+SPARE_MIB = 1024
+#: Where processors are shared the kernel's own look whether timers tick takes too long for it, and it would stop there.
+KERNEL_WORDS = (
+    "root=/dev/vda rw console=ttyS0 net.ifnames=0 panic=-1 mitigations=off no_timer_check nowatchdog "
+    "rcupdate.rcu_cpu_stall_suppress=1 "
+    # Of no use to a machine that lives for an hour, and most of the time that booting takes.
+    + " ".join(f"systemd.mask={one}" for one in ("e2scrub_reap.service", "apt-daily.timer", "apt-daily-upgrade.timer"))
+)
+#: Interpreted, several at once, on a machine with other work.
+BOOT_S = 900.0
+
+#: Runs on every machine before its network (testbed.image); @RENAMES@ has a line for each interface: address, name.
+SETUP = """
+set -e
+hostname -F /etc/hostname
+find_interface() {
+    for one in /sys/class/net/*; do
+        [ "$(cat "$one/address")" = "$1" ] && { echo "${one##*/}"; return 0; }
+    done
+    return 1
+}
+# By way of names that nothing has: one's new name may be another's old one.
+number=0
+while read -r address name; do
+    tries=0
+    until interface=$(find_interface "$address"); do
+        tries=$((tries + 1)); [ "$tries" -lt 200 ] || { echo "no interface $address" >&2; exit 1; }
+        sleep 0.1
+    done
+    ip link set "$interface" down
+    ip link set "$interface" name "new$number"
+    number=$((number + 1))
+done </usr/local/etc/machine-interfaces
+number=0
+while read -r address name; do
+    ip link set "new$number" name "$name"
+    number=$((number + 1))
+done </usr/local/etc/machine-interfaces
+ip link set lo up
+ip address add @ADDRESS@/24 dev @MANAGEMENT@
+ip link set @MANAGEMENT@ up
+"""
+
+
+class Machines:
+    """Hosts and wires, as long as the cell lives.
+
+    Args:
+        placement: who plays what, and where links are.
+        folder: of this cell's own memory.
+        ssh: the lab's keys, which are written there.
+        image: what the machines boot from.
+
+    Raises:
+        TestbedError: they could not be made.
+    """
+
+    def __init__(self, placement: Placement, folder: Path, ssh: SshFiles, image: Image) -> None:
+        self._placement = placement
+        self._folder = folder
+        self._image = image
+        self._processes: dict[str, subprocess.Popen[bytes]] = {}
+        _require_memory(len(placement.hosts))
+        folder.mkdir(parents=True, exist_ok=True)
+        try:
+            self._build(ssh)
+        except BaseException:
+            self.close()
+            raise
+
+    def environment(self) -> dict[str, str]:
+        """For programs that are to find the lab: SSH is the only way."""
+        return dict(os.environ)
+
+    def close(self) -> None:
+        """Every machine loses its power."""
+        for process in self._processes.values():
+            process.kill()
+        for process in self._processes.values():
+            process.wait()
+
+    def _build(self, ssh: SshFiles) -> None:
+        hosts = list(self._placement.hosts.values())
+        own = controller_address([host.address for host in hosts])
+        ssh.require_new()
+        run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "lab", "-f", str(ssh.key)])
+        lines = [f"link add {CONTROLLER} type bridge", f"address add {own}/24 dev {CONTROLLER}"]
+        lines += [f"link set {CONTROLLER} up"]
+        interfaces: dict[str, list[tuple[str, str]]] = {}
+        for number, host in enumerate(hosts):
+            tap = f"tm{number}"
+            interfaces[host.name] = [(tap, MANAGEMENT)]
+            lines += [f"tuntap add {tap} mode tap", f"link set {tap} master {CONTROLLER} up"]
+        for number, ends in enumerate(wires(self._placement)):
+            # A bridge that forgets at once is a wire: what comes in at one side leaves at the other.
+            lines += [f"link add tw{number} type bridge ageing_time 0 mcast_snooping 0", f"link set tw{number} up"]
+            for side, (host_name, name) in enumerate(ends):
+                tap = f"t{number}-{side}"
+                interfaces[host_name].append((tap, name))
+                lines += [f"tuntap add {tap} mode tap", f"link set {tap} master tw{number} up"]
+        # The cell says nothing of its own on any wire.
+        for setting in ("all", "default"):
+            Path(f"/proc/sys/net/ipv6/conf/{setting}/disable_ipv6").write_text("1")
+        run(["ip", "-batch", "-"], "\n".join(lines) + "\n")
+        known = []
+        for number, host in enumerate(hosts):
+            known.append(f"{host.address} {self._start(number, host.name, host.address, interfaces[host.name], ssh)}")
+        ssh.known_hosts.write_text("\n".join(known) + "\n")
+        deadline = time.monotonic() + BOOT_S
+        for host in hosts:
+            self._await(host.name, host.address, ssh, deadline)
+
+    def _start(self, number: int, name: str, address: str, interfaces: list[tuple[str, str]], ssh: SshFiles) -> str:
+        """Boots one; its public host key."""
+        folder = self._folder / name
+        folder.mkdir()
+        run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", name, "-f", str(folder / "host_key")])
+        macs = [f"52:54:00:{number:02x}:00:{place:02x}" for place in range(len(interfaces))]
+        setup = SETUP.replace("@ADDRESS@", address).replace("@MANAGEMENT@", MANAGEMENT)
+        named = [f"{mac} {own}\n" for mac, (_, own) in zip(macs, interfaces, strict=True)]
+        _pack(
+            folder / "seed.tar",
+            {
+                "etc/hostname": (f"{name}\n", 0o644),
+                "etc/hosts": (f"127.0.0.1 localhost\n127.0.1.1 {name}\n", 0o644),
+                "etc/ssh/ssh_host_ed25519_key": ((folder / "host_key").read_text(), 0o600),
+                "etc/ssh/ssh_host_ed25519_key.pub": ((folder / "host_key.pub").read_text(), 0o644),
+                "root/.ssh/authorized_keys": (Path(f"{ssh.key}.pub").read_text(), 0o600),
+                "usr/local/etc/machine-interfaces": ("".join(named), 0o644),
+                "usr/local/sbin/machine-setup": (setup, 0o644),
+            },
+        )
+        words = [
+            "qemu-system-x86_64", "-name", name, "-nodefaults", "-no-user-config", "-no-reboot",
+            "-machine", "q35", "-accel", f"tcg,tb-size={CODE_MIB}", "-cpu", "max", "-smp", "1",
+            "-m", str(MEMORY_MIB), "-display", "none",
+            "-serial", f"file:{folder / 'console'}",
+            "-kernel", str(self._image.kernel), "-initrd", str(self._image.initrd),
+            "-append", KERNEL_WORDS,
+            "-drive", f"file={self._image.disk},format=raw,if=virtio,snapshot=on",
+            "-drive", f"file={folder / 'seed.tar'},format=raw,if=virtio,readonly=on",
+            "-object", "rng-random,id=rng,filename=/dev/urandom", "-device", "virtio-rng-pci,rng=rng",
+        ]  # fmt: skip
+        for place, (mac, (tap, _)) in enumerate(zip(macs, interfaces, strict=True)):
+            words += ["-netdev", f"tap,id=n{place},ifname={tap},script=no,downscript=no"]
+            words += ["-device", f"virtio-net-pci,netdev=n{place},mac={mac},romfile="]
+        with (folder / "log").open("wb") as log:
+            self._processes[name] = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+        return " ".join((folder / "host_key.pub").read_text().split()[:2])
+
+    def _await(self, name: str, address: str, ssh: SshFiles, deadline: float) -> None:
+        words = [
+            "ssh", "-o", "BatchMode=yes", "-o", "ConnectTimeout=10", "-o", f"UserKnownHostsFile={ssh.known_hosts}",
+            "-o", "GlobalKnownHostsFile=/dev/null", "-o", "IdentitiesOnly=yes", "-i", str(ssh.key),
+            f"root@{address}", "systemctl is-system-running --wait || systemctl --failed --no-legend",
+        ]  # fmt: skip
+        while True:
+            if self._processes[name].poll() is not None:
+                said = self._last(name, "log") or "qemu said nothing"
+                shown = self._last(name, "console")
+                raise TestbedError(f"machine {name} ended as it booted: {said}; the last line on its console: {shown}")
+            done = subprocess.run(words, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
+            if done.returncode == 0:
+                return
+            if time.monotonic() > deadline:
+                raise TestbedError(
+                    f"machine {name} was not reached by SSH within {BOOT_S:g} s: {done.stderr.strip()}; the last line "
+                    f"on its console: {self._last(name, 'console')}"
+                )
+            time.sleep(1.0)
+
+    def _last(self, name: str, file: str) -> str:
+        lines = (self._folder / name / file).read_text(errors="replace").strip().splitlines()
+        return next((line for line in lines if "Kernel panic" in line), lines[-1] if lines else "")
+
+
+def _require_memory(machines: int) -> None:
+    told = dict(line.split(":", 1) for line in Path("/proc/meminfo").read_text().splitlines())
+    available_mib = int(told["MemAvailable"].split()[0]) >> 10
+    wanted_mib = machines * (MEMORY_MIB + CODE_MIB + OVERHEAD_MIB) + SPARE_MIB
+    if available_mib < wanted_mib:
+        raise TestbedError(
+            f"{machines} virtual machines need {wanted_mib} MiB of memory, and {available_mib} MiB are free: end other "
+            "programs, or take an inventory with fewer hosts"
+        )
+
+
+def _pack(path: Path, files: dict[str, tuple[str, int]]) -> None:
+    with tarfile.open(path, "w") as packed:
+        for folder, mode in (("root", 0o700), ("root/.ssh", 0o700)):
+            entry = tarfile.TarInfo(folder)
+            entry.type, entry.mode = tarfile.DIRTYPE, mode
+            packed.addfile(entry)
+        for name, (text, mode) in files.items():
+            entry = tarfile.TarInfo(name)
+            entry.size, entry.mode = len(text.encode()), mode
+            packed.addfile(entry, io.BytesIO(text.encode()))

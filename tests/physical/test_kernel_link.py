@@ -1,0 +1,177 @@
+"""A wire that the hosts at its ends shape with tc: what is asked of tc, who may ask, and a run over one."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agents.errors import AgentError
+from agents.shaping import checked_line
+from experiments import campaign, inventory
+from experiments.problems import CampaignError
+from testbed import image, kernel_links, kernel_tcp
+from testbed.errors import TestbedError, Unavailable
+from tests.ansible.conftest import in_lab, write_yaml
+from tests.physical.conftest import said
+
+CAMPAIGN = """
+name: shaped
+backend: physical
+network:
+  topology: line
+  link: {kind: kernel, shaper: htb}
+  forward: {rate: 1 Mbit/s, queue: {policy: droptail, limit: 20 packets}}
+  reverse: {rate: 256 kbit/s}
+workload:
+  - {name: download, from: left, to: right}
+duration: 5 s
+"""
+
+
+def lab(folder: Path, link: dict[str, Any], campaign_text: str = CAMPAIGN) -> Path:
+    (folder / "shaped.yaml").write_text(campaign_text)
+    hosts: dict[str, Any] = {"pc0": {"plays": "left"}, "pc1": {"plays": "right"}, "box": {}}
+    file = {
+        "plugin": "backchannel", "campaign": "shaped.yaml", "connection": "namespace", "hosts": hosts,
+        "links": {"line": link},
+    }  # fmt: skip
+    return write_yaml(folder / "hosts.yml", file)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "qdisc add dev eth7 root handle 1: stab overhead -14 linklayer ethernet htb default 1",
+        "class add dev eth7 parent 1: classid 1:1 htb rate 1000000bit",
+        "qdisc add dev eth7 handle ffff: ingress",
+        "filter add dev eth7 parent ffff: protocol all u32 match u32 0 0 action mirred egress redirect dev d-eth7",
+        "qdisc add dev d-eth7 root netem limit 1000000 delay 20000us loss random 1.5%",
+    ],
+)
+def test_what_shapes_an_interface_passes(line: str) -> None:
+    assert " ".join(checked_line(line, "eth7")) == line
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "qdisc add dev eth0 root pfifo limit 5",
+        "qdisc del dev eth7 root",
+        "qdisc add dev eth7 root hfsc",
+        "filter add dev eth7 parent ffff: protocol all u32 match u32 0 0 action mirred egress redirect dev eth0",
+        "filter add dev eth7 parent ffff: bpf object-file /root/x.o",
+        "qdisc add dev eth7 root netem delay 1ms; reboot",
+        "-batch /etc/shadow",
+        "",
+    ],
+)
+def test_an_agent_sets_up_nothing_else(line: str) -> None:
+    with pytest.raises(AgentError, match="tc"):
+        checked_line(line, "eth7")
+
+
+def direction(policy: str, **options: Any) -> dict[str, Any]:
+    return {"rate_bps": 1_000_000, "queue": {"name": policy, "options": options}}
+
+
+def test_red_is_the_kernels_where_the_kernel_can_do_it() -> None:
+    near, _ = kernel_links.commands(
+        direction("red", limit_packets=40, victim="tail", action="drop", weight=0.002), {"shaper": "htb"}, "near", "far"
+    )
+    (red,) = [line for line in near if " red " in line]
+    # tc's formula makes 2^-9 of this burst: the power of a half that is nearest to 0.002.
+    assert "limit 60000 min 9000 max 36000 avpkt 1500 burst 53 probability 0.1 bandwidth 1000000bit" in red
+    assert "ecn" not in red
+    with pytest.raises(TestbedError, match="the kernel's RED needs 'victim: tail'"):
+        kernel_links.commands(direction("red"), {"shaper": "htb"}, "near", "far")
+    with pytest.raises(TestbedError, match="needs 'gentle: false'"):
+        kernel_links.commands(direction("red", victim="tail", gentle=True), {"shaper": "htb"}, "near", "far")
+
+
+@pytest.mark.parametrize("weight", [0.5, 0.1, 0.01, 0.002, 0.0005])
+def test_the_burst_gives_the_weight_by_tcs_own_formula(weight: float) -> None:
+    burst = kernel_links._red_burst(6.0, weight)
+    exponents = [e for e in range(1, 32) if burst + 1 - 6.0 <= (1 - (1 - 0.5**e) ** burst) / 0.5**e]
+    smallest = kernel_links._red_burst(6.0, 0.5)
+    assert 0.5 ** exponents[0] == pytest.approx(weight, rel=0.5) or burst == smallest
+
+
+def test_a_congestion_control_that_this_kernel_lacks_is_told_with_those_that_it_has() -> None:
+    assert kernel_tcp.lack("reno") is None
+    lacking = kernel_tcp.lack("no-such-thing")
+    assert lacking is not None
+    assert "has no 'no-such-thing'; it has: " in lacking
+    assert "reno" in lacking
+
+
+@pytest.mark.parametrize("link", [{"box": "box"}, {"real": "modem"}, {"real": "wire", "queue_at": "left"}])
+def test_a_kernel_link_is_a_wire_and_nothing_else(tmp_path: Path, link: dict[str, Any]) -> None:
+    found = inventory.read(lab(tmp_path, link))
+    scenario = campaign.load(tmp_path / "shaped.yaml").runs[0].scenario
+    with pytest.raises(CampaignError, match="'line' is of kind 'kernel': .*say 'real: wire' of it"):
+        inventory.placed(found, scenario["nodes"], scenario["links"])
+
+
+def test_what_virtual_machines_need_is_told_at_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(image.platform, "machine", lambda: "riscv64")
+    monkeypatch.setattr(image.os, "geteuid", lambda: 1000)
+    monkeypatch.setattr(image.shutil, "which", lambda program, path: None)
+    with pytest.raises(Unavailable) as told:
+        image.require()
+    assert "this machine is riscv64" in str(told.value)
+    assert "it needs root" in str(told.value)
+    assert "apt-get install qemu-system-x86 mmdebstrap e2fsprogs" in str(told.value)
+
+
+def test_no_room_for_the_machines_disk_is_told_with_its_place(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr(image, "require", lambda: None)
+    monkeypatch.setattr(image, "ROOM_BYTES", 1 << 60)
+    with pytest.raises(TestbedError, match=rf"in {tmp_path}/backchannel/machines, where \d+ GiB are free: make room"):
+        image.image(lambda text: None)
+    assert not list(tmp_path.rglob("*-*"))
+
+
+SCRIPT = """
+cd "$LAB"
+inside() { nsenter --target "$(python3 -c "import json,sys
+print(json.load(open('$BACKCHANNEL_LAB'))['$1'])")" --net -- "${@:2}"; }
+backchannel testbed site -i hosts.yml >site.log; echo "site $?"
+inside pc0 cat /sys/class/net/left-eth0/tx_queue_len
+backchannel run shaped.yaml -i hosts.yml --results results --json >table.json
+for name in pc0 pc1; do inside $name tc qdisc show; inside $name ip -br link show type ifb; done
+inside pc0 cat /sys/class/net/left-eth0/tx_queue_len
+echo "over"
+"""
+
+
+@pytest.mark.emulated
+@pytest.mark.usefixtures("emulation")
+def test_hosts_shape_their_wire_for_a_run_and_not_longer(tmp_path: Path) -> None:
+    has_htb = "unshare -n sh -c 'ip link set lo up; tc qdisc add dev lo root htb'"
+    if subprocess.run(has_htb, shell=True, capture_output=True, check=False).returncode != 0:
+        pytest.skip("this kernel has no HTB")
+    done = in_lab(lab(tmp_path, {"real": "wire"}), SCRIPT, timeout_s=600, LAB=str(tmp_path))
+    assert "over" in done.stdout, said(done)
+    (path,) = tmp_path.glob("results/**/manifest.json")
+    manifest = json.loads(path.read_text())
+    assert manifest["report"]["real_links"] == {}
+    counters = manifest["report"]["driver"]["links"]["line"]
+    received = manifest["report"]["flows"]["download"]["receive"]["bytes"]
+    # All of the line's rate but slow start, and not more.
+    assert 0.6 * 5 * 1e6 / 8 < received < 5.2 * 1e6 / 8
+    assert counters["forward"]["transmitted_bytes"] > received
+    assert counters["reverse"]["transmitted_packets"] > received / 1500 / 3
+    # Calibration measured what the file says, on the shaped wire.
+    rates = {one["direction"]: one for one in manifest["calibration"]}
+    assert rates["forward"]["measured_rate_bps"] == pytest.approx(1_000_000, rel=0.02)
+    assert rates["reverse"]["measured_rate_bps"] == pytest.approx(256_000, rel=0.02)
+    before, *shown, after, _ = done.stdout.partition("site 0\n")[2].split("\n")[:-1]
+    assert "htb" not in "".join(shown)
+    assert "ifb" not in "".join(shown)
+    assert "d-left" not in "".join(shown)
+    assert before == after

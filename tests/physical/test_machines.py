@@ -1,0 +1,208 @@
+"""From machines with a bare Debian to a finished campaign and back: virtual machines with kernels of their own.
+
+`./backchannel test --vm` runs this, and nothing else does: without KVM it takes some fifteen minutes, if not more.
+What namespaces cannot show is shown here: systemd, apt, chrony and kernel modules under the roles, and links that the
+kernel shapes with disciplines that this machine may not have. Timing in such machines means little, so runs may be
+invalid by it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+
+from testbed import node_binary
+from tests.ansible.conftest import recorded, write_yaml
+from tests.physical.conftest import said
+
+pytestmark = [
+    pytest.mark.vm,
+    pytest.mark.usefixtures("emulation"),
+    pytest.mark.skipif("BACKCHANNEL_VM" not in os.environ, reason="virtual machines: ./backchannel test --vm"),
+]
+
+#: One link in a box, and one that the kernels at its ends shape.
+CAMPAIGN = """
+name: machines
+title: Kernels of their own
+backend: physical
+network:
+  nodes: [{name: left}, {name: mid, kind: router}, {name: right}]
+  links:
+    - {name: air, ends: [left, mid], forward: {rate: 2 Mbit/s, delay: 10 ms}}
+    - name: line
+      kind: {kind: kernel, shaper: htb}
+      ends: [mid, right]
+      forward: {rate: 1 Mbit/s, delay: 20 ms, queue: {policy: droptail, limit: 20 packets}}
+workload:
+  - {name: download, from: left, to: right}
+duration: 4 s
+sweep:
+  axes:
+    kernel:
+      Vegas, RED before HTB:
+        stack: vegas
+        network.links.line.forward.queue: {policy: red, limit: 40 packets, victim: tail, action: drop}
+      BBR, TBF: {stack: bbr, network.links.line.kind.shaper: tbf}
+      Westwood, CAKE: {stack: westwood, network.links.line.kind.shaper: cake}
+      CUBIC, netem: {stack: cubic, network.links.line.kind.shaper: netem}
+"""
+HOSTS: dict[str, Any] = {
+    "plugin": "backchannel",
+    "campaign": "machines.yaml",
+    "connection": "ssh",
+    "ssh": {"key": "key", "known_hosts": "known_hosts"},
+    "hosts": {
+        "pc0": {"plays": "left", "address": "192.168.50.10"},
+        "pc1": {"plays": "mid", "address": "192.168.50.11"},
+        "pc2": {"plays": "right", "address": "192.168.50.12"},
+        "box": {"address": "192.168.50.20"},
+    },
+    "links": {"air": {"box": "box"}, "line": {"real": "wire"}},
+    "vars": {"common_time_servers": ["192.168.50.20"]},
+}
+STORY = """
+cd "$LAB"
+exec 2>&1
+backchannel() { "$PYTHON" -m experiments "$@"; }
+on() { ip=192.168.50.$1; shift; ssh -n -i key -o BatchMode=yes -o UserKnownHostsFile=known_hosts "root@$ip" "$@"; }
+say() { echo "== $1"; }
+state() { for address in 10 11 12 20; do echo "$address"; on $address '
+    ip -o -4 address show scope global | grep -v mgmt0; ip route | grep -v mgmt0; ip neighbour show nud permanent
+    for one in /sys/class/net/*; do echo "$one" "$(cat "$one/tx_queue_len")"; done | grep -v ifb
+    tc qdisc show; getent passwd backchannel; ls -A /etc/backchannel /var/lib/backchannel /opt/backchannel 2>&1
+    systemctl list-unit-files "backchannel*" --no-legend; cat /etc/fstab; ls /etc/sysctl.d /etc/chrony/conf.d
+    sysctl net.ipv4.ip_forward net.ipv4.conf.all.arp_ignore
+    for one in /sys/class/net/*; do ethtool -k "${one##*/}"; done | grep -E "(offload|checksumming): "'; done; true; }
+
+say "machines"; uname -r; for address in 10 11 12 20; do on $address uname -r; done
+# The lab's time comes from its box: nothing else is in reach.
+on 20 'mkdir -p /etc/chrony/conf.d; printf "local stratum 8\\nallow\\n" >/etc/chrony/conf.d/lab.conf'
+say "site"; backchannel testbed site -i hosts.yml; echo "status $?"
+say "second"; backchannel testbed site -i hosts.yml --diff; echo "status $?"
+say "agent"; on 10 'systemctl is-enabled backchannel-agent; systemctl is-active backchannel-agent
+    systemctl show backchannel-agent -p User -p AmbientCapabilities -p NoNewPrivileges; ls -ld /run/backchannel'
+say "clock"; on 10 'for i in $(seq 60); do chronyc -n tracking | grep -q 192.168.50.20 && break; sleep 1; done
+    systemctl is-active chrony; chronyc -n tracking'
+say "check"; backchannel testbed check -i hosts.yml; echo "status $?"
+on 11 'date -s "-3 hours" >/dev/null'
+say "hours off"
+backchannel run machines.yaml -i hosts.yml --results none; echo "status $?"; ls -d none
+say "hours off, checked"; backchannel testbed check -i hosts.yml --limit pc1; echo "status $?"
+on 11 'systemctl restart chrony; chronyc waitsync 60 0.5 >/dev/null; date'
+say "campaign"; backchannel run machines.yaml -i hosts.yml --results results; echo "status $?"
+say "nothing is left"; for address in 10 11 12; do on $address 'tc qdisc show; ip -br link show type ifb'; done
+say "power"; on 12 'systemctl kill -s KILL backchannel-agent; sleep 3; systemctl is-active backchannel-agent'
+say "teardown"; backchannel testbed teardown -i hosts.yml; echo "status $?"
+state >after
+say "site and back"; backchannel testbed site -i hosts.yml >/dev/null; echo "status $?"
+backchannel testbed teardown -i hosts.yml >/dev/null; echo "status $?"
+state >again
+"""
+
+
+@pytest.fixture(scope="module")
+def story(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """What happened, by chapter."""
+    folder = tmp_path_factory.mktemp("machines")
+    (folder / "machines.yaml").write_text(CAMPAIGN)
+    inventory = write_yaml(folder / "hosts.yml", HOSTS)
+    done = subprocess.run(
+        [sys.executable, "-m", "experiments", "lab", "--vm", "-i", str(inventory), "--", "bash", "-c", STORY],
+        capture_output=True, text=True, timeout=3600, check=False, cwd=node_binary.ROOT,
+        env={
+            **os.environ,
+            "LAB": str(folder),
+            "PYTHON": sys.executable,
+            "ANSIBLE_CALLBACK_PLUGINS": str(node_binary.ROOT / "tests/ansible/callbacks"),
+            "ANSIBLE_CALLBACKS_ENABLED": "record",
+            "BACKCHANNEL_RECORD": str(inventory.with_suffix(".record")),
+        },
+    )  # fmt: skip
+    (folder / "said").write_text(done.stdout + done.stderr)
+    chapters: dict[str, Any] = {"folder": folder}
+    for part in done.stdout.split("== ")[1:]:
+        name, _, text = part.partition("\n")
+        chapters[name] = text
+    assert "site and back" in chapters, said(done)
+    return chapters
+
+
+def test_machines_have_kernels_of_their_own(story: dict[str, Any]) -> None:
+    own, *theirs = story["machines"].split()
+    assert len(theirs) == 4
+    assert own not in theirs
+
+
+def test_hosts_with_systemd_become_a_testbed_and_a_second_time_nothing_changes(story: dict[str, Any]) -> None:
+    assert "status 0" in story["site"], story["site"]
+    assert "status 0" in story["second"], story["second"]
+    rows = [line for line in story["second"].splitlines() if "unreachable=" in line]
+    assert len(rows) == 4
+    assert all("changed=0" in row for row in rows), story["second"]
+    # The packages came through apt, which the role had to call.
+    changed = [one for one in recorded(story["folder"] / "hosts.yml") if one.get("changed")]
+    assert "package chrony: installed" in json.dumps(changed)
+
+
+def test_the_agent_is_a_unit_with_an_account_and_three_capabilities(story: dict[str, Any]) -> None:
+    lines = story["agent"].splitlines()
+    assert lines[:2] == ["enabled", "active"]
+    assert "User=backchannel" in lines
+    assert "AmbientCapabilities=cap_net_admin cap_net_raw cap_sys_nice" in lines
+    assert "NoNewPrivileges=yes" in lines
+    assert lines[-1].startswith("drwx------")
+    assert story["power"].split()[-1] == "active", "systemd starts an agent that died"
+
+
+def test_chrony_keeps_the_clock_that_the_lab_has(story: dict[str, Any]) -> None:
+    assert story["clock"].startswith("active")
+    assert "192.168.50.20" in story["clock"]
+    assert "status 0" in story["check"], story["check"]
+
+
+def test_a_clock_that_is_hours_off_is_told_with_its_host_and_nothing_is_made(story: dict[str, Any]) -> None:
+    assert "status 1" in story["hours off"]
+    (line,) = [line for line in story["hours off"].splitlines() if "its clock is" in line]
+    assert "host pc1: its clock is -10" in line
+    assert "chronyc makestep" in line
+    assert "status 2" not in story["hours off, checked"]
+    assert "the clock is -10" in story["hours off, checked"]
+    assert "status 0" not in story["hours off, checked"]
+    assert "\nnone\n" not in story["hours off"]
+
+
+def manifests(story: dict[str, Any]) -> list[dict[str, Any]]:
+    """Of every run of the campaign."""
+    return [json.loads(path.read_text()) for path in (story["folder"] / "results").rglob("manifest.json")]
+
+
+def test_every_congestion_control_and_every_discipline_carried_its_run(story: dict[str, Any]) -> None:
+    found = manifests(story)
+    assert {one["scenario"]["nodes"][0]["stack"]["name"] for one in found} == {"vegas", "bbr", "westwood", "cubic"}
+    shapers = {one["scenario"]["links"][1]["options"].get("shaper", "htb") for one in found}
+    assert shapers == {"htb", "tbf", "cake", "netem"}
+    for one in found:
+        received = one["report"]["flows"]["download"]["receive"]
+        # A second of slow start and the delay off; what the line carries is the most there can be.
+        assert 50_000 < received["bytes"] < 4.2 * 1e6 / 8, received
+        counters = one["report"]["driver"]["links"]
+        assert counters["line"]["forward"]["transmitted_bytes"] > received["bytes"]
+        assert counters["air"]["forward"]["delivered_packets"] > received["bytes"] / 1500
+        assert set(one["report"]["clocks"]) >= {"pc0", "pc1", "pc2"}
+        assert "line" not in one["report"]["real_links"]
+
+
+def test_a_run_leaves_no_discipline_and_teardown_leaves_nothing(story: dict[str, Any]) -> None:
+    for word in ("htb", "tbf", "netem", "cake", "d-"):
+        assert word not in story["nothing is left"].split(), story["nothing is left"]
+    assert "status 0" in story["teardown"], story["teardown"]
+    assert story["site and back"].split() == ["status", "0", "status", "0"]
+    # Packages stay, so the first state to come back to is the one after the first teardown.
+    assert (story["folder"] / "again").read_text() == (story["folder"] / "after").read_text()
+    assert "backchannel" not in (story["folder"] / "after").read_text().replace("/backchannel': No such", "")
