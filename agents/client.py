@@ -53,6 +53,10 @@ class AgentClient:
         """Report of a program that ends of itself within `timeout_s`."""
         return self._call("GET", f"/traffic/{name}?timeout_s={timeout_s}", timeout_s=timeout_s + 5)
 
+    def running_traffic(self) -> set[str]:
+        """Programs that have not ended yet."""
+        return set(self._call("GET", "/traffic")["running"])
+
     def stop_traffic(self, name: str) -> dict[str, Any]:
         """Stops a program; its report."""
         return self._call("DELETE", f"/traffic/{name}")

@@ -219,6 +219,11 @@ class Agent:
         self._programs.pop(name, None)
         return report
 
+    def running_traffic(self) -> dict[str, Any]:
+        """Which programs are still running."""
+        with self._lock:
+            return {"running": [name for name, program in self._programs.items() if program.running]}
+
     def stop_traffic(self, name: str) -> dict[str, Any]:
         """Stops a program; its report."""
         program = self._program(name)
@@ -318,6 +323,8 @@ class Handler(BaseHTTPRequestHandler):
                 return lambda body: agent.stop_captures()
             case "POST", ["traffic"]:
                 return lambda body: agent.start_traffic(body["name"], body["program"], body.get("options", {}))
+            case "GET", ["traffic"]:
+                return lambda body: agent.running_traffic()
             case "GET", ["traffic", name]:
                 return lambda body: agent.wait_traffic(name, float(query.get("timeout_s", "5")))
             case "DELETE", ["traffic", name]:

@@ -376,6 +376,12 @@ def carried_data(direction: Direction) -> float:
     return direction.bits("data") / direction.measured_s
 
 
+@_metric("rate", "Carried rate of acks", "direction", "docs/beyond.md")
+def carried_acks(direction: Direction) -> float:
+    """The same for TCP segments without data, in bit/s."""
+    return direction.bits("ack") / direction.measured_s
+
+
 @_metric("rate", "Carried rate of other than TCP", "direction", "aq 4.7")
 def carried_other(direction: Direction) -> float:
     """The same for what is not TCP, in bit/s."""

@@ -158,7 +158,7 @@ def published(experiments: Path, text: str) -> list[dict[str, Any]]:
     Returns:
         Of each, metric, subject, cell (labels), value in the SI unit.
     """
-    file = _file(text)
+    file = file_of(text)
     artefact = file.get("artefact")
     if artefact is None:
         return []
@@ -225,14 +225,25 @@ def _newest(store: Store) -> dict[tuple[str, str], dict[str, Any]]:
     for row in store.campaigns():
         if not set(row["overrides"]) <= HARMLESS or not row["valid"]:
             continue
-        artefact = _file(row["text"]).get("artefact")
+        artefact = file_of(row["text"]).get("artefact")
         if artefact is not None:
             found.setdefault((str(artefact), row["backend"]), row)
     return found
 
 
+def file_on(text: str, backend: str) -> dict[str, Any]:
+    """The measures and the figure of a campaign's file on a backend (`backends` in docs/campaigns.md)."""
+    file = dict(file_of(text))
+    own = (file.get("backends") or {}).get(backend) or {}
+    for name in ("measures", "figure"):
+        if name in own:
+            file[name] = {**(file.get(name) or {}), **own[name]}
+    return file
+
+
 @cache
-def _file(text: str) -> dict[str, Any]:
+def file_of(text: str) -> dict[str, Any]:
+    """A campaign file's text as values."""
     try:
         values = YAML(typ="safe").load(text)
     except YAMLError:
@@ -242,17 +253,22 @@ def _file(text: str) -> dict[str, Any]:
 
 
 def _score(target: Mapping[str, Any], backend: str, store: Store, row: Mapping[str, Any]) -> Score:
-    file = _file(row["text"])
-    points = browse.points(store, row["id"])
+    return _hold(target, backend, row["id"], row["runs"], row["valid"], results_table(store, row["id"], row["text"]))
+
+
+def results_table(store: Store, campaign_id: str, text: str) -> Table:
+    """A campaign's results in the terms of the measures that its file declares."""
+    campaign = browse.campaign_head(store, campaign_id)
+    assert campaign is not None
+    file = file_on(text, campaign["backend"])
     configured = any("configured" in one for one in file.get("measures", {}).values())
-    table = Table(
+    return Table(
         {name: Measure.model_validate(one) for name, one in file.get("measures", {}).items()},
         [Split.model_validate(one) for one in file.get("split", [])],
-        {point["number"]: dict(point["parameters"]) for point in points},
-        store.table(row["id"]),
-        browse.scenarios(store, row["id"]) if configured else {},
+        {point["number"]: dict(point["parameters"]) for point in browse.points(store, campaign_id)},
+        store.table(campaign_id),
+        browse.scenarios(store, campaign_id) if configured else {},
     )
-    return _hold(target, backend, row["id"], row["runs"], row["valid"], table)
 
 
 def _hold(target: Mapping[str, Any], backend: str, campaign: str, asked: int, there: int, table: Table) -> Score:

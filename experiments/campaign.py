@@ -29,7 +29,7 @@ from testbed.kernel_tcp import is_kernels
 FORMAT = 1
 FIRST_PORT = 5001
 #: Fields that are no point's own.
-WHOLE_CAMPAIGN = frozenset({"name", "title", "description", "repetitions", "artefact", "measures", "split"})
+WHOLE_CAMPAIGN = frozenset({"name", "title", "description", "repetitions", "artefact", "measures", "split", "figure"})
 
 #: Swept fields of a point, by the path that each was put at.
 Places = dict[Path_, Value]
@@ -105,6 +105,9 @@ def expand(file: source.Source, overrides: Sequence[str] = ()) -> Plan:
 
 
 def _expand(file: source.Source, overrides: Sequence[str]) -> Plan:
+    told = [text.partition("=")[2].strip() for text in overrides if text.partition("=")[0].strip() == "backend"]
+    backend = (told or [str(file.values.get("backend", "emulated"))])[-1]
+    file = source.for_backend(file, backend, [entry.name for entry in registry.of_kind("backend")])
     expansion = _Expansion(file)
     values = copy.deepcopy(file.values)
     # Defaults that a field such as stack.sack must find in its place.
@@ -128,6 +131,14 @@ def _expand(file: source.Source, overrides: Sequence[str]) -> Plan:
             expansion.refuse(("repetitions",), f"this makes more than {MOST_RUNS} runs, the most a campaign can have")
         if campaign is not None:
             runs += expansion.runs(campaign, number)
+    if campaign is not None and campaign.figure is not None and set(given) <= {"backend"}:
+        # An override may take an axis out of the sweep; the figure then shows what is left.
+        axes: dict[str, list[str]] = {}
+        for point in points:
+            for name, label in point.parameters.items():
+                axes.setdefault(name, []).append(label)
+        for problem in campaign.figure.problems(campaign.measures, axes):
+            expansion.note_of_figure(problem)
     expansion.fail_if_any()
     assert campaign is not None
     return Plan(
@@ -144,6 +155,9 @@ class _Expansion:
         self._problems: list[Problem] = []
         self._overridden: dict[Path_, str] = {}
         self._unswept = False
+
+    def note_of_figure(self, message: str) -> None:
+        self._note(("figure",), message)
 
     def fail_if_any(self) -> None:
         if self._problems:
@@ -611,7 +625,7 @@ def _siblings(path: Sequence[str | int]) -> list[str]:
             return []
         model = inner
     names = [one.alias or name for name, one in model.model_fields.items()]
-    return [*names, SWEEP, source.INCLUDE, source.DEFAULTS] if model is Campaign else names
+    return [*names, SWEEP, source.INCLUDE, source.DEFAULTS, source.BACKENDS] if model is Campaign else names
 
 
 def _model_of(annotation: Any) -> Any:

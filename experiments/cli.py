@@ -401,8 +401,12 @@ def reproduce(
         typer.Option("--jobs", "-j", min=1, max=256, help="Runs at a time.", show_default=False),
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="Run again what the results folder already has.")] = False,
+    limit: LimitOption = None,
+    plan_only: Annotated[bool, typer.Option("--plan", help="Run nothing: print what would run and how long.")] = False,
 ) -> None:
-    """Run the papers' tables, figures and claims, as far as the results folder lacks them, and print their score."""
+    """Run the papers' tables, figures and claims, as far as the results folder lacks them, and print their score. On
+    another backend than a file's own: those whose files have fields for it.
+    """
     from analysis.store import Store
     from experiments.engine import Options
     from experiments.reproduce import chosen
@@ -410,11 +414,14 @@ def reproduce(
     from experiments.show import Reporter, score_table
 
     try:
-        ones = chosen(what)
+        ones = chosen(what, backend=backend)
     except ValueError as error:
         _fail(str(error), BAD_INPUT)
+    if plan_only:
+        _print_expected(ones, backend, results, jobs)
+        return
     console = _console()
-    done = run_all(ones, backend, Options(results, jobs, force), Reporter(console))
+    done = run_all(ones, backend, Options(results, jobs, force, limit=limit), Reporter(console))
     for one in done:
         if one.refused:
             console.print(f"{one.reproduction.artefact}: not run: {one.refused}", style="yellow", highlight=False)
@@ -426,6 +433,28 @@ def reproduce(
         raise typer.Exit(INTERRUPTED)
     if any(outcome.failed for outcome in outcomes):
         raise typer.Exit(FAILED)
+
+
+def _print_expected(ones: Any, backend: str | None, results: str, jobs: int | None) -> None:
+    from experiments.reproduce import expected
+    from experiments.show import duration_text
+
+    store = _open_if_there(results, None)
+    try:
+        table = expected(ones, backend, store, os.cpu_count() or 1, jobs)
+    finally:
+        if store is not None:
+            store.close()
+    width = max(len(one.artefact) for one in table)
+    for one in table:
+        if one.refused:
+            typer.echo(f"{one.artefact.ljust(width)}  not run: {one.refused}")
+        else:
+            typer.echo(
+                f"{one.artefact.ljust(width)}  {one.points:3} points, {one.repetitions:3} repetitions, "
+                f"{one.to_run:4} of {one.runs:4} runs to run, {duration_text(one.time_s)} with {one.cells} at a time"
+            )
+    typer.echo(f"{sum(one.to_run for one in table)} runs, about {duration_text(sum(one.time_s for one in table))}")
 
 
 @app.command(short_help="Hold results against what papers published")

@@ -48,6 +48,7 @@ OF_CAMPAIGN = {
     "bars": "a metric at every point, with error bars",
     "sweep": "a metric over a swept field, with error bars",
     "cdf": "distribution of a metric over runs, a curve a point",
+    "figure": "what the campaign file says under `figure`, beside the published values",
 }
 
 
@@ -124,12 +125,26 @@ def draw(kind: str, asked: Asked, results: Path) -> Figure:
 def _of_campaign(kind: str, asked: Asked, store: Store) -> Figure:
     from analysis import frames, plots
 
+    if kind == "figure":
+        return _as_published(asked.subject, store)
     if kind == "cdf":
         return plots.cdf_of_runs(frames.values(asked.subject, store), asked.metric, asked.of, pooled=asked.pooled)
     table = frames.means(asked.subject, store)
     if kind == "bars":
         return plots.bars(table, asked.metric, asked.of, asked.interval)
     return plots.sweep(table, asked.metric, asked.axis, asked.of, asked.interval)
+
+
+def _as_published(name: str, store: Store) -> Figure:
+    from analysis import drawn, frames, plots
+    from analysis.errors import AnalysisError
+    from experiments.reproduce import FOLDER
+
+    campaign = frames.find_campaign(store, name)
+    made = drawn.of_campaign(store, campaign["id"], campaign["text"], FOLDER)
+    if made is None:
+        raise AnalysisError(f"the file of campaign {campaign['name']} has no `figure`: bars and sweep draw any metric")
+    return plots.as_published(made)
 
 
 def _of_run(kind: str, asked: Asked, store: Store) -> Figure:

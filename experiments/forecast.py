@@ -29,6 +29,8 @@ BYTES_A_RUN = 120_000.0
 CPU_S_A_SECOND, CPU_S_A_PACKET, CPU_S_A_RUN = 0.025, 3e-5, 0.4
 #: What an emulated run takes beside its own length, and a cell until its first run, in seconds.
 OVERHEAD_S, BUILD_S = 1.0, 4.0
+#: How many times longer a transfer of a known size takes than its slowest line would need: losses, sharing.
+SIZED_SLOWER = 4.0
 #: CPU time of a simulated run.
 SIM_S_A_RUN, SIM_S_A_PACKET = 0.3, 6e-6
 
@@ -77,8 +79,9 @@ def forecast(runs: Sequence[Run], history: Sequence[Mapping[str, Any]], cpus: in
         if sim:
             one_s = _mean(known) if known else sim_scale * _sim_s(scenario)
         else:
-            one_s = max(float(scenario["duration_s"]), _mean(known) if known else 0.0) + OVERHEAD_S
-            cpu_s += CPU_S_A_RUN + CPU_S_A_SECOND * scenario["duration_s"] + CPU_S_A_PACKET * captured_packets(scenario)
+            length_s = _length_s(scenario)
+            one_s = max(length_s, _mean(known)) + OVERHEAD_S if known else length_s + OVERHEAD_S
+            cpu_s += CPU_S_A_RUN + CPU_S_A_SECOND * length_s + CPU_S_A_PACKET * captured_packets(scenario)
         time_s += one_s
         longest_s = max(longest_s, one_s)
     if sim:
@@ -91,6 +94,19 @@ def forecast(runs: Sequence[Run], history: Sequence[Mapping[str, Any]], cpus: in
     # The last runs have no successors to keep the other cells at work.
     whole_s = max(longest_s, time_s / cells + longest_s * (1 - 1 / cells) / 2) + (0.0 if sim else BUILD_S)
     return Forecast(len(runs), whole_s, disk, cells, len(history))
+
+
+def _length_s(scenario: Mapping[str, Any]) -> float:
+    """How long an emulated run lasts: its duration, or about as long as its transfers take where all have a size."""
+    whole_s = float(scenario["duration_s"])
+    taken_s = 0.0
+    for flow in scenario["workload"]:
+        hops = way(scenario, flow["from"], flow["to"])
+        if not flow.get("bytes") or not hops:
+            return whole_s
+        rate_bps = min(link[side].get("rate_bps", FREE_BPS) for link, side in hops)
+        taken_s = max(taken_s, flow.get("start_s", 0.0) + SIZED_SLOWER * flow["bytes"] * 8 / rate_bps)
+    return min(whole_s, taken_s)
 
 
 def captured_packets(scenario: Mapping[str, Any]) -> float:

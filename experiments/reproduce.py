@@ -9,12 +9,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from analysis.store import Store
 from experiments import registry
 from experiments.campaign import Plan, expand
 from experiments.engine import Options, Outcome, run_campaign
+from experiments.forecast import forecast
 from experiments.problems import CampaignError
+from experiments.select import unique
 from experiments.show import Reporter
-from experiments.source import Source, read
+from experiments.source import BACKENDS, Source, read
 
 #: Where the campaign files of the papers are.
 FOLDER = Path(__file__).parent
@@ -37,6 +40,11 @@ class Reproduction:
         """
         return expand(self.source, [] if backend is None else [f"backend={backend}"])
 
+    def is_for(self, backend: str | None) -> bool:
+        """Whether it is reproduced on a backend: its own, or one that it has fields for."""
+        own = str(self.source.values.get("backend", "emulated"))
+        return backend in (None, own) or backend in (self.source.values.get(BACKENDS) or {})
+
 
 def reproductions(folder: Path = FOLDER) -> list[Reproduction]:
     """Every campaign file that names an artefact, by paper and file name.
@@ -55,8 +63,9 @@ def reproductions(folder: Path = FOLDER) -> list[Reproduction]:
     return found
 
 
-def chosen(what: str, folder: Path = FOLDER) -> list[Reproduction]:
-    """Those of a paper, of an artefact, or all for "".
+def chosen(what: str, folder: Path = FOLDER, backend: str | None = None) -> list[Reproduction]:
+    """Those of a paper, of an artefact, or all for ""; on another backend than their own those that have fields for it
+    (`backends` in the file). An artefact by name is taken as it is.
 
     Raises:
         ValueError: there is no such paper or artefact.
@@ -67,7 +76,10 @@ def chosen(what: str, folder: Path = FOLDER) -> list[Reproduction]:
     if not found:
         names = dict.fromkeys([one.paper for one in everything] + [one.artefact for one in everything])
         raise ValueError(registry.unknown("paper or artefact with a campaign file", what, names))
-    return found
+    fitting = [one for one in found if what == one.artefact or one.is_for(backend)]
+    if not fitting:
+        raise ValueError(f"no artefact of {what or 'any paper'} has fields for the {backend} backend")
+    return fitting
 
 
 @dataclass
@@ -78,6 +90,44 @@ class Done:
     outcome: Outcome | None
     #: Why it was not run; empty if it was.
     refused: str = ""
+
+
+@dataclass(frozen=True)
+class Expected:
+    """What one reproduction would run."""
+
+    artefact: str
+    points: int
+    repetitions: int
+    #: Of the campaign; those that neither the results folder nor an artefact before it has.
+    runs: int
+    to_run: int
+    time_s: float
+    cells: int
+    refused: str = ""
+
+
+def expected(
+    chosen_ones: Sequence[Reproduction], backend: str | None, store: Store | None, cpus: int, jobs: int | None
+) -> list[Expected]:
+    """What each would take, in order: runs that two artefacts share count once."""
+    found, seen = [], set[str]()
+    for one in chosen_ones:
+        try:
+            plan = one.plan(backend)
+        except CampaignError as error:
+            found.append(Expected(one.artefact, 0, 0, 0, 0, 0.0, 0, str(error)))
+            continue
+        done = store.valid_runs([run.id for run in plan.runs]) if store is not None else set()
+        to_do = [run for run in unique(plan.runs) if run.id not in done | seen]
+        seen |= {run.id for run in to_do}
+        told = forecast(to_do, store.history(plan.backend) if store is not None else [], cpus, jobs)
+        found.append(
+            Expected(
+                one.artefact, len(plan.points), plan.repetitions, len(plan.runs), len(to_do), told.time_s, told.cells
+            )
+        )
+    return found
 
 
 def reproduce(

@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator, model_validator
 
+from analysis.figure import FigureSpec
 from analysis.measures import Measure, Split
 from experiments import registry, units
 
@@ -428,6 +429,7 @@ class Campaign(Model):
     artefact: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9-]*$", max_length=60)] | None = None
     measures: dict[str, Measure] = {}
     split: list[Split] = []
+    figure: FigureSpec | None = Field(None, description="how the campaign's figure is drawn")
     repetitions: Annotated[int, _quantity("count", above=0)] = 1
     seed: Annotated[int, _quantity("count")] = 1
 

@@ -24,7 +24,7 @@ from rich.text import Text
 from experiments import units
 
 if TYPE_CHECKING:
-    from analysis.scorecard import Artefact, OrderingScore, ValueScore
+    from analysis.scorecard import Artefact, OrderingScore, Score, ValueScore
     from experiments.campaign import Plan, Run
     from experiments.compare import Comparison, Line
 
@@ -329,9 +329,11 @@ def score_table(artefacts: Sequence[Artefact], details: bool = False) -> Group:
             if score.there < score.asked:
                 line.append(f", {score.there} of {score.asked} runs", style="yellow")
             parts.append(line)
-            if details:
+            if details and len(one.scores) == 1:
                 parts += [_value_line(value) for value in score.values]
                 parts += [_ordering_line(ordering) for ordering in score.orderings]
+        if details and len(one.scores) > 1:
+            parts += _side_by_side(dict(sorted(one.scores.items())))
     whole = count(artefacts)
     parts.append(
         Text(
@@ -344,16 +346,42 @@ def score_table(artefacts: Sequence[Artefact], details: bool = False) -> Group:
     return Group(*parts)
 
 
-def _value_line(value: ValueScore) -> Text:
+def _side_by_side(scores: Mapping[str, Score]) -> list[Text]:
+    """Every value and ordering once, with what each backend gave: all scores of an artefact have the same targets."""
+    found = []
+    for per_backend in zip(*(score.values for score in scores.values()), strict=True):
+        told = ", ".join(
+            f"{backend} {_mark(one.within)} {_measured(one)}" for backend, one in zip(scores, per_backend, strict=True)
+        )
+        first = per_backend[0]
+        found.append(Text(f"    {first.measure} {_labels(first.cell)}: {told} (published {_published(first)})"))
+    for orders in zip(*(score.orderings for score in scores.values()), strict=True):
+        told = "; ".join(
+            f"{backend} {_mark(one.holds)} "
+            + ", ".join("nothing" if mean is None else f"{mean:.4g}" for mean in one.measured)
+            for backend, one in zip(scores, orders, strict=True)
+        )
+        order = ", ".join(str(label) for label in orders[0].order)
+        found.append(Text(f"    {orders[0].measure} {_labels(orders[0].where)}: in order: {order}: {told}"))
+    return found
+
+
+def _measured(value: ValueScore) -> str:
     ours = "nothing" if value.measured is None else f"{value.measured:.4g}"
-    if value.half_interval is not None:
-        ours += f" ± {value.half_interval:.2g}"
+    return ours if value.half_interval is None else f"{ours} ± {value.half_interval:.2g}"
+
+
+def _published(value: ValueScore) -> str:
     sign = {"le": "at most ", "ge": "at least "}.get(value.relation, "")
     slack = " or ".join(f"{size:g}" if kind == "abs" else f"{size * 100:g} %" for kind, size in value.tolerance.items())
     derived = "" if value.origin == "stated" else f", {value.origin}"
-    published = f"{sign}{value.published:g} ± {slack}{derived}"
+    return f"{sign}{value.published:g} ± {slack}{derived}"
+
+
+def _value_line(value: ValueScore) -> Text:
     return Text(
-        f"    {_mark(value.within)} {value.measure} {_labels(value.cell)}: {ours} (published {published})",
+        f"    {_mark(value.within)} {value.measure} {_labels(value.cell)}: {_measured(value)} "
+        f"(published {_published(value)})",
         style="" if value.within else "yellow" if value.origin != "stated" else "red",
     )
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import copy
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -27,7 +27,7 @@ Path_ = tuple[str | int, ...]
 
 #: File and line of a value.
 Place = tuple[str, int]
-INCLUDE, DEFAULTS = "include", "defaults"
+INCLUDE, DEFAULTS, BACKENDS = "include", "defaults", "backends"
 #: Files that include each other this deep are a slip.
 MOST_DEEP = 10
 #: Stands above an included text where it follows as comments; those that it includes itself are comments in it.
@@ -209,6 +209,42 @@ def _with_defaults(source: Source) -> Source:
             _drop(path, places)
             places |= {(*path, *one[len(at) :]): place for one, place in _below(at, source.places).items() if one != at}
             holder[path[-1]] = _merge(copy.deepcopy(defaults[kind]), holder[path[-1]], path, places, own)
+    return Source(source.name, source.text, values, places)
+
+
+def for_backend(source: Source, backend: str, known: Iterable[str]) -> Source:
+    """The file as it is on a backend: what it says under `backends` for that one stands above the rest.
+
+    Raises:
+        CampaignError: it names a backend that there is not.
+    """
+    if BACKENDS not in source.values:
+        return source
+    values, places = copy.deepcopy(source.values), dict(source.places)
+    blocks = values.pop(BACKENDS)
+    problems = []
+    listed = ", ".join(known)
+    for name, block in blocks.items() if isinstance(blocks, dict) else [("", blocks)]:
+        if name not in known:
+            problems.append(
+                source.problem((BACKENDS, name), BACKENDS, f"there is no backend '{name}'; there are: {listed}")
+            )
+        elif not isinstance(block, dict):
+            problems.append(
+                source.problem((BACKENDS, name), f"{BACKENDS}.{name}", "a mapping of fields is wanted here")
+            )
+        elif BACKENDS in block or "backend" in block:
+            problems.append(
+                source.problem((BACKENDS, name), f"{BACKENDS}.{name}", "a backend's fields name no backend")
+            )
+    if problems:
+        raise CampaignError(source.name, problems)
+    own = blocks.get(backend)
+    if own is not None:
+        at: Path_ = (BACKENDS, backend)
+        over = {one[len(at) :]: place for one, place in _below(at, source.places).items()}
+        values = _merge(values, own, (), places, over)
+    _drop((BACKENDS,), places)
     return Source(source.name, source.text, values, places)
 
 

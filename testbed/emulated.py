@@ -32,6 +32,8 @@ from testbed.together import on_each
 #: Seconds between "everything is armed" and the run's zero: the last sender has started by then. So much at least, at
 #: most, and in multiples of what starting the receivers took, which tells how busy the machine is.
 LEAST_LEAD_S, MOST_LEAD_S, LEAD_OF_RECEIVERS = 0.3, 3.0, 4.0
+#: Seconds for what is under way when the last transfer has ended.
+AFTER_THE_LAST_S = 1.0
 #: Seconds that a node's agent may take to answer its first request.
 AGENT_START_S = 15.0
 
@@ -281,8 +283,9 @@ class EmulatedTestbed:
         for flow in scenario["workload"]:
             self._start_sender(scenario, flow, t0_ns)
         armed_ns = time.monotonic_ns()
-        self._sleep_until(t0_ns, scenario["duration_s"], progress)
+        self._sleep_until(t0_ns, scenario, progress)
 
+        ended_s = (time.monotonic_ns() - t0_ns) / 1e9
         progress("collecting")
         flows = {flow["name"]: self._stop_flow(flow) for flow in scenario["workload"]}
         report = self._stop_links(scenario["links"])
@@ -295,7 +298,7 @@ class EmulatedTestbed:
         shutil.move(telemetry, out / "telemetry" / "links.jsonl")
         return {
             "t0_epoch_ns": t0_epoch_ns,
-            "duration_s": scenario["duration_s"],
+            "duration_s": min(ended_s, scenario["duration_s"]),
             "armed_late_s": max(0.0, (armed_ns - t0_ns) / 1e9),
             "driver": report,
             "captures": captures,
@@ -419,10 +422,20 @@ class EmulatedTestbed:
             if flow["from"] == name:
                 agent.fetch(f"{flow['name']}.jsonl", out / "telemetry" / f"{flow['name']}.jsonl")
 
-    def _sleep_until(self, t0_ns: int, duration_s: float, progress: Progress) -> None:
+    def _sleep_until(self, t0_ns: int, scenario: Mapping[str, Any], progress: Progress) -> None:
+        """Until the run's end; where every flow has a size, until the last receiver has ended of itself."""
+        duration_s, flows = scenario["duration_s"], scenario["workload"]
+        sized = all(flow.get("bytes") for flow in flows)
         while (passed_s := (time.monotonic_ns() - t0_ns) / 1e9) < duration_s:
             progress(f"running {max(passed_s, 0.0):.1f}")
             time.sleep(min(1.0, max(duration_s - passed_s, 0.001)))
+            if sized and passed_s > 0 and not any(map(self._receives, flows)):
+                # What is still under way, the last acks, is captured too.
+                time.sleep(AFTER_THE_LAST_S)
+                return
+
+    def _receives(self, flow: Mapping[str, Any]) -> bool:
+        return f"{flow['name']}-receive" in self._agents[flow["to"]].running_traffic()
 
 
 def captured(at: list[str], interfaces: Iterable[addressing.Interface]) -> list[addressing.Interface]:

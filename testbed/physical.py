@@ -395,8 +395,8 @@ class PhysicalTestbed(EmulatedTestbed):
         self._agents[name].network(interfaces, batch if to_kernel else [], give=to_kernel)
         (self._without_kernel.discard if to_kernel else self._without_kernel.add)(name)
 
-    def _sleep_until(self, t0_ns: int, duration_s: float, progress: Progress) -> None:
-        end_ns = t0_ns + round(duration_s * 1e9)
+    def _sleep_until(self, t0_ns: int, scenario: Mapping[str, Any], progress: Progress) -> None:
+        end_ns = t0_ns + round(scenario["duration_s"] * 1e9)
         while (now_ns := time.monotonic_ns()) < end_ns:
             trouble = self._crew.lost()
             if trouble:

@@ -11,13 +11,16 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from rich.console import Console
 
 from analysis import counters, scorecard, theory
 from analysis.measures import Measure, Split, Table
+from analysis.scorecard import Artefact, OrderingScore, Score, ValueScore
 from experiments import source
 from experiments.campaign import Plan, expand
 from experiments.problems import CampaignError
 from experiments.reproduce import FOLDER, chosen, reproductions
+from experiments.show import score_table
 from testbed.node_binary import ROOT
 from tests.conftest import backchannel
 
@@ -308,3 +311,35 @@ def test_score_reads_what_was_run_and_nothing_else(tmp_path: Path) -> None:
     assert scores["asked"] == scores["there"] == 10
     assert {value["measure"] for value in scores["values"]} == {"utilisation_upload", "utilisation_download"}
     assert all(value["runs"] == 5 and value["measured"] > 0.5 for value in scores["values"])
+
+
+def test_two_backends_stand_side_by_side() -> None:
+    def score(backend: str, measured: float, *, holds: bool) -> Score:
+        value = ValueScore(
+            "rate", {"path": "LAN"}, "eq", 10.0, "bit/s", {"rel": 0.1}, "stated", measured, 3, 0.5, holds
+        )
+        ordering = OrderingScore("rate", "path", ["LAN", "WAN"], {}, None, [measured, 2.0], False, holds)
+        return Score(backend, "c", 3, 3, [value], [ordering])
+
+    artefact = Artefact(
+        "a-fig1", "a", "A figure", "1", "measured", 1, 1,
+        {"sim": score("sim", 10.5, holds=True), "emulated": score("emulated", 20.0, holds=False)},
+    )  # fmt: skip
+    console = Console(width=200, no_color=True)
+    with console.capture() as captured:
+        console.print(score_table([artefact], details=True), soft_wrap=True)
+    lines = captured.get().splitlines()
+    value = next(line for line in lines if "published" in line)
+    assert "emulated" in value
+    assert "20 ± 0.5" in value
+    assert value.index("emulated") < value.index("sim") < value.index("10.5 ± 0.5") < value.index("published 10 ± 10 %")
+    assert sum("rate" in line for line in lines) == 2, "each value and ordering once"
+
+
+def test_emulated_takes_the_artefacts_with_fields_for_it() -> None:
+    names = {one.artefact for one in chosen("", backend="emulated")}
+    assert {"ton-table2", "asym-fig20", "aq-fig3", "pulsed-claim-growth", "acq-fig4"} <= names
+    assert "aq-fig4" not in names, "its web sources exist in virtual time alone"
+    assert {one.artefact for one in chosen("")} > names
+    # By name, what was asked for is tried and refused with its reason.
+    assert [one.artefact for one in chosen("aq-fig4", backend="emulated")] == ["aq-fig4"]

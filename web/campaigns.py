@@ -14,10 +14,12 @@ from flask import Blueprint, Response, abort, flash, g, jsonify, redirect, rende
 from markupsafe import Markup
 from werkzeug.datastructures import MultiDict
 
+from analysis import drawn
 from analysis.metrics import METRICS
 from analysis.store import browse, requests
+from experiments.reproduce import FOLDER
 from experiments.show import point_label, results_json
-from web import scorecard, sweep, topology
+from web import published, scorecard, sweep, topology
 from web.cache import kept, lasting
 
 blueprint = Blueprint("campaigns", __name__)
@@ -45,6 +47,7 @@ def show(campaign_id: str) -> str:
     campaign, points = _head(campaign_id), _points(campaign_id)
     axes, kinds = sweep.axes_of(points), _kinds(campaign_id)
     figure = _figure(campaign, points)
+    own = _own_figure(campaign)
     at = max(request.args.get("points", 1, int), 1)
     some = points[(at - 1) * POINTS : at * POINTS]
     asked = _asked()
@@ -63,6 +66,8 @@ def show(campaign_id: str) -> str:
         kinds=[(one["name"], one["subject"]) for one in kinds],
         figure=figure,
         picture=_picture(campaign_id, figure),
+        own=own,
+        own_picture=Markup(published.draw(own).svg(page=True)) if own else "",
         table=_table(campaign_id, list(axes), some),
         rows=_rows(campaign_id, points, asked, found),
         runs=found,
@@ -85,6 +90,21 @@ def figure(campaign_id: str, kind: str) -> Response:
     if made is None:
         abort(404, "This campaign has no valid run yet, so there is no figure.")
     return export(sweep.draw(made), kind, f"{campaign['name']}-{made.metric}", sweep.as_csv(made))
+
+
+@blueprint.get("/campaigns/<campaign_id>/own-figure.<kind>")
+def own_figure(campaign_id: str, kind: str) -> Response:
+    """The figure that its file asks for, as SVG, PDF or CSV."""
+    campaign = _head(campaign_id)
+    made = _own_figure(campaign)
+    if made is None:
+        abort(404, "This campaign's file says nothing of a figure.")
+    return export(published.draw(made), kind, f"{campaign['name']}-figure", published.as_csv(made))
+
+
+def _own_figure(campaign: dict[str, Any]) -> drawn.Drawn | None:
+    key = ("own-figure", campaign["id"])
+    return kept(key, lambda: drawn.of_campaign(g.store, campaign["id"], campaign["text"], FOLDER))
 
 
 @blueprint.get("/campaigns/<campaign_id>/network.<kind>")

@@ -29,3 +29,11 @@ def cwnd_variation(flow: Flow) -> float | None:
     mean = step_mean(steps, flow.start_s, flow.ended_s())
     square = step_mean(steps.with_columns(pl.col("y").pow(2)), flow.start_s, flow.ended_s())
     return None if not mean or square is None else max(square - mean * mean, 0.0) ** 0.5 / mean
+
+
+@metric("number", "Growth of the congestion window", "flow", "pulsed 3.2.2; telemetry", detail=True)
+def cwnd_growth(flow: Flow) -> float | None:
+    """Segments a second by which the window's mean grows from the first to the last second of the measured time."""
+    steps, begin, end = _steps(flow), flow.start_s, flow.ended_s()
+    first, last = step_mean(steps, begin, begin + 1.0), step_mean(steps, end - 1.0, end)
+    return None if first is None or last is None or end - begin <= 1.0 else (last - first) / (end - begin - 1.0)

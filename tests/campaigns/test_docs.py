@@ -22,6 +22,8 @@ POINTS = {
     "sweeps": 7,
     "labelled": 4,
     "listed": 2,
+    "drawn": 6,
+    "on-both": 1,
     "with-defaults": 1,
 }
 

@@ -169,3 +169,31 @@ def test_a_mistake_in_a_default_is_told_there(tmp_path: Path) -> None:
     assert told(write(tmp_path, own=DEFAULTS.replace("size: 1 MB", "size: 1 Mbit/s")))[0].startswith("own.yaml:13: ")
     (problem,) = told(write(tmp_path, own=DEFAULTS.replace("  flow:", "  flwo:")))
     assert problem == "own.yaml:13: defaults: there is no default for 'flwo'; there are: flow, node, link, direction"
+
+
+def test_fields_of_a_backend_stand_above_the_rest_on_it_alone() -> None:
+    text = """\
+name: both
+backend: sim
+network: {topology: line, forward: {rate: 1 Mbit/s, delay: 20 ms}}
+stack: newreno
+workload:
+  - {name: download, from: left, to: right}
+duration: 60 s
+capture: {at: [none], counters: {every: 1 s}}
+backends:
+  emulated:
+    duration: 20 s
+    capture: {at: [], counters: null}
+"""
+    file = source.parse("both.yaml", text)
+    simulated = expand(file).runs[0].scenario
+    assert simulated["duration_s"] == 60
+    emulated = expand(file, ["backend=emulated"]).runs[0].scenario
+    assert emulated["duration_s"] == 20
+    assert emulated["capture"]["at"] == []
+    with pytest.raises(CampaignError, match="there is no backend 'emulatd'"):
+        expand(source.parse("both.yaml", text.replace("  emulated:", "  emulatd:")))
+    # A mistake below `backends` is told with its own line.
+    with pytest.raises(CampaignError, match=r"both\.yaml:11"):
+        expand(source.parse("both.yaml", text.replace("duration: 20 s", "duration: 20 kbit")), ["backend=emulated"])

@@ -26,7 +26,7 @@ duration: 5 s
 """
 FIELDS = (
     "name, title, description, backend, network, stack, workload, duration, warm_up, capture, artefact, measures, "
-    "split, repetitions, seed, sweep, include, defaults"
+    "split, figure, repetitions, seed, sweep, include, defaults, backends"
 )
 
 

@@ -103,3 +103,19 @@ def test_the_wire_carries_what_virtual_time_carries(cell: Cell, tmp_path: Path) 
         rows = {(row["metric"], row["subject"]): row["value"] for row in analyse(tmp_path / name, made, report)}
         found.append(rows["throughput", "bulk"])
     assert found[0] == pytest.approx(found[1], rel=0.03)
+
+
+@pytest.mark.parametrize("sized", [True, False])
+def test_a_run_ends_with_its_last_transfer_where_all_have_a_size(cell: Cell, tmp_path: Path, sized: bool) -> None:
+    made = two_hosts(duration_s=12.0 if sized else 4.0)
+    if sized:
+        for flow in made["workload"]:
+            flow["bytes"] = 100_000
+    cell.build(made)
+    report = cell.run(made, tmp_path)
+    if sized:
+        assert report["duration_s"] < 11
+        assert all(flow["receive"]["bytes"] == 100_000 for flow in report["flows"].values())
+        assert all(flow["send"]["outcome"] == "completed" for flow in report["flows"].values())
+    else:
+        assert report["duration_s"] == 4.0

@@ -6,6 +6,7 @@
 pub mod acc_ecn;
 pub mod acc_peerwin;
 pub mod pulsed;
+pub mod rate_request;
 
 use std::time::Duration;
 
@@ -37,6 +38,8 @@ pub enum AckRule {
         /// The paper's a.
         a: u32,
     },
+    /// As the sender asks (draft-ietf-tcpm-ack-rate-request).
+    Requested,
 }
 
 /// When data are acknowledged.
@@ -74,6 +77,8 @@ pub struct Heard {
     pub peer_window: Option<u16>,
     /// The Pulsed ACK option.
     pub pulse: Option<Pulse>,
+    /// The ack-rate request: an ack every so many segments.
+    pub request: Option<u8>,
     /// Time since we sent what the segment's timestamp echoes.
     pub rtt: Option<Duration>,
 }
@@ -85,6 +90,7 @@ pub struct Acker {
     ecn: AccEcn,
     window: AccPeerwin,
     pulse: Option<Pulse>,
+    request: Option<u8>,
     rcvbuf_segments: u32,
 }
 
@@ -92,12 +98,20 @@ impl Acker {
     /// Before the first segment; `rcvbuf_segments` is the receive buffer over the segment size.
     pub fn new(rule: AckRule, rcvbuf_segments: u32) -> Acker {
         let most = if let AckRule::AccEcn { most } = rule { most } else { 1 };
-        Acker { rule, ecn: AccEcn::new(most), window: AccPeerwin::default(), pulse: None, rcvbuf_segments }
+        Acker {
+            rule,
+            ecn: AccEcn::new(most),
+            window: AccPeerwin::default(),
+            pulse: None,
+            request: None,
+            rcvbuf_segments,
+        }
     }
 
     /// A data segment comes; it has yet to be counted.
     pub fn hear(&mut self, now: Time, heard: Heard) {
         self.pulse = heard.pulse;
+        self.request = heard.request.or(self.request);
         if let Some(window) = heard.peer_window {
             self.window.peerwin = Some(u32::from(window));
         }
@@ -115,6 +129,7 @@ impl Acker {
                 self.window.delack(most, acks_per_window, self.rcvbuf_segments)
             }
             AckRule::Pulsed { a } => pulsed::every(self.pulse, a),
+            AckRule::Requested => rate_request::every(self.request),
         }
     }
 

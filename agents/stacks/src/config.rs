@@ -52,6 +52,8 @@ pub struct Config {
     pub tells_window: bool,
     /// Data carry the Pulsed ACK option (pulsed 3.2.2).
     pub pulsed: bool,
+    /// Data ask for so many acks a window (draft-ietf-tcpm-ack-rate-request).
+    pub asks: Option<u32>,
     /// Explicit congestion notification.
     pub ecn: EcnMode,
     /// Timestamps, offered and used.
@@ -192,6 +194,13 @@ const TELLS_WINDOW: Param =
     param("peerwin", Unit::Flag, Preset::Flag(false), "data tell the sender's window, the peerwin option (asym 8.2)");
 const PULSED: Param =
     param("pulsed", Unit::Flag, Preset::Flag(false), "data carry the pulsed flag and window (pulsed 3.2.2)");
+const ASKS: Param = param(
+    "asks_acks_per_win",
+    Unit::Count,
+    Preset::Absent,
+    "data ask for an ack rate that gives so many acks a window (draft-ietf-tcpm-ack-rate-request); absent: they do not ask",
+)
+.range(1.0, 255.0);
 const ECN: Param = param(
     "ecn",
     Unit::Choice,
@@ -203,9 +212,9 @@ const ACK_RULE: Param = param(
     "ack_rule",
     Unit::Choice,
     Preset::Text("every"),
-    "every d segments; acc-ecn (asym 6.1); acc-peerwin (asym 8.2); pulsed (pulsed 3.2.3)",
+    "every d segments; acc-ecn (asym 6.1); acc-peerwin (asym 8.2); pulsed (pulsed 3.2.3); requested: as the sender asks (draft-ietf-tcpm-ack-rate-request)",
 )
-.of(&["every", "acc-ecn", "acc-peerwin", "pulsed"]);
+.of(&["every", "acc-ecn", "acc-peerwin", "pulsed", "requested"]);
 const MAX_DELACK: Param =
     param("max_delack_segments", Unit::Segments, Preset::Number(8.0), "acc: segments that one ack stands for at most")
         .range(1.0, 1000.0);
@@ -235,7 +244,7 @@ const VARIANT: Param = param("congestion", Unit::Choice, Preset::Text("reno"), "
     .of(&["tahoe", "reno", "newreno", "cubic"]);
 
 /// Every parameter of every stack, before a stack's own presets, in the order in which people read them.
-const ALL: [Param; 35] = [
+const ALL: [Param; 36] = [
     VARIANT,
     PACKET,
     COUNTING,
@@ -254,6 +263,7 @@ const ALL: [Param; 35] = [
     BURST_TICK,
     TELLS_WINDOW,
     PULSED,
+    ASKS,
     ECN,
     TIMESTAMPS,
     TIMESTAMP_TICK,
@@ -512,6 +522,7 @@ pub fn config(name: &str, options: &Options) -> Result<Config, String> {
             .map(|most| BurstLimit { most: most as u32, tick: seconds("burst_tick_s").expect("it has a default") }),
         tells_window: given.flag("peerwin"),
         pulsed: given.flag("pulsed"),
+        asks: given.count("asks_acks_per_win").map(|n| n as u32),
         ecn: match choice("ecn") {
             "data" => EcnMode::Data,
             "data-and-acks" => EcnMode::DataAndAcks,
@@ -528,6 +539,7 @@ pub fn config(name: &str, options: &Options) -> Result<Config, String> {
                     acks_per_window: count("min_acks_per_win") as u32,
                 },
                 "pulsed" => AckRule::Pulsed { a: count("pulses_per_window") as u32 },
+                "requested" => AckRule::Requested,
                 _ => AckRule::Every(count("ack_every_segments") as u32),
             },
             delay: seconds("ack_delay_s").expect("it has a default"),

@@ -9,7 +9,7 @@ use backchannel_core::packet::{mark, FlowKey, Packet, TcpFlags};
 use backchannel_core::time::Time;
 use backchannel_core::traits::Endpoint;
 
-use crate::ack::Heard;
+use crate::ack::{rate_request, Heard};
 use crate::burst::Burst;
 use crate::config::Config;
 use crate::congestion::{OnLoss, OnNewAck, Variant, Window};
@@ -21,7 +21,7 @@ use crate::rtt::{Clock, Rto};
 use crate::scoreboard::{Reading, Scoreboard};
 use crate::source::Source;
 use crate::wire::{
-    Pulse, Segment, IP_HEADER, MOST_OPTIONS, PEERWIN_OPTION, PULSE_OPTION, TCP_HEADER, TIMESTAMP_OPTION,
+    Pulse, Segment, IP_HEADER, MOST_OPTIONS, PEERWIN_OPTION, PULSE_OPTION, REQUEST_OPTION, TCP_HEADER, TIMESTAMP_OPTION,
 };
 
 /// States of RFC 9293 3.3.2; LISTEN is the host's.
@@ -437,6 +437,7 @@ impl Connection {
             (self.timestamps, TIMESTAMP_OPTION),
             (self.config.tells_window, PEERWIN_OPTION),
             (self.config.pulsed, PULSE_OPTION),
+            (self.config.asks.is_some(), REQUEST_OPTION),
         ]
         .into_iter()
         .map(|(there, bytes)| if there { bytes } else { 0 })
@@ -608,10 +609,12 @@ impl Connection {
             (own, reply) => own.or(reply),
         };
         let peer_window = (data && self.config.tells_window).then(|| self.told_window());
+        let request = self.config.asks.filter(|_| data).map(|acks| self.ask(acks));
         let taken = [
             (self.timestamps, TIMESTAMP_OPTION),
             (peer_window.is_some(), PEERWIN_OPTION),
             (pulse.is_some(), PULSE_OPTION),
+            (request.is_some(), REQUEST_OPTION),
         ];
         let taken: u32 = taken.into_iter().map(|(there, bytes)| if there { bytes } else { 0 }).sum();
         // RFC 2018: as many blocks as fit; no more than three, as in the paper.
@@ -641,6 +644,7 @@ impl Connection {
             timestamps: self.timestamps.then(|| (self.timestamp(now), self.ts_recent)),
             peer_window,
             pulse,
+            request,
             marks,
             sack: sack.into_iter().map(|(start, end)| (wrap(start), wrap(end))).collect(),
             ..Segment::default()
@@ -653,6 +657,11 @@ impl Connection {
     fn pulse(&self) -> Pulse {
         let w = (self.window.cwnd / self.window.mss).min(65_535.0) as u16;
         Pulse { on: !self.window.in_slow_start(), w, a: 0 }
+    }
+
+    /// The ack rate that suits the window.
+    fn ask(&self, acks_per_window: u32) -> u8 {
+        rate_request::ask(self.window.cwnd / self.window.mss, self.window.in_slow_start(), acks_per_window)
     }
 
     /// min(cwnd, bytes in the send buffer) / mss, for the peerwin option (asym 8.2).
@@ -1065,7 +1074,8 @@ impl Connection {
                 _ => None,
             };
             let congested = segment.marks & mark::ACK_CONGESTION != 0;
-            let heard = Heard { congested, peer_window: segment.peer_window, pulse: segment.pulse, rtt };
+            let (peer_window, pulse, request) = (segment.peer_window, segment.pulse, segment.request);
+            let heard = Heard { congested, peer_window, pulse, request, rtt };
             self.receiver.acker.hear(now, heard);
             let given = packet.payload().to_vec();
             let zeros = u64::from(segment.payload) - given.len() as u64;

@@ -17,6 +17,8 @@ pub const TIMESTAMP_OPTION: u32 = 12;
 pub const PEERWIN_OPTION: u32 = 4;
 /// Bytes that the Pulsed ACK option takes.
 pub const PULSE_OPTION: u32 = 8;
+/// Bytes that an ack-rate request takes, padding included.
+pub const REQUEST_OPTION: u32 = 8;
 /// Bytes of options that a TCP header can hold.
 pub const MOST_OPTIONS: u32 = 40;
 
@@ -25,6 +27,8 @@ const PEERWIN_KIND: u8 = 253;
 const PULSE_KIND: u8 = 254;
 /// Tells our use of kind 254 from others' (RFC 6994).
 const PULSE_EXPERIMENT: u16 = 0x5041;
+/// The same for the ack-rate request: R is the draft's, the layout is ours.
+const REQUEST_EXPERIMENT: u16 = 0x4152;
 
 /// The fields of Pulsed ACK (pulsed 3.2), in an option of its own; the paper says neither their place nor their width.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -64,6 +68,8 @@ pub struct Segment {
     pub peer_window: Option<u16>,
     /// The Pulsed ACK option.
     pub pulse: Option<Pulse>,
+    /// The ack-rate request: an ack every so many segments, at most 127.
+    pub request: Option<u8>,
     /// Marks in reserved bits, see [`backchannel_core::packet::mark`].
     pub marks: u8,
     /// ECN field of the IP header.
@@ -127,6 +133,7 @@ impl Segment {
                     let w = u16::from_be_bytes([value[3], value[4]]);
                     self.pulse = Some(Pulse { on: value[2] & 1 == 1, w, a: value[5] });
                 }
+                (PULSE_KIND, 3) if value[..2] == REQUEST_EXPERIMENT.to_be_bytes() => self.request = Some(value[2] >> 1),
                 (8, 8) => self.timestamps = Some((word(0), word(4))),
                 _ => {}
             }
@@ -193,6 +200,11 @@ impl Segment {
             all.push(u8::from(pulse.on));
             all.extend(pulse.w.to_be_bytes());
             all.push(pulse.a);
+        }
+        if let Some(segments) = self.request {
+            all.extend([PULSE_KIND, 5]);
+            all.extend(REQUEST_EXPERIMENT.to_be_bytes());
+            all.extend([segments << 1, 1, 1, 1]);
         }
         all
     }
@@ -261,6 +273,7 @@ mod tests {
                 w: fixed.2,
                 a: fixed.0 as u8,
             }),
+            request: (!is_syn && fixed.2 & 10 == 8).then_some(fixed.1 as u8 & 127),
             marks: (fixed.1 as u8) & 0x0e,
             ecn: [Ecn::NotCapable, Ecn::Capable, Ecn::Experienced][fixed.0 as usize % 3],
         })

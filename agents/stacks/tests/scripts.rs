@@ -229,6 +229,7 @@ impl Run {
                 "pulse" => {
                     segment.pulse = Some(Pulse { on: true, w: number(next()?)? as u16, a: number(next()?)? as u8 })
                 }
+                "request" => segment.request = Some(number(next()?)? as u8),
                 "damaged" => {}
                 _ => return Err(format!("'{field}' is no field of a segment")),
             }
@@ -402,6 +403,9 @@ fn show(segment: &Segment) -> String {
     }
     if let Some(pulse) = segment.pulse {
         let _ = write!(text, " pulse {} {} {}", if pulse.on { "on" } else { "off" }, pulse.w, pulse.a);
+    }
+    if let Some(request) = segment.request {
+        let _ = write!(text, " request {request}");
     }
     for (bit, name) in [(0x08, "eln"), (0x04, "fast"), (0x02, "ackmark")] {
         if segment.marks & bit != 0 {

@@ -1,0 +1,99 @@
+"""The figures and tables of docs/beyond.md, from a results folder: `PYTHONPATH=. python docs/beyond.py RESULTS`.
+
+Draws what is there into docs/images/beyond and prints the tables; a campaign that was not run is told and passed over.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+from analysis import frames
+from analysis.drawn import Drawn, make
+from analysis.figure import FigureSpec
+from analysis.plots import as_published, save
+from analysis.scorecard import file_on, results_table
+from analysis.store import Store
+
+IMAGES = Path(__file__).parent / "images" / "beyond"
+
+#: Campaign to the measures that get a figure each: title, unit, and what is held fixed.
+FIGURES: dict[str, list[tuple[str, dict[str, Any]]]] = {
+    "kernel-cubic-bbr": [
+        ("forward-dialup", {"y": {"measures": ["forward"], "title": "Forward transfer", "unit": "Mbit/s"}}),
+        (
+            "reverse-dialup",
+            {"y": {"measures": ["reverse"], "title": "Reverse transfer", "unit": "kbit/s"}},
+        ),
+    ],
+    "links-of-today": [
+        ("download", {"y": {"measures": ["download_share"], "title": "Download, of the link", "unit": "%"}}),
+        ("upload", {"y": {"measures": ["upload_share"], "title": "Upload, of the link", "unit": "%"}}),
+    ],
+    "ack-rates": [
+        ("download", {"y": {"measures": ["download"], "title": "Download", "unit": "Mbit/s"}}),
+        (
+            "upload",
+            {
+                "y": {"measures": ["upload"], "title": "Upload", "unit": "Mbit/s"},
+                "where": {"load": "with an upload"},
+            },
+        ),
+        (
+            "acks",
+            {
+                "y": {"measures": ["ack_rate"], "title": "Acks on the uplink", "unit": "Mbit/s"},
+                "where": {"load": "downloads alone"},
+            },
+        ),
+    ],
+}
+
+
+def main(results: Path) -> None:
+    """Draws and prints everything."""
+    store = Store.open(results)
+    for name, figures in FIGURES.items():
+        found = next((one for one in store.campaigns() if one["name"] == name and one["valid"]), None)
+        if found is None:
+            print(f"{name}: not run in {results}")
+            continue
+        campaign = frames.find_campaign(store, found["id"])
+        file = file_on(campaign["text"], campaign["backend"])
+        table = results_table(store, campaign["id"], campaign["text"])
+        print(f"\n{name}: {found['valid']} of {found['runs']} runs\n")
+        for title, changes in figures:
+            spec = {**file["figure"], **changes}
+            spec["y"] = {**{key: value for key, value in file["figure"]["y"].items() if key == "range"}, **spec["y"]}
+            if changes["y"]["measures"] != file["figure"]["y"]["measures"]:
+                spec["y"].pop("range", None)
+            drawn = make(FigureSpec.model_validate(spec), file["title"], table)
+            save(as_published(drawn), IMAGES / f"{name}-{title}.svg")
+            print_table(drawn)
+    store.close()
+
+
+def print_table(drawn: Drawn) -> None:
+    """A figure's points as a Markdown table: mean and half of its 95 % confidence interval."""
+    labels = [label for _, label in drawn.ticks]
+    unit = drawn.spec.y.unit
+    print(f"| {drawn.spec.y.title}, {unit} | " + " | ".join(labels) + " |")
+    print("|---" * (len(labels) + 1) + "|")
+    for curve in drawn.curves:
+        cells = {point.label: point for point in curve.points}
+        told = []
+        for label in labels:
+            point = next((one for key, one in cells.items() if drawn.spec.names.get(key, key) == label), None)
+            if point is None or point.mean is None:
+                told.append("-")
+            elif point.high is None:
+                told.append(f"{point.mean:.3g}")
+            else:
+                told.append(f"{point.mean:.3g} ± {point.high - point.mean:.2g}")
+        print(f"| {curve.name or drawn.spec.y.title} | " + " | ".join(told) + " |")
+    print()
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1] if len(sys.argv) > 1 else "results"))

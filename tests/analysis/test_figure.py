@@ -1,0 +1,130 @@
+"""What a campaign file says of its figure, and the points that it gives."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from analysis.drawn import make
+from analysis.figure import FigureSpec, size_of
+from analysis.measures import Measure, Table
+from analysis.plots import as_published
+from web import published
+
+MEASURES = {
+    "up": Measure.model_validate({"metric": "throughput", "of": "up"}),
+    "down": Measure.model_validate({"metric": "throughput", "of": "down"}),
+}
+
+
+def table() -> Table:
+    points = {
+        number: {"policy": policy, "rate": rate}
+        for number, (policy, rate) in enumerate((p, r) for p in ("droptail", "aq") for r in ("1000000", "4000000"))
+    }
+    rows = [
+        {
+            "point": number,
+            "name": "throughput",
+            "subject": subject,
+            "values": [base + 1e5 * number, base + 3e5 * number],
+        }
+        for number in points
+        for subject, base in (("up", 1e6), ("down", 5e6))
+    ]
+    return Table(MEASURES, [], points, rows)
+
+
+def spec(**other: Any) -> FigureSpec:
+    raw: dict[str, Any] = {
+        "kind": "lines", "x": {"axis": "rate", "unit": "Mbit/s"}, "y": {"measures": ["up"], "unit": "Mbit/s"},
+    }  # fmt: skip
+    return FigureSpec.model_validate({**raw, **other})
+
+
+def test_series_stand_in_the_order_asked_for_with_their_names_and_in_the_axes_units() -> None:
+    drawn = make(spec(series=["aq", "droptail"], names={"aq": "AQ"}), "Rates", table())
+    assert [curve.name for curve in drawn.curves] == ["AQ", "droptail"]
+    assert [(point.x, point.mean, point.runs) for point in drawn.curves[0].points] == [(1.0, 1.4, 2), (4.0, 1.6, 2)]
+    # Student's t for two values: 12.706 standard errors.
+    first = drawn.curves[0].points[0]
+    assert first.high == pytest.approx(1.4 + 12.706 * 0.2)
+    assert drawn.note == "means of 2 runs; bars: 95 % confidence"
+    sd = make(spec(error_bars="sd"), "", table()).curves[1].points[0]
+    assert sd.low == pytest.approx(1.4 - 0.2 * 2**0.5)
+    assert make(spec(error_bars="none"), "", table()).curves[0].points[0].low is None
+
+
+def test_published_values_stand_at_their_own_points_only() -> None:
+    expected = [
+        {"metric": "up", "cell": {"policy": "aq", "rate": 4000000}, "value": 1.5e6, "relation": "eq"},
+        {"metric": "up", "cell": {"policy": "droptail"}, "value": 9e6, "relation": "eq"},  # an average over the axis
+        {"metric": "down", "cell": {"policy": "aq", "rate": 1000000}, "value": 2e6, "relation": "ge"},
+    ]
+    drawn = make(spec(), "", table(), expected)
+    there = {(curve.name, point.x): point.published for curve in drawn.curves for point in curve.points}
+    assert there == {
+        ("droptail", 1.0): [], ("droptail", 4.0): [], ("aq", 1.0): [], ("aq", 4.0): [(1.5, "eq")],
+    }  # fmt: skip
+
+
+def test_bars_have_named_places_in_the_order_asked_for() -> None:
+    drawn = make(
+        spec(kind="bars", x={"axis": "policy", "order": ["aq", "droptail"]}, where={"rate": "1000000"}), "", table()
+    )
+    assert drawn.ticks == [(0.0, "aq"), (1.0, "droptail")]
+    assert [(point.label, point.mean) for curve in drawn.curves for point in curve.points] == [
+        ("aq", 1.4), ("droptail", 1.0),
+    ]  # fmt: skip
+    of_measures = make(
+        spec(kind="bars", x={"axis": "measures"}, y={"measures": ["up", "down"]}, where={"rate": "1000000"}),
+        "",
+        table(),
+    )
+    assert [curve.name for curve in of_measures.curves] == ["droptail", "aq"]
+    assert [tick for _, tick in of_measures.ticks] == ["up", "down"]
+
+
+def test_a_distribution_is_one_step_a_run() -> None:
+    drawn = make(spec(kind="cdf", x={"unit": "Mbit/s"}, where={"rate": "4000000"}), "", table())
+    assert [(point.x, point.mean) for point in drawn.curves[0].points] == [(1.1, 0.5), (1.3, 1.0)]
+
+
+@pytest.mark.parametrize("kind", ["lines", "bars", "scatter", "cdf"])
+def test_both_renderers_draw_every_kind(kind: str) -> None:
+    expected = [{"metric": "up", "cell": {"policy": "aq", "rate": "4000000"}, "value": 1.5e6, "relation": "le"}]
+    x = {} if kind == "cdf" else {"axis": "rate", "unit": "Mbit/s"}
+    drawn = make(spec(kind=kind, x=x), "Rates", table(), expected)
+    assert as_published(drawn).axes[0].get_xlabel() == ("" if kind == "cdf" else " (Mbit/s)")
+    svg = published.draw(drawn).svg()
+    assert "droptail" in svg
+    assert ("published: at most 1.5 Mbit/s" in svg) == (kind != "cdf")
+    assert published.as_csv(drawn).count("\n") == 1 + sum(len(curve.points) for curve in drawn.curves)
+
+
+@pytest.mark.parametrize(
+    ("other", "told"),
+    [
+        ({"kind": "lines", "x": {}}, "x.axis"),
+        ({"y": {}}, "y.measures"),
+        ({"kind": "time"}, "y.counters"),
+        ({"kind": "time", "y": {"counters": ["cwind"], "of": ["up"]}}, "there is no counter 'cwind'"),
+        ({"x": {"axis": "rate", "unit": "Mbits"}}, "is no unit of an axis"),
+        ({"x": {"axis": "rate", "range": [5, 1]}}, "from the lesser"),
+        ({"x": {"axis": "rate", "scale": "log", "range": [0, 1]}}, "begins above 0"),
+    ],
+)
+def test_a_mistake_is_told(other: dict[str, Any], told: str) -> None:
+    with pytest.raises(ValidationError, match=told):
+        spec(**other)
+
+
+def test_the_rest_of_the_file_must_have_what_the_figure_names() -> None:
+    assert spec().problems(["up"], {"rate": ["1"]}) == []
+    wrong = spec(y={"measures": ["upp"]}, where={"path": "LAN"}).problems(["up"], {"rate": ["1"]})
+    assert len(wrong) == 2
+    assert "there is no measure 'upp'" in wrong[0]
+    assert "there is no axis 'path'" in wrong[1]
+    assert [size_of(unit) for unit in ("", "%", "kbit/s", "ms", "KiB")] == [1.0, 0.01, 1000.0, 0.001, 1024.0]
