@@ -351,7 +351,13 @@ impl Ricochet {
             let context = Context { seed, label, rate_bps: Some(rate_bps), opposite_rate_bps: Some(rate_bps) };
             let policy = backchannel_policies::build(&direction.queue.name, &direction.queue.options, &context)
                 .map_err(|why| format!("{way}: {why}"))?;
-            Ok::<_, String>(Some(Waiting { policy, frames: Vec::new(), polled: None, backoff: settings.backoff, asks_at: None }))
+            Ok::<_, String>(Some(Waiting {
+                policy,
+                frames: Vec::new(),
+                polled: None,
+                backoff: settings.backoff,
+                asks_at: None,
+            }))
         };
         let mut radios = Vec::new();
         for radio in 0..chain + mobiles {
