@@ -42,6 +42,9 @@ mount -t sysfs sysfs sys
 mount --rbind /dev dev
 mount -t tmpfs -o mode=1777 shm dev/shm
 mount -t tmpfs -o mode=0755 run run
+# For every account, as udev has it; the machine around the lab may be stricter.
+mknod -m 0666 run/tun c 10 200
+mount --bind run/tun dev/net/tun
 mount -t tmpfs -o mode=1777 tmp tmp
 mkdir -p run/sshd run/netns old-root
 # What lies on another file system than / is not in the layer below.

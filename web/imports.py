@@ -102,19 +102,22 @@ class Desk:
         threading.Thread(target=self._work, args=(one, folder), name=f"import {one.id}", daemon=True).start()
 
     def _work(self, one: Import, folder: Path) -> None:
+        state = "failed"
         try:
             with self._room:
                 one.state = "reading"
                 one.run_ids = _read(self._results, sorted(folder.iterdir()), one)
-                one.state = "done"
+                state = "done"
         except ImportFailed as error:
-            one.said, one.state = str(error), "failed"
+            one.said = str(error)
         except OSError as error:
-            one.said, one.state = f"it cannot be read here: {error.strerror}", "failed"
+            one.said = f"it cannot be read here: {error.strerror}"
         finally:
+            # Whoever is told that it has ended finds no upload left.
             for path in folder.iterdir():
                 path.unlink(missing_ok=True)
             folder.rmdir()
+            one.state = state
 
 
 class ImportFailed(Exception):

@@ -18,7 +18,6 @@ pytestmark = pytest.mark.emulated
         "ack filtering, 28.8 kbit/s",
         "header compression, 9.6 kbit/s",
         "packet radio, one hop",
-        "cable down, packet radio up",
     ],
 )
 def test_the_same_seed_gives_the_same_throughput(name: str, tmp_path: Path, emulation: None) -> None:

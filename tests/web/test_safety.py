@@ -7,6 +7,7 @@ import re
 import signal
 import subprocess
 import sys
+import threading
 import urllib.request
 from pathlib import Path
 from typing import Any
@@ -188,9 +189,11 @@ def test_uploads_have_limits(client: FlaskClient, monkeypatch: pytest.MonkeyPatc
 def test_an_uploads_name_is_only_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     client = create_app(tmp_path / "results").test_client()
     seen: list[list[Path]] = []
+    looked = threading.Event()
 
     def read(results: str, files: list[Path], one: imports.Import) -> list[str]:
         seen.append(files)
+        assert looked.wait(30)
         raise imports.ImportFailed(f"{one.names[0]}: no")
 
     monkeypatch.setattr(imports, "_read", read)
@@ -198,6 +201,7 @@ def test_an_uploads_name_is_only_shown(tmp_path: Path, monkeypatch: pytest.Monke
     assert answer.json["names"] == ["......etccron.devil<b>.pcap.gz", "results"]
     for path in (tmp_path / "results").rglob("*evil*"):
         raise AssertionError(path)
+    looked.set()
     page = client.get(f"/import/{answer.json['id']}").text
     assert "<b>.pcap" not in page
     while client.get(f"/api/imports/{answer.json['id']}").json["state"] != "failed":  # type: ignore[index]
