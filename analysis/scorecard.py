@@ -10,7 +10,6 @@ nothing else.
 
 from __future__ import annotations
 
-import math
 import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -21,7 +20,7 @@ from typing import Any
 from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
 
-from analysis import theory
+from analysis import student, theory
 from analysis.measures import Measure, Split, Table
 from analysis.store import Store, browse
 
@@ -339,19 +338,4 @@ def half_interval(values: Sequence[float]) -> float | None:
     """Half of the 95 % confidence interval of the mean (Student's t); None for fewer than two values."""
     if len(values) < 2:
         return None
-    return _t975(len(values) - 1) * statistics.stdev(values) / math.sqrt(len(values))
-
-
-#: Student's t, 97.5 % quantile, for 1 to 30 degrees of freedom.
-_T975 = (
-    12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145, 2.131,
-    2.120, 2.110, 2.101, 2.093, 2.086, 2.080, 2.074, 2.069, 2.064, 2.060, 2.056, 2.052, 2.048, 2.045, 2.042,
-)  # fmt: skip
-
-
-def _t975(freedom: int) -> float:
-    if freedom <= len(_T975):
-        return _T975[freedom - 1]
-    # Beyond the table the first terms of the expansion about the normal quantile are exact to four digits.
-    z = 1.959964
-    return z + (z**3 + z) / (4 * freedom) + (5 * z**5 + 16 * z**3 + 3 * z) / (96 * freedom**2)
+    return student.half_width(statistics.stdev(values), len(values), 0.95)

@@ -14,7 +14,7 @@ from ipaddress import IPv4Network, ip_address
 from typing import Any
 
 from agents.kernel import ROUTER_BASE, TCP_BASE
-from testbed import addressing
+from testbed import addressing, kernel_links
 from testbed.errors import TestbedError
 
 #: What a link can be where nobody emulates it.
@@ -23,8 +23,6 @@ REAL = ("wire", "modem", "radio")
 RANGES = {"10.0.0.0/8": 50_000, "198.18.0.0/15": 512}
 #: Link kinds that stand for a radio; every other is a modem's.
 RADIO_KINDS = frozenset({"ricochet", "wavelan"})
-#: The link kind that no box emulates (testbed/kernel_links.py).
-KERNEL_KIND = "kernel"
 GROUP_OF_KIND = {"host": "endpoints", "router": "routers", "base-station": "base_stations"}
 #: The TAP behind which our queue stands, in front of a real interface.
 QUEUE_PREFIX = "bq-"
@@ -105,7 +103,7 @@ def place(
     unknown = [spot.link for spot in spots if spot.link not in plan.links]
     if unknown:
         raise TestbedError(f"links: there is no link '{unknown[0]}' in this topology; there are: {_list(plan.links)}")
-    kernels = [link["name"] for link in links if link["kind"] == KERNEL_KIND]
+    kernels = [link["name"] for link in links if link["kind"] == kernel_links.KIND]
     for link, ends in plan.links.items():
         spot = by_link.get(link)
         if link in kernels and (spot is None or spot.real != "wire" or spot.queue_at is not None):

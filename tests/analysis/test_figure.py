@@ -48,9 +48,9 @@ def test_series_stand_in_the_order_asked_for_with_their_names_and_in_the_axes_un
     drawn = make(spec(series=["aq", "droptail"], names={"aq": "AQ"}), "Rates", table())
     assert [curve.name for curve in drawn.curves] == ["AQ", "droptail"]
     assert [(point.x, point.mean, point.runs) for point in drawn.curves[0].points] == [(1.0, 1.4, 2), (4.0, 1.6, 2)]
-    # Student's t for two values: 12.706 standard errors.
+    # Student's t for two values: 12.7062047 standard errors.
     first = drawn.curves[0].points[0]
-    assert first.high == pytest.approx(1.4 + 12.706 * 0.2)
+    assert first.high == pytest.approx(1.4 + 12.7062047 * 0.2)
     assert drawn.note == "means of 2 runs; bars: 95 % confidence"
     sd = make(spec(error_bars="sd"), "", table()).curves[1].points[0]
     assert sd.low == pytest.approx(1.4 - 0.2 * 2**0.5)
