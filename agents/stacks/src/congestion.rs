@@ -52,6 +52,15 @@ pub enum FullAck {
     Threshold,
 }
 
+/// What a timeout in fast recovery halves, where duplicate acks have inflated the window.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TimeoutHalves {
+    /// What is outstanding (RFC 5681 3.1, equation 4), the segments that duplicate acks let go included.
+    Outstanding,
+    /// The window that recovery began with, as in ns-2.
+    Window,
+}
+
 /// What a sender does after three duplicate acks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OnLoss {
