@@ -879,8 +879,7 @@ impl Connection {
             self.duplicate_ack(now, segment, news);
         }
         if self.ecn.reduce(segment, self.una, self.max) && self.recovery.is_none() {
-            let flight = self.flight().min(self.window.cwnd as u64);
-            self.window.on_mark(flight, now);
+            self.window.on_mark(now);
             self.note(now, Happening::Mark);
         }
     }
