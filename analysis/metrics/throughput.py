@@ -134,7 +134,7 @@ UPSWING_SLICES, UPSWING_FACTOR = 10, 2.0
 
 
 def upswing(got: Sequence[float]) -> int | None:
-    """The first slice with something, after one with nothing, from which on UPSWING_SLICES slices get more than UPSWING_FACTOR
+    """The first slice with something, after one with nothing, from which on UPSWING_SLICES get more than UPSWING_FACTOR
     times the mean of all; None without any.
     """
     wanted = UPSWING_FACTOR * UPSWING_SLICES * statistics.fmean(got) if got else 0.0
@@ -146,8 +146,8 @@ def upswing(got: Sequence[float]) -> int | None:
 
 @metric("time", "First upswing", "flow", "asym 4.2.2, figure 4", detail=True)
 def first_upswing(flow: Flow) -> float | None:
-    """Start of the first ten seconds, after one without anything, in which the receiver gets more than twice its mean of the flow's
-    whole time, in s since the run's start; in whole seconds, None without any.
+    """Start of the first ten seconds, after one without anything, in which the receiver gets more than twice its mean
+    of the flow's whole time, in s since the run's start; in whole seconds, None without any.
     """
     start_s = math.ceil(flow.start_s)
     count = max(math.floor(flow.ended_s()) - start_s, 0)

@@ -2,9 +2,9 @@
 //! (asym 8: packets waited on the modem's board, where neither filter nor priority reaches them).
 //!
 //! The host hands over one packet at a time, byte by byte, and far faster than the line. The modem stops it when the
-//! buffer is nine tenths full and lets it go on when it is half empty, as a Courier V.34's manual has it of its 3.25 KB ("Transmit
-//! Data Flow Control"). What of a packet the modem has not taken stays in the host's output; the next leaves the policy
-//! when the host has none.
+//! buffer is nine tenths full and lets it go on when it is half empty, as a Courier V.34's manual has it of its 3.25 KB
+//! ("Transmit Data Flow Control"). What of a packet the modem has not taken stays in the host's output; the next leaves
+//! the policy when the host has none.
 
 use std::collections::VecDeque;
 use std::time::Duration;

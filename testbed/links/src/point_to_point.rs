@@ -159,7 +159,8 @@ impl Line {
         }
         let mut far_end = FarEnd::new(delay(spec.delay_s)?, &spec.errors, seed, label)?;
         let (transmitter, receiver) = serial::ends(&given, framing)?;
-        let device = given.count("device_buffer_bytes").filter(|bytes| *bytes > 0).map(|bytes| Box::new(Device::new(bytes)));
+        let device =
+            given.count("device_buffer_bytes").filter(|bytes| *bytes > 0).map(|bytes| Box::new(Device::new(bytes)));
         if device.is_some() && spec.rate_bps.is_none() {
             return Err("a device buffer fills before a line with a rate; this one has none".into());
         }
@@ -233,8 +234,8 @@ impl Line {
         (next < Time::MAX).then_some(next)
     }
 
-    /// When the policy is next to be asked, where that is not the end of a transmission; [`Time::MAX`]: not before something
-    /// arrives.
+    /// When the policy is next to be asked, where that is not the end of a transmission; [`Time::MAX`]: not before
+    /// something arrives.
     fn asks_at(&self) -> Time {
         let held = || {
             let ready = self.rate_bps.and_then(|_| self.policy.next_time());
@@ -527,8 +528,8 @@ mod tests {
         spec(forward)
     }
 
-    /// A line on which a byte takes a millisecond, behind a device of 1000 bytes: it stops the host at 900 and lets it go on
-    /// 400 ms later.
+    /// A line on which a byte takes a millisecond, behind a device of 1000 bytes: it stops the host at 900 and lets it go
+    /// on 400 ms later.
     fn buffered(policy: &str) -> Box<dyn Link> {
         let queue = json!({"name": policy, "options": {"limit_packets": 100}});
         let forward = json!({"rate_bps": 8000, "queue": queue, "options": {"device_buffer_bytes": 1000}});
@@ -552,8 +553,8 @@ mod tests {
         for id in 0..10 {
             link.submit(Time::ZERO, 0, data(id, 260), &mut events);
         }
-        // 900 bytes: stopped. After 400 ms two more, of which the host keeps 200 bytes; after 800 ms the modem has 500 and these,
-        // and takes one.
+        // 900 bytes: stopped. After 400 ms two more, of which the host keeps 200 bytes; after 800 ms the modem has 500
+        // and these, and takes one.
         assert_eq!(waiting(&mut *link, &[0, 399, 400, 799, 800]), [7, 7, 5, 5, 4]);
         let left = drain(&mut *link, &mut events);
         assert_eq!(link.usage(0).packets, 10);
