@@ -186,7 +186,9 @@ class Direction(Model):
     free_options: bool = Field(
         default=False, description="TCP options take no time on the line, as in the papers' simulator"
     )
-    device_buffer: Bytes | None = Field(None, description="what a modem's own transmit buffer holds, behind the queue")
+    device_buffer: Bytes | None = Field(
+        default=None, description="what a modem's own transmit buffer holds, behind the queue"
+    )
     #: Of a mahimahi link: delivery opportunities, from a file.
     trace: Annotated[str | None, BeforeValidator(_file)] = None
 
