@@ -177,8 +177,8 @@ class Table:
             return _sum([self.cells(one) for one in measure.sum])
         if measure.gather is not None:
             axis = measure.axis or ""
-            told = [(label, cell) for label, one in measure.gather.items() for cell in self.cells(one)]
-            return [Cell({**cell.labels, axis: label}, cell.values) for label, cell in told]
+            parts = [(label, cell) for label, one in measure.gather.items() for cell in self.cells(one)]
+            return [Cell({**cell.labels, axis: label}, cell.values) for label, cell in parts]
         if measure.share is not None:
             assert measure.below is not None
             below = measure.below
