@@ -15,6 +15,7 @@ A campaign file says under `measures` what each of the paper's measures is:
     more: {plus: gain, by: -1}
     spread: {stdev: throughput}                                                 # over a cell's runs
     rate: {configured: links.air.forward.rate_bps}                              # of the scenario that ran
+    timeouts: {gather: {wired: wired, wireless: wireless}, axis: part}          # as labels of an axis
 
 A cell is one label of every axis; its values are those of its runs. `split` divides the runs of a cell in two, as a
 paper does that tells the runs of two kinds apart.
@@ -57,6 +58,7 @@ class Measure(BaseModel):
     scale: str | None = None
     plus: str | None = None
     stdev: str | None = None
+    gather: dict[str, str] | None = Field(None, min_length=1)
     axis: str | None = None
     between: tuple[str, str] | None = None
     over: str | None = None
@@ -78,6 +80,7 @@ class Measure(BaseModel):
             "scale",
             "plus",
             "stdev",
+            "gather",
         )
         given = [form for form in forms if getattr(self, form) is not None]
         if len(given) != 1:
@@ -85,6 +88,7 @@ class Measure(BaseModel):
         needs = {
             "difference": ("axis", "between"), "ratio": ("axis", "between"), "greatest": ("over",), "mean": ("over",),
             "best": ("over",), "share": ("below",), "scale": ("by",), "plus": ("by",),
+            "gather": ("axis",),
         }.get(given[0], ())  # fmt: skip
         for name in ("axis", "between", "over", "below", "by"):
             if name == "axis" and isinstance(self.by, dict):
@@ -171,6 +175,10 @@ class Table:
             return [Cell(labels, [value]) for labels, value in told if value is not None]
         if measure.sum is not None:
             return _sum([self.cells(one) for one in measure.sum])
+        if measure.gather is not None:
+            axis = measure.axis or ""
+            parts = [(label, cell) for label, one in measure.gather.items() for cell in self.cells(one)]
+            return [Cell({**cell.labels, axis: label}, cell.values) for label, cell in parts]
         if measure.share is not None:
             assert measure.below is not None
             below = measure.below

@@ -75,7 +75,15 @@ from analysis.metrics.pace import (
     outstanding_mean,
 )  # isort: split
 
-from analysis.metrics.window import cwnd_growth, cwnd_mean, cwnd_variation  # isort: split
+from analysis.metrics.window import (
+    cwnd_final,
+    cwnd_growth,
+    cwnd_mean,
+    cwnd_variation,
+    relay_coarse_timeouts,
+    relay_cwnd_variation,
+    relay_fast_retransmits,
+)  # isort: split
 
 from analysis.metrics.lines import Line  # isort: split
 
@@ -115,11 +123,12 @@ __all__ = [
     "acks_delivered", "acks_dropped", "acks_filtered", "acks_lost", "acks_marked", "acks_reconstructed", "acks_sent",
     "active_packet_throughput", "active_queue_mean", "active_throughput", "active_total_throughput", "active_window_s",
     "aggregate_throughput", "bandwidth_ratio", "burst_max", "burst_mean", "bursts", "coarse_timeouts",
-    "completion_time", "cwnd_growth", "cwnd_mean", "cwnd_variation", "data_share", "fairness_index",
+    "completion_time", "cwnd_final", "cwnd_growth", "cwnd_mean", "cwnd_variation", "data_share", "fairness_index",
     "fast_retransmits", "first_upswing", "goodput", "idle_gaps", "idle_longest", "idle_share", "is_a", "jain",
     "line_busy", "link_goodput", "measure",
     "nothing_outstanding_share", "outstanding", "outstanding_max", "outstanding_mean", "packet_throughput",
-    "queue_max", "queue_mean", "retransmissions", "rtt_mean", "rtt_median", "rtt_p95", "rtt_samples", "rtt_sd",
+    "queue_max", "queue_mean", "relay_coarse_timeouts", "relay_cwnd_variation", "relay_fast_retransmits",
+    "retransmissions", "rtt_mean", "rtt_median", "rtt_p95", "rtt_samples", "rtt_sd",
     "segments_per_ack", "spurious_retransmissions", "step_mean", "throughput", "throughput_over_time", "throughput_sd",
     "throughput_while", "timeouts", "upswing", "utilisation", "utilisation_over_time", "utility",
 ]  # fmt: skip

@@ -32,7 +32,8 @@ DATA = 1 << 12
 #: Columns of `RunData.telemetry`; what a line does not have is null.
 TELEMETRY = {
     "t_ns": pl.Int64, "link": pl.String, "direction": pl.String, "packets": pl.Int64, "bytes": pl.Int64,
-    "max": pl.Int64, "event": pl.String, "pure_ack": pl.Boolean,
+    "max": pl.Int64, "event": pl.String, "pure_ack": pl.Boolean, "part": pl.String, "to": pl.String,
+    "cwnd_segments": pl.Float64,
 }  # fmt: skip
 
 
@@ -249,6 +250,19 @@ class Flow:
         rows = pl.read_ndjson(path, schema=schema) if path.stat().st_size else pl.DataFrame(schema=schema)
         # Stacks count from the flow's own start.
         return rows.with_columns((pl.col("t_ns") / 1e9 + self.begun_s).alias("t_s"))
+
+    @cached_property
+    def relay(self) -> pl.DataFrame:
+        """What the sender that passes its data on, of a split connection, told: `t_s`, `event`, `cwnd_segments`.
+
+        No rows where no middlebox sends on its own account.
+
+        Raises:
+            MissingCapture: the run kept no telemetry of its links.
+        """
+        places = [f"{address}:{self._port}" for address in self.run.addresses.get(self.receiver, [])]
+        own = self.run.telemetry.filter(pl.col("part").is_not_null() & pl.col("to").is_in(places))
+        return own.select("t_s", "event", "cwnd_segments")
 
     @cached_property
     def arrivals(self) -> pl.DataFrame:

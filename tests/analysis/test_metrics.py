@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from pathlib import Path
 from typing import Any
@@ -407,6 +408,31 @@ def test_windows_of_the_stack_are_averaged_over_time(tmp_path: Path) -> None:
     # Begun at 1 s: 2 segments from 2 s on for 4 s, then 6 for the last 4 s.
     assert found["cwnd_mean", "bulk"] == pytest.approx(4)
     assert found["cwnd_variation", "bulk"] == pytest.approx(2 / 4)
+
+
+def test_the_relay_of_a_split_connection_is_told_apart_from_the_source(tmp_path: Path) -> None:
+    trace = Trace(path_scenario())
+    trace.data(A, 1, 0)
+    client, server = (next(one["address"] for one in trace.interfaces if one["node"] == node) for node in "ab")
+    told = [(2, "ack", 2), (6, "coarse_timeout", 1), (7, "fast_retransmit", 1), (8, "ack", 6)]
+    wireless = [
+        {"t_ns": at_s * 10**9, "part": "wireless", "to": f"{server}:5001", "event": event, "cwnd_segments": cwnd}
+        for at_s, event, cwnd in told
+    ]
+    others = [
+        {"t_ns": 3 * 10**9, "part": "wired", "to": f"{client}:40000", "event": "coarse_timeout", "cwnd_segments": 1},
+        {"t_ns": 3 * 10**9, "link": "line", "direction": "forward", "event": "coarse_timeout", "bytes": 1},
+    ]
+    run = trace.run(tmp_path, telemetry="".join(json.dumps(row) + "\n" for row in wireless + others))
+    (tmp_path / "telemetry/bulk.jsonl").write_text('{"t_ns":0,"cwnd_segments":9}\n{"t_ns":5,"cwnd_segments":7}\n')
+    found = values(run)
+    assert found["relay_coarse_timeouts", "bulk"] == found["relay_fast_retransmits", "bulk"] == 1
+    # From 1 s to 10 s: nothing, 2 from 2 s on, 1 from 6 s on, 6 from 8 s on.
+    mean, square = (4 * 2 + 2 * 1 + 2 * 6) / 9, (4 * 4 + 2 * 1 + 2 * 36) / 9
+    assert found["relay_cwnd_variation", "bulk"] == pytest.approx((square - mean**2) ** 0.5 / mean)
+    assert found["cwnd_final", "bulk"] == 7
+    whole = values(trace.run(tmp_path / "whole"))
+    assert not any(name.startswith("relay_") for name, _ in whole)
 
 
 def test_the_spread_over_flows() -> None:

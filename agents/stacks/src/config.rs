@@ -87,10 +87,10 @@ const COUNTING: Param = param(
     "counting",
     Unit::Choice,
     Preset::Text("acks"),
-    "growth by acks; acks-and-eighth, as 4.4BSD's (RFC 2525 2.6); bytes (RFC 3465); segments (asym 6.3); half-segments (asym \
+    "growth by acks; bsd: as 4.4BSD's (RFC 2525 2.6); bytes (RFC 3465); segments (asym 6.3); half-segments (asym \
      fig 19)",
 )
-.of(&["acks", "acks-and-eighth", "bytes", "segments", "half-segments"]);
+.of(&["acks", "bsd", "bytes", "segments", "half-segments"]);
 const INITIAL: Param =
     param("initial_window_segments", Unit::Segments, Preset::Number(1.0), "congestion window at the start")
         .range(1.0, 1000.0);
@@ -498,7 +498,7 @@ pub fn config(name: &str, options: &Options) -> Result<Config, String> {
             _ => Variant::Reno,
         },
         counting: match choice("counting") {
-            "acks-and-eighth" => Counting::AcksAndEighth,
+            "bsd" => Counting::Bsd,
             "bytes" => Counting::Bytes { limit: 2 },
             "segments" => Counting::Segments,
             "half-segments" => Counting::HalfSegments,

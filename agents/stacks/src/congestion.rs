@@ -14,9 +14,10 @@ use backchannel_core::time::Time;
 pub enum Counting {
     /// One increase an ack, however much it acknowledges (the papers' senders).
     Acks,
-    /// The same, and in avoidance an eighth of a segment more with each ack, as 4.4BSD's tcp_input has it: what RFC 2525
-    /// (2.6, "extra additive constant in congestion avoidance") calls a defect was in the BSD of the measurements' day.
-    AcksAndEighth,
+    /// The same as 4.4BSD's tcp_input has it: in avoidance an eighth of a segment more with each ack (what RFC 2525 2.6 calls a
+    /// defect was in the BSD of the measurements' day), a window that equals its threshold still doubles, the ack that ends a
+    /// recovery opens the window as any other, and thresholds are whole segments.
+    Bsd,
     /// By bytes acknowledged: in slow start at most `limit` segments an ack (RFC 3465), unlimited for a large one.
     Bytes {
         /// L of RFC 3465, in segments.
@@ -122,7 +123,7 @@ impl Window {
 
     /// Whether the window doubles each round trip.
     pub fn in_slow_start(&self) -> bool {
-        self.cwnd < self.ssthresh
+        self.cwnd < self.ssthresh || (self.counting == Counting::Bsd && self.cwnd <= self.ssthresh)
     }
 
     /// A new ack outside recovery: slow start or congestion avoidance (RFC 5681 3.1).
@@ -143,7 +144,7 @@ impl Window {
     fn increase(&mut self, acked: u64, now: Time, srtt_s: f64) {
         if self.in_slow_start() {
             self.cwnd += match self.counting {
-                Counting::Acks | Counting::AcksAndEighth | Counting::Segments => self.mss,
+                Counting::Acks | Counting::Bsd | Counting::Segments => self.mss,
                 Counting::Bytes { limit } => (acked as f64).min(f64::from(limit) * self.mss),
                 Counting::HalfSegments => acked as f64 / 2.0,
             };
@@ -152,7 +153,7 @@ impl Window {
         } else {
             self.cwnd += match self.counting {
                 Counting::Acks | Counting::Segments => self.mss * self.mss / self.cwnd,
-                Counting::AcksAndEighth => self.mss * self.mss / self.cwnd + self.mss / 8.0,
+                Counting::Bsd => self.mss * self.mss / self.cwnd + self.mss / 8.0,
                 Counting::Bytes { .. } => acked as f64 * self.mss / self.cwnd,
                 Counting::HalfSegments => acked as f64 / (2.0 * self.mss) * self.mss * self.mss / self.cwnd,
             };
@@ -161,8 +162,11 @@ impl Window {
 
     /// The ack that ended recovery acknowledges `acked` bytes. A sender that counts segments grows its window as if an ack had
     /// come for each of them (asym 6.3, and figure 19, where acked does not ask what came before): the first one ends recovery, the
-    /// others open the window. One that counts acks has had its one.
+    /// others open the window. One that counts acks has had its one; 4.4BSD's opens the window all the same.
     pub fn on_rest_of_ack(&mut self, acked: u64, now: Time, srtt_s: f64) {
+        if self.counting == Counting::Bsd {
+            self.on_ack(acked, now, srtt_s);
+        }
         let rest = (acked as f64 - self.mss).max(0.0) as u64;
         if matches!(self.counting, Counting::Segments | Counting::HalfSegments) && rest as f64 >= self.mss {
             self.on_ack(rest, now, srtt_s);
@@ -251,6 +255,7 @@ impl Window {
     fn reduced(&mut self, bytes: f64, now: Time) -> f64 {
         match self.variant {
             Variant::Cubic => cubic::on_loss(self, now),
+            _ if self.counting == Counting::Bsd => (bytes / 2.0 / self.mss).floor() * self.mss,
             _ => bytes / 2.0,
         }
     }
@@ -272,7 +277,7 @@ mod tests {
             window.cwnd - 1000.0
         };
         assert_eq!(growth(Counting::Acks), 1000.0);
-        assert_eq!(growth(Counting::AcksAndEighth), 1000.0);
+        assert_eq!(growth(Counting::Bsd), 1000.0);
         assert_eq!(growth(Counting::Segments), 4000.0);
         assert_eq!(growth(Counting::Bytes { limit: 2 }), 2000.0);
         assert_eq!(growth(Counting::HalfSegments), 2000.0);
@@ -282,7 +287,7 @@ mod tests {
     fn a_window_acknowledged_in_any_portions_grows_by_one_segment_a_round_trip() {
         for (counting, acks, expected) in [
             (Counting::Acks, 100, 1.0),
-            (Counting::AcksAndEighth, 8, 1.08),
+            (Counting::Bsd, 8, 1.08),
             (Counting::Segments, 10, 1.0),
             (Counting::HalfSegments, 100, 0.5),
         ] {
@@ -323,6 +328,17 @@ mod tests {
             window.on_duplicate();
         }
         assert_eq!(window.cwnd, 20_000.0);
+    }
+
+    #[test]
+    fn a_bsd_window_leaves_recovery_with_a_segment_more_than_a_threshold_of_whole_ones() {
+        let mut window = avoiding(Counting::Bsd, 7);
+        window.on_loss(7000, Time::ZERO);
+        assert_eq!(window.ssthresh, 3000.0);
+        assert_eq!(window.on_recovery_ack(4000, true, 3000), OnNewAck::Leave);
+        window.on_rest_of_ack(4000, Time::ZERO, 0.1);
+        assert_eq!(window.cwnd, 4000.0);
+        assert!(!window.in_slow_start());
     }
 
     #[test]

@@ -166,7 +166,7 @@ pub struct Connection {
     partial_acks: u32,
     resend: bool,
     timed: Option<(u64, Time)>,
-    /// The last round trip, and its average with gain 1/8, both exact: for the burst timer and SMART, not for the RTO.
+    /// The last round trip, and its average with gain 1/8, both exact: for the burst timer, not for the RTO.
     rtt: Option<Duration>,
     exact_srtt: Option<Duration>,
     burst: Burst,
@@ -516,7 +516,8 @@ impl Connection {
             Reading::Ignored => None,
             Reading::Smart => {
                 // A missing segment goes when an ack tells of it, whatever the window: it has left the network.
-                let rtt = self.exact_srtt.unwrap_or_else(|| self.rto.rto()).max(Duration::from_millis(1));
+                // The stack's own estimate: 4.4BSD knows a round trip in ticks alone.
+                let rtt = self.rto.srtt().unwrap_or_else(|| self.rto.rto()).max(Duration::from_millis(1));
                 if let (true, Some(lost)) = (self.smart_ack, self.board.next_smart(self.una, mss, now, rtt)) {
                     return Some(lost);
                 }
@@ -897,14 +898,19 @@ impl Connection {
         }
         let outstanding = self.flight();
         let mut restart = true;
+        let srtt_s = self.rto.srtt().unwrap_or_default().as_secs_f64();
         match self.recovery {
             _ if predicted => {}
             // What was corrupted is repaired; another gap shows in the duplicates that follow.
-            Some(_) if self.window.on_repaired() => self.leave_recovery(),
+            Some(_) if self.window.on_repaired() => {
+                self.leave_recovery();
+                self.window.on_rest_of_ack(acked, now, srtt_s);
+            }
             Some(recover) if self.reads_sack() => {
                 if ack >= recover {
                     self.leave_recovery();
                     self.window.cwnd = self.window.ssthresh;
+                    self.window.on_rest_of_ack(acked, now, srtt_s);
                 } else {
                     // Fall and Floyd: a partial ack stands for two packets that left, the original and its copy.
                     self.board.counted -= 2 * i64::from(self.mss);
@@ -913,7 +919,6 @@ impl Connection {
             Some(recover) => match self.window.on_recovery_ack(acked, ack >= recover, outstanding) {
                 OnNewAck::Leave => {
                     self.leave_recovery();
-                    let srtt_s = self.rto.srtt().unwrap_or_default().as_secs_f64();
                     self.window.on_rest_of_ack(acked, now, srtt_s);
                 }
                 OnNewAck::ResendAndStay => {
@@ -926,10 +931,7 @@ impl Connection {
             None if self.is_pulsed(segment) => {
                 self.window.on_pulsed_ack(segment.pulse.map_or(1, |pulse| pulse.a));
             }
-            None => {
-                let srtt_s = self.rto.srtt().unwrap_or_default().as_secs_f64();
-                self.window.on_ack(acked, now, srtt_s);
-            }
+            None => self.window.on_ack(acked, now, srtt_s),
         }
         if !predicted {
             self.duplicates = 0;
