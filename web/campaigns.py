@@ -26,6 +26,8 @@ blueprint = Blueprint("campaigns", __name__)
 
 #: Rows of a page of runs, points of a page of the table, campaigns of a page of the list.
 RUNS, POINTS, CAMPAIGNS = 25, 25, 40
+#: Runs behind a page of the table, about; never fewer points than FEWEST.
+BEHIND, FEWEST = 500, 10
 
 
 @blueprint.get("/campaigns")
@@ -49,7 +51,8 @@ def show(campaign_id: str) -> str:
     figure = _figure(campaign, points)
     own = _own_figure(campaign)
     at = max(request.args.get("points", 1, int), 1)
-    some = points[(at - 1) * POINTS : at * POINTS]
+    per_page = max(min(POINTS, BEHIND // max(campaign["repetitions"], 1)), FEWEST)
+    some = points[(at - 1) * per_page : at * per_page]
     asked = _asked()
     found, total = _runs(campaign_id, points, asked)
     scenario = _scenario(campaign_id)
@@ -59,10 +62,10 @@ def show(campaign_id: str) -> str:
         question=_question(campaign, axes),
         axes=axes,
         points=some,
-        point_pages=math.ceil(len(points) / POINTS),
+        point_pages=math.ceil(len(points) / per_page),
         point_page=at,
         all_points=len(points),
-        per_page=POINTS,
+        per_page=per_page,
         kinds=[(one["name"], one["subject"]) for one in kinds],
         figure=figure,
         picture=_picture(campaign_id, figure),

@@ -197,7 +197,7 @@ def test_selective_acks_are_drawn_from_edge_to_edge(simulated: Simulated, tmp_pa
     shutil.copytree(store.run_folder(run["id"]), folder)
     (folder / "sacks.parquet").unlink(missing_ok=True)
     t0 = run["manifest"]["report"]["t0_epoch_ns"]
-    sent = tables.flow(folder, run, "forward", False, ())
+    sent = tables.flow(folder, run, "forward", False, ("file", "conn"))
     where = sent.select("file", "conn").row(0)
     assert tables.sacks(folder, run, "forward", receiver=False) is None
     blocks = {
