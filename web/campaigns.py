@@ -16,6 +16,7 @@ from werkzeug.datastructures import MultiDict
 
 from analysis import drawn
 from analysis.metrics import METRICS
+from analysis.scorecard import file_of
 from analysis.store import browse, requests
 from experiments.reproduce import FOLDER
 from experiments.show import point_label, results_json
@@ -60,6 +61,7 @@ def show(campaign_id: str) -> str:
         "campaign.html",
         campaign=campaign,
         question=_question(campaign, axes),
+        description=" ".join(str(file_of(campaign["text"]).get("description") or "").split()),
         axes=axes,
         points=some,
         point_pages=math.ceil(len(points) / per_page),
@@ -289,12 +291,7 @@ def _table(campaign_id: str, fields: list[str], points: list[dict[str, Any]]) ->
     """Means of a page of points, made once for everybody."""
 
     def make() -> Markup:
-        # The table's lines are flows; what belongs to a line of the network has figures.
-        tabled = [
-            (one["name"], one["subject"])
-            for one in _kinds(campaign_id)
-            if one["name"] not in METRICS or METRICS[one["name"]].per in ("flow", "run")
-        ]
+        tabled = _tabled(campaign_id)
         numbers = [point["number"] for point in points]
         members: dict[int, list[dict[str, Any]]] = {number: [] for number in numbers}
         for one in browse.members(g.store, campaign_id, numbers):
@@ -315,6 +312,19 @@ def _table(campaign_id: str, fields: list[str], points: list[dict[str, Any]]) ->
         )
 
     return kept(("table", campaign_id, tuple(point["number"] for point in points)), make)
+
+
+def _tabled(campaign_id: str) -> list[tuple[str, str]]:
+    """Metrics of the table, each with its flow. Lines of the network have figures; of a group of flows, it alone."""
+    workload = (_scenario(campaign_id) or {}).get("workload", [])
+    groups = {str(flow["group"]) for flow in workload if flow.get("group")}
+    return [
+        (one["name"], one["subject"])
+        for one in _kinds(campaign_id)
+        if (one["name"] not in METRICS or METRICS[one["name"]].per in ("flow", "run"))
+        and ":" not in one["subject"]
+        and one["subject"].rpartition("-")[0] not in groups
+    ]
 
 
 def _means(

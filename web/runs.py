@@ -186,7 +186,7 @@ def plotted(run: dict[str, Any], kind: str, low: float, high: float) -> dict[str
 
 
 def _first_plot(run: Mapping[str, Any], kind: str, flow: str) -> str:
-    """Where the uppermost plot's series are: told in the page's head, a browser asks for them while it reads the rest."""
+    """Where the uppermost plot's series are: told in its head, a browser asks for them at once."""
     low, high = 0.0, float(run["duration_s"])
     try:
         asked = _number("from", low), _number("to", high)

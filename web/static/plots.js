@@ -352,17 +352,17 @@ if (board) {
     }
   }, { rootMargin: "300px" });
   plots.slice(1).forEach((plot) => near.observe(plot.figure));
-  const ways = { in: () => zoom(0.5), out: () => zoom(2), all: () => look(whole) };
+  const move = (share) => look([view[0] + share * (view[1] - view[0]), view[1] + share * (view[1] - view[0])]);
+  const ways = { in: () => zoom(0.5), out: () => zoom(2), all: () => look(whole), back: () => move(-0.25), on: () => move(0.25) };
   for (const button of board.querySelectorAll("[data-zoom]")) button.addEventListener("click", ways[button.dataset.zoom]);
   board.querySelector("[data-next]")?.addEventListener("click", nextAgain);
   document.addEventListener("themed", () => plots.forEach((plot) => plot.chart && build(plot, plot.answer)));
   document.addEventListener("keydown", (event) => {
     if (event.ctrlKey || event.metaKey || event.altKey || event.target.closest("input, textarea, select")) return;
-    const width = view[1] - view[0];
     const keys = {
       "+": ways.in, "=": ways.in, "-": ways.out, "0": ways.all,
-      ArrowLeft: () => (event.shiftKey ? step(-1) : look([view[0] - width / 4, view[1] - width / 4])),
-      ArrowRight: () => (event.shiftKey ? step(1) : look([view[0] + width / 4, view[1] + width / 4])),
+      ArrowLeft: () => (event.shiftKey ? step(-1) : ways.back()),
+      ArrowRight: () => (event.shiftKey ? step(1) : ways.on()),
     };
     if (!keys[event.key]) return;
     event.preventDefault();
