@@ -26,6 +26,12 @@ SO_FAR = re.compile(r"(\d+) packets? captured, (\d+) packets? received by filter
 #: Seconds that tcpdump may take to read what the kernel has taken, and between two questions.
 DRAIN_S, ASK_S = 3.0, 0.02
 INTERFACE_DROPS = re.compile(r"(\d+) packets? dropped by interface")
+#: Bytes of tcpdump's ring. A kernel that is not preemptible hands out memory it has not used before at a millisecond or
+#: so a megabyte (measured: 8 to 15 ms for 8 MiB), and every emulator on that CPU waits. Four of libpcap's blocks, each
+#: of which the kernel closes after 100 ms at the earliest, are 0.4 s in which tcpdump need not run.
+LEAST_RING_BYTES, MOST_RING_BYTES = 1 << 20, 8 << 20
+#: For how much traffic a ring has room, in seconds, in packets of so many bytes, each with so much beside its data.
+RING_S, RING_PACKET_BYTES, RING_RECORD_BYTES = 2.0, 500, 96
 
 
 @dataclass(frozen=True)
@@ -39,14 +45,25 @@ class CaptureCounts:
     dropped: int
 
 
-def command(interface: str, path: Path, snaplen: int, buffer_kib: int = 8192) -> list[str]:
+def ring_bytes(rate_bps: float | None, snaplen: int) -> int:
+    """Of the ring for an interface on which at most `rate_bps` pass, both directions together; None: nobody knows."""
+    if rate_bps is None:
+        return MOST_RING_BYTES
+    packets = RING_S * rate_bps / 8 / RING_PACKET_BYTES
+    wanted = packets * (min(snaplen, RING_PACKET_BYTES) + RING_RECORD_BYTES)
+    return round(min(max(wanted, LEAST_RING_BYTES), MOST_RING_BYTES))
+
+
+def command(interface: str, path: Path, snaplen: int, ring: int = MOST_RING_BYTES) -> list[str]:
     """Tcpdump's arguments: nanosecond stamps, nothing resolved, no drop of privileges (the folder is ours alone).
+
+    `ring` is in bytes.
 
     A tcpdump that only writes a file leaves packets in its ring for up to a second; one that prints as well, line by
     line, reads them every 100 ms, and a run need not wait for the rest at its end. What it prints goes nowhere.
     """
     return [
-        "tcpdump", "-i", interface, "-w", str(path), "-s", str(snaplen), "-B", str(buffer_kib),
+        "tcpdump", "-i", interface, "-w", str(path), "-s", str(snaplen), "-B", str(ring >> 10),
         "--time-stamp-precision=nano", "-n", "-p", "-Z", "root", "--print", "-l", "-q", "-t",
     ]  # fmt: skip
 
@@ -77,15 +94,18 @@ class Capture:
         AgentError: tcpdump is missing, ended, or did not start within `timeout_s`.
     """
 
-    def __init__(self, interface: str, path: Path, snaplen: int, timeout_s: float = 10.0) -> None:
+    def __init__(
+        self, interface: str, path: Path, snaplen: int, rate_bps: float | None = None, timeout_s: float = 10.0
+    ) -> None:
         self.interface = interface
         self.path = path
         self._log = path.with_suffix(".tcpdump.log")
         try:
             with self._log.open("wb") as log:
                 self._process = subprocess.Popen(
-                    command(interface, path, snaplen), stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=log
-                )
+                    command(interface, path, snaplen, ring_bytes(rate_bps, snaplen)),
+                    stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=log,
+                )  # fmt: skip
         except FileNotFoundError as error:
             raise AgentError("tcpdump is not installed on this node") from error
         self._wait_until_listening(timeout_s)

@@ -37,7 +37,7 @@ class AgentClient:
         """Applies kernel settings; returns what the kernel then says."""
         return self._call("POST", "/settings", {"sysctls": sysctls, "offloads": offloads})
 
-    def start_captures(self, interfaces: list[dict[str, str]], snaplen: int) -> None:
+    def start_captures(self, interfaces: list[dict[str, Any]], snaplen: int) -> None:
         """Returns when every interface is being captured."""
         self._call("POST", "/captures", {"interfaces": interfaces, "snaplen": snaplen})
 

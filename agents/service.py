@@ -171,8 +171,11 @@ class Agent:
             kernel.offloads_off(interface)
         return {"sysctls": kernel.apply_sysctls(sysctls)}
 
-    def start_captures(self, interfaces: list[dict[str, str]], snaplen: int) -> dict[str, Any]:
-        """One tcpdump per {"interface", "file"}; either all are capturing afterwards or none."""
+    def start_captures(self, interfaces: list[dict[str, Any]], snaplen: int) -> dict[str, Any]:
+        """One tcpdump per {"interface", "file"}; either all are capturing afterwards or none.
+
+        An interface's optional `rate_bps` says how much can pass there at most (agents.capture.ring_bytes).
+        """
         with self._lock:
             if self._captures:
                 raise AgentError("captures are running already", 409)
@@ -181,7 +184,8 @@ class Agent:
                     self.grants.check(item["interface"])
                     path = traffic.inside(self.folder, item["file"])
                     path.parent.mkdir(parents=True, exist_ok=True)
-                    self._captures.append(capture.Capture(item["interface"], path, snaplen))
+                    rate_bps = None if item.get("rate_bps") is None else float(item["rate_bps"])
+                    self._captures.append(capture.Capture(item["interface"], path, snaplen, rate_bps))
             except BaseException:
                 self._kill_captures()
                 raise

@@ -77,6 +77,11 @@ class Plan:
         return hashlib.sha256("\n".join([self.name, *(run.id for run in self.runs)]).encode()).hexdigest()[:16]
 
     @property
+    def run_ids(self) -> list[str]:
+        """Of its runs, each once: points that come to the same scenario share theirs."""
+        return list(dict.fromkeys(run.id for run in self.runs))
+
+    @property
     def duration_s(self) -> float:
         """Of all runs, one after another."""
         return sum(float(run.scenario["duration_s"]) for run in self.runs)

@@ -441,7 +441,7 @@ def _print_expected(ones: Any, backend: str | None, results: str, jobs: int | No
 
     store = _open_if_there(results, None)
     try:
-        table = expected(ones, backend, store, os.cpu_count() or 1, jobs)
+        table, whole_s = expected(ones, backend, store, os.cpu_count() or 1, jobs)
     finally:
         if store is not None:
             store.close()
@@ -454,7 +454,7 @@ def _print_expected(ones: Any, backend: str | None, results: str, jobs: int | No
                 f"{one.artefact.ljust(width)}  {one.points:3} points, {one.repetitions:3} repetitions, "
                 f"{one.to_run:4} of {one.runs:4} runs to run, {duration_text(one.time_s)} with {one.cells} at a time"
             )
-    typer.echo(f"{sum(one.to_run for one in table)} runs, about {duration_text(sum(one.time_s for one in table))}")
+    typer.echo(f"{sum(one.to_run for one in table)} runs, about {duration_text(whole_s)} as one batch")
 
 
 @app.command(short_help="Hold results against what papers published")

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 import dask
 from distributed import Client, Future, LocalCluster, get_worker
 
-from analysis.store import Store, is_url
+from analysis.store import Store, StoreError, is_url
 from experiments.campaign import Run
 from experiments.executor import Listener, Machine, this_machine
 from experiments.machine import versions
@@ -188,8 +188,9 @@ class DaskExecutor:
         if new:
             said = self._client.run(_introduce, self._where, versions()["commit"], workers=list(new), on_error="return")
             for worker, machine in said.items():
-                if isinstance(machine, Exception):
-                    self._refused[worker] = f"the worker {worker} cannot take runs: {_said(machine)}"
+                if not isinstance(machine, dict):
+                    reason = machine if isinstance(machine, str) else _said(machine)
+                    self._refused[worker] = f"the worker {worker} cannot take runs: {reason}"
                     continue
                 with self._lock:
                     self._workers[worker] = Machine(**machine)
@@ -301,17 +302,19 @@ def _pool(where: Mapping[str, Any], worker: Any = None) -> CellPool:
         return _pools[where["topic"]][0]
 
 
-def _introduce(where: Mapping[str, Any], commit: str | None, dask_worker: Any = None) -> dict[str, Any]:
-    """What machine this is; refuses when its software is another or it cannot reach the store.
+def _introduce(where: Mapping[str, Any], commit: str | None, dask_worker: Any = None) -> dict[str, Any] | str:
+    """What machine this is; a sentence when its software is another or it cannot reach the store: what is raised in a
+    worker Dask writes to its log as a traceback.
 
     `dask_worker` is filled in by Dask.
     """
     own = versions()["commit"]
     if None not in (own, commit) and own != commit:
-        raise RuntimeError(
-            f"its checkout is at {own[:12]} and this one at {str(commit)[:12]}: bring both to one commit"
-        )
-    _pool(where, dask_worker)
+        return f"its checkout is at {own[:12]} and this one at {str(commit)[:12]}: bring both to one commit"
+    try:
+        _pool(where, dask_worker)
+    except StoreError as error:
+        return str(error)
     return asdict(this_machine())
 
 

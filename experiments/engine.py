@@ -8,7 +8,7 @@ import signal
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -49,7 +49,7 @@ class Options:
     only: Sequence[str] = ()
     #: Only runs that were tried and have no valid result.
     retry_failed: bool = False
-    #: At most so many runs.
+    #: At most so many runs, of all campaigns of a batch together.
     limit: int | None = None
     #: End with the first run that has no valid result after its last try.
     fail_fast: bool = False
@@ -96,48 +96,123 @@ def run_campaign(plan: Plan, options: Options, reporter: Reporter) -> Outcome:
         StoreError: the store cannot be used.
         TestbedError: something that is no run's own failure, such as a full disk; what has landed stays.
     """
-    wanted = select.unique(select.chosen(plan, options.only))
-    if plan.backend == "physical":
+    return run_campaigns([plan], options, reporter)[0]
+
+
+def run_campaigns(plans: Sequence[Plan], options: Options, reporter: Reporter) -> list[Outcome]:
+    """Brings every run of several plans of one backend into the store, all of them as one batch: cells that one
+    campaign has no use for serve the next, and its longest runs do not keep the others waiting.
+
+    A run that two of them ask for is made once. Plans with long runs come first; `limit` is that of the batch.
+
+    Raises:
+        As run_campaign.
+    """
+    backend = plans[0].backend
+    wanted = {plan.id: select.unique(select.chosen(plan, options.only)) for plan in plans}
+    everything = [run for plan in plans for run in wanted[plan.id]]
+    fresh = isinstance(options.results, Path) and not options.results.exists()
+    if backend == "physical":
         # Every scenario fits the lab, before anything is made.
-        lab.check(options.inventory, [run.scenario for run in wanted])
-        if isinstance(options.results, Path) and not options.results.exists():
-            lab.greet(options.inventory, plan.name, wanted[0].scenario)
+        lab.check(options.inventory, [run.scenario for run in everything])
+        if fresh:
+            lab.greet(options.inventory, plans[0].name, everything[0].scenario)
     remote = options.scheduler not in (None, "none", "local")
-    if _emulated(wanted) and not remote and isinstance(options.results, Path) and not options.results.exists():
+    if _emulated(everything) and not remote and fresh:
         # Nothing can be reused: refuse before anything is made.
         require_emulation()
     store = Store.open(options.results, options.artefacts)
     try:
         store.sweep_incoming()
-        every = list(dict.fromkeys(run.id for run in plan.runs))
-        valid = store.valid_runs(every)
-        known = set() if options.force else valid
-        missing = [run for run in wanted if run.id not in known]
-        if options.retry_failed:
-            tried = store.tried_runs([run.id for run in missing])
-            missing = [run for run in missing if run.id in tried]
-        order_seed = None if options.file_order else plan.seed
-        missing = select.ordered(missing, order_seed)[: options.limit]
+        parts = _parts(store, plans, wanted, options)
+        missing = [run for part in parts for run in part.runs]
         if _emulated(missing) and not remote:
             require_emulation()
-        if missing and plan.backend == "physical":
-            lab.greet(options.inventory, plan.name, missing[0].scenario)
-        _enter(store, plan)
-        made = {run.id for run in missing}
-        outcome = Outcome(plan.id, reused=len(valid - made), left_out=len(set(every) - valid - made))
+        if missing and backend == "physical":
+            lab.greet(options.inventory, plans[0].name, missing[0].scenario)
+        for part in parts:
+            _enter(store, part.plan)
         try:
             if missing:
-                replaced = valid & made
-                _Execution(store, plan, options, missing, replaced, order_seed, reporter, outcome).run()
+                _Execution(store, parts, options, reporter).run()
         finally:
-            store.end_campaign(plan.id, store.valid_runs(every) == set(every))
+            for part in parts:
+                part.end(store)
     finally:
         store.close()
-    return outcome
+    outcomes = {part.plan.id: part.outcome for part in parts}
+    return [outcomes[plan.id] for plan in plans]
 
 
 def _emulated(runs: Sequence[Run]) -> bool:
     return any(run.backend == "emulated" for run in runs)
+
+
+def _parts(store: Store, plans: Sequence[Plan], wanted: Mapping[str, Sequence[Run]], options: Options) -> list[_Part]:
+    """What is to be made for each plan, those with the longest runs first."""
+    seen: set[str] = set()
+    room = options.limit
+    parts = []
+    longest_first = sorted(plans, key=lambda plan: -max(float(run.scenario["duration_s"]) for run in plan.runs))
+    for plan in longest_first if len(plans) > 1 else plans:
+        valid = store.valid_runs(plan.run_ids)
+        known = set() if options.force else valid
+        missing = [run for run in wanted[plan.id] if run.id not in known]
+        if options.retry_failed:
+            tried = store.tried_runs([run.id for run in missing])
+            missing = [run for run in missing if run.id in tried]
+        order_seed = None if options.file_order else plan.seed
+        shared = {run.id for run in missing} & seen
+        missing = [run for run in select.ordered(missing, order_seed) if run.id not in seen][:room]
+        made = {run.id for run in missing}
+        seen |= made
+        room = None if room is None else room - len(made)
+        outcome = Outcome(plan.id, reused=len(valid - made), left_out=len(set(plan.run_ids) - valid - made - shared))
+        parts.append(_Part(plan, outcome, missing, order_seed, valid & made, shared))
+    return parts
+
+
+@dataclass
+class _Part:
+    """One campaign of a batch."""
+
+    plan: Plan
+    outcome: Outcome
+    #: To be made for it, in order.
+    runs: list[Run]
+    order_seed: int | None
+    #: Runs whose old result goes when the new one is there, not before.
+    replaced: set[str]
+    #: Ids of runs that it lacks too and another part makes.
+    shared: set[str]
+    #: Ids of runs that are through, those of others among them.
+    through: set[str] = field(default_factory=set)
+    ended: bool = False
+
+    def __post_init__(self) -> None:
+        self._lengths_s = {run.id: float(run.scenario["duration_s"]) for run in self.runs}
+
+    @property
+    def total_s(self) -> float:
+        """Seconds of all runs that are made for it."""
+        return sum(self._lengths_s.values())
+
+    @property
+    def through_s(self) -> float:
+        """Seconds of those that are through."""
+        return sum(self._lengths_s.get(run_id, 0.0) for run_id in self.through)
+
+    @property
+    def is_through(self) -> bool:
+        """Whether nothing of it is left to do."""
+        return len(self.through) == len(self.runs) + len(self.shared)
+
+    def end(self, store: Store) -> None:
+        """Marks the campaign in the store as what it now is."""
+        if not self.ended:
+            every = set(self.plan.run_ids)
+            store.end_campaign(self.plan.id, store.valid_runs(list(every)) == every)
+            self.ended = True
 
 
 def _enter(store: Store, plan: Plan) -> None:
@@ -162,31 +237,33 @@ class _Place:
 
 
 class _Execution:
-    """One campaign on an executor. Everything is decided in the calling thread; executors only leave messages."""
+    """A batch on an executor. Everything is decided in the calling thread; executors only leave messages."""
 
-    def __init__(
-        self, store: Store, plan: Plan, options: Options, runs: Sequence[Run], replaced: set[str],
-        order_seed: int | None, reporter: Reporter, outcome: Outcome,
-    ) -> None:  # fmt: skip
+    def __init__(self, store: Store, parts: Sequence[_Part], options: Options, reporter: Reporter) -> None:
         self._store = store
-        self._plan = plan
+        self._parts = [part for part in parts if part.runs or part.shared]
+        self._backend = parts[0].plan.backend
         self._options = options
         self._reporter = reporter
-        self._outcome = outcome
-        #: Runs whose old result goes when the new one is there, not before.
-        self._replaced = replaced
+        runs = [run for part in self._parts for run in part.runs]
         self._runs = {run.id: run for run in runs}
-        seed = {} if order_seed is None else {"order_seed": order_seed}
-        self._order = {run.id: {**seed, "position": at, "of": len(runs)} for at, run in enumerate(runs)}
+        self._owner = {run.id: part for part in self._parts for run in part.runs}
+        self._askers: dict[str, list[_Part]] = {run.id: [] for run in runs}
+        for part in self._parts:
+            for run_id in [run.id for run in part.runs] + list(part.shared):
+                self._askers[run_id].append(part)
+        self._order: dict[str, dict[str, int]] = {}
+        for part in self._parts:
+            seed = {} if part.order_seed is None else {"order_seed": part.order_seed}
+            self._order |= {run.id: {**seed, "position": at, "of": len(part.runs)} for at, run in enumerate(part.runs)}
         self._todo: deque[tuple[Run, int]] = deque((run, 1) for run in runs)
         self._left = len(runs)
-        self._total_s = sum(float(run.scenario["duration_s"]) for run in runs)
-        self._done_s = 0.0
         self._lost: dict[str, int] = {}
         self._places: dict[str, _Place] = {}
         self._news: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
         self._trouble: BaseException | None = None
         self._stop = threading.Event()
+        self._ended_early = False
         self._started = time.monotonic()
 
     # What executors say, from any thread: it is done in the calling one ---------------------------------------
@@ -207,9 +284,11 @@ class _Execution:
 
     def run(self) -> None:
         """Until nothing is left to do, or somebody says stop."""
+        plans = [part.plan for part in self._parts]
+        total_s = sum(part.total_s for part in self._parts)
         with (
             interruptible(self._stop),
-            self._reporter.progress(self._plan, self._left, self._total_s) as shown,
+            self._reporter.progress(plans, self._left, total_s) as shown,
         ):
             executor = self._open()
             try:
@@ -217,22 +296,23 @@ class _Execution:
                 while self._left and not self._stop.is_set():
                     self._hand_out(executor)
                     self._hear(0.1)
-                    state = self._state()
-                    shown.update(state)
+                    shown.update(self._state(self._parts))
                     if time.monotonic() - last_told > 2:
                         last_told = time.monotonic()
-                        self._store.tell_progress(self._plan.id, state.as_json())
-                        if requests.stop_wanted(self._store, self._plan.id):
-                            self._stop.set()
+                        self._tell()
             finally:
                 if self._stop.is_set():
                     # Ctrl-C, unless the campaign itself set it.
-                    self._outcome.interrupted = self._trouble is None and not self._outcome.ended_early
+                    for part in self._parts:
+                        part.outcome.ended_early = self._ended_early and not part.is_through
+                        part.outcome.interrupted = (
+                            self._trouble is None and not self._ended_early and not part.is_through
+                        )
                     executor.stop()
                 executor.close()
                 # What was being analysed has landed meanwhile.
                 self._hear(0)
-            shown.update(self._state())
+            shown.update(self._state(self._parts))
         if isinstance(self._trouble, TestbedError | StoreError):
             raise self._trouble
         if self._trouble is not None:
@@ -241,10 +321,25 @@ class _Execution:
                 f"the campaign stopped: {what}; what has landed stays, and the same command goes on"
             ) from self._trouble
 
+    def _tell(self) -> None:
+        """Tells the store how far each campaign is; ends those that are through, and all when one is cancelled."""
+        for part in self._parts:
+            if part.ended:
+                continue
+            if part.is_through:
+                part.end(self._store)
+                continue
+            state = self._state([part])
+            # One that waits for its turn has nothing to tell.
+            if state.cells or part.through:
+                self._store.tell_progress(part.plan.id, state.as_json())
+            if requests.stop_wanted(self._store, part.plan.id):
+                self._stop.set()
+
     def _open(self) -> Executor:
-        if self._plan.backend == "physical":
+        if self._backend == "physical":
             # One testbed, one run at a time, from this machine, which has the keys.
-            return LocalExecutor(self._store, self, lab.cells(self._options.inventory, self._plan.name))
+            return LocalExecutor(self._store, self, lab.cells(self._options.inventory, self._parts[0].plan.name))
         scheduler = self._options.scheduler
         if scheduler is None:
             scheduler = "local" if len(self._runs) >= MANY_RUNS else "none"
@@ -268,7 +363,8 @@ class _Execution:
                 break
             place = min(open_places, key=lambda place: len(place.given) / self._allowed(place))
             run, attempt = self._todo.popleft()
-            job = Job(run, attempt, self._allowed(place), run.id in self._replaced, self._order[run.id])
+            replaces = run.id in self._owner[run.id].replaced
+            job = Job(run, attempt, self._allowed(place), replaces, self._order[run.id])
             place.given[run.id] = job
             executor.submit(place.machine.id, job)
         for place in self._places.values():
@@ -277,10 +373,10 @@ class _Execution:
                 executor.allow(place.machine.id, place.told)
 
     def _govern(self, machine: Machine) -> Governor:
-        if self._plan.backend == "sim":
+        if self._backend == "sim":
             # Virtual time takes a CPU whole, and no run is the worse for it.
             return Governor(machine.cpus, machine.cpus, self._options.jobs or machine.cpus)
-        if self._plan.backend == "physical":
+        if self._backend == "physical":
             return Governor(machine.cpus, 1, 1)
         return Governor(machine.cpus, most_cells(machine.memory_bytes), self._options.jobs)
 
@@ -301,10 +397,11 @@ class _Execution:
         if place is None:
             return
         place.beat = beat
-        self._outcome.cells = max(
-            self._outcome.cells, sum(one.beat.running for one in self._places.values() if one.beat)
-        )
-        if self._plan.backend != "sim":
+        running = sum(one.beat.running for one in self._places.values() if one.beat)
+        for part in self._parts:
+            if not part.is_through:
+                part.outcome.cells = max(part.outcome.cells, running)
+        if self._backend != "sim":
             place.governor.beat(time.monotonic(), beat.busy, beat.running - beat.building, beat.stolen)
 
     def _result(self, machine_id: str, job: Job, result: Result) -> None:
@@ -322,16 +419,16 @@ class _Execution:
         if result.problems:
             self._again(run, job.attempt, "; ".join(result.problems))
             return
-        self._outcome.landed += 1
+        self._owner[run.id].outcome.landed += 1
         self._through(run)
-        self._reporter.note_run(self._plan, run, "")
+        self._note(run, "")
 
     def _lost_worker(self, machine_id: str, job: Job, reason: str) -> None:
         if self._places[machine_id].given.pop(job.run.id, None) is None:
             return
         self._lost[job.run.id] = self._lost.get(job.run.id, 0) + 1
         if self._lost[job.run.id] <= LOSSES:
-            self._reporter.note_run(self._plan, job.run, f"{reason}; this run is made again")
+            self._note(job.run, f"{reason}; this run is made again")
             self._todo.appendleft((job.run, job.attempt))
             return
         self._give_up(job.run, f"{reason}, for the {LOSSES + 1}th time with this run", f"{LOSSES + 1} workers")
@@ -340,35 +437,43 @@ class _Execution:
         # Virtual time gives the same again.
         most = 1 if run.backend == "sim" else ATTEMPTS
         if attempt < most:
-            self._reporter.note_run(self._plan, run, f"try {attempt} of {most} is not valid: {_short(why)}")
+            self._note(run, f"try {attempt} of {most} is not valid: {_short(why)}")
             self._todo.append((run, attempt + 1))
             return
         self._give_up(run, why, "1 try" if most == 1 else f"{most} tries")
 
     def _give_up(self, run: Run, why: str, after: str) -> None:
-        self._reporter.note_run(self._plan, run, f"given up after {after}: {_short(why)}")
-        self._outcome.failed[run.id] = why
+        self._note(run, f"given up after {after}: {_short(why)}")
+        for part in self._askers[run.id]:
+            part.outcome.failed[run.id] = why
         self._through(run)
         if self._options.fail_fast:
-            self._outcome.ended_early = True
+            self._ended_early = True
             self._stop.set()
 
     def _through(self, run: Run) -> None:
         self._left -= 1
-        self._done_s += float(run.scenario["duration_s"])
+        for part in self._askers[run.id]:
+            part.through.add(run.id)
 
-    def _state(self) -> State:
+    def _note(self, run: Run, trouble: str) -> None:
+        self._reporter.note_run(self._owner[run.id].plan, run, trouble, many=len(self._parts) > 1)
+
+    def _state(self, parts: Sequence[_Part]) -> State:
+        """How far these campaigns are."""
         cells = [
             (f"{place.machine.name} {name}" if len(self._places) > 1 else name, self._runs[run_id], phase)
             for place in self._places.values()
             if place.beat is not None
             for name, run_id, phase in place.beat.cells
-            if run_id in place.given
+            if run_id in place.given and (len(parts) == len(self._parts) or self._owner[run_id] in parts)
         ]
+        failed = sum(len(part.outcome.failed.keys() - part.shared) for part in parts)
         return State(
-            through_s=self._done_s + sum(_passed_s(phase) for _, _, phase in cells),
-            total_s=self._total_s,
-            done=self._outcome.landed, failed=len(self._outcome.failed), runs=len(self._runs),
+            through_s=sum(part.through_s for part in parts) + sum(_passed_s(phase) for _, _, phase in cells),
+            total_s=sum(part.total_s for part in parts),
+            done=sum(part.outcome.landed for part in parts), failed=failed,
+            runs=sum(len(part.runs) for part in parts),
             elapsed_s=time.monotonic() - self._started,
             allowed=sum(one.governor.allowed for one in self._places.values()),
             cells=tuple(cells), pid=os.getpid(),

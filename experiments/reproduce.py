@@ -8,11 +8,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from analysis.store import Store
 from experiments import registry
-from experiments.campaign import Plan, expand
-from experiments.engine import Options, Outcome, run_campaign
+from experiments.campaign import Plan, Run, expand
+from experiments.engine import Options, Outcome, run_campaigns
 from experiments.forecast import forecast
 from experiments.problems import CampaignError
 from experiments.select import unique
@@ -109,9 +110,11 @@ class Expected:
 
 def expected(
     chosen_ones: Sequence[Reproduction], backend: str | None, store: Store | None, cpus: int, jobs: int | None
-) -> list[Expected]:
-    """What each would take, in order: runs that two artefacts share count once."""
-    found, seen = [], set[str]()
+) -> tuple[list[Expected], float]:
+    """What each would take by itself, in order, runs that two artefacts share counted once; and seconds for all of them
+    as one batch.
+    """
+    found, seen, batches = [], set[str](), dict[str, list[Run]]()
     for one in chosen_ones:
         try:
             plan = one.plan(backend)
@@ -121,33 +124,42 @@ def expected(
         done = store.valid_runs([run.id for run in plan.runs]) if store is not None else set()
         to_do = [run for run in unique(plan.runs) if run.id not in done | seen]
         seen |= {run.id for run in to_do}
-        told = forecast(to_do, store.history(plan.backend) if store is not None else [], cpus, jobs)
+        batches.setdefault(plan.backend, []).extend(to_do)
+        told = forecast(to_do, _history(store, plan.backend), cpus, jobs)
         found.append(
             Expected(
                 one.artefact, len(plan.points), plan.repetitions, len(plan.runs), len(to_do), told.time_s, told.cells
             )
         )
-    return found
+    whole_s = sum(forecast(runs, _history(store, which), cpus, jobs).time_s for which, runs in batches.items())
+    return found, whole_s
+
+
+def _history(store: Store | None, backend: str) -> list[dict[str, Any]]:
+    return store.history(backend) if store is not None else []
 
 
 def reproduce(
     chosen_ones: Sequence[Reproduction], backend: str | None, options: Options, reporter: Reporter
 ) -> list[Done]:
-    """Runs what the results folder lacks, one artefact after another; a campaign that the backend does not carry is
+    """Runs what the results folder lacks, as one batch for each backend; a campaign that the backend does not carry is
     told and passed over. Ends early when interrupted.
 
     Raises:
-        As `run_campaign`.
+        As `run_campaigns`.
     """
     done = []
+    batches: dict[str, list[tuple[Reproduction, Plan]]] = {}
     for one in chosen_ones:
         try:
             plan = one.plan(backend)
         except CampaignError as error:
             done.append(Done(one, None, str(error)))
-            continue
-        outcome = run_campaign(plan, options, reporter)
-        done.append(Done(one, outcome))
-        if outcome.interrupted:
+        else:
+            batches.setdefault(plan.backend, []).append((one, plan))
+    for batch in batches.values():
+        outcomes = run_campaigns([plan for _, plan in batch], options, reporter)
+        done += [Done(one, outcome) for (one, _), outcome in zip(batch, outcomes, strict=True)]
+        if any(outcome.interrupted for outcome in outcomes):
             break
     return done

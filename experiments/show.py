@@ -112,11 +112,15 @@ def duration_text(seconds: float) -> str:
 class Shown:
     """A progress display under way."""
 
-    def __init__(self, progress: Progress, task: Any, live: Live | None, plan: Plan, console: Console | None) -> None:
+    def __init__(
+        self, progress: Progress, task: Any, live: Live | None, plans: Sequence[Plan], console: Console | None
+    ) -> None:
         self._progress = progress
         self._task = task
         self._live = live
-        self._plan = plan
+        self._name = batch_name(plans)
+        self._plans = {run.id: plan for plan in reversed(plans) for run in plan.runs}
+        self._many = len(plans) > 1
         #: Takes a plain line now and then; None: nothing does.
         self._console = console
         self._told_s = 0.0
@@ -126,7 +130,7 @@ class Shown:
         self._progress.update(self._task, completed=state.through_s)
         if self._live is not None:
             lines = [
-                Text(f"  {name}: {run_label(self._plan, run)}: {phase_text(phase)}", style="dim", overflow="ellipsis")
+                Text(f"  {name}: {self._label(run)}: {phase_text(phase)}", style="dim", overflow="ellipsis")
                 for name, run, phase in state.cells[:MOST_LINES]
             ]
             if len(state.cells) > MOST_LINES:
@@ -134,7 +138,16 @@ class Shown:
             self._live.update(Group(self._progress, Text(f"  {state.text()}"), *lines))
         elif self._console is not None and state.elapsed_s - self._told_s >= PLAIN_EVERY_S:
             self._told_s = state.elapsed_s
-            self._console.print(f"{self._plan.name}: {state.text()}", style="dim", highlight=False, soft_wrap=True)
+            self._console.print(f"{self._name}: {state.text()}", style="dim", highlight=False, soft_wrap=True)
+
+    def _label(self, run: Run) -> str:
+        plan = self._plans[run.id]
+        return f"{plan.name}: {run_label(plan, run)}" if self._many else run_label(plan, run)
+
+
+def batch_name(plans: Sequence[Plan]) -> str:
+    """What a line about all of them begins with."""
+    return plans[0].name if len(plans) == 1 else f"{len(plans)} campaigns"
 
 
 class Reporter:
@@ -145,26 +158,27 @@ class Reporter:
         self._quiet = quiet
 
     @contextmanager
-    def progress(self, plan: Plan, runs: int, total_s: float) -> Iterator[Shown]:
+    def progress(self, plans: Sequence[Plan], runs: int, total_s: float) -> Iterator[Shown]:
         """A bar with what is running; on something that is no terminal, a line per run and now and then one for all."""
         progress = Progress(
-            TextColumn(f"{plan.name}: {runs} runs"), BarColumn(), TaskProgressColumn(), TimeElapsedColumn(),
+            TextColumn(f"{batch_name(plans)}: {runs} runs"), BarColumn(), TaskProgressColumn(), TimeElapsedColumn(),
             console=self.console,
         )  # fmt: skip
         task = progress.add_task("", total=total_s)
         if self._quiet or not self.console.is_terminal:
-            yield Shown(progress, task, None, plan, None if self._quiet else self.console)
+            yield Shown(progress, task, None, plans, None if self._quiet else self.console)
             return
         with Live(progress, console=self.console, refresh_per_second=4, transient=True) as live:
-            yield Shown(progress, task, live, plan, None)
+            yield Shown(progress, task, live, plans, None)
 
-    def note_run(self, plan: Plan, run: Run, trouble: str) -> None:
-        """One run has landed, or has not."""
+    def note_run(self, plan: Plan, run: Run, trouble: str, many: bool = False) -> None:
+        """One run has landed, or has not; with `many` campaigns under way its own is named."""
+        label = f"{plan.name}: {run_label(plan, run)}" if many else run_label(plan, run)
         if trouble:
             # A line is a line, however long: scripts read it.
-            self.console.print(f"{run_label(plan, run)}: {trouble}", style="yellow", highlight=False, soft_wrap=True)
+            self.console.print(f"{label}: {trouble}", style="yellow", highlight=False, soft_wrap=True)
         elif not self.console.is_terminal and not self._quiet:
-            self.console.print(f"{run_label(plan, run)}: done", highlight=False, soft_wrap=True)
+            self.console.print(f"{label}: done", highlight=False, soft_wrap=True)
 
 
 def run_label(plan: Plan, run: Run) -> str:

@@ -355,7 +355,11 @@ class EmulatedTestbed:
         capture = scenario.get("capture") or {}
         wanted = captured(capture.get("at") or [], self.plan.nodes[name].interfaces)
         if wanted:
-            interfaces = [{"interface": end.name, "file": f"captures/{end.name}.pcap"} for end in wanted]
+            rates = {link["name"]: greatest_rate_bps(link) for link in scenario["links"]}
+            interfaces = [
+                {"interface": end.name, "file": f"captures/{end.name}.pcap", "rate_bps": rates[end.link]}
+                for end in wanted
+            ]
             self._agents[name].start_captures(interfaces, int(capture.get("snaplen", 128)))
 
     def _stop_captures(self, name: str) -> list[dict[str, Any]]:
@@ -441,6 +445,18 @@ class EmulatedTestbed:
 def captured(at: list[str], interfaces: Iterable[addressing.Interface]) -> list[addressing.Interface]:
     """Which of a node's interfaces a scenario's `capture.at` names: `node:link`; all when empty; none for `none`."""
     return [end for end in interfaces if not at or f"{end.node}:{end.link}" in at]
+
+
+def greatest_rate_bps(link: Mapping[str, Any]) -> float | None:
+    """Most that passes a link, both directions together; None where nothing is declared."""
+    total = 0.0
+    for name in ("forward", "reverse"):
+        steps = [link[name], *link[name].get("schedule", [])]
+        rates = [step["rate_bps"] for step in steps if step.get("rate_bps") is not None]
+        if link[name].get("rate_bps") is None:
+            return None
+        total += max(rates)
+    return total
 
 
 def payload_seed(scenario: Mapping[str, Any], flow: Mapping[str, Any]) -> int:

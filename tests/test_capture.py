@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
-from agents.capture import CaptureCounts, parse_counts
+from agents.capture import MOST_RING_BYTES, CaptureCounts, command, parse_counts, ring_bytes
 from agents.errors import AgentError
 
 START = "tcpdump: listening on eth0, link-type EN10MB (Ethernet), snapshot length 128 bytes\n"
@@ -33,3 +35,16 @@ def test_the_last_counters_are_those_of_the_file(said: str, counts: tuple[int, i
 def test_without_counters_nobody_knows() -> None:
     with pytest.raises(AgentError, match="ended without its counters"):
         parse_counts("eth0", "eth0.pcap", START)
+
+
+def test_a_ring_has_room_for_what_can_pass() -> None:
+    """A slow line needs little; a kernel that is not preemptible takes long to hand out much."""
+    slow, fast = ring_bytes(28_800, 128), ring_bytes(100e6, 128)
+    assert slow == 1 << 20
+    # Two seconds of 10 Mbit/s in packets of 500 bytes, with what libpcap keeps beside each.
+    assert ring_bytes(10e6, 128) == 5000 * (128 + 96)
+    assert slow < ring_bytes(20e6, 128) < fast <= MOST_RING_BYTES
+    assert ring_bytes(None, 128) == MOST_RING_BYTES
+    assert ring_bytes(10e6, 65_535) > ring_bytes(10e6, 128)
+    words = command("eth0", Path("eth0.pcap"), 128, slow)
+    assert words[words.index("-B") + 1] == "1024"

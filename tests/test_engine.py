@@ -14,7 +14,7 @@ from rich.console import Console
 from analysis.store import Store
 from experiments import select
 from experiments.campaign import Plan, Run, load
-from experiments.engine import Options, Outcome, run_campaign
+from experiments.engine import Options, Outcome, run_campaign, run_campaigns
 from experiments.execute import Finish, Worker
 from experiments.problems import CampaignError
 from experiments.show import Reporter
@@ -214,3 +214,61 @@ def test_the_manifest_says_where_in_the_order_a_run_stood(tmp_path: Path) -> Non
     batches = [one["manifest"]["batch"] for one in found if one is not None]
     assert sorted(batch["position"] for batch in batches) == [0, 1, 2, 3]
     assert {(batch["order_seed"], batch["of"]) for batch in batches} == {(1, 4)}
+
+
+def batch(tmp_path: Path) -> list[Plan]:
+    """Two campaigns that share the runs of 20 ms, and one with longer runs."""
+    texts = {
+        "short": FILE.replace("name: engine", "name: short"),
+        "shares": FILE.replace("name: engine", "name: shares").replace("10 ms, 20 ms", "20 ms, 30 ms"),
+        "long": FILE.replace("name: engine", "name: long").replace("duration: 2 s", "duration: 3 s"),
+    }
+    for name, text in texts.items():
+        (tmp_path / f"{name}.yaml").write_text(text)
+    return [load(tmp_path / f"{name}.yaml") for name in texts]
+
+
+def states(tmp_path: Path) -> dict[str, str]:
+    store = Store.open(tmp_path / "results")
+    try:
+        return {one["name"]: one["state"] for one in store.campaigns()}
+    finally:
+        store.close()
+
+
+def test_a_batch_makes_shared_runs_once_and_the_longest_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[str] = []
+    monkeypatch.setattr(Worker, "run", recorder(calls))
+    short, shares, long = batch(tmp_path)
+    both = set(short.run_ids) & set(shares.run_ids)
+    assert len(both) == 2
+    options = Options(tmp_path / "results", jobs=1)
+    outcomes = run_campaigns([short, shares, long], options, Reporter(Console(quiet=True)))
+    assert set(calls[:4]) == set(long.run_ids)
+    assert sorted(calls) == sorted({*short.run_ids, *shares.run_ids, *long.run_ids})
+    assert [one.campaign_id for one in outcomes] == [short.id, shares.id, long.id]
+    assert [one.landed for one in outcomes] == [4, 2, 4]
+    assert all(one.complete for one in outcomes)
+    assert states(tmp_path) == {"short": "complete", "shares": "complete", "long": "complete"}
+    again = run_campaigns([short, shares, long], options, Reporter(Console(quiet=True)))
+    assert [(one.reused, one.landed) for one in again] == [(4, 0)] * 3
+
+
+def test_of_a_batch_every_campaign_that_asks_for_a_run_hears_that_it_failed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    short, shares, long = batch(tmp_path)
+    bad = next(iter(set(short.run_ids) & set(shares.run_ids)))
+    monkeypatch.setattr(Worker, "run", recorder([], {bad}))
+    options = Options(tmp_path / "results", jobs=1)
+    outcomes = run_campaigns([short, shares, long], options, Reporter(Console(quiet=True)))
+    assert [list(one.failed) for one in outcomes] == [[bad], [bad], []]
+    assert states(tmp_path) == {"short": "incomplete", "shares": "incomplete", "long": "complete"}
+
+
+def test_a_limit_is_that_of_the_whole_batch(tmp_path: Path) -> None:
+    plans = batch(tmp_path)
+    options = Options(tmp_path / "results", jobs=1, limit=5)
+    outcomes = run_campaigns(plans, options, Reporter(Console(quiet=True)))
+    assert [one.landed for one in outcomes] == [1, 0, 4]
+    assert [one.complete for one in outcomes] == [False, False, True]
