@@ -12,11 +12,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from pydantic import ValidationError
+
 from analysis.counters import Counted
 from analysis.figure import MEASURES, FigureSpec, size_of
 from analysis.measures import Cell, Table
 from analysis.scorecard import file_on, half_interval, results_table, targets
-from analysis.store import Store
+from analysis.store import Store, browse
 
 
 @dataclass(frozen=True)
@@ -259,12 +261,16 @@ def of_campaign(store: Store, campaign_id: str, text: str, experiments: Path) ->
         text: its file.
         experiments: the folder with each paper's targets.
     """
-    campaign = store.campaign(campaign_id)
-    assert campaign is not None
-    file = file_on(text, campaign["backend"])
+    head = browse.campaign_head(store, campaign_id)
+    assert head is not None
+    file = file_on(text, head["backend"])
     if file.get("figure") is None:
         return None
-    spec = FigureSpec.model_validate(file["figure"])
+    try:
+        spec, results = FigureSpec.model_validate(file["figure"]), results_table(store, campaign_id, text)
+    except ValidationError:
+        # A campaign that was run has a file that was checked; one that came in a bundle need not.
+        return None
     expected = [
         one
         for path in sorted(experiments.glob("*/targets.yaml"))
@@ -273,7 +279,7 @@ def of_campaign(store: Store, campaign_id: str, text: str, experiments: Path) ->
         for one in target["expected"]
     ]
     counted = _first_runs(store, campaign_id) if spec.kind == "time" else []
-    return make(spec, str(file.get("title", "")), results_table(store, campaign_id, text), expected, counted)
+    return make(spec, str(file.get("title", "")), results, expected, counted)
 
 
 def _first_runs(store: Store, campaign_id: str) -> list[tuple[Mapping[str, str], Counted]]:

@@ -17,6 +17,7 @@ from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
+from pydantic import TypeAdapter
 from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
 
@@ -24,6 +25,7 @@ from analysis import student, theory
 from analysis.measures import Measure, Split, Table
 from analysis.store import Store, browse
 
+_MEASURES, _SPLITS = TypeAdapter(dict[str, Measure]), TypeAdapter(list[Split])
 #: Share of an artefact's stated values that must lie within tolerance.
 ENOUGH = 0.8
 #: Overrides under which a campaign still is the artefact's.
@@ -260,10 +262,11 @@ def results_table(store: Store, campaign_id: str, text: str) -> Table:
     campaign = browse.campaign_head(store, campaign_id)
     assert campaign is not None
     file = file_on(text, campaign["backend"])
-    configured = any("configured" in one for one in file.get("measures", {}).values())
+    measures = _MEASURES.validate_python(file.get("measures") or {})
+    configured = any(one.configured is not None for one in measures.values())
     return Table(
-        {name: Measure.model_validate(one) for name, one in file.get("measures", {}).items()},
-        [Split.model_validate(one) for one in file.get("split", [])],
+        measures,
+        _SPLITS.validate_python(file.get("split") or []),
         {point["number"]: dict(point["parameters"]) for point in browse.points(store, campaign_id)},
         store.table(campaign_id),
         browse.scenarios(store, campaign_id) if configured else {},

@@ -70,13 +70,14 @@ def _write(kind: str, subject: str, out: Path | None, store: Store, author: str,
     """Writes it; what to tell about it."""
     from analysis import frames
     from analysis.exports import crate, flent, tables, xplot
+    from experiments.reproduce import FOLDER
 
     of, _, called = KINDS[kind]
     # Told before anything is computed.
     name = frames.find_campaign(store, subject)["name"] if of == "campaign" else frames.find_run(store, subject)["id"]
     path = out or Path(called.format(name=name))
     if kind == "bundle":
-        digest = crate.write(store, subject, path, author, licence or crate.LICENCE)
+        digest = crate.write(store, subject, path, FOLDER, author, licence or crate.LICENCE)
         return [str(path), f"sha256 {digest}"]
     if kind == "xplot":
         run = frames.run_data(name, store)

@@ -69,7 +69,11 @@ class Scale:
     def text(self, value: float) -> str:
         """A tick's label."""
         scaled = value / self.size
-        return f"{scaled:.4g}" if abs(scaled) < 1e5 else f"{scaled:.3g}"
+        for size, prefix in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
+            # Only numbers without a unit become so large.
+            if abs(scaled) >= max(size, 1e5):
+                return f"{scaled / size:.4g}{prefix}"
+        return f"{scaled:.4g}"
 
 
 def y_axis(drawing: Drawing, axis: Axis, left: float, right: float, label: str, text: Callable[[float], str]) -> None:

@@ -16,6 +16,7 @@ from werkzeug.datastructures import MultiDict
 
 from analysis import drawn
 from analysis.metrics import METRICS
+from analysis.scorecard import file_of
 from analysis.store import browse, requests
 from experiments.reproduce import FOLDER
 from experiments.show import point_label, results_json
@@ -26,6 +27,8 @@ blueprint = Blueprint("campaigns", __name__)
 
 #: Rows of a page of runs, points of a page of the table, campaigns of a page of the list.
 RUNS, POINTS, CAMPAIGNS = 25, 25, 40
+#: Runs behind a page of the table, about; never fewer points than FEWEST.
+BEHIND, FEWEST = 500, 10
 
 
 @blueprint.get("/campaigns")
@@ -49,7 +52,8 @@ def show(campaign_id: str) -> str:
     figure = _figure(campaign, points)
     own = _own_figure(campaign)
     at = max(request.args.get("points", 1, int), 1)
-    some = points[(at - 1) * POINTS : at * POINTS]
+    per_page = max(min(POINTS, BEHIND // max(campaign["repetitions"], 1)), FEWEST)
+    some = points[(at - 1) * per_page : at * per_page]
     asked = _asked()
     found, total = _runs(campaign_id, points, asked)
     scenario = _scenario(campaign_id)
@@ -57,12 +61,13 @@ def show(campaign_id: str) -> str:
         "campaign.html",
         campaign=campaign,
         question=_question(campaign, axes),
+        description=" ".join(str(file_of(campaign["text"]).get("description") or "").split()),
         axes=axes,
         points=some,
-        point_pages=math.ceil(len(points) / POINTS),
+        point_pages=math.ceil(len(points) / per_page),
         point_page=at,
         all_points=len(points),
-        per_page=POINTS,
+        per_page=per_page,
         kinds=[(one["name"], one["subject"]) for one in kinds],
         figure=figure,
         picture=_picture(campaign_id, figure),
@@ -286,12 +291,7 @@ def _table(campaign_id: str, fields: list[str], points: list[dict[str, Any]]) ->
     """Means of a page of points, made once for everybody."""
 
     def make() -> Markup:
-        # The table's lines are flows; what belongs to a line of the network has figures.
-        tabled = [
-            (one["name"], one["subject"])
-            for one in _kinds(campaign_id)
-            if one["name"] not in METRICS or METRICS[one["name"]].per in ("flow", "run")
-        ]
+        tabled = _tabled(campaign_id)
         numbers = [point["number"] for point in points]
         members: dict[int, list[dict[str, Any]]] = {number: [] for number in numbers}
         for one in browse.members(g.store, campaign_id, numbers):
@@ -312,6 +312,19 @@ def _table(campaign_id: str, fields: list[str], points: list[dict[str, Any]]) ->
         )
 
     return kept(("table", campaign_id, tuple(point["number"] for point in points)), make)
+
+
+def _tabled(campaign_id: str) -> list[tuple[str, str]]:
+    """Metrics of the table, each with its flow. Lines of the network have figures; of a group of flows, it alone."""
+    workload = (_scenario(campaign_id) or {}).get("workload", [])
+    groups = {str(flow["group"]) for flow in workload if flow.get("group")}
+    return [
+        (one["name"], one["subject"])
+        for one in _kinds(campaign_id)
+        if (one["name"] not in METRICS or METRICS[one["name"]].per in ("flow", "run"))
+        and ":" not in one["subject"]
+        and one["subject"].rpartition("-")[0] not in groups
+    ]
 
 
 def _means(

@@ -252,6 +252,7 @@ def _figure(subjects: list[Subject], rows: list[dict[str, Any]]) -> sweep.Figure
                 for one, cell in zip(subjects, row["cells"], strict=True) if cell is not None
             ])
         ],
+        inks={one.label: one.ink for one in subjects},
     )  # fmt: skip
 
 

@@ -40,6 +40,8 @@ blueprint = Blueprint("imports", __name__)
 MOST_BYTES, MOST_FILES, MOST_KEPT = 1 << 30, 6, 50
 #: Readers at a time, and what one of them may take.
 AT_ONCE = 2
+#: How the command line begins what it has to say, and its status for bad input (experiments/cli.py).
+PREFIX, BAD_INPUT = "backchannel: ", 2
 LIMIT_S, LIMIT_MEMORY, LIMIT_FILE = 600, 8 << 30, 8 << 30
 
 
@@ -158,16 +160,27 @@ def _read(results: str, files: list[Path], one: Import) -> list[str]:
         child.communicate()
         raise ImportFailed(f"reading it took longer than {LIMIT_S} s; ./backchannel import has no such limit") from None
     if child.returncode != 0:
-        told = trouble.strip().splitlines()
-        # Of the file only its own name is known to the one who sent it.
-        last = told[-1] if told else f"the reader ended with status {child.returncode}"
+        last = _reason(child.returncode, trouble)
+        # Of the file only its own name is known to the one who sent it, and nothing of this machine.
         for path, name in zip(files, one.names, strict=True):
             last = last.replace(str(path), name)
-        raise ImportFailed(last.removeprefix("backchannel: "))
+        raise ImportFailed(last.replace(results, "the results folder"))
     try:
         return [str(json.loads(said)["run"])]
     except (ValueError, KeyError, TypeError):
         raise ImportFailed("the reader gave no answer that can be understood") from None
+
+
+def _reason(status: int, trouble: str) -> str:
+    """The reader's own sentence; of one that met a limit, its last words are those of some library."""
+    lines = trouble.strip().splitlines()
+    own = [line for line in lines if line.startswith(PREFIX)] or (lines if status == BAD_INPUT else [])
+    if own:
+        return own[-1].removeprefix(PREFIX)
+    return (
+        f"reading it broke off: {LIMIT_MEMORY / 1e9:.3g} GB of memory, {LIMIT_FILE / 1e9:.3g} GB of written files and "
+        f"{LIMIT_S} s are what it may take here; ./backchannel import has no such limits"
+    )
 
 
 def _limit() -> None:

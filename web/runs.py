@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import math
+from collections.abc import Mapping
 from typing import Any
 
 import polars as pl
@@ -80,6 +81,8 @@ def show(run_id: str) -> str:
     )
     flows = run["scenario"]["workload"]
     chosen = request.args.get("flow", "")
+    flow = next((one for one in flows if one["name"] == chosen), flows[0] if flows else None)
+    side = "received" if request.args.get("side") == "receiver" else "sequence"
     return render_template(
         "run.html",
         run=run,
@@ -89,8 +92,9 @@ def show(run_id: str) -> str:
         quiet=[*busy[8:], *quiet],
         link=link,
         flows=flows,
-        flow=next((one for one in flows if one["name"] == chosen), flows[0] if flows else None),
-        side="received" if request.args.get("side") == "receiver" else "sequence",
+        flow=flow,
+        side=side,
+        first=_first_plot(run, side, flow["name"]) if flow is not None else "",
         beside=beside,
         topology=Markup(topology.draw(run["scenario"]).svg(page=True)) if run["scenario"].get("links") else "",
         range=(request.args.get("from", ""), request.args.get("to", "")),
@@ -179,6 +183,19 @@ def plotted(run: dict[str, Any], kind: str, low: float, high: float) -> dict[str
         abort(404, f"There is no plot {kind}; there are: {', '.join(series.KINDS)}.")
     view = View(low, high, POINTS)
     return series.KINDS[kind](g.store.run_folder(run["id"]), run, request.args.get("flow", ""), view)
+
+
+def _first_plot(run: Mapping[str, Any], kind: str, flow: str) -> str:
+    """Where the uppermost plot's series are: told in its head, a browser asks for them at once."""
+    low, high = 0.0, float(run["duration_s"])
+    try:
+        asked = _number("from", low), _number("to", high)
+    except ValueError:
+        asked = low, high
+    if asked[0] < asked[1]:
+        low, high = max(asked[0], low), min(asked[1], high)
+    period: dict[str, Any] = {"from": f"{low:.6f}", "to": f"{high:.6f}"}
+    return url_for("runs.plot", run_id=run["id"], kind=kind, flow=flow, **period)
 
 
 def as_table(answer: dict[str, Any]) -> str:

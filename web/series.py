@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import polars as pl
 
 from analysis.metrics import DATA, RETRANSMISSION, MissingCapture
@@ -51,7 +52,7 @@ def _sequences(folder: Path, run: Mapping[str, Any], flow_name: str, receiver: b
     columns = ("dir", "seq", "payload", "ack", "window", "class")
     segments = tables.flow(folder, run, flow_name, receiver, columns).with_columns(pl.col("class").cast(pl.UInt32))
     is_data, is_ack = (pl.col("dir") == 0) & (pl.col("class") & DATA != 0), (pl.col("dir") == 1) & (pl.col("ack") >= 0)
-    data = segments.lazy().filter(is_data).select("t_s", "seq", "payload", "class").collect()
+    data = segments.lazy().filter(is_data).select("t_s", "stream", "seq", "payload", "class").collect()
     again, fast, timeout, damaged = (pl.col("class") & bit != 0 for bit in (RETRANSMISSION, FAST, TIMEOUT, DAMAGED))
     acks = segments.lazy().filter(is_ack).select("t_s", "ack", "window", "class").collect()
     end, acked = (pl.col("seq") + pl.col("payload")) / 1e3, pl.col("ack") / 1e3
@@ -80,23 +81,37 @@ def _sequences(folder: Path, run: Mapping[str, Any], flow_name: str, receiver: b
 
 def _lost(folder: Path, run: Mapping[str, Any], flow_name: str, data: pl.DataFrame) -> pl.DataFrame | None:
     """Data segments that were sent more often than they came to the receiver: the earliest of them count as lost."""
+    is_data = (pl.col("dir") == 0) & (pl.col("payload") > 0)
     try:
-        there = tables.flow(
-            folder, run, flow_name, True, ("seq", "payload"), (pl.col("dir") == 0) & (pl.col("payload") > 0)
-        )
+        there = tables.unordered(folder, run, flow_name, True, ("seq", "payload"), is_data)
     except MissingCapture:
         return None
-    key = (pl.col("seq") * (1 << 20) + pl.col("payload")).alias("key")
-    sent, came = data.with_columns(key), there.select(key)["key"]
+    # Each connection counts from zero; laid one behind the other, every byte of the flow has a place of its own.
+    start = pl.lit(0)
+    if not (data["stream"] == data["stream"].first()).all():
+        tops = data.group_by("stream").agg((pl.col("seq") + pl.col("payload")).max().alias("top")).sort("stream")
+        start = pl.col("stream").replace_strict(tops["stream"], tops["top"].cum_sum() - tops["top"], default=None)
+    # A segment is told by where it begins and its length.
+    key = ((pl.col("seq") + start) * (1 << 20) + pl.col("payload")).alias("key")
+    sent, came = data.with_columns(key), there.select(key)["key"].drop_nulls().sort()
     # What was sent once is lost when it never came; only the few that were sent again have to be counted.
     twice = sent.filter(pl.col("class") & RETRANSMISSION != 0)["key"].unique()
     again = sent["key"].is_in(twice.implode())
-    once = sent.filter(~again & ~sent["key"].is_in(came.implode()))
+    once = sent.filter(~again & ~_among(sent["key"], came))
     counted = came.filter(came.is_in(twice.implode())).value_counts(name="came")
     several = sent.filter(again).join(counted, on="key", how="left")
     several = several.sort("t_s", maintain_order=True).with_columns(pl.int_range(pl.len()).over("key").alias("nth"))
     missing = pl.len().over("key").cast(pl.Int64) - pl.col("came").fill_null(0).cast(pl.Int64)
     return pl.concat([once, several.filter(pl.col("nth") < missing).select(once.columns)])
+
+
+def _among(values: pl.Series, ascending: pl.Series) -> pl.Series:
+    """Which of the values an ascending series holds: by halving, as what mostly ascends is found soonest."""
+    if ascending.is_empty():
+        return pl.repeat(False, values.len(), eager=True)
+    wanted, there = values.to_numpy(), ascending.to_numpy()
+    at = np.minimum(np.searchsorted(there, wanted), there.size - 1)
+    return pl.Series(there[at] == wanted)
 
 
 def rtt(folder: Path, run: Mapping[str, Any], flow_name: str, view: View) -> dict[str, Any]:

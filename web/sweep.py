@@ -61,6 +61,8 @@ class Figure:
     series: list[Series]
     #: How many there are beyond those that are drawn.
     left_out: int = 0
+    #: Place to ink, where bars are told apart by more than their names.
+    inks: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def is_line(self) -> bool:
@@ -291,7 +293,7 @@ def _bars(drawing: Drawing, figure: Figure, y: Axis, left: float, right: float, 
                     min(at, zero),
                     bar * 0.88,
                     abs(zero - at),
-                    ink,
+                    figure.inks.get(value.x, ink),
                     radius=1.5,
                     title=_told(figure, one, value),
                 )

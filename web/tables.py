@@ -6,6 +6,7 @@ import json
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Mapping, Sequence
+from concurrent.futures import Future
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -19,6 +20,7 @@ T = TypeVar("T")
 MOST_BYTES, MOST_DERIVED = 500_000_000, 48
 
 _derived: OrderedDict[Hashable, tuple[Any, int]] = OrderedDict()
+_making: dict[Hashable, Future[Any]] = {}
 _lock = threading.Lock()
 
 
@@ -60,6 +62,29 @@ def flow(
         MissingCapture: nothing was captured there, or there is no such flow.
     """
     data = _without_segments(folder, run)
+    within = True if period is None else _during(data, *period)
+    t_s = ((pl.col("time_ns") - data.t0_epoch_ns) / 1e9).alias("t_s")
+    frame = _rows(data, folder, name, receiver, where, within, [*columns, t_s])
+    # A node with several interfaces sees a connection's two directions on different ones, or all on one.
+    return frame if frame["t_s"].is_sorted() else frame.sort("t_s", maintain_order=True)
+
+
+def unordered(
+    folder: Path, run: Mapping[str, Any], name: str, receiver: bool, columns: Sequence[str], where: pl.Expr
+) -> pl.DataFrame:
+    """The same without `t_s` and in no order, to be counted."""
+    return _rows(_without_segments(folder, run), folder, name, receiver, where, True, columns)
+
+
+def _rows(
+    data: RunData,
+    folder: Path,
+    name: str,
+    receiver: bool,
+    where: pl.Expr | bool,
+    within: pl.Expr | bool,
+    columns: Sequence[str | pl.Expr],
+) -> pl.DataFrame:
     found = next((one for one in data.flows if one.name == name), None)
     if found is None:
         raise MissingCapture(f"this run has no flow {name}")
@@ -70,17 +95,13 @@ def flow(
         pl.col("file").is_in(own["file"].unique().to_list()),
         pl.col("conn").is_in(own["conn"].unique().to_list()),
         where,
+        within,
     )
-    if period is not None:
-        rows = rows.filter(_during(data, *period))
-    t_s = ((pl.col("time_ns") - data.t0_epoch_ns) / 1e9).alias("t_s")
-    frame = rows.select("file", "conn", *columns, t_s).collect()
     if own.height == 1:
-        frame = frame.with_columns(pl.lit(own["stream"][0], pl.UInt32).alias("stream"))
-    else:
-        frame = frame.join(_typed(own, frame), on=["file", "conn"], maintain_order="left")
-    # A node with several interfaces sees a connection's two directions on different ones, or all on one.
-    return frame if frame["t_s"].is_sorted() else frame.sort("t_s", maintain_order=True)
+        return rows.select(*columns).collect().with_columns(pl.lit(own["stream"][0], pl.UInt32).alias("stream"))
+    frame = rows.select("file", "conn", *columns).collect()
+    # Only pairs are the flow's: captures number their connections each for itself.
+    return frame.join(_typed(own, frame), on=["file", "conn"], how="inner", maintain_order="left")
 
 
 def flows(folder: Path, run: Mapping[str, Any], name: str = "") -> list[Flow]:
@@ -119,7 +140,8 @@ def sacks(folder: Path, run: Mapping[str, Any], name: str, receiver: bool) -> pl
 def derived(key: tuple[Any, ...], make: Callable[[], T], size: Callable[[T], int]) -> T:
     """What was made from a run's tables, made now if it is not kept; the key begins with the run's folder.
 
-    A landed run never changes; one that was made again has other tables, with another time.
+    A landed run never changes; one that was made again has other tables, with another time. Who asks for what somebody
+    else is making waits for it.
     """
     path = Path(key[0]) / "segments.parquet"
     whole = (*key, path.stat().st_mtime_ns if path.exists() else 0)
@@ -128,13 +150,27 @@ def derived(key: tuple[Any, ...], make: Callable[[], T], size: Callable[[T], int
             _derived.move_to_end(whole)
             found: T = _derived[whole][0]
             return found
-    made = make()
+        theirs = _making.get(whole)
+        if theirs is None:
+            mine = _making[whole] = Future()
+    if theirs is not None:
+        waited: T = theirs.result()
+        return waited
+    try:
+        made = make()
+    except BaseException as error:
+        with _lock:
+            del _making[whole]
+        mine.set_exception(error)
+        raise
     with _lock:
         _derived[whole] = made, size(made)
         while len(_derived) > 1 and (
             len(_derived) > MOST_DERIVED or sum(taken for _, taken in _derived.values()) > MOST_BYTES
         ):
             _derived.popitem(last=False)
+        del _making[whole]
+    mine.set_result(made)
     return made
 
 

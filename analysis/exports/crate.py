@@ -26,6 +26,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path, PurePosixPath
 from typing import IO, Any
 
+from analysis import drawn
 from analysis.errors import AnalysisError
 from analysis.exports.preview import page
 from analysis.frames import find_campaign, means, values
@@ -44,6 +45,8 @@ SOFTWARE, AUTHOR = "#backchannel", "#author"
 MOST_METADATA_BYTES = 1 << 28
 #: Figures of metrics that every campaign has, where it has them.
 FIGURES = ("throughput", "goodput", "fairness_index", "completion_time", "utilisation", "queue_mean", "rtt_mean")
+#: The figure that the campaign's file asks for.
+OWN_FIGURE = "figures/figure"
 #: What campaign.json tells of the campaign.
 OF_CAMPAIGN = ("id", "name", "title", "file", "text", "overrides", "backend", "seed", "repetitions")
 _CHUNK = 1 << 20
@@ -53,13 +56,14 @@ _RUN_ID = re.compile(r"[0-9A-Za-z_-]{3,64}")
 LICENCE = "https://creativecommons.org/licenses/by/4.0/"
 
 
-def write(store: Store, campaign: str, path: Path, author: str = "", licence: str = LICENCE) -> str:
+def write(store: Store, campaign: str, path: Path, experiments: Path, author: str = "", licence: str = LICENCE) -> str:
     """Writes a campaign's bundle; equal stores give equal bundles.
 
     Args:
         store: that has it.
         campaign: its name or id.
         path: of the zip, which appears whole or not at all.
+        experiments: the folder with each paper's targets, which stand in the campaign's own figure.
         author: who made the runs, a person's name; the bundle names nobody without it.
         licence: under which the results are given away: a URL.
 
@@ -75,16 +79,22 @@ def write(store: Store, campaign: str, path: Path, author: str = "", licence: st
         raise AnalysisError(f"campaign {found['name']} has no runs: there is nothing to bundle")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        return _write(store, found, runs, path, author, licence)
+        return _write(store, found, runs, path, experiments, author, licence)
     except OSError as error:
         raise AnalysisError(f"{path} cannot be written: {error.strerror or error}") from None
 
 
 def _write(
-    store: Store, found: Mapping[str, Any], runs: Sequence[Mapping[str, Any]], path: Path, author: str, licence: str
+    store: Store,
+    found: Mapping[str, Any],
+    runs: Sequence[Mapping[str, Any]],
+    path: Path,
+    experiments: Path,
+    author: str,
+    licence: str,
 ) -> str:
     with tempfile.TemporaryDirectory(dir=path.parent, prefix=f".{path.name}-") as scratch:
-        made = _generated(store, found, runs, Path(scratch))
+        made = _generated(store, found, runs, experiments, Path(scratch))
         files = {name: (file.stat().st_size, _sha256(file), file) for name, file in made.items()}
         names = [*files, *(f"runs/{run['id']}/{one['path']}" for run in runs for one in run["files"])]
         of_means = means(found["id"], store) if any(run["state"] == "valid" for run in runs) else None
@@ -106,11 +116,11 @@ def _run_ids(campaign: Mapping[str, Any]) -> list[str]:
 
 
 def _generated(
-    store: Store, campaign: Mapping[str, Any], runs: Sequence[Mapping[str, Any]], scratch: Path
+    store: Store, campaign: Mapping[str, Any], runs: Sequence[Mapping[str, Any]], experiments: Path, scratch: Path
 ) -> dict[str, Path]:
     """The files that are in no run's folder: the campaign's own file, its document, its tables and its figures."""
     from analysis.exports.tables import write as write_table
-    from analysis.plots import bars, save, sweep
+    from analysis.plots import as_published, bars, save, sweep
 
     made = {CAMPAIGN: scratch / CAMPAIGN, "campaign.yaml": scratch / "campaign.yaml"}
     made[CAMPAIGN].write_text(json.dumps(_document(campaign, runs), indent=1, sort_keys=True) + "\n")
@@ -121,6 +131,11 @@ def _generated(
     for name, frame in (("values", values(campaign["id"], store)), ("means", of_means)):
         made[f"tables/{name}.csv"] = scratch / f"{name}.csv"
         write_table(frame, made[f"tables/{name}.csv"])
+    own = drawn.of_campaign(store, campaign["id"], campaign["text"], experiments)
+    if own is not None and any(curve.points for curve in own.curves):
+        for ending in ("svg", "pdf"):
+            made[f"{OWN_FIGURE}.{ending}"] = scratch / f"own.{ending}"
+            save(as_published(own), made[f"{OWN_FIGURE}.{ending}"])
     for metric in FIGURES:
         if metric in set(of_means["metric"]):
             for ending in ("svg", "pdf"):

@@ -245,8 +245,8 @@ class Store:
                 .values(state=state, finished=time.time(), progress={})
             )
 
-    def campaigns(self) -> list[dict[str, Any]]:
-        """Every campaign, newest first, with `runs` asked for and `valid` ones."""
+    def campaigns(self, only: str = "") -> list[dict[str, Any]]:
+        """Every campaign, newest first, with `runs` asked for and `valid` ones; or only one, by its id."""
         counted = (
             sa.select(
                 membership.c.campaign_id,
@@ -254,6 +254,7 @@ class Store:
                 sa.func.count(run.c.id).filter(run.c.state == "valid").label("valid"),
             )
             .select_from(membership.outerjoin(run, run.c.id == membership.c.run_id))
+            .where(*([membership.c.campaign_id == only] if only else []))
             .group_by(membership.c.campaign_id)
             .subquery()
         )
@@ -269,7 +270,7 @@ class Store:
 
         A member is a run asked for: repetition, run_id, state (valid, invalid or missing), problems.
         """
-        found = [row for row in self.campaigns() if row["id"] == campaign_id]
+        found = self.campaigns(campaign_id)
         if not found:
             return None
         points = self._rows(sa.select(point).where(point.c.campaign_id == campaign_id).order_by(point.c.number))
@@ -285,8 +286,11 @@ class Store:
             .where(membership.c.campaign_id == campaign_id)
             .order_by(membership.c.point, membership.c.repetition)
         )
+        of_point: dict[int, list[dict[str, Any]]] = {one["number"]: [] for one in points}
+        for member in members:
+            of_point[member["point"]].append(member)
         for one in points:
-            one["members"] = [member for member in members if member["point"] == one["number"]]
+            one["members"] = of_point[one["number"]]
         return {**found[0], "points": points}
 
     def table(self, campaign_id: str) -> list[dict[str, Any]]:
@@ -541,7 +545,9 @@ class Store:
 
     def _rows(self, query: Any) -> list[dict[str, Any]]:
         with self._engine.connect() as connection:
-            return [dict(row) for row in connection.execute(query).mappings()]
+            found = connection.execute(query)
+            names = tuple(found.keys())
+            return [dict(zip(names, row, strict=True)) for row in found]
 
 
 def is_url(where: Path | str) -> bool:

@@ -23,6 +23,7 @@ from analysis.errors import AnalysisError
 from analysis.exports import crate, flent, tables, xplot
 from analysis.metrics import throughput
 from analysis.store import Store
+from experiments.reproduce import FOLDER
 from tests.analysis.commands import called
 from tests.analysis.traces import Trace, path_scenario
 
@@ -338,6 +339,37 @@ def contents(folder: Path) -> dict[str, Any]:
     return {"document": document, "table": table, "state": found["state"]}
 
 
+def test_the_figure_that_the_file_asks_for_comes_first(results: Path, tmp_path: Path) -> None:
+    shutil.copytree(results, tmp_path / "copy")
+    store = Store.open(tmp_path / "copy")
+    asked = """
+measures: {rate: {metric: throughput, of: FLOW}}
+figure:
+  kind: bars
+  x: {axis: AXIS, title: The policy}
+  y: {measures: [rate], title: What came through, unit: Mbit/s}
+"""
+    axis = analysis.values("small", store).columns
+    swept = next(name for name in axis if name.startswith(("network", "stack")))
+    flow = analysis.values("small", store).filter(pl.col("metric") == "throughput")["subject"][0]
+    more = asked.replace("FLOW", flow).replace("AXIS", swept)
+    with store._writing() as connection:
+        connection.exec_driver_sql("UPDATE campaign SET text = text || ?", (more,))
+    crate.write(store, "small", tmp_path / "out.zip", FOLDER)
+    with zipfile.ZipFile(tmp_path / "out.zip") as opened:
+        assert opened.read("figures/figure.pdf").startswith(b"%PDF-")
+        drawing = opened.read("figures/figure.svg").decode()
+        assert "What came through" in drawing
+        preview = opened.read(crate.PREVIEW).decode()
+    assert preview.index("figures/figure.svg") < preview.index("figures/throughput.svg")
+    assert "figures/figure.svg" in graph(tmp_path / "out.zip")
+    # What came in a bundle from elsewhere may ask for anything.
+    with store._writing() as connection:
+        connection.exec_driver_sql("UPDATE campaign SET text = ?", ("measures: [3]\nfigure: {kind: bars, x: 3}\n",))
+    crate.write(store, "small", tmp_path / "plain.zip", FOLDER)
+    assert "figures/figure.svg" not in graph(tmp_path / "plain.zip")
+
+
 def test_another_installation_has_it_all(bundle: Path, results: Path, tmp_path: Path) -> None:
     other = tmp_path / "other"
     status, out, err = called("import-bundle", bundle, "--results", other)
@@ -505,7 +537,7 @@ def test_a_file_that_changed_since_its_run_landed_is_not_bundled(results: Path, 
     victim.write_text(victim.read_text() + " ")
     store = Store.open(tmp_path / "copy")
     with pytest.raises(AnalysisError, match="is not what it was when its run landed"):
-        crate.write(store, "small", tmp_path / "out.zip")
+        crate.write(store, "small", tmp_path / "out.zip", FOLDER)
     assert not (tmp_path / "out.zip").exists()
 
 
@@ -517,7 +549,7 @@ def test_invalid_runs_travel_as_what_they_are(tmp_path: Path, results: Path) -> 
         connection.exec_driver_sql(
             "UPDATE run SET state = 'invalid', problems = '[\"it was late\"]' WHERE id = ?", (run_id,)
         )
-    crate.write(store, "small", tmp_path / "out.zip")
+    crate.write(store, "small", tmp_path / "out.zip", FOLDER)
     action = graph(tmp_path / "out.zip")[f"#run-{run_id}"]
     assert (action["actionStatus"], action["error"]) == ("http://schema.org/FailedActionStatus", "it was late")
     other = Store.open(tmp_path / "other")

@@ -39,7 +39,9 @@ def main() -> None:
         results = Path(name) / "results"
         file = node_binary.ROOT / "experiments/quickstart.yaml"
         for overrides in (SIM, SWEEP):
-            run_campaign(load(file, overrides), Options(results), Reporter(Console(stderr=True), quiet=True))
+            done = run_campaign(load(file, overrides), Options(results), Reporter(Console(stderr=True), quiet=True))
+            if done.interrupted or done.failed:
+                raise SystemExit("a campaign did not finish: the pictures stay as they were")
         shoot(results, target)
 
 

@@ -70,6 +70,24 @@ def test_plots_are_drawn_zoom_together_and_come_back(page: Page, address: str, s
     assert page.evaluate("view") == [0, 8]
 
 
+def test_the_uppermost_plot_is_asked_for_with_the_page_and_once(page: Page, address: str, simulated: Simulated) -> None:
+    asked: list[str] = []
+    page.on("request", lambda request: asked.append(request.url) if "/sequence?" in request.url else None)
+    for period in ("", "&from=2&to=6", "&from=0.5&to=nonsense"):
+        asked.clear()
+        page.goto(f"{address}/runs/{simulated.run_id(1)}?flow=forward{period}")
+        drawn(page, "sequence")
+        # Before any script: the browser itself asked, as the page's head told it to.
+        first = page.evaluate(
+            """() => { const all = performance.getEntriesByType("resource");
+            const of = (part) => all.find((one) => one.name.includes(part));
+            return [of("/sequence?").initiatorType, of("/sequence?").startTime <= of("plots.js").responseEnd]; }"""
+        )
+        assert first == ["link", True]
+        assert len(asked) == 1, period
+        page.wait_for_timeout(200)
+
+
 def test_cursors_are_linked(page: Page, address: str, simulated: Simulated) -> None:
     page.goto(f"{address}/runs/{simulated.run_id(1)}")
     first = drawn(page, "sequence")
@@ -177,6 +195,27 @@ def test_it_is_used_with_the_keyboard(page: Page, address: str, simulated: Simul
     assert page.evaluate("view") == [0, 8]
 
 
+def test_it_is_used_with_a_finger_on_a_phone(browser: Browser, address: str, simulated: Simulated) -> None:
+    context = browser.new_context(viewport={"width": 390, "height": 800}, has_touch=True, is_mobile=True)
+    page = context.new_page()
+    page.goto(f"{address}/runs/{simulated.run_id(1)}?flow=forward")
+    plot = drawn(page, "sequence")
+    for name, view in (("Zoom in", [2, 6]), ("Later", [3, 7]), ("Zoom in", [4, 6]), ("Earlier", [3.5, 5.5])):
+        page.get_by_role("button", name=name, exact=True).tap()
+        assert page.evaluate("view") == view
+    page.wait_for_url(re.compile(r"from=3\.5"))
+    x, y, seq = page.evaluate(
+        """async () => { await new Promise((done) => setTimeout(done, 500));
+        const found = await segments(5, 5.2); const one = found.segments.find((s) => s.direction === "data");
+        const u = plots[0].chart; return [u.valToPos(one.time_s, "x"), u.valToPos(one.end / 1e3, "y"), one.seq]; }"""
+    )
+    assert seq > 0
+    plot.locator(".u-over").tap(position={"x": x, "y": y})
+    expect(page.get_by_role("region", name="Segment")).to_contain_text("Data segment")
+    assert page.evaluate("document.documentElement.scrollWidth") <= 390
+    context.close()
+
+
 def test_two_policies_are_compared(page: Page, address: str, simulated: Simulated) -> None:
     page.goto(address + simulated.address)
     page.get_by_label("Compare policy=droptail, rate=28.8 kbit/s").check()
@@ -267,7 +306,10 @@ def test_pages_fit_their_window(browser: Browser, address: str, simulated: Simul
     page.close()
 
 
-@pytest.mark.parametrize("path", ["campaign", "run", "compare", "/", "/launch?file=quickstart.yaml"])
+@pytest.mark.parametrize(
+    "path",
+    ["campaign", "run", "compare", "/", "/launch?file=quickstart.yaml", "/campaigns", "/scorecard", "/import", "/docs"],
+)
 def test_what_screen_readers_need_has_a_name(page: Page, address: str, simulated: Simulated, path: str) -> None:
     campaign = simulated.campaign["campaign"]
     paths = {
@@ -293,7 +335,16 @@ def test_nothing_moves_while_it_loads(page: Page, address: str, simulated: Simul
             for (const e of list.getEntries()) if (!e.hadRecentInput) window.shifts += e.value;
         }).observe({ type: "layout-shift", buffered: true });"""
     )
-    for path in ("/", simulated.address, f"/runs/{simulated.run_id()}"):
+    campaign = simulated.campaign["campaign"]
+    compare = f"/compare?point={campaign}:0&point={campaign}:1"
+    for path in (
+        "/",
+        simulated.address,
+        f"/runs/{simulated.run_id()}",
+        compare,
+        "/launch?file=quickstart.yaml",
+        "/docs",
+    ):
         page.goto(address + path)
         page.wait_for_load_state("load")
         page.wait_for_timeout(1500)

@@ -20,8 +20,8 @@ from analysis.scorecard import document, scorecard
 from analysis.store import Landing, Store
 from analysis.thinning import View, thin
 from testbed.errors import TestbedError
-from tests.conftest import Finished
-from tests.web.conftest import Simulated
+from tests.conftest import Finished, backchannel
+from tests.web.conftest import SWEEP, Simulated
 from web import plotfile, series, tables
 from web import scorecard as scorecards
 from web.app import create_app
@@ -189,6 +189,58 @@ def test_what_never_arrived_is_what_the_lines_dropped(client: FlaskClient, simul
     assert len(lost[0]["x"]) <= dropped
 
 
+def test_connections_of_one_flow_are_told_apart(simulated: Simulated, tmp_path: Path) -> None:
+    store = Store.open(simulated.results)
+    run = store.run(simulated.run_id(1))
+    assert run is not None
+    folder = tmp_path / "run"
+    shutil.copytree(store.run_folder(run["id"]), folder)
+
+    def lost() -> list[float]:
+        answer = series.sequence(folder, run, "forward", View(0, 8, 10**6))
+        return next((one["x"] for one in answer["series"] if one["name"] == "never arrived"), [])
+
+    before = lost()
+    # A second connection of the client, whose bytes have the same numbers, 1 ms later; one of its segments is lost.
+    connections, segments = (pl.read_parquet(folder / f"{name}.parquet") for name in ("connections", "segments"))
+    own = tables.flow(folder, run, "forward", False, ("file", "conn")).row(0)
+    there = tables.flow(folder, run, "forward", True, ("file", "conn")).row(0)
+    pairs = {(own[0], own[1]): 900, (there[0], there[1]): 900}
+    more_connections, more_segments = [connections], [segments]
+    for (file, conn), number in pairs.items():
+        chosen = (pl.col("file") == file) & (pl.col("conn") == conn)
+        number_as = pl.lit(number).cast(connections.schema["conn"]).alias("conn")
+        later = (pl.col("first_ns") + 1_000_000).alias("first_ns")
+        port = (pl.col("client_port") + 1).alias("client_port")
+        more_connections.append(connections.filter(chosen).with_columns(number_as, later, port))
+        copied = segments.filter(chosen).with_columns(
+            pl.lit(number).cast(segments.schema["conn"]).alias("conn"), pl.col("time_ns") + 1_000_000
+        )
+        if file == there[0]:
+            data = copied.filter((pl.col("dir") == 0) & (pl.col("payload") > 0))
+            seq = data["seq"].unique().sort()[7]
+            copied = copied.filter((pl.col("dir") != 0) | (pl.col("seq") != seq))
+        more_segments.append(copied)
+    pl.concat(more_connections).write_parquet(folder / "connections.parquet")
+    pl.concat(more_segments).sort("file", "time_ns", maintain_order=True).write_parquet(folder / "segments.parquet")
+    # All that the first had lost, the second lost as well; and one more, though the first one's twin of it arrived.
+    assert len(lost()) == 2 * len(before) + 1
+
+
+def test_a_groups_flows_do_not_crowd_the_table(tmp_path: Path) -> None:
+    alone = "{name: reverse, from: client, to: server, start: 2 s}"
+    three = "{name: up, from: client, to: server, count: 3, start: [1 s, 2 s]}"
+    text = SWEEP.replace(alone, three).replace("repetitions: 2", "repetitions: 1")
+    (tmp_path / "many.yaml").write_text(text.replace("duration: 8 s", "duration: 3 s"))
+    done = backchannel("run", tmp_path / "many.yaml", "--results", tmp_path / "results", "--json")
+    assert done.returncode == 0, done.stderr
+    page = create_app(tmp_path / "results").test_client().get(f"/campaigns/{json.loads(done.stdout)['campaign']}").text
+    table = page.split('<table class="results">')[1].split("</table>")[0]
+    assert "<td>forward</td>" in table
+    assert "<td>up</td>" in table
+    assert "up-1" not in table
+
+
 def test_selective_acks_are_drawn_from_edge_to_edge(simulated: Simulated, tmp_path: Path) -> None:
     store = Store.open(simulated.results)
     run = store.run(simulated.run_id())
@@ -197,7 +249,7 @@ def test_selective_acks_are_drawn_from_edge_to_edge(simulated: Simulated, tmp_pa
     shutil.copytree(store.run_folder(run["id"]), folder)
     (folder / "sacks.parquet").unlink(missing_ok=True)
     t0 = run["manifest"]["report"]["t0_epoch_ns"]
-    sent = tables.flow(folder, run, "forward", False, ())
+    sent = tables.flow(folder, run, "forward", False, ("file", "conn"))
     where = sent.select("file", "conn").row(0)
     assert tables.sacks(folder, run, "forward", receiver=False) is None
     blocks = {

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 import urllib.request
 from pathlib import Path
 from typing import Any
@@ -184,6 +185,30 @@ def test_uploads_have_limits(client: FlaskClient, monkeypatch: pytest.MonkeyPatc
     assert upload(client, *[(b"x", f"{n}.pcap") for n in range(imports.MOST_FILES + 1)]).status_code == 400
     monkeypatch.setattr(imports, "MOST_BYTES", 1000)
     assert upload(client, (b"x" * 2000, "a.pcap")).status_code == 413
+
+
+@pytest.mark.parametrize(
+    ("limit", "value", "said"),
+    [("LIMIT_S", 1, "took longer than 1 s"), ("LIMIT_MEMORY", 150 << 20, "broke off"), ("LIMIT_FILE", 2000, "")],
+)
+def test_a_hostile_capture_is_read_in_a_bounded_process(
+    limit: str, value: int, said: str, simulated: Simulated, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    packed = next((simulated.results / "runs").rglob("client-eth0.pcap.gz")).read_bytes()
+    app = create_app(tmp_path / "results")
+    client = app.test_client()
+    monkeypatch.setattr(imports, limit, value)
+    answer = upload(client, (packed, "strange.pcap.gz"))
+    while (told := client.get(f"/api/imports/{answer.json['id']}").json or {})["state"] in ("waiting", "reading"):
+        time.sleep(0.05)
+    assert told["state"] == "failed"
+    assert said in told["said"]
+    # A sentence for people, which tells nothing of this machine.
+    assert len(told["said"]) > 20
+    assert str(tmp_path) not in told["said"]
+    assert "Traceback" not in told["said"]
+    assert list((tmp_path / "results/uploads").iterdir()) == []
+    assert app.extensions["store"].run_ids("") == []
 
 
 def test_an_uploads_name_is_only_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -82,7 +82,7 @@ if (strip) {
       c.fillStyle = ink(KINDS[kind][1]);
       if (arrives === null) {
         // What is never seen again is shown where it went: beside its queue.
-        const x = direction === 0 ? left + queue * 0.08 : right - queue * 0.08;
+        const x = direction === 0 ? left + 8 : right - 8;
         c.strokeStyle = ink("mark");
         c.lineWidth = 2;
         c.beginPath();
@@ -116,7 +116,7 @@ if (strip) {
       }
       c.fillStyle = ink("soft");
       c.textAlign = direction === 0 ? "left" : "right";
-      if (waiting[direction].length) c.fillText(`${waiting[direction].length} waiting`, direction === 0 ? left : right, y + 27);
+      if (waiting[direction].length) c.fillText(`${waiting[direction].length} waiting`, direction === 0 ? left + 24 : right - 24, y + 27);
     }
     c.textAlign = "center";
     c.fillStyle = ink("ink");
