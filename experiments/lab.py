@@ -150,7 +150,10 @@ def cells(path: Path | None, name: str) -> Cells:
     """What makes the physical backend's cells: connections to the lab's hosts, held in the campaign's name."""
     found = _given(path)
     options = found.file.ssh
-    ssh = SshOptions(options.agent_user, found.own(options.key), found.own(options.known_hosts))
+    ssh = SshOptions(
+        options.agent_user, found.own(options.key), found.own(options.known_hosts), options.connect_timeout,
+        options.silence,
+    )  # fmt: skip
     reach = Reach(ssh=ssh) if found.file.connection == "ssh" else Reach(namespaces=processes())
 
     def place(scenario: Mapping[str, Any]) -> Placement:
