@@ -180,7 +180,9 @@ def main() -> int:
         print(f"backchannel: {error}", file=sys.stderr)
         return 2 if isinstance(error, CampaignError) else 1
     try:
-        return subprocess.run(command, env=lab.environment(), check=False).returncode
+        # Labs have the same addresses, and connections that Ansible keeps are known by these.
+        environment = {**lab.environment(), "ANSIBLE_SSH_CONTROL_PATH_DIR": str(FOLDER / "ssh")}
+        return subprocess.run(command, env=environment, check=False).returncode
     except OSError as error:
         print(f"backchannel: cannot run '{command[0]}': {error.strerror}", file=sys.stderr)
         return 127

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,11 @@ from tests.ansible.conftest import in_lab, recorded
 from tests.physical.conftest import lab, said
 
 pytestmark = [pytest.mark.emulated, pytest.mark.usefixtures("sshd", "faketime")]
+
+#: Python on a host whose clock is three hours late.
+OTHER_CLOCK = """#!/bin/sh
+LD_PRELOAD=$(ls /usr/lib/*/faketime/libfaketimeMT.so.1) FAKETIME=-3h exec "$(readlink -f "$0.real")" "$@"
+"""
 
 #: One lab, and in it everything that needs it provisioned: that costs most.
 STORY = """
@@ -64,13 +70,13 @@ without_agent box
 trouble "no box" run --force
 say "repaired"; backchannel testbed site -i hosts.yml --limit box | tail -3; echo "status $?"
 
-# Every program of this host has another clock now, the agent's too.
-inside pc1 sh -c 'ls /usr/lib/*/faketime/libfaketimeMT.so.1 >/etc/ld.so.preload; echo -3h >/etc/faketimerc'
+# Every Python of this host has another clock now: the agent's, and that of Ansible's modules.
+inside pc1 sh -c 'cd /usr/bin; mv python3 python3.real; cat >python3; chmod 755 python3' <other-clock
 without_agent pc1
 backchannel testbed site -i hosts.yml --limit pc1 >/dev/null
 trouble "hours off" run --force
 trouble "hours off, checked" backchannel testbed check -i hosts.yml --limit pc1
-inside pc1 rm /etc/ld.so.preload /etc/faketimerc
+inside pc1 mv /usr/bin/python3.real /usr/bin/python3
 without_agent pc1
 backchannel testbed site -i hosts.yml --limit pc1 >/dev/null
 
@@ -85,7 +91,7 @@ for name in pc0 pc1 pc2 pc3 box; do inside "$name" pgrep -l 'tcpdump'; done; ech
 
 say "held"
 other="--results other --set duration=120s --limit 1"
-backchannel run small.yaml --backend physical -i hosts.yml $other >held.log 2>&1 &
+(exec "$PYTHON" -m experiments run small.yaml --backend physical -i hosts.yml $other) >held.log 2>&1 &
 holder=$!
 till inside pc0 test -e /run/backchannel/agent.held
 run --force --limit 1; echo "status $?"
@@ -110,7 +116,8 @@ state >after
 def story(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """What happened, by chapter."""
     folder = tmp_path_factory.mktemp("lab")
-    done = in_lab(lab(folder), STORY, timeout_s=1500, LAB=str(folder))
+    (folder / "other-clock").write_text(OTHER_CLOCK)
+    done = in_lab(lab(folder), STORY, timeout_s=1500, LAB=str(folder), PYTHON=sys.executable)
     chapters: dict[str, Any] = {"folder": folder, "done": done}
     for part in done.stdout.split("== ")[1:]:
         name, _, text = part.partition("\n")
