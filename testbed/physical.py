@@ -367,13 +367,17 @@ class PhysicalTestbed(EmulatedTestbed):
         self, link: dict[str, Any], direction: str, source: addressing.Interface, target: addressing.Interface
     ) -> probing.Probed:
         probed = super()._probe(link, direction, source, target)
-        apart = self._ahead_ns(target.node) - self._ahead_ns(source.node)
+        # Probes are stamped by CLOCK_REALTIME, at both ends.
+        apart = self._reading(target.node).realtime_ns - self._reading(source.node).realtime_ns
         packets = [{**one, "received_ns": one["received_ns"] - apart} for one in probed.received["packets"]]
         return probing.Probed(probed.link, direction, probed.train, {**probed.received, "packets": packets})
 
     def _ahead_ns(self, node: str) -> int:
         """How far a node's CLOCK_MONOTONIC is ahead of the controller's."""
-        return self._readings[self._placement.players[node]].monotonic_ns
+        return self._reading(node).monotonic_ns
+
+    def _reading(self, node: str) -> clocks.Reading:
+        return self._readings[self._placement.players[node]]
 
     def _start_sender(self, scenario: dict[str, Any], flow: dict[str, Any], t0_ns: int) -> None:
         super()._start_sender(scenario, flow, t0_ns + self._ahead_ns(flow["from"]))
