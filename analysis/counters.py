@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from analysis.metrics import Metric, jain
+from analysis.metrics import Metric, jain, upswing
 
 #: Time over which the utility is smoothed to tell when it has settled, in s; and how near it must come.
 SETTLING_S, SETTLED = 200.0, 0.97
@@ -213,13 +213,8 @@ def first_upswing(flow: CountedFlow) -> float | None:
     """Start of the first ten bins in a row, after one without anything, in which the receiver gets more than twice
     its mean of the flow's whole time, in s since the run's start; None without any.
     """
-    bins = flow.run.whole(flow.counted["delivered_bytes"], flow.start_s, flow.end_s)
-    wanted = 20 * statistics.fmean(bins) if bins else 0.0
-    first = math.ceil(flow.start_s / flow.run.every_s)
-    for number in range(1, len(bins) - 9):
-        if not bins[number - 1] and sum(bins[number : number + 10]) > wanted > 0:
-            return (first + number) * flow.run.every_s
-    return None
+    first = upswing(flow.run.whole(flow.counted["delivered_bytes"], flow.start_s, flow.end_s))
+    return None if first is None else (math.ceil(flow.start_s / flow.run.every_s) + first) * flow.run.every_s
 
 
 @_metric("count", "Coarse timeouts", "flow", "ton IV-C")

@@ -186,6 +186,9 @@ class Direction(Model):
     free_options: bool = Field(
         default=False, description="TCP options take no time on the line, as in the papers' simulator"
     )
+    device_buffer: Bytes | None = Field(
+        default=None, description="what a modem's own transmit buffer holds, behind the queue"
+    )
     #: Of a mahimahi link: delivery opportunities, from a file.
     trace: Annotated[str | None, BeforeValidator(_file)] = None
 
@@ -202,6 +205,8 @@ class Direction(Model):
         options = {
             name: getattr(self, name) for name in serial if getattr(self, name) != type(self).model_fields[name].default
         }
+        if self.device_buffer is not None:
+            options["device_buffer_bytes"] = self.device_buffer
         if self.trace is not None:
             options["trace"] = self.trace
         if options:

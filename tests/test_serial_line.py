@@ -237,6 +237,27 @@ def test_a_campaign_says_what_stands_on_the_line(tmp_path: Path) -> None:
     assert "bits_per_byte" in done.stderr
 
 
+def test_what_a_modem_holds_is_out_of_a_filters_reach(tmp_path: Path) -> None:
+    """Acks that wait in the device are filtered no more: they make round trips of its buffer's time."""
+    file = tmp_path / "modem.yaml"
+    buffer = "network.reverse.device_buffer"
+    sweep = f"  axes: {{modem: {{bare: {{{buffer}: null}}, queues: {{{buffer}: 3.25 KiB}}}}}}\n"
+    text = CAMPAIGN.replace("header_compression: none", "queue: ack-filtering")
+    file.write_text(text[: text.index("  network.reverse.header")] + sweep)
+    done = backchannel("run", file, "--results", tmp_path / "results", "--json")
+    assert done.returncode == 0, done.stderr
+    bare, queues = (
+        {row["name"]: row["mean"] for row in point["metrics"] if row["subject"] in ("bulk", "bottleneck/reverse")}
+        for point in json.loads(done.stdout)["points"]
+    )
+    assert bare["rtt_mean"] < 0.3
+    # Never less than half full once the line is behind: 1664 bytes of 10 bits at 28.8 kbit/s are 0.58 s.
+    assert 0.58 < queues["rtt_mean"] < 1.5
+    file.write_text(text.replace("queue: ack-filtering", "device_buffer: 0 B"))
+    refused = backchannel("validate", file)
+    assert (refused.returncode, "device_buffer" in refused.stderr) == (2, True)
+
+
 @pytest.mark.emulated
 @pytest.mark.parametrize("errors", [[], [{"name": "uniform", "options": {"probability": 0.02}}]])
 def test_the_kernels_acks_cross_a_compressing_modem_line(errors: list[dict[str, Any]], tmp_path: Path) -> None:

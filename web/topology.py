@@ -166,6 +166,8 @@ def _direction(direction: Mapping[str, Any], arrow: str) -> list[str]:
         lines.append(f"{len(direction['schedule'])} changes")
     if direction.get("options", {}).get("header_compression"):
         lines.append(direction["options"]["header_compression"])
+    if direction.get("options", {}).get("device_buffer_bytes"):
+        lines.append(f"device holds {show(direction['options']['device_buffer_bytes'], 'bytes')}")
     return lines
 
 

@@ -34,11 +34,13 @@ from analysis.metrics.throughput import (
     active_total_throughput,
     active_window_s,
     aggregate_throughput,
+    first_upswing,
     packet_throughput,
     throughput,
     throughput_over_time,
     throughput_sd,
     throughput_while,
+    upswing,
 )  # isort: split
 
 from analysis.metrics.goodput import goodput  # isort: split
@@ -114,10 +116,10 @@ __all__ = [
     "active_packet_throughput", "active_queue_mean", "active_throughput", "active_total_throughput", "active_window_s",
     "aggregate_throughput", "bandwidth_ratio", "burst_max", "burst_mean", "bursts", "coarse_timeouts",
     "completion_time", "cwnd_growth", "cwnd_mean", "cwnd_variation", "data_share", "fairness_index",
-    "fast_retransmits", "goodput", "idle_gaps", "idle_longest", "idle_share", "is_a", "jain", "line_busy",
-    "link_goodput", "measure",
+    "fast_retransmits", "first_upswing", "goodput", "idle_gaps", "idle_longest", "idle_share", "is_a", "jain",
+    "line_busy", "link_goodput", "measure",
     "nothing_outstanding_share", "outstanding", "outstanding_max", "outstanding_mean", "packet_throughput",
     "queue_max", "queue_mean", "retransmissions", "rtt_mean", "rtt_median", "rtt_p95", "rtt_samples", "rtt_sd",
     "segments_per_ack", "spurious_retransmissions", "step_mean", "throughput", "throughput_over_time", "throughput_sd",
-    "throughput_while", "timeouts", "utilisation", "utilisation_over_time", "utility",
+    "throughput_while", "timeouts", "upswing", "utilisation", "utilisation_over_time", "utility",
 ]  # fmt: skip

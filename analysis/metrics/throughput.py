@@ -127,3 +127,29 @@ def throughput_over_time(flow: Flow, width_s: float, from_s: float = 0.0, to_s: 
     return filled.select(
         (from_s + (pl.col("slice") + 1) * width_s).alias("t_s"), (pl.col("bytes") * 8 / width_s).alias("bps")
     )
+
+
+#: Slices in a row that make an upswing, and how far their mean is above the whole's.
+UPSWING_SLICES, UPSWING_FACTOR = 10, 2.0
+
+
+def upswing(got: Sequence[float]) -> int | None:
+    """The first slice with something, after one with nothing, from which on UPSWING_SLICES get more than UPSWING_FACTOR
+    times the mean of all; None without any.
+    """
+    wanted = UPSWING_FACTOR * UPSWING_SLICES * statistics.fmean(got) if got else 0.0
+    for first in range(1, len(got) - UPSWING_SLICES + 1):
+        if not got[first - 1] and got[first] and sum(got[first : first + UPSWING_SLICES]) > wanted > 0:
+            return first
+    return None
+
+
+@metric("time", "First upswing", "flow", "asym 4.2.2, figure 4", detail=True)
+def first_upswing(flow: Flow) -> float | None:
+    """Start of the first ten seconds, after one without anything, in which the receiver gets more than twice its mean
+    of the flow's whole time, in s since the run's start; in whole seconds, None without any.
+    """
+    start_s = math.ceil(flow.start_s)
+    count = max(math.floor(flow.ended_s()) - start_s, 0)
+    first = upswing(throughput_over_time(flow, 1.0, start_s, start_s + count)["bps"].to_list())
+    return None if first is None else float(start_s + first)

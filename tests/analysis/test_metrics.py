@@ -176,6 +176,19 @@ def test_the_first_segment_of_all_can_time_out() -> None:
     assert values(trace.run())["coarse_timeouts", "bulk"] == 1
 
 
+def test_an_upswing_follows_a_second_without_anything() -> None:
+    trace = Trace(path_scenario(duration_s=60.0))
+    # A segment a second would be the mean of the whole; from 4 to 14 s there are two, but each second has some.
+    times = [1.5, 2.5, 3.5, *(4 + k / 2 for k in range(20)), *(30 + k / 4 for k in range(40))]
+    for number, t_s in enumerate(times):
+        trace.data(B, t_s, 1000 * number)
+    assert values(trace.run())["first_upswing", "bulk"] == 30
+    trace = Trace(path_scenario(duration_s=60.0))
+    for number in range(59):
+        trace.data(B, 1.5 + number, 1000 * number)
+    assert ("first_upswing", "bulk") not in values(trace.run())
+
+
 def test_bursts_and_pauses() -> None:
     trace = Trace(path_scenario())
     for number, t_s in enumerate((2.0, 2.0001, 2.0002, 2.5, 5.0, 5.0001)):

@@ -172,6 +172,8 @@ mod tests {
             ("red", json!({"weight": 1.0, "victim": "tail", "action": "drop"})),
             ("red", json!({"weight": 0.5, "gentle": true, "candidates": "data", "acks_first": true})),
             ("red", json!({"weight": 0.5, "not_capable": "drop", "buffer_bytes": 3000})),
+            ("red", json!({"weight": 0.5, "above_max": "drop"})),
+            ("red", json!({"weight": 0.5, "above_max": "drop", "gentle": true, "victim": "tail"})),
             ("cbq-5050", json!({"filter": true, "ack_share": 0.0})),
             ("cbq-5050", json!({"filter": true, "bounded": true})),
             ("cbq-5050", json!({"bounded": true, "rate_bps": 10_000_000, "ack_share": 0.0})),

@@ -6,8 +6,9 @@
 //!   avg := (1 − w)^m·avg;
 //! - min <= avg < max: p_b = max_p·(avg − min)/(max − min), p_a = p_b/(1 − count·p_b), count the packets since the last
 //!   mark, so that marks are spread evenly;
-//! - avg >= max: every packet is marked, and only a full queue drops; so a SYN, which is never ECN-capable, passes. The gentle variant (Floyd 2000) lets p_b rise from max_p to 1 between max and
-//!   2·max instead.
+//! - avg >= max: every packet is marked, and only a full queue drops; so a SYN, which is never ECN-capable, passes. The gentle
+//!   variant (Floyd 2000) lets p_b rise from max_p to 1 between max and 2·max instead. With `above_max: drop` the queue counts
+//!   as full from there on, as in ns and RFC 2481 (RFC 3168, 7): marks are for the time before it.
 //!
 //! Acks are candidates like data (asym 6.1), or are left alone, which disables ack congestion control (7.1.3). A full
 //! queue drops what arrives (ACC-D) or a random packet that waits (ACC-R, better with lossy streams, 7.1.1 B). Defaults
@@ -48,6 +49,14 @@ pub(crate) static ENTRY: Entry = Entry {
         )
         .of(&["pass", "drop"]),
         Param::new(
+            "above_max",
+            Unit::Choice,
+            Preset::Text("mark"),
+            "what marking does when the average has reached max (twice max if gentle); mark: mark all (Floyd and Jacobson 1993); \
+             drop: what a full queue does, if anything waits (ns; RFC 3168, 7)",
+        )
+        .of(&["mark", "drop"]),
+        Param::new(
             "victim",
             Unit::Choice,
             Preset::Text("random"),
@@ -84,6 +93,7 @@ pub(crate) fn build(given: &Given<'_>, context: &Context) -> Result<Box<dyn Poli
         gentle: given.flag("gentle"),
         marking: given.text("action") == Some("mark"),
         sparing_incapable: given.text("not_capable") == Some("pass"),
+        full_above_max: given.text("above_max") == Some("drop"),
         random_victim: given.text("victim") == Some("random"),
         sparing_acks: given.text("candidates") == Some("data"),
         acks_first: given.flag("acks_first"),
@@ -119,6 +129,8 @@ pub struct Settings {
     pub marking: bool,
     /// Let a packet that cannot be marked pass instead of dropping it.
     pub sparing_incapable: bool,
+    /// The queue counts as full when the average has reached the end of the ramp.
+    pub full_above_max: bool,
     /// A full queue drops a random packet that waits instead of the one that arrives.
     pub random_victim: bool,
     /// Leave pure acks alone.
@@ -202,6 +214,12 @@ impl Red {
         chosen
     }
 
+    /// Whether the queue counts as full by its average. One that is empty has no packet to spare, whatever it was.
+    fn full_by_average(&self) -> bool {
+        let Settings { max, gentle, full_above_max, .. } = self.settings;
+        full_above_max && self.len_packets() > 0 && self.average >= if gentle { 2.0 * max } else { max }
+    }
+
     /// Drops a random packet of those that wait.
     fn drop_random(&mut self, now: Time, events: &mut Events) {
         let waiting = self.len_packets();
@@ -222,13 +240,16 @@ impl Policy for Red {
     fn enqueue(&mut self, now: Time, mut packet: Packet, events: &mut Events) {
         self.update_average(now);
         let candidate = !(self.settings.sparing_acks && packet.is_pure_ack());
+        let full = candidate && self.full_by_average();
         let chosen = candidate && self.chosen();
         let hopeless = !self.settings.limit.admits(0, 0, &packet);
-        if hopeless || (!self.settings.random_victim && !self.admits(&packet)) {
+        if hopeless || (!self.settings.random_victim && (full || !self.admits(&packet))) {
             events.note(now, EventKind::DroppedFull, &packet);
             return;
         }
-        if chosen {
+        if full {
+            self.drop_random(now, events);
+        } else if chosen {
             if self.settings.marking && packet.set_congestion_experienced() {
                 events.note(now, EventKind::Marked, &packet);
             } else if !self.settings.marking || !self.settings.sparing_incapable {
@@ -289,6 +310,7 @@ mod tests {
         gentle: false,
         marking: true,
         sparing_incapable: false,
+        full_above_max: false,
         random_victim: false,
         sparing_acks: false,
         acks_first: false,
@@ -330,6 +352,30 @@ mod tests {
             .map(|packet| packet.id)
             .collect();
         assert_eq!(experienced, [7, 8, 9]);
+    }
+
+    #[test]
+    fn with_drop_from_max_on_the_queue_counts_as_full_and_nothing_is_marked() {
+        for (random_victim, waiting) in [(false, vec![1, 2, 3, 4, 5, 6]), (true, vec![])] {
+            let (mut queue, mut events) = red(Settings { max_p: 0.0, full_above_max: true, random_victim, ..CASE_B });
+            for id in 1..=9 {
+                queue.enqueue(Time::ZERO, capable(id, 960), &mut events);
+            }
+            // Six wait when the seventh arrives: each that comes costs one, and the queue stays as long as it is.
+            assert!(events.list.iter().all(|event| event.kind == EventKind::DroppedFull));
+            assert_eq!((events.count(EventKind::DroppedFull), queue.len_packets()), (3, 6));
+            if random_victim {
+                assert!(drain(&mut queue, &mut events).contains(&9), "the newest comes in, another goes");
+            } else {
+                assert_eq!(drain(&mut queue, &mut events), waiting);
+            }
+            // Empty, though the average has not heard of it yet.
+            queue.average = 8.0;
+            queue.idle_since = None;
+            queue.settings.weight = 0.0;
+            queue.enqueue(Time::ZERO, capable(10, 960), &mut events);
+            assert_eq!(drain(&mut queue, &mut events), [10]);
+        }
     }
 
     #[test]

@@ -7,7 +7,7 @@ use backchannel_core::scenario::Options;
 
 use crate::ack::{AckPolicy, AckRule};
 use crate::burst::BurstLimit;
-use crate::congestion::{Counting, FullAck, Variant};
+use crate::congestion::{Counting, FullAck, TimeoutHalves, Variant};
 use crate::ecn::EcnMode;
 use crate::eln::Eln;
 use crate::rtt::{Clock, RtoConfig};
@@ -34,6 +34,8 @@ pub struct Config {
     pub limited_transmit: bool,
     /// Duplicates of what was outstanding at the last loss may start another recovery.
     pub successive_fast_retransmits: bool,
+    /// What a timeout in fast recovery halves.
+    pub timeout_halves: TimeoutHalves,
     /// The window that NewReno's recovery leaves behind.
     pub full_ack: FullAck,
     /// Selective acknowledgments, offered and used.
@@ -110,6 +112,14 @@ const SUCCESSIVE: Param = param(
     "tahoe, reno: duplicates of what was outstanding at the last loss count as a new one, as in 4.4BSD; false: they do not, as \
      in ns-2 (bugFix_; RFC 2582 5)",
 );
+const TIMEOUT_HALVES: Param = param(
+    "timeout_halves",
+    Unit::Choice,
+    Preset::Text("outstanding"),
+    "in fast recovery: what is outstanding (RFC 5681 equation 4), or the window without what duplicate acks have added, as in ns-2 \
+     (RenoTcpAgent::timeout)",
+)
+.of(&["outstanding", "window"]);
 const FULL_ACK: Param = param(
     "full_ack",
     Unit::Choice,
@@ -244,7 +254,7 @@ const VARIANT: Param = param("congestion", Unit::Choice, Preset::Text("reno"), "
     .of(&["tahoe", "reno", "newreno", "cubic"]);
 
 /// Every parameter of every stack, before a stack's own presets, in the order in which people read them.
-const ALL: [Param; 36] = [
+const ALL: [Param; 37] = [
     VARIANT,
     PACKET,
     COUNTING,
@@ -253,6 +263,7 @@ const ALL: [Param; 36] = [
     MAX_WINDOW,
     LIMITED,
     SUCCESSIVE,
+    TIMEOUT_HALVES,
     FULL_ACK,
     PREDICTION,
     SACK,
@@ -499,6 +510,10 @@ pub fn config(name: &str, options: &Options) -> Result<Config, String> {
         duplicate_threshold: 3,
         limited_transmit: given.flag("limited_transmit"),
         successive_fast_retransmits: given.flag("successive_fast_retransmits"),
+        timeout_halves: match choice("timeout_halves") {
+            "window" => TimeoutHalves::Window,
+            _ => TimeoutHalves::Outstanding,
+        },
         full_ack: match choice("full_ack") {
             "threshold" => FullAck::Threshold,
             _ => FullAck::Outstanding,

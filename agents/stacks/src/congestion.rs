@@ -52,6 +52,15 @@ pub enum FullAck {
     Threshold,
 }
 
+/// What a timeout in fast recovery halves, where duplicate acks have inflated the window.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TimeoutHalves {
+    /// What is outstanding (RFC 5681 3.1, equation 4), the segments that duplicate acks let go included.
+    Outstanding,
+    /// The window that recovery began with, as in ns-2.
+    Window,
+}
+
 /// What a sender does after three duplicate acks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OnLoss {
@@ -120,29 +129,34 @@ impl Window {
     ///
     /// Args: bytes it acknowledges, the time, the smoothed round trip in s.
     pub fn on_ack(&mut self, acked: u64, now: Time, srtt_s: f64) {
+        if self.counting == Counting::Segments {
+            // One by one: each increase sees the window that the one before left, and slow start ends where it would.
+            for _ in 1..(acked as f64 / self.mss).round() as u64 {
+                self.increase(acked, now, srtt_s);
+            }
+        }
+        self.increase(acked, now, srtt_s);
+        self.cwnd = self.cwnd.min(self.limit);
+    }
+
+    /// One increase; those of [`Counting`] that look at the bytes have one an ack.
+    fn increase(&mut self, acked: u64, now: Time, srtt_s: f64) {
         if self.in_slow_start() {
             self.cwnd += match self.counting {
-                Counting::Acks | Counting::AcksAndEighth => self.mss,
+                Counting::Acks | Counting::AcksAndEighth | Counting::Segments => self.mss,
                 Counting::Bytes { limit } => (acked as f64).min(f64::from(limit) * self.mss),
-                Counting::Segments => (acked as f64 / self.mss).round().max(1.0) * self.mss,
                 Counting::HalfSegments => acked as f64 / 2.0,
             };
         } else if self.variant == Variant::Cubic {
             cubic::on_ack(self, acked, now, srtt_s);
         } else {
             self.cwnd += match self.counting {
-                Counting::Acks => self.mss * self.mss / self.cwnd,
+                Counting::Acks | Counting::Segments => self.mss * self.mss / self.cwnd,
                 Counting::AcksAndEighth => self.mss * self.mss / self.cwnd + self.mss / 8.0,
                 Counting::Bytes { .. } => acked as f64 * self.mss / self.cwnd,
-                Counting::Segments => {
-                    // One by one: each increase sees the window that the one before left.
-                    let s = (acked as f64 / self.mss).round().max(1.0) as u32;
-                    (0..s).fold(self.cwnd, |cwnd, _| cwnd + self.mss * self.mss / cwnd) - self.cwnd
-                }
                 Counting::HalfSegments => acked as f64 / (2.0 * self.mss) * self.mss * self.mss / self.cwnd,
             };
         }
-        self.cwnd = self.cwnd.min(self.limit);
     }
 
     /// The ack that ended recovery acknowledges `acked` bytes. A sender that counts segments grows its window as if an ack had
@@ -180,10 +194,13 @@ impl Window {
         self.intact.is_some()
     }
 
-    /// A congestion mark was echoed (RFC 3168 6.1.2): as after a loss, with nothing to send again.
-    pub fn on_mark(&mut self, flight: u64, now: Time) {
-        self.shrink(flight, now);
-        self.cwnd = self.ssthresh;
+    /// A congestion mark was echoed (RFC 3168 6.1.2): the window is halved, with nothing to send again. It is the window that
+    /// counts, not what is outstanding: the ack that tells of the mark has just taken its segments off that. The least
+    /// window is one segment, where the least threshold is two.
+    pub fn on_mark(&mut self, now: Time) {
+        let reduced = self.reduced(self.cwnd, now);
+        self.ssthresh = reduced.max(2.0 * self.mss);
+        self.cwnd = reduced.max(self.mss);
     }
 
     /// Nothing was sent for a retransmission timeout (RFC 5681 4.1): the window is no longer known to fit.
@@ -200,9 +217,11 @@ impl Window {
         }
     }
 
-    /// One more duplicate ack in fast recovery: a segment has left the network.
+    /// One more duplicate ack in fast recovery: a segment has left the network. The greatest window holds here too: it stands
+    /// for a socket buffer.
     pub fn on_duplicate(&mut self) {
         reno::on_duplicate(self);
+        self.cwnd = self.cwnd.min(self.limit);
     }
 
     /// A new ack in fast recovery that acknowledges `acked` bytes; `whole`: everything sent before the loss was seen.
@@ -225,11 +244,15 @@ impl Window {
 
     /// Halves the threshold, or what the variant does instead.
     fn shrink(&mut self, flight: u64, now: Time) {
-        self.ssthresh = match self.variant {
+        self.ssthresh = self.reduced(flight as f64, now).max(2.0 * self.mss);
+    }
+
+    /// What the variant leaves of `bytes` after a sign of congestion.
+    fn reduced(&mut self, bytes: f64, now: Time) -> f64 {
+        match self.variant {
             Variant::Cubic => cubic::on_loss(self, now),
-            _ => flight as f64 / 2.0,
+            _ => bytes / 2.0,
         }
-        .max(2.0 * self.mss);
     }
 }
 
@@ -270,6 +293,36 @@ mod tests {
             let grown = window.cwnd / 1000.0 - 100.0;
             assert!((grown - expected).abs() < 0.01, "{counting:?} {grown}");
         }
+    }
+
+    #[test]
+    fn of_an_ack_for_many_segments_those_beyond_the_threshold_no_longer_double_the_window() {
+        let mut window = Window::new(Variant::Reno, Counting::Segments, 1000, 8, 10_000.0, 1e12);
+        window.on_ack(6000, Time::ZERO, 0.1);
+        // Two increases of slow start, from 8 to 10, and four of avoidance.
+        assert!((10_390.0..10_400.0).contains(&window.cwnd), "{}", window.cwnd);
+    }
+
+    #[test]
+    fn a_mark_halves_the_window_down_to_one_segment_and_the_threshold_to_two() {
+        let mut window = Window::new(Variant::Reno, Counting::Acks, 1000, 6, 1.0, 1e12);
+        for (cwnd, ssthresh) in [(3000.0, 3000.0), (1500.0, 2000.0), (1000.0, 2000.0)] {
+            window.on_mark(Time::ZERO);
+            assert_eq!((window.cwnd, window.ssthresh), (cwnd, ssthresh));
+        }
+        let mut cubic = Window::new(Variant::Cubic, Counting::Acks, 1000, 20, 1.0, 1e12);
+        cubic.on_mark(Time::ZERO);
+        assert_eq!(cubic.cwnd, 14_000.0, "CUBIC keeps seven tenths");
+    }
+
+    #[test]
+    fn duplicates_do_not_inflate_the_window_beyond_the_greatest() {
+        let mut window = Window::new(Variant::Reno, Counting::Acks, 1000, 20, 1e12, 20_000.0);
+        window.on_loss(20_000, Time::ZERO);
+        for _ in 0..19 {
+            window.on_duplicate();
+        }
+        assert_eq!(window.cwnd, 20_000.0);
     }
 
     #[test]

@@ -12,7 +12,7 @@ use backchannel_core::traits::Endpoint;
 use crate::ack::{rate_request, Heard};
 use crate::burst::Burst;
 use crate::config::Config;
-use crate::congestion::{OnLoss, OnNewAck, Variant, Window};
+use crate::congestion::{OnLoss, OnNewAck, TimeoutHalves, Variant, Window};
 use crate::ecn::Ecn;
 use crate::eln::Eln;
 use crate::receive::{Arrived, Receiver};
@@ -879,8 +879,7 @@ impl Connection {
             self.duplicate_ack(now, segment, news);
         }
         if self.ecn.reduce(segment, self.una, self.max) && self.recovery.is_none() {
-            let flight = self.flight().min(self.window.cwnd as u64);
-            self.window.on_mark(flight, now);
+            self.window.on_mark(now);
             self.note(now, Happening::Mark);
         }
     }
@@ -1148,7 +1147,10 @@ impl Connection {
         // RFC 5681 3.1 keeps the threshold when a segment times out again; 4.4BSD and ns-2 take half of the one segment that
         // the window then is.
         let first = self.rto.backoff == 0 || !matches!(self.config.rto.clock, Clock::Smooth(_));
-        let flight = self.flight().min(self.window.cwnd.max(f64::from(self.mss)) as u64);
+        // What duplicate acks added to the window lies above the threshold that recovery began with.
+        let inflated = self.recovery.is_some() && self.config.timeout_halves == TimeoutHalves::Window;
+        let window = if inflated { self.window.cwnd.min(self.window.ssthresh) } else { self.window.cwnd };
+        let flight = self.flight().min(window.max(f64::from(self.mss)) as u64);
         self.window.on_timeout(flight, now, first);
         self.ecn.cut(self.max);
         self.smart_ack = false;

@@ -3,6 +3,7 @@
 //!
 //! A link kind is one file and one line in [`KINDS`]; an error model one file and one line in [`errors::MODELS`].
 
+mod device;
 pub mod errors;
 mod far_end;
 pub mod framing;
@@ -65,14 +66,20 @@ mod tests {
         let tail = json!({"name": "droptail", "options": {"limit_packets": 100}});
         let way = |rate: f64, queue: &serde_json::Value, options: serde_json::Value| match rate {
             0.0 => json!({"delay_s": 0.0, "queue": queue, "options": options}),
-            _ => json!({"rate_bps": rate as u64, "delay_s": 0.0, "queue": queue}),
+            _ => json!({"rate_bps": rate as u64, "delay_s": 0.0, "queue": queue, "options": options}),
         };
-        let kinds = [("point-to-point", 1e6), ("ricochet", 1e5), ("wavelan", 2e6), ("mahimahi", 0.0)];
-        assert_eq!(kinds.len(), KINDS.len());
+        // An opportunity every 10 ms: 1.2 Mbit/s, in which a packet of 1000 bytes takes 1004.
+        let trace = json!({"trace": "10\n"});
+        let kinds = [
+            ("point-to-point", 1e6, json!({})),
+            ("point-to-point", 1e6, json!({"device_buffer_bytes": 3328})),
+            ("ricochet", 1e5, json!({})),
+            ("wavelan", 2e6, json!({})),
+            ("mahimahi", 0.0, trace),
+        ];
+        assert!(KINDS.iter().all(|(entry, _)| kinds.iter().any(|(kind, _, _)| *kind == entry.name)));
         kinds
-            .map(|(kind, rate)| {
-                // An opportunity every 10 ms: 1.2 Mbit/s, in which a packet of 1000 bytes takes 1004.
-                let options = json!({"trace": "10\n"});
+            .map(|(kind, rate, options)| {
                 let spec = json!({
                     "name": "line", "kind": kind, "ends": ["a", "b"],
                     "forward": way(rate, &queue, options.clone()), "reverse": way(rate, &tail, options),

@@ -15,6 +15,7 @@ use backchannel_core::time::{service_time, Time};
 use backchannel_core::traits::{Delivery, Link, Policy, Port, Usage};
 use backchannel_policies::Context;
 
+use crate::device::{Device, Taken};
 use crate::far_end::{FarEnd, Flying};
 use crate::serial::{self, Transmitter, DIRECTION};
 
@@ -123,6 +124,8 @@ struct Line {
     /// Absent where packets go onto the line as they are.
     transmitter: Option<Box<Transmitter>>,
     policy: Box<dyn Policy>,
+    /// What queues behind the policy, where the line's device does.
+    device: Option<Box<Device>>,
     schedule: VecDeque<Change>,
     /// Its rate has, since the queues last heard of it.
     changed: bool,
@@ -156,6 +159,11 @@ impl Line {
         }
         let mut far_end = FarEnd::new(delay(spec.delay_s)?, &spec.errors, seed, label)?;
         let (transmitter, receiver) = serial::ends(&given, framing)?;
+        let device =
+            given.count("device_buffer_bytes").filter(|bytes| *bytes > 0).map(|bytes| Box::new(Device::new(bytes)));
+        if device.is_some() && spec.rate_bps.is_none() {
+            return Err("a device buffer fills before a line with a rate; this one has none".into());
+        }
         far_end.set_receiver(receiver);
         // What a change asks for is refused now, not in the middle of a run.
         for change in &spec.schedule {
@@ -168,6 +176,7 @@ impl Line {
             framing,
             transmitter,
             policy: backchannel_policies::build(&spec.queue.name, &spec.queue.options, &context)?,
+            device,
             schedule: spec.schedule.iter().cloned().collect(),
             changed: false,
             sending: None,
@@ -188,7 +197,9 @@ impl Line {
             return;
         }
         self.policy.enqueue(now, packet, events);
-        if self.sending.is_none() {
+        if self.device.is_some() {
+            self.fill_device(now, events);
+        } else if self.sending.is_none() {
             self.send_next(now, true, events);
         }
     }
@@ -204,13 +215,18 @@ impl Line {
     fn next_event(&self) -> Option<Time> {
         let mut next = self.far_end.next_event().unwrap_or(Time::MAX);
         if let Some((end, _)) = &self.sending {
-            if self.policy.len_packets() > 0 {
+            let waiting = match &self.device {
+                None => self.policy.len_packets() > 0,
+                Some(device) => !device.is_empty(),
+            };
+            if waiting {
                 next = next.min(*end);
             } else if self.far_end.is_clear() {
                 next = next.min(*end + self.far_end.delay);
             }
-        } else if let Some(ready) = self.held_until() {
-            next = next.min(ready);
+        }
+        if self.policy.len_packets() > 0 {
+            next = next.min(self.asks_at());
         }
         if let Some(change) = self.schedule.front() {
             next = next.min(Time::from_seconds(change.at_s));
@@ -218,9 +234,18 @@ impl Line {
         (next < Time::MAX).then_some(next)
     }
 
-    /// When a line that sends nothing is to ask its policy again; `None` where nothing is held back.
-    fn held_until(&self) -> Option<Time> {
-        self.rate_bps.and_then(|_| self.policy.next_time())
+    /// When the policy is next to be asked, where that is not the end of a transmission; [`Time::MAX`]: not before
+    /// something arrives.
+    fn asks_at(&self) -> Time {
+        let held = || {
+            let ready = self.rate_bps.and_then(|_| self.policy.next_time());
+            ready.map_or(Time::MAX, |ready| ready.max(self.idle_since))
+        };
+        match &self.device {
+            Some(device) => device.stopped_until().unwrap_or_else(held),
+            None if self.sending.is_none() => held(),
+            None => Time::MAX,
+        }
     }
 
     fn poll(&mut self, now: Time, to: Port, out: &mut Vec<Delivery>, events: &mut Events) {
@@ -232,24 +257,27 @@ impl Line {
     fn advance(&mut self, now: Time, events: &mut Events) {
         loop {
             let change = self.schedule.front().map_or(Time::MAX, |change| Time::from_seconds(change.at_s));
-            let end = match &self.sending {
-                Some((end, _)) => *end,
-                None => self.held_until().map_or(Time::MAX, |ready| ready.max(self.idle_since)),
-            };
-            if change <= end && change <= now && change < Time::MAX {
+            let end = self.sending.as_ref().map_or(Time::MAX, |(end, _)| *end);
+            let asks = self.asks_at();
+            let next = end.min(asks);
+            if change <= next && change <= now && change < Time::MAX {
                 self.change();
-            } else if end <= now && end < Time::MAX {
-                let Some((end, flying)) = self.sending.take() else {
+            } else if next > now || next == Time::MAX {
+                return;
+            } else if asks <= end {
+                match &mut self.device {
+                    Some(device) => {
+                        device.resume(self.rate_bps.unwrap_or(u64::MAX));
+                        self.fill_device(asks, events);
+                    }
                     // What was held back may go.
-                    self.send_next(end, true, events);
-                    continue;
-                };
+                    None => self.send_next(asks, true, events),
+                }
+            } else if let Some((end, flying)) = self.sending.take() {
                 self.usage.packets += 1;
                 self.usage.bytes += u64::from(flying.packet.len());
                 self.far_end.fly_compressed(end, flying);
                 self.send_next(end, false, events);
-            } else {
-                return;
             }
         }
     }
@@ -271,14 +299,37 @@ impl Line {
     /// Sends a packet, if one waits; `idle` where the line was until now.
     fn send_next(&mut self, now: Time, idle: bool, events: &mut Events) {
         let Some(rate_bps) = self.rate_bps else { return };
-        if let Some(packet) = self.policy.dequeue(now, events) {
+        if let Some(device) = &mut self.device {
+            if let Some(Taken { time, bits, flying }) = device.next() {
+                self.send(now, time, bits, flying);
+            }
+        } else if let Some(packet) = self.policy.dequeue(now, events) {
             let (bits, flying) = self.put(packet, idle);
-            let time = service_time(bits, rate_bps);
-            self.usage.line_bits += bits;
-            self.usage.busy += time;
-            self.sending = Some((now + time, flying));
+            self.send(now, service_time(bits, rate_bps), bits, flying);
         } else {
             self.idle_since = now;
+        }
+    }
+
+    fn send(&mut self, now: Time, time: Duration, bits: u64, flying: Flying) {
+        self.usage.line_bits += bits;
+        self.usage.busy += time;
+        self.sending = Some((now + time, flying));
+    }
+
+    /// Hands the device what it has room for.
+    fn fill_device(&mut self, now: Time, events: &mut Events) {
+        let Some(rate_bps) = self.rate_bps else { return };
+        while self.device.as_ref().is_some_and(|device| device.has_room()) {
+            let Some(packet) = self.policy.dequeue(now, events) else {
+                self.idle_since = now;
+                break;
+            };
+            let (bits, flying) = self.put(packet, self.sending.is_none());
+            self.device.as_mut().expect("it has room").take(now, bits, flying, rate_bps);
+            if self.sending.is_none() {
+                self.send_next(now, false, events);
+            }
         }
     }
 
@@ -477,6 +528,76 @@ mod tests {
         spec(forward)
     }
 
+    /// A line on which a byte takes a millisecond, behind a device of 1000 bytes: it stops the host at 900 and lets it go
+    /// on 400 ms later.
+    fn buffered(policy: &str) -> Box<dyn Link> {
+        let queue = json!({"name": policy, "options": {"limit_packets": 100}});
+        let forward = json!({"rate_bps": 8000, "queue": queue, "options": {"device_buffer_bytes": 1000}});
+        crate::build(&spec(forward), 1).unwrap()
+    }
+
+    /// Packets in the queue after each of these instants, in ms.
+    fn waiting(link: &mut dyn Link, at_ms: &[u64]) -> Vec<usize> {
+        let (mut events, mut out) = (Events::default(), Vec::new());
+        let mut wait = |ms: &u64| {
+            link.poll(Time(ms * 1_000_000), &mut out, &mut events);
+            link.policy(0).expect("a queue").len_packets()
+        };
+        at_ms.iter().map(&mut wait).collect()
+    }
+
+    #[test]
+    fn a_device_takes_packets_from_half_empty_to_nine_tenths_full() {
+        let mut link = buffered("droptail");
+        let mut events = Events::default();
+        for id in 0..10 {
+            link.submit(Time::ZERO, 0, data(id, 260), &mut events);
+        }
+        // 900 bytes: stopped. After 400 ms two more, of which the host keeps 200 bytes; after 800 ms the modem has 500
+        // and these, and takes one.
+        assert_eq!(waiting(&mut *link, &[0, 399, 400, 799, 800]), [7, 7, 5, 5, 4]);
+        let left = drain(&mut *link, &mut events);
+        assert_eq!(link.usage(0).packets, 10);
+        assert_eq!(left.last(), Some(&(1, 3_000_000_000, 9)));
+    }
+
+    #[test]
+    fn the_end_of_a_long_packet_waits_for_the_device_again_and_again() {
+        let mut link = buffered("droptail");
+        let mut events = Events::default();
+        for id in 0..3 {
+            link.submit(Time::ZERO, 0, data(id, 1420), &mut events);
+        }
+        // 560 bytes stay with the host, 160 after 400 ms, none after 800.
+        assert_eq!(waiting(&mut *link, &[0, 400, 799, 800]), [2, 2, 2, 1]);
+        assert_eq!(drain(&mut *link, &mut events).len(), 3);
+    }
+
+    #[test]
+    fn no_policy_reaches_what_a_device_holds() {
+        let mut link = buffered("acks-first");
+        let mut events = Events::default();
+        for id in 0..5 {
+            link.submit(Time::ZERO, 0, data(id, 260), &mut events);
+        }
+        link.submit(Time(10_000_000), 0, ack(100), &mut events);
+        let ids: Vec<_> = drain(&mut *link, &mut events).iter().map(|(_, _, id)| *id).collect();
+        assert_eq!(ids, [0, 1, 2, 100, 3, 4]);
+    }
+
+    #[test]
+    fn a_device_with_room_takes_a_packet_at_once_and_needs_a_rate() {
+        let mut link = buffered("droptail");
+        let mut events = Events::default();
+        for id in 0..3 {
+            link.submit(Time(id * 1_000_000_000), 0, data(id, 260), &mut events);
+            assert_eq!(link.policy(0).unwrap().len_packets(), 0);
+        }
+        assert_eq!(drain(&mut *link, &mut events), [(1, 300_000_000, 0), (1, 1_300_000_000, 1), (1, 2_300_000_000, 2)]);
+        let without = json!({"queue": {"name": "droptail"}, "options": {"device_buffer_bytes": 1000}});
+        assert!(crate::build(&spec(without), 1).err().expect("refused").contains("this one has none"));
+    }
+
     /// Acks of 100 bytes each, with the identification at rest.
     fn acks(count: u32) -> Vec<Packet> {
         (0..count).map(|n| Segment { id: n.into(), ack: 1 + 100 * n, ..Segment::default() }.packet()).collect()
@@ -638,11 +759,12 @@ mod tests {
         let compression =
             prop_oneof![2 => Just("rfc1144"), 1 => Just("none"), 1 => Just("cslip"), 1 => Just("cslip-acks")];
         let framing = proptest::sample::select(&["none", "slip", "ppp"][..]);
-        (compression, framing, any::<bool>(), 1u32..4, prop_oneof![Just(8), Just(10)], any::<u32>()).prop_map(
-            |(compression, framing, named, slots, bits, accm)| {
+        let device = prop_oneof![Just(0u32), 1u32..5000];
+        (compression, framing, any::<bool>(), 1u32..4, prop_oneof![Just(8), Just(10)], any::<u32>(), device).prop_map(
+            |(compression, framing, named, slots, bits, accm, device)| {
                 json!({
                     "header_compression": compression, "framing": framing, "name_every_slot": named, "slots": slots,
-                    "bits_per_byte": bits, "accm": accm,
+                    "bits_per_byte": bits, "accm": accm, "device_buffer_bytes": device,
                 })
             },
         )

@@ -63,6 +63,14 @@ pub(crate) static DIRECTION: Entry = Entry {
             Preset::Flag(false),
             "TCP options take no time on the line, as in the papers' simulator, whose packets carry them for nothing",
         ),
+        Param::new(
+            "device_buffer_bytes",
+            Unit::Bytes,
+            Preset::Number(0.0),
+            "transmit buffer of the line's device, behind the queue and out of its reach: the queue waits from nine tenths full to \
+             half empty; a Courier V.34 modem's has 3.25 KiB (asym 8)",
+        )
+        .range(0.0, 1e9),
     ],
 };
 
