@@ -16,10 +16,11 @@ from ruamel.yaml import YAML
 
 from experiments import registry, source
 from experiments.problems import CampaignError, Problem
-from experiments.schema import Model
+from experiments.schema import Model, Seconds
 from testbed import node_binary
 from testbed.errors import TestbedError
 from testbed.placement import Host, Placement, Spot, place
+from testbed.tunnels import CONNECT_S, SILENCE_S
 
 HostName = Annotated[str, Field(pattern=r"^[a-z][a-z0-9-]*$", max_length=40)]
 InterfaceName = Annotated[str, Field(pattern=r"^[A-Za-z0-9_.:@-]+$", max_length=15)]
@@ -32,6 +33,9 @@ class Ssh(Model):
     agent_user: str = Field("backchannel", description="whom the controller logs in as, to reach the agent")
     key: Path | None = Field(None, description="private key; without it, what ssh itself finds")
     known_hosts: Path | None = Field(None, description="host keys; without it, those of the user and the system")
+    connect_timeout: Seconds = Field(CONNECT_S, gt=0, description="what a host may take to answer at first")
+    # Less than the lease, which a host ends by itself.
+    silence: Seconds = Field(SILENCE_S, ge=2, le=20, description="a host that says nothing for so long is lost")
 
 
 class HostEntry(Model):
@@ -134,11 +138,20 @@ def wrong_variable(name: str, value: object) -> str | None:
         return None  # Ansible's to work out
     spec = options[name]
     words, types = TYPES[spec["type"]]
-    if not isinstance(value, types) or (isinstance(value, bool) and bool not in types):
+    if not _is(value, types):
         return f"'{value}' is not {words}: {spec['description']}"
+    each, elements = TYPES[spec.get("elements", "str")]
+    wrong = [one for one in value if not _is(one, elements)] if isinstance(value, list) else []
+    if wrong:
+        return f"'{wrong[0]}' in it is not {each}: {spec['description']}"
     if "choices" in spec and value not in spec["choices"]:
         return f"'{value}' is not possible; there are: {', '.join(spec['choices'])}"
     return None
+
+
+def _is(value: object, types: tuple[type, ...]) -> bool:
+    # In Python true is a number, too.
+    return isinstance(value, types) and (bool in types or not isinstance(value, bool))
 
 
 def placed(inventory: Inventory, nodes: Sequence[Mapping[str, Any]], links: Sequence[Mapping[str, Any]]) -> Placement:

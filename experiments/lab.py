@@ -150,7 +150,10 @@ def cells(path: Path | None, name: str) -> Cells:
     """What makes the physical backend's cells: connections to the lab's hosts, held in the campaign's name."""
     found = _given(path)
     options = found.file.ssh
-    ssh = SshOptions(options.agent_user, found.own(options.key), found.own(options.known_hosts))
+    ssh = SshOptions(
+        options.agent_user, found.own(options.key), found.own(options.known_hosts), options.connect_timeout,
+        options.silence,
+    )  # fmt: skip
     reach = Reach(ssh=ssh) if found.file.connection == "ssh" else Reach(namespaces=processes())
 
     def place(scenario: Mapping[str, Any]) -> Placement:
@@ -177,7 +180,9 @@ def main() -> int:
         print(f"backchannel: {error}", file=sys.stderr)
         return 2 if isinstance(error, CampaignError) else 1
     try:
-        return subprocess.run(command, env=lab.environment(), check=False).returncode
+        # Labs have the same addresses, and connections that Ansible keeps are known by these.
+        environment = {**lab.environment(), "ANSIBLE_SSH_CONTROL_PATH_DIR": str(FOLDER / "ssh")}
+        return subprocess.run(command, env=environment, check=False).returncode
     except OSError as error:
         print(f"backchannel: cannot run '{command[0]}': {error.strerror}", file=sys.stderr)
         return 127

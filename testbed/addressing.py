@@ -116,7 +116,7 @@ def make_plan(nodes: Sequence[Mapping[str, Any]], links: Sequence[Mapping[str, A
     kinds = {node["name"]: node["kind"] for node in nodes}
     linkless = [name for name in names if not of_node[name]]
     if linkless:
-        raise TestbedError(f"node '{linkless[0]}' has no link")
+        raise TestbedError(f"node '{linkless[0]}' has no link: name it among the 'ends' of one, or take it out")
     one_way = frozenset(link["name"] for link in links if link.get("options", {}).get("one_way"))
     _check_connected(of_node, of_link, kinds)
     plans = {}
@@ -203,7 +203,7 @@ def _check_connected(
             queue.extend(new)
     lost = sorted(set(of_node) - seen)
     if lost:
-        raise TestbedError(f"'{start}' and '{lost[0]}' are not connected")
+        raise TestbedError(f"'{start}' and '{lost[0]}' are not connected: a link between their two parts is missing")
 
 
 def way(plan: Plan, node: str, address: str) -> tuple[Interface, Interface]:

@@ -11,7 +11,7 @@ import json
 import shutil
 import subprocess
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -96,18 +96,22 @@ class EmulatedTestbed:
             self._start_agent(name, node)
         for name in self.plan.nodes:
             self._await_agent(name)
+        self._know_kernel_links(links)
+
+    def _know_kernel_links(self, links: list[dict[str, Any]]) -> None:
+        for link in links:
+            if link["kind"] == kernel_links.KIND:
+                near, far = self.plan.links[link["name"]]
+                agents = self._agents[near.node], self._agents[far.node]
+                self._kernel_links[link["name"]] = kernel_links.KernelLink(link["name"], (near, far), agents)
 
     def _add_link(self, link: dict[str, Any], net_nodes: Mapping[str, Any]) -> None:
         ends = self.plan.links[link["name"]]
         if link["kind"] == kernel_links.KIND:
             a, b = ends
-            nodes = net_nodes[a.node], net_nodes[b.node]
-            made = kernel_links.KernelLink(link["name"], (a, b), (_runner(nodes[0]), _runner(nodes[1])),
-                                           (nodes[0].pid, nodes[1].pid))  # fmt: skip
-            self._kernel_links[link["name"]] = made
+            kernel_links.make_wire(link["name"], (a, b), (net_nodes[a.node].pid, net_nodes[b.node].pid))
             for end in ends:
                 TapIntf(end.name, node=net_nodes[end.node], mac=end.mac, moveIntfFn=_stays)
-            made.configure(link)
             return
         if len(ends) == 2:
             a, b = ends
@@ -222,7 +226,7 @@ class EmulatedTestbed:
         self, link: dict[str, Any], direction: str, source: addressing.Interface, target: addressing.Interface
     ) -> probing.Probed:
         name = f"probe-{link['name']}-{direction}"
-        train = probing.train_for(link[direction], probing.MEDIA[link["kind"]].slack)
+        train = probing.train_for(link, direction)
         port = probing.PORT + source.end
         sender, receiver = self._agents[source.node], self._agents[target.node]
         receiver.start_traffic(
@@ -471,15 +475,6 @@ def _in_node(node: Any, name: str, words: list[str], stdin: str = "") -> None:
     if process.returncode != 0:
         reason = said.decode(errors="replace").strip() or f"status {process.returncode}"
         raise TestbedError(f"node {name} could not be set up: '{' '.join(words)}' said: {reason}")
-
-
-def _runner(node: Any) -> kernel_links.Runner:
-    def run(words: Sequence[str]) -> tuple[int, str]:
-        process = node.popen(list(words), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
-        said, _ = process.communicate()
-        return process.returncode, said.decode(errors="replace")
-
-    return run
 
 
 def _stays(*_: Any) -> None:

@@ -7,12 +7,11 @@ reports what tc counts; it has no lateness and no telemetry of its queue.
 
 from __future__ import annotations
 
-import json
 import math
 import os
 import shlex
 import subprocess
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from functools import cache
 from typing import Any
 
@@ -32,11 +31,9 @@ RED_PACKET_BYTES = 1500
 #: asks for on a kernel with high-resolution timers.
 _LEAST_BURST_BYTES = 2 * 1514
 
-#: The rate is that of network-layer bytes, as ours are: tc counts the Ethernet header unless it is told.
-_NETWORK_BYTES = "stab overhead -14 linklayer ethernet"
-
-#: Runs a program in a node's namespaces: (words) -> (return code, output and errors).
-Runner = Callable[[Sequence[str]], tuple[int, str]]
+#: Begins whatever stands at a sender's interface: rates and counters are those of network-layer bytes, as ours are. The
+#: kernel counts the Ethernet header unless it is told.
+_ROOT = "root handle 1: stab overhead -14 linklayer ethernet"
 
 
 def commands(direction: Mapping[str, Any], options: Mapping[str, Any], near: str, far: str) -> tuple[list[str], ...]:
@@ -59,31 +56,39 @@ def commands(direction: Mapping[str, Any], options: Mapping[str, Any], near: str
     if shaper == "cake":
         if queue["name"] != "droptail":
             raise TestbedError("cake is its own queue policy: leave 'queue' out")
-        words = f"qdisc add dev {near} root cake besteffort" + (f" bandwidth {rate}bit" if rate else " unlimited")
+        words = f"qdisc add dev {near} {_ROOT} cake besteffort" + (f" bandwidth {rate}bit" if rate else " unlimited")
         sender.append(words + {"none": "", "filter": " ack-filter", "aggressive": " ack-filter-aggressive"}[
             options.get("ack_filter", "none")
         ])  # fmt: skip
     elif rate is None:
-        sender.append(f"qdisc add dev {near} root {_queue(queue, rate)}")
+        sender.append(f"qdisc add dev {near} {_ROOT} {_queue(queue, rate)}")
     elif shaper == "netem":
         limit = queue["options"].get("limit_packets", 1000)
         if queue["name"] != "droptail":
             raise TestbedError("netem's queue is a droptail; htb and tbf take codel too")
-        sender.append(f"qdisc add dev {near} root netem rate {rate}bit limit {limit}")
+        sender.append(f"qdisc add dev {near} {_ROOT} netem rate {rate}bit limit {limit}")
     else:
-        burst = options.get("burst_bytes") or max(_LEAST_BURST_BYTES, round(rate / 8 * 250e-6))
+        burst = burst_bytes(rate, options)
         if shaper == "htb":
             sender += [
-                f"qdisc add dev {near} root handle 1: {_NETWORK_BYTES} htb default 1",
+                f"qdisc add dev {near} {_ROOT} htb default 1",
                 f"class add dev {near} parent 1: classid 1:1 htb rate {rate}bit ceil {rate}bit "
                 f"burst {burst} cburst {burst} quantum 1514",
             ]
         else:
-            sender.append(
-                f"qdisc add dev {near} root handle 1: {_NETWORK_BYTES} tbf rate {rate}bit burst {burst} limit {_DEEP}"
-            )
+            sender.append(f"qdisc add dev {near} {_ROOT} tbf rate {rate}bit burst {burst} limit {_DEEP}")
         sender.append(f"qdisc add dev {near} parent 1:1 handle 10: {_queue(queue, rate)}")
     return sender, _receiver(direction, far)
+
+
+def burst_bytes(rate_bps: float, options: Mapping[str, Any]) -> int:
+    """What passes at once: HTB and TBF hold a bucket, CAKE lets one packet out, netem none before its time."""
+    match options.get("shaper", "htb"):
+        case "netem":
+            return 0
+        case "cake":
+            return _LEAST_BURST_BYTES // 2
+    return int(options.get("burst_bytes") or max(_LEAST_BURST_BYTES, round(rate_bps / 8 * 250e-6)))
 
 
 def _queue(queue: Mapping[str, Any], rate_bps: float | None) -> str:
@@ -218,79 +223,31 @@ def _trial(lines: tuple[str, ...]) -> str:
     return " ".join(f"tc {line}" for line in done.stdout.splitlines())
 
 
-class KernelLink:
-    """A veth pair between two nodes.
-
-    Args:
-        ends: its interfaces.
-        runners: how to run a program in the node of each end.
-        pids: a process in each node.
+def make_wire(name: str, ends: tuple[Interface, Interface], pids: tuple[int, int]) -> None:
+    """A veth pair between the namespaces of two processes, with offloads off.
 
     Raises:
         TestbedError: the kernel refused.
     """
-
-    def __init__(self, name: str, ends: tuple[Interface, Interface], runners: tuple[Runner, Runner],
-                 pids: tuple[int, int]) -> None:  # fmt: skip
-        self.name = name
-        self._ends = ends
-        self._runners = runners
-        words = ["ip", "link", "add", "name", ends[0].name, "address", ends[0].mac, "netns", str(pids[0]),
-                 "type", "veth", "peer", "name", ends[1].name, "address", ends[1].mac, "netns", str(pids[1]),
-                 ]  # fmt: skip
-        done = subprocess.run(words, capture_output=True, text=True, check=False)
+    words = ["ip", "link", "add", "name", ends[0].name, "address", ends[0].mac, "netns", str(pids[0]),
+             "type", "veth", "peer", "name", ends[1].name, "address", ends[1].mac, "netns", str(pids[1]),
+             ]  # fmt: skip
+    # Else captures would show packets of 32 kB and checksums that were never computed.
+    offloads = [word for what in ("tso", "gso", "gro", "tx", "rx") for word in (what, "off")]
+    enter = ["nsenter", "--net", "--target"]
+    inside = [[*enter, str(pid), "ethtool", "-K", end.name, *offloads] for end, pid in zip(ends, pids, strict=True)]
+    for line in (words, *inside):
+        done = subprocess.run(line, capture_output=True, text=True, check=False)
         if done.returncode != 0:
             raise TestbedError(f"link '{name}': cannot make its interfaces: {done.stderr.strip()}")
-        for end, run in zip(ends, runners, strict=True):
-            # Else captures would show packets of 32 kB and checksums that were never computed.
-            offloads = [word for what in ("tso", "gso", "gro", "tx", "rx") for word in (what, "off")]
-            self._must(run, ["ethtool", "-K", end.name, *offloads])
-            # TCP hands a qdisc bundles of segments whatever the offloads are; the shaper is to see packets.
-            self._must(run, ["ip", "link", "set", end.name, "txqueuelen", "10000", "gso_max_segs", "1"])
-            self._must(run, ["ip", "link", "add", ifb_name(end.name), "type", "ifb"])
-            self._must(run, ["ip", "link", "set", ifb_name(end.name), "up"])
-
-    def configure(self, link: Mapping[str, Any]) -> None:
-        """Gives it parameters and empty queues; its counters begin at zero."""
-        for end, run in zip(self._ends, self._runners, strict=True):
-            for words in (("root",), ("ingress",)):
-                run(["tc", "qdisc", "del", "dev", end.name, *words])
-            run(["tc", "qdisc", "del", "dev", ifb_name(end.name), "root"])
-        for way, (near, far) in (("forward", (0, 1)), ("reverse", (1, 0))):
-            lines = commands(link[way], link["options"], self._ends[near].name, self._ends[far].name)
-            for side, side_lines in zip((near, far), lines, strict=True):
-                for line in side_lines:
-                    self._must(self._runners[side], ["tc", *line.split()])
-
-    def report(self, link: Mapping[str, Any]) -> dict[str, Any]:
-        """What tc counted, in the form of the emulator's report (testbed/core/src/report.rs)."""
-        return {
-            way: self._counted(link[way].get("rate_bps"), near, far)
-            for way, near, far in (("forward", 0, 1), ("reverse", 1, 0))
-        }
-
-    def _counted(self, rate_bps: int | None, near: int, far: int) -> dict[str, Any]:
-        root = self._statistics(near, self._ends[near].name)
-        return counted(rate_bps, root, self._statistics(far, ifb_name(self._ends[far].name)))
-
-    def _statistics(self, end: int, interface: str) -> dict[str, int]:
-        said = self._must(self._runners[end], ["tc", "-s", "-j", "qdisc", "show", "dev", interface])
-        roots = [one for one in json.loads(said or "[]") if one.get("root")]
-        return {key: int(roots[0].get(key, 0)) if roots else 0 for key in ("packets", "bytes", "drops")}
-
-    def _must(self, run: Runner, words: Sequence[str]) -> str:
-        code, said = run(words)
-        if code != 0:
-            raise TestbedError(f"link '{self.name}': '{' '.join(words)}' failed: {said.strip()}")
-        return said
 
 
-class LabKernelLink:
-    """A wire between two hosts of a lab whose kernels shape it, each on its own interface.
+class KernelLink:
+    """A wire whose ends are shaped by the kernels there, through their agents.
 
     Args:
-        ends: its interfaces, with the hosts' own names.
-        agents: of the hosts at these ends.
+        ends: its interfaces, with the nodes' own names.
+        agents: of the nodes at these ends.
     """
 
     def __init__(self, name: str, ends: tuple[Interface, Interface], agents: tuple[AgentClient, AgentClient]) -> None:
@@ -299,10 +256,10 @@ class LabKernelLink:
         self._agents = agents
 
     def configure(self, link: Mapping[str, Any]) -> None:
-        """Gives it parameters and empty queues.
+        """Gives it parameters and empty queues; its counters begin at zero.
 
         Raises:
-            TestbedError: a host's kernel lacks something, with tc's own words.
+            TestbedError: a kernel lacks something, with tc's own words.
         """
         lines: tuple[list[str], list[str]] = ([], [])
         for way, (near, far) in (("forward", (0, 1)), ("reverse", (1, 0))):
@@ -313,10 +270,10 @@ class LabKernelLink:
             try:
                 agent.shape(end.name, own)
             except AgentError as error:
-                raise TestbedError(f"link '{self.name}': the kernel of host {error}") from None
+                raise TestbedError(f"link '{self.name}': the kernel of {error}") from None
 
     def report(self, link: Mapping[str, Any]) -> dict[str, Any]:
-        """As of a KernelLink."""
+        """What tc counted, in the form of the emulator's report (testbed/core/src/report.rs)."""
         said = [agent.shaped(end.name) for agent, end in zip(self._agents, self._ends, strict=True)]
         return {
             way: counted(link[way].get("rate_bps"), said[near]["root"], said[far]["delayed"])
@@ -333,7 +290,7 @@ def counted(rate_bps: int | None, root: Mapping[str, int], delayed: Mapping[str,
         "delivered_packets": root["packets"] - delayed["drops"],
         "refused_by_interface": 0,
         "transmitted_packets": root["packets"],
-        "transmitted_bytes": root["bytes"] - 14 * root["packets"],
+        "transmitted_bytes": root["bytes"],
         "transmitted_wire_bytes": root["bytes"],
         "busy_s": None,
         "rate_error": None,

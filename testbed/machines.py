@@ -35,7 +35,7 @@ KERNEL_WORDS = (
     + " ".join(f"systemd.mask={one}" for one in ("e2scrub_reap.service", "apt-daily.timer", "apt-daily-upgrade.timer"))
 )
 #: Interpreted, several at once, on a machine with other work.
-BOOT_S = 900.0
+BOOT_S = 1800.0
 
 #: Runs on every machine before its network (testbed.image); @RENAMES@ has a line for each interface: address, name.
 SETUP = """
@@ -178,7 +178,7 @@ class Machines:
 
     def _await(self, name: str, address: str, ssh: SshFiles, deadline: float) -> None:
         words = [
-            "ssh", "-o", "BatchMode=yes", "-o", "ConnectTimeout=10", "-o", f"UserKnownHostsFile={ssh.known_hosts}",
+            "ssh", "-o", "BatchMode=yes", "-o", "ConnectTimeout=60", "-o", f"UserKnownHostsFile={ssh.known_hosts}",
             "-o", "GlobalKnownHostsFile=/dev/null", "-o", "IdentitiesOnly=yes", "-i", str(ssh.key),
             f"root@{address}", "systemctl is-system-running --wait || systemctl --failed --no-legend",
         ]  # fmt: skip

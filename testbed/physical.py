@@ -21,12 +21,12 @@ from typing import Any
 
 from agents.client import AgentClient
 from agents.errors import AgentError
-from testbed import addressing, clocks, kernel_links, probing
+from testbed import addressing, clocks, probing
 from testbed.emulated import EmulatedTestbed, Progress
 from testbed.errors import TestbedError
 from testbed.placement import Placement, Spot
 from testbed.together import on_each
-from testbed.tunnels import SILENCE_S, NamespaceWay, SshOptions, SshWay, Way
+from testbed.tunnels import NamespaceWay, SshOptions, SshWay, Way
 
 #: A controller that is silent for so long holds its testbed no more.
 LEASE_S = 30.0
@@ -53,6 +53,7 @@ class Crew:
 
     def __init__(self, placement: Placement, reach: Reach, holder: str) -> None:
         self._folder = Path(tempfile.mkdtemp(prefix="bc-"))
+        self._silence_s = 0.0 if reach.ssh is None else reach.ssh.silence_s
         self._ways: dict[str, Way] = {}
         self.agents: dict[str, AgentClient] = {}
         self._held: list[AgentClient] = []
@@ -130,7 +131,7 @@ class Crew:
 
     def why(self, error: str) -> str:
         """The reason behind an error: a host that was lost, if there is one. SSH takes a while to notice."""
-        deadline = time.monotonic() + (SILENCE_S + 2 if "does not answer" in error else 0)
+        deadline = time.monotonic() + (self._silence_s + 2 if "does not answer" in error else 0)
         while True:
             trouble = self.lost()
             if trouble or time.monotonic() > deadline:
@@ -332,13 +333,7 @@ class PhysicalTestbed(EmulatedTestbed):
 
     def _configure(self, links: list[dict[str, Any]], seed: int) -> None:
         self._kernel_links = {}
-        for link in links:
-            if link["kind"] == kernel_links.KIND:
-                near, far = self.plan.links[link["name"]]
-                agents = (self._agents[near.node], self._agents[far.node])
-                # As good as the parent's: configured and asked the same way.
-                made = kernel_links.LabKernelLink(link["name"], (near, far), agents)
-                self._kernel_links[link["name"]] = made  # type: ignore[assignment]
+        self._know_kernel_links(links)
         super()._configure(links, seed)
 
     def _real(self, link: str) -> str | None:
@@ -372,13 +367,17 @@ class PhysicalTestbed(EmulatedTestbed):
         self, link: dict[str, Any], direction: str, source: addressing.Interface, target: addressing.Interface
     ) -> probing.Probed:
         probed = super()._probe(link, direction, source, target)
-        apart = self._ahead_ns(target.node) - self._ahead_ns(source.node)
+        # Probes are stamped by CLOCK_REALTIME, at both ends.
+        apart = self._reading(target.node).realtime_ns - self._reading(source.node).realtime_ns
         packets = [{**one, "received_ns": one["received_ns"] - apart} for one in probed.received["packets"]]
         return probing.Probed(probed.link, direction, probed.train, {**probed.received, "packets": packets})
 
     def _ahead_ns(self, node: str) -> int:
         """How far a node's CLOCK_MONOTONIC is ahead of the controller's."""
-        return self._readings[self._placement.players[node]].monotonic_ns
+        return self._reading(node).monotonic_ns
+
+    def _reading(self, node: str) -> clocks.Reading:
+        return self._readings[self._placement.players[node]]
 
     def _start_sender(self, scenario: dict[str, Any], flow: dict[str, Any], t0_ns: int) -> None:
         super()._start_sender(scenario, flow, t0_ns + self._ahead_ns(flow["from"]))

@@ -9,9 +9,12 @@ error model did not take.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
+
+from testbed import kernel_links
 
 PORT = 9007
 RATE_LIMIT = 0.005
@@ -103,9 +106,9 @@ class Medium:
     slack: float = 1.0
     #: Both directions are one medium and would measure each other.
     shared: bool = False
-    #: Packets that may pass at once at first: the rate is that of those after them. Such a link lets a single packet
-    #: pass at once too, whose time on the line then shows in the spacing alone.
-    at_once: int = 0
+    #: Some bytes may pass at once at first: the rate is that of the packets after them. Such a link lets a single
+    #: packet pass at once too, whose time on the line then shows in the spacing alone.
+    bucket: bool = False
 
 
 #: Kinds of links that can be probed. A packet's time on the others depends on who else talks, or on a trace: there each
@@ -114,8 +117,7 @@ MEDIA: Mapping[str, Medium] = {
     "point-to-point": Medium(),
     # Spacing, backoff, preamble: up to half as long again.
     "wavelan": Medium(slack=1.5, shared=True),
-    # A token bucket.
-    "kernel": Medium(at_once=8),
+    "kernel": Medium(bucket=True),
 }
 
 #: Framing and its escapes add to a probe on a serial line, at most.
@@ -126,8 +128,10 @@ def _framing(direction: Mapping[str, Any]) -> str:
     return str(direction.get("options", {}).get("framing", "none"))
 
 
-def train_for(direction: Mapping[str, Any], slack: float = 1.0) -> Train:
-    """A train that takes about BURST_S on this direction; `slack` times that at most."""
+def train_for(link: Mapping[str, Any], way: str) -> Train:
+    """A train that takes about BURST_S on one direction of a link."""
+    direction = link[way]
+    slack = MEDIA[link["kind"]].slack
     rate_bps = direction.get("rate_bps")
     size = 1500 if rate_bps is None or rate_bps >= 100_000 else 500
     if rate_bps is None:
@@ -135,12 +139,21 @@ def train_for(direction: Mapping[str, Any], slack: float = 1.0) -> Train:
     else:
         bits_per_byte = direction.get("options", {}).get("bits_per_byte", 8)
         packet_s = size * bits_per_byte / rate_bps * (1.0 if _framing(direction) == "none" else FRAMING_SLACK)
-        burst = min(max(round(BURST_S / packet_s), MIN_BURST), MAX_BURST)
+        burst = min(max(round(BURST_S / packet_s), MIN_BURST), MAX_BURST) + _at_once(link, way, size)
     delay_s = float(direction.get("delay_s", 0.0))
     interval_s = 1.5 * packet_s + 0.02
     pause_s = slack * burst * packet_s + 0.05
     total_s = pause_s + SPACED * interval_s + packet_s + delay_s
     return Train(size, burst, SPACED, pause_s, interval_s, patience_s=2 * total_s + 3.0)
+
+
+def _at_once(link: Mapping[str, Any], way: str, size_bytes: int) -> int:
+    """Packets of a burst that tell nothing of the rate: those that fill a token bucket, and one that overdraws it."""
+    rate_bps = link[way].get("rate_bps")
+    if rate_bps is None or not MEDIA[link["kind"]].bucket:
+        return 0
+    held_bytes = kernel_links.burst_bytes(rate_bps, link["options"])
+    return math.ceil(held_bytes / size_bytes) + 1 if held_bytes else 0
 
 
 def hold_against(probed: Probed, report: Mapping[str, Any]) -> Measurement:
@@ -151,9 +164,8 @@ def hold_against(probed: Probed, report: Mapping[str, Any]) -> Measurement:
     taken = int(counters["error_losses"])
     problems = []
 
-    at_once = MEDIA[probed.link["kind"]].at_once
-    enough = probed.train.burst > at_once + LEAST_GAPS
-    rate_bps = _rate_bps(packets, probed.train, counters, at_once if enough else 0)
+    at_once = _at_once(probed.link, probed.direction, probed.train.size_bytes)
+    rate_bps = _rate_bps(packets, probed.train, counters, at_once)
     declared_bps = declared.get("rate_bps")
     if declared_bps is not None:
         if rate_bps is None:

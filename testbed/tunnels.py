@@ -6,6 +6,7 @@ checked, nothing is asked interactively, and an ssh dies with this process.
 
 from __future__ import annotations
 
+import math
 import subprocess
 import time
 from abc import ABC, abstractmethod
@@ -16,9 +17,8 @@ from testbed.errors import TestbedError
 
 #: Where the role `agent` has agents listen.
 AGENT_SOCKET = "/run/backchannel/agent.sock"
-CONNECT_S = 10
-#: A host that is silent for so many seconds is lost.
-SILENCE_S = 4
+#: Seconds that a host may take to answer at first, and that it may be silent later before it counts as lost.
+CONNECT_S, SILENCE_S = 10.0, 4.0
 #: What ssh says, and what it means to a person.
 MEANINGS = (
     ("REMOTE HOST IDENTIFICATION HAS CHANGED", "its key is another than the one in {known} (if it was set up anew, "
@@ -74,6 +74,8 @@ class SshOptions:
     user: str
     key: Path | None
     known_hosts: Path | None
+    connect_s: float = CONNECT_S
+    silence_s: float = SILENCE_S
 
 
 def ssh_command(options: SshOptions, address: str, port: int, control: Path, socket: Path) -> list[str]:
@@ -82,8 +84,8 @@ def ssh_command(options: SshOptions, address: str, port: int, control: Path, soc
         "setpriv", "--pdeathsig", "KILL", "ssh", "-N", "-T", "-M", "-S", str(control),
         "-o", "BatchMode=yes", "-o", "StrictHostKeyChecking=yes", "-o", "ExitOnForwardFailure=yes",
         "-o", "StreamLocalBindUnlink=yes", "-o", "StreamLocalBindMask=0177", "-o", "ControlPersist=no",
-        "-o", f"ConnectTimeout={CONNECT_S}",
-        "-o", "ServerAliveInterval=1", "-o", f"ServerAliveCountMax={SILENCE_S - 1}",
+        "-o", f"ConnectTimeout={math.ceil(options.connect_s)}",
+        "-o", "ServerAliveInterval=1", "-o", f"ServerAliveCountMax={max(1, math.ceil(options.silence_s) - 1)}",
     ]  # fmt: skip
     if options.known_hosts is not None:
         words += ["-o", f"UserKnownHostsFile={options.known_hosts}", "-o", "GlobalKnownHostsFile=/dev/null"]
@@ -111,6 +113,7 @@ class SshWay(Way):
         }
         self.socket = folder / f"{name}.sock"
         self._log = folder / f"{name}.ssh.log"
+        self._connect_s = options.connect_s
         words = ssh_command(options, address, port, folder / f"{name}.ctl", self.socket)
         with self._log.open("wb") as log:
             # A session of its own: Ctrl-C is for the runner.
@@ -124,7 +127,7 @@ class SshWay(Way):
         Raises:
             TestbedError: the host cannot be reached, or refuses us; with the remedy.
         """
-        deadline = time.monotonic() + 2 * CONNECT_S
+        deadline = time.monotonic() + 2 * self._connect_s
         while not self.socket.exists():
             if self._process.poll() is not None or time.monotonic() > deadline:
                 self.close()

@@ -5,13 +5,15 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from testbed import fidelity, probing
+from testbed import fidelity, kernel_links, probing
 
 
 def link(rate_bps: int | None = 28_800, delay_s: float = 0.05) -> dict[str, Any]:
     direction = {"rate_bps": rate_bps, "delay_s": delay_s, "queue": {"name": "droptail", "options": {}}}
-    return {"name": "line", "kind": "point-to-point", "forward": direction, "reverse": direction}
+    return {"name": "line", "kind": "point-to-point", "options": {}, "forward": direction, "reverse": direction}
 
 
 def arrivals(train: probing.Train, rate_bps: float, delay_s: float, lost: tuple[int, ...] = ()) -> dict[str, Any]:
@@ -40,7 +42,7 @@ def report(train: probing.Train, error_losses: int = 0) -> dict[str, Any]:
 
 def measure(real_bps: float, real_delay_s: float, lost: tuple[int, ...] = (), taken: int = 0) -> probing.Measurement:
     declared = link()
-    train = probing.train_for(declared["forward"])
+    train = probing.train_for(declared, "forward")
     received = arrivals(train, real_bps, real_delay_s, lost)
     return probing.hold_against(probing.Probed(declared, "forward", train, received), report(train, taken))
 
@@ -67,7 +69,7 @@ def test_a_lost_packet_is_told_unless_the_error_model_took_it() -> None:
 
 @pytest.mark.parametrize("rate_bps", [9_600, 28_800, 1_000_000, 10_000_000, 100_000_000, None])
 def test_a_train_fits_its_line(rate_bps: int | None) -> None:
-    train = probing.train_for(link(rate_bps)["forward"])
+    train = probing.train_for(link(rate_bps), "forward")
     assert probing.MIN_BURST <= train.burst <= probing.MAX_BURST
     assert train.patience_s < 30
 
@@ -80,7 +82,7 @@ def test_a_serial_line_is_given_the_time_of_its_bits(framing: str, bits_per_byte
     declared["forward"]["options"] = {"framing": framing, "bits_per_byte": bits_per_byte}
     probed = probing.for_probing(declared)
     assert probed["forward"]["options"].get("accm") == (0 if framing == "ppp" else None)
-    train = probing.train_for(probed["forward"])
+    train = probing.train_for(probed, "forward")
     framed = train.size_bytes + {"none": 0, "slip": 1, "ppp": 7}[framing]
     byte_s = bits_per_byte / 9_600
     idle, free, wire, packets = int(framing != "none"), 0.0, 0, []
@@ -136,3 +138,34 @@ def test_each_fault_makes_a_run_invalid(changes: dict[str, Any], said: str) -> N
 
 def test_a_direction_without_a_busy_period_is_no_yardstick_for_its_rate() -> None:
     assert fidelity.problems(run_report(counters={"rate_error": None})) == []
+
+
+@given(
+    rate_bps=st.integers(2_400, 1_000_000_000),
+    off=st.sampled_from([0.99, 1.0, 1.01]),
+    burst_bytes=st.sampled_from([None, 4_000, 40_000]),
+    shaper=st.sampled_from(["htb", "tbf", "cake", "netem"]),
+)
+def test_what_a_kernels_bucket_lets_pass_at_once_is_no_part_of_its_rate(
+    rate_bps: int, off: float, burst_bytes: int | None, shaper: str
+) -> None:
+    """A bucket lets a packet go while it is not overdrawn, counted by the byte; netem keeps each for its time."""
+    options = {"shaper": shaper} | ({"burst_bytes": burst_bytes} if burst_bytes else {})
+    declared = link(rate_bps) | {"kind": "kernel", "options": options}
+    train = probing.train_for(declared, "forward")
+    held = kernel_links.burst_bytes(rate_bps, options)
+    byte_s, tokens, at, free, packets = 8 / (rate_bps * off), float(held), 0.0, 0.0, []
+    for seq in range(train.total):
+        sent = 0.0 if seq < train.burst else train.pause_s + (seq - train.burst) * train.interval_s
+        leaves = max(sent, free)
+        tokens = min(held, tokens + (leaves - at) / byte_s)
+        at = leaves
+        if held == 0:
+            leaves = free = leaves + train.size_bytes * byte_s
+        else:
+            tokens -= train.size_bytes
+            free = at + max(0.0, -tokens) * byte_s
+        packets.append({"seq": seq, "sent_ns": round(sent * 1e9), "received_ns": round((leaves + 0.05) * 1e9)})
+    result = probing.hold_against(probing.Probed(declared, "forward", train, {"packets": packets}), report(train))
+    assert result.measured_rate_bps == pytest.approx(rate_bps * off, rel=1e-3)
+    assert bool(result.problems) == (off != 1.0)

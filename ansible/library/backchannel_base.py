@@ -5,16 +5,15 @@ from __future__ import annotations
 
 import os
 
-from ansible.module_utils.basic import AnsibleModule
-
 from ansible.module_utils.backchannel import (
     Memory,
-    Report,
+    APT_INSTALL,
     Trouble,
-    guarded,
     keep_file,
     keep_sysctls,
+    missing_packages,
     refuse_if_held,
+    require_packages,
     restore_sysctls,
     run,
 )
@@ -57,29 +56,10 @@ SYSCTL_FILE = "/etc/sysctl.d/60-backchannel.conf"
 CHRONY_FILE = "/etc/chrony/conf.d/backchannel.conf"
 
 
-def missing_packages(names):
-    """Which of them are not installed."""
-    if not names:
-        return []
-    said = run(["dpkg-query", "-W", "-f", "${Package} ${db:Status-Abbrev}\n", *names], good=(0, 1))
-    there = {line.split()[0] for line in said.splitlines() if line.split()[1:2] == ["ii"]}
-    return [name for name in names if name not in there]
-
-
 def install(names):
-    """Installs packages; refreshes the lists once if that is what it takes."""
-    words = ["apt-get", "install", "-y", "-q", "--no-install-recommends", *names]
-    os.environ["DEBIAN_FRONTEND"] = "noninteractive"
-    try:
-        run(words)
-    except Trouble:
-        try:
-            run(["apt-get", "update", "-q"])
-            run(words)
-        except Trouble as trouble:
-            raise Trouble(
-                "packages are missing (%s) and cannot be installed: %s" % (", ".join(names), trouble)
-            ) from None
+    """From the distribution."""
+    require_packages(names)
+    run([*APT_INSTALL, *names])
 
 
 def chrony_text(servers):
@@ -88,21 +68,6 @@ def chrony_text(servers):
     lines += ["server %s iburst minpoll 4 maxpoll 6" % server for server in servers]
     lines += ["makestep 0.01 3", "rtcsync"]
     return "\n".join(lines) + "\n"
-
-
-def main():
-    """One host."""
-    module = AnsibleModule(
-        argument_spec={
-            "state": {"choices": ["present", "absent"], "default": "present"},
-            "packages": {"type": "list", "elements": "str", "default": []},
-            "sysctls": {"type": "dict", "default": {}},
-            "clock": {"choices": ["chrony", "none"], "default": "chrony"},
-            "time_servers": {"type": "list", "elements": "str", "default": []},
-        },
-        supports_check_mode=True,
-    )
-    guarded(module, lambda: converge(module.params, Report(module.check_mode)))
 
 
 def converge(wanted, report):
@@ -140,7 +105,3 @@ def restart_chrony():
         raise Trouble(
             "chrony cannot be run here, without systemd; set common_clock to none and discipline the clock otherwise"
         )
-
-
-if __name__ == "__main__":
-    main()

@@ -3,13 +3,9 @@
 
 from __future__ import annotations
 
-from ansible.module_utils.basic import AnsibleModule
-
 from ansible.module_utils.backchannel import (
-    Report,
     account,
     away,
-    guarded,
     identity,
     keep_file,
     keep_folder,
@@ -46,20 +42,6 @@ author: Backchannel
 """
 
 FSTAB = "/etc/fstab"
-
-
-def main():
-    """One host."""
-    module = AnsibleModule(
-        argument_spec={
-            "state": {"choices": ["present", "absent"], "default": "present"},
-            "folder": {"type": "path", "required": True},
-            "memory_mb": {"type": "int", "default": 256},
-            "user": {"required": True},
-        },
-        supports_check_mode=True,
-    )
-    guarded(module, lambda: converge(module.params, Report(module.check_mode)))
 
 
 def converge(wanted, report):
@@ -136,7 +118,3 @@ def try_capture(uid, gid):
         ],
         good=(0, 124),
     )
-
-
-if __name__ == "__main__":
-    main()

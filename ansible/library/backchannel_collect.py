@@ -9,10 +9,6 @@ import subprocess
 import tarfile
 import time
 
-from ansible.module_utils.basic import AnsibleModule
-
-from ansible.module_utils.backchannel import guarded
-
 DOCUMENTATION = """
 module: backchannel_collect
 short_description: A host's logs, leftover captures and network state in one archive
@@ -45,22 +41,10 @@ COMMANDS = {
 }
 
 
-def main():
-    """One host."""
-    module = AnsibleModule(
-        argument_spec={
-            "path": {"type": "path", "required": True},
-            "folders": {"type": "list", "elements": "str", "default": []},
-        },
-        supports_check_mode=True,
-    )
-    guarded(module, lambda: collect(module.params, module.check_mode))
-
-
-def collect(wanted, check):
+def converge(wanted, report):
     """Writes the archive; says what is in it."""
-    if check:
-        return {"changed": False, "members": []}
+    if report.check:
+        return report.as_result(members=[])
     os.makedirs(os.path.dirname(wanted["path"]), exist_ok=True)
     with tarfile.open(wanted["path"], "w:gz", compresslevel=3) as packed:
         for name, words in COMMANDS.items():
@@ -70,7 +54,7 @@ def collect(wanted, check):
                 packed.add(folder, arcname=folder.lstrip("/"), filter=plain)
         members = packed.getnames()
     os.chmod(wanted["path"], 0o600)
-    return {"changed": False, "members": members}
+    return report.as_result(members=members)
 
 
 def plain(entry):
@@ -95,7 +79,3 @@ def add(packed, name, content):
     entry.size = len(content)
     entry.mtime = int(time.time())
     packed.addfile(entry, io.BytesIO(content))
-
-
-if __name__ == "__main__":
-    main()

@@ -10,20 +10,17 @@ import socket
 import subprocess
 import time
 
-from ansible.module_utils.basic import AnsibleModule
-
-from ansible.module_utils.backchannel import Trouble, read, run
+from ansible.module_utils.backchannel import Trouble, read, refuse_if_held, require_packages, run
 
 DOCUMENTATION = """
 module: backchannel_fitness
 short_description: Whether a host is fit for measurements
 description:
-  - Changes nothing. Fails with every problem found, each with its remedy.
+  - Changes nothing, but may have apt read its lists anew. Fails with every problem found, each with its remedy.
 options:
   controller_time:
     type: float
-    required: true
-    description: Seconds since 1970 on the controller, as the task began.
+    description: Seconds since 1970 on the controller, as the task began; without it the clock is not looked at.
   clock_limit_s:
     type: float
     default: 5.0
@@ -52,14 +49,19 @@ options:
     type: str
     default: "5.10"
     description: Oldest kernel that serves.
-  folder:
-    type: path
-    default: /var/lib/backchannel
-    description: Where captures are written.
+  unheld:
+    type: bool
+    default: false
+    description: Whether a host that a campaign holds is unfit.
+  packages:
+    type: list
+    elements: str
+    default: []
+    description: Debian packages that must be there, or to be had.
   room_mb:
-    type: int
-    default: 500
-    description: Free space that its disk needs.
+    type: dict
+    default: {}
+    description: Free space that the disks of some folders need, by folder.
   agent:
     type: path
     description: The agent's socket; it must answer.
@@ -75,44 +77,43 @@ OFFLOADS = (
 )
 
 
-def main():
-    """One host."""
-    names = {"type": "list", "elements": "str", "default": []}
-    module = AnsibleModule(
-        argument_spec={
-            "controller_time": {"type": "float", "required": True},
-            "clock_limit_s": {"type": "float", "default": 5.0},
-            "interfaces": names,
-            "neighbours": names,
-            "programs": names,
-            "congestion_controls": names,
-            "kernel": {"default": "5.10"},
-            "folder": {"type": "path", "default": "/var/lib/backchannel"},
-            "room_mb": {"type": "int", "default": 500},
-            "agent": {"type": "path"},
-        },
-        supports_check_mode=True,
-    )
-    wanted = module.params
+def converge(wanted, report):
+    """Every problem; nothing is changed."""
     problems = []
-    for check in (clock, kernel, programs, congestion_controls, interfaces, room, agent, neighbours):
+    for check in (unheld, clock, kernel, programs, packages, congestion_controls, interfaces, room, agent, neighbours):
         try:
             problems += check(wanted)
         except Trouble as trouble:
             problems.append(str(trouble))
     facts = {
         "kernel": os.uname().release,
-        "clock_offset_s": round(time.time() - wanted["controller_time"], 3),
-        "free_mb": free_mb(wanted["folder"]),
+        "free_mb": {folder: free_mb(folder) for folder in wanted["room_mb"]},
         "problems": problems,
     }
+    if wanted["controller_time"] is not None:
+        facts["clock_offset_s"] = round(time.time() - wanted["controller_time"], 3)
     if problems:
-        module.fail_json(msg="not fit: " + "; ".join(problems), **facts)
-    module.exit_json(changed=False, **facts)
+        return {"failed": True, "msg": "not fit: " + "; ".join(problems), **facts}
+    return report.as_result(**facts)
+
+
+def unheld(wanted):
+    """What is set up now would change under a run."""
+    if wanted["unheld"]:
+        refuse_if_held()
+    return []
+
+
+def packages(wanted):
+    """There, or to be had."""
+    require_packages(wanted["packages"])
+    return []
 
 
 def clock(wanted):
     """Hours off is a wrong time zone or no battery; a run measures what is left of it."""
+    if wanted["controller_time"] is None:
+        return []
     offset_s = time.time() - wanted["controller_time"]
     if abs(offset_s) <= wanted["clock_limit_s"]:
         return []
@@ -166,13 +167,9 @@ def free_mb(folder):
 
 
 def room(wanted):
-    """Captures need it."""
-    free = free_mb(wanted["folder"])
-    if free >= wanted["room_mb"]:
-        return []
-    return [
-        "the disk of %s has %d MB free, of %d that runs need; make room" % (wanted["folder"], free, wanted["room_mb"])
-    ]
+    """Releases and captures need it."""
+    lacking = [(folder, int(mb)) for folder, mb in sorted(wanted["room_mb"].items()) if free_mb(folder) < int(mb)]
+    return ["the disk of %s has %d MB free, of %d needed; make room" % (one, free_mb(one), mb) for one, mb in lacking]
 
 
 def agent(wanted):
@@ -206,7 +203,3 @@ def neighbours(wanted):
         for address, ping in pings
         if ping.wait() != 0
     ]
-
-
-if __name__ == "__main__":
-    main()

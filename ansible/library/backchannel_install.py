@@ -7,9 +7,7 @@ import os
 import shutil
 import tarfile
 
-from ansible.module_utils.basic import AnsibleModule
-
-from ansible.module_utils.backchannel import Report, Trouble, guarded, refuse_if_held
+from ansible.module_utils.backchannel import Trouble, refuse_if_held
 
 DOCUMENTATION = """
 module: backchannel_install
@@ -39,21 +37,6 @@ options:
     description: Set by the action plugin, when the host has asked for it.
 author: Backchannel
 """
-
-
-def main():
-    """One host."""
-    module = AnsibleModule(
-        argument_spec={
-            "what": {"choices": ["agent", "whole"], "default": "agent"},
-            "path": {"type": "path", "default": "/opt/backchannel"},
-            "state": {"choices": ["present", "absent"], "default": "present"},
-            "release": {"type": "str"},
-            "archive": {"type": "path"},
-        },
-        supports_check_mode=True,
-    )
-    guarded(module, lambda: converge(module.params, Report(module.check_mode)))
 
 
 def converge(wanted, report):
@@ -105,7 +88,3 @@ def unpack(archive, target):
     os.chmod(new, 0o755)
     shutil.rmtree(target, ignore_errors=True)
     os.rename(new, target)
-
-
-if __name__ == "__main__":
-    main()

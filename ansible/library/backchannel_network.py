@@ -6,15 +6,11 @@ from __future__ import annotations
 import json
 import os
 
-from ansible.module_utils.basic import AnsibleModule
-
 from ansible.module_utils.backchannel import (
     CONFIGURATION,
     Memory,
-    Report,
     Trouble,
     account,
-    guarded,
     keep_file,
     keep_sysctls,
     leave_account,
@@ -84,26 +80,6 @@ OFFLOADS = {
     "rx": "rx-checksumming",
 }
 PROMISC = 0x100
-
-
-def main():
-    """One host."""
-    lists = {"type": "list", "elements": "dict", "default": []}
-    module = AnsibleModule(
-        argument_spec={
-            "state": {"choices": ["present", "absent"], "default": "present"},
-            "role": {"required": True},
-            "interfaces": lists,
-            "neighbours": lists,
-            "routes": lists,
-            "sysctls": {"type": "dict", "default": {}},
-            "links": lists,
-            "queues": lists,
-            "user": {"default": "backchannel"},
-        },
-        supports_check_mode=True,
-    )
-    guarded(module, lambda: converge(module.params, Report(module.check_mode)))
 
 
 def converge(wanted, report):
@@ -346,7 +322,3 @@ def remove(report, memory):
             "%s: offloads %s off" % (name, " ".join(off)), "%s: offloads %s on" % (name, " ".join(off))
         ):
             set_offloads(name, off, "on")
-
-
-if __name__ == "__main__":
-    main()

@@ -9,15 +9,11 @@ import os
 import signal
 import time
 
-from ansible.module_utils.basic import AnsibleModule
-
 from ansible.module_utils.backchannel import (
     CONFIGURATION,
-    Report,
     Trouble,
     account,
     away,
-    guarded,
     identity,
     keep_file,
     keep_folder,
@@ -100,30 +96,6 @@ author: Backchannel
 READY_S = 60.0
 #: What has nothing to show for itself must live this long.
 ALIVE_S = 1.0
-
-
-def main():
-    """One host."""
-    names = {"type": "list", "elements": "str", "default": []}
-    module = AnsibleModule(
-        argument_spec={
-            "name": {"required": True},
-            "description": {"default": ""},
-            "state": {"choices": ["started", "absent"], "default": "started"},
-            "command": names,
-            "user": {"required": True},
-            "capabilities": names,
-            "environment": {"type": "dict", "default": {}},
-            "folders": {"type": "dict", "default": {}},
-            "files": {"type": "dict", "default": {}},
-            "secrets": {"type": "dict", "default": {}, "no_log": True},
-            "watch": names,
-            "ready": {"type": "path"},
-            "remove": names,
-        },
-        supports_check_mode=True,
-    )
-    guarded(module, lambda: converge(module.params, Report(module.check_mode)))
 
 
 def converge(wanted, report):
@@ -360,7 +332,3 @@ class Daemon:
     def forgotten(self):
         """Empty folders of ours."""
         tidy()
-
-
-if __name__ == "__main__":
-    main()

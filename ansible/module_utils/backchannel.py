@@ -18,6 +18,8 @@ CONFIGURATION = "/etc/backchannel"
 HOME = STATE + "/home"
 #: Written by the agent while a campaign holds this host.
 HELD = "/run/backchannel/agent.held"
+#: Asks nothing.
+APT_INSTALL = ("env", "DEBIAN_FRONTEND=noninteractive", "apt-get", "install", "-y", "-q", "--no-install-recommends")
 
 
 class Trouble(Exception):
@@ -261,6 +263,35 @@ def tidy():
             pass
 
 
+def missing_packages(names):
+    """Which of them are not installed."""
+    if not names:
+        return []
+    said = run(["dpkg-query", "-W", "-f", "${Package} ${db:Status-Abbrev}\n", *names], good=(0, 1))
+    there = {line.split()[0] for line in said.splitlines() if line.split()[1:2] == ["ii"]}
+    return [name for name in names if name not in there]
+
+
+def require_packages(names):
+    """Holds what is missing against apt's lists, read anew if that is what it takes.
+
+    Raises:
+        Trouble: some can be had nowhere.
+    """
+    names = missing_packages(names)
+    if not names:
+        return
+    dry = [*APT_INSTALL, "--simulate", *names]
+    try:
+        try:
+            run(dry)
+        except Trouble:
+            run(["apt-get", "update", "-q"])
+            run(dry)
+    except Trouble as trouble:
+        raise Trouble("packages are missing (%s) and cannot be installed: %s" % (", ".join(names), trouble)) from None
+
+
 def refuse_if_held():
     """A campaign that runs here must not lose its testbed under its feet.
 
@@ -272,15 +303,15 @@ def refuse_if_held():
         raise Trouble("a campaign holds this host (%s); wait for its end, or end it" % holder.strip())
 
 
-def guarded(module, action):
-    """Runs a module's action; every trouble becomes one message that names the host's remedy."""
+def answer(converge, wanted, check):
+    """What a module answers; every trouble becomes one message that names the host's remedy."""
     try:
-        module.exit_json(**action())
+        return converge(wanted, Report(check))
     except Trouble as trouble:
-        module.fail_json(msg=str(trouble))
+        return {"failed": True, "msg": str(trouble)}
     except OSError as error:
         what = "%s: %s" % (error.filename, error.strerror) if error.filename else str(error)
-        module.fail_json(msg="%s%s" % (what, "; make room on that disk" if error.errno == 28 else ""))
+        return {"failed": True, "msg": "%s%s" % (what, "; make room on that disk" if error.errno == 28 else "")}
 
 
 def sysctl_path(name):

@@ -107,3 +107,30 @@ def test_the_connection_plugin_enters_a_named_namespace(tmp_path: Path) -> None:
         in text
     )
     assert not Path("/run/netns/first").exists()
+
+
+@pytest.mark.emulated
+def test_a_module_of_ours_holds_its_arguments_against_its_documentation_and_tells_why_it_could_not_run(
+    tmp_path: Path,
+) -> None:
+    inventory = tmp_path / "plain.yml"
+    write_yaml(inventory, {"all": {"hosts": {"first": {"ansible_connection": "namespace"}}}})
+    words = f"{shlex.quote(str(BIN))}/ansible -i {inventory} first"
+    script = f"""
+    mount -t tmpfs run /run && mkdir /run/netns && ip netns add first
+    export ANSIBLE_CONFIG=ansible.cfg; cd {shlex.quote(str(ANSIBLE))}
+    {words} -m backchannel_base -a 'state=gone'
+    {words} -m backchannel_base -a 'stat=absent'
+    {words} -m backchannel_fitness -a 'kernel=99.0'
+    {words} -m backchannel_fitness -e ansible_python_interpreter=/nowhere/python
+    {words} -m backchannel_fitness --check
+    """
+    done = subprocess.run(
+        [node_binary.path(), "cell", "--", "sh", "-c", script], capture_output=True, text=True, check=False
+    )
+    text = done.stdout + done.stderr
+    assert "value of state must be one of: present, absent, got: gone" in text
+    assert "Unsupported parameters for (backchannel_base) module: stat" in text
+    assert f"not fit: kernel {os.uname().release} is older than 99.0" in text
+    assert "/nowhere/python ended with status 127" in text
+    assert "first | SUCCESS" in text

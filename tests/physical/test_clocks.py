@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import struct
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from testbed import clocks
+from testbed import clocks, probing
 from testbed.clocks import Clock, Reading
+from testbed.emulated import EmulatedTestbed
 from testbed.errors import TestbedError
+from testbed.physical import PhysicalTestbed
 
 HOUR_NS = 3_600_000_000_000
 #: Where the controller's clock stands when a run begins.
@@ -83,6 +87,25 @@ def test_one_way_delays_are_corrected_or_marked_unusable(after: Reading, word: s
     told = clocks.verdict({"pc1": Clock(reading(0, EPOCH_NS), after)})
     assert told["one_way_delays"] == word
     assert why in told["why"]
+
+
+def test_probes_between_hosts_that_booted_at_other_times_are_held_against_their_stamps_own_clock(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Probes carry CLOCK_REALTIME; what CLOCK_MONOTONIC says differs by when a host was switched on."""
+    near = SimpleNamespace(node="left")
+    far = SimpleNamespace(node="right")
+    own = {"pc0": Reading(2_000_000, 5 * HOUR_NS, 1000, EPOCH_NS), "pc1": Reading(-3_000_000, HOUR_NS, 1000, EPOCH_NS)}
+    testbed = object.__new__(PhysicalTestbed)
+    testbed._readings = own
+    testbed._placement = cast(Any, SimpleNamespace(players={"left": "pc0", "right": "pc1"}))
+    sent_ns, transit_ns = EPOCH_NS, 10_000_000
+    packet = {"seq": 0, "sent_ns": sent_ns + 2_000_000, "received_ns": sent_ns + transit_ns - 3_000_000}
+    train = probing.Train(500, 8, 5, 0.1, 0.1, 1.0)
+    probed = probing.Probed({}, "forward", train, {"packets": [packet]})
+    monkeypatch.setattr(EmulatedTestbed, "_probe", lambda *_: probed)
+    (one,) = testbed._probe({}, "forward", cast(Any, near), cast(Any, far)).received["packets"]
+    assert one["received_ns"] - one["sent_ns"] == transit_ns
 
 
 def capture(path: Path, stamps_ns: list[int], magic: int = 0xA1B23C4D) -> Path:

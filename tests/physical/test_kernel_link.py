@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from agents.errors import AgentError
 from agents.shaping import checked_line
 from experiments import campaign, inventory
 from experiments.problems import CampaignError
-from testbed import image, kernel_links, kernel_tcp
+from testbed import image, kernel_links, kernel_tcp, node_binary
 from testbed.errors import TestbedError, Unavailable
 from tests.ansible.conftest import in_lab, write_yaml
 from tests.physical.conftest import said
@@ -149,12 +150,35 @@ echo "over"
 """
 
 
-@pytest.mark.emulated
-@pytest.mark.usefixtures("emulation")
-def test_hosts_shape_their_wire_for_a_run_and_not_longer(tmp_path: Path) -> None:
+def need_htb() -> None:
+    """Skips where the kernel has no HTB."""
     has_htb = "unshare -n sh -c 'ip link set lo up; tc qdisc add dev lo root htb'"
     if subprocess.run(has_htb, shell=True, capture_output=True, check=False).returncode != 0:
         pytest.skip("this kernel has no HTB")
+
+
+@pytest.mark.emulated
+@pytest.mark.usefixtures("emulation")
+def test_a_slow_line_is_measured_behind_its_bucket(tmp_path: Path) -> None:
+    need_htb()
+    (tmp_path / "slow.yaml").write_text(CAMPAIGN.replace("backend: physical", "backend: emulated"))
+    done = subprocess.run(
+        [
+            sys.executable, "-m", "experiments", "calibrate", str(tmp_path / "slow.yaml"), "--json",
+            "--set", "network.forward.rate=28.8 kbit/s", "--set", "network.reverse.rate=9600 bit/s",
+        ],
+        capture_output=True, text=True, check=False, timeout=120, cwd=node_binary.ROOT,
+    )  # fmt: skip
+    assert done.returncode == 0, said(done)
+    measured = {one["direction"]: one for one in json.loads(done.stdout)}
+    assert measured["forward"]["measured_rate_bps"] == pytest.approx(28_800, rel=0.005)
+    assert measured["reverse"]["measured_rate_bps"] == pytest.approx(9_600, rel=0.005)
+
+
+@pytest.mark.emulated
+@pytest.mark.usefixtures("emulation")
+def test_hosts_shape_their_wire_for_a_run_and_not_longer(tmp_path: Path) -> None:
+    need_htb()
     done = in_lab(lab(tmp_path, {"real": "wire"}), SCRIPT, timeout_s=600, LAB=str(tmp_path))
     assert "over" in done.stdout, said(done)
     (path,) = tmp_path.glob("results/**/manifest.json")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,12 @@ import pytest
 from tests.ansible.conftest import in_lab, recorded
 from tests.physical.conftest import lab, said
 
-pytestmark = [pytest.mark.emulated, pytest.mark.usefixtures("sshd")]
+pytestmark = [pytest.mark.emulated, pytest.mark.usefixtures("sshd", "faketime")]
+
+#: Python on a host whose clock is three hours late.
+OTHER_CLOCK = """#!/bin/sh
+LD_PRELOAD=$(ls /usr/lib/*/faketime/libfaketimeMT.so.1) FAKETIME=-3h exec "$(readlink -f "$0.real")" "$@"
+"""
 
 #: One lab, and in it everything that needs it provisioned: that costs most.
 STORY = """
@@ -25,6 +31,11 @@ say() { echo "== $1"; }
 till() { tries=0; until "$@"; do
     tries=$((tries + 1)); [ $tries -lt 300 ] || { echo "waited in vain: $*"; return 1; }; sleep 0.2; done; }
 run() { backchannel run small.yaml --backend physical -i hosts.yml --results results "$@"; }
+# A chapter in which something is wrong: what is there afterwards is what was there before.
+trouble() { say "$1"; shift; { state; find results -type f | sort; } >was 2>&1; "$@"; echo "status $?"
+    { state; find results -type f | sort; } >is 2>&1; diff was is >>"$LAB/touched" && echo "untouched"; }
+without_agent() { inside "$1" sh -c '
+    pid=$(cat /run/backchannel-agent.pid); kill "$pid"; while [ -e "/proc/$pid" ]; do sleep 0.1; done'; }
 state() { for name in pc0 pc1 pc2 pc3 box; do echo "$name"; inside "$name" sh -c '
     ip -o -4 address show scope global | grep -v mgmt0; ip route | grep -v mgmt0; ip neighbour show nud permanent
     getent passwd backchannel; ls -A /etc/backchannel /var/lib/backchannel /opt/backchannel /run/backchannel 2>&1
@@ -32,12 +43,15 @@ state() { for name in pc0 pc1 pc2 pc3 box; do echo "$name"; inside "$name" sh -c
     for one in /sys/class/net/*; do ethtool -k "${one##*/}"; done | grep -E "(offload|checksumming): "
     grep -l BACKCHANNEL_SERVICE /proc/[0-9]*/environ 2>/dev/null'; done; true; }
 
-say "no agent yet"; run; echo "status $?"; ls
 state >before
-say "no package"; backchannel testbed site -i hosts.yml -e '{"common_packages": ["no-such-package"]}'; echo "status $?"
+trouble "no agent yet" run; ls
+trouble "no package" backchannel testbed site -i hosts.yml -e '{"common_packages": ["no-such-package"]}'
 inside pc1 mount -t tmpfs -o size=1m small /opt
-say "full disk"; backchannel testbed site -i hosts.yml --limit pc1; echo "status $?"
+trouble "full disk" backchannel testbed site -i hosts.yml
 inside pc1 umount /opt
+inside pc2 ip link set mgmt0 down
+trouble "no host" backchannel testbed site -i hosts.yml
+inside pc2 ip link set mgmt0 up
 say "first"; backchannel testbed site -i hosts.yml; echo "status $?"
 say "second"; backchannel testbed site -i hosts.yml --diff; echo "status $?"
 say "check"; backchannel testbed check -i hosts.yml; echo "status $?"
@@ -45,16 +59,26 @@ say "campaign"; run --json >table.json; echo "status $?"
 say "again"; run; echo "status $?"
 
 cp known_hosts right; sed -i '/192.168.50.12 /s/......$/AAAAAA/' known_hosts
-say "wrong host key"; run --force; echo "status $?"
+trouble "wrong host key" run --force
 mv right known_hosts; mv key right; ssh-keygen -q -t ed25519 -N '' -f other_key; mv other_key key
-say "wrong key"; run --force; echo "status $?"
+trouble "wrong key" run --force
 mv right key
 inside pc3 ip link set mgmt0 down
-say "unreachable"; run --force; echo "status $?"
+trouble "unreachable" run --force
 inside pc3 ip link set mgmt0 up
-inside box sh -c 'kill $(cat /run/backchannel-agent.pid)'
-say "no box"; run --force; echo "status $?"
+without_agent box
+trouble "no box" run --force
 say "repaired"; backchannel testbed site -i hosts.yml --limit box | tail -3; echo "status $?"
+
+# Every Python of this host has another clock now: the agent's, and that of Ansible's modules.
+inside pc1 sh -c 'cd /usr/bin; mv python3 python3.real; cat >python3; chmod 755 python3' <other-clock
+without_agent pc1
+backchannel testbed site -i hosts.yml --limit pc1 >/dev/null
+trouble "hours off" run --force
+trouble "hours off, checked" backchannel testbed check -i hosts.yml --limit pc1
+inside pc1 mv /usr/bin/python3.real /usr/bin/python3
+without_agent pc1
+backchannel testbed site -i hosts.yml --limit pc1 >/dev/null
 
 say "lost"
 (till inside pc2 pgrep tcpdump >/dev/null; sleep 3
@@ -66,11 +90,13 @@ wait $watcher; inside pc2 ip link set mgmt0 up
 for name in pc0 pc1 pc2 pc3 box; do inside "$name" pgrep -l 'tcpdump'; done; echo "nothing left"
 
 say "held"
-backchannel run small.yaml --backend physical -i hosts.yml --results other --set duration=25s --limit 1 >held.log 2>&1 &
+other="--results other --set duration=120s --limit 1"
+(exec "$PYTHON" -m experiments run small.yaml --backend physical -i hosts.yml $other) >held.log 2>&1 &
 holder=$!
 till inside pc0 test -e /run/backchannel/agent.held
 run --force --limit 1; echo "status $?"
 backchannel testbed teardown -i hosts.yml; echo "status $?"
+backchannel testbed site -i hosts.yml --limit pc1,pc2; echo "status $?"
 say "killed"
 cat held.log; kill -9 $holder; wait $holder
 inside pc0 sh -c 'ls /run/backchannel; pgrep -c tcpdump'
@@ -90,7 +116,8 @@ state >after
 def story(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """What happened, by chapter."""
     folder = tmp_path_factory.mktemp("lab")
-    done = in_lab(lab(folder), STORY, timeout_s=900, LAB=str(folder))
+    (folder / "other-clock").write_text(OTHER_CLOCK)
+    done = in_lab(lab(folder), STORY, timeout_s=1500, LAB=str(folder), PYTHON=sys.executable)
     chapters: dict[str, Any] = {"folder": folder, "done": done}
     for part in done.stdout.split("== ")[1:]:
         name, _, text = part.partition("\n")
@@ -107,6 +134,7 @@ TROUBLES = {
     "wrong key": "host pc0: it refuses the key",
     "unreachable": "host pc3: it does not answer at 192.168.50.13 (is it on, is the network there?)",
     "no box": "host box: no agent answers there, run './backchannel testbed site",
+    "hours off": "host pc1: its clock is -10",
 }
 
 
@@ -121,15 +149,25 @@ def test_a_campaign_that_cannot_begin_makes_nothing(story: dict[str, Any]) -> No
     assert "results" not in story["no agent yet"].splitlines()
 
 
-def test_a_missing_package_is_told_with_its_name(story: dict[str, Any]) -> None:
-    assert "status 1" in story["no package"]
-    assert "packages are missing (no-such-package) and cannot be installed" in story["no package"]
+#: The same of provisioning: the host, and what is to be done.
+UNFIT = {
+    "no package": ("fatal: [pc0]", "packages are missing (no-such-package) and cannot be installed"),
+    "full disk": ("fatal: [pc1]", "the disk of /opt/backchannel has 1 MB free, of 50 needed; make room"),
+    "no host": ("[pc2]: UNREACHABLE!", "192.168.50.12"),
+    "hours off, checked": ("fatal: [pc1]", "s off the controller's; set it ('chronyc makestep')"),
+}
 
 
-def test_a_full_disk_is_told_with_its_place(story: dict[str, Any]) -> None:
-    assert "status 1" in story["full disk"]
-    assert "the disk of /opt/backchannel" in story["full disk"]
-    assert "make room" in story["full disk"]
+@pytest.mark.parametrize("trouble", UNFIT)
+def test_hosts_that_cannot_be_provisioned_are_told_with_the_reason(story: dict[str, Any], trouble: str) -> None:
+    assert "status 0" not in story[trouble]
+    (line,) = [line for line in story[trouble].splitlines() if UNFIT[trouble][0] in line]
+    assert UNFIT[trouble][1] in line
+
+
+@pytest.mark.parametrize("trouble", sorted({**TROUBLES, **UNFIT}))
+def test_where_something_is_wrong_nothing_changes_on_any_host(story: dict[str, Any], trouble: str) -> None:
+    assert "untouched" in story[trouble].splitlines(), (story["folder"] / "touched").read_text()
 
 
 def test_a_host_that_is_lost_fails_its_run_and_no_other(story: dict[str, Any]) -> None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +13,7 @@ from ruamel.yaml import YAML
 
 from experiments import campaign, inventory
 from experiments.problems import CampaignError
-from testbed import placement
+from testbed import node_binary, placement
 from testbed.physical import merged, queue_alone
 from testbed.placement import Placement, Spot
 from testbed.tunnels import SshOptions, meaning, ssh_command
@@ -159,20 +162,113 @@ def test_a_mistake_is_one_sentence_with_the_host(tmp_path: Path, mistake: str) -
     assert len(str(told.value).splitlines()) == 1
 
 
-def test_a_topology_in_two_parts_is_refused(tmp_path: Path) -> None:
-    text = """
-name: apart
+#: Of every type of an argument spec: what is one, and what is none though it may look like one.
+VALUES: dict[str, tuple[list[Any], list[Any]]] = {
+    "str": (["text", "", 7, 1.5], [True, ["text"], {"a": 1}, None]),
+    "path": (["/opt", "relative"], [7, False, ["/opt"], None]),
+    "int": ([0, 512], ["512", 1.5, True, [1], None]),
+    "bool": ([True, False], ["yes", "true", 1, 0, None, [True]]),
+    "list": ([[]], ["a, b", {"a": 1}, 3, None]),
+    "dict": ([{}, {"a": 1}], ["a: 1", ["a"], 3, True, None]),
+}
+
+
+def options() -> list[tuple[str, dict[str, Any]]]:
+    return [(name, spec) for role in inventory.role_options().values() for name, spec in role.items()]
+
+
+def test_every_type_that_a_role_asks_for_is_tried() -> None:
+    assert {spec["type"] for _, spec in options()} <= set(VALUES) == set(inventory.TYPES)
+    assert {"bool", "int", "list", "dict", "str", "path"} == {spec["type"] for _, spec in options()}
+
+
+@pytest.mark.parametrize(("name", "spec"), options(), ids=[name for name, _ in options()])
+def test_a_variable_has_the_type_of_its_roles_argument_spec(name: str, spec: dict[str, Any]) -> None:
+    good, bad = VALUES[spec["type"]]
+    for value in spec.get("choices", good):
+        assert inventory.wrong_variable(name, value) is None
+    if "default" in spec:
+        assert inventory.wrong_variable(name, spec["default"]) is None
+    for value in bad:
+        words = inventory.TYPES[spec["type"]][0]
+        assert inventory.wrong_variable(name, value) == f"'{value}' is not {words}: {spec['description']}"
+    assert inventory.wrong_variable(name, "{{ what_ansible_works_out }}") is None
+
+
+@pytest.mark.parametrize(("elements", "wrong"), [("str", True), ("dict", "text")])
+def test_so_has_each_element_of_a_list(elements: str, wrong: object) -> None:
+    lists = [name for name, spec in options() if spec["type"] == "list" and spec["elements"] == elements]
+    assert lists
+    for name in lists:
+        told = inventory.wrong_variable(name, [wrong])
+        assert told is not None
+        assert told.startswith(f"'{wrong}' in it is not ")
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"port": "many"}, "hosts.pc1.port"),
+        ({"port": 0}, "hosts.pc1.port"),
+        ({"also": ["printer"]}, "'printer' is not one of"),
+        ({"interfaces": ["eth0"]}, "hosts.pc1.interfaces"),
+        ({"plays": ["a"]}, "hosts.pc1.plays"),
+    ],
+)
+def test_a_hosts_own_fields_have_types_too(tmp_path: Path, change: dict[str, Any], message: str) -> None:
+    with pytest.raises(CampaignError) as told:
+        placed(changed(lab(tmp_path), lambda file: file["hosts"]["pc1"].update(change)))
+    assert message in str(told.value)
+    assert len(str(told.value).splitlines()) == 1
+
+
+def test_slow_hosts_are_given_time(tmp_path: Path) -> None:
+    path = changed(lab(tmp_path), lambda file: file["ssh"].update(connect_timeout="2 min", silence="20 s"))
+    ssh = inventory.read(path).file.ssh
+    assert (ssh.connect_timeout, ssh.silence) == (120.0, 20.0)
+    options = SshOptions("backchannel", None, None, ssh.connect_timeout, ssh.silence)
+    words = ssh_command(options, "192.0.2.1", 22, Path("/c"), Path("/s"))
+    assert "ConnectTimeout=120" in words
+    assert "ServerAliveCountMax=19" in words
+    with pytest.raises(CampaignError, match=r"ssh\.silence: .* less than or equal to 20"):
+        inventory.read(changed(path, lambda file: file["ssh"].update(silence="1 min")))
+
+
+#: As a person sees it: a campaign file whose network is none.
+NO_NETWORKS = {
+    "two parts": ("[{name: a}, {name: b}, {name: c}, {name: d}]", "a link between their two parts is missing"),
+    "no link": ("[{name: a}, {name: b}, {name: d}]", "node 'd' has no link: name it among the 'ends' of one"),
+}
+
+
+@pytest.mark.parametrize("trouble", NO_NETWORKS)
+@pytest.mark.parametrize("command", [["run", "{campaign}"], ["testbed", "site", "-i", "{hosts}"]])
+def test_a_network_that_is_none_is_told_before_anything_is_touched(
+    tmp_path: Path, trouble: str, command: list[str]
+) -> None:
+    nodes, message = NO_NETWORKS[trouble]
+    second = "    - {name: two, ends: [c, d], forward: {rate: 1 Mbit/s}}\n" if "name: c" in nodes else ""
+    text = f"""
+name: small
 network:
-  nodes: [{name: a}, {name: b}, {name: c}, {name: d}]
+  nodes: {nodes}
   links:
-    - {name: one, ends: [a, b], forward: {rate: 1 Mbit/s}}
-    - {name: two, ends: [c, d], forward: {rate: 1 Mbit/s}}
-workload: [{name: bulk, from: a, to: b}]
+    - {{name: one, ends: [a, b], forward: {{rate: 1 Mbit/s}}}}
+{second}workload: [{{name: bulk, from: a, to: b}}]
 duration: 1 s
 """
-    (tmp_path / "apart.yaml").write_text(text)
-    with pytest.raises(CampaignError, match="'a' and 'c' are not connected"):
-        campaign.load(tmp_path / "apart.yaml")
+    hosts = lab(tmp_path, campaign=text)
+    words = [word.format(campaign=tmp_path / "small.yaml", hosts=hosts) for word in command]
+    before = sorted(tmp_path.iterdir())
+    done = subprocess.run(
+        [sys.executable, "-m", "experiments", *words], capture_output=True, text=True, check=False, cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(node_binary.ROOT)},
+    )  # fmt: skip
+    assert done.returncode == 2
+    (line,) = done.stderr.splitlines()
+    assert line.startswith(f"{tmp_path / 'small.yaml'}:3: network: ")
+    assert message in line
+    assert sorted(tmp_path.iterdir()) == before
 
 
 def test_a_campaign_in_ssh_words() -> None:

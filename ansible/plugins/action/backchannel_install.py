@@ -11,8 +11,7 @@ import tempfile
 from pathlib import Path
 
 from ansible.errors import AnsibleActionFail
-
-from ansible.plugins.action import ActionBase
+from ansible.plugins.loader import action_loader
 
 ROOT = Path(__file__).resolve().parents[3]
 #: What an agent needs: the standard library does the rest.
@@ -31,39 +30,32 @@ WHOLE = (
 SKIPPED = {"__pycache__", "node_modules", "tests", "src"}
 
 
-class ActionModule(ActionBase):
+class ActionModule(action_loader.get("backchannel_module", class_only=True)):
     """The controller's half; the host's is library/backchannel_install.py."""
 
     TRANSFERS_FILES = True
 
-    def run(self, tmp=None, task_vars=None):
-        """One host."""
-        result = super().run(tmp, task_vars)
-        arguments = dict(self._task.args)
-        if arguments.get("state", "present") == "absent":
-            return {**result, **self._there(arguments, task_vars)}
-        archive, release = _archive(arguments.pop("what", "agent"))
-        arguments["release"] = release
-        told = self._there(arguments, task_vars)
+    def on_host(self, wanted, task_vars):
+        """Asks first, and sends the archive where it is asked for."""
+        if wanted["state"] == "absent":
+            return super().on_host(wanted, task_vars)
+        archive, release = _archive(wanted["what"])
+        wanted["release"] = release
+        told = super().on_host(wanted, task_vars)
         if told.get("failed") or not told.get("wanted") or self._task.check_mode:
-            return {**result, **told}
+            return told
         folder = self._make_tmp_path()
         try:
-            arguments["archive"] = self._connection._shell.join_path(folder, "release.tar.gz")
-            self._transfer_file(str(archive), arguments["archive"])
-            self._fixup_perms2((folder, arguments["archive"]))
-            return {**result, **self._there(arguments, task_vars)}
+            wanted["archive"] = self._connection._shell.join_path(folder, "release.tar.gz")
+            self._transfer_file(str(archive), wanted["archive"])
+            self._fixup_perms2((folder, wanted["archive"]))
+            return super().on_host(wanted, task_vars)
         finally:
             self._remove_tmp_path(folder)
-
-    def _there(self, arguments, task_vars):
-        return self._execute_module("backchannel_install", arguments, task_vars=task_vars)
 
 
 def _archive(what):
     """A release as a file of this machine, and its hash; made once for all hosts."""
-    if what not in ("agent", "whole"):
-        raise AnsibleActionFail(f"what: '{what}' is not possible; there are: agent, whole")
     binary = Path(os.environ.get("BACKCHANNEL_NODE", ROOT / "target/release/backchannel-node"))
     if not binary.is_file():
         raise AnsibleActionFail(f"the node binary is not built ({binary} does not exist); run ./backchannel list once")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import sys
 from pathlib import Path
@@ -94,6 +95,7 @@ def _reach(found, host, namespaces):
         "ansible_port": host.port,
         "ansible_user": ssh.user,
         "ansible_become": ssh.user != "root",
+        "ansible_ssh_timeout": math.ceil(ssh.connect_timeout),
     }
     if ssh.key is not None:
         told["ansible_ssh_private_key_file"] = str(found.own(ssh.key))
