@@ -178,7 +178,7 @@ def test_published_values_stand_where_their_cell_says() -> None:
     assert len(hollow) == 1
 
 
-@pytest.mark.parametrize("name", ["quickstart.yaml", "ns2/aq-main.yaml", "ton/end-to-end.yaml"])
+@pytest.mark.parametrize("name", ["quickstart.yaml", "ns2/aq-main.yaml", "ton/ton-table3.yaml"])
 def test_every_network_has_a_picture(name: str) -> None:
     scenario = load(node_binary.ROOT / "experiments" / name).runs[0].scenario
     drawing = topology.draw(scenario)
