@@ -78,6 +78,8 @@ class DaskExecutor:
                 self._cluster = LocalCluster(
                     n_workers=os.cpu_count() or 1, threads_per_worker=THREADS, processes=True, dashboard_address=None,
                     host="127.0.0.1", protocol=protocol(), memory_limit=0,
+                    # Without a dashboard there is a port all the same; two campaigns at once would ask for the same.
+                    scheduler_kwargs={"dashboard_address": "127.0.0.1:0"},
                 )  # fmt: skip
         else:
             check_secrecy(address, "client")
