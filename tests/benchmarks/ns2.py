@@ -60,7 +60,7 @@ def ours(setting: Setting, runs: int, folder: Path) -> dict[str, list[float]]:
     for number, run in enumerate(plan.runs):
         out = folder / f"{setting.campaign}-{number}"
         out.mkdir()
-        landing = worker.run(run, 1, out)
+        landing = worker.run(run, 1, out)({})
         data = RunData.load(out, run.scenario, landing.manifest["report"])
         for direction in setting.directions:
             of_group = [flow for flow in data.flows if (flow.group or flow.name) in GROUPS[direction]]
