@@ -536,6 +536,15 @@ mod tests {
         crate::build(&spec(forward), 1).unwrap()
     }
 
+    /// The same line, to which packets with so many bytes of data come at once.
+    fn offered(policy: &str, packets: u64, size: u32) -> (Box<dyn Link>, Events) {
+        let (mut link, mut events) = (buffered(policy), Events::default());
+        for id in 0..packets {
+            link.submit(Time::ZERO, 0, data(id, size), &mut events);
+        }
+        (link, events)
+    }
+
     /// Packets in the queue after each of these instants, in ms.
     fn waiting(link: &mut dyn Link, at_ms: &[u64]) -> Vec<usize> {
         let (mut events, mut out) = (Events::default(), Vec::new());
@@ -548,11 +557,7 @@ mod tests {
 
     #[test]
     fn a_device_takes_packets_from_half_empty_to_nine_tenths_full() {
-        let mut link = buffered("droptail");
-        let mut events = Events::default();
-        for id in 0..10 {
-            link.submit(Time::ZERO, 0, data(id, 260), &mut events);
-        }
+        let (mut link, mut events) = offered("droptail", 10, 260);
         // 900 bytes: stopped. After 400 ms two more, of which the host keeps 200 bytes; after 800 ms the modem has 500
         // and these, and takes one.
         assert_eq!(waiting(&mut *link, &[0, 399, 400, 799, 800]), [7, 7, 5, 5, 4]);
@@ -563,11 +568,7 @@ mod tests {
 
     #[test]
     fn the_end_of_a_long_packet_waits_for_the_device_again_and_again() {
-        let mut link = buffered("droptail");
-        let mut events = Events::default();
-        for id in 0..3 {
-            link.submit(Time::ZERO, 0, data(id, 1420), &mut events);
-        }
+        let (mut link, mut events) = offered("droptail", 3, 1420);
         // 560 bytes stay with the host, 160 after 400 ms, none after 800.
         assert_eq!(waiting(&mut *link, &[0, 400, 799, 800]), [2, 2, 2, 1]);
         assert_eq!(drain(&mut *link, &mut events).len(), 3);
@@ -575,11 +576,7 @@ mod tests {
 
     #[test]
     fn no_policy_reaches_what_a_device_holds() {
-        let mut link = buffered("acks-first");
-        let mut events = Events::default();
-        for id in 0..5 {
-            link.submit(Time::ZERO, 0, data(id, 260), &mut events);
-        }
+        let (mut link, mut events) = offered("acks-first", 5, 260);
         link.submit(Time(10_000_000), 0, ack(100), &mut events);
         let ids: Vec<_> = drain(&mut *link, &mut events).iter().map(|(_, _, id)| *id).collect();
         assert_eq!(ids, [0, 1, 2, 100, 3, 4]);
