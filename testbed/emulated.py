@@ -359,11 +359,14 @@ class EmulatedTestbed:
         capture = scenario.get("capture") or {}
         wanted = captured(capture.get("at") or [], self.plan.nodes[name].interfaces)
         if wanted:
-            rates = {link["name"]: greatest_rate_bps(link) for link in scenario["links"]}
+            links = {link["name"]: link for link in scenario["links"]}
             interfaces = [
-                {"interface": end.name, "file": f"captures/{end.name}.pcap", "rate_bps": rates[end.link]}
+                {
+                    "interface": end.name, "file": f"captures/{end.name}.pcap",
+                    "rate_bps": greatest_rate_bps(links[end.link]),
+                }
                 for end in wanted
-            ]
+            ]  # fmt: skip
             self._agents[name].start_captures(interfaces, int(capture.get("snaplen", 128)))
 
     def _stop_captures(self, name: str) -> list[dict[str, Any]]:
@@ -455,11 +458,10 @@ def greatest_rate_bps(link: Mapping[str, Any]) -> float | None:
     """Most that passes a link, both directions together; None where nothing is declared."""
     total = 0.0
     for name in ("forward", "reverse"):
-        steps = [link[name], *link[name].get("schedule", [])]
-        rates = [step["rate_bps"] for step in steps if step.get("rate_bps") is not None]
         if link[name].get("rate_bps") is None:
             return None
-        total += max(rates)
+        steps = [link[name], *link[name].get("schedule", [])]
+        total += max(step["rate_bps"] for step in steps if step.get("rate_bps") is not None)
     return total
 
 
