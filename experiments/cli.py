@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from experiments.engine import Outcome
 
 OK, FAILED, BAD_INPUT, UNAVAILABLE, INTERRUPTED = 0, 1, 2, 3, 130
+#: How what it has to say begins.
+PREFIX = "backchannel: "
 
 EPILOG = (
     "./backchannel also knows 'test' (the test suite) and 'bench' (benchmarks, docs/benchmarks.md).\n\n"
@@ -856,7 +858,7 @@ def _print_outcome(console: Console, plan: Plan, outcome: Outcome, store: Store,
 
 def _fail(message: str, status: int) -> NoReturn:
     typer.echo(
-        f"backchannel: {message}" if "\n" not in message and ":" not in message.split(" ")[0] else message,
+        f"{PREFIX}{message}" if "\n" not in message and ":" not in message.split(" ")[0] else message,
         err=True,
     )
     sys.exit(status)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import resource
+import signal
 import subprocess
 import sys
 import threading
@@ -40,7 +41,10 @@ def check(results: str, file: str, text: str, overrides: Sequence[str] = ()) -> 
                 [sys.executable, "-m", "web.check"],
                 input=asked, capture_output=True, text=True, timeout=LIMIT_S, check=False,
             )  # fmt: skip
+        too_long = done.returncode == -signal.SIGXCPU
     except subprocess.TimeoutExpired:
+        too_long = True
+    if too_long:
         return {
             "problems": [
                 f"{file}: checking this took longer than {LIMIT_S} s; ./backchannel validate has no such limit"
@@ -55,7 +59,8 @@ def check(results: str, file: str, text: str, overrides: Sequence[str] = ()) -> 
 def main() -> None:
     """The child."""
     resource.setrlimit(resource.RLIMIT_AS, (LIMIT_BYTES, LIMIT_BYTES))
-    resource.setrlimit(resource.RLIMIT_CPU, (LIMIT_S, LIMIT_S))
+    # A signal that names the limit, before the one that ends whatever it has become.
+    resource.setrlimit(resource.RLIMIT_CPU, (LIMIT_S, LIMIT_S + 1))
     from experiments import source
     from experiments.campaign import expand
     from experiments.problems import CampaignError

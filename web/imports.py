@@ -34,14 +34,14 @@ from flask import (
     url_for,
 )
 
+from experiments.cli import BAD_INPUT, PREFIX
+
 blueprint = Blueprint("imports", __name__)
 
 #: Of one upload (all of its files), of files in it, and of imports that are kept in mind.
 MOST_BYTES, MOST_FILES, MOST_KEPT = 1 << 30, 6, 50
 #: Readers at a time, and what one of them may take.
 AT_ONCE = 2
-#: How the command line begins what it has to say, and its status for bad input (experiments/cli.py).
-PREFIX, BAD_INPUT = "backchannel: ", 2
 LIMIT_S, LIMIT_MEMORY, LIMIT_FILE = 600, 8 << 30, 8 << 30
 
 
@@ -158,7 +158,9 @@ def _read(results: str, files: list[Path], one: Import) -> list[str]:
         # Its whole session: what it started goes with it.
         os.killpg(child.pid, signal.SIGKILL)
         child.communicate()
-        raise ImportFailed(f"reading it took longer than {LIMIT_S} s; ./backchannel import has no such limit") from None
+        raise _too_long() from None
+    if child.returncode == -signal.SIGXCPU:
+        raise _too_long()
     if child.returncode != 0:
         last = _reason(child.returncode, trouble)
         # Of the file only its own name is known to the one who sent it, and nothing of this machine.
@@ -169,6 +171,10 @@ def _read(results: str, files: list[Path], one: Import) -> list[str]:
         return [str(json.loads(said)["run"])]
     except (ValueError, KeyError, TypeError):
         raise ImportFailed("the reader gave no answer that can be understood") from None
+
+
+def _too_long() -> ImportFailed:
+    return ImportFailed(f"reading it took longer than {LIMIT_S} s; ./backchannel import has no such limit")
 
 
 def _reason(status: int, trouble: str) -> str:
@@ -184,7 +190,8 @@ def _reason(status: int, trouble: str) -> str:
 
 
 def _limit() -> None:
-    resource.setrlimit(resource.RLIMIT_CPU, (LIMIT_S, LIMIT_S))
+    # A signal that names the limit comes first; at the second it ends whatever it has become.
+    resource.setrlimit(resource.RLIMIT_CPU, (LIMIT_S, LIMIT_S + 1))
     resource.setrlimit(resource.RLIMIT_AS, (LIMIT_MEMORY, LIMIT_MEMORY))
     resource.setrlimit(resource.RLIMIT_FSIZE, (LIMIT_FILE, LIMIT_FILE))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
