@@ -120,11 +120,11 @@ def _side(
         (pl.col("seq") + pl.col("payload")).cum_max().shift().alias("sent"),
     )
     overtaken = acks.filter((pl.col("class") & DUPLICATE_ACK != 0) & (pl.col("ack") != pl.col("before"))).height
-    # To tcptrace one that came late is a duplicate of what came before it: of another such, or of the data that
-    # overtook it. Here, as in Wireshark, it is none.
+    # To tcptrace one that came late or early is a duplicate of what came before it: of another such, of the data that
+    # overtook it, or of the data before that which it overtook. Here, as in Wireshark, it is none.
     older = acks.filter(
         (pl.col("ack") == pl.col("before"))
-        & ((pl.col("ack") < pl.col("highest")) | (pl.col("seq") < pl.col("sent")))
+        & ((pl.col("ack") < pl.col("highest")) | (pl.col("seq") != pl.col("sent")))
         & (pl.col("class") & DUPLICATE_ACK == 0)
         & (pl.col("payload") == 0)
     ).height
