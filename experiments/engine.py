@@ -154,7 +154,7 @@ def _parts(store: Store, plans: Sequence[Plan], wanted: Mapping[str, Sequence[Ru
     room = options.limit
     parts = []
     longest_first = sorted(plans, key=lambda plan: -max(float(run.scenario["duration_s"]) for run in plan.runs))
-    for plan in longest_first if len(plans) > 1 else plans:
+    for plan in longest_first:
         valid = store.valid_runs(plan.run_ids)
         known = set() if options.force else valid
         missing = [run for run in wanted[plan.id] if run.id not in known]
@@ -185,22 +185,20 @@ class _Part:
     replaced: set[str]
     #: Ids of runs that it lacks too and another part makes.
     shared: set[str]
-    #: Ids of runs that are through, those of others among them.
+    #: Ids of runs that are through, those of others among them; and seconds of its own.
     through: set[str] = field(default_factory=set)
+    through_s: float = 0.0
     ended: bool = False
 
     def __post_init__(self) -> None:
         self._lengths_s = {run.id: float(run.scenario["duration_s"]) for run in self.runs}
+        #: Seconds of all runs that are made for it.
+        self.total_s = sum(self._lengths_s.values())
 
-    @property
-    def total_s(self) -> float:
-        """Seconds of all runs that are made for it."""
-        return sum(self._lengths_s.values())
-
-    @property
-    def through_s(self) -> float:
-        """Seconds of those that are through."""
-        return sum(self._lengths_s.get(run_id, 0.0) for run_id in self.through)
+    def mark(self, run_id: str) -> None:
+        """A run is through, with or without a result."""
+        self.through.add(run_id)
+        self.through_s += self._lengths_s.get(run_id, 0.0)
 
     @property
     def is_through(self) -> bool:
@@ -211,7 +209,7 @@ class _Part:
         """Marks the campaign in the store as what it now is."""
         if not self.ended:
             every = set(self.plan.run_ids)
-            store.end_campaign(self.plan.id, store.valid_runs(list(every)) == every)
+            store.end_campaign(self.outcome.campaign_id, store.valid_runs(list(every)) == every)
             self.ended = True
 
 
@@ -247,7 +245,7 @@ class _Execution:
         self._reporter = reporter
         runs = [run for part in self._parts for run in part.runs]
         self._runs = {run.id: run for run in runs}
-        self._owner = {run.id: part for part in self._parts for run in part.runs}
+        #: Run id to the campaigns that ask for it, of which the first has it made.
         self._askers: dict[str, list[_Part]] = {run.id: [] for run in runs}
         for part in self._parts:
             for run_id in [run.id for run in part.runs] + list(part.shared):
@@ -332,9 +330,9 @@ class _Execution:
             state = self._state([part])
             # One that waits for its turn has nothing to tell.
             if state.cells or part.through:
-                self._store.tell_progress(part.plan.id, state.as_json())
-            if requests.stop_wanted(self._store, part.plan.id):
-                self._stop.set()
+                self._store.tell_progress(part.outcome.campaign_id, state.as_json())
+        if requests.stop_wanted(self._store, [part.outcome.campaign_id for part in self._parts if not part.ended]):
+            self._stop.set()
 
     def _open(self) -> Executor:
         if self._backend == "physical":
@@ -363,7 +361,7 @@ class _Execution:
                 break
             place = min(open_places, key=lambda place: len(place.given) / self._allowed(place))
             run, attempt = self._todo.popleft()
-            replaces = run.id in self._owner[run.id].replaced
+            replaces = run.id in self._owner(run.id).replaced
             job = Job(run, attempt, self._allowed(place), replaces, self._order[run.id])
             place.given[run.id] = job
             executor.submit(place.machine.id, job)
@@ -419,7 +417,7 @@ class _Execution:
         if result.problems:
             self._again(run, job.attempt, "; ".join(result.problems))
             return
-        self._owner[run.id].outcome.landed += 1
+        self._owner(run.id).outcome.landed += 1
         self._through(run)
         self._note(run, "")
 
@@ -454,10 +452,13 @@ class _Execution:
     def _through(self, run: Run) -> None:
         self._left -= 1
         for part in self._askers[run.id]:
-            part.through.add(run.id)
+            part.mark(run.id)
+
+    def _owner(self, run_id: str) -> _Part:
+        return self._askers[run_id][0]
 
     def _note(self, run: Run, trouble: str) -> None:
-        self._reporter.note_run(self._owner[run.id].plan, run, trouble, many=len(self._parts) > 1)
+        self._reporter.note_run(self._owner(run.id).plan, run, trouble, many=len(self._parts) > 1)
 
     def _state(self, parts: Sequence[_Part]) -> State:
         """How far these campaigns are."""
@@ -466,7 +467,7 @@ class _Execution:
             for place in self._places.values()
             if place.beat is not None
             for name, run_id, phase in place.beat.cells
-            if run_id in place.given and (len(parts) == len(self._parts) or self._owner[run_id] in parts)
+            if run_id in place.given and (len(parts) == len(self._parts) or self._owner(run_id) in parts)
         ]
         failed = sum(len(part.outcome.failed.keys() - part.shared) for part in parts)
         return State(

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
-from typing import Any
 
 from analysis.store import Store
 from experiments import registry
@@ -115,6 +115,8 @@ def expected(
     as one batch.
     """
     found, seen, batches = [], set[str](), dict[str, list[Run]]()
+    # Of thousands of runs, each with its scenario: read once a backend.
+    history = cache(lambda which: store.history(which) if store is not None else [])
     for one in chosen_ones:
         try:
             plan = one.plan(backend)
@@ -125,18 +127,14 @@ def expected(
         to_do = [run for run in unique(plan.runs) if run.id not in done | seen]
         seen |= {run.id for run in to_do}
         batches.setdefault(plan.backend, []).extend(to_do)
-        told = forecast(to_do, _history(store, plan.backend), cpus, jobs)
+        told = forecast(to_do, history(plan.backend), cpus, jobs)
         found.append(
             Expected(
                 one.artefact, len(plan.points), plan.repetitions, len(plan.runs), len(to_do), told.time_s, told.cells
             )
         )
-    whole_s = sum(forecast(runs, _history(store, which), cpus, jobs).time_s for which, runs in batches.items())
+    whole_s = sum(forecast(runs, history(which), cpus, jobs).time_s for which, runs in batches.items())
     return found, whole_s
-
-
-def _history(store: Store | None, backend: str) -> list[dict[str, Any]]:
-    return store.history(backend) if store is not None else []
 
 
 def reproduce(

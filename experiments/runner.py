@@ -78,7 +78,7 @@ class Runner:
             # The one who asked must not wait for ever; a defect is still told where it happened.
             requests.finish(store, number, requests.FAILED, f"a defect: {type(error).__name__}: {error}")
             raise
-        if outcome.interrupted and not requests.stop_wanted(store, plan.id):
+        if outcome.interrupted and not requests.stop_wanted(store, [plan.id]):
             # The engine has caught the signal that was meant for this process as well.
             self._stop.set()
         state = requests.DONE if outcome.complete else requests.FAILED

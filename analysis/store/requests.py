@@ -74,12 +74,12 @@ def finish(store: Store, number: int, state: str, message: str) -> None:
         )
 
 
-def stop_wanted(store: Store, campaign_id: str) -> bool:
-    """Whether a cancel was asked for since the campaign last began."""
+def stop_wanted(store: Store, campaign_ids: Sequence[str]) -> bool:
+    """Whether a cancel of one of these campaigns was asked for since it last began."""
     query = (
         sa.select(request.c.id)
         .join(campaign, campaign.c.id == request.c.campaign_id)
-        .where(request.c.kind == CANCEL, request.c.campaign_id == campaign_id, request.c.asked >= campaign.c.started)
+        .where(request.c.kind == CANCEL, request.c.campaign_id.in_(campaign_ids), request.c.asked >= campaign.c.started)
         .limit(1)
     )
     return bool(store.rows(query))
