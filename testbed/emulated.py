@@ -184,6 +184,9 @@ class EmulatedTestbed:
 
     def _calibrate(self, links: list[dict[str, Any]], seed: int) -> list[dict[str, Any]]:
         self._reset()
+        # The kernel sends the probes; the run before this may have been the research stack's.
+        for name in self.plan.nodes:
+            self._give_addresses(name, to_kernel=True)
         probed = [probing.for_probing(link) for link in links]
         self._configure(probed, seed)
         self.emulator.start()

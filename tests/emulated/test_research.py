@@ -119,3 +119,13 @@ def test_a_run_ends_with_its_last_transfer_where_all_have_a_size(cell: Cell, tmp
         assert all(flow["send"]["outcome"] == "completed" for flow in report["flows"].values())
     else:
         assert report["duration_s"] == 4.0
+
+
+def test_links_are_measured_again_after_a_run_that_had_the_hosts_addresses(cell: Cell, tmp_path: Path) -> None:
+    made = two_hosts(rate_bps=2_000_000, delay_s=0.005, duration_s=0.5)
+    for node in made["nodes"]:
+        node["stack"] = named("modern")
+    cell.build(made)
+    cell.run(made, tmp_path)
+    made["links"][0]["forward"]["rate_bps"] = 1_000_000
+    assert [(one["direction"], one["problems"]) for one in cell.calibrate(made)] == [("forward", []), ("reverse", [])]
