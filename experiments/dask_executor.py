@@ -185,7 +185,9 @@ class DaskExecutor:
     def _look(self) -> None:
         """Which workers are there; jobs of those that are gone are lost."""
         self._looked_s = time.monotonic()
-        there = set(self._client.scheduler_info(n_workers=-1)["workers"])
+        there = self._client.sync(self._there)
+        if there is None:
+            return
         new = there - self._workers.keys() - self._refused.keys()
         if new:
             said = self._client.run(_introduce, self._where, versions()["commit"], workers=list(new), on_error="return")
@@ -206,6 +208,18 @@ class DaskExecutor:
             for machine_id, _, job, future in lost:
                 future.cancel(force=True)
                 self._listener.on_lost(machine_id, job, f"the worker {worker} is gone")
+
+    async def _there(self) -> set[str] | None:
+        """Addresses of the workers, in the scheduler's own words; None where it does not answer.
+
+        Not `Client.scheduler_info`: that reads a copy which Dask itself keeps writing over, without any worker in it.
+        """
+        if self._client.scheduler is None:
+            return None
+        try:
+            return set((await self._client.scheduler.identity(n_workers=-1))["workers"])
+        except OSError:
+            return None
 
     def _ended(self, machine_id: str, job: Job, future: Future[Any]) -> None:
         with self._lock:

@@ -222,6 +222,14 @@ def test_many_open_a_new_store_at_once(tmp_path: Path) -> None:
         assert connection.exec_driver_sql("PRAGMA journal_mode").scalar() == "wal"
 
 
+def test_each_try_of_a_run_is_put_together_in_a_folder_of_its_own(store: Store) -> None:
+    first = store.incoming("r00")
+    (first / "cell.log").touch()
+    second = store.incoming("r00")
+    assert list(second.iterdir()) == []
+    assert (first / "cell.log").exists()
+
+
 def test_leftovers_of_dead_runners_are_swept(store: Store) -> None:
     mine = store.incoming("r00")
     dead = store.folder / "incoming" / "r01-999999999"

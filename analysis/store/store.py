@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import fcntl
 import hashlib
+import itertools
 import math
 import os
 import shutil
@@ -39,6 +40,8 @@ BUSY_S = 30
 #: Machine-local files of a store that is a database: below it, one folder for each store.
 LOCAL = Path(os.environ.get("BACKCHANNEL_LOCAL", Path(tempfile.gettempdir()) / f"backchannel-{os.getuid()}"))
 POSTGRESQL = "postgresql"
+#: Numbers of the folders in which this process puts runs together.
+_tries = itertools.count()
 #: Key of the advisory lock under which one process at a time migrates.
 MIGRATION_LOCK = 0x6261636B
 
@@ -378,8 +381,10 @@ class Store:
         ]  # fmt: skip
 
     def incoming(self, run_id: str) -> Path:
-        """An empty folder to put a run together in, on the store's own file system."""
-        folder = self.folder / "incoming" / f"{run_id}-{os.getpid()}"
+        """An empty folder to put a run together in, on the store's own file system: another one for each try, as one
+        that was given up may still be at work in this process.
+        """
+        folder = self.folder / "incoming" / f"{run_id}-{next(_tries)}-{os.getpid()}"
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
         return folder
