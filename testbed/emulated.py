@@ -23,7 +23,7 @@ import mininet.node
 from agents.client import AgentClient
 from agents.errors import AgentError
 from agents.kernel import ROUTER_BASE, TCP_BASE
-from testbed import addressing, kernel_links, kernel_tcp, node_binary, probing
+from testbed import addressing, kernel_links, kernel_tcp, node_binary, probing, traffic
 from testbed.errors import TestbedError
 from testbed.forked import ForkedAgent
 from testbed.mininet_links import EmulatedLink, Emulator, TapIntf
@@ -277,7 +277,8 @@ class EmulatedTestbed:
         for node in scenario["nodes"]:
             self._give_addresses(node["name"], to_kernel=kernel_tcp.is_kernels(node.get("stack")))
         settings = self._each(lambda name: self._apply_settings(scenario, name))
-        self._each(lambda name: self._start_captures(scenario, name))
+        passing_bps = traffic.passing_bps(scenario, self.plan)
+        self._each(lambda name: self._start_captures(scenario, name, passing_bps))
         began_s = time.monotonic()
         for flow in scenario["workload"]:
             self._start_receiver(scenario, flow)
@@ -358,18 +359,14 @@ class EmulatedTestbed:
         wanted |= kernel_tcp.sysctls(node.get("stack"))
         return dict(self._agents[name].settings(wanted, [])["sysctls"])
 
-    def _start_captures(self, scenario: dict[str, Any], name: str) -> None:
+    def _start_captures(self, scenario: dict[str, Any], name: str, passing_bps: Mapping[str, float | None]) -> None:
         capture = scenario.get("capture") or {}
         wanted = captured(capture.get("at") or [], self.plan.nodes[name].interfaces)
         if wanted:
-            links = {link["name"]: link for link in scenario["links"]}
             interfaces = [
-                {
-                    "interface": end.name, "file": f"captures/{end.name}.pcap",
-                    "rate_bps": greatest_rate_bps(links[end.link]),
-                }
+                {"interface": end.name, "file": f"captures/{end.name}.pcap", "rate_bps": passing_bps[end.link]}
                 for end in wanted
-            ]  # fmt: skip
+            ]
             self._agents[name].start_captures(interfaces, int(capture.get("snaplen", 128)))
 
     def _stop_captures(self, name: str) -> list[dict[str, Any]]:
@@ -455,17 +452,6 @@ class EmulatedTestbed:
 def captured(at: list[str], interfaces: Iterable[addressing.Interface]) -> list[addressing.Interface]:
     """Which of a node's interfaces a scenario's `capture.at` names: `node:link`; all when empty; none for `none`."""
     return [end for end in interfaces if not at or f"{end.node}:{end.link}" in at]
-
-
-def greatest_rate_bps(link: Mapping[str, Any]) -> float | None:
-    """Most that passes a link, both directions together; None where nothing is declared."""
-    total = 0.0
-    for name in ("forward", "reverse"):
-        if link[name].get("rate_bps") is None:
-            return None
-        steps = [link[name], *link[name].get("schedule", [])]
-        total += max(step["rate_bps"] for step in steps if step.get("rate_bps") is not None)
-    return total
 
 
 def payload_seed(scenario: Mapping[str, Any], flow: Mapping[str, Any]) -> int:
