@@ -36,7 +36,7 @@ POINTS = 4000
 #: Segments of one answer.
 SEGMENTS = 500
 #: Columns of segments.parquet that it tells of each.
-FIELDS = ("dir", "seq", "payload", "ip_len", "ack", "window", "flags", "class", "rtt_ns", "in_order")
+FIELDS = ("dir", "seq", "payload", "ip_len", "ack", "window", "flags", "class", "rtt_ns", "in_order", "file", "frame")
 FLAGS = ((2, "SYN"), (1, "FIN"), (4, "RST"), (8, "PSH"), (16, "ACK"), (32, "URG"), (64, "ECE"), (128, "CWR"))
 CLASSES = (
     (1, "new"), (2, "retransmission"), (4, "fast retransmission"), (8, "spurious"), (16, "out of order"),
@@ -133,10 +133,11 @@ def as_json(run_id: str) -> Response:
 def segments(run_id: str) -> Response:
     """Single segments of a flow with all fields; `side` is sender or receiver; the first (`tail`: last) 500."""
     run = load(run_id)
+    folder = g.store.run_folder(run_id)
     low, high = _range(run)
     try:
         inside = tables.flow(
-            g.store.run_folder(run_id),
+            folder,
             run,
             request.args.get("flow", ""),
             request.args.get("side") == "receiver",
@@ -147,7 +148,9 @@ def segments(run_id: str) -> Response:
         abort(404, f"{str(error)[0].upper()}{str(error)[1:]}.")
     inside = inside.filter((pl.col("t_s") >= low) & (pl.col("t_s") <= high))
     some = inside.tail(SEGMENTS) if request.args.get("tail") else inside.head(SEGMENTS)
-    return jsonify({"total": inside.height, "segments": [_segment(row) for row in some.to_dicts()]})
+    blocks = tables.blocks_of(folder, some)
+    told = [_segment(row, blocks.get((row["file"], row["frame"]), [])) for row in some.to_dicts()]
+    return jsonify({"total": inside.height, "segments": told})
 
 
 @blueprint.get("/api/runs/<run_id>/crossing")
@@ -208,7 +211,7 @@ def as_table(answer: dict[str, Any]) -> str:
     return text.getvalue()
 
 
-def _segment(row: dict[str, Any]) -> dict[str, Any]:
+def _segment(row: dict[str, Any], sacks: list[list[int]]) -> dict[str, Any]:
     return {
         "time_s": round(row["t_s"], 9),
         "direction": "data" if row["dir"] == 0 else "ack",
@@ -222,6 +225,7 @@ def _segment(row: dict[str, Any]) -> dict[str, Any]:
         "classes": [name for bit, name in CLASSES if row["class"] & bit],
         "rtt_ms": None if row["rtt_ns"] is None else round(row["rtt_ns"] / 1e6, 3),
         "in_order": row["in_order"],
+        "sack": sacks,
     }
 
 

@@ -99,7 +99,8 @@ def _rows(
     )
     if own.height == 1:
         return rows.select(*columns).collect().with_columns(pl.lit(own["stream"][0], pl.UInt32).alias("stream"))
-    frame = rows.select("file", "conn", *columns).collect()
+    more = [one for one in columns if isinstance(one, pl.Expr) or one not in ("file", "conn")]
+    frame = rows.select("file", "conn", *more).collect()
     # Only pairs are the flow's: captures number their connections each for itself.
     return frame.join(_typed(own, frame), on=["file", "conn"], how="inner", maintain_order="left")
 
@@ -135,6 +136,20 @@ def sacks(folder: Path, run: Mapping[str, Any], name: str, receiver: bool) -> pl
         (pl.col("left") / 1e3).alias("from"),
         (pl.col("right") / 1e3).alias("y"),
     ).sort("x", maintain_order=True)
+
+
+def blocks_of(folder: Path, segments: pl.DataFrame) -> dict[tuple[int, int], list[list[int]]]:
+    """SACK blocks of single segments, by their `file` and `frame`: [left edge, right edge] each, in their order."""
+    path = folder / "sacks.parquet"
+    if segments.is_empty() or not path.is_file():
+        return {}
+    here = pl.col("frame").is_between(segments["frame"].min(), segments["frame"].max())
+    found: dict[tuple[int, int], list[list[int]]] = {}
+    for file, frame, left, right in (
+        pl.scan_parquet(path).filter(here).select("file", "frame", "left", "right").collect().iter_rows()
+    ):
+        found.setdefault((file, frame), []).append([left, right])
+    return found
 
 
 def derived(key: tuple[Any, ...], make: Callable[[], T], size: Callable[[T], int]) -> T:

@@ -477,3 +477,66 @@ def test_the_site_tells_every_page_of_a_change(page: Page, own: tuple[str, Path]
     done = backchannel("run", file, "--results", results, "--json")
     assert json.loads(done.stdout)["state"] == "complete"
     expect(page.locator("#live-new")).to_contain_text("2 runs in the store", timeout=10_000)
+
+
+#: A line that loses, damages and fills up, so that segments are sent again for every reason.
+LOSSY = """
+name: lossy
+backend: sim
+network:
+  topology: asymmetric-path
+  forward:
+    {rate: 2 Mbit/s, delay: 20 ms, queue: {policy: droptail, limit: 20 packets}, errors: [
+      {model: uniform, probability: 0.03}, {model: uniform, probability: 0.02, effect: damage}]}
+  reverse: {rate: 128 kbit/s, delay: 20 ms, queue: {policy: droptail, limit: 10 packets}}
+stack: sack
+workload:
+  - {name: forward, from: server, to: client}
+duration: 20 s
+seed: 3
+capture: {snaplen: 65535 B}    # whole packets: only of those is a checksum known
+"""
+
+
+def test_what_happened_to_segments_is_drawn_each_in_its_own_ink(page: Page, tmp_path: Path) -> None:
+    (tmp_path / "lossy.yaml").write_text(LOSSY)
+    done = backchannel("run", tmp_path / "lossy.yaml", "--results", tmp_path / "results", "--json")
+    assert done.returncode == 0, done.stderr
+    run = json.loads(done.stdout)["points"][0]["runs"][0]["run_id"]
+    with served(tmp_path / "results") as address:
+        seen: dict[str, dict[str, list[int]]] = {}
+        for side, kind in (("sender", "sequence"), ("receiver", "received")):
+            page.goto(f"{address}/runs/{run}?side={side}")
+            drawn(page, kind)
+            # Of each series: its points, and pixels of its ink where they are.
+            seen[side] = page.evaluate(
+                """() => { const u = plots[0].chart, found = {}, { width, height } = u.ctx.canvas;
+                const all = u.ctx.getImageData(0, 0, width, height).data;
+                const two = (c) => c.toString(16).padStart(2, "0");
+                const hex = (at) => "#" + [...all.slice(at, at + 3)].map(two).join("");
+                u.series.slice(1).forEach((one, index) => { const count = [0, 0];
+                  u.ctx.save(); u.ctx.fillStyle = one.stroke(u, index + 1);
+                  const wanted = u.ctx.fillStyle; u.ctx.restore();
+                  u.data[index + 1].forEach((value, row) => { if (value == null) return;
+                    count[0] += 1;
+                    const left = Math.round(u.valToPos(u.data[0][row], "x", true));
+                    const top = Math.round(u.valToPos(value, "y", true));
+                    for (let y = top - 4; y <= top + 4; y++) for (let x = left - 4; x <= left + 4; x++)
+                      if (hex(4 * (y * width + x)) === wanted) { count[1] += 1; return; } });
+                  found[one.label] = count; });
+                return found; }"""
+            )
+        segment = page.evaluate("segments(0, 20).then((found) => found.segments.find((one) => one.sack.length))")
+        page.evaluate("(one) => choose(one)", segment)
+        left, right = segment["sack"][0]
+        expect(page.get_by_role("region", name="Segment")).to_contain_text(f"{left} to {right}")
+    wanted = {
+        "sender": ("data", "acknowledged", "SACK", "fast retransmission", "timeout retransmission", "never arrived"),
+        "receiver": ("data", "SACK", "damaged"),
+    }
+    for side, names in wanted.items():
+        for name in names:
+            points, inked = seen[side][name]
+            assert points > 0, (side, name)
+            # Marks may hide one another, and of a thin line few pixels have just its ink.
+            assert inked > (0 if name in ("SACK", "acknowledged") else 0.5 * points), (side, name, points, inked)

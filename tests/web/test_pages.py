@@ -300,6 +300,18 @@ def test_single_segments_have_their_fields(client: FlaskClient, simulated: Simul
     assert len(whole["segments"]) == 500
     last: Any = client.get(f"{address}&tail=1").json
     assert last["segments"][-1]["time_s"] > whole["segments"][-1]["time_s"]
+    assert first["segments"][0]["sack"] == []
+
+
+def test_a_segments_sack_blocks_are_among_its_fields(tmp_path: Path) -> None:
+    sent = pl.DataFrame({"file": [3, 3], "frame": [7, 9]})
+    assert tables.blocks_of(tmp_path, sent) == {}
+    pl.DataFrame(
+        {"file": [3, 3, 4, 3], "frame": [9, 9, 9, 20], "left": [200, 100, 1, 2], "right": [300, 150, 2, 3]}
+    ).write_parquet(tmp_path / "sacks.parquet")
+    found = tables.blocks_of(tmp_path, sent)
+    assert (found.get((3, 7)), found[(3, 9)]) == (None, [[200, 300], [100, 150]])
+    assert tables.blocks_of(tmp_path, sent.clear()) == {}
 
 
 def test_packets_cross_the_line_in_its_own_time(client: FlaskClient, simulated: Simulated) -> None:

@@ -268,6 +268,7 @@ function choose(one) {
     ["Flags", one.flags.join(" ") || "–"],
     ["Bytes", one.payload ? `${one.seq} to ${one.end} (${one.payload} of data, ${one.ip_bytes} with headers)` : `none (${one.ip_bytes} with headers)`],
     ["Acknowledges", one.ack ?? "–"],
+    ...(one.sack.length ? [["Holds beyond (SACK)", one.sack.map(([left, right]) => `${left} to ${right}`).join(", ")]] : []),
     ["Window", `${one.window} bytes`],
     ["Round trip", one.rtt_ms == null ? "no sample" : `${one.rtt_ms} ms`],
     ["In order up to", one.in_order],
