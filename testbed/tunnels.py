@@ -25,7 +25,7 @@ MEANINGS = (
      "take its line out and enter the new key)"),
     ("Host key verification failed", "its key is not in {known} (enter it with 'ssh-keyscan -p {port} {address}', "
      "after comparing it with the one on the machine)"),
-    ("Permission denied", "it refuses the key {key} for user {user} ('./backchannel testbed site' enters it)"),
+    ("Permission denied", "it refuses the key {key} for user {user} ({enter})"),
     ("No such identity", "the key {key} does not exist"),
     ("Could not resolve hostname", "the name {address} is unknown (correct its 'address' in the inventory)"),
     ("Connection refused", "nothing answers SSH at {address} port {port} (is sshd running, is the port right?)"),
@@ -110,6 +110,7 @@ class SshWay(Way):
             "user": options.user,
             "key": options.key or "that ssh chose",
             "known": options.known_hosts or "known_hosts",
+            "enter": "'./backchannel testbed site' enters it",
         }
         self.socket = folder / f"{name}.sock"
         self._log = folder / f"{name}.ssh.log"

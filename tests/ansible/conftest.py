@@ -73,8 +73,10 @@ def in_lab(inventory: Path, script: str, timeout_s: float = 300, **more: str) ->
         capture_output=True, text=True, timeout=timeout_s, check=False, cwd=node_binary.ROOT,
         env={
             **os.environ,
-            "ANSIBLE_CALLBACK_PLUGINS": str(Path(__file__).parent / "callbacks"),
-            "ANSIBLE_CALLBACKS_ENABLED": "record",
+            "ANSIBLE_CALLBACK_PLUGINS": ":".join(
+                str(node_binary.ROOT / path) for path in ("tests/ansible/callbacks", "ansible/plugins/callback")
+            ),
+            "ANSIBLE_CALLBACKS_ENABLED": "record,backchannel",
             "BACKCHANNEL_RECORD": str(inventory.with_suffix(".record")),
             **more,
         },

@@ -124,8 +124,10 @@ def story(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
                 **os.environ,
                 "LAB": str(folder),
                 "PYTHON": sys.executable,
-                "ANSIBLE_CALLBACK_PLUGINS": str(node_binary.ROOT / "tests/ansible/callbacks"),
-                "ANSIBLE_CALLBACKS_ENABLED": "record",
+                "ANSIBLE_CALLBACK_PLUGINS": ":".join(
+                    str(node_binary.ROOT / path) for path in ("tests/ansible/callbacks", "ansible/plugins/callback")
+                ),
+                "ANSIBLE_CALLBACKS_ENABLED": "record,backchannel",
                 "BACKCHANNEL_RECORD": str(inventory.with_suffix(".record")),
             },
         )  # fmt: skip

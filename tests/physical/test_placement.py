@@ -287,14 +287,14 @@ def test_a_campaign_in_ssh_words() -> None:
         ("ssh: connect to host 192.0.2.1 port 22: Connection refused", "nothing answers SSH at 192.0.2.1 port 22"),
         ("ssh: connect to host 192.0.2.1 port 22: Connection timed out", "does not answer at 192.0.2.1 (is it on"),
         ("Host key verification failed.", "its key is not in /known (enter it with 'ssh-keyscan -p 22 192.0.2.1'"),
-        ("backchannel@192.0.2.1: Permission denied (publickey).", "refuses the key /k for user backchannel"),
+        ("backchannel@192.0.2.1: Permission denied (publickey).", "refuses the key /k for user backchannel (do)"),
         ("Timeout, server 192.0.2.1 not responding.", "does not answer at 192.0.2.1 any more"),
         ("ssh: something else.", "ssh: something else."),
     ],
 )
 def test_what_ssh_says_becomes_a_sentence_with_a_remedy(said: str, sentence: str) -> None:
     facts: dict[str, object] = {
-        "address": "192.0.2.1", "port": 22, "user": "backchannel", "key": "/k", "known": "/known",
+        "address": "192.0.2.1", "port": 22, "user": "backchannel", "key": "/k", "known": "/known", "enter": "do",
     }  # fmt: skip
     assert sentence in meaning(said, facts)
 
