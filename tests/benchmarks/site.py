@@ -69,7 +69,7 @@ def main() -> None:
     try:
         said: dict[str, Any] = {}
         began = time.perf_counter()
-        ids, long_run = fill(folder)
+        ids, long_runs = fill(folder)
         runs = sum(points * repetitions for points, repetitions in SHAPES)
         print(f"{runs} runs in {len(SHAPES)} campaigns, made in {time.perf_counter() - began:.0f} s", file=sys.stderr)
         app = create_app(folder)
@@ -77,17 +77,17 @@ def main() -> None:
         server = waitress.create_server(app, host="127.0.0.1", port=0, threads=THREADS)
         threading.Thread(target=server.run, daemon=True).start()
         base = f"http://127.0.0.1:{server.effective_port}"
-        said["pages"] = pages(base, ids, long_run, given.rounds)
+        said["pages"] = pages(base, ids, long_runs[0], given.rounds)
         if not given.no_browser:
-            said["plot"] = browse_(base, long_run)
+            said["plot"] = browse_(base, ids[0], long_runs)
         server.close()
         print(json.dumps(said, indent=2) if given.json else table(said))
     finally:
         shutil.rmtree(folder)
 
 
-def fill(folder: Path) -> tuple[list[str], str]:
-    """Makes the store; gives the campaigns and the run with a million segments."""
+def fill(folder: Path) -> tuple[list[str], list[str]]:
+    """Makes the store; gives the campaigns and two runs with a million segments."""
     plan = expand(source.parse("seed.yaml", SEED_CAMPAIGN))
     run_campaign(plan, Options(folder), Reporter(Console(stderr=True), quiet=True))
     store = Store.open(folder)
@@ -143,15 +143,16 @@ def fill(folder: Path) -> tuple[list[str], str]:
             connection.execute(sa.insert(file), files)
         store.end_campaign(fields["id"], complete=True)
         campaigns.append(str(fields["id"]))
-    long_run = f"{1:024x}"
-    shutil.copytree(store.run_folder(model["id"]), store.run_folder(long_run))
-    stretch(store.run_folder(long_run))
+    long_runs = [f"{n:024x}" for n in (1, 40)]
+    for long_run in long_runs:
+        shutil.copytree(store.run_folder(model["id"]), store.run_folder(long_run))
+        stretch(store.run_folder(long_run))
     with store.writing() as connection:
-        connection.execute(sa.update(run).where(run.c.id == long_run).values(state="valid", problems=[]))
+        connection.execute(sa.update(run).where(run.c.id.in_(long_runs)).values(state="valid", problems=[]))
     for ordinary in (f"{n:024x}" for n in range(2, 40)):
         shutil.copytree(store.run_folder(model["id"]), store.run_folder(ordinary))
     store.close()
-    return campaigns, long_run
+    return campaigns, long_runs
 
 
 def stretch(folder: Path) -> None:
@@ -220,23 +221,31 @@ def spread(times: list[float]) -> dict[str, float]:
     return {"median_ms": statistics.median(ordered), "p95_ms": ordered[min(int(0.95 * len(ordered)), len(ordered) - 1)]}
 
 
-def browse_(base: str, long_run: str) -> dict[str, Any]:
-    """Opens the long run in a browser: when its plot stands, and how long zooming takes."""
-    from playwright.sync_api import sync_playwright
+def browse_(base: str, campaign: str, long_runs: list[str]) -> dict[str, Any]:
+    """Opens the long runs in a browser: when their plots stand, and how long zooming takes.
+
+    The first is the first page of a browser that was just started. To the second one comes from its campaign's page, as
+    people do; nobody has asked for its segments before.
+    """
+    from playwright.sync_api import Page, sync_playwright
+
+    def appears_ms(page: Page, run_id: str) -> float:
+        page.goto(f"{base}/runs/{run_id}?flow=forward", wait_until="commit")
+        page.wait_for_selector('.plot[data-kind="sequence"][data-drawn="true"] canvas')
+        return float(
+            page.evaluate(
+                """performance.getEntriesByName("drawn sequence")[0].startTime
+                - performance.getEntriesByType("navigation")[0].responseEnd"""
+            )
+        )
 
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path="/usr/bin/chromium", args=["--no-sandbox"])
         page = browser.new_page(viewport={"width": 1280, "height": 900})
-        appeared = []
-        for _ in range(5):
-            page.goto(f"{base}/runs/{long_run}?flow=forward", wait_until="commit")
-            page.wait_for_selector('.plot[data-kind="sequence"][data-drawn="true"] canvas')
-            appeared.append(
-                page.evaluate(
-                    """performance.getEntriesByName("drawn sequence")[0].startTime
-                    - performance.getEntriesByType("navigation")[0].responseEnd"""
-                )
-            )
+        started_ms = appears_ms(page, long_runs[0])
+        page.goto(f"{base}/campaigns/{campaign}", wait_until="load")
+        first_ms = appears_ms(page, long_runs[1])
+        again = [appears_ms(page, long_runs[1]) for _ in range(5)]
         zooms = []
         for _ in range(14):
             zooms.append(
@@ -252,7 +261,7 @@ def browse_(base: str, long_run: str) -> dict[str, Any]:
         points = page.evaluate("plots[0].chart.data[0].length")
         browser.close()
     return {
-        "appears_ms": statistics.median(appeared), "first_appears_ms": appeared[0],
+        "browser_started_ms": started_ms, "first_ms": first_ms, "again_ms": statistics.median(again),
         "zoom_median_ms": statistics.median(zooms),
         "zoom_worst_ms": max(zooms), "points_at_the_deepest": points,
     }  # fmt: skip
@@ -266,8 +275,9 @@ def table(said: dict[str, Any]) -> str:
     if "plot" in said:
         plot = said["plot"]
         lines.append(
-            f"\na million segments: the plot stands {plot['appears_ms']:.0f} ms after its page (aim 500; the first "
-            f"time {plot['first_appears_ms']:.0f}); a step of zoom takes {plot['zoom_median_ms']:.0f} ms, at worst "
+            f"\na million segments: the plot stands {plot['first_ms']:.0f} ms after its page when nobody opened the "
+            f"run before (aim 500), {plot['again_ms']:.0f} ms later on; in a browser that was started for it "
+            f"{plot['browser_started_ms']:.0f} ms; a step of zoom takes {plot['zoom_median_ms']:.0f} ms, at worst "
             f"{plot['zoom_worst_ms']:.0f}; after 14 steps {plot['points_at_the_deepest']} points are in view"
         )
     return "\n".join(lines)
