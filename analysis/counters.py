@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from analysis.metrics import Metric, jain, upswing
+from analysis.statistics import variation
 
 #: Time over which the utility is smoothed to tell when it has settled, in s; and how near it must come.
 SETTLING_S, SETTLED = 200.0, 0.97
@@ -522,13 +523,6 @@ def _gaps(direction: Direction, kind: str) -> list[int]:
         else:
             length += 1
     return [one for one in lengths[1:] if one]
-
-
-def variation(values: Sequence[float]) -> float | None:
-    """Standard deviation over mean; None for fewer than two values or a mean of zero."""
-    if len(values) < 2 or not (mean := statistics.fmean(values)):
-        return None
-    return statistics.stdev(values) / mean
 
 
 def _of_rate(direction: Direction, *kinds: str) -> float | None:

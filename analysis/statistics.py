@@ -228,3 +228,10 @@ def steady_from(values: Sequence[float], batch: int = 5) -> int:
 def _check_level(level: float) -> None:
     if not 0 < level < 1:
         raise ValueError(f"a confidence level is between 0 and 1, such as 0.95, not {level}")
+
+
+def variation(values: Sequence[float]) -> float | None:
+    """Standard deviation over mean; None for fewer than two values or a mean of zero."""
+    if len(values) < 2 or not (mean := statistics.fmean(values)):
+        return None
+    return statistics.stdev(values) / mean

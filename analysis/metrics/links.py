@@ -13,6 +13,10 @@ from analysis.metrics.data import DATA, PURE_ACK, Flow, MissingCapture, is_a, st
 from analysis.metrics.lines import Line
 from analysis.metrics.registry import metric
 from analysis.metrics.throughput import active_window_s
+from analysis.statistics import variation
+
+#: Slices in which aq's figure 1 is drawn, in s.
+SLICE_S = 0.2
 
 
 def _carried_bits(line: Line, from_s: float, to_s: float, bits: int | None = None) -> int:
@@ -109,6 +113,24 @@ def link_goodput(line: Line) -> float | None:
 
 def _crosses(flow: Flow, line: Line) -> bool:
     return any((hop, link) == (line.sender, line.link) for hop, link, _ in line.path(flow))
+
+
+@metric("number", "Variation of data", "line", "aq 1, figure 1: in slices of 0.2 s", detail=True)
+def data_bin_variation(line: Line) -> float | None:
+    """Standard deviation over mean of the bytes of TCP data packets that came out of the line in slices of 0.2 s.
+
+    Of whole slices from the warm-up to the end of the run. None for fewer than two of them, or without data.
+    """
+    begin, end = (round(edge_s / SLICE_S, 9) for edge_s in line.run.window_s)
+    data = line.at_exit.filter(is_a(DATA))
+    first, last = math.ceil(begin), math.floor(end)
+    sums = np.bincount(
+        np.clip((data["t_s"].to_numpy() / SLICE_S).astype(np.int64) - first + 1, 0, last - first + 1),
+        weights=data["ip_len"].to_numpy(),
+        minlength=last - first + 2,
+    )
+    # Before and after the whole slices lie one each.
+    return variation(sums[1 : last - first + 1].tolist())
 
 
 @metric("packets", "Queue length", "line", "asym 7.1.3: mean occupancy; the links' telemetry")

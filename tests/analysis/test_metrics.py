@@ -270,6 +270,10 @@ def test_what_a_line_carried(tmp_path: Path) -> None:
     assert found["line_busy", "line/forward"] == pytest.approx(0.25)
     assert found["link_goodput", "line/forward"] == pytest.approx(10_000 / 20_000)
     assert ("link_goodput", "line/reverse") not in found
+    # Two packets each in five slices of fifty: mean 0.2, and each of the five is 1.8 above it.
+    spread = math.sqrt((5 * 1.8**2 + 45 * 0.2**2) / 49)
+    assert found["data_bin_variation", "line/forward"] == pytest.approx(spread / 0.2)
+    assert ("data_bin_variation", "line/reverse") not in found
     # Only the line between routers is what the scenario is about.
     assert {subject for name, subject in found if name == "utilisation"} == {"line/forward", "line/reverse"}
     over_time = metrics.utilisation_over_time(run.lines[0], 1.0)
