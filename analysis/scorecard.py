@@ -203,7 +203,44 @@ def document(artefacts: Sequence[Artefact]) -> dict[str, Any]:
             for artefact in artefacts
         ],
         "count": count(artefacts),
+        "between_backends": between_backends(artefacts),
     }  # fmt: skip
+
+
+def between_backends(artefacts: Sequence[Artefact]) -> dict[str, Any] | None:
+    """How far real packets and virtual time agree, over every value that both measured; None where there is none.
+
+    Returns:
+        `values`: how many; `median`: of the differences, as shares of the simulated value; `within_5_percent`;
+        `apart`: those that differ by more than a thousandth and whose 95 % confidence intervals do not meet, the
+        farthest first, as {artefact, measure, cell, sim, emulated}.
+    """
+    pairs = [
+        (artefact.id, in_time, real)
+        for artefact in artefacts
+        if {"sim", "emulated"} <= artefact.scores.keys()
+        for in_time, real in zip(artefact.scores["sim"].values, artefact.scores["emulated"].values, strict=True)
+    ]
+    apart, shares = [], []
+    for artefact_id, one, other in pairs:
+        if one.measured is None or other.measured is None:
+            continue
+        difference = abs(other.measured - one.measured)
+        # Of nothing every difference is all.
+        share = difference / abs(one.measured) if one.measured else float(difference > 0)
+        shares.append(share)
+        # Intervals of counts and of constants may have no width at all.
+        if share > 0.001 and difference > (one.half_interval or 0.0) + (other.half_interval or 0.0):
+            told = {"artefact": artefact_id, "measure": one.measure, "cell": dict(one.cell)}
+            apart.append((share, {**told, "sim": one.measured, "emulated": other.measured}))
+    if not shares:
+        return None
+    return {
+        "values": len(shares),
+        "median": statistics.median(shares),
+        "within_5_percent": sum(share <= 0.05 for share in shares),
+        "apart": [told for _, told in sorted(apart, key=lambda pair: -pair[0])],
+    }
 
 
 def count(artefacts: Sequence[Artefact]) -> dict[str, int]:

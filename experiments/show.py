@@ -328,7 +328,7 @@ def score_table(artefacts: Sequence[Artefact], details: bool = False) -> Group:
     """The scorecard: per artefact and backend a line, with `details` every value and ordering below it; at the end
     the count.
     """
-    from analysis.scorecard import count
+    from analysis.scorecard import between_backends, count
 
     width = max([len(one.id) for one in artefacts] + [0])
     parts = []
@@ -357,6 +357,22 @@ def score_table(artefacts: Sequence[Artefact], details: bool = False) -> Group:
             style="bold",
         )
     )
+    if both := between_backends(artefacts):
+        parts.append(
+            Text(
+                f"{both['values']} values were measured with real packets and in virtual time: half of them differ by "
+                f"{both['median']:.1%} or less, {both['within_5_percent']} by 5 % or less; the confidence intervals of "
+                f"{len(both['apart'])} do not meet"
+            )
+        )
+        parts += [
+            Text(
+                f"    {one['artefact']} {one['measure']} {_labels(one['cell'])}: emulated {one['emulated']:.4g}, "
+                f"sim {one['sim']:.4g}"
+            )
+            for one in both["apart"]
+            if details
+        ]
     return Group(*parts)
 
 

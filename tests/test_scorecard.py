@@ -15,7 +15,7 @@ from rich.console import Console
 
 from analysis import counters, scorecard, theory
 from analysis.measures import Measure, Split, Table
-from analysis.scorecard import Artefact, OrderingScore, Score, ValueScore
+from analysis.scorecard import Artefact, OrderingScore, Score, ValueScore, between_backends
 from experiments import source
 from experiments.campaign import Plan, expand
 from experiments.problems import CampaignError
@@ -340,7 +340,32 @@ def test_two_backends_stand_side_by_side() -> None:
     assert "emulated" in value
     assert "20 ± 0.5" in value
     assert value.index("emulated") < value.index("sim") < value.index("10.5 ± 0.5") < value.index("published 10 ± 10 %")
-    assert sum("rate" in line for line in lines) == 2, "each value and ordering once"
+    # Each value and ordering once; at the end those of which the two backends disagree.
+    assert [line.split()[0] for line in lines if "rate" in line] == ["rate", "rate", "a-fig1"]
+    assert lines[-1].strip() == "a-fig1 rate path=LAN: emulated 20, sim 10.5"
+
+
+def test_backends_are_held_against_each_other() -> None:
+    def score(backend: str, *measured: float | None) -> Score:
+        values = [
+            ValueScore("rate", {"n": n}, "eq", 10.0, "bit/s", {"rel": 0.1}, "stated", one, 3, 0.5, True)
+            for n, one in enumerate(measured)
+        ]
+        return Score(backend, "c", 3, 3, values, [])
+
+    def artefact(**scores: Score) -> Artefact:
+        return Artefact("a-fig1", "a", "A figure", "1", "measured", 1, 1, scores)
+
+    assert between_backends([artefact(sim=score("sim", 1.0))]) is None
+    two = artefact(
+        sim=score("sim", 10.0, 100.0, 20.0, 0.0, 5.0), emulated=score("emulated", 10.9, 101.0, 22.0, 0.0, None)
+    )
+    told = between_backends([two, artefact(sim=score("sim", 1.0))])
+    assert told is not None
+    assert (told["values"], told["within_5_percent"]) == (4, 2)
+    assert told["median"] == pytest.approx((0.01 + 0.09) / 2)
+    # 10.0 and 10.9 are half a unit wide either way, and so meet; 20 and 22 do not.
+    assert [(one["cell"], one["sim"], one["emulated"]) for one in told["apart"]] == [({"n": 2}, 20.0, 22.0)]
 
 
 def test_emulated_takes_the_artefacts_with_fields_for_it() -> None:
