@@ -79,8 +79,9 @@ def parse_counts(interface: str, path: str, stderr: str) -> CaptureCounts:
     if not found:
         raise AgentError(f"tcpdump on {interface} ended without its counters: {stderr.strip() or 'it said nothing'}")
     captured, received, dropped = (int(group) for group in found[-1])
-    # What the kernel had taken and tcpdump had not yet read when it was stopped is not in the file.
-    dropped += max(received - captured, 0)
+    # Linux counts a packet that found the ring full as received too. What it had taken and tcpdump had not yet read
+    # when it was stopped is not in the file either.
+    dropped = max(dropped, received - captured)
     interface_drops = INTERFACE_DROPS.findall(stderr)
     if interface_drops:
         dropped += int(interface_drops[-1])
