@@ -39,6 +39,8 @@ class Card:
     artefacts: list[dict[str, Any]]
     #: artefacts, run, pass, values, values_within, orderings, orderings_hold.
     count: dict[str, int]
+    #: How far real packets and virtual time agree; None where no artefact was run in both.
+    between_backends: dict[str, Any] | None
 
     @property
     def measured(self) -> bool:
@@ -72,7 +74,7 @@ def read() -> Card:
 
     def make() -> Card:
         told = document(scorecard(g.store, FOLDER, _kept_score))
-        return Card(told["artefacts"], told["count"])
+        return Card(told["artefacts"], told["count"], told["between_backends"])
 
     return kept(("scorecard",), make)
 
@@ -150,4 +152,4 @@ def show() -> str:
 def as_json() -> Response:
     """The scorecard, as `./backchannel score --json` prints it."""
     card = read()
-    return jsonify({"artefacts": card.artefacts, "count": card.count})
+    return jsonify({"artefacts": card.artefacts, "count": card.count, "between_backends": card.between_backends})
