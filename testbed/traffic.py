@@ -25,15 +25,15 @@ def passing_bps(scenario: Mapping[str, Any], plan: Plan) -> dict[str, float | No
         path = links_between(plan, flow["from"], flow["to"]) | links_between(plan, flow["to"], flow["from"])
         known = {name: rate for name in path if (rate := own[name]) is not None}
         if flow["kind"] == "cbr":
-            load = (("source", flow["name"]), float(flow["options"]["rate_bps"]))
+            load, rate_bps = ("source", flow["name"]), float(flow["options"]["rate_bps"])
         elif known:
             narrowest = min(known, key=lambda name: known[name])
-            load = (("line", narrowest), OVERSHOOT * known[narrowest])
+            load, rate_bps = ("line", narrowest), OVERSHOOT * known[narrowest]
         else:
             boundless |= path
             continue
         for name in path:
-            loads[name].update([load])
+            loads[name][load] = rate_bps
     most: dict[str, float | None] = {}
     for name, rate in own.items():
         bound = None if name in boundless else sum(loads[name].values())

@@ -35,7 +35,7 @@ blueprint = Blueprint("runs", __name__)
 POINTS = 4000
 #: Segments of one answer.
 SEGMENTS = 500
-#: Columns of segments.parquet that it tells of each.
+#: Columns of segments.parquet that it tells of each, and those by which its SACK blocks are found.
 FIELDS = ("dir", "seq", "payload", "ip_len", "ack", "window", "flags", "class", "rtt_ns", "in_order", "file", "frame")
 FLAGS = ((2, "SYN"), (1, "FIN"), (4, "RST"), (8, "PSH"), (16, "ACK"), (32, "URG"), (64, "ECE"), (128, "CWR"))
 CLASSES = (

@@ -144,10 +144,9 @@ def blocks_of(folder: Path, segments: pl.DataFrame) -> dict[tuple[int, int], lis
     if segments.is_empty() or not path.is_file():
         return {}
     here = pl.col("frame").is_between(segments["frame"].min(), segments["frame"].max())
+    told = pl.scan_parquet(path).filter(here).select("file", "frame", "left", "right").collect()
     found: dict[tuple[int, int], list[list[int]]] = {}
-    for file, frame, left, right in (
-        pl.scan_parquet(path).filter(here).select("file", "frame", "left", "right").collect().iter_rows()
-    ):
+    for file, frame, left, right in told.iter_rows():
         found.setdefault((file, frame), []).append([left, right])
     return found
 

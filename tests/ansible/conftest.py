@@ -65,6 +65,16 @@ def write_yaml(path: Path, value: Any) -> Path:
     return path
 
 
+def recording(inventory: Path) -> dict[str, str]:
+    """The environment in which Ansible writes its results down for `recorded`, and tells troubles as it always does."""
+    folders = (node_binary.ROOT / path for path in ("tests/ansible/callbacks", "ansible/plugins/callback"))
+    return {
+        "ANSIBLE_CALLBACK_PLUGINS": ":".join(map(str, folders)),
+        "ANSIBLE_CALLBACKS_ENABLED": "record,backchannel",
+        "BACKCHANNEL_RECORD": str(inventory.with_suffix(".record")),
+    }
+
+
 def in_lab(inventory: Path, script: str, timeout_s: float = 300, **more: str) -> subprocess.CompletedProcess[str]:
     """A shell script in the cell of a lab; `backchannel` is the command line there."""
     shell = f'exec 2>&1\nbackchannel() {{ "{sys.executable}" -m experiments "$@"; }}\n{script}'
@@ -73,11 +83,7 @@ def in_lab(inventory: Path, script: str, timeout_s: float = 300, **more: str) ->
         capture_output=True, text=True, timeout=timeout_s, check=False, cwd=node_binary.ROOT,
         env={
             **os.environ,
-            "ANSIBLE_CALLBACK_PLUGINS": ":".join(
-                str(node_binary.ROOT / path) for path in ("tests/ansible/callbacks", "ansible/plugins/callback")
-            ),
-            "ANSIBLE_CALLBACKS_ENABLED": "record,backchannel",
-            "BACKCHANNEL_RECORD": str(inventory.with_suffix(".record")),
+            **recording(inventory),
             **more,
         },
     )  # fmt: skip

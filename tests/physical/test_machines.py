@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from testbed import node_binary
-from tests.ansible.conftest import recorded, write_yaml
+from tests.ansible.conftest import recorded, recording, write_yaml
 
 pytestmark = [
     pytest.mark.vm,
@@ -124,11 +124,7 @@ def story(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
                 **os.environ,
                 "LAB": str(folder),
                 "PYTHON": sys.executable,
-                "ANSIBLE_CALLBACK_PLUGINS": ":".join(
-                    str(node_binary.ROOT / path) for path in ("tests/ansible/callbacks", "ansible/plugins/callback")
-                ),
-                "ANSIBLE_CALLBACKS_ENABLED": "record,backchannel",
-                "BACKCHANNEL_RECORD": str(inventory.with_suffix(".record")),
+                **recording(inventory),
             },
         )  # fmt: skip
     text = (folder / "said").read_text()
