@@ -77,6 +77,11 @@ class Plan:
         return hashlib.sha256("\n".join([self.name, *(run.id for run in self.runs)]).encode()).hexdigest()[:16]
 
     @property
+    def longest_s(self) -> float:
+        """Duration of its longest run."""
+        return max(float(run.scenario["duration_s"]) for run in self.runs)
+
+    @property
     def run_ids(self) -> list[str]:
         """Of its runs, each once: points that come to the same scenario share theirs."""
         return list(dict.fromkeys(run.id for run in self.runs))

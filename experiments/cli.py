@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 import typer
 
 from experiments import contrast, exporting, figures
+from experiments.governor import TRIES
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -67,6 +68,34 @@ ArtefactsOption = Annotated[
         help="Where files of a PostgreSQL store are kept: any fsspec URL.",
     ),
 ]
+JobsOption = Annotated[
+    int | None,
+    typer.Option(
+        "--jobs",
+        "-j",
+        min=1,
+        max=1024,
+        show_default=False,
+        help="Runs at a time; without it, as many as this machine serves in time, found by measuring.",
+    ),
+]
+TriesOption = Annotated[
+    int,
+    typer.Option(
+        "--tries",
+        metavar="N",
+        min=1,
+        max=100,
+        envvar="BACKCHANNEL_TRIES",
+        help="Tries of a run with real packets until it is valid; more on a machine whose own host is busy.",
+    ),
+]
+WhatArgument = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="[PAPER|ARTEFACT]...", help="Such as aq, or aq-fig4 ton-table2; all without it.", show_default=False
+    ),
+]
 OnlyOption = Annotated[
     list[str] | None,
     typer.Option(
@@ -97,13 +126,8 @@ def run(
     overrides: SetOption = None,
     results: ResultsOption = RESULTS,
     artefacts: ArtefactsOption = None,
-    jobs: Annotated[
-        int | None,
-        typer.Option(
-            "--jobs", "-j", min=1, max=1024, show_default=False,
-            help="Cells at a time; without it, as many as this machine serves in time, found by measuring.",
-        ),
-    ] = None,
+    jobs: JobsOption = None,
+    tries: TriesOption = TRIES,
     only: OnlyOption = None,
     limit: LimitOption = None,
     force: Annotated[bool, typer.Option("--force", help="Run again what the results folder already has.")] = False,
@@ -147,8 +171,9 @@ def run(
     console = _console(stderr=as_json)
     plan = _load(file, [*(overrides or ()), *(() if backend is None else [f"backend={backend}"])])
     options = Options(
-        results=_where(results), jobs=jobs, force=force, only=only or (), retry_failed=retry_failed, limit=limit,
-        fail_fast=fail_fast, file_order=order == "file", scheduler=scheduler, artefacts=artefacts, inventory=inventory,
+        results=_where(results), jobs=jobs, tries=tries, force=force, only=only or (), retry_failed=retry_failed,
+        limit=limit, fail_fast=fail_fast, file_order=order == "file", scheduler=scheduler, artefacts=artefacts,
+        inventory=inventory,
     )  # fmt: skip
     outcome = run_campaign(plan, options, Reporter(console))
     store = Store.open(options.results, artefacts)
@@ -171,9 +196,7 @@ def plan(
     overrides: SetOption = None,
     results: ResultsOption = RESULTS,
     artefacts: ArtefactsOption = None,
-    jobs: Annotated[
-        int | None, typer.Option("--jobs", "-j", min=1, max=1024, help="Cells at a time.", show_default=False)
-    ] = None,
+    jobs: JobsOption = None,
     only: OnlyOption = None,
     limit: LimitOption = None,
     force: Annotated[bool, typer.Option("--force", help="Count what the results folder has as to be run.")] = False,
@@ -393,15 +416,11 @@ BackendOption = Annotated[
 
 @app.command(short_help="Run the papers' tables, figures and claims")
 def reproduce(
-    what: Annotated[
-        str, typer.Argument(metavar="[PAPER|ARTEFACT]", help="Such as aq, or aq-fig4; all without it.")
-    ] = "",
+    what: WhatArgument = None,
     backend: BackendOption = None,
     results: ResultsOption = RESULTS,
-    jobs: Annotated[
-        int | None,
-        typer.Option("--jobs", "-j", min=1, max=256, help="Runs at a time.", show_default=False),
-    ] = None,
+    jobs: JobsOption = None,
+    tries: TriesOption = TRIES,
     force: Annotated[bool, typer.Option("--force", help="Run again what the results folder already has.")] = False,
     limit: LimitOption = None,
     plan_only: Annotated[bool, typer.Option("--plan", help="Run nothing: print what would run and how long.")] = False,
@@ -416,14 +435,14 @@ def reproduce(
     from experiments.show import Reporter, score_table
 
     try:
-        ones = chosen(what, backend=backend)
+        ones = chosen(what or (), backend=backend)
     except ValueError as error:
         _fail(str(error), BAD_INPUT)
     if plan_only:
-        _print_expected(ones, backend, results, jobs)
+        _print_expected(ones, backend, results, jobs, force, limit)
         return
     console = _console()
-    done = run_all(ones, backend, Options(results, jobs, force, limit=limit), Reporter(console))
+    done = run_all(ones, backend, Options(results, jobs, force, limit=limit, tries=tries), Reporter(console))
     for one in done:
         if one.refused:
             console.print(f"{one.reproduction.artefact}: not run: {one.refused}", style="yellow", highlight=False)
@@ -437,13 +456,15 @@ def reproduce(
         raise typer.Exit(FAILED)
 
 
-def _print_expected(ones: Any, backend: str | None, results: str, jobs: int | None) -> None:
+def _print_expected(
+    ones: Any, backend: str | None, results: str, jobs: int | None, force: bool, limit: int | None
+) -> None:
     from experiments.reproduce import expected
     from experiments.show import duration_text
 
     store = _open_if_there(results, None)
     try:
-        table, whole_s = expected(ones, backend, store, os.cpu_count() or 1, jobs)
+        table, whole_s = expected(ones, backend, store, os.cpu_count() or 1, jobs, force, limit)
     finally:
         if store is not None:
             store.close()
@@ -461,9 +482,7 @@ def _print_expected(ones: Any, backend: str | None, results: str, jobs: int | No
 
 @app.command(short_help="Hold results against what papers published")
 def score(
-    what: Annotated[
-        str, typer.Argument(metavar="[PAPER|ARTEFACT]", help="Such as aq, or aq-fig4; all without it.")
-    ] = "",
+    what: WhatArgument = None,
     details: Annotated[
         bool, typer.Option("--details", help="Every value and ordering; always shown for one artefact.")
     ] = False,
@@ -479,10 +498,11 @@ def score(
     from experiments.show import score_table
 
     everything = _scorecard(Store.open(results))
-    found = [one for one in everything if what in ("", one.paper, one.id)]
-    if not found:
-        names = dict.fromkeys([one.paper for one in everything] + [one.id for one in everything])
-        _fail(registry.unknown("paper or artefact", what, names), BAD_INPUT)
+    known = dict.fromkeys([one.paper for one in everything] + [one.id for one in everything])
+    for name in what or ():
+        if name not in known:
+            _fail(registry.unknown("paper or artefact", name, known), BAD_INPUT)
+    found = [one for one in everything if not what or one.paper in what or one.id in what]
     if as_json:
         typer.echo(json.dumps(document(found), indent=2))
     else:
@@ -609,16 +629,14 @@ def calibrate(
 @app.command(short_help="Run what people ask for on the site")
 def runner(
     results: ResultsOption = RESULTS,
-    jobs: Annotated[
-        int | None,
-        typer.Option("--jobs", "-j", min=1, max=256, help="Cells at a time; 3 per CPU.", show_default=False),
-    ] = None,
+    jobs: JobsOption = None,
+    tries: TriesOption = TRIES,
     once: Annotated[bool, typer.Option("--once", help="End when nothing waits any more.")] = False,
 ) -> None:
     """Run what people ask for on the site, until interrupted; the site itself runs nothing."""
     from experiments.runner import Runner
 
-    if Runner(_where(results), jobs, _console()).serve(once):
+    if Runner(_where(results), jobs, tries, _console()).serve(once):
         raise typer.Exit(FAILED)
 
 

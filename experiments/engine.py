@@ -18,14 +18,12 @@ from analysis.store import Store, StoreError, requests
 from experiments import lab, select
 from experiments.campaign import Plan, Run
 from experiments.executor import Executor, LocalExecutor, Machine
-from experiments.governor import Governor, most_cells
+from experiments.governor import TRIES, Governor, most_cells
 from experiments.pool import Beat, Job, Result
 from experiments.show import Reporter, State
 from testbed.capability import require_emulation
 from testbed.errors import TestbedError
 
-#: Tries of a run; a machine that is busy with other things spoils some.
-ATTEMPTS = 5
 #: Times that a run may lose its worker before it is taken for the cause.
 LOSSES = 3
 #: Runs beyond those at work that a machine is given, for each of these: a free cell need not wait for the engine, and
@@ -45,6 +43,8 @@ class Options:
     jobs: int | None = None
     #: Run again what the store has.
     force: bool = False
+    #: Tries of a run that is not valid; a machine that is busy with other things spoils some.
+    tries: int = TRIES
     #: Conditions on runs (experiments.select).
     only: Sequence[str] = ()
     #: Only runs that were tried and have no valid result.
@@ -153,8 +153,7 @@ def _parts(store: Store, plans: Sequence[Plan], wanted: Mapping[str, Sequence[Ru
     seen: set[str] = set()
     room = options.limit
     parts = []
-    longest_first = sorted(plans, key=lambda plan: -max(float(run.scenario["duration_s"]) for run in plan.runs))
-    for plan in longest_first:
+    for plan in sorted(plans, key=lambda plan: -plan.longest_s):
         valid = store.valid_runs(plan.run_ids)
         known = set() if options.force else valid
         missing = [run for run in wanted[plan.id] if run.id not in known]
@@ -433,7 +432,7 @@ class _Execution:
 
     def _again(self, run: Run, attempt: int, why: str) -> None:
         # Virtual time gives the same again.
-        most = 1 if run.backend == "sim" else ATTEMPTS
+        most = 1 if run.backend == "sim" else self._options.tries
         if attempt < most:
             self._note(run, f"try {attempt} of {most} is not valid: {_short(why)}")
             self._todo.append((run, attempt + 1))

@@ -64,22 +64,23 @@ def reproductions(folder: Path = FOLDER) -> list[Reproduction]:
     return found
 
 
-def chosen(what: str, folder: Path = FOLDER, backend: str | None = None) -> list[Reproduction]:
-    """Those of a paper, of an artefact, or all for ""; on another backend than their own those that have fields for it
-    (`backends` in the file). An artefact by name is taken as it is.
+def chosen(names: Sequence[str] = (), folder: Path = FOLDER, backend: str | None = None) -> list[Reproduction]:
+    """Those of some papers and artefacts, or all without a name; on another backend than their own those that have
+    fields for it (`backends` in the file). An artefact by name is taken as it is.
 
     Raises:
         ValueError: there is no such paper or artefact.
         CampaignError: a file cannot be read.
     """
     everything = reproductions(folder)
-    found = [one for one in everything if what in ("", one.paper, one.artefact)]
-    if not found:
-        names = dict.fromkeys([one.paper for one in everything] + [one.artefact for one in everything])
-        raise ValueError(registry.unknown("paper or artefact with a campaign file", what, names))
-    fitting = [one for one in found if what == one.artefact or one.is_for(backend)]
+    known = dict.fromkeys([one.paper for one in everything] + [one.artefact for one in everything])
+    for name in names:
+        if name not in known:
+            raise ValueError(registry.unknown("paper or artefact with a campaign file", name, known))
+    found = [one for one in everything if not names or one.paper in names or one.artefact in names]
+    fitting = [one for one in found if one.artefact in names or one.is_for(backend)]
     if not fitting:
-        raise ValueError(f"no artefact of {what or 'any paper'} has fields for the {backend} backend")
+        raise ValueError(f"no artefact of {' or '.join(names) or 'any paper'} has fields for the {backend} backend")
     return fitting
 
 
@@ -109,32 +110,47 @@ class Expected:
 
 
 def expected(
-    chosen_ones: Sequence[Reproduction], backend: str | None, store: Store | None, cpus: int, jobs: int | None
+    chosen_ones: Sequence[Reproduction],
+    backend: str | None,
+    store: Store | None,
+    cpus: int,
+    jobs: int | None = None,
+    force: bool = False,
+    limit: int | None = None,
 ) -> tuple[list[Expected], float]:
     """What each would take by itself, in order, runs that two artefacts share counted once; and seconds for all of them
-    as one batch.
+    as one batch, of which the artefacts with the longest runs come first.
+
+    Args:
+        chosen_ones: artefacts.
+        backend: another than their own; None for their own.
+        store: what has been run; None if there is none.
+        cpus: of this machine.
+        jobs: runs at a time, if somebody asked for a number.
+        force: count what the store has as to be run.
+        limit: runs at most, of the whole batch.
     """
-    found, seen, batches = [], set[str](), dict[str, list[Run]]()
+    found, seen, batches = dict[Path, Expected](), set[str](), dict[str, list[Run]]()
     # Of thousands of runs, each with its scenario: read once a backend.
     history = cache(lambda which: store.history(which) if store is not None else [])
+    plans = list[tuple[Reproduction, Plan]]()
     for one in chosen_ones:
         try:
-            plan = one.plan(backend)
+            plans.append((one, one.plan(backend)))
         except CampaignError as error:
-            found.append(Expected(one.artefact, 0, 0, 0, 0, 0.0, 0, str(error)))
-            continue
-        done = store.valid_runs([run.id for run in plan.runs]) if store is not None else set()
-        to_do = [run for run in unique(plan.runs) if run.id not in done | seen]
+            found[one.file] = Expected(one.artefact, 0, 0, 0, 0, 0.0, 0, str(error))
+    for one, plan in sorted(plans, key=lambda pair: -pair[1].longest_s):
+        done = store.valid_runs(plan.run_ids) if store is not None and not force else set()
+        room = None if limit is None else limit - len(seen)
+        to_do = [run for run in unique(plan.runs) if run.id not in done | seen][:room]
         seen |= {run.id for run in to_do}
         batches.setdefault(plan.backend, []).extend(to_do)
         told = forecast(to_do, history(plan.backend), cpus, jobs)
-        found.append(
-            Expected(
-                one.artefact, len(plan.points), plan.repetitions, len(plan.runs), len(to_do), told.time_s, told.cells
-            )
+        found[one.file] = Expected(
+            one.artefact, len(plan.points), plan.repetitions, len(plan.runs), len(to_do), told.time_s, told.cells
         )
     whole_s = sum(forecast(runs, history(which), cpus, jobs).time_s for which, runs in batches.items())
-    return found, whole_s
+    return [found[one.file] for one in chosen_ones], whole_s
 
 
 def reproduce(

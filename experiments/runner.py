@@ -30,9 +30,10 @@ LOOK_S = 1.0
 class Runner:
     """One runner; several may share a results folder."""
 
-    def __init__(self, results: Path | str, jobs: int | None, console: Console) -> None:
+    def __init__(self, results: Path | str, jobs: int | None, tries: int, console: Console) -> None:
         self._results = results
         self._jobs = jobs
+        self._tries = tries
         self._console = console
         self._id = f"{socket.gethostname()}:{os.getpid()}"
         self._stop = threading.Event()
@@ -68,7 +69,7 @@ class Runner:
         try:
             plan = expand(source.parse(request["file"], request["text"]), request["overrides"])
             requests.name_campaign(store, number, plan.id)
-            options = Options(self._results, self._jobs, bool(request["force"]))
+            options = Options(self._results, self._jobs, bool(request["force"]), tries=self._tries)
             outcome = run_campaign(plan, options, Reporter(self._console))
         except (CampaignError, Unavailable, TestbedError, AgentError, StoreError) as error:
             requests.finish(store, number, requests.FAILED, str(error))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 
 from experiments import registry
 from experiments.campaign import Plan, Run
@@ -12,14 +11,6 @@ from experiments.problems import CampaignError, Problem
 
 #: As many characters of a run's id as tell it from others.
 LEAST_ID = 6
-
-
-@dataclass(frozen=True)
-class Selection:
-    """What `--only` and `--limit` say."""
-
-    only: Sequence[str] = ()
-    limit: int | None = None
 
 
 def chosen(plan: Plan, only: Sequence[str]) -> list[Run]:

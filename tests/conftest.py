@@ -14,6 +14,10 @@ import pytest
 from testbed import node_binary
 from testbed.capability import missing_for_emulation
 
+#: CI's machines are shared: where their host takes a twentieth of the time away, five tries are not always enough. What
+#: a valid run is stays as it is.
+os.environ.setdefault("BACKCHANNEL_TRIES", "12")
+
 
 @pytest.fixture(scope="session")
 def emulation() -> None:

@@ -185,6 +185,23 @@ def test_fail_fast_ends_with_the_first_that_fails(tmp_path: Path, monkeypatch: p
     assert len(calls) < 10
 
 
+def test_a_run_that_is_never_valid_is_tried_as_often_as_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tried: list[int] = []
+
+    def late(self: Worker, run: Run, attempt: int, folder: Path) -> Finish:
+        tried.append(attempt)
+        raise TestbedError("the line was cut")
+
+    monkeypatch.setattr(Worker, "run", late)
+    monkeypatch.setattr("experiments.engine.require_emulation", lambda: None)
+    (tmp_path / "engine.yaml").write_text(FILE.replace("backend: sim", "backend: emulated"))
+    options = Options(tmp_path / "results", jobs=1, tries=3, limit=1, scheduler="none")
+    outcome = run_campaign(load(tmp_path / "engine.yaml"), options, Reporter(Console(quiet=True)))
+    assert tried == [1, 2, 3]
+    assert len(outcome.failed) == 1
+    assert outcome.landed == 0
+
+
 def plan_of(tmp_path: Path, points: int, repetitions: int) -> Plan:
     file = tmp_path / "order.yaml"
     delays = ", ".join(f"{number + 1} ms" for number in range(points))

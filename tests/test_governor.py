@@ -62,11 +62,13 @@ def test_a_machine_that_becomes_busy_gets_fewer_and_then_more_again() -> None:
     assert again > beside * 1.5
 
 
-def test_an_invalid_run_lowers_and_rests() -> None:
+def test_two_invalid_runs_in_a_row_lower_and_rest() -> None:
     governor = Governor(2, 100)
     for second in range(20):
         governor.beat(second, 0.1, governor.allowed)
     before = governor.allowed
+    governor.verdict(20.0, 1.5, before)
+    assert governor.allowed == before
     governor.verdict(20.0, 1.5, before)
     assert governor.allowed == int(before * RULES.back_off)
     for second in range(21, 21 + int(RULES.rest_s) - 2):
@@ -76,6 +78,22 @@ def test_an_invalid_run_lowers_and_rests() -> None:
     assert governor.allowed > int(before * RULES.back_off)
 
 
+def test_runs_that_a_stall_of_the_host_spoils_now_and_then_take_no_cell() -> None:
+    governor = Governor(2, 60)
+    for second in range(300):
+        governor.beat(second, 0.01 * governor.allowed, governor.allowed)
+        governor.verdict(second, 2.0 if second % 14 == 13 else 0.1, governor.allowed)
+    assert governor.allowed == 60
+
+
+def test_a_third_of_the_runs_invalid_is_too_much() -> None:
+    governor = Governor(2, 60)
+    for second in range(300):
+        governor.beat(second, 0.01 * governor.allowed, governor.allowed)
+        governor.verdict(second, 2.0 if second % 3 == 0 else 0.1, governor.allowed)
+    assert governor.allowed < 10
+
+
 def test_a_machine_that_is_given_less_than_it_asks_for_gets_fewer_cells() -> None:
     governor = Governor(2, 100)
     for second in range(30):
@@ -83,7 +101,7 @@ def test_a_machine_that_is_given_less_than_it_asks_for_gets_fewer_cells() -> Non
     before = governor.allowed
     assert before > 10
     for second in range(30, 90):
-        governor.beat(second, 0.4, governor.allowed, stolen=0.01)
+        governor.beat(second, 0.4, governor.allowed, stolen=0.03)
     beside = governor.allowed
     assert beside < before - 5
     for second in range(90, 150):
@@ -98,9 +116,10 @@ def test_cells_that_are_not_used_prove_nothing() -> None:
     assert governor.allowed == 3
 
 
-def test_a_number_that_was_asked_for_is_kept_until_a_run_is_invalid() -> None:
+def test_a_number_that_was_asked_for_is_kept_until_runs_are_invalid() -> None:
     machine = MadeUp(share=0.01, fixed=5)
     assert set(machine.work(50)) == {5}
+    machine.governor.verdict(machine.now_s, 2.0, 5)
     machine.governor.verdict(machine.now_s, 2.0, 5)
     assert machine.governor.allowed == 3
 
