@@ -232,6 +232,11 @@ class _Place:
     beat: Beat | None = None
     told: int = 0
 
+    @property
+    def room(self) -> int:
+        """Runs for which it is given jobs: one at least, so that it has something to wait for, and tells how it is."""
+        return max(1, self.governor.allowed)
+
 
 class _Execution:
     """A batch on an executor. Everything is decided in the calling thread; executors only leave messages."""
@@ -354,19 +359,19 @@ class _Execution:
         while self._todo:
             open_places = [
                 place for place in self._places.values()
-                if place.machine.id in there and len(place.given) < self._allowed(place) * (1 + AHEAD)
+                if place.machine.id in there and len(place.given) < place.room * (1 + AHEAD)
             ]  # fmt: skip
             if not open_places:
                 break
-            place = min(open_places, key=lambda place: len(place.given) / self._allowed(place))
+            place = min(open_places, key=lambda place: len(place.given) / place.room)
             run, attempt = self._todo.popleft()
             replaces = run.id in self._owner(run.id).replaced
-            job = Job(run, attempt, self._allowed(place), replaces, self._order[run.id])
+            job = Job(run, attempt, place.governor.allowed, replaces, self._order[run.id])
             place.given[run.id] = job
             executor.submit(place.machine.id, job)
         for place in self._places.values():
-            if place.machine.id in there and place.told != self._allowed(place):
-                place.told = self._allowed(place)
+            if place.machine.id in there and place.told != place.governor.allowed:
+                place.told = place.governor.allowed
                 executor.allow(place.machine.id, place.told)
 
     def _govern(self, machine: Machine) -> Governor:
@@ -376,9 +381,6 @@ class _Execution:
         if self._backend == "physical":
             return Governor(machine.cpus, 1, 1)
         return Governor(machine.cpus, most_cells(machine.memory_bytes), self._options.jobs)
-
-    def _allowed(self, place: _Place) -> int:
-        return place.governor.allowed
 
     def _hear(self, patience_s: float) -> None:
         """Does what there is news of, after waiting for the first."""
@@ -399,7 +401,9 @@ class _Execution:
             if not part.is_through:
                 part.outcome.cells = max(part.outcome.cells, running)
         if self._backend != "sim":
-            place.governor.beat(time.monotonic(), beat.busy, beat.running - beat.building, beat.stolen)
+            # A lab's timing is that of its hosts, not of the machine that directs them.
+            stolen = 0.0 if self._backend == "physical" else beat.stolen
+            place.governor.beat(time.monotonic(), beat.busy, beat.running - beat.building, stolen)
 
     def _result(self, machine_id: str, job: Job, result: Result) -> None:
         place = self._places[machine_id]

@@ -2,10 +2,10 @@
 
 Three measurements decide. The share of the CPUs that is busy says, within a second, whether there is room for another
 cell. The share that a virtual machine's host took away says whether the machine was given less than it asked for:
-packets wait then, however few cells there are. The strain of every finished run, the worst of its deviations over what
-a valid run may deviate (testbed.fidelity.strain), says whether the cells beside it took too much. A governor of that
-kind finds a different number for dialup lines than for 10 Mbit/s, and another one when the machine has other work to
-do.
+packets wait then, however few cells there are, and while it is much no run begins. The strain of every finished run,
+the worst of its deviations over what a valid run may deviate (testbed.fidelity.strain), says whether the cells beside
+it took too much. A governor of that kind finds a different number for dialup lines than for 10 Mbit/s, and another one
+when the machine has other work to do.
 
 One invalid run proves little. A run of 28.8 kbit/s has sixty packets, so that a single one that met a stall of the host
 makes it invalid, and that is as likely beside two cells as beside twenty. What counts is the share of recent runs that
@@ -37,6 +37,12 @@ class Rules:
     #: Stolen time over the time that was asked for: more leaves no room, and takes a cell as a full machine does. Most
     #: of what is stolen comes in pieces too short to make a packet late; from about here on many are not.
     stolen: float = 0.05
+    #: Stolen time over that of all CPUs, below which it is no more than the clock's grain.
+    stolen_grain: float = 0.01
+    #: Stolen time over what was asked for, from which on no run begins: none would be valid.
+    hold: float = 0.3
+    #: Seconds that are waited for the host at most before one is tried nevertheless, and that this try has then.
+    hold_s: float = 60.0
     #: How much of a new reading enters the smoothed share.
     smoothing: float = 0.5
     #: How much of a finished run enters the smoothed share of invalid ones.
@@ -76,11 +82,13 @@ class Governor:
         self._invalid = 0.0
         self._full_since_s: float | None = None
         self._rests_until_s = 0.0
+        self._held_since_s: float | None = None
+        self._tries_until_s = 0.0
 
     @property
     def allowed(self) -> int:
-        """Cells that may run now."""
-        return max(1, int(self._allowed))
+        """Cells that may run now; 0 while the machine's host takes so much that no run would be valid."""
+        return 0 if self._held_since_s is not None else max(1, int(self._allowed))
 
     def beat(self, now_s: float, busy: float, running: int, stolen: float = 0.0) -> None:
         """A reading of the machine.
@@ -95,7 +103,9 @@ class Governor:
         self._busy = busy if self._busy is None else self._busy + rules.smoothing * (busy - self._busy)
         # Stolen time comes in pieces of a hundredth of a second, a few in ten seconds: it takes as long to tell.
         self._stolen += rules.smoothing / 5 * (stolen - self._stolen)
-        if self._busy + self._stolen < rules.full and self._withheld() < rules.stolen:
+        withheld = self._withheld()
+        self._hold(now_s, withheld)
+        if self._busy + self._stolen < rules.full and withheld < rules.stolen:
             self._full_since_s = None
         elif self._full_since_s is None:
             self._full_since_s = now_s
@@ -104,7 +114,7 @@ class Governor:
             # Not below what the machine has CPUs: from there on only invalid runs prove that it is too much.
             self._allowed = max(min(self._allowed, self._floor), min(self._allowed, running) - 1)
         # Only what is in use proves anything about one more.
-        if self._grows and running >= self.allowed and now_s >= self._rests_until_s and self._has_room():
+        if self._grows and running >= max(1, self.allowed) and now_s >= self._rests_until_s and self._has_room():
             # As many as would fit if the new ones took what the present ones take, but half of them at first: cells
             # that have just begun have not shown what they take.
             fit = running * (rules.room / max(self._busy, 0.02) - 1) / 2
@@ -117,7 +127,17 @@ class Governor:
     def _withheld(self) -> float:
         """Stolen time over all that was asked for."""
         assert self._busy is not None
-        return self._stolen / max(self._busy + self._stolen, 0.02)
+        return self._stolen / (self._busy + self._stolen) if self._stolen > self._rules.stolen_grain else 0.0
+
+    def _hold(self, now_s: float, withheld: float) -> None:
+        rules = self._rules
+        if withheld < rules.hold:
+            self._held_since_s = None
+        elif self._held_since_s is None and now_s >= self._tries_until_s:
+            self._held_since_s = now_s
+        elif self._held_since_s is not None and now_s - self._held_since_s >= rules.hold_s:
+            self._held_since_s = None
+            self._tries_until_s = now_s + rules.hold_s
 
     def verdict(self, now_s: float, strain: float, beside: int) -> None:
         """A finished run.

@@ -282,7 +282,7 @@ class CellPool:
         while not self._stop.wait(BEAT_S):
             now = machine.cpu_seconds()
             shares, before = machine.cpu_shares(before, now), now
-            if self._working or self._analysing:
+            if self._working or self._analysing or self._waiting:
                 # Niced work, such as the analysis of runs, leaves the CPUs to cells.
                 self._on_beat(self.beat(shares["busy"], shares["steal"]))
 

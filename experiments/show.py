@@ -52,7 +52,7 @@ class State:
     failed: int
     runs: int
     elapsed_s: float
-    #: Cells that may be at work at once.
+    #: Cells that may be at work at once; 0 while no run begins for the host's sake.
     allowed: int
     #: Cell, run, phase.
     cells: tuple[tuple[str, Run, str], ...]
@@ -77,6 +77,8 @@ class State:
         if self.failed:
             words.append(f"{self.failed} without a valid result")
         words.append(f"{sum(1 for _, _, phase in self.cells if phase != 'analysing')} cells at work")
+        if not self.allowed:
+            words.append("no run begins while the machine's own host takes so much of its CPUs")
         if self.per_minute is not None:
             words.append(f"{self.per_minute:.3g} runs a minute")
         if self.left_s is not None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import random
+import time
 from pathlib import Path
 from typing import Any
 
@@ -200,6 +201,31 @@ def test_a_run_that_is_never_valid_is_tried_as_often_as_asked(tmp_path: Path, mo
     assert tried == [1, 2, 3]
     assert len(outcome.failed) == 1
     assert outcome.landed == 0
+
+
+def test_no_run_begins_while_the_host_takes_the_cpus_and_then_they_go_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    beats, begun = [], []
+
+    def shares(before: Any, after: Any) -> dict[str, float]:
+        beats.append(0.9 if len(beats) < 40 else 0.0)
+        return {"busy": 0.1, "steal": beats[-1], "idle": 0.0}
+
+    def cut(self: Worker, run: Run, attempt: int, folder: Path) -> Finish:
+        begun.append(len(beats))
+        time.sleep(0.2)
+        raise TestbedError("the line was cut")
+
+    monkeypatch.setattr("experiments.pool.BEAT_S", 0.02)
+    monkeypatch.setattr("experiments.pool.machine.cpu_shares", shares)
+    monkeypatch.setattr(Worker, "run", cut)
+    monkeypatch.setattr("experiments.engine.require_emulation", lambda: None)
+    (tmp_path / "engine.yaml").write_text(FILE.replace("backend: sim", "backend: emulated"))
+    options = Options(tmp_path / "results", jobs=1, tries=1, scheduler="none")
+    outcome = run_campaign(load(tmp_path / "engine.yaml"), options, Reporter(Console(quiet=True)))
+    assert len(outcome.failed) == 4
+    assert begun[0] < 40 < begun[1], "the first began before anything was known, the others waited"
 
 
 def plan_of(tmp_path: Path, points: int, repetitions: int) -> Plan:

@@ -109,6 +109,28 @@ def test_a_machine_that_is_given_less_than_it_asks_for_gets_fewer_cells() -> Non
     assert governor.allowed > beside
 
 
+def test_no_run_begins_while_the_host_takes_a_third_but_one_is_tried_each_minute() -> None:
+    governor = Governor(2, 100)
+    seen = []
+    for second in range(200):
+        governor.beat(second, 0.03, governor.allowed, stolen=0.05 if second < 150 else 0.0)
+        seen.append(governor.allowed)
+    held = [second for second, cells in enumerate(seen) if cells == 0]
+    assert held[0] < 10
+    assert held[-1] < 170
+    begun = [second for second in range(1, 150) if seen[second] and not seen[second - 1]]
+    assert begun
+    assert all(seen[second : second + 50] == [seen[second]] * 50 for second in begun if second < 100)
+    assert max(later - earlier for earlier, later in zip(held, held[1:], strict=False)) <= RULES.hold_s + 1
+
+
+def test_a_tick_of_stolen_time_on_an_idle_machine_holds_nothing() -> None:
+    governor = Governor(2, 100)
+    for second in range(100):
+        governor.beat(second, 0.01, governor.allowed, stolen=0.005)
+        assert governor.allowed >= 3
+
+
 def test_cells_that_are_not_used_prove_nothing() -> None:
     governor = Governor(2, 100)
     for second in range(100):
