@@ -439,7 +439,9 @@ class _Execution:
         most = 1 if run.backend == "sim" else self._options.tries
         if attempt < most:
             self._note(run, f"try {attempt} of {most} is not valid: {_short(why)}")
-            self._todo.append((run, attempt + 1))
+            # Neither at once, beside what spoiled it, nor at the end, where those that are easily spoiled would be
+            # alone with each other.
+            self._todo.insert(sum(place.room for place in self._places.values()), (run, attempt + 1))
             return
         self._give_up(run, why, "1 try" if most == 1 else f"{most} tries")
 

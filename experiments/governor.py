@@ -9,7 +9,7 @@ when the machine has other work to do.
 
 One invalid run proves little. A run of 28.8 kbit/s has sixty packets, so that a single one that met a stall of the host
 makes it invalid, and that is as likely beside two cells as beside twenty. What counts is the share of recent runs that
-were invalid: fewer cells cost more than a repetition now and then, until about one run in five has to be repeated.
+were invalid: fewer cells cost more than a repetition now and then, until about one run in four has to be repeated.
 
 Pure: time is passed in.
 """
@@ -18,8 +18,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-#: Tries of a run that is not valid: where one in five is not (`Rules.tolerated`), one run in three thousand has no
-#: valid one among five.
+#: Tries of a run that is not valid: where one in four is not, which is what a governor allows, one run in a thousand
+#: has no valid one among five.
 TRIES = 5
 
 
@@ -48,11 +48,11 @@ class Rules:
     #: How much of a finished run enters the smoothed share of invalid ones.
     memory: float = 0.15
     #: A greater share of invalid runs says that there are too many cells, half of it that there are enough.
-    tolerated: float = 0.2
+    tolerated: float = 0.3
     #: A run that came so near to being invalid counts as half of one.
     strained: float = 0.8
     #: What is left of the cells when too many runs are invalid.
-    back_off: float = 0.75
+    back_off: float = 0.85
     #: Seconds without growth after that; one more cell may then be tried.
     rest_s: float = 15.0
     #: Memory that a cell takes, in bytes: an agent for each node, Mininet, captures in memory.

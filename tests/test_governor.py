@@ -62,11 +62,12 @@ def test_a_machine_that_becomes_busy_gets_fewer_and_then_more_again() -> None:
     assert again > beside * 1.5
 
 
-def test_two_invalid_runs_in_a_row_lower_and_rest() -> None:
+def test_three_invalid_runs_in_a_row_lower_and_rest() -> None:
     governor = Governor(2, 100)
     for second in range(20):
         governor.beat(second, 0.1, governor.allowed)
     before = governor.allowed
+    governor.verdict(20.0, 1.5, before)
     governor.verdict(20.0, 1.5, before)
     assert governor.allowed == before
     governor.verdict(20.0, 1.5, before)
@@ -141,9 +142,9 @@ def test_cells_that_are_not_used_prove_nothing() -> None:
 def test_a_number_that_was_asked_for_is_kept_until_runs_are_invalid() -> None:
     machine = MadeUp(share=0.01, fixed=5)
     assert set(machine.work(50)) == {5}
-    machine.governor.verdict(machine.now_s, 2.0, 5)
-    machine.governor.verdict(machine.now_s, 2.0, 5)
-    assert machine.governor.allowed == 3
+    for _ in range(3):
+        machine.governor.verdict(machine.now_s, 2.0, 5)
+    assert machine.governor.allowed == 4
 
 
 @given(
