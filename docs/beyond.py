@@ -21,10 +21,27 @@ IMAGES = Path(__file__).parent / "images" / "beyond"
 #: Campaign to the measures that get a figure each: title, unit, and what is held fixed.
 FIGURES: dict[str, list[tuple[str, dict[str, Any]]]] = {
     "kernel-cubic-bbr": [
-        ("forward-dialup", {"y": {"measures": ["forward"], "title": "Forward transfer", "unit": "Mbit/s"}}),
+        (
+            "forward-dialup",
+            {"y": {"measures": ["forward"], "title": "Forward transfer, 28.8 kbit/s", "unit": "Mbit/s"}},
+        ),
         (
             "reverse-dialup",
-            {"y": {"measures": ["reverse"], "title": "Reverse transfer", "unit": "kbit/s"}},
+            {"y": {"measures": ["reverse"], "title": "Reverse transfer, 28.8 kbit/s", "unit": "kbit/s"}},
+        ),
+        (
+            "forward-128",
+            {
+                "y": {"measures": ["forward"], "title": "Forward transfer, 128 kbit/s", "unit": "Mbit/s"},
+                "where": {"path": "128 kbit/s"},
+            },
+        ),
+        (
+            "reverse-128",
+            {
+                "y": {"measures": ["reverse"], "title": "Reverse transfer, 128 kbit/s", "unit": "kbit/s"},
+                "where": {"path": "128 kbit/s"},
+            },
         ),
     ],
     "links-of-today": [

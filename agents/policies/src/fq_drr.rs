@@ -3,7 +3,8 @@
 //! Each flow (5-tuple; what has none shares one queue) is served in turn: at its turn its deficit grows by one quantum,
 //! and packets leave while their length fits the deficit; the rest is kept while the flow waits and forgotten when it
 //! becomes empty. The buffer is shared: a packet that finds it full takes the place of the newest packet of the flow
-//! with most bytes waiting (the paper's buffer stealing), which may be itself.
+//! that has most of it (the paper's buffer stealing), which may be itself. Most is told in what the buffer ran out of:
+//! where places are counted, one packet of 1500 bytes does not hold more of them than nine acks do.
 
 use std::collections::VecDeque;
 
@@ -72,17 +73,27 @@ impl FairQueueing {
         }
     }
 
-    /// Drops the newest packet of the flow with most bytes; the first in order where several have.
-    fn drop_from_longest(&mut self, now: Time, events: &mut Events) {
-        let longest = |best: (usize, u64), (place, key): (usize, &Key)| {
-            let bytes = self.flows[key].queue.bytes();
-            if bytes > best.1 {
-                (place, bytes)
+    /// Drops the newest packet of the flow that has most of what there is too much of, bytes or else packets; of several
+    /// the one that has more of the other too, then the first in order.
+    fn drop_from_longest(&mut self, too_many_bytes: bool, now: Time, events: &mut Events) {
+        let held = |key: &Key| {
+            let queue = &self.flows[key].queue;
+            let (packets, bytes) = (queue.len() as u64, queue.bytes());
+            if too_many_bytes {
+                (bytes, packets)
+            } else {
+                (packets, bytes)
+            }
+        };
+        let longest = |best: (usize, (u64, u64)), (place, key): (usize, &Key)| {
+            let held = held(key);
+            if held > best.1 {
+                (place, held)
             } else {
                 best
             }
         };
-        let (place, _) = self.turns.iter().enumerate().fold((0, 0), longest);
+        let (place, _) = self.turns.iter().enumerate().fold((0, (0, 0)), longest);
         let key = self.turns[place];
         let flow = self.flows.get_mut(&key).expect("a flow in the order has packets");
         let victim = flow.queue.pop_newest().expect("a flow in the order has packets");
@@ -111,8 +122,12 @@ impl Policy for FairQueueing {
             self.turns.push_back(key);
         }
         flow.queue.push(packet);
-        while self.packets > self.limit.packets || self.limit.bytes.is_some_and(|most| self.bytes > most) {
-            self.drop_from_longest(now, events);
+        loop {
+            let too_many_bytes = self.limit.bytes.is_some_and(|most| self.bytes > most);
+            if !too_many_bytes && self.packets <= self.limit.packets {
+                return;
+            }
+            self.drop_from_longest(too_many_bytes, now, events);
         }
     }
 
@@ -226,9 +241,28 @@ mod tests {
     }
 
     #[test]
-    fn a_full_buffer_takes_from_the_flow_with_most_bytes() {
+    fn of_flows_with_as_many_packets_the_one_with_more_bytes_loses() {
         let (mut queue, mut events) = filled(3, 1500, &[(0, 1, 960), (0, 2, 960), (1, 11, 0), (1, 12, 0), (0, 3, 10)]);
         assert_eq!(kinds(&events), [(2, EventKind::DroppedFull), (3, EventKind::DroppedFull)]);
         assert_eq!(drain(&mut queue, &mut events), [1, 11, 12]);
+    }
+
+    #[test]
+    fn where_places_are_counted_acks_do_not_take_the_last_one_from_data() {
+        let acks = [(1, 11, 0), (1, 12, 0), (1, 13, 0), (1, 14, 0)];
+        let (mut queue, mut events) = filled(4, 1500, &[&acks[..], &[(0, 1, 1460)]].concat());
+        assert_eq!(kinds(&events), [(14, EventKind::DroppedFull)]);
+        assert_eq!(queue.len_packets(), 4);
+        assert!(drain(&mut queue, &mut events).contains(&1));
+    }
+
+    #[test]
+    fn where_bytes_are_counted_the_flow_with_most_of_them_loses() {
+        let mut queue = FairQueueing::new(Limit { packets: 99, bytes: Some(1600) }, 1500);
+        let mut events = Events::default();
+        for (flow, id, payload) in [(1, 11, 0), (1, 12, 0), (1, 13, 0), (0, 1, 1460)] {
+            queue.enqueue(Time::ZERO, of(flow, id, payload), &mut events);
+        }
+        assert_eq!(kinds(&events), [(1, EventKind::DroppedFull)]);
     }
 }
