@@ -218,7 +218,7 @@ PICTURES: dict[str, Picture] = {
     "cbq-5050": Picture(
         "acks and data each have half of the line", slow("{policy: cbq-5050, limit: 10 packets}"), (1500, 300)
     ),
-    "fq-drr": Picture("flows take turns, by bytes", slow("{policy: fq-drr, limit: 12 packets}"), (1500, 400)),
+    "fq-drr": Picture("flows take turns, by bytes", slow("{policy: fq-drr, limit: 12 packets}"), (2600, 400)),
     "aq": Picture(
         "acks and data share the line by equations 7 and 8",
         slow("{policy: aq, limit: 20 packets, data: 1000 B}"),
