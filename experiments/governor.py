@@ -148,6 +148,8 @@ class Governor:
             beside: cells that were at work while it ran, its own among them.
         """
         rules = self._rules
+        if self._busy is not None and self._withheld() >= rules.stolen:
+            return  # the host spoils runs, whatever is beside them; `beat` sees to it
         cost = 1.0 if strain > 1 else 0.5 if strain > rules.strained else 0.0
         self._invalid += rules.memory * (cost - self._invalid)
         if strain > 1 and self._invalid > rules.tolerated:

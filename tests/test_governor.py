@@ -125,6 +125,19 @@ def test_no_run_begins_while_the_host_takes_a_third_but_one_is_tried_each_minute
     assert max(later - earlier for earlier, later in zip(held, held[1:], strict=False)) <= RULES.hold_s + 1
 
 
+def test_runs_that_end_while_the_host_takes_the_cpus_say_nothing_of_cells() -> None:
+    governor = Governor(2, 40)
+    for second in range(60):
+        governor.beat(second, 0.01 * governor.allowed, governor.allowed)
+    before = governor.allowed
+    for second in range(60, 65):
+        governor.beat(second, 0.3, governor.allowed, stolen=0.4)
+        governor.verdict(second, 9.0, before)
+    for second in range(65, 100):
+        governor.beat(second, 0.3, governor.allowed)
+    assert governor.allowed >= before - 2
+
+
 def test_a_tick_of_stolen_time_on_an_idle_machine_holds_nothing() -> None:
     governor = Governor(2, 100)
     for second in range(100):
