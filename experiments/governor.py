@@ -105,6 +105,8 @@ class Governor:
         self._stolen += rules.smoothing / 5 * (stolen - self._stolen)
         withheld = self._withheld()
         self._hold(now_s, withheld)
+        if self._held_since_s is not None:
+            return  # nothing runs that could prove anything
         if self._busy + self._stolen < rules.full and withheld < rules.stolen:
             self._full_since_s = None
         elif self._full_since_s is None:

@@ -121,7 +121,7 @@ def test_no_run_begins_while_the_host_takes_a_third_but_one_is_tried_each_minute
     assert held[-1] < 170
     begun = [second for second in range(1, 150) if seen[second] and not seen[second - 1]]
     assert begun
-    assert all(seen[second : second + 50] == [seen[second]] * 50 for second in begun if second < 100)
+    assert all(all(seen[second : second + 50]) for second in begun if second < 100)
     assert max(later - earlier for earlier, later in zip(held, held[1:], strict=False)) <= RULES.hold_s + 1
 
 
@@ -133,9 +133,9 @@ def test_runs_that_end_while_the_host_takes_the_cpus_say_nothing_of_cells() -> N
     for second in range(60, 65):
         governor.beat(second, 0.3, governor.allowed, stolen=0.4)
         governor.verdict(second, 9.0, before)
-    for second in range(65, 100):
-        governor.beat(second, 0.3, governor.allowed)
-    assert governor.allowed >= before - 2
+    for second in range(65, 125):
+        governor.beat(second, 0.01 * governor.allowed, governor.allowed)
+    assert governor.allowed == before, "as many as before, though no run has been valid since"
 
 
 def test_a_tick_of_stolen_time_on_an_idle_machine_holds_nothing() -> None:
