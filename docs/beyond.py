@@ -22,27 +22,14 @@ IMAGES = Path(__file__).parent / "images" / "beyond"
 FIGURES: dict[str, list[tuple[str, dict[str, Any]]]] = {
     "kernel-cubic-bbr": [
         (
-            "forward-dialup",
-            {"y": {"measures": ["forward"], "title": "Forward transfer, 28.8 kbit/s", "unit": "Mbit/s"}},
-        ),
-        (
-            "reverse-dialup",
-            {"y": {"measures": ["reverse"], "title": "Reverse transfer, 28.8 kbit/s", "unit": "kbit/s"}},
-        ),
-        (
-            "forward-128",
+            f"{way}-{file}",
             {
-                "y": {"measures": ["forward"], "title": "Forward transfer, 128 kbit/s", "unit": "Mbit/s"},
-                "where": {"path": "128 kbit/s"},
+                "y": {"measures": [way], "title": f"{way.capitalize()} transfer, {rate}", "unit": unit},
+                "where": {"path": path},
             },
-        ),
-        (
-            "reverse-128",
-            {
-                "y": {"measures": ["reverse"], "title": "Reverse transfer, 128 kbit/s", "unit": "kbit/s"},
-                "where": {"path": "128 kbit/s"},
-            },
-        ),
+        )
+        for path, file, rate in (("dialup", "dialup", "28.8 kbit/s"), ("128 kbit/s", "128", "128 kbit/s"))
+        for way, unit in (("forward", "Mbit/s"), ("reverse", "kbit/s"))
     ],
     "links-of-today": [
         ("download", {"y": {"measures": ["download_share"], "title": "Download, of the link", "unit": "%"}}),

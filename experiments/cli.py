@@ -494,15 +494,14 @@ def score(
     """
     from analysis.scorecard import document
     from analysis.store import Store
-    from experiments import registry
+    from experiments.reproduce import named
     from experiments.show import score_table
 
     everything = _scorecard(Store.open(results))
-    known = dict.fromkeys([one.paper for one in everything] + [one.id for one in everything])
-    for name in what or ():
-        if name not in known:
-            _fail(registry.unknown("paper or artefact", name, known), BAD_INPUT)
-    found = [one for one in everything if not what or one.paper in what or one.id in what]
+    try:
+        found = named(everything, what or (), lambda one: (one.paper, one.id), "paper or artefact")
+    except ValueError as error:
+        _fail(str(error), BAD_INPUT)
     if as_json:
         typer.echo(json.dumps(document(found), indent=2))
     else:

@@ -116,7 +116,7 @@ class Governor:
             # Not below what the machine has CPUs: from there on only invalid runs prove that it is too much.
             self._allowed = max(min(self._allowed, self._floor), min(self._allowed, running) - 1)
         # Only what is in use proves anything about one more.
-        if self._grows and running >= max(1, self.allowed) and now_s >= self._rests_until_s and self._has_room():
+        if self._grows and running >= self.allowed and now_s >= self._rests_until_s and self._has_room():
             # As many as would fit if the new ones took what the present ones take, but half of them at first: cells
             # that have just begun have not shown what they take.
             fit = running * (rules.room / max(self._busy, 0.02) - 1) / 2

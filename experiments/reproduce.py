@@ -5,10 +5,11 @@ One file an artefact, `experiments/PAPER/*.yaml` with the field `artefact`. Targ
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from typing import TypeVar
 
 from analysis.store import Store
 from experiments import registry
@@ -19,6 +20,8 @@ from experiments.problems import CampaignError
 from experiments.select import unique
 from experiments.show import Reporter
 from experiments.source import BACKENDS, Source, read
+
+T = TypeVar("T")
 
 #: Where the campaign files of the papers are.
 FOLDER = Path(__file__).parent
@@ -64,6 +67,27 @@ def reproductions(folder: Path = FOLDER) -> list[Reproduction]:
     return found
 
 
+def named(
+    everything: Sequence[T], names: Sequence[str], names_of: Callable[[T], tuple[str, str]], kind: str
+) -> list[T]:
+    """What goes by one of some names; everything without a name.
+
+    Args:
+        everything: to choose from.
+        names: of papers and artefacts.
+        names_of: its paper and its artefact.
+        kind: what such a name is of, for the message.
+
+    Raises:
+        ValueError: nothing has that name.
+    """
+    papers, artefacts = zip(*map(names_of, everything), strict=True)
+    for name in names:
+        if name not in papers + artefacts:
+            raise ValueError(registry.unknown(kind, name, dict.fromkeys(papers + artefacts)))
+    return [one for one in everything if not names or not set(names).isdisjoint(names_of(one))]
+
+
 def chosen(names: Sequence[str] = (), folder: Path = FOLDER, backend: str | None = None) -> list[Reproduction]:
     """Those of some papers and artefacts, or all without a name; on another backend than their own those that have
     fields for it (`backends` in the file). An artefact by name is taken as it is.
@@ -73,11 +97,7 @@ def chosen(names: Sequence[str] = (), folder: Path = FOLDER, backend: str | None
         CampaignError: a file cannot be read.
     """
     everything = reproductions(folder)
-    known = dict.fromkeys([one.paper for one in everything] + [one.artefact for one in everything])
-    for name in names:
-        if name not in known:
-            raise ValueError(registry.unknown("paper or artefact with a campaign file", name, known))
-    found = [one for one in everything if not names or one.paper in names or one.artefact in names]
+    found = named(everything, names, lambda one: (one.paper, one.artefact), "paper or artefact with a campaign file")
     fitting = [one for one in found if one.artefact in names or one.is_for(backend)]
     if not fitting:
         raise ValueError(f"no artefact of {' or '.join(names) or 'any paper'} has fields for the {backend} backend")

@@ -189,11 +189,11 @@ def test_fail_fast_ends_with_the_first_that_fails(tmp_path: Path, monkeypatch: p
 def test_a_run_that_is_never_valid_is_tried_as_often_as_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     tried: list[int] = []
 
-    def late(self: Worker, run: Run, attempt: int, folder: Path) -> Finish:
+    def cut(self: Worker, run: Run, attempt: int, folder: Path) -> Finish:
         tried.append(attempt)
         raise TestbedError("the line was cut")
 
-    monkeypatch.setattr(Worker, "run", late)
+    monkeypatch.setattr(Worker, "run", cut)
     monkeypatch.setattr("experiments.engine.require_emulation", lambda: None)
     (tmp_path / "engine.yaml").write_text(FILE.replace("backend: sim", "backend: emulated"))
     options = Options(tmp_path / "results", jobs=1, tries=3, limit=1, scheduler="none")
