@@ -7,8 +7,10 @@ from typing import Any
 
 from rich.table import Table
 
+from experiments import machine
 from experiments.campaign import Plan
 from experiments.units import show
+from testbed import awake
 from testbed.capability import require_emulation
 from testbed.cell import Cell
 
@@ -26,7 +28,7 @@ def calibrate(plan: Plan | None) -> list[dict[str, Any]]:
     require_emulation()
     scenarios = [_standard()] if plan is None else _distinct(plan)
     measured = []
-    with Cell("calibration") as cell:
+    with awake.held(wanted=machine.cpu_seconds()["steal"] > 0), Cell("calibration") as cell:
         for scenario in scenarios:
             cell.build(scenario)
             measured += cell.calibrate(scenario)

@@ -403,7 +403,7 @@ class _Execution:
         if self._backend != "sim":
             # A lab's timing is that of its hosts, not of the machine that directs them.
             stolen = 0.0 if self._backend == "physical" else beat.stolen
-            place.governor.beat(time.monotonic(), beat.busy, beat.running - beat.building, stolen)
+            place.governor.beat(time.monotonic(), beat.busy, beat.running - beat.building, stolen, beat.niced)
 
     def _result(self, machine_id: str, job: Job, result: Result) -> None:
         place = self._places[machine_id]

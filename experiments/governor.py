@@ -78,6 +78,7 @@ class Governor:
         self._floor = float(cpus)
         self._allowed = float(min(self._most, fixed or max(1, round(cpus * rules.start_per_cpu))))
         self._busy: float | None = None
+        self._niced = 0.0
         self._stolen = 0.0
         self._invalid = 0.0
         self._full_since_s: float | None = None
@@ -90,7 +91,7 @@ class Governor:
         """Cells that may run now; 0 while the machine's host takes so much that no run would be valid."""
         return 0 if self._held_since_s is not None else max(1, int(self._allowed))
 
-    def beat(self, now_s: float, busy: float, running: int, stolen: float = 0.0) -> None:
+    def beat(self, now_s: float, busy: float, running: int, stolen: float = 0.0, niced: float = 0.0) -> None:
         """A reading of the machine.
 
         Args:
@@ -98,8 +99,10 @@ class Governor:
             busy: share of all CPUs that was at work since the last reading, 0 to 1.
             running: cells that are at work and have their testbed.
             stolen: share of all CPUs that the machine's host took away since the last reading, 0 to 1.
+            niced: share of all CPUs, beside `busy`, that was at work which gives way to cells.
         """
         rules = self._rules
+        self._niced += rules.smoothing * (niced - self._niced)
         self._busy = busy if self._busy is None else self._busy + rules.smoothing * (busy - self._busy)
         # Stolen time comes in pieces of a hundredth of a second, a few in ten seconds: it takes as long to tell.
         self._stolen += rules.smoothing / 5 * (stolen - self._stolen)
@@ -129,7 +132,8 @@ class Governor:
     def _withheld(self) -> float:
         """Stolen time over all that was asked for."""
         assert self._busy is not None
-        return self._stolen / (self._busy + self._stolen) if self._stolen > self._rules.stolen_grain else 0.0
+        asked = self._busy + self._niced + self._stolen
+        return self._stolen / asked if self._stolen > self._rules.stolen_grain else 0.0
 
     def _hold(self, now_s: float, withheld: float) -> None:
         rules = self._rules

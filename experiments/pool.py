@@ -19,7 +19,7 @@ from analysis.store import Landing, Store
 from experiments import machine
 from experiments.campaign import Run
 from experiments.execute import Cells, Worker, lines_key
-from testbed import fidelity
+from testbed import awake, fidelity
 from testbed.cell import Cell, topology_key
 from testbed.errors import TestbedError
 
@@ -73,6 +73,8 @@ class Beat:
     busy: float
     #: Share of all CPUs that the machine's own host took away.
     stolen: float
+    #: Share of all CPUs that was at work which gives way to cells.
+    niced: float
     #: Cells at work.
     running: int
     #: Of these, the ones that have no testbed yet.
@@ -101,6 +103,8 @@ class _Slot:
         self.jobs: queue.SimpleQueue[tuple[Job, Callable[[Result], None]] | None] = queue.SimpleQueue()
         self.topology = ""
         self.run_id = ""
+        #: Its run is not in virtual time.
+        self.real_time = False
         self.phase = ""
         self.beside = 0
         self.worker = Worker(self.name, self._on_phase, pool.cells, pool.building)
@@ -173,13 +177,13 @@ class CellPool:
             slot.thread.join()
         self._analysts.shutdown(wait=True)
 
-    def beat(self, busy: float, stolen: float) -> Beat:
+    def beat(self, busy: float, stolen: float, niced: float = 0.0) -> Beat:
         """What is going on."""
         with self._lock:
             cells = [(slot.name, slot.run_id, slot.phase) for slot in self._slots if slot in self._working]
             building = sum(1 for *_, phase in cells if phase in ("starting", "building"))
             cells += [("analysis", run_id, phase) for run_id, phase in self._analysing.items()]
-            return Beat(busy, stolen, len(self._working), building, tuple(cells))
+            return Beat(busy, stolen, niced, len(self._working), building, tuple(cells))
 
     def _start(self) -> None:
         """Gives waiting jobs to cells while that is allowed."""
@@ -193,6 +197,7 @@ class CellPool:
                 else:
                     self._idle.remove(slot)
                 slot.topology, slot.run_id, slot.phase = waiting.topology, waiting.job.run.id, "starting"
+                slot.real_time = waiting.job.run.backend != "sim"
                 self._working.add(slot)
                 for one in self._working:
                     one.beside = max(one.beside, len(self._working))
@@ -279,12 +284,27 @@ class CellPool:
 
     def _beats(self) -> None:
         before = machine.cpu_seconds()
-        while not self._stop.wait(BEAT_S):
-            now = machine.cpu_seconds()
-            shares, before = machine.cpu_shares(before, now), now
-            if self._working or self._analysing or self._waiting:
-                # Niced work, such as the analysis of runs, leaves the CPUs to cells.
-                self._on_beat(self.beat(shares["busy"], shares["steal"]))
+        cpus = awake.Hold()
+        try:
+            while not self._stop.wait(BEAT_S):
+                now = machine.cpu_seconds()
+                shares, before = machine.cpu_shares(before, now), now
+                if now["steal"] and self._in_real_time():
+                    cpus.take()
+                else:
+                    cpus.let_go()
+                if self._working or self._analysing or self._waiting:
+                    # Niced work, such as the analysis of runs, leaves the CPUs to cells.
+                    self._on_beat(self.beat(shares["busy"], shares["steal"], shares["niced"]))
+        finally:
+            cpus.let_go()
+
+    def _in_real_time(self) -> bool:
+        """Packets are on their way, or are to be when the machine can carry them."""
+        with self._lock:
+            return any(slot.real_time for slot in self._working) or any(
+                waiting.job.run.backend != "sim" for waiting in self._waiting
+            )
 
 
 def _behind() -> None:

@@ -210,7 +210,7 @@ def test_no_run_begins_while_the_host_takes_the_cpus_and_then_they_go_on(
 
     def shares(before: Any, after: Any) -> dict[str, float]:
         beats.append(0.9 if len(beats) < 40 else 0.0)
-        return {"busy": 0.1, "steal": beats[-1], "idle": 0.0}
+        return {"busy": 0.1, "niced": 0.0, "steal": beats[-1], "idle": 0.0}
 
     def cut(self: Worker, run: Run, attempt: int, folder: Path) -> Finish:
         begun.append(len(beats))

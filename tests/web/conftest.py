@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -95,8 +95,18 @@ def browser() -> Iterator[Browser]:
 
 
 @pytest.fixture
-def page(browser: Browser) -> Iterator[Page]:
-    """A page on which any message of the console, and any error, fails the test."""
+def serve() -> Iterator[Callable[[Path], str]]:
+    """Serves a results folder until the test is over, and gives its address."""
+    with ExitStack() as sites:
+        yield lambda results: sites.enter_context(served(results))
+
+
+@pytest.fixture
+def page(browser: Browser, serve: Callable[[Path], str]) -> Iterator[Page]:
+    """A page on which any message of the console, and any error, fails the test.
+
+    It asks for `serve` so that it is closed before the site: live, it would call a site that is gone, and say so.
+    """
     said: list[str] = []
     page = browser.new_page(viewport={"width": 1280, "height": 900})
 

@@ -8,7 +8,7 @@ import re
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,7 @@ from playwright.sync_api import Browser, Locator, Page, expect
 
 from testbed import node_binary
 from tests.conftest import backchannel
-from tests.web.conftest import Simulated, served
+from tests.web.conftest import Simulated
 from tests.web.test_requests import TINY
 
 pytestmark = pytest.mark.browser
@@ -384,11 +384,10 @@ def test_without_scripts_everything_can_still_be_read(browser: Browser, address:
 
 
 @pytest.fixture
-def own(tmp_path: Path) -> Iterator[tuple[str, Path]]:
+def own(tmp_path: Path, serve: Callable[[Path], str]) -> tuple[str, Path]:
     """A site over a results folder of its own."""
     results = tmp_path / "results"
-    with served(results) as address:
-        yield address, results
+    return serve(results), results
 
 
 def test_a_campaign_is_launched_and_watched_until_it_is_finished(page: Page, own: tuple[str, Path]) -> None:
@@ -498,38 +497,40 @@ capture: {snaplen: 65535 B}    # whole packets: only of those is a checksum know
 """
 
 
-def test_what_happened_to_segments_is_drawn_each_in_its_own_ink(page: Page, tmp_path: Path) -> None:
+def test_what_happened_to_segments_is_drawn_each_in_its_own_ink(
+    page: Page, serve: Callable[[Path], str], tmp_path: Path
+) -> None:
     (tmp_path / "lossy.yaml").write_text(LOSSY)
     done = backchannel("run", tmp_path / "lossy.yaml", "--results", tmp_path / "results", "--json")
     assert done.returncode == 0, done.stderr
     run = json.loads(done.stdout)["points"][0]["runs"][0]["run_id"]
-    with served(tmp_path / "results") as address:
-        seen: dict[str, dict[str, list[int]]] = {}
-        for side, kind in (("sender", "sequence"), ("receiver", "received")):
-            page.goto(f"{address}/runs/{run}?side={side}")
-            drawn(page, kind)
-            # Of each series: its points, and pixels of its ink where they are.
-            seen[side] = page.evaluate(
-                """() => { const u = plots[0].chart, found = {}, { width, height } = u.ctx.canvas;
-                const all = u.ctx.getImageData(0, 0, width, height).data;
-                const two = (c) => c.toString(16).padStart(2, "0");
-                const hex = (at) => "#" + [...all.slice(at, at + 3)].map(two).join("");
-                u.series.slice(1).forEach((one, index) => { const count = [0, 0];
-                  u.ctx.save(); u.ctx.fillStyle = one.stroke(u, index + 1);
-                  const wanted = u.ctx.fillStyle; u.ctx.restore();
-                  u.data[index + 1].forEach((value, row) => { if (value == null) return;
-                    count[0] += 1;
-                    const left = Math.round(u.valToPos(u.data[0][row], "x", true));
-                    const top = Math.round(u.valToPos(value, "y", true));
-                    for (let y = top - 4; y <= top + 4; y++) for (let x = left - 4; x <= left + 4; x++)
-                      if (hex(4 * (y * width + x)) === wanted) { count[1] += 1; return; } });
-                  found[one.label] = count; });
-                return found; }"""
-            )
-        segment = page.evaluate("segments(0, 20).then((found) => found.segments.find((one) => one.sack.length))")
-        page.evaluate("(one) => choose(one)", segment)
-        left, right = segment["sack"][0]
-        expect(page.get_by_role("region", name="Segment")).to_contain_text(f"{left} to {right}")
+    address = serve(tmp_path / "results")
+    seen: dict[str, dict[str, list[int]]] = {}
+    for side, kind in (("sender", "sequence"), ("receiver", "received")):
+        page.goto(f"{address}/runs/{run}?side={side}")
+        drawn(page, kind)
+        # Of each series: its points, and pixels of its ink where they are.
+        seen[side] = page.evaluate(
+            """() => { const u = plots[0].chart, found = {}, { width, height } = u.ctx.canvas;
+            const all = u.ctx.getImageData(0, 0, width, height).data;
+            const two = (c) => c.toString(16).padStart(2, "0");
+            const hex = (at) => "#" + [...all.slice(at, at + 3)].map(two).join("");
+            u.series.slice(1).forEach((one, index) => { const count = [0, 0];
+              u.ctx.save(); u.ctx.fillStyle = one.stroke(u, index + 1);
+              const wanted = u.ctx.fillStyle; u.ctx.restore();
+              u.data[index + 1].forEach((value, row) => { if (value == null) return;
+                count[0] += 1;
+                const left = Math.round(u.valToPos(u.data[0][row], "x", true));
+                const top = Math.round(u.valToPos(value, "y", true));
+                for (let y = top - 4; y <= top + 4; y++) for (let x = left - 4; x <= left + 4; x++)
+                  if (hex(4 * (y * width + x)) === wanted) { count[1] += 1; return; } });
+              found[one.label] = count; });
+            return found; }"""
+        )
+    segment = page.evaluate("segments(0, 20).then((found) => found.segments.find((one) => one.sack.length))")
+    page.evaluate("(one) => choose(one)", segment)
+    left, right = segment["sack"][0]
+    expect(page.get_by_role("region", name="Segment")).to_contain_text(f"{left} to {right}")
     wanted = {
         "sender": ("data", "acknowledged", "SACK", "fast retransmission", "timeout retransmission", "never arrived"),
         "receiver": ("data", "SACK", "damaged"),

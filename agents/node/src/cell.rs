@@ -134,7 +134,7 @@ fn raise_loopback() -> io::Result<()> {
     }
 }
 
-fn check(result: libc::c_int) -> io::Result<()> {
+pub(crate) fn check(result: libc::c_int) -> io::Result<()> {
     if result < 0 {
         return Err(io::Error::last_os_error());
     }

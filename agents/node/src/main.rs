@@ -1,5 +1,6 @@
 //! `backchannel-node`: the one binary that is copied to a node.
 
+mod awake;
 mod cell;
 mod check;
 mod endpoint;
@@ -38,6 +39,12 @@ enum Command {
         #[arg(long, value_name = "PID")]
         parent: Option<u32>,
     },
+    /// Keep this machine's CPUs from halting, until standard input ends
+    Awake {
+        /// Die when this process is gone (it must be the one that starts this one)
+        #[arg(long, value_name = "PID")]
+        parent: Option<u32>,
+    },
     /// Send a seeded byte stream over TCP and report as JSON
     Send(send::Args),
     /// Receive a seeded byte stream over TCP, check it and report as JSON
@@ -64,6 +71,7 @@ fn main() -> ExitCode {
         Command::Emulate { parent } => {
             backchannel_emulator::die_with(parent).and_then(|()| backchannel_emulator::serve())
         }
+        Command::Awake { parent } => awake::run(parent),
         Command::Send(args) => send::run(&args),
         Command::Receive(args) => receive::run(&args),
         Command::Endpoint(command) => endpoint::run(&command),
