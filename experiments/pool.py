@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import queue
 import threading
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -267,11 +268,7 @@ class CellPool:
             landing: Landing = gathered({"cells": beside, **job.order})
             self._store.land(landing, replaces=job.replaces)
             report = landing.manifest["report"]
-            strain = (
-                0.0
-                if job.run.backend == "sim"
-                else max(fidelity.strain(report), FAILED_STRAIN if landing.problems else 0)
-            )
+            strain = 0.0 if job.run.backend == "sim" else fidelity.strain(report)
             result = Result(tuple(landing.problems), strain=strain, beside=beside)
         except TestbedError as error:
             self._store.note_failure(job.run.id, job.attempt, str(error), folder)
@@ -284,12 +281,13 @@ class CellPool:
 
     def _beats(self) -> None:
         before = machine.cpu_seconds()
-        cpus = awake.Hold()
+        cpus, worth = awake.Hold(), awake.Worth()
         try:
             while not self._stop.wait(BEAT_S):
                 now = machine.cpu_seconds()
                 shares, before = machine.cpu_shares(before, now), now
-                if now["steal"] and self._in_real_time():
+                is_worth = worth.beat(time.monotonic(), BEAT_S, shares["steal"], cpus.lasts)
+                if is_worth and now["steal"] and self._in_real_time():
                     cpus.take()
                 else:
                     cpus.let_go()

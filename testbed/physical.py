@@ -262,6 +262,8 @@ def merged(reports: list[dict[str, Any]]) -> dict[str, Any]:
             "count": sum(one["count"] for one in stalls),
             "total_s": max(one["total_s"] for one in stalls),
             "longest_s": max(one["longest_s"] for one in stalls),
+            # Of the one that stalled most; null where its kernel does not tell.
+            "queued_s": max(stalls, key=lambda one: one["total_s"])["queued_s"],
         }
     return whole
 

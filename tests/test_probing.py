@@ -136,6 +136,31 @@ def test_each_fault_makes_a_run_invalid(changes: dict[str, Any], said: str) -> N
     assert any(said in problem for problem in fidelity.problems(run_report(**changes)))
 
 
+@pytest.mark.parametrize(
+    ("changes", "strain"),
+    [
+        ({}, 0.36),
+        ({"counters": {"lateness_s": {"p99": 0.003}}}, 1.5),
+        ({"counters": {"lateness_s": {"p99": 0.003}}, "stalls": {"queued_s": 0.002}}, 0.15),
+        ({"counters": {"rate_error": -0.01}, "stalls": {"queued_s": 0.02}}, 2.0),
+        ({"stalls": {"longest_s": 0.2, "total_s": 0.2, "queued_s": 0.15}}, 3.0),
+        ({"stalls": {"longest_s": 0.2, "total_s": 0.2, "queued_s": 0.0}}, 0.0),
+        ({"counters": {"lost_before_the_link": 7}, "stalls": {"queued_s": 0.0}}, 2.0),
+        ({"dropped": 2, "stalls": {"queued_s": 0.0}}, 2.0),
+        ({"payload_ok": False, "stalls": {"queued_s": 0.0}}, 0.0),
+        ({"armed_late_s": 0.02, "stalls": {"queued_s": 0.0}}, 2.0),
+    ],
+)
+def test_the_strain_of_a_run_is_what_other_programs_did_to_it(changes: dict[str, Any], strain: float) -> None:
+    assert fidelity.strain(run_report(**changes)) == pytest.approx(strain, rel=0.01)
+
+
+def test_who_had_the_cpu_is_said() -> None:
+    stalled = {"longest_s": 0.2, "total_s": 0.2}
+    assert fidelity.problems(run_report(stalls=stalled | {"queued_s": 0.15}))[0].endswith("other programs had its CPU")
+    assert fidelity.problems(run_report(stalls=stalled | {"queued_s": 0.02}))[0].endswith("so that its host took it")
+
+
 def test_a_direction_without_a_busy_period_is_no_yardstick_for_its_rate() -> None:
     assert fidelity.problems(run_report(counters={"rate_error": None})) == []
 

@@ -300,12 +300,20 @@ def test_what_ssh_says_becomes_a_sentence_with_a_remedy(said: str, sentence: str
 
 
 def test_reports_of_several_boxes_become_one() -> None:
-    one = {"links": {"a": 1}, "realtime": True, "stalls": {"count": 1, "total_s": 0.1, "longest_s": 0.1}}
-    two = {"links": {"b": 2}, "realtime": False, "stalls": {"count": 2, "total_s": 0.3, "longest_s": 0.2}}
+    one = {
+        "links": {"a": 1},
+        "realtime": True,
+        "stalls": {"count": 1, "total_s": 0.1, "longest_s": 0.1, "queued_s": 0.1},
+    }
+    two = {
+        "links": {"b": 2},
+        "realtime": False,
+        "stalls": {"count": 2, "total_s": 0.3, "longest_s": 0.2, "queued_s": 0.0},
+    }
     assert merged([one, two]) == {
         "links": {"a": 1, "b": 2},
         "realtime": False,
-        "stalls": {"count": 3, "total_s": 0.3, "longest_s": 0.2},
+        "stalls": {"count": 3, "total_s": 0.3, "longest_s": 0.2, "queued_s": 0.0},
     }
     assert merged([]) == {"links": {}, "realtime": True}
 

@@ -12,7 +12,7 @@ use serde_json::{json, Map, Value};
 use crate::interface::Interface;
 use crate::pulse::Pulse;
 use crate::served::Served;
-use crate::sys::{self, monotonic_ns, Epoll, Timer};
+use crate::sys::{self, monotonic_ns, Epoll, Timer, Waits};
 use crate::tap::{parse_mac, Tap};
 
 const REQUESTS: u64 = u64::MAX;
@@ -100,13 +100,14 @@ pub fn serve() -> Result<(), String> {
     server.epoll.add(stdin.as_raw_fd(), REQUESTS).map_err(failed("cannot watch standard input"))?;
     server.epoll.add(server.timer.fd(), TIMER).map_err(failed("cannot watch the timer"))?;
 
+    let waits = Waits::of_this_thread();
     let mut line = Vec::new();
     let mut tokens = Vec::new();
     loop {
         let due = server.agenda.first().map(|(at, _)| wake_for(*at, monotonic_ns()));
         server.timer.set(due.into_iter().chain(server.pulse.next_ns()).min());
         server.epoll.wait(&mut tokens).map_err(failed("cannot wait"))?;
-        server.pulse.beat(monotonic_ns());
+        server.pulse.beat(monotonic_ns(), || waits.read_ns());
         for &token in &tokens {
             match token {
                 TIMER => server.timer.clear(),

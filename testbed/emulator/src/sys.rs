@@ -3,6 +3,7 @@
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::os::unix::fs::FileExt;
 
 /// CLOCK_MONOTONIC, in nanoseconds.
 pub fn monotonic_ns() -> u64 {
@@ -41,6 +42,23 @@ pub(crate) fn become_realtime() -> bool {
         libc::mlockall(libc::MCL_CURRENT);
         libc::prctl(libc::PR_SET_TIMERSLACK, 1);
         libc::sched_setscheduler(0, libc::SCHED_FIFO | libc::SCHED_RESET_ON_FORK, &priority) == 0
+    }
+}
+
+/// How long a thread was ready to run while other programs had its CPU.
+pub(crate) struct Waits(Option<File>);
+
+impl Waits {
+    /// Of the thread that calls.
+    pub(crate) fn of_this_thread() -> Waits {
+        Waits(File::open("/proc/thread-self/schedstat").ok())
+    }
+
+    /// In all, since the thread began; `None` where the kernel does not count.
+    pub(crate) fn read_ns(&self) -> Option<u64> {
+        let mut text = [0u8; 64];
+        let length = self.0.as_ref()?.read_at(&mut text, 0).ok()?;
+        std::str::from_utf8(&text[..length]).ok()?.split_ascii_whitespace().nth(1)?.parse().ok()
     }
 }
 

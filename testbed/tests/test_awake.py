@@ -1,0 +1,67 @@
+"""Keeping the CPUs: whether it is worth it, and what is left of it afterwards."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+
+import pytest
+
+from testbed import awake
+
+
+def work(worth: awake.Worth, seconds: int, stolen: float, from_s: float = 0.0) -> list[bool]:
+    """A second for each reading; the hold is taken and let go as `worth` says."""
+    held, said = False, []
+    for second in range(seconds):
+        held = worth.beat(from_s + second, 1.0, stolen, held)
+        said.append(held)
+    return said
+
+
+def test_a_host_that_takes_little_leaves_the_hold() -> None:
+    assert all(work(awake.Worth(), 300, 0.03))
+
+
+def test_a_host_that_allots_less_is_not_asked_again_for_a_while() -> None:
+    said = work(awake.Worth(), 300, 0.1)
+    assert said[:8] == [True] * 8, "so long it is measured"
+    assert said[8:128] == [False] * 120
+    assert said[128:136] == [True] * 8, "then it is tried again"
+    assert not said[136]
+
+
+def test_what_the_host_takes_without_a_hold_says_nothing() -> None:
+    worth = awake.Worth()
+    assert worth.beat(0.0, 1.0, 0.9, held=False)
+    assert worth.beat(1.0, 1.0, 0.0, held=True)
+
+
+def test_a_hold_keeps_every_cpu_and_ends() -> None:
+    with awake.held(wanted=True):
+        holder = _holder()
+        time.sleep(0.5)
+        threads = list(Path(f"/proc/{holder}/task").iterdir())
+        words = [(task / "stat").read_text().rsplit(")", 1)[1].split() for task in threads]
+        # Of proc_pid_stat(5), fields 14 (utime), 19 (nice) and 41 (policy), counted from the third.
+        spinning = [one for one in words if int(one[11]) > 10]
+        assert len(spinning) == len(os.sched_getaffinity(0))
+        assert {(one[16], one[38]) for one in words} == {("19", str(os.SCHED_IDLE))}
+    assert not Path(f"/proc/{holder}").exists()
+
+
+def test_nothing_is_done_where_it_is_not_wanted() -> None:
+    with awake.held(wanted=False), pytest.raises(LookupError):
+        _holder()
+
+
+def _holder() -> int:
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            words = (folder / "cmdline").read_bytes().split(b"\0")
+        except OSError:
+            continue
+        if words[1:4] == [b"awake", b"--parent", str(os.getpid()).encode()]:
+            return int(folder.name)
+    raise LookupError("no holder")
