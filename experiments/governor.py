@@ -3,13 +3,13 @@
 Three measurements decide. The share of the CPUs that is busy says, within a second, whether there is room for another
 cell. The share that a virtual machine's host took away says whether the machine was given less than it asked for:
 packets wait then, however few cells there are, and while it is much no run begins. The strain of every finished run,
-the worst of its deviations over what a valid run may deviate (testbed.fidelity.strain), says whether the cells beside
-it took too much. A governor of that kind finds a different number for dialup lines than for 10 Mbit/s, and another one
-when the machine has other work to do.
+the worst of its deviations over what a valid run may deviate, as far as other programs caused it
+(testbed.fidelity.strain), says whether the cells beside it took too much. A governor of that kind finds a different
+number for dialup lines than for 10 Mbit/s, and another one when the machine has other work to do.
 
-One invalid run proves little. A run of 28.8 kbit/s has sixty packets, so that a single one that met a stall of the host
-makes it invalid, and that is as likely beside two cells as beside twenty. What counts is the share of recent runs that
-were invalid: fewer cells cost more than a repetition now and then, until about one run in four has to be repeated.
+One such run proves little. A run of 28.8 kbit/s has sixty packets, so that a single late one makes it invalid. What
+counts is the share of recent runs that were: fewer cells cost more than a repetition now and then, until about one run
+in four has to be repeated.
 
 Pure: time is passed in.
 """
@@ -45,7 +45,7 @@ class Rules:
     hold_s: float = 60.0
     #: How much of a new reading enters the smoothed share.
     smoothing: float = 0.5
-    #: How much of a finished run enters the smoothed share of invalid ones.
+    #: How much of a finished run enters the smoothed share of ones that others made invalid.
     memory: float = 0.15
     #: A greater share of invalid runs says that there are too many cells, half of it that there are enough.
     tolerated: float = 0.3
@@ -150,12 +150,12 @@ class Governor:
 
         Args:
             now_s: as in `beat`.
-            strain: the worst of its deviations over the limit; above 1 it is invalid.
+            strain: what other programs did to it, over the limit; above 1 that made it invalid.
             beside: cells that were at work while it ran, its own among them.
         """
         rules = self._rules
         if self._busy is not None and self._withheld() >= rules.stolen:
-            return  # the host spoils runs, whatever is beside them; `beat` sees to it
+            return  # a calibration that the host spoils has no measure of who did it; `beat` sees to it
         cost = 1.0 if strain > 1 else 0.5 if strain > rules.strained else 0.0
         self._invalid += rules.memory * (cost - self._invalid)
         if strain > 1 and self._invalid > rules.tolerated:

@@ -110,6 +110,15 @@ def test_a_machine_that_is_given_less_than_it_asks_for_gets_fewer_cells() -> Non
     assert governor.allowed > beside
 
 
+def test_what_gives_way_to_cells_was_asked_for_too() -> None:
+    alone, kept = Governor(2, 100), Governor(2, 100)
+    for second in range(60):
+        alone.beat(second, 0.3, alone.allowed, stolen=0.02)
+        kept.beat(second, 0.3, kept.allowed, stolen=0.02, niced=0.68)
+    assert alone.allowed < 8, "a sixteenth of what was asked for is much"
+    assert kept.allowed > 20, "a fiftieth is not"
+
+
 def test_no_run_begins_while_the_host_takes_a_third_but_one_is_tried_each_minute() -> None:
     governor = Governor(2, 100)
     seen = []

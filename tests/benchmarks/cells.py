@@ -61,10 +61,14 @@ def main() -> int:
         file.write_text(CAMPAIGN.format(duration=arguments.duration, repetitions=arguments.repetitions))
         plan = load(file)
         alone, _, alone_runs = batch(plan, Options(results, jobs=1, only=["repetition=1", "repetition=2"]))
+        if alone.interrupted:
+            return 130
         first, second = alone_runs[: len(alone_runs) // 2], alone_runs[len(alone_runs) // 2 :]
         landed = [run["landed"] for run in [first[-1], *second]]
         alone_s = len(second) * statistics.median(later - one for one, later in itertools.pairwise(landed))
         many, many_s, many_runs = batch(plan, Options(results))
+        if many.interrupted:
+            return 130
     print(f"{'':24}{'runs':>6}{'minutes':>9}{'runs a minute':>15}{'at once':>9}{'tried again':>13}{'not valid':>11}")
     for name, outcome, took_s, runs in (
         ("one by one", alone, alone_s, second),
