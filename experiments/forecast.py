@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -31,8 +31,11 @@ CPU_S_A_SECOND, CPU_S_A_PACKET, CPU_S_A_RUN = 0.025, 3e-5, 0.4
 OVERHEAD_S, BUILD_S = 1.0, 4.0
 #: How many times longer a transfer of a known size takes than its slowest line would need: losses, sharing.
 SIZED_SLOWER = 4.0
-#: CPU time of a simulated run.
-SIM_S_A_RUN, SIM_S_A_PACKET = 0.3, 6e-6
+#: CPU time of a simulated run: once, for each captured packet, and each time that a packet crosses a link.
+SIM_S_A_RUN, SIM_S_A_PACKET, SIM_S_A_CROSSING = 0.3, 6e-6, 2e-6
+
+#: Links from one host to another, each with the direction in which it is taken.
+_Way = Sequence[tuple[Mapping[str, Any], str]]
 
 
 @dataclass(frozen=True)
@@ -96,6 +99,11 @@ def forecast(runs: Sequence[Run], history: Sequence[Mapping[str, Any]], cpus: in
     return Forecast(len(runs), whole_s, disk, cells, len(history))
 
 
+def effort_s(run: Run) -> float:
+    """What a run costs against others of its backend: its length in real time, its calculation in virtual time."""
+    return _sim_s(run.scenario) if run.backend == "sim" else _length_s(run.scenario)
+
+
 def _length_s(scenario: Mapping[str, Any]) -> float:
     """How long an emulated run lasts: its duration, or about as long as its transfers take where all have a size."""
     whole_s = float(scenario["duration_s"])
@@ -111,6 +119,11 @@ def _length_s(scenario: Mapping[str, Any]) -> float:
 
 def captured_packets(scenario: Mapping[str, Any]) -> float:
     """Packets that all captures of a run will hold, about."""
+    return _packets(scenario, lambda hops: _captures(scenario, hops))
+
+
+def _packets(scenario: Mapping[str, Any], times: Callable[[_Way], int]) -> float:
+    """Packets of all flows, each as many times as its way says."""
     total = 0.0
     ways = [(flow, way(scenario, flow["from"], flow["to"])) for flow in scenario["workload"]]
     load: dict[tuple[str, str], int] = {}
@@ -129,11 +142,11 @@ def captured_packets(scenario: Mapping[str, Any]) -> float:
         packets = rate_bps * max(end_s - flow.get("start_s", 0.0), 0.0) / (8 * PACKET_BYTES)
         if flow.get("bytes"):
             packets = min(packets, flow["bytes"] / PACKET_BYTES)
-        total += packets * (1 + 1 / PER_ACK) * _captures(scenario, hops)
+        total += packets * (1 + 1 / PER_ACK) * times(hops)
     return total
 
 
-def _captures(scenario: Mapping[str, Any], hops: Sequence[tuple[Mapping[str, Any], str]]) -> int:
+def _captures(scenario: Mapping[str, Any], hops: _Way) -> int:
     """Captured interfaces on a way: both ends of each link, unless the scenario names some."""
     at = scenario["capture"]["at"]
     return sum(not at or f"{end}:{link['name']}" in at for link, _ in hops for end in link["ends"])
@@ -163,7 +176,8 @@ def _modelled_bytes(scenario: Mapping[str, Any]) -> float:
 
 
 def _sim_s(scenario: Mapping[str, Any]) -> float:
-    return SIM_S_A_RUN + SIM_S_A_PACKET * captured_packets(scenario)
+    crossings = _packets(scenario, len)
+    return SIM_S_A_RUN + SIM_S_A_PACKET * captured_packets(scenario) + SIM_S_A_CROSSING * crossings
 
 
 def _point(scenario: Mapping[str, Any]) -> str:

@@ -45,7 +45,7 @@ SHORT = {"retransmissions": "resent", "fairness_index": "fairness"}
 class State:
     """How far a campaign is."""
 
-    #: Seconds of runs that are through, the running ones counted in part; and of all runs.
+    #: Effort (forecast.effort_s) of the runs that are through, with the part of those at work; and of all runs.
     through_s: float
     total_s: float
     done: int

@@ -8,7 +8,7 @@ import pytest
 
 from experiments import source
 from experiments.campaign import Plan, expand
-from experiments.forecast import captured_packets, forecast
+from experiments.forecast import captured_packets, effort_s, forecast
 
 FILE = """\
 name: t
@@ -46,6 +46,15 @@ def test_captured_packets_by_hand() -> None:
 def test_flows_share_a_line() -> None:
     two = FILE.replace("BACKEND", "sim").replace("workload:", "workload:\n  - {name: g, from: server, to: client}")
     assert captured_packets(expand(source.parse("c.yaml", two)).runs[0].scenario) == pytest.approx(1500 * 6)
+
+
+def test_effort_is_length_in_real_time_and_calculation_in_virtual_time() -> None:
+    assert effort_s(plan().runs[0]) == 12
+    # 1500 packets cross three links each, and every one is captured at six places.
+    assert effort_s(plan("sim").runs[0]) == pytest.approx(0.3 + 1500 * (3 * 2e-6 + 6 * 6e-6))
+    long = FILE.replace("BACKEND", "sim").replace("12 s", "12000 s")
+    uncaptured = expand(source.parse("c.yaml", long + "capture: {at: [none]}\n")).runs[0]
+    assert effort_s(uncaptured) == pytest.approx(0.3 + 1_500_000 * 3 * 2e-6)
 
 
 def test_nothing_takes_nothing() -> None:
