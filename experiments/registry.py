@@ -162,6 +162,7 @@ _PYTHON_ENTRIES = (
         Param("shaper", "choice", "what keeps the rate", "htb", choices=kernel_links.SHAPERS),
         Param("burst_bytes", "bytes", "of htb and tbf; absent: two packets, or 250 us of the rate", None, min=1514),
         Param("ack_filter", "choice", "cake's", "none", choices=("none", "filter", "aggressive")),
+        Param("rtt_s", "time", "of the flows, as cake takes it; absent: 100 ms", None, min=1e-6, max=1000),
     ), ("emulated", "physical")),
     Entry("stack", "reno", "the kernel's NewReno", "Linux tcp_cong.c; RFC 6582", _KERNEL_TCP, ("emulated", "physical")),
     Entry("stack", "cubic", "the kernel's CUBIC", "Linux tcp_cubic.c; RFC 9438", _KERNEL_TCP, ("emulated", "physical")),

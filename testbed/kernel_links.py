@@ -31,6 +31,9 @@ RED_PACKET_BYTES = 1500
 #: asks for on a kernel with high-resolution timers.
 _LEAST_BURST_BYTES = 2 * 1514
 
+#: The round trip for which CAKE's queue management never acts, as tc-cake(8) has it ("interplanetary").
+PATIENT_RTT_S = 1000.0
+
 #: Begins whatever stands at a sender's interface: rates and counters are those of network-layer bytes, as ours are. The
 #: kernel counts the Ethernet header unless it is told.
 _ROOT = "root handle 1: stab overhead -14 linklayer ethernet"
@@ -57,6 +60,7 @@ def commands(direction: Mapping[str, Any], options: Mapping[str, Any], near: str
         if queue["name"] != "droptail":
             raise TestbedError("cake is its own queue policy: leave 'queue' out")
         words = f"qdisc add dev {near} {_ROOT} cake besteffort" + (f" bandwidth {rate}bit" if rate else " unlimited")
+        words += f" rtt {round(options['rtt_s'] * 1e6)}us" if "rtt_s" in options else ""
         sender.append(words + {"none": "", "filter": " ack-filter", "aggressive": " ack-filter-aggressive"}[
             options.get("ack_filter", "none")
         ])  # fmt: skip

@@ -14,7 +14,7 @@ from agents.errors import AgentError
 from agents.shaping import checked_line
 from experiments import campaign, inventory
 from experiments.problems import CampaignError
-from testbed import image, kernel_links, kernel_tcp, node_binary
+from testbed import image, kernel_links, kernel_tcp, node_binary, probing
 from testbed.errors import TestbedError, Unavailable
 from tests.ansible.conftest import in_lab, write_yaml
 from tests.physical.conftest import said
@@ -91,6 +91,18 @@ def test_red_is_the_kernels_where_the_kernel_can_do_it() -> None:
         kernel_links.commands(direction("red"), {"shaper": "htb"}, "near", "far")
     with pytest.raises(TestbedError, match="needs 'gentle: false'"):
         kernel_links.commands(direction("red", victim="tail", gentle=True), {"shaper": "htb"}, "near", "far")
+
+
+def test_cakes_own_queue_leaves_the_probes_of_a_calibration_alone() -> None:
+    both = {
+        way: {"rate_bps": 1_000_000, "queue": {"name": "droptail", "options": {}}} for way in ("forward", "reverse")
+    }
+    link = {"name": "line", "kind": "kernel", "options": {"shaper": "cake", "rtt_s": 0.03}, **both}
+    near, _ = kernel_links.commands(link["forward"], link["options"], "near", "far")
+    assert "cake besteffort bandwidth 1000000bit rtt 30000us" in near[0]
+    probed = probing.for_probing(link)
+    near, _ = kernel_links.commands(probed["forward"], probed["options"], "near", "far")
+    assert "rtt 1000000000us" in near[0]
 
 
 @pytest.mark.parametrize("weight", [0.5, 0.1, 0.01, 0.002, 0.0005])
