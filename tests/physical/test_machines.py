@@ -2,8 +2,8 @@
 
 `./backchannel test --vm` runs this, and nothing else does: without KVM it takes some fifteen minutes, if not more.
 What namespaces cannot show is shown here: systemd, apt, chrony and kernel modules under the roles, and links that the
-kernel shapes with disciplines that this machine may not have. Timing in such machines means little, so runs may be
-invalid by it.
+kernel shapes with disciplines that this machine may not have. Timing in such machines means little: most calibrations
+fail, so that a run has forty tries, and runs may be invalid.
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ pytestmark = [
 #: For all of it, on a machine that has other work too.
 STORY_S = 7200
 
-#: One link in a box, and one that the kernels at its ends shape.
+#: One link in a box, and one that the kernels at its ends shape; slow ones, for each packet passes through four
+#: interpreted processors.
 CAMPAIGN = """
 name: machines
 title: Kernels of their own
@@ -36,11 +37,11 @@ backend: physical
 network:
   nodes: [{name: left}, {name: mid, kind: router}, {name: right}]
   links:
-    - {name: air, ends: [left, mid], forward: {rate: 2 Mbit/s, delay: 10 ms}}
+    - {name: air, ends: [left, mid], forward: {rate: 256 kbit/s, delay: 10 ms}}
     - name: line
       kind: {kind: kernel, shaper: htb}
       ends: [mid, right]
-      forward: {rate: 1 Mbit/s, delay: 20 ms, queue: {policy: droptail, limit: 20 packets}}
+      forward: {rate: 128 kbit/s, delay: 20 ms, queue: {policy: droptail, limit: 20 packets}}
 workload:
   - {name: download, from: left, to: right}
 duration: 4 s
@@ -98,7 +99,7 @@ say "hours off"
 backchannel run machines.yaml -i hosts.yml --results none; echo "status $?"; ls -d none
 say "hours off, checked"; backchannel testbed check -i hosts.yml --limit pc1; echo "status $?"
 on 11 'systemctl restart chrony; chronyc waitsync 60 0.5 >/dev/null; date'
-say "campaign"; backchannel run machines.yaml -i hosts.yml --results results; echo "status $?"
+say "campaign"; backchannel run machines.yaml -i hosts.yml --results results --tries 40; echo "status $?"
 say "nothing is left"; for address in 10 11 12; do on $address 'tc qdisc show; ip -br link show type ifb'; done
 say "power"; on 12 'systemctl kill -s KILL backchannel-agent; sleep 3; systemctl is-active backchannel-agent'
 say "teardown"; backchannel testbed teardown -i hosts.yml; echo "status $?"
@@ -193,7 +194,7 @@ def test_every_congestion_control_and_every_discipline_carried_its_run(story: di
     for one in found:
         received = one["report"]["flows"]["download"]["receive"]
         # A second of slow start and the delay off; what the line carries is the most there can be.
-        assert 50_000 < received["bytes"] < 4.2 * 1e6 / 8, received
+        assert 10_000 < received["bytes"] < 4.2 * 128e3 / 8, received
         counters = one["report"]["driver"]["links"]
         assert counters["line"]["forward"]["transmitted_bytes"] > received["bytes"]
         assert counters["air"]["forward"]["delivered_packets"] > received["bytes"] / 1500
