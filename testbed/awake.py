@@ -1,8 +1,8 @@
 """Keeps the CPUs of this machine with us while packets are on their way.
 
 A virtual machine's CPU that halts is given back to the host, and one packet in a hundred then waits milliseconds for it
-(docs/fidelity.md has the measurement). While a hold lasts, threads that give way to everything else keep every CPU from
-halting. Nothing is done on a machine of which nobody ever took a CPU.
+(`./backchannel bench wakeups` measures it). While a hold lasts, threads that give way to everything else keep every
+CPU from halting. Nothing is done on a machine of which nobody ever took a CPU.
 
 Not every host lets its guests: one that allots them less than all of their CPUs' time stops a guest that never halts
 for whole hundredths of a second, again and again. So the hold is given up where the host takes much while it lasts.
@@ -16,6 +16,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from testbed import node_binary
+from testbed.errors import Unavailable
 
 #: Share of all CPUs that a host may take during a hold; an allotment of nine tenths is felt as 0.1.
 MOST_STOLEN = 0.05
@@ -70,12 +71,17 @@ class Hold:
         return self._process is not None
 
     def take(self) -> None:
-        """Keeps the CPUs from now on. A kernel that refuses leaves them as they are."""
-        if self._process is None:
+        """Keeps the CPUs from now on. Where that cannot be they stay as they are: runs are only late more often."""
+        if self._process is not None:
+            return
+        try:
+            words = [node_binary.path(), "awake", "--parent", str(os.getpid())]
             self._process = subprocess.Popen(
-                [node_binary.path(), "awake", "--parent", str(os.getpid())],
-                stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True,
+                words, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+                start_new_session=True,
             )  # fmt: skip
+        except (OSError, Unavailable):
+            return
 
     def let_go(self) -> None:
         """Lets them halt again."""
