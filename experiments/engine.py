@@ -191,14 +191,14 @@ class _Part:
     ended: bool = False
 
     def __post_init__(self) -> None:
-        self._efforts_s = {run.id: effort_s(run) for run in self.runs}
+        self.efforts_s = {run.id: effort_s(run) for run in self.runs}
         #: Seconds of all runs that are made for it.
-        self.total_s = sum(self._efforts_s.values())
+        self.total_s = sum(self.efforts_s.values())
 
     def mark(self, run_id: str) -> None:
         """A run is through, with or without a result."""
         self.through.add(run_id)
-        self.through_s += self._efforts_s.get(run_id, 0.0)
+        self.through_s += self.efforts_s.get(run_id, 0.0)
 
     @property
     def is_through(self) -> bool:
@@ -250,7 +250,6 @@ class _Execution:
         self._reporter = reporter
         runs = [run for part in self._parts for run in part.runs]
         self._runs = {run.id: run for run in runs}
-        self._efforts_s = {run.id: effort_s(run) for run in runs}
         #: Run id to the campaigns that ask for it, of which the first has it made.
         self._askers: dict[str, list[_Part]] = {run.id: [] for run in runs}
         for part in self._parts:
@@ -479,7 +478,7 @@ class _Execution:
         failed = sum(len(part.outcome.failed.keys() - part.shared) for part in parts)
         return State(
             through_s=sum(part.through_s for part in parts)
-            + sum(min(_passed_s(phase), self._efforts_s[run.id]) for _, run, phase in cells),
+            + sum(min(_passed_s(phase), self._owner(run.id).efforts_s[run.id]) for _, run, phase in cells),
             total_s=sum(part.total_s for part in parts),
             done=sum(part.outcome.landed for part in parts), failed=failed,
             runs=sum(len(part.runs) for part in parts),

@@ -86,7 +86,7 @@ DISORDERLY = frozenset({"reorder", "duplicate"})
 def for_probing(link: Mapping[str, Any]) -> dict[str, Any]:
     """The link with queues so deep that no probe is dropped by a policy, with no changes over time, and in order."""
     deep = {"name": "droptail", "options": {"limit_packets": 2 * MAX_BURST}}
-    directions: dict[str, Any] = {}
+    changed: dict[str, Any] = {}
     for name in ("forward", "reverse"):
         direction = {key: value for key, value in link[name].items() if key != "schedule"} | {"queue": deep}
         if _framing(direction) == "ppp":
@@ -94,11 +94,11 @@ def for_probing(link: Mapping[str, Any]) -> dict[str, Any]:
             direction["options"] = {**direction["options"], "accm": 0}
         if "errors" in direction:
             direction["errors"] = [model for model in direction["errors"] if model["name"] not in DISORDERLY]
-        directions[name] = direction
+        changed[name] = direction
     if link["options"].get("shaper") == "cake":
         # Its queue is its own, and takes from a burst as from a flow that does not listen.
-        directions["options"] = {**link["options"], "rtt_s": kernel_links.PATIENT_RTT_S}
-    return {**link, **directions}
+        changed["options"] = {**link["options"], "rtt_s": kernel_links.PATIENT_RTT_S}
+    return {**link, **changed}
 
 
 @dataclass(frozen=True)
