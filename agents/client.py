@@ -45,6 +45,10 @@ class AgentClient:
         """Counters of each capture: interface, path, captured, received, dropped."""
         return list(self._call("DELETE", "/captures")["captures"])
 
+    def begin(self, at_monotonic_ns: int) -> None:
+        """Tells the node's receivers when the run begins, by its own clock."""
+        self._call("POST", "/begin", {"at_monotonic_ns": at_monotonic_ns})
+
     def start_traffic(self, name: str, program: str, options: dict[str, Any]) -> None:
         """Starts a traffic program."""
         self._call("POST", "/traffic", {"name": name, "program": program, "options": options})

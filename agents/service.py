@@ -10,6 +10,7 @@ It starts nothing but tcpdump, ethtool, ip, tc and the node binary, and touches 
     POST   /captures   {interfaces, snaplen}    starts tcpdump on each; answers when all are capturing
     DELETE /captures                            stops them; answers with their counters
     POST   /traffic    {name, program, options} starts a program
+    POST   /begin      {at_monotonic_ns}        tells its receivers when the run begins
     GET    /traffic/NAME?timeout_s=5            its report, once it has ended of itself
     DELETE /traffic/NAME                        stops it; answers with its report
     GET    /files/NAME                          a file of the folder
@@ -205,6 +206,14 @@ class Agent:
             raise failure
         return {"captures": counts}
 
+    def begin(self, at_monotonic_ns: int) -> dict[str, Any]:
+        """Tells this node's receivers, by a file, when the run begins."""
+        path = traffic.inside(self.folder, traffic.BEGIN)
+        whole = path.with_suffix(".new")
+        whole.write_text(f"{at_monotonic_ns}\n")
+        whole.replace(path)
+        return {"begins": at_monotonic_ns}
+
     def start_traffic(self, name: str, program: str, options: dict[str, Any]) -> dict[str, Any]:
         """Starts a program under a name of its own; a receiver answers only when it listens."""
         with self._lock:
@@ -327,6 +336,8 @@ class Handler(BaseHTTPRequestHandler):
                 return lambda body: agent.stop_captures()
             case "POST", ["traffic"]:
                 return lambda body: agent.start_traffic(body["name"], body["program"], body.get("options", {}))
+            case "POST", ["begin"]:
+                return lambda body: agent.begin(int(body["at_monotonic_ns"]))
             case "GET", ["traffic"]:
                 return lambda body: agent.running_traffic()
             case "GET", ["traffic", name]:

@@ -26,6 +26,10 @@ PROGRAMS: Mapping[str, Sequence[str]] = {
     "probe-receive": ("probe", "receive"),
 }
 OPTION = re.compile(r"[a-z][a-z0-9-]*\Z")
+#: Options that name files; these lie in the agent's folder.
+FILES = ("telemetry", "run-begins-file")
+#: The file of the agent that says when the run begins, for receivers, which listen before that is settled.
+BEGIN = "begin"
 #: A line on standard error that says the program is ready (it listens).
 READY = "ready"
 
@@ -47,7 +51,7 @@ def command(node: str, program: str, options: Mapping[str, Any], folder: Path) -
         words.append(f"--{name}")
         if value is True:
             continue
-        if name == "telemetry":
+        if name in FILES:
             value = inside(folder, str(value))
         words.append(str(value))
     return words

@@ -23,6 +23,7 @@ import mininet.node
 from agents.client import AgentClient
 from agents.errors import AgentError
 from agents.kernel import ROUTER_BASE, TCP_BASE
+from agents.traffic import BEGIN
 from testbed import addressing, kernel_links, kernel_tcp, node_binary, probing, traffic
 from testbed.errors import TestbedError
 from testbed.forked import ForkedAgent
@@ -288,6 +289,8 @@ class EmulatedTestbed:
         t0_ns = self.emulator.start(telemetry, min(lead_s, MOST_LEAD_S))
         # Both clocks are read together; packets carry the epoch's, links and programs count on the other.
         t0_epoch_ns = time.time_ns() - time.monotonic_ns() + t0_ns
+        for name in sorted({flow["to"] for flow in scenario["workload"] if not self._kernel_receives(scenario, flow)}):
+            self._begin(name, t0_ns)
         for flow in scenario["workload"]:
             self._start_sender(scenario, flow, t0_ns)
         armed_ns = time.monotonic_ns()
@@ -375,11 +378,18 @@ class EmulatedTestbed:
     def _start_receiver(self, scenario: dict[str, Any], flow: dict[str, Any]) -> None:
         stack = self._host(scenario, flow["to"]).get("stack")
         own = {"listen": f"{self.plan.nodes[flow['to']].address}:{flow['port']}", "seed": payload_seed(scenario, flow)}
-        if kernel_tcp.is_kernels(stack):
+        if self._kernel_receives(scenario, flow):
             program, more = "receive", kernel_tcp.socket_options(stack, flow.get("stack") or {})
         else:
-            program, more = "endpoint-receive", self._place(flow["to"], flow["from"], stack, flow)
+            place = self._place(flow["to"], flow["from"], stack, flow)
+            program, more = "endpoint-receive", {**place, "run-begins-file": BEGIN}
         self._agents[flow["to"]].start_traffic(f"{flow['name']}-receive", program, {**own, **more})
+
+    def _kernel_receives(self, scenario: dict[str, Any], flow: dict[str, Any]) -> bool:
+        return kernel_tcp.is_kernels(self._host(scenario, flow["to"]).get("stack"))
+
+    def _begin(self, name: str, t0_ns: int) -> None:
+        self._agents[name].begin(t0_ns)
 
     def _start_sender(self, scenario: dict[str, Any], flow: dict[str, Any], t0_ns: int) -> None:
         stack = self._host(scenario, flow["from"]).get("stack")
@@ -396,7 +406,8 @@ class EmulatedTestbed:
             program, more = "send", kernel_tcp.socket_options(stack, flow.get("stack") or {})
         else:
             source = f"{self.plan.nodes[flow['from']].address}:{FIRST_EPHEMERAL + flow['port']}"
-            program, more = "endpoint-send", {"from": source, **self._place(flow["from"], flow["to"], stack, flow)}
+            place = self._place(flow["from"], flow["to"], stack, flow)
+            program, more = "endpoint-send", {"from": source, "run-begins-ns": t0_ns, **place}
         self._agents[flow["from"]].start_traffic(f"{flow['name']}-send", program, {**own, **more})
 
     def _place(self, name: str, peer: str, stack: Mapping[str, Any] | None, flow: Mapping[str, Any]) -> dict[str, Any]:

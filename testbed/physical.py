@@ -381,6 +381,9 @@ class PhysicalTestbed(EmulatedTestbed):
     def _reading(self, node: str) -> clocks.Reading:
         return self._readings[self._placement.players[node]]
 
+    def _begin(self, name: str, t0_ns: int) -> None:
+        super()._begin(name, t0_ns + self._ahead_ns(name))
+
     def _start_sender(self, scenario: dict[str, Any], flow: dict[str, Any], t0_ns: int) -> None:
         super()._start_sender(scenario, flow, t0_ns + self._ahead_ns(flow["from"]))
 

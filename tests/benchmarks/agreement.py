@@ -155,12 +155,12 @@ def throughputs(name: str, backend: str, options: argparse.Namespace, folder: Pa
     return values, options.repetitions - len(values)
 
 
-def verdict(sim: list[float], emulated: list[float]) -> tuple[bool, float, float]:
+def verdict(sim: list[float], emulated: list[float], confidence: float = CONFIDENCE) -> tuple[bool, float, float]:
     """Whether they agree, the difference, and the interval's half; both as shares of the simulator's mean."""
     mean = statistics.fmean(sim)
     half = FLOOR
     if len(sim) > 1:
-        t = t_quantile(0.5 + CONFIDENCE / 2, len(sim) - 1)
+        t = t_quantile(0.5 + confidence / 2, len(sim) - 1)
         half = max(t * statistics.stdev(sim) * math.sqrt(1 / len(sim) + 1 / len(emulated)) / mean, FLOOR)
     difference = statistics.fmean(emulated) / mean - 1
     return abs(difference) <= half, difference, half

@@ -8,7 +8,7 @@ use std::fs::File;
 use std::io::{self, BufWriter, Write};
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use backchannel_core::packet::{FlowKey, Packet};
 use backchannel_core::scenario::Options;
@@ -84,6 +84,9 @@ pub struct SendArgs {
     /// When to stop, in nanoseconds of CLOCK_MONOTONIC; the peer is reset then
     #[arg(long, value_name = "NS")]
     stop_at_ns: Option<u64>,
+    /// When the run begins, from where timers tick, in nanoseconds of CLOCK_MONOTONIC; without it, when it connects
+    #[arg(long, value_name = "NS")]
+    run_begins_ns: Option<u64>,
     /// File for the sender's state after each ack, as JSON lines
     #[arg(long, value_name = "FILE")]
     telemetry: Option<PathBuf>,
@@ -100,6 +103,10 @@ pub struct ReceiveArgs {
     /// Seed of the byte stream that must come
     #[arg(long)]
     seed: u64,
+    /// File that says, by the first SYN, when the run begins, from where timers tick, in nanoseconds of CLOCK_MONOTONIC;
+    /// without it, when it listens
+    #[arg(long, value_name = "FILE")]
+    run_begins_file: Option<PathBuf>,
 }
 
 /// Runs either end and prints its report.
@@ -124,6 +131,9 @@ fn send(args: &SendArgs) -> Result<(), String> {
         sleep_until(at);
     }
     let started_ns = monotonic_ns();
+    // Ticks of coarse timers are the host's, whenever its connections begin (ton IV: 500 ms); in virtual time too.
+    let zero_ns = args.run_begins_ns.unwrap_or(started_ns);
+    let begun = Time(started_ns.saturating_sub(zero_ns));
     let flow = FlowKey {
         src: (*args.from.ip()).into(),
         dst: (*args.to.ip()).into(),
@@ -135,9 +145,9 @@ fn send(args: &SendArgs) -> Result<(), String> {
     let mut connection = Connection::connect(config, flow, isn(args.seed), source);
     let ready = |connection: &Connection| connection.end().is_none();
     while ready(&connection) && !stopped() && args.stop_at_ns.is_none_or(|at| monotonic_ns() < at) {
-        step(&mut wire, &mut connection, started_ns, args.stop_at_ns)?;
+        step(&mut wire, &mut connection, zero_ns, args.stop_at_ns)?;
         if let Some(file) = &mut telemetry {
-            write_samples(file, connection.samples(), Time::ZERO, connection.mss())
+            write_samples(file, connection.samples(), begun, connection.mss())
                 .map_err(|error| format!("cannot write telemetry: {error}"))?;
         }
         connection.forget_samples();
@@ -149,7 +159,7 @@ fn send(args: &SendArgs) -> Result<(), String> {
         _ => "stopped",
     };
     connection.abort();
-    wire.transmit(&mut connection, started_ns)?;
+    wire.transmit(&mut connection, zero_ns)?;
     if let Some(mut file) = telemetry {
         file.flush().map_err(|error| format!("cannot write telemetry: {error}"))?;
     }
@@ -166,9 +176,9 @@ fn receive(args: &ReceiveArgs) -> Result<(), String> {
     let config = args.place.config()?;
     let mut wire = Wire::open(&args.place, *args.listen.ip())?;
     eprintln!("ready on {}", args.listen);
-    let zero_ns = monotonic_ns();
+    let listening_ns = monotonic_ns();
     let mut check = Check::new(args.seed);
-    let Some(mut connection) = accept(&mut wire, &config, args, zero_ns)? else {
+    let Some((mut connection, zero_ns)) = accept(&mut wire, &config, args, listening_ns)? else {
         println!("{}", check.report(false));
         return Ok(());
     };
@@ -198,8 +208,13 @@ fn receive(args: &ReceiveArgs) -> Result<(), String> {
     Ok(())
 }
 
-/// Waits for a SYN to the own port.
-fn accept(wire: &mut Wire, config: &Config, args: &ReceiveArgs, zero_ns: u64) -> Result<Option<Connection>, String> {
+/// Waits for a SYN to the own port. The connection, and from when its timers tick.
+fn accept(
+    wire: &mut Wire,
+    config: &Config,
+    args: &ReceiveArgs,
+    listening_ns: u64,
+) -> Result<Option<(Connection, u64)>, String> {
     while !stopped() {
         wire.wait(Some(monotonic_ns() + 200_000_000));
         while let Some(packet) = wire.read()? {
@@ -208,12 +223,20 @@ fn accept(wire: &mut Wire, config: &Config, args: &ReceiveArgs, zero_ns: u64) ->
                 Connection::accept(config.clone(), flow.reversed(), isn(args.seed ^ 1), Source::silent(), &packet);
             if let Some(mut connection) = made {
                 wire.peer = Some(flow);
+                let zero_ns = args.run_begins_file.as_deref().map_or(Ok(listening_ns), run_begins)?;
                 wire.transmit(&mut connection, zero_ns)?;
-                return Ok(Some(connection));
+                return Ok(Some((connection, zero_ns)));
             }
         }
     }
     Ok(None)
+}
+
+/// What the file says: it is written when the run's begin is settled, which is after receivers have to listen.
+fn run_begins(file: &Path) -> Result<u64, String> {
+    let said = std::fs::read_to_string(file)
+        .map_err(|error| format!("a SYN has come, and nothing says when the run began: {}: {error}", file.display()))?;
+    said.trim().parse().map_err(|_| format!("{}: '{}' is no number of nanoseconds", file.display(), said.trim()))
 }
 
 /// Waits for the next frame or timer and lets the connection act.
