@@ -503,7 +503,13 @@ def make_scenario(campaign: Campaign, seed: int) -> dict[str, Any]:
         "links": links,
         "workload": flows,
         "capture": _capture(campaign.capture),
+        **({"fidelity": own} if (own := _own_limits(campaign)) else {}),
     }
+
+
+def _own_limits(campaign: Campaign) -> dict[str, float]:
+    """In virtual time nothing deviates, and the same file gives the same runs with and without them."""
+    return {} if campaign.backend == "sim" else campaign.fidelity.as_scenario()
 
 
 def _capture(capture: CaptureSpec) -> dict[str, Any]:

@@ -842,6 +842,7 @@ def _print_results(console: Console, campaign: dict[str, Any], rows: list[dict[s
 
 def _print_outcome(console: Console, plan: Plan, outcome: Outcome, store: Store, results: str) -> None:
     from experiments.show import run_label
+    from testbed import fidelity
 
     def say(text: str) -> None:
         console.print(text, highlight=False, soft_wrap=True)
@@ -852,6 +853,9 @@ def _print_outcome(console: Console, plan: Plan, outcome: Outcome, store: Store,
         f"{len(outcome.failed)} without a valid result"
     )
     by_id = {run.id: run for run in reversed(plan.runs)}
+    wider = {"; ".join(fidelity.wider(run.scenario)) for run in plan.runs} - {""}
+    for told in sorted(wider):
+        say(f"valid here means by limits wider than usual: {told}")
     for run_id, why in outcome.failed.items():
         first, _, more = why.partition("; ")
         also = f" (and {more.count('; ') + 1} more)" if more else ""

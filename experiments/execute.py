@@ -10,6 +10,7 @@ import subprocess
 import time
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
@@ -148,7 +149,7 @@ class Worker:
         shares, took_s = machine.cpu_shares(before, machine.cpu_seconds()), time.time() - started
         own = {
             "started": started, "took_s": took_s, "calibration": calibration, "cpu": shares,
-            "limits": fidelity.LIMITS.__dict__,
+            "limits": asdict(fidelity.limits_of(scenario)),
         }  # fmt: skip
         return partial(_land, run, attempt, folder, report, own)
 
@@ -186,7 +187,7 @@ def _land(
 ) -> Landing:
     """The second half of a run: its metrics, its verdict, and what reproduces it."""
     scenario = dict(run.scenario)
-    problems = fidelity.problems(report)
+    problems = fidelity.problems(report, fidelity.limits_of(scenario))
     unmeasured: list[str] = []
     metrics = analyse(folder, scenario, report, unmeasured)
     manifest = {
@@ -199,7 +200,7 @@ def _land(
 
 
 def lines_key(scenario: Mapping[str, Any]) -> str:
-    """What calibration measures, as a text: the links without their queue policies."""
+    """What calibration measures, as a text: the links without their queue policies, and the limits for them."""
     lines = [
         {
             **link,
@@ -210,7 +211,7 @@ def lines_key(scenario: Mapping[str, Any]) -> str:
         }
         for link in scenario["links"]
     ]
-    return json.dumps(lines, sort_keys=True)
+    return json.dumps([lines, scenario.get("fidelity")], sort_keys=True)
 
 
 def analyse(

@@ -268,7 +268,7 @@ class CellPool:
             landing: Landing = gathered({"cells": beside, **job.order})
             self._store.land(landing, replaces=job.replaces)
             report = landing.manifest["report"]
-            strain = 0.0 if job.run.backend == "sim" else fidelity.strain(report)
+            strain = 0.0 if job.run.backend == "sim" else fidelity.strain(report, fidelity.limits_of(job.run.scenario))
             result = Result(tuple(landing.problems), strain=strain, beside=beside)
         except TestbedError as error:
             self._store.note_failure(job.run.id, job.attempt, str(error), folder)

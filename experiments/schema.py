@@ -42,6 +42,8 @@ Rate = Annotated[float, _quantity("rate", above=0, least=1, most=1e12)]
 #: At most about eleven days, the longest a run can be.
 Seconds = Annotated[float, _quantity("time", most=1e6)]
 Length = Annotated[float, _quantity("time", above=0, most=1e6)]
+#: From what is declared, as a share of it.
+Deviation = Annotated[float, _quantity("fraction", above=0, most=1)]
 Bytes = Annotated[int, _quantity("bytes", above=0, most=2**62)]
 
 #: Names of things in a scenario: they become interface and file names.
@@ -416,6 +418,21 @@ class CaptureSpec(Model):
     )
 
 
+class FidelitySpec(Model):
+    """Limits of the fidelity guard that are not the usual ones (testbed.fidelity.Limits)."""
+
+    rate: Deviation | None = Field(None, description="achieved rate against the declared one; 0.5 %")
+    delay: Length | None = Field(None, description="delay in calibration against the declared one; 1 ms")
+    lateness: Length | None = Field(None, description="how late the 99th of 100 packets may leave; 2 ms")
+    stall: Length | None = Field(None, description="longest time in which the emulator does not run; 50 ms")
+    stalled: Deviation | None = Field(None, description="all such time, as a share of the run; 1 %")
+
+    def as_scenario(self) -> dict[str, float]:
+        """The fields of testbed.fidelity.Limits that are set."""
+        names = {"delay": "delay_s", "lateness": "lateness_p99_s", "stall": "stall_s", "stalled": "stalled_share"}
+        return {names.get(name, name): value for name, value in self if value is not None}
+
+
 class Campaign(Model):
     """A whole file, with one value for every field: what a sweep's point is."""
 
@@ -429,6 +446,9 @@ class Campaign(Model):
     duration: Length
     warm_up: Seconds = 0.0
     capture: CaptureSpec = Field(default_factory=lambda: CaptureSpec.model_validate({}))
+    fidelity: FidelitySpec = Field(
+        default_factory=lambda: FidelitySpec.model_validate({}), description="limits that make a run invalid"
+    )
     #: The published table, figure or claim that the campaign reproduces, and how its metrics get the names that the
     #: artefact's targets use. Neither changes a run.
     artefact: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9-]*$", max_length=60)] | None = None

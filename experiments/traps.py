@@ -15,6 +15,7 @@ from experiments.campaign import Plan
 from experiments.forecast import PACKET_BYTES, way
 from experiments.source import Path_, Source
 from experiments.units import show
+from testbed import fidelity
 from testbed.kernel_tcp import is_kernels
 
 #: A timer's wake-up comes so late in one case of a hundred, on an idle machine, in seconds.
@@ -29,6 +30,8 @@ FEW_PACKETS = 50
 DRAIN_SHARE = 0.5
 #: Lines of the topologies, and where a campaign file describes them.
 STUDIED = ("bottleneck", "line", "air")
+#: The one that the file's `fidelity` is to blame for.
+LIMITS_TRAP = "limits wider than usual"
 #: Backends on which packets cross real interfaces.
 REAL = ("emulated", "physical")
 
@@ -182,6 +185,17 @@ def run_shorter_than_a_queue(_: str, scenario: Mapping[str, Any]) -> Iterator[Tr
             )  # fmt: skip
 
 
+def wider_than_usual(_: str, scenario: Mapping[str, Any]) -> Iterator[Trap]:
+    """Runs that the usual guard would refuse count as valid."""
+    wider = fidelity.wider(scenario)
+    if wider:
+        yield Trap(
+            LIMITS_TRAP, "", "",
+            f"runs count as valid that deviate by more than elsewhere ({', '.join(wider)}): say so beside the results; "
+            "without 'fidelity' the usual limits hold",
+        )  # fmt: skip
+
+
 TRAPS: Sequence[Callable[[str, Mapping[str, Any]], Iterator[Trap]]] = (
     queue_below_one_burst,
     timer_coarser_than_a_packet,
@@ -191,6 +205,7 @@ TRAPS: Sequence[Callable[[str, Mapping[str, Any]], Iterator[Trap]]] = (
     clocks_apart,
     bottleneck_elsewhere,
     run_shorter_than_a_queue,
+    wider_than_usual,
 )
 
 
@@ -217,6 +232,8 @@ def warnings(plan: Plan, source: Source) -> list[str]:
 def _place(source: Source, trap: Trap) -> Path_:
     """Where the file says what a trap is about."""
     network = source.values.get("network")
+    if trap.name == LIMITS_TRAP and "fidelity" in source.values:
+        return ("fidelity",)
     if not trap.link or not isinstance(network, dict):
         return ("backend",)
     for number, link in enumerate(network.get("links") or []):

@@ -12,10 +12,12 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from testbed import node_binary
+from testbed.fidelity import limits_of
 from testbed.json_lines import LineProcess
 
 #: Building takes 1-2 s on an idle machine; many cells may build at once on a busy one.
@@ -82,7 +84,9 @@ class Cell:
 
     def calibrate(self, scenario: dict[str, Any]) -> list[dict[str, Any]]:
         """Measures the links as the scenario declares them (testbed.probing.Measurement, as dicts)."""
-        answer = self._process.ask("calibrate", CALIBRATE_S, links=scenario["links"], seed=scenario["seed"])
+        answer = self._process.ask(
+            "calibrate", CALIBRATE_S, links=scenario["links"], seed=scenario["seed"], limits=asdict(limits_of(scenario))
+        )
         return list(answer["measurements"])
 
     def run(self, scenario: dict[str, Any], out: Path) -> dict[str, Any]:

@@ -6,7 +6,8 @@ Requests on standard input, one answer a line on standard output ({"ok": true, .
 progress in between as {"event": "progress", "phase": ...}:
 
     {"op": "build", "nodes": [...], "links": [...]}        one testbed; a second build replaces the first
-    {"op": "calibrate", "links": [...], "seed": 1}          {"measurements": [...]}
+    {"op": "calibrate", "links": [...], "seed": 1,
+     "limits": {...}}                                       {"measurements": [...]}; testbed.fidelity.Limits
     {"op": "run", "scenario": {...}, "out": "/folder"}      {"report": {...}}
 
 The end of standard input ends it. The process is alone in its namespaces: when it dies, everything it made dies.
@@ -23,6 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from testbed.errors import TestbedError
+from testbed.fidelity import Limits
 
 #: Sockets (whose paths must be short) and captures live here: a memory file system of this cell's own.
 FOLDER = Path("/dev/shm")
@@ -53,7 +55,8 @@ class CellServer:
                 self._build(request)
                 return {}
             case "calibrate":
-                return {"measurements": self._ready().calibrate(request["links"], int(request["seed"]))}
+                limits = Limits(**request["limits"])
+                return {"measurements": self._ready().calibrate(request["links"], int(request["seed"]), limits)}
             case "run":
                 report = self._ready().run(request["scenario"], Path(request["out"]), self._progress)
                 return {"report": report}

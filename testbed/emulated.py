@@ -26,6 +26,7 @@ from agents.kernel import ROUTER_BASE, TCP_BASE
 from agents.traffic import BEGIN
 from testbed import addressing, kernel_links, kernel_tcp, node_binary, probing, traffic
 from testbed.errors import TestbedError
+from testbed.fidelity import LIMITS, Limits
 from testbed.forked import ForkedAgent
 from testbed.mininet_links import EmulatedLink, Emulator, TapIntf
 from testbed.together import on_each
@@ -170,7 +171,7 @@ class EmulatedTestbed:
 
     # Calibration ---------------------------------------------------------------------------------------------
 
-    def calibrate(self, links: list[dict[str, Any]], seed: int) -> list[dict[str, Any]]:
+    def calibrate(self, links: list[dict[str, Any]], seed: int, limits: Limits = LIMITS) -> list[dict[str, Any]]:
         """Measures every direction of every two-ended link by probe trains, all links at once.
 
         Queues are replaced by a deep droptail one for the while: the policies are what runs study, the line is what is
@@ -179,11 +180,11 @@ class EmulatedTestbed:
         Returns: per direction what was declared and what was measured (see testbed.probing.Measurement).
         """
         try:
-            return self._calibrate(links, seed)
+            return self._calibrate(links, seed, limits)
         except AgentError as error:
             raise TestbedError(str(error)) from error
 
-    def _calibrate(self, links: list[dict[str, Any]], seed: int) -> list[dict[str, Any]]:
+    def _calibrate(self, links: list[dict[str, Any]], seed: int, limits: Limits) -> list[dict[str, Any]]:
         self._reset()
         # The kernel sends the probes; the run before this may have been the research stack's.
         for name in self.plan.nodes:
@@ -204,7 +205,7 @@ class EmulatedTestbed:
                 jobs.append(self._pool.submit(self._probe_in_turn, link, turn))
         results = [probed for job in jobs for probed in job.result()]
         report = self._stop_links(probed)
-        return [probing.hold_against(result, report).as_dict() for result in results]
+        return [probing.hold_against(result, report, limits).as_dict() for result in results]
 
     def _configure(self, links: list[dict[str, Any]], seed: int) -> None:
         for link in links:

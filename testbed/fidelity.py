@@ -1,6 +1,7 @@
 """The fidelity verdict: whether an emulated run met what its scenario declares.
 
-A run that did not is `invalid`: kept, shown as such, out of every mean, and run again.
+A run that did not is `invalid`: kept, shown as such, out of every mean, and run again. A scenario may set limits of its
+own, narrower or wider; what was lost is never allowed.
 """
 
 from __future__ import annotations
@@ -12,23 +13,46 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Limits:
-    """What a run may deviate."""
+    """What a run may deviate, and its links when they are calibrated."""
 
-    #: Achieved rate of a busy direction against the declared one.
+    #: Achieved rate of a busy direction against the declared one, as a share of it; in calibration too.
     rate: float = 0.005
+    #: A link's delay in calibration against the declared one, in seconds.
+    delay_s: float = 0.001
     #: How late the 99th of 100 packets may leave against its ideal time, in seconds.
     lateness_p99_s: float = 0.002
     #: Longest time in which the emulator did not run, in seconds: packets sent in it entered their link late.
     stall_s: float = 0.05
     #: All such time over the run's duration.
     stalled_share: float = 0.01
-    #: Traffic programs that were started after the run's zero make every start time wrong, in seconds.
-    armed_late_s: float = 0.0
 
 
 LIMITS = Limits()
 #: Strain of a run of which something was lost, or that was not ready at its zero: no measure of time says how near.
 LOST_STRAIN = 2.0
+
+
+def limits_of(scenario: Mapping[str, Any]) -> Limits:
+    """The usual limits, or those of the scenario where it sets them."""
+    return Limits(**scenario.get("fidelity", {}))
+
+
+def wider(scenario: Mapping[str, Any]) -> list[str]:
+    """What this scenario's limits allow beyond the usual ones, such as "delay 30 ms instead of 1 ms"."""
+    usual, own = LIMITS, limits_of(scenario)
+    ms, share = "{:g} ms", "{:g} %"
+    rows = (
+        ("rate", share, own.rate * 100, usual.rate * 100),
+        ("delay", ms, own.delay_s * 1e3, usual.delay_s * 1e3),
+        ("lateness", ms, own.lateness_p99_s * 1e3, usual.lateness_p99_s * 1e3),
+        ("stall", ms, own.stall_s * 1e3, usual.stall_s * 1e3),
+        ("stalled", share, own.stalled_share * 100, usual.stalled_share * 100),
+    )
+    return [
+        f"{word} {form.format(value)} instead of {form.format(least)}"
+        for word, form, value, least in rows
+        if value > least
+    ]
 
 
 def problems(report: Mapping[str, Any], limits: Limits = LIMITS) -> list[str]:
@@ -46,7 +70,7 @@ def problems(report: Mapping[str, Any], limits: Limits = LIMITS) -> list[str]:
     found += _capture_problems(report["captures"])
     found += _flow_problems(report["flows"])
     late_s = float(report.get("armed_late_s", 0.0))
-    if late_s > limits.armed_late_s:
+    if late_s > 0:  # every start time is wrong
         found.append(f"the senders were ready {late_s * 1e3:.0f} ms after the run's zero")
     return found
 

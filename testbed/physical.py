@@ -24,6 +24,7 @@ from agents.errors import AgentError
 from testbed import addressing, clocks, probing
 from testbed.emulated import EmulatedTestbed, Progress
 from testbed.errors import TestbedError
+from testbed.fidelity import Limits, limits_of
 from testbed.placement import Placement, Spot
 from testbed.together import on_each
 from testbed.tunnels import NamespaceWay, SshOptions, SshWay, Way
@@ -342,11 +343,11 @@ class PhysicalTestbed(EmulatedTestbed):
         """What a link is that nobody shapes: neither a box nor the kernels at its ends."""
         return None if link in self._kernel_links else self._placement.spots[link].real
 
-    def _calibrate(self, links: list[dict[str, Any]], seed: int) -> list[dict[str, Any]]:
+    def _calibrate(self, links: list[dict[str, Any]], seed: int, limits: Limits) -> list[dict[str, Any]]:
         self._know_clocks()
         self._calibrating = True
         try:
-            measured = super()._calibrate(links, seed)
+            measured = super()._calibrate(links, seed, limits)
         finally:
             self._calibrating = False
         for one in measured:
@@ -457,7 +458,7 @@ class PhysicalCell:
     def calibrate(self, scenario: dict[str, Any]) -> list[dict[str, Any]]:
         """Measures the links as the scenario declares them."""
         assert self._testbed is not None
-        return self._testbed.calibrate(scenario["links"], scenario["seed"])
+        return self._testbed.calibrate(scenario["links"], scenario["seed"], limits_of(scenario))
 
     def run(self, scenario: dict[str, Any], out: Path) -> dict[str, Any]:
         """Runs it; files go to `out`."""

@@ -3,8 +3,8 @@
 A probe is a burst of back-to-back packets, whose spacing at the far end gives the rate, and then single packets that
 find the line idle, whose transit gives the delay. Everything here is arithmetic; `testbed.emulated` sends the probes.
 
-Limits are those of the calibration gate: rate within 0.5 %, delay within 1 ms, and no packet lost that the link's own
-error model did not take.
+Limits are those of the calibration gate (testbed.fidelity): rate within 0.5 %, delay within 1 ms, unless the scenario
+sets others, and no packet lost that the link's own error model did not take.
 """
 
 from __future__ import annotations
@@ -15,10 +15,9 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from testbed import kernel_links
+from testbed.fidelity import LIMITS, Limits
 
 PORT = 9007
-RATE_LIMIT = 0.005
-DELAY_LIMIT_S = 0.001
 #: What a burst should occupy the line for: long enough that a timer's lateness is far below the rate limit.
 BURST_S = 1.2
 MIN_BURST, MAX_BURST = 8, 1500
@@ -159,7 +158,7 @@ def _at_once(link: Mapping[str, Any], way: str, size_bytes: int) -> int:
     return math.ceil(held_bytes / size_bytes) + 1 if held_bytes else 0
 
 
-def hold_against(probed: Probed, report: Mapping[str, Any]) -> Measurement:
+def hold_against(probed: Probed, report: Mapping[str, Any], limits: Limits = LIMITS) -> Measurement:
     """Holds one probe against the declaration; `report` is the emulator's, for what its error models took."""
     declared = probed.link[probed.direction]
     packets = sorted(probed.received["packets"], key=lambda packet: packet["seq"])
@@ -173,7 +172,7 @@ def hold_against(probed: Probed, report: Mapping[str, Any]) -> Measurement:
     if declared_bps is not None:
         if rate_bps is None:
             problems.append("too few packets arrived to tell the rate")
-        elif abs(rate_bps / declared_bps - 1) > RATE_LIMIT:
+        elif abs(rate_bps / declared_bps - 1) > limits.rate:
             problems.append(f"rate {rate_bps:.0f} bit/s instead of {declared_bps} bit/s")
 
     declared_s = float(declared.get("delay_s", 0.0))
@@ -184,7 +183,7 @@ def hold_against(probed: Probed, report: Mapping[str, Any]) -> Measurement:
         delay_s -= more_bytes * declared.get("options", {}).get("bits_per_byte", 8) / declared_bps
     if delay_s is None:
         problems.append("too few packets arrived to tell the delay")
-    elif abs(delay_s - declared_s) > DELAY_LIMIT_S:
+    elif abs(delay_s - declared_s) > limits.delay_s:
         problems.append(f"delay {delay_s * 1e3:.2f} ms instead of {declared_s * 1e3:.2f} ms")
 
     lost = probed.train.total - len(packets)

@@ -155,6 +155,21 @@ def test_the_strain_of_a_run_is_what_other_programs_did_to_it(changes: dict[str,
     assert fidelity.strain(run_report(**changes)) == pytest.approx(strain, rel=0.01)
 
 
+def test_a_scenario_may_set_limits_of_its_own() -> None:
+    late = run_report(counters={"lateness_s": {"p99": 0.003}, "rate_error": 0.004})
+    assert len(fidelity.problems(late)) == 2
+    assert fidelity.problems(late, fidelity.limits_of({"fidelity": {"lateness_p99_s": 0.004}})) == []
+    assert len(fidelity.problems(late, fidelity.limits_of({"fidelity": {"rate": 0.003}}))) == 4
+    assert fidelity.strain(late, fidelity.limits_of({"fidelity": {"lateness_p99_s": 0.03}})) < fidelity.strain(late)
+    lost = run_report(dropped=2)
+    assert fidelity.problems(lost, fidelity.Limits(1, 10, 10, 10, 1)) == fidelity.problems(lost) != []
+    declared = link()
+    train = probing.train_for(declared, "forward")
+    probed = probing.Probed(declared, "forward", train, arrivals(train, 28_512, 0.07))
+    assert len(probing.hold_against(probed, report(train)).problems) == 2
+    assert probing.hold_against(probed, report(train), fidelity.Limits(rate=0.02, delay_s=0.03)).problems == ()
+
+
 def test_who_had_the_cpu_is_said() -> None:
     stalled = {"longest_s": 0.2, "total_s": 0.2}
     assert fidelity.problems(run_report(stalls=stalled | {"queued_s": 0.15}))[0].endswith("other programs had its CPU")

@@ -26,6 +26,7 @@ from markupsafe import Markup
 from analysis.metrics import MissingCapture
 from analysis.store import browse
 from analysis.thinning import View
+from testbed import fidelity
 from web import crossing, plotfile, series, tables, topology
 from web.campaigns import export, is_detail, order
 
@@ -96,6 +97,7 @@ def show(run_id: str) -> str:
         side=side,
         first=_first_plot(run, side, flow["name"]) if flow is not None else "",
         beside=beside,
+        wider=fidelity.wider(run["scenario"]),
         topology=Markup(topology.draw(run["scenario"]).svg(page=True)) if run["scenario"].get("links") else "",
         range=(request.args.get("from", ""), request.args.get("to", "")),
         shown=sorted(run["metrics"], key=lambda row: (is_detail(row["name"]), order(row["name"]), row["subject"]))[

@@ -8,6 +8,7 @@ import pytest
 
 from experiments import source, traps
 from experiments.campaign import expand, load
+from experiments.problems import CampaignError
 from testbed.node_binary import ROOT
 
 CLEAN = """\
@@ -49,6 +50,30 @@ def test_each_is_found(name: str, was: str, becomes: str, link: tuple[str, str])
         text = text.replace("limit: 30 packets", "limit: 10 packets")
     trap = found(text)[name]
     assert (trap.link, trap.direction) == link
+
+
+def test_limits_of_the_guard_are_warned_of_where_they_are_wider() -> None:
+    wide = CLEAN + "fidelity: {delay: 30 ms, rate: 0.1 %, stalled: 5 %}\n"
+    trap = found(wide)[traps.LIMITS_TRAP]
+    assert "delay 30 ms instead of 1 ms, stalled 5 % instead of 1 %" in trap.message
+    assert traps.LIMITS_TRAP not in found(CLEAN + "fidelity: {delay: 0.5 ms, lateness: 1 ms, stall: 10 ms}\n")
+    read = source.parse("c.yaml", wide)
+    (line,) = traps.warnings(expand(read), read)
+    assert line.startswith("c.yaml:10: fidelity: warning: ")
+
+
+def test_limits_are_part_of_a_run_with_real_packets_only() -> None:
+    wide = CLEAN + "fidelity: {delay: 30 ms}\n"
+    ids = {text: expand(source.parse("c.yaml", text)).runs[0].id for text in (CLEAN, wide)}
+    assert len(set(ids.values())) == 2
+    virtual = "backend: sim\nstack: newreno\n"
+    assert (
+        expand(source.parse("c.yaml", wide + virtual)).runs[0].id
+        == expand(source.parse("c.yaml", CLEAN + virtual)).runs[0].id
+    )
+    with pytest.raises(CampaignError, match="fidelity.delay") as caught:
+        expand(source.parse("c.yaml", CLEAN + "fidelity: {delay: 0 s}\n"))
+    assert "greater than 0" in str(caught.value)
 
 
 def test_a_small_initial_window_needs_a_small_queue_only() -> None:
