@@ -12,6 +12,7 @@ import json
 import os
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -182,13 +183,18 @@ def test_a_clock_that_is_hours_off_is_told_with_its_host_and_nothing_is_made(sto
     assert "\nnone\n" not in story["hours off"]
 
 
-def manifests(story: dict[str, Any]) -> list[dict[str, Any]]:
-    """Of every run of the campaign."""
-    return [json.loads(path.read_text()) for path in (story["folder"] / "results").rglob("manifest.json")]
+def runs(folder: Path) -> list[dict[str, Any]]:
+    """The manifest of every run of the campaign, with its scenario."""
+    manifests = (folder / "results" / "runs").rglob("manifest.json")
+    return [
+        {**json.loads(one.read_text()), "scenario": json.loads(one.with_name("scenario.json").read_text())}
+        for one in manifests
+    ]
 
 
 def test_every_congestion_control_and_every_discipline_carried_its_run(story: dict[str, Any]) -> None:
-    found = manifests(story)
+    assert "status 0" in story["campaign"], story["campaign"]
+    found = runs(story["folder"])
     assert {one["scenario"]["nodes"][0]["stack"]["name"] for one in found} == {"vegas", "bbr", "westwood", "cubic"}
     shapers = {one["scenario"]["links"][1]["options"].get("shaper", "htb") for one in found}
     assert shapers == {"htb", "tbf", "cake", "netem"}
