@@ -19,9 +19,10 @@ class Limits:
     rate: float = 0.005
     #: A link's delay in calibration against the declared one, in seconds.
     delay_s: float = 0.001
-    #: How late the 99th of 100 packets may leave against its ideal time, in seconds.
+    #: How late the 99th of 100 packets may leave against its ideal time, or be taken up by a host whose TCP is a
+    #: program of ours, in seconds.
     lateness_p99_s: float = 0.002
-    #: Longest time in which the emulator did not run, in seconds: packets sent in it entered their link late.
+    #: Longest time in which the emulator, or such a host, did not run, in seconds: packets sent in it came late.
     stall_s: float = 0.05
     #: All such time over the run's duration.
     stalled_share: float = 0.01
@@ -68,7 +69,7 @@ def problems(report: Mapping[str, Any], limits: Limits = LIMITS) -> list[str]:
             found += _direction_problems(f"{name} {direction}", counters, limits)
     found += _stall_problems(report, limits)
     found += _capture_problems(report["captures"])
-    found += _flow_problems(report["flows"])
+    found += _flow_problems(report["flows"], limits)
     late_s = float(report.get("armed_late_s", 0.0))
     if late_s > 0:  # every start time is wrong
         found.append(f"the senders were ready {late_s * 1e3:.0f} ms after the run's zero")
@@ -88,6 +89,9 @@ def strain(report: Mapping[str, Any], limits: Limits = LIMITS) -> float:
             late.append((link[direction]["lateness_s"]["p99"] or 0.0) / limits.lateness_p99_s)
             late.append(abs(link[direction].get("rate_error") or 0.0) / limits.rate)
             lost = lost or bool(link[direction].get("lost_before_the_link"))
+    for flow in report["flows"].values():
+        for _, lateness_s in _ends(flow):
+            late += [lateness_s["p99"] / limits.lateness_p99_s, lateness_s["max"] / limits.stall_s]
     stalls = report["driver"].get("stalls")
     if stalls is None:
         return LOST_STRAIN if lost else max(late)
@@ -150,9 +154,29 @@ def _capture_problems(captures: Sequence[Mapping[str, Any]]) -> list[str]:
     ]
 
 
-def _flow_problems(flows: Mapping[str, Mapping[str, Any]]) -> list[str]:
-    return [
-        f"flow {name}: the bytes received are not the bytes sent"
-        for name, flow in flows.items()
-        if not flow["receive"]["payload_ok"]
+def _flow_problems(flows: Mapping[str, Mapping[str, Any]], limits: Limits) -> list[str]:
+    found = []
+    for name, flow in flows.items():
+        if not flow["receive"]["payload_ok"]:
+            found.append(f"flow {name}: the bytes received are not the bytes sent")
+        for end, lateness_s in _ends(flow):
+            if lateness_s["p99"] > limits.lateness_p99_s:
+                found.append(
+                    f"flow {name}: its {end} took up one segment or timer in a hundred "
+                    f"{lateness_s['p99'] * 1e3:.2f} ms late or more; "
+                    f"at most {limits.lateness_p99_s * 1e3:g} ms is allowed"
+                )
+            if lateness_s["max"] > limits.stall_s:
+                found.append(
+                    f"flow {name}: its {end} took up a segment or timer {lateness_s['max'] * 1e3:.0f} ms late; "
+                    f"at most {limits.stall_s * 1e3:g} ms is allowed"
+                )
+    return found
+
+
+def _ends(flow: Mapping[str, Mapping[str, Any]]) -> list[tuple[str, Mapping[str, float]]]:
+    """Its ends that are programs of ours and not the kernel, with how late they acted; none that had nothing to do."""
+    told = [
+        (name, flow.get(side, {}).get("lateness_s")) for name, side in (("sender", "send"), ("receiver", "receive"))
     ]
+    return [(name, lateness_s) for name, lateness_s in told if lateness_s and lateness_s["max"] is not None]

@@ -110,7 +110,13 @@ def run_report(**changes: Any) -> dict[str, Any]:
         "driver": {"links": {"line": {"forward": counters, "reverse": counters}}, "stalls": stalls},
         "duration_s": 20.0,
         "captures": [{"interface": "a-eth0", "dropped": changes.pop("dropped", 0)}],
-        "flows": {"bulk": {"receive": {"payload_ok": changes.pop("payload_ok", True)}}},
+        "flows": {
+            "bulk": {
+                "send": {"lateness_s": {"p50": 2e-5, "p99": 3e-4, "max": 0.01} | changes.pop("sender", {})},
+                "receive": {"payload_ok": changes.pop("payload_ok", True)},
+            },
+            "idle": {"send": {"lateness_s": dict.fromkeys(("p50", "p99", "max"))}, "receive": {"payload_ok": True}},
+        },
         "armed_late_s": changes.pop("armed_late_s", 0.0),
     }
 
@@ -130,6 +136,8 @@ def test_a_good_run_is_valid() -> None:
         ({"dropped": 2}, "lost 2 packets"),
         ({"payload_ok": False}, "not the bytes sent"),
         ({"armed_late_s": 0.02}, "20 ms after the run's zero"),
+        ({"sender": {"p99": 0.004}}, "flow bulk: its sender took up one segment or timer in a hundred 4.00 ms late"),
+        ({"sender": {"max": 0.2}}, "flow bulk: its sender took up a segment or timer 200 ms late"),
     ],
 )
 def test_each_fault_makes_a_run_invalid(changes: dict[str, Any], said: str) -> None:
@@ -148,6 +156,8 @@ def test_each_fault_makes_a_run_invalid(changes: dict[str, Any], said: str) -> N
         ({"counters": {"lost_before_the_link": 7}, "stalls": {"queued_s": 0.0}}, 2.0),
         ({"dropped": 2, "stalls": {"queued_s": 0.0}}, 2.0),
         ({"payload_ok": False, "stalls": {"queued_s": 0.0}}, 0.0),
+        ({"sender": {"p99": 0.003}}, 1.5),
+        ({"sender": {"max": 0.1}}, 2.0),
         ({"armed_late_s": 0.02, "stalls": {"queued_s": 0.0}}, 2.0),
     ],
 )

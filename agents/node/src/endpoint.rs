@@ -9,22 +9,26 @@ use std::io::{self, BufWriter, Write};
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use backchannel_core::packet::{FlowKey, Packet};
 use backchannel_core::scenario::Options;
 use backchannel_core::time::Time;
 use backchannel_core::traits::Endpoint;
-use backchannel_emulator::monotonic_ns;
+use backchannel_emulator::{become_realtime, leave_realtime, monotonic_ns, HOSTS};
 use backchannel_simulator::write_samples;
 use backchannel_stacks::config::{config, Config};
 use backchannel_stacks::{Connection, Content, End, Source};
 use serde_json::{json, Value};
 
+use crate::promptness::{Class, Lateness};
 use crate::receive::Check;
 use crate::socket::{check, sleep_until, stop_on_signals, stopped};
 
 const ETHERNET_HEADER: usize = 14;
 const ETHERTYPE_IPV4: [u8; 2] = [0x08, 0x00];
+/// Until an interface whose queue is full is tried again.
+const FULL: Duration = Duration::from_micros(20);
 /// Frames taken before the application gets its turn.
 const BATCH: usize = 64;
 const PACKET_IGNORE_OUTGOING: libc::c_int = 23;
@@ -131,6 +135,9 @@ fn send(args: &SendArgs) -> Result<(), String> {
         sleep_until(at);
     }
     let started_ns = monotonic_ns();
+    if let Some(at) = args.start_at_ns {
+        wire.lateness.add(started_ns.saturating_sub(at));
+    }
     // Ticks of coarse timers are the host's, whenever its connections begin (ton IV: 500 ms); in virtual time too.
     let zero_ns = args.run_begins_ns.unwrap_or(started_ns);
     let begun = Time(started_ns.saturating_sub(zero_ns));
@@ -163,7 +170,7 @@ fn send(args: &SendArgs) -> Result<(), String> {
     if let Some(mut file) = telemetry {
         file.flush().map_err(|error| format!("cannot write telemetry: {error}"))?;
     }
-    let mut report = counts(&connection);
+    let mut report = counts(&connection, &wire.lateness);
     report["bytes"] = connection.acknowledged().into();
     report["outcome"] = outcome.into();
     report["started_monotonic_ns"] = started_ns.into();
@@ -201,7 +208,7 @@ fn receive(args: &ReceiveArgs) -> Result<(), String> {
     connection.abort();
     wire.transmit(&mut connection, zero_ns)?;
     let mut report = check.report(true);
-    if let (Value::Object(all), Value::Object(more)) = (&mut report, counts(&connection)) {
+    if let (Value::Object(all), Value::Object(more)) = (&mut report, counts(&connection, &wire.lateness)) {
         all.extend(more);
     }
     println!("{report}");
@@ -252,11 +259,16 @@ fn step(wire: &mut Wire, connection: &mut Connection, zero_ns: u64, until_ns: Op
         if packet.flow().is_none() || packet.flow() != wire.peer {
             continue;
         }
+        if let Some(arrived_ns) = wire.arrived_ns {
+            wire.lateness.add(realtime_ns().saturating_sub(arrived_ns));
+        }
         connection.on_segment(now(zero_ns), &packet);
         wire.transmit(connection, zero_ns)?;
     }
-    if connection.next_timeout().is_some_and(|at| at <= now(zero_ns)) {
-        connection.on_timer(now(zero_ns));
+    let now = now(zero_ns);
+    if let Some(due) = connection.next_timeout().filter(|due| *due <= now) {
+        wire.lateness.add(now.since(due).as_nanos() as u64);
+        connection.on_timer(now);
     }
     wire.transmit(connection, zero_ns)
 }
@@ -270,7 +282,7 @@ fn isn(seed: u64) -> u32 {
     (backchannel_core::rng::uniform(&mut backchannel_core::rng::stream(seed, "isn")) * f64::from(u32::MAX)) as u32
 }
 
-fn counts(connection: &Connection) -> Value {
+fn counts(connection: &Connection, lateness: &Lateness) -> Value {
     let counts = connection.counts();
     json!({
         "segments_sent": counts.sent,
@@ -280,6 +292,7 @@ fn counts(connection: &Connection) -> Value {
         "coarse_timeouts": counts.timeouts,
         "fast_retransmits": counts.fast_retransmits,
         "duplicate_acks": counts.duplicate_acks,
+        "lateness_s": lateness.json(),
         "cpu_s": cpu_s(),
     })
 }
@@ -314,6 +327,10 @@ struct Wire {
     peer: Option<FlowKey>,
     buffer: Vec<u8>,
     next_id: u64,
+    /// When the kernel got the frame that was read last, by CLOCK_REALTIME.
+    arrived_ns: Option<u64>,
+    lateness: Lateness,
+    class: Class,
 }
 
 impl Wire {
@@ -328,7 +345,20 @@ impl Wire {
             |name: &String| open_interface(name).map_err(|error| format!("cannot take frames on {name}: {error}"));
         let fd = open(&place.interface)?;
         let ears = place.also_hear.iter().map(open).collect::<Result<_, _>>()?;
-        Ok(Wire { fd, ears, header, address, peer: None, buffer: vec![0; 65_536 + ETHERNET_HEADER], next_id: 0 })
+        // Where the kernel does not agree, the lateness tells.
+        become_realtime(HOSTS);
+        Ok(Wire {
+            fd,
+            ears,
+            header,
+            address,
+            peer: None,
+            buffer: vec![0; 65_536 + ETHERNET_HEADER],
+            next_id: 0,
+            arrived_ns: None,
+            lateness: Lateness::new(),
+            class: Class::realtime(monotonic_ns()),
+        })
     }
 
     /// The next IPv4 packet that is for the own address.
@@ -336,8 +366,7 @@ impl Wire {
         let mut ears = self.ears.iter();
         let mut fd = &self.fd;
         loop {
-            // SAFETY: a valid buffer.
-            let n = unsafe { libc::recv(fd.as_raw_fd(), self.buffer.as_mut_ptr().cast(), self.buffer.len(), 0) };
+            let (n, arrived_ns) = receive_stamped(fd, &mut self.buffer);
             if n < 0 {
                 let error = io::Error::last_os_error();
                 match (error.kind(), ears.next()) {
@@ -356,6 +385,7 @@ impl Wire {
                 continue;
             }
             self.next_id += 1;
+            self.arrived_ns = arrived_ns;
             return Ok(Some(Packet::from_bytes(self.next_id, ip[..length].to_vec())));
         }
     }
@@ -378,7 +408,7 @@ impl Wire {
                     io::ErrorKind::Interrupted => {}
                     // The interface's own queue is full: wait until it has room, as a kernel's stack would.
                     io::ErrorKind::WouldBlock => self.wait_for(libc::POLLOUT, None),
-                    _ if error.raw_os_error() == Some(libc::ENOBUFS) => std::thread::yield_now(),
+                    _ if error.raw_os_error() == Some(libc::ENOBUFS) => std::thread::sleep(FULL),
                     _ => return Err(format!("sending failed: {error}")),
                 }
             }
@@ -387,8 +417,14 @@ impl Wire {
     }
 
     /// Until a frame comes, at most until this instant.
-    fn wait(&self, until_ns: Option<u64>) {
+    fn wait(&mut self, until_ns: Option<u64>) {
+        let from_ns = monotonic_ns();
         self.wait_for(libc::POLLIN, until_ns);
+        match self.class.waited(from_ns, monotonic_ns()) {
+            Some(true) => drop(become_realtime(HOSTS)),
+            Some(false) => leave_realtime(),
+            None => {}
+        }
     }
 
     fn wait_for(&self, events: libc::c_short, until_ns: Option<u64>) {
@@ -432,6 +468,40 @@ fn open_interface(name: &str) -> io::Result<OwnedFd> {
         };
         set(libc::SOL_PACKET, PACKET_IGNORE_OUTGOING, 1)?;
         set(libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, 1 << 24)?;
+        set(libc::SOL_SOCKET, libc::SO_TIMESTAMPNS, 1)?;
         Ok(fd)
     }
+}
+
+/// As recv(2), and when the kernel got the frame, in nanoseconds of CLOCK_REALTIME.
+fn receive_stamped(fd: &OwnedFd, buffer: &mut [u8]) -> (isize, Option<u64>) {
+    let mut part = libc::iovec { iov_base: buffer.as_mut_ptr().cast(), iov_len: buffer.len() };
+    // Words, for the alignment that control messages need.
+    let mut control = [0u64; 8];
+    // SAFETY: a zeroed msghdr with a valid buffer and a valid, aligned room for control messages.
+    unsafe {
+        let mut message: libc::msghdr = std::mem::zeroed();
+        message.msg_iov = &raw mut part;
+        message.msg_iovlen = 1;
+        message.msg_control = control.as_mut_ptr().cast();
+        message.msg_controllen = size_of_val(&control) as _;
+        let n = libc::recvmsg(fd.as_raw_fd(), &raw mut message, 0);
+        let head = if n < 0 { std::ptr::null_mut() } else { libc::CMSG_FIRSTHDR(&raw const message) };
+        let stamp =
+            head.as_ref().filter(|head| (head.cmsg_level, head.cmsg_type) == (libc::SOL_SOCKET, libc::SCM_TIMESTAMPNS));
+        (n, stamp.map(|_| nanoseconds(&libc::CMSG_DATA(head).cast::<libc::timespec>().read_unaligned())))
+    }
+}
+
+fn realtime_ns() -> u64 {
+    // SAFETY: a timespec to write to.
+    unsafe {
+        let mut now: libc::timespec = std::mem::zeroed();
+        libc::clock_gettime(libc::CLOCK_REALTIME, &raw mut now);
+        nanoseconds(&now)
+    }
+}
+
+fn nanoseconds(time: &libc::timespec) -> u64 {
+    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }

@@ -6,6 +6,7 @@ mod check;
 mod endpoint;
 mod payload;
 mod probe;
+mod promptness;
 mod receive;
 mod registry;
 mod send;

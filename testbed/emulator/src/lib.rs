@@ -13,5 +13,5 @@ mod tap;
 mod wire;
 
 pub use protocol::serve;
-pub use sys::{die_with, monotonic_ns};
+pub use sys::{become_realtime, die_with, leave_realtime, monotonic_ns, HOSTS};
 pub use tap::parse_mac;

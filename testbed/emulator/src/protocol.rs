@@ -93,7 +93,7 @@ pub fn serve() -> Result<(), String> {
         timer: Timer::new().map_err(failed("cannot make a timer"))?,
         telemetry: None,
         pulse: Pulse::default(),
-        realtime: sys::become_realtime(),
+        realtime: sys::become_realtime(sys::LINKS),
     };
     let stdin = io::stdin();
     sys::set_nonblocking(stdin.as_raw_fd());

@@ -34,15 +34,27 @@ pub fn die_with(parent: Option<u32>) -> Result<(), String> {
     }
 }
 
+/// Real-time priorities: links go before the hosts that they join.
+pub(crate) const LINKS: i32 = 20;
+/// Of a host's TCP outside the kernel.
+pub const HOSTS: i32 = 10;
+
 /// Asks for the real-time scheduling class and for memory that stays; whether the kernel agreed to the former.
-pub(crate) fn become_realtime() -> bool {
-    let priority = libc::sched_param { sched_priority: 20 };
+pub fn become_realtime(priority: i32) -> bool {
+    let priority = libc::sched_param { sched_priority: priority };
     // SAFETY: plain calls on this process.
     unsafe {
         libc::mlockall(libc::MCL_CURRENT);
         libc::prctl(libc::PR_SET_TIMERSLACK, 1);
         libc::sched_setscheduler(0, libc::SCHED_FIFO | libc::SCHED_RESET_ON_FORK, &priority) == 0
     }
+}
+
+/// Goes back among ordinary programs.
+pub fn leave_realtime() {
+    let priority = libc::sched_param { sched_priority: 0 };
+    // SAFETY: a plain call on this process.
+    unsafe { libc::sched_setscheduler(0, libc::SCHED_OTHER | libc::SCHED_RESET_ON_FORK, &priority) };
 }
 
 /// How long a thread was ready to run while other programs had its CPU.
