@@ -23,7 +23,7 @@ use serde_json::{json, Value};
 
 use crate::promptness::{Class, Lateness};
 use crate::receive::Check;
-use crate::socket::{check, sleep_until, stop_on_signals, stopped};
+use crate::socket::{check, realtime_ns, receive_stamped, sleep_until, stamp_arrivals, stop_on_signals, stopped};
 
 const ETHERNET_HEADER: usize = 14;
 const ETHERTYPE_IPV4: [u8; 2] = [0x08, 0x00];
@@ -366,17 +366,18 @@ impl Wire {
         let mut ears = self.ears.iter();
         let mut fd = &self.fd;
         loop {
-            let (n, arrived_ns) = receive_stamped(fd, &mut self.buffer);
-            if n < 0 {
-                let error = io::Error::last_os_error();
-                match (error.kind(), ears.next()) {
-                    (io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted, Some(next)) => fd = next,
-                    (io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted, None) => return Ok(None),
-                    _ => return Err(format!("the interface is gone: {error}")),
+            let (n, arrived_ns) = match receive_stamped(fd, &mut self.buffer) {
+                Ok(received) => received,
+                Err(error) => {
+                    match (error.kind(), ears.next()) {
+                        (io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted, Some(next)) => fd = next,
+                        (io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted, None) => return Ok(None),
+                        _ => return Err(format!("the interface is gone: {error}")),
+                    }
+                    continue;
                 }
-                continue;
-            }
-            let Some(ip) = self.buffer[..n as usize].get(ETHERNET_HEADER..).filter(|ip| ip.len() >= 20) else {
+            };
+            let Some(ip) = self.buffer[..n].get(ETHERNET_HEADER..).filter(|ip| ip.len() >= 20) else {
                 continue;
             };
             // A short frame may be padded; the header says where the packet ends.
@@ -421,7 +422,7 @@ impl Wire {
         let from_ns = monotonic_ns();
         self.wait_for(libc::POLLIN, until_ns);
         match self.class.waited(from_ns, monotonic_ns()) {
-            Some(true) => drop(become_realtime(HOSTS)),
+            Some(true) => _ = become_realtime(HOSTS),
             Some(false) => leave_realtime(),
             None => {}
         }
@@ -468,40 +469,7 @@ fn open_interface(name: &str) -> io::Result<OwnedFd> {
         };
         set(libc::SOL_PACKET, PACKET_IGNORE_OUTGOING, 1)?;
         set(libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, 1 << 24)?;
-        set(libc::SOL_SOCKET, libc::SO_TIMESTAMPNS, 1)?;
+        stamp_arrivals(&fd)?;
         Ok(fd)
     }
-}
-
-/// As recv(2), and when the kernel got the frame, in nanoseconds of CLOCK_REALTIME.
-fn receive_stamped(fd: &OwnedFd, buffer: &mut [u8]) -> (isize, Option<u64>) {
-    let mut part = libc::iovec { iov_base: buffer.as_mut_ptr().cast(), iov_len: buffer.len() };
-    // Words, for the alignment that control messages need.
-    let mut control = [0u64; 8];
-    // SAFETY: a zeroed msghdr with a valid buffer and a valid, aligned room for control messages.
-    unsafe {
-        let mut message: libc::msghdr = std::mem::zeroed();
-        message.msg_iov = &raw mut part;
-        message.msg_iovlen = 1;
-        message.msg_control = control.as_mut_ptr().cast();
-        message.msg_controllen = size_of_val(&control) as _;
-        let n = libc::recvmsg(fd.as_raw_fd(), &raw mut message, 0);
-        let head = if n < 0 { std::ptr::null_mut() } else { libc::CMSG_FIRSTHDR(&raw const message) };
-        let stamp =
-            head.as_ref().filter(|head| (head.cmsg_level, head.cmsg_type) == (libc::SOL_SOCKET, libc::SCM_TIMESTAMPNS));
-        (n, stamp.map(|_| nanoseconds(&libc::CMSG_DATA(head).cast::<libc::timespec>().read_unaligned())))
-    }
-}
-
-fn realtime_ns() -> u64 {
-    // SAFETY: a timespec to write to.
-    unsafe {
-        let mut now: libc::timespec = std::mem::zeroed();
-        libc::clock_gettime(libc::CLOCK_REALTIME, &raw mut now);
-        nanoseconds(&now)
-    }
-}
-
-fn nanoseconds(time: &libc::timespec) -> u64 {
-    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }

@@ -6,10 +6,10 @@ use std::net::{SocketAddrV4, UdpSocket};
 use std::os::fd::AsRawFd;
 use std::time::Duration;
 
-use backchannel_emulator::monotonic_ns;
+use backchannel_emulator::{become_realtime, monotonic_ns, HOSTS};
 use serde_json::json;
 
-use crate::socket::{check, sleep_until, stop_on_signals, stopped};
+use crate::socket::{check, realtime_ns, receive_stamped, sleep_until, stamp_arrivals, stop_on_signals, stopped};
 
 const UDP_HEADERS: usize = 28;
 /// Sequence number and time of sending.
@@ -79,6 +79,8 @@ fn send(args: &SendArgs) -> Result<(), String> {
         packet[8..STAMP].copy_from_slice(&realtime_ns().to_be_bytes());
         socket.send(&packet).map_err(|error| format!("sending failed: {error}"))
     };
+    // A burst that other programs interrupt would look like a slow line.
+    become_realtime(HOSTS);
     for seq in 0..args.burst {
         send(seq)?;
     }
@@ -95,7 +97,7 @@ fn send(args: &SendArgs) -> Result<(), String> {
 fn receive(args: &ReceiveArgs) -> Result<(), String> {
     let socket = UdpSocket::bind(args.listen).map_err(|error| format!("cannot listen on {}: {error}", args.listen))?;
     let wanted = |what: &'static str| move |error: io::Error| format!("cannot {what}: {error}");
-    set(&socket, libc::SO_TIMESTAMPNS, 1).map_err(wanted("have arrivals stamped"))?;
+    stamp_arrivals(&socket).map_err(wanted("have arrivals stamped"))?;
     set(&socket, libc::SO_RCVBUFFORCE, 1 << 24).map_err(wanted("enlarge the receive buffer"))?;
     socket.set_read_timeout(Some(Duration::from_millis(100))).map_err(wanted("set a timeout"))?;
     eprintln!("ready on {}", args.listen);
@@ -113,52 +115,24 @@ fn receive(args: &ReceiveArgs) -> Result<(), String> {
 /// A packet's number, when it was sent, and when the kernel took it in; `None` when none came in time.
 fn receive_one(socket: &UdpSocket) -> Result<Option<(u64, u64, u64)>, String> {
     let mut data = [0u8; 65_536];
-    let mut control = [0u64; 16];
-    let mut part = libc::iovec { iov_base: data.as_mut_ptr().cast(), iov_len: data.len() };
-    // SAFETY: an all-zero msghdr is valid; the pointers it then gets outlive the call.
-    let (n, message) = unsafe {
-        let mut message: libc::msghdr = std::mem::zeroed();
-        message.msg_iov = &mut part;
-        message.msg_iovlen = 1;
-        message.msg_control = control.as_mut_ptr().cast();
-        message.msg_controllen = size_of_val(&control) as _;
-        (libc::recvmsg(socket.as_raw_fd(), &mut message, 0), message)
+    let (n, stamp_ns) = match receive_stamped(socket, &mut data) {
+        Ok(received) => received,
+        Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => {
+            return Ok(None)
+        }
+        Err(error) => return Err(format!("receiving failed: {error}")),
     };
-    if n < 0 {
-        let error = io::Error::last_os_error();
-        return match error.kind() {
-            io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted => Ok(None),
-            _ => Err(format!("receiving failed: {error}")),
-        };
-    }
-    if (n as usize) < STAMP {
+    if n < STAMP {
         return Ok(None);
     }
     let word = |at: usize| u64::from_be_bytes(data[at..at + 8].try_into().expect("eight bytes"));
-    // SAFETY: the kernel filled the control buffer; the macros walk within its length.
-    let stamp = unsafe {
-        let mut header = libc::CMSG_FIRSTHDR(&message);
-        loop {
-            if header.is_null() {
-                return Err("the kernel did not stamp an arrival".into());
-            }
-            if (*header).cmsg_level == libc::SOL_SOCKET && (*header).cmsg_type == libc::SCM_TIMESTAMPNS {
-                break libc::CMSG_DATA(header).cast::<libc::timespec>().read_unaligned();
-            }
-            header = libc::CMSG_NXTHDR(&message, header);
-        }
-    };
-    Ok(Some((word(0), word(8), stamp.tv_sec as u64 * 1_000_000_000 + stamp.tv_nsec as u64)))
+    let stamp_ns = stamp_ns.ok_or("the kernel did not stamp an arrival")?;
+    Ok(Some((word(0), word(8), stamp_ns)))
 }
 
 fn set(socket: &UdpSocket, name: i32, value: i32) -> io::Result<()> {
     // SAFETY: an int of the length given.
     check(unsafe { libc::setsockopt(socket.as_raw_fd(), libc::SOL_SOCKET, name, (&raw const value).cast(), 4) })
-}
-
-fn realtime_ns() -> u64 {
-    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
-    now.map_or(0, |since| since.as_nanos() as u64)
 }
 
 fn seconds(seconds: f64) -> u64 {

@@ -218,6 +218,50 @@ pub fn stopped() -> bool {
     STOP.load(Ordering::Relaxed)
 }
 
+/// Has the kernel stamp each packet that comes, by CLOCK_REALTIME.
+pub fn stamp_arrivals(fd: &impl AsRawFd) -> io::Result<()> {
+    let on = 1i32;
+    // SAFETY: an int of the length given.
+    check(unsafe {
+        libc::setsockopt(fd.as_raw_fd(), libc::SOL_SOCKET, libc::SO_TIMESTAMPNS, (&raw const on).cast(), 4)
+    })
+}
+
+/// As recv(2): bytes received, and when the kernel had them, in nanoseconds of CLOCK_REALTIME, where it stamps arrivals.
+pub fn receive_stamped(fd: &impl AsRawFd, buffer: &mut [u8]) -> io::Result<(usize, Option<u64>)> {
+    let mut part = libc::iovec { iov_base: buffer.as_mut_ptr().cast(), iov_len: buffer.len() };
+    // Words, for the alignment that control messages need.
+    let mut control = [0u64; 16];
+    // SAFETY: an all-zero msghdr is valid; the pointers it then gets outlive the calls; the kernel filled the control
+    // buffer, and the macros walk within its length.
+    unsafe {
+        let mut message: libc::msghdr = std::mem::zeroed();
+        message.msg_iov = &raw mut part;
+        message.msg_iovlen = 1;
+        message.msg_control = control.as_mut_ptr().cast();
+        message.msg_controllen = size_of_val(&control) as _;
+        let n = libc::recvmsg(fd.as_raw_fd(), &raw mut message, 0);
+        if n < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        let mut header = libc::CMSG_FIRSTHDR(&raw const message);
+        while let Some(one) = header.as_ref() {
+            if (one.cmsg_level, one.cmsg_type) == (libc::SOL_SOCKET, libc::SCM_TIMESTAMPNS) {
+                let stamp = libc::CMSG_DATA(header).cast::<libc::timespec>().read_unaligned();
+                return Ok((n as usize, Some(stamp.tv_sec as u64 * 1_000_000_000 + stamp.tv_nsec as u64)));
+            }
+            header = libc::CMSG_NXTHDR(&raw const message, header);
+        }
+        Ok((n as usize, None))
+    }
+}
+
+/// CLOCK_REALTIME, in nanoseconds.
+pub fn realtime_ns() -> u64 {
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    now.map_or(0, |since| since.as_nanos() as u64)
+}
+
 /// Sleeps until this instant of CLOCK_MONOTONIC, or until told to stop.
 pub fn sleep_until(at_ns: u64) {
     let until = libc::timespec { tv_sec: (at_ns / 1_000_000_000) as i64, tv_nsec: (at_ns % 1_000_000_000) as i64 };
