@@ -30,8 +30,6 @@ FEW_PACKETS = 50
 DRAIN_SHARE = 0.5
 #: Lines of the topologies, and where a campaign file describes them.
 STUDIED = ("bottleneck", "line", "air")
-#: The one that the file's `fidelity` is to blame for.
-LIMITS_TRAP = "limits wider than usual"
 #: Backends on which packets cross real interfaces.
 REAL = ("emulated", "physical")
 
@@ -47,6 +45,8 @@ class Trap:
     link: str
     direction: str
     message: str
+    #: Of the file, where it is about the whole.
+    field: str = "backend"
 
 
 def find(backend: str, scenario: Mapping[str, Any]) -> list[Trap]:
@@ -190,9 +190,10 @@ def wider_than_usual(_: str, scenario: Mapping[str, Any]) -> Iterator[Trap]:
     wider = fidelity.wider(scenario)
     if wider:
         yield Trap(
-            LIMITS_TRAP, "", "",
+            "limits wider than usual", "", "",
             f"runs count as valid that deviate by more than elsewhere ({', '.join(wider)}): say so beside the results; "
             "without 'fidelity' the usual limits hold",
+            "fidelity",
         )  # fmt: skip
 
 
@@ -232,10 +233,8 @@ def warnings(plan: Plan, source: Source) -> list[str]:
 def _place(source: Source, trap: Trap) -> Path_:
     """Where the file says what a trap is about."""
     network = source.values.get("network")
-    if trap.name == LIMITS_TRAP and "fidelity" in source.values:
-        return ("fidelity",)
     if not trap.link or not isinstance(network, dict):
-        return ("backend",)
+        return (trap.field,)
     for number, link in enumerate(network.get("links") or []):
         if isinstance(link, dict) and link.get("name") == trap.link:
             return ("network", "links", number, trap.direction if trap.direction in link else "forward")

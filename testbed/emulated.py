@@ -290,8 +290,8 @@ class EmulatedTestbed:
         t0_ns = self.emulator.start(telemetry, min(lead_s, MOST_LEAD_S))
         # Both clocks are read together; packets carry the epoch's, links and programs count on the other.
         t0_epoch_ns = time.time_ns() - time.monotonic_ns() + t0_ns
-        for name in sorted({flow["to"] for flow in scenario["workload"] if not self._kernel_receives(scenario, flow)}):
-            self._begin(name, t0_ns)
+        receivers = {flow["to"] for flow in scenario["workload"] if not self._kernel_receives(scenario, flow)}
+        on_each(self._pool, sorted(receivers), lambda name: self._begin(name, t0_ns))
         for flow in scenario["workload"]:
             self._start_sender(scenario, flow, t0_ns)
         armed_ns = time.monotonic_ns()

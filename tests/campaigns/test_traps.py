@@ -54,9 +54,9 @@ def test_each_is_found(name: str, was: str, becomes: str, link: tuple[str, str])
 
 def test_limits_of_the_guard_are_warned_of_where_they_are_wider() -> None:
     wide = CLEAN + "fidelity: {delay: 30 ms, rate: 0.1 %, stalled: 5 %}\n"
-    trap = found(wide)[traps.LIMITS_TRAP]
+    trap = found(wide)["limits wider than usual"]
     assert "delay 30 ms instead of 1 ms, stalled 5 % instead of 1 %" in trap.message
-    assert traps.LIMITS_TRAP not in found(CLEAN + "fidelity: {delay: 0.5 ms, lateness: 1 ms, stall: 10 ms}\n")
+    assert "limits wider than usual" not in found(CLEAN + "fidelity: {delay: 0.5 ms, lateness: 1 ms, stall: 10 ms}\n")
     read = source.parse("c.yaml", wide)
     (line,) = traps.warnings(expand(read), read)
     assert line.startswith("c.yaml:10: fidelity: warning: ")

@@ -23,7 +23,9 @@ use serde_json::{json, Value};
 
 use crate::promptness::{Class, Lateness};
 use crate::receive::Check;
-use crate::socket::{check, realtime_ns, receive_stamped, sleep_until, stamp_arrivals, stop_on_signals, stopped};
+use crate::socket::{
+    check, realtime_ns, receive_stamped, set_int, sleep_until, stamp_arrivals, stop_on_signals, stopped,
+};
 
 const ETHERNET_HEADER: usize = 14;
 const ETHERTYPE_IPV4: [u8; 2] = [0x08, 0x00];
@@ -464,11 +466,8 @@ fn open_interface(name: &str) -> io::Result<OwnedFd> {
         address.sll_ifindex = index as i32;
         let length = size_of_val(&address) as u32;
         check(libc::bind(fd.as_raw_fd(), (&raw const address).cast(), length))?;
-        let set = |level, name, value: i32| {
-            check(libc::setsockopt(fd.as_raw_fd(), level, name, (&raw const value).cast(), 4))
-        };
-        set(libc::SOL_PACKET, PACKET_IGNORE_OUTGOING, 1)?;
-        set(libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, 1 << 24)?;
+        set_int(&fd, libc::SOL_PACKET, PACKET_IGNORE_OUTGOING, 1)?;
+        set_int(&fd, libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, 1 << 24)?;
         stamp_arrivals(&fd)?;
         Ok(fd)
     }

@@ -3,13 +3,12 @@
 
 use std::io;
 use std::net::{SocketAddrV4, UdpSocket};
-use std::os::fd::AsRawFd;
 use std::time::Duration;
 
 use backchannel_emulator::{become_realtime, monotonic_ns, HOSTS};
 use serde_json::json;
 
-use crate::socket::{check, realtime_ns, receive_stamped, sleep_until, stamp_arrivals, stop_on_signals, stopped};
+use crate::socket::{realtime_ns, receive_stamped, set_int, sleep_until, stamp_arrivals, stop_on_signals, stopped};
 
 const UDP_HEADERS: usize = 28;
 /// Sequence number and time of sending.
@@ -98,7 +97,7 @@ fn receive(args: &ReceiveArgs) -> Result<(), String> {
     let socket = UdpSocket::bind(args.listen).map_err(|error| format!("cannot listen on {}: {error}", args.listen))?;
     let wanted = |what: &'static str| move |error: io::Error| format!("cannot {what}: {error}");
     stamp_arrivals(&socket).map_err(wanted("have arrivals stamped"))?;
-    set(&socket, libc::SO_RCVBUFFORCE, 1 << 24).map_err(wanted("enlarge the receive buffer"))?;
+    set_int(&socket, libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, 1 << 24).map_err(wanted("enlarge the receive buffer"))?;
     socket.set_read_timeout(Some(Duration::from_millis(100))).map_err(wanted("set a timeout"))?;
     eprintln!("ready on {}", args.listen);
     let deadline = monotonic_ns() + seconds(args.timeout_s);
@@ -128,11 +127,6 @@ fn receive_one(socket: &UdpSocket) -> Result<Option<(u64, u64, u64)>, String> {
     let word = |at: usize| u64::from_be_bytes(data[at..at + 8].try_into().expect("eight bytes"));
     let stamp_ns = stamp_ns.ok_or("the kernel did not stamp an arrival")?;
     Ok(Some((word(0), word(8), stamp_ns)))
-}
-
-fn set(socket: &UdpSocket, name: i32, value: i32) -> io::Result<()> {
-    // SAFETY: an int of the length given.
-    check(unsafe { libc::setsockopt(socket.as_raw_fd(), libc::SOL_SOCKET, name, (&raw const value).cast(), 4) })
 }
 
 fn seconds(seconds: f64) -> u64 {

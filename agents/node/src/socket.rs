@@ -220,11 +220,13 @@ pub fn stopped() -> bool {
 
 /// Has the kernel stamp each packet that comes, by CLOCK_REALTIME.
 pub fn stamp_arrivals(fd: &impl AsRawFd) -> io::Result<()> {
-    let on = 1i32;
+    set_int(fd, libc::SOL_SOCKET, libc::SO_TIMESTAMPNS, 1)
+}
+
+/// Sets a socket's option that is an int.
+pub fn set_int(fd: &impl AsRawFd, level: i32, name: i32, value: i32) -> io::Result<()> {
     // SAFETY: an int of the length given.
-    check(unsafe {
-        libc::setsockopt(fd.as_raw_fd(), libc::SOL_SOCKET, libc::SO_TIMESTAMPNS, (&raw const on).cast(), 4)
-    })
+    check(unsafe { libc::setsockopt(fd.as_raw_fd(), level, name, (&raw const value).cast(), 4) })
 }
 
 /// As recv(2): bytes received, and when the kernel had them, in nanoseconds of CLOCK_REALTIME, where it stamps arrivals.
