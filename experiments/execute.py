@@ -25,9 +25,6 @@ from testbed.addressing import as_json, interfaces, make_plan
 from testbed.cell import Cell
 from testbed.errors import CalibrationError, TestbedError
 
-#: Tries of a calibration; a busy machine may spoil one.
-CALIBRATIONS = 3
-
 #: What is left to do when the cell is free again: analyses a run's files and gives its verdict. Takes what the manifest
 #: says of the batch around it.
 Finish = Callable[[Mapping[str, Any]], Landing]
@@ -164,15 +161,12 @@ class Worker:
         key = lines_key(scenario)
         if key in self._calibrated:
             return self._calibrated[key]
-        for _ in range(CALIBRATIONS):
-            self._on_phase("calibrating")
-            measured = self._cell.calibrate(dict(scenario))
-            troubles = [
-                f"{one['link']} {one['direction']}: {problem}" for one in measured for problem in one["problems"]
-            ]
-            if not troubles:
-                self._calibrated[key] = measured
-                return measured
+        self._on_phase("calibrating")
+        measured = self._cell.calibrate(dict(scenario))
+        troubles = [f"{one['link']} {one['direction']}: {problem}" for one in measured for problem in one["problems"]]
+        if not troubles:
+            self._calibrated[key] = measured
+            return measured
         (folder / "calibration.json").write_text(json.dumps(measured, indent=1) + "\n")
         raise CalibrationError("calibration failed: " + "; ".join(troubles))
 

@@ -16,7 +16,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from testbed import node_binary
+from testbed import node_binary, probing
 from testbed.fidelity import limits_of
 from testbed.json_lines import LineProcess
 
@@ -24,7 +24,7 @@ from testbed.json_lines import LineProcess
 BUILD_S = 90.0
 #: What a run may take beyond its own length.
 RUN_SLACK_S = 90.0
-CALIBRATE_S = 120.0
+CALIBRATE_S = 120.0 * probing.ROUNDS
 
 
 def topology_key(scenario: dict[str, Any]) -> str:

@@ -343,11 +343,13 @@ class PhysicalTestbed(EmulatedTestbed):
         """What a link is that nobody shapes: neither a box nor the kernels at its ends."""
         return None if link in self._kernel_links else self._placement.spots[link].real
 
-    def _calibrate(self, links: list[dict[str, Any]], seed: int, limits: Limits) -> list[dict[str, Any]]:
+    def _calibrate(
+        self, links: list[dict[str, Any]], doubtful: set[str], seed: int, limits: Limits
+    ) -> list[dict[str, Any]]:
         self._know_clocks()
         self._calibrating = True
         try:
-            measured = super()._calibrate(links, seed, limits)
+            measured = super()._calibrate(links, doubtful, seed, limits)
         finally:
             self._calibrating = False
         for one in measured:

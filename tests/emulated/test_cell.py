@@ -20,7 +20,7 @@ from experiments.execute import analyse
 from testbed import fidelity, node_binary
 from testbed.cell import Cell
 from testbed.errors import TestbedError
-from tests.conftest import two_hosts
+from tests.conftest import run_validly, two_hosts
 
 pytestmark = pytest.mark.emulated
 
@@ -112,8 +112,8 @@ def test_runs_a_scenario_and_hands_back_its_files(tmp_path: Path) -> None:
     with Cell("cell") as cell:
         assert cell.build(scenario)
         assert not cell.build(scenario)
-        report = cell.run(scenario, tmp_path)
-    assert sorted(path.name for path in (tmp_path / "captures").iterdir()) == ["a-eth0.pcap", "b-eth0.pcap"]
+        report = run_validly(cell, scenario, tmp_path / "run")
+    assert sorted(path.name for path in (tmp_path / "run/captures").iterdir()) == ["a-eth0.pcap", "b-eth0.pcap"]
     assert report["flows"]["bulk"]["receive"]["payload_ok"]
     received = report["flows"]["bulk"]["receive"]["bytes"]
     # 3 s of 1 Mbit/s, less headers and slow start.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ import pytest
 
 from experiments.execute import analyse
 from testbed.cell import Cell
-from tests.conftest import queue, two_hosts
+from tests.conftest import queue, run_validly, two_hosts
 
 pytestmark = pytest.mark.emulated
 
@@ -98,7 +99,7 @@ def test_the_wire_carries_what_virtual_time_carries(cell: Cell, tmp_path: Path) 
         node["stack"] = named("newreno", max_window_segments=30)
     cell.build(made)
     found = []
-    for name, run in (("real", cell.run), ("virtual", simulate)):
+    for name, run in (("real", partial(run_validly, cell)), ("virtual", simulate)):
         report = run(made, tmp_path / name)
         rows = {(row["metric"], row["subject"]): row["value"] for row in analyse(tmp_path / name, made, report)}
         found.append(rows["throughput", "bulk"])

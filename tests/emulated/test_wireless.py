@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from testbed.cell import Cell
-from tests.conftest import queue
+from tests.conftest import queue, run_validly
 
 pytestmark = pytest.mark.emulated
 
@@ -48,7 +48,7 @@ def test_snoop_hides_the_losses_of_the_air_from_a_kernels_sender(tmp_path: Path)
     with Cell("wireless") as cell:
         cell.build(scenario)
         calibration = cell.calibrate(scenario)
-        report = cell.run(scenario, tmp_path)
+        report = run_validly(cell, scenario, tmp_path / "run")
     # Times on the shared medium include its overhead, and so does what the calibration holds them against.
     assert not [problem for one in calibration for problem in one["problems"]]
     events = report["driver"]["links"]["air"]["forward"]["events"]
@@ -120,7 +120,7 @@ def test_split_connections_on_a_lossy_wavelan_are_whole_and_hide_the_losses(tmp_
     made["links"][1]["kind"] = "wavelan"
     with Cell("split") as cell:
         cell.build(made)
-        report = cell.run(made, tmp_path)
+        report = run_validly(cell, made, tmp_path / "run")
     check_whole(report, sizes)
     events = report["driver"]["links"]["air"]["forward"]["events"]
     assert events["damaged"] > 5
