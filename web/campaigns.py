@@ -20,6 +20,7 @@ from analysis.scorecard import file_of
 from analysis.store import browse, requests
 from experiments.reproduce import FOLDER
 from experiments.show import point_label, results_json
+from testbed import fidelity
 from web import published, scorecard, sweep, topology
 from web.cache import kept, lasting
 
@@ -81,6 +82,7 @@ def show(campaign_id: str) -> str:
         pages=max(math.ceil(total / asked.per_page), 1),
         again=lambda **changes: _address(campaign_id, changes),
         topology=kept(("topology", campaign_id), lambda: _drawn(scenario)),
+        wider=fidelity.wider(scenario or {}),
         asked_for=requests.recent(g.store, 3, campaign_id),
         runners=requests.runners(g.store),
         selected={name: request.args.get(f"fix.{name}", "") for name in axes},

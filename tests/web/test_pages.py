@@ -404,17 +404,27 @@ measures: {rate: {metric: throughput, of: forward}}
 """
 
 
-def land(store: Store, folder: Path, run_id: str, throughput: float, replaces: bool = False) -> None:
+def land(
+    store: Store,
+    folder: Path,
+    run_id: str,
+    throughput: float,
+    replaces: bool = False,
+    backend: str = "sim",
+    **more: Any,
+) -> None:
     (folder / run_id).mkdir()
     row = {"metric": "throughput", "subject": "forward", "value": throughput, "unit": "rate"}
-    scenario = {"seed": int(run_id, 16), "duration_s": 1.0, "links": [], "workload": []}
-    store.land(Landing(run_id, "sim", scenario, {}, [row], [], 1, folder / run_id), replaces=replaces)
+    scenario = {"seed": int(run_id, 16), "duration_s": 1.0, "links": [], "workload": [], **more}
+    store.land(Landing(run_id, backend, scenario, {}, [row], [], 1, folder / run_id), replaces=replaces)
 
 
-def campaign(store: Store, text: str = "", policies: Sequence[str] = ("droptail", "acks-first")) -> str:
+def campaign(
+    store: Store, text: str = "", policies: Sequence[str] = ("droptail", "acks-first"), backend: str = "sim"
+) -> str:
     fields = {
         "id": "c" * 16, "name": "own", "title": "Own", "file": "own.yaml", "text": text, "overrides": {},
-        "backend": "sim", "seed": 1, "repetitions": 2,
+        "backend": backend, "seed": 1, "repetitions": 2,
     }  # fmt: skip
     members = [(n, r, f"{10 * n + r:024x}") for n in range(len(policies)) for r in range(2)]
     store.begin_campaign(fields, [[("policy", policy)] for policy in policies], members)
@@ -455,6 +465,18 @@ def test_the_scorecard_is_made_from_the_store_and_hides_no_miss(
     page = client.get("/scorecard").text
     assert "1 of 1 values" in page
     assert "0 of 1 orderings" in page
+
+
+@pytest.mark.parametrize(("backend", "told"), [("emulated", True), ("sim", False)])
+def test_limits_wider_than_usual_are_told_where_runs_are_held_to_them(tmp_path: Path, backend: str, told: bool) -> None:
+    store = Store.open(tmp_path / "results")
+    client = create_app(tmp_path / "results").test_client()
+    where = campaign(store, backend=backend)
+    land(store, tmp_path, f"{0:024x}", 1e6, backend=backend, fidelity={"lateness_p99_s": 0.02, "stall_s": 0.01})
+    for address in (f"/campaigns/{where}", f"/runs/{0:024x}"):
+        assert (
+            "held against limits wider than usual: lateness 20 ms instead of 2 ms." in client.get(address).text
+        ) == told
 
 
 def test_why_something_does_not_agree_stands_beside_it() -> None:

@@ -24,7 +24,7 @@ use serde_json::{json, Value};
 use crate::promptness::{Class, Lateness};
 use crate::receive::Check;
 use crate::socket::{
-    check, realtime_ns, receive_stamped, set_int, sleep_until, stamp_arrivals, stop_on_signals, stopped,
+    check, only_tcp_port, realtime_ns, receive_stamped, set_int, sleep_until, stamp_arrivals, stop_on_signals, stopped,
 };
 
 const ETHERNET_HEADER: usize = 14;
@@ -132,7 +132,7 @@ fn send(args: &SendArgs) -> Result<(), String> {
         )),
         None => None,
     };
-    let mut wire = Wire::open(&args.place, *args.from.ip())?;
+    let mut wire = Wire::open(&args.place, args.from)?;
     if let Some(at) = args.start_at_ns {
         sleep_until(at);
     }
@@ -183,7 +183,7 @@ fn send(args: &SendArgs) -> Result<(), String> {
 
 fn receive(args: &ReceiveArgs) -> Result<(), String> {
     let config = args.place.config()?;
-    let mut wire = Wire::open(&args.place, *args.listen.ip())?;
+    let mut wire = Wire::open(&args.place, args.listen)?;
     eprintln!("ready on {}", args.listen);
     let listening_ns = monotonic_ns();
     let mut check = Check::new(args.seed);
@@ -336,15 +336,16 @@ struct Wire {
 }
 
 impl Wire {
-    fn open(place: &Place, address: Ipv4Addr) -> Result<Wire, String> {
+    fn open(place: &Place, own_end: SocketAddrV4) -> Result<Wire, String> {
         let (own, peer) =
             (backchannel_emulator::parse_mac(&place.mac)?, backchannel_emulator::parse_mac(&place.next_hop_mac)?);
         let mut header = [0; ETHERNET_HEADER];
         header[..6].copy_from_slice(&peer);
         header[6..12].copy_from_slice(&own);
         header[12..].copy_from_slice(&ETHERTYPE_IPV4);
-        let open =
-            |name: &String| open_interface(name).map_err(|error| format!("cannot take frames on {name}: {error}"));
+        let open = |name: &String| {
+            open_interface(name, own_end.port()).map_err(|error| format!("cannot take frames on {name}: {error}"))
+        };
         let fd = open(&place.interface)?;
         let ears = place.also_hear.iter().map(open).collect::<Result<_, _>>()?;
         // Where the kernel does not agree, the lateness tells.
@@ -353,7 +354,7 @@ impl Wire {
             fd,
             ears,
             header,
-            address,
+            address: *own_end.ip(),
             peer: None,
             buffer: vec![0; 65_536 + ETHERNET_HEADER],
             next_id: 0,
@@ -446,8 +447,8 @@ impl Wire {
     }
 }
 
-/// A packet socket bound to an interface that does not see what it sends itself.
-fn open_interface(name: &str) -> io::Result<OwnedFd> {
+/// A packet socket bound to an interface, which sees the TCP segments that come to a port.
+fn open_interface(name: &str, port: u16) -> io::Result<OwnedFd> {
     let protocol = (libc::ETH_P_IP as u16).to_be();
     let c_name = std::ffi::CString::new(name).map_err(io::Error::other)?;
     // SAFETY: a NUL-terminated name; results are checked; the address is a valid sockaddr_ll.
@@ -457,18 +458,20 @@ fn open_interface(name: &str) -> io::Result<OwnedFd> {
             return Err(io::Error::last_os_error());
         }
         let kind = libc::SOCK_RAW | libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC;
-        let fd = libc::socket(libc::AF_PACKET, kind, i32::from(protocol));
+        // Without a protocol nothing comes before the socket knows what it wants, and from where.
+        let fd = libc::socket(libc::AF_PACKET, kind, 0);
         check(fd)?;
         let fd = OwnedFd::from_raw_fd(fd);
+        set_int(&fd, libc::SOL_PACKET, PACKET_IGNORE_OUTGOING, 1)?;
+        set_int(&fd, libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, 1 << 24)?;
+        stamp_arrivals(&fd)?;
+        only_tcp_port(&fd, port)?;
         let mut address: libc::sockaddr_ll = std::mem::zeroed();
         address.sll_family = libc::AF_PACKET as u16;
         address.sll_protocol = protocol;
         address.sll_ifindex = index as i32;
         let length = size_of_val(&address) as u32;
         check(libc::bind(fd.as_raw_fd(), (&raw const address).cast(), length))?;
-        set_int(&fd, libc::SOL_PACKET, PACKET_IGNORE_OUTGOING, 1)?;
-        set_int(&fd, libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, 1 << 24)?;
-        stamp_arrivals(&fd)?;
         Ok(fd)
     }
 }

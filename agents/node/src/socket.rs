@@ -223,6 +223,32 @@ pub fn stamp_arrivals(fd: &impl AsRawFd) -> io::Result<()> {
     set_int(fd, libc::SOL_SOCKET, libc::SO_TIMESTAMPNS, 1)
 }
 
+/// Has the kernel pass on the TCP segments to one port alone, of Ethernet frames with IPv4: where a host has many
+/// endpoints, each would wake up for the frames of all.
+pub fn only_tcp_port(fd: &impl AsRawFd, port: u16) -> io::Result<()> {
+    const LOAD_BYTE: u32 = libc::BPF_LD | libc::BPF_B | libc::BPF_ABS;
+    const LOAD_IP_HEADER_LENGTH: u32 = libc::BPF_LDX | libc::BPF_B | libc::BPF_MSH;
+    const LOAD_HALF_BEHIND_IT: u32 = libc::BPF_LD | libc::BPF_H | libc::BPF_IND;
+    const EQUALS: u32 = libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K;
+    const RETURN: u32 = libc::BPF_RET | libc::BPF_K;
+    let step = |code: u32, k: u32, jf: u8| libc::sock_filter { code: code as u16, jt: 0, jf, k };
+    let mut steps = [
+        step(LOAD_BYTE, 14 + 9, 0),
+        step(EQUALS, libc::IPPROTO_TCP as u32, 4),
+        step(LOAD_IP_HEADER_LENGTH, 14, 0),
+        step(LOAD_HALF_BEHIND_IT, 14 + 2, 0),
+        step(EQUALS, u32::from(port), 1),
+        step(RETURN, u32::MAX, 0),
+        step(RETURN, 0, 0),
+    ];
+    let program = libc::sock_fprog { len: steps.len() as u16, filter: steps.as_mut_ptr() };
+    let length = size_of_val(&program) as u32;
+    // SAFETY: a program of the length given, which the kernel copies.
+    check(unsafe {
+        libc::setsockopt(fd.as_raw_fd(), libc::SOL_SOCKET, libc::SO_ATTACH_FILTER, (&raw const program).cast(), length)
+    })
+}
+
 /// Sets a socket's option that is an int.
 pub fn set_int(fd: &impl AsRawFd, level: i32, name: i32, value: i32) -> io::Result<()> {
     // SAFETY: an int of the length given.
@@ -270,5 +296,40 @@ pub fn sleep_until(at_ns: u64) {
     while !stopped() && backchannel_emulator::monotonic_ns() < at_ns {
         // SAFETY: a valid timespec.
         unsafe { libc::clock_nanosleep(libc::CLOCK_MONOTONIC, libc::TIMER_ABSTIME, &until, std::ptr::null_mut()) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::net::UnixDatagram;
+
+    use super::*;
+
+    /// An Ethernet frame with the beginning of an IPv4 packet.
+    fn frame(protocol: i32, header_bytes: usize, to_port: u16) -> Vec<u8> {
+        let mut frame = vec![0; 14 + header_bytes + 20];
+        frame[14] = 0x40 | (header_bytes / 4) as u8;
+        frame[14 + 9] = protocol as u8;
+        frame[14 + header_bytes + 2..][..2].copy_from_slice(&to_port.to_be_bytes());
+        frame
+    }
+
+    #[test]
+    fn segments_to_a_port_are_passed_on_whatever_the_header() {
+        let (sender, receiver) = UnixDatagram::pair().unwrap();
+        only_tcp_port(&receiver, 5001).unwrap();
+        receiver.set_nonblocking(true).unwrap();
+        let passed = |frame: &[u8]| {
+            // A frame that is not wanted is refused where it is sent, or is not there to be read.
+            let _ = sender.send(frame);
+            receiver.recv(&mut [0; 256]).ok()
+        };
+        for header_bytes in [20, 24, 60] {
+            let wanted = frame(libc::IPPROTO_TCP, header_bytes, 5001);
+            assert_eq!(passed(&wanted), Some(wanted.len()));
+            assert_eq!(passed(&frame(libc::IPPROTO_TCP, header_bytes, 5002)), None);
+            assert_eq!(passed(&frame(libc::IPPROTO_UDP, header_bytes, 5001)), None);
+        }
+        assert_eq!(passed(&frame(libc::IPPROTO_TCP, 20, 5001)[..30]), None);
     }
 }
