@@ -30,8 +30,8 @@ OPTION = re.compile(r"[a-z][a-z0-9-]*\Z")
 FILES = ("telemetry", "run-begins-file")
 #: The file of the agent that says when the run begins, for receivers, which listen before that is settled.
 BEGIN = "begin"
-#: A line on standard error that says the program is ready (it listens).
-READY = "ready"
+#: Begins the line on standard error that says the program listens.
+READY = "ready on "
 
 
 def command(node: str, program: str, options: Mapping[str, Any], folder: Path) -> list[str]:
@@ -89,7 +89,7 @@ class Program:
             AgentError: it ended, or said nothing in time.
         """
         deadline = time.monotonic() + timeout_s
-        while READY not in self._log.read_text(errors="replace"):
+        while not any(line.startswith(READY) for line in self._log.read_text(errors="replace").splitlines()):
             if self._process.poll() is not None:
                 raise AgentError(f"{self.name} ended before it was ready: {self._said()}")
             if time.monotonic() > deadline:

@@ -9,10 +9,11 @@ from rich.table import Table
 
 from experiments import machine
 from experiments.campaign import Plan
+from experiments.execute import lines_key
 from experiments.units import show
 from testbed import awake
 from testbed.capability import require_emulation
-from testbed.cell import Cell
+from testbed.cell import Cell, topology_key
 
 #: Lines at the rates that the calibration gate promises: name, bit/s, s.
 STANDARD = (("dialup", 28_800, 0.05), ("uplink", 1_000_000, 0.02), ("ethernet", 10_000_000, 0.005))
@@ -36,11 +37,10 @@ def calibrate(plan: Plan | None) -> list[dict[str, Any]]:
 
 
 def _distinct(plan: Plan) -> list[dict[str, Any]]:
-    seen: dict[str, dict[str, Any]] = {}
+    seen: dict[tuple[str, str], dict[str, Any]] = {}
     for run in plan.runs:
-        lines = [[link[name].get(key) for name in ("forward", "reverse") for key in ("rate_bps", "delay_s", "errors")]
-                 for link in run.scenario["links"]]  # fmt: skip
-        seen.setdefault(repr(lines), dict(run.scenario))
+        scenario = dict(run.scenario)
+        seen.setdefault((topology_key(scenario), lines_key(scenario)), scenario)
     return list(seen.values())
 
 

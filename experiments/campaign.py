@@ -28,6 +28,8 @@ from testbed.kernel_tcp import is_kernels
 #: Of the scenario as it enters a run's id; raised when the same scenario would give other results.
 FORMAT = 1
 FIRST_PORT = 5001
+#: What a run calls the telemetry of its links; a flow's has its name.
+LINKS = "links"
 #: Fields that are no point's own.
 WHOLE_CAMPAIGN = frozenset({"name", "title", "description", "repetitions", "artefact", "measures", "split", "figure"})
 
@@ -324,6 +326,9 @@ class _Expansion:
                 self._note(("workload", number, "start"), f"flow {flow.name} may start after the run has ended")
             if flow.name in seen:
                 self._note(("workload", number, "name"), f"there are two flows called '{flow.name}'")
+            if flow.name == LINKS:
+                why = f"no flow can be called '{LINKS}': the telemetry of the links is, in every run"
+                self._note(("workload", number, "name"), why)
             seen.add(flow.name)
         places = {f"{end}:{link['name']}" for link in links for end in link["ends"]}
         if not campaign.capture.telemetry and campaign.backend != "sim":

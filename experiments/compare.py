@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import json
+import math
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -184,8 +185,8 @@ def load(text: str, results: str, artefacts: str | None = None) -> tuple[str, di
 
     Args:
         text: a campaign's name or id in `results`; FOLDER for the only campaign of another results folder, or
-            FOLDER:NAME; after any of these @DATE (2026-11-21, or with a time: 2026-11-21T08:00) for the latest that was
-            begun until then.
+            FOLDER:NAME; after any of these @DATE (2026-11-21, or with a time: 2026-11-21T08:00) for the results that
+            were there then: of campaigns of one name, those that landed last.
         results: the store of names without a folder.
         artefacts: of a PostgreSQL store.
 
@@ -205,16 +206,20 @@ def load(text: str, results: str, artefacts: str | None = None) -> tuple[str, di
         raise CompareError(f"{folder} is no results folder")
     store = Store.open(folder if is_url(folder) else Path(folder), artefacts if is_url(folder) else None)
     try:
-        known = [one for one in store.campaigns() if not at or one["started"] <= _moment(date)]
+        moment = _moment(date) if at else math.inf
+        known = store.campaigns()
         names = list(dict.fromkeys(str(one["name"]) for one in known))
         if not name and len(names) != 1:
             raise CompareError(f"{folder} has the campaigns {', '.join(names)}: say {folder}:NAME")
         found = [one for one in known if not name or name in (one["id"], one["name"])]
         if not found:
-            raise CompareError(registry.unknown(f"campaign in {folder}", f"{name}{at}{date}", names))
-        campaign = store.campaign(found[0]["id"])
+            raise CompareError(registry.unknown(f"campaign in {folder}", name, names))
+        dated = [(one["id"], store.values_at(one["id"], moment)) for one in (found if at else found[:1])]
+        campaign_id, values = max(dated, key=lambda one: max((row["landed"] for row in one[1]), default=-math.inf))
+        if at and not values:
+            raise CompareError(f"of campaign {found[0]['name']} in {folder}, nothing had landed by {date}")
+        campaign = store.campaign(campaign_id)
         assert campaign is not None
-        values = store.values(campaign["id"])
     finally:
         store.close()
     return text, {"points": [dict(point["parameters"]) for point in campaign["points"]], "values": values}

@@ -106,15 +106,14 @@ def more_packets_than_the_emulator_carries(backend: str, scenario: Mapping[str, 
 def small_queues_on_the_senders_own_host(backend: str, scenario: Mapping[str, Any]) -> Iterator[Trap]:
     """Linux keeps a socket from filling its own host's queue (TCP small queues): the shaped queue never fills.
 
-    An emulated line takes packets out of the host at once, so that the kernel takes them for sent; a shaper on a real
-    host's own interface does not.
+    An emulated line takes packets out of the host at once, so that the kernel takes them for sent, and a link box is
+    another host; a shaper of the kernel on the host's own interface is neither.
     """
-    if backend != "physical":
-        return
     for flow, hops in _flows(scenario):
         link, side = hops[0]
         slowest_bps = min(one[way_].get("rate_bps", float("inf")) for one, way_ in hops)
-        if link[side].get("rate_bps") == slowest_bps and is_kernels(_node(scenario, flow["from"]).get("stack")):
+        shapes = link["kind"] == "kernel" and link[side].get("rate_bps") == slowest_bps
+        if shapes and is_kernels(_node(scenario, flow["from"]).get("stack")):
             yield Trap(
                 "small queues on the sender's own host", link["name"], side,
                 f"{flow['from']} sends flow {flow['name']} and shapes it itself: the kernel's TCP holds packets back "

@@ -172,7 +172,7 @@ class EmulatedTestbed:
     # Calibration ---------------------------------------------------------------------------------------------
 
     def calibrate(self, links: list[dict[str, Any]], seed: int, limits: Limits = LIMITS) -> list[dict[str, Any]]:
-        """Measures every direction of every two-ended link by probe trains, all links at once.
+        """Measures every direction of every link of a kind in probing.MEDIA by probe trains, all at once.
 
         A link that seems to be off is measured again, probing.ROUNDS times in all.
 
@@ -488,8 +488,3 @@ def _in_node(node: Any, name: str, words: list[str], stdin: str = "") -> None:
 
 def _stays(*_: Any) -> None:
     """An emulated interface is born in its node; there is nothing to move."""
-
-
-def write_json(path: Path, value: Any) -> None:
-    """Readable JSON."""
-    path.write_text(json.dumps(value, indent=1, sort_keys=True) + "\n")

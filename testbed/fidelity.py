@@ -84,20 +84,29 @@ def strain(report: Mapping[str, Any], limits: Limits = LIMITS) -> float:
     not tell the two apart, all of it counts.
     """
     late, lost = [0.0], bool(report.get("armed_late_s")) or any(capture["dropped"] for capture in report["captures"])
+    ends, latest_s = [0.0], 0.0
     for link in report["driver"]["links"].values():
         for direction in ("forward", "reverse"):
             late.append((link[direction]["lateness_s"]["p99"] or 0.0) / limits.lateness_p99_s)
             late.append(abs(link[direction].get("rate_error") or 0.0) / limits.rate)
-            lost = lost or bool(link[direction].get("lost_before_the_link"))
+            lost = lost or bool(
+                link[direction].get("lost_before_the_link") or link[direction].get("refused_by_interface")
+            )
     for flow in report["flows"].values():
         for _, lateness_s in _ends(flow):
-            late += [lateness_s["p99"] / limits.lateness_p99_s, lateness_s["max"] / limits.stall_s]
+            ends += [lateness_s["p99"] / limits.lateness_p99_s, lateness_s["max"] / limits.stall_s]
+            latest_s = max(latest_s, lateness_s["max"])
+        ends.append(_started_late_s(flow) / limits.stall_s)
+        latest_s = max(latest_s, _started_late_s(flow))
     stalls = report["driver"].get("stalls")
     if stalls is None:
-        return LOST_STRAIN if lost else max(late)
+        return LOST_STRAIN if lost else max(late + ends)
     late.append(stalls["longest_s"] / limits.stall_s)
     late.append(stalls["total_s"] / report["duration_s"] / limits.stalled_share)
-    return max(LOST_STRAIN if lost else 0.0, max(late) * _queued(stalls))
+    queued = _queued(stalls)
+    # Links go before flows' ends, which may wait for others where no link does. What the host takes, it takes from all.
+    by_host = latest_s <= stalls["longest_s"] * (1 - queued)
+    return max(LOST_STRAIN if lost else 0.0, max(late) * queued, max(ends) * (queued if by_host else 1.0))
 
 
 def _queued(stalls: Mapping[str, Any]) -> float:
@@ -111,6 +120,9 @@ def _direction_problems(where: str, counters: Mapping[str, Any], limits: Limits)
     lost = counters.get("lost_before_the_link")
     if lost:
         found.append(f"{where}: the kernel dropped {lost} packets before the emulator read them")
+    refused = counters.get("refused_by_interface")
+    if refused:
+        found.append(f"{where}: the interface at its end did not take {refused} packets")
     error = counters.get("rate_error")
     if error is not None and abs(error) > limits.rate:
         found.append(f"{where}: the rate was off by {error * 100:.2f} %; at most {limits.rate * 100:g} % is allowed")
@@ -159,6 +171,12 @@ def _flow_problems(flows: Mapping[str, Mapping[str, Any]], limits: Limits) -> li
     for name, flow in flows.items():
         if not flow["receive"]["payload_ok"]:
             found.append(f"flow {name}: the bytes received are not the bytes sent")
+        late_s = _started_late_s(flow)
+        if late_s > limits.stall_s:
+            found.append(
+                f"flow {name}: its sender began {late_s * 1e3:.0f} ms late; "
+                f"at most {limits.stall_s * 1e3:g} ms is allowed"
+            )
         for end, lateness_s in _ends(flow):
             if lateness_s["p99"] > limits.lateness_p99_s:
                 found.append(
@@ -172,6 +190,11 @@ def _flow_problems(flows: Mapping[str, Mapping[str, Any]], limits: Limits) -> li
                     f"at most {limits.stall_s * 1e3:g} ms is allowed"
                 )
     return found
+
+
+def _started_late_s(flow: Mapping[str, Mapping[str, Any]]) -> float:
+    """How long after its time its sender began; 0 where nobody asked, as in virtual time."""
+    return float(flow.get("send", {}).get("started_late_s", 0.0))
 
 
 def _ends(flow: Mapping[str, Mapping[str, Any]]) -> list[tuple[str, Mapping[str, float]]]:

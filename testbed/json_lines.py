@@ -56,8 +56,8 @@ class LineProcess:
         """Sends a request and waits for its answer.
 
         Raises:
-            TestbedError: the child refused, died, or did not answer within `timeout_s` (then it is ended: its state is
-                unknown).
+            TestbedError: the child refused, died, or said nothing for `timeout_s`, not even of progress (then it is
+                ended: its state is unknown).
         """
         assert self._process.stdin is not None
         line = json.dumps({"op": op, **arguments}) + "\n"
@@ -71,7 +71,9 @@ class LineProcess:
                 answer = self._answers.get(timeout=timeout_s)
             except queue.Empty:
                 self.kill()
-                raise TestbedError(f"{self.name} did not answer '{op}' within {timeout_s:g} s and was ended") from None
+                raise TestbedError(
+                    f"{self.name} said nothing for {timeout_s:g} s, asked to '{op}', and was ended"
+                ) from None
             if answer is None:
                 raise TestbedError(self._epitaph())
             if "event" in answer:

@@ -29,7 +29,6 @@ SPACED_S = 0.4
 MIN_SPACED, MAX_SPACED = 5, 15
 #: Measurements of a link before its problems are believed: a bad moment is past by then, a wrong line is still wrong.
 ROUNDS = 3
-UDP_HEADERS_BYTES = 28
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import json
 import math
 import random
@@ -144,6 +145,13 @@ def test_the_command_names_what_is_worse_and_exits_with_1(tmp_path: Path) -> Non
     same = backchannel("compare", a, a, "--json")
     assert same.returncode == 0
     assert json.loads(same.stdout)["regressions"] == 0
+    # Two dates of one campaign, run again with nothing changed.
+    before = datetime.datetime.now().isoformat(timespec="milliseconds")
+    assert backchannel("run", str(file), "--results", a, "--force").returncode == 0
+    dated = backchannel("compare", f"{a}@{before}", a, "--json")
+    assert (dated.returncode, json.loads(dated.stdout)["regressions"]) == (0, 0)
+    early = backchannel("compare", f"{a}@2020-01-01", a)
+    assert (early.returncode, "nothing had landed by 2020-01-01" in early.stderr) == (2, True)
     for wrong in ([a, "nowhere"], [a, f"{b}:compard"], [a, f"{b}@yesterday"], [a, b, "--metric", "troughput"]):
         done = backchannel("compare", *wrong)
         assert done.returncode == 2

@@ -133,7 +133,10 @@ def run_report(**changes: Any) -> dict[str, Any]:
         "captures": [{"interface": "a-eth0", "dropped": changes.pop("dropped", 0)}],
         "flows": {
             "bulk": {
-                "send": {"lateness_s": {"p50": 2e-5, "p99": 3e-4, "max": 0.01} | changes.pop("sender", {})},
+                "send": {
+                    "lateness_s": {"p50": 2e-5, "p99": 3e-4, "max": 0.01} | changes.pop("sender", {}),
+                    "started_late_s": changes.pop("started_late_s", 0.0001),
+                },
                 "receive": {"payload_ok": changes.pop("payload_ok", True)},
             },
             "idle": {"send": {"lateness_s": dict.fromkeys(("p50", "p99", "max"))}, "receive": {"payload_ok": True}},
@@ -159,6 +162,8 @@ def test_a_good_run_is_valid() -> None:
         ({"armed_late_s": 0.02}, "20 ms after the run's zero"),
         ({"sender": {"p99": 0.004}}, "flow bulk: its sender took up one segment or timer in a hundred 4.00 ms late"),
         ({"sender": {"max": 0.2}}, "flow bulk: its sender took up a segment or timer 200 ms late"),
+        ({"started_late_s": 0.06}, "flow bulk: its sender began 60 ms late; at most 50 ms is allowed"),
+        ({"counters": {"refused_by_interface": 3}}, "line forward: the interface at its end did not take 3 packets"),
     ],
 )
 def test_each_fault_makes_a_run_invalid(changes: dict[str, Any], said: str) -> None:
@@ -179,6 +184,12 @@ def test_each_fault_makes_a_run_invalid(changes: dict[str, Any], said: str) -> N
         ({"payload_ok": False, "stalls": {"queued_s": 0.0}}, 0.0),
         ({"sender": {"p99": 0.003}}, 1.5),
         ({"sender": {"max": 0.1}}, 2.0),
+        # The emulator hardly stood still, and not for others: the sender waited for others all the same.
+        ({"sender": {"p99": 0.02, "max": 0.2}, "stalls": {"queued_s": 0.001}}, 10.0),
+        ({"started_late_s": 0.1, "stalls": {"queued_s": 0.0}}, 2.0),
+        # The host took the CPUs from the emulator for as long as the sender was late.
+        ({"sender": {"p99": 0.02, "max": 0.2}, "stalls": {"longest_s": 0.2, "total_s": 0.2, "queued_s": 0.0}}, 0.0),
+        ({"counters": {"refused_by_interface": 1}, "stalls": {"queued_s": 0.0}}, 2.0),
         ({"armed_late_s": 0.02, "stalls": {"queued_s": 0.0}}, 2.0),
     ],
 )

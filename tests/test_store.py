@@ -263,6 +263,21 @@ def test_a_run_that_replaces_a_valid_one_takes_its_place(store: Store) -> None:
     assert (store.run_folder("r00") / "captures/a.pcap").read_bytes() == b"abc"
 
 
+def test_an_earlier_date_has_what_was_there_then(store: Store) -> None:
+    begin(store)
+    moments = [time.time()]
+    for value in (4.0, 5.0, 6.0):
+        store.land(landing(store, "r00", value), replaces=True)
+        moments.append(time.time())
+        time.sleep(0.002)
+    store.land(landing(store, "r11", 9.0))
+    store.land(landing(store, "r01", 1000.0, problems=("late",)))
+    then = [[(row["run_id"], row["value"]) for row in store.values_at("c1", moment)] for moment in moments]
+    assert then == [[], [("r00", 4.0)], [("r00", 5.0)], [("r00", 6.0)]]
+    now = store.values_at("c1", time.time())
+    assert [{key: row[key] for key in row if key != "landed"} for row in now] == store.values("c1")
+
+
 def test_two_land_one_run_and_the_first_stays(store: Store, tmp_path: Path) -> None:
     begin(store)
     stores = [opened(tmp_path) for _ in range(4)]

@@ -107,6 +107,21 @@ metric = Table(
     Column("unit", String, nullable=False),
 )
 
+#: Metrics of a valid result whose place another has taken (`--force`): what a campaign said at an earlier date.
+replaced = Table(
+    "replaced",
+    metadata,
+    Column("run_id", String, primary_key=True),
+    Column("landed", Float, primary_key=True),
+    Column("name", String, primary_key=True),
+    Column("subject", String, primary_key=True),
+    #: When the other one landed.
+    Column("until", Float, nullable=False),
+    Column("seed", BigInteger, nullable=False),
+    Column("value", Float, nullable=False),
+    Column("unit", String, nullable=False),
+)
+
 file = Table(
     "file",
     metadata,

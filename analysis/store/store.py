@@ -33,7 +33,7 @@ from alembic.script import ScriptDirectory
 from sqlalchemy.dialects import postgresql, sqlite
 
 from analysis.store.artefacts import ArtefactError, Artefacts, LocalArtefacts, RemoteArtefacts
-from analysis.store.schema import attempt, campaign, file, membership, metric, point, run
+from analysis.store.schema import attempt, campaign, file, membership, metric, point, replaced, run
 
 MIGRATIONS = Path(__file__).with_name("migrations")
 BUSY_S = 30
@@ -330,6 +330,30 @@ class Store:
             .order_by(membership.c.point, metric.c.name, metric.c.subject, membership.c.repetition)
         )  # fmt: skip
 
+    def values_at(self, campaign_id: str, moment: float) -> list[dict[str, Any]]:
+        """As `values`, with `landed`, of the results that were there at a moment.
+
+        Args:
+            campaign_id: of a campaign, whenever it was begun.
+            moment: seconds since the UNIX epoch.
+        """
+        member = (membership.c.point, membership.c.repetition, membership.c.run_id)
+        asked_for = membership.c.campaign_id == campaign_id
+        now = (
+            sa.select(*member, run.c.seed, run.c.landed, metric.c.name, metric.c.subject, metric.c.value, metric.c.unit)
+            .join(run, run.c.id == membership.c.run_id)
+            .join(metric, metric.c.run_id == run.c.id)
+            .where(asked_for, run.c.state == "valid", run.c.landed <= moment)
+        )
+        past = replaced.c
+        earlier = (
+            sa.select(*member, past.seed, past.landed, past.name, past.subject, past.value, past.unit)
+            .join(replaced, past.run_id == membership.c.run_id)
+            .where(asked_for, past.landed <= moment, past.until > moment)
+        )
+        rows = self._rows(sa.union_all(now, earlier))
+        return sorted(rows, key=lambda row: (row["point"], row["name"], row["subject"], row["repetition"]))
+
     # Runs ----------------------------------------------------------------------------------------------------
 
     def valid_runs(self, run_ids: Sequence[str]) -> set[str]:
@@ -429,6 +453,8 @@ class Store:
             if known == "valid" and (landing.problems or not replaces):
                 shutil.rmtree(landing.folder, ignore_errors=True)
                 return
+            if known == "valid":
+                self._keep_values(connection, landing.run_id, values["landed"])
             connection.execute(sa.delete(run).where(run.c.id == landing.run_id))
             connection.execute(sa.insert(run).values(values))
             rows = [
@@ -455,6 +481,15 @@ class Store:
             for run_id in run_ids:
                 connection.execute(sa.delete(run).where(run.c.id == run_id))
                 self._artefacts.remove(run_id)
+
+    def _keep_values(self, connection: sa.Connection, run_id: str, until: float) -> None:
+        """Notes what a result said that is about to be replaced."""
+        said = sa.select(
+            run.c.id, run.c.landed, metric.c.name, metric.c.subject, sa.literal(until), run.c.seed, metric.c.value,
+            metric.c.unit,
+        ).join(metric, metric.c.run_id == run.c.id).where(run.c.id == run_id)  # fmt: skip
+        columns = ["run_id", "landed", "name", "subject", "until", "seed", "value", "unit"]
+        connection.execute(sa.insert(replaced).from_select(columns, said))
 
     def note_failure(self, run_id: str, number: int, problem: str, folder: Path | None = None) -> None:
         """Notes a try that gave no result, and keeps what it left in `folder` until the run has a valid one."""

@@ -44,6 +44,12 @@ CORPUS = {
             f"c.yaml:10: duratoin: there is no field 'duratoin' (did you mean 'duration'?); there are: {FIELDS}",
         ],
     ),
+    "a flow by the name of the links' telemetry": (
+        GOOD.replace("name: f", "name: links"),
+        [
+            "c.yaml:9: workload.0.name: no flow can be called 'links': the telemetry of the links is, in every run",
+        ],
+    ),
     "negative rate": (
         GOOD.replace("1 Mbit/s", "-1 Mbit/s"),
         ["c.yaml:5: network.forward.rate: '-1 Mbit/s' is not possible: it must be greater than 0"],

@@ -10,7 +10,9 @@ import subprocess
 import sys
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 import pytest
@@ -125,11 +127,12 @@ def test_runs_a_scenario_and_hands_back_its_files(tmp_path: Path) -> None:
 def test_a_capture_holds_the_last_packet_of_a_run(tmp_path: Path) -> None:
     """What the receiving program took in is in the receiver's capture to the last byte."""
     scenario = two_hosts(duration_s=3.0)
+    out = tmp_path / "run"
     with Cell("cell") as cell:
         cell.build(scenario)
-        report = cell.run(scenario, tmp_path)
-    analyse(tmp_path, scenario, report)
-    flow = RunData.load(tmp_path, scenario, report).flows[0]
+        report = run_validly(cell, scenario, out)
+    analyse(out, scenario, report)
+    flow = RunData.load(out, scenario, report).flows[0]
     received = report["flows"]["bulk"]["receive"]["bytes"]
     assert flow.delivered_bytes(0, 99) >= received
     last_s = flow.at_receiver.filter((pl.col("dir") == 0) & (pl.col("payload") > 0))["t_s"].to_list()[-1]
@@ -150,15 +153,17 @@ def test_a_run_whose_emulator_was_stopped_for_a_while_is_invalid(
     mark = f"BACKCHANNEL_TEST_STALL={os.getpid()}"
     monkeypatch.setenv(*mark.split("="))
     scenario = two_hosts(duration_s=4.0)
+    running = threading.Event()
 
     def stall() -> None:
-        time.sleep(2.0)
+        assert running.wait(60)
+        time.sleep(1.0)
         (emulator,) = (pid for pid in marked(mark) if b"emulate" in Path(f"/proc/{pid}/cmdline").read_bytes())
         os.kill(emulator, signal.SIGSTOP)
         time.sleep(0.3)
         os.kill(emulator, signal.SIGCONT)
 
-    with Cell("cell") as cell:
+    with Cell("cell", on_phase=lambda phase: running.set() if phase.startswith("running") else None) as cell:
         cell.build(scenario)
         stalling = threading.Thread(target=stall)
         stalling.start()
@@ -218,14 +223,21 @@ def test_nothing_survives_a_killed_runner(tmp_path: Path) -> None:
 
 
 def test_two_cells_do_not_meet(tmp_path: Path) -> None:
-    """The same topology, names and addresses twice at once; each sees its own traffic only."""
-    scenario = two_hosts(duration_s=2.0)
-    with Cell("one") as one, Cell("two") as two:
-        one.build(scenario)
-        two.build(scenario)
-        first, second = tmp_path / "one", tmp_path / "two"
-        report = one.run(scenario, first)
-        assert not any(second.glob("**/*.pcap"))
-        other = two.run(scenario, second)
-    assert report["flows"]["bulk"]["receive"]["payload_ok"]
-    assert other["flows"]["bulk"]["receive"]["payload_ok"]
+    """The same names, addresses and ports twice at once, with bytes of their own: each sees its own traffic only."""
+    together = threading.Barrier(2)
+
+    def run(number: int) -> dict[str, Any]:
+        scenario = two_hosts(duration_s=3.0, seed=number)
+        with Cell(str(number)) as cell:
+            cell.build(scenario)
+            together.wait(60)
+            return cell.run(scenario, tmp_path / str(number))
+
+    with ThreadPoolExecutor(2) as pool:
+        reports = list(pool.map(run, (1, 2)))
+    begins = [report["t0_epoch_ns"] for report in reports]
+    assert abs(begins[0] - begins[1]) < 2e9, "they did not run at the same time"
+    for report in reports:
+        received = report["flows"]["bulk"]["receive"]
+        assert received["payload_ok"]
+        assert received["bytes"] > 100_000

@@ -7,7 +7,7 @@
 use std::io;
 use std::thread;
 
-use crate::cell::check;
+use crate::socket::check;
 
 /// Runs until standard input ends.
 ///

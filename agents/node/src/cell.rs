@@ -10,6 +10,8 @@ use std::io;
 use std::os::unix::process::CommandExt;
 use std::process::{Command, ExitCode};
 
+use crate::socket::check;
+
 /// Arguments of `cell`.
 #[derive(clap::Args)]
 pub struct Args {
@@ -132,11 +134,4 @@ fn raise_loopback() -> io::Result<()> {
         libc::close(socket);
         result
     }
-}
-
-pub(crate) fn check(result: libc::c_int) -> io::Result<()> {
-    if result < 0 {
-        return Err(io::Error::last_os_error());
-    }
-    Ok(())
 }

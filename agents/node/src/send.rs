@@ -4,8 +4,9 @@ use std::fs::File;
 use std::io::{self, BufWriter, Write};
 use std::net::SocketAddrV4;
 use std::path::PathBuf;
+use std::time::Duration;
 
-use backchannel_emulator::monotonic_ns;
+use backchannel_emulator::{become_realtime, leave_realtime, monotonic_ns, HOSTS};
 use serde_json::{json, Value};
 
 use crate::payload::Payload;
@@ -47,13 +48,17 @@ pub fn run(args: &Args) -> Result<(), String> {
     });
     let mut telemetry = telemetry.take().transpose()?;
     let socket = Socket::new(&args.socket)?;
+    let mut started_late = Duration::ZERO;
     if let Some(at) = args.start_at_ns {
+        // A transfer that begins late ends late: other programs shall not have the CPU then.
+        become_realtime(HOSTS);
         sleep_until(at);
+        started_late = Duration::from_nanos(monotonic_ns().saturating_sub(at));
+        leave_realtime();
     }
-    let started_ns = monotonic_ns();
     let mut sender = Sender { args, socket, payload: Payload::new(args.seed), hash: blake3::Hasher::new(), sent: 0 };
     let outcome = sender.send(&mut telemetry);
-    let report = sender.report(started_ns, outcome?);
+    let report = sender.report(started_late, outcome?);
     if let Some(mut file) = telemetry {
         file.flush().map_err(|error| format!("cannot write telemetry: {error}"))?;
     }
@@ -153,7 +158,7 @@ impl Sender<'_> {
         writeln!(file, "{}", Value::Object(line)).map_err(|error| format!("cannot write telemetry: {error}"))
     }
 
-    fn report(&self, started_ns: u64, outcome: Outcome) -> Value {
+    fn report(&self, started_late: Duration, outcome: Outcome) -> Value {
         json!({
             "bytes": self.sent,
             "blake3": self.hash.finalize().to_hex().as_str(),
@@ -162,8 +167,7 @@ impl Sender<'_> {
                 Outcome::Stopped => "stopped",
                 Outcome::NeverConnected => "never_connected",
             },
-            "started_monotonic_ns": started_ns,
-            "ended_monotonic_ns": monotonic_ns(),
+            "started_late_s": started_late.as_secs_f64(),
             "tcp_info": self.socket.info(),
         })
     }
