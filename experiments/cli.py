@@ -109,6 +109,15 @@ LimitOption = Annotated[
     int | None, typer.Option("--limit", metavar="N", min=1, help="At most N runs.", show_default=False)
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON for scripts instead of text.")]
+RetryFailedOption = Annotated[
+    bool, typer.Option("--retry-failed", help="Only runs that were tried and have no valid result.")
+]
+OrderOption = Annotated[
+    str, typer.Option("--order", metavar="ORDER", help="shuffled: drawn from the seed; file: as written.")
+]
+BackendOption = Annotated[
+    str | None, typer.Option("--backend", metavar="NAME", show_default=False, help="As --set backend=NAME.")
+]
 RESULTS = "results"
 
 
@@ -131,16 +140,11 @@ def run(
     only: OnlyOption = None,
     limit: LimitOption = None,
     force: Annotated[bool, typer.Option("--force", help="Run again what the results folder already has.")] = False,
-    retry_failed: Annotated[
-        bool, typer.Option("--retry-failed", help="Only runs that were tried and have no valid result.")
-    ] = False,
+    retry_failed: RetryFailedOption = False,
     fail_fast: Annotated[
         bool, typer.Option("--fail-fast", help="End with the first run that stays without a valid result.")
     ] = False,
-    order: Annotated[
-        str,
-        typer.Option("--order", metavar="ORDER", help="shuffled: drawn from the seed; file: as written."),
-    ] = "shuffled",
+    order: OrderOption = "shuffled",
     scheduler: Annotated[
         str | None,
         typer.Option(
@@ -148,10 +152,7 @@ def run(
             help="A Dask scheduler, such as tcp://host:8786; 'local': a cluster of this machine; 'none': no cluster.",
         ),
     ] = None,
-    backend: Annotated[
-        str | None,
-        typer.Option("--backend", metavar="NAME", show_default=False, help="As --set backend=NAME."),
-    ] = None,
+    backend: BackendOption = None,
     inventory: Annotated[
         Path | None,
         typer.Option(
@@ -166,13 +167,12 @@ def run(
     from experiments.engine import Options, run_campaign
     from experiments.show import Reporter, results_json
 
-    if order not in ("shuffled", "file"):
-        _fail(f"--order is 'shuffled' or 'file', not '{order}'", BAD_INPUT)
+    file_order = _in_file_order(order)
     console = _console(stderr=as_json)
-    plan = _load(file, [*(overrides or ()), *(() if backend is None else [f"backend={backend}"])])
+    plan = _load(file, _with_backend(overrides, backend))
     options = Options(
         results=_where(results), jobs=jobs, tries=tries, force=force, only=only or (), retry_failed=retry_failed,
-        limit=limit, fail_fast=fail_fast, file_order=order == "file", scheduler=scheduler, artefacts=artefacts,
+        limit=limit, fail_fast=fail_fast, file_order=file_order, scheduler=scheduler, artefacts=artefacts,
         inventory=inventory,
     )  # fmt: skip
     outcome = run_campaign(plan, options, Reporter(console))
@@ -190,6 +190,16 @@ def run(
         raise typer.Exit(FAILED)
 
 
+def _in_file_order(order: str) -> bool:
+    if order not in ("shuffled", "file"):
+        _fail(f"--order is 'shuffled' or 'file', not '{order}'", BAD_INPUT)
+    return order == "file"
+
+
+def _with_backend(overrides: list[str] | None, backend: str | None) -> list[str]:
+    return [*(overrides or ()), *(() if backend is None else [f"backend={backend}"])]
+
+
 @app.command(short_help="Show what a campaign would run")
 def plan(
     file: FileArgument,
@@ -200,6 +210,9 @@ def plan(
     only: OnlyOption = None,
     limit: LimitOption = None,
     force: Annotated[bool, typer.Option("--force", help="Count what the results folder has as to be run.")] = False,
+    retry_failed: RetryFailedOption = False,
+    order: OrderOption = "shuffled",
+    backend: BackendOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Show what a campaign would run, what the results folder has of it, and the time and disk it expects."""
@@ -208,16 +221,19 @@ def plan(
     from experiments.show import duration_text, point_label
     from experiments.units import show
 
-    planned = _load(file, overrides)
+    file_order = _in_file_order(order)
+    planned = _load(file, _with_backend(overrides, backend))
     wanted = unique(chosen(planned, only or ()))
     store = _open_if_there(results, artefacts)
     try:
         done = store.valid_runs([run.id for run in planned.runs]) if store is not None else set()
+        tried = store.tried_runs([run.id for run in planned.runs]) if store is not None else set()
         history = store.history(planned.backend) if store is not None else []
     finally:
         if store is not None:
             store.close()
-    to_do = ordered([run for run in wanted if force or run.id not in done], planned.seed)[:limit]
+    wanted = [run for run in wanted if (force or run.id not in done) and (run.id in tried or not retry_failed)]
+    to_do = ordered(wanted, None if file_order else planned.seed)[:limit]
     expected = forecast(to_do, history, os.cpu_count() or 1, jobs)
     if as_json:
         position = {run.id: number for number, run in enumerate(to_do)}
@@ -409,7 +425,7 @@ def results(
         _print_results(_console(), campaign, rows)
 
 
-BackendOption = Annotated[
+ReproducingBackendOption = Annotated[
     str | None, typer.Option("--backend", metavar="BACKEND", help="sim or emulated; the file's own without it.")
 ]
 
@@ -417,7 +433,7 @@ BackendOption = Annotated[
 @app.command(short_help="Run the papers' tables, figures and claims")
 def reproduce(
     what: WhatArgument = None,
-    backend: BackendOption = None,
+    backend: ReproducingBackendOption = None,
     results: ResultsOption = RESULTS,
     jobs: JobsOption = None,
     tries: TriesOption = TRIES,

@@ -84,9 +84,21 @@ def test_plan_knows_the_runs_that_the_store_has(tmp_path: Path) -> None:
     first = load(Path(QUICKSTART)).runs[0]
     store = Store.open(results)
     store.land(Landing(first.id, first.backend, first.scenario, {}, [], [], 1, store.incoming(first.id)))
+    store.note_failure(load(Path(QUICKSTART)).runs[1].id, 1, "it was not meant to be")
     store.close()
     done = backchannel("plan", QUICKSTART, "--results", str(results))
     assert "has 1 of them; to be run: 11, 385 s one after another" in done.stdout
+    again = backchannel("plan", QUICKSTART, "--results", str(results), "--retry-failed")
+    assert "has 1 of them; to be run: 1, 35 s one after another" in again.stdout
+
+
+def test_plan_takes_what_run_takes() -> None:
+    in_file_order = json.loads(backchannel("plan", QUICKSTART, "--json", "--order", "file").stdout)["runs"]
+    places = [one["position"] for one in sorted(in_file_order, key=lambda one: (one["repetition"], one["point"]))]
+    assert places == sorted(places)
+    simulated = backchannel("plan", QUICKSTART, "--backend", "sim", "--set", "stack=newreno")
+    assert "runs on the sim backend" in simulated.stdout
+    assert backchannel("plan", QUICKSTART, "--order", "sorted").returncode == 2
 
 
 def test_everything_listed_can_be_shown() -> None:
