@@ -151,7 +151,7 @@ except AgentError as error:
 
 @pytest.mark.emulated
 def test_an_emulator_outlives_the_connection_that_asked_for_it(tmp_path: Path) -> None:
-    """Its parent-death signal comes when the thread that started it ends. In a cell, for its loopback is nobody else's."""
+    """Its parent-death signal comes when the thread that started it ends. In a cell, with a loopback of its own."""
     done = subprocess.run(
         [node_binary.path(), "cell", "--", sys.executable, "-c", OUTLIVING, str(tmp_path)],
         capture_output=True, text=True, timeout=60, check=False, cwd=node_binary.ROOT,
