@@ -134,3 +134,43 @@ def test_a_module_of_ours_holds_its_arguments_against_its_documentation_and_tell
     assert f"not fit: kernel {os.uname().release} is older than 99.0" in text
     assert "/nowhere/python ended with status 127" in text
     assert "first | SUCCESS" in text
+
+
+#: A host's Python with another clock: the program comes on its standard input.
+OTHER_CLOCK = """#!/bin/sh
+exec /usr/bin/python3 -c 'import sys, time
+right = time.time
+time.time = lambda: right() + SECONDS
+exec(sys.stdin.read())'
+"""
+
+
+@pytest.mark.emulated
+def test_a_clock_that_runs_would_refuse_is_told_by_a_controller_in_any_time_zone(tmp_path: Path) -> None:
+    hosts: dict[str, dict[str, str]] = {}
+    for name, seconds in {"right": 0, "near": -3, "late": -15, "early": 15}.items():
+        python = tmp_path / name
+        python.write_text(OTHER_CLOCK.replace("SECONDS", str(seconds)))
+        python.chmod(0o755)
+        hosts[name] = {
+            "ansible_connection": "namespace", "ansible_namespace": "only", "ansible_python_interpreter": str(python),
+        }  # fmt: skip
+    inventory = tmp_path / "plain.yml"
+    write_yaml(inventory, {"endpoints": {"hosts": hosts}})
+    script = f"""
+    mount -t tmpfs run /run && mkdir /run/netns && ip netns add only
+    export ANSIBLE_CONFIG=ansible.cfg TZ=Europe/Berlin; cd {shlex.quote(str(ANSIBLE))}
+    {shlex.quote(str(BIN))}/ansible-playbook -i {inventory} playbooks/check.yml
+    """
+    done = subprocess.run(
+        [node_binary.path(), "cell", "--", "sh", "-c", script], capture_output=True, text=True, check=False
+    )
+    # None of them has an agent, which is told as well.
+    prefix = "backchannel: host "
+    told = [line.removeprefix(prefix).partition(": ") for line in done.stderr.splitlines() if line.startswith(prefix)]
+    assert sorted(name for name, _, _ in told) == ["early", "late", "near", "right"], done.stdout + done.stderr
+    off = {name: said.partition("the clock is ")[2].partition(" s off")[0] for name, _, said in told}
+    assert (off["right"], off["near"]) == ("", "")
+    # At least, for the way there and back may have taken a part of it.
+    assert -15.1 < float(off["late"]) < -5
+    assert 5 < float(off["early"]) < 15.1
