@@ -66,12 +66,14 @@ def test_ssh_hosts_are_reached_as_the_file_says(lab_files: Path) -> None:
     hosts = {
         name: {**host, "address": f"192.0.2.{number}"} for number, (name, host) in enumerate(HOSTS["hosts"].items())
     }
-    ssh = {"key": "lab_key", "known_hosts": "lab_known", "user": "ann"}
+    ssh = {"key": "lab_key", "known_hosts": "lab_known", "user": "ann", "agent_user": "bob"}
     path = write_yaml(lab_files.with_name("ssh.yml"), {**HOSTS, "connection": "ssh", "ssh": ssh, "hosts": hosts})
     told = listed(path)["_meta"]["hostvars"]["r"]
     assert (told["ansible_host"], told["ansible_user"], told["ansible_become"]) == ("192.0.2.1", "ann", True)
     assert told["ansible_ssh_private_key_file"] == str(path.with_name("lab_key"))
     assert str(path.with_name("lab_known")) in told["ansible_ssh_common_args"]
+    # Every role that knows an account of the agent's.
+    assert {told[name] for name in ("agent_user", "capture_user", "queue_policy_user")} == {"bob"}
 
 
 def test_a_mistake_in_the_inventory_stops_ansible_with_its_line(lab_files: Path) -> None:
