@@ -26,7 +26,7 @@ from distributed import Client, Future, LocalCluster, get_worker
 from analysis.store import Store, StoreError, is_url
 from experiments.campaign import Run
 from experiments.executor import Listener, Machine, this_machine
-from experiments.machine import versions
+from experiments.machine import sources
 from experiments.pool import Beat, CellPool, Job, Result
 from testbed.capability import missing_for_emulation
 from testbed.errors import TestbedError, Unavailable
@@ -190,7 +190,7 @@ class DaskExecutor:
             return
         new = there - self._workers.keys() - self._refused.keys()
         if new:
-            said = self._client.run(_introduce, self._where, versions()["commit"], workers=list(new), on_error="return")
+            said = self._client.run(_introduce, self._where, sources(), workers=list(new), on_error="return")
             for worker, machine in said.items():
                 if not isinstance(machine, dict):
                     reason = machine if isinstance(machine, str) else _said(machine)
@@ -318,15 +318,18 @@ def _pool(where: Mapping[str, Any], worker: Any = None) -> CellPool:
         return _pools[where["topic"]][0]
 
 
-def _introduce(where: Mapping[str, Any], commit: str | None, dask_worker: Any = None) -> dict[str, Any] | str:
+def _introduce(where: Mapping[str, Any], runners: str, dask_worker: Any = None) -> dict[str, Any] | str:
     """What machine this is; a sentence when its software is another or it cannot reach the store: what is raised in a
     worker Dask writes to its log as a traceback.
 
     `dask_worker` is filled in by Dask.
     """
-    own = versions()["commit"]
-    if None not in (own, commit) and own != commit:
-        return f"its checkout is at {own[:12]} and this one at {str(commit)[:12]}: bring both to one commit"
+    own = sources()
+    if own != runners:
+        return (
+            f"its sources have the digest {own[:12]} and the runner's {runners[:12]}: bring both to one commit, "
+            "a worker that a role made by './backchannel testbed site'"
+        )
     try:
         _pool(where, dask_worker)
     except StoreError as error:

@@ -13,16 +13,44 @@ from typing import Any
 
 from testbed import node_binary
 
+#: Where what makes runs lies; the site only shows them.
+FOLDERS = ("agents", "analysis", "experiments", "testbed")
+#: In a release: the digest of the sources from which it was made.
+RELEASED = "sources.sha256"
+
+
+@cache
+def sources() -> str:
+    """Digest of the Python and Rust sources that make runs.
+
+    A release (role worker) has it as a file, for it has no Rust sources, and its node binary is stripped.
+    """
+    released = node_binary.ROOT / RELEASED
+    if released.is_file():
+        return released.read_text().strip()
+    paths = [node_binary.ROOT / "Cargo.toml", node_binary.ROOT / "Cargo.lock"]
+    for folder in FOLDERS:
+        paths += [path for suffix in ("py", "rs", "toml") for path in (node_binary.ROOT / folder).rglob(f"*.{suffix}")]
+    digest = hashlib.sha256()
+    for path in sorted(paths):
+        name = path.relative_to(node_binary.ROOT)
+        if path.is_file() and "tests" not in name.parts:
+            digest.update(f"{name} ".encode() + hashlib.sha256(path.read_bytes()).digest())
+    return digest.hexdigest()
+
 
 @cache
 def versions() -> dict[str, Any]:
-    """Software: commit (None outside a checkout), whether it was changed, node binary's hash, Python, kernel, CPUs."""
+    """Software: commit (None outside a checkout), whether it was changed, hashes of sources and node binary, Python,
+    kernel, CPUs.
+    """
     commit = _git("rev-parse", "HEAD")
     with Path(node_binary.path()).open("rb") as binary:
         digest = hashlib.file_digest(binary, "sha256").hexdigest()
     return {
         "commit": commit,
         "changed": bool(_git("status", "--porcelain", "--untracked-files=no")) if commit else None,
+        "sources_sha256": sources(),
         "node_binary_sha256": digest,
         "python": platform.python_version(),
         "kernel": platform.release(),

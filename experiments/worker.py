@@ -10,10 +10,11 @@ from collections.abc import Awaitable, Callable
 
 import typer
 from distributed import Nanny, Scheduler
+from distributed.core import Server
 
 from experiments.dask_executor import THREADS, check_secrecy, protocol, why
 from testbed.capability import missing_for_emulation
-from testbed.errors import Unavailable
+from testbed.errors import TestbedError, Unavailable
 
 #: Seconds that a worker waits for its scheduler.
 CONNECT_S = 20.0
@@ -24,11 +25,12 @@ def serve_scheduler(host: str, port: int) -> None:
 
     Raises:
         Unavailable: the port cannot be had.
+        TestbedError: a client has ended it.
     """
 
-    async def start() -> Callable[[], Awaitable[object]]:
+    async def start() -> Server:
         try:
-            scheduler = await Scheduler(
+            scheduler: Server = await Scheduler(
                 host=host, port=port, protocol=protocol(), dashboard=False, dashboard_address=f"{host}:0"
             )
         except (OSError, RuntimeError, ValueError) as error:
@@ -38,21 +40,22 @@ def serve_scheduler(host: str, port: int) -> None:
         typer.echo(
             f"scheduler at {scheduler.address}; './backchannel worker {scheduler.address}' brings machines to it"
         )
-        return lambda: scheduler.close()
+        return scheduler
 
-    _until_told(start)
+    _until_told(start, f"the scheduler on {host} port {port} was ended by one of its clients")
 
 
 def serve_worker(scheduler: str, host: str | None, name: str | None) -> None:
-    """Serves until interrupted, or until the scheduler has been gone for a while.
+    """Serves until interrupted, or until the scheduler is gone.
 
     Raises:
         Unavailable: no scheduler answers.
+        TestbedError: it has ended, or does not answer any more.
     """
     check_secrecy(scheduler, "worker")
     missing = missing_for_emulation()
 
-    async def start() -> Callable[[], Awaitable[object]]:
+    async def start() -> Server:
         # A nanny starts its worker again when that dies. Threads only wait for cells: the runner says how many.
         nanny = Nanny(
             scheduler, nthreads=THREADS, memory_limit=0, host=host, protocol=protocol(), dashboard=False,
@@ -66,20 +69,27 @@ def serve_worker(scheduler: str, host: str | None, name: str | None) -> None:
         typer.echo(f"worker {nanny.worker_address} serves {scheduler}")
         if missing:
             typer.echo(f"only for simulations: {'; '.join(missing)}", err=True)
-        return lambda: nanny.close()
+        return nanny
 
-    _until_told(start)
+    _until_told(
+        start,
+        f"the Dask scheduler {scheduler} is gone, and this worker with it: start the worker again when there is one",
+    )
 
 
-def _until_told(start: Callable[[], Awaitable[Callable[[], Awaitable[object]]]]) -> None:
+def _until_told(start: Callable[[], Awaitable[Server]], gone: str) -> None:
+    """Serves until a signal, or until the server has ended by itself, which is told with `gone`."""
     logging.getLogger("distributed").setLevel(logging.ERROR)
 
     async def serve() -> None:
         told = asyncio.Event()
         for number in (signal.SIGINT, signal.SIGTERM):
             asyncio.get_running_loop().add_signal_handler(number, told.set)
-        close = await start()
-        await told.wait()
-        await close()
+        server = await start()
+        ways = [asyncio.ensure_future(told.wait()), asyncio.ensure_future(server.finished())]
+        await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
+        if not told.is_set():
+            raise TestbedError(gone)
+        await server.close()
 
     asyncio.run(serve())

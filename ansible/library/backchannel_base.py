@@ -7,13 +7,11 @@ import os
 
 from ansible.module_utils.backchannel import (
     Memory,
-    APT_INSTALL,
     Trouble,
     keep_file,
+    keep_packages,
     keep_sysctls,
-    missing_packages,
     refuse_if_held,
-    require_packages,
     restore_sysctls,
     run,
 )
@@ -56,12 +54,6 @@ SYSCTL_FILE = "/etc/sysctl.d/60-backchannel.conf"
 CHRONY_FILE = "/etc/chrony/conf.d/backchannel.conf"
 
 
-def install(names):
-    """From the distribution."""
-    require_packages(names)
-    run([*APT_INSTALL, *names])
-
-
 def chrony_text(servers):
     """Fast first step, no steps later: a step in mid-run would spoil it."""
     lines = ["# Written by Ansible (role common)."]
@@ -82,12 +74,7 @@ def converge(wanted, report):
         if not report.check:
             memory.forget()
         return report.as_result()
-    packages = wanted["packages"] + (["chrony"] if wanted["clock"] == "chrony" else [])
-    lacking = missing_packages(packages)
-    if lacking and report.note(
-        ["package %s: absent" % name for name in lacking], ["package %s: installed" % name for name in lacking]
-    ):
-        install(lacking)
+    keep_packages(report, wanted["packages"] + (["chrony"] if wanted["clock"] == "chrony" else []))
     text = "".join("%s = %s\n" % item for item in sorted(wanted["sysctls"].items()))
     keep_sysctls(report, memory, wanted["sysctls"])
     keep_file(report, SYSCTL_FILE, "# Written by Ansible (role common).\n" + text if text else None)

@@ -18,13 +18,10 @@ short_description: Whether a host is fit for measurements
 description:
   - Changes nothing, but may have apt read its lists anew. Fails with every problem found, each with its remedy.
 options:
-  controller_time:
-    type: float
-    description: Seconds since 1970 on the controller, as the task began; without it the clock is not looked at.
-  clock_limit_s:
-    type: float
-    default: 5.0
-    description: By how much the two clocks may differ, the way there included.
+  clock:
+    type: bool
+    default: false
+    description: Whether a clock that a run would refuse makes a host unfit. Held by the action plugin.
   interfaces:
     type: list
     elements: str
@@ -79,8 +76,9 @@ OFFLOADS = (
 
 def converge(wanted, report):
     """Every problem; nothing is changed."""
+    began_s = time.time()
     problems = []
-    for check in (unheld, clock, kernel, programs, packages, congestion_controls, interfaces, room, agent, neighbours):
+    for check in (unheld, kernel, programs, packages, congestion_controls, interfaces, room, agent, neighbours):
         try:
             problems += check(wanted)
         except Trouble as trouble:
@@ -89,9 +87,8 @@ def converge(wanted, report):
         "kernel": os.uname().release,
         "free_mb": {folder: free_mb(folder) for folder in wanted["room_mb"]},
         "problems": problems,
+        "clock_s": [began_s, time.time()],
     }
-    if wanted["controller_time"] is not None:
-        facts["clock_offset_s"] = round(time.time() - wanted["controller_time"], 3)
     if problems:
         return {"failed": True, "msg": "not fit: " + "; ".join(problems), **facts}
     return report.as_result(**facts)
@@ -108,16 +105,6 @@ def packages(wanted):
     """There, or to be had."""
     require_packages(wanted["packages"])
     return []
-
-
-def clock(wanted):
-    """Hours off is a wrong time zone or no battery; a run measures what is left of it."""
-    if wanted["controller_time"] is None:
-        return []
-    offset_s = time.time() - wanted["controller_time"]
-    if abs(offset_s) <= wanted["clock_limit_s"]:
-        return []
-    return ["the clock is %+.0f s off the controller's; set it ('chronyc makestep'), then check again" % offset_s]
 
 
 def kernel(wanted):

@@ -59,7 +59,9 @@ options:
     type: list
     elements: str
     default: []
-    description: What it may do beyond its account, such as C(net_raw).
+    description:
+      - What it may do beyond its account, such as C(net_raw); and nothing else, where some are named or the account is
+        not root's. Root without any keeps all of them.
   environment:
     type: dict
     default: {}
@@ -189,21 +191,25 @@ class Systemd:
     def text(self, fingerprint_):
         """The unit's file."""
         wanted = self._wanted
-        capabilities = " ".join("CAP_" + one.upper() for one in wanted["capabilities"])
         lines = [
             "# Written by Ansible; it depends on files with the fingerprint %s." % fingerprint_,
             "[Unit]",
             "Description=" + (wanted["description"] or wanted["name"]),
             "After=network.target",
+            # What a service waits for may be away for hours; it is not given up after five tries.
+            "StartLimitIntervalSec=0",
             "[Service]",
             "ExecStart=" + " ".join(quoted(word) for word in wanted["command"]),
             "User=" + wanted["user"],
-            "Restart=on-failure",
-            "AmbientCapabilities=" + capabilities,
-            "CapabilityBoundingSet=" + capabilities,
+            "Restart=always",
+            "RestartSec=1",
             "NoNewPrivileges=yes",
             "UMask=0077",
         ]
+        # An empty bounding set would take from root what makes it root: a worker's cells could have no namespaces.
+        if wanted["capabilities"] or wanted["user"] != "root":
+            granted = " ".join("CAP_" + one.upper() for one in wanted["capabilities"])
+            lines += ["AmbientCapabilities=" + granted, "CapabilityBoundingSet=" + granted]
         if any(path.startswith("/run/") for path in wanted["folders"]):
             lines += [
                 "RuntimeDirectory=" + path[len("/run/") :] for path in wanted["folders"] if path.startswith("/run/")

@@ -292,6 +292,16 @@ def require_packages(names):
         raise Trouble("packages are missing (%s) and cannot be installed: %s" % (", ".join(names), trouble)) from None
 
 
+def keep_packages(report, names):
+    """Brings what is missing of them from the distribution."""
+    lacking = missing_packages(names)
+    if lacking and report.note(
+        ["package %s: absent" % name for name in lacking], ["package %s: installed" % name for name in lacking]
+    ):
+        require_packages(lacking)
+        run([*APT_INSTALL, *lacking])
+
+
 def refuse_if_held():
     """A campaign that runs here must not lose its testbed under its feet.
 

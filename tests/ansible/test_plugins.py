@@ -66,12 +66,14 @@ def test_ssh_hosts_are_reached_as_the_file_says(lab_files: Path) -> None:
     hosts = {
         name: {**host, "address": f"192.0.2.{number}"} for number, (name, host) in enumerate(HOSTS["hosts"].items())
     }
-    ssh = {"key": "lab_key", "known_hosts": "lab_known", "user": "ann"}
+    ssh = {"key": "lab_key", "known_hosts": "lab_known", "user": "ann", "agent_user": "bob"}
     path = write_yaml(lab_files.with_name("ssh.yml"), {**HOSTS, "connection": "ssh", "ssh": ssh, "hosts": hosts})
     told = listed(path)["_meta"]["hostvars"]["r"]
     assert (told["ansible_host"], told["ansible_user"], told["ansible_become"]) == ("192.0.2.1", "ann", True)
     assert told["ansible_ssh_private_key_file"] == str(path.with_name("lab_key"))
     assert str(path.with_name("lab_known")) in told["ansible_ssh_common_args"]
+    # Every role that knows an account of the agent's.
+    assert {told[name] for name in ("agent_user", "capture_user", "queue_policy_user")} == {"bob"}
 
 
 def test_a_mistake_in_the_inventory_stops_ansible_with_its_line(lab_files: Path) -> None:
@@ -134,3 +136,43 @@ def test_a_module_of_ours_holds_its_arguments_against_its_documentation_and_tell
     assert f"not fit: kernel {os.uname().release} is older than 99.0" in text
     assert "/nowhere/python ended with status 127" in text
     assert "first | SUCCESS" in text
+
+
+#: A host's Python with another clock: the program comes on its standard input.
+OTHER_CLOCK = """#!/bin/sh
+exec /usr/bin/python3 -c 'import sys, time
+right = time.time
+time.time = lambda: right() + SECONDS
+exec(sys.stdin.read())'
+"""
+
+
+@pytest.mark.emulated
+def test_a_clock_that_runs_would_refuse_is_told_by_a_controller_in_any_time_zone(tmp_path: Path) -> None:
+    hosts: dict[str, dict[str, str]] = {}
+    for name, seconds in {"right": 0, "near": -3, "late": -15, "early": 15}.items():
+        python = tmp_path / name
+        python.write_text(OTHER_CLOCK.replace("SECONDS", str(seconds)))
+        python.chmod(0o755)
+        hosts[name] = {
+            "ansible_connection": "namespace", "ansible_namespace": "only", "ansible_python_interpreter": str(python),
+        }  # fmt: skip
+    inventory = tmp_path / "plain.yml"
+    write_yaml(inventory, {"endpoints": {"hosts": hosts}})
+    script = f"""
+    mount -t tmpfs run /run && mkdir /run/netns && ip netns add only
+    export ANSIBLE_CONFIG=ansible.cfg TZ=Europe/Berlin; cd {shlex.quote(str(ANSIBLE))}
+    {shlex.quote(str(BIN))}/ansible-playbook -i {inventory} playbooks/check.yml
+    """
+    done = subprocess.run(
+        [node_binary.path(), "cell", "--", "sh", "-c", script], capture_output=True, text=True, check=False
+    )
+    # None of them has an agent, which is told as well.
+    prefix = "backchannel: host "
+    told = [line.removeprefix(prefix).partition(": ") for line in done.stderr.splitlines() if line.startswith(prefix)]
+    assert sorted(name for name, _, _ in told) == ["early", "late", "near", "right"], done.stdout + done.stderr
+    off = {name: said.partition("the clock is ")[2].partition(" s off")[0] for name, _, said in told}
+    assert (off["right"], off["near"]) == ("", "")
+    # At least, for the way there and back may have taken a part of it.
+    assert -15.1 < float(off["late"]) < -5
+    assert 5 < float(off["early"]) < 15.1

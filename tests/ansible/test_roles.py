@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from experiments import machine
 from testbed import node_binary
 from tests.ansible.conftest import NGINX, in_lab, recorded, write_yaml
 
@@ -160,6 +161,11 @@ def test_a_second_run_changes_nothing(tried: dict[str, Tried], role: str) -> Non
 @pytest.mark.parametrize("role", PLACES)
 def test_what_a_role_promises_holds(tried: dict[str, Tried], role: str) -> None:
     assert any(one["task"].endswith("Hold it") and not one["failed"] for one in tried[role].steps["held"])
+
+
+def test_a_worker_says_of_which_sources_it_was_made(tried: dict[str, Tried]) -> None:
+    (asked,) = [one for one in tried["worker"].steps["held"] if one["task"].endswith("Ask the kernel")]
+    assert machine.sources() in asked["stdout"]
 
 
 def test_the_site_stands_behind_its_proxy(tried: dict[str, Tried]) -> None:

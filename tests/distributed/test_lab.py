@@ -12,8 +12,6 @@ from typing import Any
 
 import pytest
 
-from experiments import dask_executor
-from experiments.machine import versions
 from testbed import node_binary
 
 pytestmark = [pytest.mark.emulated, pytest.mark.usefixtures("postgresql")]
@@ -180,11 +178,3 @@ def test_what_cannot_be_reached_is_told(tmp_path: Path, words: list[str], status
     )  # fmt: skip
     assert (done.returncode, "Traceback" in done.stderr) == (status, False), done.stderr
     assert message in done.stderr
-
-
-def test_a_worker_of_another_checkout_says_so() -> None:
-    """In words: what a worker raises, Dask writes to its log with a traceback."""
-    own = versions()["commit"]
-    assert own is not None
-    said = dask_executor._introduce({"topic": "unused"}, "0" * 40)
-    assert said == f"its checkout is at {own[:12]} and this one at {'0' * 12}: bring both to one commit"

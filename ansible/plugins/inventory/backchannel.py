@@ -96,6 +96,8 @@ def _reach(found, host, namespaces):
         "ansible_user": ssh.user,
         "ansible_become": ssh.user != "root",
         "ansible_ssh_timeout": math.ceil(ssh.connect_timeout),
+        # Runs log in as this account, and it is the agent's: what the agent reaches must be its own.
+        **dict.fromkeys(("agent_user", "capture_user", "queue_policy_user"), ssh.agent_user),
     }
     if ssh.key is not None:
         told["ansible_ssh_private_key_file"] = str(found.own(ssh.key))
