@@ -25,6 +25,7 @@ WHOLE = (
     "experiments/**/*",
     "testbed/*.py",
     "web/**/*",
+    "Cargo.toml",
     "requirements.txt",
     "backchannel",
     "pyproject.toml",
