@@ -67,13 +67,16 @@ class AgentClient:
 
     def fetch(self, name: str, to: Path) -> None:
         """Copies a file of the agent's folder to `to`."""
-        with self._http.stream("GET", f"/files/{name}") as answer:
-            if answer.status_code != 200:
-                answer.read()
-                raise AgentError(f"{self.node}: {answer.json().get('error', answer.text)}", answer.status_code)
-            with to.open("wb") as file:
-                for chunk in answer.iter_bytes():
-                    file.write(chunk)
+        try:
+            with self._http.stream("GET", f"/files/{name}") as answer:
+                if answer.status_code != 200:
+                    answer.read()
+                    raise self._refusal(answer)
+                with to.open("wb") as file:
+                    for chunk in answer.iter_bytes():
+                        file.write(chunk)
+        except httpx.HTTPError as error:
+            raise self._silence(error) from error
 
     def hold(self, holder: str, lease_s: float) -> None:
         """Makes the node this controller's alone, until `release`, or until it is silent for that long."""
@@ -123,8 +126,21 @@ class AgentClient:
         try:
             answer = self._http.request(method, path, json=body, timeout=timeout)
         except httpx.HTTPError as error:
-            raise AgentError(f"{self.node}: its agent does not answer ({error})") from error
-        data = answer.json()
+            raise self._silence(error) from error
         if answer.status_code != 200:
-            raise AgentError(f"{self.node}: {data.get('error', answer.text)}", answer.status_code)
-        return dict(data)
+            raise self._refusal(answer)
+        return self._content(answer)
+
+    def _content(self, answer: httpx.Response) -> dict[str, Any]:
+        try:
+            return dict(answer.json())
+        except (TypeError, ValueError) as error:
+            said = answer.text.strip()[:80] or "nothing"
+            raise AgentError(f"{self.node}: its agent's answer cannot be read: {said}") from error
+
+    def _refusal(self, answer: httpx.Response) -> AgentError:
+        return AgentError(f"{self.node}: {self._content(answer).get('error', answer.text)}", answer.status_code)
+
+    def _silence(self, error: httpx.HTTPError) -> AgentError:
+        # Some errors have no words.
+        return AgentError(f"{self.node}: its agent does not answer ({str(error) or type(error).__name__})")
