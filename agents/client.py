@@ -82,17 +82,17 @@ class AgentClient:
         """Makes the node this controller's alone, until `release`, or until it is silent for that long."""
         self._http.headers[TOKEN_HEADER] = self._call("POST", "/lock", {"holder": holder, "lease_s": lease_s})["token"]
 
-    def release(self) -> None:
-        """Lets go of the node."""
-        self._call("DELETE", "/lock")
-        self._http.headers.pop(TOKEN_HEADER, None)
+    def release(self, timeout_s: float | None = None) -> None:
+        """Ends everything on the node and lets go of it."""
+        # The token stays, and is void: what other threads still ask for is refused.
+        self._call("DELETE", "/lock", timeout_s=timeout_s)
 
     def clock(self) -> dict[str, int]:
         """The node's clocks now: realtime_ns, monotonic_ns. Renews the lease."""
         return {key: int(value) for key, value in self._call("GET", "/clock").items()}
 
     def network(self, interfaces: list[dict[str, str]], batch: list[str], give: bool) -> None:
-        """Gives the experiment's interfaces their addresses, neighbours and routes, or takes the addresses."""
+        """Gives the experiment's interfaces their addresses, neighbours and routes, or takes them until `release`."""
         self._call("POST", "/network", {"interfaces": interfaces, "batch": batch, "give": give})
 
     def configure_link(self, spec: dict[str, Any], seed: int, macs: list[str]) -> None:

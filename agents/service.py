@@ -16,7 +16,7 @@ It starts nothing but tcpdump, ethtool, ip, tc and the node binary, and touches 
     GET    /files/NAME                          a file of the folder
     DELETE /run                                 ends everything and empties the folder
     POST   /lock       {holder, lease_s}        makes the node the holder's alone; answers with a token
-    DELETE /lock                                lets go of it
+    DELETE /lock                                ends everything and lets go of it
     GET    /clock                               both clocks, in nanoseconds
     POST   /network    {addresses, ...}         gives the experiment's interfaces their addresses, or takes them
     POST   /links      {spec, seed, macs}       configures an emulated link
@@ -97,11 +97,13 @@ class Agent:
         self.folder = folder
         self.node_binary = node_binary
         self.grants = grants
-        self.hold = Hold(held, self.reset)
+        self.hold = Hold(held, self.let_go)
         self._links = Links(node_binary, folder, grants.links)
         self._shaping = Shaping()
         self._captures: list[capture.Capture] = []
         self._programs: dict[str, traffic.Program] = {}
+        #: What gives the kernel back the addresses that were taken from it, for `ip -batch`.
+        self._taken: list[str] = []
         self._lock = threading.Lock()
 
     def health(self) -> dict[str, Any]:
@@ -126,15 +128,18 @@ class Agent:
         Args:
             interfaces: each "name" with its "address" (CIDR).
             batch: lines for `ip -batch`: neighbours and routes over these interfaces, no others.
-            give: or take.
+            give: or take, until they are given again or the holder is gone.
         """
         for one in interfaces:
             self.grants.check(one["name"])
         names = [one["name"] for one in interfaces]
-        lines = kernel.address_lines(interfaces, give)
+        given = kernel.address_lines(interfaces, give=True) + [kernel.checked_line(line, names) for line in batch]
         if give:
-            lines += [kernel.checked_line(line, names) for line in batch]
-        kernel.ip_batch(lines)
+            kernel.ip_batch(given)
+            self._taken = []
+        else:
+            self._taken = given
+            kernel.ip_batch(kernel.address_lines(interfaces, give=False))
         return {"interfaces": names}
 
     def configure_link(self, spec: dict[str, Any], seed: int, macs: list[str]) -> dict[str, Any]:
@@ -259,6 +264,17 @@ class Agent:
                 elif not path.is_socket():
                     path.unlink()
         return {"reset": True}
+
+    def let_go(self) -> None:
+        """Ends everything, and the kernel has its addresses again: the next holder finds the node as this one did."""
+        self.reset()
+        taken, self._taken = self._taken, []
+        try:
+            if taken:
+                kernel.ip_batch(taken)
+        except AgentError as error:
+            # Nobody is there to be told; 'testbed site' sets it right.
+            print(f"error: {error}", file=sys.stderr)
 
     def _kill_captures(self) -> None:
         for running in self._captures:
@@ -443,7 +459,6 @@ def main(words: Sequence[str] | None = None) -> int:
             server.serve_forever()
     finally:
         agent.hold.release()
-        agent.reset()
     return 0
 
 

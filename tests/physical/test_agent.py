@@ -58,6 +58,28 @@ def test_a_second_controller_is_told_who_holds_the_host(host: Path) -> None:
     second.hold("campaign two", 30)
 
 
+def test_whoever_lets_go_leaves_the_host_as_it_was_found(host: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The research stack had its addresses; a holder that is lost has no chance to give them back."""
+    entered: list[list[str]] = []
+    monkeypatch.setattr(kernel, "ip_batch", lambda lines: entered.append(list(lines)))
+    route = "route replace 10.3.0.0/16 via 10.1.0.2 dev eth7"
+    first = AgentClient("pc1", host)
+    first.hold("campaign one", 30)
+    first.network([{"name": "eth7", "address": "10.1.0.1/24"}], [route], give=False)
+    (host.parent / "run" / "left.json").touch()
+    first.release()
+    assert entered == [["address flush dev eth7"], ["address replace 10.1.0.1/24 dev eth7", route]]
+    assert not list((host.parent / "run").iterdir())
+    # What another thread still asks for must not begin on a host that is free.
+    with pytest.raises(AgentError, match="the lock on this node has run out"):
+        first.start_traffic("late", "send", {})
+    first.hold("campaign one", 30)
+    first.network([{"name": "eth7", "address": "10.1.0.1/24"}], [route], give=False)
+    first.network([{"name": "eth7", "address": "10.1.0.1/24"}], [route], give=True)
+    first.release()
+    assert len(entered) == 4
+
+
 def test_what_was_refused_unread_is_not_taken_for_the_next_request(host: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     first, second = AgentClient("pc1", host), AgentClient("pc1", host)
     first.hold("campaign one", 30)
