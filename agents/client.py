@@ -67,29 +67,32 @@ class AgentClient:
 
     def fetch(self, name: str, to: Path) -> None:
         """Copies a file of the agent's folder to `to`."""
-        with self._http.stream("GET", f"/files/{name}") as answer:
-            if answer.status_code != 200:
-                answer.read()
-                raise AgentError(f"{self.node}: {answer.json().get('error', answer.text)}", answer.status_code)
-            with to.open("wb") as file:
-                for chunk in answer.iter_bytes():
-                    file.write(chunk)
+        try:
+            with self._http.stream("GET", f"/files/{name}") as answer:
+                if answer.status_code != 200:
+                    answer.read()
+                    raise self._refusal(answer)
+                with to.open("wb") as file:
+                    for chunk in answer.iter_bytes():
+                        file.write(chunk)
+        except httpx.HTTPError as error:
+            raise self._silence(error) from error
 
     def hold(self, holder: str, lease_s: float) -> None:
         """Makes the node this controller's alone, until `release`, or until it is silent for that long."""
         self._http.headers[TOKEN_HEADER] = self._call("POST", "/lock", {"holder": holder, "lease_s": lease_s})["token"]
 
-    def release(self) -> None:
-        """Lets go of the node."""
-        self._call("DELETE", "/lock")
-        self._http.headers.pop(TOKEN_HEADER, None)
+    def release(self, timeout_s: float | None = None) -> None:
+        """Ends everything on the node and lets go of it."""
+        # The token stays, and is void: what other threads still ask for is refused.
+        self._call("DELETE", "/lock", timeout_s=timeout_s)
 
     def clock(self) -> dict[str, int]:
         """The node's clocks now: realtime_ns, monotonic_ns. Renews the lease."""
         return {key: int(value) for key, value in self._call("GET", "/clock").items()}
 
     def network(self, interfaces: list[dict[str, str]], batch: list[str], give: bool) -> None:
-        """Gives the experiment's interfaces their addresses, neighbours and routes, or takes the addresses."""
+        """Gives the experiment's interfaces their addresses, neighbours and routes, or takes them until `release`."""
         self._call("POST", "/network", {"interfaces": interfaces, "batch": batch, "give": give})
 
     def configure_link(self, spec: dict[str, Any], seed: int, macs: list[str]) -> None:
@@ -123,8 +126,21 @@ class AgentClient:
         try:
             answer = self._http.request(method, path, json=body, timeout=timeout)
         except httpx.HTTPError as error:
-            raise AgentError(f"{self.node}: its agent does not answer ({error})") from error
-        data = answer.json()
+            raise self._silence(error) from error
         if answer.status_code != 200:
-            raise AgentError(f"{self.node}: {data.get('error', answer.text)}", answer.status_code)
-        return dict(data)
+            raise self._refusal(answer)
+        return self._content(answer)
+
+    def _content(self, answer: httpx.Response) -> dict[str, Any]:
+        try:
+            return dict(answer.json())
+        except (TypeError, ValueError) as error:
+            said = answer.text.strip()[:80] or "nothing"
+            raise AgentError(f"{self.node}: its agent's answer cannot be read: {said}") from error
+
+    def _refusal(self, answer: httpx.Response) -> AgentError:
+        return AgentError(f"{self.node}: {self._content(answer).get('error', answer.text)}", answer.status_code)
+
+    def _silence(self, error: httpx.HTTPError) -> AgentError:
+        # Some errors have no words.
+        return AgentError(f"{self.node}: its agent does not answer ({str(error) or type(error).__name__})")

@@ -20,7 +20,7 @@ class Hold:
 
     Args:
         file: says who holds the node, for others on it (Ansible's roles).
-        let_go: called when a lease ran out; ends what the holder had started.
+        let_go: called when a holder lets go or its lease ran out; ends what it had started.
     """
 
     def __init__(self, file: Path, let_go: Callable[[], object]) -> None:
@@ -57,9 +57,10 @@ class Hold:
             return {"token": self._token}
 
     def release(self) -> dict[str, Any]:
-        """Nobody's again."""
+        """Nobody's again, and empty: nobody is let pass before that."""
         with self._lock:
             self._clear()
+            self._let_go()
         return {"released": True}
 
     def check(self, token: str, needed: bool) -> None:

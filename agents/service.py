@@ -16,7 +16,7 @@ It starts nothing but tcpdump, ethtool, ip, tc and the node binary, and touches 
     GET    /files/NAME                          a file of the folder
     DELETE /run                                 ends everything and empties the folder
     POST   /lock       {holder, lease_s}        makes the node the holder's alone; answers with a token
-    DELETE /lock                                lets go of it
+    DELETE /lock                                ends everything and lets go of it
     GET    /clock                               both clocks, in nanoseconds
     POST   /network    {addresses, ...}         gives the experiment's interfaces their addresses, or takes them
     POST   /links      {spec, seed, macs}       configures an emulated link
@@ -55,9 +55,8 @@ from agents.hold import Hold
 from agents.links import Links
 from agents.shaping import Shaping
 
-#: Longest request body taken, in bytes.
-MAX_BODY = 1 << 20
-
+#: Longest request body taken, in bytes: a link may carry recorded traces, for which the emulator takes lines as long.
+MAX_BODY = 64 << 20
 
 #: Shows that a request comes from the holder.
 TOKEN_HEADER = "X-Backchannel-Token"
@@ -98,11 +97,13 @@ class Agent:
         self.folder = folder
         self.node_binary = node_binary
         self.grants = grants
-        self.hold = Hold(held, self.reset)
+        self.hold = Hold(held, self.let_go)
         self._links = Links(node_binary, folder, grants.links)
         self._shaping = Shaping()
         self._captures: list[capture.Capture] = []
         self._programs: dict[str, traffic.Program] = {}
+        #: What gives the kernel back the addresses that were taken from it, for `ip -batch`.
+        self._taken: list[str] = []
         self._lock = threading.Lock()
 
     def health(self) -> dict[str, Any]:
@@ -127,15 +128,18 @@ class Agent:
         Args:
             interfaces: each "name" with its "address" (CIDR).
             batch: lines for `ip -batch`: neighbours and routes over these interfaces, no others.
-            give: or take.
+            give: or take, until they are given again or the holder is gone.
         """
         for one in interfaces:
             self.grants.check(one["name"])
         names = [one["name"] for one in interfaces]
-        lines = kernel.address_lines(interfaces, give)
+        given = kernel.address_lines(interfaces, give=True) + [kernel.checked_line(line, names) for line in batch]
         if give:
-            lines += [kernel.checked_line(line, names) for line in batch]
-        kernel.ip_batch(lines)
+            kernel.ip_batch(given)
+            self._taken = []
+        else:
+            self._taken = given
+            kernel.ip_batch(kernel.address_lines(interfaces, give=False))
         return {"interfaces": names}
 
     def configure_link(self, spec: dict[str, Any], seed: int, macs: list[str]) -> dict[str, Any]:
@@ -261,6 +265,17 @@ class Agent:
                     path.unlink()
         return {"reset": True}
 
+    def let_go(self) -> None:
+        """Ends everything, and the kernel has its addresses again: the next holder finds the node as this one did."""
+        self.reset()
+        taken, self._taken = self._taken, []
+        try:
+            if taken:
+                kernel.ip_batch(taken)
+        except AgentError as error:
+            # Nobody is there to be told; 'testbed site' sets it right.
+            print(f"error: {error}", file=sys.stderr)
+
     def _kill_captures(self) -> None:
         for running in self._captures:
             running.kill()
@@ -300,6 +315,8 @@ class Handler(BaseHTTPRequestHandler):
 
     def _answer(self, method: str) -> None:
         try:
+            # Before anything is refused: what stayed unread would be taken for the next request.
+            sent = self._read()
             url = urlsplit(self.path)
             parts = [unquote(part) for part in url.path.strip("/").split("/")]
             self.server.agent.hold.check(self.headers.get(TOKEN_HEADER, ""), self._needs_hold(method, parts))
@@ -307,8 +324,7 @@ class Handler(BaseHTTPRequestHandler):
                 self._send_file(traffic.inside(self.server.agent.folder, "/".join(parts[1:])))
                 return
             query = {key: values[-1] for key, values in parse_qs(url.query).items()}
-            body = self._body()
-            answer = self._route(method, parts, query)(body)
+            answer = self._route(method, parts, query)(_object(sent))
             self._send(200, answer)
         except AgentError as error:
             self._send(error.status, {"error": str(error)})
@@ -366,22 +382,20 @@ class Handler(BaseHTTPRequestHandler):
                 return lambda body: agent.reset()
         raise AgentError(f"this agent does not know {method} /{'/'.join(parts)}", 404)
 
-    def _body(self) -> dict[str, Any]:
-        length = int(self.headers.get("Content-Length") or 0)
-        if length > MAX_BODY:
-            raise AgentError(f"a request of {length} bytes is too long; {MAX_BODY} are taken", 400)
-        if length == 0:
-            return {}
-        body = json.loads(self.rfile.read(length))
-        if not isinstance(body, dict):
-            raise AgentError("the request is no JSON object", 400)
-        return body
+    def _read(self) -> bytes:
+        length = self.headers.get("Content-Length") or "0"
+        if not length.isdecimal() or int(length) > MAX_BODY:
+            self.close_connection = True
+            raise AgentError(f"a request of {length} bytes is not taken; at most {MAX_BODY} are", 400)
+        return self.rfile.read(int(length))
 
     def _send(self, status: int, answer: dict[str, Any]) -> None:
         data = json.dumps(answer).encode()
         self.send_response(status)
         self.send_header("Content-Type", "application/json")
         self.send_header("Content-Length", str(len(data)))
+        if self.close_connection:
+            self.send_header("Connection", "close")
         self.end_headers()
         self.wfile.write(data)
 
@@ -394,6 +408,14 @@ class Handler(BaseHTTPRequestHandler):
             self.send_header("Content-Length", str(os.fstat(file.fileno()).st_size))
             self.end_headers()
             shutil.copyfileobj(file, self.wfile)
+
+
+def _object(sent: bytes) -> dict[str, Any]:
+    """A request's body; an empty one says nothing."""
+    body = json.loads(sent or b"{}")
+    if not isinstance(body, dict):
+        raise AgentError("the request is no JSON object", 400)
+    return body
 
 
 class Server(socketserver.ThreadingUnixStreamServer):
@@ -437,7 +459,6 @@ def main(words: Sequence[str] | None = None) -> int:
             server.serve_forever()
     finally:
         agent.hold.release()
-        agent.reset()
     return 0
 
 

@@ -30,6 +30,10 @@ from testbed.errors import CalibrationError, TestbedError
 Finish = Callable[[Mapping[str, Any]], Landing]
 
 
+#: Why a run gives no result when nothing was wrong with it.
+STOPPED = "the campaign was stopped"
+
+
 class Testbed(Protocol):
     """Where runs on real packets happen: testbed.cell.Cell, or testbed.physical.PhysicalCell."""
 
@@ -104,8 +108,9 @@ class Worker:
     def kill(self) -> None:
         """Ends the cell at once, from any thread; what is under way in it fails, and nothing else begins."""
         self._killed = True
-        if self._cell is not None:
-            self._cell.kill()
+        cell = self._cell
+        if cell is not None:
+            cell.kill()
         if self._simulation is not None:
             self._simulation.kill()
 
@@ -137,10 +142,13 @@ class Worker:
                 self._on_phase("building")
                 self._cell = self._cells(self._name, self._on_phase)
             if self._killed or self._cell is None:
-                raise TestbedError("the campaign was stopped")
+                raise TestbedError(STOPPED)
             if self._cell.build(scenario):
                 self._calibrated = {}
+        # A testbed that was being built or measured need not have noticed.
+        self._heed_kill()
         calibration = self._calibration(scenario, folder)
+        self._heed_kill()
         before, started = machine.cpu_seconds(), time.time()
         report = self._cell.run(scenario, folder)
         shares, took_s = machine.cpu_shares(before, machine.cpu_seconds()), time.time() - started
@@ -149,6 +157,10 @@ class Worker:
             "limits": asdict(fidelity.limits_of(scenario)),
         }  # fmt: skip
         return partial(_land, run, attempt, folder, report, own)
+
+    def _heed_kill(self) -> None:
+        if self._killed:
+            raise TestbedError(STOPPED)
 
     def _calibration(self, scenario: Mapping[str, Any], folder: Path) -> list[dict[str, Any]]:
         """What the links of this scenario measured, measuring them if this cell has not yet. A failure leaves what it

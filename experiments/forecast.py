@@ -89,6 +89,9 @@ def forecast(runs: Sequence[Run], history: Sequence[Mapping[str, Any]], cpus: in
         longest_s = max(longest_s, one_s)
     if sim:
         cells = min(jobs or cpus, len(runs))
+    elif runs[0].backend == "physical":
+        # A lab is one testbed, whatever was said of jobs.
+        cells = 1
     else:
         seen = sorted(int(one["batch"]["cells"]) for one in history if one["batch"].get("cells"))
         measured = seen[(9 * len(seen)) // 10] if len(seen) >= 8 else None

@@ -13,8 +13,9 @@ import shutil
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,10 +25,10 @@ from agents.errors import AgentError
 from testbed import addressing, clocks, probing
 from testbed.emulated import EmulatedTestbed, Progress
 from testbed.errors import TestbedError
-from testbed.fidelity import Limits, limits_of
+from testbed.fidelity import LIMITS, Limits, limits_of
 from testbed.placement import Placement, Spot
 from testbed.together import on_each
-from testbed.tunnels import NamespaceWay, SshOptions, SshWay, Way
+from testbed.tunnels import SILENCE_S, NamespaceWay, SshOptions, SshWay, Way
 
 #: A controller that is silent for so long holds its testbed no more.
 LEASE_S = 30.0
@@ -55,10 +56,13 @@ class Crew:
     def __init__(self, placement: Placement, reach: Reach, holder: str) -> None:
         self._folder = Path(tempfile.mkdtemp(prefix="bc-"))
         self._silence_s = 0.0 if reach.ssh is None else reach.ssh.silence_s
+        #: What a host may take to let go when there is no time.
+        self._parting_s = self._silence_s or SILENCE_S
         self._ways: dict[str, Way] = {}
         self.agents: dict[str, AgentClient] = {}
         self._held: list[AgentClient] = []
         self._stop = threading.Event()
+        self._parting = threading.Lock()
         self._pool = ThreadPoolExecutor(max_workers=16, thread_name_prefix="crew")
         names = list(dict.fromkeys(placement.members()))
         try:
@@ -72,7 +76,7 @@ class Crew:
             self.each(self._greet)
             for name, client in self.agents.items():
                 self._take(name, client, holder)
-            self.read_clocks()
+            self._learn_clocks()
         except BaseException:
             self.close()
             raise
@@ -105,6 +109,12 @@ class Crew:
             raise TestbedError(f"host {error}") from None
         self._held.append(client)
 
+    def _learn_clocks(self) -> None:
+        try:
+            self.read_clocks()
+        except AgentError as error:
+            raise TestbedError(self.why(f"host {error}")) from None
+
     def each(self, action: Callable[[str], Any]) -> dict[str, Any]:
         """An action on every host at once; the first failure is raised when all have ended."""
         return on_each(self._pool, self._ways, action)
@@ -125,6 +135,18 @@ class Crew:
         """Which host cannot be reached any more, and why; None while all can."""
         return next((trouble for way in self._ways.values() if (trouble := way.trouble())), None)
 
+    def check(self) -> None:
+        """Whether there is anything to wait for.
+
+        Raises:
+            TestbedError: a host was lost, or the connections were cut.
+        """
+        if self._stop.is_set():
+            raise TestbedError("the connections to the hosts were cut")
+        trouble = self.lost()
+        if trouble:
+            raise TestbedError(trouble)
+
     def said(self) -> str:
         """What every ssh wrote."""
         logs = sorted(self._folder.glob("*.ssh.log"))
@@ -132,6 +154,8 @@ class Crew:
 
     def why(self, error: str) -> str:
         """The reason behind an error: a host that was lost, if there is one. SSH takes a while to notice."""
+        if self._stop.is_set():
+            return error
         deadline = time.monotonic() + (self._silence_s + 2 if "does not answer" in error else 0)
         while True:
             trouble = self.lost()
@@ -141,14 +165,7 @@ class Crew:
 
     def close(self) -> None:
         """Ends what runs on the hosts and lets go of them; from any thread."""
-        self._stop.set()
-        for client in self._held:
-            try:
-                client.reset()
-                client.release()
-            except AgentError:
-                pass  # A host that is lost cleans up by itself when its lease ends.
-        self._held = []
+        self._let_go()
         for client in self.agents.values():
             client.close()
         for way in self._ways.values():
@@ -157,10 +174,22 @@ class Crew:
         shutil.rmtree(self._folder, ignore_errors=True)
 
     def cut(self) -> None:
-        """Cuts every connection at once; what is under way fails, and hosts clean up when their leases end."""
-        self._stop.set()
+        """Lets go of hosts that answer soon, and cuts the connections; what is under way fails. From any thread."""
+        self._let_go(self._parting_s)
         for way in self._ways.values():
             way.close()
+
+    def _let_go(self, timeout_s: float | None = None) -> None:
+        self._stop.set()
+        # Whoever closes the connections waits until hosts that are being let go have heard of it.
+        with self._parting:
+            held, self._held = self._held, []
+            if not held:
+                return
+            # Not the crew's own pool: that one may be full of questions that nobody answers.
+            with ThreadPoolExecutor(max_workers=len(held), thread_name_prefix="parting") as pool:
+                for client in held:
+                    pool.submit(_release, client, timeout_s)
 
     def _renew(self) -> None:
         while not self._stop.wait(RENEW_S):
@@ -169,6 +198,13 @@ class Crew:
                     client.clock()
                 except AgentError:
                     continue  # The run itself tells of a host that is lost.
+
+
+def _release(client: AgentClient, timeout_s: float | None) -> None:
+    try:
+        client.release(timeout_s)
+    except AgentError:
+        pass  # A host that is lost cleans up by itself when its lease ends.
 
 
 class Boxes:
@@ -293,14 +329,26 @@ class PhysicalTestbed(EmulatedTestbed):
         self._readings: dict[str, clocks.Reading] = {}
 
     def close(self) -> None:
-        """The hosts get their addresses back; the crew is closed by whoever made it."""
-        for node in list(self._without_kernel):
-            try:
-                self._give_addresses(node, to_kernel=True)
-            except AgentError:
-                continue
+        """Lets go of its own; the crew, with whose end hosts get their addresses back, is closed by whoever made it."""
         self._pool.shutdown(wait=False, cancel_futures=True)
         shutil.rmtree(self._folder, ignore_errors=True)
+
+    @contextmanager
+    def _told_why(self) -> Iterator[None]:
+        """What fails is a TestbedError with the reason behind it."""
+        try:
+            yield
+        except (AgentError, TestbedError) as error:
+            raise TestbedError(self._crew.why(str(error))) from error
+
+    def calibrate(self, links: list[dict[str, Any]], seed: int, limits: Limits = LIMITS) -> list[dict[str, Any]]:
+        """As on the emulated backend; a real link is only measured.
+
+        Raises:
+            TestbedError: something failed, or a host was lost.
+        """
+        with self._told_why():
+            return super().calibrate(links, seed, limits)
 
     def run(self, scenario: dict[str, Any], out: Path, progress: Progress) -> dict[str, Any]:
         """As on the emulated backend; captures have the controller's time; the report also has `clocks`, `real_links`.
@@ -308,12 +356,10 @@ class PhysicalTestbed(EmulatedTestbed):
         Raises:
             TestbedError: something failed, or a host was lost.
         """
-        try:
+        with self._told_why():
             before = self._know_clocks()
             report = super().run(scenario, out, progress)
             after = self._crew.read_clocks()
-        except (AgentError, TestbedError) as error:
-            raise TestbedError(self._crew.why(str(error))) from error
         over = {host: clocks.Clock(before[host], after[host]) for host in before}
         for node, host in self._placement.players.items():
             for end in self.plan.nodes[node].interfaces:
@@ -399,17 +445,16 @@ class PhysicalTestbed(EmulatedTestbed):
         plan = self.plan.nodes[name]
         interfaces = [{"name": end.name, "address": f"{end.address}/{end.prefix}"} for end in plan.interfaces]
         batch = [line for line in addressing.ip_batch(plan) if line.startswith(("neighbour", "route"))]
-        self._agents[name].network(interfaces, batch if to_kernel else [], give=to_kernel)
+        self._agents[name].network(interfaces, batch, give=to_kernel)
         (self._without_kernel.discard if to_kernel else self._without_kernel.add)(name)
 
     def _sleep_until(self, t0_ns: int, scenario: Mapping[str, Any], progress: Progress) -> None:
-        end_ns = t0_ns + round(scenario["duration_s"] * 1e9)
-        while (now_ns := time.monotonic_ns()) < end_ns:
-            trouble = self._crew.lost()
-            if trouble:
-                raise TestbedError(trouble)
-            progress(f"running {max(now_ns - t0_ns, 0) / 1e9:.1f}")
-            time.sleep(min(0.5, (end_ns - now_ns) / 1e9))
+        def watched(phase: str) -> None:
+            # Told about once a second: nobody waits for the end of a run that can have none.
+            self._crew.check()
+            progress(phase)
+
+        super()._sleep_until(t0_ns, scenario, watched)
 
 
 def _as_declared(counters: dict[str, Any], scenario: Mapping[str, Any], name: str, spot: Spot) -> dict[str, Any]:
@@ -482,6 +527,7 @@ class PhysicalCell:
             crew.close()
 
     def kill(self) -> None:
-        """Cuts the connections, from any thread; what is under way fails."""
-        if self._crew is not None:
-            self._crew.cut()
+        """Lets go of the hosts and cuts the connections, from any thread; what is under way fails."""
+        crew = self._crew
+        if crew is not None:
+            crew.cut()

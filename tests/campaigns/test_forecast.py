@@ -71,6 +71,13 @@ def test_one_by_one_takes_the_sum_and_many_at_once_less() -> None:
     assert 12 < together.time_s < alone.time_s / 3
 
 
+def test_a_lab_carries_one_run_after_another() -> None:
+    runs = plan("physical").runs
+    found = forecast(runs, past(plan("physical"), 12.5, 1000, cells=7), 2, jobs=4)
+    assert found.cells == 1
+    assert found.time_s > 10 * 12.5
+
+
 def test_earlier_runs_of_a_point_are_believed() -> None:
     runs = plan().runs
     found = forecast(runs, past(plan(), 12.5, 7_000_000), 2, jobs=1)

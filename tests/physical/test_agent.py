@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+import socket
 import subprocess
 import sys
 import threading
@@ -12,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from agents import kernel
+from agents import kernel, service
 from agents.client import AgentClient
 from agents.errors import AgentError
 from agents.hold import Hold
@@ -55,6 +57,82 @@ def test_a_second_controller_is_told_who_holds_the_host(host: Path) -> None:
     again.release()
     assert not host.with_name("agent.held").exists()
     second.hold("campaign two", 30)
+
+
+def test_whoever_lets_go_leaves_the_host_as_it_was_found(host: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The research stack had its addresses; a holder that is lost has no chance to give them back."""
+    entered: list[list[str]] = []
+    monkeypatch.setattr(kernel, "ip_batch", lambda lines: entered.append(list(lines)))
+    route = "route replace 10.3.0.0/16 via 10.1.0.2 dev eth7"
+    first = AgentClient("pc1", host)
+    first.hold("campaign one", 30)
+    first.network([{"name": "eth7", "address": "10.1.0.1/24"}], [route], give=False)
+    (host.parent / "run" / "left.json").touch()
+    first.release()
+    assert entered == [["address flush dev eth7"], ["address replace 10.1.0.1/24 dev eth7", route]]
+    assert not list((host.parent / "run").iterdir())
+    # What another thread still asks for must not begin on a host that is free.
+    with pytest.raises(AgentError, match="the lock on this node has run out"):
+        first.start_traffic("late", "send", {})
+    first.hold("campaign one", 30)
+    first.network([{"name": "eth7", "address": "10.1.0.1/24"}], [route], give=False)
+    first.network([{"name": "eth7", "address": "10.1.0.1/24"}], [route], give=True)
+    first.release()
+    assert len(entered) == 4
+
+
+def test_what_was_refused_unread_is_not_taken_for_the_next_request(host: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    first, second = AgentClient("pc1", host), AgentClient("pc1", host)
+    first.hold("campaign one", 30)
+    # The same connection carries what comes next.
+    for _ in range(3):
+        with pytest.raises(AgentError, match="this node is held by campaign one"):
+            second.settings({"net.ipv4.tcp_sack": "1"}, [])
+        assert second.health()["holder"] == "campaign one"
+    monkeypatch.setattr(service, "MAX_BODY", 1000)
+    with pytest.raises(AgentError, match="a request of 1[0-9]{6} bytes is not taken; at most 1000 are"):
+        first.configure_link({"name": "x" * 1_000_000}, 1, [])
+    assert first.health()["holder"] == "campaign one"
+
+
+def test_a_link_may_carry_as_long_a_trace_as_on_the_emulated_backend(host: Path) -> None:
+    with pytest.raises(AgentError, match="link 'line' is not this host's to emulate"):
+        AgentClient("pc1", host).configure_link({"name": "line", "trace": "x" * (3 << 20)}, 1, [])
+    protocol = (node_binary.ROOT / "testbed/emulator/src/protocol.rs").read_text()
+    (mebibytes,) = re.findall(r"const MAX_LINE: usize = (\d+) << 20;", protocol)
+    assert int(mebibytes) << 20 == service.MAX_BODY
+
+
+@pytest.mark.parametrize(
+    ("answer", "told"),
+    [
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 99\r\n\r\nhalf", "pc1: its agent does not answer"),
+        (b"HTTP/1.1 200 OK\r\nContent-", "pc1: its agent does not answer"),
+        (b"", "pc1: its agent does not answer"),
+        (b"HTTP/1.1 400 No\r\nContent-Length: 6\r\n\r\n<html>", "pc1: its agent's answer cannot be read: <html>"),
+        (b"HTTP/1.1 400 No\r\nContent-Length: 1\r\n\r\n7", "pc1: its agent's answer cannot be read: 7"),
+    ],
+)
+def test_a_host_that_is_lost_in_mid_answer_is_told_in_a_sentence(tmp_path: Path, answer: bytes, told: str) -> None:
+    """While a file is on its way, too."""
+
+    def lost() -> None:
+        for _ in range(2):
+            connection, _ = listening.accept()
+            with connection:
+                connection.recv(65536)
+                connection.sendall(answer)
+
+    with socket.socket(socket.AF_UNIX) as listening:
+        listening.bind(str(tmp_path / "sock"))
+        listening.listen()
+        thread = threading.Thread(target=lost)
+        thread.start()
+        with pytest.raises(AgentError, match=told):
+            AgentClient("pc1", tmp_path / "sock").health()
+        with pytest.raises(AgentError, match=told):
+            AgentClient("pc1", tmp_path / "sock").fetch("server.pcap", tmp_path / "server.pcap")
+        thread.join()
 
 
 def test_a_silent_controller_holds_nothing(tmp_path: Path) -> None:
