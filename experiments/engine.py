@@ -21,6 +21,7 @@ from experiments.executor import Executor, LocalExecutor, Machine
 from experiments.forecast import effort_s
 from experiments.governor import TRIES, Governor, most_cells
 from experiments.pool import Beat, Job, Result
+from experiments.problems import CampaignError, Problem
 from experiments.show import Reporter, State
 from testbed.capability import require_emulation
 from testbed.errors import TestbedError
@@ -92,7 +93,7 @@ def run_campaign(plan: Plan, options: Options, reporter: Reporter) -> Outcome:
     """Brings every run of a plan into the store.
 
     Raises:
-        CampaignError: a condition of `only` that names nothing.
+        CampaignError: a condition of `only` that names nothing, or conditions that no run meets.
         Unavailable: this machine cannot run the backend, or there is no cluster.
         StoreError: the store cannot be used.
         TestbedError: something that is no run's own failure, such as a full disk; what has landed stays.
@@ -112,6 +113,11 @@ def run_campaigns(plans: Sequence[Plan], options: Options, reporter: Reporter) -
     backend = plans[0].backend
     wanted = {plan.id: select.unique(select.chosen(plan, options.only)) for plan in plans}
     everything = [run for plan in plans for run in wanted[plan.id]]
+    if not everything:
+        conditions = " ".join(f"--only {text}" for text in options.only)
+        raise CampaignError(
+            plans[0].file, [Problem(0, "", "no run of the campaign meets all of these conditions", conditions)]
+        )
     fresh = isinstance(options.results, Path) and not options.results.exists()
     if backend == "physical":
         # Every scenario fits the lab, before anything is made.

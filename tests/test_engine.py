@@ -153,6 +153,27 @@ def test_a_condition_that_names_nothing_is_a_mistake(tmp_path: Path, condition: 
 
 def test_retry_failed_makes_only_what_failed_and_keeps_its_logs_until_it_is_valid(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("backend", ["sim", "physical"])
+def test_conditions_that_no_run_meets_are_a_mistake(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, backend: str
+) -> None:
+    monkeypatch.setattr("experiments.engine.lab.check", lambda *_: None)
+    file = tmp_path / "engine.yaml"
+    sweep = """sweep:
+  network.forward.delay: [10 ms, 20 ms]
+  network.forward.rate: [1 Mbit/s, 2 Mbit/s]
+  exclude: [{network.forward.delay: 10 ms, network.forward.rate: 2 Mbit/s}]
+"""
+    file.write_text(FILE.partition("sweep:")[0].replace("backend: sim", f"backend: {backend}") + sweep)
+    options = Options(tmp_path / "results", only=["delay=10 ms", "rate=2 Mbit/s"])
+    with pytest.raises(CampaignError) as caught:
+        run_campaign(load(file), options, Reporter(Console(quiet=True)))
+    assert str(caught.value) == (
+        "--only delay=10 ms --only rate=2 Mbit/s: no run of the campaign meets all of these conditions"
+    )
+    assert not (tmp_path / "results").exists()
+
+
 ) -> None:
     calls: list[str] = []
     (tmp_path / "engine.yaml").write_text(FILE)
