@@ -363,6 +363,10 @@ class _Execution:
         for machine in there.values():
             if machine.id not in self._places:
                 self._places[machine.id] = _Place(machine, self._govern(machine))
+        for place in self._places.values():
+            if place.machine.id in there and place.told != place.governor.allowed:
+                place.told = place.governor.allowed
+                executor.allow(place.machine.id, place.told)
         while self._todo:
             open_places = [
                 place for place in self._places.values()
@@ -373,13 +377,9 @@ class _Execution:
             place = min(open_places, key=lambda place: len(place.given) / place.room)
             run, attempt = self._todo.popleft()
             replaces = run.id in self._owner(run.id).replaced
-            job = Job(run, attempt, place.governor.allowed, replaces, self._order[run.id])
+            job = Job(run, attempt, replaces, self._order[run.id])
             place.given[run.id] = job
             executor.submit(place.machine.id, job)
-        for place in self._places.values():
-            if place.machine.id in there and place.told != place.governor.allowed:
-                place.told = place.governor.allowed
-                executor.allow(place.machine.id, place.told)
 
     def _govern(self, machine: Machine) -> Governor:
         if self._backend == "sim":

@@ -70,6 +70,7 @@ class Watched:
     def __init__(self, tmp_path: Path) -> None:
         self.store = Store.open(tmp_path / "results")
         self.pool = CellPool(self.store, self.note)
+        self.pool.allow(2)
         self.results: dict[str, Result] = {}
         self.beats: list[Beat] = []
         self.news = threading.Condition()
@@ -77,13 +78,13 @@ class Watched:
     def note(self, beat: Beat) -> None:
         self.beats.append(beat)
 
-    def submit(self, run: Run, allowed: int) -> None:
+    def submit(self, run: Run) -> None:
         def done(result: Result) -> None:
             with self.news:
                 self.results[run.id] = result
                 self.news.notify_all()
 
-        self.pool.submit(Job(run, 1, allowed), done)
+        self.pool.submit(Job(run, 1), done)
 
     def until(self, runs: list[Run]) -> None:
         with self.news:
@@ -110,12 +111,12 @@ def watched(tmp_path: Path) -> Iterator[Watched]:
 
 def test_no_more_at_once_than_allowed(runs: list[Run], watched: Watched) -> None:
     for run in runs[:5]:
-        watched.submit(run, 2)
-    watched.started(2)
+        watched.submit(run)
+    # Whoever is to begin is at work from here on, whenever its thread comes to it.
     assert watched.pool.beat(0.5, 0.0).running == 2
     watched.pool.allow(3)
+    assert watched.pool.beat(0.5, 0.0).running == 3
     watched.started(3)
-    assert len(Made.log) == 3
     for run in runs:
         Made.gates[run.id].set()
     watched.until(runs[:5])
@@ -124,7 +125,7 @@ def test_no_more_at_once_than_allowed(runs: list[Run], watched: Watched) -> None
 
 def test_a_cell_goes_on_with_lines_that_it_has_measured(runs: list[Run], watched: Watched) -> None:
     for run in runs:
-        watched.submit(run, 2)
+        watched.submit(run)
     watched.started(2)
     for count, run in enumerate(runs):
         # One ends after the other; each leaves its cell to a run of its own point.
@@ -142,21 +143,50 @@ def test_nobody_is_passed_over_for_ever(runs: list[Run], watched: Watched, monke
     for run in [first[0], second[0], *first[1:]]:
         Made.gates[run.id].set()
     Made.gates[first[0].id].clear()
+    watched.pool.allow(1)
     for run in [first[0], second[0], *first[1:]]:
-        watched.submit(run, 1)
+        watched.submit(run)
     Made.gates[first[0].id].set()
     watched.until([second[0], *first])
     assert [run_id for _, run_id in Made.log].index(second[0].id) == 3
 
 
 def test_a_pool_that_is_stopped_gives_every_job_back(runs: list[Run], watched: Watched) -> None:
+    watched.pool.allow(1)
     for run in runs[:4]:
-        watched.submit(run, 1)
+        watched.submit(run)
     watched.started(1)
     watched.pool.stop()
     watched.until(runs[1:4])
     assert all(watched.results[run.id].stopped for run in runs[1:4])
     assert watched.store.valid_runs([run.id for run in runs]) == set()
+
+
+def test_nothing_begins_before_the_pool_was_told_how_many_may(runs: list[Run], tmp_path: Path) -> None:
+    made = CellPool(Store.open(tmp_path / "untold"), lambda beat: None)
+    made.submit(Job(runs[0], 1), lambda result: None)
+    assert made.beat(0.5, 0.0).running == 0
+    made.stop()
+    made.close()
+
+
+def test_cells_of_other_processes_are_beside_a_run_as_well(runs: list[Run], watched: Watched) -> None:
+    watched.submit(runs[0])
+    watched.submit(runs[1])
+    watched.pool.allow(2, others=7)
+    watched.pool.allow(2, others=5)
+    for run in runs[:2]:
+        Made.gates[run.id].set()
+    watched.until(runs[:2])
+    assert [watched.results[run.id].beside for run in runs[:2]] == [9, 9]
+    landed = watched.store.run(runs[0].id)
+    assert landed is not None
+    assert landed["manifest"]["batch"]["cells"] == 9
+    # The next one began when they were fewer.
+    Made.gates[runs[2].id].set()
+    watched.submit(runs[2])
+    watched.until([runs[2]])
+    assert watched.results[runs[2].id].beside == 6
 
 
 class Slow:
