@@ -387,7 +387,7 @@ def _introduce(where: Mapping[str, Any], commit: str | None, dask_worker: Any = 
         return f"its checkout is at {own[:12]} and this one at {str(commit)[:12]}: bring both to one commit"
     try:
         _pool(where, dask_worker)
-    except StoreError as error:
+    except (StoreError, TestbedError) as error:
         return str(error)
     return asdict(this_machine())
 

@@ -22,7 +22,7 @@ from experiments import machine
 from experiments.campaign import Run
 from testbed import fidelity, node_binary
 from testbed.addressing import as_json, interfaces, make_plan
-from testbed.cell import Cell
+from testbed.cell import Cell, topology_key
 from testbed.errors import CalibrationError, TestbedError
 
 #: What is left to do when the cell is free again: analyses a run's files and gives its verdict. Takes what the manifest
@@ -69,6 +69,7 @@ class Worker:
         #: Entered while a testbed is built: with it a pool says how many may do so at once.
         self._building = building or nullcontext()
         self._cell: Testbed | None = None
+        self._topology = ""
         self._calibrated: dict[str, list[dict[str, Any]]] = {}
         self._simulation: subprocess.Popen[str] | None = None
         self._killed = False
@@ -132,7 +133,8 @@ class Worker:
 
     def _emulate(self, run: Run, attempt: int, folder: Path) -> Finish:
         scenario = dict(run.scenario)
-        with self._building if self._cell is None else nullcontext():
+        topology = topology_key(scenario)
+        with nullcontext() if self._cell is not None and topology == self._topology else self._building:
             if self._cell is None and not self._killed:
                 self._on_phase("building")
                 self._cell = self._cells(self._name, self._on_phase)
@@ -140,6 +142,7 @@ class Worker:
                 raise TestbedError("the campaign was stopped")
             if self._cell.build(scenario):
                 self._calibrated = {}
+            self._topology = topology
         calibration = self._calibration(scenario, folder)
         before, started = machine.cpu_seconds(), time.time()
         report = self._cell.run(scenario, folder)

@@ -20,6 +20,7 @@ from analysis.store import Landing, Store
 from experiments import machine
 from experiments.campaign import Run
 from experiments.execute import Cells, Worker, lines_key
+from experiments.slots import Slots
 from testbed import awake, fidelity
 from testbed.cell import Cell, topology_key
 from testbed.errors import TestbedError
@@ -129,8 +130,11 @@ class CellPool:
         self._store = store
         self.cells = cells
         self._stop = threading.Event()
-        #: Building a testbed takes a CPU for a second or two. With all of them at it, runs beside would be late.
-        self.building = threading.BoundedSemaphore(max(1, (os.cpu_count() or 1) // 2))
+        #: Building a testbed takes a CPU for a second or two. With all of them at it, runs beside would be late, in
+        #: whichever process of this machine.
+        self.building = Slots("building", max(1, (os.cpu_count() or 1) // 2), self._stop)
+        #: One process of the machine keeps the CPUs from halting; those of two would take them from each other.
+        self._awake = Slots("awake", 1, self._stop)
         self._on_beat = on_beat
         self._lock = threading.Lock()
         self._waiting: list[_Waiting] = []
@@ -289,21 +293,32 @@ class CellPool:
 
     def _beats(self) -> None:
         before = machine.cpu_seconds()
-        cpus, worth = awake.Hold(), awake.Worth()
+        cpus, worth, held = awake.Hold(), awake.Worth(), False
         try:
             while not self._stop.wait(BEAT_S):
                 now = machine.cpu_seconds()
                 shares, before = machine.cpu_shares(before, now), now
-                is_worth = worth.beat(time.monotonic(), BEAT_S, shares["steal"], cpus.lasts)
-                if is_worth and now["steal"] and self._in_real_time():
-                    cpus.take()
-                else:
+                is_worth = worth.beat(time.monotonic(), BEAT_S, shares["steal"], held)
+                held = is_worth and now["steal"] > 0 and self._in_real_time() and self._hold(cpus)
+                if not held:
                     cpus.let_go()
+                    self._awake.let_go()
                 if self._working or self._analysing or self._waiting:
                     # Niced work, such as the analysis of runs, leaves the CPUs to cells.
                     self._on_beat(self.beat(shares["busy"], shares["steal"], shares["niced"]))
         finally:
             cpus.let_go()
+            self._awake.let_go()
+
+    def _hold(self, cpus: awake.Hold) -> bool:
+        """Keeps the CPUs from halting, unless another process of this machine does; whether they are kept."""
+        try:
+            if not self._awake.take():
+                return True
+        except TestbedError:
+            return False
+        cpus.take()
+        return cpus.lasts
 
     def _in_real_time(self) -> bool:
         """Packets are on their way, or are to be when the machine can carry them."""

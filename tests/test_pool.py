@@ -239,3 +239,114 @@ def test_testbeds_are_built_as_few_at_once_as_the_gate_lets(tmp_path: Path) -> N
         thread.join(10)
     assert ended == ["enough"] * 3
     assert len(made) == 3
+
+
+def test_the_gate_is_that_of_all_processes_of_a_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("experiments.slots.FOLDER", tmp_path / "slots")
+    monkeypatch.setattr("os.cpu_count", lambda: 4)
+    store = Store.open(tmp_path / "results")
+    first, second = CellPool(store, lambda beat: None), CellPool(store, lambda beat: None)
+    others = [CellPool(store, lambda beat: None).building for _ in range(2)]
+    assert [first.building.take(), second.building.take(), others[0].take()] == [True, True, False]
+    second.building.let_go()
+    assert others[1].take()
+
+
+class Stands:
+    """A testbed on which every run succeeds."""
+
+    def build(self, _scenario: dict[str, Any]) -> bool:
+        return True
+
+    def calibrate(self, _scenario: dict[str, Any]) -> list[dict[str, Any]]:
+        return []
+
+    def run(self, _scenario: dict[str, Any], _out: Path) -> dict[str, Any]:
+        return {}
+
+    def keep_log(self, _to: Path) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
+
+    kill = close
+
+
+def test_whatever_is_built_goes_through_the_gate_and_nothing_else(tmp_path: Path) -> None:
+    file = tmp_path / "pool.yaml"
+    file.write_text(FILE)
+    run = replace(load(file).runs[0], backend="emulated")
+    renamed = [{**link, "name": "other"} for link in run.scenario["links"]]
+    other = replace(run, scenario={**run.scenario, "links": renamed})
+    gate = Counted()
+    worker = Worker("a", lambda phase: None, lambda _name, _on_phase: Stands(), gate)
+    for one, entered in ((run, 1), (run, 1), (other, 2), (other, 2), (run, 3)):
+        worker.run(one, 1, tmp_path)
+        assert gate.entered == entered
+    worker.close()
+    worker.run(run, 1, tmp_path)
+    assert gate.entered == 4
+
+
+class Counted:
+    """A gate that lets everybody through."""
+
+    def __init__(self) -> None:
+        self.entered = 0
+
+    def __enter__(self) -> None:
+        self.entered += 1
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+
+class Held:
+    """Keeps no CPU awake, and says so."""
+
+    holders: set[Held] = set()
+
+    @property
+    def lasts(self) -> bool:
+        return self in self.holders
+
+    def take(self) -> None:
+        self.holders.add(self)
+
+    def let_go(self) -> None:
+        self.holders.discard(self)
+
+
+def test_of_two_processes_on_a_machine_one_keeps_the_cpus_awake(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[CellPool] = []
+    news = threading.Condition()
+
+    def in_real_time(self: CellPool) -> bool:
+        with news:
+            asked.append(self)
+            news.notify_all()
+        return True
+
+    def beats(of: CellPool, count: int) -> None:
+        with news:
+            have = asked.count(of)
+            assert news.wait_for(lambda: asked.count(of) >= have + count, 10)
+
+    monkeypatch.setattr("experiments.slots.FOLDER", tmp_path / "slots")
+    monkeypatch.setattr(pool, "BEAT_S", 0.01)
+    monkeypatch.setattr(pool.awake, "Hold", Held)
+    monkeypatch.setattr(pool.machine, "cpu_seconds", lambda: {"busy": 1.0, "niced": 0.0, "idle": 1.0, "steal": 0.1})
+    monkeypatch.setattr(CellPool, "_in_real_time", in_real_time)
+    store = Store.open(tmp_path / "results")
+    first, second = CellPool(store, lambda beat: None), CellPool(store, lambda beat: None)
+    for one in (first, second):
+        beats(one, 3)
+    assert len(Held.holders) == 1
+    # When the one that holds ends, the other does.
+    first.close()
+    beats(second, 3)
+    assert len(Held.holders) == 1
+    second.close()
