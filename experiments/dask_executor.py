@@ -361,8 +361,8 @@ _pools: dict[str, tuple[CellPool, Store]] = {}
 _pools_lock = threading.Lock()
 
 
-def _pool(where: Mapping[str, Any], worker: Any = None) -> CellPool:
-    """The cells of a worker for one campaign; made when `worker` is given."""
+def _pool(where: Mapping[str, Any], worker: Any = None) -> tuple[CellPool, Store]:
+    """The cells of a worker for one campaign, and its store; made when `worker` is given."""
     with _pools_lock:
         if where["topic"] not in _pools:
             store = Store.open(where["results"], where["artefacts"])
@@ -373,7 +373,7 @@ def _pool(where: Mapping[str, Any], worker: Any = None) -> CellPool:
                 worker.loop.add_callback(worker.log_event, where["topic"], said)
 
             _pools[where["topic"]] = (CellPool(store, tell), store)
-        return _pools[where["topic"]][0]
+        return _pools[where["topic"]]
 
 
 def _introduce(where: Mapping[str, Any], commit: str | None, dask_worker: Any = None) -> dict[str, Any] | str:
@@ -394,8 +394,11 @@ def _introduce(where: Mapping[str, Any], commit: str | None, dask_worker: Any = 
 
 def _run_here(words: Mapping[str, Any], where: Mapping[str, Any]) -> Result:
     job = Job(**{**words, "run": Run(**words["run"])})
+    pool, store = _pool(where)
     if job.run.backend == "emulated" and (missing := missing_for_emulation()):
-        return Result((f"worker {get_worker().address}: {'; '.join(missing)}",), failed=True)
+        problem = f"worker {get_worker().address}: {'; '.join(missing)}"
+        store.note_failure(job.run.id, job.attempt, problem)
+        return Result((problem,), failed=True)
     came: list[Result] = []
     done = threading.Event()
 
@@ -403,7 +406,7 @@ def _run_here(words: Mapping[str, Any], where: Mapping[str, Any]) -> Result:
         came.append(result)
         done.set()
 
-    _pool(where).submit(job, take)
+    pool.submit(job, take)
     done.wait()
     return came[0]
 

@@ -439,7 +439,10 @@ class _Execution:
             self._note(job.run, f"{reason}; this run is made again")
             self._todo.appendleft((job.run, job.attempt))
             return
-        self._give_up(job.run, f"{reason}, for the {LOSSES + 1}th time with this run", f"{LOSSES + 1} workers")
+        why = f"{reason}, for the {LOSSES + 1}th time with this run"
+        # Nobody else could: who tried it is gone.
+        self._store.note_failure(job.run.id, job.attempt, why)
+        self._give_up(job.run, why, f"{LOSSES + 1} workers")
 
     def _again(self, run: Run, attempt: int, why: str) -> None:
         # Virtual time gives the same again.

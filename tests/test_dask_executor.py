@@ -13,7 +13,8 @@ import pytest
 from rich.console import Console
 
 from analysis.store import Store
-from experiments.campaign import load
+from experiments import dask_executor
+from experiments.campaign import Run, load
 from experiments.dask_executor import DaskExecutor
 from experiments.engine import Options, run_campaign
 from experiments.pool import Beat, Job, Result
@@ -164,3 +165,18 @@ def test_one_at_a_time_is_one_on_a_cluster_as_well(tmp_path: Path) -> None:
     manifests.sort(key=lambda one: one["started"])
     for one, following in zip(manifests, manifests[1:], strict=False):
         assert one["started"] + one["took_s"] <= following["started"]
+
+
+def test_a_run_that_a_worker_refuses_was_tried(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Here:
+        address = "tcp://10.0.0.7:1"
+
+    store = Store.open(tmp_path)
+    monkeypatch.setitem(dask_executor._pools, "topic", (None, store))  # type: ignore[arg-type]
+    monkeypatch.setattr(dask_executor, "missing_for_emulation", lambda: ["it is not root"])
+    monkeypatch.setattr(dask_executor, "get_worker", Here)
+    job = Job(Run("r00", 0, 0, "emulated", {}), 1)
+    result = dask_executor._run_here(asdict(job), {"topic": "topic"})
+    assert (result.failed, result.problems) == (True, ("worker tcp://10.0.0.7:1: it is not root",))
+    assert store.tried_runs(["r00"]) == {"r00"}
+    store.close()
