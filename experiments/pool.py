@@ -277,19 +277,23 @@ class CellPool:
 
     def _finish(self, job: Job, gathered: Any, folder: Path, beside: int, done: Callable[[Result], None]) -> None:
         try:
-            landing: Landing = gathered({"cells": beside, **job.order})
-            self._store.land(landing, replaces=job.replaces)
-            report = landing.manifest["report"]
-            strain = 0.0 if job.run.backend == "sim" else fidelity.strain(report, fidelity.limits_of(job.run.scenario))
-            result = Result(tuple(landing.problems), strain=strain, beside=beside)
-        except TestbedError as error:
-            self._store.note_failure(job.run.id, job.attempt, str(error), folder)
-            result = Result((str(error),), failed=True)
+            result = self._landed(job, gathered, folder, beside)
         except BaseException as error:  # noqa: BLE001 (the engine raises it)
             result = Result(trouble=error)
         with self._lock:
             self._analysing.pop(job.run.id, None)
         done(result)
+
+    def _landed(self, job: Job, gathered: Any, folder: Path, beside: int) -> Result:
+        try:
+            landing: Landing = gathered({"cells": beside, **job.order})
+            self._store.land(landing, replaces=job.replaces)
+            report = landing.manifest["report"]
+            strain = 0.0 if job.run.backend == "sim" else fidelity.strain(report, fidelity.limits_of(job.run.scenario))
+            return Result(tuple(landing.problems), strain=strain, beside=beside)
+        except TestbedError as error:
+            self._store.note_failure(job.run.id, job.attempt, str(error), folder)
+            return Result((str(error),), failed=True)
 
     def _beats(self) -> None:
         before = machine.cpu_seconds()

@@ -189,6 +189,24 @@ def test_cells_of_other_processes_are_beside_a_run_as_well(runs: list[Run], watc
     assert watched.results[runs[2].id].beside == 6
 
 
+def test_a_failure_that_cannot_be_noted_comes_back_as_well(
+    runs: list[Run], watched: Watched, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def lost(*_: Any, **__: Any) -> None:
+        raise TestbedError("no capture can be read")
+
+    def full(*_: Any) -> None:
+        raise OSError("the disk is full")
+
+    monkeypatch.setattr(watched.store, "land", lost)
+    monkeypatch.setattr(watched.store, "note_failure", full)
+    Made.gates[runs[0].id].set()
+    watched.submit(runs[0])
+    watched.until(runs[:1])
+    assert str(watched.results[runs[0].id].trouble) == "the disk is full"
+    assert "analysis" not in [name for name, *_ in watched.pool.beat(0.5, 0.0).cells]
+
+
 class Slow:
     """A testbed that is built when the test says so, and on which no run succeeds."""
 
