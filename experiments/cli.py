@@ -876,7 +876,9 @@ def _print_outcome(console: Console, plan: Plan, outcome: Outcome, store: Store,
         first, _, more = why.partition("; ")
         also = f" (and {more.count('; ') + 1} more)" if more else ""
         kept = store.failed_folder(run_id)
-        told = f"; what it left: {kept}" if kept else f"; its captures: {store.where}, run {run_id}"
+        # A run that took its workers with it left nothing anywhere.
+        captured = f"; its captures: {store.where}, run {run_id}" if store.run_ids(run_id) else ""
+        told = f"; what it left: {kept}" if kept else captured
         say(f"  {run_label(plan, by_id[run_id])}: {first}{also}{told}")
     if outcome.failed:
         say("--retry-failed makes only these again.")

@@ -1,13 +1,15 @@
 """Runs on a Dask cluster: one made for this campaign on this machine, or a lab's own by the address of its scheduler.
 
 A Dask worker holds a pool of cells (experiments.pool) for every campaign that uses it, and each run of one topology
-finds its cells built. The engine names the worker for every run, because it alone knows how many cells a
-machine carries; workers that share a machine share its number. Runs land from the worker straight in the store, so
-nothing but the verdict comes back. A worker that is gone loses what it was running; the engine hands that out again.
+finds its cells built. The engine says how many cells a machine carries; workers that share a machine share its number
+(experiments.shares), and hear how many cells are at work beside their own. Runs land from the worker straight in the
+store, so nothing but the verdict comes back. A worker that is gone loses what it was running; the engine hands that out
+again.
 """
 
 from __future__ import annotations
 
+import asyncio
 import atexit
 import itertools
 import logging
@@ -16,7 +18,7 @@ import signal
 import threading
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
@@ -27,7 +29,8 @@ from analysis.store import Store, StoreError, is_url
 from experiments.campaign import Run
 from experiments.executor import Listener, Machine, this_machine
 from experiments.machine import sources
-from experiments.pool import Beat, CellPool, Job, Result
+from experiments.pool import BEAT_S, Beat, CellPool, Job, Result
+from experiments.shares import Shares
 from testbed.capability import missing_for_emulation
 from testbed.errors import TestbedError, Unavailable
 
@@ -40,6 +43,8 @@ CONNECT_S, WORKER_S, CLOSE_S, TELL_S = 10.0, 30.0, 3.0, 5.0
 GONE_S = 10.0
 #: Seconds between two looks at which workers are there.
 LOOK_S = 0.5
+#: Part of the time between two beats of a worker after which a beat is the machine's next one.
+SOON = 0.9
 #: Threads of a worker: they only wait for cells.
 THREADS = 1024
 _numbers = itertools.count()
@@ -95,8 +100,15 @@ class DaskExecutor:
         self._where = {"results": str(options.results), "artefacts": options.artefacts, "topic": self._topic}
         #: Worker's address to its machine.
         self._workers: dict[str, Machine] = {}
-        self._allowed: dict[str, int] = {}
+        #: What each worker that has jobs said last.
         self._beats: dict[str, Beat] = {}
+        #: By machine: its shares; what its workers were told last, each its share and the cells beside; who tells them.
+        self._shares: dict[str, Shares] = {}
+        self._told: dict[str, dict[str, tuple[int, int]]] = {}
+        self._telling: dict[str, threading.Thread] = {}
+        #: By machine: when the engine heard of it last, and the cells that were at work then, by worker.
+        self._heard_s: dict[str, float] = {}
+        self._running: dict[str, dict[str, int]] = {}
         #: Run id to what was handed over: machine, worker, job, future.
         self._given: dict[str, tuple[str, str, Job, Future[Any]]] = {}
         self._looked_s = 0.0
@@ -134,16 +146,15 @@ class DaskExecutor:
         found: dict[str, Machine] = {}
         for machine in self._workers.values():
             found.setdefault(machine.id, machine)
+        for machine_id in found:
+            self._settle(machine_id)
         return list(found.values())
 
     def submit(self, machine_id: str, job: Job) -> None:
         """Hands a job to the machine's worker that has least to do; its listener hears of its end."""
         with self._lock:
-            busy = [worker for _, worker, _, _ in self._given.values()]
-            there = [worker for worker, machine in self._workers.items() if machine.id == machine_id]
-        worker = min(there, key=busy.count)
-        share = -(-job.allowed // len(there))
-        words = {**asdict(job), "run": asdict(job.run), "allowed": share}
+            worker = self._shares[machine_id].next(self._jobs(machine_id))
+        words = {**asdict(job), "run": asdict(job.run)}
         future = self._client.submit(
             _run_here, words, self._where, workers=[worker], allow_other_workers=False, pure=False, retries=0,
             key=f"backchannel-{job.run.id}-{job.attempt}-{os.getpid()}-{next(_numbers)}",
@@ -154,13 +165,13 @@ class DaskExecutor:
 
     def allow(self, machine_id: str, cells: int) -> None:
         """How many cells may be at work on a machine at once."""
-        there = [worker for worker, machine in self._workers.items() if machine.id == machine_id]
-        share = -(-cells // max(len(there), 1))
-        self._tell(there, _allow_here, self._where, share)
+        with self._lock:
+            self._shares[machine_id].allowed = cells
+        self._settle(machine_id)
 
     def stop(self) -> None:
         """Ends what runs, at once."""
-        self._tell(list(self._workers), _stop_here, self._where)
+        self._tell_and_wait(_stop_here, self._where)
 
     def close(self) -> None:
         """Ends everything that was made for this campaign."""
@@ -168,19 +179,52 @@ class DaskExecutor:
             given, self._given = list(self._given.values()), {}
         if self._client.status == "running":
             self._client.cancel([future for *_, future in given], force=True)
-            self._tell(list(self._workers), _forget_here, self._where)
+            self._tell_and_wait(_forget_here, self._where)
         self._client.close(timeout=CLOSE_S)
         if self._cluster is not None:
             self._cluster.close()
 
-    def _tell(self, workers: list[str], function: Any, *words: Any) -> None:
-        """Has workers do something; one that is gone meanwhile need not, and nobody waits for it for long."""
-        if workers and self._client.status == "running":
-            told = threading.Thread(
-                target=lambda: self._client.run(function, *words, workers=workers, on_error="ignore"), daemon=True
-            )
-            told.start()
-            told.join(TELL_S)
+    def _jobs(self, machine_id: str) -> dict[str, list[int]]:
+        """What each worker of a machine was handed, by numbers, the oldest first. To be called with the lock."""
+        jobs: dict[str, list[int]] = {w: [] for w, machine in self._workers.items() if machine.id == machine_id}
+        for number, (_, worker, _, _) in enumerate(self._given.values()):
+            if worker in jobs:
+                jobs[worker].append(number)
+        return jobs
+
+    def _settle(self, machine_id: str) -> None:
+        """Tells the workers of a machine their shares and what is beside them, where that is something new.
+
+        One word at a time, so that the last one holds; nobody waits for it.
+        """
+        if (telling := self._telling.get(machine_id)) is not None and telling.is_alive():
+            return
+        with self._lock:
+            running = self._running.get(machine_id, {})
+            said = {
+                worker: (share, sum(running.values()) - running.get(worker, 0))
+                for worker, share in self._shares[machine_id].settle(self._jobs(machine_id)).items()
+            }
+            if said == self._told.get(machine_id):
+                return
+            self._told[machine_id] = said
+        self._telling[machine_id] = self._tell(list(said), _allow_here, self._where, said)
+
+    def _tell_and_wait(self, function: Any, *words: Any) -> None:
+        """Has all workers do something, and gives them a moment for it."""
+        if self._workers and self._client.status == "running":
+            self._tell(list(self._workers), function, *words).join(TELL_S)
+
+    def _tell(self, workers: list[str], function: Any, *words: Any) -> threading.Thread:
+        """Has workers do something; one that is gone meanwhile need not, and who is gone `machines` tells."""
+
+        def tell() -> None:
+            with suppress(Exception, asyncio.CancelledError):
+                self._client.run(function, *words, workers=workers, on_error="ignore")
+
+        told = threading.Thread(target=tell, daemon=True)
+        told.start()
+        return told
 
     def _look(self) -> None:
         """Which workers are there; jobs of those that are gone are lost."""
@@ -198,6 +242,7 @@ class DaskExecutor:
                     continue
                 with self._lock:
                     self._workers[worker] = Machine(**machine)
+                    self._shares.setdefault(machine["id"], Shares())
         for worker in self._workers.keys() - there:
             with self._lock:
                 del self._workers[worker]
@@ -229,6 +274,9 @@ class DaskExecutor:
             if future.status in ("lost", "cancelled"):  # its worker is gone; _look tells
                 return
             del self._given[job.run.id]
+            if all(worker != given[1] for _, worker, _, _ in self._given.values()):
+                # It says nothing more until it has something to do.
+                self._beats.pop(given[1], None)
         try:
             result = future.result()
         except Exception as error:  # noqa: BLE001 (Dask's own: what a job runs into comes back in its result)
@@ -238,7 +286,7 @@ class DaskExecutor:
         self._listener.on_result(machine_id, job, result)
 
     def _on_event(self, event: Any) -> None:
-        """A beat of one worker: the machine's is that of all its workers together."""
+        """A beat of one worker: the machine's is that of all its workers together, and comes as often as one's."""
         _, said = event
         worker = said.pop("worker")
         beat = Beat(**{**said, "cells": tuple((cell, run, phase) for cell, run, phase in said["cells"])})
@@ -247,11 +295,21 @@ class DaskExecutor:
             if machine is None:
                 return
             self._beats[worker] = beat
-            together = [one for other, one in self._beats.items() if self._workers[other].id == machine.id]
+            if not self._shares[machine.id].heard(worker, beat.allowed, beat.running):
+                # The word may be on its way, or it was lost: then it comes once more.
+                self._told.pop(machine.id, None)
+            now_s = time.monotonic()
+            if now_s - self._heard_s.get(machine.id, -BEAT_S) < SOON * BEAT_S:
+                return
+            self._heard_s[machine.id] = now_s
+            own = {other: one for other, one in self._beats.items() if self._workers[other].id == machine.id}
+            self._running[machine.id] = {other: one.running for other, one in own.items()}
+            together = own.values()
         whole = replace(
             beat,
             running=sum(one.running for one in together),
             building=sum(one.building for one in together),
+            allowed=sum(one.allowed for one in together),
             cells=tuple(cell for one in together for cell in one.cells),
         )
         self._listener.on_beat(machine.id, whole)
@@ -303,8 +361,8 @@ _pools: dict[str, tuple[CellPool, Store]] = {}
 _pools_lock = threading.Lock()
 
 
-def _pool(where: Mapping[str, Any], worker: Any = None) -> CellPool:
-    """The cells of a worker for one campaign; made when `worker` is given."""
+def _pool(where: Mapping[str, Any], worker: Any = None) -> tuple[CellPool, Store]:
+    """The cells of a worker for one campaign, and its store; made when `worker` is given."""
     with _pools_lock:
         if where["topic"] not in _pools:
             store = Store.open(where["results"], where["artefacts"])
@@ -315,7 +373,7 @@ def _pool(where: Mapping[str, Any], worker: Any = None) -> CellPool:
                 worker.loop.add_callback(worker.log_event, where["topic"], said)
 
             _pools[where["topic"]] = (CellPool(store, tell), store)
-        return _pools[where["topic"]][0]
+        return _pools[where["topic"]]
 
 
 def _introduce(where: Mapping[str, Any], runners: str, dask_worker: Any = None) -> dict[str, Any] | str:
@@ -332,15 +390,18 @@ def _introduce(where: Mapping[str, Any], runners: str, dask_worker: Any = None) 
         )
     try:
         _pool(where, dask_worker)
-    except StoreError as error:
+    except (StoreError, TestbedError) as error:
         return str(error)
     return asdict(this_machine())
 
 
 def _run_here(words: Mapping[str, Any], where: Mapping[str, Any]) -> Result:
     job = Job(**{**words, "run": Run(**words["run"])})
+    pool, store = _pool(where)
     if job.run.backend == "emulated" and (missing := missing_for_emulation()):
-        return Result((f"worker {get_worker().address}: {'; '.join(missing)}",), failed=True)
+        problem = f"worker {get_worker().address}: {'; '.join(missing)}"
+        store.note_failure(job.run.id, job.attempt, problem)
+        return Result((problem,), failed=True)
     came: list[Result] = []
     done = threading.Event()
 
@@ -348,13 +409,17 @@ def _run_here(words: Mapping[str, Any], where: Mapping[str, Any]) -> Result:
         came.append(result)
         done.set()
 
-    _pool(where).submit(job, take)
+    pool.submit(job, take)
     done.wait()
     return came[0]
 
 
-def _allow_here(where: Mapping[str, Any], cells: int) -> None:
-    _pool(where).allow(cells)
+def _allow_here(where: Mapping[str, Any], said: Mapping[str, tuple[int, int]], dask_worker: Any = None) -> None:
+    """`said` is by worker; `dask_worker` is filled in by Dask."""
+    with _pools_lock:
+        found = _pools.get(where["topic"])
+    if found is not None:
+        found[0].allow(*said[dask_worker.address])
 
 
 def _stop_here(where: Mapping[str, Any]) -> None:

@@ -21,6 +21,7 @@ from experiments.executor import Executor, LocalExecutor, Machine
 from experiments.forecast import effort_s
 from experiments.governor import TRIES, Governor, most_cells
 from experiments.pool import Beat, Job, Result
+from experiments.problems import CampaignError, Problem
 from experiments.show import Reporter, State
 from testbed.capability import require_emulation
 from testbed.errors import TestbedError
@@ -92,7 +93,7 @@ def run_campaign(plan: Plan, options: Options, reporter: Reporter) -> Outcome:
     """Brings every run of a plan into the store.
 
     Raises:
-        CampaignError: a condition of `only` that names nothing.
+        CampaignError: a condition of `only` that names nothing, or conditions that no run meets.
         Unavailable: this machine cannot run the backend, or there is no cluster.
         StoreError: the store cannot be used.
         TestbedError: something that is no run's own failure, such as a full disk; what has landed stays.
@@ -112,6 +113,11 @@ def run_campaigns(plans: Sequence[Plan], options: Options, reporter: Reporter) -
     backend = plans[0].backend
     wanted = {plan.id: select.unique(select.chosen(plan, options.only)) for plan in plans}
     everything = [run for plan in plans for run in wanted[plan.id]]
+    if not everything:
+        conditions = " ".join(f"--only {text}" for text in options.only)
+        raise CampaignError(
+            plans[0].file, [Problem(0, "", "no run of the campaign meets all of these conditions", conditions)]
+        )
     fresh = isinstance(options.results, Path) and not options.results.exists()
     if backend == "physical":
         # Every scenario fits the lab, before anything is made.
@@ -357,6 +363,10 @@ class _Execution:
         for machine in there.values():
             if machine.id not in self._places:
                 self._places[machine.id] = _Place(machine, self._govern(machine))
+        for place in self._places.values():
+            if place.machine.id in there and place.told != place.governor.allowed:
+                place.told = place.governor.allowed
+                executor.allow(place.machine.id, place.told)
         while self._todo:
             open_places = [
                 place for place in self._places.values()
@@ -367,13 +377,9 @@ class _Execution:
             place = min(open_places, key=lambda place: len(place.given) / place.room)
             run, attempt = self._todo.popleft()
             replaces = run.id in self._owner(run.id).replaced
-            job = Job(run, attempt, place.governor.allowed, replaces, self._order[run.id])
+            job = Job(run, attempt, replaces, self._order[run.id])
             place.given[run.id] = job
             executor.submit(place.machine.id, job)
-        for place in self._places.values():
-            if place.machine.id in there and place.told != place.governor.allowed:
-                place.told = place.governor.allowed
-                executor.allow(place.machine.id, place.told)
 
     def _govern(self, machine: Machine) -> Governor:
         if self._backend == "sim":
@@ -433,7 +439,10 @@ class _Execution:
             self._note(job.run, f"{reason}; this run is made again")
             self._todo.appendleft((job.run, job.attempt))
             return
-        self._give_up(job.run, f"{reason}, for the {LOSSES + 1}th time with this run", f"{LOSSES + 1} workers")
+        why = f"{reason}, for the {LOSSES + 1}th time with this run"
+        # Nobody else could: who tried it is gone.
+        self._store.note_failure(job.run.id, job.attempt, why)
+        self._give_up(job.run, why, f"{LOSSES + 1} workers")
 
     def _again(self, run: Run, attempt: int, why: str) -> None:
         # Virtual time gives the same again.

@@ -22,7 +22,7 @@ from experiments import machine
 from experiments.campaign import Run
 from testbed import fidelity, node_binary
 from testbed.addressing import as_json, interfaces, make_plan
-from testbed.cell import Cell
+from testbed.cell import Cell, topology_key
 from testbed.errors import CalibrationError, TestbedError
 
 #: What is left to do when the cell is free again: analyses a run's files and gives its verdict. Takes what the manifest
@@ -73,6 +73,7 @@ class Worker:
         #: Entered while a testbed is built: with it a pool says how many may do so at once.
         self._building = building or nullcontext()
         self._cell: Testbed | None = None
+        self._topology = ""
         self._calibrated: dict[str, list[dict[str, Any]]] = {}
         self._simulation: subprocess.Popen[str] | None = None
         self._killed = False
@@ -111,22 +112,26 @@ class Worker:
         cell = self._cell
         if cell is not None:
             cell.kill()
-        if self._simulation is not None:
-            self._simulation.kill()
+        simulation = self._simulation
+        if simulation is not None:
+            simulation.kill()
 
     def _simulate(self, run: Run, attempt: int, folder: Path) -> Finish:
+        self._heed_kill()
         scenario = dict(run.scenario)
         self._on_phase("simulating")
         words = [node_binary.path(), "simulate", "--out", str(folder), "--parent", str(os.getpid())]
         plan = make_plan(scenario["nodes"], scenario["links"])
         started = time.time()
-        self._simulation = subprocess.Popen(
+        simulation = self._simulation = subprocess.Popen(
             words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
         )
+        if self._killed:  # since it was looked at
+            simulation.kill()
         try:
-            said, trouble = self._simulation.communicate(json.dumps({"scenario": scenario, "nodes": as_json(plan)}))
+            said, trouble = simulation.communicate(json.dumps({"scenario": scenario, "nodes": as_json(plan)}))
         finally:
-            status, self._simulation = self._simulation.returncode, None
+            status, self._simulation = simulation.returncode, None
         if status != 0:
             raise TestbedError(
                 f"the simulation failed: {trouble.strip().removeprefix('error: ') or f'status {status}'}"
@@ -137,7 +142,8 @@ class Worker:
 
     def _emulate(self, run: Run, attempt: int, folder: Path) -> Finish:
         scenario = dict(run.scenario)
-        with self._building if self._cell is None else nullcontext():
+        topology = topology_key(scenario)
+        with nullcontext() if self._cell is not None and topology == self._topology else self._building:
             if self._cell is None and not self._killed:
                 self._on_phase("building")
                 self._cell = self._cells(self._name, self._on_phase)
@@ -145,6 +151,7 @@ class Worker:
                 raise TestbedError(STOPPED)
             if self._cell.build(scenario):
                 self._calibrated = {}
+            self._topology = topology
         # A testbed that was being built or measured need not have noticed.
         self._heed_kill()
         calibration = self._calibration(scenario, folder)

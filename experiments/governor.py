@@ -151,7 +151,7 @@ class Governor:
         Args:
             now_s: as in `beat`.
             strain: what other programs did to it, over the limit; above 1 that made it invalid.
-            beside: cells that were at work while it ran, its own among them.
+            beside: cells that were at work on the machine while it ran, its own among them.
         """
         rules = self._rules
         if self._busy is not None and self._withheld() >= rules.stolen:

@@ -20,6 +20,7 @@ from analysis.store import Landing, Store
 from experiments import machine
 from experiments.campaign import Run
 from experiments.execute import Cells, Worker, lines_key
+from experiments.slots import Slots
 from testbed import awake, fidelity
 from testbed.cell import Cell, topology_key
 from testbed.errors import TestbedError
@@ -40,8 +41,6 @@ class Job:
 
     run: Run
     attempt: int
-    #: Cells that may be at work at once, as the governor says now.
-    allowed: int
     #: Drop the store's result of this run when the new one is there.
     replaces: bool = False
     #: For the manifest: where in the campaign's order the run stands.
@@ -60,7 +59,7 @@ class Result:
     stopped: bool = False
     #: testbed.fidelity.strain; 0 in virtual time.
     strain: float = 0.0
-    #: Cells at work while it ran, the greatest number.
+    #: Cells at work on the machine while it ran, the greatest number.
     beside: int = 1
     #: An error that is no run's own, such as a full disk.
     trouble: BaseException | None = None
@@ -80,6 +79,8 @@ class Beat:
     running: int
     #: Of these, the ones that have no testbed yet.
     building: int
+    #: Cells that may be at work, as the pool was told last.
+    allowed: int
     #: Cell, run id, phase.
     cells: tuple[tuple[str, str, str], ...]
 
@@ -117,7 +118,7 @@ class _Slot:
 
 
 class CellPool:
-    """Runs jobs, as many at once as each says is allowed.
+    """Runs jobs, as many at once as it is allowed; none before it was told how many.
 
     Args:
         store: where runs land.
@@ -128,8 +129,12 @@ class CellPool:
     def __init__(self, store: Store, on_beat: Callable[[Beat], None], cells: Cells = Cell) -> None:
         self._store = store
         self.cells = cells
-        #: Building a testbed takes a CPU for a second or two. With all of them at it, runs beside would be late.
-        self.building = threading.BoundedSemaphore(max(1, (os.cpu_count() or 1) // 2))
+        self._stop = threading.Event()
+        #: Building a testbed takes a CPU for a second or two. With all of them at it, runs beside would be late, in
+        #: whichever process of this machine.
+        self.building = Slots("building", max(1, (os.cpu_count() or 1) // 2), self._stop)
+        #: One process of the machine keeps the CPUs from halting; those of two would take them from each other.
+        self._awake = Slots("awake", 1, self._stop)
         self._on_beat = on_beat
         self._lock = threading.Lock()
         self._waiting: list[_Waiting] = []
@@ -137,8 +142,7 @@ class CellPool:
         self._slots: list[_Slot] = []
         self._working: set[_Slot] = set()
         self._analysing: dict[str, str] = {}
-        self._allowed = 1
-        self._stop = threading.Event()
+        self._allowed = self._others = 0
         self._analysts = ThreadPoolExecutor(
             max_workers=os.cpu_count() or 1, thread_name_prefix="analysis", initializer=_behind
         )
@@ -149,13 +153,18 @@ class CellPool:
         scenario = dict(job.run.scenario)
         with self._lock:
             self._waiting.append(_Waiting(job, done, topology_key(scenario), lines_key(scenario)))
-            self._allowed = job.allowed
         self._start()
 
-    def allow(self, cells: int) -> None:
-        """Another number of cells that may be at work at once; those at work stay."""
+    def allow(self, cells: int, others: int = 0) -> None:
+        """Another number of cells that may be at work at once; those at work stay.
+
+        Args:
+            cells: of this pool.
+            others: that are at work beside them, in other processes of this machine.
+        """
         with self._lock:
-            self._allowed = cells
+            self._allowed, self._others = cells, others
+            self._note_beside()
         self._start()
 
     def stop(self) -> None:
@@ -184,7 +193,7 @@ class CellPool:
             cells = [(slot.name, slot.run_id, slot.phase) for slot in self._slots if slot in self._working]
             building = sum(1 for *_, phase in cells if phase in ("starting", "building"))
             cells += [("analysis", run_id, phase) for run_id, phase in self._analysing.items()]
-            return Beat(busy, stolen, niced, len(self._working), building, tuple(cells))
+            return Beat(busy, stolen, niced, len(self._working), building, self._allowed, tuple(cells))
 
     def _start(self) -> None:
         """Gives waiting jobs to cells while that is allowed."""
@@ -199,11 +208,14 @@ class CellPool:
                     self._idle.remove(slot)
                 slot.topology, slot.run_id, slot.phase = waiting.topology, waiting.job.run.id, "starting"
                 slot.real_time = waiting.job.run.backend != "sim"
+                slot.beside = 0
                 self._working.add(slot)
-                for one in self._working:
-                    one.beside = max(one.beside, len(self._working))
-                slot.beside = len(self._working)
+                self._note_beside()
                 slot.jobs.put((waiting.job, waiting.done))
+
+    def _note_beside(self) -> None:
+        for one in self._working:
+            one.beside = max(one.beside, len(self._working) + self._others)
 
     def _next(self) -> tuple[_Waiting, _Slot | None]:
         """The next job and its cell; None: a new one.
@@ -265,37 +277,52 @@ class CellPool:
 
     def _finish(self, job: Job, gathered: Any, folder: Path, beside: int, done: Callable[[Result], None]) -> None:
         try:
-            landing: Landing = gathered({"cells": beside, **job.order})
-            self._store.land(landing, replaces=job.replaces)
-            report = landing.manifest["report"]
-            strain = 0.0 if job.run.backend == "sim" else fidelity.strain(report, fidelity.limits_of(job.run.scenario))
-            result = Result(tuple(landing.problems), strain=strain, beside=beside)
-        except TestbedError as error:
-            self._store.note_failure(job.run.id, job.attempt, str(error), folder)
-            result = Result((str(error),), failed=True)
+            result = self._landed(job, gathered, folder, beside)
         except BaseException as error:  # noqa: BLE001 (the engine raises it)
             result = Result(trouble=error)
         with self._lock:
             self._analysing.pop(job.run.id, None)
         done(result)
 
+    def _landed(self, job: Job, gathered: Any, folder: Path, beside: int) -> Result:
+        try:
+            landing: Landing = gathered({"cells": beside, **job.order})
+            self._store.land(landing, replaces=job.replaces)
+            report = landing.manifest["report"]
+            strain = 0.0 if job.run.backend == "sim" else fidelity.strain(report, fidelity.limits_of(job.run.scenario))
+            return Result(tuple(landing.problems), strain=strain, beside=beside)
+        except TestbedError as error:
+            self._store.note_failure(job.run.id, job.attempt, str(error), folder)
+            return Result((str(error),), failed=True)
+
     def _beats(self) -> None:
         before = machine.cpu_seconds()
-        cpus, worth = awake.Hold(), awake.Worth()
+        cpus, worth, held = awake.Hold(), awake.Worth(), False
         try:
             while not self._stop.wait(BEAT_S):
                 now = machine.cpu_seconds()
                 shares, before = machine.cpu_shares(before, now), now
-                is_worth = worth.beat(time.monotonic(), BEAT_S, shares["steal"], cpus.lasts)
-                if is_worth and now["steal"] and self._in_real_time():
-                    cpus.take()
-                else:
+                is_worth = worth.beat(time.monotonic(), BEAT_S, shares["steal"], held)
+                held = is_worth and now["steal"] > 0 and self._in_real_time() and self._hold(cpus)
+                if not held:
                     cpus.let_go()
+                    self._awake.let_go()
                 if self._working or self._analysing or self._waiting:
                     # Niced work, such as the analysis of runs, leaves the CPUs to cells.
                     self._on_beat(self.beat(shares["busy"], shares["steal"], shares["niced"]))
         finally:
             cpus.let_go()
+            self._awake.let_go()
+
+    def _hold(self, cpus: awake.Hold) -> bool:
+        """Keeps the CPUs from halting, unless another process of this machine does; whether they are kept."""
+        try:
+            if not self._awake.take():
+                return True
+        except TestbedError:
+            return False
+        cpus.take()
+        return cpus.lasts
 
     def _in_real_time(self) -> bool:
         """Packets are on their way, or are to be when the machine can carry them."""

@@ -7,6 +7,7 @@ from pathlib import Path
 import fsspec
 import pytest
 
+from analysis.store import artefacts
 from analysis.store.artefacts import ArtefactError, RemoteArtefacts
 
 
@@ -70,3 +71,33 @@ def test_a_place_that_takes_nothing_is_told(tmp_path: Path) -> None:
     place = RemoteArtefacts(f"file://{tmp_path}/file", tmp_path / "cache")
     with pytest.raises(ArtefactError, match="cannot be put to file://"):
         place.put("abcd", made(tmp_path, "one"))
+
+
+def test_what_a_failed_try_left_is_there_until_it_is_removed(place: RemoteArtefacts, tmp_path: Path) -> None:
+    assert place.failed("abcd") is None
+    place.put_failed("abcd", made(tmp_path, "one"))
+    folder = made(tmp_path, "two")
+    (folder / "manifest.json").unlink()
+    place.put_failed("abcd", folder)
+    assert not folder.exists()
+    assert place.failed("abcd") == "memory://lab/failed/abcd"
+    files = fsspec.filesystem("memory")
+    assert files.find("/lab") == ["/lab/failed/abcd/captures/a.pcap"]
+    assert files.cat("/lab/failed/abcd/captures/a.pcap") == b"two"
+    place.remove_failed("abcd")
+    place.remove_failed("abcd")
+    assert place.failed("abcd") is None
+
+
+def test_of_what_a_failed_try_left_the_small_files_are_kept_and_the_rest_is_named(
+    place: RemoteArtefacts, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(artefacts, "MOST_FAILED_BYTES", 1000)
+    folder = made(tmp_path, "x" * 970)
+    (folder / "reason.txt").write_text("try 1: it broke\n")
+    (folder / "cell.log").write_text("y" * 20)
+    place.put_failed("abcd", folder)
+    files = fsspec.filesystem("memory")
+    assert {Path(name).name for name in files.find("/lab")} == {"reason.txt", "cell.log", "manifest.json"}
+    told = files.cat("/lab/failed/abcd/reason.txt").decode()
+    assert told == "try 1: it broke\nnot kept: captures/a.pcap, 970 bytes\n"

@@ -17,6 +17,8 @@ from experiments import select
 from experiments.campaign import Plan, Run, load
 from experiments.engine import Options, Outcome, run_campaign, run_campaigns
 from experiments.execute import Finish, Worker
+from experiments.executor import Listener, Machine, this_machine
+from experiments.pool import Job
 from experiments.problems import CampaignError
 from experiments.show import Reporter
 from testbed.errors import TestbedError
@@ -151,6 +153,27 @@ def test_a_condition_that_names_nothing_is_a_mistake(tmp_path: Path, condition: 
     assert not (tmp_path / "results").exists()
 
 
+@pytest.mark.parametrize("backend", ["sim", "physical"])
+def test_conditions_that_no_run_meets_are_a_mistake(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, backend: str
+) -> None:
+    monkeypatch.setattr("experiments.engine.lab.check", lambda *_: None)
+    file = tmp_path / "engine.yaml"
+    sweep = """sweep:
+  network.forward.delay: [10 ms, 20 ms]
+  network.forward.rate: [1 Mbit/s, 2 Mbit/s]
+  exclude: [{network.forward.delay: 10 ms, network.forward.rate: 2 Mbit/s}]
+"""
+    file.write_text(FILE.partition("sweep:")[0].replace("backend: sim", f"backend: {backend}") + sweep)
+    options = Options(tmp_path / "results", only=["delay=10 ms", "rate=2 Mbit/s"])
+    with pytest.raises(CampaignError) as caught:
+        run_campaign(load(file), options, Reporter(Console(quiet=True)))
+    assert str(caught.value) == (
+        "--only delay=10 ms --only rate=2 Mbit/s: no run of the campaign meets all of these conditions"
+    )
+    assert not (tmp_path / "results").exists()
+
+
 def test_retry_failed_makes_only_what_failed_and_keeps_its_logs_until_it_is_valid(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -171,6 +194,44 @@ def test_retry_failed_makes_only_what_failed_and_keeps_its_logs_until_it_is_vali
     assert (again.landed, again.left_out) == (1, 2)
     assert not left.exists()
     assert run(tmp_path, retry_failed=True).landed == 0
+
+
+class Deadly:
+    """An executor whose workers all die of a run."""
+
+    def __init__(self, listener: Listener) -> None:
+        self._machine = this_machine()
+        self._listener = listener
+        self.allowed = 0
+
+    def machines(self) -> list[Machine]:
+        return [self._machine]
+
+    def submit(self, machine_id: str, job: Job) -> None:
+        assert self.allowed > 0, "how many may be at work was said before"
+        self._listener.on_lost(machine_id, job, "the worker tcp://10.0.0.7 is gone")
+
+    def allow(self, machine_id: str, cells: int) -> None:
+        self.allowed = cells
+
+    def stop(self) -> None:
+        pass
+
+    close = stop
+
+
+def test_retry_failed_makes_what_took_its_workers_with_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("experiments.engine._Execution._open", lambda self: Deadly(self))
+    outcome = run(tmp_path, only=["repetition=2"])
+    why = "the worker tcp://10.0.0.7 is gone, for the 4th time with this run"
+    assert set(outcome.failed.values()) == {why}
+    monkeypatch.undo()
+    store = Store.open(tmp_path / "results")
+    assert store.last_problems(ids(tmp_path)) == dict.fromkeys(outcome.failed, [why])
+    store.close()
+    again = run(tmp_path, retry_failed=True)
+    assert (again.landed, again.left_out) == (2, 2)
+    assert valid(tmp_path) == set(outcome.failed)
 
 
 def test_fail_fast_ends_with_the_first_that_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -70,6 +70,7 @@ class Watched:
     def __init__(self, tmp_path: Path) -> None:
         self.store = Store.open(tmp_path / "results")
         self.pool = CellPool(self.store, self.note)
+        self.pool.allow(2)
         self.results: dict[str, Result] = {}
         self.beats: list[Beat] = []
         self.news = threading.Condition()
@@ -77,13 +78,13 @@ class Watched:
     def note(self, beat: Beat) -> None:
         self.beats.append(beat)
 
-    def submit(self, run: Run, allowed: int) -> None:
+    def submit(self, run: Run) -> None:
         def done(result: Result) -> None:
             with self.news:
                 self.results[run.id] = result
                 self.news.notify_all()
 
-        self.pool.submit(Job(run, 1, allowed), done)
+        self.pool.submit(Job(run, 1), done)
 
     def until(self, runs: list[Run]) -> None:
         with self.news:
@@ -110,12 +111,12 @@ def watched(tmp_path: Path) -> Iterator[Watched]:
 
 def test_no_more_at_once_than_allowed(runs: list[Run], watched: Watched) -> None:
     for run in runs[:5]:
-        watched.submit(run, 2)
-    watched.started(2)
+        watched.submit(run)
+    # Whoever is to begin is at work from here on, whenever its thread comes to it.
     assert watched.pool.beat(0.5, 0.0).running == 2
     watched.pool.allow(3)
+    assert watched.pool.beat(0.5, 0.0).running == 3
     watched.started(3)
-    assert len(Made.log) == 3
     for run in runs:
         Made.gates[run.id].set()
     watched.until(runs[:5])
@@ -124,7 +125,7 @@ def test_no_more_at_once_than_allowed(runs: list[Run], watched: Watched) -> None
 
 def test_a_cell_goes_on_with_lines_that_it_has_measured(runs: list[Run], watched: Watched) -> None:
     for run in runs:
-        watched.submit(run, 2)
+        watched.submit(run)
     watched.started(2)
     for count, run in enumerate(runs):
         # One ends after the other; each leaves its cell to a run of its own point.
@@ -142,21 +143,68 @@ def test_nobody_is_passed_over_for_ever(runs: list[Run], watched: Watched, monke
     for run in [first[0], second[0], *first[1:]]:
         Made.gates[run.id].set()
     Made.gates[first[0].id].clear()
+    watched.pool.allow(1)
     for run in [first[0], second[0], *first[1:]]:
-        watched.submit(run, 1)
+        watched.submit(run)
     Made.gates[first[0].id].set()
     watched.until([second[0], *first])
     assert [run_id for _, run_id in Made.log].index(second[0].id) == 3
 
 
 def test_a_pool_that_is_stopped_gives_every_job_back(runs: list[Run], watched: Watched) -> None:
+    watched.pool.allow(1)
     for run in runs[:4]:
-        watched.submit(run, 1)
+        watched.submit(run)
     watched.started(1)
     watched.pool.stop()
     watched.until(runs[1:4])
     assert all(watched.results[run.id].stopped for run in runs[1:4])
     assert watched.store.valid_runs([run.id for run in runs]) == set()
+
+
+def test_nothing_begins_before_the_pool_was_told_how_many_may(runs: list[Run], tmp_path: Path) -> None:
+    made = CellPool(Store.open(tmp_path / "untold"), lambda beat: None)
+    made.submit(Job(runs[0], 1), lambda result: None)
+    assert made.beat(0.5, 0.0).running == 0
+    made.stop()
+    made.close()
+
+
+def test_cells_of_other_processes_are_beside_a_run_as_well(runs: list[Run], watched: Watched) -> None:
+    watched.submit(runs[0])
+    watched.submit(runs[1])
+    watched.pool.allow(2, others=7)
+    watched.pool.allow(2, others=5)
+    for run in runs[:2]:
+        Made.gates[run.id].set()
+    watched.until(runs[:2])
+    assert [watched.results[run.id].beside for run in runs[:2]] == [9, 9]
+    landed = watched.store.run(runs[0].id)
+    assert landed is not None
+    assert landed["manifest"]["batch"]["cells"] == 9
+    # The next one began when they were fewer.
+    Made.gates[runs[2].id].set()
+    watched.submit(runs[2])
+    watched.until([runs[2]])
+    assert watched.results[runs[2].id].beside == 6
+
+
+def test_a_failure_that_cannot_be_noted_comes_back_as_well(
+    runs: list[Run], watched: Watched, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def lost(*_: Any, **__: Any) -> None:
+        raise TestbedError("no capture can be read")
+
+    def full(*_: Any) -> None:
+        raise OSError("the disk is full")
+
+    monkeypatch.setattr(watched.store, "land", lost)
+    monkeypatch.setattr(watched.store, "note_failure", full)
+    Made.gates[runs[0].id].set()
+    watched.submit(runs[0])
+    watched.until(runs[:1])
+    assert str(watched.results[runs[0].id].trouble) == "the disk is full"
+    assert "analysis" not in [name for name, *_ in watched.pool.beat(0.5, 0.0).cells]
 
 
 class Slow:
@@ -209,3 +257,114 @@ def test_testbeds_are_built_as_few_at_once_as_the_gate_lets(tmp_path: Path) -> N
         thread.join(10)
     assert ended == ["enough"] * 3
     assert len(made) == 3
+
+
+def test_the_gate_is_that_of_all_processes_of_a_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("experiments.slots.FOLDER", tmp_path / "slots")
+    monkeypatch.setattr("os.cpu_count", lambda: 4)
+    store = Store.open(tmp_path / "results")
+    first, second = CellPool(store, lambda beat: None), CellPool(store, lambda beat: None)
+    others = [CellPool(store, lambda beat: None).building for _ in range(2)]
+    assert [first.building.take(), second.building.take(), others[0].take()] == [True, True, False]
+    second.building.let_go()
+    assert others[1].take()
+
+
+class Stands:
+    """A testbed on which every run succeeds."""
+
+    def build(self, _scenario: dict[str, Any]) -> bool:
+        return True
+
+    def calibrate(self, _scenario: dict[str, Any]) -> list[dict[str, Any]]:
+        return []
+
+    def run(self, _scenario: dict[str, Any], _out: Path) -> dict[str, Any]:
+        return {}
+
+    def keep_log(self, _to: Path) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
+
+    kill = close
+
+
+def test_whatever_is_built_goes_through_the_gate_and_nothing_else(tmp_path: Path) -> None:
+    file = tmp_path / "pool.yaml"
+    file.write_text(FILE)
+    run = replace(load(file).runs[0], backend="emulated")
+    renamed = [{**link, "name": "other"} for link in run.scenario["links"]]
+    other = replace(run, scenario={**run.scenario, "links": renamed})
+    gate = Counted()
+    worker = Worker("a", lambda phase: None, lambda _name, _on_phase: Stands(), gate)
+    for one, entered in ((run, 1), (run, 1), (other, 2), (other, 2), (run, 3)):
+        worker.run(one, 1, tmp_path)
+        assert gate.entered == entered
+    worker.close()
+    worker.run(run, 1, tmp_path)
+    assert gate.entered == 4
+
+
+class Counted:
+    """A gate that lets everybody through."""
+
+    def __init__(self) -> None:
+        self.entered = 0
+
+    def __enter__(self) -> None:
+        self.entered += 1
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+
+class Held:
+    """Keeps no CPU awake, and says so."""
+
+    holders: set[Held] = set()
+
+    @property
+    def lasts(self) -> bool:
+        return self in self.holders
+
+    def take(self) -> None:
+        self.holders.add(self)
+
+    def let_go(self) -> None:
+        self.holders.discard(self)
+
+
+def test_of_two_processes_on_a_machine_one_keeps_the_cpus_awake(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[CellPool] = []
+    news = threading.Condition()
+
+    def in_real_time(self: CellPool) -> bool:
+        with news:
+            asked.append(self)
+            news.notify_all()
+        return True
+
+    def beats(of: CellPool, count: int) -> None:
+        with news:
+            have = asked.count(of)
+            assert news.wait_for(lambda: asked.count(of) >= have + count, 10)
+
+    monkeypatch.setattr("experiments.slots.FOLDER", tmp_path / "slots")
+    monkeypatch.setattr(pool, "BEAT_S", 0.01)
+    monkeypatch.setattr(pool.awake, "Hold", Held)
+    monkeypatch.setattr(pool.machine, "cpu_seconds", lambda: {"busy": 1.0, "niced": 0.0, "idle": 1.0, "steal": 0.1})
+    monkeypatch.setattr(CellPool, "_in_real_time", in_real_time)
+    store = Store.open(tmp_path / "results")
+    first, second = CellPool(store, lambda beat: None), CellPool(store, lambda beat: None)
+    for one in (first, second):
+        beats(one, 3)
+    assert len(Held.holders) == 1
+    # When the one that holds ends, the other does.
+    first.close()
+    beats(second, 3)
+    assert len(Held.holders) == 1
+    second.close()

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import fsspec
 import pytest
 import sqlalchemy as sa
 from alembic.autogenerate import compare_metadata
@@ -296,13 +297,16 @@ def test_two_land_one_run_and_the_first_stays(store: Store, tmp_path: Path) -> N
         one.close()
 
 
-def test_what_a_failed_try_left_stays_until_the_run_is_valid(store: Store) -> None:
+def test_what_a_failed_try_left_stays_until_the_run_is_valid(store: Store, tmp_path: Path) -> None:
     folder = store.incoming("r00")
     (folder / "agent.log").write_text("oh")
     store.note_failure("r00", 2, "it broke", folder)
     left = store.failed_folder("r00")
     assert left is not None
-    assert (left / "reason.txt").read_text() == "try 2: it broke\n"
+    assert left.startswith(str(tmp_path / "results") if POSTGRESQL is None else f"file://{tmp_path}/artefacts/failed")
+    for name, text in (("reason.txt", "try 2: it broke\n"), ("agent.log", "oh")):
+        with fsspec.open(f"{left}/{name}", "rt") as kept:
+            assert kept.read() == text
     assert store.tried_runs(["r00", "r01"]) == {"r00"}
     assert store.last_problems(["r00", "r01"]) == {"r00": ["it broke"]}
     store.land(landing(store, "r00", 1.0))

@@ -4,8 +4,8 @@ A folder: `results.sqlite`, `runs/AB/ABCD.../` with a run's files, `incoming/` w
 land, `failed/` with what tries left that gave no result. Several processes may read and write at once (WAL); a landing
 waits for another's for up to 30 s.
 
-Or a PostgreSQL URL with an artefact URL beside it, for a team and for workers on several machines; `incoming`, `failed`
-and files that were read are then in a folder of each machine's own.
+Or a PostgreSQL URL with an artefact URL beside it, for a team and for workers on several machines; `runs` and `failed`
+are then behind the latter, `incoming` and files that were read in a folder of each machine's own.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from alembic.runtime.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from sqlalchemy.dialects import postgresql, sqlite
 
-from analysis.store.artefacts import ArtefactError, Artefacts, LocalArtefacts, RemoteArtefacts
+from analysis.store.artefacts import REASON, ArtefactError, Artefacts, LocalArtefacts, RemoteArtefacts
 from analysis.store.schema import attempt, campaign, file, membership, metric, point, replaced, run
 
 MIGRATIONS = Path(__file__).with_name("migrations")
@@ -473,7 +473,10 @@ class Store:
             except ArtefactError as error:
                 raise StoreError(str(error)) from error
         if not landing.problems:
-            shutil.rmtree(self._failed(landing.run_id), ignore_errors=True)
+            try:
+                self._artefacts.remove_failed(landing.run_id)
+            except ArtefactError as error:
+                raise StoreError(str(error)) from error
 
     def forget(self, run_ids: Sequence[str]) -> None:
         """Removes runs with their files, so that they can be run again."""
@@ -492,13 +495,17 @@ class Store:
         connection.execute(sa.insert(replaced).from_select(columns, said))
 
     def note_failure(self, run_id: str, number: int, problem: str, folder: Path | None = None) -> None:
-        """Notes a try that gave no result, and keeps what it left in `folder` until the run has a valid one."""
+        """Notes a try that gave no result, and keeps what it left in `folder` until the run has a valid one.
+
+        Raises:
+            StoreError: the files have no place.
+        """
         if folder is not None and folder.exists():
-            kept = self._failed(run_id)
-            shutil.rmtree(kept, ignore_errors=True)
-            kept.parent.mkdir(parents=True, exist_ok=True)
-            (folder / "reason.txt").write_text(f"try {number}: {problem}\n")
-            folder.rename(kept)
+            (folder / REASON).write_text(f"try {number}: {problem}\n")
+            try:
+                self._artefacts.put_failed(run_id, folder)
+            except ArtefactError as error:
+                raise StoreError(str(error)) from error
         with self._writing() as connection:
             self._note_attempt(connection, run_id, number, "failed", [problem])
 
@@ -548,10 +555,17 @@ class Store:
         except ArtefactError as error:
             raise StoreError(str(error)) from error
 
-    def failed_folder(self, run_id: str) -> Path | None:
-        """What the last try without a result left (captures, logs, reason.txt); None: nothing."""
-        folder = self._failed(run_id)
-        return folder if folder.exists() else None
+    def failed_folder(self, run_id: str) -> str | None:
+        """Where that is which the last try without a result left (captures, logs, reason.txt): a path, or a URL below
+        that of the artefacts; None: there is nothing.
+
+        Raises:
+            StoreError: the place does not say.
+        """
+        try:
+            return self._artefacts.failed(run_id)
+        except ArtefactError as error:
+            raise StoreError(str(error)) from error
 
     def last_problems(self, run_ids: Sequence[str]) -> dict[str, list[str]]:
         """Why the last try of each of these runs gave no valid result."""
@@ -561,9 +575,6 @@ class Store:
             query = sa.select(attempt.c.run_id, attempt.c.problems).where(attempt.c.run_id.in_(some))
             found |= {row["run_id"]: row["problems"] for row in self._rows(query.order_by(attempt.c.at))}
         return found
-
-    def _failed(self, run_id: str) -> Path:
-        return self.folder / "failed" / run_id
 
     def rows(self, query: Any) -> list[dict[str, Any]]:
         """What a query finds."""

@@ -6,6 +6,7 @@ The cell's own namespace is the lab's network: a bridge with the server's and th
 a namespace behind a wire to it. MODE is what happens there; the last line on standard output tells, as JSON, what came:
 
     plain   the campaign in FOLDER/lab.yaml runs, and then once more
+    failed  one of its runs is tried, once
     kill    while it runs, one worker's process is killed; its nanny with it
     runner  the runner is killed in the middle; the same command goes on
     scheduler  the scheduler is killed in the middle
@@ -238,6 +239,8 @@ def main() -> int:
         if mode == "plain":
             said["status"], said["campaign"], said["told"] = finish(run(folder))
             _, _, said["again"] = finish(run(folder))
+        elif mode == "failed":
+            said["status"], said["campaign"], said["told"] = finish(run(folder, "--limit", "1", "--tries", "1"))
         else:
             runner = subprocess.Popen(
                 run(folder), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=node_binary.ROOT

@@ -68,6 +68,15 @@ def test_two_workers_fill_one_store(tmp_path: Path) -> None:
     assert not list((tmp_path / "local").glob("*/incoming/*"))
 
 
+def test_what_a_failed_try_left_is_where_the_runner_says(tmp_path: Path) -> None:
+    said = lab(tmp_path, "failed", CAMPAIGN + "fidelity: {delay: 1 us}\n")
+    assert said["status"] == 1, said["told"]
+    (folder,) = (tmp_path / "artefacts/failed").iterdir()
+    assert f"what it left: file://{folder}" in " ".join(said["told"].split())
+    assert (folder / "reason.txt").read_text().startswith("try 1: calibration failed")
+    assert {"calibration.json", "cell.log"} <= {path.name for path in folder.iterdir()}
+
+
 def test_a_killed_worker_costs_what_it_was_running_and_nothing_else(tmp_path: Path) -> None:
     said = lab(tmp_path, "kill", CAMPAIGN.replace("duration: 4 s", "duration: 6 s"))
     ids = complete(said)
