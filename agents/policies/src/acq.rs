@@ -5,8 +5,8 @@
 //!
 //! (5)  r(n+1) = x_r(n) + gamma·(1/C_r + (1/C_f)·(x_f(n) − x_f(n−1))/(x_r(n) − x_r(n−1))),
 //!
-//! in kbit/s, its weight X = r/C_r and that of acks 1 − X. Where the paper is silent: r(0) = C_r/2 and the first update
-//! after two intervals; the quotient is 0 where x_r did not change; X lies within `least_weight` of 0 and 1, so that no
+//! in kbit/s, its weight X = r/C_r and that of acks 1 − X. Where the paper is silent: X is `initial_weight` until the first
+//! update, after two intervals; the quotient is 0 where x_r did not change; X lies within `least_weight` of 0 and 1, so that no
 //! class starves. What goes down is counted as it reaches the other interface of the same router, what goes up as it leaves.
 
 use backchannel_core::event::Events;
@@ -34,6 +34,8 @@ pub(crate) static ENTRY: Entry = Entry {
             .range(0.01, 100_000.0),
         Param::new("gamma", Unit::Number, Preset::Number(50.0), "step of the gradient, in (kbit/s)^2 (acq 3.1)")
             .at_least(0.0),
+        Param::new("initial_weight", Unit::Number, Preset::Number(0.5), "of data, until the first update")
+            .range(0.0, 1.0),
         Param::new("least_weight", Unit::Number, Preset::Number(0.01), "of either class").range(0.0, 0.5),
         Param::new("reverse_bps", Unit::Rate, Preset::Absent, "C_r; absent: the line's rate").at_least(1.0),
         Param::new("forward_bps", Unit::Rate, Preset::Absent, "C_f; absent: the opposite direction's rate")
@@ -55,6 +57,7 @@ pub(crate) fn build(given: &Given<'_>, context: &Context) -> Result<Box<dyn Poli
         bounded: given.flag(BOUNDED.name),
         period_s: number("period_s"),
         gamma_kbps2: number("gamma"),
+        initial_weight: number("initial_weight"),
         least_weight: number("least_weight"),
         reverse_bps: rate("reverse_bps", context.rate_bps, "the direction")?,
         forward_bps: rate("forward_bps", context.opposite_rate_bps, "the opposite direction")?,
@@ -76,6 +79,8 @@ pub struct Settings {
     pub period_s: f64,
     /// gamma, (kbit/s)^2.
     pub gamma_kbps2: f64,
+    /// X, the weight of data, at first.
+    pub initial_weight: f64,
     /// Bound of X and of 1 − X.
     pub least_weight: f64,
     /// C_r, bit/s.
@@ -99,9 +104,11 @@ pub struct Acq {
 }
 
 impl Acq {
-    /// Empty queues that share the line equally.
+    /// Empty queues that share the line as the initial weight has it.
     pub fn new(settings: Settings) -> Acq {
-        let classes = Classes::new(settings.limit, settings.limit, 0.5);
+        let least = settings.least_weight;
+        let share_of_acks = 1.0 - settings.initial_weight.clamp(least, 1.0 - least);
+        let classes = Classes::new(settings.limit, settings.limit, share_of_acks);
         Acq {
             settings,
             classes: if settings.bounded { classes.bounded(settings.reverse_bps) } else { classes },
@@ -205,6 +212,7 @@ mod tests {
         bounded: false,
         period_s: 10.0,
         gamma_kbps2: 50.0,
+        initial_weight: 0.5,
         least_weight: 0.01,
         reverse_bps: 100e3,
         forward_bps: 1e6,
@@ -223,6 +231,14 @@ mod tests {
             if n < down {
                 acq.on_opposite(now, &data(n.into(), 960));
             }
+        }
+    }
+
+    #[test]
+    fn it_begins_with_the_weight_that_it_is_told_within_the_bounds() {
+        for (told, begins) in [(0.5, 0.5), (0.2, 0.2), (0.0, 0.01), (1.0, 0.99)] {
+            let acq = Acq::new(Settings { initial_weight: told, ..PAPER });
+            assert!((acq.share_of_data() - begins).abs() < 1e-12);
         }
     }
 
