@@ -155,8 +155,33 @@ def test_a_campaign_with_an_include_is_launched_with_what_it_includes(
 
 
 @pytest.mark.parametrize("name", launch.files())
-def test_every_campaign_file_can_be_opened(name: str) -> None:
-    assert launch._file(name).strip()
+def test_every_campaign_file_can_be_opened(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # Wherever the site was started, and with no folder to look for files in.
+    monkeypatch.chdir(tmp_path)
+    assert expand(source.parse(name, launch._file(name))).runs
+
+
+def test_what_is_pasted_opens_no_file(visitor: FlaskClient, store: Store, results: Path, tmp_path: Path) -> None:
+    trace = tmp_path / "secret.down"
+    trace.write_text("root:x:0:0\n")
+    line = "{rate: 1 Mbit/s, delay: 20 ms}}"
+    for name in (str(trace), "secret.down", "/etc", str(tmp_path / "nothing")):
+        text = TINY.replace(line, f"{{trace: {name}, delay: 20 ms}}, link: mahimahi}}")
+        lossy = TINY.replace(line, f"{{rate: 1 Mbit/s, errors: [{{model: recorded, trace: {name}}}]}}}}")
+        for pasted in (text, lossy):
+            (problem,) = visitor.post("/api/check", json={"text": pasted, "file": f"{tmp_path}/x.yaml"}).json[
+                "problems"
+            ]  # type: ignore[index]
+            assert "no file can be read from here, and this text does not bring" in problem
+            assert "root:x" not in problem
+        override: Any = visitor.post(
+            "/api/check", json={"text": TINY, "overrides": [f"network.forward.trace={name}", "network.link=mahimahi"]}
+        ).json
+        assert "no file can be read from here" in override["problems"][0]
+    # The runner takes no path from a request either, whoever entered it.
+    asked = requests.ask_run(store, f"{tmp_path}/x.yaml", text.replace(str(tmp_path / "nothing"), str(trace)))
+    assert backchannel("runner", "--once", "--results", results).returncode == 1
+    assert "no file can be read from here" in (requests.one(store, asked) or {})["message"]
 
 
 def test_a_request_is_taken_up_and_ends_as_a_campaign(
