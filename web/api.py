@@ -18,6 +18,7 @@ PARAMETERS: dict[str, tuple[str, dict[str, Any]]] = {
     "campaign_id": ("A campaign's id.", _TEXT),
     "run_id": ("A run's id, all 24 digits.", _TEXT),
     "import_id": ("Of an upload, as it was answered.", _TEXT),
+    "file": ("A campaign file's name, as /api/files gives it.", _TEXT),
     "number": ("A request's number.", {"type": "integer"}),
     "kind": ("Which plot.", {"type": "string", "enum": ["sequence", "received", "throughput", "rtt", "queue", "cwnd"]}),
     "action": ("What to do.", {"type": "string", "enum": ["rerun", "resume", "cancel"]}),

@@ -591,3 +591,13 @@ def test_the_api_describes_itself(client: FlaskClient) -> None:
     assert "/api/campaigns/{campaign_id}/runs" in document["paths"]
     ids = [one["operationId"] for operations in document["paths"].values() for one in operations.values()]
     assert len(ids) == len(set(ids))
+
+
+@pytest.mark.parametrize("name", ["kind", "endpoint", "campaign_id", "_external", "page", "points"])
+def test_no_argument_of_an_address_breaks_a_campaigns_page(
+    client: FlaskClient, simulated: Simulated, name: str
+) -> None:
+    for value in ("x", "99999999999999999999"):
+        answer = client.get(f"{simulated.address}?{name}={value}")
+        assert answer.status_code == 200
+        assert f"/figure.svg?{name}={value}" in answer.text
