@@ -7,6 +7,7 @@ without a row; so a run that was being put when its machine died is simply put a
 from __future__ import annotations
 
 import shutil
+import tempfile
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -24,8 +25,8 @@ class Artefacts(Protocol):
     def remove(self, run_id: str) -> None:
         """Forgets a run's files, if there are any."""
 
-    def folder(self, run_id: str) -> Path:
-        """A local folder with the run's files, which are only to be read."""
+    def folder(self, run_id: str, version: str = "0") -> Path:
+        """A local folder with the run's files, which are only to be read; another version is another landing."""
 
 
 def _below(run_id: str) -> str:
@@ -50,8 +51,8 @@ class LocalArtefacts:
         """Forgets a run's files, if there are any."""
         shutil.rmtree(self.folder(run_id), ignore_errors=True)
 
-    def folder(self, run_id: str) -> Path:
-        """A local folder with the run's files, which are only to be read."""
+    def folder(self, run_id: str, version: str = "0") -> Path:
+        """A local folder with the run's files, which are only to be read; another version is another landing."""
         return self._folder / _below(run_id)
 
 
@@ -101,13 +102,13 @@ class RemoteArtefacts:
             raise ArtefactError(f"the artefacts of a run cannot be removed at {self.url}: {_said(error)}") from error
         shutil.rmtree(self._cache / _below(run_id), ignore_errors=True)
 
-    def folder(self, run_id: str) -> Path:
-        """A local folder with the run's files, which are only to be read: brought here when first asked for.
+    def folder(self, run_id: str, version: str = "0") -> Path:
+        """A local folder with the run's files, only to be read: each version is brought here when first asked for.
 
         Raises:
             ArtefactError: the place does not give them.
         """
-        here = self._cache / _below(run_id)
+        here = self._cache / _below(run_id) / version
         if here.exists():
             return here
         try:
@@ -115,9 +116,9 @@ class RemoteArtefacts:
                 return here
         except Exception as error:  # noqa: BLE001
             raise ArtefactError(f"the artefacts of a run cannot be read from {self.url}: {_said(error)}") from error
-        making = here.with_name(f"{here.name}.part")
-        shutil.rmtree(making, ignore_errors=True)
-        making.mkdir(parents=True)
+        here.parent.mkdir(parents=True, exist_ok=True)
+        # Of its own: several may bring the same run here at once.
+        making = Path(tempfile.mkdtemp(prefix="part-", dir=here.parent))
         try:
             top = self._at(run_id)
             for path in self._files.find(top):
@@ -125,8 +126,16 @@ class RemoteArtefacts:
                 to.parent.mkdir(parents=True, exist_ok=True)
                 self._files.get_file(path, str(to))
         except Exception as error:  # noqa: BLE001
+            shutil.rmtree(making, ignore_errors=True)
             raise ArtefactError(f"the artefacts of a run cannot be read from {self.url}: {_said(error)}") from error
-        making.rename(here)
+        try:
+            making.rename(here)
+        except OSError:
+            # Another was faster.
+            shutil.rmtree(making, ignore_errors=True)
+        for other in here.parent.iterdir():
+            if other != here and not other.name.startswith("part-"):
+                shutil.rmtree(other, ignore_errors=True)
         return here
 
     def _at(self, run_id: str) -> str:
