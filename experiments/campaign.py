@@ -109,11 +109,11 @@ def load(path: Path, overrides: Sequence[str] = ()) -> Plan:
 
 def expand(file: source.Source, overrides: Sequence[str] = ()) -> Plan:
     """The same for a file that was read."""
-    token = registry.FOLDER.set(Path(file.name).parent)
+    token = registry.FILES.set(file.file)
     try:
         return _expand(file, overrides)
     finally:
-        registry.FOLDER.reset(token)
+        registry.FILES.reset(token)
 
 
 def _expand(file: source.Source, overrides: Sequence[str]) -> Plan:

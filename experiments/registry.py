@@ -7,7 +7,7 @@ validator, `./backchannel list` and the documentation read nothing else.
 from __future__ import annotations
 
 import difflib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextvars import ContextVar
 from dataclasses import asdict, dataclass, field
 from functools import cache
@@ -32,21 +32,41 @@ KINDS = {
 _SUFFIXES = ("_packets", "_bytes", "_bps", "_s", "_segments")
 
 
-#: Where relative file names of the campaign that is being read begin.
-FOLDER: ContextVar[Path] = ContextVar("FOLDER", default=Path())
+def no_file(name: str) -> str:
+    """What stands for the files of a text that came without its folder.
+
+    Raises:
+        ValueError: always, with a sentence.
+    """
+    raise ValueError(
+        f"no file can be read from here, and this text does not bring {name} along: run the file where it lies "
+        "(./backchannel run)"
+    )
+
+
+#: Gives the text of a file that the campaign being read names. Whoever may have files opened says so.
+FILES: ContextVar[Callable[[str], str]] = ContextVar("FILES", default=no_file)
 #: Scenarios hold such files whole.
 MAX_FILE_BYTES = 8 * 1024 * 1024
 
 
 def read_file(value: object) -> str:
-    """The text of a file that a campaign names, relative to the campaign's own.
+    """The text of a file that a campaign names.
 
     Raises:
         ValueError: with a sentence.
     """
     if not isinstance(value, str):
         raise ValueError(f"'{value}' is no file name")
-    path = FOLDER.get() / value
+    return FILES.get()(value)
+
+
+def read_path(path: Path) -> str:
+    """The text of a file of this machine.
+
+    Raises:
+        ValueError: with a sentence.
+    """
     try:
         if path.stat().st_size > MAX_FILE_BYTES:
             raise ValueError(f"{path} is larger than {MAX_FILE_BYTES // 1024**2} MiB")

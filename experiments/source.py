@@ -8,10 +8,11 @@ otherwise.
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import re
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from ruamel.yaml import YAML
 from ruamel.yaml.comments import CommentedMap, CommentedSeq
 from ruamel.yaml.error import MarkedYAMLError, YAMLError
 
+from experiments import packed, registry
 from experiments.problems import CampaignError, Problem
 
 #: Keys and indices from the top of the file to a value.
@@ -33,6 +35,8 @@ MOST_DEEP = 10
 #: Stands above an included text where it follows as comments; those that it includes itself are comments in it.
 _HEAD = ", which is included above:"
 _ATTACHED = re.compile(rf"# (?!# )(.+){re.escape(_HEAD)}")
+#: The field, and the option of mechanisms, that names a file which scenarios hold whole.
+TRACE = "trace"
 #: Fields that hold a mechanism, and the key of its name when it is written as a mapping.
 MECHANISMS = {"queue": "policy", "stack": "name", "link": "kind", "middlebox": "middlebox"}
 #: Kinds of entries that `defaults` knows, in the order in which they are worked in: a link's may bring directions.
@@ -48,6 +52,19 @@ class Source:
     text: str
     values: dict[str, Any]
     places: Mapping[Path_, Place]
+    #: Where the files lie that it names; a text has no folder.
+    folder: Path | None = None
+
+    def file(self, name: str) -> str:
+        """The text of a file that it names: one that it brings along, or one of its folder.
+
+        Raises:
+            ValueError: with a sentence.
+        """
+        there = packed.find(self.text, name)
+        if there is not None:
+            return there
+        return registry.no_file(name) if self.folder is None else registry.read_path(self.folder / name)
 
     def place(self, path: Path_) -> Place:
         """File and line of a value, or of the innermost thing around it that a file has."""
@@ -68,11 +85,13 @@ def read(path: Path) -> Source:
     Raises:
         CampaignError: one cannot be read, is no YAML, or is no mapping.
     """
-    return _with_defaults(_with_includes(str(path), _text(path), _from_files(path), (str(path.resolve()),)))
+    read_ = _with_includes(str(path), _text(path), _from_files(path), (str(path.resolve()),))
+    return _with_defaults(_with_traces(replace(read_, folder=path.parent)))
 
 
 def parse(name: str, text: str) -> Source:
-    """The same for a text: what it includes must follow in it as comments, as in the text of a file that was read.
+    """The same for a text: what it includes, and the traces that it names, must follow in it as comments, as in the
+    text of a file that was read.
 
     No file is opened, whatever the text names.
     """
@@ -114,6 +133,8 @@ def _attached(text: str) -> dict[str, str]:
         head = _ATTACHED.fullmatch(line)
         if head is not None:
             lines = found.setdefault(head[1], [])
+        elif packed.begins(line):
+            lines = None
         elif lines is not None and line.startswith("#"):
             lines.append(line.removeprefix("#").removeprefix(" "))
     return {name: "\n".join(own).strip("\n") + "\n" for name, own in found.items()}
@@ -148,6 +169,29 @@ def _with_includes(name: str, text: str, include: Include, around: tuple[str, ..
     values = _merge(values, own.values, (), places, own.places)
     places.setdefault((), (own.name, 0))
     return Source(own.name, text, values, places)
+
+
+def _with_traces(source: Source) -> Source:
+    """Lets the traces that a file names follow in its text, so that it is whole without its folder."""
+    text = source.text
+    for name in sorted(set(_traces(source.values, ""))):
+        if packed.find(text, name) is None:
+            # One that cannot be read is a mistake of the field that names it, which is told where fields are judged.
+            with contextlib.suppress(ValueError):
+                text = packed.attach(text, name, source.file(name))
+    return replace(source, text=text)
+
+
+def _traces(value: Any, field: str) -> Iterator[str]:
+    """Names of traces, wherever in a file they stand: a sweep names its fields with dots, and gives lists."""
+    if isinstance(value, dict):
+        for key, item in value.items():
+            yield from _traces(item, key)
+    elif isinstance(value, list):
+        for item in value:
+            yield from _traces(item, field)
+    elif isinstance(value, str) and field.rpartition(".")[2] == TRACE:
+        yield value
 
 
 def _merge(under: Any, over: Any, path: Path_, places: dict[Path_, Place], over_places: Mapping[Path_, Place]) -> Any:
@@ -209,7 +253,7 @@ def _with_defaults(source: Source) -> Source:
             _drop(path, places)
             places |= {(*path, *one[len(at) :]): place for one, place in _below(at, source.places).items() if one != at}
             holder[path[-1]] = _merge(copy.deepcopy(defaults[kind]), holder[path[-1]], path, places, own)
-    return Source(source.name, source.text, values, places)
+    return replace(source, values=values, places=places)
 
 
 def for_backend(source: Source, backend: str, known: Iterable[str]) -> Source:
@@ -245,7 +289,7 @@ def for_backend(source: Source, backend: str, known: Iterable[str]) -> Source:
         over = {one[len(at) :]: place for one, place in _below(at, source.places).items()}
         values = _merge(values, own, (), places, over)
     _drop((BACKENDS,), places)
-    return Source(source.name, source.text, values, places)
+    return replace(source, values=values, places=places)
 
 
 def _entries(kind: str, values: dict[str, Any]) -> list[tuple[Path_, Any]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import fsspec
@@ -101,3 +102,18 @@ def test_of_what_a_failed_try_left_the_small_files_are_kept_and_the_rest_is_name
     assert {Path(name).name for name in files.find("/lab")} == {"reason.txt", "cell.log", "manifest.json"}
     told = files.cat("/lab/failed/abcd/reason.txt").decode()
     assert told == "try 1: it broke\nnot kept: captures/a.pcap, 970 bytes\n"
+
+
+def test_what_another_machine_landed_anew_is_brought_here_again(place: RemoteArtefacts, tmp_path: Path) -> None:
+    place.put("abcd", made(tmp_path, "one"))
+    assert (place.folder("abcd", "1.0") / "captures/a.pcap").read_text() == "one"
+    RemoteArtefacts("memory://lab", tmp_path / "elsewhere").put("abcd", made(tmp_path, "two"))
+    assert (place.folder("abcd", "2.0") / "captures/a.pcap").read_text() == "two"
+    assert [path.name for path in (tmp_path / "cache/runs/ab/abcd").iterdir()] == ["2.0"]
+
+
+def test_several_may_bring_the_same_run_here_at_once(place: RemoteArtefacts, tmp_path: Path) -> None:
+    place.put("abcd", made(tmp_path, "one"))
+    with ThreadPoolExecutor(8) as pool:
+        found = list(pool.map(lambda _: names(place.folder("abcd", "1.0")), range(32)))
+    assert all(one == {"captures/a.pcap", "manifest.json"} for one in found)

@@ -15,7 +15,7 @@ import sqlalchemy as sa
 from alembic.autogenerate import compare_metadata
 from alembic.runtime.migration import MigrationContext
 
-from analysis.store import Landing, Store, StoreError, browse
+from analysis.store import Landing, Store, StoreError, browse, requests
 from analysis.store.schema import metadata
 
 #: Of an empty server, where the same is tested with a database of its own (tests/distributed).
@@ -339,3 +339,40 @@ def test_a_seed_of_48_bits_has_room(store: Store) -> None:
     run = store.run("r00")
     assert run is not None
     assert run["seed"] == 2**48 - 1
+
+
+def test_a_request_goes_to_one_runner_however_many_look(store: Store, tmp_path: Path) -> None:
+    asked = [requests.ask_run(store, f"{number}.yaml", "name: a") for number in range(20)]
+    taken: list[int] = []
+    begin_together = threading.Barrier(4)
+
+    def look(runner: str) -> None:
+        own = opened(tmp_path)
+        begin_together.wait(30)
+        while (found := requests.take(own, runner)) is not None:
+            taken.append(found["id"])
+        own.close()
+
+    runners = [threading.Thread(target=look, args=(f"r{number}",)) for number in range(4)]
+    for one in runners:
+        one.start()
+    for one in runners:
+        one.join(60)
+    assert sorted(taken) == asked
+
+
+def test_a_pulse_comes_back_after_the_server_was_away(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    pulse = browse.Pulse(store)
+    connect = store.connect
+
+    def away() -> sa.Connection:
+        raise sa.exc.OperationalError("", {}, Exception("away"))
+
+    monkeypatch.setattr(store, "connect", away)
+    pulse._connection.close()
+    for _ in range(2):
+        with pytest.raises(sa.exc.OperationalError):
+            pulse._notified()
+    monkeypatch.setattr(store, "connect", connect)
+    assert pulse._notified()
+    pulse.close()

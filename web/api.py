@@ -18,6 +18,7 @@ PARAMETERS: dict[str, tuple[str, dict[str, Any]]] = {
     "campaign_id": ("A campaign's id.", _TEXT),
     "run_id": ("A run's id, all 24 digits.", _TEXT),
     "import_id": ("Of an upload, as it was answered.", _TEXT),
+    "file": ("A campaign file's name, as /api/files gives it.", _TEXT),
     "number": ("A request's number.", {"type": "integer"}),
     "kind": ("Which plot.", {"type": "string", "enum": ["sequence", "received", "throughput", "rtt", "queue", "cwnd"]}),
     "action": ("What to do.", {"type": "string", "enum": ["rerun", "resume", "cancel"]}),
@@ -70,6 +71,67 @@ BODIES: dict[str, tuple[str, dict[str, Any]]] = {
 }
 
 
+def _object(*required: str, **properties: dict[str, Any]) -> dict[str, Any]:
+    """An object that has at least these."""
+    named = {**dict.fromkeys(required, {}), **properties}
+    return {"type": "object", "required": list(named), "properties": named}
+
+
+def _list(of: dict[str, Any]) -> dict[str, Any]:
+    return {"type": "array", "items": of}
+
+
+_WHOLE, _FLAG = {"type": "integer"}, {"type": "boolean"}
+_REQUEST = _object(
+    "campaign_id",
+    "taken",
+    "finished",
+    "runner",
+    id=_WHOLE,
+    state=_TEXT,
+    file=_TEXT,
+    message=_TEXT,
+    overrides=_list(_TEXT),
+    asked=_NUMBER,
+)
+_IMPORT = _object(id=_TEXT, names=_list(_TEXT), bytes=_NUMBER, state=_TEXT, said=_TEXT, runs=_list(_TEXT))
+_VERDICT = _object(problems=_list(_TEXT))
+#: What a good answer holds at least, of the main routes.
+ANSWERS: dict[str, dict[str, Any]] = {
+    "api.healthy": _object(healthy=_FLAG),
+    "home.attention_as_json": _object(invalid=_list({}), failed=_list({}), unfinished=_list({})),
+    "campaigns.all_as_json": _list(
+        _object(id=_TEXT, name=_TEXT, title=_TEXT, state=_TEXT, runs=_WHOLE, valid=_WHOLE, invalid=_WHOLE,
+                backend=_TEXT, started=_NUMBER)
+    ),
+    "campaigns.as_json": _object(campaign=_TEXT, state=_TEXT, points=_list({"type": "object"})),
+    "campaigns.progress": _object(state=_TEXT, runs=_WHOLE, valid=_WHOLE, progress={"type": "object"}),
+    "campaigns.runs_as_json": _object(total=_WHOLE, page=_WHOLE, per_page=_WHOLE, runs=_list(
+        _object("landed", "seed", run_id=_TEXT, point=_WHOLE, repetition=_WHOLE, state=_TEXT, metrics=_list({}))
+    )),
+    "campaigns.act_by_json": _object(request=_WHOLE, message=_TEXT),
+    "runs.as_json": _object(id=_TEXT, state=_TEXT, backend=_TEXT, scenario={"type": "object"},
+                            manifest={"type": "object"}, metrics=_list({}), files=_list({})),
+    "runs.segments": _object(total=_WHOLE, segments=_list({"type": "object"})),
+    "runs.plot": _object("y", series=_list({"type": "object"})),
+    "compare.as_json": _object(subjects=_list(_object(of=_TEXT, label=_TEXT)), metrics=_list({"type": "object"})),
+    "scorecard.as_json": _object("between_backends", artefacts=_list({}), count={"type": "object"}),
+    "launch.files_as_json": _list(_TEXT),
+    "launch.file_as_json": _object(file=_TEXT, text=_TEXT),
+    "launch.all_as_json": _object(requests=_list(_REQUEST), runners=_list({"type": "object"})),
+    "launch.as_json": _REQUEST,
+    "launch.withdraw_by_json": _REQUEST,
+    "launch.enter": _object(problems=_list(_TEXT), request=_WHOLE, id=_TEXT, runs=_WHOLE),
+    "launch.check_as_json": _VERDICT,
+    "launch.build_as_json": _object(text=_TEXT),
+    "imports.all_as_json": _list(_IMPORT),
+    "imports.as_json": _IMPORT,
+    "imports.enter": _IMPORT,
+}  # fmt: skip
+#: Answers of 200 to a POST: nothing is left to be done.
+AT_ONCE = ("launch.check_as_json", "launch.build_as_json", "launch.withdraw_by_json")
+
+
 @blueprint.get("/api/health")
 def healthy() -> Response:
     """Whether the site answers; the one address that needs no token."""
@@ -99,15 +161,22 @@ def describe() -> dict[str, Any]:
                     *(_parameter(name, "query") for name in QUERIES.get(rule.endpoint, ())),
                 ],
                 "responses": {
-                    "202"
-                    if method == "POST" and rule.endpoint not in ("launch.check_as_json", "launch.build_as_json")
-                    else "200": {
+                    "202" if method == "POST" and rule.endpoint not in AT_ONCE else "200": {
                         "description": told.split("\n\n")[0],
-                        "content": {"text/event-stream" if rule.endpoint == "live.events" else "application/json": {}},
+                        "content": {
+                            "text/event-stream" if rule.endpoint == "live.events" else "application/json": (
+                                {"schema": ANSWERS[rule.endpoint]} if rule.endpoint in ANSWERS else {}
+                            )
+                        },
                     },
                     "default": {"$ref": "#/components/responses/Problem"},
                 },
             }
+            if rule.endpoint == "launch.enter":
+                operation["responses"]["422"] = {
+                    "description": "What the validator says of it.",
+                    "content": {"application/json": {"schema": _VERDICT}},
+                }
             if rule.endpoint in BODIES:
                 kind, schema = BODIES[rule.endpoint]
                 operation["requestBody"] = {"required": True, "content": {kind: {"schema": schema}}}

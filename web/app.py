@@ -12,6 +12,7 @@ from typing import Any
 import polars as pl
 from flask import Flask, g, render_template, request
 from werkzeug.exceptions import HTTPException
+from werkzeug.routing import IntegerConverter
 
 from analysis.metrics import METRICS
 from analysis.store import Store, StoreError
@@ -21,7 +22,7 @@ from experiments.show import mean_sd, point_label
 from testbed.errors import TestbedError
 from web import api, cache, campaigns, compare, docs, home, imports, launch, live, runs, scorecard, security
 
-#: Of a form; uploads have a limit of their own.
+#: Of a form or a script's JSON; uploads have a limit of their own (web.security).
 MOST_FORM_BYTES = 2 << 20
 
 
@@ -37,12 +38,14 @@ def create_app(results: Path | str, token: str = "", names: Sequence[str] = ()) 
         StoreError: the folder holds no store that can be used.
     """
     app = Flask(__name__)
+    app.url_map.converters["int"] = _Number
     app.config["RESULTS"] = results
     app.config["SEND_FILE_MAX_AGE_DEFAULT"] = 3600
-    app.config["MAX_FORM_MEMORY_SIZE"] = MOST_FORM_BYTES
+    app.config["MAX_FORM_MEMORY_SIZE"] = app.config["MAX_CONTENT_LENGTH"] = MOST_FORM_BYTES
     store = Store.open(results)
     app.extensions["store"] = store
     app.extensions["watcher"] = live.Watcher(store)
+    app.extensions["desk"] = imports.Desk(store, str(results))
     app.extensions["cache"], app.extensions["lasting"] = cache.Cache(store), cache.Lasting()
     security.guard(app, store.folder, token, list(names))
     for part in (home, campaigns, runs, compare, scorecard, launch, imports, docs, live, api):
@@ -75,6 +78,12 @@ def create_app(results: Path | str, token: str = "", names: Sequence[str] = ()) 
         return render_template("error.html", code=503, name="Not available", message=message), 503
 
     return app
+
+
+class _Number(IntegerConverter):
+    """A number of an address, of a size that every database takes."""
+
+    regex = r"\d{1,9}"
 
 
 def warm(app: Flask) -> None:

@@ -28,6 +28,8 @@ blueprint = Blueprint("campaigns", __name__)
 
 #: Rows of a page of runs, points of a page of the table, campaigns of a page of the list.
 RUNS, POINTS, CAMPAIGNS = 25, 25, 40
+#: Pages that an address may ask for, so that no database is asked for more rows than it counts.
+MOST_PAGES = 10**9
 #: Runs behind a page of the table, about; never fewer points than FEWEST.
 BEHIND, FEWEST = 500, 10
 
@@ -227,6 +229,9 @@ def act_by_json(campaign_id: str, action: str) -> Any:
 def do(campaign: dict[str, Any], action: str) -> tuple[int, str]:
     """Enters a request for a campaign; gives its number and what to tell."""
     overrides = [f"{name}={value}" for name, value in campaign["overrides"].items()]
+    if requests.release_lost(g.store):
+        # It may be one of those that nobody is at any more.
+        campaign = browse.campaign_head(g.store, campaign["id"]) or campaign
     if action == "cancel":
         if campaign["state"] != "running":
             abort(409, f"This campaign is {campaign['state']}; there is nothing to cancel.")
@@ -245,7 +250,7 @@ def do(campaign: dict[str, Any], action: str) -> tuple[int, str]:
 
 
 def _page() -> int:
-    return max(request.args.get("page", 1, int), 1)
+    return min(max(request.args.get("page", 1, int), 1), MOST_PAGES)
 
 
 def _head(campaign_id: str) -> dict[str, Any]:

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 LIMIT_S = 20
 LIMIT_BYTES = 2 << 30
+#: The child's status where the memory did not do.
+NO_MEMORY = 3
 #: At a time; who comes later waits.
 _room = threading.Semaphore(2)
 
@@ -50,8 +52,11 @@ def check(results: str, file: str, text: str, overrides: Sequence[str] = ()) -> 
                 f"{file}: checking this took longer than {LIMIT_S} s; ./backchannel validate has no such limit"
             ]
         }
-    if done.returncode != 0 or not done.stdout:
+    if done.returncode == NO_MEMORY:
         return {"problems": [f"{file}: this is too large to be checked here; ./backchannel validate has no such limit"]}
+    if done.returncode != 0 or not done.stdout:
+        last = (done.stderr.strip().splitlines() or [f"status {done.returncode}"])[-1]
+        return {"problems": [f"{file}: the check itself broke off, which is a defect of ours: {last[:200]}"]}
     found: dict[str, Any] = json.loads(done.stdout)
     return found
 
@@ -71,6 +76,9 @@ def main() -> None:
         plan = expand(source.parse(asked["file"], asked["text"]), asked["overrides"])
     except CampaignError as error:
         answer: dict[str, Any] = {"problems": [problem.text(error.file) for problem in error.problems]}
+    except (MemoryError, RecursionError):
+        # At once, and with nothing more to be made.
+        os._exit(NO_MEMORY)
     except TestbedError as error:
         answer = {"problems": [str(error)]}
     else:

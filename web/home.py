@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from flask import Blueprint, g, render_template
+from typing import Any
 
-from analysis.store import browse, requests
+from flask import Blueprint, Response, g, jsonify, render_template
+
+from analysis.store import Store, browse, requests
 from web import scorecard
 
 blueprint = Blueprint("home", __name__)
@@ -22,9 +24,21 @@ def index() -> str:
         campaigns=browse.campaigns(store, limit=6),
         total=browse.count_campaigns(store),
         newest=browse.newest(store),
-        invalid=browse.invalid(store, 5),
-        failed=browse.failed(store, 5),
-        unfinished=browse.unfinished(store, 5),
+        **_attention(store, 5),
         counts=browse.counts(store),
         card=scorecard.read(),
     )
+
+
+@blueprint.get("/api/attention")
+def attention_as_json() -> Response:
+    """What needs attention: invalid and failed runs, unfinished campaigns; the latest 100 of each."""
+    return jsonify(_attention(g.store, 100))
+
+
+def _attention(store: Store, most: int) -> dict[str, Any]:
+    return {
+        "invalid": browse.invalid(store, most),
+        "failed": browse.failed(store, most),
+        "unfinished": browse.unfinished(store, most),
+    }

@@ -45,7 +45,7 @@ FLOWS, AXES = 3, 3
 @blueprint.get("/launch")
 def show() -> str:
     """The page; `file` names one of the campaign files, `campaign` one that was run."""
-    text, name = "", "new.yaml"
+    text, name, overrides = "", "new.yaml", request.args.getlist("set")
     if request.args.get("file"):
         name = request.args["file"]
         text = _file(name)
@@ -54,7 +54,9 @@ def show() -> str:
         if campaign is None:
             abort(404, f"There is no campaign {request.args['campaign']} here.")
         name, text = Path(campaign["file"]).name, campaign["text"]
-    return _page(text, name, request.args.getlist("set"), None, {})
+        # What it was run with; what the address says comes after, and so holds.
+        overrides = [*(f"{field}={value}" for field, value in campaign["overrides"].items()), *overrides]
+    return _page(text, name, overrides, None, {})
 
 
 @blueprint.post("/launch")
@@ -91,6 +93,28 @@ def withdraw(number: int) -> Any:
     done = requests.withdraw(g.store, number)
     flash("Withdrawn." if done else "A runner has taken it already; cancel the campaign instead.")
     return redirect(url_for("launch.asked", number=number))
+
+
+@blueprint.post("/api/requests/<int:number>/withdraw")
+def withdraw_by_json(number: int) -> Any:
+    """Takes back a request that still waits; 409 when a runner has it already."""
+    if requests.one(g.store, number) is None:
+        abort(404, f"There is no request {number} here.")
+    if not requests.withdraw(g.store, number):
+        abort(409, "It waits no longer; cancel its campaign instead.")
+    return jsonify(requests.one(g.store, number))
+
+
+@blueprint.get("/api/files")
+def files_as_json() -> Response:
+    """Names of the campaign files that the site offers."""
+    return jsonify(files())
+
+
+@blueprint.get("/api/files/<path:file>")
+def file_as_json(file: str) -> Response:
+    """The text of a campaign file, with what it includes and its traces."""
+    return jsonify({"file": file, "text": _file(file)})
 
 
 @blueprint.get("/api/requests")

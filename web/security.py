@@ -6,6 +6,7 @@ reach the site under a name of its own. On any other address each visitor gives 
 
 from __future__ import annotations
 
+import hashlib
 import hmac
 import ipaddress
 import os
@@ -31,6 +32,8 @@ from flask import (
     url_for,
 )
 
+from web import imports
+
 blueprint = Blueprint("door", __name__)
 
 #: Everything comes from this server; nothing is inline.
@@ -46,6 +49,8 @@ GUESSES = 20
 SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
 #: What can be had without the token.
 OPEN = frozenset({"door.enter", "static", "api.healthy"})
+#: What takes captures in; everything else takes forms.
+UPLOADS = frozenset({"imports.act", "imports.enter"})
 
 
 class Door:
@@ -60,6 +65,14 @@ class Door:
     def locked(self) -> bool:
         """Whether a token is asked for."""
         return bool(self._token)
+
+    def mark(self) -> str:
+        """What the session of somebody who gave this very token holds: another token makes it worthless."""
+        return hmac.digest(current_app.secret_key, self._token, "sha256").hex()  # type: ignore[arg-type]
+
+    def knows(self) -> bool:
+        """Whether this visitor gave the token."""
+        return hmac.compare_digest(str(session.get("in", "")).encode(), self.mark().encode())
 
     def opens(self, given: str) -> bool:
         """Whether a token is the right one; after too many wrong ones, none is for a while."""
@@ -86,7 +99,8 @@ def guard(app: Flask, results: Path, token: str, names: list[str]) -> None:
     app.extensions["door"] = door
     app.secret_key = _key(results)
     app.config.update(
-        SESSION_COOKIE_NAME="backchannel",
+        # Cookies know no ports: two sites of one host would overwrite each other's.
+        SESSION_COOKIE_NAME=f"backchannel-{hashlib.sha256(app.secret_key).hexdigest()[:8]}",
         SESSION_COOKIE_HTTPONLY=True,
         SESSION_COOKIE_SAMESITE="Strict",
         PERMANENT_SESSION_LIFETIME=30 * 24 * 3600,
@@ -107,12 +121,17 @@ def guard(app: Flask, results: Path, token: str, names: list[str]) -> None:
             if not door.opens(bearer.token):
                 abort(401, "The token is wrong.")
             g.by_token = True
-        if door.locked and not g.by_token and not session.get("in") and request.endpoint not in OPEN:
+        if door.locked and not g.by_token and not door.knows() and request.endpoint not in OPEN:
             if request.path.startswith("/api/"):
                 abort(401, "This site asks for a token: send it as 'Authorization: Bearer TOKEN'.")
             if request.method not in SAFE:
                 abort(401, "Your session has ended; give the token again.")
             return redirect(url_for("door.enter", to=request.full_path.rstrip("?")))
+        if request.endpoint in UPLOADS:
+            request.max_content_length = imports.MOST_BODY
+        # Before anything looks for a form in it.
+        if (request.content_length or 0) > (request.max_content_length or 0):
+            abort(413, f"What is sent here has at most {(request.max_content_length or 0) >> 20} MiB.")
         if request.method not in SAFE and not g.by_token:
             _not_forged()
         return None
@@ -155,13 +174,15 @@ def enter() -> Any:
     """Asks for the token."""
     door: Door = current_app.extensions["door"]
     to = request.values.get("to", "/")
-    # Only to a page of this site.
-    if not to.startswith("/") or to.startswith(("//", "/\\")):
+    # Only to a page of this site. Browsers take control characters out of an address before they read it.
+    if not to.startswith("/") or to.startswith(("//", "/\\")) or not to.isprintable():
         to = "/"
     wrong = False
     if request.method == "POST":
-        if not door.locked or door.opens(request.form.get("token", "")):
-            session["in"] = True
+        if not door.locked:
+            return redirect(to)
+        if door.opens(request.form.get("token", "")):
+            session["in"] = door.mark()
             session.permanent = True
             return redirect(to)
         wrong = True

@@ -2,25 +2,28 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import socket
 import threading
+import time
 from pathlib import Path
 from types import FrameType
 
 import typer
 import waitress
+from sqlalchemy.exc import SQLAlchemyError
 
+from analysis.store import Store, requests
 from testbed.errors import TestbedError
 from web.app import create_app, warm
+from web.imports import MOST_BODY
 from web.live import Watcher
 from web.security import LEAST_TOKEN, is_local
 
 #: Pages take one for milliseconds, live pages hold one each (web.live.STREAMS at most).
 THREADS = 40
-#: An upload and its form around it.
-MOST_BODY = 1 << 31
 
 
 def serve(
@@ -43,10 +46,11 @@ def serve(
         raise TestbedError(
             "--name makes the site known to others, so it needs a token: --token-file, or BACKCHANNEL_TOKEN"
         )
-    if not is_local(host) and host not in ("0.0.0.0", "::"):
+    if host not in ("0.0.0.0", "::"):
         names = [*names, f"[{host}]" if ":" in host else host]
     app = create_app(results, token=token, names=names)
     threading.Thread(target=warm, args=(app,), name="warm", daemon=True).start()
+    threading.Thread(target=_release_lost, args=(app.extensions["store"],), name="release", daemon=True).start()
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     listener = socket.socket(family, socket.SOCK_STREAM)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -68,6 +72,15 @@ def serve(
         max_request_body_size=MOST_BODY,
         clear_untrusted_proxy_headers=True,
     )
+
+
+def _release_lost(store: Store) -> None:
+    """Marks what dead runners were at, also where no other runner looks."""
+    while True:
+        # A store that is away for a while is looked at again.
+        with contextlib.suppress(SQLAlchemyError):
+            requests.release_lost(store)
+        time.sleep(requests.GONE_AFTER_S)
 
 
 def _end_streams_on_signals(watcher: Watcher) -> None:

@@ -8,6 +8,7 @@ is `failed/ABCD.../`.
 from __future__ import annotations
 
 import shutil
+import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Protocol
@@ -31,8 +32,8 @@ class Artefacts(Protocol):
     def remove(self, run_id: str) -> None:
         """Forgets a run's files, if there are any."""
 
-    def folder(self, run_id: str) -> Path:
-        """A local folder with the run's files, which are only to be read."""
+    def folder(self, run_id: str, version: str = "0") -> Path:
+        """A local folder with the run's files, which are only to be read; another version is another landing."""
 
     def put_failed(self, run_id: str, folder: Path) -> None:
         """Takes in what a try without a result left, in place of an earlier one's."""
@@ -66,8 +67,8 @@ class LocalArtefacts:
         """Forgets a run's files, if there are any."""
         shutil.rmtree(self.folder(run_id), ignore_errors=True)
 
-    def folder(self, run_id: str) -> Path:
-        """A local folder with the run's files, which are only to be read."""
+    def folder(self, run_id: str, version: str = "0") -> Path:
+        """A local folder with the run's files, which are only to be read; another version is another landing."""
         return self._folder / _below(run_id)
 
     def put_failed(self, run_id: str, folder: Path) -> None:
@@ -121,13 +122,13 @@ class RemoteArtefacts:
         self._remove(self._at(run_id))
         shutil.rmtree(self._cache / _below(run_id), ignore_errors=True)
 
-    def folder(self, run_id: str) -> Path:
-        """A local folder with the run's files, which are only to be read: brought here when first asked for.
+    def folder(self, run_id: str, version: str = "0") -> Path:
+        """A local folder with the run's files, only to be read: each version is brought here when first asked for.
 
         Raises:
             ArtefactError: the place does not give them.
         """
-        here = self._cache / _below(run_id)
+        here = self._cache / _below(run_id) / version
         if here.exists():
             return here
         try:
@@ -135,9 +136,9 @@ class RemoteArtefacts:
                 return here
         except Exception as error:  # noqa: BLE001
             raise ArtefactError(f"the artefacts of a run cannot be read from {self.url}: {_said(error)}") from error
-        making = here.with_name(f"{here.name}.part")
-        shutil.rmtree(making, ignore_errors=True)
-        making.mkdir(parents=True)
+        here.parent.mkdir(parents=True, exist_ok=True)
+        # Of its own: several may bring the same run here at once.
+        making = Path(tempfile.mkdtemp(prefix="part-", dir=here.parent))
         try:
             top = self._at(run_id)
             for path in self._files.find(top):
@@ -145,8 +146,16 @@ class RemoteArtefacts:
                 to.parent.mkdir(parents=True, exist_ok=True)
                 self._files.get_file(path, str(to))
         except Exception as error:  # noqa: BLE001
+            shutil.rmtree(making, ignore_errors=True)
             raise ArtefactError(f"the artefacts of a run cannot be read from {self.url}: {_said(error)}") from error
-        making.rename(here)
+        try:
+            making.rename(here)
+        except OSError:
+            # Another was faster.
+            shutil.rmtree(making, ignore_errors=True)
+        for other in here.parent.iterdir():
+            if other != here and not other.name.startswith("part-"):
+                shutil.rmtree(other, ignore_errors=True)
         return here
 
     def put_failed(self, run_id: str, folder: Path) -> None:

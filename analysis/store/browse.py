@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -374,7 +375,9 @@ class Pulse:
             # All of them are taken in, so that one change is told once.
             return len(list(driver.notifies(timeout=0))) > 0 or before is None
         except Exception:  # noqa: BLE001 (psycopg's own, if it is there; what was missed meanwhile is unknown)
-            self._connection.invalidate()
-            self._connection.close()
+            # As long as the server is away, what was opened last may never have been.
+            with contextlib.suppress(sa.exc.SQLAlchemyError):
+                self._connection.invalidate()
+                self._connection.close()
             self._connection = self._connect()
             return True

@@ -18,6 +18,9 @@ from analysis.store.store import Store
 #: A runner that was not seen for so long is gone; it shows itself every SEEN_EVERY_S.
 GONE_AFTER_S = 15.0
 SEEN_EVERY_S = 3.0
+#: A campaign tells its progress every two seconds; one that has told nothing for so long has nobody at it. Its last
+#: captures are analysed in silence, so this is long.
+SILENT_AFTER_S = 120.0
 RUN, CANCEL = "run", "cancel"
 WAITING, RUNNING, DONE, FAILED, WITHDRAWN = "waiting", "running", "done", "failed", "withdrawn"
 
@@ -45,19 +48,20 @@ def withdraw(store: Store, number: int) -> bool:
 
 def take(store: Store, runner_id: str) -> dict[str, Any] | None:
     """The oldest waiting request, which is this runner's from now on; None when nothing waits."""
+    oldest = sa.select(request).where(request.c.state == WAITING).order_by(request.c.id).limit(1)
     with store.writing() as connection:
-        oldest = connection.execute(
-            sa.select(request).where(request.c.state == WAITING).order_by(request.c.id).limit(1)
-        ).mappings()
-        found = oldest.first()
-        if found is None:
-            return None
-        connection.execute(
-            sa.update(request)
-            .where(request.c.id == found["id"])
-            .values(state=RUNNING, taken=time.time(), runner=runner_id)
-        )
-        return dict(found)
+        while True:
+            found = connection.execute(oldest).mappings().first()
+            if found is None:
+                return None
+            taken = connection.execute(
+                sa.update(request)
+                .where(request.c.id == found["id"], request.c.state == WAITING)
+                .values(state=RUNNING, taken=time.time(), runner=runner_id)
+            )
+            # PostgreSQL lets two read the same one; the row itself goes to the first who writes it.
+            if taken.rowcount:
+                return dict(found)
 
 
 def name_campaign(store: Store, number: int, campaign_id: str) -> None:
@@ -128,8 +132,19 @@ def runners(store: Store) -> list[dict[str, Any]]:
 
 
 def release_lost(store: Store) -> int:
-    """Fails requests whose runner is gone; gives how many. A campaign of theirs is resumed by asking again."""
+    """Fails requests whose runner is gone, and marks campaigns that nobody is at any more; gives how many of both. Such
+    a campaign is resumed by asking again.
+    """
     there = sa.select(runner.c.id).where(runner.c.seen > time.time() - GONE_AFTER_S)
+    running = store.rows(sa.select(campaign.c.id, campaign.c.progress).where(campaign.c.state == "running"))
+    silent = [
+        # One that waits for its turn in a batch has told nothing yet.
+        one["id"] for one in running if 0 < one["progress"].get("updated", 0) < time.time() - SILENT_AFTER_S
+    ]  # fmt: skip
+    if not silent and not store.rows(
+        sa.select(request.c.id).where(request.c.state == RUNNING, request.c.runner.not_in(there))
+    ):
+        return 0
     with store.writing() as connection:
         lost = sa.and_(request.c.state == RUNNING, request.c.runner.not_in(there))
         campaigns = list(connection.scalars(sa.select(request.c.campaign_id).where(lost)))
@@ -140,10 +155,10 @@ def release_lost(store: Store) -> int:
         )
         connection.execute(
             sa.update(campaign)
-            .where(campaign.c.id.in_([one for one in campaigns if one]), campaign.c.state == "running")
+            .where(campaign.c.id.in_([*silent, *(one for one in campaigns if one)]), campaign.c.state == "running")
             .values(state="incomplete", finished=time.time(), progress={})
         )
-        return int(changed.rowcount)
+        return int(changed.rowcount) + len(silent)
 
 
 def _enter(store: Store, **fields: Any) -> int:

@@ -551,7 +551,11 @@ class Store:
             StoreError: they cannot be brought here.
         """
         try:
-            return self._artefacts.folder(run_id)
+            if not self._is_postgresql:
+                return self._artefacts.folder(run_id)
+            # Another machine may have landed it anew since its files were brought here.
+            landed = self._rows(sa.select(run.c.landed).where(run.c.id == run_id))
+            return self._artefacts.folder(run_id, str(landed[0]["landed"]) if landed else "0")
         except ArtefactError as error:
             raise StoreError(str(error)) from error
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from experiments import source
+from experiments import packed, registry, source
 from experiments.campaign import Plan, expand, load
 from experiments.problems import CampaignError
 
@@ -123,6 +123,44 @@ def test_the_text_of_a_campaign_brings_along_what_it_includes(tmp_path: Path) ->
     with pytest.raises(CampaignError) as caught:
         expand(source.parse("own.yaml", wrong))
     assert "base.yaml:5: network.reverse.rate: 'kb' is no unit" in str(caught.value)
+
+
+def test_the_text_of_a_campaign_brings_along_its_traces(tmp_path: Path) -> None:
+    (tmp_path / "air.up").write_text("1\n2\n2\n9\n")
+    (tmp_path / "air.down").write_text("".join(f"{ms}\n" for ms in range(1, 3000)))
+    (tmp_path / "loss").write_text("# lost\n3 4\n")
+    text = (
+        "name: traced\nduration: 5 s\nbackend: sim\nstack: newreno\n"
+        "network: {topology: line, link: mahimahi, forward: {trace: air.down}, reverse: {trace: air.up}}\n"
+        "workload: [{name: a, from: left, to: right}]\n"
+        "sweep: {network.forward.trace: [air.down, air.up]}\n"
+        "backends: {emulated: {network: {forward: {errors: [{model: recorded, trace: loss}]}}}}\n"
+    )
+    own = write(tmp_path, own=text)
+    plan = load(own)
+    again = expand(source.parse("own.yaml", plan.text))
+    assert [run.id for run in again.runs] == [run.id for run in plan.runs]
+    assert again.text == plan.text
+    assert "loss, which is read above" in plan.text
+    # What it brings along may be damaged, or unpack without end.
+    spoilt = plan.text.replace("base64):\n# ", "base64):\n# ?")
+    for wrong, said in ((plan.text[:-60], "cut short|unpacked"), (spoilt, "unpacked")):
+        with pytest.raises(ValueError, match=said):
+            [packed.find(wrong, name) for name in ("air.down", "air.up", "loss")]
+    endless = packed.attach("name: a", "big", "1\n" * registry.MAX_FILE_BYTES)
+    with pytest.raises(ValueError, match="larger than 8 MiB"):
+        packed.find(endless, "big")
+
+
+def test_every_option_that_names_a_file_is_known_to_the_reader() -> None:
+    named = {
+        param.name
+        for kind in registry.KINDS
+        for entry in registry.of_kind(kind)
+        for param in entry.params
+        if param.unit == "file"
+    }
+    assert named == {source.TRACE}
 
 
 def test_a_text_opens_no_file(tmp_path: Path) -> None:

@@ -428,12 +428,6 @@ def capture(simulated: Simulated, tmp_path: Path) -> Path:
     return path
 
 
-needs_import = pytest.mark.skipif(
-    "import" not in re.findall(r"^\W*(\w+) ", backchannel("--help").stdout, re.M),
-    reason="this checkout has no ./backchannel import",
-)
-
-
 def drop(page: Page, name: str, body: bytes) -> None:
     """Drags a file onto the form, as far as a script can."""
     transfer = page.evaluate_handle(
@@ -445,7 +439,6 @@ def drop(page: Page, name: str, body: bytes) -> None:
     page.dispatch_event("#drop", "drop", {"dataTransfer": transfer})
 
 
-@needs_import
 def test_a_capture_is_dragged_in_and_lands_on_its_plots(page: Page, own: tuple[str, Path], capture: Path) -> None:
     address, _ = own
     page.goto(f"{address}/import")
@@ -456,7 +449,6 @@ def test_a_capture_is_dragged_in_and_lands_on_its_plots(page: Page, own: tuple[s
     expect(page.get_by_role("region", name="Segment")).to_contain_text("retransmission")
 
 
-@needs_import
 def test_what_is_no_capture_is_said_in_words(page: Page, own: tuple[str, Path]) -> None:
     address, results = own
     page.goto(f"{address}/import")

@@ -591,3 +591,49 @@ def test_the_api_describes_itself(client: FlaskClient) -> None:
     assert "/api/campaigns/{campaign_id}/runs" in document["paths"]
     ids = [one["operationId"] for operations in document["paths"].values() for one in operations.values()]
     assert len(ids) == len(set(ids))
+
+
+@pytest.mark.parametrize("name", ["kind", "endpoint", "campaign_id", "_external", "page", "points"])
+def test_no_argument_of_an_address_breaks_a_campaigns_page(
+    client: FlaskClient, simulated: Simulated, name: str
+) -> None:
+    for value in ("x", "99999999999999999999"):
+        answer = client.get(f"{simulated.address}?{name}={value}")
+        assert answer.status_code == 200
+        assert f"/figure.svg?{name}={value}" in answer.text
+
+
+def test_answers_are_what_the_description_says(client: FlaskClient, simulated: Simulated) -> None:
+    run_id, campaign_id = simulated.run_id(), simulated.campaign["campaign"]
+    paths: Any = client.get("/api/openapi.json").json["paths"]  # type: ignore[index]
+    values = {"campaign_id": campaign_id, "run_id": run_id, "kind": "sequence", "file": "quickstart.yaml"}
+    kinds = {"object": dict, "array": list, "string": str, "integer": int, "number": (int, float), "boolean": bool}
+
+    def hold(schema: dict[str, Any], given: Any, where: str) -> None:
+        if "type" in schema:
+            assert isinstance(given, kinds[schema["type"]]), where
+        for name in schema.get("required", ()):
+            assert name in given, f"{where}: {name}"
+            hold(schema["properties"][name], given[name], f"{where}.{name}")
+        for one in given if "items" in schema else ():
+            hold(schema["items"], one, where)
+
+    held = 0
+    for path, operations in paths.items():
+        told = (
+            operations.get("get", {}).get("responses", {}).get("200", {}).get("content", {}).get("application/json", {})
+        )
+        if "schema" not in told or "{number}" in path or "{import_id}" in path:
+            continue
+        extra = (
+            "?flow=forward"
+            if run_id and path.startswith("/api/runs/")
+            else f"?run={run_id}"
+            if "compare" in path
+            else ""
+        )
+        answer = client.get(path.format(**values) + extra)
+        assert answer.status_code == 200, path
+        hold(told["schema"], answer.json, path)
+        held += 1
+    assert held >= 14

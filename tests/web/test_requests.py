@@ -155,8 +155,33 @@ def test_a_campaign_with_an_include_is_launched_with_what_it_includes(
 
 
 @pytest.mark.parametrize("name", launch.files())
-def test_every_campaign_file_can_be_opened(name: str) -> None:
-    assert launch._file(name).strip()
+def test_every_campaign_file_can_be_opened(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # Wherever the site was started, and with no folder to look for files in.
+    monkeypatch.chdir(tmp_path)
+    assert expand(source.parse(name, launch._file(name))).runs
+
+
+def test_what_is_pasted_opens_no_file(visitor: FlaskClient, store: Store, results: Path, tmp_path: Path) -> None:
+    trace = tmp_path / "secret.down"
+    trace.write_text("root:x:0:0\n")
+    line = "{rate: 1 Mbit/s, delay: 20 ms}}"
+    for name in (str(trace), "secret.down", "/etc", str(tmp_path / "nothing")):
+        text = TINY.replace(line, f"{{trace: {name}, delay: 20 ms}}, link: mahimahi}}")
+        lossy = TINY.replace(line, f"{{rate: 1 Mbit/s, errors: [{{model: recorded, trace: {name}}}]}}}}")
+        for pasted in (text, lossy):
+            (problem,) = visitor.post("/api/check", json={"text": pasted, "file": f"{tmp_path}/x.yaml"}).json[
+                "problems"
+            ]  # type: ignore[index]
+            assert "no file can be read from here, and this text does not bring" in problem
+            assert "root:x" not in problem
+        override: Any = visitor.post(
+            "/api/check", json={"text": TINY, "overrides": [f"network.forward.trace={name}", "network.link=mahimahi"]}
+        ).json
+        assert "no file can be read from here" in override["problems"][0]
+    # The runner takes no path from a request either, whoever entered it.
+    asked = requests.ask_run(store, f"{tmp_path}/x.yaml", text.replace(str(tmp_path / "nothing"), str(trace)))
+    assert backchannel("runner", "--once", "--results", results).returncode == 1
+    assert "no file can be read from here" in (requests.one(store, asked) or {})["message"]
 
 
 def test_a_request_is_taken_up_and_ends_as_a_campaign(
@@ -233,6 +258,52 @@ def test_what_a_runner_left_behind_is_told(store: Store, results: Path) -> None:
         requests.GONE_AFTER_S = before
     assert "resume the campaign" in (requests.one(store, number) or {})["message"]
     assert (browse.campaign_head(store, campaign) or {})["state"] == "incomplete"
+
+
+def test_what_a_campaign_was_run_with_is_launched_again(visitor: FlaskClient, store: Store) -> None:
+    store.begin_campaign(
+        {
+            "id": "c1", "name": "tiny", "title": "t", "file": "tiny.yaml", "text": TINY,
+            "overrides": {"repetitions": "3"}, "backend": "sim", "seed": 1, "repetitions": 3,
+        }, [[]], [(0, 0, "r0")],
+    )  # fmt: skip
+    page = visitor.get("/launch?campaign=c1").text
+    assert "repetitions=3</textarea>" in page
+    assert "3 runs on the sim backend" in page
+
+
+def test_a_campaign_that_nobody_is_at_can_be_resumed(visitor: FlaskClient, store: Store) -> None:
+    fields = {
+        "id": "c1", "name": "tiny", "title": "t", "file": "tiny.yaml", "text": TINY, "overrides": {}, "backend": "sim",
+        "seed": 1, "repetitions": 2,
+    }  # fmt: skip
+    store.begin_campaign(fields, [[]], [(0, 0, "r0")])
+    store.tell_progress("c1", {"cells": []})
+    assert visitor.post("/api/campaigns/c1/resume").status_code == 409
+    before = requests.SILENT_AFTER_S
+    try:
+        requests.SILENT_AFTER_S = 0.0
+        assert visitor.post("/api/campaigns/c1/cancel").status_code == 409
+        assert (browse.campaign_head(store, "c1") or {})["state"] == "incomplete"
+        assert visitor.post("/api/campaigns/c1/resume").status_code == 202
+    finally:
+        requests.SILENT_AFTER_S = before
+
+
+def test_scripts_find_files_attention_and_take_requests_back(visitor: FlaskClient, store: Store) -> None:
+    names: Any = visitor.get("/api/files").json
+    assert "ton/ton-fig1.yaml" in names
+    told: Any = visitor.get("/api/files/ton/ton-fig1.yaml").json
+    assert visitor.post("/api/check", json=told).json["problems"] == []  # type: ignore[index]
+    assert visitor.get("/api/files/../README.md").status_code == 404
+    number = requests.ask_run(store, "a.yaml", TINY)
+    assert visitor.post(f"/api/requests/{number}/withdraw").json["state"] == requests.WITHDRAWN  # type: ignore[index]
+    assert visitor.post(f"/api/requests/{number}/withdraw").status_code == 409
+    assert visitor.post("/api/requests/99/withdraw").status_code == 404
+    assert visitor.get("/api/attention").json == {"invalid": [], "failed": [], "unfinished": []}
+    for address in ("/requests/99999999999999999999", "/api/requests/99999999999999999999"):
+        assert visitor.get(address).status_code == 404
+    assert visitor.get("/campaigns?page=99999999999999999999").status_code == 200
 
 
 def test_a_request_is_taken_once_and_may_be_withdrawn(store: Store) -> None:

@@ -4,6 +4,12 @@
 const drop = document.getElementById("drop");
 const wait = (ms) => new Promise((resolve) => setTimeout(resolve, ms));
 
+function reading(one) {
+  if (!one.phase) return `Reading ${one.names.join(", ")}…`;
+  const written = one.written_bytes ? `, ${(one.written_bytes / 1e6).toFixed(1)} MB so far` : "";
+  return `Reading ${one.names.join(", ")}: ${one.phase}${written}, for ${Math.round(one.elapsed_s)} s…`;
+}
+
 async function follow(address, told) {
   for (;;) {
     const one = await (await fetch(address)).json();
@@ -14,7 +20,7 @@ async function follow(address, told) {
       told.textContent = one.said;
       return;
     }
-    told.textContent = one.state === "waiting" ? "Waiting for other captures to be read…" : `Reading ${one.names.join(", ")}…`;
+    told.textContent = one.state === "waiting" ? "Waiting for other captures to be read…" : reading(one);
     await wait(400);
   }
 }
