@@ -100,7 +100,7 @@ def test_a_segment_is_reached_by_keys_alone_and_a_failed_zoom_is_told(
     page.evaluate("() => { window.real = fetch; window.fetch = async () => { throw new Error('the line is cut'); }; }")
     page.keyboard.press("+")
     expect(page.get_by_text("the line is cut").first).to_be_visible()
-    page.evaluate("window.fetch = window.real")
+    page.evaluate("() => { window.fetch = window.real; }")
     page.keyboard.press("+")
     expect(page.get_by_text("the line is cut")).to_have_count(0)
 
