@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import deque
+from bisect import bisect_right
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -56,19 +56,13 @@ def crossing(folder: Path, run: Mapping[str, Any], from_s: float, to_s: float) -
     packets: list[list[Any]] = []
     for direction, (entry, exit_) in enumerate(((near, far), (far, near))):
         side = link["forward" if direction == 0 else "reverse"]
-        going = _going(entry, left, ends, direction, from_s - slack_s, to_s)
+        going = _going(entry, left, ends, direction, from_s - slack_s, to_s + slack_s)
         coming = _going(exit_, left, ends, direction, from_s - slack_s, to_s + slack_s)
-        waiting: dict[tuple[Any, ...], deque[float]] = {}
-        for row in coming.iter_rows():
-            waiting.setdefault(row[1:7], deque()).append(row[0])
-        for t_s, *key, ip_len, again, data in going.iter_rows():
-            arrivals = waiting.get(tuple(key))
-            while arrivals and arrivals[0] < t_s:
-                arrivals.popleft()
-            out_s = arrivals.popleft() if arrivals else None
-            if out_s is not None and out_s - t_s > slack_s:
-                out_s = None
-            if (out_s if out_s is not None else t_s) < from_s:
+        arrived = _arrivals(going, coming, slack_s)
+        for number, (t_s, *key, ip_len, again, data) in enumerate(going.iter_rows()):
+            out_s = arrived.get(number)
+            # Sendings after the period are read so that their arrivals are not taken for those of earlier copies.
+            if t_s > to_s or (out_s if out_s is not None else t_s) < from_s:
                 continue
             on_air_s = side["delay_s"] + ip_len * 8 / side["rate_bps"] if side.get("rate_bps") else side["delay_s"]
             leaves_s = max(t_s, out_s - on_air_s) if out_s is not None else t_s
@@ -96,6 +90,24 @@ def crossing(folder: Path, run: Mapping[str, Any], from_s: float, to_s: float) -
         },
         "packets": packets[:MOST], "cut": len(packets) > MOST,
     }  # fmt: skip
+
+
+def _arrivals(going: pl.DataFrame, coming: pl.DataFrame, slack_s: float) -> dict[int, float]:
+    """When each sending arrived, by its row; one without an arrival was lost.
+
+    Copies of a segment are told apart by time alone: the last arrival is of the latest sending before it, and so on
+    backwards. So a segment that was dropped and sent again is lost once, where it was dropped.
+    """
+    sendings: dict[tuple[Any, ...], list[tuple[float, int]]] = {}
+    for number, row in enumerate(going.iter_rows()):
+        sendings.setdefault(row[1:7], []).append((row[0], number))
+    found: dict[int, float] = {}
+    for row in reversed(list(coming.iter_rows())):
+        copies = sendings.get(row[1:7], [])
+        del copies[bisect_right(copies, row[0], key=lambda one: one[0]) :]
+        if copies and row[0] - copies[-1][0] <= slack_s:
+            found[copies.pop()[1]] = row[0]
+    return found
 
 
 def _going(

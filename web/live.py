@@ -105,7 +105,8 @@ def events() -> Response:
     """A stream of `state` events, one for every change; `campaign` narrows it to one."""
     watcher: Watcher = current_app.extensions["watcher"]
     store, campaign_id = g.store, request.args.get("campaign", "")
-    stays = request.args.get("once") is None and watcher.enter()
+    # A stream that is never read never ends: HEAD takes no place.
+    stays = request.method == "GET" and request.args.get("once") is None and watcher.enter()
     stream = _stream(watcher, store, campaign_id) if stays else iter([_event(snapshot(store, campaign_id), RETRY_S)])
     return Response(
         stream, mimetype="text/event-stream", headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no"}

@@ -197,7 +197,7 @@ def _first_plot(run: Mapping[str, Any], kind: str, flow: str) -> str:
         asked = _number("from", low), _number("to", high)
     except ValueError:
         asked = low, high
-    if asked[0] < asked[1]:
+    if asked[0] < asked[1] and asked[0] < high and asked[1] > low:
         low, high = max(asked[0], low), min(asked[1], high)
     period: dict[str, Any] = {"from": f"{low:.6f}", "to": f"{high:.6f}"}
     return url_for("runs.plot", run_id=run["id"], kind=kind, flow=flow, **period)

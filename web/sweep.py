@@ -61,6 +61,8 @@ class Figure:
     series: list[Series]
     #: How many there are beyond those that are drawn.
     left_out: int = 0
+    #: Those: a picture has no room for them, a table has.
+    undrawn: list[Series] = field(default_factory=list)
     #: Place to ink, where bars are told apart by more than their names.
     inks: Mapping[str, str] = field(default_factory=dict)
 
@@ -162,7 +164,7 @@ def make(
     return Figure(
         title=title, metric=metric, subject=subject, unit=unit, x_field=x_field, places=ordered,
         sizes=None if known is None else sorted(known[1]), kind=known[0] if known else "",
-        series=kept[:MOST_SERIES], left_out=max(len(kept) - MOST_SERIES, 0),
+        series=kept[:MOST_SERIES], left_out=max(len(kept) - MOST_SERIES, 0), undrawn=kept[MOST_SERIES:],
     )  # fmt: skip
 
 
@@ -195,7 +197,7 @@ def as_csv(figure: Figure) -> str:
     writer.writerow(
         [figure.x_field or "point", "series", "metric", "unit", "runs", "mean", "half_interval_95", "published"]
     )
-    for one in figure.series:
+    for one in [*figure.series, *figure.undrawn]:
         published = dict(one.published)
         for value in one.values:
             half = "" if value.half is None else value.half

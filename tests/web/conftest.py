@@ -65,6 +65,34 @@ def simulated(tmp_path_factory: pytest.TempPathFactory) -> Simulated:
     return Simulated(file, results, json.loads(done.stdout))
 
 
+#: A short queue that a download fills again and again: drops, and segments that are sent again.
+DROPPING = """
+name: dropping
+backend: sim
+network:
+  topology: asymmetric-path
+  forward: {rate: 2 Mbit/s, delay: 40 ms, queue: {policy: droptail, limit: 12 packets}}
+  reverse: {rate: 1 Mbit/s, delay: 40 ms, queue: {policy: droptail, limit: 50 packets}}
+stack: newreno
+workload:
+  - {name: forward, from: server, to: client}
+  - {name: beside, from: server, to: client, start: 1 s}
+duration: 12 s
+seed: 3
+"""
+
+
+@pytest.fixture(scope="session")
+def dropping(tmp_path_factory: pytest.TempPathFactory) -> Simulated:
+    """A run whose line drops packets."""
+    folder = tmp_path_factory.mktemp("dropping")
+    file, results = folder / "dropping.yaml", folder / "results"
+    file.write_text(DROPPING)
+    done = backchannel("run", file, "--results", results, "--json")
+    assert done.returncode == 0, done.stderr
+    return Simulated(file, results, json.loads(done.stdout))
+
+
 @pytest.fixture(scope="session")
 def client(simulated: Simulated) -> FlaskClient:
     return create_app(simulated.results).test_client()

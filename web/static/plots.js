@@ -195,7 +195,15 @@ function atHand(address) {
 async function refresh(plot) {
   if (!plot.chart) return;
   const asked = view;
-  const answer = await ask(plot);
+  let answer;
+  try {
+    answer = await ask(plot);
+  } catch (error) {
+    // What stands there is of another period; the next zoom asks again.
+    if (asked === view) trouble(plot, `This period cannot be shown: ${error.message}`);
+    return;
+  }
+  trouble(plot, "");
   if (asked !== view || !plot.chart) return;
   // Marks may come into view that there were none of before.
   const shape = JSON.stringify(answer.series.map((one) => one.name));
@@ -203,6 +211,17 @@ async function refresh(plot) {
   plot.chart.setData(aligned(answer.series), false);
   plot.chart.setScale("x", { min: view[0], max: view[1] });
   plot.figure.dataset.shown = view.join(" ");
+}
+
+function trouble(plot, words) {
+  if (!words && !plot.said) return;
+  if (!plot.said) {
+    plot.said = document.createElement("p");
+    plot.said.className = "bad";
+    plot.said.setAttribute("role", "status");
+    plot.board.after(plot.said);
+  }
+  plot.said.textContent = words;
 }
 
 function build(plot, answer) {
@@ -242,18 +261,27 @@ const segments = (from, to, tail) => get(board.dataset.segments, { flow: board.d
 async function nearest(u, left, top) {
   const perPixel = (view[1] - view[0]) / u.over.clientWidth;
   const at = u.posToVal(left, "x");
-  const found = await segments(at - 15 * perPixel, at + 15 * perPixel);
+  // From the cursor outwards on both sides: an answer has a limit, and what is nearest must be within it.
+  const [before, after] = await Promise.all([segments(at - 15 * perPixel, at, true), segments(at, at + 15 * perPixel)]);
+  const found = [...before.segments, ...after.segments];
   const far = (one) => Math.hypot(u.valToPos(one.time_s, "x") - left, u.valToPos(heightOf(one), "y") - top);
-  const best = found.segments.reduce((a, b) => (a && far(a) <= far(b) ? a : b), null);
+  const best = found.reduce((a, b) => (a && far(a) <= far(b) ? a : b), null);
   if (best) choose(best);
 }
 
+const same = (one, other) => ["time_s", "direction", "seq", "ack", "end"].every((key) => one[key] === other[key]);
+
 async function step(direction) {
-  if (!segment) return;
-  const same = (one) => one.time_s === segment.time_s && one.direction === segment.direction && one.seq === segment.seq && one.ack === segment.ack && one.end === segment.end;
+  if (!segment) {
+    // The first step chooses what is first, or last, in view.
+    const { segments: inView } = await segments(view[0], view[1], direction < 0);
+    const first = inView.at(direction < 0 ? -1 : 0);
+    if (first) choose(first);
+    return;
+  }
   for (let span = (view[1] - view[0]) / 10; span < 4 * (whole[1] - whole[0]); span *= 4) {
     const found = direction > 0 ? await segments(segment.time_s - 1e-9, segment.time_s + span) : await segments(segment.time_s - span, segment.time_s + 1e-9, true);
-    const index = found.segments.findIndex(same);
+    const index = found.segments.findIndex((one) => same(one, segment));
     const next = found.segments[index + direction];
     if (index >= 0 && next) return choose(next);
   }
@@ -313,21 +341,26 @@ function ring(u) {
   u.ctx.restore();
 }
 
-// To the next segment that was sent again, close enough to tell it from its neighbours.
+// To the next segment that was sent again, close enough to tell it from its neighbours; after the last, the first. The
+// series has times to a microsecond, segments to a nanosecond: where to go on is told by the segment's own time.
 async function nextAgain() {
-  const after = segment && segment.time_s >= view[0] && segment.time_s <= view[1] ? segment.time_s : view[0];
-  for (const range of [[after + 1e-9, whole[1]], [whole[0], whole[1]]]) {
-    const answer = await get(plots[0].figure.dataset.plot, { from: range[0], to: range[1] });
-    const times = answer.series.filter((one) => one.name.endsWith("retransmission")).flatMap((one) => one.x).filter((t) => t > range[0] && t <= range[1]);
-    if (!times.length) continue;
-    const t = Math.min(...times);
-    look([t - 0.25, t + 0.25]);
-    const found = (await segments(t - 2e-6, t + 2e-6)).segments.find((one) => one.classes.includes("retransmission"));
-    if (found) choose(found);
-    return;
+  const current = segment && segment.time_s >= view[0] && segment.time_s <= view[1] ? segment : null;
+  const after = current ? current.time_s : view[0];
+  const answer = await get(plots[0].figure.dataset.plot, { from: whole[0], to: whole[1] });
+  const times = answer.series.filter((one) => one.name.endsWith("retransmission")).flatMap((one) => one.x).sort((a, b) => a - b);
+  for (const t of [...times.filter((one) => one >= after - 2e-6), ...times.slice(0, 1)]) {
+    const found = (await segments(t - 2e-6, t + 2e-6)).segments.filter((one) => one.classes.includes("retransmission"));
+    // Several may have left in one instant: then those behind the current one are next.
+    const index = current ? found.findIndex((one) => same(one, current)) : -1;
+    const next = index >= 0 ? found[index + 1] : found.find((one) => one.time_s >= after || t < after - 2e-6);
+    if (next) return zoomTo(next);
   }
-  const out = document.getElementById("range");
-  out.textContent = "nothing was sent again";
+  if (!times.length) document.getElementById("range").textContent = "nothing was sent again";
+}
+
+function zoomTo(one) {
+  look([one.time_s - 0.25, one.time_s + 0.25]);
+  choose(one);
 }
 
 // Setting up ---------------------------------------------------------------------------------------------------------
@@ -336,7 +369,7 @@ if (board) {
   whole = [0, Number(board.dataset.duration)];
   const given = new URLSearchParams(location.search);
   const [from, to] = [parseFloat(given.get("from")), parseFloat(given.get("to"))];
-  view = Number.isFinite(from) && Number.isFinite(to) && to > from ? [Math.max(from, 0), Math.min(to, whole[1])] : whole;
+  view = Number.isFinite(from) && Number.isFinite(to) && to > from && from < whole[1] && to > 0 ? [Math.max(from, 0), Math.min(to, whole[1])] : whole;
   told();
   for (const figure of board.querySelectorAll(".plot")) {
     const sources = figure.dataset.sources ? JSON.parse(figure.dataset.sources) : null;

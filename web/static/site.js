@@ -27,7 +27,7 @@ theme.addEventListener("click", () => {
 
 // Forms that show their result at once -------------------------------------------------------------------------------
 
-for (const form of $$("form[data-auto]")) {
+function atOnce(form) {
   for (const button of $$("[data-hide]", form)) button.hidden = true;
   const go = () => {
     const url = new URL(location.href);
@@ -43,6 +43,7 @@ for (const form of $$("form[data-auto]")) {
     go();
   });
 }
+$$("form[data-auto]").forEach(atOnce);
 
 // Keys ---------------------------------------------------------------------------------------------------------------
 
@@ -67,6 +68,22 @@ document.addEventListener("keydown", (event) => {
 
 // What changes while one looks ---------------------------------------------------------------------------------------
 
+// For those who listen: one sentence for a change of state, and how many runs are there at most every half minute.
+const QUIET_MS = 30_000;
+let counted = Date.now();
+const say = (words) => ($("#live-said").textContent = words);
+function heard(what, before, now) {
+  const plain = (text) => text.replace(/\s+/g, " ").trim();
+  if (plain(before) === plain(now)) return;
+  if (what === "state") {
+    counted = Date.now();
+    return say(`The campaign is ${plain(now)}.`);
+  }
+  if (Date.now() - counted < QUIET_MS) return;
+  counted = Date.now();
+  say(plain(now).replace(/ valid.*/, " valid."));
+}
+
 // The page is asked for again and its marked parts are put in place of the old ones; nothing else moves.
 async function swap() {
   let text;
@@ -84,7 +101,9 @@ async function swap() {
     // What somebody is working in stays as it is.
     if (old.contains(document.activeElement) && document.activeElement !== document.body) continue;
     const chosen = new Set($$("input:checked", old).map((box) => box.value));
+    if (old.dataset.say) heard(old.dataset.say, old.textContent, next.textContent);
     old.replaceWith(document.adoptNode(next));
+    $$("form[data-auto]", next).forEach(atOnce);
     for (const box of $$("input[type=checkbox]", next)) box.checked = chosen.has(box.value);
   }
 }
@@ -110,8 +129,8 @@ if (live) {
   const shape = (state) => JSON.stringify([state.campaigns.map((one) => [one.id, one.state, one.valid, one.invalid]), state.requests, state.runners, state.counts]);
   let last = null;
   let waiting = 0;
-  const source = new EventSource(live.dataset.events);
-  source.addEventListener("state", (event) => {
+  let source = null;
+  const hear = (event) => {
     const state = JSON.parse(event.data);
     tell(state);
     if (last !== null && shape(state) !== last && !waiting) {
@@ -123,6 +142,17 @@ if (live) {
     }
     last = shape(state);
     document.documentElement.dataset.live = "on";
-  });
+  };
+  const listen = () => {
+    source = new EventSource(live.dataset.events);
+    source.addEventListener("state", hear);
+  };
+  listen();
   addEventListener("pagehide", () => source.close());
+  // A page that the browser kept comes back as it was left, without its stream and behind the store.
+  addEventListener("pageshow", (event) => {
+    if (!event.persisted) return;
+    listen();
+    swap();
+  });
 }
