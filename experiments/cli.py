@@ -217,7 +217,7 @@ def plan(
 ) -> None:
     """Show what a campaign would run, what the results folder has of it, and the time and disk it expects."""
     from experiments.forecast import forecast
-    from experiments.select import chosen, ordered, unique
+    from experiments.select import chosen, ordered, to_make, unique
     from experiments.show import duration_text, point_label
     from experiments.units import show
 
@@ -227,12 +227,14 @@ def plan(
     store = _open_if_there(results, artefacts)
     try:
         done = store.valid_runs([run.id for run in planned.runs]) if store is not None else set()
-        tried = store.tried_runs([run.id for run in planned.runs]) if store is not None else set()
+        if store is not None:
+            wanted = to_make(wanted, set() if force else done, store.tried_runs if retry_failed else None)
+        elif retry_failed:
+            wanted = []  # nothing was tried
         history = store.history(planned.backend) if store is not None else []
     finally:
         if store is not None:
             store.close()
-    wanted = [run for run in wanted if (force or run.id not in done) and (run.id in tried or not retry_failed)]
     to_do = ordered(wanted, None if file_order else planned.seed)[:limit]
     expected = forecast(to_do, history, os.cpu_count() or 1, jobs)
     if as_json:

@@ -163,10 +163,7 @@ def _parts(store: Store, plans: Sequence[Plan], wanted: Mapping[str, Sequence[Ru
     for plan in sorted(plans, key=lambda plan: -plan.longest_s):
         valid = store.valid_runs(plan.run_ids)
         known = set() if options.force else valid
-        missing = [run for run in wanted[plan.id] if run.id not in known]
-        if options.retry_failed:
-            tried = store.tried_runs([run.id for run in missing])
-            missing = [run for run in missing if run.id in tried]
+        missing = select.to_make(wanted[plan.id], known, store.tried_runs if options.retry_failed else None)
         order_seed = None if options.file_order else plan.seed
         shared = {run.id for run in missing} & seen
         missing = [run for run in select.ordered(missing, order_seed) if run.id not in seen][:room]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 from experiments import registry
 from experiments.campaign import Plan, Run
@@ -77,6 +77,15 @@ def ordered(runs: Sequence[Run], seed: int | None) -> list[Run]:
         for repetition, block in blocks.items():
             random.Random(f"{seed}/order/{repetition}").shuffle(block)
     return [run for block in blocks.values() for run in block]
+
+
+def to_make(runs: Sequence[Run], known: Collection[str], tried: Callable[[list[str]], set[str]] | None) -> list[Run]:
+    """Those that are not known; where somebody tells which of these were tried (Store.tried_runs), only those."""
+    left = [run for run in runs if run.id not in known]
+    if tried is None:
+        return left
+    found = tried([run.id for run in left])
+    return [run for run in left if run.id in found]
 
 
 def unique(runs: Sequence[Run]) -> list[Run]:

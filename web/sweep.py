@@ -59,12 +59,15 @@ class Figure:
     sizes: list[float] | None
     kind: str
     series: list[Series]
-    #: How many there are beyond those that are drawn.
-    left_out: int = 0
-    #: Those: a picture has no room for them, a table has.
+    #: Those beyond them: a picture has no room for them, a table has.
     undrawn: list[Series] = field(default_factory=list)
     #: Place to ink, where bars are told apart by more than their names.
     inks: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def left_out(self) -> int:
+        """How many there are beyond those that are drawn."""
+        return len(self.undrawn)
 
     @property
     def is_line(self) -> bool:
@@ -164,7 +167,7 @@ def make(
     return Figure(
         title=title, metric=metric, subject=subject, unit=unit, x_field=x_field, places=ordered,
         sizes=None if known is None else sorted(known[1]), kind=known[0] if known else "",
-        series=kept[:MOST_SERIES], left_out=max(len(kept) - MOST_SERIES, 0), undrawn=kept[MOST_SERIES:],
+        series=kept[:MOST_SERIES], undrawn=kept[MOST_SERIES:],
     )  # fmt: skip
 
 

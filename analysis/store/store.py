@@ -35,6 +35,8 @@ from sqlalchemy.dialects import postgresql, sqlite
 from analysis.store.artefacts import REASON, ArtefactError, Artefacts, LocalArtefacts, RemoteArtefacts
 from analysis.store.schema import attempt, campaign, file, membership, metric, point, replaced, run
 
+#: Where a run stands in a campaign.
+MEMBER = (membership.c.point, membership.c.repetition, membership.c.run_id)
 MIGRATIONS = Path(__file__).with_name("migrations")
 BUSY_S = 30
 #: Machine-local files of a store that is a database: below it, one folder for each store.
@@ -320,15 +322,10 @@ class Store:
     def values(self, campaign_id: str) -> list[dict[str, Any]]:
         """Every metric of every valid run: point, repetition, run_id, seed, name, subject, unit, value."""
         return self._rows(
-            sa.select(
-                membership.c.point, membership.c.repetition, membership.c.run_id, run.c.seed, metric.c.name,
-                metric.c.subject, metric.c.unit, metric.c.value,
+            _values_of(campaign_id).order_by(
+                membership.c.point, metric.c.name, metric.c.subject, membership.c.repetition
             )
-            .join(run, run.c.id == membership.c.run_id)
-            .join(metric, metric.c.run_id == run.c.id)
-            .where(membership.c.campaign_id == campaign_id, run.c.state == "valid")
-            .order_by(membership.c.point, metric.c.name, metric.c.subject, membership.c.repetition)
-        )  # fmt: skip
+        )
 
     def values_at(self, campaign_id: str, moment: float) -> list[dict[str, Any]]:
         """As `values`, with `landed`, of the results that were there at a moment.
@@ -337,19 +334,12 @@ class Store:
             campaign_id: of a campaign, whenever it was begun.
             moment: seconds since the UNIX epoch.
         """
-        member = (membership.c.point, membership.c.repetition, membership.c.run_id)
-        asked_for = membership.c.campaign_id == campaign_id
-        now = (
-            sa.select(*member, run.c.seed, run.c.landed, metric.c.name, metric.c.subject, metric.c.value, metric.c.unit)
-            .join(run, run.c.id == membership.c.run_id)
-            .join(metric, metric.c.run_id == run.c.id)
-            .where(asked_for, run.c.state == "valid", run.c.landed <= moment)
-        )
+        now = _values_of(campaign_id).add_columns(run.c.landed).where(run.c.landed <= moment)
         past = replaced.c
         earlier = (
-            sa.select(*member, past.seed, past.landed, past.name, past.subject, past.value, past.unit)
+            sa.select(*MEMBER, past.seed, past.name, past.subject, past.unit, past.value, past.landed)
             .join(replaced, past.run_id == membership.c.run_id)
-            .where(asked_for, past.landed <= moment, past.until > moment)
+            .where(membership.c.campaign_id == campaign_id, past.landed <= moment, past.until > moment)
         )
         rows = self._rows(sa.union_all(now, earlier))
         return sorted(rows, key=lambda row: (row["point"], row["name"], row["subject"], row["repetition"]))
@@ -603,6 +593,16 @@ class Store:
             found = connection.execute(query)
             names = tuple(found.keys())
             return [dict(zip(names, row, strict=True)) for row in found]
+
+
+def _values_of(campaign_id: str) -> sa.Select[Any]:
+    """Every metric of a campaign's valid runs."""
+    return (
+        sa.select(*MEMBER, run.c.seed, metric.c.name, metric.c.subject, metric.c.unit, metric.c.value)
+        .join(run, run.c.id == membership.c.run_id)
+        .join(metric, metric.c.run_id == run.c.id)
+        .where(membership.c.campaign_id == campaign_id, run.c.state == "valid")
+    )
 
 
 def is_url(where: Path | str) -> bool:

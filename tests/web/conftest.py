@@ -55,14 +55,17 @@ class Simulated(NamedTuple):
         return str(self.campaign["points"][point]["runs"][repetition]["run_id"])
 
 
-@pytest.fixture(scope="session")
-def simulated(tmp_path_factory: pytest.TempPathFactory) -> Simulated:
-    folder = tmp_path_factory.mktemp("site")
-    file, results = folder / "sweep.yaml", folder / "results"
-    file.write_text(SWEEP)
+def ran(folder: Path, name: str, text: str) -> Simulated:
+    file, results = folder / name, folder / "results"
+    file.write_text(text)
     done = backchannel("run", file, "--results", results, "--json")
     assert done.returncode == 0, done.stderr
     return Simulated(file, results, json.loads(done.stdout))
+
+
+@pytest.fixture(scope="session")
+def simulated(tmp_path_factory: pytest.TempPathFactory) -> Simulated:
+    return ran(tmp_path_factory.mktemp("site"), "sweep.yaml", SWEEP)
 
 
 #: A short queue that a download fills again and again: drops, and segments that are sent again.
@@ -85,12 +88,7 @@ seed: 3
 @pytest.fixture(scope="session")
 def dropping(tmp_path_factory: pytest.TempPathFactory) -> Simulated:
     """A run whose line drops packets."""
-    folder = tmp_path_factory.mktemp("dropping")
-    file, results = folder / "dropping.yaml", folder / "results"
-    file.write_text(DROPPING)
-    done = backchannel("run", file, "--results", results, "--json")
-    assert done.returncode == 0, done.stderr
-    return Simulated(file, results, json.loads(done.stdout))
+    return ran(tmp_path_factory.mktemp("dropping"), "dropping.yaml", DROPPING)
 
 
 @pytest.fixture(scope="session")
