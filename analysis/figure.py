@@ -20,7 +20,7 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from experiments import units
+from testbed import units
 
 #: What `time` can show: per flow, per direction, and of a link.
 FLOW_COUNTERS = ("delivered", "cwnd", "throughput")

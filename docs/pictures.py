@@ -29,8 +29,8 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 os.environ.setdefault("BACKCHANNEL_ROOT", str(ROOT))
 
-from experiments.campaign import load  # noqa: E402
-from experiments.execute import Worker  # noqa: E402
+from experiments.engine.execution import Worker  # noqa: E402
+from experiments.language.campaign import load  # noqa: E402
 
 OUT = ROOT / "docs" / "images" / "mechanisms"
 DATA, ACK, MADE = "#1f5fbf", "#c2571a", "#2f8f4e"

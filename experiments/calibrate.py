@@ -7,13 +7,13 @@ from typing import Any
 
 from rich.table import Table
 
-from experiments import machine
-from experiments.campaign import Plan
-from experiments.execute import lines_key
-from experiments.units import show
+from experiments.engine import machine
+from experiments.engine.execution import lines_key
+from experiments.language.campaign import Plan
 from testbed import awake
 from testbed.capability import require_emulation
 from testbed.cell import Cell, topology_key
+from testbed.units import show
 
 #: Lines at the rates that the calibration gate promises: name, bit/s, s.
 STANDARD = (("dialup", 28_800, 0.05), ("uplink", 1_000_000, 0.02), ("ethernet", 10_000_000, 0.005))

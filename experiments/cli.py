@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 import typer
 
 from experiments import contrast, exporting, figures
-from experiments.governor import TRIES
+from experiments.engine.governor import TRIES
 
 if TYPE_CHECKING:
     from rich.console import Console
 
     from analysis.store import Store
-    from experiments.campaign import Plan
-    from experiments.engine import Outcome
+    from experiments.engine.scheduling import Outcome
+    from experiments.language.campaign import Plan
 
 OK, FAILED, BAD_INPUT, UNAVAILABLE, INTERRUPTED = 0, 1, 2, 3, 130
 #: How what it has to say begins.
@@ -123,7 +123,7 @@ RESULTS = "results"
 
 def _version(wanted: bool) -> None:
     if wanted:
-        from experiments import machine
+        from experiments.engine import machine
 
         typer.echo(f"backchannel {machine.version()}")
         raise typer.Exit
@@ -164,7 +164,7 @@ def run(
 ) -> None:  # fmt: skip
     """Run a campaign: every run that the results folder does not have yet."""
     from analysis.store import Store
-    from experiments.engine import Options, run_campaign
+    from experiments.engine.scheduling import Options, run_campaign
     from experiments.show import Reporter, results_json
 
     file_order = _in_file_order(order)
@@ -216,10 +216,10 @@ def plan(
     as_json: JsonOption = False,
 ) -> None:
     """Show what a campaign would run, what the results folder has of it, and the time and disk it expects."""
-    from experiments.forecast import forecast
-    from experiments.select import chosen, ordered, to_make, unique
+    from experiments.engine.forecast import forecast
+    from experiments.engine.selection import chosen, ordered, to_make, unique
     from experiments.show import duration_text, point_label
-    from experiments.units import show
+    from testbed.units import show
 
     file_order = _in_file_order(order)
     planned = _load(file, _with_backend(overrides, backend))
@@ -298,9 +298,9 @@ def validate(
     overrides: SetOption = None,
 ) -> None:
     """Check campaign files; every mistake is told with file, line and field, and so are emulation's known traps."""
-    from experiments import source, traps
-    from experiments.campaign import expand
-    from experiments.problems import CampaignError
+    from experiments.language import source, traps
+    from experiments.language.campaign import expand
+    from experiments.language.problems import CampaignError
 
     bad = False
     for file in files:
@@ -334,7 +334,7 @@ def list_(
     """Show what exists, with its options and source."""
     from rich.table import Table
 
-    from experiments import registry
+    from experiments.language import registry
 
     kinds = {word: kind for kind, word in registry.KINDS.items()}
     if what and what not in kinds:
@@ -369,7 +369,7 @@ def show_(
     as_json: JsonOption = False,
 ) -> None:
     """Show one thing that exists, with every option: its unit, default and range."""
-    from experiments import registry
+    from experiments.language import registry
 
     found = [entry for entry in registry.entries() if entry.name == name]
     if not found:
@@ -397,7 +397,7 @@ def results(
 ) -> None:
     """Show the results of campaigns that were run."""
     from analysis.store import Store
-    from experiments import registry
+    from experiments.language import registry
     from experiments.show import results_json
 
     store = Store.open(_where(folder), artefacts)
@@ -447,7 +447,7 @@ def reproduce(
     another backend than a file's own: those whose files have fields for it.
     """
     from analysis.store import Store
-    from experiments.engine import Options
+    from experiments.engine.scheduling import Options
     from experiments.reproduce import chosen
     from experiments.reproduce import reproduce as run_all
     from experiments.show import Reporter, score_table
@@ -559,7 +559,7 @@ def compare(
     """Hold campaign B against A: differences with confidence intervals. Status 1 when something is worse."""
     from analysis.metrics import METRICS
     from experiments import compare as comparing
-    from experiments import registry
+    from experiments.language import registry
     from experiments.show import comparison_table
 
     for metric in metrics or ():
@@ -651,7 +651,7 @@ def runner(
     once: Annotated[bool, typer.Option("--once", help="End when nothing waits any more.")] = False,
 ) -> None:
     """Run what people ask for on the site, until interrupted; the site itself runs nothing."""
-    from experiments.runner import Runner
+    from experiments.engine.runner import Runner
 
     if Runner(_where(results), jobs, tries, _console()).serve(once):
         raise typer.Exit(FAILED)
@@ -695,7 +695,7 @@ def scheduler(
     port: Annotated[int, typer.Option("--port", min=0, max=65535, help="Port; 0 takes a free one.")] = 8786,
 ) -> None:
     """Serve as the Dask scheduler of a lab's workers (docs/distributed.md)."""
-    from experiments.worker import serve_scheduler
+    from experiments.engine.worker import serve_scheduler
 
     serve_scheduler(host, port)
 
@@ -709,7 +709,7 @@ def worker(
     name: Annotated[str | None, typer.Option("--name", help="For people.", show_default=False)] = None,
 ) -> None:
     """Serve a Dask scheduler: run what campaigns give this machine (docs/distributed.md)."""
-    from experiments.worker import serve_worker
+    from experiments.engine.worker import serve_worker
 
     serve_worker(address, host, name)
 
@@ -744,7 +744,8 @@ def on_testbed(
     ] = None,
 ) -> None:
     """Make a testbed of hosts with Ansible, check it, collect its logs, or take it away."""
-    from experiments import lab, registry
+    from experiments import lab
+    from experiments.language import registry
 
     if playbook not in lab.PLAYBOOKS:
         _fail(registry.unknown("playbook", playbook, lab.PLAYBOOKS), BAD_INPUT)
@@ -781,7 +782,7 @@ def before_any_command(
 def main() -> NoReturn:
     """Runs a command; whatever a person can cause ends in one sentence and a status."""
     from agents.errors import AgentError
-    from experiments.problems import CampaignError, ImportProblem
+    from experiments.language.problems import CampaignError, ImportProblem
     from testbed.errors import TestbedError, Unavailable
 
     try:
@@ -809,7 +810,7 @@ def main() -> NoReturn:
 
 
 def _load(file: Path, overrides: list[str] | None) -> Plan:
-    from experiments.campaign import load
+    from experiments.language.campaign import load
 
     return load(file, overrides or ())
 
@@ -825,7 +826,7 @@ def _room(results: str, wanted_bytes: float) -> str:
     where = _where(results)
     if not isinstance(where, Path):
         return ""
-    from experiments.units import show
+    from testbed.units import show
 
     there = next(one for one in (where.absolute(), *where.absolute().parents) if one.exists())
     free = shutil.disk_usage(there).free

@@ -13,7 +13,7 @@ from typing import Any
 
 from analysis.intervals import Difference, holm, paired, welch
 from analysis.store import Store, is_url
-from experiments import registry
+from experiments.language import registry
 
 #: Which way each metric is better: 1 for more, -1 for less. Of others, a difference is no regression.
 BETTER = {

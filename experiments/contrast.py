@@ -63,7 +63,7 @@ def lines(table: pl.DataFrame) -> list[str]:
 
 
 def _what(row: dict[str, Any]) -> str:
-    from experiments import units
+    from testbed import units
 
     size, unit = units.scale_of(max(abs(row["difference"]), abs(row["t_low"] or 0.0)), row["unit"])
     shown = f"{row['difference'] / size:+.3g}"

@@ -24,9 +24,9 @@ import polars as pl
 from analysis.alignment import ALONE, Aligned, align
 from analysis.metrics import RunData, measure
 from analysis.store import Landing, Store
-from experiments import machine, units
-from experiments.problems import ImportProblem
-from testbed import node_binary
+from experiments.engine import machine
+from experiments.language.problems import ImportProblem
+from testbed import node_binary, units
 from testbed.errors import TestbedError, Unavailable
 
 #: Flows that are measured at most; the tables have all.

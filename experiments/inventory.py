@@ -14,9 +14,9 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, ValidationError
 from ruamel.yaml import YAML
 
-from experiments import registry, source
-from experiments.problems import CampaignError, Problem
-from experiments.schema import Model, Seconds
+from experiments.language import registry, source
+from experiments.language.problems import CampaignError, Problem
+from experiments.language.schema import Model, Seconds
 from testbed import node_binary
 from testbed.errors import TestbedError
 from testbed.placement import Host, Placement, Spot, place

@@ -13,9 +13,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from experiments import campaign, inventory
-from experiments.execute import Cells
-from experiments.problems import CampaignError, Problem
+from experiments import inventory
+from experiments.engine.execution import Cells
+from experiments.language import campaign
+from experiments.language.problems import CampaignError, Problem
 from testbed import image, node_binary
 from testbed.cell import topology_key
 from testbed.cellmain import FOLDER, private_memory_folder

@@ -12,14 +12,14 @@ from pathlib import Path
 from typing import TypeVar
 
 from analysis.store import Store
-from experiments import registry
-from experiments.campaign import Plan, Run, expand
-from experiments.engine import Options, Outcome, run_campaigns
-from experiments.forecast import forecast
-from experiments.problems import CampaignError
-from experiments.select import unique
+from experiments.engine.forecast import forecast
+from experiments.engine.scheduling import Options, Outcome, run_campaigns
+from experiments.engine.selection import unique
+from experiments.language import registry
+from experiments.language.campaign import Plan, Run, expand
+from experiments.language.problems import CampaignError
+from experiments.language.source import BACKENDS, Source, read
 from experiments.show import Reporter
-from experiments.source import BACKENDS, Source, read
 
 T = TypeVar("T")
 

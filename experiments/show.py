@@ -21,12 +21,12 @@ from rich.progress import (
 from rich.table import Table
 from rich.text import Text
 
-from experiments import units
+from testbed import units
 
 if TYPE_CHECKING:
     from analysis.scorecard import Artefact, OrderingScore, Score, ValueScore
-    from experiments.campaign import Plan, Run
     from experiments.compare import Comparison, Line
+    from experiments.language.campaign import Plan, Run
 
 #: Metrics of the table at the end, in its order.
 COLUMNS = ("throughput", "goodput", "retransmissions", "completion_time", "fairness_index")

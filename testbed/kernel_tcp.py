@@ -1,6 +1,6 @@
 """A host's kernel TCP from a scenario's stack: which sysctls and which socket options say the same.
 
-The options are those that the registry of kernel stacks declares (experiments/registry.py); whatever is not given has
+The options are those that the registry of kernel stacks declares (experiments/language/registry.py); whatever is not given has
 the kernel's documented default, set explicitly by agents.kernel.TCP_BASE.
 """
 

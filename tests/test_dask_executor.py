@@ -14,11 +14,11 @@ import pytest
 from rich.console import Console
 
 from analysis.store import Store
-from experiments import dask_executor, machine
-from experiments.campaign import Run, load
-from experiments.dask_executor import DaskExecutor
-from experiments.engine import Options, run_campaign
-from experiments.pool import Beat, Job, Result
+from experiments.engine import dask_executor, machine
+from experiments.engine.dask_executor import DaskExecutor
+from experiments.engine.pool import Beat, Job, Result
+from experiments.engine.scheduling import Options, run_campaign
+from experiments.language.campaign import Run, load
 from experiments.show import Reporter
 from testbed import node_binary
 
@@ -46,7 +46,7 @@ def test_workers_that_live_are_never_gone(tmp_path: Path, monkeypatch: pytest.Mo
     with dask.config.set({"distributed.client.scheduler-info-interval": "1ms"}):
         executor = DaskExecutor(None, Options(tmp_path), Deaf())
     try:
-        monkeypatch.setattr("experiments.dask_executor.LOOK_S", 0.0)
+        monkeypatch.setattr("experiments.engine.dask_executor.LOOK_S", 0.0)
         seen = []
         until_s = time.monotonic() + 3
         while time.monotonic() < until_s:
@@ -81,7 +81,7 @@ def copied(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     machine.sources.cache_clear()
 
 
-@pytest.mark.parametrize("name", ["testbed/links/src/lib.rs", "experiments/pool.py", "Cargo.lock"])
+@pytest.mark.parametrize("name", ["testbed/links/src/lib.rs", "experiments/engine/pool.py", "Cargo.lock"])
 def test_code_is_other_code_where_one_source_differs(copied: Path, name: str) -> None:
     before = machine.sources()
     (copied / "experiments/quickstart.yaml").write_text("a campaign is no code")
@@ -127,7 +127,7 @@ def told(executor: DaskExecutor) -> list[tuple[int, int]]:
     """What the pools of all workers know: cells of their own, and beside them."""
 
     def known() -> tuple[int, int]:
-        from experiments.dask_executor import _pools
+        from experiments.engine.dask_executor import _pools
 
         ((pool, _),) = _pools.values()
         return pool._allowed, pool._others
@@ -173,7 +173,7 @@ def test_a_worker_that_did_not_hear_its_share_is_told_again(three: DaskExecutor)
     assert told(three) == [(1, 0)] * 3
 
     def forget() -> None:
-        from experiments.dask_executor import _pools
+        from experiments.engine.dask_executor import _pools
 
         ((pool, _),) = _pools.values()
         pool.allow(7)

@@ -13,13 +13,13 @@ import pytest
 from rich.console import Console
 
 from analysis.store import Store
-from experiments import select
-from experiments.campaign import Plan, Run, load
-from experiments.engine import Options, Outcome, run_campaign, run_campaigns
-from experiments.execute import Finish, Worker
-from experiments.executor import Listener, Machine, this_machine
-from experiments.pool import Job
-from experiments.problems import CampaignError
+from experiments.engine import selection as select
+from experiments.engine.execution import Finish, Worker
+from experiments.engine.executors import Listener, Machine, this_machine
+from experiments.engine.pool import Job
+from experiments.engine.scheduling import Options, Outcome, run_campaign, run_campaigns
+from experiments.language.campaign import Plan, Run, load
+from experiments.language.problems import CampaignError
 from experiments.show import Reporter
 from testbed.errors import TestbedError
 
@@ -157,7 +157,7 @@ def test_a_condition_that_names_nothing_is_a_mistake(tmp_path: Path, condition: 
 def test_conditions_that_no_run_meets_are_a_mistake(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, backend: str
 ) -> None:
-    monkeypatch.setattr("experiments.engine.lab.check", lambda *_: None)
+    monkeypatch.setattr("experiments.engine.scheduling.lab.check", lambda *_: None)
     file = tmp_path / "engine.yaml"
     sweep = """sweep:
   network.forward.delay: [10 ms, 20 ms]
@@ -221,7 +221,7 @@ class Deadly:
 
 
 def test_retry_failed_makes_what_took_its_workers_with_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("experiments.engine._Execution._open", lambda self: Deadly(self))
+    monkeypatch.setattr("experiments.engine.scheduling._Execution._open", lambda self: Deadly(self))
     outcome = run(tmp_path, only=["repetition=2"])
     why = "the worker tcp://10.0.0.7 is gone, for the 4th time with this run"
     assert set(outcome.failed.values()) == {why}
@@ -255,7 +255,7 @@ def test_a_run_that_is_never_valid_is_tried_as_often_as_asked(tmp_path: Path, mo
         raise TestbedError("the line was cut")
 
     monkeypatch.setattr(Worker, "run", cut)
-    monkeypatch.setattr("experiments.engine.require_emulation", lambda: None)
+    monkeypatch.setattr("experiments.engine.scheduling.require_emulation", lambda: None)
     (tmp_path / "engine.yaml").write_text(FILE.replace("backend: sim", "backend: emulated"))
     options = Options(tmp_path / "results", jobs=1, tries=3, limit=1, scheduler="none")
     outcome = run_campaign(load(tmp_path / "engine.yaml"), options, Reporter(Console(quiet=True)))
@@ -278,10 +278,10 @@ def test_no_run_begins_while_the_host_takes_the_cpus_and_then_they_go_on(
         time.sleep(0.2)
         raise TestbedError("the line was cut")
 
-    monkeypatch.setattr("experiments.pool.BEAT_S", 0.02)
-    monkeypatch.setattr("experiments.pool.machine.cpu_shares", shares)
+    monkeypatch.setattr("experiments.engine.pool.BEAT_S", 0.02)
+    monkeypatch.setattr("experiments.engine.pool.machine.cpu_shares", shares)
     monkeypatch.setattr(Worker, "run", cut)
-    monkeypatch.setattr("experiments.engine.require_emulation", lambda: None)
+    monkeypatch.setattr("experiments.engine.scheduling.require_emulation", lambda: None)
     (tmp_path / "engine.yaml").write_text(FILE.replace("backend: sim", "backend: emulated"))
     options = Options(tmp_path / "results", jobs=1, tries=1, scheduler="none")
     outcome = run_campaign(load(tmp_path / "engine.yaml"), options, Reporter(Console(quiet=True)))

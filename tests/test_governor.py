@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from experiments.governor import RULES, Governor, most_cells
+from experiments.engine.governor import RULES, Governor, most_cells
 
 
 class MadeUp:

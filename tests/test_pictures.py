@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from experiments import registry
+from experiments.language import registry
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
 PAGES = {"link": "links.md", "error-model": "links.md", "policy": "policies.md", "middlebox": "middleboxes.md"}

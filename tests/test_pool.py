@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from analysis.store import Landing, Store
-from experiments import pool
-from experiments.campaign import Run, load
-from experiments.execute import Finish, Worker, lines_key
-from experiments.pool import Beat, CellPool, Job, Result
+from experiments.engine import pool
+from experiments.engine.execution import Finish, Worker, lines_key
+from experiments.engine.pool import Beat, CellPool, Job, Result
+from experiments.language.campaign import Run, load
 from testbed.errors import TestbedError
 
 FILE = """
@@ -260,7 +260,7 @@ def test_testbeds_are_built_as_few_at_once_as_the_gate_lets(tmp_path: Path) -> N
 
 
 def test_the_gate_is_that_of_all_processes_of_a_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("experiments.slots.FOLDER", tmp_path / "slots")
+    monkeypatch.setattr("experiments.engine.slots.FOLDER", tmp_path / "slots")
     monkeypatch.setattr("os.cpu_count", lambda: 4)
     store = Store.open(tmp_path / "results")
     first, second = CellPool(store, lambda beat: None), CellPool(store, lambda beat: None)
@@ -353,7 +353,7 @@ def test_of_two_processes_on_a_machine_one_keeps_the_cpus_awake(
             have = asked.count(of)
             assert news.wait_for(lambda: asked.count(of) >= have + count, 10)
 
-    monkeypatch.setattr("experiments.slots.FOLDER", tmp_path / "slots")
+    monkeypatch.setattr("experiments.engine.slots.FOLDER", tmp_path / "slots")
     monkeypatch.setattr(pool, "BEAT_S", 0.01)
     monkeypatch.setattr(pool.awake, "Hold", Held)
     monkeypatch.setattr(pool.machine, "cpu_seconds", lambda: {"busy": 1.0, "niced": 0.0, "idle": 1.0, "steal": 0.1})

@@ -16,9 +16,9 @@ from rich.console import Console
 from analysis import counters, scorecard, theory
 from analysis.measures import Measure, Split, Table
 from analysis.scorecard import Artefact, OrderingScore, Score, ValueScore, between_backends
-from experiments import source
-from experiments.campaign import Plan, expand
-from experiments.problems import CampaignError
+from experiments.language import source
+from experiments.language.campaign import Plan, expand
+from experiments.language.problems import CampaignError
 from experiments.reproduce import FOLDER, chosen, reproductions
 from experiments.show import score_table
 from testbed.node_binary import ROOT

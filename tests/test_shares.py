@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from experiments.engine import AHEAD
-from experiments.shares import Shares
+from experiments.engine.scheduling import AHEAD
+from experiments.engine.shares import Shares
 
 
 class MadeUp:

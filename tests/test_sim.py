@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from analysis.metrics import RunData, jain
-from experiments.execute import analyse
+from experiments.engine.execution import analyse
 from testbed import node_binary
 from testbed.addressing import as_json, interfaces, make_plan
 from tests.benchmarks.simulator import dumbbell

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from experiments.campaign import load
+from experiments.language.campaign import load
 from tests.conftest import backchannel
 
 FILE = """

@@ -17,8 +17,9 @@ from werkzeug.routing import IntegerConverter
 from analysis.metrics import METRICS
 from analysis.store import Store, StoreError
 from analysis.thinning import View, thin
-from experiments import registry, units
+from experiments.language import registry
 from experiments.show import mean_sd, point_label
+from testbed import units
 from testbed.errors import TestbedError
 from web import api, cache, campaigns, compare, docs, home, imports, launch, live, runs, scorecard, security
 

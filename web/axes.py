@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from experiments import units
+from testbed import units
 from web.drawing import Drawing, Line, Text, text_width
 
 

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from experiments.campaign import Plan
+    from experiments.language.campaign import Plan
 
 LIMIT_S = 20
 LIMIT_BYTES = 2 << 30
@@ -66,9 +66,9 @@ def main() -> None:
     resource.setrlimit(resource.RLIMIT_AS, (LIMIT_BYTES, LIMIT_BYTES))
     # A signal that names the limit, before the one that ends whatever it has become.
     resource.setrlimit(resource.RLIMIT_CPU, (LIMIT_S, LIMIT_S + 1))
-    from experiments import source
-    from experiments.campaign import expand
-    from experiments.problems import CampaignError
+    from experiments.language import source
+    from experiments.language.campaign import expand
+    from experiments.language.problems import CampaignError
     from testbed.errors import TestbedError
 
     asked = json.load(sys.stdin)
@@ -99,10 +99,10 @@ def main() -> None:
 def _expected(plan: Plan, results: str) -> dict[str, Any]:
     """What the store has of a plan, and what the rest will take, as `./backchannel plan` tells it."""
     from analysis.store import Store, is_url
-    from experiments.forecast import forecast
-    from experiments.select import unique
+    from experiments.engine.forecast import forecast
+    from experiments.engine.selection import unique
     from experiments.show import duration_text
-    from experiments.units import show
+    from testbed.units import show
 
     store = Store.open(results if is_url(results) else Path(results))
     done = store.valid_runs([run.id for run in plan.runs])

@@ -8,7 +8,7 @@ from typing import Any
 from flask import Blueprint, Response, jsonify, render_template, request
 
 from analysis.metrics import METRICS
-from experiments import registry
+from experiments.language import registry
 
 blueprint = Blueprint("docs", __name__)
 

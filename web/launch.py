@@ -28,8 +28,8 @@ from ruamel.yaml.comments import CommentedMap, CommentedSeq
 from werkzeug.datastructures import MultiDict
 
 from analysis.store import requests
-from experiments import registry, source
-from experiments.problems import CampaignError
+from experiments.language import registry, source
+from experiments.language.problems import CampaignError
 from testbed import node_binary
 from web import topology
 from web.check import check

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from experiments import units
+from testbed import units
 from web.axes import Axis, Scale, x_axis, y_axis
 from web.drawing import DASHES, MARKERS, SERIES, Dot, Drawing, Line, Rect, Text, fitted, text_width
 from web.intervals import half_width

@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from experiments.units import show
+from testbed.units import show
 from web.drawing import SERIES, Drawing, Line, Rect, Text, fitted, text_width
 
 NODE_WIDTH, NODE_HEIGHT = 96.0, 40.0

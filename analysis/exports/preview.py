@@ -11,7 +11,7 @@ import polars as pl
 
 from analysis.metrics import METRICS
 from analysis.plots.of_campaign import fields
-from experiments import units
+from testbed import units
 
 _STYLE = (
     "body{font:15px/1.5 system-ui,sans-serif;max-width:70em;margin:2em auto;padding:0 1em}"

@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 from analysis.errors import AnalysisError, unknown
 from analysis.metrics import METRICS
 from analysis.plots import style
-from experiments import units
+from testbed import units
 
 #: What an error bar shows.
 INTERVALS = {

@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 
 from analysis.errors import AnalysisError
 from analysis.plots import page
-from experiments import units
+from testbed import units
 
 #: Inches: the column of a two-column paper, and half as high again for legends.
 WIDTH_IN, HEIGHT_IN = 5.0, 3.2

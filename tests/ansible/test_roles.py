@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from experiments import machine
+from experiments.engine import machine
 from testbed import node_binary
 from tests.ansible.conftest import NGINX, in_lab, recorded, write_yaml
 

@@ -23,9 +23,9 @@ from typing import Any
 from rich.console import Console
 
 from analysis.store import Store
-from experiments import machine
-from experiments.campaign import Plan, load
-from experiments.engine import Options, Outcome, run_campaign
+from experiments.engine import machine
+from experiments.engine.scheduling import Options, Outcome, run_campaign
+from experiments.language.campaign import Plan, load
 from experiments.show import Reporter
 
 CAMPAIGN = """

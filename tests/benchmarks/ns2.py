@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from analysis.metrics import RunData, packet_throughput
-from experiments.campaign import load
-from experiments.execute import Worker
+from experiments.engine.execution import Worker
+from experiments.language.campaign import load
 
 HERE = Path(__file__).resolve().parent
 CAMPAIGNS = HERE.parents[1] / "experiments" / "ns2"

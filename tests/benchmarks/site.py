@@ -29,9 +29,9 @@ from rich.console import Console
 
 from analysis.store import Store
 from analysis.store.schema import file, metric, run
-from experiments import source
-from experiments.campaign import expand
-from experiments.engine import Options, run_campaign
+from experiments.engine.scheduling import Options, run_campaign
+from experiments.language import source
+from experiments.language.campaign import expand
 from experiments.show import Reporter
 from web.app import create_app, warm
 from web.serve import THREADS

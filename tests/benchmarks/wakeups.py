@@ -14,7 +14,7 @@ import statistics
 import sys
 import time
 
-from experiments import machine
+from experiments.engine import machine
 from testbed import awake
 
 PERIOD_S = 0.002

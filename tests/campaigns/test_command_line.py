@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from analysis.store import Landing, Store
-from experiments.campaign import load
+from experiments.language.campaign import load
 from testbed import node_binary
 
 QUICKSTART = str(node_binary.ROOT / "experiments/quickstart.yaml")

@@ -6,9 +6,10 @@ import re
 
 import pytest
 
-from experiments import source, units
-from experiments.campaign import expand
-from experiments.schema import Campaign
+from experiments.language import source
+from experiments.language.campaign import expand
+from experiments.language.schema import Campaign
+from testbed import units
 from testbed.node_binary import ROOT
 
 PAGE = (ROOT / "docs/campaigns.md").read_text(encoding="utf-8")

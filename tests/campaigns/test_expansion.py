@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from experiments import source
-from experiments.campaign import Plan, canonical_json, expand, load, run_identity
+from experiments.language import source
+from experiments.language.campaign import Plan, canonical_json, expand, load, run_identity
 from testbed.node_binary import ROOT
 
 BASE = """\

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from experiments import source
-from experiments.campaign import Plan, expand
-from experiments.forecast import captured_packets, effort_s, forecast
+from experiments.engine.forecast import captured_packets, effort_s, forecast
+from experiments.language import source
+from experiments.language.campaign import Plan, expand
 
 FILE = """\
 name: t

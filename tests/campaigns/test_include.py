@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from experiments import packed, registry, source
-from experiments.campaign import Plan, expand, load
-from experiments.problems import CampaignError
+from experiments.language import packed, registry, source
+from experiments.language.campaign import Plan, expand, load
+from experiments.language.problems import CampaignError
 
 BASE = """\
 name: base

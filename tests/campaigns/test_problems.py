@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from experiments import source
-from experiments.campaign import expand
-from experiments.problems import CampaignError
+from experiments.language import source
+from experiments.language.campaign import expand
+from experiments.language.problems import CampaignError
 
 GOOD = """\
 name: t

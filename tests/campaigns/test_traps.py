@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from experiments import source, traps
-from experiments.campaign import expand, load
-from experiments.problems import CampaignError
+from experiments.language import source, traps
+from experiments.language.campaign import expand, load
+from experiments.language.problems import CampaignError
 from testbed.node_binary import ROOT
 
 CLEAN = """\

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from experiments import units
+from testbed import units
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ import polars as pl
 import pytest
 
 from analysis.metrics import RunData
-from experiments.execute import analyse
+from experiments.engine.execution import analyse
 from testbed import fidelity, node_binary
 from testbed.cell import Cell
 from testbed.errors import TestbedError

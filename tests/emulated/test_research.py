@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from experiments.execute import analyse
+from experiments.engine.execution import analyse
 from testbed.cell import Cell
 from tests.conftest import queue, run_validly, two_hosts
 

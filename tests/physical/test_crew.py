@@ -17,8 +17,8 @@ import pytest
 from agents.client import AgentClient
 from agents.errors import AgentError
 from agents.service import Agent, Grants, Server
-from experiments.campaign import load
-from experiments.execute import Worker
+from experiments.engine.execution import Worker
+from experiments.language.campaign import load
 from testbed import emulated
 from testbed.emulated import EmulatedTestbed
 from testbed.errors import TestbedError

@@ -12,8 +12,9 @@ import pytest
 
 from agents.errors import AgentError
 from agents.shaping import checked_line
-from experiments import campaign, inventory
-from experiments.problems import CampaignError
+from experiments import inventory
+from experiments.language import campaign
+from experiments.language.problems import CampaignError
 from testbed import image, kernel_links, kernel_tcp, node_binary, probing
 from testbed.errors import TestbedError, Unavailable
 from tests.ansible.conftest import in_lab, write_yaml

@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 from ruamel.yaml import YAML
 
-from experiments import campaign, inventory
-from experiments.problems import CampaignError
+from experiments import inventory
+from experiments.language import campaign
+from experiments.language.problems import CampaignError
 from testbed import node_binary, placement
 from testbed.physical import merged, queue_alone
 from testbed.placement import Placement, Spot

@@ -15,8 +15,8 @@ from playwright.sync_api import Page, sync_playwright
 from rich.console import Console
 
 from analysis.store import Store
-from experiments.campaign import load
-from experiments.engine import Options, run_campaign
+from experiments.engine.scheduling import Options, run_campaign
+from experiments.language.campaign import load
 from experiments.show import Reporter
 from testbed import node_binary
 from web.app import create_app, warm

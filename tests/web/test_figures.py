@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from analysis.student import t_quantile
-from experiments.campaign import load
+from experiments.language.campaign import load
 from testbed import node_binary
 from web import sweep, topology
 from web.axes import Axis, log_ticks, ticks

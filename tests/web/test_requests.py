@@ -16,8 +16,8 @@ import pytest
 from flask.testing import FlaskClient
 
 from analysis.store import Store, browse, requests
-from experiments import source
-from experiments.campaign import expand
+from experiments.language import source
+from experiments.language.campaign import expand
 from testbed import node_binary
 from tests.conftest import backchannel
 from web import launch

@@ -51,7 +51,7 @@ class InventoryModule(BaseInventoryPlugin):
         if str(ROOT) not in sys.path:
             sys.path.append(str(ROOT))
         try:
-            from experiments import campaign, problems
+            from experiments.language import campaign, problems
             from experiments import inventory as lab
             from testbed import errors, placement
         except ImportError as error:

@@ -15,11 +15,11 @@ from typing import Any, NoReturn
 
 from pydantic import ValidationError
 
-from experiments import registry, source, topologies
-from experiments.problems import CampaignError, Problem
-from experiments.schema import FIELD, Campaign, CaptureSpec, MechanismError, Stack
-from experiments.source import Path_
-from experiments.sweep import MOST_RUNS, SWEEP, Combination, Value, combinations, same_field, split_field
+from experiments.language import registry, source, topologies
+from experiments.language.problems import CampaignError, Problem
+from experiments.language.schema import FIELD, Campaign, CaptureSpec, MechanismError, Stack
+from experiments.language.source import Path_
+from experiments.language.sweep import MOST_RUNS, SWEEP, Combination, Value, combinations, same_field, split_field
 from testbed import kernel_links, kernel_tcp, node_binary
 from testbed.addressing import make_plan
 from testbed.errors import TestbedError

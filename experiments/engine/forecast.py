@@ -13,8 +13,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from experiments.campaign import Run
-from experiments.governor import RULES
+from experiments.engine.governor import RULES
+from experiments.language.campaign import Run
 
 #: Of a data packet.
 PACKET_BYTES = 1500

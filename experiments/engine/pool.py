@@ -17,10 +17,10 @@ from pathlib import Path
 from typing import Any
 
 from analysis.store import Landing, Store
-from experiments import machine
-from experiments.campaign import Run
-from experiments.execute import Cells, Worker, lines_key
-from experiments.slots import Slots
+from experiments.engine import machine
+from experiments.engine.execution import Cells, Worker, lines_key
+from experiments.engine.slots import Slots
+from experiments.language.campaign import Run
 from testbed import awake, fidelity
 from testbed.cell import Cell, topology_key
 from testbed.errors import TestbedError

@@ -15,13 +15,14 @@ from pathlib import Path
 from types import FrameType
 
 from analysis.store import Store, StoreError, requests
-from experiments import lab, select
-from experiments.campaign import Plan, Run
-from experiments.executor import Executor, LocalExecutor, Machine
-from experiments.forecast import effort_s
-from experiments.governor import TRIES, Governor, most_cells
-from experiments.pool import Beat, Job, Result
-from experiments.problems import CampaignError, Problem
+from experiments import lab
+from experiments.engine import selection as select
+from experiments.engine.executors import Executor, LocalExecutor, Machine
+from experiments.engine.forecast import effort_s
+from experiments.engine.governor import TRIES, Governor, most_cells
+from experiments.engine.pool import Beat, Job, Result
+from experiments.language.campaign import Plan, Run
+from experiments.language.problems import CampaignError, Problem
 from experiments.show import Reporter, State
 from testbed.capability import require_emulation
 from testbed.errors import TestbedError
@@ -47,7 +48,7 @@ class Options:
     force: bool = False
     #: Tries of a run that is not valid; a machine that is busy with other things spoils some.
     tries: int = TRIES
-    #: Conditions on runs (experiments.select).
+    #: Conditions on runs (experiments.engine.selection).
     only: Sequence[str] = ()
     #: Only runs that were tried and have no valid result.
     retry_failed: bool = False
@@ -351,7 +352,7 @@ class _Execution:
             scheduler = "local" if len(self._runs) >= MANY_RUNS else "none"
         if scheduler == "none":
             return LocalExecutor(self._store, self)
-        from experiments.dask_executor import DaskExecutor
+        from experiments.engine.dask_executor import DaskExecutor
 
         return DaskExecutor(None if scheduler == "local" else scheduler, self._options, self)
 

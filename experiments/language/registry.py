@@ -14,8 +14,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from experiments import units
-from testbed import kernel_links, node_binary
+from testbed import kernel_links, node_binary, units
 
 #: Kinds in the order in which people are shown them, with the word of `./backchannel list`.
 KINDS = {

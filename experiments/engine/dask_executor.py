@@ -1,8 +1,8 @@
 """Runs on a Dask cluster: one made for this campaign on this machine, or a lab's own by the address of its scheduler.
 
-A Dask worker holds a pool of cells (experiments.pool) for every campaign that uses it, and each run of one topology
+A Dask worker holds a pool of cells (experiments.engine.pool) for every campaign that uses it, and each run of one topology
 finds its cells built. The engine says how many cells a machine carries; workers that share a machine share its number
-(experiments.shares), and hear how many cells are at work beside their own. Runs land from the worker straight in the
+(experiments.engine.shares), and hear how many cells are at work beside their own. Runs land from the worker straight in the
 store, so nothing but the verdict comes back. A worker that is gone loses what it was running; the engine hands that out
 again.
 """
@@ -26,16 +26,16 @@ import dask
 from distributed import Client, Future, LocalCluster, get_worker
 
 from analysis.store import Store, StoreError, is_url
-from experiments.campaign import Run
-from experiments.executor import Listener, Machine, this_machine
-from experiments.machine import sources
-from experiments.pool import BEAT_S, Beat, CellPool, Job, Result
-from experiments.shares import Shares
+from experiments.engine.executors import Listener, Machine, this_machine
+from experiments.engine.machine import sources
+from experiments.engine.pool import BEAT_S, Beat, CellPool, Job, Result
+from experiments.engine.shares import Shares
+from experiments.language.campaign import Run
 from testbed.capability import missing_for_emulation
 from testbed.errors import TestbedError, Unavailable
 
 if TYPE_CHECKING:
-    from experiments.engine import Options
+    from experiments.engine.scheduling import Options
 
 #: Seconds that a scheduler may take to answer, a first worker to be there, an end, and a word to every worker.
 CONNECT_S, WORKER_S, CLOSE_S, TELL_S = 10.0, 30.0, 3.0, 5.0

@@ -5,9 +5,9 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Collection, Mapping, Sequence
 
-from experiments import registry
-from experiments.campaign import Plan, Run
-from experiments.problems import CampaignError, Problem
+from experiments.language import registry
+from experiments.language.campaign import Plan, Run
+from experiments.language.problems import CampaignError, Problem
 
 #: As many characters of a run's id as tell it from others.
 LEAST_ID = 6

@@ -13,7 +13,8 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_valida
 
 from analysis.figure import FigureSpec
 from analysis.measures import Measure, Split
-from experiments import registry, units
+from experiments.language import registry
+from testbed import units
 
 
 def _quantity(

@@ -15,10 +15,10 @@ from rich.console import Console
 
 from agents.errors import AgentError
 from analysis.store import Store, StoreError, requests
-from experiments import source
-from experiments.campaign import expand
-from experiments.engine import Options, Outcome, interruptible, run_campaign
-from experiments.problems import CampaignError
+from experiments.engine.scheduling import Options, Outcome, interruptible, run_campaign
+from experiments.language import source
+from experiments.language.campaign import expand
+from experiments.language.problems import CampaignError
 from experiments.show import Reporter
 from testbed.capability import missing_for_emulation
 from testbed.errors import TestbedError, Unavailable

@@ -12,7 +12,7 @@ import typer
 from distributed import Nanny, Scheduler
 from distributed.core import Server
 
-from experiments.dask_executor import THREADS, check_secrecy, protocol, why
+from experiments.engine.dask_executor import THREADS, check_secrecy, protocol, why
 from testbed.capability import missing_for_emulation
 from testbed.errors import TestbedError, Unavailable
 

@@ -20,8 +20,8 @@ from ruamel.yaml import YAML
 from ruamel.yaml.comments import CommentedMap, CommentedSeq
 from ruamel.yaml.error import MarkedYAMLError, YAMLError
 
-from experiments import packed, registry
-from experiments.problems import CampaignError, Problem
+from experiments.language import packed, registry
+from experiments.language.problems import CampaignError, Problem
 
 #: Keys and indices from the top of the file to a value.
 Path_ = tuple[str | int, ...]

@@ -18,8 +18,8 @@ from typing import Any, Protocol
 from analysis import counters
 from analysis.metrics import RunData, measure
 from analysis.store import Landing
-from experiments import machine
-from experiments.campaign import Run
+from experiments.engine import machine
+from experiments.language.campaign import Run
 from testbed import fidelity, node_binary
 from testbed.addressing import as_json, interfaces, make_plan
 from testbed.cell import Cell, topology_key

@@ -19,8 +19,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from experiments import registry
-from experiments.source import Path_
+from experiments.language import registry
+from experiments.language.source import Path_
 
 #: The key of the campaign file.
 SWEEP = "sweep"

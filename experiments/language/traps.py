@@ -10,13 +10,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from experiments import registry
-from experiments.campaign import Plan
-from experiments.forecast import PACKET_BYTES, way
-from experiments.source import Path_, Source
-from experiments.units import show
+from experiments.engine.forecast import PACKET_BYTES, way
+from experiments.language import registry
+from experiments.language.campaign import Plan
+from experiments.language.source import Path_, Source
 from testbed import fidelity
 from testbed.kernel_tcp import is_kernels
+from testbed.units import show
 
 #: A timer's wake-up comes so late in one case of a hundred, on an idle machine, in seconds.
 TIMER_S = 65e-6

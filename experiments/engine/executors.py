@@ -1,4 +1,4 @@
-"""Where runs are executed: on this machine's own cells, or on a Dask cluster's (experiments.dask_executor).
+"""Where runs are executed: on this machine's own cells, or on a Dask cluster's (experiments.engine.dask_executor).
 
 An executor knows machines. The engine decides how many runs each is given, and judges by what comes back.
 """
@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Protocol
 
 from analysis.store import Store
-from experiments.execute import Cells
-from experiments.pool import Beat, CellPool, Job, Result
+from experiments.engine.execution import Cells
+from experiments.engine.pool import Beat, CellPool, Job, Result
 from testbed.cell import Cell
 
 

@@ -1,0 +1,1 @@
+"""The campaign engine: which runs are made, where, how many at once, and what becomes of each."""

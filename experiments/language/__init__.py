@@ -1,0 +1,1 @@
+"""The campaign language: what a campaign file may say, and how it expands to runs."""

@@ -1,0 +1,172 @@
+"""Whether two builds give the same results: records ids, files and metrics of a corpus of simulated runs.
+
+    python -m tests.equality record CHECKOUT OUT.json       # runs the corpus with the software in CHECKOUT
+    python -m tests.equality compare BEFORE.json AFTER.json # lists every difference; exit status 1 if there is one
+
+The corpus is this folder's campaigns, whole, two runs of every campaign of the papers, and the ids and scenarios of
+every run of all of them (`plan --json`). Only the command line and the results folder of a checkout are used, so that
+any two revisions compare. `RENAMED` lists metrics that changed their name or subject on purpose.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import os
+import re
+import sqlite3
+import subprocess
+import sys
+import tempfile
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).resolve().parent
+#: Files that hold times of the machine.
+VOLATILE = {"manifest.json"}
+#: Old name of a metric to its name in the one registry.
+RENAMED: dict[str, str] = {}
+#: Sampled runs of a paper's campaign that take longer than this in virtual time are left to their ids.
+LONGEST_S = 700.0
+
+
+def main() -> int:
+    """Parses the command line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    commands = parser.add_subparsers(dest="command", required=True)
+    record_ = commands.add_parser("record")
+    record_.add_argument("checkout", type=Path)
+    record_.add_argument("out", type=Path)
+    record_.add_argument("--only", default="", help="campaigns whose name contains this")
+    record_.add_argument("--jobs", type=int, default=2)
+    compare_ = commands.add_parser("compare")
+    compare_.add_argument("before", type=Path)
+    compare_.add_argument("after", type=Path)
+    asked = parser.parse_args()
+    if asked.command == "record":
+        asked.out.write_text(json.dumps(record(asked.checkout.resolve(), asked.only, asked.jobs), indent=0) + "\n")
+        return 0
+    found = differences(json.loads(asked.before.read_text()), json.loads(asked.after.read_text()))
+    for line in found[:200]:
+        print(line)
+    print(f"{len(found)} differences")
+    return 1 if found else 0
+
+
+def campaigns() -> list[tuple[str, int | None]]:
+    """Campaign files of the corpus, relative to a checkout or absolute, and how many of their runs are made."""
+    own = [(str(path), None) for path in sorted(HERE.glob("*.yaml"))]
+    root = HERE.parents[1]
+    published = [
+        (str(path.relative_to(root)), 2)
+        for paper in ("asym", "ton", "aq", "acq", "pulsed", "ns2")
+        for path in sorted((root / "experiments" / paper).glob("*.yaml"))
+        if path.name != "targets.yaml"
+    ]
+    return [*own, *published]
+
+
+def record(checkout: Path, only: str, jobs: int) -> dict[str, Any]:
+    """Runs the corpus with a checkout's software."""
+    wanted = [(file, limit) for file, limit in campaigns() if only in file]
+    with ThreadPoolExecutor(jobs) as pool:
+        found = pool.map(lambda one: _campaign(checkout, *one), wanted)
+        return {Path(file).stem: one for (file, _), one in zip(wanted, found, strict=True)}
+
+
+def _campaign(checkout: Path, file: str, limit: int | None) -> dict[str, Any]:
+    environment = {
+        **os.environ, "PYTHONPATH": str(checkout), "BACKCHANNEL_ROOT": str(checkout),
+        "BACKCHANNEL_NODE": os.environ.get("BACKCHANNEL_NODE", str(checkout / "target/release/backchannel-node")),
+    }  # fmt: skip
+
+    def call(*words: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [checkout / ".venv/bin/python", "-m", "experiments", *words],
+            cwd=checkout, env=environment, capture_output=True, text=True, check=False,
+        )  # fmt: skip
+
+    print(file, file=sys.stderr, flush=True)
+    with tempfile.TemporaryDirectory() as results:
+        planned = call("plan", file, "--backend", "sim", "--json", "--results", results)
+        if planned.returncode:
+            return {"refused": planned.stderr}
+        plan = json.loads(planned.stdout)
+        runs = plan["runs"]
+        told: dict[str, Any] = {
+            "runs": len(runs),
+            "plan_sha256": _sha256(json.dumps([[one["id"], one["scenario"]] for one in runs], sort_keys=True)),
+        }
+        if limit and max(one["scenario"]["duration_s"] for one in runs) > LONGEST_S:
+            return told
+        words = ["--limit", str(limit)] if limit else []
+        ran = call("run", file, "--backend", "sim", "--results", results, "--scheduler", "none", "--jobs", "1", *words)
+        database = Path(results, "results.sqlite")
+        if not database.is_file():
+            return {**told, "failed": ran.stderr}
+        told["results"] = _results(database)
+        return told
+
+
+def _results(database: Path) -> dict[str, Any]:
+    store = sqlite3.connect(f"file:{database}?mode=ro", uri=True)
+    try:
+        found: dict[str, Any] = {
+            id_: {"state": state, "files": {}, "metrics": {}}
+            for id_, state in store.execute("SELECT id, state FROM run")
+        }
+        for id_, path, digest in store.execute("SELECT run_id, path, sha256 FROM file ORDER BY path"):
+            if path not in VOLATILE:
+                found[id_]["files"][path] = digest
+        for id_, name, subject, value in store.execute("SELECT run_id, name, subject, value FROM metric"):
+            found[id_]["metrics"][f"{name} {subject}".strip()] = value
+        return found
+    finally:
+        store.close()
+
+
+def differences(before: dict[str, Any], after: dict[str, Any]) -> list[str]:
+    """One line for each difference."""
+    found: list[str] = []
+    for campaign in sorted(before.keys() | after.keys()):
+        old, new = before.get(campaign), after.get(campaign)
+        if old is None or new is None:
+            found.append(f"{campaign}: only in {'after' if old is None else 'before'}")
+            continue
+        for key in ("runs", "plan_sha256", "refused", "failed"):
+            if old.get(key) != new.get(key):
+                found.append(f"{campaign}: {key}: {old.get(key)} -> {new.get(key)}")
+        runs = (old.get("results", {}), new.get("results", {}))
+        for run in sorted(runs[0].keys() | runs[1].keys()):
+            here, there = runs[0].get(run), runs[1].get(run)
+            if here is None or there is None:
+                found.append(f"{campaign} {run}: only in {'after' if here is None else 'before'}")
+                continue
+            if here["state"] != there["state"]:
+                found.append(f"{campaign} {run}: {here['state']} -> {there['state']}")
+            for what, first, second in (
+                ("file", here["files"], there["files"]),
+                ("metric", {_renamed(name): value for name, value in here["metrics"].items()}, there["metrics"]),
+            ):
+                for name in sorted(first.keys() | second.keys()):
+                    if first.get(name) != second.get(name):
+                        found.append(f"{campaign} {run} {what} {name}: {first.get(name)} -> {second.get(name)}")
+    return found
+
+
+def _renamed(name: str) -> str:
+    """A metric and its subject as they are called today."""
+    metric, _, subject = name.partition(" ")
+    # subject: LINK:DIRECTION is LINK/DIRECTION since the registries are one
+    subject = re.sub(r"^([\w-]+):(forward|reverse)$", r"\1/\2", subject)
+    return f"{RENAMED.get(metric, metric)} {subject}".strip()
+
+
+def _sha256(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
