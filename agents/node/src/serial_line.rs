@@ -1,18 +1,15 @@
 //! `serial-line`: what a capture's packets would be on a serial line with RFC 1144, as a capture of PPP that Wireshark
 //! reads, and their sizes. Every packet goes through compressor, frame, and decompressor, and must come out as it went in.
 
-use std::fs::File;
-use std::io::{BufWriter, Write};
+use std::io::Write;
 use std::path::PathBuf;
 
+use backchannel_core::pcap::{LinkType, PcapWriter};
 use backchannel_core::traits::Headers;
 use backchannel_links::framing::{ppp, slip, Framing};
 use backchannel_links::rfc1144::{Compressed, Compressor, Decompressor, Kind, MOST_SLOTS};
 use backchannel_traces::{network_layer, Capture, Frame};
 use serde::Serialize;
-
-/// PPP behind a byte that tells the direction: 1 sent, 0 received.
-const LINKTYPE_PPP_WITH_DIR: u32 = 204;
 
 /// Arguments of `serial-line`.
 #[derive(clap::Args)]
@@ -62,10 +59,7 @@ pub fn run(args: &Args) -> Result<(), String> {
     let mut directions = [direction(), direction()];
     let mut capture = Capture::open(&args.capture)?;
     let failed = |error: std::io::Error| format!("cannot write {}: {error}", args.out.display());
-    let mut out = BufWriter::new(File::create(&args.out).map_err(failed)?);
-    for word in [0xa1b2_3c4d, 0x0004_0002, 0, 0, 1 << 18, LINKTYPE_PPP_WITH_DIR] {
-        out.write_all(&u32::to_le_bytes(word)).map_err(failed)?;
-    }
+    let mut out = PcapWriter::create(&args.out, LinkType::PppWithDirection, 1 << 18).map_err(failed)?;
     let (mut others, mut number) = (0u64, 0u64);
     while let Some(record) = capture.next() {
         number += 1;
@@ -79,13 +73,9 @@ pub fn run(args: &Args) -> Result<(), String> {
             .map_err(|why| format!("{}: packet {number}: {why}", args.capture.display()))?;
         let protocol = ppp::protocol(&compressed).to_be_bytes();
         let frame = [&[u8::from(sent), 0xff, 0x03], &protocol[..], &compressed.bytes].concat();
-        let (seconds, nanos) = (record.time_ns.div_euclid(1_000_000_000), record.time_ns.rem_euclid(1_000_000_000));
-        for word in [seconds as u32, nanos as u32, frame.len() as u32, frame.len() as u32] {
-            out.write_all(&word.to_le_bytes()).map_err(failed)?;
-        }
-        out.write_all(&frame).map_err(failed)?;
+        out.write(record.time_ns, &frame, 0).map_err(failed)?;
     }
-    out.flush().map_err(failed)?;
+    out.finish().map_err(failed)?;
     let [from_lower, from_higher] = directions.map(|direction| direction.report);
     let report = serde_json::json!({
         "from_the_lower_address": from_lower, "from_the_higher_address": from_higher, "other_frames": others,

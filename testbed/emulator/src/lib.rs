@@ -4,14 +4,15 @@
 //! AF_PACKET), enters its link at that instant, and is written to the other end when the link says so; how late that write was against the link's ideal timeline is the
 //! fidelity report. `docs/emulator-protocol.md` describes the requests.
 
+mod emulated_link;
 mod interface;
 mod protocol;
 mod pulse;
-mod served;
 mod sys;
 mod tap;
 mod wire;
 
-pub use protocol::serve;
+pub use protocol::{serve, EmulationReport};
+pub use pulse::Stalls;
 pub use sys::{become_realtime, die_with, leave_realtime, monotonic_ns, HOSTS};
 pub use tap::parse_mac;

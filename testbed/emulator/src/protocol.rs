@@ -1,17 +1,19 @@
 //! Requests and answers, one JSON object a line, and the event loop around them (docs/emulator-protocol.md).
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Read, Write};
 use std::os::fd::AsRawFd;
 
+use backchannel_core::report::LinkReport;
 use backchannel_core::scenario::LinkSpec;
 use backchannel_core::telemetry::Telemetry;
-use serde::Deserialize;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 use serde_json::{json, Map, Value};
 
 use crate::interface::Interface;
-use crate::pulse::Pulse;
-use crate::served::Served;
+use crate::pulse::{Pulse, Stalls};
+use crate::emulated_link::EmulatedLink;
 use crate::sys::{self, monotonic_ns, Epoll, Timer, Waits};
 use crate::tap::{parse_mac, Tap};
 
@@ -79,6 +81,17 @@ struct End {
     attach: bool,
 }
 
+/// Report of a run, in the answer to `stop`.
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+pub struct EmulationReport {
+    /// Directions of each link, by name of the link.
+    pub links: BTreeMap<String, LinkReport>,
+    /// Whether the emulator ran in the real-time scheduling class.
+    pub realtime: bool,
+    /// Times at which the emulator itself did not run.
+    pub stalls: Stalls,
+}
+
 /// Serves links until standard input ends.
 ///
 /// # Errors
@@ -125,7 +138,7 @@ pub fn serve() -> Result<(), String> {
 
 struct Server {
     /// A removed link leaves its place empty: tokens name places.
-    links: Vec<Option<Served>>,
+    links: Vec<Option<EmulatedLink>>,
     /// When which place is due. A link costs nothing while it has nothing to do, however many there are.
     agenda: BTreeSet<(u64, usize)>,
     /// Per place: its instant in the agenda.
@@ -140,8 +153,8 @@ struct Server {
 impl Server {
     fn take_frames(&mut self, place: usize, port: usize) -> Result<(), String> {
         let Some(link) = self.links.get_mut(place).and_then(Option::as_mut) else { return Ok(()) };
-        let read = link.read(port, &mut self.telemetry);
-        let fd = link.taps[port].fd();
+        let read = link.read(port as u16, &mut self.telemetry);
+        let fd = link.interfaces[port].fd();
         self.arm(place);
         let Err(why) = read else { return Ok(()) };
         // The node is gone and its interface with it: nobody can use this end any more.
@@ -171,7 +184,7 @@ impl Server {
     /// Notes when a place is due next.
     fn arm(&mut self, place: usize) {
         self.armed.resize(self.links.len(), None);
-        let next = self.links[place].as_ref().and_then(Served::next_ns);
+        let next = self.links[place].as_ref().and_then(EmulatedLink::next_ns);
         let armed = std::mem::replace(&mut self.armed[place], next);
         if armed != next {
             armed.map(|at| self.agenda.remove(&(at, place)));
@@ -216,7 +229,7 @@ impl Server {
             Request::RemoveLink { name } => {
                 let place = self.place(&name)?;
                 let link = self.links[place].take().expect("a place that was found is taken");
-                for tap in &link.taps {
+                for tap in &link.interfaces {
                     self.epoll.remove(tap.fd());
                 }
                 self.arm(place);
@@ -264,7 +277,7 @@ impl Server {
             let token = (place as u64) << 16 | port as u64;
             self.epoll.add(tap.fd(), token).map_err(|error| format!("cannot watch {}: {error}", tap.name()))?;
         }
-        let link = Some(Served::new(spec, seed, taps)?);
+        let link = Some(EmulatedLink::new(spec, seed, taps)?);
         if place == self.links.len() {
             self.links.push(link);
         } else {
@@ -301,19 +314,18 @@ impl Server {
         if let Some(telemetry) = self.telemetry.take() {
             telemetry.finish()?;
         }
-        let links: Map<_, _> =
-            self.links.iter_mut().flatten().map(|link| (link.spec.name.clone(), link.report())).collect();
+        let links = self.links.iter_mut().flatten().map(|link| (link.spec.name.clone(), link.report())).collect();
+        let stalls = std::mem::take(&mut self.pulse).report();
+        let report = EmulationReport { links, realtime: self.realtime, stalls };
         for link in self.links.iter_mut().flatten() {
             link.silence()?;
         }
         (0..self.links.len()).for_each(|place| self.arm(place));
-        let stalls = std::mem::take(&mut self.pulse).json();
-        let report = json!({"links": links, "realtime": self.realtime, "stalls": stalls});
-        Ok(Map::from_iter([("report".into(), report)]))
+        Ok(Map::from_iter([("report".into(), json!(report))]))
     }
 
     fn place(&self, name: &str) -> Result<usize, String> {
-        let named = |link: &Option<Served>| link.as_ref().is_some_and(|link| link.spec.name == name);
+        let named = |link: &Option<EmulatedLink>| link.as_ref().is_some_and(|link| link.spec.name == name);
         self.links.iter().position(named).ok_or_else(|| {
             let known: Vec<_> = self.links.iter().flatten().map(|link| link.spec.name.as_str()).collect();
             format!("there is no link '{name}'; there are: {}", known.join(", "))

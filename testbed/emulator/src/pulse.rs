@@ -6,7 +6,8 @@
 //! run while others had its CPU. What a stall has of that, fewer programs would have spared; the rest is the work of a
 //! virtual machine's host.
 
-use serde_json::{json, Value};
+use schemars::JsonSchema;
+use serde::Serialize;
 
 /// The loop runs at least this often during a run.
 const PERIOD_NS: u64 = 2_000_000;
@@ -14,6 +15,22 @@ const PERIOD_NS: u64 = 2_000_000;
 const ORDINARY_NS: u64 = 1_000_000;
 /// The kernel's count is read no more often than this: a busy loop would spend much of its time on it.
 const READ_EVERY_NS: u64 = 1_000_000;
+
+/// Times during a run at which the emulator was not scheduled: wake-ups more than 1 ms late.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, JsonSchema)]
+pub struct Stalls {
+    /// Number of stalls.
+    pub count: u64,
+    /// Sum of their lengths.
+    #[schemars(extend("unit" = "s"))]
+    pub total_s: f64,
+    /// Length of the longest.
+    #[schemars(extend("unit" = "s"))]
+    pub longest_s: f64,
+    /// Part of the total during which other programs had the CPU. Null where the kernel does not count that.
+    #[schemars(extend("unit" = "s"))]
+    pub queued_s: Option<f64>,
+}
 
 /// Stalls since a run's zero.
 #[derive(Debug, Default)]
@@ -61,13 +78,15 @@ impl Pulse {
         self.due_ns = Some(due_ns.max(now_ns + PERIOD_NS));
     }
 
-    /// Number, sum, longest and the part that others had the CPU, for the report.
-    pub(crate) fn json(&self) -> Value {
+    /// The stalls so far.
+    pub(crate) fn report(&self) -> Stalls {
         let seconds = |ns: u64| ns as f64 * 1e-9;
-        json!({
-            "count": self.count, "total_s": seconds(self.total_ns), "longest_s": seconds(self.longest_ns),
-            "queued_s": self.queued_ns.map(seconds),
-        })
+        Stalls {
+            count: self.count,
+            total_s: seconds(self.total_ns),
+            longest_s: seconds(self.longest_ns),
+            queued_s: self.queued_ns.map(seconds),
+        }
     }
 }
 
@@ -87,7 +106,7 @@ mod tests {
         for at in [50, 99, 101, 102, 104, 106] {
             pulse.beat(at * MS, nothing);
         }
-        assert_eq!(pulse.json()["count"], 0);
+        assert_eq!(pulse.report().count, 0);
         assert_eq!(pulse.next_ns(), Some(108 * MS));
     }
 
@@ -97,7 +116,7 @@ mod tests {
         pulse.beat(101 * MS, nothing);
         pulse.beat(603 * MS, nothing);
         pulse.beat(612 * MS, nothing);
-        assert_eq!(pulse.json(), json!({"count": 2, "total_s": 0.507, "longest_s": 0.5, "queued_s": 0.0}));
+        assert_eq!(pulse.report(), Stalls { count: 2, total_s: 0.507, longest_s: 0.5, queued_s: Some(0.0) });
     }
 
     #[test]
@@ -116,8 +135,8 @@ mod tests {
         let mut pulse = Pulse::from(100 * MS);
         pulse.beat(101 * MS, || None);
         pulse.beat(151 * MS, || None);
-        assert_eq!(pulse.json()["count"], 1);
-        assert_eq!(pulse.json()["queued_s"], Value::Null);
+        assert_eq!(pulse.report().count, 1);
+        assert_eq!(pulse.report().queued_s, None);
     }
 
     #[test]
@@ -125,6 +144,6 @@ mod tests {
         let mut pulse = Pulse::default();
         pulse.beat(900 * MS, nothing);
         assert_eq!(pulse.next_ns(), None);
-        assert_eq!(pulse.json()["count"], 0);
+        assert_eq!(pulse.report().count, 0);
     }
 }
