@@ -557,8 +557,8 @@ def compare(
     as_json: JsonOption = False,
 ) -> None:
     """Hold campaign B against A: differences with confidence intervals. Status 1 when something is worse."""
+    from analysis import comparison
     from analysis.metrics import METRICS
-    from experiments import compare as comparing
     from experiments.language import registry
     from experiments.show import comparison_table
 
@@ -566,9 +566,9 @@ def compare(
         if metric not in METRICS:
             _fail(registry.unknown("metric", metric, METRICS), BAD_INPUT)
     try:
-        (name_a, data_a), (name_b, data_b) = (comparing.load(one, folder, artefacts) for one in (a, b))
-        compared = comparing.compare(data_a, data_b, (name_a, name_b), confidence, tolerance, metrics or ())
-    except comparing.CompareError as error:
+        in_a, in_b = (comparison.load(one, folder, artefacts) for one in (a, b))
+        compared = comparison.compare(in_a, in_b, confidence, tolerance, metrics or ())
+    except comparison.CompareError as error:
         _fail(str(error), BAD_INPUT)
     if as_json:
         typer.echo(compared.as_json())
