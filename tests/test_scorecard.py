@@ -18,10 +18,10 @@ from analysis.measures import Measure, Split, Table
 from analysis.results import Quantity
 from analysis.scorecard import Artefact, OrderingScore, Score, ValueScore, between_backends
 from analysis.statistics import RunKey
+from experiments.catalogue import FOLDER, reproductions, select_reproductions
 from experiments.language import source
 from experiments.language.campaign import Plan, expand
 from experiments.language.problems import CampaignError
-from experiments.reproduce import FOLDER, chosen, reproductions
 from experiments.show import score_table
 from testbed.node_binary import ROOT
 from tests.conftest import backchannel
@@ -309,11 +309,11 @@ def test_every_paper_s_campaign_is_good_and_reaches_every_target(one: Any) -> No
 
 
 def test_a_paper_or_artefact_is_chosen_by_name() -> None:
-    assert {one.paper for one in chosen(["aq"])} == {"aq"}
-    assert [one.artefact for one in chosen(["aq-fig3"])] == ["aq-fig3"]
+    assert {one.paper for one in select_reproductions(["aq"])} == {"aq"}
+    assert [one.artefact for one in select_reproductions(["aq-fig3"])] == ["aq-fig3"]
     with pytest.raises(ValueError, match="did you mean 'aq-fig3'"):
-        chosen(["ton", "aq-fig33"])
-    assert [one.artefact for one in chosen(["asym-fig2", "aq-fig3"])] == ["aq-fig3", "asym-fig2"]
+        select_reproductions(["ton", "aq-fig33"])
+    assert [one.artefact for one in select_reproductions(["asym-fig2", "aq-fig3"])] == ["aq-fig3", "asym-fig2"]
 
 
 def test_score_reads_what_was_run_and_nothing_else(tmp_path: Path) -> None:
@@ -381,9 +381,9 @@ def test_backends_are_held_against_each_other() -> None:
 
 
 def test_emulated_takes_the_artefacts_with_fields_for_it() -> None:
-    names = {one.artefact for one in chosen(backend="emulated")}
+    names = {one.artefact for one in select_reproductions(backend="emulated")}
     assert {"ton-table2", "asym-fig20", "aq-fig3", "pulsed-claim-growth", "acq-fig4"} <= names
     assert "aq-fig4" not in names, "its web sources exist in virtual time alone"
-    assert {one.artefact for one in chosen()} > names
+    assert {one.artefact for one in select_reproductions()} > names
     # By name, what was asked for is tried and refused with its reason.
-    assert [one.artefact for one in chosen(["aq-fig4"], backend="emulated")] == ["aq-fig4"]
+    assert [one.artefact for one in select_reproductions(["aq-fig4"], backend="emulated")] == ["aq-fig4"]
