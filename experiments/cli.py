@@ -11,8 +11,10 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
-from experiments import contrast, exporting, figures
+from experiments import contrast, exits, exporting, figures
 from experiments.engine.governor import TRIES
+from experiments.exits import BAD_INPUT as BAD_INPUT
+from experiments.exits import FAILED, INTERRUPTED, OK, UNAVAILABLE
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -21,10 +23,9 @@ if TYPE_CHECKING:
     from experiments.engine.scheduling import Outcome
     from experiments.language.campaign import Plan
 
-OK, FAILED, BAD_INPUT, UNAVAILABLE, INTERRUPTED = 0, 1, 2, 3, 130
-#: How what it has to say begins.
-PREFIX = "backchannel: "
 
+#: For the site, until it uses experiments.api.
+PREFIX = exits.MESSAGE_PREFIX
 EPILOG = (
     "./backchannel also knows 'test' (the test suite) and 'bench' (benchmarks, docs/benchmarks.md).\n\n"
     "Exit status: 0 all is well; 1 a run failed or stayed invalid, or a comparison found something worse; "
@@ -447,13 +448,13 @@ def reproduce(
     another backend than a file's own: those whose files have fields for it.
     """
     from analysis.store import Store
+    from experiments.catalogue import select_reproductions
     from experiments.engine.scheduling import Options
-    from experiments.reproduce import chosen
     from experiments.reproduce import reproduce as run_all
     from experiments.show import Reporter, score_table
 
     try:
-        ones = chosen(what or (), backend=backend)
+        ones = select_reproductions(what or (), backend=backend)
     except ValueError as error:
         _fail(str(error), BAD_INPUT)
     if plan_only:
@@ -512,12 +513,12 @@ def score(
     """
     from analysis.scorecard import document
     from analysis.store import Store
-    from experiments.reproduce import named
+    from experiments.catalogue import select_named
     from experiments.show import score_table
 
     everything = _scorecard(Store.open(results))
     try:
-        found = named(everything, what or (), lambda one: (one.paper, one.id), "paper or artefact")
+        found = select_named(everything, what or (), lambda one: (one.paper, one.id), "paper or artefact")
     except ValueError as error:
         _fail(str(error), BAD_INPUT)
     if as_json:
@@ -528,7 +529,7 @@ def score(
 
 def _scorecard(store: Any) -> list[Any]:
     from analysis.scorecard import scorecard
-    from experiments.reproduce import FOLDER
+    from experiments.catalogue import FOLDER
 
     return scorecard(store, FOLDER)
 
@@ -557,8 +558,8 @@ def compare(
     as_json: JsonOption = False,
 ) -> None:
     """Hold campaign B against A: differences with confidence intervals. Status 1 when something is worse."""
+    from analysis import comparison
     from analysis.metrics import METRICS
-    from experiments import compare as comparing
     from experiments.language import registry
     from experiments.show import comparison_table
 
@@ -566,9 +567,9 @@ def compare(
         if metric not in METRICS:
             _fail(registry.unknown("metric", metric, METRICS), BAD_INPUT)
     try:
-        (name_a, data_a), (name_b, data_b) = (comparing.load(one, folder, artefacts) for one in (a, b))
-        compared = comparing.compare(data_a, data_b, (name_a, name_b), confidence, tolerance, metrics or ())
-    except comparing.CompareError as error:
+        in_a, in_b = (comparison.load(one, folder, artefacts) for one in (a, b))
+        compared = comparison.compare(in_a, in_b, confidence, tolerance, metrics or ())
+    except comparison.CompareError as error:
         _fail(str(error), BAD_INPUT)
     if as_json:
         typer.echo(compared.as_json())

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -21,11 +19,17 @@ from rich.progress import (
 from rich.table import Table
 from rich.text import Text
 
+# What the site used to import from here.
+from experiments.labels import duration_text as duration_text
+from experiments.labels import mean_sd as mean_sd
+from experiments.labels import point_label as point_label
+from experiments.labels import results_json as results_json
+from experiments.labels import run_label as run_label
 from testbed import units
 
 if TYPE_CHECKING:
+    from analysis.comparison import Comparison, Line
     from analysis.scorecard import Artefact, OrderingScore, Score, ValueScore
-    from experiments.compare import Comparison, Line
     from experiments.language.campaign import Plan, Run
 
 #: Metrics of the table at the end, in its order.
@@ -103,14 +107,6 @@ class State:
         }
 
 
-def duration_text(seconds: float) -> str:
-    """ "50 s", "12 min", "3 h 20 min"."""
-    if seconds < 99.5:
-        return f"{seconds:.0f} s"
-    minutes = round(seconds / 60)
-    return f"{minutes} min" if minutes < 100 else f"{minutes // 60} h {minutes % 60} min"
-
-
 class Shown:
     """A progress display under way."""
 
@@ -181,17 +177,6 @@ class Reporter:
             self.console.print(f"{label}: {trouble}", style="yellow", highlight=False, soft_wrap=True)
         elif not self.console.is_terminal and not self._quiet:
             self.console.print(f"{label}: done", highlight=False, soft_wrap=True)
-
-
-def run_label(plan: Plan, run: Run) -> str:
-    """ "policy=droptail, repetition 2"."""
-    point = point_label(plan.points[run.point].parameters)
-    return f"{point + ', ' if point else ''}repetition {run.repetition + 1}"
-
-
-def point_label(parameters: Mapping[str, str]) -> str:
-    """A point's parameters with the last words of their fields."""
-    return ", ".join(f"{field.rpartition('.')[2]}={value}" for field, value in parameters.items())
 
 
 def phase_text(phase: str) -> str:
@@ -274,56 +259,18 @@ def comparison_table(compared: Comparison, everything: bool) -> Group:
     return Group(*parts)
 
 
-#: Of experiments.compare, in the order in which people want to know.
+#: Of analysis.comparison, in the order in which people want to know.
 VERDICTS = ("worse", "better", "different", "same", "unknown")
 
 
 def _difference(line: Line) -> str:
     """ "-1.2 Mbit/s [-1.5, -0.9] (-12 %)"."""
     found = line.difference
-    scale, unit = units.scale_of(max(map(abs, (found.difference, found.low or 0.0, found.high or 0.0))), line.unit)
-    bounds = (
-        "" if found.low is None or found.high is None else f" [{found.low / scale:+.3g}, {found.high / scale:+.3g}]"
-    )
+    bounds = (found.interval.low, found.interval.high) if found.interval else ()
+    scale, unit = units.scale_of(max(map(abs, (found.value, *bounds))), line.unit)
+    interval = f" [{bounds[0] / scale:+.3g}, {bounds[1] / scale:+.3g}]" if bounds else ""
     share = "" if line.relative is None else f" ({line.relative:+.1%})"
-    return f"{found.difference / scale:+.3g}{' ' + unit if unit else ''}{bounds}{share}"
-
-
-def mean_sd(row: Mapping[str, Any] | None) -> str:
-    """ "2.10 ± 0.31 Mbit/s": both in the mean's unit, the mean to the deviation's digits."""
-    if row is None:
-        return "–"
-    mean = units.show(row["mean"], row["unit"])
-    if row["sd"] is None:
-        return mean
-    scale, unit = units.scale_of(row["mean"], row["unit"])
-    sd = row["sd"] / scale
-    # Two digits of the deviation say how many of the mean mean something.
-    digits = 2 if sd == 0 else min(max(1 - math.floor(math.log10(sd)), 0), 3)
-    return f"{row['mean'] / scale:.{digits}f} ± {sd:.{digits}f}{' ' + unit if unit else ''}"
-
-
-def results_json(campaign: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> str:
-    """A campaign's results for scripts; values in SI units."""
-    by_point: dict[int, list[Mapping[str, Any]]] = {}
-    for row in rows:
-        by_point.setdefault(row["point"], []).append({key: value for key, value in row.items() if key != "point"})
-    document = {
-        "campaign": campaign["id"],
-        "name": campaign["name"],
-        "state": campaign["state"],
-        "points": [
-            {
-                "parameters": dict(point["parameters"]),
-                "runs": [
-                    {key: member[key] for key in ("run_id", "repetition", "state")} for member in point["members"]
-                ],
-                "metrics": by_point.get(point["number"], []),
-            }
-            for point in campaign["points"]
-        ],
-    }
-    return json.dumps(document, indent=2)
+    return f"{found.value / scale:+.3g}{' ' + unit if unit else ''}{interval}{share}"
 
 
 def score_table(artefacts: Sequence[Artefact], details: bool = False) -> Group:

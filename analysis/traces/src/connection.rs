@@ -10,60 +10,9 @@
 
 use std::collections::{HashMap, VecDeque};
 
+use crate::class;
 use crate::decode::{ecn, Address, Checksum, TcpPacket};
 use crate::ranges::Ranges;
-
-/// Bits of [`Segment::class`].
-pub mod class {
-    /// Data (or SYN, FIN) beyond everything seen before.
-    pub const NEW: u32 = 1 << 0;
-    /// Bytes that were sent before.
-    pub const RETRANSMISSION: u32 = 1 << 1;
-    /// A retransmission that duplicate acks asked for, or another of the same recovery.
-    pub const FAST_RETRANSMISSION: u32 = 1 << 2;
-    /// A retransmission of bytes that the receiver had, as an ack before it, a timestamp or a D-SACK after it proves.
-    pub const SPURIOUS: u32 = 1 << 3;
-    /// Fills a hole so soon that it was overtaken, not sent again.
-    pub const OUT_OF_ORDER: u32 = 1 << 4;
-    /// Bytes before this segment were not captured (yet).
-    pub const GAP_BEFORE: u32 = 1 << 5;
-    /// An ack that acknowledges nothing new and changes no window.
-    pub const DUPLICATE_ACK: u32 = 1 << 6;
-    /// An ack that changes the window only.
-    pub const WINDOW_UPDATE: u32 = 1 << 7;
-    /// A window of zero.
-    pub const ZERO_WINDOW: u32 = 1 << 8;
-    /// Asks for an ack with a byte that was acknowledged.
-    pub const KEEP_ALIVE: u32 = 1 << 9;
-    /// ACK without data, SYN, FIN or RST.
-    pub const PURE_ACK: u32 = 1 << 10;
-    /// Carries SACK blocks.
-    pub const SACK: u32 = 1 << 11;
-    /// Carries data.
-    pub const DATA: u32 = 1 << 12;
-    /// A retransmission after a timeout, or another before all that was outstanding then is acknowledged.
-    pub const TIMEOUT: u32 = 1 << 13;
-    /// One byte of new data against a window of zero.
-    pub const PROBE: u32 = 1 << 14;
-    /// Answers a keep-alive or a probe.
-    pub const PROBE_ACK: u32 = 1 << 15;
-    /// Fills the receiver's window to the last byte.
-    pub const WINDOW_FULL: u32 = 1 << 16;
-    /// Acknowledges bytes that were not captured: lost in capture.
-    pub const LOST_IN_CAPTURE: u32 = 1 << 17;
-    /// Its first SACK block reports bytes that came twice (RFC 2883).
-    pub const DSACK: u32 = 1 << 18;
-    /// The sender of this packet understands ECN: ECT(0), ECT(1) or CE.
-    pub const ECT: u32 = 1 << 19;
-    /// Marked by the network: congestion experienced.
-    pub const CE: u32 = 1 << 20;
-    /// A checksum is wrong: no receiver took it, and here it changes nothing.
-    pub const BAD_CHECKSUM: u32 = 1 << 21;
-    /// More data than a segment may have: cut or put together by a network card.
-    pub const SUPER: u32 = 1 << 22;
-    /// Proves that a retransmission before it was spurious.
-    pub const PROVES_SPURIOUS: u32 = 1 << 23;
-}
 
 const FIN: u8 = 1;
 const SYN: u8 = 2;

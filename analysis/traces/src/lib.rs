@@ -4,12 +4,14 @@
 //! `sacks.parquet`, `connections.parquet` and `summary.json`, which docs/traces.md describes.
 
 mod capture;
+pub mod class;
 mod connection;
 mod decode;
 mod ranges;
 mod tables;
 
 pub use capture::{About, Capture, Damage, Frame};
-pub use connection::{class, Connection, Counts, RoundTrips, Segment, Tracker};
+pub use class::{SegmentClass, SEGMENT_CLASSES};
+pub use connection::{Connection, Counts, RoundTrips, Segment, Tracker};
 pub use decode::{ecn, network_layer, Address, Checksum, Decoder, Not, TcpPacket};
 pub use tables::{write_tables, Input, Options};

@@ -18,7 +18,8 @@ use parquet::schema::types::ColumnPath;
 use serde_json::{json, Value};
 
 use crate::capture::Capture;
-use crate::connection::{class, Connection, Counts, Segment, Tracker};
+use crate::class;
+use crate::connection::{Connection, Counts, Segment, Tracker};
 use crate::decode::{Decoder, Not, TcpPacket};
 
 /// Rows of a row group; bounds memory.

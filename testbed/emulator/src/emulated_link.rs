@@ -39,7 +39,7 @@ pub(crate) struct EmulatedLink {
 /// # Errors
 /// The specification is invalid.
 fn service(spec: &LinkSpec, seed: u64) -> Result<LinkService, String> {
-    let link = backchannel_middleboxes::build_link(spec, seed)?;
+    let link = backchannel_links::build(spec, seed)?;
     // The rate error is measured against one rate, so a schedule leaves none to measure against.
     let rates_bps = if spec.has_schedule() { [None; 2] } else { spec.rates_bps() };
     Ok(LinkService::new(&spec.name, link, spec.ends.len(), rates_bps))

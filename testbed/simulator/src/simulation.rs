@@ -75,7 +75,7 @@ impl<'a> Simulation<'a> {
         let scenario = &input.scenario;
         let mut services = Vec::new();
         for spec in &scenario.links {
-            let link = backchannel_middleboxes::build_link(spec, scenario.seed)?;
+            let link = backchannel_links::build(spec, scenario.seed)?;
             services.push(LinkService::new(&spec.name, link, spec.ends.len(), spec.rates_bps()));
         }
         let (nodes, attached) = node::build(input, out, &services)?;
