@@ -687,7 +687,10 @@ mod tests {
         world.lose = vec![3];
         world.run(100.0);
         let told: Vec<_> = world.told.iter().filter(|one| one.sample.event.name() == "coarse_timeout").collect();
-        assert_eq!((told.len(), world.told.iter().filter(|one| one.sample.event.name() == "fast_retransmit").count()), (1, 0));
+        assert_eq!(
+            (told.len(), world.told.iter().filter(|one| one.sample.event.name() == "fast_retransmit").count()),
+            (1, 0)
+        );
         assert_eq!(
             (told[0].at, told[0].part, told[0].onto_link, told[0].flow),
             (Time(1500 * MS), "wireless", true, flow())

@@ -1,5 +1,5 @@
-//! `serial-line`: what a capture's packets would be on a serial line with RFC 1144, as a capture of PPP that Wireshark
-//! reads, and their sizes. Every packet goes through compressor, frame, and decompressor, and must come out as it went in.
+//! `serial-line`: compresses the packets of a capture by RFC 1144, writes a capture of PPP that Wireshark reads, and reports
+//! sizes. Every packet passes compressor, framing and decompressor, and must come out unchanged.
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -14,15 +14,15 @@ use serde::Serialize;
 /// Arguments of `serial-line`.
 #[derive(clap::Args)]
 pub struct Args {
-    /// A capture, pcap or pcapng
+    /// Capture to read, pcap or pcapng
     capture: PathBuf,
-    /// Where to write what stands on the line
+    /// Capture of PPP to write
     #[arg(long, value_name = "FILE")]
     out: PathBuf,
-    /// Connections that both ends remember
+    /// Number of connections that both ends remember
     #[arg(long, default_value_t = 16, value_parser = clap::value_parser!(u16).range(1..=MOST_SLOTS as i64))]
     slots: u16,
-    /// No packet leaves its connection's slot out
+    /// Send the connection's slot with every packet
     #[arg(long)]
     name_every_slot: bool,
 }
@@ -38,17 +38,17 @@ struct Direction {
 struct Report {
     packets: u64,
     headers: Headers,
-    /// Bytes of the packets as they are.
+    /// Bytes of the packets, uncompressed.
     bytes: u64,
-    /// The same, compressed.
+    /// Bytes of the packets, compressed.
     compressed_bytes: u64,
-    /// Compressed, and with all that stands on a line that is never idle.
+    /// Compressed and framed, on a line that is never idle.
     slip_bytes: u64,
     ppp_bytes: u64,
     ppp_without_accm_bytes: u64,
 }
 
-/// Reads the capture, writes the line, prints a report as JSON.
+/// Reads the capture, writes the PPP capture and prints a report as JSON.
 pub fn run(args: &Args) -> Result<(), String> {
     let slots = usize::from(args.slots);
     let direction = || {
@@ -63,7 +63,7 @@ pub fn run(args: &Args) -> Result<(), String> {
     let (mut others, mut number) = (0u64, 0u64);
     while let Some(record) = capture.next() {
         number += 1;
-        let Some(packet) = whole(&record) else {
+        let Some(packet) = ipv4_packet(&record) else {
             others += 1;
             continue;
         };
@@ -84,8 +84,8 @@ pub fn run(args: &Args) -> Result<(), String> {
     writeln!(std::io::stdout(), "{report:#}").map_err(|error| format!("the report cannot be printed: {error}"))
 }
 
-/// The IPv4 packet of a frame: without what Ethernet pads, and with zeros for what the snap length has cut off.
-fn whole(frame: &Frame<'_>) -> Option<Vec<u8>> {
+/// The IPv4 packet of a frame, without Ethernet's padding and with zeros for what the snap length cut off.
+fn ipv4_packet(frame: &Frame<'_>) -> Option<Vec<u8>> {
     let bytes = network_layer(frame)?;
     let length = match bytes {
         [first, _, high, low, ..] if first >> 4 == 4 && bytes.len() >= 20 => u16::from_be_bytes([*high, *low]),
@@ -96,13 +96,13 @@ fn whole(frame: &Frame<'_>) -> Option<Vec<u8>> {
     Some(packet)
 }
 
-/// A line has two ends, a capture may have seen many: the lower addresses stand for one end.
+/// A line has two ends and a capture may have many hosts: the lower address of a packet is one end.
 fn is_from_the_lower(packet: &[u8]) -> bool {
     packet[12..16] < packet[16..20]
 }
 
 impl Direction {
-    /// Sends a packet across, in both kinds of frame.
+    /// Sends a packet across, in both framings.
     fn cross(&mut self, packet: &[u8]) -> Result<Compressed, String> {
         let compressed = self.near.compress(packet);
         let report = &mut self.report;
@@ -124,7 +124,7 @@ impl Direction {
         let same = out_of_slip.as_ref() == Ok(&compressed)
             && out_of_ppp.is_ok_and(|(protocol, bytes)| ppp::packet(protocol, bytes).as_ref() == Some(&compressed));
         if !same || self.far.decompress(compressed.kind, &compressed.bytes).as_deref() != Ok(packet) {
-            return Err("it does not come out as it went in: a defect of this program".into());
+            return Err("it did not come out unchanged: a defect of this program".into());
         }
         Ok(compressed)
     }

@@ -63,14 +63,7 @@ impl LinkService {
     }
 
     /// A packet enters at `port`. On a shared medium it goes to the end `to`.
-    pub fn submit(
-        &mut self,
-        now: Time,
-        port: Port,
-        to: Port,
-        mut packet: Packet,
-        telemetry: &mut Option<Telemetry>,
-    ) {
+    pub fn submit(&mut self, now: Time, port: Port, to: Port, mut packet: Packet, telemetry: &mut Option<Telemetry>) {
         if self.ends.len() > 2 {
             packet.set_ports(port, to);
         }

@@ -9,7 +9,7 @@ use backchannel_core::time::Time;
 use backchannel_core::traits::{Delivery, Port};
 
 use crate::interface::Interface;
-use crate::sys::monotonic_ns;
+use crate::os::clock::monotonic_ns;
 
 const ETHERNET_HEADER: usize = 14;
 const ETHERTYPE_IPV4: [u8; 2] = [0x08, 0x00];

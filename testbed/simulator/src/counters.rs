@@ -347,8 +347,8 @@ pub struct FlowCounters {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::{json, Value};
     use backchannel_core::packet::build::{ack, data, udp};
+    use serde_json::{json, Value};
 
     #[test]
     fn a_level_that_spans_bins_counts_in_each_by_its_time() {

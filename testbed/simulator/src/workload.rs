@@ -15,7 +15,8 @@ static CBR: Entry = Entry {
     summary: "UDP packets of one size at equal intervals",
     source: "acq 3.4; aq 4.7, 4.8",
     params: &[
-        Param::new("rate_bps", Unit::Rate, Preset::Required(MUST), "rate of IP packets, headers included").at_least(1.0),
+        Param::new("rate_bps", Unit::Rate, Preset::Required(MUST), "rate of IP packets, headers included")
+            .at_least(1.0),
         Param::new("packet_bytes", Unit::Bytes, Preset::Number(210.0), "IP and UDP headers included (ns)")
             .range(29.0, 65_535.0),
     ],
@@ -40,13 +41,8 @@ static WEB: Entry = Entry {
     summary: "connections that start at random and carry a Pareto-distributed number of bytes each",
     source: "aq 4.2",
     params: &[
-        Param::new(
-            "distance_s",
-            Unit::Time,
-            Preset::Number(1.0),
-            "mean time between two starts, exponential (aq 4.2)",
-        )
-        .range(1e-6, 1e6),
+        Param::new("distance_s", Unit::Time, Preset::Number(1.0), "mean time between two starts, exponential (aq 4.2)")
+            .range(1e-6, 1e6),
         Param::new("mean_bytes", Unit::Bytes, Preset::Number(30_000.0), "mean size of a transfer (aq 4.2)")
             .at_least(1.0),
         Param::new("shape", Unit::Number, Preset::Number(1.3), "shape of the Pareto distribution (aq 4.2)")
@@ -59,9 +55,13 @@ static ESTABLISHED: Entry = Entry {
     name: "established",
     summary: "bulk over a connection opened before the start, so the start has no handshake, as in ns-2's one-way TCP",
     source: "ns; asym 7.1; aq 4",
-    params: &[
-        Param::new("opened_s", Unit::Time, Preset::Number(0.0), "when the connection is opened, not after the start").range(0.0, 1e6)
-    ],
+    params: &[Param::new(
+        "opened_s",
+        Unit::Time,
+        Preset::Number(0.0),
+        "when the connection is opened, not after the start",
+    )
+    .range(0.0, 1e6)],
 };
 
 static FETCH: Entry = Entry {
@@ -72,8 +72,13 @@ static FETCH: Entry = Entry {
     params: &[
         Param::new("request_bytes", Unit::Bytes, Preset::Number(500.0), "size of the request (asym 7.3)")
             .range(1.0, 1e6),
-        Param::new("connections", Unit::Count, Preset::Number(4.0), "connections that share the flow's size (asym 7.3)")
-            .range(1.0, 100.0),
+        Param::new(
+            "connections",
+            Unit::Count,
+            Preset::Number(4.0),
+            "connections that share the flow's size (asym 7.3)",
+        )
+        .range(1.0, 100.0),
     ],
 };
 
