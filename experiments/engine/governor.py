@@ -18,11 +18,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-#: Tries of a run that is not valid: where one in four is not, which is what a governor allows, one run in a thousand
-#: has no valid one among five.
-TRIES = 5
-
-
 @dataclass(frozen=True)
 class Rules:
     """What a governor goes by."""

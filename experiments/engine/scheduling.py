@@ -19,7 +19,8 @@ from experiments import lab
 from experiments.engine import selection as select
 from experiments.engine.executors import Executor, LocalExecutor, Machine
 from experiments.engine.forecast import effort_s
-from experiments.engine.governor import TRIES, Governor, most_cells
+from experiments.engine.governor import Governor, most_cells
+from experiments.engine.options import Options
 from experiments.engine.pool import Beat, Job, Result
 from experiments.language.campaign import Plan, Run
 from experiments.language.problems import CampaignError, Problem
@@ -34,37 +35,6 @@ LOSSES = 3
 AHEAD = 0.5
 #: As many runs of an emulated campaign and more are given to a local Dask cluster.
 MANY_RUNS = 200
-
-
-@dataclass(frozen=True)
-class Options:
-    """How to run."""
-
-    #: A folder, or a PostgreSQL URL.
-    results: Path | str
-    #: Cells at a time; None: as many as the fidelity guard allows.
-    jobs: int | None = None
-    #: Run again what the store has.
-    force: bool = False
-    #: Tries of a run that is not valid; a machine that is busy with other things spoils some.
-    tries: int = TRIES
-    #: Conditions on runs (experiments.engine.selection).
-    only: Sequence[str] = ()
-    #: Only runs that were tried and have no valid result.
-    retry_failed: bool = False
-    #: At most so many runs, of all campaigns of a batch together.
-    limit: int | None = None
-    #: End with the first run that has no valid result after its last try.
-    fail_fast: bool = False
-    #: Points in the order of the file.
-    file_order: bool = False
-    #: Address of a Dask scheduler; "local" for a cluster of this machine, "none" for threads of this process; None:
-    #: what suits the number of runs.
-    scheduler: str | None = None
-    #: fsspec URL of the files, beside a PostgreSQL store.
-    artefacts: str | None = None
-    #: Of the lab, for the physical backend.
-    inventory: Path | None = None
 
 
 @dataclass
