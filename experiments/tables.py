@@ -73,28 +73,23 @@ def results_table(
     return table
 
 
-def expected_table(rows: Sequence[Expected]) -> Table:
-    """A row for each artefact that would be reproduced."""
+def expected_table(rows: Sequence[Expected]) -> Group:
+    """A row for each artefact that would be reproduced, then the ones that cannot run and why."""
     table = _table("artefact", "points", "repetitions", "to run", "runs", "time", "cells",
                    right=["points", "repetitions", "to run", "runs", "time", "cells"])  # fmt: skip
     for row in rows:
-        if row.refused:
-            table.add_row(row.artefact, Text(f"not run: {row.refused}"))
-        else:
+        if not row.refused:
             table.add_row(
                 row.artefact, str(row.points), str(row.repetitions), str(row.to_run), str(row.runs),
                 duration_text(row.time_s), str(row.cells),
             )  # fmt: skip
-    return table
+    return Group(table, *(Text(f"{row.artefact}: not run: {row.refused}") for row in rows if row.refused))
 
 
 def comparison_table(compared: Comparison, everything: bool) -> Group:
     """A line for each difference that counts (each at all with `everything`), then what follows from them."""
     shown = [line for line in compared.lines if everything or line.verdict not in ("same", "unknown")]
-    table = Table(box=None, pad_edge=False, show_edge=False)
-    for name in ("point", "metric", compared.a, compared.b, "difference"):
-        table.add_column(name, header_style="dim", overflow="fold")
-    table.add_column("")
+    table = _table("point", "metric", compared.a, compared.b, "difference", "")
     styles = {"worse": "bold red", "better": "green", "different": "yellow"}
     for line in shown:
         name = f"{line.metric} of {line.subject}" if line.subject else line.metric

@@ -28,9 +28,7 @@ class TerminalReporter:
         self._quiet = quiet
 
     @contextmanager
-    def watch(
-        self, plans: Sequence[Plan], runs: int, total_s: float
-    ) -> Iterator[Callable[[engine.Progress], None]]:
+    def watch(self, plans: Sequence[Plan], runs: int, total_s: float) -> Iterator[Callable[[engine.Progress], None]]:
         """A bar with the cells below it; without a terminal, a line every PLAIN_INTERVAL_S."""
         name = plans[0].name if len(plans) == 1 else f"{len(plans)} campaigns"
         if self._quiet:
@@ -98,7 +96,7 @@ class _LiveProgress:
     def update(self, progress: engine.Progress) -> None:
         self._bar.update(self._task, completed=progress.finished_s)
         lines = [
-            Text(f"  {cell.cell}: {self._label(cell.run)}: {cell.phase.label}", style="dim", overflow="ellipsis")
+            Text(f"  {cell.cell}: {self._label(cell.run)}: {cell.progress}", style="dim", overflow="ellipsis")
             for cell in progress.cells[:MAX_CELL_LINES]
         ]
         if len(progress.cells) > MAX_CELL_LINES:

@@ -39,8 +39,8 @@ def import_(
 ) -> None:  # fmt: skip
     """Import captures from any source as a run, with the same metrics and plots as other runs."""
     from analysis.store import Store
+    from experiments import importing
     from experiments.importing import Request, import_captures
-    from experiments.importing import report
 
     name = label or files[0].name.partition(".")[0] or files[0].name
     store = Store.open(results)
@@ -48,9 +48,9 @@ def import_(
     run = store.run(imported.run_id)
     assert run is not None
     if as_json:
-        typer.echo(report.as_json(imported, run))
+        typer.echo(importing.as_json(imported, run))
         return
-    for line in report.lines(imported, run):
+    for line in importing.lines(imported, run):
         typer.echo(line)
     shown = "" if results == RESULTS else f" --results {results}"
     typer.echo(f"\nNext: ./backchannel serve{shown} shows it with its plots; results {campaign} compares imports.")

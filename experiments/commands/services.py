@@ -79,7 +79,7 @@ def scheduler(
 def worker(
     address: Annotated[
         str,
-        typer.Argument(metavar="SCHEDULER", help="Address of the scheduler, such as tcp://host:8786.", show_default=False),
+        typer.Argument(metavar="SCHEDULER", help="Such as tcp://host:8786.", show_default=False),
     ],
     host: Annotated[
         str | None,

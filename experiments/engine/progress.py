@@ -9,38 +9,14 @@ from typing import Any, Protocol
 
 from experiments.labels import duration_text
 from experiments.language.campaign import Plan, Run
-
-#: Phases of a run, in their order; a run skips those that its backend or its cell does not need.
-STARTING, BUILDING, CALIBRATING = "starting", "building", "calibrating"
-SIMULATING, RUNNING, ANALYSING = "simulating", "running", "analysing"
+from testbed import report as testbed
+from testbed.report import Phase
 
 
-@dataclass(frozen=True)
-class Phase:
-    """What a cell is doing."""
-
-    #: One of the constants above, or a testbed's own, such as "connecting".
-    name: str
-    #: Time since the run started, in s; only while running.
-    elapsed_s: float | None = None
-
-    @classmethod
-    def parse(cls, text: str) -> Phase:
-        """Reads a testbed's progress message, "running 3.4" or "building"."""
-        name, _, seconds = text.partition(" ")
-        try:
-            return cls(name, float(seconds)) if name == RUNNING and seconds else cls(text)
-        except ValueError:
-            return cls(text)
-
-    def __str__(self) -> str:
-        """As `parse` reads it."""
-        return self.name if self.elapsed_s is None else f"{self.name} {self.elapsed_s:.1f}"
-
-    @property
-    def label(self) -> str:
-        """ "running, 3 s"."""
-        return self.name if self.elapsed_s is None else f"{self.name}, {self.elapsed_s:.0f} s"
+def parse_phase(text: str) -> testbed.Progress:
+    """Reads a testbed's progress message, such as "building" or "running 3.4"."""
+    name, _, passed_s = text.partition(" ")
+    return testbed.Progress(testbed.Phase(name), float(passed_s or 0.0))
 
 
 @dataclass(frozen=True)
@@ -50,14 +26,14 @@ class CellProgress:
     #: Name of the cell; "analysis" for an analysis.
     cell: str
     run: Run
-    phase: Phase
+    progress: testbed.Progress
 
     def as_json(self) -> dict[str, Any]:
         """As the store keeps it."""
-        run = self.run
+        run, phase = self.run, self.progress.phase.value
         return {
             "cell": self.cell, "run": run.id, "point": run.point, "repetition": run.repetition,
-            "phase": str(self.phase),
+            "phase": f"{phase} {self.progress.passed_s:.1f}" if phase == Phase.RUNNING else phase,
         }  # fmt: skip
 
 
@@ -97,7 +73,7 @@ class Progress:
         words = [f"{self.done + self.failed} of {self.runs} runs"]
         if self.failed:
             words.append(f"{self.failed} without a valid result")
-        words.append(f"{sum(1 for cell in self.cells if cell.phase.name != ANALYSING)} cells at work")
+        words.append(f"{sum(1 for cell in self.cells if cell.progress.phase is not Phase.ANALYSING)} cells at work")
         if not self.allowed:
             words.append("waiting, because the machine's host takes too much CPU time")
         if self.per_minute is not None:
