@@ -13,8 +13,8 @@ from experiments.labels import duration_text, mean_sd, point_label
 from testbed import units
 
 if TYPE_CHECKING:
+    from analysis.comparison import Comparison, Line
     from analysis.scorecard import Artefact, OrderingScore, Score, ValueScore
-    from experiments.compare import Comparison, Line
     from experiments.reproduce import Expected
 
 #: Metrics of a campaign's table, in this order.
@@ -114,19 +114,18 @@ def comparison_table(compared: Comparison, everything: bool) -> Group:
     return Group(*parts)
 
 
-#: Of experiments.compare, in the order in which people want to know.
+#: Of analysis.comparison, in the order in which they are counted.
 VERDICTS = ("worse", "better", "different", "same", "unknown")
 
 
 def _difference(line: Line) -> str:
     """ "-1.2 Mbit/s [-1.5, -0.9] (-12 %)"."""
     found = line.difference
-    scale, unit = units.scale_of(max(map(abs, (found.difference, found.low or 0.0, found.high or 0.0))), line.unit)
-    bounds = (
-        "" if found.low is None or found.high is None else f" [{found.low / scale:+.3g}, {found.high / scale:+.3g}]"
-    )
+    bounds = (found.interval.low, found.interval.high) if found.interval else ()
+    scale, unit = units.scale_of(max(map(abs, (found.value, *bounds))), line.unit)
+    interval = f" [{bounds[0] / scale:+.3g}, {bounds[1] / scale:+.3g}]" if bounds else ""
     share = "" if line.relative is None else f" ({line.relative:+.1%})"
-    return f"{found.difference / scale:+.3g}{' ' + unit if unit else ''}{bounds}{share}"
+    return f"{found.value / scale:+.3g}{' ' + unit if unit else ''}{interval}{share}"
 
 
 def score_table(artefacts: Sequence[Artefact], details: bool = False) -> Group:

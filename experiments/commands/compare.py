@@ -45,8 +45,8 @@ def compare(
     """Compare campaign B with campaign A: differences with confidence intervals. Exit status 1 when a metric of B is
     worse.
     """
+    from analysis import comparison
     from analysis.metrics import METRICS
-    from experiments import compare as comparing
     from experiments.language import registry
     from experiments.tables import comparison_table
 
@@ -54,9 +54,9 @@ def compare(
         if metric not in METRICS:
             fail(registry.unknown("metric", metric, METRICS), exits.BAD_INPUT)
     try:
-        (name_a, data_a), (name_b, data_b) = (comparing.load(name, folder, artefacts) for name in (a, b))
-        compared = comparing.compare(data_a, data_b, (name_a, name_b), confidence, tolerance, metrics or ())
-    except comparing.CompareError as error:
+        in_a, in_b = (comparison.load(name, folder, artefacts) for name in (a, b))
+        compared = comparison.compare(in_a, in_b, confidence, tolerance, metrics or ())
+    except comparison.CompareError as error:
         fail(str(error), exits.BAD_INPUT)
     if as_json:
         typer.echo(compared.as_json())
