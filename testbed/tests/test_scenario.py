@@ -68,4 +68,4 @@ def test_parts_are_found_by_name() -> None:
 def test_a_scenario_does_not_change() -> None:
     scenario = Scenario.model_validate(_scenario())
     with pytest.raises(ValidationError):
-        scenario.seed = 8  # type: ignore[misc]
+        scenario.seed = 8
