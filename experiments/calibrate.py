@@ -10,7 +10,7 @@ from rich.table import Table
 from experiments.engine import machine
 from experiments.engine.execution import lines_key
 from experiments.language.campaign import Plan
-from testbed import awake
+from testbed import cpu_hold
 from testbed.capability import require_emulation
 from testbed.cell import Cell, topology_key
 from testbed.units import show
@@ -29,7 +29,7 @@ def calibrate(plan: Plan | None) -> list[dict[str, Any]]:
     require_emulation()
     scenarios = [_standard()] if plan is None else _distinct(plan)
     measured = []
-    with awake.held(wanted=machine.cpu_seconds()["steal"] > 0), Cell("calibration") as cell:
+    with cpu_hold.held(wanted=machine.cpu_seconds()["steal"] > 0), Cell("calibration") as cell:
         for scenario in scenarios:
             cell.build(scenario)
             measured += cell.calibrate(scenario)

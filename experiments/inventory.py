@@ -19,7 +19,7 @@ from experiments.language.problems import CampaignError, Problem
 from experiments.language.schema import Model, Seconds
 from testbed import node_binary
 from testbed.errors import TestbedError
-from testbed.placement import Host, Placement, Spot, place
+from testbed.placement import Host, LinkPlacement, Placement, place
 from testbed.tunnels import CONNECT_S, SILENCE_S
 
 HostName = Annotated[str, Field(pattern=r"^[a-z][a-z0-9-]*$", max_length=40)]
@@ -172,7 +172,7 @@ def placed(inventory: Inventory, nodes: Sequence[Mapping[str, Any]], links: Sequ
         for name, entry in file.hosts.items()
     ]  # fmt: skip
     spots = [
-        Spot(link, entry.box, tuple(entry.interfaces), entry.real, entry.queue_at) for link, entry in file.links.items()
+        LinkPlacement(link, entry.box, tuple(entry.interfaces), entry.real, entry.queue_at) for link, entry in file.links.items()
     ]
     try:
         return place(hosts, spots, nodes, links, file.addresses)
