@@ -214,12 +214,15 @@ class Server(socketserver.ThreadingUnixStreamServer):
 def main(words: Sequence[str] | None = None) -> int:
     """Serves until SIGTERM; `words` replace the command line."""
     parser = argparse.ArgumentParser(prog="agents.service", description="The Backchannel agent of one node.")
-    parser.add_argument("--socket", type=Path, required=True, help="UNIX socket to serve on; created with mode 0600")
-    parser.add_argument("--folder", type=Path, required=True, help="folder for captures and reports; the agent reads and writes no other")
-    parser.add_argument("--node-binary", required=True, help="path of the program backchannel-node")
-    parser.add_argument(
-        "--grants", type=Path, help="folder of JSON files that list the interfaces and links that the agent may use; without it, every "
-        "interface and no link"
+    add = parser.add_argument
+    add("--socket", type=Path, required=True, help="UNIX socket to serve on; created with mode 0600")
+    add("--folder", type=Path, required=True, help="folder for captures and reports; the agent uses no other")
+    add("--node-binary", required=True, help="path of the program backchannel-node")
+    add(
+        "--grants",
+        type=Path,
+        help="folder of JSON files with the interfaces and links that the agent may use; without it, every interface "
+        "and no link",
     )
     arguments = parser.parse_args(words)
     os.umask(0o077)

@@ -174,9 +174,7 @@ class Conductor:
 
     def _real_links(self) -> dict[str, str]:
         """Links that nobody shapes, neither an emulator nor the kernels at their ends."""
-        return {
-            name: kind for name, kind in (self._network.real_links or {}).items() if name not in self._kernel_links
-        }
+        return {name: kind for name, kind in (self._network.real_links or {}).items() if name not in self._kernel_links}
 
     # Runs ------------------------------------------------------------------------------------------------------------
 

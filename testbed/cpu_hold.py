@@ -60,7 +60,7 @@ class HoldPolicy:
 
 
 class CpuHold:
-    """Taken and released by one thread that outlives it, because the kernel ends the holding process with the thread."""
+    """One thread takes and releases it and must outlive it, because the kernel ends the process with that thread."""
 
     def __init__(self) -> None:
         self._process: subprocess.Popen[bytes] | None = None

@@ -71,9 +71,7 @@ class LineProcess:
                 answer = self._answers.get(timeout=timeout_s)
             except queue.Empty:
                 self.kill()
-                raise TestbedError(
-                    f"{self.name} sent no answer to '{op}' for {timeout_s:g} s and was ended"
-                ) from None
+                raise TestbedError(f"{self.name} sent no answer to '{op}' for {timeout_s:g} s and was ended") from None
             if answer is None:
                 raise TestbedError(self._end_reason())
             if "event" in answer:

@@ -1,4 +1,4 @@
-"""Links shaped by the kernel: a veth pair or a real wire, and tc(8), in place of the emulator (docs/links.md, "kernel").
+"""Links shaped by the kernel: a veth pair or a real wire, and tc(8), without the emulator (docs/links.md, "kernel").
 
 The rate and the queue are at the sender's interface. Delay and loss (netem) are on an ifb behind the receiver's
 interface, so that a queue's limit counts waiting packets only. What the kernel lacks is rejected before anything runs.

@@ -7,7 +7,8 @@
     a, b = net.addHost("a"), net.addHost("b")
     net.addLink(a, b, cls=ModemLink, profile="dialup-28.8")
 
-`docs/mininet-links.md` shows a whole script. One emulator process serves all links of a Python process and dies with it.
+`docs/mininet-links.md` shows a whole script. One emulator process serves all links of a Python process and ends with
+it.
 """
 
 from __future__ import annotations
@@ -68,7 +69,7 @@ class EmulatedLink(Link):  # type: ignore[misc]
     ) -> tuple[str, str]:
         """Creates both TAP interfaces, each in its node's namespace."""
         if node1 is None or node2 is None:
-            raise TestbedError("an emulated link needs fast=True, Mininet's default: its ends are created in their nodes")
+            raise TestbedError("an emulated link needs fast=True, Mininet's default, to create its ends in their nodes")
         ends = [
             LinkEnd(node1.pid, intfname1, addr1 or None),
             LinkEnd(node2.pid, intfname2, addr2 or None),

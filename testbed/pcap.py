@@ -31,8 +31,6 @@ def restamp(path: Path, corrected_ns: Callable[[int], int]) -> None:
     while at + RECORD.size <= len(data):
         seconds, fraction, captured, original = RECORD.unpack_from(data, at)
         stamp_ns = corrected_ns(seconds * 1_000_000_000 + fraction * unit)
-        RECORD.pack_into(
-            data, at, stamp_ns // 1_000_000_000, stamp_ns % 1_000_000_000 // unit, captured, original
-        )
+        RECORD.pack_into(data, at, stamp_ns // 1_000_000_000, stamp_ns % 1_000_000_000 // unit, captured, original)
         at += RECORD.size + captured
     path.write_bytes(data)

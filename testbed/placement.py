@@ -168,7 +168,9 @@ def _check_place(
     if place.queue_at is not None:
         raise TestbedError(f"link '{link}': 'queue_at' is for real links; an emulated one has its queues in its box")
     if place.interfaces and len(place.interfaces) != len(ends):
-        raise TestbedError(f"link '{link}' has {len(ends)} ends, but box {place.box} has {len(place.interfaces)} for it")
+        raise TestbedError(
+            f"link '{link}' has {len(ends)} ends, but box {place.box} has {len(place.interfaces)} for it"
+        )
 
 
 def box_interfaces(plan: addressing.Plan, place: LinkPlacement) -> tuple[str, ...]:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from testbed.addressing import make_plan
 from testbed.traffic import links_between, passing_bps
+
+from testbed.addressing import make_plan
 
 NODES = [
     {"name": "server", "kind": "host"},
