@@ -12,13 +12,14 @@ from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from analysis import counters
 from analysis.metrics import RunData, measure
 from analysis.store import Landing
 from experiments.engine import machine
 from experiments.language.campaign import Run
+from experiments.testbeds import OnProgress, Testbed, TestbedFactory
 from testbed import fidelity, node_binary
 from testbed.addressing import as_json, interfaces, make_plan
 from testbed.cell import Cell, topology_key
@@ -35,38 +36,11 @@ Finish = Callable[[Mapping[str, Any]], Landing]
 STOPPED = "the campaign was stopped"
 
 
-class Testbed(Protocol):
-    """Where runs on real packets happen: testbed.cell.Cell, or testbed.host_testbed.HostTestbed."""
-
-    def build(self, scenario: Scenario) -> bool:
-        """Prepares it for a scenario's network; False if it was prepared already."""
-
-    def calibrate(self, scenario: Scenario) -> list[Measurement]:
-        """Measures its links."""
-
-    def run(self, scenario: Scenario, out: Path) -> Report:
-        """Runs a scenario; its files go to `out`."""
-
-    def keep_log(self, to: Path) -> None:
-        """Copies what it wrote beside its reports."""
-
-    def close(self) -> None:
-        """Ends it."""
-
-    def kill(self) -> None:
-        """Ends it at once, from any thread."""
-
-
-OnProgress = Callable[[Progress], None]
-#: Makes one, by its name for people.
-Cells = Callable[[str, OnProgress], Testbed]
-
-
 class Worker:
     """One cell after another, each used for as long as it lives. To be used by one thread that outlives it."""
 
     def __init__(
-        self, name: str, on_progress: OnProgress, cells: Cells = Cell,
+        self, name: str, on_progress: OnProgress, cells: TestbedFactory = Cell,
         building: AbstractContextManager[Any] | None = None,
     ) -> None:  # fmt: skip
         self._name = name

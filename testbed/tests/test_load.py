@@ -20,7 +20,7 @@ def link(name: str, ends: tuple[str, str], forward: int | None, reverse: int | N
 
 
 def flow(name: str, start: str, end: str, kind: str = "bulk", **options: Any) -> Flow:
-    return Flow(name=name, kind=kind, from_=start, to=end, port=5000, options=options)
+    return Flow.model_validate({"name": name, "kind": kind, "from": start, "to": end, "port": 5000, "options": options})
 
 
 def loads(workload: list[Flow], *links: LinkSpec) -> dict[str, float | None]:
