@@ -201,7 +201,12 @@ class HostClocks:
     def correct(self, node: str, capture: Path) -> None:
         """Subtracts the host's offset from every stamp."""
         drift = self._drifts[self._host_of[node]]
-        pcap.restamp(capture, lambda stamp_ns: stamp_ns - drift.offset_ns(stamp_ns))
+        data = bytearray(capture.read_bytes())
+        try:
+            pcap.change_times(data, lambda stamp_ns: stamp_ns - drift.offset_ns(stamp_ns))
+        except ValueError as error:
+            raise TestbedError(f"{capture.name}: {error}") from None
+        capture.write_bytes(data)
 
     def report(self) -> Mapping[str, HostClock | str]:
         """Every host's clock, and whether one-way delays are usable."""
