@@ -75,13 +75,17 @@ def plot(
     metric: Annotated[str, typer.Option("--metric", help="Metric that a figure of a campaign shows.")] = "throughput",
     axis: Annotated[
         str,
-        typer.Option("--axis", metavar="FIELD", help="Swept field on the x axis of a sweep. Default: the only numeric."),
+        typer.Option(
+            "--axis", metavar="FIELD", help="Swept field on the x axis of a sweep. Default: the only numeric."
+        ),
     ] = "",
     interval: Annotated[
         str,
         typer.Option("--bars", help="Error bars: t or bootstrap (95 % confidence intervals), or sd (deviation)."),
     ] = "t",
-    from_s: Annotated[float | None, typer.Option("--from", metavar="S", help="Start of the period drawn, in s.")] = None,
+    from_s: Annotated[
+        float | None, typer.Option("--from", metavar="S", help="Start of the period drawn, in s.")
+    ] = None,
     to_s: Annotated[float | None, typer.Option("--to", metavar="S", help="End of the period drawn, in s.")] = None,
     slice_s: Annotated[
         float | None,
@@ -159,9 +163,7 @@ def _as_published(name: str, store: Store) -> Figure:
     campaign = frames.find_campaign(store, name)
     made = published.of_campaign(store, campaign["id"], campaign["text"], FOLDER)
     if made is None:
-        raise AnalysisError(
-            f"the file of campaign {campaign['name']} has no `figure`; bars and sweep draw any metric"
-        )
+        raise AnalysisError(f"the file of campaign {campaign['name']} has no `figure`; bars and sweep draw any metric")
     if made.is_empty:
         raise AnalysisError(f"there is no value yet for the figure '{made.title}'")
     return made.figure()

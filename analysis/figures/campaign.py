@@ -129,7 +129,7 @@ class Means:
 
 
 def means_note(counts: Sequence[int], interval: str) -> tuple[str, ...]:
-    """"means of 3 to 5 runs; bars: 95 % confidence"."""
+    """ "means of 3 to 5 runs; bars: 95 % confidence"."""
     if not counts:
         return ()
     low, high = min(counts), max(counts)

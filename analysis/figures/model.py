@@ -23,6 +23,11 @@ from testbed import units
 Kind = Literal["line", "steps", "points", "segments", "bars"]
 Marker = Literal["", "circle", "square", "triangle", "diamond", "down", "cross", "tick"]
 
+#: The light palette of static/figure.css. The series colours also differ in lightness, for print in grey.
+PALETTE = {
+    "s0": "#1f5fa8", "s1": "#c8541c", "s2": "#2f8f4e", "s3": "#8a4fb0", "s4": "#a57c00", "s5": "#1c9a9a",
+    "s6": "#b0306a", "s7": "#5b6670", "mark": "#d1351c", "ink": "#1c2321", "soft": "#5d6966",
+}  # fmt: skip
 #: Series colours in their order, and the markers and dashes that tell further series apart.
 COLOURS = tuple(f"s{number}" for number in range(8))
 MARKERS: tuple[Marker, ...] = ("circle", "square", "triangle", "diamond", "down", "cross")
@@ -125,6 +130,11 @@ class Figure:
         series = tuple(one.within(view) for one in self.series)
         return replace(self, x=replace(self.x, range=(low, high)), series=series)
 
+    def cut(self, low: float, high: float) -> Figure:
+        """Exactly the points whose x lies in a range, for exports."""
+        inside = pl.col("x").is_between(low, high)
+        return replace(self, series=tuple(replace(one, points=one.points.filter(inside)) for one in self.series))
+
     def as_json(self) -> dict[str, Any]:
         """For static/figure.js."""
         axes = {
@@ -151,7 +161,8 @@ class Figure:
         parts = []
         for one in shown:
             for row in one.points.iter_rows(named=True):
-                place = label_of.get(row["x"]) or label_of.get(round(row["x"])) or f"{row['x']:.4g} {self.x.unit}"
+                nearest = label_of.get(row["x"]) or label_of.get(round(row["x"])) or f"{row['x']:.4g}"
+                place = f"{nearest} {self.x.unit}"
                 half = _half(row)
                 value = f"{row['y']:.4g}{f' ± {half:.2g}' if half else ''} {self.y.unit}".strip()
                 parts.append(f"{', '.join(part for part in (place.strip(), one.name) if part)}: {value}")

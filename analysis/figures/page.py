@@ -13,45 +13,30 @@ from analysis.figures.model import MOST_POINTS, Figure
 #: Scripts and styles that draw a figure in a browser; the site serves the same files.
 STATIC = Path(__file__).with_name("static")
 
-_PAGE = """<!DOCTYPE html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta http-equiv="Content-Security-Policy" content="default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<meta name="color-scheme" content="light dark">
-<title>{{ title }}</title>
-<style>{{ styles }}</style>
-</head>
-<body class="standalone">
-<main><h1>{{ title }}</h1>
-<div data-figure></div>
-{% if thinned %}<p class="note">Long series show the extremes of each slice of time. Draw a shorter part (<code>--from</code>, <code>--to</code>) to see every point.</p>{% endif %}
-</main>
-<footer class="note">Drag to zoom, drag with Shift to move, double-click to see all; the wheel zooms around the pointer. Keys: + and − to zoom, 0 for all, arrows to move. Click a name to hide or show its series.</footer>
-<noscript><p>This figure needs JavaScript.</p></noscript>
-<script type="application/json" id="data">{{ data }}</script>
-<script>{{ scripts }}
-Figures.standalone();</script>
-</body>
-</html>
-"""
+_TEMPLATE = Path(__file__).with_name("page.html")
 
 
 def page(figure: Figure) -> str:
     """The page of a figure; series of more than MOST_POINTS points are thinned."""
     thinned = [
-        one for one in figure.series if one.points.height > MOST_POINTS and not one.keep_all and one.points["x"].is_sorted()
+        one
+        for one in figure.series
+        if one.points.height > MOST_POINTS and not one.keep_all and one.points["x"].is_sorted()
     ]
     if thinned:
-        xs = [value for one in figure.series for value in (one.points["x"].min(), one.points["x"].max()) if value is not None]
+        xs = [
+            value
+            for one in figure.series
+            for value in (one.points["x"].min(), one.points["x"].max())
+            if value is not None
+        ]
         low, high = figure.x.range or (float(min(xs)), float(max(xs)))  # type: ignore[type-var,arg-type]
         figure = figure.within(low, high)
     # A script element ends at the first "</script", wherever it stands.
     data = json.dumps(figure.as_json(), separators=(",", ":"), allow_nan=False).replace("<", "\\u003c")
     return (
         Environment(autoescape=True)
-        .from_string(_PAGE)
+        .from_string(_TEMPLATE.read_text(encoding="utf-8"))
         .render(
             title=figure.title or figure.y.title or "Figure",
             styles=Markup(_read("uplot/uPlot.min.css") + _read("figure.css")),

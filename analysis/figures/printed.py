@@ -20,7 +20,7 @@ from matplotlib.patches import Patch
 from matplotlib.ticker import MaxNLocator
 
 from analysis.errors import AnalysisError
-from analysis.figures.model import Axis, Figure, Series
+from analysis.figures.model import PALETTE, Axis, Figure, Series
 
 #: Suffixes of the files that `save` writes.
 FORMATS = ("svg", "pdf", "png", "html")
@@ -29,11 +29,6 @@ WIDTH_IN, HEIGHT_IN = 5.0, 3.2
 #: Series of more points are drawn as an image inside the vector file, at RASTER_DPI.
 MOST_VECTORS, RASTER_DPI = 20_000, 400
 
-#: The light palette of static/figure.css. The series colours also differ in lightness, for print in grey.
-PALETTE = {
-    "s0": "#1f5fa8", "s1": "#c8541c", "s2": "#2f8f4e", "s3": "#8a4fb0", "s4": "#a57c00", "s5": "#1c9a9a",
-    "s6": "#b0306a", "s7": "#5b6670", "mark": "#d1351c", "ink": "#1c2321", "soft": "#5d6966",
-}  # fmt: skip
 _MARKERS = {
     "": "", "circle": "o", "square": "s", "triangle": "^", "diamond": "D", "down": "v", "cross": "x", "tick": "|",
 }  # fmt: skip
@@ -63,9 +58,7 @@ def rendered(figure: Figure, ending: str, text: bool = False) -> bytes:
         text: keep the words of an SVG as text instead of outlines.
     """
     # Without these, matplotlib writes the date.
-    metadata: dict[str, Any] = {"svg": {"Date": None, "Title": figure.title or None}, "pdf": {"CreationDate": None}}.get(
-        ending, {}
-    )
+    metadata: dict[str, Any] = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}.get(ending, {})
     file = io.BytesIO()
     with _lock, matplotlib.rc_context({**_SETTINGS, "svg.fonttype": "none" if text else "path"}):
         _draw(figure).savefig(file, format=ending, dpi=RASTER_DPI, metadata=metadata)
@@ -222,8 +215,14 @@ def _legend(sheet: Sheet, axes: Axes, figure: Figure) -> None:
         joined = one.kind in ("line", "steps", "segments")
         handles.append(
             Line2D(
-                [], [], color=colour, label=name, ls=("-" if not one.dash else (0, one.dash)) if joined else "none",
-                marker=_MARKERS[one.marker] or ("" if joined else "o"), ms=5, mec=colour,
+                [],
+                [],
+                color=colour,
+                label=name,
+                ls=("-" if not one.dash else (0, one.dash)) if joined else "none",
+                marker=_MARKERS[one.marker] or ("" if joined else "o"),
+                ms=5,
+                mec=colour,
                 mfc="white" if one.hollow else colour,
             )  # fmt: skip
         )

@@ -103,8 +103,9 @@ class CampaignFigure:
         head = [spec.x.title or spec.x.axis or "x", "label", "series", spec.y.title, "low", "high", "runs", "published"]
         rows = (
             [
-                point.x, point.label, curve.name, point.mean, *("" if end is None else end for end in (point.low, point.high)),
-                point.runs, " ".join(f"{value:g}" for value, _ in point.published),
+                point.x, point.label, curve.name, point.mean, "" if point.low is None else point.low,
+                "" if point.high is None else point.high, point.runs,
+                " ".join(f"{value:g}" for value, _ in point.published),
             ]
             for curve in self.curves
             for point in curve.points

@@ -56,7 +56,7 @@ def sequence(
     found = [
         Series("acknowledged", "steps", _kb(acks, acked), "s2", size=1.2),
         Series("window", "steps", edge, "s7", size=0.8, fits=False),
-        Series("data", "segments", _kb(data.filter(~again), end, pl.col("seq")), "s0", size=1.6),
+        Series("data", "segments", _kb(data.filter(~again), end, pl.col("seq")), "s0", size=2),
         selective,
         marks("fast retransmission", resent.filter(fast & ~timeout), "s4", "triangle"),
         marks("timeout retransmission", resent.filter(timeout), "s1", "square"),
@@ -95,7 +95,9 @@ def throughput(title: str, slices: Mapping[str, pl.DataFrame], unit: str = "") -
         slices: by flow.
         unit: "kbit/s" or another rate; the one that suits the values without it.
     """
-    size, unit = (1e3, unit) if unit else axis_scale((value for rows in slices.values() for value in rows["bps"]), "rate")
+    size, unit = (
+        (1e3, unit) if unit else axis_scale((value for rows in slices.values() for value in rows["bps"]), "rate")
+    )
     series = tuple(
         Series(name, "line", _xy(rows, pl.col("bps") / size), _colour(number), size=1.4)
         for number, (name, rows) in enumerate(slices.items())
@@ -123,9 +125,8 @@ def queue(title: str, lengths: pl.DataFrame, events: Mapping[str, Sequence[float
     """
     peaks = lengths.filter(pl.col("most") > pl.col("y"))
     rising = _xy(peaks, pl.col("most")).with_columns(peaks["y"].cast(pl.Float64).alias("low"))
-    found = [Series("waiting", "steps", _xy(lengths, pl.col("y")), "s0", size=1.2)]
-    if peaks.height:
-        found.append(Series("peak since the last sample", "segments", rising, "s7"))
+    found = [Series("peak since the last sample", "segments", rising, "s7", size=1.2)] if peaks.height else []
+    found.append(Series("waiting", "steps", _xy(lengths, pl.col("y")), "s0", size=1.4))
     for kind in sorted(events):
         if not len(events[kind]):
             continue
@@ -135,9 +136,7 @@ def queue(title: str, lengths: pl.DataFrame, events: Mapping[str, Sequence[float
     return Figure(TIME, Axis("queue", "packets"), tuple(found), title)
 
 
-def congestion_window(
-    title: str, samples: pl.DataFrame, relays: Mapping[str, pl.DataFrame] | None = None
-) -> Figure:
+def congestion_window(title: str, samples: pl.DataFrame, relays: Mapping[str, pl.DataFrame] | None = None) -> Figure:
     """The sender's congestion window and slow-start threshold, as its stack reports them.
 
     Args:
@@ -146,7 +145,10 @@ def congestion_window(
         relays: `t_s` and `cwnd_segments` of the further senders of a split connection, by name.
     """
     found = []
-    for name, column, colour, fits in (("cwnd", "cwnd_segments", "s0", True), ("ssthresh", "ssthresh_segments", "s1", False)):
+    for name, column, colour, fits in (
+        ("cwnd", "cwnd_segments", "s0", True),
+        ("ssthresh", "ssthresh_segments", "s1", False),
+    ):
         known = samples.filter(pl.col(column).is_not_null())
         dash = (6.0, 3.0) if name == "ssthresh" else ()
         found.append(Series(name, "steps", _xy(known, pl.col(column)), colour, dash=dash, fits=fits))

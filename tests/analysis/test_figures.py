@@ -15,7 +15,7 @@ from analysis.errors import AnalysisError
 from analysis.figures import campaign, page, printed
 from analysis.figures import run as over_time
 from analysis.figures.campaign import number_of, quantities
-from analysis.figures.model import MOST_POINTS, Axis, Figure, Series, axis_scale
+from analysis.figures.model import MOST_POINTS, PALETTE, Axis, Figure, Series, axis_scale
 from analysis.metrics import MissingCapture, outstanding, rtt_samples, throughput_over_time, utilisation_over_time
 from tests.analysis.traces import Trace, path_scenario
 
@@ -60,7 +60,10 @@ def test_a_time_sequence_has_every_segment_from_first_to_last_byte(run: Any) -> 
         [2, 3, 4, 5], [0.001, 1.001, 2.001, 3.001], [1.001, 2.001, 3.001, 4.001],
     )  # fmt: skip
     assert (found["retransmission"]["x"], found["retransmission"]["y"]) == ([7], [3.001])
-    assert (found["acknowledged"]["x"], found["acknowledged"]["y"]) == ([2.2, 3.2, 4.2, 5.2], [1.001, 2.001, 3.001, 4.001])
+    assert (found["acknowledged"]["x"], found["acknowledged"]["y"]) == (
+        [2.2, 3.2, 4.2, 5.2],
+        [1.001, 2.001, 3.001, 4.001],
+    )
     assert found["window"]["y"][0] == pytest.approx(1.001 + 65.535)
     # Sent twice, arrived once.
     assert found["never arrived"]["x"] == [4]
@@ -206,7 +209,13 @@ def test_equal_figures_give_equal_files_of_the_kind_asked_for(run: Any, tmp_path
 
 def test_long_series_are_images_within_a_vector_file(tmp_path: Path) -> None:
     count = printed.MOST_VECTORS + 2
-    points = pl.DataFrame({"x": [n / 1000 for n in range(count)], "y": [n + 1.0 for n in range(count)], "low": [float(n) for n in range(count)]})
+    points = pl.DataFrame(
+        {
+            "x": [n / 1000 for n in range(count)],
+            "y": [n + 1.0 for n in range(count)],
+            "low": [float(n) for n in range(count)],
+        }
+    )
     path = tmp_path / "long.svg"
     printed.save(Figure(Axis(), Axis(), (Series("long", "segments", points),)), path)
     assert b"data:image/png;base64" in path.read_bytes()
@@ -246,4 +255,4 @@ def test_names_within_a_page_are_text_and_nothing_else() -> None:
 def test_one_palette_prints_and_shows() -> None:
     light = (page.STATIC / "figure.css").read_text().split("}")[0]
     shown_ = dict(re.findall(r"--(\w+): (#\w+);", light))
-    assert {name: shown_[name] for name in printed.PALETTE} == printed.PALETTE
+    assert {name: shown_[name] for name in PALETTE} == PALETTE

@@ -67,9 +67,10 @@ const Figures = (() => {
       if (!drawable(index)) continue;
       const [left, top] = [x(one.x[index]), y(one.y[index])];
       if (one.kind === "segments") {
-        stroke.moveTo(left, y(one.low[index]));
-        // At least a pixel high, or a short segment would vanish.
-        stroke.lineTo(left, Math.min(top, y(one.low[index]) - ratio));
+        const at = Math.round(left);
+        stroke.moveTo(at, y(one.low[index]));
+        // At least two pixels high, or a short segment would vanish.
+        stroke.lineTo(at, Math.min(top, y(one.low[index]) - 2 * ratio));
       } else if (one.kind === "bars") {
         const half = (x(one.x[index] + one.width / 2) - x(one.x[index] - one.width / 2)) / 2;
         const zero = y(Math.max(u.scales.y.min, 0));
@@ -186,7 +187,7 @@ const Figures = (() => {
   // A chart -------------------------------------------------------------------------------------------------------
 
   // Options: height; sync, the name of a group of linked cursors; onView(range), called instead of zooming here; readout,
-  // whether the nearest point is named below the chart; wheel, whether the wheel alone zooms; onDraw(u).
+  // whether the nearest point is named below the chart; wheel, whether the wheel alone zooms; onDraw(u), onReady(u).
   function draw(board, figure, options = {}) {
     const chart = { board, figure, hidden: new Set(), view: { x: null, y: null }, plot: null, options };
     chart.whole = () => ({ x: fitted(figureOf(chart), "x", new Set()), y: null });
@@ -194,6 +195,10 @@ const Figures = (() => {
     chart.zoom = (factor, around) => zoom(chart, factor, around);
     chart.update = (next) => update(chart, next);
     chart.rebuild = () => build(chart);
+    chart.show = (range) => {
+      chart.view = { x: range, y: null };
+      show(chart);
+    };
     chart.view.x = options.view ?? chart.whole().x;
     build(chart);
     const watcher = new ResizeObserver(() => chart.plot && chart.plot.setSize({ width: Math.max(board.clientWidth, 60), height: height(chart) }));
@@ -248,7 +253,7 @@ const Figures = (() => {
         setSelect: [(u) => select(chart, u)],
         drawSeries: [(u, index) => index && u.series[index].show && clipped(u, () => intervals(u, chart.figure.series[index - 1]))],
         draw: [(u) => clipped(u, () => verticals(u, chart.figure.verticals)), (u) => chart.options.onDraw?.(u)],
-        ready: [(u) => gestures(chart, u)],
+        ready: [(u) => gestures(chart, u), (u) => chart.options.onReady?.(u)],
         setCursor: [(u) => chart.options.readout && tell(chart, u)],
         setSeries: [(u, index, changed) => hide(chart, u, index, changed)],
       },
@@ -432,9 +437,14 @@ const Figures = (() => {
     return [one.name, [figure.x.label, place].filter(Boolean).join(": "), `${figure.y.label}: ${value}${half}${runs}`].filter(Boolean).join(" · ");
   }
 
-  // Figures of a page that carry their data; a change of the data (a live page) redraws them.
+  // Figures of a page that carry their data; a live page swaps them for new ones.
   const drawn = new Map();
   function embedded(root = document) {
+    for (const [holder, { chart }] of drawn) {
+      if (holder.isConnected) continue;
+      chart.remove();
+      drawn.delete(holder);
+    }
     for (const holder of root.querySelectorAll("[data-figure]")) {
       const text = holder.querySelector("script[type='application/json']")?.textContent;
       const before = drawn.get(holder);
@@ -475,3 +485,5 @@ const Figures = (() => {
 
   return { draw, embedded, standalone, color };
 })();
+
+document.addEventListener("DOMContentLoaded", () => Figures.embedded());
