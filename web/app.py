@@ -14,6 +14,7 @@ from flask import Flask, g, render_template, request
 from werkzeug.exceptions import HTTPException
 from werkzeug.routing import IntegerConverter
 
+from analysis.figures.page import STATIC
 from analysis.metrics import METRICS
 from analysis.store import Store, StoreError
 from analysis.thinning import View, thin
@@ -157,6 +158,6 @@ def _ago(seconds: float | None) -> str:
 
 def _version() -> str:
     """Changes whenever a static file does, so that browsers may keep them."""
-    folders = (Path(__file__).parent / "static", figures.STATIC)
+    folders = (Path(__file__).parent / "static", STATIC)
     newest = max(path.stat().st_mtime_ns for folder in folders for path in folder.rglob("*") if path.is_file())
     return format(newest // 1_000_000, "x")

@@ -13,7 +13,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -34,7 +34,7 @@ class Verdict:
     #: Of a good campaign: name, title, id, backend, points, runs, known (runs in the store), estimate (of the others).
     summary: dict[str, Any] = field(default_factory=dict)
     #: The scenario of the first run.
-    scenario: dict[str, Any] | None = None
+    scenario: Mapping[str, Any] | None = None
 
     def as_json(self) -> dict[str, Any]:
         """For scripts."""

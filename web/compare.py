@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from urllib.parse import urlencode
@@ -11,13 +10,13 @@ from flask import Blueprint, Response, abort, g, jsonify, render_template, reque
 
 from analysis.figures.campaign import Group, Mean, Means
 from analysis.figures.model import COLOURS, Figure, Series
+from analysis.statistics import Difference, RunKey, difference, half_width, mean, sd
 from analysis.store import browse
 from experiments.api import point_label
 from web import run_figures, runs
 from web.cache import cached
 from web.campaign_data import is_detail, order, title_of
 from web.figures import answer, embedded
-from web.intervals import Difference, difference, half_width
 
 blueprint = Blueprint("compare", __name__)
 
@@ -36,8 +35,8 @@ class Subject:
     #: The run whose figures represent it.
     run_id: str
     colour: str
-    #: (metric, flow) to {seed: value}.
-    values: dict[tuple[str, str], dict[int, float]]
+    #: (metric, flow) to the values of its runs.
+    values: dict[tuple[str, str], dict[RunKey, float]]
     units: dict[str, str]
 
 
@@ -164,9 +163,9 @@ def as_json() -> Response:
         cells = [
             {
                 "of": one.key, "n": cell.n, "mean": cell.mean, "half_interval_95": cell.half,
-                "difference": None if cell.difference is None else cell.difference.mean,
+                "difference": None if cell.difference is None else cell.difference.value,
                 "difference_half_interval_95": None if cell.difference is None else cell.difference.half,
-                "method": None if cell.difference is None else cell.difference.kind,
+                "method": None if cell.difference is None else cell.difference.method,
             }
             for one, cell in zip(subjects, row.cells, strict=True)
             if cell is not None
@@ -199,13 +198,14 @@ def _run(run_id: str, colour: str) -> Subject:
         abort(404, f"There is no run {run_id} here.")
     home = run["campaigns"][0] if run["campaigns"] else None
     label = f"run {run_id[:8]}"
+    key = RunKey(home["repetition"] if home else 0, run["seed"])
     if home is not None:
         label = ", ".join(
             part for part in (point_label(dict(home["parameters"])), f"repetition {home['repetition'] + 1}") if part
         )
     return Subject(
         f"run:{run_id}", label, url_for("runs.show", run_id=run_id), run_id, colour,
-        {(one["name"], one["subject"]): {run["seed"]: one["value"]} for one in run["metrics"]},
+        {(one["name"], one["subject"]): {key: one["value"]} for one in run["metrics"]},
         {one["name"]: one["unit"] for one in run["metrics"]},
     )  # fmt: skip
 
@@ -219,9 +219,9 @@ def _point(name: str, colour: str) -> Subject:
     rows = browse.point_metrics(g.store, campaign_id, point["number"])
     if not rows:
         abort(404, f"Point {number} of {campaign['title']} has no valid run yet.")
-    values: dict[tuple[str, str], dict[int, float]] = {}
+    values: dict[tuple[str, str], dict[RunKey, float]] = {}
     for row in rows:
-        values.setdefault((row["name"], row["subject"]), {})[row["seed"]] = row["value"]
+        values.setdefault((row["name"], row["subject"]), {})[RunKey(row["repetition"], row["seed"])] = row["value"]
     label = point_label(dict(point["parameters"])) or campaign["title"]
     return Subject(
         f"point:{name}", label, url_for("campaigns.show", campaign_id=campaign_id), rows[0]["run_id"], colour, values,
@@ -243,9 +243,8 @@ def _rows(subjects: Sequence[Subject], details: bool = True) -> list[Row]:
                 cells.append(None)
                 continue
             numbers = list(values.values())
-            sd = statistics.stdev(numbers) if len(numbers) > 1 else None
             off = difference(first, values) if number and first else None
-            cells.append(Cell(len(numbers), statistics.fmean(numbers), half_width(sd, len(numbers)), off))
+            cells.append(Cell(len(numbers), mean(numbers), half_width(sd(numbers), len(numbers)), off))
         rows.append(Row(name, subject, unit, cells))
     return rows
 

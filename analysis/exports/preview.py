@@ -9,8 +9,8 @@ from urllib.parse import quote
 
 import polars as pl
 
-from analysis.metrics import METRICS
 from analysis.figures.campaign import fields
+from analysis.metrics import METRICS
 from testbed import units
 
 _STYLE = (

@@ -22,7 +22,7 @@ from analysis.figures.model import (
     style_of,
 )
 from analysis.metrics import METRICS
-from analysis.student import half_width
+from analysis.statistics import half_width
 from testbed import units
 
 #: What an error bar shows.
@@ -196,7 +196,7 @@ def of_points(
         group = groups.setdefault(label, Group(label))
         row = found.get(point["number"])
         if row is not None:
-            half = None if row["sd"] is None or row["n"] < 2 else half_width(row["sd"], row["n"], 0.95)
+            half = half_width(row["sd"], row["n"])
             low, high = (None, None) if half is None else (row["mean"] - half, row["mean"] + half)
             group.means.append(Mean(x, row["mean"], low, high, row["n"]))
     for one in published:

@@ -89,7 +89,7 @@ class Series:
     def as_json(self) -> dict[str, Any]:
         """For static/figure.js. Points that are not finite are left out."""
         frame = self.points.filter(pl.col("x").is_finite() & pl.col("y").is_finite())
-        columns = {
+        columns: dict[str, Any] = {
             name: frame[name].cast(pl.Float64).round_sig_figs(12 if name == "x" else 10).to_list()
             for name in ("x", "y", "low", "high")
             if name in frame.columns

@@ -30,7 +30,7 @@ def page(figure: Figure) -> str:
             for value in (one.points["x"].min(), one.points["x"].max())
             if value is not None
         ]
-        low, high = figure.x.range or (float(min(xs)), float(max(xs)))  # type: ignore[type-var,arg-type]
+        low, high = figure.x.range or (float(min(xs)), float(max(xs)))  # type: ignore[arg-type]
         figure = figure.within(low, high)
     # A script element ends at the first "</script", wherever it stands.
     data = json.dumps(figure.as_json(), separators=(",", ":"), allow_nan=False).replace("<", "\\u003c")

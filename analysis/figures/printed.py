@@ -12,6 +12,7 @@ from typing import Any
 
 import matplotlib
 import polars as pl
+from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.collections import LineCollection
 from matplotlib.figure import Figure as Sheet
@@ -205,7 +206,7 @@ def _legend(sheet: Sheet, axes: Axes, figure: Figure) -> None:
     named = _named(figure)
     if len(named) + len(figure.verticals) < 2 and not any(one.hollow for one in named):
         return
-    handles = []
+    handles: list[Artist] = []
     for one in named:
         colour = PALETTE[one.colour]
         name = f"{one.name} ({one.points.height})" if one.keep_all else one.name
