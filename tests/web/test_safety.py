@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import io
 import re
+import secrets
 import signal
 import subprocess
 import sys
@@ -343,7 +344,7 @@ def test_an_uploads_name_is_only_shown(tmp_path: Path, monkeypatch: pytest.Monke
 
 def test_two_concurrent_starts_share_one_whole_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     first_waits, second_done = threading.Event(), threading.Event()
-    random = security.secrets.token_bytes
+    random = secrets.token_bytes
 
     def slow_for_the_first(size: int) -> bytes:
         if threading.current_thread().name == "first start":
@@ -351,7 +352,7 @@ def test_two_concurrent_starts_share_one_whole_key(tmp_path: Path, monkeypatch: 
             assert second_done.wait(10)
         return random(size)
 
-    monkeypatch.setattr(security.secrets, "token_bytes", slow_for_the_first)
+    monkeypatch.setattr(secrets, "token_bytes", slow_for_the_first)
     keys: list[bytes] = []
     first = threading.Thread(target=lambda: keys.append(security._key(tmp_path)), name="first start")
     first.start()
