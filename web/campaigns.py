@@ -83,7 +83,7 @@ def show(campaign_id: str) -> str:
         pages=max(math.ceil(page.total / query.per_page), 1),
         again=lambda **changes: _address(campaign_id, changes),
         topology=cached(("topology", campaign_id), lambda: network_picture(scenario)),
-        wider=fidelity.wider(scenario or {}),
+        wider=fidelity.wider(fidelity.limits_of(scenario or {})),
         asked_for=requests.recent(g.store, 3, campaign_id),
         runners=requests.runners(g.store),
         selected={name: request.args.get(f"fix.{name}", "") for name in axes},
