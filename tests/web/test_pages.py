@@ -472,7 +472,7 @@ def test_the_scorecard_is_made_from_the_store_and_hides_no_miss(
     told: Any = client.get("/api/scorecard").json
     assert told == json.loads(json.dumps(document(scorecard(store, tmp_path))))
     # Its figure has what was published beside.
-    assert "open diamonds are the published values" in client.get(f"/campaigns/{where}").text
+    assert "open diamonds are published values" in client.get(f"/campaigns/{where}").text
     # What lands later counts at once; also what takes an earlier one's place.
     land(store, tmp_path, f"{11:024x}", 2.0e6)
     assert "4 of 4 runs" in client.get("/scorecard").text
