@@ -24,11 +24,6 @@ pub fn uniform(rng: &mut RunRng) -> f64 {
     (rng.next_u64() >> 11) as f64 / (1u64 << 53) as f64
 }
 
-/// A number in [low, high).
-pub fn uniform_in(rng: &mut RunRng, low: f64, high: f64) -> f64 {
-    low + (high - low) * uniform(rng)
-}
-
 /// An exponentially distributed number with this mean.
 pub fn exponential(rng: &mut RunRng, mean: f64) -> f64 {
     // 1 - u lies in (0, 1], so the logarithm is finite.
