@@ -6,7 +6,7 @@ import csv
 import io
 import math
 import time
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Mapping, Sequence
 from typing import Any
 from urllib.parse import urlencode
 
@@ -18,12 +18,15 @@ from analysis import drawn
 from analysis.metrics import METRICS
 from analysis.scorecard import file_of
 from analysis.store import browse, requests
+from analysis.store.rows import MISSING
 from experiments.labels import point_label, results_json
 from experiments.reproduce import FOLDER
 from testbed import fidelity
 from web import published, scorecard, sweep, topology
 from web.cache import kept, lasting
 
+#: Of the store, read by column name.
+Rows = Sequence[Mapping[str, Any]]
 blueprint = Blueprint("campaigns", __name__)
 
 #: Rows of a page of runs, points of a page of the table, campaigns of a page of the list.
@@ -111,7 +114,7 @@ def own_figure(campaign_id: str, kind: str) -> Response:
     return export(published.draw(made), kind, f"{campaign['name']}-figure", published.as_csv(made))
 
 
-def _own_figure(campaign: dict[str, Any]) -> drawn.Drawn | None:
+def _own_figure(campaign: Mapping[str, Any]) -> drawn.Drawn | None:
     key = ("own-figure", campaign["id"])
     return kept(key, lambda: drawn.of_campaign(g.store, campaign["id"], campaign["text"], FOLDER))
 
@@ -226,7 +229,7 @@ def act_by_json(campaign_id: str, action: str) -> Any:
     return jsonify({"request": number, "message": said}), 202
 
 
-def do(campaign: dict[str, Any], action: str) -> tuple[int, str]:
+def do(campaign: Mapping[str, Any], action: str) -> tuple[int, str]:
     """Enters a request for a campaign; gives its number and what to tell."""
     overrides = [f"{name}={value}" for name, value in campaign["overrides"].items()]
     if requests.release_lost(g.store):
@@ -253,21 +256,21 @@ def _page() -> int:
     return min(max(request.args.get("page", 1, int), 1), MOST_PAGES)
 
 
-def _head(campaign_id: str) -> dict[str, Any]:
+def _head(campaign_id: str) -> Mapping[str, Any]:
     campaign = kept(("head", campaign_id), lambda: browse.campaign_head(g.store, campaign_id))
     if campaign is None:
         abort(404, f"There is no campaign {campaign_id} here.")
     return campaign
 
 
-def _points(campaign_id: str) -> list[dict[str, Any]]:
+def _points(campaign_id: str) -> Sequence[Mapping[str, Any]]:
     return kept(("points", campaign_id), lambda: browse.points(g.store, campaign_id))
 
 
-def _kinds(campaign_id: str) -> list[dict[str, Any]]:
+def _kinds(campaign_id: str) -> list[Mapping[str, Any]]:
     """Metrics that there are but for details, each with its flow; a group of flows stands before its members."""
 
-    def make() -> list[dict[str, Any]]:
+    def make() -> list[Mapping[str, Any]]:
         # Details are for the run's own page and for files.
         shown = [row for row in browse.kinds(g.store, campaign_id) if not is_detail(row["name"])]
         return sorted(shown, key=lambda one: (order(one["name"]), len(one["subject"]), one["subject"]))
@@ -275,11 +278,11 @@ def _kinds(campaign_id: str) -> list[dict[str, Any]]:
     return kept(("kinds", campaign_id), make)
 
 
-def _runs(campaign_id: str, points: list[dict[str, Any]], asked: browse.Asked) -> tuple[list[dict[str, Any]], int]:
-    def make() -> tuple[list[dict[str, Any]], int]:
+def _runs(campaign_id: str, points: Rows, asked: browse.Asked) -> tuple[Rows, int]:
+    def make() -> tuple[Rows, int]:
         found, total = browse.runs(g.store, campaign_id, asked, _matching(points, asked.words))
         # What was tried and gave nothing says why.
-        failed = g.store.last_problems([one["run_id"] for one in found if one["state"] == browse.MISSING])
+        failed = g.store.last_problems([one["run_id"] for one in found if one["state"] == MISSING])
         return [{**one, "problems": failed.get(one["run_id"], one["problems"])} for one in found], total
 
     return kept(("runs", campaign_id, asked), make)
@@ -294,13 +297,13 @@ def _drawn(scenario: dict[str, Any] | None) -> Markup:
     return Markup(topology.draw(scenario).svg(page=True)) if scenario and scenario.get("links") else Markup("")
 
 
-def _table(campaign_id: str, fields: list[str], points: list[dict[str, Any]]) -> Markup:
+def _table(campaign_id: str, fields: list[str], points: Rows) -> Markup:
     """Means of a page of points, made once for everybody."""
 
     def make() -> Markup:
         tabled = _tabled(campaign_id)
         numbers = [point["number"] for point in points]
-        members: dict[int, list[dict[str, Any]]] = {number: [] for number in numbers}
+        members: dict[int, list[Mapping[str, Any]]] = {number: [] for number in numbers}
         for one in browse.members(g.store, campaign_id, numbers):
             members[one["point"]].append(one)
         rows = _means(campaign_id, tabled, members)
@@ -335,8 +338,8 @@ def _tabled(campaign_id: str) -> list[tuple[str, str]]:
 
 
 def _means(
-    campaign_id: str, tabled: list[tuple[str, str]], members: Mapping[int, list[dict[str, Any]]]
-) -> list[dict[str, Any]]:
+    campaign_id: str, tabled: list[tuple[str, str]], members: Mapping[int, list[Mapping[str, Any]]]
+) -> list[Mapping[str, Any]]:
     """Means of points. A landed run never changes: only points to which another has come are taken anew."""
     keys: dict[Hashable, int] = {
         (
@@ -348,8 +351,8 @@ def _means(
         for number, own in members.items()
     }
 
-    def make(missing: list[Hashable]) -> dict[Hashable, list[dict[str, Any]]]:
-        found: dict[Hashable, list[dict[str, Any]]] = {key: [] for key in missing}
+    def make(missing: list[Hashable]) -> dict[Hashable, list[Mapping[str, Any]]]:
+        found: dict[Hashable, list[Mapping[str, Any]]] = {key: [] for key in missing}
         key_of = {keys[key]: key for key in missing}
         for row in browse.summary(g.store, campaign_id, tabled, list(key_of)):
             found[key_of[row["point"]]].append(row)
@@ -358,7 +361,7 @@ def _means(
     return [row for rows in lasting(keys, make).values() for row in rows]
 
 
-def _rows(campaign_id: str, points: list[dict[str, Any]], asked: browse.Asked, found: list[dict[str, Any]]) -> Markup:
+def _rows(campaign_id: str, points: Rows, asked: browse.Asked, found: Rows) -> Markup:
     """A page of runs as lines of a table, made once for everybody, and anew for how long ago each landed."""
     minute = int(time.time() // 60)
     parameters = {point["number"]: point["parameters"] for point in points}
@@ -383,7 +386,7 @@ def is_detail(name: str) -> bool:
     return bool(getattr(METRICS.get(name), "detail", False))
 
 
-def _row_order(row: dict[str, Any]) -> tuple[int, int, str]:
+def _row_order(row: Mapping[str, Any]) -> tuple[int, int, str]:
     return (row["point"], order(row["name"]), row["subject"])
 
 
@@ -398,7 +401,7 @@ def _asked() -> browse.Asked:
     )
 
 
-def _matching(points: list[dict[str, Any]], words: Any) -> list[int] | None:
+def _matching(points: Rows, words: Any) -> list[int] | None:
     """Points whose parameters hold every word; None when nothing is searched."""
     if not words:
         return None
@@ -409,7 +412,7 @@ def _matching(points: list[dict[str, Any]], words: Any) -> list[int] | None:
     ]
 
 
-def _figure(campaign: dict[str, Any], points: list[dict[str, Any]]) -> sweep.Figure | None:
+def _figure(campaign: Mapping[str, Any], points: Rows) -> sweep.Figure | None:
     kinds = _kinds(campaign["id"])
     if not kinds:
         return None
@@ -460,7 +463,7 @@ def _columns(campaign_id: str) -> list[tuple[str, str]]:
     return [(one["name"], one["subject"]) for one in _kinds(campaign_id) if one["name"] in wanted][:8]
 
 
-def _question(campaign: dict[str, Any], axes: dict[str, list[str]]) -> str:
+def _question(campaign: Mapping[str, Any], axes: dict[str, list[str]]) -> str:
     """What the campaign asks, in a sentence."""
     if not axes:
         return f"One point, {campaign['repetitions']} repetition{'s' if campaign['repetitions'] != 1 else ''}."

@@ -7,7 +7,7 @@ runs land. This page judges nothing itself. Why something disagrees stands in do
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -120,7 +120,7 @@ def _kept_score(key: tuple[Any, ...], make: Callable[[], Score]) -> Score:
     return lasting([("score", *key)], lambda missing: {missing[0]: make()})["score", *key]
 
 
-def published_for(campaign: dict[str, Any]) -> list[dict[str, Any]]:
+def published_for(campaign: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Published values that a campaign is held against: metric, subject, cell (labels), value in the SI unit."""
     return published(FOLDER, campaign["text"])
 
