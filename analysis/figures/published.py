@@ -1,6 +1,6 @@
-"""The points of a campaign's figure (analysis/figure.py) from its stored results, with the published values beside.
+"""The figure that a campaign file asks for (spec.py), from stored results, with the published values beside.
 
-Targets are read here, by the site and by `plot`: by what shows results, never by what makes them.
+Only the site, `plot` and exports read targets; no code path that executes a run does.
 """
 
 from __future__ import annotations
@@ -15,15 +15,24 @@ from typing import Any
 from pydantic import ValidationError
 
 from analysis.counters import Counted
-from analysis.figure import MEASURES, FigureSpec, size_of
+from analysis.figures.model import Axis, Figure, Marker, Series, csv_text, frame_of, style_of
+from analysis.figures.spec import MEASURES, FigureSpec, size_of
 from analysis.measures import Cell, Table
 from analysis.scorecard import file_on, half_interval, results_table, targets
 from analysis.store import Store, browse
 
+#: Published values: what the legend calls them, and their marker.
+PUBLISHED: dict[str, tuple[str, Marker]] = {
+    "eq": ("published", "diamond"), "approx": ("published", "diamond"), "le": ("published, at most", "down"),
+    "ge": ("published, at least", "triangle"),
+}  # fmt: skip
+#: Swept values up to this number are ticks themselves.
+MOST_TICKS = 12
+
 
 @dataclass(frozen=True)
 class Point:
-    """A mean at a place, with its error bar and what was published there; all in the axes' units."""
+    """A mean at one position, with its error bar and the values published for it; all in the axes' units."""
 
     x: float
     label: str
@@ -44,23 +53,23 @@ class Curve:
 
 
 @dataclass(frozen=True)
-class Drawn:
-    """All that a renderer needs."""
+class CampaignFigure:
+    """The values of a campaign's figure, as its file asks for them."""
 
     spec: FigureSpec
     title: str
     curves: Sequence[Curve]
-    #: Places and labels of the x axis where it is no axis of numbers.
+    #: Positions and labels of an x axis of names.
     ticks: Sequence[tuple[float, str]]
 
     @property
     def has_published(self) -> bool:
-        """Whether published values are among the points."""
+        """Whether published values are drawn beside the points."""
         return any(point.published for curve in self.curves for point in curve.points)
 
     @property
     def note(self) -> str:
-        """What the error bars are, and over how many runs."""
+        """What the error bars are, and how many runs each mean has."""
         if self.spec.kind == "time":
             return "one run each: the first repetition"
         if self.spec.kind == "cdf":
@@ -71,11 +80,86 @@ class Drawn:
         bars = told[self.spec.error_bars] if runs and runs[-1] > 1 else ""
         return f"means of {over} run{'' if runs == [1] else 's'}{bars}"
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is no value yet."""
+        return not any(curve.points for curve in self.curves)
+
+    def figure(self) -> Figure:
+        """Its description."""
+        spec = self.spec
+        integers = not self.ticks and not spec.x.unit and spec.kind != "cdf" and spec.x.scale == "linear"
+        x = Axis(
+            spec.x.title or spec.x.axis, spec.x.unit, spec.x.scale == "log", spec.x.range, spec.kind != "cdf",
+            self._ticks(), integers,
+        )  # fmt: skip
+        y = Axis(spec.y.title, spec.y.unit, spec.y.scale == "log", spec.y.range)
+        series = tuple(one for number, curve in enumerate(self.curves) for one in self._series(number, curve))
+        return Figure(x, y, series, self.title, (self.note,), "no valid run yet")
+
+    def as_csv(self) -> str:
+        """Its points, in the axes' units."""
+        spec = self.spec
+        head = [spec.x.title or spec.x.axis or "x", "label", "series", spec.y.title, "low", "high", "runs", "published"]
+        rows = (
+            [
+                point.x, point.label, curve.name, point.mean, "" if point.low is None else point.low,
+                "" if point.high is None else point.high, point.runs,
+                " ".join(f"{value:g}" for value, _ in point.published),
+            ]
+            for curve in self.curves
+            for point in curve.points
+        )  # fmt: skip
+        return csv_text(head, rows)
+
+    def _ticks(self) -> tuple[tuple[float, str], ...]:
+        if self.ticks:
+            return tuple(self.ticks)
+        places = sorted({point.x for curve in self.curves for point in curve.points})
+        few = self.spec.kind in ("lines", "scatter") and len(places) <= MOST_TICKS
+        return tuple((place, f"{place:g}") for place in places) if few else ()
+
+    def _series(self, number: int, curve: Curve) -> list[Series]:
+        kind, look = self.spec.kind, style_of(number)
+        width, shift = 0.0, 0.0
+        if kind == "bars":
+            width = 0.8 / max(len(self.curves), 1)
+            shift = (number - (len(self.curves) - 1) / 2) * width
+        rows = [
+            {"x": point.x + shift, "y": point.mean, "low": point.low, "high": point.high, "n": point.runs}
+            for point in curve.points
+            if point.mean is not None
+        ]
+        if kind == "cdf":
+            # Every distribution starts at zero.
+            rows = [*({**row, "y": 0.0} for row in rows[:1]), *rows]
+        extra = () if kind in ("cdf", "time") else ("low", "high", "n")
+        points = frame_of(rows, *extra)
+        match kind:
+            case "bars":
+                found = [Series(curve.name, "bars", points, look["colour"], width=width * 0.92)]
+            case "scatter":
+                found = [Series(curve.name, "points", points, look["colour"], look["marker"], 6)]
+            case "lines":
+                found = [Series(curve.name, "line", points, **look)]
+            case _:
+                drawn = "steps" if kind == "cdf" else "line"
+                found = [Series(curve.name, drawn, points, look["colour"], dash=look["dash"], size=1.2)]  # type: ignore[arg-type]
+        by_relation: dict[str, list[dict[str, Any]]] = {}
+        for point in curve.points:
+            for value, relation in point.published:
+                by_relation.setdefault(relation, []).append({"x": point.x + shift, "y": value})
+        colour = "ink" if kind == "bars" else look["colour"]
+        return found + [
+            Series(PUBLISHED[relation][0], "points", frame_of(rows), colour, PUBLISHED[relation][1], 7, hollow=True)
+            for relation, rows in by_relation.items()
+        ]
+
 
 def make(
     spec: FigureSpec, title: str, table: Table, published: Sequence[Mapping[str, Any]] = (),
     counted: Sequence[tuple[Mapping[str, str], Counted]] = (),
-) -> Drawn:  # fmt: skip
+) -> CampaignFigure:  # fmt: skip
     """The figure's points.
 
     Args:
@@ -86,7 +170,7 @@ def make(
         counted: for `time`: labels and counters of one run of each point.
     """
     if spec.kind == "time":
-        return Drawn(spec, spec.title or title, _over_time(spec, counted), ())
+        return CampaignFigure(spec, spec.title or title, _over_time(spec, counted), ())
     cells = [
         (measure, cell)
         for measure in spec.y.measures
@@ -94,7 +178,7 @@ def make(
         if all(cell.labels.get(axis) == label for axis, label in spec.where.items())
     ]
     if spec.kind == "cdf":
-        return Drawn(spec, spec.title or title, _distribution(spec, cells), ())
+        return CampaignFigure(spec, spec.title or title, _distribution(spec, cells), ())
     labels = spec.x.order or list(dict.fromkeys(_place(spec, measure, cell) for measure, cell in cells))
     places, ticks = _places(spec, labels)
     size, curves = size_of(spec.y.unit), _curves(spec, cells)
@@ -116,7 +200,7 @@ def make(
             )
         )  # fmt: skip
     made = [Curve(name, sorted(curve.points, key=lambda point: point.x)) for name, curve in _ordered(spec, curves)]
-    return Drawn(spec, spec.title or title, [curve for curve in made if curve.points], ticks)
+    return CampaignFigure(spec, spec.title or title, [curve for curve in made if curve.points], ticks)
 
 
 def _half(kind: str, values: Sequence[float]) -> float | None:
@@ -252,7 +336,7 @@ def _binned(values: Sequence[float], every_s: float, step: int, *, mean: bool) -
     return found
 
 
-def of_campaign(store: Store, campaign_id: str, text: str, experiments: Path) -> Drawn | None:
+def of_campaign(store: Store, campaign_id: str, text: str, experiments: Path) -> CampaignFigure | None:
     """The figure of a stored campaign, with the published values of its artefact; None if its file has none.
 
     Args:

@@ -1,16 +1,16 @@
-"""How a campaign's figure is drawn, so that it can be laid beside a published one: what a file says under `figure`.
+"""The `figure` of a campaign file: how its results are drawn, so that they can be compared with a published figure.
 
     figure:
       kind: lines                                  # lines, bars, scatter, cdf, time
       x: {axis: c_d_bps, title: Download capacity, unit: Mbit/s, range: [0, 10]}
       y: {measures: [utilisation_upload, utilisation_download], title: Utilisation, unit: '%', range: [0, 100]}
       series: [AQ, DropTail]                       # labels and measures, in the order of the legend
-      names: {utilisation_upload: upload}          # what is shown for a label or measure
+      names: {utilisation_upload: upload}          # what a label or measure is called in the figure
       where: {path: LAN}                           # labels held fixed
       error_bars: confidence                       # of the means: confidence, sd, none
 
-Every combination of the other axes' labels, and of measures where there are several, is a series. `kind: time` shows
-counters over the time of the first repetition (`y: {counters: [cwnd], of: [forward]}`). Nothing here changes a run.
+Every combination of the other axes' labels is a series, and of the measures where there are several. `kind: time` shows
+counters of the first repetition over time (`y: {counters: [cwnd], of: [forward]}`). A figure never changes a run.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ MEASURES = "measures"
 
 
 def size_of(unit: str) -> float:
-    """How large a unit is in the SI unit.
+    """The size of a unit in the SI unit.
 
     Raises:
-        ValueError: there is no such unit.
+        ValueError: unknown unit.
     """
     if unit in ("", "packets", "segments"):
         return 1.0
