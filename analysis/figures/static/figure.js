@@ -159,8 +159,10 @@ const Figures = (() => {
     const bars = figure.series.some((one) => one.kind === "bars");
     const wide = () => chart.board.clientWidth - 90;
     const longest = Math.max(...axis.ticks.map(([, label]) => label.length));
-    const upright = bars && longest * 7 > wide() / axis.ticks.length;
-    const cut = (label) => (label.length > 24 ? `${label.slice(0, 23)}…` : label);
+    const room = Math.floor(wide() / axis.ticks.length / 7);
+    const upright = bars && longest > room && room < 16;
+    const most = upright ? 24 : Math.max(room, 8);
+    const cut = (label) => (label.length > most ? `${label.slice(0, most - 1)}…` : label);
     return {
       ...look,
       grid: bars ? { show: false } : look.grid,
@@ -351,7 +353,7 @@ const Figures = (() => {
     chart.board.querySelectorAll(".u-legend .u-series").forEach((row, index) => {
       if (!index) return;
       const { name } = chart.figure.series[index - 1];
-      row.hidden = (seen.has(name) && name === "published") || (!name && chart.figure.series.length === 1);
+      row.hidden = !name || (seen.has(name) && name === "published");
       seen.add(name);
     });
   }
