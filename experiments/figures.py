@@ -12,8 +12,8 @@ import typer
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from analysis.metrics import Flow, RunData
-    from analysis.metrics.lines import Line
+    from analysis.metrics import CapturedFlow, RunData
+    from analysis.captures import CapturedLine
     from analysis.store import Store
 
 
@@ -177,7 +177,7 @@ def _of_run(kind: str, asked: Asked, store: Store) -> Figure:
     return figures[kind]()
 
 
-def _flows(run: RunData, names: Sequence[str]) -> list[Flow]:
+def _flows(run: RunData, names: Sequence[str]) -> list[CapturedFlow]:
     from analysis.errors import unknown
 
     of_name = {flow.name: [flow] for flow in run.flows} | run.groups
@@ -187,7 +187,7 @@ def _flows(run: RunData, names: Sequence[str]) -> list[Flow]:
     return [flow for name in names for flow in of_name[name]] or run.flows
 
 
-def _lines(run: RunData, names: Sequence[str]) -> list[Line]:
+def _lines(run: RunData, names: Sequence[str]) -> list[CapturedLine]:
     from analysis.errors import AnalysisError, unknown
 
     of_name = {line.name: line for line in run.all_lines}

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 import polars as pl
 
-from analysis.metrics import Flow, MissingCapture, RunData
+from analysis.metrics import CapturedFlow, MissingCapture, RunData
 
 T = TypeVar("T")
 
@@ -105,7 +105,7 @@ def _rows(
     return frame.join(_typed(own, frame), on=["file", "conn"], how="inner", maintain_order="left")
 
 
-def flows(folder: Path, run: Mapping[str, Any], name: str = "") -> list[Flow]:
+def flows(folder: Path, run: Mapping[str, Any], name: str = "") -> list[CapturedFlow]:
     """Flows that were captured at their receivers."""
     found = []
     try:

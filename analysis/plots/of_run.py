@@ -11,8 +11,8 @@ from matplotlib.figure import Figure
 
 from analysis import metrics
 from analysis.errors import AnalysisError
-from analysis.metrics import DATA, RETRANSMISSION, SACK, Flow, RunData, is_a
-from analysis.metrics.lines import Line
+from analysis.metrics import DATA, RETRANSMISSION, SACK, CapturedFlow, RunData, is_a
+from analysis.captures import CapturedLine
 from analysis.plots import page, style
 
 #: Seconds; the ends of what is drawn.
@@ -43,7 +43,7 @@ def _over_time(axes: Axes, view: View, what: str) -> None:
     axes.legend()
 
 
-def time_sequence(flow: Flow, view: View) -> Figure:
+def time_sequence(flow: CapturedFlow, view: View) -> Figure:
     """Sequence numbers over time at the sender: data as bars from first to last byte, retransmissions, acks, window.
 
     Acks that carry selective blocks are marked at their number, with the blocks themselves where the run's tables have
@@ -106,7 +106,7 @@ def time_sequence(flow: Flow, view: View) -> Figure:
         return made
 
 
-def congestion_window(flow: Flow, view: View) -> Figure:
+def congestion_window(flow: CapturedFlow, view: View) -> Figure:
     """The sender's congestion window and slow-start threshold, as its stack told them; in segments.
 
     Raises:
@@ -130,7 +130,7 @@ def congestion_window(flow: Flow, view: View) -> Figure:
         return made
 
 
-def round_trips(flows: Sequence[Flow], view: View) -> Figure:
+def round_trips(flows: Sequence[CapturedFlow], view: View) -> Figure:
     """Round-trip samples over time at the senders, by Karn's rule; in ms."""
     with style.figure("round-trip time at the sender") as (made, axes):
         for number, flow in enumerate(flows):
@@ -144,7 +144,7 @@ def round_trips(flows: Sequence[Flow], view: View) -> Figure:
         return made
 
 
-def outstanding(flows: Sequence[Flow], view: View) -> Figure:
+def outstanding(flows: Sequence[CapturedFlow], view: View) -> Figure:
     """Bytes sent and not acknowledged over time, at the senders; in kB."""
     with style.figure("outstanding data at the sender") as (made, axes):
         for number, flow in enumerate(flows):
@@ -157,7 +157,7 @@ def outstanding(flows: Sequence[Flow], view: View) -> Figure:
         return made
 
 
-def queue(line: Line, view: View) -> Figure:
+def queue(line: CapturedLine, view: View) -> Figure:
     """Packets that wait in a line's queue over time, with the peaks between two samples, and what was dropped there.
 
     Raises:
@@ -185,7 +185,7 @@ def queue(line: Line, view: View) -> Figure:
         return made
 
 
-def throughput(flows: Sequence[Flow], view: View, width_s: float | None = None) -> Figure:
+def throughput(flows: Sequence[CapturedFlow], view: View, width_s: float | None = None) -> Figure:
     """Throughput at the receivers in slices; of a hundredth of what is in view unless told otherwise."""
     width_s = max((view[1] - view[0]) / 100, 0.01) if width_s is None else width_s
     series = [(flow, metrics.throughput_over_time(flow, width_s, *view)) for flow in flows]
@@ -201,7 +201,7 @@ def throughput(flows: Sequence[Flow], view: View, width_s: float | None = None) 
         return made
 
 
-def utilisation(lines: Sequence[Line], view: View, width_s: float | None = None) -> Figure:
+def utilisation(lines: Sequence[CapturedLine], view: View, width_s: float | None = None) -> Figure:
     """Utilisation of lines per interval; the warm-up's end is marked."""
     width_s = max((view[1] - view[0]) / 100, 0.01) if width_s is None else width_s
     limited = [line for line in lines if line.rate_bps is not None]
