@@ -22,7 +22,7 @@ from experiments.catalogue import FOLDER, reproductions, select_reproductions
 from experiments.language import source
 from experiments.language.campaign import Plan, expand
 from experiments.language.problems import CampaignError
-from experiments.show import score_table
+from experiments.tables import score_table
 from testbed.node_binary import ROOT
 from tests.conftest import backchannel
 

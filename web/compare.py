@@ -12,7 +12,7 @@ from markupsafe import Markup
 from analysis.metrics import METRICS
 from analysis.statistics import Difference, RunKey, difference, half_width, mean, sd
 from analysis.store import browse
-from experiments.show import point_label
+from experiments.labels import point_label
 from web import plotfile, sweep
 from web.cache import kept
 from web.campaigns import export, is_detail
