@@ -10,8 +10,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, TypeVar
 
 from testbed.scenario import Flow as FlowSpec
 from testbed.scenario import Scenario
@@ -60,14 +59,10 @@ class RunView(ABC):
     def window_s(self) -> tuple[float, float]:
         """The part of the run that is measured: from the end of the warm-up to the end of the run."""
 
-    @cached_property
-    def groups(self) -> dict[str, list[Flow]]:
+    @property
+    def groups(self) -> Mapping[str, Sequence[Flow]]:
         """Flows that are also measured together, by the group's name."""
-        found: dict[str, list[Flow]] = {}
-        for flow in self.flows:
-            if flow.group is not None:
-                found.setdefault(flow.group, []).append(flow)
-        return found
+        return grouped(self.flows)
 
     def active_window_s(self) -> tuple[float, float] | None:
         """The period in which every flow is active; None without one, and as `single_flow_is_active` says."""
@@ -196,6 +191,18 @@ class Slices:
     first: int
     width_s: float
     values: Sequence[float]
+
+
+AnyFlow = TypeVar("AnyFlow", bound=Flow)
+
+
+def grouped(flows: Sequence[AnyFlow]) -> dict[str, list[AnyFlow]]:
+    """The flows of each group."""
+    found: dict[str, list[AnyFlow]] = {}
+    for flow in flows:
+        if flow.group is not None:
+            found.setdefault(flow.group, []).append(flow)
+    return found
 
 
 def active_window_s(flows: Sequence[Flow]) -> tuple[float, float] | None:

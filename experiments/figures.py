@@ -12,8 +12,8 @@ import typer
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from analysis.metrics import CapturedFlow, RunData
     from analysis.captures import CapturedLine
+    from analysis.metrics import CapturedFlow, RunData
     from analysis.store import Store
 
 

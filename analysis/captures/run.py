@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import polars as pl
 
 from analysis.captures.segments import LINK_TELEMETRY
-from analysis.runs import Link, RunView, Unmeasured, scenario_of
+from analysis.runs import Link, RunView, Unmeasured, grouped, scenario_of
 from testbed.scenario import Scenario
 
 if TYPE_CHECKING:
@@ -63,6 +63,11 @@ class RunData(RunView):
         from analysis.captures.flow import CapturedFlow
 
         return [CapturedFlow(self, spec) for spec in self.scenario.workload]
+
+    @cached_property
+    def groups(self) -> dict[str, list[CapturedFlow]]:
+        """Flows that are also measured together, by the group's name."""
+        return grouped(self.flows)
 
     @cached_property
     def lines(self) -> list[CapturedLine]:

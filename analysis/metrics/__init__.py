@@ -29,7 +29,7 @@ from analysis.captures import (
     timeouts,
 )
 from analysis.captures.flow import throughput_over_time
-from analysis.metrics.registry import METRICS, Measured, Metric, MetricRow, measure
+from analysis.metrics.registry import METRICS, Measured, Metric, measure
 from analysis.metrics.throughput import (
     active_packet_throughput,
     active_throughput,
@@ -132,6 +132,7 @@ from analysis.metrics.acks import (
     segments_per_ack,
 )  # isort: split
 
+from analysis.results import MetricRow
 from analysis.runs import active_window_s
 
 #: Metrics of which a group has the sum over its flows.

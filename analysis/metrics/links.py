@@ -290,9 +290,7 @@ def queue_max(line: CapturedLine) -> float | None:
 # The papers' ratio -------------------------------------------------------------------------------------------
 
 
-@metric(
-    "number", "Normalised bandwidth ratio k", CapturedFlow, "asym 3.1: k = (C_f/C_r) / (S_data/S_ack)", detail=True
-)
+@metric("number", "Normalised bandwidth ratio k", CapturedFlow, "asym 3.1: k = (C_f/C_r) / (S_data/S_ack)", detail=True)
 def bandwidth_ratio(flow: CapturedFlow) -> float | None:
     """K = (C_f / C_r) / (S_data / S_ack): above 1, acks for every packet fill the reverse line first.
 

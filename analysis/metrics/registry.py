@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeVar
 
+from analysis.results import MetricRow
 from analysis.runs import RunView, Unmeasured
 
 Function = TypeVar("Function", bound=Callable[..., float | None])
@@ -42,23 +43,17 @@ class Metric:
 
 
 @dataclass(frozen=True)
-class MetricRow:
-    """A value of a metric, in the SI unit."""
-
-    metric: str
-    #: A flow, a group, LINK/DIRECTION, a link, or "" for the run.
-    subject: str
-    value: float
-    unit: str
-
-
-@dataclass(frozen=True)
 class Measured:
     """All metrics of a run."""
 
     rows: list[MetricRow] = field(default_factory=list)
     #: Reason to the names of the metrics that have no value because of it.
     refused: dict[str, list[str]] = field(default_factory=dict)
+
+    @property
+    def values(self) -> dict[tuple[str, str], float]:
+        """By metric and subject."""
+        return {(row.metric, row.subject): row.value for row in self.rows}
 
     @property
     def unmeasured(self) -> list[str]:

@@ -10,9 +10,9 @@ from matplotlib.collections import LineCollection
 from matplotlib.figure import Figure
 
 from analysis import metrics
+from analysis.captures import CapturedLine
 from analysis.errors import AnalysisError
 from analysis.metrics import DATA, RETRANSMISSION, SACK, CapturedFlow, RunData, is_a
-from analysis.captures import CapturedLine
 from analysis.plots import page, style
 
 #: Seconds; the ends of what is drawn.

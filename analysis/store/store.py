@@ -32,6 +32,7 @@ from alembic.runtime.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from sqlalchemy.dialects import postgresql, sqlite
 
+from analysis.results import MetricRow
 from analysis.store.artefacts import REASON, ArtefactError, Artefacts, LocalArtefacts, RemoteArtefacts
 from analysis.store.schema import attempt, campaign, file, membership, metric, point, replaced, run
 
@@ -64,8 +65,7 @@ class Landing:
     backend: str
     scenario: Mapping[str, Any]
     manifest: Mapping[str, Any]
-    #: Rows of analysis.metrics.measure.
-    metrics: Sequence[Mapping[str, Any]]
+    metrics: Sequence[MetricRow]
     #: What makes it invalid; empty: it is valid.
     problems: Sequence[str]
     attempt: int
@@ -448,9 +448,9 @@ class Store:
             connection.execute(sa.delete(run).where(run.c.id == landing.run_id))
             connection.execute(sa.insert(run).values(values))
             rows = [
-                {"run_id": landing.run_id, "name": row["metric"], "subject": row["subject"], "value": row["value"],
-                 "unit": row["unit"]}
-                for row in landing.metrics if math.isfinite(row["value"])
+                {"run_id": landing.run_id, "name": row.metric, "subject": row.subject, "value": row.value,
+                 "unit": row.unit}
+                for row in landing.metrics if math.isfinite(row.value)
             ]  # fmt: skip
             if rows:
                 connection.execute(sa.insert(metric), rows)

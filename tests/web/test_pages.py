@@ -16,6 +16,7 @@ import pytest
 from flask.testing import FlaskClient
 
 from analysis.metrics import RunData
+from analysis.results import MetricRow
 from analysis.scorecard import document, scorecard
 from analysis.store import Landing, Store
 from analysis.thinning import View, thin
@@ -414,7 +415,7 @@ def land(
     **more: Any,
 ) -> None:
     (folder / run_id).mkdir()
-    row = {"metric": "throughput", "subject": "forward", "value": throughput, "unit": "rate"}
+    row = MetricRow("throughput", "forward", throughput, "rate")
     scenario = {"seed": int(run_id, 16), "duration_s": 1.0, "links": [], "workload": [], **more}
     store.land(Landing(run_id, backend, scenario, {}, [row], [], 1, folder / run_id), replaces=replaces)
 
