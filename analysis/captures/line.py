@@ -15,7 +15,7 @@ from analysis.captures.flow import CapturedFlow
 from analysis.captures.run import MissingCapture, RunData
 from analysis.captures.segments import DATA, PURE_ACK, is_a, step_mean
 from analysis.runs import Kind, Line
-from testbed.addressing import Plan, make_plan, way
+from testbed.addressing import Plan, make_plan, next_hop
 from testbed.errors import TestbedError
 from testbed.scenario import LinkSpec
 
@@ -223,7 +223,7 @@ class _Network:
             if node == goal:
                 return
             try:
-                near, following = way(self._plan, node, target)
+                near, following = next_hop(self._plan, node, target)
             except TestbedError:  # no route
                 return
             yield node, near.link, following.node
@@ -235,8 +235,7 @@ def lines_of(run: RunData) -> list[CapturedLine]:
     links = run.scenario.links
     if not links:
         return []
-    plan = make_plan([node.as_json() for node in run.scenario.nodes], [link.as_json() for link in links])
-    network = _Network(plan)
+    network = _Network(make_plan(run.scenario.nodes, links))
     return [
         CapturedLine(run, link, port, network)
         for link in links
