@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 import polars as pl
 
 from analysis.metrics import CapturedFlow, MissingCapture, RunData
+from analysis.runs import scenario_of
 
 T = TypeVar("T")
 
@@ -230,7 +231,7 @@ def _without_segments(folder: Path, run: Mapping[str, Any]) -> RunData:
         except OSError:
             raise MissingCapture("this run kept no captures") from None
         return RunData(
-            scenario=run["scenario"],
+            scenario=scenario_of(run["scenario"]),
             interfaces=list(run["manifest"].get("report", {}).get("interfaces", [])),
             t0_epoch_ns=int(run["manifest"]["report"]["t0_epoch_ns"]),
             segments=pl.DataFrame(),
