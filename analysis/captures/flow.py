@@ -10,9 +10,9 @@ import polars as pl
 
 from analysis.captures.losses import retransmitted, timeouts
 from analysis.captures.rtt import rtt_samples
-from analysis.captures.run import MissingCapture, RunData
 from analysis.captures.segments import FAST_RETRANSMISSION, FLOW_TELEMETRY, is_a, step_mean, step_variation
-from analysis.runs import Flow, Slices
+from analysis.captures.tables import MissingCapture, Tables
+from analysis.runs import Flow, RunView, Slices
 from testbed.scenario import Flow as FlowSpec
 
 #: Length of `arrival_slices`, in s.
@@ -22,10 +22,9 @@ SLICE_S = 1.0
 class CapturedFlow(Flow):
     """One flow with all of its connections, at both ends."""
 
-    run: RunData
-
-    def __init__(self, run: RunData, spec: FlowSpec) -> None:
+    def __init__(self, run: RunView, tables: Tables, spec: FlowSpec) -> None:
         super().__init__(run, spec)
+        self.tables = tables
         self.sender, self.receiver = spec.from_, spec.to
 
     # Segments ------------------------------------------------------------------------------------------------
@@ -52,8 +51,8 @@ class CapturedFlow(Flow):
 
         A connection has the same `stream` in every capture: its place among those of its client port, in order of time.
         """
-        addresses = self.run.addresses
-        rows = self.run.connections.filter(
+        addresses = self.tables.addresses
+        rows = self.tables.connections.filter(
             pl.col("client").is_in(addresses.get(self.sender, []))
             & pl.col("server").is_in(addresses.get(self.receiver, []))
             & (pl.col("server_port") == self.spec.port)
@@ -65,20 +64,20 @@ class CapturedFlow(Flow):
         return keys.join(ranked, on=["client", "client_port", "server", "nth"], maintain_order="left").drop("nth")
 
     def _segments(self, node: str) -> pl.DataFrame:
-        captured = [interface["interface"] for interface in self.run.interfaces if interface["node"] == node]
-        files = [self.run.files[name] for name in captured if name in self.run.files]
+        captured = [interface["interface"] for interface in self.tables.interfaces if interface["node"] == node]
+        files = [self.tables.files[name] for name in captured if name in self.tables.files]
         if not files:
             raise MissingCapture(f"flow {self.name} was not captured at {node}: add that interface to capture.at")
         rows = self.connections.filter(pl.col("file").is_in(files))
         parts = [
-            self.run.of_connection[row["file"], row["conn"]].with_columns(
+            self.tables.of_connection[row["file"], row["conn"]].with_columns(
                 pl.lit(row["stream"], pl.UInt32).alias("stream")
             )
             for row in rows.select("file", "conn", "stream").iter_rows(named=True)
-            if (row["file"], row["conn"]) in self.run.of_connection
+            if (row["file"], row["conn"]) in self.tables.of_connection
         ]
         if not parts:
-            empty = self.run.segments.clear()
+            empty = self.tables.segments.clear()
             return empty.with_columns(
                 pl.lit(None, pl.Float64).alias("t_s"), pl.lit(None, pl.UInt32).alias("stream")
             ).clear()
@@ -92,12 +91,12 @@ class CapturedFlow(Flow):
         Without rows if the run's tables have no blocks (sacks.parquet).
         """
         nothing = pl.DataFrame(schema={"t_s": pl.Float64, "ack": pl.Int64, "left": pl.Int64, "right": pl.Int64})
-        path = None if self.run.folder is None else self.run.folder / "sacks.parquet"
+        path = None if self.tables.folder is None else self.tables.folder / "sacks.parquet"
         connections = self.at_sender.select("file", "conn").unique()
         if path is None or not path.is_file() or connections.is_empty():
             return nothing
         rows = pl.read_parquet(path).filter(pl.col("dir") == 1).join(connections, on=["file", "conn"], how="semi")
-        timed = rows.with_columns(((pl.col("time_ns") - self.run.t0_epoch_ns) / 1e9).alias("t_s"))
+        timed = rows.with_columns(((pl.col("time_ns") - self.tables.t0_epoch_ns) / 1e9).alias("t_s"))
         return timed.select(nothing.columns).sort("t_s", maintain_order=True)
 
     @cached_property
@@ -117,6 +116,16 @@ class CapturedFlow(Flow):
         grown = data.select("t_s", (top - top.shift(1, fill_value=0)).over("stream").alias("bytes"))
         return grown.filter(pl.col("bytes") > 0).with_columns(pl.col("bytes").cum_sum().alias("total"))
 
+    @cached_property
+    def rtt_samples(self) -> pl.DataFrame:
+        """Round-trip samples of the measured time at the sender's interface: `t_s` (the ack's) and `rtt_s`."""
+        return rtt_samples(self.at_sender).filter(pl.col("t_s") >= self.start_s)
+
+    @cached_property
+    def timeouts(self) -> pl.DataFrame:
+        """The retransmissions that only a timer explains (losses.py has the rule): `t_s`, `stream`, `seq`, `waited_s`."""
+        return timeouts(self.at_sender)
+
     # Telemetry -----------------------------------------------------------------------------------------------
 
     @cached_property
@@ -135,7 +144,7 @@ class CapturedFlow(Flow):
         return rows.with_columns((pl.col("t_ns") / 1e9 + self.begun_s).alias("t_s"))
 
     def _telemetry_path(self) -> Path | None:
-        return None if self.run.folder is None else self.run.folder / "telemetry" / f"{self.name}.jsonl"
+        return None if self.tables.folder is None else self.tables.folder / "telemetry" / f"{self.name}.jsonl"
 
     @cached_property
     def relay(self) -> pl.DataFrame:
@@ -146,8 +155,8 @@ class CapturedFlow(Flow):
         Raises:
             MissingCapture: the run kept no telemetry of its links.
         """
-        receivers = [f"{address}:{self.spec.port}" for address in self.run.addresses.get(self.receiver, [])]
-        rows = self.run.telemetry.filter(pl.col("part").is_not_null() & pl.col("to").is_in(receivers))
+        receivers = [f"{address}:{self.spec.port}" for address in self.tables.addresses.get(self.receiver, [])]
+        rows = self.tables.telemetry.filter(pl.col("part").is_not_null() & pl.col("to").is_in(receivers))
         return rows.select("t_s", "event", "cwnd_segments")
 
     @cached_property
@@ -187,25 +196,25 @@ class CapturedFlow(Flow):
 
     def retransmissions(self) -> float:
         """Data segments that the sender sent again, at its interface (class RETRANSMISSION)."""
-        return float(retransmitted(self).height)
+        return float(retransmitted(self.at_sender).height)
 
     def fast_retransmits(self) -> float:
         """Retransmissions of class FAST_RETRANSMISSION at the sender's interface, less `timeouts` among them."""
-        fast = retransmitted(self).filter(is_a(FAST_RETRANSMISSION))
-        return float(fast.join(timeouts(self), on=["t_s", "stream", "seq"], how="anti").height)
+        fast = retransmitted(self.at_sender).filter(is_a(FAST_RETRANSMISSION))
+        return float(fast.join(self.timeouts, on=["t_s", "stream", "seq"], how="anti").height)
 
     def coarse_timeouts(self) -> float:
         """Rows of `timeouts`: retransmissions at the sender's interface that only a timer explains."""
-        return float(timeouts(self).height)
+        return float(self.timeouts.height)
 
     def rtt_mean_s(self) -> float | None:
         """Mean of the round-trip samples; None without any."""
-        samples = rtt_samples(self)["rtt_s"]
+        samples = self.rtt_samples["rtt_s"]
         return None if samples.is_empty() else float(samples.mean())  # type: ignore[arg-type]
 
     def rtt_sd_s(self) -> float | None:
         """Sample standard deviation of the round-trip samples; None for fewer than two."""
-        samples = rtt_samples(self)["rtt_s"]
+        samples = self.rtt_samples["rtt_s"]
         return float(samples.std()) if samples.len() > 1 else None  # type: ignore[arg-type]
 
     def cwnd_mean_segments(self) -> float | None:

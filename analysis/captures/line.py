@@ -12,9 +12,9 @@ import numpy as np
 import polars as pl
 
 from analysis.captures.flow import CapturedFlow
-from analysis.captures.run import MissingCapture, RunData
 from analysis.captures.segments import DATA, PURE_ACK, is_a, step_mean
-from analysis.runs import Kind, Line
+from analysis.captures.tables import MissingCapture, Tables
+from analysis.runs import Kind, Line, RunView
 from testbed.addressing import Plan, make_plan, next_hop
 from testbed.errors import TestbedError
 from testbed.scenario import LinkSpec
@@ -26,10 +26,9 @@ SLICE_S = 0.2
 class CapturedLine(Line):
     """One direction of a link."""
 
-    run: RunData
-
-    def __init__(self, run: RunData, link: LinkSpec, port: int, network: _Network) -> None:
+    def __init__(self, run: RunView, tables: Tables, link: LinkSpec, port: int, network: _Network) -> None:
         self.run = run
+        self.tables = tables
         self.link = link.name
         #: Kind of the link.
         self.link_kind = link.kind
@@ -48,7 +47,17 @@ class CapturedLine(Line):
     @property
     def counters(self) -> Mapping[str, Any]:  # type: ignore[override]
         """Counters of the line in the run's report, over the whole run; empty without a report."""
-        return self.run.counters.get(self.link, {}).get(self.direction, {})
+        return self.tables.counters.get(self.link, {}).get(self.direction, {})
+
+    @cached_property
+    def busy_window_s(self) -> tuple[float, float]:
+        """The measured part of the run before the last flow ends; after it the line is idle."""
+        begin_s, end_s = self.run.window_s
+        try:
+            last_s = max((flow.ended_s() for flow in self.run.flows), default=end_s)
+        except MissingCapture:  # a transfer whose end was not captured
+            last_s = end_s
+        return begin_s, max(min(last_s, end_s), begin_s)
 
     # Route and capacity --------------------------------------------------------------------------------------
 
@@ -96,17 +105,19 @@ class CapturedLine(Line):
 
     def _crossing(self, ports: list[int]) -> pl.DataFrame:
         captured = {
-            self.run.files[interface["interface"]]: interface["node"]
-            for interface in self.run.interfaces
-            if interface["link"] == self.link and interface["end"] in ports and interface["interface"] in self.run.files
+            self.tables.files[interface["interface"]]: interface["node"]
+            for interface in self.tables.interfaces
+            if interface["link"] == self.link
+            and interface["end"] in ports
+            and interface["interface"] in self.tables.files
         }
         if not captured:
             where = " or ".join(f"{self.ends[port]}:{self.link}" for port in ports)
             raise MissingCapture(f"{self.name} was not captured at {where}: add it to capture.at")
         parts = []
-        rows = self.run.connections.filter(pl.col("file").is_in(list(captured)))
+        rows = self.tables.connections.filter(pl.col("file").is_in(list(captured)))
         for row in rows.select("file", "conn", "client", "server").iter_rows(named=True):
-            segments = self.run.of_connection.get((row["file"], row["conn"]))
+            segments = self.tables.of_connection.get((row["file"], row["conn"]))
             for direction, (source, target) in enumerate(
                 ((row["client"], row["server"]), (row["server"], row["client"]))
             ):
@@ -117,7 +128,7 @@ class CapturedLine(Line):
                 if segments is not None and receivers and (here == self.sender or here in receivers):
                     parts.append(segments.filter(pl.col("dir") == direction))
         if not parts:
-            return self.run.segments.clear().with_columns(pl.lit(None, pl.Float64).alias("t_s")).clear()
+            return self.tables.segments.clear().with_columns(pl.lit(None, pl.Float64).alias("t_s")).clear()
         return pl.concat(parts).sort("time_ns", maintain_order=True)
 
     # Telemetry -----------------------------------------------------------------------------------------------
@@ -143,7 +154,7 @@ class CapturedLine(Line):
 
     @cached_property
     def _telemetry(self) -> pl.DataFrame:
-        rows = self.run.telemetry
+        rows = self.tables.telemetry
         return rows.filter((pl.col("link") == self.link) & (pl.col("direction") == self.direction))
 
     # What every provider measures ----------------------------------------------------------------------------
@@ -153,8 +164,8 @@ class CapturedLine(Line):
 
         Captures hold TCP only, so that `other` adds nothing.
         """
-        capacity = self.capacity_bits(*self.run.busy_window_s)
-        return self._carried_bits(kinds, *self.run.busy_window_s) / capacity if capacity else None
+        capacity = self.capacity_bits(*self.busy_window_s)
+        return self._carried_bits(kinds, *self.busy_window_s) / capacity if capacity else None
 
     def carried_bps(self, *kinds: Kind) -> float:
         """From the capture at the receiving end, which holds TCP only, from the warm-up to the run's end."""
@@ -184,7 +195,7 @@ class CapturedLine(Line):
 
     def queue_mean_packets(self) -> float | None:
         """From telemetry, over `busy_window_s`, without the packet in transmission; None for a line without a rate."""
-        return None if self.rate_bps is None else step_mean(self.queue_steps(), *self.run.busy_window_s)
+        return None if self.rate_bps is None else step_mean(self.queue_steps(), *self.busy_window_s)
 
 
 def direction_name(port: int) -> str:
@@ -230,14 +241,14 @@ class _Network:
             node = following.node
 
 
-def lines_of(run: RunData) -> list[CapturedLine]:
+def lines_of(run: RunView, tables: Tables) -> list[CapturedLine]:
     """Both directions of every link; every end's of a shared medium, the first of a one-way link."""
     links = run.scenario.links
     if not links:
         return []
     network = _Network(make_plan(run.scenario.nodes, links))
     return [
-        CapturedLine(run, link, port, network)
+        CapturedLine(run, tables, link, port, network)
         for link in links
         for port in range(1 if link.one_way else len(link.ends))
     ]  # fmt: skip

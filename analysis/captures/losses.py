@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
 
 import polars as pl
 
 from analysis.captures.segments import DATA, FAST_RETRANSMISSION, RETRANSMISSION, is_a
-
-if TYPE_CHECKING:
-    from analysis.captures.flow import CapturedFlow
 
 #: An ack of new data that arrived this shortly before a retransmission may have caused it, in s.
 TRIGGER_S = 0.005
@@ -20,12 +16,12 @@ REACTION_S = 0.001
 LEAST_RTO_S = 0.2
 
 
-def retransmitted(flow: CapturedFlow) -> pl.DataFrame:
+def retransmitted(at_sender: pl.DataFrame) -> pl.DataFrame:
     """The data segments that the sender sent again, at its interface."""
-    return flow.at_sender.filter((pl.col("dir") == 0) & is_a(DATA) & is_a(RETRANSMISSION))
+    return at_sender.filter((pl.col("dir") == 0) & is_a(DATA) & is_a(RETRANSMISSION))
 
 
-def timeouts(flow: CapturedFlow) -> pl.DataFrame:
+def timeouts(at_sender: pl.DataFrame) -> pl.DataFrame:
     """The retransmissions that only a timer explains: `t_s`, `stream`, `seq`, and `waited_s`.
 
     All of these hold:
@@ -40,7 +36,7 @@ def timeouts(flow: CapturedFlow) -> pl.DataFrame:
     A tail loss probe of a flight of one segment looks like a timeout and counts as one.
     """
     ack = pl.when(pl.col("dir") == 1)
-    seen = flow.at_sender.with_columns(
+    seen = at_sender.with_columns(
         ack.then(pl.col("ack")).cum_max().over("stream").alias("acked"),
         ack.then(pl.col("t_s")).forward_fill().over("stream").alias("heard_s"),
     ).with_columns(pl.col("acked").forward_fill().over("stream").fill_null(0))

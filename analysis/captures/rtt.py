@@ -2,30 +2,24 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import polars as pl
 
 from analysis.captures.segments import DATA, RETRANSMISSION, is_a
 
-if TYPE_CHECKING:
-    from analysis.captures.flow import CapturedFlow
 
-
-def rtt_samples(flow: CapturedFlow) -> pl.DataFrame:
-    """Round-trip samples of the flow's measured time at the sender's interface: `t_s` (the ack's) and `rtt_s`.
+def rtt_samples(seen: pl.DataFrame) -> pl.DataFrame:
+    """Round-trip samples of a flow's segments at the sender: `t_s` (the ack's) and `rtt_s`.
 
     One sample for each ack that acknowledges a segment exactly. Retransmitted data give none (Karn's rule, RFC 6298
     section 3). A host that sends and receives on different interfaces has captures of one direction each: its samples
     match data in one capture with acks in the other.
     """
-    seen = flow.at_sender
     acks = seen.filter(pl.col("dir") == 1)
     if _sides(acks) & _sides(seen.filter(pl.col("dir") == 0)) or acks.is_empty():
         samples = acks.filter(pl.col("rtt_ns").is_not_null()).select("t_s", (pl.col("rtt_ns") / 1e9).alias("rtt_s"))
     else:
         samples = _across(seen)
-    return samples.filter(pl.col("t_s") >= flow.start_s)
+    return samples
 
 
 def _sides(segments: pl.DataFrame) -> set[int]:

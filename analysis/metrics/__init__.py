@@ -24,9 +24,7 @@ from analysis.captures import (
     MissingCapture,
     RunData,
     is_a,
-    rtt_samples,
     step_mean,
-    timeouts,
 )
 from analysis.captures.flow import throughput_over_time
 from analysis.metrics.registry import METRICS, Measured, Metric, measure
@@ -55,9 +53,10 @@ from analysis.metrics.losses import (
     resent_per_loss,
     retransmissions,
     spurious_retransmissions,
+    timeouts,
 )  # isort: split
 
-from analysis.metrics.rtt import rtt_mean, rtt_median, rtt_p95, rtt_sd  # isort: split
+from analysis.metrics.rtt import rtt_mean, rtt_median, rtt_p95, rtt_samples, rtt_sd  # isort: split
 
 from analysis.metrics.completion import completion_time, mean_completion_time  # isort: split
 

@@ -9,7 +9,7 @@ from itertools import pairwise
 import numpy as np
 import polars as pl
 
-from analysis.captures import DATA, PURE_ACK, CapturedFlow, CapturedLine, MissingCapture, is_a, step_mean
+from analysis.captures import DATA, PURE_ACK, CapturedFlow, CapturedLine, MissingCapture, is_a, run_of, step_mean
 from analysis.counters import CountedLine, CountedLink
 from analysis.metrics.registry import metric
 from analysis.runs import KINDS, Line, Link
@@ -191,7 +191,7 @@ def link_goodput(line: CapturedLine) -> float | None:
     Sent are the bytes that the driver transmitted, less the pure acks that came out, over the whole run: local
     retransmissions of a base station are in no capture. None if no flow's data cross the line.
     """
-    crossing = [flow for flow in line.run.flows if _crosses(flow, line)]
+    crossing = [flow for flow in run_of(line).flows if _crosses(flow, line)]
     sent = line.counters.get("transmitted_bytes")
     if not crossing or sent is None:
         return None
@@ -298,7 +298,7 @@ def bandwidth_ratio(flow: CapturedFlow) -> float | None:
     segments at the sender and of its pure acks at the receiver. None if a path has no line with a rate, or for a flow
     without data or acks.
     """
-    lines = {(line.sender, line.link): line for line in flow.run.all_lines}
+    lines = {(line.sender, line.link): line for line in run_of(flow).all_lines}
     any_line = next(iter(lines.values()), None)
     if any_line is None:
         return None

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import polars as pl
+
 from analysis.captures import SPURIOUS, CapturedFlow, is_a
 from analysis.captures.losses import retransmitted
 from analysis.counters import CountedRun
@@ -24,7 +26,15 @@ def fast_retransmits(flow: Flow) -> float | None:
 @metric("count", "Spurious retransmissions", CapturedFlow, "class SPURIOUS (docs/traces.md)", detail=True, summed=True)
 def spurious_retransmissions(flow: CapturedFlow) -> float:
     """Number of retransmissions of data that had been acknowledged by then, at the sender's interface."""
-    return float(retransmitted(flow).filter(is_a(SPURIOUS)).height)
+    return float(retransmitted(flow.at_sender).filter(is_a(SPURIOUS)).height)
+
+
+def timeouts(flow: CapturedFlow) -> pl.DataFrame:
+    """The retransmissions that only a timer explains: `t_s`, `stream`, `seq`, and `waited_s`.
+
+    analysis/captures/losses.py has the rule.
+    """
+    return flow.timeouts
 
 
 @metric("count", "Coarse timeouts", Flow, "asym 5.2, ton IV: retransmissions by timer", summed=True, better="less")

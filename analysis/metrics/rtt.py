@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
-from analysis.captures import CapturedFlow, rtt_samples
+import polars as pl
+
+from analysis.captures import CapturedFlow
 from analysis.metrics.registry import metric
 from analysis.runs import Flow
+
+
+def rtt_samples(flow: CapturedFlow) -> pl.DataFrame:
+    """Round-trip samples of the flow's measured time at the sender's interface: `t_s` (the ack's) and `rtt_s`."""
+    return flow.rtt_samples
 
 
 @metric("time", "Round-trip time", Flow, "RFC 6298: Karn's rule; asym table 1")
@@ -32,5 +39,5 @@ def rtt_p95(flow: CapturedFlow) -> float | None:
 
 
 def _quantile(flow: CapturedFlow, share: float) -> float | None:
-    found = rtt_samples(flow)["rtt_s"].quantile(share, "linear")
+    found = flow.rtt_samples["rtt_s"].quantile(share, "linear")
     return None if found is None else float(found)

@@ -329,7 +329,7 @@ def test_lines_are_measured_until_the_last_flow_ends(tmp_path: Path) -> None:
     said = '{"t_ns":%s,"link":"line","direction":"forward","packets":%s,"bytes":0,"max":9}\n'  # noqa: UP031
     run = trace.run(tmp_path, said % (2_500_000_000, 4) + said % (3_000_000_000, 0))
     # One is through at 3.5 s, the other stops at 4 s: nobody asks what the line does from then to 10 s.
-    assert run.busy_window_s == (0.0, 4.0)
+    assert run.lines[0].busy_window_s == (0.0, 4.0)
     found = values(run)
     assert found["utilisation", "line/forward"] == pytest.approx(10 * (1000 + HEADER) * 8 / 4e6)
     assert found["queue_mean", "line/forward"] == pytest.approx(4 * 0.5 / 4)
