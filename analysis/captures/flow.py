@@ -123,7 +123,7 @@ class CapturedFlow(Flow):
 
     @cached_property
     def timeouts(self) -> pl.DataFrame:
-        """The retransmissions that only a timer explains (losses.py has the rule): `t_s`, `stream`, `seq`, `waited_s`."""
+        """The retransmissions that only a timer explains (rule: losses.py): `t_s`, `stream`, `seq`, `waited_s`."""
         return timeouts(self.at_sender)
 
     # Telemetry -----------------------------------------------------------------------------------------------
