@@ -36,7 +36,7 @@ class Quantity(NamedTuple):
 
 
 @dataclass(frozen=True)
-class MetricRow:
+class MetricValue:
     """A value of a metric, in the SI unit."""
 
     metric: str

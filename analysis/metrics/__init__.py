@@ -131,7 +131,7 @@ from analysis.metrics.acks import (
     segments_per_ack,
 )  # isort: split
 
-from analysis.results import MetricRow
+from analysis.results import MetricValue
 from analysis.runs import active_window_s
 
 #: Metrics of which a group has the sum over its flows.
@@ -140,7 +140,7 @@ SUMMED = frozenset(one.name for one in METRICS.values() if one.summed)
 __all__ = [
     "DATA", "DUPLICATE_ACK", "FAST_RETRANSMISSION", "KEEP_ALIVE", "METRICS", "NEW", "OUT_OF_ORDER", "PURE_ACK",
     "RETRANSMISSION", "SACK", "SPURIOUS", "SUMMED", "WINDOW_UPDATE", "ZERO_WINDOW", "CapturedFlow", "CapturedLine",
-    "Measured", "Metric", "MetricRow", "MissingCapture", "RunData", "ack_accounting", "ack_arrivals",
+    "Measured", "Metric", "MetricValue", "MissingCapture", "RunData", "ack_accounting", "ack_arrivals",
     "ack_compression", "ack_fraction", "ack_packet_size", "ack_share", "ack_spacing", "acks_delivered",
     "acks_dropped", "acks_filtered", "acks_lost", "acks_marked", "acks_reconstructed", "acks_sent",
     "active_packet_throughput", "active_queue_mean", "active_throughput", "active_total_packet_throughput",

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeVar
 
-from analysis.results import MetricRow
+from analysis.results import MetricValue
 from analysis.runs import RunView, Unmeasured
 
 Function = TypeVar("Function", bound=Callable[..., float | None])
@@ -46,7 +46,7 @@ class Metric:
 class Measured:
     """All metrics of a run."""
 
-    rows: list[MetricRow] = field(default_factory=list)
+    rows: list[MetricValue] = field(default_factory=list)
     #: Reason to the names of the metrics that have no value because of it.
     refused: dict[str, list[str]] = field(default_factory=dict)
 
@@ -99,7 +99,7 @@ def measure(*views: RunView) -> Measured:
         if one.summed:
             values |= _sums(views[0], values)
         measured.rows.extend(
-            MetricRow(one.name, subject, float(value), one.unit)
+            MetricValue(one.name, subject, float(value), one.unit)
             for subject, value in values.items()
             if value is not None
         )
