@@ -11,11 +11,12 @@ from analysis.store import Store
 from experiments.catalogue import FOLDER as FOLDER
 from experiments.catalogue import Reproduction
 from experiments.engine.forecast import forecast
-from experiments.engine.scheduling import Options, Outcome, run_campaigns
+from experiments.engine.options import Options
+from experiments.engine.scheduling import Outcome, run_campaigns
 from experiments.engine.selection import unique
 from experiments.language.campaign import Plan, Run
 from experiments.language.problems import CampaignError
-from experiments.show import Reporter
+from experiments.terminal import TerminalReporter
 
 
 @dataclass
@@ -88,7 +89,7 @@ def expected(
 
 
 def reproduce(
-    chosen_ones: Sequence[Reproduction], backend: str | None, options: Options, reporter: Reporter
+    chosen_ones: Sequence[Reproduction], backend: str | None, options: Options, reporter: TerminalReporter
 ) -> list[Done]:
     """Runs what the results folder lacks, as one batch for each backend; a campaign that the backend does not carry is
     told and passed over. Ends early when interrupted.

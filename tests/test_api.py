@@ -60,6 +60,8 @@ def test_an_imported_run_is_read_from_the_output():
 
 
 def test_importing_the_facade_loads_no_engine():
-    code = "import sys, experiments.api; print([m for m in sys.modules if m.startswith(('experiments.engine', 'dask'))])"
+    code = (
+        "import sys, experiments.api; print([m for m in sys.modules if m.startswith(('experiments.engine', 'dask'))])"
+    )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=Path.cwd())
     assert done.stdout.strip() == "[]"

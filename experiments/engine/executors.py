@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Protocol
 
 from analysis.store import Store
-from experiments.engine.execution import Cells
-from experiments.engine.pool import Beat, CellPool, Job, Result
+from experiments.engine.pool import CellPool, Job, PoolStatus, Result
+from experiments.testbeds import TestbedFactory
 from testbed.cell import Cell
 
 
@@ -33,7 +33,7 @@ class Machine:
 class Listener(Protocol):
     """What the engine hears from an executor, from any thread."""
 
-    def on_beat(self, machine_id: str, beat: Beat) -> None:
+    def on_status(self, machine_id: str, status: PoolStatus) -> None:
         """A reading of a machine."""
 
     def on_result(self, machine_id: str, job: Job, result: Result) -> None:
@@ -82,13 +82,13 @@ def _free_memory_bytes() -> int:
 
 
 class LocalExecutor:
-    """Cells of this machine, in threads of this process."""
+    """TestbedFactory of this machine, in threads of this process."""
 
-    def __init__(self, store: Store, listener: Listener, cells: Cells = Cell) -> None:
+    def __init__(self, store: Store, listener: Listener, cells: TestbedFactory = Cell) -> None:
         self._machine = this_machine()
         self._listener = listener
         self._lock = threading.Lock()
-        self._pool = CellPool(store, lambda beat: listener.on_beat(self._machine.id, beat), cells)
+        self._pool = CellPool(store, lambda status: listener.on_status(self._machine.id, status), cells)
 
     def machines(self) -> list[Machine]:
         """Those that can take jobs now."""

@@ -93,7 +93,7 @@ def generated_files():
     # Last in the path, because this repository's folder `ansible` must not hide the package.
     if str(ROOT) not in sys.path:
         sys.path.append(str(ROOT))
-    from experiments.engine.scheduling import machine
+    from experiments.engine import machine
 
     return {machine.RELEASED: machine.sources() + "\n"}
 
