@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from ruamel.yaml import YAML
 
+from experiments.lab import link_collection
 from testbed import node_binary
 
 #: One of each: end systems, a router with our queue before a real modem, a base station, a modem box, a radio box.
@@ -67,7 +68,7 @@ def collection_module(name: str) -> Any:
     if "ansible_collections" not in sys.modules:
         from ansible.plugins.loader import init_plugin_loader
 
-        init_plugin_loader([str(ANSIBLE / "collections")])
+        init_plugin_loader([str(link_collection())])
     return importlib.import_module(f"ansible_collections.backchannel.testbed.plugins.{name}")
 
 
@@ -105,6 +106,12 @@ def recorded(inventory: Path) -> list[dict[str, Any]]:
     """Every result so far, in order."""
     path = inventory.with_suffix(".record")
     return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+
+@pytest.fixture(scope="session", autouse=True)
+def collection() -> None:
+    """Ansible finds the collection, without the launcher too."""
+    link_collection()
 
 
 @pytest.fixture(scope="session")

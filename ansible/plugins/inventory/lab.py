@@ -102,7 +102,11 @@ def connection_vars(found, host, namespaces):
     if found.file.connection == "namespace":
         where = f"pid:{namespaces[host.name]}" if host.name in namespaces else host.name
         # Namespaces share their machine's clock.
-        return {"ansible_connection": "backchannel.testbed.namespace", "ansible_namespace": where, "common_clock": "none"}
+        return {
+            "ansible_connection": "backchannel.testbed.namespace",
+            "ansible_namespace": where,
+            "common_clock": "none",
+        }
     ssh = found.file.ssh
     variables = {
         "ansible_host": host.address,

@@ -30,7 +30,7 @@ options:
     description: Hash of the release. The action plugin sets it.
   archive:
     type: path
-    description: Archive on the host. The action plugin sets it if the host needs it.
+    description: Archive on the host. The action plugin sets it.
 author: Backchannel (@backchannel)
 attributes:
   check_mode:
@@ -57,10 +57,6 @@ release:
   description: Hash of the release.
   returned: when O(state=present)
   type: str
-needed:
-  description: Whether the host does not have the release.
-  returned: when O(state=present)
-  type: bool
 """
 
 import os
@@ -84,7 +80,7 @@ ARGUMENTS = {
 
 
 def apply(parameters, changes):
-    """Reports whether the host needs the release, or installs it from the archive."""
+    """Installs the release from the archive, or removes every release."""
     refuse_if_held()
     top, release = parameters["path"], parameters["release"]
     current = os.path.join(top, "current")
@@ -94,11 +90,9 @@ def apply(parameters, changes):
             shutil.rmtree(top)
         return None
     releases = os.path.join(top, "releases")
-    if old == release and os.path.isdir(os.path.join(releases, release)):
-        return {"needed": False, "release": release}
-    now = changes.add(f"{current}: {old or '(absent)'}", f"{current}: {release}")
-    if not now or parameters["archive"] is None:
-        return {"needed": True, "release": release}
+    present = old == release and os.path.isdir(os.path.join(releases, release))
+    if present or not changes.add(f"{current}: {old or '(absent)'}", f"{current}: {release}"):
+        return {"release": release}
     unpack(parameters["archive"], os.path.join(releases, release))
     link = current + ".new"
     if os.path.lexists(link):
@@ -108,7 +102,7 @@ def apply(parameters, changes):
     for other in os.listdir(releases):
         if other != release:
             shutil.rmtree(os.path.join(releases, other))
-    return {"needed": False, "release": release}
+    return {"release": release}
 
 
 def unpack(archive, target):
@@ -127,7 +121,9 @@ def unpack(archive, target):
     except OSError as error:
         shutil.rmtree(new, ignore_errors=True)
         if error.errno == ENOSPC:
-            raise HostError(f"the disk of {target} is full: a release needs {size >> 20} MiB; free some space") from None
+            raise HostError(
+                f"the disk of {target} is full: a release needs {size >> 20} MiB; free some space"
+            ) from None
         raise
     os.chmod(new, 0o755)
     shutil.rmtree(target, ignore_errors=True)

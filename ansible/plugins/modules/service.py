@@ -218,7 +218,9 @@ def wait_until_ready(name, ready, service):
             log = service.log()
             last = log[-1] if log else "its log is empty"
             if alive:
-                raise HostError(f"{name} runs, but {ready} is missing after {READY_S:.0f} s; last line of its log: {last}")
+                raise HostError(
+                    f"{name} runs, but {ready} is missing after {READY_S:.0f} s; last line of its log: {last}"
+                )
             raise HostError(f"{name} did not start: {last}")
         time.sleep(0.02)
 
@@ -256,7 +258,9 @@ class Systemd:
         runtime = [path[len("/run/") :] for path in parameters["folders"] if path.startswith("/run/")]
         lines += ["RuntimeDirectory=" + path for path in runtime]
         lines += ["RuntimeDirectoryMode=0700"] if runtime else []
-        lines += ["Environment=" + quoted(f"{name}={value}") for name, value in sorted(parameters["environment"].items())]
+        lines += [
+            "Environment=" + quoted(f"{name}={value}") for name, value in sorted(parameters["environment"].items())
+        ]
         return "\n".join([*lines, "[Install]", "WantedBy=multi-user.target"]) + "\n"
 
     def running(self):
