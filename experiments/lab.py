@@ -22,10 +22,12 @@ from testbed import image, node_binary
 from testbed.cell import topology_key
 from testbed.cellmain import FOLDER, private_memory_folder
 from testbed.errors import TestbedError, Unavailable
+from testbed.host_agents import HostAccess
+from testbed.host_testbed import HostTestbed
 from testbed.lab import Lab, SshFiles, processes
 from testbed.machines import Machines
-from testbed.physical import PhysicalCell, Reach
 from testbed.placement import Placement
+from testbed.scenario import Scenario
 from testbed.tunnels import SshOptions
 
 ANSIBLE = node_binary.ROOT / "ansible"
@@ -53,7 +55,7 @@ def topology(found: inventory.Inventory, file: Path | None) -> Path:
 
 
 def link_collection() -> Path:
-    """Links the folder `ansible` as the collection backchannel.testbed. Returns the folder for Ansible's search path."""
+    """Links the folder `ansible` as the collection backchannel.testbed. Returns an entry of Ansible's search path."""
     collections = node_binary.ROOT / ".cache" / "collections"
     link = collections / "ansible_collections" / "backchannel" / "testbed"
     if not link.is_symlink():
@@ -143,7 +145,7 @@ def check(path: Path | None, scenarios: Sequence[Mapping[str, Any]]) -> None:
         CampaignError: there is no inventory, or they do not fit.
     """
     found = _given(path)
-    for scenario in {topology_key(dict(one)): one for one in scenarios}.values():
+    for scenario in {topology_key(Scenario.model_validate(one)): one for one in scenarios}.values():
         inventory.placed(found, scenario["nodes"], scenario["links"])
 
 
@@ -153,9 +155,9 @@ def greet(path: Path | None, name: str, scenario: Mapping[str, Any]) -> None:
     Raises:
         TestbedError: the first host that is not, with the remedy; nothing was changed.
     """
-    cell = cells(path, name)("lab", lambda phase: None)
+    cell = cells(path, name)("lab", lambda progress: None)
     try:
-        cell.build(dict(scenario))
+        cell.build(Scenario.model_validate(scenario))
     finally:
         cell.close()
 
@@ -168,12 +170,12 @@ def cells(path: Path | None, name: str) -> TestbedFactory:
         options.agent_user, found.own(options.key), found.own(options.known_hosts), options.connect_timeout,
         options.silence,
     )  # fmt: skip
-    reach = Reach(ssh=ssh) if found.file.connection == "ssh" else Reach(namespaces=processes())
+    access = HostAccess(ssh=ssh) if found.file.connection == "ssh" else HostAccess(namespaces=processes())
 
-    def place(scenario: Mapping[str, Any]) -> Placement:
-        return inventory.placed(found, scenario["nodes"], scenario["links"])
+    def place(scenario: Scenario) -> Placement:
+        return inventory.placed(found, scenario.nodes, scenario.links)
 
-    return lambda _, on_phase: PhysicalCell(place, reach, f"campaign {name}", on_phase)
+    return lambda _, on_progress: HostTestbed(place, access, f"campaign {name}", on_progress)
 
 
 def _given(path: Path | None) -> inventory.Inventory:

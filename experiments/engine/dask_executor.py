@@ -30,6 +30,7 @@ from experiments.engine.machine import sources
 from experiments.engine.pool import STATUS_INTERVAL_S, Job, PoolStatus, Result
 from experiments.engine.shares import Shares
 from testbed.errors import TestbedError, Unavailable
+from testbed.report import Progress
 
 if TYPE_CHECKING:
     from experiments.engine.options import Options
@@ -288,7 +289,7 @@ class DaskExecutor:
         """Handles the status of one worker. A machine's status sums its workers', at the rate of one worker's."""
         _, values = event
         worker = values.pop("worker")
-        cells = tuple((cell, run, phase) for cell, run, phase in values["cells"])
+        cells = tuple((cell, run, Progress.from_json(progress)) for cell, run, progress in values["cells"])
         status = PoolStatus(**{**values, "cells": cells})
         with self._lock:
             machine = self._workers.get(worker)

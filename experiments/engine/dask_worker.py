@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 from distributed import Status, Worker, WorkerPlugin, get_worker
@@ -112,7 +112,8 @@ class CampaignPlugin(WorkerPlugin):
             self._pool.stop()
 
     def _report(self, status: PoolStatus) -> None:
-        event = {"worker": self._worker.address, **asdict(status)}
+        cells = [(cell, run, progress.as_json()) for cell, run, progress in status.cells]
+        event = {"worker": self._worker.address, **asdict(replace(status, cells=())), "cells": cells}
         self._worker.loop.add_callback(self._worker.log_event, self.name, event)
 
 

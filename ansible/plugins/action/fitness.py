@@ -35,7 +35,7 @@ class ActionModule(ActionBase):
 def least_offset_s(asked_s, started_s, ended_s, answered_s):
     """Least clock offset that explains the readings: the host's lie between two of the controller's.
 
-    A slow connection (seconds, for an emulated machine) widens that interval, so it never makes a good clock look wrong.
+    A slow connection (seconds, for an emulated machine) widens that interval, so a good clock never looks wrong.
     """
     return max(ended_s - answered_s, 0.0) or min(started_s - asked_s, 0.0)
 
@@ -45,6 +45,6 @@ def greatest_offset_s():
     # Last in the path, because this repository's folder `ansible` must not hide the package.
     if str(ROOT) not in sys.path:
         sys.path.append(str(ROOT))
-    from testbed.clocks import GREATEST_S
+    from testbed.clock import GREATEST_OFFSET_S
 
-    return GREATEST_S
+    return GREATEST_OFFSET_S

@@ -14,6 +14,7 @@ import tempfile
 from pathlib import Path
 
 from ansible.errors import AnsibleActionFail
+
 from ansible.plugins.action import ActionBase
 
 ROOT = Path(__file__).resolve().parents[3]

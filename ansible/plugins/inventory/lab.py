@@ -64,8 +64,8 @@ class InventoryModule(BaseInventoryPlugin):
         if str(ROOT) not in sys.path:
             sys.path.append(str(ROOT))
         try:
-            from experiments.language import campaign, problems
             from experiments import inventory as lab
+            from experiments.language import campaign, problems
             from testbed import errors, placement
         except ImportError as error:
             raise AnsibleParserError(f"run this with the Python of {ROOT}/.venv: {error}") from error

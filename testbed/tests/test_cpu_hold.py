@@ -1,0 +1,71 @@
+"""Holding the CPUs: when it pays, and that nothing is left of it afterwards."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+
+import pytest
+
+from testbed import cpu_hold
+
+
+def work(policy: cpu_hold.HoldPolicy, seconds: int, stolen: float, from_s: float = 0.0) -> list[bool]:
+    """A second for each reading; the hold is taken and let go as `policy` says."""
+    held, answers = False, []
+    for second in range(seconds):
+        held = policy.update(from_s + second, 1.0, stolen, held)
+        answers.append(held)
+    return answers
+
+
+def test_a_host_that_takes_little_leaves_the_hold() -> None:
+    assert all(work(cpu_hold.HoldPolicy(), 300, 0.03))
+
+
+def test_a_host_that_allots_less_is_not_asked_again_for_a_while() -> None:
+    answers = work(cpu_hold.HoldPolicy(), 300, 0.1)
+    assert answers[:8] == [True] * 8, "so long it is measured"
+    assert answers[8:128] == [False] * 120
+    assert answers[128:136] == [True] * 8, "then it is tried again"
+    assert not answers[136]
+
+
+def test_what_the_host_takes_without_a_hold_says_nothing() -> None:
+    policy = cpu_hold.HoldPolicy()
+    assert policy.update(0.0, 1.0, 0.9, held=False)
+    assert policy.update(1.0, 1.0, 0.0, held=True)
+
+
+def test_a_hold_keeps_every_cpu_and_ends() -> None:
+    with cpu_hold.held(wanted=True):
+        holder = _holder()
+        # It runs when nothing else does: on a busy machine that takes a while.
+        for _ in range(200):
+            time.sleep(0.1)
+            threads = [(task / "stat").read_text() for task in Path(f"/proc/{holder}/task").iterdir()]
+            # Of proc_pid_stat(5), fields 14 (utime), 19 (nice) and 41 (policy), counted from the third.
+            words = [stat.rsplit(")", 1)[1].split() for stat in threads]
+            if sum(int(one[11]) > 10 for one in words) == len(os.sched_getaffinity(0)):
+                break
+        else:
+            pytest.fail(f"not one thread for each CPU: {threads}")
+        assert {(one[16], one[38]) for one in words} == {("19", str(os.SCHED_IDLE))}
+    assert not Path(f"/proc/{holder}").exists()
+
+
+def test_nothing_is_done_where_it_is_not_wanted() -> None:
+    with cpu_hold.held(wanted=False), pytest.raises(LookupError):
+        _holder()
+
+
+def _holder() -> int:
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            words = (folder / "cmdline").read_bytes().split(b"\0")
+        except OSError:
+            continue
+        if words[1:4] == [b"awake", b"--parent", str(os.getpid()).encode()]:
+            return int(folder.name)
+    raise LookupError("no holder")
