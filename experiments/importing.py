@@ -94,7 +94,7 @@ def import_captures(store: Store, request: Request) -> Imported:
         for path, _ in readable.values():
             if path.parent.name == "converted":
                 shutil.rmtree(path.parent, ignore_errors=True)
-        metrics = measure(RunData.load(folder, scenario, report))
+        metrics = measure(RunData.load(folder, scenario, report)).rows
         manifest = {
             **machine.versions(),
             "report": report,

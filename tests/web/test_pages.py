@@ -19,6 +19,7 @@ from matplotlib.collections import LineCollection
 from analysis.figures import printed
 from analysis.figures.model import Series
 from analysis.metrics import RunData
+from analysis.results import MetricValue
 from analysis.scorecard import document, scorecard
 from analysis.store import Landing, Store
 from analysis.thinning import View, thin
@@ -430,7 +431,7 @@ def land(
     **more: Any,
 ) -> None:
     (folder / run_id).mkdir()
-    row = {"metric": "throughput", "subject": "forward", "value": throughput, "unit": "rate"}
+    row = MetricValue("throughput", "forward", throughput, "rate")
     scenario = {"seed": int(run_id, 16), "duration_s": 1.0, "links": [], "workload": [], **more}
     store.land(Landing(run_id, backend, scenario, {}, [row], [], 1, folder / run_id), replaces=replaces)
 
