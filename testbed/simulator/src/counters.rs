@@ -9,7 +9,7 @@ use backchannel_core::packet::{Packet, Transport};
 use backchannel_core::report::direction_name;
 use backchannel_core::scenario::Counters as Spec;
 use backchannel_core::time::Time;
-use backchannel_stacks::{Happening, Sample};
+use backchannel_stacks::{Sample, SenderEvent};
 use rustc_hash::FxHashMap;
 use serde_json::{json, Map, Value};
 
@@ -186,12 +186,12 @@ impl Counters {
         let of_flow = &mut self.flows[flow];
         for sample in samples {
             of_flow.window.set(sample.at, sample.cwnd / mss, self.every);
-            if let (Happening::Ack, Some(rtt)) = (sample.what, sample.rtt) {
+            if let (SenderEvent::Ack, Some(rtt)) = (sample.event, sample.rtt) {
                 of_flow.round_trips += 1;
                 of_flow.round_trips_s += rtt.as_secs_f64();
                 of_flow.round_trips_squared_s2 += rtt.as_secs_f64().powi(2);
             }
-            if sample.what == Happening::Timeout {
+            if sample.event == SenderEvent::Timeout {
                 *at(&mut of_flow.timeouts, sample.at.nanos() / self.every) += 1;
             }
         }

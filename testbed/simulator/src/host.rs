@@ -4,7 +4,7 @@ use std::io::Write;
 
 use backchannel_core::scenario::{Flow, Named, Options};
 use backchannel_core::time::Time;
-use backchannel_stacks::config::{config, Config};
+use backchannel_stacks::config::{stack_config, Config};
 use backchannel_stacks::{Connection, Counts, End, Sample};
 use serde_json::{json, Value};
 
@@ -120,7 +120,7 @@ pub(crate) fn settings(stack: Option<&Named>, flow: &Flow) -> Result<Config, Str
             options.insert(key.clone(), value.clone());
         }
     }
-    config(name, &options).map_err(|why| format!("flow '{}': {why}", flow.name))
+    stack_config(name, &options).map_err(|why| format!("flow '{}': {why}", flow.name))
 }
 
 /// Writes samples as JSON lines with times from the flow's start, as the kernel's senders have them; windows in segments.
@@ -135,7 +135,7 @@ pub fn write_samples(out: &mut impl Write, samples: &[Sample], start: Time, mss:
             out,
             "{{\"t_ns\":{},\"event\":\"{}\",\"cwnd_segments\":{},\"ssthresh_segments\":{},\"outstanding_bytes\":{},\"rtt_s\":{},\"rto_s\":{},\"duplicate_acks\":{},\"burst_segments\":{}}}",
             sample.at.since(start).as_nanos(),
-            sample.what.name(),
+            sample.event.name(),
             sample.cwnd / mss,
             or_null((sample.ssthresh < 1e8).then_some(sample.ssthresh / mss)),
             sample.outstanding,

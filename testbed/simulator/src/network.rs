@@ -302,7 +302,7 @@ impl<'a> Network<'a> {
             Action::Ask(bytes) => self.ask(number, bytes),
             Action::Write(bytes) => match self.applications[number].live {
                 Some(live) => {
-                    self.live[live].connection.give(bytes);
+                    self.live[live].connection.send_more(bytes);
                     self.serve(live)
                 }
                 None => Ok(()),
@@ -401,7 +401,7 @@ impl<'a> Network<'a> {
                 write_samples(&mut self.samples[live.flow], samples, start, mss)
                     .map_err(|error| format!("cannot write telemetry: {error}"))?;
             }
-            live.connection.forget_samples();
+            live.connection.clear_samples();
         }
         if let Some(due) = live.connection.next_timeout() {
             if live.armed.is_none_or(|armed| due < armed) {
