@@ -11,9 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
+from analysis import comparison
 from analysis.errors import AnalysisError, unknown
 from analysis.metrics import RunData
-from analysis.statistics import bootstrap_interval, compare, t_interval
+from analysis.results import Results
+from analysis.statistics import LEVEL, bootstrap_interval, t_interval
 from analysis.store import Store
 
 if TYPE_CHECKING:
@@ -124,7 +126,7 @@ def values(campaign: str, results: Path | Store = RESULTS) -> pl.DataFrame:
     return _parameters(found).join(frame, on="point", how="inner", maintain_order="left_right")
 
 
-def means(campaign: str, results: Path | Store = RESULTS, level: float = 0.95, seed: int = 1) -> pl.DataFrame:
+def means(campaign: str, results: Path | Store = RESULTS, level: float = LEVEL, seed: int = 1) -> pl.DataFrame:
     """Means over each point's valid runs, with standard deviation and both confidence intervals.
 
     Columns: the swept fields, point, metric, subject, unit, n, mean, sd, t_low, t_high, bootstrap_low, bootstrap_high;
@@ -174,60 +176,53 @@ CONTRASTED: dict[str, type[pl.DataType]] = {
     "n": pl.Int64, "mean_first": pl.Float64, "mean_second": pl.Float64, "difference": pl.Float64, "sd": pl.Float64,
     "t_low": pl.Float64, "t_high": pl.Float64, "bootstrap_low": pl.Float64, "bootstrap_high": pl.Float64,
     "p": pl.Float64, "d_z": pl.Float64, "g_z": pl.Float64, "relative": pl.Float64, "unpaired": pl.Int64,
+    "method": pl.String,
 }  # fmt: skip
 
 
 def contrast(
-    campaign: str, results: Path | Store = RESULTS, field: str = "", first: str = "", level: float = 0.95, seed: int = 1
+    campaign: str,
+    results: Path | Store = RESULTS,
+    field: str = "",
+    first: str = "",
+    level: float = LEVEL,
+    seed: int = 1,
 ) -> pl.DataFrame:
-    """Values of a swept field held against one of them, pair by pair: the same repetition has the same seed.
+    """The values of a swept field against one of them, as analysis.comparison.contrast computes them.
 
-    A row for each other value of the field, each combination of the other swept fields, metric and subject; columns as
-    analysis.statistics.Comparison has them (`difference` is its mean).
+    A row for each other value of the field, combination of the other swept fields, metric and subject. Columns: the
+    other swept fields, then those of analysis.statistics.Difference; `n` is the number of pairs, or of runs of the
+    smaller side where `method` is welch.
 
     Args:
         campaign: its name or id.
         results: a folder or an open store.
-        field: the swept field, or its last words; the only one without it.
-        first: the value that the others are held against; the first of the sweep without it.
+        field: the swept field, or its last words; may be empty if there is only one.
+        first: the reference value; the first of the sweep if empty.
         level: of both intervals.
         seed: of the bootstrap.
 
     Raises:
         AnalysisError: there is no such campaign, field or value, or the field has one value only.
     """
-    table = values(campaign, results)
-    swept = [name for name in table.columns if name not in VALUES]
-    found = [name for name in swept if not field or name == field or name.endswith("." + field)]
-    if not found or (field and len(found) > 1):
-        raise unknown("swept field", field, swept)
-    if len(found) > 1:
-        raise AnalysisError(f"say which swept field is to be compared; there are: {', '.join(swept)}")
-    axis, others = found[0], [name for name in swept if name != found[0]]
-    known = list(dict.fromkeys(table[axis]))
-    if first and first not in known:
-        raise unknown(f"value of {axis}", first, known)
-    if len(known) < 2:
-        raise AnalysisError(f"{axis} has one value only: there is nothing to compare")
-    base = first or known[0]
-    keys = [*others, "metric", "subject", "unit"]
-    sides: dict[tuple[Any, ...], dict[str, dict[object, float]]] = {}
-    for row in table.to_dicts():
-        of_key = sides.setdefault(tuple(row[key] for key in keys), {})
-        of_key.setdefault(row[axis], {})[row["repetition"]] = row["value"]
+    store = open_store(results)
+    found = find_campaign(store, campaign)
+    points = [dict(point["parameters"]) for point in found["points"]]
+    made = comparison.contrast(
+        Results.of_rows(found["name"], points, store.values(found["id"])), field, first, level, seed
+    )
     rows = []
-    for key, by_value in sides.items():
-        for other in known:
-            if other == base or not by_value.get(base, {}).keys() & by_value.get(other, {}).keys():
-                continue
-            one = compare(by_value[base], by_value[other], seed, level)
-            rows.append({
-                **dict(zip(keys, key, strict=True)), "first": base, "second": other, "n": one.n,
-                "mean_first": one.mean_first, "mean_second": one.mean_second, "difference": one.mean, "sd": one.sd,
-                "t_low": one.t.low if one.t else None, "t_high": one.t.high if one.t else None,
-                "bootstrap_low": one.bootstrap.low if one.bootstrap else None,
-                "bootstrap_high": one.bootstrap.high if one.bootstrap else None,
-                "p": one.p, "d_z": one.d_z, "g_z": one.g_z, "relative": one.relative, "unpaired": len(one.unpaired),
-            })  # fmt: skip
-    swept_types: dict[str, type[pl.DataType]] = dict.fromkeys(others, pl.String)
-    return pl.DataFrame(rows, schema=swept_types | CONTRASTED)
+    for one in made:
+        gap = one.difference
+        rows.append({
+            **one.point, **one.quantity._asdict(), "first": one.first, "second": one.second,
+            "n": min(gap.n_first, gap.n_second), "mean_first": gap.mean_first, "mean_second": gap.mean_second,
+            "difference": gap.value, "sd": gap.sd,
+            "t_low": gap.interval.low if gap.interval else None, "t_high": gap.interval.high if gap.interval else None,
+            "bootstrap_low": one.bootstrap.low if one.bootstrap else None,
+            "bootstrap_high": one.bootstrap.high if one.bootstrap else None,
+            "p": gap.p, "d_z": gap.d_z, "g_z": gap.g_z, "relative": gap.relative, "unpaired": len(gap.unpaired),
+            "method": gap.method,
+        })  # fmt: skip
+    others: dict[str, type[pl.DataType]] = dict.fromkeys((name for one in made for name in one.point), pl.String)
+    return pl.DataFrame(rows, schema=others | CONTRASTED)

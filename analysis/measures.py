@@ -1,8 +1,8 @@
-"""From a campaign's stored metrics to the measures of a paper: the names and cells in which an artefact is published.
+"""A paper's measures, computed from a campaign's stored metrics: the names and cells in which an artefact is published.
 
-A campaign file says under `measures` what each of the paper's measures is:
+A campaign file defines each measure under `measures`, in one of these forms:
 
-    throughput: {metric: packet_throughput, of: forward}                    # of a flow, direction, link, or run
+    throughput: {metric: packet_throughput, of: forward}                    # of a flow, line, link, or run
     advantage: {difference: throughput, axis: policy, between: [aq, droptail]}  # the first less the second
     gain: {ratio: throughput, axis: policy, between: [aq, droptail]}            # the first over the second
     most: {greatest: advantage, over: rate}                                     # over an axis
@@ -17,18 +17,24 @@ A campaign file says under `measures` what each of the paper's measures is:
     rate: {configured: links.air.forward.rate_bps}                              # of the scenario that ran
     timeouts: {gather: {wired: wired, wireless: wireless}, axis: part}          # as labels of an axis
 
-A cell is one label of every axis; its values are those of its runs. `split` divides the runs of a cell in two, as a
-paper does that tells the runs of two kinds apart.
+A cell is one label of every axis; its values are those of its runs. `split` divides the runs of a cell in two, for
+papers that report the runs of two kinds separately. A difference of cells whose runs pair (analysis/statistics.py) has
+a value for each pair, otherwise one value, the difference of the means.
 """
 
 from __future__ import annotations
 
+import operator
 import statistics
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from analysis.results import Parameters, Quantity, Values
+from analysis.statistics import pairs_of
 
 Labels = Mapping[str, str]
 
@@ -39,6 +45,29 @@ class Cell:
 
     labels: Labels
     values: Sequence[float]
+    #: What pairs the values with those of other cells; empty if nothing does.
+    runs: Sequence[Hashable] = ()
+
+    def mapped(self, function: Callable[[float], float]) -> Cell:
+        """The cell with each value converted."""
+        return Cell(self.labels, [function(value) for value in self.values], self.runs)
+
+    def relabelled(self, labels: Labels) -> Cell:
+        """The same values under other labels."""
+        return Cell(labels, self.values, self.runs)
+
+    @property
+    def by_run(self) -> dict[Hashable, float]:
+        """Run to value; without `runs`, by position."""
+        return dict(zip(self.runs or range(len(self.values)), self.values, strict=True))
+
+
+#: Form of a measure to the other keys that it needs.
+FORMS: Mapping[str, tuple[str, ...]] = {
+    "metric": (), "configured": (), "difference": ("axis", "between"), "ratio": ("axis", "between"),
+    "greatest": ("over",), "mean": ("over",), "best": ("over",), "share": ("below",), "sum": (), "scale": ("by",),
+    "plus": ("by",), "stdev": (), "gather": ("axis",),
+}  # fmt: skip
 
 
 class Measure(BaseModel):
@@ -67,41 +96,22 @@ class Measure(BaseModel):
 
     @model_validator(mode="after")
     def _one_form(self) -> Measure:
-        forms = (
-            "metric",
-            "configured",
-            "difference",
-            "ratio",
-            "greatest",
-            "mean",
-            "best",
-            "share",
-            "sum",
-            "scale",
-            "plus",
-            "stdev",
-            "gather",
-        )
-        given = [form for form in forms if getattr(self, form) is not None]
-        if len(given) != 1:
-            raise ValueError(f"a measure is exactly one of {', '.join(forms)}; this has {len(given)} of them")
-        needs = {
-            "difference": ("axis", "between"), "ratio": ("axis", "between"), "greatest": ("over",), "mean": ("over",),
-            "best": ("over",), "share": ("below",), "scale": ("by",), "plus": ("by",),
-            "gather": ("axis",),
-        }.get(given[0], ())  # fmt: skip
+        present = [form for form in FORMS if getattr(self, form) is not None]
+        if len(present) != 1:
+            raise ValueError(f"a measure is exactly one of {', '.join(FORMS)}; this has {len(present)} of them")
+        needs = FORMS[present[0]]
+        if isinstance(self.by, dict):
+            needs = (*needs, "axis")
         for name in ("axis", "between", "over", "below", "by"):
-            if name == "axis" and isinstance(self.by, dict):
-                needs = (*needs, "axis")
-            there = getattr(self, name) is not None
-            if there != (name in needs):
-                raise ValueError(f"a measure with '{given[0]}' {'needs' if name in needs else 'has no'} '{name}'")
+            if (getattr(self, name) is not None) != (name in needs):
+                raise ValueError(f"a measure with '{present[0]}' {'needs' if name in needs else 'has no'} '{name}'")
         return self
 
 
 class Split(BaseModel):
-    """Runs of the cells with `label` on `axis` whose `by` lies below `below` get the first label of `into`, others
-    the second.
+    """Divides the runs of the cells with `label` on `axis`.
+
+    Runs whose measure `by` is less than `below` get the first label of `into`, the others the second.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -113,13 +123,13 @@ class Split(BaseModel):
 
 
 class Table:
-    """A campaign's results in a paper's terms.
+    """A campaign's results as a paper's measures.
 
     Args:
-        measures: what each measure is.
+        measures: the definitions.
         splits: of runs.
         points: number and labels of each point.
-        rows: of Store.table.
+        values: by the point's number.
         scenarios: of one run of each point.
     """
 
@@ -127,31 +137,35 @@ class Table:
         self,
         measures: Mapping[str, Measure],
         splits: Sequence[Split],
-        points: Mapping[int, Labels],
-        rows: Iterable[Mapping[str, Any]],
+        points: Mapping[int, Parameters],
+        values: Mapping[int, Mapping[Quantity, Values]],
         scenarios: Mapping[int, Mapping[str, Any]] | None = None,
     ) -> None:
         self._scenarios = scenarios or {}
         self._measures = measures
         self._splits = splits
         self._points = points
-        self._rows = {(row["point"], row["name"], row["subject"]): row["values"] for row in rows}
-        self._known: dict[str, list[Cell]] = {}
+        self._values = {
+            (number, quantity.metric, quantity.subject): of_runs
+            for number, of_point in values.items()
+            for quantity, of_runs in of_point.items()
+        }
+        self._made: dict[str, list[Cell]] = {}
 
     def cells(self, name: str) -> list[Cell]:
-        """Every cell of a measure; none for a measure that the campaign does not declare."""
-        if name not in self._known:
-            self._known[name] = []  # a measure of itself has no cells
-            self._known[name] = self._make(name)
-        return self._known[name]
+        """Every cell of a measure; none for a measure that the campaign does not define."""
+        if name not in self._made:
+            self._made[name] = []  # a measure that refers to itself has no cells
+            self._made[name] = self._make(name)
+        return self._made[name]
 
-    def values(self, name: str, wanted: Mapping[str, object]) -> list[float]:
-        """The values of every cell that has the wanted labels, whatever its others."""
-        named = {axis: str(label) for axis, label in wanted.items()}
+    def values(self, name: str, labels: Mapping[str, object]) -> list[float]:
+        """The values of every cell that has these labels, whatever its others."""
+        texts = {axis: str(label) for axis, label in labels.items()}
         return [
             value
             for cell in self.cells(name)
-            if all(cell.labels.get(axis) == label for axis, label in named.items())
+            if all(cell.labels.get(axis) == label for axis, label in texts.items())
             for value in cell.values
         ]
 
@@ -160,61 +174,60 @@ class Table:
         if measure is None:
             return []
         if measure.metric is not None:
-            cells = [
-                Cell(labels, values)
-                for number, labels in self._points.items()
-                if (values := self._rows.get((number, measure.metric, measure.of)))
-            ]
-            return self._with_splits(name, cells)
+            return self._with_splits(name, self._of_metric(measure.metric, measure.of))
         if measure.configured is not None:
-            told = [
+            found = [
                 (labels, _look_up(self._scenarios[number], measure.configured))
                 for number, labels in self._points.items()
                 if number in self._scenarios
             ]
-            return [Cell(labels, [value]) for labels, value in told if value is not None]
+            return [Cell(labels, [value]) for labels, value in found if value is not None]
         if measure.sum is not None:
-            return _sum([self.cells(one) for one in measure.sum])
+            return _sum([self.cells(part) for part in measure.sum])
         if measure.gather is not None:
             axis = measure.axis or ""
-            parts = [(label, cell) for label, one in measure.gather.items() for cell in self.cells(one)]
-            return [Cell({**cell.labels, axis: label}, cell.values) for label, cell in parts]
+            parts = [(label, cell) for label, part in measure.gather.items() for cell in self.cells(part)]
+            return [cell.relabelled({**cell.labels, axis: label}) for label, cell in parts]
         if measure.share is not None:
-            assert measure.below is not None
-            below = measure.below
-            found = self.cells(measure.share)
+            below = measure.below or 0.0
             return [
-                Cell(cell.labels, [sum(value < below for value in cell.values) / len(cell.values)]) for cell in found
+                Cell(cell.labels, [sum(value < below for value in cell.values) / len(cell.values)])
+                for cell in self.cells(measure.share)
             ]
         if measure.by is not None:
             return _by(self.cells(measure.scale or measure.plus or ""), measure)
         if measure.stdev is not None:
-            found = [cell for cell in self.cells(measure.stdev) if len(cell.values) > 1]
-            return [Cell(cell.labels, [statistics.stdev(cell.values)]) for cell in found]
+            several = [cell for cell in self.cells(measure.stdev) if len(cell.values) > 1]
+            return [Cell(cell.labels, [statistics.stdev(cell.values)]) for cell in several]
         if measure.axis is not None and measure.between is not None:
             return _between(self.cells(measure.difference or measure.ratio or ""), measure)
         return _over(self.cells(measure.greatest or measure.mean or measure.best or ""), measure)
 
+    def _of_metric(self, metric: str, subject: str) -> list[Cell]:
+        found = [(labels, self._values.get((number, metric, subject))) for number, labels in self._points.items()]
+        return [Cell(labels, list(values.values()), list(values)) for labels, values in found if values]
+
     def _with_splits(self, name: str, cells: list[Cell]) -> list[Cell]:
         found = list(cells)
         for split in self._splits:
-            told = cells if name == split.by else self.cells(split.by)
+            deciding = cells if name == split.by else self.cells(split.by)
             for cell in cells:
-                by = next((one.values for one in told if one.labels == cell.labels), ())
+                by = next((other.values for other in deciding if other.labels == cell.labels), ())
                 if cell.labels.get(split.axis) != split.label or len(by) != len(cell.values):
                     continue
                 for into, low in zip(split.into, (True, False), strict=True):
-                    kept = [value for value, of in zip(cell.values, by, strict=True) if (of < split.below) == low]
+                    kept = [at for at, value in enumerate(by) if (value < split.below) == low]
                     if kept:
-                        found.append(Cell({**cell.labels, split.axis: into}, kept))
+                        labels = {**cell.labels, split.axis: into}
+                        found.append(Cell(labels, [cell.values[at] for at in kept], [cell.runs[at] for at in kept]))
         return found
 
 
 def _look_up(scenario: Any, path: str) -> float | None:
-    """A number deep in a scenario; the entries of lists go by name. None where there is none."""
+    """A number deep in a scenario; entries of lists by name. None if there is none."""
     for part in path.split("."):
         if isinstance(scenario, list):
-            scenario = next((one for one in scenario if one.get("name") == part), None)
+            scenario = next((entry for entry in scenario if entry.get("name") == part), None)
         elif isinstance(scenario, Mapping):
             scenario = scenario.get(part)
         else:
@@ -225,9 +238,10 @@ def _look_up(scenario: Any, path: str) -> float | None:
 def _sum(parts: Sequence[Sequence[Cell]]) -> list[Cell]:
     found = []
     for cell in parts[0]:
-        same = [next((one for one in others if one.labels == cell.labels), None) for others in parts]
-        if all(one is not None and len(one.values) == len(cell.values) for one in same):
-            found.append(Cell(cell.labels, [sum(of) for of in zip(*(one.values for one in same if one), strict=True)]))
+        same = [next((other for other in others if other.labels == cell.labels), None) for others in parts]
+        terms = [other.values for other in same if other is not None and len(other.values) == len(cell.values)]
+        if len(terms) == len(parts):
+            found.append(Cell(cell.labels, [sum(of_run) for of_run in zip(*terms, strict=True)], cell.runs))
     return found
 
 
@@ -235,13 +249,9 @@ def _by(cells: Sequence[Cell], measure: Measure) -> list[Cell]:
     found = []
     for cell in cells:
         by = measure.by
-        if isinstance(by, dict):
-            by = by.get(cell.labels.get(measure.axis or "", ""))
-        if by is not None:
-            number = by
-            found.append(
-                Cell(cell.labels, [value * number if measure.scale else value + number for value in cell.values])
-            )
+        number = by.get(cell.labels.get(measure.axis or "", "")) if isinstance(by, dict) else by
+        if number is not None:
+            found.append(cell.mapped(partial(operator.mul if measure.scale else operator.add, number)))
     return found
 
 
@@ -253,20 +263,23 @@ def _between(cells: Sequence[Cell], measure: Measure) -> list[Cell]:
         if first.labels.get(measure.axis) != measure.between[0]:
             continue
         rest = {axis: label for axis, label in first.labels.items() if axis != measure.axis}
-        other = next((one for one in cells if one.labels == {**rest, measure.axis: measure.between[1]}), None)
+        other = next((cell for cell in cells if cell.labels == {**rest, measure.axis: measure.between[1]}), None)
         if other is None:
             continue
-        if measure.ratio is not None:
+        if measure.ratio is None:
+            found.append(_difference(rest, first, other))
+        elif denominator := statistics.fmean(other.values):
             # Of means: a ratio of single runs is dominated by the least denominator.
-            below = statistics.fmean(other.values)
-            values = [value / below for value in first.values] if below else []
-        elif len(first.values) == len(other.values):
-            values = [one - two for one, two in zip(first.values, other.values, strict=True)]
-        else:
-            values = [statistics.fmean(first.values) - statistics.fmean(other.values)]
-        if values:
-            found.append(Cell(rest, values))
+            found.append(Cell(rest, [value / denominator for value in first.values], first.runs))
     return found
+
+
+def _difference(labels: Labels, first: Cell, second: Cell) -> Cell:
+    a, b = first.by_run, second.by_run
+    pairs = pairs_of(a, b)
+    if pairs is None:
+        return Cell(labels, [statistics.fmean(first.values) - statistics.fmean(second.values)])
+    return Cell(labels, [a[run] - b[run] for run in pairs], pairs)
 
 
 def _over(cells: Sequence[Cell], measure: Measure) -> list[Cell]:
@@ -280,10 +293,12 @@ def _over(cells: Sequence[Cell], measure: Measure) -> list[Cell]:
     for rest, members in groups.items():
         best = max(members, key=lambda cell: statistics.fmean(cell.values))
         if measure.greatest is not None:
-            values = list(best.values)
+            found.append(best.relabelled(dict(rest)))
         elif measure.best is not None:
-            values = [float(best.labels[measure.over])]
+            found.append(Cell(dict(rest), [float(best.labels[measure.over])]))
         else:
             values = [value for cell in members for value in cell.values]
-        found.append(Cell(dict(rest), values))
+            # Runs of several cells share seeds: the label keeps them apart.
+            runs = [(cell.labels[measure.over], run) for cell in members for run in cell.by_run]
+            found.append(Cell(dict(rest), values, runs))
     return found

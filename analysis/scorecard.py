@@ -21,8 +21,10 @@ from pydantic import TypeAdapter
 from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
 
-from analysis import student, theory
+from analysis import theory
 from analysis.measures import Measure, Split, Table
+from analysis.results import by_point
+from analysis.statistics import half_width, overlap, sd
 from analysis.store import Store, browse
 
 _MEASURES, _SPLITS = TypeAdapter(dict[str, Measure]), TypeAdapter(list[Split])
@@ -305,7 +307,7 @@ def results_table(store: Store, campaign_id: str, text: str) -> Table:
         measures,
         _SPLITS.validate_python(file.get("split") or []),
         {point["number"]: dict(point["parameters"]) for point in browse.points(store, campaign_id)},
-        store.table(campaign_id),
+        by_point(store.values(campaign_id)),
         browse.scenarios(store, campaign_id) if configured else {},
     )
 
@@ -355,7 +357,7 @@ def _ordering(table: Table, one: Mapping[str, Any]) -> OrderingScore:
         if least is not None:
             holds &= above >= least * below
         elif above < below:
-            apart = reversed_beyond_chance(greater, lesser)
+            apart = not overlap(greater, lesser)
             holds &= not apart
             tie |= not apart
     return OrderingScore(
@@ -364,18 +366,6 @@ def _ordering(table: Table, one: Mapping[str, Any]) -> OrderingScore:
     )  # fmt: skip
 
 
-def reversed_beyond_chance(greater: Sequence[float], lesser: Sequence[float]) -> bool:
-    """Whether two means that stand the wrong way round differ by more than their 95 % confidence intervals allow:
-    whether these do not overlap. Without repetitions there is no interval, and every reversal counts.
-    """
-    halves = [half_interval(values) for values in (greater, lesser)]
-    if halves[0] is None or halves[1] is None:
-        return True
-    return statistics.fmean(greater) + halves[0] < statistics.fmean(lesser) - halves[1]
-
-
 def half_interval(values: Sequence[float]) -> float | None:
-    """Half of the 95 % confidence interval of the mean (Student's t); None for fewer than two values."""
-    if len(values) < 2:
-        return None
-    return student.half_width(statistics.stdev(values), len(values), 0.95)
+    """Half of the mean's 95 % confidence interval; None for fewer than two values."""
+    return half_width(sd(values), len(values))

@@ -1,14 +1,17 @@
-"""Statistics over repetitions: means with their uncertainty, and comparisons of two policies on the same seeds.
+"""Statistics over repetitions: means with confidence intervals, differences of two sets of runs, outliers, warm-up.
 
-Two rules hold everywhere, and whatever they leave out is named:
+Every part that shows an interval or a difference calls this module: command line, site, scorecard, figures, exports.
 
-- Warm-up: what happens before a scenario's `warm_up` enters no metric. Nothing else is cut off; `steady_from` proposes
-  where to cut a series, by a stated rule, and cuts nothing itself.
-- Outliers: no value is ever left out of a mean on its own account. `outliers` names the ones beyond Tukey's fences;
-  `summarise` tells them beside the mean of all, and leaves them out only when asked to, saying which.
+- **Interval of a mean.** Student's t with n - 1 degrees of freedom. None for fewer than two values.
+- **Pairing.** Two runs belong together if they have the same key: repetition and seed. The difference of two sets is
+  paired if at least two runs, and at least half of the smaller set, have a partner. Runs without a partner are then
+  left out and listed (`unpaired`). In every other case all runs count and the interval is Welch's.
+- **Many differences.** `holm` adjusts p-values for the number of comparisons.
+- **Outliers** stay in every mean. `outliers` lists the values beyond Tukey's fences, and `summarise` leaves them out
+  only on request and says which.
+- **Warm-up.** Nothing is cut off but the scenario's `warm_up`. `steady_from` proposes where to cut a series.
 
-Invalid runs are no outliers: they are out of everything because of how they were made (testbed/fidelity.py), not
-because of what they gave.
+Invalid runs are not outliers. They are excluded because of how they were made (testbed/fidelity.py).
 """
 
 from __future__ import annotations
@@ -16,19 +19,31 @@ from __future__ import annotations
 import math
 import random
 import statistics
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
-
-from analysis.student import half_width, t_cdf
+from functools import lru_cache
+from typing import Literal, NamedTuple, TypeVar
 
 Statistic = Callable[[Sequence[float]], float]
+Key = TypeVar("Key", bound=Hashable)
 
-#: Resamples of a bootstrap unless told otherwise.
+#: Default confidence level of every interval.
+LEVEL = 0.95
+#: Default number of bootstrap resamples.
 RESAMPLES = 2000
-#: Tukey's fences lie this many interquartile ranges beyond the quartiles.
+#: Distance of Tukey's fences from the quartiles, in interquartile ranges.
 FENCE = 1.5
-#: With fewer values, quartiles say nothing.
+#: Quartiles of fewer values are not used.
 LEAST_FOR_FENCES = 4
+#: Rounding alone leaves a standard error of about 1e-16 of the values. A relative one below this counts as zero.
+ROUNDING = 1e-12
+
+
+class RunKey(NamedTuple):
+    """What pairs runs: a repetition has the same seed at every point of a campaign."""
+
+    repetition: int
+    seed: int
 
 
 @dataclass(frozen=True)
@@ -38,16 +53,21 @@ class Interval:
     low: float
     high: float
     level: float
-    #: "t" or "bootstrap".
+    #: "t", "welch" or "bootstrap".
     method: str
 
     def __contains__(self, value: object) -> bool:
         return isinstance(value, int | float) and self.low <= value <= self.high
 
+    @property
+    def half(self) -> float:
+        """Half of its width."""
+        return (self.high - self.low) / 2
+
 
 @dataclass(frozen=True)
 class Summary:
-    """What repetitions gave."""
+    """Statistics of one sample."""
 
     n: int
     mean: float
@@ -57,32 +77,59 @@ class Summary:
     bootstrap: Interval | None
     #: Values beyond Tukey's fences.
     outliers: tuple[float, ...]
-    #: Of these, the ones that are in no figure above: all of them where the caller asked for that, otherwise none.
+    #: Outliers that no figure above includes: all of them if the caller asked for that, otherwise none.
     left_out: tuple[float, ...]
 
 
 @dataclass(frozen=True)
-class Comparison:
-    """Two policies on the same seeds: `second` less `first`, pair by pair."""
+class Difference:
+    """Mean of the second set of runs less mean of the first, over the runs that the pairing rule selects."""
 
-    n: int
+    method: Literal["paired", "welch"]
+    #: Runs used of each set; equal if paired.
+    n_first: int
+    n_second: int
     mean_first: float
     mean_second: float
-    #: Of the differences.
-    mean: float
+    #: The difference, in the metric's unit.
+    value: float
+    #: Standard deviation of the pairs' differences; None for Welch and for fewer than two pairs.
     sd: float | None
-    t: Interval | None
-    bootstrap: Interval | None
-    #: Two-sided p of the paired t-test; None for fewer than two pairs, or when all differences are equal.
+    #: Confidence interval of `value`; None if a set has fewer than two runs.
+    interval: Interval | None
+    #: Two-sided p of the hypothesis that the means are equal; None as `interval`. Without any spread it is 0 or 1.
     p: float | None
-    #: Cohen's d of paired samples, d_z = mean / sd of the differences; None where sd is 0 or unknown.
-    d_z: float | None
-    #: d_z with Hedges' correction for few pairs, 1 - 3 / (4 (n - 1) - 1); None as d_z, and for two pairs.
-    g_z: float | None
-    #: mean_second / mean_first - 1; None when mean_first is 0.
-    relative: float | None
-    #: Keys that only one side has: they are in no figure above.
-    unpaired: tuple[object, ...]
+    #: Keys that have no partner and are left out; empty for Welch.
+    unpaired: tuple[Hashable, ...]
+
+    @property
+    def half(self) -> float | None:
+        """Half of the interval's width; None without an interval."""
+        return None if self.interval is None else self.interval.half
+
+    @property
+    def clear(self) -> bool:
+        """Whether the interval excludes zero."""
+        return self.interval is not None and 0 not in self.interval
+
+    @property
+    def relative(self) -> float | None:
+        """The difference over the first mean's absolute value; None if that is 0."""
+        return self.value / abs(self.mean_first) if self.mean_first else None
+
+    @property
+    def d_z(self) -> float | None:
+        """Cohen's d of paired samples: mean over standard deviation of the differences; None without spread."""
+        return None if self.sd is None or self.sd <= abs(self.value) * ROUNDING else self.value / self.sd
+
+    @property
+    def g_z(self) -> float | None:
+        """`d_z` with Hedges' correction for few pairs, 1 - 3 / (4 (n - 1) - 1); None for fewer than three pairs."""
+        d_z = self.d_z
+        return None if d_z is None or self.n_first < 3 else d_z * (1 - 3 / (4 * (self.n_first - 1) - 1))
+
+
+# One sample --------------------------------------------------------------------------------------------------
 
 
 def mean(values: Sequence[float]) -> float:
@@ -101,23 +148,56 @@ def sd(values: Sequence[float]) -> float | None:
     return statistics.stdev(values) if len(values) > 1 else None
 
 
-def t_interval(values: Sequence[float], level: float = 0.95) -> Interval | None:
+def variation(values: Sequence[float]) -> float | None:
+    """The coefficient of variation, sample standard deviation over mean; None for fewer than two values or mean 0."""
+    if len(values) < 2 or not (middle := statistics.fmean(values)):
+        return None
+    return statistics.stdev(values) / middle
+
+
+@lru_cache(maxsize=1024)
+def t_quantile(share: float, freedom: float) -> float:
+    """Quantile of Student's t distribution.
+
+    Args:
+        share: probability below the quantile, between 0 and 1.
+        freedom: degrees of freedom, need not be whole.
+    """
+    from scipy.special import stdtrit
+
+    if not 0 < share < 1:
+        raise ValueError(f"a quantile is between 0 and 1, not {share}")
+    return float(stdtrit(freedom, share))
+
+
+def t_p_value(t: float, freedom: float) -> float:
+    """Two-sided p of a value of Student's t distribution."""
+    from scipy.special import stdtr
+
+    return 2 * float(stdtr(freedom, -abs(t)))
+
+
+def half_width(deviation: float | None, n: int, level: float = LEVEL) -> float | None:
+    """Half of the mean's interval, t sd / sqrt(n), from a stored deviation; None for fewer than two values."""
+    _check_level(level)
+    if deviation is None or n < 2:
+        return None
+    return t_quantile(0.5 + level / 2, n - 1) * deviation / math.sqrt(n)
+
+
+def t_interval(values: Sequence[float], level: float = LEVEL) -> Interval | None:
     """Mean ± t sd / sqrt(n), t the (1 + level) / 2 quantile of Student's distribution with n - 1 degrees of freedom.
 
-    Right for values that are about normal. None for fewer than two.
+    Correct for values that are about normal. None for fewer than two.
     """
-    _check_level(level)
-    deviation = sd(values)
-    if deviation is None:
-        return None
-    half = half_width(deviation, len(values), level)
-    return Interval(mean(values) - half, mean(values) + half, level, "t")
+    half = half_width(sd(values), len(values), level)
+    return None if half is None else Interval(mean(values) - half, mean(values) + half, level, "t")
 
 
 def bootstrap_interval(
     values: Sequence[float],
     seed: int,
-    level: float = 0.95,
+    level: float = LEVEL,
     statistic: Statistic = statistics.fmean,
     resamples: int = RESAMPLES,
 ) -> Interval | None:
@@ -130,8 +210,8 @@ def bootstrap_interval(
         values: the sample.
         seed: of the drawing.
         level: between 0 and 1.
-        statistic: the mean unless told otherwise.
-        resamples: how many samples to draw.
+        statistic: the mean by default.
+        resamples: number of samples to draw.
     """
     _check_level(level)
     if resamples < 1:
@@ -139,8 +219,7 @@ def bootstrap_interval(
     if len(values) < 2:
         return None
     draw = random.Random(f"bootstrap/{seed}")
-    found = sorted(statistic(draw.choices(values, k=len(values))) for _ in range(resamples))
-    return Interval(quantile(found, (1 - level) / 2), quantile(found, (1 + level) / 2), level, "bootstrap")
+    return _percentiles([statistic(draw.choices(values, k=len(values))) for _ in range(resamples)], level)
 
 
 def quantile(ordered: Sequence[float], share: float) -> float:
@@ -161,8 +240,8 @@ def outliers(values: Sequence[float]) -> tuple[float, ...]:
     return tuple(value for value in values if value < first - reach or value > third + reach)
 
 
-def summarise(values: Sequence[float], seed: int, level: float = 0.95, *, without_outliers: bool = False) -> Summary:
-    """Mean, deviation, both intervals, and the outliers, which stay in unless `without_outliers`.
+def summarise(values: Sequence[float], seed: int, level: float = LEVEL, *, without_outliers: bool = False) -> Summary:
+    """Mean, deviation, both intervals, and the outliers, which are included unless `without_outliers`.
 
     Raises:
         ValueError: there are no values.
@@ -175,41 +254,116 @@ def summarise(values: Sequence[float], seed: int, level: float = 0.95, *, withou
     )  # fmt: skip
 
 
-def compare(
-    first: Mapping[object, float], second: Mapping[object, float], seed: int, level: float = 0.95
-) -> Comparison:
-    """Compares two policies pair by pair: what a repetition's seed does to both is not in the difference.
+# Two samples -------------------------------------------------------------------------------------------------
+
+
+def pairs_of(first: Mapping[Key, float], second: Mapping[Key, float]) -> list[Key] | None:
+    """The keys of a paired difference, in the first set's order; None if the difference is Welch's."""
+    shared = [key for key in first if key in second]
+    enough = len(shared) >= 2 and 2 * len(shared) >= min(len(first), len(second))
+    return shared if enough else None
+
+
+def difference(first: Mapping[Key, float], second: Mapping[Key, float], level: float = LEVEL) -> Difference:
+    """Difference of the means of two sets of runs, `second` less `first`, with its t interval.
+
+    Paired: the t interval of the pairs' differences. Otherwise Welch's (1947), with Satterthwaite's degrees of freedom.
 
     Args:
-        first: repetition (or whatever pairs the runs) to value.
-        second: the same of the other policy.
-        seed: of the bootstrap.
-        level: of both intervals.
+        first: run to value; the key, such as `RunKey`, pairs the runs.
+        second: the same of the other set.
+        level: of the interval.
 
     Raises:
-        ValueError: no key is in both.
+        ValueError: a set has no run.
     """
-    keys = [key for key in first if key in second]
-    if not keys:
-        raise ValueError("there is nothing to compare: no repetition has a value on both sides")
-    differences = [second[key] - first[key] for key in keys]
-    deviation, middle, n = sd(differences), mean(differences), len(keys)
-    spread = deviation is not None and deviation > 0
-    d_z = middle / deviation if deviation is not None and spread else None
-    before, after = mean([first[key] for key in keys]), mean([second[key] for key in keys])
-    return Comparison(
-        n=n, mean_first=before, mean_second=after, mean=middle, sd=deviation, t=t_interval(differences, level),
-        bootstrap=bootstrap_interval(differences, seed, level),
-        p=None if d_z is None else 2 * t_cdf(-abs(d_z) * math.sqrt(n), n - 1),
-        d_z=d_z,
-        g_z=None if d_z is None or n < 3 else d_z * (1 - 3 / (4 * (n - 1) - 1)),
-        relative=after / before - 1 if before else None,
-        unpaired=tuple(key for key in (*first, *second) if key not in keys),
+    _check_level(level)
+    if not first or not second:
+        raise ValueError("a difference needs at least one run on both sides")
+    pairs = pairs_of(first, second)
+    a, b = ([side[key] for key in pairs or side] for side in (first, second))
+    error, freedom, deviation, method = _welch(a, b) if pairs is None else _paired(a, b)
+    # The mean of the differences where there are pairs: for exact values it is exact.
+    value = mean([there - here for here, there in zip(a, b, strict=True)]) if pairs else mean(b) - mean(a)
+    interval = p = None
+    if error is not None and freedom is not None:
+        # Without spread there is no t: the means are equal, or certainly not.
+        exact = error <= abs(value) * ROUNDING
+        half = 0.0 if exact else t_quantile(0.5 + level / 2, freedom) * error
+        interval = Interval(value - half, value + half, level, "t" if pairs else "welch")
+        p = float(value == 0) if exact else t_p_value(value / error, freedom)
+    used = set(pairs) if pairs else {*first, *second}
+    return Difference(
+        method, len(a), len(b), mean(a), mean(b), value, deviation, interval, p,
+        tuple(key for key in (*first, *second) if key not in used),
     )  # fmt: skip
 
 
+_Error = tuple[float | None, float | None, float | None, Literal["paired", "welch"]]
+
+
+def _paired(a: Sequence[float], b: Sequence[float]) -> _Error:
+    """Standard error, degrees of freedom, deviation of the differences."""
+    deviation = statistics.stdev(there - here for here, there in zip(a, b, strict=True))
+    return deviation / math.sqrt(len(a)), len(a) - 1, deviation, "paired"
+
+
+def _welch(a: Sequence[float], b: Sequence[float]) -> _Error:
+    if len(a) < 2 or len(b) < 2:
+        return None, None, None, "welch"
+    shares = [statistics.variance(side) / len(side) for side in (a, b)]
+    total = sum(shares)
+    below = sum(share**2 / (len(side) - 1) for share, side in zip(shares, (a, b), strict=True))
+    return math.sqrt(total), total**2 / below if below else 1.0, None, "welch"
+
+
+def bootstrap_difference(
+    first: Mapping[Key, float], second: Mapping[Key, float], seed: int, level: float = LEVEL,
+    resamples: int = RESAMPLES,
+) -> Interval | None:  # fmt: skip
+    """The percentile bootstrap's interval of `difference`: pairs are drawn together, other runs each from their set.
+
+    None for fewer than two runs on a side.
+    """
+    pairs = pairs_of(first, second)
+    if pairs is not None:
+        return bootstrap_interval([second[key] - first[key] for key in pairs], seed, level, resamples=resamples)
+    a, b = list(first.values()), list(second.values())
+    if len(a) < 2 or len(b) < 2:
+        return None
+    draw = random.Random(f"bootstrap/{seed}")
+    found = [
+        statistics.fmean(draw.choices(b, k=len(b))) - statistics.fmean(draw.choices(a, k=len(a)))
+        for _ in range(resamples)
+    ]
+    return _percentiles(found, level)
+
+
+def overlap(first: Sequence[float], second: Sequence[float], level: float = LEVEL) -> bool:
+    """Whether the intervals of two means overlap. Without repetitions there is no interval and no overlap."""
+    one, other = t_interval(first, level), t_interval(second, level)
+    return one is not None and other is not None and one.low <= other.high and other.low <= one.high
+
+
+def holm(p_values: Sequence[float]) -> list[float]:
+    """p-values adjusted for their number (Holm 1979).
+
+    Rejecting all below a level makes any false rejection at most that probable.
+    """
+    order = sorted(range(len(p_values)), key=lambda number: p_values[number])
+    adjusted = [0.0] * len(p_values)
+    least = 0.0
+    for rank, number in enumerate(order):
+        least = max(least, min(1.0, (len(p_values) - rank) * p_values[number]))
+        adjusted[number] = least
+    return adjusted
+
+
+# Series ------------------------------------------------------------------------------------------------------
+
+
 def steady_from(values: Sequence[float], batch: int = 5) -> int:
-    """Where a series becomes steady, by MSER-5 (White 1997; White, Cobb, Spratt 2000): how many values to leave out.
+    """Number of values to cut from the start of a series, by MSER-5 (White 1997; White, Cobb, Spratt 2000).
 
     Of all truncations by whole batches, in the first half of the series, the one for which the squared standard error
     of the remaining batch means, sum (x - mean)^2 / k^2, is least. 0 for a series of fewer than four batches.
@@ -225,13 +379,11 @@ def steady_from(values: Sequence[float], batch: int = 5) -> int:
     return batch * min(range(len(means) // 2 + 1), key=error)
 
 
+def _percentiles(found: list[float], level: float) -> Interval:
+    found.sort()
+    return Interval(quantile(found, (1 - level) / 2), quantile(found, (1 + level) / 2), level, "bootstrap")
+
+
 def _check_level(level: float) -> None:
     if not 0 < level < 1:
         raise ValueError(f"a confidence level is between 0 and 1, such as 0.95, not {level}")
-
-
-def variation(values: Sequence[float]) -> float | None:
-    """Standard deviation over mean; None for fewer than two values or a mean of zero."""
-    if len(values) < 2 or not (mean := statistics.fmean(values)):
-        return None
-    return statistics.stdev(values) / mean

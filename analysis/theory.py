@@ -213,7 +213,7 @@ class Arithmetic(Table):
     """Computed cells in the place of a campaign's."""
 
     def __init__(self, cells: Iterable[Cell]) -> None:
-        super().__init__({}, [], {}, [])
+        super().__init__({}, [], {}, {})
         self._computed = list(cells)
 
     def cells(self, name: str) -> list[Cell]:

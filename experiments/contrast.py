@@ -56,9 +56,7 @@ def lines(table: pl.DataFrame) -> list[str]:
         point = "".join(f", {name.rpartition('.')[2]}={row[name]}" for name in others)
         name = f"{row['metric']} {row['subject']}".strip()
         said.append(f"{name}: {row['second']} against {row['first']}{point}: {_what(row)}")
-    said.append(
-        "mean difference over the pairs [95 % interval, Student's t], relative change, paired t-test's p, Cohen's d_z"
-    )
+    said.append("mean difference [95 % interval], relative change, p, Cohen's d_z; over pairs unless Welch is named")
     return said
 
 
@@ -72,7 +70,12 @@ def _what(row: dict[str, Any]) -> str:
     shown = f"{shown} {unit}".rstrip()
     if row["relative"] is not None:
         shown += f", {row['relative'] * 100:+.1f} %"
-    if row["p"] is not None:
+    if row["d_z"] is not None:
         shown += f", p = {row['p']:.2g}, d_z = {row['d_z']:.2f}"
-    shown += f", {row['n']} pairs"
-    return shown + (f", {row['unpaired']} without a partner" if row["unpaired"] else "")
+    elif row["p"] is not None and row["method"] == "paired":
+        shown += ", the same in every pair"
+    elif row["p"] is not None:
+        shown += f", p = {row['p']:.2g}"
+    if row["method"] == "welch":
+        return f"{shown}, at least {row['n']} runs a side (Welch)"
+    return f"{shown}, {row['n']} pairs" + (f", {row['unpaired']} runs without a partner" if row["unpaired"] else "")

@@ -138,7 +138,7 @@ def _of_campaign(kind: str, asked: Asked, store: Store) -> Figure:
 def _as_published(name: str, store: Store) -> Figure:
     from analysis import drawn, frames, plots
     from analysis.errors import AnalysisError
-    from experiments.reproduce import FOLDER
+    from experiments.catalogue import FOLDER
 
     campaign = frames.find_campaign(store, name)
     made = drawn.of_campaign(store, campaign["id"], campaign["text"], FOLDER)

@@ -1,107 +1,22 @@
-"""The papers' artefacts as campaigns: which files there are, and running what is missing of them.
-
-One file an artefact, `experiments/PAPER/*.yaml` with the field `artefact`. Targets play no part here.
-"""
+"""Runs what is missing of the papers' artefacts, and estimates what that takes. Targets play no part here."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import TypeVar
 
 from analysis.store import Store
+from experiments.catalogue import FOLDER as FOLDER
+from experiments.catalogue import Reproduction
 from experiments.engine.forecast import forecast
-from experiments.engine.scheduling import Options, Outcome, run_campaigns
+from experiments.engine.options import Options
+from experiments.engine.scheduling import Outcome, run_campaigns
 from experiments.engine.selection import unique
-from experiments.language import registry
-from experiments.language.campaign import Plan, Run, expand
+from experiments.language.campaign import Plan, Run
 from experiments.language.problems import CampaignError
-from experiments.language.source import BACKENDS, Source, read
-from experiments.show import Reporter
-
-T = TypeVar("T")
-
-#: Where the campaign files of the papers are.
-FOLDER = Path(__file__).parent
-
-
-@dataclass(frozen=True)
-class Reproduction:
-    """A campaign file that reproduces an artefact."""
-
-    artefact: str
-    paper: str
-    file: Path
-    source: Source
-
-    def plan(self, backend: str | None) -> Plan:
-        """Its runs, on its own backend or another.
-
-        Raises:
-            CampaignError: the file is wrong, or cannot run on that backend.
-        """
-        return expand(self.source, [] if backend is None else [f"backend={backend}"])
-
-    def is_for(self, backend: str | None) -> bool:
-        """Whether it is reproduced on a backend: its own, or one that it has fields for."""
-        own = str(self.source.values.get("backend", "emulated"))
-        return backend in (None, own) or backend in (self.source.values.get(BACKENDS) or {})
-
-
-def reproductions(folder: Path = FOLDER) -> list[Reproduction]:
-    """Every campaign file that names an artefact, by paper and file name.
-
-    Raises:
-        CampaignError: a file cannot be read.
-    """
-    found = []
-    for path in sorted(folder.glob("*/*.yaml")):
-        if path.name == "targets.yaml":
-            continue
-        source = read(path)
-        artefact = source.values.get("artefact")
-        if artefact is not None:
-            found.append(Reproduction(str(artefact), path.parent.name, path, source))
-    return found
-
-
-def named(
-    everything: Sequence[T], names: Sequence[str], names_of: Callable[[T], tuple[str, str]], kind: str
-) -> list[T]:
-    """What goes by one of some names; everything without a name.
-
-    Args:
-        everything: to choose from.
-        names: of papers and artefacts.
-        names_of: its paper and its artefact.
-        kind: what such a name is of, for the message.
-
-    Raises:
-        ValueError: nothing has that name.
-    """
-    papers, artefacts = zip(*map(names_of, everything), strict=True)
-    for name in names:
-        if name not in papers + artefacts:
-            raise ValueError(registry.unknown(kind, name, dict.fromkeys(papers + artefacts)))
-    return [one for one in everything if not names or not set(names).isdisjoint(names_of(one))]
-
-
-def chosen(names: Sequence[str] = (), folder: Path = FOLDER, backend: str | None = None) -> list[Reproduction]:
-    """Those of some papers and artefacts, or all without a name; on another backend than their own those that have
-    fields for it (`backends` in the file). An artefact by name is taken as it is.
-
-    Raises:
-        ValueError: there is no such paper or artefact.
-        CampaignError: a file cannot be read.
-    """
-    everything = reproductions(folder)
-    found = named(everything, names, lambda one: (one.paper, one.artefact), "paper or artefact with a campaign file")
-    fitting = [one for one in found if one.artefact in names or one.is_for(backend)]
-    if not fitting:
-        raise ValueError(f"no artefact of {' or '.join(names) or 'any paper'} has fields for the {backend} backend")
-    return fitting
+from experiments.terminal import TerminalReporter
 
 
 @dataclass
@@ -174,7 +89,7 @@ def expected(
 
 
 def reproduce(
-    chosen_ones: Sequence[Reproduction], backend: str | None, options: Options, reporter: Reporter
+    chosen_ones: Sequence[Reproduction], backend: str | None, options: Options, reporter: TerminalReporter
 ) -> list[Done]:
     """Runs what the results folder lacks, as one batch for each backend; a campaign that the backend does not carry is
     told and passed over. Ends early when interrupted.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import shutil
 import subprocess
@@ -30,6 +31,11 @@ def missing_for_emulation() -> list[str]:
     packages = sorted({package for program, package in PROGRAMS.items() if shutil.which(program) is None})
     if packages:
         troubles.append(f"programs are missing: apt-get install {' '.join(packages)}")
+    elif importlib.util.find_spec("mininet") is None:
+        troubles.append(
+            "Python cannot import Mininet: apt-get install mininet, then run any ./backchannel command, which links it "
+            "into .venv"
+        )
     if os.geteuid() == 0 and not troubles:
         probe = subprocess.run(
             [node_binary.path(), "cell", "--", "true"],

@@ -1,7 +1,7 @@
 """A host's kernel TCP from a scenario's stack: which sysctls and which socket options say the same.
 
-The options are those that the registry of kernel stacks declares (experiments/language/registry.py); whatever is not given has
-the kernel's documented default, set explicitly by agents.kernel.TCP_BASE.
+experiments/language/registry.py declares the options. An option that is not set has the kernel's documented default,
+which agents.kernel.TCP_BASE sets explicitly.
 """
 
 from __future__ import annotations

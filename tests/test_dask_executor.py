@@ -16,10 +16,11 @@ from rich.console import Console
 from analysis.store import Store
 from experiments.engine import dask_executor, machine
 from experiments.engine.dask_executor import DaskExecutor
-from experiments.engine.pool import Beat, Job, Result
-from experiments.engine.scheduling import Options, run_campaign
+from experiments.engine.options import Options
+from experiments.engine.pool import Job, PoolStatus, Result
+from experiments.engine.scheduling import run_campaign
 from experiments.language.campaign import Run, load
-from experiments.show import Reporter
+from experiments.terminal import TerminalReporter
 from testbed import node_binary
 
 
@@ -30,7 +31,7 @@ class Deaf:
         self.lost: list[str] = []
         self.running: list[int] = []
 
-    def on_beat(self, machine_id: str, beat: Beat) -> None:
+    def on_status(self, machine_id: str, beat: PoolStatus) -> None:
         self.running.append(beat.running)
 
     def on_result(self, machine_id: str, job: Job, result: Result) -> None:
@@ -142,7 +143,7 @@ def told(executor: DaskExecutor) -> list[tuple[int, int]]:
 
 def beat(worker: str, allowed: int, running: int) -> tuple[float, dict[str, Any]]:
     """A worker's word, as Dask hands it over."""
-    return 0.0, {"worker": worker, **asdict(Beat(0.5, 0.0, 0.0, running, 0, allowed, ()))}
+    return 0.0, {"worker": worker, **asdict(PoolStatus(0.5, 0.0, 0.0, running, 0, allowed, ()))}
 
 
 def test_workers_of_one_machine_share_what_it_is_allowed(three: DaskExecutor) -> None:
@@ -201,7 +202,7 @@ def test_one_at_a_time_is_one_on_a_cluster_as_well(tmp_path: Path) -> None:
     file.write_text(CAMPAIGN)
     plan = load(file)
     options = Options(tmp_path / "results", jobs=1, scheduler="local")
-    assert run_campaign(plan, options, Reporter(Console(quiet=True))).landed == 4
+    assert run_campaign(plan, options, TerminalReporter(Console(quiet=True))).landed == 4
     store = Store.open(tmp_path / "results")
     manifests = [found["manifest"] for run_id in plan.run_ids if (found := store.run(run_id)) is not None]
     store.close()

@@ -16,11 +16,12 @@ from analysis.store import Store
 from experiments.engine import selection as select
 from experiments.engine.execution import Finish, Worker
 from experiments.engine.executors import Listener, Machine, this_machine
+from experiments.engine.options import Options
 from experiments.engine.pool import Job
-from experiments.engine.scheduling import Options, Outcome, run_campaign, run_campaigns
+from experiments.engine.scheduling import Outcome, run_campaign, run_campaigns
 from experiments.language.campaign import Plan, Run, load
 from experiments.language.problems import CampaignError
-from experiments.show import Reporter
+from experiments.terminal import TerminalReporter
 from testbed.errors import TestbedError
 
 FILE = """
@@ -40,7 +41,7 @@ def run(tmp_path: Path, force: bool = False, **more: Any) -> Outcome:
     file = tmp_path / "engine.yaml"
     file.write_text(FILE)
     options = Options(tmp_path / "results", jobs=2, force=force, **more)
-    return run_campaign(load(file), options, Reporter(Console(quiet=True)))
+    return run_campaign(load(file), options, TerminalReporter(Console(quiet=True)))
 
 
 def ids(tmp_path: Path) -> list[str]:
@@ -68,7 +69,7 @@ def test_a_full_disk_ends_the_campaign_with_a_sentence_and_the_rest_is_run_later
         return real(self, run, attempt, folder)
 
     monkeypatch.setattr(Worker, "run", breaks)
-    with pytest.raises(TestbedError, match="the campaign stopped: No space left on device; what has landed stays"):
+    with pytest.raises(TestbedError, match="the campaign stopped: No space left on device; landed runs stay"):
         run(tmp_path)
     landed = valid(tmp_path)
     assert len(landed) in (2, 3)
@@ -167,7 +168,7 @@ def test_conditions_that_no_run_meets_are_a_mistake(
     file.write_text(FILE.partition("sweep:")[0].replace("backend: sim", f"backend: {backend}") + sweep)
     options = Options(tmp_path / "results", only=["delay=10 ms", "rate=2 Mbit/s"])
     with pytest.raises(CampaignError) as caught:
-        run_campaign(load(file), options, Reporter(Console(quiet=True)))
+        run_campaign(load(file), options, TerminalReporter(Console(quiet=True)))
     assert str(caught.value) == (
         "--only delay=10 ms --only rate=2 Mbit/s: no run of the campaign meets all of these conditions"
     )
@@ -221,7 +222,7 @@ class Deadly:
 
 
 def test_retry_failed_makes_what_took_its_workers_with_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("experiments.engine.scheduling._Execution._open", lambda self: Deadly(self))
+    monkeypatch.setattr("experiments.engine.dispatch.Dispatcher._open_executor", lambda self: Deadly(self))
     outcome = run(tmp_path, only=["repetition=2"])
     why = "the worker tcp://10.0.0.7 is gone, for the 4th time with this run"
     assert set(outcome.failed.values()) == {why}
@@ -239,7 +240,7 @@ def test_fail_fast_ends_with_the_first_that_fails(tmp_path: Path, monkeypatch: p
     (tmp_path / "engine.yaml").write_text(FILE.replace("repetitions: 2", "repetitions: 30"))
     monkeypatch.setattr(Worker, "run", recorder(calls, set(ids(tmp_path))))
     options = Options(tmp_path / "results", jobs=1, fail_fast=True)
-    outcome = run_campaign(load(tmp_path / "engine.yaml"), options, Reporter(Console(quiet=True)))
+    outcome = run_campaign(load(tmp_path / "engine.yaml"), options, TerminalReporter(Console(quiet=True)))
     assert outcome.ended_early
     assert not outcome.interrupted
     assert not outcome.complete
@@ -258,7 +259,7 @@ def test_a_run_that_is_never_valid_is_tried_as_often_as_asked(tmp_path: Path, mo
     monkeypatch.setattr("experiments.engine.scheduling.require_emulation", lambda: None)
     (tmp_path / "engine.yaml").write_text(FILE.replace("backend: sim", "backend: emulated"))
     options = Options(tmp_path / "results", jobs=1, tries=3, limit=1, scheduler="none")
-    outcome = run_campaign(load(tmp_path / "engine.yaml"), options, Reporter(Console(quiet=True)))
+    outcome = run_campaign(load(tmp_path / "engine.yaml"), options, TerminalReporter(Console(quiet=True)))
     assert tried == [1, 2, 3]
     assert len(outcome.failed) == 1
     assert outcome.landed == 0
@@ -278,13 +279,13 @@ def test_no_run_begins_while_the_host_takes_the_cpus_and_then_they_go_on(
         time.sleep(0.2)
         raise TestbedError("the line was cut")
 
-    monkeypatch.setattr("experiments.engine.pool.BEAT_S", 0.02)
+    monkeypatch.setattr("experiments.engine.pool.STATUS_INTERVAL_S", 0.02)
     monkeypatch.setattr("experiments.engine.pool.machine.cpu_shares", shares)
     monkeypatch.setattr(Worker, "run", cut)
     monkeypatch.setattr("experiments.engine.scheduling.require_emulation", lambda: None)
     (tmp_path / "engine.yaml").write_text(FILE.replace("backend: sim", "backend: emulated"))
     options = Options(tmp_path / "results", jobs=1, tries=1, scheduler="none")
-    outcome = run_campaign(load(tmp_path / "engine.yaml"), options, Reporter(Console(quiet=True)))
+    outcome = run_campaign(load(tmp_path / "engine.yaml"), options, TerminalReporter(Console(quiet=True)))
     assert len(outcome.failed) == 4
     assert begun[0] < 40 < begun[1], "the first began before anything was known, the others waited"
 
@@ -347,14 +348,14 @@ def test_a_batch_makes_shared_runs_once_and_the_longest_first(tmp_path: Path, mo
     both = set(short.run_ids) & set(shares.run_ids)
     assert len(both) == 2
     options = Options(tmp_path / "results", jobs=1)
-    outcomes = run_campaigns([short, shares, long], options, Reporter(Console(quiet=True)))
+    outcomes = run_campaigns([short, shares, long], options, TerminalReporter(Console(quiet=True)))
     assert set(calls[:4]) == set(long.run_ids)
     assert sorted(calls) == sorted({*short.run_ids, *shares.run_ids, *long.run_ids})
     assert [one.campaign_id for one in outcomes] == [short.id, shares.id, long.id]
     assert [one.landed for one in outcomes] == [4, 2, 4]
     assert all(one.complete for one in outcomes)
     assert states(tmp_path) == {"short": "complete", "shares": "complete", "long": "complete"}
-    again = run_campaigns([short, shares, long], options, Reporter(Console(quiet=True)))
+    again = run_campaigns([short, shares, long], options, TerminalReporter(Console(quiet=True)))
     assert [(one.reused, one.landed) for one in again] == [(4, 0)] * 3
 
 
@@ -365,7 +366,7 @@ def test_of_a_batch_every_campaign_that_asks_for_a_run_hears_that_it_failed(
     bad = next(iter(set(short.run_ids) & set(shares.run_ids)))
     monkeypatch.setattr(Worker, "run", recorder([], {bad}))
     options = Options(tmp_path / "results", jobs=1)
-    outcomes = run_campaigns([short, shares, long], options, Reporter(Console(quiet=True)))
+    outcomes = run_campaigns([short, shares, long], options, TerminalReporter(Console(quiet=True)))
     assert [list(one.failed) for one in outcomes] == [[bad], [bad], []]
     assert states(tmp_path) == {"short": "incomplete", "shares": "incomplete", "long": "complete"}
 
@@ -373,6 +374,6 @@ def test_of_a_batch_every_campaign_that_asks_for_a_run_hears_that_it_failed(
 def test_a_limit_is_that_of_the_whole_batch(tmp_path: Path) -> None:
     plans = batch(tmp_path)
     options = Options(tmp_path / "results", jobs=1, limit=5)
-    outcomes = run_campaigns(plans, options, Reporter(Console(quiet=True)))
+    outcomes = run_campaigns(plans, options, TerminalReporter(Console(quiet=True)))
     assert [one.landed for one in outcomes] == [1, 0, 4]
     assert [one.complete for one in outcomes] == [False, False, True]

@@ -31,10 +31,10 @@ class MadeUp:
             self.now_s += 1
             cells = self.governor.allowed
             seen.append(cells)
-            self.governor.beat(self.now_s, self.busy(cells), cells)
+            self.governor.on_reading(self.now_s, self.busy(cells), cells)
             for number in range(cells):
                 if (second + number) % run_s == 0:
-                    self.governor.verdict(self.now_s, self.strain(cells), cells)
+                    self.governor.on_run(self.now_s, self.strain(cells), cells)
         return seen
 
 
@@ -65,56 +65,56 @@ def test_a_machine_that_becomes_busy_gets_fewer_and_then_more_again() -> None:
 def test_three_invalid_runs_in_a_row_lower_and_rest() -> None:
     governor = Governor(2, 100)
     for second in range(20):
-        governor.beat(second, 0.1, governor.allowed)
+        governor.on_reading(second, 0.1, governor.allowed)
     before = governor.allowed
-    governor.verdict(20.0, 1.5, before)
-    governor.verdict(20.0, 1.5, before)
+    governor.on_run(20.0, 1.5, before)
+    governor.on_run(20.0, 1.5, before)
     assert governor.allowed == before
-    governor.verdict(20.0, 1.5, before)
+    governor.on_run(20.0, 1.5, before)
     assert governor.allowed == int(before * RULES.back_off)
     for second in range(21, 21 + int(RULES.rest_s) - 2):
-        governor.beat(second, 0.1, governor.allowed)
+        governor.on_reading(second, 0.1, governor.allowed)
         assert governor.allowed == int(before * RULES.back_off)
-    governor.beat(60.0, 0.1, governor.allowed)
+    governor.on_reading(60.0, 0.1, governor.allowed)
     assert governor.allowed > int(before * RULES.back_off)
 
 
 def test_runs_that_a_stall_of_the_host_spoils_now_and_then_take_no_cell() -> None:
     governor = Governor(2, 60)
     for second in range(300):
-        governor.beat(second, 0.01 * governor.allowed, governor.allowed)
-        governor.verdict(second, 2.0 if second % 14 == 13 else 0.1, governor.allowed)
+        governor.on_reading(second, 0.01 * governor.allowed, governor.allowed)
+        governor.on_run(second, 2.0 if second % 14 == 13 else 0.1, governor.allowed)
     assert governor.allowed == 60
 
 
 def test_a_third_of_the_runs_invalid_is_too_much() -> None:
     governor = Governor(2, 60)
     for second in range(300):
-        governor.beat(second, 0.01 * governor.allowed, governor.allowed)
-        governor.verdict(second, 2.0 if second % 3 == 0 else 0.1, governor.allowed)
+        governor.on_reading(second, 0.01 * governor.allowed, governor.allowed)
+        governor.on_run(second, 2.0 if second % 3 == 0 else 0.1, governor.allowed)
     assert governor.allowed < 10
 
 
 def test_a_machine_that_is_given_less_than_it_asks_for_gets_fewer_cells() -> None:
     governor = Governor(2, 100)
     for second in range(30):
-        governor.beat(second, 0.4, governor.allowed)
+        governor.on_reading(second, 0.4, governor.allowed)
     before = governor.allowed
     assert before > 10
     for second in range(30, 90):
-        governor.beat(second, 0.4, governor.allowed, stolen=0.03)
+        governor.on_reading(second, 0.4, governor.allowed, stolen=0.03)
     beside = governor.allowed
     assert beside < before - 5
     for second in range(90, 150):
-        governor.beat(second, 0.4, governor.allowed)
+        governor.on_reading(second, 0.4, governor.allowed)
     assert governor.allowed > beside
 
 
 def test_what_gives_way_to_cells_was_asked_for_too() -> None:
     alone, kept = Governor(2, 100), Governor(2, 100)
     for second in range(60):
-        alone.beat(second, 0.3, alone.allowed, stolen=0.02)
-        kept.beat(second, 0.3, kept.allowed, stolen=0.02, niced=0.68)
+        alone.on_reading(second, 0.3, alone.allowed, stolen=0.02)
+        kept.on_reading(second, 0.3, kept.allowed, stolen=0.02, niced=0.68)
     assert alone.allowed < 15, "a sixteenth of what was asked for takes cells away"
     assert kept.allowed > 20, "a fiftieth does not"
 
@@ -123,7 +123,7 @@ def test_no_run_begins_while_the_host_takes_a_third_but_one_is_tried_each_minute
     governor = Governor(2, 100)
     seen = []
     for second in range(200):
-        governor.beat(second, 0.03, governor.allowed, stolen=0.05 if second < 150 else 0.0)
+        governor.on_reading(second, 0.03, governor.allowed, stolen=0.05 if second < 150 else 0.0)
         seen.append(governor.allowed)
     held = [second for second, cells in enumerate(seen) if cells == 0]
     assert held[0] < 10
@@ -137,27 +137,27 @@ def test_no_run_begins_while_the_host_takes_a_third_but_one_is_tried_each_minute
 def test_runs_that_end_while_the_host_takes_the_cpus_say_nothing_of_cells() -> None:
     governor = Governor(2, 40)
     for second in range(60):
-        governor.beat(second, 0.01 * governor.allowed, governor.allowed)
+        governor.on_reading(second, 0.01 * governor.allowed, governor.allowed)
     before = governor.allowed
     for second in range(60, 65):
-        governor.beat(second, 0.3, governor.allowed, stolen=0.4)
-        governor.verdict(second, 9.0, before)
+        governor.on_reading(second, 0.3, governor.allowed, stolen=0.4)
+        governor.on_run(second, 9.0, before)
     for second in range(65, 125):
-        governor.beat(second, 0.01 * governor.allowed, governor.allowed)
+        governor.on_reading(second, 0.01 * governor.allowed, governor.allowed)
     assert governor.allowed == before, "as many as before, though no run has been valid since"
 
 
 def test_a_tick_of_stolen_time_on_an_idle_machine_holds_nothing() -> None:
     governor = Governor(2, 100)
     for second in range(100):
-        governor.beat(second, 0.01, governor.allowed, stolen=0.005)
+        governor.on_reading(second, 0.01, governor.allowed, stolen=0.005)
         assert governor.allowed >= 3
 
 
 def test_cells_that_are_not_used_prove_nothing() -> None:
     governor = Governor(2, 100)
     for second in range(100):
-        governor.beat(second, 0.01, 1)
+        governor.on_reading(second, 0.01, 1)
     assert governor.allowed == 3
 
 
@@ -165,7 +165,7 @@ def test_a_number_that_was_asked_for_is_kept_until_runs_are_invalid() -> None:
     machine = MadeUp(share=0.01, fixed=5)
     assert set(machine.work(50)) == {5}
     for _ in range(3):
-        machine.governor.verdict(machine.now_s, 2.0, 5)
+        machine.governor.on_run(machine.now_s, 2.0, 5)
     assert machine.governor.allowed == 4
 
 

@@ -1,4 +1,4 @@
-"""The launcher, and what it says where something is missing."""
+"""The launcher, and its messages where something is missing."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import re
 import shutil
 import subprocess
 import sys
+import sysconfig
 from pathlib import Path
 
 import pytest
@@ -18,7 +19,7 @@ LAUNCHER = node_binary.ROOT / "backchannel"
 
 @pytest.fixture
 def bare(tmp_path: Path) -> Path:
-    """A checkout that nothing was set up in, in a folder with a space, and a PATH with the plainest tools only."""
+    """A fresh checkout in a folder whose name has a space, and a PATH with basic tools only."""
     root = tmp_path / "a checkout"
     root.mkdir()
     shutil.copy(LAUNCHER, root)
@@ -60,7 +61,7 @@ def call(root: Path, *words: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_an_unsupported_system_is_told_in_one_sentence(bare: Path) -> None:
+def test_unsupported_system_gives_one_message(bare: Path) -> None:
     done = call(bare, "run", "x.yaml")
     assert done.returncode == 3
     assert done.stderr.startswith("backchannel: this system has no apt-get")
@@ -68,7 +69,7 @@ def test_an_unsupported_system_is_told_in_one_sentence(bare: Path) -> None:
     assert not (bare / ".venv").exists()
 
 
-def test_no_root_and_no_sudo_is_told_with_what_is_missing(bare: Path) -> None:
+def test_without_root_and_sudo_the_missing_packages_are_listed(bare: Path) -> None:
     tools = bare.parent / "bin"
     for name, text in (("apt-get", "exit 1"), ("apt-cache", "exit 1"), ("id", "echo 1000")):
         (tools / name).unlink(missing_ok=True)
@@ -80,7 +81,39 @@ def test_no_root_and_no_sudo_is_told_with_what_is_missing(bare: Path) -> None:
     assert "mininet" in done.stderr
 
 
-def test_no_network_is_told_in_one_sentence(bare: Path) -> None:
+@pytest.mark.parametrize(
+    ("versions", "chosen"),
+    [
+        ({"python3.13": (3, 13), "python3.12": (3, 12), "python3": (3, 11)}, "python3.13"),
+        ({"python3.12": (3, 12), "python3": (3, 11)}, "python3.12"),
+        ({"python3.13": None, "python3": (3, 11)}, "python3"),  # without venv, or a version manager's empty wrapper
+    ],
+)
+def test_the_newest_usable_python_makes_the_environment(
+    bare: Path, versions: dict[str, tuple[int, int] | None], chosen: str
+) -> None:
+    tools = bare.parent / "bin"
+    for name in ("mnexec", "tcpdump", "ip", "ethtool", "ifconfig", "ping", "ssh"):
+        (tools / name).symlink_to("/bin/true")
+    for name, version in versions.items():
+        # Answers the launcher's question, and writes down that it was asked for an environment.
+        answer = "exit 1" if version is None else f"echo Python {version[0]}.{version[1]}.0"
+        (tools / name).write_text(f'#!{tools}/sh\n[ "$2" = venv ] && echo "{name}" >"{bare}/chosen"\n{answer}\n')
+        (tools / name).chmod(0o755)
+    call(bare, "list")
+    assert (bare / "chosen").read_text().strip() == chosen
+
+
+def test_mininet_of_the_distribution_is_the_only_one_in_the_environment() -> None:
+    import mininet
+
+    site = Path(sysconfig.get_paths()["purelib"])
+    assert (site / "mininet").is_symlink()
+    assert Path(mininet.__file__).resolve() == Path("/usr/lib/python3/dist-packages/mininet/__init__.py")
+    assert not [path for path in sys.path if path.startswith("/usr/lib/python3/dist-packages")]
+
+
+def test_without_network_one_message_is_given(bare: Path) -> None:
     tools = bare.parent / "bin"
     for name in ("apt-get", "apt-cache"):
         (tools / name).write_text(f"#!{tools}/sh\nexit 1\n")
@@ -90,17 +123,17 @@ def test_no_network_is_told_in_one_sentence(bare: Path) -> None:
         (tools / "sudo").chmod(0o755)
     done = call(bare, "run", "x.yaml")
     assert done.returncode == 3
-    assert done.stderr.splitlines()[-1] == "backchannel: cannot refresh the package lists: is there a network?"
+    assert done.stderr.splitlines()[-1] == "backchannel: cannot update the package lists; check the network connection"
 
 
-def test_it_works_from_any_directory_and_through_a_link(tmp_path: Path) -> None:
+def test_runs_from_any_directory_and_through_a_link(tmp_path: Path) -> None:
     link = tmp_path / "bc"
     link.symlink_to(LAUNCHER)
     done = subprocess.run([str(link), "list", "policies"], capture_output=True, text=True, check=True, cwd=tmp_path)
     assert "ack-filtering" in done.stdout
 
 
-def test_completion_completes() -> None:
+def test_completion() -> None:
     environment = {
         **os.environ,
         "COMP_WORDS": "backchannel cal",
@@ -113,33 +146,33 @@ def test_completion_completes() -> None:
 
 @pytest.mark.emulated
 @pytest.mark.parametrize(
-    ("without", "said"),
+    ("restriction", "message"),
     [
         (["unshare", "--user"], "it needs root"),
         (["setpriv", "--bounding-set=-all", "--inh-caps=-all"], "the kernel refused namespaces"),
     ],
 )
-def test_without_rights_one_message_says_what_to_do_and_nothing_is_made(
-    tmp_path: Path, without: list[str], said: str
+def test_without_privileges_one_message_is_given_and_nothing_is_created(
+    tmp_path: Path, restriction: list[str], message: str
 ) -> None:
     results = tmp_path / "results"
     done = subprocess.run(
-        [*without, str(LAUNCHER), "run", "experiments/quickstart.yaml", "--results", str(results)],
+        [*restriction, str(LAUNCHER), "run", "experiments/quickstart.yaml", "--results", str(results)],
         capture_output=True, text=True, check=False, cwd=node_binary.ROOT,
     )  # fmt: skip
     assert done.returncode == 3
-    assert said in done.stderr
+    assert message in done.stderr
     assert len(done.stderr.splitlines()) == 1
     assert not results.exists()
 
 
-def test_the_version_is_a_release_and_a_commit() -> None:
+def test_version_is_release_and_commit() -> None:
     words = [sys.executable, "-m", "experiments", "--version"]
     done = subprocess.run(words, capture_output=True, text=True, check=True, cwd=node_binary.ROOT)
     assert re.fullmatch(r"backchannel \d+\.\d+\.\d+(, commit [0-9a-f]{10,})?\n", done.stdout)
 
 
-def test_every_command_is_told_in_a_line_of_its_own() -> None:
+def test_help_has_one_line_per_command() -> None:
     words = [sys.executable, "-m", "experiments", "--help"]
     done = subprocess.run(words, capture_output=True, text=True, check=True, cwd=node_binary.ROOT)
     lines = done.stdout.split("Commands:\n")[1].split("\n\n")[0].splitlines()

@@ -13,7 +13,7 @@ import pytest
 from analysis.store import Landing, Store
 from experiments.engine import pool
 from experiments.engine.execution import Finish, Worker, lines_key
-from experiments.engine.pool import Beat, CellPool, Job, Result
+from experiments.engine.pool import CellPool, Job, PoolStatus, Result
 from experiments.language.campaign import Run, load
 from testbed.errors import TestbedError
 
@@ -72,10 +72,10 @@ class Watched:
         self.pool = CellPool(self.store, self.note)
         self.pool.allow(2)
         self.results: dict[str, Result] = {}
-        self.beats: list[Beat] = []
+        self.beats: list[PoolStatus] = []
         self.news = threading.Condition()
 
-    def note(self, beat: Beat) -> None:
+    def note(self, beat: PoolStatus) -> None:
         self.beats.append(beat)
 
     def submit(self, run: Run) -> None:
@@ -113,9 +113,9 @@ def test_no_more_at_once_than_allowed(runs: list[Run], watched: Watched) -> None
     for run in runs[:5]:
         watched.submit(run)
     # Whoever is to begin is at work from here on, whenever its thread comes to it.
-    assert watched.pool.beat(0.5, 0.0).running == 2
+    assert watched.pool.status(0.5, 0.0).running == 2
     watched.pool.allow(3)
-    assert watched.pool.beat(0.5, 0.0).running == 3
+    assert watched.pool.status(0.5, 0.0).running == 3
     watched.started(3)
     for run in runs:
         Made.gates[run.id].set()
@@ -165,7 +165,7 @@ def test_a_pool_that_is_stopped_gives_every_job_back(runs: list[Run], watched: W
 def test_nothing_begins_before_the_pool_was_told_how_many_may(runs: list[Run], tmp_path: Path) -> None:
     made = CellPool(Store.open(tmp_path / "untold"), lambda beat: None)
     made.submit(Job(runs[0], 1), lambda result: None)
-    assert made.beat(0.5, 0.0).running == 0
+    assert made.status(0.5, 0.0).running == 0
     made.stop()
     made.close()
 
@@ -178,7 +178,7 @@ def test_cells_of_other_processes_are_beside_a_run_as_well(runs: list[Run], watc
     for run in runs[:2]:
         Made.gates[run.id].set()
     watched.until(runs[:2])
-    assert [watched.results[run.id].beside for run in runs[:2]] == [9, 9]
+    assert [watched.results[run.id].cells for run in runs[:2]] == [9, 9]
     landed = watched.store.run(runs[0].id)
     assert landed is not None
     assert landed["manifest"]["batch"]["cells"] == 9
@@ -186,7 +186,7 @@ def test_cells_of_other_processes_are_beside_a_run_as_well(runs: list[Run], watc
     Made.gates[runs[2].id].set()
     watched.submit(runs[2])
     watched.until([runs[2]])
-    assert watched.results[runs[2].id].beside == 6
+    assert watched.results[runs[2].id].cells == 6
 
 
 def test_a_failure_that_cannot_be_noted_comes_back_as_well(
@@ -203,8 +203,8 @@ def test_a_failure_that_cannot_be_noted_comes_back_as_well(
     Made.gates[runs[0].id].set()
     watched.submit(runs[0])
     watched.until(runs[:1])
-    assert str(watched.results[runs[0].id].trouble) == "the disk is full"
-    assert "analysis" not in [name for name, *_ in watched.pool.beat(0.5, 0.0).cells]
+    assert str(watched.results[runs[0].id].error) == "the disk is full"
+    assert "analysis" not in [name for name, *_ in watched.pool.status(0.5, 0.0).cells]
 
 
 class Slow:
@@ -354,7 +354,7 @@ def test_of_two_processes_on_a_machine_one_keeps_the_cpus_awake(
             assert news.wait_for(lambda: asked.count(of) >= have + count, 10)
 
     monkeypatch.setattr("experiments.engine.slots.FOLDER", tmp_path / "slots")
-    monkeypatch.setattr(pool, "BEAT_S", 0.01)
+    monkeypatch.setattr(pool, "STATUS_INTERVAL_S", 0.01)
     monkeypatch.setattr(pool.awake, "Hold", Held)
     monkeypatch.setattr(pool.machine, "cpu_seconds", lambda: {"busy": 1.0, "niced": 0.0, "idle": 1.0, "steal": 0.1})
     monkeypatch.setattr(CellPool, "_in_real_time", in_real_time)

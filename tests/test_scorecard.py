@@ -15,12 +15,14 @@ from rich.console import Console
 
 from analysis import counters, scorecard, theory
 from analysis.measures import Measure, Split, Table
+from analysis.results import Quantity
 from analysis.scorecard import Artefact, OrderingScore, Score, ValueScore, between_backends
+from analysis.statistics import RunKey
+from experiments.catalogue import FOLDER, reproductions, select_reproductions
 from experiments.language import source
 from experiments.language.campaign import Plan, expand
 from experiments.language.problems import CampaignError
-from experiments.reproduce import FOLDER, chosen, reproductions
-from experiments.show import score_table
+from experiments.tables import score_table
 from testbed.node_binary import ROOT
 from tests.conftest import backchannel
 
@@ -103,16 +105,16 @@ def test_mistakes_are_told(more: str, words: str) -> None:
 # Measures -----------------------------------------------------------------------------------------------------
 
 POINTS = {0: {"policy": "a", "rate": "1"}, 1: {"policy": "a", "rate": "2"}, 2: {"policy": "b", "rate": "1"}}
-ROWS = [
-    {"point": number, "name": "throughput", "subject": "f", "values": values}
+VALUES = {
+    number: {Quantity("throughput", "f", "rate"): {RunKey(at, at + 1): value for at, value in enumerate(values)}}
     for number, values in {0: [10.0, 12.0], 1: [20.0, 22.0], 2: [5.0, 6.0]}.items()
-]
+}
 
 
 def table(splits: list[dict[str, Any]] | None = None, **measures: dict[str, Any]) -> Table:
     made = {name: Measure.model_validate(one) for name, one in measures.items()}
     made["x"] = Measure(metric="throughput", of="f")
-    return Table(made, [Split.model_validate(one) for one in splits or []], POINTS, ROWS)
+    return Table(made, [Split.model_validate(one) for one in splits or []], POINTS, VALUES)
 
 
 def test_a_cell_with_fewer_labels_takes_all_that_fit() -> None:
@@ -160,7 +162,7 @@ def test_measures_of_one_run_become_labels_of_an_axis() -> None:
 def test_a_configured_value_is_the_scenario_s() -> None:
     measures = {"rate": Measure(configured="links.air.forward.rate_bps"), "none": Measure(configured="links.sea.rate")}
     scenario = {"links": [{"name": "wire"}, {"name": "air", "forward": {"rate_bps": 100}}]}
-    made = Table(measures, [], POINTS, ROWS, {0: scenario})
+    made = Table(measures, [], POINTS, VALUES, {0: scenario})
     assert made.values("rate", {"policy": "a"}) == [100.0]
     assert made.values("none", {}) == []
 
@@ -192,9 +194,18 @@ def test_tolerance_is_the_greater_of_both(measured: float, relation: str, good: 
 
 
 def test_a_reversal_inside_the_confidence_intervals_is_a_tie() -> None:
-    assert not scorecard.reversed_beyond_chance([9.0, 11.0, 10.0], [9.5, 11.5, 10.5])
-    assert scorecard.reversed_beyond_chance([9.0, 9.1, 9.2], [19.0, 19.1, 19.2])
-    assert scorecard.reversed_beyond_chance([9.0], [9.1])
+    target = {"metric": "x", "axis": "policy", "order": ["a", "b"], "where": {"rate": 1}, "direction": "descending"}
+    for a, b, holds, tie in (
+        ([9.0, 11.0, 10.0], [9.5, 11.5, 10.5], True, True), ([9.0, 9.1, 9.2], [19.0, 19.1, 19.2], False, False),
+        ([9.0], [9.1], False, False), ([9.1], [9.0], True, False),
+    ):  # fmt: skip
+        values = {
+            number: {Quantity("throughput", "f", "rate"): {RunKey(at, at): value for at, value in enumerate(of_point)}}
+            for number, of_point in ((0, a), (2, b))
+        }
+        made = Table({"x": Measure(metric="throughput", of="f")}, [], POINTS, values)
+        found = scorecard._ordering(made, target)
+        assert (found.holds, found.tie) == (holds, tie), (a, b)
 
 
 @given(st.lists(st.floats(-1e6, 1e6), min_size=2, max_size=50))
@@ -298,11 +309,11 @@ def test_every_paper_s_campaign_is_good_and_reaches_every_target(one: Any) -> No
 
 
 def test_a_paper_or_artefact_is_chosen_by_name() -> None:
-    assert {one.paper for one in chosen(["aq"])} == {"aq"}
-    assert [one.artefact for one in chosen(["aq-fig3"])] == ["aq-fig3"]
+    assert {one.paper for one in select_reproductions(["aq"])} == {"aq"}
+    assert [one.artefact for one in select_reproductions(["aq-fig3"])] == ["aq-fig3"]
     with pytest.raises(ValueError, match="did you mean 'aq-fig3'"):
-        chosen(["ton", "aq-fig33"])
-    assert [one.artefact for one in chosen(["asym-fig2", "aq-fig3"])] == ["aq-fig3", "asym-fig2"]
+        select_reproductions(["ton", "aq-fig33"])
+    assert [one.artefact for one in select_reproductions(["asym-fig2", "aq-fig3"])] == ["aq-fig3", "asym-fig2"]
 
 
 def test_score_reads_what_was_run_and_nothing_else(tmp_path: Path) -> None:
@@ -370,9 +381,9 @@ def test_backends_are_held_against_each_other() -> None:
 
 
 def test_emulated_takes_the_artefacts_with_fields_for_it() -> None:
-    names = {one.artefact for one in chosen(backend="emulated")}
+    names = {one.artefact for one in select_reproductions(backend="emulated")}
     assert {"ton-table2", "asym-fig20", "aq-fig3", "pulsed-claim-growth", "acq-fig4"} <= names
     assert "aq-fig4" not in names, "its web sources exist in virtual time alone"
-    assert {one.artefact for one in chosen()} > names
+    assert {one.artefact for one in select_reproductions()} > names
     # By name, what was asked for is tried and refused with its reason.
-    assert [one.artefact for one in chosen(["aq-fig4"], backend="emulated")] == ["aq-fig4"]
+    assert [one.artefact for one in select_reproductions(["aq-fig4"], backend="emulated")] == ["aq-fig4"]

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from experiments.engine.scheduling import AHEAD
+from experiments.engine.dispatch import AHEAD
 from experiments.engine.shares import Shares
 
 

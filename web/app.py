@@ -17,8 +17,8 @@ from werkzeug.routing import IntegerConverter
 from analysis.metrics import METRICS
 from analysis.store import Store, StoreError
 from analysis.thinning import View, thin
+from experiments.labels import mean_sd, point_label
 from experiments.language import registry
-from experiments.show import mean_sd, point_label
 from testbed import units
 from testbed.errors import TestbedError
 from web import api, cache, campaigns, compare, docs, home, imports, launch, live, runs, scorecard, security

@@ -18,8 +18,8 @@ from analysis import drawn
 from analysis.metrics import METRICS
 from analysis.scorecard import file_of
 from analysis.store import browse, requests
+from experiments.labels import point_label, results_json
 from experiments.reproduce import FOLDER
-from experiments.show import point_label, results_json
 from testbed import fidelity
 from web import published, scorecard, sweep, topology
 from web.cache import kept, lasting

@@ -101,7 +101,7 @@ def _expected(plan: Plan, results: str) -> dict[str, Any]:
     from analysis.store import Store, is_url
     from experiments.engine.forecast import forecast
     from experiments.engine.selection import unique
-    from experiments.show import duration_text
+    from experiments.labels import duration_text
     from testbed.units import show
 
     store = Store.open(results if is_url(results) else Path(results))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import statistics
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlencode
@@ -11,13 +10,13 @@ from flask import Blueprint, Response, abort, g, jsonify, render_template, reque
 from markupsafe import Markup
 
 from analysis.metrics import METRICS
+from analysis.statistics import Difference, RunKey, difference, half_width, mean, sd
 from analysis.store import browse
-from experiments.show import point_label
+from experiments.labels import point_label
 from web import plotfile, sweep
 from web.cache import kept
 from web.campaigns import export, is_detail
 from web.drawing import SERIES
-from web.intervals import Difference, difference, half_width
 from web.runs import as_table, load, period_asked, plotted
 
 blueprint = Blueprint("compare", __name__)
@@ -37,8 +36,8 @@ class Subject:
     #: Whose plots stand for it.
     run_id: str
     ink: str
-    #: (metric, flow) to {seed: value}.
-    values: dict[tuple[str, str], dict[int, float]]
+    #: (metric, flow) to the values of its runs.
+    values: dict[tuple[str, str], dict[RunKey, float]]
     units: dict[str, str]
 
 
@@ -132,9 +131,9 @@ def as_json() -> Response:
         cells = [
             {
                 "of": one.key, "n": cell["n"], "mean": cell["mean"], "half_interval_95": cell["half"],
-                "difference": None if cell["off"] is None else cell["off"].mean,
+                "difference": None if cell["off"] is None else cell["off"].value,
                 "difference_half_interval_95": None if cell["off"] is None else cell["off"].half,
-                "method": None if cell["off"] is None else cell["off"].kind,
+                "method": None if cell["off"] is None else cell["off"].method,
             }
             for one, cell in zip(subjects, row["cells"], strict=True)
             if cell is not None
@@ -170,13 +169,14 @@ def _run(run_id: str, ink: str) -> Subject:
         abort(404, f"There is no run {run_id} here.")
     home = run["campaigns"][0] if run["campaigns"] else None
     label = f"run {run_id[:8]}"
+    key = RunKey(home["repetition"] if home else 0, run["seed"])
     if home is not None:
         label = ", ".join(
             part for part in (point_label(dict(home["parameters"])), f"repetition {home['repetition'] + 1}") if part
         )
     return Subject(
         f"run:{run_id}", label, url_for("runs.show", run_id=run_id), run_id, ink,
-        {(one["name"], one["subject"]): {run["seed"]: one["value"]} for one in run["metrics"]},
+        {(one["name"], one["subject"]): {key: one["value"]} for one in run["metrics"]},
         {one["name"]: one["unit"] for one in run["metrics"]},
     )  # fmt: skip
 
@@ -190,9 +190,9 @@ def _point(name: str, ink: str) -> Subject:
     rows = browse.point_metrics(g.store, campaign_id, point["number"])
     if not rows:
         abort(404, f"Point {number} of {campaign['title']} has no valid run yet.")
-    values: dict[tuple[str, str], dict[int, float]] = {}
+    values: dict[tuple[str, str], dict[RunKey, float]] = {}
     for row in rows:
-        values.setdefault((row["name"], row["subject"]), {})[row["seed"]] = row["value"]
+        values.setdefault((row["name"], row["subject"]), {})[RunKey(row["repetition"], row["seed"])] = row["value"]
     label = point_label(dict(point["parameters"])) or campaign["title"]
     return Subject(
         f"point:{name}", label, url_for("campaigns.show", campaign_id=campaign_id), rows[0]["run_id"], ink, values,
@@ -222,8 +222,9 @@ def _rows(subjects: list[Subject], details: bool = True) -> list[dict[str, Any]]
 
 
 def _mean(values: list[float]) -> dict[str, Any]:
-    sd = statistics.stdev(values) if len(values) > 1 else None
-    return {"n": len(values), "mean": statistics.fmean(values), "sd": sd, "half": half_width(sd, len(values))}
+    return {
+        "n": len(values), "mean": mean(values), "sd": sd(values), "half": half_width(sd(values), len(values)),
+    }  # fmt: skip
 
 
 def _shown(subjects: list[Subject]) -> list[dict[str, Any]]:

@@ -39,7 +39,8 @@ from flask import (
 from werkzeug.datastructures import FileStorage
 
 from analysis.store import Store
-from experiments.cli import BAD_INPUT, PREFIX
+from experiments.exits import BAD_INPUT
+from experiments.exits import MESSAGE_PREFIX as PREFIX
 
 blueprint = Blueprint("imports", __name__)
 

@@ -6,11 +6,13 @@ reach the site under a name of its own. On any other address each visitor gives 
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import hmac
 import ipaddress
 import os
 import secrets
+import tempfile
 import threading
 import time
 from collections import deque
@@ -205,13 +207,20 @@ def is_local(host: str) -> bool:
 
 
 def _key(results: Path) -> bytes:
-    """The key that signs sessions: made once, readable by its owner alone."""
+    """The key that signs sessions, created on first use with mode 0600.
+
+    It is written to a temporary file and linked into place, so that a concurrent start reads a whole key or none.
+    """
     path = results / "site.key"
-    try:
-        descriptor = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
-    except FileExistsError:
+    with contextlib.suppress(FileNotFoundError):
         return path.read_bytes()
-    with os.fdopen(descriptor, "wb") as file:
-        key = secrets.token_bytes(32)
-        file.write(key)
-    return key
+    descriptor, temporary = tempfile.mkstemp(prefix=".site.key-", dir=results)
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(secrets.token_bytes(32))
+        # link() does not replace: the first of several starts wins, and all of them read its key.
+        with contextlib.suppress(FileExistsError):
+            os.link(temporary, path)
+    finally:
+        os.unlink(temporary)
+    return path.read_bytes()

@@ -13,10 +13,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from analysis.statistics import half_width
 from testbed import units
 from web.axes import Axis, Scale, x_axis, y_axis
 from web.drawing import DASHES, MARKERS, SERIES, Dot, Drawing, Line, Rect, Text, fitted, text_width
-from web.intervals import half_width
 
 WIDTH, HEIGHT = 860.0, 420.0
 #: More lines or bars a group than these can hardly be told apart.

@@ -6,7 +6,7 @@ from analysis.metrics.data import Flow
 from analysis.metrics.registry import metric
 
 
-@metric("time", "Completion time", "flow", "asym 7.3")
+@metric("time", "Completion time", "flow", "asym 7.3", better="less")
 def completion_time(flow: Flow) -> float | None:
     """From the flow's start to the arrival of its last byte, all before it being there, in s.
 

@@ -16,7 +16,7 @@ def jain(values: Iterable[float]) -> float | None:
     return sum(values) ** 2 / (len(values) * squares) if squares else None
 
 
-@metric("number", "Fairness index", "run", "Jain; asym 3.2")
+@metric("number", "Fairness index", "run", "Jain; asym 3.2", better="more")
 def fairness_index(run: RunData) -> float | None:
     """Jain's index (sum x)^2 / (n sum x^2) of the flows' throughput over the period in which all are active.
 

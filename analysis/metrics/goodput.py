@@ -10,7 +10,7 @@ from analysis.metrics.data import Flow
 from analysis.metrics.registry import metric
 
 
-@metric("fraction", "Goodput", "flow", "ton IV-A: useful bytes over bytes on the link")
+@metric("fraction", "Goodput", "flow", "ton IV-A: useful bytes over bytes on the link", better="more")
 def goodput(flow: Flow) -> float | None:
     """Bytes delivered in order at the receiver over all bytes of IP packets that the sender put on its link.
 

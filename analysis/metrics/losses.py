@@ -21,7 +21,7 @@ def _sent_again(flow: Flow) -> pl.DataFrame:
     return flow.at_sender.filter((pl.col("dir") == 0) & is_a(DATA) & is_a(RETRANSMISSION))
 
 
-@metric("count", "Retransmissions", "flow", "docs/traces.md, class RETRANSMISSION", summed=True)
+@metric("count", "Retransmissions", "flow", "docs/traces.md, class RETRANSMISSION", summed=True, better="less")
 def retransmissions(flow: Flow) -> float:
     """Number of data segments that the sender sent again, at its own interface."""
     return float(_sent_again(flow).height)
@@ -44,7 +44,7 @@ def spurious_retransmissions(flow: Flow) -> float:
     return float(_sent_again(flow).filter(is_a(SPURIOUS)).height)
 
 
-@metric("count", "Coarse timeouts", "flow", "asym 5.2, ton IV: retransmissions by timer", summed=True)
+@metric("count", "Coarse timeouts", "flow", "asym 5.2, ton IV: retransmissions by timer", summed=True, better="less")
 def coarse_timeouts(flow: Flow) -> float:
     """Number of retransmissions that a timer caused, at the sender's interface: rows of `timeouts`."""
     return float(timeouts(flow).height)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from analysis.metrics.data import MissingCapture, RunData
 
@@ -26,6 +26,8 @@ class Metric:
     detail: bool = False
     #: Whether a group's value is the sum over its flows; a group has none otherwise.
     summed: bool = False
+    #: Which values are better; None where neither is.
+    better: Literal["more", "less"] | None = None
 
 
 METRICS: dict[str, Metric] = {}
@@ -34,15 +36,16 @@ Function = Callable[..., float | None]
 
 
 def metric(
-    unit: str, title: str, per: str, source: str, *, detail: bool = False, summed: bool = False
-) -> Callable[[Function], Function]:
+    unit: str, title: str, per: str, source: str, *, detail: bool = False, summed: bool = False,
+    better: Literal["more", "less"] | None = None,
+) -> Callable[[Function], Function]:  # fmt: skip
     """Declares the function as a metric; its name is the function's."""
 
     def declare(function: Function) -> Function:
         name = function.__name__
         if name in METRICS:
             raise ValueError(f"there are two metrics '{name}'")
-        METRICS[name] = Metric(name, unit, title, per, source, function, detail, summed)
+        METRICS[name] = Metric(name, unit, title, per, source, function, detail, summed, better)
         return function
 
     return declare

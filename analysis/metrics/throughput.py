@@ -28,7 +28,7 @@ def active_window_s(flows: Sequence[Flow]) -> tuple[float, float] | None:
     return (start_s, end_s) if end_s > start_s else None
 
 
-@metric("rate", "Throughput", "flow", "asym 4.1: measured at the receiver", summed=True)
+@metric("rate", "Throughput", "flow", "asym 4.1: measured at the receiver", summed=True, better="more")
 def throughput(flow: Flow) -> float:
     """Bytes delivered in order at the receiver's interface over the flow's own time: 8 bytes / time, in bit/s.
 
@@ -39,7 +39,7 @@ def throughput(flow: Flow) -> float:
     return rate_bps(flow.delivered_bytes(flow.start_s, _just_after(end_s)), flow.start_s, end_s)
 
 
-@metric("rate", "Throughput in packets", "flow", "asym 7.1 (CATALOGUE I-1), aq 4", summed=True)
+@metric("rate", "Throughput in packets", "flow", "asym 7.1 (CATALOGUE I-1), aq 4", summed=True, better="more")
 def packet_throughput(flow: Flow) -> float:
     """Throughput when whole IP packets count, as simulations without headers do, in bit/s.
 
@@ -70,7 +70,7 @@ def throughput_while(flow: Flow, others: Sequence[Flow]) -> float | None:
     return None if window is None else rate_bps(flow.delivered_bytes(*window), *window)
 
 
-@metric("rate", "Aggregate throughput", "run", "bytes of all flows over one period")
+@metric("rate", "Aggregate throughput", "run", "bytes of all flows over one period", better="more")
 def aggregate_throughput(run: RunData) -> float | None:
     """8 (bytes that all flows delivered in order) / period, in bit/s, all over the same period.
 

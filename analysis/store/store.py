@@ -231,7 +231,7 @@ class Store:
             ]
             connection.execute(sa.insert(membership), rows)
 
-    def tell_progress(self, campaign_id: str, progress: Mapping[str, Any]) -> None:
+    def set_progress(self, campaign_id: str, progress: Mapping[str, Any]) -> None:
         """Notes what a running campaign is doing."""
         with self._writing() as connection:
             connection.execute(

@@ -1,10 +1,10 @@
 """Runs on a Dask cluster: one made for this campaign on this machine, or a lab's own by the address of its scheduler.
 
-A Dask worker holds a pool of cells (experiments.engine.pool) for every campaign that uses it, and each run of one topology
-finds its cells built. The engine says how many cells a machine carries; workers that share a machine share its number
-(experiments.engine.shares), and hear how many cells are at work beside their own. Runs land from the worker straight in the
-store, so nothing but the verdict comes back. A worker that is gone loses what it was running; the engine hands that out
-again.
+A Dask worker holds a pool of cells (experiments.engine.pool) for every campaign that uses it, and each run of one
+topology finds its cells built. The engine says how many cells a machine carries; workers that share a machine share its
+number (experiments.engine.shares), and hear how many cells are at work beside their own. Runs land from the worker
+straight in the store, so nothing but the verdict comes back. A worker that is gone loses what it was running; the
+engine hands that out again.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ from distributed import Client, Future, LocalCluster, get_worker
 from analysis.store import Store, StoreError, is_url
 from experiments.engine.executors import Listener, Machine, this_machine
 from experiments.engine.machine import sources
-from experiments.engine.pool import BEAT_S, Beat, CellPool, Job, Result
+from experiments.engine.pool import STATUS_INTERVAL_S, CellPool, Job, PoolStatus, Result
 from experiments.engine.shares import Shares
 from experiments.language.campaign import Run
 from testbed.capability import missing_for_emulation
 from testbed.errors import TestbedError, Unavailable
 
 if TYPE_CHECKING:
-    from experiments.engine.scheduling import Options
+    from experiments.engine.options import Options
 
 #: Seconds that a scheduler may take to answer, a first worker to be there, an end, and a word to every worker.
 CONNECT_S, WORKER_S, CLOSE_S, TELL_S = 10.0, 30.0, 3.0, 5.0
@@ -101,7 +101,7 @@ class DaskExecutor:
         #: Worker's address to its machine.
         self._workers: dict[str, Machine] = {}
         #: What each worker that has jobs said last.
-        self._beats: dict[str, Beat] = {}
+        self._beats: dict[str, PoolStatus] = {}
         #: By machine: its shares; what its workers were told last, each its share and the cells beside; who tells them.
         self._shares: dict[str, Shares] = {}
         self._told: dict[str, dict[str, tuple[int, int]]] = {}
@@ -289,7 +289,7 @@ class DaskExecutor:
         """A beat of one worker: the machine's is that of all its workers together, and comes as often as one's."""
         _, said = event
         worker = said.pop("worker")
-        beat = Beat(**{**said, "cells": tuple((cell, run, phase) for cell, run, phase in said["cells"])})
+        beat = PoolStatus(**{**said, "cells": tuple((cell, run, phase) for cell, run, phase in said["cells"])})
         with self._lock:
             machine = self._workers.get(worker)
             if machine is None:
@@ -299,7 +299,7 @@ class DaskExecutor:
                 # The word may be on its way, or it was lost: then it comes once more.
                 self._told.pop(machine.id, None)
             now_s = time.monotonic()
-            if now_s - self._heard_s.get(machine.id, -BEAT_S) < SOON * BEAT_S:
+            if now_s - self._heard_s.get(machine.id, -STATUS_INTERVAL_S) < SOON * STATUS_INTERVAL_S:
                 return
             self._heard_s[machine.id] = now_s
             own = {other: one for other, one in self._beats.items() if self._workers[other].id == machine.id}
@@ -312,7 +312,7 @@ class DaskExecutor:
             allowed=sum(one.allowed for one in together),
             cells=tuple(cell for one in together for cell in one.cells),
         )
-        self._listener.on_beat(machine.id, whole)
+        self._listener.on_status(machine.id, whole)
 
 
 def protocol() -> str:
@@ -368,7 +368,7 @@ def _pool(where: Mapping[str, Any], worker: Any = None) -> tuple[CellPool, Store
             store = Store.open(where["results"], where["artefacts"])
             store.sweep_incoming()
 
-            def tell(beat: Beat) -> None:
+            def tell(beat: PoolStatus) -> None:
                 said = {"worker": worker.address, **asdict(beat)}
                 worker.loop.add_callback(worker.log_event, where["topic"], said)
 

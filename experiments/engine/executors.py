@@ -14,7 +14,7 @@ from typing import Protocol
 
 from analysis.store import Store
 from experiments.engine.execution import Cells
-from experiments.engine.pool import Beat, CellPool, Job, Result
+from experiments.engine.pool import CellPool, Job, PoolStatus, Result
 from testbed.cell import Cell
 
 
@@ -33,7 +33,7 @@ class Machine:
 class Listener(Protocol):
     """What the engine hears from an executor, from any thread."""
 
-    def on_beat(self, machine_id: str, beat: Beat) -> None:
+    def on_status(self, machine_id: str, status: PoolStatus) -> None:
         """A reading of a machine."""
 
     def on_result(self, machine_id: str, job: Job, result: Result) -> None:
@@ -88,7 +88,7 @@ class LocalExecutor:
         self._machine = this_machine()
         self._listener = listener
         self._lock = threading.Lock()
-        self._pool = CellPool(store, lambda beat: listener.on_beat(self._machine.id, beat), cells)
+        self._pool = CellPool(store, lambda status: listener.on_status(self._machine.id, status), cells)
 
     def machines(self) -> list[Machine]:
         """Those that can take jobs now."""

@@ -18,10 +18,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-#: Tries of a run that is not valid: where one in four is not, which is what a governor allows, one run in a thousand
-#: has no valid one among five.
-TRIES = 5
-
 
 @dataclass(frozen=True)
 class Rules:
@@ -91,7 +87,7 @@ class Governor:
         """Cells that may run now; 0 while the machine's host takes so much that no run would be valid."""
         return 0 if self._held_since_s is not None else max(1, int(self._allowed))
 
-    def beat(self, now_s: float, busy: float, running: int, stolen: float = 0.0, niced: float = 0.0) -> None:
+    def on_reading(self, now_s: float, busy: float, running: int, stolen: float = 0.0, niced: float = 0.0) -> None:
         """A reading of the machine.
 
         Args:
@@ -145,17 +141,17 @@ class Governor:
             self._held_since_s = None
             self._tries_until_s = now_s + rules.hold_s
 
-    def verdict(self, now_s: float, strain: float, beside: int) -> None:
+    def on_run(self, now_s: float, strain: float, beside: int) -> None:
         """A finished run.
 
         Args:
-            now_s: as in `beat`.
+            now_s: as in `on_reading`.
             strain: what other programs did to it, over the limit; above 1 that made it invalid.
             beside: cells that were at work on the machine while it ran, its own among them.
         """
         rules = self._rules
         if self._busy is not None and self._withheld() >= rules.stolen:
-            return  # a calibration that the host spoils has no measure of who did it; `beat` sees to it
+            return  # a calibration that the host spoils has no measure of who did it; `on_reading` sees to it
         cost = 1.0 if strain > 1 else 0.5 if strain > rules.strained else 0.0
         self._invalid += rules.memory * (cost - self._invalid)
         if strain > 1 and self._invalid > rules.tolerated:

@@ -26,7 +26,7 @@ from testbed.cell import Cell, topology_key
 from testbed.errors import TestbedError
 
 #: Seconds between two readings of the machine.
-BEAT_S = 1.0
+STATUS_INTERVAL_S = 1.0
 #: Times that a job is passed over for one that needs no calibration.
 MOST_PASSED_OVER = 8
 #: What a try counts for that gave no result: a machine with too much to do is the likely cause.
@@ -59,14 +59,14 @@ class Result:
     stopped: bool = False
     #: testbed.fidelity.strain; 0 in virtual time.
     strain: float = 0.0
-    #: Cells at work on the machine while it ran, the greatest number.
-    beside: int = 1
+    #: Maximum number of cells at work on the machine while it ran.
+    cells: int = 1
     #: An error that is no run's own, such as a full disk.
-    trouble: BaseException | None = None
+    error: BaseException | None = None
 
 
 @dataclass(frozen=True)
-class Beat:
+class PoolStatus:
     """A reading of the machine and of what the cells do."""
 
     #: Share of all CPUs that was at work, without what is niced.
@@ -108,7 +108,7 @@ class _Slot:
         #: Its run is not in virtual time.
         self.real_time = False
         self.phase = ""
-        self.beside = 0
+        self.max_cells = 0
         self.worker = Worker(self.name, self._on_phase, pool.cells, pool.building)
         self.thread = threading.Thread(target=pool._serve, args=(self,), name=self.name, daemon=True)
         self.thread.start()
@@ -122,11 +122,11 @@ class CellPool:
 
     Args:
         store: where runs land.
-        on_beat: called about once a second while there is something to do, from a thread of the pool.
+        on_status: called about once a second while there is something to do, from a thread of the pool.
         cells: what makes a cell.
     """
 
-    def __init__(self, store: Store, on_beat: Callable[[Beat], None], cells: Cells = Cell) -> None:
+    def __init__(self, store: Store, on_status: Callable[[PoolStatus], None], cells: Cells = Cell) -> None:
         self._store = store
         self.cells = cells
         self._stop = threading.Event()
@@ -135,7 +135,7 @@ class CellPool:
         self.building = Slots("building", max(1, (os.cpu_count() or 1) // 2), self._stop)
         #: One process of the machine keeps the CPUs from halting; those of two would take them from each other.
         self._awake = Slots("awake", 1, self._stop)
-        self._on_beat = on_beat
+        self._on_status = on_status
         self._lock = threading.Lock()
         self._waiting: list[_Waiting] = []
         self._idle: list[_Slot] = []
@@ -146,7 +146,7 @@ class CellPool:
         self._analysts = ThreadPoolExecutor(
             max_workers=os.cpu_count() or 1, thread_name_prefix="analysis", initializer=_behind
         )
-        threading.Thread(target=self._beats, name="beats", daemon=True).start()
+        threading.Thread(target=self._report_status, name="status", daemon=True).start()
 
     def submit(self, job: Job, done: Callable[[Result], None]) -> None:
         """Takes a job; `done` is called with its result from a thread of the pool."""
@@ -164,7 +164,7 @@ class CellPool:
         """
         with self._lock:
             self._allowed, self._others = cells, others
-            self._note_beside()
+            self._update_max_cells()
         self._start()
 
     def stop(self) -> None:
@@ -187,13 +187,13 @@ class CellPool:
             slot.thread.join()
         self._analysts.shutdown(wait=True)
 
-    def beat(self, busy: float, stolen: float, niced: float = 0.0) -> Beat:
+    def status(self, busy: float, stolen: float, niced: float = 0.0) -> PoolStatus:
         """What is going on."""
         with self._lock:
             cells = [(slot.name, slot.run_id, slot.phase) for slot in self._slots if slot in self._working]
             building = sum(1 for *_, phase in cells if phase in ("starting", "building"))
             cells += [("analysis", run_id, phase) for run_id, phase in self._analysing.items()]
-            return Beat(busy, stolen, niced, len(self._working), building, self._allowed, tuple(cells))
+            return PoolStatus(busy, stolen, niced, len(self._working), building, self._allowed, tuple(cells))
 
     def _start(self) -> None:
         """Gives waiting jobs to cells while that is allowed."""
@@ -208,14 +208,14 @@ class CellPool:
                     self._idle.remove(slot)
                 slot.topology, slot.run_id, slot.phase = waiting.topology, waiting.job.run.id, "starting"
                 slot.real_time = waiting.job.run.backend != "sim"
-                slot.beside = 0
+                slot.max_cells = 0
                 self._working.add(slot)
-                self._note_beside()
+                self._update_max_cells()
                 slot.jobs.put((waiting.job, waiting.done))
 
-    def _note_beside(self) -> None:
+    def _update_max_cells(self) -> None:
         for one in self._working:
-            one.beside = max(one.beside, len(self._working) + self._others)
+            one.max_cells = max(one.max_cells, len(self._working) + self._others)
 
     def _next(self) -> tuple[_Waiting, _Slot | None]:
         """The next job and its cell; None: a new one.
@@ -251,7 +251,7 @@ class CellPool:
             try:
                 self._run(slot, job, done)
             except BaseException as error:  # noqa: BLE001 (the engine raises it)
-                done(Result(stopped=self._stop.is_set(), trouble=error))
+                done(Result(stopped=self._stop.is_set(), error=error))
             finally:
                 with self._lock:
                     self._working.discard(slot)
@@ -268,48 +268,48 @@ class CellPool:
                 done(Result(stopped=True))
                 return
             self._store.note_failure(job.run.id, job.attempt, str(error), folder)
-            done(Result((str(error),), failed=True, strain=FAILED_STRAIN, beside=slot.beside))
+            done(Result((str(error),), failed=True, strain=FAILED_STRAIN, cells=slot.max_cells))
             return
         with self._lock:
             self._analysing[job.run.id] = "analysing"
-        beside = slot.beside
-        self._analysts.submit(self._finish, job, gathered, folder, beside, done)
+        max_cells = slot.max_cells
+        self._analysts.submit(self._finish, job, gathered, folder, max_cells, done)
 
-    def _finish(self, job: Job, gathered: Any, folder: Path, beside: int, done: Callable[[Result], None]) -> None:
+    def _finish(self, job: Job, gathered: Any, folder: Path, max_cells: int, done: Callable[[Result], None]) -> None:
         try:
-            result = self._landed(job, gathered, folder, beside)
+            result = self._landed(job, gathered, folder, max_cells)
         except BaseException as error:  # noqa: BLE001 (the engine raises it)
-            result = Result(trouble=error)
+            result = Result(error=error)
         with self._lock:
             self._analysing.pop(job.run.id, None)
         done(result)
 
-    def _landed(self, job: Job, gathered: Any, folder: Path, beside: int) -> Result:
+    def _landed(self, job: Job, gathered: Any, folder: Path, max_cells: int) -> Result:
         try:
-            landing: Landing = gathered({"cells": beside, **job.order})
+            landing: Landing = gathered({"cells": max_cells, **job.order})
             self._store.land(landing, replaces=job.replaces)
             report = landing.manifest["report"]
             strain = 0.0 if job.run.backend == "sim" else fidelity.strain(report, fidelity.limits_of(job.run.scenario))
-            return Result(tuple(landing.problems), strain=strain, beside=beside)
+            return Result(tuple(landing.problems), strain=strain, cells=max_cells)
         except TestbedError as error:
             self._store.note_failure(job.run.id, job.attempt, str(error), folder)
             return Result((str(error),), failed=True)
 
-    def _beats(self) -> None:
+    def _report_status(self) -> None:
         before = machine.cpu_seconds()
         cpus, worth, held = awake.Hold(), awake.Worth(), False
         try:
-            while not self._stop.wait(BEAT_S):
+            while not self._stop.wait(STATUS_INTERVAL_S):
                 now = machine.cpu_seconds()
                 shares, before = machine.cpu_shares(before, now), now
-                is_worth = worth.beat(time.monotonic(), BEAT_S, shares["steal"], held)
+                is_worth = worth.beat(time.monotonic(), STATUS_INTERVAL_S, shares["steal"], held)
                 held = is_worth and now["steal"] > 0 and self._in_real_time() and self._hold(cpus)
                 if not held:
                     cpus.let_go()
                     self._awake.let_go()
                 if self._working or self._analysing or self._waiting:
                     # Niced work, such as the analysis of runs, leaves the CPUs to cells.
-                    self._on_beat(self.beat(shares["busy"], shares["steal"], shares["niced"]))
+                    self._on_status(self.status(shares["busy"], shares["steal"], shares["niced"]))
         finally:
             cpus.let_go()
             self._awake.let_go()

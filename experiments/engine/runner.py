@@ -15,11 +15,13 @@ from rich.console import Console
 
 from agents.errors import AgentError
 from analysis.store import Store, StoreError, requests
-from experiments.engine.scheduling import Options, Outcome, interruptible, run_campaign
+from experiments.engine.dispatch import interruptible
+from experiments.engine.options import Options
+from experiments.engine.scheduling import Outcome, run_campaign
 from experiments.language import source
 from experiments.language.campaign import expand
 from experiments.language.problems import CampaignError
-from experiments.show import Reporter
+from experiments.terminal import TerminalReporter
 from testbed.capability import missing_for_emulation
 from testbed.errors import TestbedError, Unavailable
 
@@ -70,7 +72,7 @@ class Runner:
             plan = expand(source.parse(request["file"], request["text"]), request["overrides"])
             requests.name_campaign(store, number, plan.id)
             options = Options(self._results, self._jobs, bool(request["force"]), tries=self._tries)
-            outcome = run_campaign(plan, options, Reporter(self._console))
+            outcome = run_campaign(plan, options, TerminalReporter(self._console))
         except (CampaignError, Unavailable, TestbedError, AgentError, StoreError) as error:
             requests.finish(store, number, requests.FAILED, str(error))
             self._console.print(f"Request {number} failed: {error}", style="yellow", highlight=False)

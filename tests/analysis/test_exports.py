@@ -23,7 +23,7 @@ from analysis.errors import AnalysisError
 from analysis.exports import crate, flent, tables, xplot
 from analysis.metrics import throughput
 from analysis.store import Store
-from experiments.reproduce import FOLDER
+from experiments.catalogue import FOLDER
 from tests.analysis.commands import called
 from tests.analysis.traces import Trace, path_scenario
 

@@ -11,6 +11,8 @@ from analysis.drawn import make
 from analysis.figure import FigureSpec, size_of
 from analysis.measures import Measure, Table
 from analysis.plots import as_published
+from analysis.results import Quantity
+from analysis.statistics import RunKey
 from web import published
 
 MEASURES = {
@@ -24,17 +26,17 @@ def table() -> Table:
         number: {"policy": policy, "rate": rate}
         for number, (policy, rate) in enumerate((p, r) for p in ("droptail", "aq") for r in ("1000000", "4000000"))
     }
-    rows = [
-        {
-            "point": number,
-            "name": "throughput",
-            "subject": subject,
-            "values": [base + 1e5 * number, base + 3e5 * number],
+    values = {
+        number: {
+            Quantity("throughput", subject, "rate"): {
+                RunKey(0, 1): base + 1e5 * number,
+                RunKey(1, 2): base + 3e5 * number,
+            }
+            for subject, base in (("up", 1e6), ("down", 5e6))
         }
         for number in points
-        for subject, base in (("up", 1e6), ("down", 5e6))
-    ]
-    return Table(MEASURES, [], points, rows)
+    }
+    return Table(MEASURES, [], points, values)
 
 
 def spec(**other: Any) -> FigureSpec:

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from analysis.student import t_quantile
+from analysis.statistics import t_quantile
 
 ROOT = Path(__file__).resolve().parents[2]
 #: Of the prediction interval.

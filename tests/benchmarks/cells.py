@@ -24,9 +24,10 @@ from rich.console import Console
 
 from analysis.store import Store
 from experiments.engine import machine
-from experiments.engine.scheduling import Options, Outcome, run_campaign
+from experiments.engine.options import Options
+from experiments.engine.scheduling import Outcome, run_campaign
 from experiments.language.campaign import Plan, load
-from experiments.show import Reporter
+from experiments.terminal import TerminalReporter
 
 CAMPAIGN = """
 name: cells
@@ -92,7 +93,7 @@ def main() -> int:
 def batch(plan: Plan, options: Options) -> tuple[Outcome, float, list[dict[str, Any]]]:
     """One of the two: outcome, seconds, the runs that landed."""
     began_s, began = time.monotonic(), time.time()
-    outcome = run_campaign(plan, options, Reporter(Console(file=sys.stderr)))
+    outcome = run_campaign(plan, options, TerminalReporter(Console(file=sys.stderr)))
     took_s = time.monotonic() - began_s
     store = Store.open(options.results)
     found = [store.run(run_id) for run_id in store.valid_runs([run.id for run in plan.runs])]

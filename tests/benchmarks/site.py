@@ -29,10 +29,11 @@ from rich.console import Console
 
 from analysis.store import Store
 from analysis.store.schema import file, metric, run
-from experiments.engine.scheduling import Options, run_campaign
+from experiments.engine.options import Options
+from experiments.engine.scheduling import run_campaign
 from experiments.language import source
 from experiments.language.campaign import expand
-from experiments.show import Reporter
+from experiments.terminal import TerminalReporter
 from web.app import create_app, warm
 from web.serve import THREADS
 
@@ -89,7 +90,7 @@ def main() -> None:
 def fill(folder: Path) -> tuple[list[str], list[str]]:
     """Makes the store; gives the campaigns and two runs with a million segments."""
     plan = expand(source.parse("seed.yaml", SEED_CAMPAIGN))
-    run_campaign(plan, Options(folder), Reporter(Console(stderr=True), quiet=True))
+    run_campaign(plan, Options(folder), TerminalReporter(Console(stderr=True), quiet=True))
     store = Store.open(folder)
     model = store.run(plan.runs[0].id)
     assert model is not None

@@ -148,12 +148,16 @@ def differences(before: dict[str, Any], after: dict[str, Any]) -> list[str]:
                 found.append(f"{campaign} {run}: {here['state']} -> {there['state']}")
             for what, first, second in (
                 ("file", here["files"], there["files"]),
-                ("metric", {_renamed(name): value for name, value in here["metrics"].items()}, there["metrics"]),
+                ("metric", _todays(here["metrics"]), _todays(there["metrics"])),
             ):
                 for name in sorted(first.keys() | second.keys()):
                     if first.get(name) != second.get(name):
                         found.append(f"{campaign} {run} {what} {name}: {first.get(name)} -> {second.get(name)}")
     return found
+
+
+def _todays(metrics: dict[str, float]) -> dict[str, float]:
+    return {_renamed(name): value for name, value in metrics.items()}
 
 
 def _renamed(name: str) -> str:

@@ -15,9 +15,10 @@ from playwright.sync_api import Page, sync_playwright
 from rich.console import Console
 
 from analysis.store import Store
-from experiments.engine.scheduling import Options, run_campaign
+from experiments.engine.options import Options
+from experiments.engine.scheduling import run_campaign
 from experiments.language.campaign import load
-from experiments.show import Reporter
+from experiments.terminal import TerminalReporter
 from testbed import node_binary
 from web.app import create_app, warm
 
@@ -39,7 +40,8 @@ def main() -> None:
         results = Path(name) / "results"
         file = node_binary.ROOT / "experiments/quickstart.yaml"
         for overrides in (SIM, SWEEP):
-            done = run_campaign(load(file, overrides), Options(results), Reporter(Console(stderr=True), quiet=True))
+            reporter = TerminalReporter(Console(stderr=True), quiet=True)
+            done = run_campaign(load(file, overrides), Options(results), reporter)
             if done.interrupted or done.failed:
                 raise SystemExit("a campaign did not finish: the pictures stay as they were")
         shoot(results, target)

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import math
 import re
-import statistics
 import xml.etree.ElementTree as ElementTree
 import zlib
 from typing import Any
@@ -13,48 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from analysis.student import t_quantile
 from experiments.language.campaign import load
 from testbed import node_binary
 from web import sweep, topology
 from web.axes import Axis, log_ticks, ticks
 from web.drawing import Dot, Drawing, Line, Rect, Text, fitted, text_width
-from web.intervals import difference, half_width
-
-
-@pytest.mark.parametrize(
-    ("freedom", "confidence", "published"),
-    [(1, 0.95, 12.706), (2, 0.95, 4.303), (9, 0.95, 2.262), (9, 0.99, 3.250), (29, 0.95, 2.045), (120, 0.95, 1.980)],
-)
-def test_quantiles_are_those_of_printed_tables(freedom: int, confidence: float, published: float) -> None:
-    assert t_quantile(0.5 + confidence / 2, freedom) == pytest.approx(published, abs=0.0006)
-
-
-def test_differences_go_by_pairs_where_there_are_pairs() -> None:
-    first, second = {1: 10.0, 2: 20.0, 3: 30.0}, {1: 11.0, 2: 21.5, 3: 31.0}
-    paired = difference(first, second)
-    assert paired is not None
-    assert paired.kind == "paired"
-    assert paired.clear
-    # What the repetitions share falls out: the spread of the differences alone counts.
-    assert paired.half == pytest.approx(4.303 * statistics.stdev([1, 1.5, 1]) / math.sqrt(3), rel=1e-3)
-    apart = difference(first, {7: 11.0, 8: 21.5, 9: 31.0})
-    assert apart is not None
-    assert apart.kind == "Welch"
-    assert not apart.clear
-    assert apart.mean == pytest.approx(paired.mean)
-    assert difference({1: 1.0}, {1: 2.0}).half is None  # type: ignore[union-attr]
-    assert half_width(None, 1) is None
-
-
-def test_welch_gives_what_a_textbook_gives() -> None:
-    # NIST's handbook has t, freedom and quantile for such data; recomputed by hand here.
-    a, b = [27.5, 21.0, 19.0, 23.6, 17.0, 17.9], [27.1, 22.0, 20.8, 23.4, 23.4, 23.5, 25.8, 22.0]
-    va, vb = statistics.variance(a) / 6, statistics.variance(b) / 8
-    freedom = (va + vb) ** 2 / (va**2 / 5 + vb**2 / 7)
-    found = difference(dict(enumerate(a)), dict(enumerate(b, 100)))
-    assert found is not None
-    assert found.half == pytest.approx(t_quantile(0.975, freedom) * math.sqrt(va + vb))
 
 
 @given(st.floats(-1e9, 1e9), st.floats(1e-3, 1e9))

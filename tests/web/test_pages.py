@@ -436,7 +436,7 @@ def test_the_scorecard_is_made_from_the_store_and_hides_no_miss(
 ) -> None:
     (tmp_path / "asym").mkdir()
     (tmp_path / "asym/targets.yaml").write_text(TARGETS)
-    for part in ("web.scorecard.FOLDER", "experiments.reproduce.FOLDER"):
+    for part in ("web.scorecard.FOLDER", "experiments.catalogue.FOLDER"):
         monkeypatch.setattr(part, tmp_path)
     store = Store.open(tmp_path / "results")
     client = create_app(tmp_path / "results").test_client()

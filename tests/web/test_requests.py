@@ -278,7 +278,7 @@ def test_a_campaign_that_nobody_is_at_can_be_resumed(visitor: FlaskClient, store
         "seed": 1, "repetitions": 2,
     }  # fmt: skip
     store.begin_campaign(fields, [[]], [(0, 0, "r0")])
-    store.tell_progress("c1", {"cells": []})
+    store.set_progress("c1", {"cells": []})
     assert visitor.post("/api/campaigns/c1/resume").status_code == 409
     before = requests.SILENT_AFTER_S
     try:

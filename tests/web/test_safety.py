@@ -339,3 +339,27 @@ def test_an_uploads_name_is_only_shown(tmp_path: Path, monkeypatch: pytest.Monke
         pass
     assert [path.name for path in seen[0]] == ["0.pcap.gz", "1"]
     assert list((tmp_path / "results/uploads").iterdir()) == []
+
+
+def test_two_concurrent_starts_share_one_whole_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    first_waits, second_done = threading.Event(), threading.Event()
+    random = security.secrets.token_bytes
+
+    def slow_for_the_first(size: int) -> bytes:
+        if threading.current_thread().name == "first start":
+            first_waits.set()
+            assert second_done.wait(10)
+        return random(size)
+
+    monkeypatch.setattr(security.secrets, "token_bytes", slow_for_the_first)
+    keys: list[bytes] = []
+    first = threading.Thread(target=lambda: keys.append(security._key(tmp_path)), name="first start")
+    first.start()
+    assert first_waits.wait(10)
+    keys.append(security._key(tmp_path))
+    second_done.set()
+    first.join(10)
+    assert len(keys[0]) == 32
+    assert keys[0] == keys[1] == (tmp_path / "site.key").read_bytes()
+    assert [path.name for path in tmp_path.iterdir()] == ["site.key"]
+    assert (tmp_path / "site.key").stat().st_mode & 0o777 == 0o600

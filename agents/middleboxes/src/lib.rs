@@ -1,10 +1,9 @@
-//! Middleboxes: per-packet logic in a node that is no queue. Each stands at one end of a link, inside the node that owns the
-//! end: it sees what the node hands to the link, and what comes out of the link there.
+//! Middleboxes: per-packet logic in a node other than queueing. A middlebox is placed at one end of a link, inside the node at that
+//! end. It sees every packet that the node sends to the link and every packet that the link delivers to the node.
 //!
-//! A middlebox is one file and a line in [`BOXES`].
+//! A middlebox is one file and one line in [`MIDDLEBOXES`]. docs/middleboxes.md describes each.
 
 mod ack_reconstruction;
-mod attached;
 mod link_layer;
 mod loss_notification;
 mod split_connection;
@@ -12,13 +11,13 @@ mod split_connection;
 mod testing;
 
 use backchannel_core::registry::{Entry, Given};
-use backchannel_core::scenario::LinkSpec;
-use backchannel_core::traits::{Link, Middlebox};
+use backchannel_core::scenario::Options;
+use backchannel_core::traits::Middlebox;
 
 type Build = fn(&Given<'_>) -> Box<dyn Middlebox>;
 
-/// Every middlebox.
-static BOXES: &[(&Entry, Build)] = &[
+/// Every middlebox: its registry entry and its constructor.
+static MIDDLEBOXES: &[(&Entry, Build)] = &[
     (&ack_reconstruction::ENTRY, ack_reconstruction::build),
     (&loss_notification::ENTRY, loss_notification::build),
     (&link_layer::LL, link_layer::ll),
@@ -29,31 +28,19 @@ static BOXES: &[(&Entry, Build)] = &[
     (&split_connection::SPLIT_SMART, split_connection::build),
 ];
 
-/// What the registry prints.
+/// The registry entries of all middleboxes.
 pub fn entries() -> Vec<&'static Entry> {
-    BOXES.iter().map(|(entry, _)| *entry).collect()
+    MIDDLEBOXES.iter().map(|(entry, _)| *entry).collect()
 }
 
-/// Makes a link and the middleboxes at its ends.
+/// Builds a middlebox by name.
 ///
 /// # Errors
-/// A sentence that names the link and what is allowed.
-pub fn build_link(spec: &LinkSpec, seed: u64) -> Result<Box<dyn Link>, String> {
-    let mut link = backchannel_links::build(spec, seed)?;
-    for one in &spec.middleboxes {
-        let in_link = |why: String| format!("link '{}': {why}", spec.name);
-        if usize::from(one.end) >= spec.ends.len() || spec.ends.len() != 2 {
-            return Err(in_link(format!(
-                "a middlebox stands at end 0 or 1 of a link with two ends, not at {}",
-                one.end
-            )));
-        }
-        let (entry, build) = BOXES.iter().find(|(entry, _)| entry.name == one.name).ok_or_else(|| {
-            let known: Vec<_> = BOXES.iter().map(|(entry, _)| entry.name).collect();
-            in_link(format!("there is no middlebox '{}'; there are: {}", one.name, known.join(", ")))
-        })?;
-        let given = Given::check(entry, &one.options).map_err(in_link)?;
-        link = Box::new(attached::Attached::new(link, one.end, build(&given)));
-    }
-    Ok(link)
+/// A message that names the unknown middlebox or the invalid option and lists what is allowed.
+pub fn build(name: &str, options: &Options) -> Result<Box<dyn Middlebox>, String> {
+    let (entry, build) = MIDDLEBOXES.iter().find(|(entry, _)| entry.name == name).ok_or_else(|| {
+        let known: Vec<_> = MIDDLEBOXES.iter().map(|(entry, _)| entry.name).collect();
+        format!("there is no middlebox '{name}'; there are: {}", known.join(", "))
+    })?;
+    Ok(build(&Given::check(entry, options)?))
 }

@@ -22,7 +22,7 @@ fn refusal(one: Value) -> Option<String> {
     if one.get("ends").is_some() {
         let built = serde_json::from_value::<LinkSpec>(one)
             .map_err(|error| format!("this is no link: {error}"))
-            .and_then(|spec| backchannel_middleboxes::build_link(&spec, 1));
+            .and_then(|spec| backchannel_links::build(&spec, 1));
         return built.err();
     }
     let stack = serde_json::from_value::<Named>(one).map_err(|error| format!("this is no stack: {error}"));

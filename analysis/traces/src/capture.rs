@@ -84,9 +84,30 @@ struct Pcap {
     units: u32,
     link_type: u16,
     /// Bytes of a record's header: 24 in the format of a patched libpcap.
-    head: usize,
+    header_len: usize,
     /// Greatest length that a record found by searching may have.
     snaplen: usize,
+}
+
+/// The header of a pcap record.
+#[derive(Debug, Clone, Copy)]
+struct Record {
+    seconds: i64,
+    /// Fraction of the second, in the file's unit.
+    fraction: u32,
+    /// Bytes captured.
+    kept: usize,
+    wire_len: u32,
+}
+
+/// What became of an irregular pcap record.
+enum Irregular {
+    /// It is read all the same.
+    Accepted(Record),
+    /// It was skipped as damage; reading goes on.
+    Skipped,
+    /// The file ends here.
+    End,
 }
 
 enum Format {
@@ -106,24 +127,10 @@ struct Interface {
     dropped: u64,
 }
 
-/// What the commonest record of a pcap file is read with: a header of four words in little-endian order, of the second
-/// that the record before it was of.
-#[derive(Debug, Clone, Copy, Default)]
-struct Quick {
-    second: u32,
-    second_ns: i64,
-    unit_ns: u32,
-    /// 0: no record is read in this way.
-    units: u32,
-    snaplen: u32,
-    link_type: u16,
-}
-
 /// The frames of a capture, in file order.
 pub struct Capture {
     source: Source,
     format: Format,
-    quick: Quick,
     about: About,
     damage: Vec<Damage>,
     damages: u64,
@@ -190,23 +197,16 @@ impl Source {
         &self.buffer[self.start..self.end]
     }
 
-    /// The first four words that are at hand: seconds, fraction, kept, length on the wire. There must be so many.
+    /// The fields of the pcap record at the start, whose header is in the buffer.
     #[inline(always)]
-    fn record_head(&self, swapped: bool) -> (u32, u32, u32, u32) {
-        let head: &[u8; 16] = self.buffer[self.start..].first_chunk().expect("they were filled");
-        let at = |i: usize| {
-            let word = u32::from_le_bytes([head[i], head[i + 1], head[i + 2], head[i + 3]]);
-            if swapped {
-                word.swap_bytes()
-            } else {
-                word
-            }
-        };
-        (at(0), at(4), at(8), at(12))
+    fn record(&self, pcap: Pcap) -> Record {
+        let header: &[u8; 16] = self.buffer[self.start..].first_chunk().expect("the header is in the buffer");
+        let field = |at: usize| word(&header[at..], pcap.swapped);
+        Record { seconds: field(0).into(), fraction: field(4), kept: field(8) as usize, wire_len: field(12) }
     }
 
     #[inline]
-    fn pass(&mut self, n: usize) {
+    fn skip_buffered(&mut self, n: usize) {
         self.start += n;
         self.offset += n as u64;
     }
@@ -216,7 +216,7 @@ impl Source {
         let wanted = n;
         while n > 0 && (self.have() > 0 || self.fill(1)) {
             let step = n.min(self.have() as u64);
-            self.pass(step as usize);
+            self.skip_buffered(step as usize);
             n -= step;
         }
         wanted - n
@@ -267,7 +267,7 @@ impl Capture {
             });
         }
         let magic = le32(source.bytes());
-        let (swapped, unit_ns, head) = match magic {
+        let (swapped, unit_ns, header_len) = match magic {
             0xa1b2_c3d4 => (false, 1000, 16),
             0xa1b2_3c4d => (false, 1, 16),
             0xa1b2_cd34 => (false, 1000, 24),
@@ -287,29 +287,19 @@ impl Capture {
         }
         let snaplen = word(&source.bytes()[16..], swapped) as usize;
         let link_type = word(&source.bytes()[20..], swapped) as u16;
-        source.pass(24);
+        source.skip_buffered(24);
         let snaplen = if (1..=MAX_RECORD).contains(&snaplen) { snaplen.max(64) } else { MAX_RECORD };
         let name = if unit_ns == 1 { "pcap, nanoseconds" } else { "pcap" };
         Ok(Capture::with(
             source,
-            Format::Pcap(Pcap { swapped, unit_ns, units: 1_000_000_000 / unit_ns, link_type, head, snaplen }),
+            Format::Pcap(Pcap { swapped, unit_ns, units: 1_000_000_000 / unit_ns, link_type, header_len, snaplen }),
             name,
         ))
     }
 
     fn with(source: Source, format: Format, name: &str) -> Capture {
         let about = About { format: name.into(), ..About::default() };
-        Capture {
-            source,
-            format,
-            quick: Quick::default(),
-            about,
-            damage: Vec::new(),
-            damages: 0,
-            last_s: None,
-            last_ns: 0,
-            over: false,
-        }
+        Capture { source, format, about, damage: Vec::new(), damages: 0, last_s: None, last_ns: 0, over: false }
     }
 
     /// What the file says about itself; complete once all frames are read.
@@ -338,14 +328,6 @@ impl Capture {
         if self.over {
             return None;
         }
-        if let Some((time_ns, wire_len, from, to)) = self.next_quick() {
-            return Some(Frame {
-                time_ns,
-                link_type: self.quick.link_type,
-                wire_len,
-                data: &self.source.buffer[from..to],
-            });
-        }
         match self.format {
             Format::Pcap(pcap) => self.next_pcap(pcap),
             Format::Pcapng { .. } => self.next_pcapng(),
@@ -373,14 +355,14 @@ impl Capture {
 
     /// Notes damage here and goes on where `plausible` holds; false when that is nowhere.
     #[cold]
-    fn search(
+    fn resynchronise(
         &mut self,
         reason: String,
         otherwise: Option<&str>,
         plausible: impl Fn(&mut Capture, usize) -> bool,
     ) -> bool {
         let from = self.source.offset;
-        self.source.pass(1);
+        self.source.skip_buffered(1);
         let mut found = false;
         while self.source.offset - from < SEARCH {
             if !self.source.fill(MAX_BLOCK) && self.source.have() < 16 {
@@ -391,11 +373,11 @@ impl Capture {
             let most = if whole { self.source.have() } else { CHUNK.min(self.source.have()) };
             match (0..most).find(|&at| plausible(self, at)) {
                 Some(at) => {
-                    self.source.pass(at);
+                    self.source.skip_buffered(at);
                     found = true;
                     break;
                 }
-                None => self.source.pass(most),
+                None => self.source.skip_buffered(most),
             }
         }
         let bytes = self.source.offset - from;
@@ -416,98 +398,84 @@ impl Capture {
 
     // pcap ----------------------------------------------------------------------------------------------------
 
-    /// Passes the next record if it is in the buffer and one like those before it: its time, its length on the wire, and
-    /// the place of its data. Says what `next_pcap` would; most files have hardly another.
+    /// The next record. Damage and the end of the file are handled out of line.
     #[inline(always)]
-    fn next_quick(&mut self) -> Option<(i64, u32, usize, usize)> {
-        let (quick, source) = (&self.quick, &mut self.source);
-        let (head, rest) = source.buffer.get(source.start..source.end)?.split_first_chunk::<16>()?;
-        let at = |i: usize| u32::from_le_bytes([head[i], head[i + 1], head[i + 2], head[i + 3]]);
-        let (fraction, kept, wire_len) = (at(4), at(8), at(12));
-        let like_before = at(0) == quick.second && fraction < quick.units && kept <= quick.snaplen && kept <= wire_len;
-        if !like_before || kept as usize > rest.len() {
-            return None;
-        }
-        let from = source.start + 16;
-        source.pass(16 + kept as usize);
-        Some((quick.second_ns + i64::from(fraction) * i64::from(quick.unit_ns), wire_len, from, source.start))
-    }
-
-    /// Notes of which second the last record was.
-    #[inline]
-    fn set_second(&mut self, pcap: Pcap, seconds: i64) {
-        self.last_s = Some(seconds);
-        if !pcap.swapped && pcap.head == 16 {
-            self.quick = Quick {
-                second: seconds as u32,
-                second_ns: seconds * 1_000_000_000,
-                unit_ns: pcap.unit_ns,
-                units: pcap.units,
-                snaplen: pcap.snaplen as u32,
-                link_type: pcap.link_type,
-            };
-        }
-    }
-
     fn next_pcap(&mut self, pcap: Pcap) -> Option<Frame<'_>> {
-        let (kept, time_ns, wire_len) = loop {
-            if !self.source.fill(pcap.head) {
-                self.end_early("within a record's header");
-                return None;
-            }
-            let (seconds, fraction, kept, wire_len) = self.source.record_head(pcap.swapped);
-            let seconds = i64::from(seconds);
-            let kept = kept as usize;
-            if kept <= MAX_RECORD && !self.source.fill(pcap.head + kept) {
-                if self.source.failure.is_some() {
-                    self.end_early("within a record");
-                    return None;
+        let record = loop {
+            if self.source.fill(pcap.header_len) {
+                let record = self.source.record(pcap);
+                let fits = record.kept <= MAX_RECORD && self.source.fill(pcap.header_len + record.kept);
+                if fits && self.is_regular(pcap, record) {
+                    self.last_s = Some(record.seconds);
+                    break record;
                 }
-                let (near_s, reason) = (self.last_s, "a record's length cannot be".into());
-                let cut = Some("the file is cut off within a record");
-                if !self.search(reason, cut, |capture, at| capture.record_at(pcap, at, true, near_s)) {
-                    return None;
-                }
-                continue;
             }
-            let odd = kept > pcap.snaplen
-                || kept > wire_len as usize
-                || fraction >= pcap.units
-                || self.last_s.is_some_and(|last| (seconds - last).abs() > YEAR_S);
-            // A clock may jump, and one record's time may be damaged: what follows tells.
-            let (before, after) = (self.last_s, pcap.head + kept);
-            let on_time = odd && kept <= MAX_RECORD && self.record_at(pcap, after, false, before);
-            let jumped = odd && !on_time && kept <= MAX_RECORD && self.record_at(pcap, after, false, Some(seconds));
-            if odd && !on_time && !jumped {
-                let reason = if kept > MAX_RECORD {
-                    format!("a record of {kept} bytes cannot be")
-                } else {
-                    "a record's time or length cannot be, nor what follows it".into()
-                };
-                if !self.search(reason, None, |capture, at| capture.record_at(pcap, at, true, before)) {
-                    return None;
-                }
-                continue;
+            match self.irregular_pcap(pcap) {
+                Irregular::Accepted(record) => break record,
+                Irregular::Skipped => {}
+                Irregular::End => return None,
             }
-            if !on_time {
-                self.set_second(pcap, seconds);
-            }
-            break (kept, seconds * 1_000_000_000 + i64::from(fraction) * i64::from(pcap.unit_ns), wire_len);
         };
-        let at = self.source.start + pcap.head;
-        self.source.pass(pcap.head + kept);
-        let data = &self.source.buffer[at..at + kept];
-        Some(Frame { time_ns, link_type: pcap.link_type, wire_len: wire_len.max(kept as u32), data })
+        let at = self.source.start + pcap.header_len;
+        self.source.skip_buffered(pcap.header_len + record.kept);
+        let data = &self.source.buffer[at..at + record.kept];
+        let time_ns = record.seconds * 1_000_000_000 + i64::from(record.fraction) * i64::from(pcap.unit_ns);
+        Some(Frame { time_ns, link_type: pcap.link_type, wire_len: record.wire_len.max(record.kept as u32), data })
+    }
+
+    /// Whether the fields of a record are plausible after the record before it.
+    #[inline(always)]
+    fn is_regular(&self, pcap: Pcap, record: Record) -> bool {
+        record.kept <= pcap.snaplen
+            && record.kept <= record.wire_len as usize
+            && record.fraction < pcap.units
+            && self.last_s.is_none_or(|last| (record.seconds - last).abs() <= YEAR_S)
+    }
+
+    /// A record that is cut off or not plausible by itself. What follows decides whether it is accepted: a clock may jump, and
+    /// the time of one record may be damaged.
+    #[cold]
+    fn irregular_pcap(&mut self, pcap: Pcap) -> Irregular {
+        if !self.source.fill(pcap.header_len) {
+            self.end_early("within a record's header");
+            return Irregular::End;
+        }
+        let record = self.source.record(pcap);
+        let before = self.last_s;
+        let after = pcap.header_len + record.kept;
+        let (reason, otherwise) = if record.kept > MAX_RECORD {
+            (format!("a record of {} bytes is impossible", record.kept), None)
+        } else if !self.source.fill(after) {
+            if self.source.failure.is_some() {
+                self.end_early("within a record");
+                return Irregular::End;
+            }
+            ("a record's length is impossible".into(), Some("the file is cut off within a record"))
+        } else if self.record_at(pcap, after, false, before) {
+            // The next record continues the times before this one.
+            return Irregular::Accepted(record);
+        } else if self.record_at(pcap, after, false, Some(record.seconds)) {
+            // The clock jumped.
+            self.last_s = Some(record.seconds);
+            return Irregular::Accepted(record);
+        } else {
+            ("a record's time or length is impossible, and so is what follows it".into(), None)
+        };
+        if self.resynchronise(reason, otherwise, |capture, at| capture.record_at(pcap, at, true, before)) {
+            Irregular::Skipped
+        } else {
+            Irregular::End
+        }
     }
 
     /// Whether a record of about this time may begin `at` bytes on, with another or the file's end after it when
     /// `chained`.
     fn record_at(&mut self, pcap: Pcap, at: usize, chained: bool, near_s: Option<i64>) -> bool {
         // A search has the whole block in sight; a look ahead may have to read on.
-        if !chained && !self.source.fill(at + pcap.head) {
+        if !chained && !self.source.fill(at + pcap.header_len) {
             return self.source.have() == at;
         }
-        let Some(head) = self.source.bytes().get(at..at + pcap.head) else { return false };
+        let Some(head) = self.source.bytes().get(at..at + pcap.header_len) else { return false };
         let [seconds, fraction, kept, wire_len] = [0, 4, 8, 12].map(|at| word(&head[at..], pcap.swapped));
         let fits = kept > 0
             && kept as usize <= pcap.snaplen
@@ -515,7 +483,7 @@ impl Capture {
             && wire_len as usize <= MAX_RECORD
             && fraction < pcap.units
             && near_s.is_none_or(|near| (i64::from(seconds) - near).abs() <= DAY_S);
-        let after = at + pcap.head + kept as usize;
+        let after = at + pcap.header_len + kept as usize;
         fits && (!chained || self.source.have() == after || self.record_at(pcap, after, false, near_s))
     }
 
@@ -531,7 +499,7 @@ impl Capture {
             if kind == PCAPNG_SECTION {
                 let from = self.source.offset;
                 if let Err(why) = self.section() {
-                    if self.source.offset == from && !self.search_block(why) {
+                    if self.source.offset == from && !self.resynchronise_block(why) {
                         return None;
                     }
                 }
@@ -543,7 +511,7 @@ impl Capture {
             // Names, journals, keys and what others define may be long; no block else is.
             let may_be_long = matches!(kind, 4 | 9 | 10 | 0x0bad | 0x4000_0bad) && length <= 1 << 28;
             if length < 12 || length % 4 != 0 || (length > MAX_BLOCK && !may_be_long) {
-                if !self.search_block(format!("a block of {length} bytes cannot be")) {
+                if !self.resynchronise_block(format!("a block of {length} bytes cannot be")) {
                     return None;
                 }
                 continue;
@@ -565,19 +533,19 @@ impl Capture {
                 }
                 let reason = "a block's length cannot be".into();
                 let cut = Some("the file is cut off within a block");
-                if !self.search(reason, cut, |capture, at| capture.block_at(at)) {
+                if !self.resynchronise(reason, cut, |capture, at| capture.block_at(at)) {
                     return None;
                 }
                 continue;
             }
             if word(&self.source.bytes()[length - 4..], swapped) as usize != length {
-                if !self.search_block(format!("a block of {length} bytes says another length at its end")) {
+                if !self.resynchronise_block(format!("a block of {length} bytes says another length at its end")) {
                     return None;
                 }
                 continue;
             }
             let (from, at) = (self.source.offset, self.source.start);
-            self.source.pass(length);
+            self.source.skip_buffered(length);
             let body = at + 8..at + length - 4;
             let taken = match kind {
                 1 => self.interface(body, swapped).map(|()| None),
@@ -603,8 +571,8 @@ impl Capture {
         }
     }
 
-    fn search_block(&mut self, reason: String) -> bool {
-        self.search(reason, None, |capture, at| capture.block_at(at))
+    fn resynchronise_block(&mut self, reason: String) -> bool {
+        self.resynchronise(reason, None, |capture, at| capture.block_at(at))
     }
 
     fn block_at(&mut self, at: usize) -> bool {
@@ -647,7 +615,7 @@ impl Capture {
             return Err("is no capture: its section header is cut off".into());
         }
         let block = self.source.bytes()[24..length - 4].to_vec();
-        self.source.pass(length);
+        self.source.skip_buffered(length);
         for (code, value) in options(&block, swapped) {
             let what = match code {
                 1 => "comment",

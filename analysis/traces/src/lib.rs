@@ -1,15 +1,32 @@
-//! From captures to truth per segment: reads pcap and pcapng, follows TCP connections and says what each segment was.
+//! From captures to a record of every TCP segment: reads pcap and pcapng, follows connections and classifies segments.
 //!
-//! One streaming pass per capture; memory is bounded by the live connections. [`write_tables`] leaves `segments.parquet`,
-//! `sacks.parquet`, `connections.parquet` and `summary.json`, which docs/traces.md describes.
+//! One streaming pass per capture; the live connections bound the memory. [`write_tables`] writes `segments.parquet`,
+//! `sacks.parquet`, `connections.parquet` and `summary.json` (docs/traces.md).
+//!
+//! A frame passes these files in order: `capture` (file formats), `link_layer` and `decode` (headers), `tracker` (which
+//! connection), `connection`, `stream`, `rtt` and `classify` (what the segment was), `tables` (Parquet).
 
+mod budget;
 mod capture;
+mod checksum;
+pub mod class;
+mod classify;
 mod connection;
+mod counts;
 mod decode;
+mod fragments;
+mod link_layer;
 mod ranges;
+mod rtt;
+mod stream;
 mod tables;
+mod tracker;
 
 pub use capture::{About, Capture, Damage, Frame};
-pub use connection::{class, Connection, Counts, RoundTrips, Segment, Tracker};
-pub use decode::{ecn, network_layer, Address, Checksum, Decoder, Not, TcpPacket};
+pub use class::{SegmentClass, SEGMENT_CLASSES};
+pub use connection::{Connection, Segment};
+pub use counts::{Counts, RoundTrips};
+pub use decode::{ecn, Address, Checksum, Decoder, NoTcp, TcpPacket};
+pub use link_layer::network_layer;
 pub use tables::{write_tables, Input, Options};
+pub use tracker::Tracker;

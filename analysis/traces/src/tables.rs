@@ -18,8 +18,11 @@ use parquet::schema::types::ColumnPath;
 use serde_json::{json, Value};
 
 use crate::capture::Capture;
-use crate::connection::{class, Connection, Counts, Segment, Tracker};
-use crate::decode::{Decoder, Not, TcpPacket};
+use crate::class;
+use crate::connection::{Connection, Segment};
+use crate::counts::Counts;
+use crate::decode::{Decoder, NoTcp, TcpPacket};
+use crate::tracker::Tracker;
 
 /// Rows of a row group; bounds memory.
 const ROWS: usize = 1 << 16;
@@ -107,7 +110,7 @@ const SIDE_COLUMNS: &[SideColumn] = &[
     ("rst", |counts| i64::from(counts.rst)),
     // -1: it was not seen, or not offered.
     ("isn", |counts| counts.isn.map_or(-1, i64::from)),
-    ("zero", |counts| counts.zero.map_or(-1, i64::from)),
+    ("zero", |counts| counts.base.map_or(-1, i64::from)),
     ("mss", |counts| counts.mss.map_or(-1, i64::from)),
     ("window_scale", |counts| counts.window_scale.map_or(-1, i64::from)),
 ];
@@ -223,25 +226,27 @@ fn read(number: usize, input: &Input, tables: &mut Tables) -> Result<Value, Stri
         let decoded = decoder.decode(&frame, &mut packet);
         match link_types.first_mut() {
             Some((link_type, count, _)) if *link_type == frame.link_type => *count += 1,
-            _ => note_link_type(&mut link_types, frame.link_type, decoded != Err(Not::Link)),
+            _ => note_link_type(&mut link_types, frame.link_type, decoded != Err(NoTcp::UnknownLinkType)),
         }
         if let Err(why) = decoded {
-            unreadable += u64::from(why == Not::Readable);
+            unreadable += u64::from(why == NoTcp::Truncated);
             not_tcp += 1;
             continue;
         }
         match &mut tables.rows {
-            None => tracker.count(time_ns, &packet, row),
+            None => {
+                tracker.process(time_ns, &packet, row);
+            }
             Some(rows) => {
-                let segment = tracker.take(time_ns, &packet, row);
-                rows.push(packets, time_ns, &packet, &segment, &tracker.proven);
+                let segment = tracker.process(time_ns, &packet, row);
+                rows.push(packets, time_ns, &packet, &segment, &tracker.proved);
                 if rows.full() {
                     tables.write_segments(number)?;
                 }
             }
         }
         row += 1;
-        tracker.proven.clear();
+        tracker.proved.clear();
         if !tracker.finished.is_empty() {
             tables.take_connections(number, &mut tracker.finished, &mut listed)?;
         }

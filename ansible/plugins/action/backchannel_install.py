@@ -92,7 +92,7 @@ def _told():
     # At the end: this repository has a folder called ansible, which must not hide the package.
     if str(ROOT) not in sys.path:
         sys.path.append(str(ROOT))
-    from experiments.engine.scheduling import machine
+    from experiments.engine import machine
 
     return {machine.RELEASED: machine.sources() + "\n"}
 

@@ -250,7 +250,7 @@ impl Server {
             ));
         }
         // Refused before any interface exists.
-        backchannel_middleboxes::build_link(&spec, seed)?;
+        backchannel_links::build(&spec, seed)?;
         let mut taps = Vec::new();
         for end in ends {
             let mac = end.mac.as_deref().map(parse_mac).transpose()?;

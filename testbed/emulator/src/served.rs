@@ -55,7 +55,7 @@ fn fresh(taps: &[Interface]) -> Vec<PortState> {
 impl Served {
     /// A link between these interfaces, whose time begins now.
     pub(crate) fn new(spec: LinkSpec, seed: u64, taps: Vec<Interface>) -> Result<Served, String> {
-        let link = backchannel_middleboxes::build_link(&spec, seed)?;
+        let link = backchannel_links::build(&spec, seed)?;
         let ports = fresh(&taps);
         Ok(Served {
             spec,
@@ -78,7 +78,7 @@ impl Served {
         if spec.ends.len() != self.taps.len() {
             return Err(format!("link '{}' has {} ends, not {}", spec.name, self.taps.len(), spec.ends.len()));
         }
-        self.link = backchannel_middleboxes::build_link(&spec, seed)?;
+        self.link = backchannel_links::build(&spec, seed)?;
         self.spec = spec;
         self.seed = seed;
         self.silent = false;
@@ -122,7 +122,7 @@ impl Served {
     /// Ends a run: what the link holds is gone, and it stays silent until it is configured again. A slow line would go
     /// on for seconds, and captures of a run are to end with it.
     pub(crate) fn silence(&mut self) -> Result<(), String> {
-        self.link = backchannel_middleboxes::build_link(&self.spec, self.seed)?;
+        self.link = backchannel_links::build(&self.spec, self.seed)?;
         self.silent = true;
         Ok(())
     }

@@ -1,7 +1,8 @@
-//! Links: what joins nodes. Rate, delay, framing, error models; the queue policies at their ends come from
-//! `agents/policies`.
+//! Links: rate, delay, framing, MAC and error models between nodes, with the queue policies (`agents/policies`) and the
+//! middleboxes (`agents/middleboxes`) at their ends.
 //!
-//! A link kind is one file and one line in [`KINDS`]; an error model one file and one line in [`errors::MODELS`].
+//! [`build`] makes a link from its specification. A link kind is one file and one line in [`KINDS`]; an error model is one file
+//! and one line in [`errors::MODELS`]. docs/links.md describes each.
 
 mod device;
 pub mod errors;
@@ -14,6 +15,7 @@ pub mod rfc1144;
 mod ricochet;
 mod serial;
 mod wavelan;
+mod with_middlebox;
 
 use backchannel_core::registry::{Entry, Given};
 use backchannel_core::scenario::LinkSpec;
@@ -21,10 +23,11 @@ use backchannel_core::traits::Link;
 
 pub use point_to_point::PointToPoint;
 pub use profiles::{profiles, Profile};
+use with_middlebox::WithMiddlebox;
 
 type Build = fn(&Given<'_>, &LinkSpec, u64) -> Result<Box<dyn Link>, String>;
 
-/// Every kind of link.
+/// Every link kind: its registry entry and its constructor.
 static KINDS: &[(&Entry, Build)] = &[
     (&mahimahi::ENTRY, mahimahi::build),
     (&point_to_point::ENTRY, point_to_point::build),
@@ -32,24 +35,39 @@ static KINDS: &[(&Entry, Build)] = &[
     (&wavelan::ENTRY, wavelan::build),
 ];
 
-/// What the registry prints: link kinds and error models.
+/// The registry entries of link kinds, of the options of a direction, and of error models.
 pub fn entries() -> Vec<&'static Entry> {
     let directions = [&serial::DIRECTION, &mahimahi::DIRECTION];
     KINDS.iter().map(|(entry, _)| *entry).chain(directions).chain(errors::entries()).collect()
 }
 
-/// Makes a link. Its random streams derive from `seed` and its name.
+/// Builds a link with its queue policies, error models and middleboxes. Its random streams derive from `seed` and its name.
 ///
 /// # Errors
-/// A sentence that names the link, the direction and what is allowed.
+/// A message that names the link, the direction and what is allowed.
 pub fn build(spec: &LinkSpec, seed: u64) -> Result<Box<dyn Link>, String> {
-    let in_link = |why: String| format!("link '{}': {why}", spec.name);
+    build_kind(spec, seed)
+        .and_then(|link| attach_middleboxes(link, spec))
+        .map_err(|why| format!("link '{}': {why}", spec.name))
+}
+
+fn build_kind(spec: &LinkSpec, seed: u64) -> Result<Box<dyn Link>, String> {
     let (entry, build) = KINDS.iter().find(|(entry, _)| entry.name == spec.kind).ok_or_else(|| {
         let known: Vec<_> = KINDS.iter().map(|(entry, _)| entry.name).collect();
-        in_link(format!("there is no link kind '{}'; there are: {}", spec.kind, known.join(", ")))
+        format!("there is no link kind '{}'; there are: {}", spec.kind, known.join(", "))
     })?;
-    let given = Given::check(entry, &spec.options).map_err(in_link)?;
-    build(&given, spec, seed).map_err(in_link)
+    build(&Given::check(entry, &spec.options)?, spec, seed)
+}
+
+fn attach_middleboxes(mut link: Box<dyn Link>, spec: &LinkSpec) -> Result<Box<dyn Link>, String> {
+    for middlebox in &spec.middleboxes {
+        if spec.ends.len() != 2 || middlebox.end > 1 {
+            return Err(format!("a middlebox must be at end 0 or 1 of a link with two ends, not at {}", middlebox.end));
+        }
+        let built = backchannel_middleboxes::build(&middlebox.name, &middlebox.options)?;
+        link = Box::new(WithMiddlebox::new(link, middlebox.end, built));
+    }
+    Ok(link)
 }
 
 #[cfg(test)]
@@ -91,37 +109,37 @@ mod tests {
     }
 
     #[test]
-    fn every_kind_of_link_asks_again_for_what_a_policy_holds_back() {
+    fn every_link_kind_polls_a_policy_again_that_holds_packets_back() {
         for (mut link, rate_bps) in with_bounded_classes() {
             let (mut events, mut out) = (Events::default(), Vec::new());
             for id in 0..40 {
                 link.submit(Time::ZERO, 0, data(id, 960), &mut events);
             }
-            // Half of the line, from the start on: what does not lend is not borrowed.
+            // A bounded class has half of the line from the start on and borrows nothing.
             while let Some(at) = link.next_event() {
                 link.poll(at, &mut out, &mut events);
             }
-            let ids: Vec<_> = out.iter().map(|one| one.packet.id).collect();
+            let ids: Vec<_> = out.iter().map(|delivery| delivery.packet.id).collect();
             assert_eq!(ids, (0..40).collect::<Vec<_>>());
             let least_s = 39.0 * 8000.0 / (rate_bps / 2.0);
             let last = out[39].at.seconds();
             assert!(last >= least_s && last < 1.25 * least_s + 0.2, "{rate_bps}: {last} s, not {least_s}");
-            // An ack that comes while data are held back has its own half, at once.
+            // An ack that arrives while data is held back uses its own half at once.
             out.clear();
-            let now = out_of_the_way(&mut *link, &mut events);
+            let now = idle_since_long(&mut *link, &mut events);
             link.submit(now, 0, data(50, 960), &mut events);
             link.submit(now, 0, data(51, 960), &mut events);
             link.submit(now, 0, ack(60), &mut events);
             while let Some(at) = link.next_event() {
                 link.poll(at, &mut out, &mut events);
             }
-            let ids: Vec<_> = out.iter().map(|one| one.packet.id).collect();
+            let ids: Vec<_> = out.iter().map(|delivery| delivery.packet.id).collect();
             assert!(ids == [50, 60, 51] || ids == [60, 50, 51], "{ids:?}");
         }
     }
 
-    /// An instant at which a link has long been idle.
-    fn out_of_the_way(link: &mut dyn Link, events: &mut Events) -> Time {
+    /// A time at which the link has long been idle.
+    fn idle_since_long(link: &mut dyn Link, events: &mut Events) -> Time {
         let now = Time::from_seconds(1000.0);
         link.poll(now, &mut Vec::new(), events);
         now

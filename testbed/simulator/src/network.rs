@@ -162,7 +162,7 @@ impl<'a> Network<'a> {
         for spec in &input.scenario.links {
             lines.push(Line {
                 name: spec.name.clone(),
-                link: backchannel_middleboxes::build_link(spec, input.scenario.seed)?,
+                link: backchannel_links::build(spec, input.scenario.seed)?,
                 rates: [spec.forward.rate_bps, spec.reverse.rate_bps],
                 ends: vec![(usize::MAX, 0); spec.ends.len()],
                 directions: spec.ends.iter().map(|_| Direction::default()).collect(),

@@ -70,7 +70,7 @@ def _write(kind: str, subject: str, out: Path | None, store: Store, author: str,
     """Writes it; what to tell about it."""
     from analysis import frames
     from analysis.exports import crate, flent, tables, xplot
-    from experiments.reproduce import FOLDER
+    from experiments.catalogue import FOLDER
 
     of, _, called = KINDS[kind]
     # Told before anything is computed.

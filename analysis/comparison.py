@@ -1,0 +1,270 @@
+"""Comparisons of stored results: two campaigns point by point (`compare`), the values of a swept field (`contrast`).
+
+Both take differences by the pairing rule of analysis/statistics.py.
+"""
+
+from __future__ import annotations
+
+import datetime
+import json
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from analysis.errors import AnalysisError, unknown
+from analysis.results import Parameters, Quantity, Results, Values
+from analysis.statistics import LEVEL, Difference, Interval, bootstrap_difference, difference, holm, mean
+from analysis.store import Store, is_url
+
+Verdict = Literal["same", "better", "worse", "different", "unknown"]
+#: Default for the least difference that counts, as a share of the first mean.
+TOLERANCE = 0.01
+
+
+class CompareError(AnalysisError):
+    """The campaigns cannot be compared."""
+
+
+@dataclass(frozen=True)
+class Line:
+    """One quantity of one point in both campaigns, in SI units."""
+
+    point: Parameters
+    metric: str
+    subject: str
+    unit: str
+    n_a: int
+    n_b: int
+    mean_a: float
+    mean_b: float
+    difference: Difference
+    #: Holm's p over all lines; None if there are too few values.
+    p_adjusted: float | None
+    #: "different" where neither way is better, "unknown" for too few values.
+    verdict: Verdict
+
+    @property
+    def relative(self) -> float | None:
+        """The difference over A's mean; None if that is 0."""
+        return self.difference.relative
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Campaign B against campaign A."""
+
+    a: str
+    b: str
+    confidence: float
+    tolerance: float
+    lines: tuple[Line, ...]
+    #: Points that one campaign alone has.
+    only_a: tuple[Parameters, ...]
+    only_b: tuple[Parameters, ...]
+
+    @property
+    def regressions(self) -> list[Line]:
+        """Lines that are worse in B."""
+        return [line for line in self.lines if line.verdict == "worse"]
+
+    def as_json(self) -> str:
+        """The comparison for scripts."""
+        document = {
+            "a": self.a, "b": self.b, "confidence": self.confidence, "tolerance": self.tolerance,
+            "lines": [_line_document(line) for line in self.lines],
+            "only_a": self.only_a, "only_b": self.only_b, "regressions": len(self.regressions),
+        }  # fmt: skip
+        return json.dumps(document, indent=2)
+
+
+def _line_document(line: Line) -> dict[str, Any]:
+    found = line.difference
+    return {
+        "point": line.point, "metric": line.metric, "subject": line.subject, "unit": line.unit, "n_a": line.n_a,
+        "n_b": line.n_b, "mean_a": line.mean_a, "mean_b": line.mean_b,
+        "difference": {
+            "difference": found.value,
+            "low": None if found.interval is None else found.interval.low,
+            "high": None if found.interval is None else found.interval.high,
+            "p": found.p, "method": found.method,
+        },
+        "p_adjusted": line.p_adjusted, "verdict": line.verdict, "relative": line.relative,
+    }  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Contrast:
+    """One quantity at one point: a value of the swept field against the reference value."""
+
+    #: The other swept fields.
+    point: Parameters
+    quantity: Quantity
+    #: The field's values.
+    first: str
+    second: str
+    difference: Difference
+    #: The difference's bootstrap interval; None for too few runs.
+    bootstrap: Interval | None
+
+
+# Two campaigns -----------------------------------------------------------------------------------------------
+
+
+def compare(
+    a: Results, b: Results, confidence: float = LEVEL, tolerance: float = TOLERANCE, metrics: Sequence[str] = ()
+) -> Comparison:
+    """Compares B with A, point by point.
+
+    A difference counts if it exceeds the tolerance and is significant after Holm's correction over all lines.
+
+    Args:
+        a: the reference.
+        b: the campaign under test.
+        confidence: of the intervals, and of all verdicts together.
+        tolerance: share of A's mean; a smaller difference counts as none.
+        metrics: names of the metrics to compare; all if empty.
+
+    Raises:
+        CompareError: they have no point in common.
+    """
+    both = [point for point in a.points if point in b.points]
+    if not both:
+        raise CompareError(f"{a.name} and {b.name} have no point in common: their sweeps are different")
+    found: list[tuple[Parameters, Quantity, Values, Values, Difference]] = []
+    for point in both:
+        values_a = a.values.get(a.points.index(point), {})
+        values_b = b.values.get(b.points.index(point), {})
+        for quantity, in_a in values_a.items():
+            if quantity in values_b and (not metrics or quantity.metric in metrics):
+                in_b = values_b[quantity]
+                found.append((point, quantity, in_a, in_b, difference(in_a, in_b, confidence)))
+    adjusted = iter(holm([one.p for *_, one in found if one.p is not None]))
+    lines = []
+    for point, quantity, in_a, in_b, one in found:
+        p = None if one.p is None else next(adjusted)
+        lines.append(
+            Line(
+                point, *quantity, len(in_a), len(in_b), mean(list(in_a.values())), mean(list(in_b.values())), one, p,
+                _verdict(quantity.metric, one, p, 1 - confidence, tolerance),
+            )
+        )  # fmt: skip
+    return Comparison(
+        a.name, b.name, confidence, tolerance, tuple(lines),
+        tuple(point for point in a.points if point not in b.points),
+        tuple(point for point in b.points if point not in a.points),
+    )  # fmt: skip
+
+
+def _verdict(metric: str, found: Difference, p: float | None, level: float, tolerance: float) -> Verdict:
+    from analysis.metrics import METRICS
+
+    if p is None:
+        return "unknown"
+    if p >= level or abs(found.value) <= tolerance * abs(found.mean_first):
+        return "same"
+    better = METRICS[metric].better if metric in METRICS else None
+    if better is None:
+        return "different"
+    return "better" if (found.value > 0) == (better == "more") else "worse"
+
+
+def load(text: str, results: str, artefacts: str | None = None) -> Results:
+    """A campaign's results from a store.
+
+    Args:
+        text: a campaign's name or id in `results`; FOLDER for the only campaign of another results folder, or
+            FOLDER:NAME. After any of these @DATE (2026-11-21, or with a time: 2026-11-21T08:00) selects the results
+            that were stored then; of campaigns with one name, the one with the latest result.
+        results: the store of names without a folder.
+        artefacts: artefact store of a PostgreSQL store.
+
+    Raises:
+        CompareError: there is no such campaign.
+        StoreError: the store cannot be used.
+    """
+    what, at, date = text.partition("@")
+    folder, name = results, what
+    if Path(what).is_dir() and (Path(what) / "results.sqlite").is_file():
+        folder, name = what, ""
+    elif ":" in what and not is_url(what):
+        folder, _, name = what.rpartition(":")
+    if not is_url(folder) and not (Path(folder) / "results.sqlite").is_file():
+        raise CompareError(f"{folder} is no results folder")
+    store = Store.open(folder if is_url(folder) else Path(folder), artefacts if is_url(folder) else None)
+    try:
+        moment = _moment(date) if at else math.inf
+        known = store.campaigns()
+        names = list(dict.fromkeys(str(one["name"]) for one in known))
+        if not name and len(names) != 1:
+            raise CompareError(f"{folder} has the campaigns {', '.join(names)}: give {folder}:NAME")
+        found = [one for one in known if not name or name in (one["id"], one["name"])]
+        if not found:
+            raise CompareError(str(unknown(f"campaign in {folder}", name, names)))
+        dated = [(one["id"], store.values_at(one["id"], moment)) for one in (found if at else found[:1])]
+        campaign_id, rows = max(dated, key=lambda one: max((row["landed"] for row in one[1]), default=-math.inf))
+        if at and not rows:
+            raise CompareError(f"of campaign {found[0]['name']} in {folder}, nothing had landed by {date}")
+        campaign = store.campaign(campaign_id)
+        assert campaign is not None
+    finally:
+        store.close()
+    return Results.of_rows(text, [dict(point["parameters"]) for point in campaign["points"]], rows)
+
+
+def _moment(date: str) -> float:
+    """The UNIX time of a date; of one without a time, the end of that day."""
+    try:
+        moment = datetime.datetime.fromisoformat(date)
+    except ValueError:
+        raise CompareError(f"'{date}' is no date: write 2026-11-21 or 2026-11-21T08:00") from None
+    if len(date) == len("2026-11-21"):
+        moment += datetime.timedelta(days=1)
+    return moment.timestamp()
+
+
+# The values of a swept field ---------------------------------------------------------------------------------
+
+
+def contrast(results: Results, field: str = "", first: str = "", level: float = LEVEL, seed: int = 1) -> list[Contrast]:
+    """Compares each value of a swept field with a reference value, for every combination of the other fields.
+
+    Args:
+        results: the campaign's.
+        field: the swept field, or its last words; may be empty if there is only one.
+        first: the reference; the first value of the sweep if empty.
+        level: of the intervals.
+        seed: of the bootstrap.
+
+    Raises:
+        AnalysisError: there is no such field or value, or the field has one value only.
+    """
+    swept = list(dict.fromkeys(name for point in results.points for name in point))
+    found = [name for name in swept if not field or name == field or name.endswith("." + field)]
+    if not found or (field and len(found) > 1):
+        raise unknown("swept field", field, swept)
+    if len(found) > 1:
+        raise AnalysisError(f"choose the swept field to compare; there are: {', '.join(swept)}")
+    axis = found[0]
+    points = {at: point for at, point in enumerate(results.points) if axis in point and at in results.values}
+    known = list(dict.fromkeys(point[axis] for point in points.values()))
+    if first and first not in known:
+        raise unknown(f"value of {axis}", first, known)
+    if len(known) < 2:
+        raise AnalysisError(f"{axis} has one value only: there is nothing to compare")
+    base = first or known[0]
+    sides: dict[tuple[tuple[tuple[str, str], ...], Quantity], dict[str, Values]] = {}
+    for number, point in points.items():
+        rest = tuple((name, value) for name, value in point.items() if name != axis)
+        for quantity, values in sorted(results.values[number].items()):
+            sides.setdefault((rest, quantity), {})[point[axis]] = values
+    return [
+        Contrast(
+            dict(rest), quantity, base, other, difference(by_value[base], by_value[other], level),
+            bootstrap_difference(by_value[base], by_value[other], seed, level),
+        )
+        for (rest, quantity), by_value in sides.items()
+        for other in known
+        if other != base and base in by_value and other in by_value
+    ]  # fmt: skip

@@ -1,0 +1,357 @@
+use super::*;
+use crate::class;
+use crate::decode::flag::{ACK, ECE, FIN, RST, SYN};
+use crate::decode::Checksum;
+use proptest::prelude::*;
+
+const A: (Address, u16) = (Address::four(0x0a00_0001), 1000);
+const B: (Address, u16) = (Address::four(0x0a00_0002), 5001);
+const MS: i64 = 1_000_000;
+
+fn packet(from_client: bool, seq: u32, ack: u32, flags: u8, payload: u32) -> TcpPacket {
+    let (src, dst) = if from_client { (A, B) } else { (B, A) };
+    let scale = (flags & SYN != 0).then_some(2);
+    TcpPacket {
+        src,
+        dst,
+        seq,
+        ack,
+        flags,
+        window: 1000,
+        ip_len: 40 + payload,
+        payload,
+        window_scale: scale,
+        mss: None,
+        sack_permitted: false,
+        sack_blocks: 0,
+        sacks: [(0, 0); 4],
+        ecn: 0,
+        checksum: Checksum::Good,
+        timestamps: None,
+    }
+}
+
+/// A tracker that has seen a handshake: client's ISN 100, server's 300.
+fn established() -> Tracker {
+    let mut tracker = Tracker::default();
+    tracker.process(0, &packet(true, 100, 0, SYN, 0), 0);
+    tracker.process(10 * MS, &packet(false, 300, 101, SYN | ACK, 0), 0);
+    tracker.process(20 * MS, &packet(true, 101, 301, ACK, 0), 0);
+    tracker
+}
+
+fn closed(mut tracker: Tracker) -> Vec<Connection> {
+    for index in tracker.remaining() {
+        tracker.remove(index);
+    }
+    tracker.finished
+}
+
+fn data(tracker: &mut Tracker, ms: i64, byte: u32) -> Segment {
+    tracker.process(ms * MS, &packet(true, 100 + byte, 301, ACK, 100), byte.into())
+}
+
+fn ack(tracker: &mut Tracker, ms: i64, byte: u32) -> Segment {
+    tracker.process(ms * MS, &packet(false, 301, 100 + byte, ACK, 0), 0)
+}
+
+#[test]
+fn a_clean_transfer_is_new_data_with_round_trips() {
+    let mut tracker = established();
+    let first = data(&mut tracker, 30, 1);
+    assert_eq!((first.seq, first.ack, first.in_order, first.window), (1, 1, 100, 4000));
+    assert_eq!(first.class, class::NEW | class::DATA);
+    data(&mut tracker, 31, 101);
+    let ack = ack(&mut tracker, 50, 201);
+    assert_eq!(ack.rtt_ns, Some(19 * MS));
+    assert_eq!(ack.class, class::PURE_ACK);
+    assert_eq!(closed(tracker)[0].counts[0].unique_bytes, 200);
+}
+
+#[test]
+fn three_duplicate_acks_make_a_fast_retransmission() {
+    let mut tracker = established();
+    for i in 0..5 {
+        data(&mut tracker, 30 + i, 1 + 100 * i as u32);
+    }
+    ack(&mut tracker, 50, 101);
+    for i in 0..3 {
+        let duplicate = ack(&mut tracker, 51 + i, 101);
+        assert!(duplicate.class & class::DUPLICATE_ACK != 0);
+    }
+    let again = data(&mut tracker, 54, 101);
+    assert_eq!(again.class, class::RETRANSMISSION | class::FAST_RETRANSMISSION | class::DATA);
+    // Karn: the ack of a retransmitted segment is no sample.
+    assert_eq!(ack(&mut tracker, 80, 201).rtt_ns, None);
+}
+
+#[test]
+fn late_without_duplicate_acks_is_a_timeout_and_acknowledged_data_again_is_spurious() {
+    let mut tracker = established();
+    data(&mut tracker, 30, 1);
+    let again = data(&mut tracker, 1030, 1);
+    assert_eq!(again.class, class::RETRANSMISSION | class::TIMEOUT | class::DATA);
+    ack(&mut tracker, 1050, 101);
+    assert!(data(&mut tracker, 1100, 1).class & class::SPURIOUS != 0);
+    let counts = &closed(tracker)[0].counts[0];
+    assert_eq!((counts.timeouts, counts.retransmissions, counts.spurious()), (1, 2, 1));
+}
+
+#[test]
+fn at_the_receiver_a_hole_filled_soon_is_reordering_and_filled_late_a_retransmission() {
+    let mut tracker = established();
+    data(&mut tracker, 30, 1);
+    let after_hole = data(&mut tracker, 31, 201);
+    assert!(after_hole.class & class::GAP_BEFORE != 0);
+    assert_eq!(after_hole.in_order, 100);
+    let late = data(&mut tracker, 32, 101);
+    assert_eq!((late.class & !class::DATA, late.in_order), (class::OUT_OF_ORDER, 300));
+    data(&mut tracker, 33, 401);
+    assert_eq!(data(&mut tracker, 300, 301).class & !class::DATA, class::RETRANSMISSION);
+}
+
+#[test]
+fn window_update_zero_window_and_keep_alive() {
+    let mut tracker = established();
+    data(&mut tracker, 30, 1);
+    ack(&mut tracker, 40, 51);
+    let mut update = packet(false, 301, 201, ACK, 0);
+    update.window = 500;
+    assert!(tracker.process(50 * MS, &update, 0).class & class::WINDOW_UPDATE == 0, "it acknowledges new data");
+    update.window = 700;
+    assert!(tracker.process(51 * MS, &update, 0).class & class::WINDOW_UPDATE != 0);
+    update.window = 0;
+    assert!(tracker.process(52 * MS, &update, 0).class & class::ZERO_WINDOW != 0);
+    let keep_alive = tracker.process(9000 * MS, &packet(true, 200, 301, ACK, 0), 0);
+    assert!(keep_alive.class & class::KEEP_ALIVE != 0);
+}
+
+#[test]
+fn reused_ports_are_another_connection() {
+    let mut tracker = established();
+    tracker.process(30 * MS, &packet(true, 101, 301, FIN | ACK, 0), 0);
+    let again = tracker.process(90 * MS, &packet(true, 7000, 0, SYN, 0), 0);
+    assert_eq!((again.connection, again.seq), (1, 0));
+    assert_eq!(closed(tracker).len(), 2);
+}
+
+#[test]
+fn a_capture_that_starts_in_the_middle_is_classified() {
+    let mut tracker = Tracker::default();
+    let first = tracker.process(0, &packet(true, 5000, 9000, ACK, 100), 0);
+    assert_eq!((first.seq, first.ack, first.in_order), (1, 1, 100));
+    assert_eq!(tracker.process(MS, &packet(true, 5100, 9000, ACK, 100), 0).in_order, 200);
+}
+
+/// With timestamps: value and echo.
+fn stamped(from_client: bool, seq: u32, ack: u32, payload: u32, value: u32, echo: u32) -> TcpPacket {
+    TcpPacket { timestamps: Some((value, echo)), ..packet(from_client, seq, ack, ACK, payload) }
+}
+
+#[test]
+fn an_echo_older_than_the_retransmission_proves_it_spurious() {
+    for (echo, spurious) in [(1000, 1), (2000, 0)] {
+        let mut tracker = established();
+        tracker.process(30 * MS, &stamped(true, 101, 301, 100, 1000, 0), 7);
+        let again = tracker.process(1030 * MS, &stamped(true, 101, 301, 100, 2000, 0), 8);
+        assert_eq!(again.class & (class::TIMEOUT | class::SPURIOUS), class::TIMEOUT);
+        let ack = tracker.process(1040 * MS, &stamped(false, 301, 201, 0, 5, echo), 9);
+        assert_eq!(ack.class & class::PROVES_SPURIOUS != 0, spurious == 1);
+        assert_eq!(tracker.proved, vec![8u64; spurious]);
+        assert_eq!(closed(tracker)[0].counts[0].spurious_by_timestamp, spurious as u64);
+    }
+}
+
+#[test]
+fn a_d_sack_proves_the_retransmission_that_it_reports() {
+    let mut tracker = established();
+    data(&mut tracker, 30, 1);
+    data(&mut tracker, 31, 101);
+    ack(&mut tracker, 32, 101);
+    assert!(data(&mut tracker, 1040, 101).class & class::TIMEOUT != 0);
+    ack(&mut tracker, 1041, 201);
+    let mut report = packet(false, 301, 301, ACK, 0);
+    (report.sack_blocks, report.sacks[0]) = (1, (201, 301));
+    let segment = tracker.process(1050 * MS, &report, 0);
+    let wanted = class::SACK | class::DSACK | class::PROVES_SPURIOUS;
+    assert_eq!(segment.class & wanted, wanted);
+    assert_eq!(tracker.proved, [101]);
+    // A second report is no further proof.
+    assert_eq!(tracker.process(1051 * MS, &report, 0).class & class::PROVES_SPURIOUS, 0);
+    let counts = closed(tracker);
+    assert_eq!((counts[0].counts[0].spurious_by_dsack, counts[0].counts[1].dsacks), (1, 2));
+}
+
+#[test]
+fn later_retransmissions_of_a_timeout_belong_to_it() {
+    let mut tracker = established();
+    for i in 0..4 {
+        data(&mut tracker, 30 + i, 1 + 100 * i as u32);
+    }
+    assert!(data(&mut tracker, 1030, 1).class & class::TIMEOUT != 0);
+    ack(&mut tracker, 1050, 101);
+    assert!(data(&mut tracker, 1051, 101).class & class::TIMEOUT != 0);
+    let counts = &closed(tracker)[0].counts[0];
+    assert_eq!((counts.timeouts, counts.timeout_retransmissions, counts.fast_retransmissions), (1, 2, 0));
+}
+
+#[test]
+fn later_retransmissions_of_a_fast_recovery_belong_to_it() {
+    let mut tracker = established();
+    for i in 0..6 {
+        data(&mut tracker, 30 + i, 1 + 100 * i as u32);
+    }
+    for i in 0..4 {
+        ack(&mut tracker, 50 + i, 101);
+    }
+    assert!(data(&mut tracker, 54, 101).class & class::FAST_RETRANSMISSION != 0);
+    ack(&mut tracker, 74, 301);
+    let partial = data(&mut tracker, 75, 301);
+    assert_eq!(partial.class & (class::FAST_RETRANSMISSION | class::TIMEOUT), class::FAST_RETRANSMISSION);
+}
+
+#[test]
+fn a_bad_checksum_changes_nothing_once_a_good_one_was_captured() {
+    let mut tracker = established();
+    let bad = TcpPacket { checksum: Checksum::Bad, ..packet(true, 9_000_000, 77, ACK, 100) };
+    let segment = tracker.process(25 * MS, &bad, 0);
+    assert_eq!(segment.class, class::BAD_CHECKSUM | class::DATA);
+    assert_eq!(data(&mut tracker, 30, 1).class, class::NEW | class::DATA);
+    assert_eq!(closed(tracker)[0].counts[0].bad_checksums, 1);
+
+    let mut tracker = Tracker::default();
+    for (seq, flags, payload) in [(100, SYN, 0), (101, ACK, 100)] {
+        let bad = TcpPacket { checksum: Checksum::Bad, ..packet(true, seq, 301, flags, payload) };
+        assert_eq!(tracker.process(0, &bad, 0).class & class::BAD_CHECKSUM, 0);
+    }
+}
+
+#[test]
+fn acknowledged_but_not_captured_is_lost_in_the_capture() {
+    let mut tracker = established();
+    data(&mut tracker, 30, 1);
+    data(&mut tracker, 31, 301);
+    let segment = ack(&mut tracker, 50, 401);
+    assert!(segment.class & class::LOST_IN_CAPTURE != 0);
+    assert_eq!(data(&mut tracker, 60, 401).in_order, 500);
+    // Data captured after its ack was not lost.
+    assert!(ack(&mut tracker, 61, 601).class & class::LOST_IN_CAPTURE != 0);
+    assert_eq!(data(&mut tracker, 62, 501).class & class::NEW, class::NEW);
+    let counts = &closed(tracker)[0].counts[0];
+    assert_eq!((counts.lost_in_capture_bytes, counts.unique_bytes), (200, 400));
+    assert_eq!(counts.acked_bytes, 600);
+}
+
+#[test]
+fn the_answer_to_a_window_probe_is_no_duplicate_ack() {
+    let mut tracker = established();
+    data(&mut tracker, 30, 1);
+    let closed_window = TcpPacket { window: 0, ..packet(false, 301, 201, ACK, 0) };
+    assert!(tracker.process(40 * MS, &closed_window, 0).class & class::ZERO_WINDOW != 0);
+    assert_eq!(tracker.process(300 * MS, &packet(true, 201, 301, ACK, 1), 0).class, class::PROBE | class::DATA);
+    let answer = tracker.process(310 * MS, &closed_window, 0);
+    assert_eq!(answer.class & (class::PROBE_ACK | class::DUPLICATE_ACK), class::PROBE_ACK);
+    // The byte is new when it is sent with others.
+    tracker.process(320 * MS, &packet(false, 301, 201, ACK, 0), 0);
+    assert!(data(&mut tracker, 330, 101).class & class::NEW != 0);
+}
+
+#[test]
+fn ecn_marks_and_super_packets_are_counted() {
+    let mut tracker = Tracker::default();
+    tracker.process(0, &packet(true, 100, 0, SYN, 0), 0);
+    tracker.process(MS, &TcpPacket { mss: Some(1460), ..packet(false, 300, 101, SYN | ACK, 0) }, 0);
+    let marked = TcpPacket { ecn: 3, ..packet(true, 101, 301, ACK, 65_000) };
+    let segment = tracker.process(2 * MS, &marked, 0);
+    assert_eq!(segment.class, class::NEW | class::DATA | class::ECT | class::CE | class::SUPER);
+    let echo = packet(false, 301, 65_101, ACK | ECE, 0);
+    tracker.process(3 * MS, &echo, 0);
+    let counts = &closed(tracker)[0].counts;
+    assert_eq!((counts[0].ce_marks, counts[0].super_packets, counts[1].ece), (1, 1, 1));
+}
+
+#[test]
+fn simultaneous_open_is_one_connection() {
+    let mut tracker = Tracker::default();
+    tracker.process(0, &packet(true, 100, 0, SYN, 0), 0);
+    tracker.process(MS, &packet(false, 300, 0, SYN, 0), 0);
+    tracker.process(2 * MS, &packet(true, 100, 301, SYN | ACK, 0), 0);
+    tracker.process(3 * MS, &packet(false, 300, 101, SYN | ACK, 0), 0);
+    let first = data(&mut tracker, 4, 1);
+    assert_eq!((first.connection, first.seq, first.ack, first.window), (0, 1, 1, 4000));
+    assert_eq!(closed(tracker).len(), 1);
+}
+
+#[test]
+fn one_direction_alone_is_classified() {
+    let mut acks = Tracker::default();
+    for i in 0..50 {
+        acks.process(i * MS, &packet(false, 301, 1001 + 100 * i as u32, ACK, 0), 0);
+    }
+    let found = closed(acks);
+    assert_eq!((found[0].counts[1].acked_bytes, found[0].counts[0].packets), (4900, 50));
+    let mut sent = Tracker::default();
+    for i in 0..50 {
+        assert!(data(&mut sent, i, 1 + 100 * i as u32).class & class::NEW != 0);
+    }
+    assert_eq!(closed(sent)[0].counts[0].unique_bytes, 5000);
+}
+
+#[test]
+fn a_flood_of_connections_and_of_holes_stays_within_bounds() {
+    let mut tracker = Tracker::default();
+    for i in 0..200_000u32 {
+        let mut syn = packet(true, i, 0, SYN, 0);
+        syn.src.0 = Address::four(i);
+        tracker.process(i64::from(i) * 1000, &syn, 0);
+        tracker.finished.clear();
+    }
+    assert!(tracker.live.len() <= MAX_LIVE && tracker.indices.len() <= MAX_LIVE);
+    assert_eq!(tracker.given_up, 200_000 - MAX_LIVE as u64);
+    let mut tracker = established();
+    for i in 0..3_000_000u32 {
+        tracker.process(i64::from(i), &packet(true, 100 + 3 * i, 301, ACK, 1), 0);
+    }
+    let stream = &tracker.live[0].as_ref().expect("it lives").streams[0];
+    assert!(stream.captured.islands() + stream.rtt.len() <= (2 << 20) + 64);
+}
+
+#[test]
+fn a_closed_connection_is_released_after_a_while() {
+    let mut tracker = established();
+    tracker.process(30 * MS, &packet(true, 101, 301, RST, 0), 0);
+    let mut other = packet(true, 9, 0, SYN, 0);
+    other.src.1 = 77;
+    tracker.process(31 * MS, &other, 0);
+    assert!(tracker.finished.is_empty());
+    other.src.1 = 78;
+    tracker.process(400_000 * MS, &other, 0);
+    assert_eq!(tracker.finished.len(), 1);
+    assert_eq!((tracker.finished[0].number, tracker.finished[0].counts[0].rst), (0, true));
+}
+
+proptest! {
+    /// With any loss, repetition and reordering, and wherever the numbers wrap: `in_order` is what was captured, and every
+    /// data segment is exactly one of NEW, RETRANSMISSION and OUT_OF_ORDER.
+    #[test]
+    fn every_byte_is_accounted_for(isn: u32, order in proptest::collection::vec(0u32..40, 1..150)) {
+        let mut tracker = Tracker::default();
+        tracker.process(0, &packet(true, isn, 0, SYN, 0), 0);
+        let mut came = [false; 40];
+        for (step, &block) in order.iter().enumerate() {
+            let seq = isn.wrapping_add(1 + block * 100);
+            let segment = tracker.process((step as i64 + 1) * MS, &packet(true, seq, 1, ACK, 100), 0);
+            let kinds = segment.class & (class::NEW | class::RETRANSMISSION | class::OUT_OF_ORDER);
+            prop_assert_eq!(kinds.count_ones(), 1);
+            prop_assert_eq!(segment.seq, i64::from(1 + block * 100));
+            if came[block as usize] {
+                prop_assert!(segment.class & class::RETRANSMISSION != 0);
+            }
+            came[block as usize] = true;
+            let whole = came.iter().take_while(|&&here| here).count() as i64 * 100;
+            prop_assert_eq!(segment.in_order, whole);
+        }
+        let unique = came.iter().filter(|&&here| here).count() as i64 * 100;
+        prop_assert_eq!(closed(tracker)[0].counts[0].unique_bytes, unique);
+    }
+}

@@ -1,0 +1,220 @@
+"""The facade through which the site and notebooks use `experiments`. Nothing outside imports anything else of it.
+
+    from experiments import api
+
+    plan = api.expand("mine.yaml", text, ["stack=cubic"])     # CampaignError lists every problem
+    print(api.estimate(plan, "results").text)
+    print([entry.name for entry in api.mechanisms("policy")])
+
+Everything here is read-only, except what `import_command` starts.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from experiments import exits
+from experiments.labels import duration_text, mean_sd, point_label, results_json
+from experiments.language.problems import CampaignError, Problem
+from experiments.language.registry import KINDS as MECHANISM_KINDS
+from experiments.language.registry import Entry as Mechanism
+from experiments.language.registry import Param as Parameter
+from testbed import units
+from testbed.errors import TestbedError
+
+if TYPE_CHECKING:
+    from experiments.language.campaign import Plan
+
+__all__ = [
+    "MECHANISM_KINDS",
+    "CampaignError",
+    "Estimate",
+    "Mechanism",
+    "Parameter",
+    "Problem",
+    "TestbedError",
+    "campaign_files",
+    "campaign_text",
+    "duration_text",
+    "estimate",
+    "expand",
+    "format_quantity",
+    "import_command",
+    "import_error",
+    "imported_run",
+    "load",
+    "mean_sd",
+    "mechanisms",
+    "parse_quantity",
+    "point_label",
+    "quantity_scale",
+    "results_json",
+    "targets_folder",
+]
+
+#: `format_quantity(2.1e6, "rate")` is "2.1 Mbit/s".
+format_quantity = units.show
+#: `quantity_scale(2.1e6, "rate")` is (1e6, "Mbit/s"): divide by the first to write a value in the second.
+quantity_scale = units.scale_of
+#: `parse_quantity("2.1 Mbit/s", "rate")` is 2.1e6; ValueError explains what is allowed.
+parse_quantity = units.parse
+
+
+# Campaigns ---------------------------------------------------------------------------------------------------
+
+
+def load(path: Path, overrides: Sequence[str] = ()) -> Plan:
+    """Reads, validates and expands a campaign file and what it includes.
+
+    Args:
+        path: of the file.
+        overrides: "field=value" texts, as `--set` takes them.
+
+    Raises:
+        CampaignError: carries every problem, each with file, line and field.
+    """
+    from experiments.language import campaign
+
+    return campaign.load(path, overrides)
+
+
+def expand(name: str, text: str, overrides: Sequence[str] = ()) -> Plan:
+    """Validates and expands a campaign's text. Opens no file: included files and traces must follow in the text.
+
+    Args:
+        name: for messages.
+        text: YAML, as `campaign_text` returns it.
+        overrides: "field=value" texts, as `--set` takes them.
+
+    Raises:
+        CampaignError: carries every problem, each with file, line and field.
+    """
+    from experiments.language import campaign, source
+
+    return campaign.expand(source.parse(name, text), overrides)
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """What running a plan costs, beyond what the store already has."""
+
+    #: Runs of the plan that the store has with a valid result.
+    known: int
+    #: Runs that remain.
+    runs: int
+    #: Elapsed time of the remaining runs, in s.
+    time_s: float
+    #: Disk space of the remaining runs, in bytes.
+    disk_bytes: float
+    #: Cells that run at the same time.
+    cells: int
+    #: Runs of the store that the estimate is based on; 0: it is based on what the links can carry.
+    based_on: int
+
+    @property
+    def text(self) -> str:
+        """One sentence fragment: runs, time, disk and the basis of the estimate."""
+        if not self.runs:
+            return "nothing to run: the results folder has all of it"
+        source = f"as {self.based_on} earlier runs say" if self.based_on else "from what the links can carry"
+        return (
+            f"{self.runs} run{'s' if self.runs > 1 else ''}, about {duration_text(self.time_s)} with "
+            f"{self.cells} at a time, {units.show(self.disk_bytes, 'bytes')} of disk ({source})"
+        )
+
+
+def estimate(plan: Plan, results: str) -> Estimate:
+    """What a plan costs on this machine.
+
+    Args:
+        plan: of `load` or `expand`.
+        results: a folder, or a PostgreSQL URL.
+
+    Raises:
+        StoreError: the store cannot be opened.
+    """
+    from analysis.store import Store, is_url
+    from experiments.engine.forecast import forecast
+    from experiments.engine.selection import unique
+
+    store = Store.open(results if is_url(results) else Path(results))
+    try:
+        done = store.valid_runs([run.id for run in plan.runs])
+        history = store.history(plan.backend)
+    finally:
+        store.close()
+    found = forecast([run for run in unique(plan.runs) if run.id not in done], history, os.cpu_count() or 1)
+    return Estimate(len(done), found.runs, found.time_s, found.disk_bytes, found.cells, found.based_on)
+
+
+def campaign_files() -> list[str]:
+    """Names of the campaign files that come with Backchannel, such as "quickstart.yaml" or "aq/fig4.yaml"."""
+    from experiments import catalogue
+
+    return catalogue.campaign_files()
+
+
+def campaign_text(name: str) -> str:
+    """The text of one of `campaign_files`, with what it includes; ValueError for any other name."""
+    from experiments import catalogue
+
+    return catalogue.campaign_text(name)
+
+
+def targets_folder() -> Path:
+    """The folder whose subfolders hold the papers' campaigns and `targets.yaml`, the published values."""
+    return Path(__file__).parent
+
+
+# The registry ------------------------------------------------------------------------------------------------
+
+
+def mechanisms(kind: str | None = None) -> list[Mechanism]:
+    """Every mechanism of a kind (a key of MECHANISM_KINDS) with its parameters; of all kinds without one.
+
+    Raises:
+        TestbedError: the node binary, which declares most of them, is missing or fails.
+    """
+    from experiments.language import registry
+
+    return [entry for each in MECHANISM_KINDS if kind in (None, each) for entry in registry.of_kind(each)]
+
+
+# Importing captures ------------------------------------------------------------------------------------------
+
+
+def import_command(files: Sequence[Path], results: str, label: str) -> list[str]:
+    """The command that imports captures, for `subprocess`: a process of its own can be given limits."""
+    command = [sys.executable, "-m", "experiments", "import", *map(str, files)]
+    return [*command, "--results", results, "--label", label, "--json"]
+
+
+def import_error(status: int, stderr: str) -> str | None:
+    """The error message of a failed `import_command`; None: it ended without one, for example at a limit.
+
+    Args:
+        status: exit status of the command.
+        stderr: what it wrote.
+    """
+    lines = stderr.strip().splitlines()
+    messages = [line for line in lines if line.startswith(exits.MESSAGE_PREFIX)]
+    messages = messages or (lines if status == exits.BAD_INPUT else [])
+    return messages[-1].removeprefix(exits.MESSAGE_PREFIX) if messages else None
+
+
+def imported_run(stdout: str) -> str:
+    """The id of the run that a successful `import_command` made.
+
+    Raises:
+        ValueError: the output is not that of the command.
+    """
+    document: object = json.loads(stdout)
+    if not isinstance(document, Mapping) or "run" not in document:
+        raise ValueError("the importer printed no run")
+    return str(document["run"])

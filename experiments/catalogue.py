@@ -1,0 +1,127 @@
+"""The campaign files of this repository, and those among them that reproduce a paper's artefact.
+
+An artefact's campaign is `experiments/PAPER/*.yaml` with the field `artefact`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+from experiments.language import registry
+from experiments.language.campaign import Plan, expand
+from experiments.language.problems import CampaignError
+from experiments.language.source import BACKENDS, Source, read
+
+T = TypeVar("T")
+
+#: Contains the campaign files; each paper has a folder in it.
+FOLDER = Path(__file__).parent
+#: Published values; not a campaign.
+TARGETS = "targets.yaml"
+
+
+def campaign_files(folder: Path = FOLDER) -> list[str]:
+    """The names of all campaign files, relative to the folder, sorted."""
+    return sorted(str(path.relative_to(folder)) for path in folder.rglob("*.yaml") if path.name != TARGETS)
+
+
+def campaign_text(name: str, folder: Path = FOLDER) -> str:
+    """A campaign file's text with the files that it includes, so that it needs no folder.
+
+    Args:
+        name: as `campaign_files` lists it; any other name is rejected, so a request cannot name a path.
+        folder: that contains it.
+
+    Raises:
+        ValueError: no campaign file has this name.
+    """
+    if name not in campaign_files(folder):
+        raise ValueError(registry.unknown("campaign file", name, campaign_files(folder)))
+    try:
+        return read(folder / name).text
+    except CampaignError:
+        return (folder / name).read_text(encoding="utf-8")
+
+
+@dataclass(frozen=True)
+class Reproduction:
+    """A campaign file that reproduces an artefact."""
+
+    artefact: str
+    paper: str
+    file: Path
+    source: Source
+
+    def plan(self, backend: str | None) -> Plan:
+        """Its runs on its default backend (None) or on another.
+
+        Raises:
+            CampaignError: the file is invalid, or cannot run on that backend.
+        """
+        return expand(self.source, [] if backend is None else [f"backend={backend}"])
+
+    def supports(self, backend: str | None) -> bool:
+        """Whether the file is written for a backend: its default (None), or one that it has a `backends` block for."""
+        default = str(self.source.values.get("backend", "emulated"))
+        return backend in (None, default) or backend in (self.source.values.get(BACKENDS) or {})
+
+
+def reproductions(folder: Path = FOLDER) -> list[Reproduction]:
+    """Every campaign file with the field `artefact`, sorted by paper and file name.
+
+    Raises:
+        CampaignError: a file cannot be read.
+    """
+    found = []
+    for path in sorted(folder.glob("*/*.yaml")):
+        if path.name == TARGETS:
+            continue
+        source = read(path)
+        artefact = source.values.get("artefact")
+        if artefact is not None:
+            found.append(Reproduction(str(artefact), path.parent.name, path, source))
+    return found
+
+
+def select_named(
+    items: Sequence[T], names: Sequence[str], names_of: Callable[[T], tuple[str, str]], kind: str
+) -> list[T]:
+    """The items of some papers and artefacts; all items without a name.
+
+    Args:
+        items: to choose from.
+        names: of papers and artefacts.
+        names_of: returns an item's paper and artefact.
+        kind: of such a name, for the error message.
+
+    Raises:
+        ValueError: no item has that name.
+    """
+    papers, artefacts = zip(*map(names_of, items), strict=True)
+    for name in names:
+        if name not in papers + artefacts:
+            raise ValueError(registry.unknown(kind, name, dict.fromkeys(papers + artefacts)))
+    return [item for item in items if not names or not set(names).isdisjoint(names_of(item))]
+
+
+def select_reproductions(
+    names: Sequence[str] = (), folder: Path = FOLDER, backend: str | None = None
+) -> list[Reproduction]:
+    """The reproductions of some papers and artefacts; all without a name.
+
+    With a backend, files that are not written for it are left out, unless their artefact is named.
+
+    Raises:
+        ValueError: no paper or artefact has that name, or none of them supports the backend.
+        CampaignError: a file cannot be read.
+    """
+    found = select_named(
+        reproductions(folder), names, lambda item: (item.paper, item.artefact), "paper or artefact with a campaign file"
+    )
+    fitting = [item for item in found if item.artefact in names or item.supports(backend)]
+    if not fitting:
+        raise ValueError(f"no artefact of {' or '.join(names) or 'any paper'} has fields for the {backend} backend")
+    return fitting

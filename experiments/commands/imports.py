@@ -1,0 +1,56 @@
+"""`import`: captures become a run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from experiments.commands.options import RESULTS, JsonOption, ResultsOption
+
+
+def import_(
+    files: Annotated[
+        list[Path],
+        typer.Argument(
+            metavar="FILE...", help="Captures of the same transfers, any format that docs/imports.md lists.",
+            show_default=False,
+        ),
+    ],
+    label: Annotated[
+        str, typer.Option("--label", help="Name of the run beside other imports. By default the first file's name.")
+    ] = "",
+    note: Annotated[str, typer.Option("--note", help="A remark to store with the run.")] = "",
+    campaign: Annotated[
+        str,
+        typer.Option("--campaign", metavar="NAME", help="Campaign that collects the run. Tables compare its imports."),
+    ] = "imports",
+    align: Annotated[
+        bool,
+        typer.Option(
+            "--align/--no-align",
+            help="Estimate the clock offsets between several captures and correct them. Use --no-align for "
+            "synchronised clocks.",
+        ),
+    ] = True,
+    results: ResultsOption = RESULTS,
+    as_json: JsonOption = False,
+) -> None:  # fmt: skip
+    """Import captures from any source as a run, with the same metrics and plots as other runs."""
+    from analysis.store import Store
+    from experiments import importing
+    from experiments.importing import Request, import_captures
+
+    name = label or files[0].name.partition(".")[0] or files[0].name
+    store = Store.open(results)
+    imported = import_captures(store, Request(files, name, note, campaign, align))
+    run = store.run(imported.run_id)
+    assert run is not None
+    if as_json:
+        typer.echo(importing.as_json(imported, run))
+        return
+    for line in importing.lines(imported, run):
+        typer.echo(line)
+    shown = "" if results == RESULTS else f" --results {results}"
+    typer.echo(f"\nNext: ./backchannel serve{shown} shows it with its plots; results {campaign} compares imports.")

@@ -1,0 +1,141 @@
+"""`validate`, `list`, `show` and `results`: check files, show what exists and what was measured."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from experiments import exits
+from experiments.commands.options import RESULTS, ArtefactsOption, JsonOption, ResultsOption, SetOption
+from experiments.commands.shared import console, fail, print_results, store_location
+
+
+def validate(
+    files: Annotated[list[Path], typer.Argument(metavar="FILE...", help="Campaign files.", show_default=False)],
+    overrides: SetOption = None,
+) -> None:
+    """Check campaign files. Reports every error with file, line and field, and warns of known traps of emulation."""
+    from experiments.language import source, traps
+    from experiments.language.campaign import expand
+    from experiments.language.problems import CampaignError
+
+    rejected = False
+    for file in files:
+        try:
+            read = source.read(file)
+            plan = expand(read, overrides or ())
+        except CampaignError as error:
+            rejected = True
+            typer.echo(str(error), err=True)
+        else:
+            warnings = traps.warnings(plan, read)
+            for line in warnings:
+                typer.echo(line)
+            count = f", {len(warnings)} warning{'s' if len(warnings) > 1 else ''}" if warnings else ""
+            typer.echo(f"{file}: good, {len(plan.runs)} runs{count}")
+    if rejected:
+        raise typer.Exit(exits.BAD_INPUT)
+
+
+def list_(
+    what: Annotated[
+        str,
+        typer.Argument(
+            metavar="KIND",
+            help="stacks, policies, links, profiles, error-models, middleboxes, workloads, backends or topologies. "
+            "All by default.",
+        ),
+    ] = "",
+    as_json: JsonOption = False,
+) -> None:
+    """List mechanisms with their options and source."""
+    from rich.table import Table
+
+    from experiments.language import registry
+
+    kinds = {word: kind for kind, word in registry.KINDS.items()}
+    if what and what not in kinds:
+        fail(registry.unknown("list", what, kinds), exits.BAD_INPUT)
+    selected = [kinds[what]] if what else list(registry.KINDS)
+    if as_json:
+        entries = [entry.as_dict() for kind in selected for entry in registry.of_kind(kind)]
+        typer.echo(json.dumps(entries, indent=2))
+        return
+    terminal = console()
+    for kind in selected:
+        table = Table(
+            show_edge=False, pad_edge=False, box=None, title=registry.KINDS[kind], title_justify="left",
+            title_style="bold",
+        )  # fmt: skip
+        for column in ("name", "description", "options", "source"):
+            table.add_column(column, header_style="dim", overflow="fold")
+        for entry in registry.of_kind(kind):
+            table.add_row(entry.name, entry.summary, ", ".join(param.short for param in entry.params), entry.source)
+        terminal.print(table)
+        terminal.print()
+    terminal.print("asym, ton, pulsed, acq and aq are the five papers: docs/papers.md", style="dim", highlight=False)
+
+
+def show_(
+    name: Annotated[
+        str, typer.Argument(metavar="NAME", help="Of a stack, policy, link or other mechanism.", show_default=False)
+    ],
+    as_json: JsonOption = False,
+) -> None:
+    """Show a mechanism with every option: its unit, default and range."""
+    from experiments.language import registry
+
+    found = [entry for entry in registry.entries() if entry.name == name]
+    if not found:
+        names = dict.fromkeys(entry.name for entry in registry.entries())
+        fail(registry.unknown("mechanism", name, names), exits.BAD_INPUT)
+    if as_json:
+        typer.echo(json.dumps([entry.as_dict() for entry in found], indent=2))
+        return
+    for entry in found:
+        typer.echo(f"{entry.kind} {entry.name}: {entry.summary}")
+        typer.echo(f"  source: {entry.source}")
+        if entry.backends:
+            typer.echo(f"  backends: {', '.join(entry.backends)}")
+        for param in entry.params:
+            typer.echo(f"  {param.short} ({param.allowed()}): {param.help}")
+        if entry.spec:
+            typer.echo(json.dumps(entry.spec, indent=2))
+
+
+def results(
+    name: Annotated[
+        str, typer.Argument(metavar="CAMPAIGN", help="Name or id of a campaign. By default all are listed.")
+    ] = "",
+    folder: ResultsOption = RESULTS,
+    artefacts: ArtefactsOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Show the results of a campaign, or list the campaigns of a results folder."""
+    from analysis.store import Store
+    from experiments.labels import results_json
+    from experiments.language import registry
+    from experiments.tables import campaigns_table
+
+    store = Store.open(store_location(folder), artefacts)
+    known = store.campaigns()
+    if not name:
+        if as_json:
+            fields = ("id", "name", "title", "state", "runs", "valid")
+            typer.echo(json.dumps([{key: one[key] for key in fields} for one in known], indent=2))
+        elif known:
+            console().print(campaigns_table(known))
+        return
+    found = [one for one in known if name in (one["id"], one["name"])]
+    if not found:
+        fail(registry.unknown("campaign", name, dict.fromkeys(one["name"] for one in known)), exits.BAD_INPUT)
+    campaign = store.campaign(found[0]["id"])
+    assert campaign is not None
+    rows = store.table(campaign["id"])
+    if as_json:
+        typer.echo(results_json(campaign, rows))
+    else:
+        print_results(console(), campaign, rows)

@@ -1,0 +1,250 @@
+"""`run` and `plan`: run a campaign, or show what would run."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from experiments import exits
+from experiments.commands.options import (
+    RESULTS,
+    ArtefactsOption,
+    BackendOption,
+    FileArgument,
+    ForceOption,
+    JobsOption,
+    JsonOption,
+    LimitOption,
+    OnlyOption,
+    OrderOption,
+    ResultsOption,
+    RetryFailedOption,
+    SetOption,
+    TriesOption,
+)
+from experiments.commands.shared import (
+    console,
+    is_file_order,
+    load_plan,
+    open_existing,
+    print_results,
+    store_location,
+)
+from experiments.engine.options import TRIES
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from analysis.store import Store
+    from experiments.engine.forecast import Forecast
+    from experiments.engine.scheduling import Outcome
+    from experiments.language.campaign import Plan, Run
+
+
+def run(
+    file: FileArgument,
+    overrides: SetOption = None,
+    results: ResultsOption = RESULTS,
+    artefacts: ArtefactsOption = None,
+    jobs: JobsOption = None,
+    tries: TriesOption = TRIES,
+    only: OnlyOption = None,
+    limit: LimitOption = None,
+    force: ForceOption = False,
+    retry_failed: RetryFailedOption = False,
+    fail_fast: Annotated[
+        bool, typer.Option("--fail-fast", help="Stop at the first run that has no valid result after its last attempt.")
+    ] = False,
+    order: OrderOption = "shuffled",
+    scheduler: Annotated[
+        str | None,
+        typer.Option(
+            "--scheduler", metavar="ADDRESS", show_default=False,
+            help="Dask scheduler, such as tcp://host:8786; 'local' starts a cluster on this machine, 'none' uses "
+            "threads. By default 'local' from 200 runs on, otherwise 'none'.",
+        ),
+    ] = None,
+    backend: BackendOption = None,
+    inventory: Annotated[
+        Path | None,
+        typer.Option(
+            "--inventory", "-i", metavar="FILE", show_default=False,
+            help="Inventory of the lab; required by the physical backend (docs/physical.md).",
+        ),
+    ] = None,
+    as_json: JsonOption = False,
+) -> None:  # fmt: skip
+    """Run every run of a campaign that the results folder lacks, then print its table."""
+    from analysis.store import Store
+    from experiments.engine.options import Options
+    from experiments.engine.scheduling import run_campaign
+    from experiments.labels import results_json
+    from experiments.terminal import TerminalReporter
+
+    file_order = is_file_order(order)
+    terminal = console(stderr=as_json)
+    plan = load_plan(file, overrides, backend)
+    options = Options(
+        results=store_location(results), jobs=jobs, tries=tries, force=force, only=only or (),
+        retry_failed=retry_failed, limit=limit, fail_fast=fail_fast, file_order=file_order, scheduler=scheduler,
+        artefacts=artefacts, inventory=inventory,
+    )  # fmt: skip
+    outcome = run_campaign(plan, options, TerminalReporter(terminal))
+    store = Store.open(options.results, artefacts)
+    campaign, rows = store.campaign(plan.id), store.table(plan.id)
+    assert campaign is not None
+    if as_json:
+        typer.echo(results_json(campaign, rows))
+    else:
+        print_results(terminal, campaign, rows)
+    _print_outcome(terminal, plan, outcome, store, results)
+    if outcome.interrupted:
+        raise typer.Exit(exits.INTERRUPTED)
+    if outcome.failed:
+        raise typer.Exit(exits.FAILED)
+
+
+def plan(
+    file: FileArgument,
+    overrides: SetOption = None,
+    results: ResultsOption = RESULTS,
+    artefacts: ArtefactsOption = None,
+    jobs: JobsOption = None,
+    only: OnlyOption = None,
+    limit: LimitOption = None,
+    force: ForceOption = False,
+    retry_failed: RetryFailedOption = False,
+    order: OrderOption = "shuffled",
+    backend: BackendOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Show what `run` would run, what the results folder has already, and the expected time and disk space."""
+    from experiments.engine.forecast import forecast
+    from experiments.engine.selection import chosen, ordered, to_make, unique
+
+    file_order = is_file_order(order)
+    plan = load_plan(file, overrides, backend)
+    selected = unique(chosen(plan, only or ()))
+    store = open_existing(results, artefacts)
+    try:
+        done = store.valid_runs([run.id for run in plan.runs]) if store is not None else set()
+        if store is not None:
+            selected = to_make(selected, set() if force else done, store.tried_runs if retry_failed else None)
+        elif retry_failed:
+            selected = []
+        history = store.history(plan.backend) if store is not None else []
+    finally:
+        if store is not None:
+            store.close()
+    missing = ordered(selected, None if file_order else plan.seed)[:limit]
+    expected = forecast(missing, history, os.cpu_count() or 1, jobs)
+    if as_json:
+        typer.echo(json.dumps(_plan_document(plan, missing, done, expected), indent=2))
+    else:
+        _print_plan(plan, missing, done, expected, results)
+
+
+def _plan_document(plan: Plan, missing: Sequence[Run], done: set[str], expected: Forecast) -> dict[str, Any]:
+    position = {run.id: number for number, run in enumerate(missing)}
+    return {
+        "campaign": plan.id,
+        "name": plan.name,
+        "points": [dict(point.parameters) for point in plan.points],
+        "expected": {
+            "runs": expected.runs, "time_s": expected.time_s, "disk_bytes": expected.disk_bytes,
+            "cells": expected.cells, "based_on_runs": expected.based_on,
+        },
+        "runs": [
+            {
+                "id": run.id, "point": run.point, "repetition": run.repetition, "backend": run.backend,
+                "done": run.id in done, "position": position.get(run.id), "scenario": run.scenario,
+            }
+            for run in plan.runs
+        ],
+    }  # fmt: skip
+
+
+def _print_plan(plan: Plan, missing: Sequence[Run], done: set[str], expected: Forecast, results: str) -> None:
+    from experiments.labels import duration_text, point_label
+    from testbed.units import show
+
+    typer.echo(f"{plan.title}\n")
+    missing_ids = {run.id for run in missing}
+    for number, point in enumerate(plan.points):
+        runs = [run for run in plan.runs if plan.points[run.point] is point]
+        n_done, n_missing = sum(run.id in done for run in runs), sum(run.id in missing_ids for run in runs)
+        line = f"  {number + 1:3}  {n_done}/{len(runs)} done, {n_missing} to run  {point_label(point.parameters)}"
+        typer.echo(line.rstrip())
+    # How fast virtual time passes depends on the simulator.
+    passing = "of virtual time" if plan.backend == "sim" else "one after another"
+    typer.echo(
+        f"\n{len(plan.points)} points, {len(plan.runs)} runs on the {plan.backend} backend, "
+        f"{show(plan.duration_s, 'time')} {passing}"
+    )
+    durations_s = {run.id: float(run.scenario["duration_s"]) for run in missing}
+    typer.echo(
+        f"{results} has {sum(run.id in done for run in plan.runs)} of them; "
+        f"to be run: {len(durations_s)}, {show(sum(durations_s.values()), 'time')} {passing}"
+    )
+    if expected.runs:
+        basis = f"{expected.based_on} runs in {results}" if expected.based_on else "what the links can carry"
+        typer.echo(
+            f"expected: about {duration_text(expected.time_s)} with {expected.cells} at a time, "
+            f"{show(expected.disk_bytes, 'bytes')} of disk (from {basis}){_disk_warning(results, expected.disk_bytes)}"
+        )
+
+
+def _disk_warning(results: str, needed_bytes: float) -> str:
+    """A warning where the results folder's disk has less free space than that; otherwise empty."""
+    where = store_location(results)
+    if not isinstance(where, Path):
+        return ""
+    from testbed.units import show
+
+    existing = next(path for path in (where.absolute(), *where.absolute().parents) if path.exists())
+    free = shutil.disk_usage(existing).free
+    return f"; only {show(free, 'bytes')} are free there" if free < needed_bytes else ""
+
+
+def _print_outcome(terminal: Console, plan: Plan, outcome: Outcome, store: Store, results: str) -> None:
+    from experiments.labels import run_label
+    from testbed import fidelity
+
+    def print_line(text: str) -> None:
+        terminal.print(text, highlight=False, soft_wrap=True)
+
+    cells = f", {outcome.cells} at a time" if outcome.cells > 1 else ""
+    print_line(
+        f"\n{outcome.landed} runs made{cells}, {outcome.reused} taken from {store.where}, "
+        f"{len(outcome.failed)} without a valid result"
+    )
+    runs = {run.id: run for run in reversed(plan.runs)}
+    for limits in sorted({"; ".join(fidelity.wider(run.scenario)) for run in plan.runs} - {""}):
+        print_line(f"This campaign accepts runs by wider limits than the default: {limits}")
+    for run_id, problems in outcome.failed.items():
+        first, _, more = problems.partition("; ")
+        others = f" (and {more.count('; ') + 1} more)" if more else ""
+        folder = store.failed_folder(run_id)
+        # A run whose worker died left no files.
+        captures = f"; captures: {store.where}, run {run_id}" if store.run_ids(run_id) else ""
+        files = f"; files: {folder}" if folder else captures
+        print_line(f"  {run_label(plan, runs[run_id])}: {first}{others}{files}")
+    if outcome.failed:
+        print_line("To repeat only these runs, add --retry-failed.")
+    if outcome.left_out:
+        print_line(f"{outcome.left_out} runs of the campaign remain to be run.")
+    if outcome.ended_early:
+        print_line("Stopped at the first run without a valid result; the same command continues.")
+    if outcome.interrupted:
+        print_line("Interrupted; the same command continues.")
+    shown = "" if results == RESULTS else f" --results {results}"
+    print_line(
+        f"Next: ./backchannel serve{shown} shows every run with its plots; "
+        f"./backchannel results {plan.name}{shown} --json is for scripts."
+    )

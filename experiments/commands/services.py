@@ -1,0 +1,99 @@
+"""`serve`, `runner`, `scheduler` and `worker`: programs that stay."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from experiments import exits
+from experiments.commands.options import RESULTS, ArtefactsOption, JobsOption, ResultsOption, TriesOption
+from experiments.commands.shared import console, store_location
+from experiments.engine.options import TRIES
+
+
+def runner(
+    results: ResultsOption = RESULTS,
+    jobs: JobsOption = None,
+    tries: TriesOption = TRIES,
+    once: Annotated[bool, typer.Option("--once", help="Exit when no request waits, for scripts.")] = False,
+) -> None:
+    """Run the campaigns that visitors of the site request, until interrupted. The site itself runs nothing."""
+    from experiments.engine.runner import Runner
+
+    if Runner(store_location(results), jobs, tries, console()).serve(once):
+        raise typer.Exit(exits.FAILED)
+
+
+def serve(
+    results: ResultsOption = RESULTS,
+    artefacts: ArtefactsOption = None,
+    port: Annotated[
+        int, typer.Option("--port", min=0, max=65535, help="TCP port to listen on; 0 selects a free one.")
+    ] = 8321,
+    host: Annotated[
+        str, typer.Option("--host", help="Address to listen on. Addresses that other machines reach need a token.")
+    ] = "127.0.0.1",
+    token_file: Annotated[
+        Path | None,
+        typer.Option(
+            "--token-file",
+            metavar="FILE",
+            help="File with the token that visitors must enter; $BACKCHANNEL_TOKEN may hold it instead. "
+            "Required on any address but loopback.",
+            show_default=False,
+        ),
+    ] = None,
+    name: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--name",
+            metavar="NAME",
+            help="Host name that requests may carry, besides the address itself; needed behind a proxy. Repeatable.",
+        ),
+    ] = None,
+) -> None:
+    """Show results in a browser, by default on 127.0.0.1 only."""
+    from web.serve import serve as serve_site
+
+    if artefacts:
+        # The site opens its store from the environment.
+        os.environ["BACKCHANNEL_ARTEFACTS"] = artefacts
+    serve_site(store_location(results), host, port, token_file, name or [])
+
+
+def scheduler(
+    host: Annotated[str, typer.Option("--host", help="Address to listen on.")] = "127.0.0.1",
+    port: Annotated[
+        int, typer.Option("--port", min=0, max=65535, help="TCP port to listen on; 0 selects a free one.")
+    ] = 8786,
+) -> None:
+    """Start the Dask scheduler of a lab (docs/distributed.md)."""
+    from experiments.engine.worker import serve_scheduler
+
+    serve_scheduler(host, port)
+
+
+def worker(
+    address: Annotated[
+        str,
+        typer.Argument(metavar="SCHEDULER", help="Such as tcp://host:8786.", show_default=False),
+    ],
+    host: Annotated[
+        str | None,
+        typer.Option(
+            "--host", help="This machine's address as the other workers reach it; by default Dask chooses.",
+            show_default=False,
+        ),
+    ] = None,
+    name: Annotated[
+        str | None,
+        typer.Option("--name", help="Name in messages; by default Dask makes one.", show_default=False),
+    ] = None,
+) -> None:  # fmt: skip
+    """Start a Dask worker, which runs what a scheduler assigns to this machine (docs/distributed.md)."""
+    from experiments.engine.worker import serve_worker
+
+    serve_worker(address, host, name)

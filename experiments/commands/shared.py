@@ -1,0 +1,80 @@
+"""What several commands do: open a store, load a campaign, print a table, end with a message."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import typer
+
+from experiments import exits
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from analysis.store import Store
+    from experiments.language.campaign import Plan
+
+#: Columns of tables that are not printed to a terminal.
+PIPE_COLUMNS = 200
+
+
+def fail(message: str, status: int) -> NoReturn:
+    """Prints an error message and exits. Messages that start with file:line keep that form."""
+    is_located = "\n" in message or ":" in message.split(" ")[0]
+    typer.echo(message if is_located else f"{exits.MESSAGE_PREFIX}{message}", err=True)
+    sys.exit(status)
+
+
+def console(stderr: bool = False) -> Console:
+    """A console; in a pipe it is wide, so that scripts read whole rows."""
+    from rich.console import Console
+
+    stream = sys.stderr if stderr else sys.stdout
+    columns = None if stream.isatty() or "COLUMNS" in os.environ else PIPE_COLUMNS
+    return Console(stderr=stderr, soft_wrap=False, width=columns)
+
+
+def load_plan(file: Path, overrides: Sequence[str] | None, backend: str | None = None) -> Plan:
+    """Reads a campaign file; CampaignError lists its problems."""
+    from experiments.language.campaign import load
+
+    return load(file, [*(overrides or ()), *(() if backend is None else [f"backend={backend}"])])
+
+
+def is_file_order(order: str) -> bool:
+    """The value of `--order`."""
+    if order not in ("shuffled", "file"):
+        fail(f"--order is 'shuffled' or 'file', not '{order}'", exits.BAD_INPUT)
+    return order == "file"
+
+
+def store_location(results: str) -> Path | str:
+    """The value of `--results`: a folder as a path, a URL as text."""
+    from analysis.store import is_url
+
+    return results if is_url(results) else Path(results)
+
+
+def open_existing(results: str, artefacts: str | None) -> Store | None:
+    """The store; None for a folder without one, because reading commands create nothing."""
+    from analysis.store import Store
+
+    where = store_location(results)
+    if isinstance(where, Path) and not (where / "results.sqlite").is_file():
+        return None
+    return Store.open(where, artefacts)
+
+
+def print_results(to: Console, campaign: Any, rows: Any) -> None:
+    """A campaign's title and table of metrics."""
+    from analysis.metrics import METRICS
+    from experiments.tables import results_table
+
+    to.print(f"\n{campaign['title']}", style="bold", highlight=False)
+    titles = {name: metric.title for name, metric in METRICS.items()}
+    to.print(results_table(campaign["points"], rows, titles))
+    to.print("mean ± standard deviation over the valid runs", style="dim", highlight=False)

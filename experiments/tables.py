@@ -1,0 +1,241 @@
+"""Tables of results for the terminal: campaigns, metrics, comparisons and scores."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Group
+from rich.table import Table
+from rich.text import Text
+
+from experiments.labels import duration_text, mean_sd, point_label
+from testbed import units
+
+if TYPE_CHECKING:
+    from analysis.comparison import Comparison, Line
+    from analysis.scorecard import Artefact, OrderingScore, Score, ValueScore
+    from experiments.reproduce import Expected
+
+#: Metrics of a campaign's table, in this order.
+COLUMNS = ("throughput", "goodput", "retransmissions", "completion_time", "fairness_index")
+#: Column titles that are shorter than the metric's.
+SHORT_TITLES = {"retransmissions": "resent", "fairness_index": "fairness"}
+
+
+def _table(*columns: str, right: Sequence[str] = ()) -> Table:
+    table = Table(box=None, pad_edge=False, show_edge=False)
+    for name in columns:
+        table.add_column(name, header_style="dim", overflow="fold", justify="right" if name in right else "left")
+    return table
+
+
+def campaigns_table(campaigns: Sequence[Mapping[str, Any]]) -> Table:
+    """A row for each campaign of Store.campaigns."""
+    table = _table("id", "name", "valid", "state", "title", right=["valid"])
+    for campaign in campaigns:
+        counts = f"{campaign['valid']}/{campaign['runs']}"
+        table.add_row(campaign["id"], campaign["name"], counts, campaign["state"], campaign["title"])
+    return table
+
+
+def results_table(
+    points: Sequence[Mapping[str, Any]], rows: Sequence[Mapping[str, Any]], titles: Mapping[str, str]
+) -> Table:
+    """A row for each flow of each point: metrics as mean ± standard deviation over the valid runs. Metrics of the whole
+    run stand in the first row of their point.
+
+    Args:
+        points: of Store.campaign.
+        rows: of Store.table.
+        titles: title of each metric.
+    """
+    cells = {(row["point"], row["name"], row["subject"]): row for row in rows}
+    flows = list(dict.fromkeys(row["subject"] for row in rows if row["subject"] and row["name"] in COLUMNS))
+    flow_metrics = [name for name in COLUMNS if any(row["name"] == name and row["subject"] for row in rows)]
+    run_metrics = [name for name in COLUMNS if any(row["name"] == name and not row["subject"] for row in rows)]
+
+    def title(name: str) -> str:
+        return SHORT_TITLES.get(name) or titles.get(name, name).lower()
+
+    heads = [title(name) for name in flow_metrics]
+    run_heads = [f"{title(name)} (run)" if name in flow_metrics else title(name) for name in run_metrics]
+    table = _table("point", "runs", "flow", *heads, *run_heads, right=["runs", *heads, *run_heads])
+    for point in points:
+        number = point["number"]
+        valid = sum(member["state"] == "valid" for member in point["members"])
+        label, runs = point_label(dict(point["parameters"])) or "all runs", str(valid)
+        of_run = [mean_sd(cells.get((number, name, ""))) for name in run_metrics]
+        for flow in flows or [""]:
+            of_flow = [mean_sd(cells.get((number, name, flow))) for name in flow_metrics]
+            table.add_row(Text(label, style="bold"), runs, flow, *of_flow, *of_run)
+            label, runs, of_run = "", "", [""] * len(run_metrics)
+    return table
+
+
+def expected_table(rows: Sequence[Expected]) -> Group:
+    """A row for each artefact that would be reproduced, then the ones that cannot run and why."""
+    table = _table("artefact", "points", "repetitions", "to run", "runs", "time", "cells",
+                   right=["points", "repetitions", "to run", "runs", "time", "cells"])  # fmt: skip
+    for row in rows:
+        if not row.refused:
+            table.add_row(
+                row.artefact, str(row.points), str(row.repetitions), str(row.to_run), str(row.runs),
+                duration_text(row.time_s), str(row.cells),
+            )  # fmt: skip
+    return Group(table, *(Text(f"{row.artefact}: not run: {row.refused}") for row in rows if row.refused))
+
+
+def comparison_table(compared: Comparison, everything: bool) -> Group:
+    """A line for each difference that counts (each at all with `everything`), then what follows from them."""
+    shown = [line for line in compared.lines if everything or line.verdict not in ("same", "unknown")]
+    table = _table("point", "metric", compared.a, compared.b, "difference", "")
+    styles = {"worse": "bold red", "better": "green", "different": "yellow"}
+    for line in shown:
+        name = f"{line.metric} of {line.subject}" if line.subject else line.metric
+        table.add_row(
+            point_label(line.point) or "all runs", name, units.show(line.mean_a, line.unit),
+            units.show(line.mean_b, line.unit), _difference(line),
+            Text(line.verdict, style=styles.get(line.verdict, "dim")),
+        )  # fmt: skip
+    counts = {word: sum(line.verdict == word for line in compared.lines) for word in VERDICTS}
+    told = ", ".join(f"{count} {word}" for word, count in counts.items() if count) or "nothing to compare"
+    parts: list[Any] = [table] if shown else []
+    parts.append(Text(
+        f"{len(compared.lines)} numbers that both have (a metric of a flow, or of the run, at a point): {told}. "
+        f"Same: less than {compared.tolerance:.2%} of {compared.a} apart, or no more than chance makes at "
+        f"{compared.confidence:.4g} confidence over all of them together; an interval is of its line alone.",
+        style="dim",
+    ))  # fmt: skip
+    for name, points in ((compared.a, compared.only_a), (compared.b, compared.only_b)):
+        parts += [Text(f"only in {name}: {point_label(point)}") for point in points]
+    if counts["unknown"]:
+        parts.append(Text("unknown: one run each says nothing of chance; more repetitions do"))
+    return Group(*parts)
+
+
+#: Of analysis.comparison, in the order in which they are counted.
+VERDICTS = ("worse", "better", "different", "same", "unknown")
+
+
+def _difference(line: Line) -> str:
+    """ "-1.2 Mbit/s [-1.5, -0.9] (-12 %)"."""
+    found = line.difference
+    bounds = (found.interval.low, found.interval.high) if found.interval else ()
+    scale, unit = units.scale_of(max(map(abs, (found.value, *bounds))), line.unit)
+    interval = f" [{bounds[0] / scale:+.3g}, {bounds[1] / scale:+.3g}]" if bounds else ""
+    share = "" if line.relative is None else f" ({line.relative:+.1%})"
+    return f"{found.value / scale:+.3g}{' ' + unit if unit else ''}{interval}{share}"
+
+
+def score_table(artefacts: Sequence[Artefact], details: bool = False) -> Group:
+    """The scorecard: per artefact and backend a line, with `details` every value and ordering below it; at the end
+    the count.
+    """
+    from analysis.scorecard import between_backends, count
+
+    width = max([len(one.id) for one in artefacts] + [0])
+    parts = []
+    for one in artefacts:
+        if not one.scores:
+            parts.append(Text(f"{one.id.ljust(width)}  not run", style="dim"))
+        for backend, score in sorted(one.scores.items()):
+            within, hold = sum(value.within for value in score.stated), sum(each.holds for each in score.orderings)
+            line = Text(f"{one.id.ljust(width)}  {backend:8}  ")
+            line.append("pass" if score.passes else "fail", style="green" if score.passes else "red")
+            line.append(f"  {within:2} of {len(score.stated):2} values, {hold:2} of {len(score.orderings):2} orderings")
+            if score.there < score.asked:
+                line.append(f", {score.there} of {score.asked} runs", style="yellow")
+            parts.append(line)
+            if details and len(one.scores) == 1:
+                parts += [_value_line(value) for value in score.values]
+                parts += [_ordering_line(ordering) for ordering in score.orderings]
+        if details and len(one.scores) > 1:
+            parts += _side_by_side(dict(sorted(one.scores.items())))
+    whole = count(artefacts)
+    parts.append(
+        Text(
+            f"{whole['pass']} of {whole['artefacts']} artefacts pass, {whole['run']} were run; "
+            f"{whole['values_within']} of {whole['values']} values lie within tolerance, "
+            f"{whole['orderings_hold']} of {whole['orderings']} orderings hold",
+            style="bold",
+        )
+    )
+    if both := between_backends(artefacts):
+        parts.append(
+            Text(
+                f"{both['values']} values were measured with real packets and in virtual time: half of them differ by "
+                f"{both['median']:.1%} or less, {both['within_5_percent']} by 5 % or less; the confidence intervals of "
+                f"{len(both['apart'])} do not meet"
+            )
+        )
+        parts += [
+            Text(
+                f"    {one['artefact']} {one['measure']} {_labels(one['cell'])}: emulated {one['emulated']:.4g}, "
+                f"sim {one['sim']:.4g}"
+            )
+            for one in both["apart"]
+            if details
+        ]
+    return Group(*parts)
+
+
+def _side_by_side(scores: Mapping[str, Score]) -> list[Text]:
+    """Every value and ordering once, with what each backend gave: all scores of an artefact have the same targets."""
+    found = []
+    for per_backend in zip(*(score.values for score in scores.values()), strict=True):
+        told = ", ".join(
+            f"{backend} {_mark(one.within)} {_measured(one)}" for backend, one in zip(scores, per_backend, strict=True)
+        )
+        first = per_backend[0]
+        found.append(Text(f"    {first.measure} {_labels(first.cell)}: {told} (published {_published(first)})"))
+    for orders in zip(*(score.orderings for score in scores.values()), strict=True):
+        told = "; ".join(
+            f"{backend} {_mark(one.holds)} "
+            + ", ".join("nothing" if mean is None else f"{mean:.4g}" for mean in one.measured)
+            for backend, one in zip(scores, orders, strict=True)
+        )
+        order = ", ".join(str(label) for label in orders[0].order)
+        found.append(Text(f"    {orders[0].measure} {_labels(orders[0].where)}: in order: {order}: {told}"))
+    return found
+
+
+def _measured(value: ValueScore) -> str:
+    ours = "nothing" if value.measured is None else f"{value.measured:.4g}"
+    return ours if value.half_interval is None else f"{ours} ± {value.half_interval:.2g}"
+
+
+def _published(value: ValueScore) -> str:
+    sign = {"le": "at most ", "ge": "at least "}.get(value.relation, "")
+    slack = " or ".join(f"{size:g}" if kind == "abs" else f"{size * 100:g} %" for kind, size in value.tolerance.items())
+    derived = "" if value.origin == "stated" else f", {value.origin}"
+    return f"{sign}{value.published:g} ± {slack}{derived}"
+
+
+def _value_line(value: ValueScore) -> Text:
+    return Text(
+        f"    {_mark(value.within)} {value.measure} {_labels(value.cell)}: {_measured(value)} "
+        f"(published {_published(value)})",
+        style="" if value.within else "yellow" if value.origin != "stated" else "red",
+    )
+
+
+def _ordering_line(ordering: OrderingScore) -> Text:
+    shown = ", ".join(
+        f"{label} {'nothing' if mean is None else f'{mean:.4g}'}"
+        for label, mean in zip(ordering.order, ordering.measured, strict=True)
+    )
+    more = f", each {ordering.min_ratio:g} times the next" if ordering.min_ratio else ""
+    tie = " (a tie)" if ordering.tie else ""
+    return Text(
+        f"    {_mark(ordering.holds)} {ordering.measure} {_labels(ordering.where)}: in order: {shown}{more}{tie}",
+        style="" if ordering.holds else "red",
+    )
+
+
+def _mark(good: bool) -> str:
+    return "+" if good else "-"
+
+
+def _labels(labels: Mapping[str, object]) -> str:
+    return ", ".join(f"{axis}={label}" for axis, label in labels.items()) or "overall"

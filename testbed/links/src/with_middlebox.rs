@@ -1,0 +1,86 @@
+//! A link with a middlebox at one of its ends. The pair is a [`Link`] again, so drivers run it like any other.
+
+use backchannel_core::event::Events;
+use backchannel_core::packet::Packet;
+use backchannel_core::time::Time;
+use backchannel_core::traits::{Delivery, Link, Middlebox, Policy, Port, Side, Usage};
+
+/// Side A of the middlebox is its node, side B the link.
+pub(crate) struct WithMiddlebox {
+    link: Box<dyn Link>,
+    port: Port,
+    middlebox: Box<dyn Middlebox>,
+    /// Packets for the node and when they were emitted. The next poll delivers them.
+    to_node: Vec<(Time, Packet)>,
+    // Buffers that are empty between calls.
+    emitted: Vec<(Side, Packet)>,
+    deliveries: Vec<Delivery>,
+}
+
+impl WithMiddlebox {
+    pub(crate) fn new(link: Box<dyn Link>, port: Port, middlebox: Box<dyn Middlebox>) -> WithMiddlebox {
+        WithMiddlebox { link, port, middlebox, to_node: Vec::new(), emitted: Vec::new(), deliveries: Vec::new() }
+    }
+
+    /// Forwards what the middlebox emitted at `now`.
+    fn forward(&mut self, now: Time, events: &mut Events) {
+        for (side, packet) in self.emitted.drain(..) {
+            match side {
+                Side::A => self.to_node.push((now, packet)),
+                Side::B => self.link.submit(now, self.port, packet, events),
+            }
+        }
+    }
+}
+
+impl Link for WithMiddlebox {
+    fn submit(&mut self, now: Time, port: Port, packet: Packet, events: &mut Events) {
+        if port != self.port {
+            return self.link.submit(now, port, packet, events);
+        }
+        events.port = port;
+        self.middlebox.process(now, Side::A, packet, &mut self.emitted, events);
+        self.forward(now, events);
+    }
+
+    fn next_event(&self) -> Option<Time> {
+        let to_node = self.to_node.first().map(|(at, _)| *at);
+        [self.link.next_event(), self.middlebox.next_event(), to_node].into_iter().flatten().min()
+    }
+
+    fn poll(&mut self, now: Time, out: &mut Vec<Delivery>, events: &mut Events) {
+        // One event at a time: a delivery may move the middlebox's timers, and a timer may make the link deliver.
+        let first = out.len();
+        loop {
+            let due = [self.link.next_event(), self.middlebox.next_event()].into_iter().flatten().min();
+            let Some(at) = due.filter(|at| *at <= now) else { break };
+            if self.middlebox.next_event().is_some_and(|timer| timer <= at) {
+                events.port = self.port;
+                self.middlebox.poll(at, &mut self.emitted, events);
+                self.forward(at, events);
+            }
+            let mut deliveries = std::mem::take(&mut self.deliveries);
+            self.link.poll(at, &mut deliveries, events);
+            for delivery in deliveries.drain(..) {
+                if delivery.port == self.port {
+                    events.port = self.port;
+                    self.middlebox.process(delivery.at, Side::B, delivery.packet, &mut self.emitted, events);
+                    self.forward(at, events);
+                } else {
+                    out.push(delivery);
+                }
+            }
+            self.deliveries = deliveries;
+        }
+        out.extend(self.to_node.drain(..).map(|(at, packet)| Delivery { port: self.port, at, packet }));
+        out[first..].sort_by_key(|delivery| delivery.at);
+    }
+
+    fn policy(&self, port: Port) -> Option<&dyn Policy> {
+        self.link.policy(port)
+    }
+
+    fn usage(&self, port: Port) -> Usage {
+        self.link.usage(port)
+    }
+}

@@ -1,0 +1,169 @@
+"""Comparisons of campaigns whose differences are known, and one interval for the same data wherever it is shown."""
+
+from __future__ import annotations
+
+import datetime
+import json
+import math
+import random
+import sqlite3
+from pathlib import Path
+
+import pytest
+
+import analysis
+from analysis.comparison import CompareError, compare
+from analysis.measures import Measure, Table
+from analysis.results import Results, by_point
+from analysis.scorecard import half_interval
+from analysis.store import Store
+from tests.campaigns.test_command_line import backchannel
+from web.app import create_app
+
+
+def side(
+    shift: float = 0.0, noise: float = 1.0, repetitions: int = 5, seed: int = 0, sample: int = 1,
+    points: tuple[str, str] = ("reno", "cubic"), name: str = "a",
+) -> Results:  # fmt: skip
+    draws = random.Random(sample)
+    rows = [
+        {"point": point, "repetition": number, "seed": seed + number, "name": metric, "subject": "bulk", "unit": "rate",
+         "value": 100.0 + shift + draws.gauss(0, noise)}
+        for point in (0, 1) for metric in ("throughput", "completion_time", "rtt_mean") for number in range(repetitions)
+    ]  # fmt: skip
+    return Results.of_rows(name, [{"stack": stack} for stack in points], rows)
+
+
+def test_a_loss_of_throughput_is_worse_and_of_time_is_better() -> None:
+    verdicts = {line.metric: line.verdict for line in compare(side(), side(-20)).lines}
+    assert verdicts == {"throughput": "worse", "completion_time": "better", "rtt_mean": "different"}
+
+
+def test_chance_is_no_regression() -> None:
+    alarms = sum(
+        bool([line for line in compare(side(sample=n), side(sample=-n - 1)).lines if line.verdict != "same"])
+        for n in range(200)
+    )
+    # At most one comparison in twenty errs, whatever its number of lines; three standard deviations on top.
+    assert alarms <= 200 * 0.05 + 3 * math.sqrt(200 * 0.05 * 0.95)
+
+
+def test_small_differences_are_within_the_tolerance() -> None:
+    a, b = side(noise=1e-6), side(-0.5, noise=1e-6)
+    assert {line.verdict for line in compare(a, b).lines} == {"same"}
+    assert "worse" in {line.verdict for line in compare(a, b, tolerance=0.001).lines}
+
+
+def test_one_run_each_is_unknown_and_other_seeds_are_no_pairs() -> None:
+    assert {line.verdict for line in compare(side(repetitions=1), side(-20, repetitions=1)).lines} == {"unknown"}
+    methods = {line.difference.method for line in compare(side(), side(seed=100)).lines}
+    assert methods == {"welch"}
+
+
+def test_points_that_one_lacks_are_told() -> None:
+    found = compare(side(), side(points=("reno", "bbr")))
+    assert (found.only_a, found.only_b) == (({"stack": "cubic"},), ({"stack": "bbr"},))
+    with pytest.raises(CompareError, match="no point in common"):
+        compare(side(), side(points=("tahoe", "bbr")))
+
+
+FILE = """
+name: compared
+backend: sim
+network: {topology: line, forward: {rate: 1 Mbit/s, delay: 10 ms, queue: {policy: droptail, limit: 20 packets}}}
+stack: newreno
+workload:
+  - {name: bulk, from: left, to: right, start: [0 s, 1 s]}
+duration: 10 s
+repetitions: 3
+"""
+
+
+def test_the_command_names_what_is_worse_and_exits_with_1(tmp_path: Path) -> None:
+    file = tmp_path / "compared.yaml"
+    file.write_text(FILE)
+    a, b = str(tmp_path / "a"), str(tmp_path / "b")
+    assert backchannel("run", str(file), "--results", a).returncode == 0
+    assert backchannel("run", str(file), "--results", b, "--set", "network.forward.rate=500 kbit/s").returncode == 0
+    worse = backchannel("compare", a, b)
+    assert worse.returncode == 1, worse.stderr
+    assert "worse" in worse.stdout
+    assert backchannel("compare", b, f"{a}:compared").returncode == 0
+    same = backchannel("compare", a, a, "--json")
+    assert same.returncode == 0
+    assert json.loads(same.stdout)["regressions"] == 0
+    # Two dates of one campaign, run again with nothing changed.
+    before = datetime.datetime.now().isoformat(timespec="milliseconds")
+    assert backchannel("run", str(file), "--results", a, "--force").returncode == 0
+    dated = backchannel("compare", f"{a}@{before}", a, "--json")
+    assert (dated.returncode, json.loads(dated.stdout)["regressions"]) == (0, 0)
+    early = backchannel("compare", f"{a}@2020-01-01", a)
+    assert (early.returncode, "nothing had landed by 2020-01-01" in early.stderr) == (2, True)
+    for wrong in ([a, "nowhere"], [a, f"{b}:compard"], [a, f"{b}@yesterday"], [a, b, "--metric", "troughput"]):
+        done = backchannel("compare", *wrong)
+        assert done.returncode == 2
+        assert "Traceback" not in done.stderr
+
+
+SWEPT = FILE.replace("repetitions: 3", "repetitions: 6\nsweep: {network.forward.queue.limit: [10 packets, 20 packets]}")
+SWEPT = SWEPT.replace("delay: 10 ms,", "delay: 10 ms, errors: [{model: uniform, probability: 0.01}],")
+
+
+@pytest.mark.parametrize(
+    "invalid", [[], [(0, 0)], [(0, 0), (0, 1), (0, 2), (1, 3), (1, 4)]], ids=["all", "one", "five"]
+)
+def test_compare_contrast_site_and_scorecard_give_one_interval(tmp_path: Path, invalid: list[tuple[int, int]]) -> None:
+    """With all runs, with one that has no partner, and with so few pairs that Welch's interval is due."""
+    file, folder = tmp_path / "c.yaml", tmp_path / "results"
+    file.write_text(SWEPT)
+    assert backchannel("run", str(file), "--results", str(folder)).returncode == 0
+    with sqlite3.connect(folder / "results.sqlite") as database:
+        for point, repetition in invalid:
+            database.execute(
+                "UPDATE run SET state = 'invalid' WHERE id IN"
+                " (SELECT run_id FROM membership WHERE point = ? AND repetition = ?)", (point, repetition),
+            )  # fmt: skip
+    store = Store.open(folder)
+    campaign = store.campaigns()[0]["id"]
+    rows = store.values(campaign)
+    method = "welch" if len(invalid) > 1 else "paired"
+
+    here, there = (
+        Results.of_rows(str(point), [{}], [{**row, "point": 0} for row in rows if row["point"] == point])
+        for point in (0, 1)
+    )
+    line = next(one for one in compare(here, there).lines if (one.metric, one.subject) == ("throughput", "bulk"))
+    assert line.difference.interval is not None
+    low, high = line.difference.interval.low, line.difference.interval.high
+    assert (line.difference.method, low < high) == (method, True)
+
+    frame = analysis.contrast("compared", folder)
+    row = next(one for one in frame.to_dicts() if (one["metric"], one["subject"]) == ("throughput", "bulk"))
+    assert (row["method"], row["t_low"], row["t_high"]) == (method, low, high)
+
+    site = create_app(folder).test_client()
+    answer = site.get(f"/api/compare?point={campaign}:0&point={campaign}:1").json
+    cells = next(one for one in answer["metrics"] if (one["metric"], one["flow"]) == ("throughput", "bulk"))["cells"]
+    assert cells[1]["method"] == method
+    middle, half = cells[1]["difference"], cells[1]["difference_half_interval_95"]
+    assert (middle - half, middle + half) == pytest.approx((low, high), rel=1e-12)
+
+    measures = {
+        "rate": Measure(metric="throughput", of="bulk"),
+        "gap": Measure(difference="rate", axis="limit", between=("20 packets", "10 packets")),
+    }
+    table = Table(measures, [], {0: {"limit": "10 packets"}, 1: {"limit": "20 packets"}}, by_point(rows))
+    gap = table.values("gap", {})
+    assert sum(gap) / len(gap) == pytest.approx(middle)
+    if method == "paired":
+        assert half_interval(gap) == pytest.approx(half)
+    else:
+        assert len(gap) == 1
+
+    means = analysis.means("compared", folder).to_dicts()
+    for point in (0, 1):
+        one = next(x for x in means if (x["point"], x["metric"], x["subject"]) == (point, "throughput", "bulk"))
+        own = half_interval(table.values("rate", {"limit": f"{(point + 1) * 10} packets"}))
+        assert (one["t_high"] - one["t_low"]) / 2 == pytest.approx(own)
+        assert cells[point]["half_interval_95"] == pytest.approx(own)
+    store.close()

@@ -1,0 +1,85 @@
+"""pyproject.toml declares what the code imports and nothing else, and requirements*.txt pin what it declares."""
+
+from __future__ import annotations
+
+import ast
+import re
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from testbed.node_binary import ROOT
+
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+EXTRAS: dict[str, list[str]] = PROJECT["optional-dependencies"]
+OURS = {"agents", "analysis", "experiments", "testbed", "tests", "web"}
+#: From Debian's package; the launcher links it into the environment.
+FROM_DEBIAN = {"mininet"}
+#: Distribution by import, where the names differ.
+DISTRIBUTIONS = {"ansible": "ansible-core", "ruamel": "ruamel.yaml", "yaml": "pyyaml"}
+#: Programs, a library that Mininet imports, and what `analysis` is about to use.
+NOT_IMPORTED = {"ansible-lint", "import-linter", "mypy", "ruff", "scipy", "setuptools"}
+
+
+def name(requirement: str) -> str:
+    """The distribution's name in its canonical form."""
+    found = re.match(r"[A-Za-z0-9._-]+", requirement)
+    assert found is not None, requirement
+    return re.sub(r"[-_.]+", "-", found.group()).lower()
+
+
+def declared(*groups: list[str]) -> set[str]:
+    return {name(requirement) for group in groups for requirement in group}
+
+
+def imported(folders: set[str]) -> dict[str, Path]:
+    """Distributions that the Python files of these folders import, each with one file that does."""
+    found: dict[str, Path] = {}
+    for folder in sorted(folders):
+        for path in (ROOT / folder).rglob("*.py"):
+            for node in ast.walk(ast.parse(path.read_text())):
+                modules = []
+                if isinstance(node, ast.Import):
+                    modules = [alias.name for alias in node.names]
+                elif isinstance(node, ast.ImportFrom) and node.level == 0:
+                    modules = [node.module or ""]
+                for module in modules:
+                    top = module.split(".")[0]
+                    if top not in sys.stdlib_module_names | OURS | FROM_DEBIAN:
+                        found[name(DISTRIBUTIONS.get(top, top))] = path
+    return found
+
+
+def test_every_import_is_declared() -> None:
+    program = declared(PROJECT["dependencies"], EXTRAS["lab"], EXTRAS["pandas"])
+    undeclared = {key: path for key, path in imported(OURS - {"tests"} | {"ansible"}).items() if key not in program}
+    # Tests that stand beside their code may use the tests' dependencies.
+    dev = declared(EXTRAS["dev"])
+    assert {key for key, path in undeclared.items() if not (key in dev and "tests" in path.parts)} == set()
+    assert imported({"tests", "docs"}).keys() <= program | dev
+
+
+def test_every_declaration_is_used() -> None:
+    used = imported(OURS | {"ansible", "docs"}).keys()
+    everything = declared(PROJECT["dependencies"], *EXTRAS.values())
+    unused = everything - used - NOT_IMPORTED
+    assert unused == set()
+
+
+@pytest.mark.parametrize(("file", "extras"), [("requirements.txt", ["lab"]), ("requirements-dev.txt", ["lab", "dev"])])
+def test_every_declaration_is_pinned(file: str, extras: list[str]) -> None:
+    lines = (ROOT / file).read_text().splitlines()
+    assert all(re.match(r"[a-z0-9.-]+==[0-9]", line) for line in lines)
+    pinned = {name(line) for line in lines}
+    assert declared(PROJECT["dependencies"], *(EXTRAS[extra] for extra in extras)) <= pinned
+    assert "mininet" not in pinned
+
+
+def test_supported_ansible_for_each_python() -> None:
+    pins = [line for line in (ROOT / "requirements.txt").read_text().splitlines() if line.startswith("ansible-core")]
+    assert len(pins) == 2
+    assert pins[0].startswith("ansible-core==2.19.")
+    assert pins[0].endswith("< '3.12'")
+    assert pins[1].endswith(">= '3.12'")

@@ -1,0 +1,33 @@
+"""Scenarios as types: those of every campaign are written as they were read, and keep their run ids."""
+
+import pytest
+
+from experiments.language import campaign
+from testbed.node_binary import ROOT
+from testbed.scenario import Scenario
+
+CAMPAIGNS = sorted(
+    path for folder in ("experiments", "tests/equality") for path in (ROOT / folder).rglob("*.yaml")
+    if path.name != "targets.yaml"
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("path", CAMPAIGNS, ids=lambda path: path.stem)
+def test_every_campaigns_scenarios_are_written_as_they_were_read(path):
+    try:
+        runs = campaign.load(path).runs
+    except campaign.CampaignError as error:
+        assert "the kernel of this machine" in str(error)  # noqa: PT017 (it has no scenarios here)
+        return
+    for run in runs[:: max(1, len(runs) // 20)]:
+        given = run.scenario.as_json() if isinstance(run.scenario, Scenario) else run.scenario
+        again = Scenario.model_validate(given).as_json()
+        assert again == given
+        assert repr(_sorted(again)) == repr(_sorted(given))  # 50 is not 50.0
+        assert campaign.run_identity(run.backend, again) == run.id
+
+
+def _sorted(value):
+    if isinstance(value, dict):
+        return {key: _sorted(value[key]) for key in sorted(value)}
+    return [_sorted(item) for item in value] if isinstance(value, list) else value
