@@ -31,6 +31,7 @@ os.environ.setdefault("BACKCHANNEL_ROOT", str(ROOT))
 
 from experiments.engine.execution import Worker  # noqa: E402
 from experiments.language.campaign import load  # noqa: E402
+from testbed import pcap  # noqa: E402
 
 OUT = ROOT / "docs" / "images" / "mechanisms"
 DATA, ACK, MADE = "#1f5fbf", "#c2571a", "#2f8f4e"
@@ -290,16 +291,11 @@ class Seen:
 
 
 def capture(path: Path) -> Iterator[Seen]:
-    """Packets of a simulator's capture: nanosecond pcap of Ethernet."""
+    """TCP packets over IPv4 in a capture of Ethernet or raw IP."""
     raw = path.read_bytes()
-    order = "<" if raw[:4] in (b"\x4d\x3c\xb2\xa1", b"\xd4\xc3\xb2\xa1") else ">"
-    unit = 1e-6 if raw[:4] in (b"\x4d\x3c\xb2\xa1", b"\xa1\xb2\x3c\x4d") else 1e-3
-    link = struct.unpack_from(order + "I", raw, 20)[0]
-    at = 24
-    while at < len(raw):
-        seconds, fraction, kept, _ = struct.unpack_from(order + "IIII", raw, at)
-        ip = raw[at + 16 + (14 if link == 1 else 0) : at + 16 + kept]
-        at += 16 + kept
+    link_header = 14 if pcap.header(raw).link_type == pcap.ETHERNET else 0
+    for frame in pcap.records(raw):
+        ip = frame.data[link_header:]
         if len(ip) < 40 or ip[0] >> 4 != 4 or ip[9] != 6:
             continue
         header = (ip[0] & 15) * 4
@@ -307,7 +303,7 @@ def capture(path: Path) -> Iterator[Seen]:
         sequence, acknowledged = struct.unpack_from(">II", ip, header + 4)
         payload = total - header - (ip[header + 12] >> 4) * 4
         flow = ip[12:20] + ip[header : header + 4]
-        yield Seen(seconds * 1000 + fraction * unit, (flow, identification, sequence, acknowledged), payload > 0)
+        yield Seen(frame.time_ns / 1e6, (flow, identification, sequence, acknowledged), payload > 0)
 
 
 def matched(upper: list[Seen], lower: list[Seen]) -> Iterator[tuple[Seen | None, Seen | None, bool]]:

@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from experiments import inventory
-from experiments.engine.execution import Cells
 from experiments.language import campaign
 from experiments.language.problems import CampaignError, Problem
+from experiments.testbeds import TestbedFactory
 from testbed import image, node_binary
 from testbed.cell import topology_key
 from testbed.cellmain import FOLDER, private_memory_folder
@@ -147,7 +147,7 @@ def greet(path: Path | None, name: str, scenario: Mapping[str, Any]) -> None:
         cell.close()
 
 
-def cells(path: Path | None, name: str) -> Cells:
+def cells(path: Path | None, name: str) -> TestbedFactory:
     """What makes the physical backend's cells: connections to the lab's hosts, held in the campaign's name."""
     found = _given(path)
     options = found.file.ssh

@@ -8,6 +8,7 @@ import random
 import shutil
 import struct
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ import polars as pl
 import pytest
 
 from analysis.alignment import align
-from testbed import node_binary
+from testbed import node_binary, pcap
 from testbed.addressing import as_json, make_plan
 from tests.conftest import backchannel, two_hosts
 
@@ -37,18 +38,16 @@ def transfer(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     return sender, receiver
 
 
+#: Two addresses and the EtherType of IPv4.
+ETHERNET_HEADER = b"\2" * 12 + b"\x08\0"
+
+
 def ethernet(source: Path, target: Path) -> Path:
     """A raw IP capture of ours with Ethernet headers, little-endian and with nanoseconds or microseconds as it was."""
     data = source.read_bytes()
-    head = bytearray(data[:24])
-    struct.pack_into("<I", head, 20, 1)
-    parts, at = [bytes(head)], 24
-    while at < len(data):
-        seconds, fraction, kept, wire = struct.unpack_from("<IIII", data, at)
-        parts.append(struct.pack("<IIII", seconds, fraction, kept + 14, wire + 14) + b"\2" * 12 + b"\x08\0")
-        parts.append(data[at + 16 : at + 16 + kept])
-        at += 16 + kept
-    target.write_bytes(b"".join(parts))
+    head = replace(pcap.header(data), link_type=pcap.ETHERNET)
+    framed = (replace(raw, data=ETHERNET_HEADER + raw.data, wire_len=raw.wire_len + 14) for raw in pcap.records(data))
+    target.write_bytes(pcap.written(head, framed))
     return target
 
 
@@ -72,14 +71,12 @@ def test_every_format_gives_the_same_transfer(kind: str, transfer: tuple[Path, P
     other = tmp_path / f"other.{kind}"
     if kind == "erf":
         # An ERF record: time in 2^-32 s, type 2 (Ethernet), lengths, and two bytes before the frame.
-        data, parts, at = plain.read_bytes(), [], 24
-        nanos = data[:4] == b"\x4d\x3c\xb2\xa1"
-        while at < len(data):
-            seconds, fraction, kept, wire = struct.unpack_from("<IIII", data, at)
-            ticks = seconds << 32 | (fraction << 32) // (10**9 if nanos else 10**6)
-            frame = data[at + 16 : at + 16 + kept]
-            parts.append(struct.pack("<Q", ticks) + struct.pack(">BBHHH", 2, 4, 18 + kept, 0, wire) + b"\0\0" + frame)
-            at += 16 + kept
+        parts = []
+        for frame in pcap.records(plain.read_bytes()):
+            seconds, rest_ns = divmod(frame.time_ns, 10**9)
+            ticks = seconds << 32 | (rest_ns << 32) // 10**9
+            lengths = struct.pack(">BBHHH", 2, 4, 18 + len(frame.data), 0, frame.wire_len)
+            parts.append(struct.pack("<Q", ticks) + lengths + b"\0\0" + frame.data)
         other.write_bytes(b"".join(parts))
     else:
         subprocess.run(["editcap", "-F", kind, str(plain), str(other)], check=True, capture_output=True)
@@ -119,14 +116,9 @@ def test_a_download_is_a_flow_from_its_server(transfer: tuple[Path, Path], tmp_p
     cut = tmp_path / "cut.pcap"
     raw = transfer[1].read_bytes()
     # From the first ack of the receiver on.
-    at, first = 24, None
-    while first is None:
-        _, _, kept, _ = struct.unpack_from("<IIII", raw, at)
-        packet = raw[at + 16 : at + 16 + kept]
-        if int.from_bytes(packet[2:4]) <= 60 and at > 24 + 3 * 76:
-            first = at
-        at += 16 + kept
-    cut.write_bytes(raw[:24] + raw[first:])
+    frames = list(pcap.records(raw))
+    first = next(n for n, frame in enumerate(frames) if n >= 3 and int.from_bytes(frame.data[2:4]) <= 60)
+    cut.write_bytes(pcap.written(pcap.header(raw), frames[first:]))
     found, whole = imported(tmp_path / "a", cut), imported(tmp_path / "b", transfer[1])
     assert [flow["from"] for flow in found["flows"]] == [flow["from"] for flow in whole["flows"]]
     folder = tmp_path / "a" / "runs" / found["run"][:2] / found["run"]
@@ -210,10 +202,9 @@ def test_imports_are_labelled_annotated_compared_and_made_once(transfer: tuple[P
 def test_what_cannot_be_imported_is_told_in_a_sentence(tmp_path: Path) -> None:
     (tmp_path / "letter.pcap").write_text("Dear Sir or Madam, this is no capture at all. " * 9)
     (tmp_path / "empty.pcap").write_bytes(b"")
-    (tmp_path / "none.pcap").write_bytes(struct.pack("<IHHiIII", 0xA1B2C3D4, 2, 4, 0, 0, 65535, 1))
-    (tmp_path / "radio.pcap").write_bytes(
-        struct.pack("<IHHiIII", 0xA1B2C3D4, 2, 4, 0, 0, 65535, 147) + struct.pack("<IIII", 1, 1, 4, 4) + b"abcd"
-    )
+    (tmp_path / "none.pcap").write_bytes(pcap.written(pcap.Header(pcap.ETHERNET, 1000), []))
+    frame = pcap.Record(time_ns=1_000_001_000, data=b"abcd", wire_len=4)
+    (tmp_path / "radio.pcap").write_bytes(pcap.written(pcap.Header(147, 1000), [frame]))
     (tmp_path / "cut.pcap.gz").write_bytes(gzip.compress(b"abcdefgh" * 99)[:9])
     for name, said in (
         ("absent.pcap", "does not exist"), ("letter.pcap", "tshark cannot read it"), ("empty.pcap", "no TCP was found"),

@@ -21,7 +21,7 @@ def runner(
     once: Annotated[bool, typer.Option("--once", help="Exit when no request waits, for scripts.")] = False,
 ) -> None:
     """Run the campaigns that visitors of the site request, until interrupted. The site itself runs nothing."""
-    from experiments.engine.runner import Runner
+    from experiments.runner import Runner
 
     if Runner(store_location(results), jobs, tries, console()).serve(once):
         raise typer.Exit(exits.FAILED)

@@ -13,13 +13,14 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from analysis import counters
 from analysis.metrics import RunData, measure
 from analysis.store import Landing
 from experiments.engine import machine
 from experiments.language.campaign import Run
+from experiments.testbeds import Testbed, TestbedFactory
 from testbed import fidelity, node_binary
 from testbed.addressing import as_json, interfaces, make_plan
 from testbed.cell import Cell, topology_key
@@ -34,37 +35,11 @@ Finish = Callable[[Mapping[str, Any]], Landing]
 STOPPED = "the campaign was stopped"
 
 
-class Testbed(Protocol):
-    """Where runs on real packets happen: testbed.cell.Cell, or testbed.physical.PhysicalCell."""
-
-    def build(self, scenario: dict[str, Any]) -> bool:
-        """Makes it fit for a scenario; whether that took anything."""
-
-    def calibrate(self, scenario: dict[str, Any]) -> list[dict[str, Any]]:
-        """Measures its links."""
-
-    def run(self, scenario: dict[str, Any], out: Path) -> dict[str, Any]:
-        """Runs a scenario; the report."""
-
-    def keep_log(self, to: Path) -> None:
-        """Copies what it wrote beside its reports."""
-
-    def close(self) -> None:
-        """Ends it."""
-
-    def kill(self) -> None:
-        """Ends it at once, from any thread."""
-
-
-#: Makes one, by a name for people and what to tell of its phases.
-Cells = Callable[[str, Callable[[str], None]], Testbed]
-
-
 class Worker:
     """One cell after another, each used for as long as it lives. To be used by one thread that outlives it."""
 
     def __init__(
-        self, name: str, on_phase: Callable[[str], None], cells: Cells = Cell,
+        self, name: str, on_phase: Callable[[str], None], cells: TestbedFactory = Cell,
         building: AbstractContextManager[Any] | None = None,
     ) -> None:  # fmt: skip
         self._name = name

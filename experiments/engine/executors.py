@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Protocol
 
 from analysis.store import Store
-from experiments.engine.execution import Cells
 from experiments.engine.pool import CellPool, Job, PoolStatus, Result
+from experiments.testbeds import TestbedFactory
 from testbed.cell import Cell
 
 
@@ -82,9 +82,9 @@ def _free_memory_bytes() -> int:
 
 
 class LocalExecutor:
-    """Cells of this machine, in threads of this process."""
+    """TestbedFactory of this machine, in threads of this process."""
 
-    def __init__(self, store: Store, listener: Listener, cells: Cells = Cell) -> None:
+    def __init__(self, store: Store, listener: Listener, cells: TestbedFactory = Cell) -> None:
         self._machine = this_machine()
         self._listener = listener
         self._lock = threading.Lock()

@@ -15,9 +15,8 @@ from typing import Any
 
 from experiments.engine.governor import RULES
 from experiments.language.campaign import Run
+from experiments.language.routes import PACKET_BYTES, Route, route
 
-#: Of a data packet.
-PACKET_BYTES = 1500
 #: Segments that one ack covers.
 PER_ACK = 2
 #: On a line without a rate, what a flow is taken to reach, in bit/s.
@@ -33,9 +32,6 @@ OVERHEAD_S, BUILD_S = 1.0, 4.0
 SIZED_SLOWER = 4.0
 #: CPU time of a simulated run: once, for each captured packet, and each time that a packet crosses a link.
 SIM_S_A_RUN, SIM_S_A_PACKET, SIM_S_A_CROSSING = 0.3, 6e-6, 2e-6
-
-#: Links from one host to another, each with the direction in which it is taken.
-_Way = Sequence[tuple[Mapping[str, Any], str]]
 
 
 @dataclass(frozen=True)
@@ -112,7 +108,7 @@ def _length_s(scenario: Mapping[str, Any]) -> float:
     whole_s = float(scenario["duration_s"])
     taken_s = 0.0
     for flow in scenario["workload"]:
-        hops = way(scenario, flow["from"], flow["to"])
+        hops = route(scenario, flow["from"], flow["to"])
         if not flow.get("bytes") or not hops:
             return whole_s
         rate_bps = min(link[side].get("rate_bps", FREE_BPS) for link, side in hops)
@@ -125,10 +121,10 @@ def captured_packets(scenario: Mapping[str, Any]) -> float:
     return _packets(scenario, lambda hops: _captures(scenario, hops))
 
 
-def _packets(scenario: Mapping[str, Any], times: Callable[[_Way], int]) -> float:
+def _packets(scenario: Mapping[str, Any], times: Callable[[Route], int]) -> float:
     """Packets of all flows, each as many times as its way says."""
     total = 0.0
-    ways = [(flow, way(scenario, flow["from"], flow["to"])) for flow in scenario["workload"]]
+    ways = [(flow, route(scenario, flow["from"], flow["to"])) for flow in scenario["workload"]]
     load: dict[tuple[str, str], int] = {}
     for _, hops in ways:
         for link, direction in hops:
@@ -149,29 +145,10 @@ def _packets(scenario: Mapping[str, Any], times: Callable[[_Way], int]) -> float
     return total
 
 
-def _captures(scenario: Mapping[str, Any], hops: _Way) -> int:
+def _captures(scenario: Mapping[str, Any], hops: Route) -> int:
     """Captured interfaces on a way: both ends of each link, unless the scenario names some."""
     at = scenario["capture"]["at"]
     return sum(not at or f"{end}:{link['name']}" in at for link, _ in hops for end in link["ends"])
-
-
-def way(scenario: Mapping[str, Any], source: str, target: str) -> list[tuple[Mapping[str, Any], str]]:
-    """The links from one host to another, fewest first, each with its direction; a shared medium's ends as one hop."""
-    known: dict[str, list[tuple[Mapping[str, Any], str]]] = {source: []}
-    edge = [source]
-    while edge and target not in known:
-        following = []
-        for here in edge:
-            for link in scenario["links"]:
-                if here not in link["ends"]:
-                    continue
-                for there in link["ends"]:
-                    if there not in known:
-                        side = "forward" if link["ends"].index(here) < link["ends"].index(there) else "reverse"
-                        known[there] = [*known[here], (link, side)]
-                        following.append(there)
-        edge = following
-    return known.get(target, [])
 
 
 def _modelled_bytes(scenario: Mapping[str, Any]) -> float:

@@ -18,9 +18,10 @@ from typing import Any
 
 from analysis.store import Landing, Store
 from experiments.engine import machine
-from experiments.engine.execution import Cells, Worker, lines_key
+from experiments.engine.execution import Worker, lines_key
 from experiments.engine.slots import Slots
 from experiments.language.campaign import Run
+from experiments.testbeds import TestbedFactory
 from testbed import awake, fidelity
 from testbed.cell import Cell, topology_key
 from testbed.errors import TestbedError
@@ -75,11 +76,11 @@ class PoolStatus:
     stolen: float
     #: Share of all CPUs that was at work which gives way to cells.
     niced: float
-    #: Cells at work.
+    #: TestbedFactory at work.
     running: int
     #: Of these, the ones that have no testbed yet.
     building: int
-    #: Cells that may be at work, as the pool was told last.
+    #: TestbedFactory that may be at work, as the pool was told last.
     allowed: int
     #: Cell, run id, phase.
     cells: tuple[tuple[str, str, str], ...]
@@ -126,7 +127,7 @@ class CellPool:
         cells: what makes a cell.
     """
 
-    def __init__(self, store: Store, on_status: Callable[[PoolStatus], None], cells: Cells = Cell) -> None:
+    def __init__(self, store: Store, on_status: Callable[[PoolStatus], None], cells: TestbedFactory = Cell) -> None:
         self._store = store
         self.cells = cells
         self._stop = threading.Event()

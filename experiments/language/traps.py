@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from experiments.engine.forecast import PACKET_BYTES, way
 from experiments.language import registry
 from experiments.language.campaign import Plan
+from experiments.language.routes import PACKET_BYTES, Route, route
 from experiments.language.source import Path_, Source
 from testbed import fidelity
 from testbed.kernel_tcp import is_kernels
@@ -242,9 +242,9 @@ def _place(source: Source, trap: Trap) -> Path_:
     return ("network", "access")
 
 
-def _flows(scenario: Mapping[str, Any]) -> Iterator[tuple[Mapping[str, Any], list[tuple[Link, str]]]]:
+def _flows(scenario: Mapping[str, Any]) -> Iterator[tuple[Mapping[str, Any], Route]]:
     for flow in scenario["workload"]:
-        hops = way(scenario, flow["from"], flow["to"])
+        hops = route(scenario, flow["from"], flow["to"])
         if hops:
             yield flow, hops
 

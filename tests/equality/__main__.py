@@ -2,6 +2,7 @@
 
     python -m tests.equality record CHECKOUT OUT.json       # runs the corpus with the software in CHECKOUT
     python -m tests.equality compare BEFORE.json AFTER.json # lists every difference; exit status 1 if there is one
+    python -m tests.equality golden RECORDED.json           # keeps its digests for the suite (test_equality.py)
 
 The corpus is this folder's campaigns, whole, two runs of every campaign of the papers, and the ids and scenarios of
 every run of all of them (`plan --json`). Only the command line and the results folder of a checkout are used, so that
@@ -24,6 +25,8 @@ from pathlib import Path
 from typing import Any
 
 HERE = Path(__file__).resolve().parent
+#: Digests of this folder's campaigns that the suite compares with.
+GOLDEN = HERE / "golden.json"
 #: Files that hold times of the machine.
 VOLATILE = {"manifest.json"}
 #: Old name of a metric to its name in the one registry.
@@ -44,9 +47,14 @@ def main() -> int:
     compare_ = commands.add_parser("compare")
     compare_.add_argument("before", type=Path)
     compare_.add_argument("after", type=Path)
+    golden_ = commands.add_parser("golden")
+    golden_.add_argument("recorded", type=Path)
     asked = parser.parse_args()
     if asked.command == "record":
         asked.out.write_text(json.dumps(record(asked.checkout.resolve(), asked.only, asked.jobs), indent=0) + "\n")
+        return 0
+    if asked.command == "golden":
+        GOLDEN.write_text(json.dumps(digests(json.loads(asked.recorded.read_text())), indent=1) + "\n")
         return 0
     found = differences(json.loads(asked.before.read_text()), json.loads(asked.after.read_text()))
     for line in found[:200]:
@@ -125,6 +133,22 @@ def _results(database: Path) -> dict[str, Any]:
         return found
     finally:
         store.close()
+
+
+def digests(recorded: dict[str, Any]) -> dict[str, Any]:
+    """Of this folder's campaigns: the digest of all scenarios with their ids, and of each run's files and metrics."""
+    own = {path.stem for path in HERE.glob("*.yaml")}
+    return {
+        name: {
+            "plan": campaign["plan_sha256"],
+            "runs": {
+                run: _sha256(json.dumps([found["files"], found["metrics"]], sort_keys=True))
+                for run, found in sorted(campaign["results"].items())
+            },
+        }
+        for name, campaign in recorded.items()
+        if name in own
+    }
 
 
 def differences(before: dict[str, Any], after: dict[str, Any]) -> list[str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import struct
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -11,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from testbed import clocks, probing
+from testbed import clocks, pcap, probing
 from testbed.clocks import Clock, Reading
 from testbed.emulated import EmulatedTestbed
 from testbed.errors import TestbedError
@@ -108,24 +107,20 @@ def test_probes_between_hosts_that_booted_at_other_times_are_held_against_their_
     assert one["received_ns"] - one["sent_ns"] == transit_ns
 
 
-def capture(path: Path, stamps_ns: list[int], magic: int = 0xA1B23C4D) -> Path:
-    unit = 1 if magic == 0xA1B23C4D else 1000
-    data = struct.pack("=IHHiIII", magic, 2, 4, 0, 0, 128, 1)
-    for number, stamp in enumerate(stamps_ns):
-        packet = bytes([number]) * (60 + number)
-        data += struct.pack("=IIII", stamp // 10**9, stamp % 10**9 // unit, len(packet), 1500) + packet
-    path.write_bytes(data)
+def capture(path: Path, stamps_ns: list[int], unit_ns: int = 1) -> Path:
+    frames = (pcap.Record(at, bytes([n]) * (60 + n), 1500) for n, at in enumerate(stamps_ns))
+    path.write_bytes(pcap.written(pcap.Header(pcap.ETHERNET, unit_ns, snaplen=128), frames))
     return path
 
 
-@pytest.mark.parametrize("magic", [0xA1B23C4D, 0xA1B2C3D4])
-def test_a_corrected_capture_has_the_controllers_time_and_the_same_packets(tmp_path: Path, magic: int) -> None:
+@pytest.mark.parametrize("unit_ns", [1, 1000])
+def test_a_corrected_capture_has_the_controllers_time_and_the_same_packets(tmp_path: Path, unit_ns: int) -> None:
     true = [EPOCH_NS + step * 250_000_000 for step in range(12)]
     ahead_ns = -2_345_678_000
     clock = Clock(reading(ahead_ns, EPOCH_NS), reading(ahead_ns, EPOCH_NS + 3_000_000_000))
-    path = capture(tmp_path / "host.pcap", [stamp + ahead_ns for stamp in true], magic)
+    path = capture(tmp_path / "host.pcap", [stamp + ahead_ns for stamp in true], unit_ns)
     clocks.correct_capture(path, clock)
-    assert path.read_bytes() == capture(tmp_path / "true.pcap", true, magic).read_bytes()
+    assert path.read_bytes() == capture(tmp_path / "true.pcap", true, unit_ns).read_bytes()
 
 
 def test_what_is_no_capture_is_not_touched(tmp_path: Path) -> None:
