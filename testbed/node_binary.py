@@ -1,4 +1,4 @@
-"""The node binary from Python: where it is, and what its failures mean."""
+"""The node binary from Python: its path, and its failures as exceptions."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ def path() -> str:
 
 
 def call(*words: str, stdin: str | None = None, timeout_s: float = 600.0) -> Any:
-    """Runs a subcommand that answers with JSON, with a text on its standard input if one is given.
+    """Runs a subcommand and returns its JSON output.
 
     Raises:
-        TestbedError: it failed, with its own sentence; or ran longer than `timeout_s`.
+        TestbedError: it failed, with its own message, or ran longer than `timeout_s`.
     """
     try:
         done = subprocess.run(
@@ -38,6 +38,6 @@ def call(*words: str, stdin: str | None = None, timeout_s: float = 600.0) -> Any
     except subprocess.TimeoutExpired as error:
         raise TestbedError(f"backchannel-node {words[0]} took longer than {timeout_s:g} s") from error
     if done.returncode != 0:
-        said = done.stderr.strip().removeprefix("error: ") or f"it ended with status {done.returncode}"
-        raise TestbedError(f"backchannel-node {words[0]}: {said}")
+        reason = done.stderr.strip().removeprefix("error: ") or f"it ended with status {done.returncode}"
+        raise TestbedError(f"backchannel-node {words[0]}: {reason}")
     return json.loads(done.stdout) if done.stdout.strip() else None

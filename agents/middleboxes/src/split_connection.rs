@@ -302,17 +302,10 @@ impl Pair {
 fn told(sample: &Sample, key: FlowKey, to: Side, mss: f64, port: u16) -> SenderState {
     SenderState {
         at: sample.at,
-        what: sample.event.name(),
         flow: if to == Side::B { key } else { key.reversed() },
         part: if to == Side::B { "wireless" } else { "wired" },
         onto_link: to == Side::B,
-        cwnd_segments: sample.cwnd / mss,
-        ssthresh_segments: (sample.ssthresh < 1e8).then_some(sample.ssthresh / mss),
-        outstanding_bytes: sample.outstanding,
-        rtt_s: sample.srtt.map(|srtt| srtt.as_secs_f64()),
-        rto_s: sample.rto.as_secs_f64(),
-        duplicate_acks: sample.duplicates,
-        burst_segments: sample.burst,
+        sample: sample.in_segments(mss),
         port,
     }
 }
@@ -693,13 +686,16 @@ mod tests {
             World::bulk(split(&SPLIT, serde_json::json!({"buffer_bytes": 4096})), &plain(), 12_000, [CLEAN; 2], 7);
         world.lose = vec![3];
         world.run(100.0);
-        let told: Vec<_> = world.told.iter().filter(|one| one.what == "coarse_timeout").collect();
-        assert_eq!((told.len(), world.told.iter().filter(|one| one.what == "fast_retransmit").count()), (1, 0));
+        let told: Vec<_> = world.told.iter().filter(|one| one.sample.event.name() == "coarse_timeout").collect();
+        assert_eq!(
+            (told.len(), world.told.iter().filter(|one| one.sample.event.name() == "fast_retransmit").count()),
+            (1, 0)
+        );
         assert_eq!(
             (told[0].at, told[0].part, told[0].onto_link, told[0].flow),
             (Time(1500 * MS), "wireless", true, flow())
         );
-        assert_eq!((told[0].cwnd_segments, told[0].ssthresh_segments), (1.0, Some(2.0)));
+        assert_eq!((told[0].sample.cwnd_segments, told[0].sample.ssthresh_segments), (1.0, Some(2.0)));
         assert!(world.told.windows(2).all(|two| two[0].at <= two[1].at));
     }
 

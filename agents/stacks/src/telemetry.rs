@@ -2,35 +2,10 @@
 
 use std::time::Duration;
 
+use backchannel_core::event::SenderSample;
 use backchannel_core::time::Time;
 
-/// An event that changes the sender's state.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum SenderEvent {
-    /// An ack of new data.
-    Ack,
-    /// A fast retransmit.
-    FastRetransmit,
-    /// A retransmission of a segment known to be corrupted, which leaves the window as it was.
-    CorruptionRetransmit,
-    /// An echoed congestion mark that shrank the window.
-    Mark,
-    /// A retransmission timeout.
-    Timeout,
-}
-
-impl SenderEvent {
-    /// The name in telemetry files.
-    pub const fn name(self) -> &'static str {
-        match self {
-            SenderEvent::Ack => "ack",
-            SenderEvent::FastRetransmit => "fast_retransmit",
-            SenderEvent::CorruptionRetransmit => "corruption_retransmit",
-            SenderEvent::Mark => "mark",
-            SenderEvent::Timeout => "coarse_timeout",
-        }
-    }
-}
+pub use backchannel_core::event::SenderEvent;
 
 /// State of the sender after an event.
 #[derive(Clone, Copy, Debug)]
@@ -55,6 +30,23 @@ pub struct Sample {
     pub duplicates: u32,
     /// Segments of the last burst: those sent at one instant.
     pub burst: u32,
+}
+
+impl Sample {
+    /// The sample in the quantities of telemetry; `mss` in bytes.
+    pub fn in_segments(&self, mss: f64) -> SenderSample {
+        SenderSample {
+            event: self.event,
+            cwnd_segments: self.cwnd / mss,
+            // The initial "infinite" threshold is not one.
+            ssthresh_segments: (self.ssthresh < 1e8).then_some(self.ssthresh / mss),
+            outstanding_bytes: self.outstanding,
+            rtt_s: self.srtt.map(|srtt| srtt.as_secs_f64()),
+            rto_s: self.rto.as_secs_f64(),
+            duplicate_acks: self.duplicates,
+            burst_segments: self.burst,
+        }
+    }
 }
 
 /// Counts of one connection.
