@@ -73,10 +73,10 @@ def parse_counts(interface: str, path: str, stderr: str) -> CaptureCounts:
         AgentError: they are missing, so the number of lost packets is unknown.
     """
     # The last ones, because SIGUSR1 prints counters too.
-    found = COUNTERS.findall(stderr)
-    if not found:
+    counters = COUNTERS.findall(stderr)
+    if not counters:
         raise AgentError(f"tcpdump on {interface} ended without its counters: {stderr.strip() or 'it printed nothing'}")
-    captured, received, dropped = (int(group) for group in found[-1])
+    captured, received, dropped = (int(group) for group in counters[-1])
     # Linux counts a packet that found the ring full as received. Packets that tcpdump had not read when it was stopped
     # are not in the file either.
     dropped = max(dropped, received - captured)

@@ -19,10 +19,12 @@ def path() -> str:
     Raises:
         Unavailable: it is not built.
     """
-    found = Path(os.environ.get("BACKCHANNEL_NODE", ROOT / "target/release/backchannel-node"))
-    if not found.is_file():
-        raise Unavailable(f"the node binary is not built ({found} does not exist); any ./backchannel command builds it")
-    return str(found)
+    binary = Path(os.environ.get("BACKCHANNEL_NODE", ROOT / "target/release/backchannel-node"))
+    if not binary.is_file():
+        raise Unavailable(
+            f"the node binary is not built ({binary} does not exist); any ./backchannel command builds it"
+        )
+    return str(binary)
 
 
 def call(*words: str, stdin: str | None = None, timeout_s: float = 600.0) -> Any:
