@@ -16,7 +16,7 @@ use backchannel_core::time::Time;
 use backchannel_core::traits::{Delivery, Endpoint, Port};
 use rustc_hash::FxHashMap;
 
-use crate::connection::{stack_config, HostConnection, Role};
+use crate::connection::{flow_config, HostConnection, Role};
 use crate::counters::Counters;
 use crate::event_queue::{Event, EventQueue};
 use crate::flow::{FlowKeyV4, FlowState};
@@ -117,7 +117,7 @@ impl<'a> Simulation<'a> {
         let is_requested = application.request_bytes().is_some();
         self.flows.push(FlowState::new(application, from, to));
         for node in [from, to] {
-            stack_config(self.nodes[node].stack.as_ref(), flow)?;
+            flow_config(self.nodes[node].stack.as_ref(), flow)?;
         }
         // The sender of a requested flow accepts the request.
         for (node, name) in [(to, &flow.to), (from, &flow.from)].into_iter().take(1 + usize::from(is_requested)) {

@@ -6,7 +6,7 @@ use backchannel_core::traits::Endpoint;
 use backchannel_stacks::{Connection, Content, Source};
 
 use super::Simulation;
-use crate::connection::{stack_config, write_samples, HostConnection, Role};
+use crate::connection::{flow_config, write_samples, HostConnection, Role};
 use crate::event_queue::Event;
 use crate::flow::{FlowKeyV4, FlowState, FIRST_EPHEMERAL};
 use crate::workload::{datagram, Action};
@@ -27,7 +27,7 @@ impl Simulation<'_> {
             Action::Request(bytes) => self.request(number, bytes),
             Action::Write(bytes) => match flow.latest_connection {
                 Some(connection) => {
-                    self.connections[connection].connection.give(bytes);
+                    self.connections[connection].connection.send_more(bytes);
                     self.drive(connection)
                 }
                 None => Ok(()),
@@ -76,7 +76,7 @@ impl Simulation<'_> {
             src_port,
             dst_port: flow.port,
         };
-        let config = stack_config(self.nodes[from].stack.as_ref(), flow)?;
+        let config = flow_config(self.nodes[from].stack.as_ref(), flow)?;
         let connection = Connection::connect(config, key, self.initial_sequence_number(number, isn_label), source);
         self.add_connection(HostConnection::new(connection, number, role, from), key)
     }
@@ -95,7 +95,7 @@ impl Simulation<'_> {
 
     /// Accepts a connection at the port of a flow.
     pub(super) fn accept(&mut self, number: usize, node: usize, flow: FlowKey, packet: &Packet) -> Result<(), String> {
-        let config = stack_config(self.nodes[node].stack.as_ref(), &self.input.scenario.workload[number])?;
+        let config = flow_config(self.nodes[node].stack.as_ref(), &self.input.scenario.workload[number])?;
         let isn = self.initial_sequence_number(number, "server");
         let Some(connection) = Connection::accept(config, flow.reversed(), isn, Source::silent(), packet) else {
             return Ok(());
@@ -168,7 +168,7 @@ impl Simulation<'_> {
                         .map_err(|error| format!("cannot write telemetry: {error}"))?;
                 }
             }
-            host.connection.forget_samples();
+            host.connection.clear_samples();
         }
         if let Some(due) = host.connection.next_timeout() {
             if host.scheduled.is_none_or(|scheduled| due < scheduled) {
