@@ -1,40 +1,77 @@
-"""The controller's side of the agent protocol (see agents.service for the routes)."""
+"""The controller's side of the agent protocol (agents.service lists the routes)."""
 
 from __future__ import annotations
 
+import json
+import select
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.client import HTTPConnection, HTTPException, HTTPResponse
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
-import httpx
+from agents.errors import AgentError, AgentUnreachable
 
-from agents.errors import AgentError
-
-#: Shows that a request comes from the holder (agents.service).
+#: Proves that a request comes from the node's holder.
 TOKEN_HEADER = "X-Backchannel-Token"
+TIMEOUT_S = 30.0
+CHUNK_BYTES = 1 << 20
+
+
+class _UnixConnection(HTTPConnection):
+    """HTTP over a UNIX socket."""
+
+    def __init__(self, path: Path, timeout_s: float) -> None:
+        super().__init__("agent", timeout=timeout_s)
+        self._path = path
+
+    def connect(self) -> None:
+        self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self.sock.settimeout(self.timeout)
+        self.sock.connect(str(self._path))
+
+    def set_timeout(self, timeout_s: float) -> None:
+        self.timeout = timeout_s
+        if self.sock is not None:
+            self.sock.settimeout(timeout_s)
 
 
 class AgentClient:
-    """One agent, reached over its UNIX socket (a forwarded one for a remote host).
+    """One agent behind a UNIX socket, which SSH forwards for a remote host. Threads may share a client.
 
-    Every method raises AgentError with the agent's own sentence, prefixed with the node's name.
+    Every method raises AgentError with the agent's sentence, prefixed with the node's name; AgentUnreachable where
+    there is no answer.
+
+    Args:
+        node: for messages.
+        path: of the socket.
+        timeout_s: longest wait for an answer.
     """
 
-    def __init__(self, node: str, socket: Path, timeout_s: float = 30.0) -> None:
+    def __init__(self, node: str, path: Path, timeout_s: float = TIMEOUT_S) -> None:
         self.node = node
-        self._http = httpx.Client(
-            transport=httpx.HTTPTransport(uds=str(socket)), base_url="http://agent", timeout=timeout_s
-        )
+        self._path = path
+        self._timeout_s = timeout_s
+        self._token = ""
+        self._lock = threading.Lock()
+        #: Connections without a request under way.
+        self._idle: list[_UnixConnection] = []
 
     def close(self) -> None:
-        """Lets go of the connection."""
-        self._http.close()
+        """Closes the connections."""
+        with self._lock:
+            idle, self._idle = self._idle, []
+        for connection in idle:
+            connection.close()
 
     def health(self) -> dict[str, Any]:
-        """What the agent says of itself and its node."""
+        """The agent's process, its kernel and its holder."""
         return self._call("GET", "/health")
 
     def settings(self, sysctls: dict[str, str], offloads: list[str]) -> dict[str, Any]:
-        """Applies kernel settings; returns what the kernel then says."""
+        """Applies kernel settings; returns what the kernel reports afterwards."""
         return self._call("POST", "/settings", {"sysctls": sysctls, "offloads": offloads})
 
     def start_captures(self, interfaces: list[dict[str, Any]], snaplen: int) -> None:
@@ -46,7 +83,7 @@ class AgentClient:
         return list(self._call("DELETE", "/captures")["captures"])
 
     def begin(self, at_monotonic_ns: int) -> None:
-        """Tells the node's receivers when the run begins, by its own clock."""
+        """Announces the start of the run, on the node's own clock, to its receivers."""
         self._call("POST", "/begin", {"at_monotonic_ns": at_monotonic_ns})
 
     def start_traffic(self, name: str, program: str, options: dict[str, Any]) -> None:
@@ -54,11 +91,11 @@ class AgentClient:
         self._call("POST", "/traffic", {"name": name, "program": program, "options": options})
 
     def wait_traffic(self, name: str, timeout_s: float) -> dict[str, Any]:
-        """Report of a program that ends of itself within `timeout_s`."""
+        """Report of a program that ends by itself within `timeout_s`."""
         return self._call("GET", f"/traffic/{name}?timeout_s={timeout_s}", timeout_s=timeout_s + 5)
 
     def running_traffic(self) -> set[str]:
-        """Programs that have not ended yet."""
+        """Names of the programs that still run."""
         return set(self._call("GET", "/traffic")["running"])
 
     def stop_traffic(self, name: str) -> dict[str, Any]:
@@ -67,24 +104,18 @@ class AgentClient:
 
     def fetch(self, name: str, to: Path) -> None:
         """Copies a file of the agent's folder to `to`."""
-        try:
-            with self._http.stream("GET", f"/files/{name}") as answer:
-                if answer.status_code != 200:
-                    answer.read()
-                    raise self._refusal(answer)
-                with to.open("wb") as file:
-                    for chunk in answer.iter_bytes():
-                        file.write(chunk)
-        except httpx.HTTPError as error:
-            raise self._silence(error) from error
+        with self._request("GET", f"/files/{name}") as answer:
+            self._raise_refusal(answer)
+            with to.open("wb") as file:
+                self._copy(answer, file)
 
     def hold(self, holder: str, lease_s: float) -> None:
-        """Makes the node this controller's alone, until `release`, or until it is silent for that long."""
-        self._http.headers[TOKEN_HEADER] = self._call("POST", "/lock", {"holder": holder, "lease_s": lease_s})["token"]
+        """Locks the node for this controller, until `release` or until `lease_s` without a request."""
+        self._token = self._call("POST", "/lock", {"holder": holder, "lease_s": lease_s})["token"]
 
     def release(self, timeout_s: float | None = None) -> None:
-        """Ends everything on the node and lets go of it."""
-        # The token stays, and is void: what other threads still ask for is refused.
+        """Ends everything on the node and unlocks it."""
+        # The token stays, and is void: requests that other threads still make are rejected.
         self._call("DELETE", "/lock", timeout_s=timeout_s)
 
     def clock(self) -> dict[str, int]:
@@ -92,27 +123,27 @@ class AgentClient:
         return {key: int(value) for key, value in self._call("GET", "/clock").items()}
 
     def network(self, interfaces: list[dict[str, str]], batch: list[str], give: bool) -> None:
-        """Gives the experiment's interfaces their addresses, neighbours and routes, or takes them until `release`."""
+        """Gives the experiment's interfaces their addresses, neighbours and routes, or removes them until `release`."""
         self._call("POST", "/network", {"interfaces": interfaces, "batch": batch, "give": give})
 
     def configure_link(self, spec: dict[str, Any], seed: int, macs: list[str]) -> None:
-        """An emulated link's parameters for the next run; `macs` of the stations at its ends."""
+        """Sets an emulated link's parameters for the next run; `macs` are those of the stations at its ends."""
         self._call("POST", "/links", {"spec": spec, "seed": seed, "macs": macs})
 
     def start_links(self, at_monotonic_ns: int) -> None:
-        """Begins the links' timeline at an instant of the node's own clock."""
+        """Starts the links' timeline at an instant of the node's own clock."""
         self._call("POST", "/links/start", {"at_monotonic_ns": at_monotonic_ns})
 
     def stop_links(self) -> dict[str, Any]:
-        """Ends it; the emulator's report."""
+        """Ends the timeline; the emulator's report."""
         return dict(self._call("DELETE", "/links")["report"])
 
     def shape(self, interface: str, lines: list[str]) -> None:
-        """Sets up the kernel's disciplines on an interface, by arguments of tc."""
+        """Sets up the kernel's queueing disciplines on an interface, by arguments of tc."""
         self._call("POST", "/shaping", {"interface": interface, "lines": lines})
 
     def shaped(self, interface: str) -> dict[str, dict[str, int]]:
-        """What they counted: packets, bytes and drops at the "root" and in "delayed"."""
+        """Their counters: packets, bytes and drops, at the "root" and behind the interface ("delayed")."""
         return self._call("GET", f"/shaping/{interface}")
 
     def reset(self) -> None:
@@ -122,25 +153,77 @@ class AgentClient:
     def _call(
         self, method: str, path: str, body: dict[str, Any] | None = None, timeout_s: float | None = None
     ) -> dict[str, Any]:
-        timeout = httpx.USE_CLIENT_DEFAULT if timeout_s is None else timeout_s
-        try:
-            answer = self._http.request(method, path, json=body, timeout=timeout)
-        except httpx.HTTPError as error:
-            raise self._silence(error) from error
-        if answer.status_code != 200:
-            raise self._refusal(answer)
-        return self._content(answer)
+        with self._request(method, path, body, timeout_s) as answer:
+            self._raise_refusal(answer)
+            return self._object(answer)
 
-    def _content(self, answer: httpx.Response) -> dict[str, Any]:
+    @contextmanager
+    def _request(
+        self, method: str, path: str, body: dict[str, Any] | None = None, timeout_s: float | None = None
+    ) -> Iterator[HTTPResponse]:
+        """An answer whose head has arrived. The connection is used again if the body is read to its end."""
+        headers = {TOKEN_HEADER: self._token} if self._token else {}
+        content = None if body is None else json.dumps(body).encode()
+        connection = self._connection()
         try:
-            return dict(answer.json())
+            connection.set_timeout(self._timeout_s if timeout_s is None else timeout_s)
+            try:
+                connection.request(method, path, content, headers)
+            except BrokenPipeError:
+                pass  # An agent that rejects a long request answers without having read it.
+            answer = connection.getresponse()
+            if answer.length is None:
+                raise HTTPException("its answer was cut off")
+        except (OSError, HTTPException) as error:
+            connection.close()
+            raise self._unreachable(error) from error
+        try:
+            yield answer
+        except BaseException:
+            connection.close()
+            raise
+        if answer.isclosed() and not answer.will_close:
+            with self._lock:
+                self._idle.append(connection)
+        else:
+            connection.close()
+
+    def _connection(self) -> _UnixConnection:
+        with self._lock:
+            while self._idle:
+                connection = self._idle.pop()
+                if not select.select([connection.sock], [], [], 0)[0]:
+                    return connection
+                connection.close()  # Nothing was asked, so it is the agent that closed it.
+        return _UnixConnection(self._path, self._timeout_s)
+
+    def _read(self, answer: HTTPResponse, length: int | None = None) -> bytes:
+        try:
+            content = answer.read(length)
+            if length and not content:
+                raise HTTPException("its answer was cut off")
+        except (OSError, HTTPException) as error:
+            raise self._unreachable(error) from error
+        return content
+
+    def _copy(self, answer: HTTPResponse, file: BinaryIO) -> None:
+        while answer.length:
+            file.write(self._read(answer, min(CHUNK_BYTES, answer.length)))
+        self._read(answer)
+
+    def _object(self, answer: HTTPResponse) -> dict[str, Any]:
+        content = self._read(answer)
+        try:
+            return dict(json.loads(content))
         except (TypeError, ValueError) as error:
-            said = answer.text.strip()[:80] or "nothing"
-            raise AgentError(f"{self.node}: its agent's answer cannot be read: {said}") from error
+            shown = content.decode(errors="replace").strip()[:80] or "nothing"
+            raise AgentError(f"{self.node}: its agent's answer cannot be read: {shown}") from error
 
-    def _refusal(self, answer: httpx.Response) -> AgentError:
-        return AgentError(f"{self.node}: {self._content(answer).get('error', answer.text)}", answer.status_code)
+    def _raise_refusal(self, answer: HTTPResponse) -> None:
+        if answer.status != 200:
+            reason = self._object(answer).get("error", answer.reason)
+            raise AgentError(f"{self.node}: {reason}", answer.status)
 
-    def _silence(self, error: httpx.HTTPError) -> AgentError:
-        # Some errors have no words.
-        return AgentError(f"{self.node}: its agent does not answer ({str(error) or type(error).__name__})")
+    def _unreachable(self, error: Exception) -> AgentUnreachable:
+        # Some errors have no text.
+        return AgentUnreachable(f"{self.node}: its agent does not answer ({str(error) or type(error).__name__})")

@@ -3,23 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from rich.table import Table
 
 from experiments.engine import machine
 from experiments.engine.execution import lines_key
 from experiments.language.campaign import Plan
-from testbed import awake
+from testbed import cpu_hold
 from testbed.capability import require_emulation
 from testbed.cell import Cell, topology_key
+from testbed.report import Measurement
+from testbed.scenario import DirectionSpec, LinkSpec, Named, Node, Scenario
 from testbed.units import show
 
 #: Lines at the rates that the calibration gate promises: name, bit/s, s.
 STANDARD = (("dialup", 28_800, 0.05), ("uplink", 1_000_000, 0.02), ("ethernet", 10_000_000, 0.005))
 
 
-def calibrate(plan: Plan | None) -> list[dict[str, Any]]:
+def calibrate(plan: Plan | None) -> list[Measurement]:
     """Measures every link of a plan's distinct networks; without a plan, a chain of the standard rates.
 
     Raises:
@@ -29,46 +30,44 @@ def calibrate(plan: Plan | None) -> list[dict[str, Any]]:
     require_emulation()
     scenarios = [_standard()] if plan is None else _distinct(plan)
     measured = []
-    with awake.held(wanted=machine.cpu_seconds()["steal"] > 0), Cell("calibration") as cell:
+    with cpu_hold.held(wanted=machine.cpu_seconds()["steal"] > 0), Cell("calibration") as cell:
         for scenario in scenarios:
             cell.build(scenario)
             measured += cell.calibrate(scenario)
     return measured
 
 
-def _distinct(plan: Plan) -> list[dict[str, Any]]:
-    seen: dict[tuple[str, str], dict[str, Any]] = {}
+def _distinct(plan: Plan) -> list[Scenario]:
+    distinct: dict[tuple[str, str], Scenario] = {}
     for run in plan.runs:
-        scenario = dict(run.scenario)
-        seen.setdefault((topology_key(scenario), lines_key(scenario)), scenario)
-    return list(seen.values())
+        scenario = Scenario.model_validate(run.scenario)
+        distinct.setdefault((topology_key(scenario), lines_key(scenario)), scenario)
+    return list(distinct.values())
 
 
-def _standard() -> dict[str, Any]:
+def _standard() -> Scenario:
     names = ["a", "b", "c", "d"]
-    nodes = [{"name": name, "kind": "host" if name in "ad" else "router"} for name in names]
+    nodes = tuple(Node(name=name, kind="host" if name in "ad" else "router") for name in names)
     links = []
     for (name, rate_bps, delay_s), left, right in zip(STANDARD, names, names[1:], strict=False):
-        direction = {"rate_bps": rate_bps, "delay_s": delay_s, "queue": {"name": "droptail", "options": {}}}
+        direction = DirectionSpec(rate_bps=rate_bps, delay_s=delay_s, queue=Named(name="droptail", options={}))
         links.append(
-            {"name": name, "kind": "point-to-point", "ends": [left, right], "forward": direction,
-             "reverse": direction, "options": {}}
-        )  # fmt: skip
-    return {"version": 1, "seed": 1, "duration_s": 1.0, "nodes": nodes, "links": links, "workload": []}
+            LinkSpec(name=name, kind="point-to-point", ends=(left, right), forward=direction, reverse=direction)
+        )
+    return Scenario(version=1, seed=1, duration_s=1.0, nodes=nodes, links=tuple(links), workload=())
 
 
-def table(measured: Sequence[dict[str, Any]]) -> Table:
+def table(measured: Sequence[Measurement]) -> Table:
     """The measurements for people."""
     shown = Table(box=None, pad_edge=False)
     for name in ("link", "rate", "off by", "delay", "measured", "lost", "verdict"):
         shown.add_column(name, justify="left" if name in ("link", "verdict") else "right", no_wrap=name != "verdict")
     for one in measured:
-        declared, rate = one["declared_rate_bps"], one["measured_rate_bps"]
-        off = f"{(rate / declared - 1) * 100:+.3f} %" if declared and rate else "–"
-        delay = one["measured_delay_s"]
+        declared, rate, delay = one.declared_rate_bps, one.measured_rate_bps, one.measured_delay_s
+        error = f"{(rate / declared - 1) * 100:+.3f} %" if declared and rate else "–"
         shown.add_row(
-            f"{one['link']} {one['direction']}", show(declared, "rate"), off,
-            f"{one['declared_delay_s'] * 1e3:.2f} ms", "–" if delay is None else f"{delay * 1e3:.2f} ms",
-            f"{one['sent'] - one['received']}/{one['sent']}", "; ".join(one["problems"]) or "good",
+            f"{one.link} {one.direction}", show(declared, "rate"), error,
+            f"{one.declared_delay_s * 1e3:.2f} ms", "–" if delay is None else f"{delay * 1e3:.2f} ms",
+            f"{one.sent - one.received}/{one.sent}", "; ".join(one.problems) or "good",
         )  # fmt: skip
     return shown

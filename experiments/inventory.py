@@ -19,7 +19,8 @@ from experiments.language.problems import CampaignError, Problem
 from experiments.language.schema import Model, Seconds
 from testbed import node_binary
 from testbed.errors import TestbedError
-from testbed.placement import Host, Placement, Spot, place
+from testbed.placement import Host, LinkPlacement, Placement, place
+from testbed.scenario import LinkSpec, Node
 from testbed.tunnels import CONNECT_S, SILENCE_S
 
 HostName = Annotated[str, Field(pattern=r"^[a-z][a-z0-9-]*$", max_length=40)]
@@ -154,7 +155,11 @@ def _is(value: object, types: tuple[type, ...]) -> bool:
     return isinstance(value, types) and (bool in types or not isinstance(value, bool))
 
 
-def placed(inventory: Inventory, nodes: Sequence[Mapping[str, Any]], links: Sequence[Mapping[str, Any]]) -> Placement:
+def placed(
+    inventory: Inventory,
+    nodes: Sequence[Node | Mapping[str, Any]],
+    links: Sequence[LinkSpec | Mapping[str, Any]],
+) -> Placement:
     """The lab held against a topology.
 
     Raises:
@@ -162,7 +167,7 @@ def placed(inventory: Inventory, nodes: Sequence[Mapping[str, Any]], links: Sequ
     """
     file = inventory.file
     boxes = {entry.box for entry in file.links.values()}
-    names = [node["name"] for node in nodes]
+    names = [Node.model_validate(node).name for node in nodes]
     hosts = [
         Host(
             name=name, address=entry.address or name, port=entry.port, interfaces=entry.interfaces,
@@ -171,11 +176,12 @@ def placed(inventory: Inventory, nodes: Sequence[Mapping[str, Any]], links: Sequ
         )
         for name, entry in file.hosts.items()
     ]  # fmt: skip
-    spots = [
-        Spot(link, entry.box, tuple(entry.interfaces), entry.real, entry.queue_at) for link, entry in file.links.items()
+    places = [
+        LinkPlacement(link, entry.box, tuple(entry.interfaces), entry.real, entry.queue_at)
+        for link, entry in file.links.items()
     ]
     try:
-        return place(hosts, spots, nodes, links, file.addresses)
+        return place(hosts, places, nodes, links, file.addresses)
     except TestbedError as error:
         raise CampaignError(str(inventory.path), [Problem(0, "", str(error))]) from None
 

@@ -21,10 +21,12 @@ from testbed import image, node_binary
 from testbed.cell import topology_key
 from testbed.cellmain import FOLDER, private_memory_folder
 from testbed.errors import TestbedError, Unavailable
+from testbed.host_agents import HostAccess
+from testbed.host_testbed import HostTestbed
 from testbed.lab import Lab, SshFiles, processes
 from testbed.machines import Machines
-from testbed.physical import PhysicalCell, Reach
 from testbed.placement import Placement
+from testbed.scenario import Scenario
 from testbed.tunnels import SshOptions
 
 ANSIBLE = node_binary.ROOT / "ansible"
@@ -130,7 +132,7 @@ def check(path: Path | None, scenarios: Sequence[Mapping[str, Any]]) -> None:
         CampaignError: there is no inventory, or they do not fit.
     """
     found = _given(path)
-    for scenario in {topology_key(dict(one)): one for one in scenarios}.values():
+    for scenario in {topology_key(Scenario.model_validate(one)): one for one in scenarios}.values():
         inventory.placed(found, scenario["nodes"], scenario["links"])
 
 
@@ -140,9 +142,9 @@ def greet(path: Path | None, name: str, scenario: Mapping[str, Any]) -> None:
     Raises:
         TestbedError: the first host that is not, with the remedy; nothing was changed.
     """
-    cell = cells(path, name)("lab", lambda phase: None)
+    cell = cells(path, name)("lab", lambda progress: None)
     try:
-        cell.build(dict(scenario))
+        cell.build(Scenario.model_validate(scenario))
     finally:
         cell.close()
 
@@ -155,12 +157,12 @@ def cells(path: Path | None, name: str) -> TestbedFactory:
         options.agent_user, found.own(options.key), found.own(options.known_hosts), options.connect_timeout,
         options.silence,
     )  # fmt: skip
-    reach = Reach(ssh=ssh) if found.file.connection == "ssh" else Reach(namespaces=processes())
+    access = HostAccess(ssh=ssh) if found.file.connection == "ssh" else HostAccess(namespaces=processes())
 
-    def place(scenario: Mapping[str, Any]) -> Placement:
-        return inventory.placed(found, scenario["nodes"], scenario["links"])
+    def place(scenario: Scenario) -> Placement:
+        return inventory.placed(found, scenario.nodes, scenario.links)
 
-    return lambda _, on_phase: PhysicalCell(place, reach, f"campaign {name}", on_phase)
+    return lambda _, on_progress: HostTestbed(place, access, f"campaign {name}", on_progress)
 
 
 def _given(path: Path | None) -> inventory.Inventory:

@@ -4,19 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
+
+from testbed.report import Measurement, Progress, Report
+from testbed.scenario import Scenario
 
 
 class Testbed(Protocol):
-    """Runs scenarios, one at a time: testbed.cell.Cell, or testbed.physical.PhysicalCell."""
+    """Runs scenarios, one at a time: testbed.cell.Cell, or testbed.host_testbed.HostTestbed."""
 
-    def build(self, scenario: dict[str, Any]) -> bool:
+    def build(self, scenario: Scenario) -> bool:
         """Prepares it for a scenario. Returns whether it had to be rebuilt."""
 
-    def calibrate(self, scenario: dict[str, Any]) -> list[dict[str, Any]]:
+    def calibrate(self, scenario: Scenario) -> list[Measurement]:
         """Measures the scenario's links."""
 
-    def run(self, scenario: dict[str, Any], out: Path) -> dict[str, Any]:
+    def run(self, scenario: Scenario, out: Path) -> Report:
         """Runs a scenario, writes its files to `out`, and returns the report."""
 
     def keep_log(self, to: Path) -> None:
@@ -29,5 +32,6 @@ class Testbed(Protocol):
         """Ends it at once, from any thread."""
 
 
-#: Makes a testbed from a name for people and a callback for its phases.
-TestbedFactory = Callable[[str, Callable[[str], None]], Testbed]
+OnProgress = Callable[[Progress], None]
+#: Makes a testbed from a name for people and a callback for its progress.
+TestbedFactory = Callable[[str, OnProgress], Testbed]

@@ -1,7 +1,7 @@
 """Addresses, interfaces and routes of a scenario: a pure function of its nodes and links.
 
-Every link is a subnet of its own, every interface has a fixed MAC address, and neighbours are entered by hand: no ARP
-or router discovery shares a 28.8 kbit/s line with the traffic under study.
+Every link is a subnet, every interface has a fixed MAC address, and neighbour entries are static. No ARP or router
+discovery shares a 28.8 kbit/s line with the traffic under study.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from testbed.errors import TestbedError
+from testbed.scenario import LinkSpec, Node
 
 #: Linux interface names hold 15 characters; "-eth" and two digits leave nine for the node.
 MAX_NODE_NAME = 9
@@ -48,59 +49,63 @@ class Route:
 
 @dataclass(frozen=True)
 class NodePlan:
-    """Everything a node must be told."""
+    """A node's interfaces, routes and neighbours."""
 
     name: str
     kind: str
     interfaces: tuple[Interface, ...]
     routes: tuple[Route, ...]
-    #: (address, mac, interface) of everyone on its links.
+    #: Address, MAC address and own interface for each neighbour on its links.
     neighbours: tuple[tuple[str, str, str], ...]
 
     @property
     def address(self) -> str:
-        """The address by which others reach it: that of its first interface."""
+        """The address by which other nodes reach it: that of its first interface."""
         return self.interfaces[0].address
 
 
 @dataclass(frozen=True)
 class Plan:
-    """The whole network."""
+    """A network."""
 
     nodes: Mapping[str, NodePlan]
     #: Interfaces of each link, in the order of its ends.
     links: Mapping[str, tuple[Interface, ...]] = field(default_factory=dict)
 
 
-def make_plan(nodes: Sequence[Mapping[str, Any]], links: Sequence[Mapping[str, Any]]) -> Plan:
-    """Addresses a scenario's network. Node and link dicts are the scenario's own (`name`, `kind`, `ends`).
+def make_plan(nodes: Sequence[Node | Mapping[str, Any]], links: Sequence[LinkSpec | Mapping[str, Any]]) -> Plan:
+    """Assigns addresses and routes to a scenario's nodes and links, given as types or as JSON.
 
     Raises:
-        TestbedError: a name too long or twice used, a link end that is no node, a node without a link, or a network in
-            two parts.
+        TestbedError: a name is too long or used twice, a link ends at an unknown node, a node has no link, or the
+            network is not connected.
     """
-    names = [node["name"] for node in nodes]
+    return _make_plan([Node.model_validate(node) for node in nodes], [LinkSpec.model_validate(link) for link in links])
+
+
+def _make_plan(nodes: Sequence[Node], links: Sequence[LinkSpec]) -> Plan:
+    names = [node.name for node in nodes]
     for name in names:
         if len(name) > MAX_NODE_NAME:
             raise TestbedError(f"node '{name}': an emulated node's name has at most {MAX_NODE_NAME} characters")
     if len(links) > MAX_LINKS:
         raise TestbedError(f"{len(links)} links: one testbed takes at most {MAX_LINKS}")
-    for kind, all_names in (("node", names), ("link", [link["name"] for link in links])):
-        twice = sorted(name for name, times in Counter(all_names).items() if times > 1)
-        if twice:
-            raise TestbedError(f"{kind} '{twice[0]}' is defined twice")
+    for kind, all_names in (("node", names), ("link", [link.name for link in links])):
+        repeated = sorted(name for name, times in Counter(all_names).items() if times > 1)
+        if repeated:
+            raise TestbedError(f"{kind} '{repeated[0]}' is defined twice")
 
     of_node: dict[str, list[Interface]] = {name: [] for name in names}
     of_link: dict[str, tuple[Interface, ...]] = {}
     for number, link in enumerate(links):
         ends = []
         block, place = divmod(number, _BLOCK)
-        for end, node in enumerate(link["ends"]):
+        for end, node in enumerate(link.ends):
             if node not in of_node:
-                raise TestbedError(f"link '{link['name']}' ends at '{node}', which is no node")
+                raise TestbedError(f"link '{link.name}' ends at '{node}', which is no node")
             interface = Interface(
                 node=node,
-                link=link["name"],
+                link=link.name,
                 end=end,
                 name=f"{node}-eth{len(of_node[node])}",
                 address=f"10.{place + 1}.{block}.{end + 1}",
@@ -111,13 +116,13 @@ def make_plan(nodes: Sequence[Mapping[str, Any]], links: Sequence[Mapping[str, A
                 raise TestbedError(f"node '{node}' has too many links for its name: '{interface.name}' is too long")
             of_node[node].append(interface)
             ends.append(interface)
-        of_link[link["name"]] = tuple(ends)
+        of_link[link.name] = tuple(ends)
 
-    kinds = {node["name"]: node["kind"] for node in nodes}
+    kinds: dict[str, str] = {node.name: node.kind for node in nodes}
     linkless = [name for name in names if not of_node[name]]
     if linkless:
         raise TestbedError(f"node '{linkless[0]}' has no link: name it among the 'ends' of one, or take it out")
-    one_way = frozenset(link["name"] for link in links if link.get("options", {}).get("one_way"))
+    one_way = frozenset(link.name for link in links if link.one_way)
     _check_connected(of_node, of_link, kinds)
     plans = {}
     for name in names:
@@ -127,17 +132,17 @@ def make_plan(nodes: Sequence[Mapping[str, Any]], links: Sequence[Mapping[str, A
             interfaces=tuple(of_node[name]),
             routes=_routes(name, of_node, of_link, kinds, one_way),
             neighbours=tuple(
-                (peer.address, peer.mac, own.name)
-                for own in of_node[name]
-                for peer in of_link[own.link]
-                if peer is not own
+                (peer.address, peer.mac, interface.name)
+                for interface in of_node[name]
+                for peer in of_link[interface.link]
+                if peer is not interface
             ),
         )
     return Plan(plans, of_link)
 
 
 def subnet(interface: Interface) -> str:
-    """The subnet an interface stands in, as CIDR."""
+    """The subnet of an interface, as CIDR."""
     return f"{interface.address.rsplit('.', 1)[0]}.0/{interface.prefix}"
 
 
@@ -148,19 +153,19 @@ def _routes(
     kinds: Mapping[str, str],
     one_way: frozenset[str],
 ) -> tuple[Route, ...]:
-    """Shortest paths from `start`, in hops; hosts do not forward, and a one-way link leads from its first end alone.
+    """Shortest paths in hops. Hosts do not forward, and a one-way link leads from its first end only.
 
-    A host with one router needs no map of the network.
+    A host whose one link leads to one router gets a default route.
     """
     if kinds[start] == "host" and len(of_node[start]) == 1:
-        (own,) = of_node[start]
-        if own.link in one_way and own.end != 0:
+        (only,) = of_node[start]
+        if only.link in one_way and only.end != 0:
             return ()
-        routers = [peer for peer in of_link[own.link] if kinds[peer.node] != "host"]
-        if len(routers) == 1 and len(of_link[own.link]) == 2:
-            return (Route(DEFAULT_ROUTE, routers[0].address, own.name),)
+        routers = [peer for peer in of_link[only.link] if kinds[peer.node] != "host"]
+        if len(routers) == 1 and len(of_link[only.link]) == 2:
+            return (Route(DEFAULT_ROUTE, routers[0].address, only.name),)
     first_hop: dict[str, Interface] = {}
-    own_interface: dict[str, str] = {}
+    first_interface: dict[str, str] = {}
     routes: dict[str, Route] = {}
     seen, queue = {start}, deque([start])
     while queue:
@@ -172,14 +177,14 @@ def _routes(
                 continue
             if node != start:
                 routes.setdefault(
-                    subnet(interface), Route(subnet(interface), first_hop[node].address, own_interface[node])
+                    subnet(interface), Route(subnet(interface), first_hop[node].address, first_interface[node])
                 )
             for peer in of_link[interface.link]:
                 if peer.node in seen:
                     continue
                 seen.add(peer.node)
                 first_hop[peer.node] = peer if node == start else first_hop[node]
-                own_interface[peer.node] = interface.name if node == start else own_interface[node]
+                first_interface[peer.node] = interface.name if node == start else first_interface[node]
                 queue.append(peer.node)
     on_link = {subnet(interface) for interface in of_node[start]}
     return tuple(route for key, route in routes.items() if key not in on_link)
@@ -190,7 +195,7 @@ def _check_connected(
     of_link: Mapping[str, Sequence[Interface]],
     kinds: Mapping[str, str],
 ) -> None:
-    """Raises TestbedError for a network in two parts. Hosts do not forward; one-way links join both ways here."""
+    """Raises TestbedError for a network in two parts. Hosts do not forward; one-way links count in both ways."""
     start = next((node for node in of_node if kinds[node] != "host"), next(iter(of_node)))
     seen, queue = {start}, deque([start])
     while queue:
@@ -206,26 +211,26 @@ def _check_connected(
         raise TestbedError(f"'{start}' and '{lost[0]}' are not connected: a link between their two parts is missing")
 
 
-def way(plan: Plan, node: str, address: str) -> tuple[Interface, Interface]:
-    """By which interface a node reaches an address, and the next hop's.
+def next_hop(plan: Plan, node: str, address: str) -> tuple[Interface, Interface]:
+    """The interface through which a node reaches an address, and the interface of the next hop.
 
     Raises:
-        TestbedError: it does not.
+        TestbedError: the node has no route to it.
     """
-    own = plan.nodes[node]
-    to = ipaddress.ip_address(address)
+    start = plan.nodes[node]
+    target = ipaddress.ip_address(address)
     ends = {end.address: end for ends in plan.links.values() for end in ends}
-    for interface in own.interfaces:
-        if to in ipaddress.ip_network(subnet(interface)):
+    for interface in start.interfaces:
+        if target in ipaddress.ip_network(subnet(interface)):
             return interface, ends[address]
-    for route in own.routes:
-        if to in ipaddress.ip_network(route.subnet):
-            return next(one for one in own.interfaces if one.name == route.interface), ends[route.via]
-    raise TestbedError(f"'{node}' has no way to {address}")
+    for route in start.routes:
+        if target in ipaddress.ip_network(route.subnet):
+            return next(end for end in start.interfaces if end.name == route.interface), ends[route.via]
+    raise TestbedError(f"node '{node}' has no route to {address}")
 
 
 def ip_batch(node: NodePlan) -> list[str]:
-    """Lines for `ip -batch` that make a node what the plan says."""
+    """Lines for `ip -batch` that give a node its addresses, neighbours and routes."""
     lines = ["link set lo up"]
     for interface in node.interfaces:
         lines += [
@@ -249,7 +254,7 @@ def interfaces(plan: Plan) -> list[dict[str, Any]]:
 
 
 def as_json(plan: Plan) -> dict[str, Any]:
-    """A network as the simulator takes it: per node its interfaces and routes."""
+    """A network as `backchannel-node simulate` reads it: interfaces and routes of each node."""
     return {
         name: {
             "interfaces": [

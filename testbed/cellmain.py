@@ -1,16 +1,15 @@
-"""The first program inside a cell: builds the testbed and runs what the runner asks, as JSON lines.
+"""The first program inside a cell: builds a network and runs scenarios, as the runner requests in JSON lines.
 
     backchannel-node cell --parent PID -- python -m testbed.cellmain
 
-Requests on standard input, one answer a line on standard output ({"ok": true, ...} or {"ok": false, "error": text}),
-progress in between as {"event": "progress", "phase": ...}:
+Requests on standard input get one line each on standard output: {"ok": true, ...} or {"ok": false, "error": sentence}.
+Progress comes in between as {"event": "progress", "phase": ..., "passed_s": ..., "total_s": ...}.
 
-    {"op": "build", "nodes": [...], "links": [...]}        one testbed; a second build replaces the first
-    {"op": "calibrate", "links": [...], "seed": 1,
-     "limits": {...}}                                       {"measurements": [...]}; testbed.fidelity.Limits
-    {"op": "run", "scenario": {...}, "out": "/folder"}      {"report": {...}}
+    {"op": "build", "scenario": {...}}                     replaces the network by the scenario's
+    {"op": "calibrate", "scenario": {...}}                 {"measurements": [...]} of its links (testbed.report)
+    {"op": "run", "scenario": {...}, "out": "/folder"}     {"report": {...}} (testbed.report)
 
-The end of standard input ends it. The process is alone in its namespaces: when it dies, everything it made dies.
+The program ends at the end of its input. It is alone in its namespaces, so everything that it made ends with it.
 """
 
 from __future__ import annotations
@@ -21,12 +20,18 @@ import os
 import sys
 import traceback
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from testbed.clock import SharedClock
 from testbed.errors import TestbedError
-from testbed.fidelity import Limits
+from testbed.report import Progress
+from testbed.scenario import Scenario
 
-#: Sockets (whose paths must be short) and captures live here: a memory file system of this cell's own.
+if TYPE_CHECKING:
+    from testbed.conductor import Conductor
+    from testbed.local_network import LocalNetwork
+
+#: Folder of sockets, whose paths must be short, and captures: a memory file system that only this cell has.
 FOLDER = Path("/dev/shm")
 
 
@@ -42,50 +47,58 @@ def private_memory_folder() -> None:
 
 
 class CellServer:
-    """Answers requests, one at a time."""
+    """Answers requests one at a time."""
 
     def __init__(self) -> None:
-        self._testbed: Any = None
+        self._network: LocalNetwork | None = None
+        self._conductor: Conductor | None = None
         self._built = 0
 
     def handle(self, request: dict[str, Any]) -> dict[str, Any]:
-        """The answer to one request; raises TestbedError."""
-        match request.get("op"):
-            case "build":
-                self._build(request)
-                return {}
-            case "calibrate":
-                limits = Limits(**request["limits"])
-                return {"measurements": self._ready().calibrate(request["links"], int(request["seed"]), limits)}
-            case "run":
-                report = self._ready().run(request["scenario"], Path(request["out"]), self._progress)
-                return {"report": report}
-        raise TestbedError(f"a cell does not know '{request.get('op')}'")
+        """The answer to one request.
+
+        Raises:
+            TestbedError: it failed.
+        """
+        op = request.get("op")
+        if op not in ("build", "calibrate", "run"):
+            raise TestbedError(f"a cell has no operation '{op}'")
+        scenario = Scenario.model_validate(request["scenario"])
+        if op == "build":
+            self._build(scenario)
+            return {}
+        if self._conductor is None:
+            raise TestbedError("this cell has no network yet: 'build' comes first")
+        if op == "calibrate":
+            measured = self._conductor.calibrate(scenario.links, scenario.seed, scenario.fidelity)
+            return {"measurements": [measurement.as_json() for measurement in measured]}
+        report = self._conductor.run(scenario, Path(request["out"]), _send_progress)
+        return {"report": report.as_json()}
 
     def close(self) -> None:
-        """Ends the testbed."""
-        if self._testbed is not None:
-            self._testbed.close()
-            self._testbed = None
+        """Ends the network."""
+        conductor, self._conductor = self._conductor, None
+        network, self._network = self._network, None
+        for part in (conductor, network):
+            if part is not None:
+                part.close()
 
-    def _build(self, request: dict[str, Any]) -> None:
-        # Mininet is slow to import; a cell that is refused need not wait for it.
-        from testbed.emulated import EmulatedTestbed
+    def _build(self, scenario: Scenario) -> None:
+        # Imported here because Mininet takes long, and a cell that is refused need not wait for it.
+        from testbed.conductor import Conductor
+        from testbed.local_network import LocalNetwork
 
         self.close()
         self._built += 1
-        self._testbed = EmulatedTestbed(request["nodes"], request["links"], FOLDER / f"bc{self._built}")
-
-    def _ready(self) -> Any:
-        if self._testbed is None:
-            raise TestbedError("this cell holds no testbed yet: 'build' comes first")
-        return self._testbed
-
-    def _progress(self, phase: str) -> None:
-        say({"event": "progress", "phase": phase})
+        self._network = LocalNetwork(scenario.nodes, scenario.links, FOLDER / f"bc{self._built}")
+        self._conductor = Conductor(self._network, SharedClock())
 
 
-def say(message: dict[str, Any]) -> None:
+def _send_progress(progress: Progress) -> None:
+    send({"event": "progress", **progress.as_json()})
+
+
+def send(message: dict[str, Any]) -> None:
     """One line to the runner."""
     sys.stdout.write(json.dumps(message) + "\n")
     sys.stdout.flush()
@@ -98,12 +111,12 @@ def main() -> int:
         private_memory_folder()
         for line in sys.stdin:
             try:
-                say({"ok": True, **server.handle(json.loads(line))})
+                send({"ok": True, **server.handle(json.loads(line))})
             except TestbedError as error:
-                say({"ok": False, "error": str(error)})
-            except Exception as error:  # noqa: BLE001 (a defect of ours must reach the person, and the log)
+                send({"ok": False, "error": str(error)})
+            except Exception as error:  # noqa: BLE001 (a defect must reach the user and the log)
                 traceback.print_exc()
-                say({"ok": False, "error": f"the cell failed: {type(error).__name__}: {error}"})
+                send({"ok": False, "error": f"the cell failed: {type(error).__name__}: {error}"})
     except TestbedError as error:
         print(f"error: {error}", file=sys.stderr)
         return 1

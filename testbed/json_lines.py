@@ -1,4 +1,4 @@
-"""Requests and answers as JSON lines over a child's standard input and output: the emulator and the cell speak so."""
+"""Requests and answers as JSON lines over a child's standard input and output, for the emulator and the cell."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ class LineProcess:
     """A child process that answers each request line with one line; lines with an "event" key come in between.
 
     Args:
-        name: what messages call it.
-        words: its command line.
-        log: file that takes its standard error.
+        name: for messages.
+        command: its command line.
+        log: file for its standard error.
         on_event: called with each event line, in the thread that waits for the answer.
     """
 
     def __init__(
         self,
         name: str,
-        words: Sequence[str],
+        command: Sequence[str],
         log: Path,
         on_event: Callable[[dict[str, Any]], None] | None = None,
         env: Mapping[str, str] | None = None,
@@ -36,9 +36,9 @@ class LineProcess:
         self._on_event = on_event
         self._answers: queue.Queue[dict[str, Any] | None] = queue.Queue()
         with log.open("ab") as stderr:
-            # A session of its own: Ctrl-C is for the runner, which then ends its children in order.
+            # In a new session, because Ctrl-C is for the runner, which then ends its children in order.
             self._process = subprocess.Popen(
-                list(words),
+                list(command),
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=stderr,
@@ -56,8 +56,8 @@ class LineProcess:
         """Sends a request and waits for its answer.
 
         Raises:
-            TestbedError: the child refused, died, or said nothing for `timeout_s`, not even of progress (then it is
-                ended: its state is unknown).
+            TestbedError: the child rejected the request, has ended, or sent no line for `timeout_s`. In the last case
+                its state is unknown, so it is ended.
         """
         assert self._process.stdin is not None
         line = json.dumps({"op": op, **arguments}) + "\n"
@@ -65,27 +65,25 @@ class LineProcess:
             self._process.stdin.write(line.encode())
             self._process.stdin.flush()
         except OSError:
-            raise TestbedError(self._epitaph()) from None
+            raise TestbedError(self._end_reason()) from None
         while True:
             try:
                 answer = self._answers.get(timeout=timeout_s)
             except queue.Empty:
                 self.kill()
-                raise TestbedError(
-                    f"{self.name} said nothing for {timeout_s:g} s, asked to '{op}', and was ended"
-                ) from None
+                raise TestbedError(f"{self.name} sent no answer to '{op}' for {timeout_s:g} s and was ended") from None
             if answer is None:
-                raise TestbedError(self._epitaph())
+                raise TestbedError(self._end_reason())
             if "event" in answer:
                 if self._on_event:
                     self._on_event(answer)
                 continue
             if not answer.get("ok", False):
-                raise TestbedError(str(answer.get("error", f"{self.name} refused '{op}' without a reason")))
+                raise TestbedError(str(answer.get("error", f"{self.name} rejected '{op}' without a reason")))
             return answer
 
     def close(self, timeout_s: float = 10.0) -> None:
-        """Tells the child to end (end of its input) and waits; ends it if it does not."""
+        """Ends the child's input, which ends the child; kills it if it does not end in time."""
         if self._process.stdin is not None and not self._process.stdin.closed:
             try:
                 self._process.stdin.close()
@@ -97,7 +95,7 @@ class LineProcess:
             self.kill()
 
     def kill(self) -> None:
-        """Ends the child at once."""
+        """Kills the child."""
         if self._process.poll() is None:
             self._process.kill()
         self._process.wait()
@@ -108,12 +106,12 @@ class LineProcess:
             try:
                 answer = json.loads(line)
             except ValueError:
-                answer = {"ok": False, "error": f"{self.name} said something that is no JSON: {line[:200]!r}"}
+                answer = {"ok": False, "error": f"{self.name} sent a line that is not JSON: {line[:200]!r}"}
             self._answers.put(answer)
         self._answers.put(None)
 
-    def _epitaph(self) -> str:
+    def _end_reason(self) -> str:
         self._process.wait()
-        said = self._log.read_text(errors="replace").strip().splitlines()
-        reason = said[-1].removeprefix("error: ") if said else f"it ended with status {self._process.returncode}"
-        return f"{self.name} has died: {reason}"
+        log = self._log.read_text(errors="replace").strip().splitlines()
+        reason = log[-1].removeprefix("error: ") if log else f"status {self._process.returncode}"
+        return f"{self.name} has ended: {reason}"

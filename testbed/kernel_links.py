@@ -1,8 +1,8 @@
-"""Links that kernels shape: a veth pair or a real wire, and tc(8), in place of the emulator (docs/links.md, "kernel").
+"""Links shaped by the kernel: a veth pair or a real wire, and tc(8), without the emulator (docs/links.md, "kernel").
 
-Shaping stands at the sender's interface, delay (netem) at the receiver's, on an ifb, so that a queue's limit counts
-what waits and not what propagates. What this kernel lacks is refused in a sentence before anything runs. Such a link
-reports what tc counts; it has no lateness and no telemetry of its queue.
+The rate and the queue are at the sender's interface. Delay and loss (netem) are on an ifb behind the receiver's
+interface, so that a queue's limit counts waiting packets only. What the kernel lacks is rejected before anything runs.
+The report of such a link holds tc's counters; it has no lateness and no telemetry of its queue.
 """
 
 from __future__ import annotations
@@ -17,76 +17,87 @@ from typing import Any
 
 from agents.client import AgentClient
 from agents.errors import AgentError
+from agents.kernel import offload_command
 from agents.shaping import ifb_name
 from testbed.addressing import Interface
 from testbed.errors import TestbedError
+from testbed.report import DirectionReport, Lateness, LinkReport
+from testbed.scenario import DirectionSpec, LinkSpec, Named, Options
 
 KIND = "kernel"
 SHAPERS = ("htb", "tbf", "netem", "cake")
-#: Beyond any queue of a run: what only delays must not drop.
+#: Longer than any queue of a run, in packets, for qdiscs that must not drop.
 _DEEP = 1_000_000
-#: What RED's limits in packets are counted as.
+#: RED's limits count bytes; a packet of the scenario's limits is this long.
 RED_PACKET_BYTES = 1500
-#: HTB and TBF let this pass at once: two packets and their Ethernet headers, or 250 us at higher rates, as tc's manual
-#: asks for on a kernel with high-resolution timers.
+#: Least burst of HTB and TBF: two packets with Ethernet headers. At higher rates the burst is 250 us of the rate, as
+#: tc's manual asks for on a kernel with high-resolution timers.
 _LEAST_BURST_BYTES = 2 * 1514
 
-#: The round trip for which CAKE's queue management never acts, as tc-cake(8) has it ("interplanetary").
+#: The round trip for which CAKE's queue management never acts ("interplanetary" in tc-cake(8)).
 PATIENT_RTT_S = 1000.0
 
-#: Begins whatever stands at a sender's interface: rates and counters are those of network-layer bytes, as ours are. The
-#: kernel counts the Ethernet header unless it is told.
+#: First words of a sender's root qdisc. The size table makes rates and counters those of network-layer bytes, without
+#: the Ethernet header.
 _ROOT = "root handle 1: stab overhead -14 linklayer ethernet"
 
 
-def commands(direction: Mapping[str, Any], options: Mapping[str, Any], near: str, far: str) -> tuple[list[str], ...]:
-    """Arguments of tc for one direction: first at its sender's interface, then at its receiver's.
+def commands(direction: DirectionSpec, options: Options, near: str, far: str) -> tuple[list[str], list[str]]:
+    """Arguments of tc for one direction: at the sender's interface, and at the receiver's.
 
     Args:
-        direction: a DirectionSpec of the scenario.
+        direction: what the scenario declares.
         options: of the link.
         near: the sender's interface.
         far: the receiver's.
 
     Raises:
-        TestbedError: the kernel's qdiscs cannot do what is asked.
+        TestbedError: the kernel's qdiscs cannot do it.
     """
-    shaper = options.get("shaper", "htb")
-    rate, queue = direction.get("rate_bps"), direction["queue"]
-    sender: list[str] = []
-    if direction.get("schedule"):
+    if direction.schedule:
         raise TestbedError("a kernel link has no changes over time")
-    if shaper == "cake":
-        if queue["name"] != "droptail":
-            raise TestbedError("cake is its own queue policy: leave 'queue' out")
-        words = f"qdisc add dev {near} {_ROOT} cake besteffort" + (f" bandwidth {rate}bit" if rate else " unlimited")
-        words += f" rtt {round(options['rtt_s'] * 1e6)}us" if "rtt_s" in options else ""
-        sender.append(words + {"none": "", "filter": " ack-filter", "aggressive": " ack-filter-aggressive"}[
-            options.get("ack_filter", "none")
-        ])  # fmt: skip
-    elif rate is None:
-        sender.append(f"qdisc add dev {near} {_ROOT} {_queue(queue, rate)}")
-    elif shaper == "netem":
-        limit = queue["options"].get("limit_packets", 1000)
-        if queue["name"] != "droptail":
-            raise TestbedError("netem's queue is a droptail; htb and tbf take codel too")
-        sender.append(f"qdisc add dev {near} {_ROOT} netem rate {rate}bit limit {limit}")
-    else:
-        burst = burst_bytes(rate, options)
-        if shaper == "htb":
-            sender += [
-                f"qdisc add dev {near} {_ROOT} htb default 1",
-                f"class add dev {near} parent 1: classid 1:1 htb rate {rate}bit ceil {rate}bit "
-                f"burst {burst} cburst {burst} quantum 1514",
-            ]
-        else:
-            sender.append(f"qdisc add dev {near} {_ROOT} tbf rate {rate}bit burst {burst} limit {_DEEP}")
-        sender.append(f"qdisc add dev {near} parent 1:1 handle 10: {_queue(queue, rate)}")
+    match options.get("shaper", "htb"):
+        case "cake":
+            sender = [_cake(direction, options, near)]
+        case _ if direction.rate_bps is None:
+            sender = [f"qdisc add dev {near} {_ROOT} {_queue(direction.queue, None)}"]
+        case "netem":
+            if direction.queue.name != "droptail":
+                raise TestbedError("netem's queue is a droptail; htb and tbf take codel too")
+            limit = direction.queue.options.get("limit_packets", 1000)
+            sender = [f"qdisc add dev {near} {_ROOT} netem rate {direction.rate_bps}bit limit {limit}"]
+        case shaper:
+            sender = _bucket(str(shaper), direction.rate_bps, direction.queue, options, near)
     return sender, _receiver(direction, far)
 
 
-def burst_bytes(rate_bps: float, options: Mapping[str, Any]) -> int:
-    """What passes at once: HTB and TBF hold a bucket, CAKE lets one packet out, netem none before its time."""
+def _cake(direction: DirectionSpec, options: Options, near: str) -> str:
+    if direction.queue.name != "droptail":
+        raise TestbedError("cake is its own queue policy: leave 'queue' out")
+    bandwidth = f"bandwidth {direction.rate_bps}bit" if direction.rate_bps else "unlimited"
+    rtt = f" rtt {round(options['rtt_s'] * 1e6)}us" if "rtt_s" in options else ""
+    ack_filter = {"none": "", "filter": " ack-filter", "aggressive": " ack-filter-aggressive"}
+    return (
+        f"qdisc add dev {near} {_ROOT} cake besteffort {bandwidth}{rtt}{ack_filter[options.get('ack_filter', 'none')]}"
+    )
+
+
+def _bucket(shaper: str, rate_bps: int, queue: Named, options: Options, near: str) -> list[str]:
+    """HTB or TBF, with the queue policy as its child."""
+    burst = burst_bytes(rate_bps, options)
+    if shaper == "htb":
+        lines = [
+            f"qdisc add dev {near} {_ROOT} htb default 1",
+            f"class add dev {near} parent 1: classid 1:1 htb rate {rate_bps}bit ceil {rate_bps}bit "
+            f"burst {burst} cburst {burst} quantum 1514",
+        ]
+    else:
+        lines = [f"qdisc add dev {near} {_ROOT} tbf rate {rate_bps}bit burst {burst} limit {_DEEP}"]
+    return [*lines, f"qdisc add dev {near} parent 1:1 handle 10: {_queue(queue, rate_bps)}"]
+
+
+def burst_bytes(rate_bps: float, options: Options) -> int:
+    """Bytes that pass at once after an idle time: HTB's and TBF's bucket, one packet of CAKE, none of netem."""
     match options.get("shaper", "htb"):
         case "netem":
             return 0
@@ -95,9 +106,9 @@ def burst_bytes(rate_bps: float, options: Mapping[str, Any]) -> int:
     return int(options.get("burst_bytes") or max(_LEAST_BURST_BYTES, round(rate_bps / 8 * 250e-6)))
 
 
-def _queue(queue: Mapping[str, Any], rate_bps: float | None) -> str:
-    options = queue["options"]
-    match queue["name"]:
+def _queue(queue: Named, rate_bps: float | None) -> str:
+    options = queue.options
+    match queue.name:
         case "droptail" if "limit_bytes" in options:
             return f"bfifo limit {options['limit_bytes']}"
         case "droptail":
@@ -110,16 +121,16 @@ def _queue(queue: Mapping[str, Any], rate_bps: float | None) -> str:
                 if f"{name}_s" in options:
                     words += f" {name} {round(options[f'{name}_s'] * 1e6)}us"
             return words
-    raise TestbedError(f"the kernel's queues are droptail, codel and red; {queue['name']} needs a link of ours")
+    raise TestbedError(f"the kernel's queues are droptail, codel and red; {queue.name} needs an emulated link")
 
 
-def _red(options: Mapping[str, Any], rate_bps: float | None) -> str:
-    """The kernel's RED counts bytes, of packets of RED_PACKET_BYTES here; its weight is a power of a half."""
-    fixed = {"victim": "tail", "candidates": "all", "acks_first": False, "gentle": False}
+def _red(options: Options, rate_bps: float | None) -> str:
+    """The kernel's RED counts bytes, of packets of RED_PACKET_BYTES here, and its weight is a power of 1/2."""
+    required = {"victim": "tail", "candidates": "all", "acks_first": False, "gentle": False}
     defaults = {"victim": "random", "candidates": "all", "acks_first": False, "gentle": False}
-    for name, only in fixed.items():
-        if options.get(name, defaults[name]) != only:
-            shown = str(only).lower() if isinstance(only, bool) else only
+    for name, value in required.items():
+        if options.get(name, defaults[name]) != value:
+            shown = str(value).lower() if isinstance(value, bool) else value
             raise TestbedError(f"the kernel's RED needs '{name}: {shown}'")
     if "buffer_bytes" in options:
         raise TestbedError("the kernel's RED has its limit in packets of 1500 bytes: leave 'buffer' out")
@@ -129,7 +140,7 @@ def _red(options: Mapping[str, Any], rate_bps: float | None) -> str:
     words = f"red limit {limit * RED_PACKET_BYTES} min {round(least * RED_PACKET_BYTES)} "
     words += f"max {round(greatest * RED_PACKET_BYTES)} avpkt {RED_PACKET_BYTES} burst {_red_burst(least, weight)} "
     words += f"probability {options.get('max_p', 0.1):g}"
-    # By which it tells how long a queue was idle.
+    # RED derives a queue's idle time from the bandwidth.
     words += f" bandwidth {round(rate_bps)}bit" if rate_bps else ""
     if options.get("action", "mark") == "mark":
         words += " ecn" + (" nodrop" if options.get("not_capable", "pass") == "pass" else "")
@@ -137,11 +148,11 @@ def _red(options: Mapping[str, Any], rate_bps: float | None) -> str:
 
 
 def _red_burst(least_packets: float, weight: float) -> int:
-    """The burst from which tc's formula makes the power of a half that is nearest to a weight.
+    """The burst from which tc's formula computes the power of 1/2 that is nearest to a weight.
 
     tc takes the smallest exponent e for which burst + 1 - min <= (1 - (1 - 2^-e)^burst) / 2^-e.
     """
-    wanted = max(1, min(31, round(-math.log2(weight))))
+    target = max(1, min(31, round(-math.log2(weight))))
 
     def exponent(burst: int) -> int:
         for e in range(1, 32):
@@ -152,26 +163,26 @@ def _red_burst(least_packets: float, weight: float) -> int:
 
     # tc wants a burst of more than min packets.
     for burst in range(math.ceil(least_packets) + 1, 100_000):
-        if exponent(burst) >= wanted:
+        if exponent(burst) >= target:
             return burst
     raise TestbedError(f"the kernel's RED has no weight as small as {weight:g}")
 
 
-def _receiver(direction: Mapping[str, Any], far: str) -> list[str]:
+def _receiver(direction: DirectionSpec, far: str) -> list[str]:
     netem = []
-    if direction.get("delay_s"):
-        netem.append(f"delay {round(direction['delay_s'] * 1e6)}us")
-    for model in direction.get("errors", []):
-        options = model["options"]
+    if direction.delay_s:
+        netem.append(f"delay {round(direction.delay_s * 1e6)}us")
+    for model in direction.errors:
+        options = model.options
         if options.get("effect", "lose") != "lose":
-            raise TestbedError("netem loses packets; damage to a checksum needs a link of ours")
-        if model["name"] == "uniform":
+            raise TestbedError("netem loses packets; damage to a checksum needs an emulated link")
+        if model.name == "uniform":
             netem.append(f"loss random {options['probability'] * 100}%")
-        elif model["name"] == "gilbert-elliott":
+        elif model.name == "gilbert-elliott":
             good, bad = options.get("good_loss", 0.0), options.get("bad_loss", 1.0)
             netem.append(f"loss gemodel {options['p'] * 100}% {options['r'] * 100}% {bad * 100}% {good * 100}%")
         else:
-            raise TestbedError(f"netem has no error model {model['name']}; it has uniform and gilbert-elliott")
+            raise TestbedError(f"netem has no error model {model.name}; it has uniform and gilbert-elliott")
     if not netem:
         return []
     ifb = ifb_name(far)
@@ -182,43 +193,42 @@ def _receiver(direction: Mapping[str, Any], far: str) -> list[str]:
     ]
 
 
-def refusal(link: Mapping[str, Any], here: bool) -> str | None:
-    """Why a kernel cannot run a link, as a sentence; None when it can, or when that cannot be told without root.
+def refusal(link: LinkSpec, on_this_machine: bool) -> str | None:
+    """Why a kernel cannot run a link, as a sentence; None when it can, or when only root could find out.
 
     Args:
         link: of the scenario.
-        here: this machine's kernel is to run it; otherwise a lab's hosts are, and what theirs lack is told by them.
+        on_this_machine: this machine's kernel runs the link, so its qdiscs are tried. A lab's hosts report what
+            their kernels lack when they configure the link.
     """
-    if len(link["ends"]) != 2:
-        return f"link '{link['name']}': a kernel link has two ends"
-    if link.get("middleboxes"):
-        return f"link '{link['name']}': middleboxes need a link of ours"
+    if len(link.ends) != 2:
+        return f"link '{link.name}': a kernel link has two ends"
+    if link.middleboxes:
+        return f"link '{link.name}': middleboxes need an emulated link"
     try:
-        both = [commands(link[way], link["options"], "near", "far") for way in ("forward", "reverse")]
+        lines = [commands(direction, link.options, "near", "far") for _, direction in link.directions()]
     except TestbedError as error:
-        return f"link '{link['name']}': {error}"
-    if not here or os.geteuid() != 0:
+        return f"link '{link.name}': {error}"
+    if not on_this_machine or os.geteuid() != 0:
         return None
-    # Each qdisc is tried on interfaces of a namespace that lasts as long as the trial.
-    tried = [("near", sender) for sender, _ in both] + [("far", receiver) for _, receiver in both]
-    for _, lines in tried:
-        said = _trial(tuple(lines))
-        if said:
+    for attempt in [sender for sender, _ in lines] + [receiver for _, receiver in lines]:
+        failure = _try(tuple(attempt))
+        if failure:
             return (
-                f"link '{link['name']}': this kernel cannot do it: {said}; "
+                f"link '{link.name}': this kernel cannot do it: {failure}; "
                 "kind point-to-point needs nothing of the kernel"
             )
     return None
 
 
 @cache
-def _trial(lines: tuple[str, ...]) -> str:
-    """What tc says to its first failure; empty when all succeed."""
+def _try(lines: tuple[str, ...]) -> str:
+    """The first command that tc refuses, with its message; empty when all succeed. Uses a temporary namespace."""
     if not lines:
         return ""
     script = "ip link add near type veth peer name far && ip link add d-far type ifb && ip link set d-far up"
     for line in lines:
-        script += f" && {{ said=$(tc {line} 2>&1) || {{ echo {shlex.quote(line)}: $said; exit 0; }}; }}"
+        script += f" && {{ out=$(tc {line} 2>&1) || {{ echo {shlex.quote(line)}: $out; exit 0; }}; }}"
     done = subprocess.run(
         ["unshare", "--net", "sh", "-c", script], capture_output=True, text=True, check=False, timeout=30
     )
@@ -233,62 +243,61 @@ def make_wire(name: str, ends: tuple[Interface, Interface], pids: tuple[int, int
     Raises:
         TestbedError: the kernel refused.
     """
-    words = ["ip", "link", "add", "name", ends[0].name, "address", ends[0].mac, "netns", str(pids[0]),
-             "type", "veth", "peer", "name", ends[1].name, "address", ends[1].mac, "netns", str(pids[1]),
-             ]  # fmt: skip
-    # Else captures would show packets of 32 kB and checksums that were never computed.
-    offloads = [word for what in ("tso", "gso", "gro", "tx", "rx") for word in (what, "off")]
-    enter = ["nsenter", "--net", "--target"]
-    inside = [[*enter, str(pid), "ethtool", "-K", end.name, *offloads] for end, pid in zip(ends, pids, strict=True)]
-    for line in (words, *inside):
+    add = ["ip", "link", "add", "name", ends[0].name, "address", ends[0].mac, "netns", str(pids[0]),
+           "type", "veth", "peer", "name", ends[1].name, "address", ends[1].mac, "netns", str(pids[1]),
+           ]  # fmt: skip
+    inside = [
+        ["nsenter", "--net", "--target", str(pid), *offload_command(end.name)]
+        for end, pid in zip(ends, pids, strict=True)
+    ]
+    for line in (add, *inside):
         done = subprocess.run(line, capture_output=True, text=True, check=False)
         if done.returncode != 0:
             raise TestbedError(f"link '{name}': cannot make its interfaces: {done.stderr.strip()}")
 
 
 class KernelLink:
-    """A wire whose ends are shaped by the kernels there, through their agents.
+    """A wire that the kernels at its ends shape, through their agents.
 
     Args:
-        ends: its interfaces, with the nodes' own names.
+        ends: its interfaces.
         agents: of the nodes at these ends.
     """
 
-    def __init__(self, name: str, ends: tuple[Interface, Interface], agents: tuple[AgentClient, AgentClient]) -> None:
-        self.name = name
+    def __init__(self, ends: tuple[Interface, Interface], agents: tuple[AgentClient, AgentClient]) -> None:
         self._ends = ends
         self._agents = agents
 
-    def configure(self, link: Mapping[str, Any]) -> None:
-        """Gives it parameters and empty queues; its counters begin at zero.
+    def configure(self, link: LinkSpec) -> None:
+        """Sets its parameters. Queues are empty and counters zero afterwards.
 
         Raises:
-            TestbedError: a kernel lacks something, with tc's own words.
+            TestbedError: a kernel lacks something, with tc's message.
         """
         lines: tuple[list[str], list[str]] = ([], [])
-        for way, (near, far) in (("forward", (0, 1)), ("reverse", (1, 0))):
-            leaving, arrived = commands(link[way], link["options"], self._ends[near].name, self._ends[far].name)
-            lines[near].extend(leaving)
-            lines[far].extend(arrived)
-        for agent, end, own in zip(self._agents, self._ends, lines, strict=True):
+        for direction, near, far in ((link.forward, 0, 1), (link.reverse, 1, 0)):
+            sender, receiver = commands(direction, link.options, self._ends[near].name, self._ends[far].name)
+            lines[near].extend(sender)
+            lines[far].extend(receiver)
+        for agent, end, of_end in zip(self._agents, self._ends, lines, strict=True):
             try:
-                agent.shape(end.name, own)
+                agent.shape(end.name, of_end)
             except AgentError as error:
-                raise TestbedError(f"link '{self.name}': the kernel of {error}") from None
+                raise TestbedError(f"link '{link.name}': the kernel of {error}") from None
 
-    def report(self, link: Mapping[str, Any]) -> dict[str, Any]:
-        """What tc counted, in the form of the emulator's report (testbed/core/src/report.rs)."""
-        said = [agent.shaped(end.name) for agent, end in zip(self._agents, self._ends, strict=True)]
+    def report(self, link: LinkSpec) -> LinkReport:
+        """What tc counted, in the form of the emulator's report."""
+        counters = [agent.shaped(end.name) for agent, end in zip(self._agents, self._ends, strict=True)]
         return {
-            way: counted(link[way].get("rate_bps"), said[near]["root"], said[far]["delayed"])
-            for way, near, far in (("forward", 0, 1), ("reverse", 1, 0))
+            "forward": counted(link.forward.rate_bps, counters[0]["root"], counters[1]["delayed"]),
+            "reverse": counted(link.reverse.rate_bps, counters[1]["root"], counters[0]["delayed"]),
         }
 
 
-def counted(rate_bps: int | None, root: Mapping[str, int], delayed: Mapping[str, int]) -> dict[str, Any]:
+def counted(rate_bps: int | None, root: Mapping[str, int], delayed: Mapping[str, int]) -> DirectionReport:
     """One direction's report, from the counters at its sender's interface and behind its receiver's."""
     events = {"dropped_full": root["drops"], "lost": delayed["drops"]}
-    return {
+    counters: dict[str, Any] = {
         "rate_bps": rate_bps,
         "submitted_packets": root["packets"] + root["drops"],
         "delivered_packets": root["packets"] - delayed["drops"],
@@ -298,7 +307,8 @@ def counted(rate_bps: int | None, root: Mapping[str, int], delayed: Mapping[str,
         "transmitted_wire_bytes": root["bytes"],
         "busy_s": None,
         "rate_error": None,
-        "lateness_s": {"p50": None, "p99": None, "max": None},
+        "lateness_s": Lateness(p50=None, p99=None, max=None),
         "error_losses": delayed["drops"],
         "events": {kind: count for kind, count in events.items() if count},
     }
+    return DirectionReport(**counters)

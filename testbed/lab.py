@@ -223,8 +223,8 @@ def wires(placement: Placement) -> list[tuple[tuple[str, str], tuple[str, str]]]
     found: list[tuple[tuple[str, str], tuple[str, str]]] = []
     plan = placement.plan
     for link, ends in plan.links.items():
-        spot = placement.spots[link]
-        near = [(placement.players[end.node], end.name.removeprefix(QUEUE_PREFIX)) for end in ends]
+        spot = placement.links[link]
+        near = [(placement.host_of[end.node], end.name.removeprefix(QUEUE_PREFIX)) for end in ends]
         if spot.box is not None:
             far = [(spot.box, name) for name in box_interfaces(plan, spot)]
             found += list(zip(near, far, strict=True))

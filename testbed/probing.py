@@ -1,254 +1,241 @@
-"""Calibration: what a link's directions really do, held against what the scenario declares.
+"""Calibration: measures the rate and delay of a link's directions and compares them with what the scenario declares.
 
-A probe is a burst of back-to-back packets, whose spacing at the far end gives the rate, and then single packets that
-find the line idle, whose transit gives the delay. Everything here is arithmetic; `testbed.emulated` sends the probes.
+A probe train is a burst of back-to-back packets, whose spacing at the receiver gives the rate, followed by single
+packets on an idle line, whose transit gives the delay. This module is arithmetic; `testbed.conductor` sends the trains.
 
-Limits are those of the calibration gate (testbed.fidelity): rate within 0.5 %, delay within 1 ms, unless the scenario
-sets others, and no packet lost that the link's own error model did not take.
+The limits are those of testbed.fidelity: rate within 0.5 % and delay within 1 ms unless the scenario sets others. A
+packet that the link's own error model did not take must not be lost.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 
 from testbed import kernel_links
-from testbed.fidelity import LIMITS, Limits
+from testbed.fidelity import LIMITS
+from testbed.report import DirectionReport, Measurement
+from testbed.scenario import Direction, DirectionSpec, Limits, LinkSpec, Named
 
 PORT = 9007
-#: What a burst should occupy the line for: long enough that a timer's lateness is far below the rate limit.
+#: Time for which a burst occupies the line, so long that a timer's lateness is far below the limit of the rate.
 BURST_S = 1.2
 MIN_BURST, MAX_BURST = 8, 1500
-#: Fewer spacings than these tell no rate.
+#: Fewest gaps between packets from which a rate is computed.
 LEAST_GAPS = 4
-#: What the single packets should be spread over: longer than most moments in which a shared machine stands still, so
-#: that one of these does not decide.
+#: Time over which the single packets are spread. It exceeds most pauses of a shared machine, so that one pause does not
+#: decide the median.
 SPACED_S = 0.4
 MIN_SPACED, MAX_SPACED = 5, 15
-#: Measurements of a link before its problems are believed: a bad moment is past by then, a wrong line is still wrong.
+#: Measurements of a link before its problems are reported. A pause of the machine is over by then.
 ROUNDS = 3
 
 
 @dataclass(frozen=True)
 class Train:
-    """A probe: `burst` packets at once, then `spaced` single ones, all of `size_bytes` (IP length)."""
+    """A probe train: `burst` packets at once, then `spaced` single ones, all of `size_bytes` (IP length)."""
 
     size_bytes: int
     burst: int
     spaced: int
-    #: Between the burst and the single packets: until the line is idle again.
+    #: Between the burst and the single packets: the line becomes idle.
     pause_s: float
     #: Between single packets.
     interval_s: float
-    #: Longest time until the last packet should have come.
+    #: Longest time until the last packet arrives.
     patience_s: float
 
     @property
     def total(self) -> int:
-        """Packets in all."""
+        """Packets."""
         return self.burst + self.spaced
 
 
 @dataclass(frozen=True)
-class Probed:
-    """What came of a probe: the receiver's report has `packets`, a list of {"seq", "sent_ns", "received_ns"}."""
+class Arrival:
+    """A probe at the receiver. Both stamps are CLOCK_REALTIME, each of its own host."""
 
-    link: Mapping[str, Any]
-    direction: str
-    train: Train
-    received: Mapping[str, Any]
+    seq: int
+    sent_ns: int
+    received_ns: int
 
 
 @dataclass(frozen=True)
-class Measurement:
-    """One direction of one link, declared and measured. Rates in bit/s, delays in s; None where nothing is declared."""
+class Probe:
+    """A train and its arrivals on one direction of a link."""
 
-    link: str
-    direction: str
-    declared_rate_bps: float | None
-    measured_rate_bps: float | None
-    declared_delay_s: float
-    measured_delay_s: float | None
-    sent: int
-    received: int
-    #: Packets that the link's error model took; these are meant to be lost.
-    taken_by_errors: int
-    problems: tuple[str, ...]
+    link: LinkSpec
+    direction: Direction
+    train: Train
+    arrivals: Sequence[Arrival]
 
-    def as_dict(self) -> dict[str, Any]:
-        """For JSON."""
-        return asdict(self)
+    @property
+    def declared(self) -> DirectionSpec:
+        """What the scenario declares."""
+        return self.link.direction(self.direction)
 
 
-#: Error models under which a train of probes measures neither rate nor delay.
+#: Error models under which a train measures neither rate nor delay.
 DISORDERLY = frozenset({"reorder", "duplicate"})
 
 
-def for_probing(link: Mapping[str, Any]) -> dict[str, Any]:
-    """The link with queues so deep that no probe is dropped by a policy, with no changes over time, and in order."""
-    deep = {"name": "droptail", "options": {"limit_packets": 2 * MAX_BURST}}
-    changed: dict[str, Any] = {}
-    for name in ("forward", "reverse"):
-        direction = {key: value for key, value in link[name].items() if key != "schedule"} | {"queue": deep}
+def for_probing(link: LinkSpec) -> LinkSpec:
+    """The link without schedule and reordering, with queues that hold a whole train."""
+    queue = Named(name="droptail", options={"limit_packets": 2 * MAX_BURST})
+    changes: dict[str, object] = {}
+    for way, direction in link.directions():
         if _framing(direction) == "ppp":
-            # Escapes make probes of one size unequal on the line, which on a slow one is milliseconds.
-            direction["options"] = {**direction["options"], "accm": 0}
-        if "errors" in direction:
-            direction["errors"] = [model for model in direction["errors"] if model["name"] not in DISORDERLY]
-        changed[name] = direction
-    if link["options"].get("shaper") == "cake":
-        # Its queue is its own, and takes from a burst as from a flow that does not listen.
-        changed["options"] = {**link["options"], "rtt_s": kernel_links.PATIENT_RTT_S}
-    return {**link, **changed}
+            # Escapes would give probes of one size different lengths: milliseconds on a slow line.
+            direction = direction.replace(options={**direction.options, "accm": 0})
+        errors = tuple(model for model in direction.errors if model.name not in DISORDERLY)
+        changes[way] = direction.replace(queue=queue, schedule=(), errors=errors)
+    if link.options.get("shaper") == "cake":
+        # CAKE brings its own queue management, which would drop from the burst.
+        changes["options"] = {**link.options, "rtt_s": kernel_links.PATIENT_RTT_S}
+    return link.replace(**changes)
 
 
 @dataclass(frozen=True)
 class Medium:
     """How a kind of link is probed."""
 
-    #: What a packet takes at most, over its bits at the rate.
+    #: Longest time of a packet over its time at the nominal rate.
     slack: float = 1.0
-    #: Both directions are one medium and would measure each other.
+    #: Both directions share the medium, so they are probed one after the other.
     shared: bool = False
-    #: Some bytes may pass at once at first: the rate is that of the packets after them. Such a link lets a single
-    #: packet pass at once too, whose time on the line then shows in the spacing alone.
+    #: A token bucket lets the first bytes pass at once. The rate is that of later packets, and a single packet's time
+    #: on the line does not count towards its transit.
     bucket: bool = False
 
 
-#: Kinds of links that can be probed. A packet's time on the others depends on who else talks, or on a trace: there each
-#: run holds every packet against the link's own timeline.
+#: Link kinds that can be probed. On other kinds a packet's time depends on other stations or on a trace; there the
+#: emulator compares every packet of a run with the link's own timeline.
 MEDIA: Mapping[str, Medium] = {
     "point-to-point": Medium(),
-    # Spacing, backoff, preamble: up to half as long again.
+    # Spacing, backoff and preamble add up to half.
     "wavelan": Medium(slack=1.5, shared=True),
     "kernel": Medium(bucket=True),
 }
 
-#: Framing and its escapes add to a probe on a serial line, at most.
+#: Upper bound of what framing and escapes add to a probe on a serial line.
 FRAMING_SLACK = 1.05
 
 
-def _framing(direction: Mapping[str, Any]) -> str:
-    return str(direction.get("options", {}).get("framing", "none"))
+def _framing(direction: DirectionSpec) -> str:
+    return str(direction.options.get("framing", "none"))
 
 
-def train_for(link: Mapping[str, Any], way: str) -> Train:
+def train_for(link: LinkSpec, way: Direction) -> Train:
     """A train that takes about BURST_S on one direction of a link."""
-    direction = link[way]
-    slack = MEDIA[link["kind"]].slack
-    rate_bps = direction.get("rate_bps")
+    direction = link.direction(way)
+    slack = MEDIA[link.kind].slack
+    rate_bps = direction.rate_bps
     size = 1500 if rate_bps is None or rate_bps >= 100_000 else 500
     if rate_bps is None:
         burst, packet_s = MIN_BURST, 0.0
     else:
-        bits_per_byte = direction.get("options", {}).get("bits_per_byte", 8)
+        bits_per_byte = direction.options.get("bits_per_byte", 8)
         packet_s = size * bits_per_byte / rate_bps * (1.0 if _framing(direction) == "none" else FRAMING_SLACK)
-        burst = min(max(round(BURST_S / packet_s), MIN_BURST), MAX_BURST) + _at_once(link, way, size)
-    delay_s = float(direction.get("delay_s", 0.0))
+        burst = min(max(round(BURST_S / packet_s), MIN_BURST), MAX_BURST) + _bucket_packets(link, direction, size)
     interval_s = 1.5 * packet_s + 0.02
     pause_s = slack * burst * packet_s + 0.05
     spaced = min(max(round(SPACED_S / interval_s), MIN_SPACED), MAX_SPACED)
-    total_s = pause_s + spaced * interval_s + packet_s + delay_s
+    total_s = pause_s + spaced * interval_s + packet_s + direction.delay_s
     return Train(size, burst, spaced, pause_s, interval_s, patience_s=2 * total_s + 3.0)
 
 
-def _at_once(link: Mapping[str, Any], way: str, size_bytes: int) -> int:
-    """Packets of a burst that tell nothing of the rate: those that fill a token bucket, and one that overdraws it."""
-    rate_bps = link[way].get("rate_bps")
-    if rate_bps is None or not MEDIA[link["kind"]].bucket:
+def _bucket_packets(link: LinkSpec, direction: DirectionSpec, size_bytes: int) -> int:
+    """Packets of a burst that say nothing about the rate: those that fill a token bucket, and the one that overdraws
+    it.
+    """
+    if direction.rate_bps is None or not MEDIA[link.kind].bucket:
         return 0
-    held_bytes = kernel_links.burst_bytes(rate_bps, link["options"])
-    return math.ceil(held_bytes / size_bytes) + 1 if held_bytes else 0
+    bucket_bytes = kernel_links.burst_bytes(direction.rate_bps, link.options)
+    return math.ceil(bucket_bytes / size_bytes) + 1 if bucket_bytes else 0
 
 
-def hold_against(probed: Probed, report: Mapping[str, Any], limits: Limits = LIMITS) -> Measurement:
-    """Holds one probe against the declaration; `report` is the emulator's, for what its error models took."""
-    declared = probed.link[probed.direction]
-    packets = sorted(probed.received["packets"], key=lambda packet: packet["seq"])
-    counters = report["links"][probed.link["name"]][probed.direction]
-    taken = int(counters["error_losses"])
+def measurement(probe: Probe, counters: DirectionReport, limits: Limits = LIMITS) -> Measurement:
+    """Compares a probe with the declaration; `counters` are the direction's, for what its error models took."""
+    declared, train = probe.declared, probe.train
+    arrivals = sorted(probe.arrivals, key=lambda arrival: arrival.seq)
     problems = []
 
-    at_once = _at_once(probed.link, probed.direction, probed.train.size_bytes)
-    rate_bps = _rate_bps(packets, probed.train, counters, at_once)
-    declared_bps = declared.get("rate_bps")
-    if declared_bps is not None:
+    bucket = _bucket_packets(probe.link, declared, train.size_bytes)
+    rate_bps = _rate_bps(arrivals, train, counters, bucket)
+    if declared.rate_bps is not None:
         if rate_bps is None:
-            problems.append("too few packets arrived to tell the rate")
-        elif abs(rate_bps / declared_bps - 1) > limits.rate:
-            problems.append(f"rate {rate_bps:.0f} bit/s instead of {declared_bps} bit/s")
+            problems.append("too few packets arrived to measure the rate")
+        elif abs(rate_bps / declared.rate_bps - 1) > limits.rate:
+            problems.append(f"rate {rate_bps:.0f} bit/s instead of {declared.rate_bps} bit/s")
 
-    declared_s = float(declared.get("delay_s", 0.0))
-    delay_s = _delay_s(packets, probed.train, None if at_once else declared_bps, counters)
-    if delay_s is not None and declared_bps is not None and _framing(declared) != "none":
-        # Each single packet finds the line idle and brings a delimiter more; of the burst, one does.
-        more_bytes = 1 - (probed.train.spaced + 1) / probed.train.total
-        delay_s -= more_bytes * declared.get("options", {}).get("bits_per_byte", 8) / declared_bps
+    delay_s = _delay_s(arrivals, train, None if bucket else declared.rate_bps, counters)
+    if delay_s is not None and declared.rate_bps is not None and _framing(declared) != "none":
+        # Each single packet, and the first of the burst, finds the line idle and carries one more delimiter.
+        more_bytes = 1 - (train.spaced + 1) / train.total
+        delay_s -= more_bytes * declared.options.get("bits_per_byte", 8) / declared.rate_bps
     if delay_s is None:
-        problems.append("too few packets arrived to tell the delay")
-    elif abs(delay_s - declared_s) > limits.delay_s:
-        problems.append(f"delay {delay_s * 1e3:.2f} ms instead of {declared_s * 1e3:.2f} ms")
+        problems.append("too few packets arrived to measure the delay")
+    elif abs(delay_s - declared.delay_s) > limits.delay_s:
+        problems.append(f"delay {delay_s * 1e3:.2f} ms instead of {declared.delay_s * 1e3:.2f} ms")
 
-    lost = probed.train.total - len(packets)
+    taken = counters.error_losses
+    lost = train.total - len(arrivals)
     if lost != taken:
-        problems.append(f"{lost} of {probed.train.total} packets lost, {taken} of them by the error model")
+        problems.append(f"{lost} of {train.total} packets lost, {taken} of them by the error model")
     return Measurement(
-        link=probed.link["name"],
-        direction=probed.direction,
-        declared_rate_bps=declared_bps,
-        measured_rate_bps=rate_bps if declared_bps is not None else None,
-        declared_delay_s=declared_s,
+        link=probe.link.name,
+        direction=probe.direction,
+        declared_rate_bps=declared.rate_bps,
+        measured_rate_bps=rate_bps if declared.rate_bps is not None else None,
+        declared_delay_s=declared.delay_s,
         measured_delay_s=delay_s,
-        sent=probed.train.total,
-        received=len(packets),
+        sent=train.total,
+        received=len(arrivals),
         taken_by_errors=taken,
         problems=tuple(problems),
     )
 
 
-def in_rounds(links: set[str], measure: Callable[[set[str]], list[dict[str, Any]]]) -> list[dict[str, Any]]:
-    """Measures links, and those with problems again; `measure` takes their names and gives measurements as dicts.
+def in_rounds(links: set[str], measure: Callable[[set[str]], Sequence[Measurement]]) -> list[Measurement]:
+    """Measures links by name, and repeats those with problems up to ROUNDS times in all.
 
-    Returns: the last measurement of each direction, in the order of the first.
+    Returns: the last measurement of each direction, in the order of the first round.
     """
-    found: dict[tuple[str, str], dict[str, Any]] = {}
+    latest: dict[tuple[str, str], Measurement] = {}
     for _ in range(ROUNDS):
         measured = measure(links)
-        found.update({(one["link"], one["direction"]): one for one in measured})
-        links = {one["link"] for one in measured if one["problems"]}
+        latest.update({(one.link, one.direction): one for one in measured})
+        links = {one.link for one in measured if one.problems}
         if not links:
             break
-    return list(found.values())
+    return list(latest.values())
 
 
-def _wire_bytes(counters: Mapping[str, Any], train: Train) -> float:
-    """Bytes that a probe occupies the line with: its own and the link's framing."""
-    transmitted = int(counters["transmitted_packets"])
-    return counters["transmitted_wire_bytes"] / transmitted if transmitted else train.size_bytes
+def _wire_bytes(counters: DirectionReport, train: Train) -> float:
+    """Bytes per probe on the line, with the link's framing."""
+    transmitted = counters.transmitted_packets
+    return counters.transmitted_wire_bytes / transmitted if transmitted else train.size_bytes
 
 
-def _rate_bps(
-    packets: list[Mapping[str, Any]], train: Train, counters: Mapping[str, Any], first: int = 0
-) -> float | None:
-    """From the first to the last packet of the burst that arrived; lost ones in between occupied the line too."""
-    burst = [packet for packet in packets if first <= packet["seq"] < train.burst]
+def _rate_bps(arrivals: Sequence[Arrival], train: Train, counters: DirectionReport, first: int = 0) -> float | None:
+    """From the first to the last packet of the burst that arrived; lost packets in between used the line too."""
+    burst = [arrival for arrival in arrivals if first <= arrival.seq < train.burst]
     if len(burst) < 2:
         return None
-    gaps = burst[-1]["seq"] - burst[0]["seq"]
-    span_ns = burst[-1]["received_ns"] - burst[0]["received_ns"]
+    gaps = burst[-1].seq - burst[0].seq
+    span_ns = burst[-1].received_ns - burst[0].received_ns
     if gaps < LEAST_GAPS or span_ns <= 0:
         return None
     return float(gaps * _wire_bytes(counters, train) * 8 * 1e9 / span_ns)
 
 
 def _delay_s(
-    packets: list[Mapping[str, Any]], train: Train, rate_bps: float | None, counters: Mapping[str, Any]
+    arrivals: Sequence[Arrival], train: Train, rate_bps: float | None, counters: DirectionReport
 ) -> float | None:
     """Median transit of the single packets, less their time on the line."""
     transits = sorted(
-        (packet["received_ns"] - packet["sent_ns"]) / 1e9 for packet in packets if packet["seq"] >= train.burst
+        (arrival.received_ns - arrival.sent_ns) / 1e9 for arrival in arrivals if arrival.seq >= train.burst
     )
     if not transits:
         return None

@@ -1,7 +1,7 @@
-"""Ways to agents: a socket of this machine for each host, forwarded by SSH, or found in the host's namespace.
+"""Tunnels to agents: a local socket for each host, forwarded by SSH or found in the host's namespace.
 
-One SSH connection a host carries everything (OpenSSH's socket forwarding); no host opens a port for us. Host keys are
-checked, nothing is asked interactively, and an ssh dies with this process.
+One SSH connection per host carries everything (OpenSSH's socket forwarding), so no host opens a port for agents. Host
+keys are checked, ssh asks nothing interactively, and it dies with this process.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from pathlib import Path
 
 from testbed.errors import TestbedError
 
-#: Where the role `agent` has agents listen.
+#: The agents' socket, as the Ansible role `agent` sets it up.
 AGENT_SOCKET = "/run/backchannel/agent.sock"
-#: Seconds that a host may take to answer at first, and that it may be silent later before it counts as lost.
+#: Longest time for the first answer of a host, and silence after which it counts as lost.
 CONNECT_S, SILENCE_S = 10.0, 4.0
-#: What ssh says, and what it means to a person.
+#: A part of ssh's message, and its cause and remedy for people.
 MEANINGS = (
     ("REMOTE HOST IDENTIFICATION HAS CHANGED", "its key is another than the one in {known} (if it was set up anew, "
      "take its line out and enter the new key)"),
@@ -36,35 +36,35 @@ MEANINGS = (
 )  # fmt: skip
 
 
-class Way(ABC):
-    """A way to one host's agent."""
+class Tunnel(ABC):
+    """A connection to one host's agent."""
 
-    #: Of this machine.
+    #: Local end.
     socket: Path
 
     @abstractmethod
-    def trouble(self) -> str | None:
+    def failure(self) -> str | None:
         """Why the host cannot be reached any more; None while it can."""
 
     @abstractmethod
     def close(self) -> None:
-        """Lets go."""
+        """Ends the connection."""
 
 
-class NamespaceWay(Way):
-    """The host is a set of namespaces of this machine."""
+class NamespaceTunnel(Tunnel):
+    """To a host that is a set of namespaces of this machine."""
 
     def __init__(self, name: str, pid: int) -> None:
         self._name = name
         self._root = Path(f"/proc/{pid}/root")
         self.socket = Path(f"{self._root}{AGENT_SOCKET}")
 
-    def trouble(self) -> str | None:
-        """Whether its process has ended."""
+    def failure(self) -> str | None:
+        """Set when its process has ended."""
         return None if self._root.exists() else f"host {self._name}: its namespaces are gone"
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Holds nothing."""
 
 
 @dataclass(frozen=True)
@@ -79,7 +79,7 @@ class SshOptions:
 
 
 def ssh_command(options: SshOptions, address: str, port: int, control: Path, socket: Path) -> list[str]:
-    """The words of one connection: no terminal, no command, one forwarded socket."""
+    """The command of one connection: no terminal, no command, one forwarded socket."""
     words = [
         "setpriv", "--pdeathsig", "KILL", "ssh", "-N", "-T", "-M", "-S", str(control),
         "-o", "BatchMode=yes", "-o", "StrictHostKeyChecking=yes", "-o", "ExitOnForwardFailure=yes",
@@ -94,12 +94,12 @@ def ssh_command(options: SshOptions, address: str, port: int, control: Path, soc
     return [*words, "-p", str(port), "-L", f"{socket}:{AGENT_SOCKET}", f"{options.user}@{address}"]
 
 
-class SshWay(Way):
-    """One SSH connection to one host. Opening several at once: make all, then `wait` for each.
+class SshTunnel(Tunnel):
+    """One SSH connection to one host. To open several at once, make all and then `wait` for each.
 
     Args:
         name: of the host, for messages.
-        folder: short path for sockets.
+        folder: for the socket and the log; a short path.
     """
 
     def __init__(self, name: str, address: str, port: int, options: SshOptions, folder: Path) -> None:
@@ -117,29 +117,29 @@ class SshWay(Way):
         self._connect_s = options.connect_s
         words = ssh_command(options, address, port, folder / f"{name}.ctl", self.socket)
         with self._log.open("wb") as log:
-            # A session of its own: Ctrl-C is for the runner.
+            # In a new session, because Ctrl-C is for the runner.
             self._process = subprocess.Popen(
                 words, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
             )
 
     def wait(self) -> None:
-        """Until the socket is there.
+        """Waits until the socket exists.
 
         Raises:
-            TestbedError: the host cannot be reached, or refuses us; with the remedy.
+            TestbedError: the host cannot be reached or refuses the connection; with the remedy.
         """
         deadline = time.monotonic() + 2 * self._connect_s
         while not self.socket.exists():
             if self._process.poll() is not None or time.monotonic() > deadline:
                 self.close()
-                raise TestbedError(f"host {self.name}: {meaning(self._said(), self._facts)}")
+                raise TestbedError(f"host {self.name}: {meaning(self._output(), self._facts)}")
             time.sleep(0.01)
 
-    def trouble(self) -> str | None:
-        """What ssh said when it ended."""
+    def failure(self) -> str | None:
+        """From ssh's last message."""
         if self._process.poll() is None:
             return None
-        return f"host {self.name} was lost: {meaning(self._said(), self._facts)}"
+        return f"host {self.name} was lost: {meaning(self._output(), self._facts)}"
 
     def close(self) -> None:
         """Ends the connection."""
@@ -147,14 +147,14 @@ class SshWay(Way):
             self._process.terminate()
         self._process.wait()
 
-    def _said(self) -> str:
+    def _output(self) -> str:
         return self._log.read_text(errors="replace")
 
 
-def meaning(said: str, facts: dict[str, object]) -> str:
-    """What ssh's words mean to a person, with the remedy."""
+def meaning(output: str, facts: dict[str, object]) -> str:
+    """Cause and remedy of an ssh failure, from its output."""
     for sign, text in MEANINGS:
-        if sign in said:
+        if sign in output:
             return text.format(**facts)
-    lines = said.strip().splitlines()
-    return lines[-1] if lines else f"the connection to {facts['address']} ended without a word"
+    lines = output.strip().splitlines()
+    return lines[-1] if lines else f"the connection to {facts['address']} ended without a message"

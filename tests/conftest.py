@@ -15,6 +15,8 @@ import pytest
 from testbed import fidelity, node_binary
 from testbed.capability import missing_for_emulation
 from testbed.cell import Cell
+from testbed.report import sentences
+from testbed.scenario import Scenario
 
 #: CI's machines are shared: where their host takes a twentieth of the time away, five tries are not always enough. What
 #: a valid run is stays as it is.
@@ -102,6 +104,11 @@ def backchannel(*words: str | Path, timeout_s: float = 240) -> subprocess.Comple
     )  # fmt: skip
 
 
+def typed(scenario: dict[str, Any]) -> Scenario:
+    """A scenario that a test wrote as JSON."""
+    return Scenario.model_validate(scenario)
+
+
 def run_validly(cell: Cell, scenario: dict[str, Any], out: Path) -> dict[str, Any]:
     """A cell's report of a run that the guard passes, tried as often as a campaign's; `out` has the files of that one.
 
@@ -109,11 +116,11 @@ def run_validly(cell: Cell, scenario: dict[str, Any], out: Path) -> dict[str, An
     """
     for _ in range(int(os.environ["BACKCHANNEL_TRIES"])):
         shutil.rmtree(out, ignore_errors=True)
-        report = cell.run(scenario, out)
+        report = cell.run(typed(scenario), out)
         problems = fidelity.problems(report, fidelity.limits_of(scenario))
         if not problems:
-            return report
-    pytest.fail(f"no valid run: {'; '.join(problems)}")
+            return report.as_json()
+    pytest.fail(f"no valid run: {'; '.join(sentences(problems))}")
 
 
 @pytest.fixture(scope="session")

@@ -16,6 +16,8 @@ from experiments.engine.execution import Finish, Worker, lines_key
 from experiments.engine.pool import CellPool, Job, PoolStatus, Result
 from experiments.language.campaign import Run, load
 from testbed.errors import TestbedError
+from testbed.report import Phase, Progress
+from testbed.scenario import Scenario
 
 FILE = """
 name: pool
@@ -36,14 +38,14 @@ class Made:
     log: list[tuple[str, str]] = []
     gates: dict[str, threading.Event] = {}
 
-    def __init__(self, name: str, on_phase: Any, _cells: object, _building: object) -> None:
+    def __init__(self, name: str, on_progress: Any, _cells: object, _building: object) -> None:
         self.name = name
         self.calibrated: frozenset[str] = frozenset()
 
     def run(self, run: Run, attempt: int, folder: Path) -> Finish:
         self.log.append((self.name, run.id))
         assert self.gates[run.id].wait(10)
-        self.calibrated |= {lines_key(dict(run.scenario))}
+        self.calibrated |= {lines_key(Scenario.model_validate(run.scenario))}
         return lambda batch: Landing(
             run.id, "sim", run.scenario, {"batch": dict(batch), "report": {}}, [], [], 1, folder
         )
@@ -238,11 +240,11 @@ def test_testbeds_are_built_as_few_at_once_as_the_gate_lets(tmp_path: Path) -> N
     run = replace(load(file).runs[0], backend="emulated")
     made: list[Slow] = []
     may, gate = threading.Event(), threading.BoundedSemaphore(1)
-    phases: list[str] = []
+    progress: list[Progress] = []
     ended: list[str] = []
 
     def work(name: str) -> None:
-        worker = Worker(name, phases.append, lambda _name, _on_phase: Slow(made, may), gate)
+        worker = Worker(name, progress.append, lambda _name, _on_progress: Slow(made, may), gate)
         with pytest.raises(TestbedError) as failure:
             worker.run(run, 1, tmp_path)
         ended.append(str(failure.value))
@@ -251,7 +253,7 @@ def test_testbeds_are_built_as_few_at_once_as_the_gate_lets(tmp_path: Path) -> N
     for thread in threads:
         thread.start()
     threads[0].join(0.3)
-    assert (len(made), phases) == (1, ["building"])
+    assert (len(made), progress) == (1, [Progress(Phase.BUILDING)])
     may.set()
     for thread in threads:
         thread.join(10)
@@ -298,7 +300,7 @@ def test_whatever_is_built_goes_through_the_gate_and_nothing_else(tmp_path: Path
     renamed = [{**link, "name": "other"} for link in run.scenario["links"]]
     other = replace(run, scenario={**run.scenario, "links": renamed})
     gate = Counted()
-    worker = Worker("a", lambda phase: None, lambda _name, _on_phase: Stands(), gate)
+    worker = Worker("a", lambda progress: None, lambda _name, _on_progress: Stands(), gate)
     for one, entered in ((run, 1), (run, 1), (other, 2), (other, 2), (run, 3)):
         worker.run(one, 1, tmp_path)
         assert gate.entered == entered
@@ -326,13 +328,13 @@ class Held:
     holders: set[Held] = set()
 
     @property
-    def lasts(self) -> bool:
+    def active(self) -> bool:
         return self in self.holders
 
     def take(self) -> None:
         self.holders.add(self)
 
-    def let_go(self) -> None:
+    def release(self) -> None:
         self.holders.discard(self)
 
 
@@ -355,7 +357,7 @@ def test_of_two_processes_on_a_machine_one_keeps_the_cpus_awake(
 
     monkeypatch.setattr("experiments.engine.slots.FOLDER", tmp_path / "slots")
     monkeypatch.setattr(pool, "STATUS_INTERVAL_S", 0.01)
-    monkeypatch.setattr(pool.awake, "Hold", Held)
+    monkeypatch.setattr(pool.cpu_hold, "CpuHold", Held)
     monkeypatch.setattr(pool.machine, "cpu_seconds", lambda: {"busy": 1.0, "niced": 0.0, "idle": 1.0, "steal": 0.1})
     monkeypatch.setattr(CellPool, "_in_real_time", in_real_time)
     store = Store.open(tmp_path / "results")

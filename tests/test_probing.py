@@ -9,15 +9,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from testbed import fidelity, kernel_links, probing
+from testbed.report import DirectionReport, Measurement, Problem, ProblemKind, Report
+from testbed.scenario import DirectionSpec, Limits, LinkSpec, Named
 
 
-def link(rate_bps: int | None = 28_800, delay_s: float = 0.05) -> dict[str, Any]:
-    direction = {"rate_bps": rate_bps, "delay_s": delay_s, "queue": {"name": "droptail", "options": {}}}
-    return {"name": "line", "kind": "point-to-point", "options": {}, "forward": direction, "reverse": direction}
+def link(rate_bps: int | None = 28_800, delay_s: float = 0.05, **options: Any) -> LinkSpec:
+    direction = DirectionSpec(rate_bps=rate_bps, delay_s=delay_s, queue=Named(name="droptail"), options=options)
+    return LinkSpec(name="line", kind="point-to-point", ends=("a", "b"), forward=direction, reverse=direction)
 
 
-def arrivals(train: probing.Train, rate_bps: float, delay_s: float, lost: tuple[int, ...] = ()) -> dict[str, Any]:
-    """What an exact line would do with a train."""
+def arrivals(
+    train: probing.Train, rate_bps: float, delay_s: float, lost: tuple[int, ...] = ()
+) -> list[probing.Arrival]:
+    """A train on an exact line."""
     packet_s = train.size_bytes * 8 / rate_bps
     packets = []
     for seq in range(train.total):
@@ -27,24 +31,23 @@ def arrivals(train: probing.Train, rate_bps: float, delay_s: float, lost: tuple[
             sent = train.burst * packet_s + (seq - train.burst + 1) * train.interval_s
             received = sent + packet_s + delay_s
         if seq not in lost:
-            packets.append({"seq": seq, "sent_ns": round(sent * 1e9), "received_ns": round(received * 1e9)})
-    return {"packets": packets}
+            packets.append(probing.Arrival(seq, round(sent * 1e9), round(received * 1e9)))
+    return packets
 
 
-def report(train: probing.Train, error_losses: int = 0) -> dict[str, Any]:
-    counters = {
-        "error_losses": error_losses,
-        "transmitted_packets": train.total,
-        "transmitted_wire_bytes": train.total * train.size_bytes,
-    }
-    return {"links": {"line": {"forward": counters, "reverse": counters}}}
+def report(train: probing.Train, error_losses: int = 0) -> DirectionReport:
+    return DirectionReport(
+        error_losses=error_losses,
+        transmitted_packets=train.total,
+        transmitted_wire_bytes=train.total * train.size_bytes,
+    )
 
 
-def measure(real_bps: float, real_delay_s: float, lost: tuple[int, ...] = (), taken: int = 0) -> probing.Measurement:
+def measure(real_bps: float, real_delay_s: float, lost: tuple[int, ...] = (), taken: int = 0) -> Measurement:
     declared = link()
     train = probing.train_for(declared, "forward")
     received = arrivals(train, real_bps, real_delay_s, lost)
-    return probing.hold_against(probing.Probed(declared, "forward", train, received), report(train, taken))
+    return probing.measurement(probing.Probe(declared, "forward", train, received), report(train, taken))
 
 
 def test_an_exact_line_passes() -> None:
@@ -71,18 +74,20 @@ def test_what_seems_off_is_measured_again_and_believed_in_the_end() -> None:
     """'shaken' is off once, 'wrong' always; 'good' is measured once."""
     rounds: list[set[str]] = []
 
-    def measured(links: set[str]) -> list[dict[str, Any]]:
+    def measured(links: set[str]) -> list[Measurement]:
         rounds.append(links)
         off = {"wrong"} if len(rounds) > 1 else {"wrong", "shaken"}
         return [
-            {"link": name, "direction": way, "round": len(rounds), "problems": ("off",) if name in off else ()}
+            measure(28_800, 0.05).replace(
+                link=name, direction=way, sent=len(rounds), problems=("off",) if name in off else ()
+            )
             for name in sorted(links)
             for way in ("forward", "reverse")
         ]
 
     found = probing.in_rounds({"good", "shaken", "wrong"}, measured)
     assert rounds == [{"good", "shaken", "wrong"}, {"shaken", "wrong"}, {"wrong"}]
-    assert [(one["link"], one["round"], one["problems"]) for one in found] == [
+    assert [(one.link, one.sent, one.problems) for one in found] == [
         ("good", 1, ()), ("good", 1, ()), ("shaken", 2, ()), ("shaken", 2, ()), ("wrong", 3, ("off",)),
         ("wrong", 3, ("off",)),
     ]  # fmt: skip
@@ -99,10 +104,8 @@ def test_a_train_fits_its_line(rate_bps: int | None) -> None:
 @pytest.mark.parametrize("bits_per_byte", [8, 10])
 def test_a_serial_line_is_given_the_time_of_its_bits(framing: str, bits_per_byte: int) -> None:
     """An exact line passes, whose packets take framing, start and stop bits, and a delimiter more where it was idle."""
-    declared = link(rate_bps=9_600)
-    declared["forward"]["options"] = {"framing": framing, "bits_per_byte": bits_per_byte}
-    probed = probing.for_probing(declared)
-    assert probed["forward"]["options"].get("accm") == (0 if framing == "ppp" else None)
+    probed = probing.for_probing(link(rate_bps=9_600, framing=framing, bits_per_byte=bits_per_byte))
+    assert probed.forward.options.get("accm") == (0 if framing == "ppp" else None)
     train = probing.train_for(probed, "forward")
     framed = train.size_bytes + {"none": 0, "slip": 1, "ppp": 7}[framing]
     byte_s = bits_per_byte / 9_600
@@ -113,24 +116,27 @@ def test_a_serial_line_is_given_the_time_of_its_bits(framing: str, bits_per_byte
         assert seq == 0 or seq < train.burst or at >= free, "the line is idle when a single packet comes"
         free = max(at, free) + length * byte_s
         wire += length
-        packets.append({"seq": seq, "sent_ns": round(at * 1e9), "received_ns": round((free + 0.05) * 1e9)})
-    counters = {
-        "error_losses": 0, "transmitted_packets": train.total, "transmitted_wire_bytes": wire * bits_per_byte / 8,
-    }  # fmt: skip
-    report = {"links": {"line": {"forward": counters}}}
-    result = probing.hold_against(probing.Probed(probed, "forward", train, {"packets": packets}), report)
+        packets.append(probing.Arrival(seq, round(at * 1e9), round((free + 0.05) * 1e9)))
+    counters = DirectionReport(transmitted_packets=train.total, transmitted_wire_bytes=wire * bits_per_byte / 8)
+    result = probing.measurement(probing.Probe(probed, "forward", train, packets), counters)
     assert result.problems == ()
     assert result.measured_delay_s == pytest.approx(0.05, abs=1e-5)
 
 
-def run_report(**changes: Any) -> dict[str, Any]:
+def run_report(**changes: Any) -> Report:
     ordinary = {"rate_error": 0.0001, "lateness_s": {"p99": 0.0002}, "lost_before_the_link": 0}
     counters = ordinary | changes.pop("counters", {})
     stalls = {"count": 3, "total_s": 0.02, "longest_s": 0.018} | changes.pop("stalls", {})
-    return {
+    document = {
+        "t0_epoch_ns": 0,
         "driver": {"links": {"line": {"forward": counters, "reverse": counters}}, "stalls": stalls},
         "duration_s": 20.0,
-        "captures": [{"interface": "a-eth0", "dropped": changes.pop("dropped", 0)}],
+        "captures": [
+            {
+                "node": "a", "interface": "a-eth0", "path": "a-eth0.pcap", "captured": 10, "received": 10,
+                "dropped": changes.pop("dropped", 0),
+            }
+        ],
         "flows": {
             "bulk": {
                 "send": {
@@ -142,7 +148,12 @@ def run_report(**changes: Any) -> dict[str, Any]:
             "idle": {"send": {"lateness_s": dict.fromkeys(("p50", "p99", "max"))}, "receive": {"payload_ok": True}},
         },
         "armed_late_s": changes.pop("armed_late_s", 0.0),
-    }
+    }  # fmt: skip
+    return Report.model_validate(document)
+
+
+def texts(problems: list[Problem]) -> list[str]:
+    return [problem.sentence for problem in problems]
 
 
 def test_a_good_run_is_valid() -> None:
@@ -150,24 +161,38 @@ def test_a_good_run_is_valid() -> None:
 
 
 @pytest.mark.parametrize(
-    ("changes", "said"),
+    ("changes", "kind", "text"),
     [
-        ({"counters": {"rate_error": -0.006}}, "rate was off by -0.60 %"),
-        ({"counters": {"lateness_s": {"p99": 0.003}}}, "left 3.00 ms late"),
-        ({"counters": {"lost_before_the_link": 7}}, "dropped 7 packets before"),
-        ({"stalls": {"longest_s": 0.2}}, "did not run for 200 ms"),
-        ({"stalls": {"total_s": 0.5}}, "did not run for 2.5 % of the time"),
-        ({"dropped": 2}, "lost 2 packets"),
-        ({"payload_ok": False}, "not the bytes sent"),
-        ({"armed_late_s": 0.02}, "20 ms after the run's zero"),
-        ({"sender": {"p99": 0.004}}, "flow bulk: its sender took up one segment or timer in a hundred 4.00 ms late"),
-        ({"sender": {"max": 0.2}}, "flow bulk: its sender took up a segment or timer 200 ms late"),
-        ({"started_late_s": 0.06}, "flow bulk: its sender began 60 ms late; at most 50 ms is allowed"),
-        ({"counters": {"refused_by_interface": 3}}, "line forward: the interface at its end did not take 3 packets"),
+        ({"counters": {"rate_error": -0.006}}, ProblemKind.RATE, "rate was off by -0.60 %"),
+        ({"counters": {"lateness_s": {"p99": 0.003}}}, ProblemKind.LATE, "left 3.00 ms late"),
+        ({"counters": {"lost_before_the_link": 7}}, ProblemKind.LOST, "dropped 7 packets before"),
+        ({"stalls": {"longest_s": 0.2}}, ProblemKind.STALLED, "did not run for 200 ms"),
+        ({"stalls": {"total_s": 0.5}}, ProblemKind.STALLED, "did not run for 2.5 % of the time"),
+        ({"dropped": 2}, ProblemKind.CAPTURE, "lost 2 packets"),
+        ({"payload_ok": False}, ProblemKind.PAYLOAD, "not the bytes sent"),
+        ({"armed_late_s": 0.02}, ProblemKind.LATE, "20 ms after the run's zero"),
+        (
+            {"sender": {"p99": 0.004}},
+            ProblemKind.LATE,
+            "flow bulk: its sender handled one segment or timer in a hundred 4.00 ms late",
+        ),
+        ({"sender": {"max": 0.2}}, ProblemKind.LATE, "flow bulk: its sender handled a segment or timer 200 ms late"),
+        (
+            {"started_late_s": 0.06},
+            ProblemKind.LATE,
+            "flow bulk: its sender started 60 ms late; at most 50 ms is allowed",
+        ),
+        (
+            {"counters": {"refused_by_interface": 3}},
+            ProblemKind.LOST,
+            "line forward: the receiving interface did not take 3 packets",
+        ),
     ],
 )
-def test_each_fault_makes_a_run_invalid(changes: dict[str, Any], said: str) -> None:
-    assert any(said in problem for problem in fidelity.problems(run_report(**changes)))
+def test_each_fault_makes_a_run_invalid(changes: dict[str, Any], kind: ProblemKind, text: str) -> None:
+    problems = fidelity.problems(run_report(**changes))
+    assert {problem.kind for problem in problems} == {kind}
+    assert any(text in problem.sentence for problem in problems)
 
 
 @pytest.mark.parametrize(
@@ -204,18 +229,26 @@ def test_a_scenario_may_set_limits_of_its_own() -> None:
     assert len(fidelity.problems(late, fidelity.limits_of({"fidelity": {"rate": 0.003}}))) == 4
     assert fidelity.strain(late, fidelity.limits_of({"fidelity": {"lateness_p99_s": 0.03}})) < fidelity.strain(late)
     lost = run_report(dropped=2)
-    assert fidelity.problems(lost, fidelity.Limits(1, 10, 10, 10, 1)) == fidelity.problems(lost) != []
+    assert (
+        fidelity.problems(lost, Limits(rate=1, delay_s=10, lateness_p99_s=10, stall_s=10, stalled_share=1))
+        == fidelity.problems(lost)
+        != []
+    )
     declared = link()
     train = probing.train_for(declared, "forward")
-    probed = probing.Probed(declared, "forward", train, arrivals(train, 28_512, 0.07))
-    assert len(probing.hold_against(probed, report(train)).problems) == 2
-    assert probing.hold_against(probed, report(train), fidelity.Limits(rate=0.02, delay_s=0.03)).problems == ()
+    probed = probing.Probe(declared, "forward", train, arrivals(train, 28_512, 0.07))
+    assert len(probing.measurement(probed, report(train)).problems) == 2
+    assert probing.measurement(probed, report(train), Limits(rate=0.02, delay_s=0.03)).problems == ()
 
 
 def test_who_had_the_cpu_is_said() -> None:
     stalled = {"longest_s": 0.2, "total_s": 0.2}
-    assert fidelity.problems(run_report(stalls=stalled | {"queued_s": 0.15}))[0].endswith("other programs had its CPU")
-    assert fidelity.problems(run_report(stalls=stalled | {"queued_s": 0.02}))[0].endswith("so that its host took it")
+    assert texts(fidelity.problems(run_report(stalls=stalled | {"queued_s": 0.15})))[0].endswith(
+        "other programs used its CPU"
+    )
+    assert texts(fidelity.problems(run_report(stalls=stalled | {"queued_s": 0.02})))[0].endswith(
+        "the machine's host took it"
+    )
 
 
 def test_a_direction_without_a_busy_period_is_no_yardstick_for_its_rate() -> None:
@@ -233,7 +266,7 @@ def test_what_a_kernels_bucket_lets_pass_at_once_is_no_part_of_its_rate(
 ) -> None:
     """A bucket lets a packet go while it is not overdrawn, counted by the byte; netem keeps each for its time."""
     options = {"shaper": shaper} | ({"burst_bytes": burst_bytes} if burst_bytes else {})
-    declared = link(rate_bps) | {"kind": "kernel", "options": options}
+    declared = link(rate_bps).replace(kind="kernel", options=options)
     train = probing.train_for(declared, "forward")
     held = kernel_links.burst_bytes(rate_bps, options)
     byte_s, tokens, at, free, packets = 8 / (rate_bps * off), float(held), 0.0, 0.0, []
@@ -247,7 +280,7 @@ def test_what_a_kernels_bucket_lets_pass_at_once_is_no_part_of_its_rate(
         else:
             tokens -= train.size_bytes
             free = at + max(0.0, -tokens) * byte_s
-        packets.append({"seq": seq, "sent_ns": round(sent * 1e9), "received_ns": round((leaves + 0.05) * 1e9)})
-    result = probing.hold_against(probing.Probed(declared, "forward", train, {"packets": packets}), report(train))
+        packets.append(probing.Arrival(seq, round(sent * 1e9), round((leaves + 0.05) * 1e9)))
+    result = probing.measurement(probing.Probe(declared, "forward", train, packets), report(train))
     assert result.measured_rate_bps == pytest.approx(rate_bps * off, rel=1e-3)
     assert bool(result.problems) == (off != 1.0)

@@ -11,7 +11,7 @@ import pytest
 
 from testbed import node_binary
 from testbed.cell import Cell
-from tests.conftest import backchannel, run_validly, two_hosts
+from tests.conftest import backchannel, run_validly, two_hosts, typed
 from tests.test_sim import scenario, simulate
 
 FIELDS = (
@@ -131,8 +131,8 @@ def test_captures_of_the_kernels_tcp_cross_the_line(tmp_path: Path) -> None:
         for node in made["nodes"]:
             node["stack"] = {"name": "cubic", "options": {"timestamps": timestamps}}
         with Cell("serial") as cell:
-            cell.build(made)
-            cell.run(made, tmp_path / str(timestamps))
+            cell.build(typed(made))
+            cell.run(typed(made), tmp_path / str(timestamps))
         for capture in sorted((tmp_path / str(timestamps) / "captures").glob("*.pcap")):
             report = compress(capture, tmp_path / "line.pcap")
             compressed, uncompressed = together(report, "compressed"), together(report, "uncompressed")
@@ -271,7 +271,7 @@ def test_the_kernels_acks_cross_a_compressing_modem_line(errors: list[dict[str, 
     for node in made["nodes"]:
         node["stack"] = {"name": "reno", "options": {"timestamps": False, "sack": False}}
     with Cell("modem") as cell:
-        cell.build(made)
+        cell.build(typed(made))
         report = run_validly(cell, made, tmp_path / "run")
     line, flow = reverse_of(report), report["flows"]["bulk"]["receive"]
     headers = line["headers"]

@@ -84,7 +84,7 @@ def show(campaign_id: str) -> str:
         pages=max(math.ceil(total / asked.per_page), 1),
         again=lambda **changes: _address(campaign_id, changes),
         topology=kept(("topology", campaign_id), lambda: _drawn(scenario)),
-        wider=fidelity.wider(scenario or {}),
+        wider=fidelity.wider(fidelity.limits_of(scenario or {})),
         asked_for=requests.recent(g.store, 3, campaign_id),
         runners=requests.runners(g.store),
         selected={name: request.args.get(f"fix.{name}", "") for name in axes},

@@ -97,7 +97,7 @@ def show(run_id: str) -> str:
         side=side,
         first=_first_plot(run, side, flow["name"]) if flow is not None else "",
         beside=beside,
-        wider=fidelity.wider(run["scenario"]),
+        wider=fidelity.wider(fidelity.limits_of(run["scenario"])),
         topology=Markup(topology.draw(run["scenario"]).svg(page=True)) if run["scenario"].get("links") else "",
         range=(request.args.get("from", ""), request.args.get("to", "")),
         shown=sorted(run["metrics"], key=lambda row: (is_detail(row["name"]), order(row["name"]), row["subject"]))[

@@ -11,7 +11,7 @@ from typing import Any
 import polars as pl
 
 from analysis.metrics.data import Flow, MissingCapture, RunData
-from testbed.addressing import Plan, make_plan, way
+from testbed.addressing import Plan, make_plan, next_hop
 from testbed.errors import TestbedError
 
 
@@ -172,7 +172,7 @@ class _Network:
             if node == goal:
                 return
             try:
-                own, following = way(self._plan, node, target)
+                own, following = next_hop(self._plan, node, target)
             except TestbedError:  # nobody gets there from here
                 return
             yield node, own.link, following.node

@@ -225,7 +225,7 @@ def _print_outcome(terminal: Console, plan: Plan, outcome: Outcome, store: Store
         f"{len(outcome.failed)} without a valid result"
     )
     runs = {run.id: run for run in reversed(plan.runs)}
-    for limits in sorted({"; ".join(fidelity.wider(run.scenario)) for run in plan.runs} - {""}):
+    for limits in sorted({"; ".join(fidelity.wider(fidelity.limits_of(run.scenario))) for run in plan.runs} - {""}):
         print_line(f"This campaign accepts runs by wider limits than the default: {limits}")
     for run_id, problems in outcome.failed.items():
         first, _, more = problems.partition("; ")

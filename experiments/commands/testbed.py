@@ -48,10 +48,10 @@ def calibrate(
     plan = load_plan(file, overrides) if file is not None else None
     measured = calibration.calibrate(plan)
     if as_json:
-        typer.echo(json.dumps(measured, indent=2))
+        typer.echo(json.dumps([measurement.as_json() for measurement in measured], indent=2))
     else:
         console().print(calibration.table(measured))
-    if any(link["problems"] for link in measured):
+    if any(measurement.problems for measurement in measured):
         raise typer.Exit(exits.FAILED)
 
 

@@ -33,6 +33,7 @@ from experiments.engine.shares import Shares
 from experiments.language.campaign import Run
 from testbed.capability import missing_for_emulation
 from testbed.errors import TestbedError, Unavailable
+from testbed.report import Progress
 
 if TYPE_CHECKING:
     from experiments.engine.options import Options
@@ -289,7 +290,8 @@ class DaskExecutor:
         """A beat of one worker: the machine's is that of all its workers together, and comes as often as one's."""
         _, said = event
         worker = said.pop("worker")
-        beat = PoolStatus(**{**said, "cells": tuple((cell, run, phase) for cell, run, phase in said["cells"])})
+        cells = tuple((cell, run, Progress.from_json(progress)) for cell, run, progress in said["cells"])
+        beat = PoolStatus(**{**said, "cells": cells})
         with self._lock:
             machine = self._workers.get(worker)
             if machine is None:
@@ -369,7 +371,8 @@ def _pool(where: Mapping[str, Any], worker: Any = None) -> tuple[CellPool, Store
             store.sweep_incoming()
 
             def tell(beat: PoolStatus) -> None:
-                said = {"worker": worker.address, **asdict(beat)}
+                cells = [(cell, run, progress.as_json()) for cell, run, progress in beat.cells]
+                said = {"worker": worker.address, **asdict(replace(beat, cells=())), "cells": cells}
                 worker.loop.add_callback(worker.log_event, where["topic"], said)
 
             _pools[where["topic"]] = (CellPool(store, tell), store)

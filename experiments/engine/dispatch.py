@@ -29,7 +29,6 @@ from experiments.engine.progress import (
     RunGivenUp,
     RunRetried,
     WorkerLost,
-    parse_phase,
 )
 from experiments.language.campaign import Plan, Run
 from testbed.errors import TestbedError
@@ -308,11 +307,11 @@ class Dispatcher:
             CellProgress(
                 f"{state.machine.name} {name}" if len(self._machines) > 1 else name,
                 self._runs[run_id],
-                parse_phase(phase),
+                progress,
             )
             for state in self._machines.values()
             if state.status is not None
-            for name, run_id, phase in state.status.cells
+            for name, run_id, progress in state.status.cells
             if run_id in state.jobs and (is_all or self._owner(run_id) in campaigns)
         )
         passed_s = sum(

@@ -10,7 +10,6 @@ import subprocess
 import time
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -20,11 +19,13 @@ from analysis.metrics import RunData, measure
 from analysis.store import Landing
 from experiments.engine import machine
 from experiments.language.campaign import Run
-from experiments.testbeds import Testbed, TestbedFactory
+from experiments.testbeds import OnProgress, Testbed, TestbedFactory
 from testbed import fidelity, node_binary
 from testbed.addressing import as_json, interfaces, make_plan
 from testbed.cell import Cell, topology_key
 from testbed.errors import CalibrationError, TestbedError
+from testbed.report import Measurement, Phase, Progress, Report, sentences
+from testbed.scenario import Scenario
 
 #: What is left to do when the cell is free again: analyses a run's files and gives its verdict. Takes what the manifest
 #: says of the batch around it.
@@ -39,17 +40,17 @@ class Worker:
     """One cell after another, each used for as long as it lives. To be used by one thread that outlives it."""
 
     def __init__(
-        self, name: str, on_phase: Callable[[str], None], cells: TestbedFactory = Cell,
+        self, name: str, on_progress: OnProgress, cells: TestbedFactory = Cell,
         building: AbstractContextManager[Any] | None = None,
     ) -> None:  # fmt: skip
         self._name = name
-        self._on_phase = on_phase
+        self._on_progress = on_progress
         self._cells = cells
         #: Entered while a testbed is built: with it a pool says how many may do so at once.
         self._building = building or nullcontext()
         self._cell: Testbed | None = None
         self._topology = ""
-        self._calibrated: dict[str, list[dict[str, Any]]] = {}
+        self._calibrated: dict[str, list[Measurement]] = {}
         self._simulation: subprocess.Popen[str] | None = None
         self._killed = False
 
@@ -93,10 +94,10 @@ class Worker:
 
     def _simulate(self, run: Run, attempt: int, folder: Path) -> Finish:
         self._heed_kill()
-        scenario = dict(run.scenario)
-        self._on_phase("simulating")
+        scenario = Scenario.model_validate(run.scenario)
+        self._on_progress(Progress(Phase.SIMULATING))
         words = [node_binary.path(), "simulate", "--out", str(folder), "--parent", str(os.getpid())]
-        plan = make_plan(scenario["nodes"], scenario["links"])
+        plan = make_plan(scenario.nodes, scenario.links)
         started = time.time()
         simulation = self._simulation = subprocess.Popen(
             words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
@@ -104,24 +105,24 @@ class Worker:
         if self._killed:  # since it was looked at
             simulation.kill()
         try:
-            said, trouble = simulation.communicate(json.dumps({"scenario": scenario, "nodes": as_json(plan)}))
+            said, trouble = simulation.communicate(json.dumps({"scenario": scenario.as_json(), "nodes": as_json(plan)}))
         finally:
             status, self._simulation = simulation.returncode, None
         if status != 0:
             raise TestbedError(
                 f"the simulation failed: {trouble.strip().removeprefix('error: ') or f'status {status}'}"
             )
-        report = {**json.loads(said), "interfaces": interfaces(plan)}
+        report = Report.model_validate({**json.loads(said), "interfaces": interfaces(plan)})
         own = {"started": started, "took_s": time.time() - started}
         return partial(_land, run, attempt, folder, report, own)
 
     def _emulate(self, run: Run, attempt: int, folder: Path) -> Finish:
-        scenario = dict(run.scenario)
+        scenario = Scenario.model_validate(run.scenario)
         topology = topology_key(scenario)
         with nullcontext() if self._cell is not None and topology == self._topology else self._building:
             if self._cell is None and not self._killed:
-                self._on_phase("building")
-                self._cell = self._cells(self._name, self._on_phase)
+                self._on_progress(Progress(Phase.BUILDING))
+                self._cell = self._cells(self._name, self._on_progress)
             if self._killed or self._cell is None:
                 raise TestbedError(STOPPED)
             if self._cell.build(scenario):
@@ -135,8 +136,8 @@ class Worker:
         report = self._cell.run(scenario, folder)
         shares, took_s = machine.cpu_shares(before, machine.cpu_seconds()), time.time() - started
         own = {
-            "started": started, "took_s": took_s, "calibration": calibration, "cpu": shares,
-            "limits": asdict(fidelity.limits_of(scenario)),
+            "started": started, "took_s": took_s, "calibration": [measurement.as_json() for measurement in calibration],
+            "cpu": shares, "limits": scenario.fidelity.model_dump(),
         }  # fmt: skip
         return partial(_land, run, attempt, folder, report, own)
 
@@ -144,7 +145,7 @@ class Worker:
         if self._killed:
             raise TestbedError(STOPPED)
 
-    def _calibration(self, scenario: Mapping[str, Any], folder: Path) -> list[dict[str, Any]]:
+    def _calibration(self, scenario: Scenario, folder: Path) -> list[Measurement]:
         """What the links of this scenario measured, measuring them if this cell has not yet. A failure leaves what it
         measured in `folder`.
 
@@ -155,13 +156,14 @@ class Worker:
         key = lines_key(scenario)
         if key in self._calibrated:
             return self._calibrated[key]
-        self._on_phase("calibrating")
-        measured = self._cell.calibrate(dict(scenario))
-        troubles = [f"{one['link']} {one['direction']}: {problem}" for one in measured for problem in one["problems"]]
+        self._on_progress(Progress(Phase.CALIBRATING))
+        measured = self._cell.calibrate(scenario)
+        troubles = [f"{one.link} {one.direction}: {problem}" for one in measured for problem in one.problems]
         if not troubles:
             self._calibrated[key] = measured
             return measured
-        (folder / "calibration.json").write_text(json.dumps(measured, indent=1) + "\n")
+        measurements = [measurement.as_json() for measurement in measured]
+        (folder / "calibration.json").write_text(json.dumps(measurements, indent=1) + "\n")
         raise CalibrationError("calibration failed: " + "; ".join(troubles))
 
 
@@ -169,17 +171,18 @@ def _land(
     run: Run,
     attempt: int,
     folder: Path,
-    report: Mapping[str, Any],
+    report: Report,
     own: Mapping[str, Any],
     batch: Mapping[str, Any],
 ) -> Landing:
     """The second half of a run: its metrics, its verdict, and what reproduces it."""
     scenario = dict(run.scenario)
-    problems = fidelity.problems(report, fidelity.limits_of(scenario))
+    problems = sentences(fidelity.problems(report, fidelity.limits_of(scenario)))
+    report_json = report.as_json()
     unmeasured: list[str] = []
-    metrics = analyse(folder, scenario, report, unmeasured)
+    metrics = analyse(folder, scenario, report_json, unmeasured)
     manifest = {
-        **machine.versions(), **own, "attempt": attempt, "batch": dict(batch), "report": dict(report),
+        **machine.versions(), **own, "attempt": attempt, "batch": dict(batch), "report": report_json,
         "unmeasured": unmeasured,
     }  # fmt: skip
     for name, value in (("scenario", scenario), ("manifest", manifest)):
@@ -187,19 +190,19 @@ def _land(
     return Landing(run.id, run.backend, scenario, manifest, metrics, problems, attempt, folder)
 
 
-def lines_key(scenario: Mapping[str, Any]) -> str:
-    """What calibration measures, as a text: the links without their queue policies, and the limits for them."""
+def lines_key(scenario: Scenario) -> str:
+    """Equal for scenarios whose links measure alike in calibration: links without queue policies, and limits."""
     lines = [
         {
-            **link,
+            **link.as_json(),
             **{
-                name: {key: value for key, value in link[name].items() if key != "queue"}
-                for name in ("forward", "reverse")
+                way: {key: value for key, value in direction.as_json().items() if key != "queue"}
+                for way, direction in link.directions()
             },
         }
-        for link in scenario["links"]
+        for link in scenario.links
     ]
-    return json.dumps([lines, scenario.get("fidelity")], sort_keys=True)
+    return json.dumps([lines, scenario.fidelity.as_json()], sort_keys=True)
 
 
 def analyse(

@@ -22,9 +22,11 @@ from experiments.engine.execution import Worker, lines_key
 from experiments.engine.slots import Slots
 from experiments.language.campaign import Run
 from experiments.testbeds import TestbedFactory
-from testbed import awake, fidelity
+from testbed import cpu_hold, fidelity
 from testbed.cell import Cell, topology_key
 from testbed.errors import TestbedError
+from testbed.report import Phase, Progress, Report
+from testbed.scenario import Scenario
 
 #: Seconds between two readings of the machine.
 STATUS_INTERVAL_S = 1.0
@@ -80,10 +82,10 @@ class PoolStatus:
     running: int
     #: Of these, the ones that have no testbed yet.
     building: int
-    #: TestbedFactory that may be at work, as the pool was told last.
+    #: Cells that may be at work, as the pool was told last.
     allowed: int
-    #: Cell, run id, phase.
-    cells: tuple[tuple[str, str, str], ...]
+    #: Cell, run id, progress.
+    cells: tuple[tuple[str, str, Progress], ...]
 
 
 @dataclass
@@ -108,14 +110,14 @@ class _Slot:
         self.run_id = ""
         #: Its run is not in virtual time.
         self.real_time = False
-        self.phase = ""
+        self.progress = Progress(Phase.STARTING)
         self.max_cells = 0
-        self.worker = Worker(self.name, self._on_phase, pool.cells, pool.building)
+        self.worker = Worker(self.name, self._on_progress, pool.cells, pool.building)
         self.thread = threading.Thread(target=pool._serve, args=(self,), name=self.name, daemon=True)
         self.thread.start()
 
-    def _on_phase(self, phase: str) -> None:
-        self.phase = phase
+    def _on_progress(self, progress: Progress) -> None:
+        self.progress = progress
 
 
 class CellPool:
@@ -142,7 +144,7 @@ class CellPool:
         self._idle: list[_Slot] = []
         self._slots: list[_Slot] = []
         self._working: set[_Slot] = set()
-        self._analysing: dict[str, str] = {}
+        self._analysing: set[str] = set()
         self._allowed = self._others = 0
         self._analysts = ThreadPoolExecutor(
             max_workers=os.cpu_count() or 1, thread_name_prefix="analysis", initializer=_behind
@@ -151,7 +153,7 @@ class CellPool:
 
     def submit(self, job: Job, done: Callable[[Result], None]) -> None:
         """Takes a job; `done` is called with its result from a thread of the pool."""
-        scenario = dict(job.run.scenario)
+        scenario = Scenario.model_validate(job.run.scenario)
         with self._lock:
             self._waiting.append(_Waiting(job, done, topology_key(scenario), lines_key(scenario)))
         self._start()
@@ -191,9 +193,9 @@ class CellPool:
     def status(self, busy: float, stolen: float, niced: float = 0.0) -> PoolStatus:
         """What is going on."""
         with self._lock:
-            cells = [(slot.name, slot.run_id, slot.phase) for slot in self._slots if slot in self._working]
-            building = sum(1 for *_, phase in cells if phase in ("starting", "building"))
-            cells += [("analysis", run_id, phase) for run_id, phase in self._analysing.items()]
+            cells = [(slot.name, slot.run_id, slot.progress) for slot in self._slots if slot in self._working]
+            building = sum(1 for *_, progress in cells if progress.phase in (Phase.STARTING, Phase.BUILDING))
+            cells += [("analysis", run_id, Progress(Phase.ANALYSING)) for run_id in self._analysing]
             return PoolStatus(busy, stolen, niced, len(self._working), building, self._allowed, tuple(cells))
 
     def _start(self) -> None:
@@ -207,7 +209,8 @@ class CellPool:
                     self._slots.append(slot)
                 else:
                     self._idle.remove(slot)
-                slot.topology, slot.run_id, slot.phase = waiting.topology, waiting.job.run.id, "starting"
+                slot.topology, slot.run_id = waiting.topology, waiting.job.run.id
+                slot.progress = Progress(Phase.STARTING)
                 slot.real_time = waiting.job.run.backend != "sim"
                 slot.max_cells = 0
                 self._working.add(slot)
@@ -272,7 +275,7 @@ class CellPool:
             done(Result((str(error),), failed=True, strain=FAILED_STRAIN, cells=slot.max_cells))
             return
         with self._lock:
-            self._analysing[job.run.id] = "analysing"
+            self._analysing.add(job.run.id)
         max_cells = slot.max_cells
         self._analysts.submit(self._finish, job, gathered, folder, max_cells, done)
 
@@ -282,15 +285,14 @@ class CellPool:
         except BaseException as error:  # noqa: BLE001 (the engine raises it)
             result = Result(error=error)
         with self._lock:
-            self._analysing.pop(job.run.id, None)
+            self._analysing.discard(job.run.id)
         done(result)
 
     def _landed(self, job: Job, gathered: Any, folder: Path, max_cells: int) -> Result:
         try:
             landing: Landing = gathered({"cells": max_cells, **job.order})
             self._store.land(landing, replaces=job.replaces)
-            report = landing.manifest["report"]
-            strain = 0.0 if job.run.backend == "sim" else fidelity.strain(report, fidelity.limits_of(job.run.scenario))
+            strain = 0.0 if job.run.backend == "sim" else _strain(landing)
             return Result(tuple(landing.problems), strain=strain, cells=max_cells)
         except TestbedError as error:
             self._store.note_failure(job.run.id, job.attempt, str(error), folder)
@@ -298,24 +300,24 @@ class CellPool:
 
     def _report_status(self) -> None:
         before = machine.cpu_seconds()
-        cpus, worth, held = awake.Hold(), awake.Worth(), False
+        cpus, policy, held = cpu_hold.CpuHold(), cpu_hold.HoldPolicy(), False
         try:
             while not self._stop.wait(STATUS_INTERVAL_S):
                 now = machine.cpu_seconds()
                 shares, before = machine.cpu_shares(before, now), now
-                is_worth = worth.beat(time.monotonic(), STATUS_INTERVAL_S, shares["steal"], held)
+                is_worth = policy.update(time.monotonic(), STATUS_INTERVAL_S, shares["steal"], held)
                 held = is_worth and now["steal"] > 0 and self._in_real_time() and self._hold(cpus)
                 if not held:
-                    cpus.let_go()
+                    cpus.release()
                     self._awake.let_go()
                 if self._working or self._analysing or self._waiting:
                     # Niced work, such as the analysis of runs, leaves the CPUs to cells.
                     self._on_status(self.status(shares["busy"], shares["steal"], shares["niced"]))
         finally:
-            cpus.let_go()
+            cpus.release()
             self._awake.let_go()
 
-    def _hold(self, cpus: awake.Hold) -> bool:
+    def _hold(self, cpus: cpu_hold.CpuHold) -> bool:
         """Keeps the CPUs from halting, unless another process of this machine does; whether they are kept."""
         try:
             if not self._awake.take():
@@ -323,7 +325,7 @@ class CellPool:
         except TestbedError:
             return False
         cpus.take()
-        return cpus.lasts
+        return cpus.active
 
     def _in_real_time(self) -> bool:
         """Packets are on their way, or are to be when the machine can carry them."""
@@ -331,6 +333,11 @@ class CellPool:
             return any(slot.real_time for slot in self._working) or any(
                 waiting.job.run.backend != "sim" for waiting in self._waiting
             )
+
+
+def _strain(landing: Landing) -> float:
+    report = Report.model_validate(landing.manifest["report"])
+    return fidelity.strain(report, fidelity.limits_of(landing.scenario))
 
 
 def _behind() -> None:

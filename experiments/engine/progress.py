@@ -13,12 +13,6 @@ from testbed import report as testbed
 from testbed.report import Phase
 
 
-def parse_phase(text: str) -> testbed.Progress:
-    """Reads a testbed's progress message, such as "building" or "running 3.4"."""
-    name, _, passed_s = text.partition(" ")
-    return testbed.Progress(testbed.Phase(name), float(passed_s or 0.0))
-
-
 @dataclass(frozen=True)
 class CellProgress:
     """One cell with its run; or a run that is being analysed after it has left its cell."""

@@ -23,7 +23,8 @@ from experiments.language.sweep import MOST_RUNS, SWEEP, Combination, Value, com
 from testbed import kernel_links, kernel_tcp, node_binary
 from testbed.addressing import make_plan
 from testbed.errors import TestbedError
-from testbed.kernel_tcp import is_kernels
+from testbed.kernel_tcp import is_kernel_stack
+from testbed.scenario import LinkSpec
 
 #: Of the scenario as it enters a run's id; raised when the same scenario would give other results.
 FORMAT = 1
@@ -241,7 +242,8 @@ class _Expansion:
         if kernels and backend == "sim":
             return f"link '{kernels[0]['name']}': virtual time has no kernel link; emulated and physical have it"
         here = backend == "emulated"
-        return next((reason for link in kernels if (reason := kernel_links.refusal(link, here))), None)
+        specs = [LinkSpec.model_validate(link) for link in kernels]
+        return next((reason for spec in specs if (reason := kernel_links.refusal(spec, here))), None)
 
     def _cross_check(self, campaign: Campaign) -> None:
         """What no single field can know."""
@@ -282,7 +284,7 @@ class _Expansion:
                     path,
                     f"stack {stack.name} does not run on the {campaign.backend} backend, which has: {', '.join(there)}",
                 )
-            elif is_kernels({"name": stack.name}):
+            elif is_kernel_stack(stack.name):
                 lack = kernel_tcp.lack(stack.name) if campaign.backend == "emulated" else None
                 if lack:
                     self._note(path, lack)
@@ -295,7 +297,7 @@ class _Expansion:
             # The kernel and the research stack cannot both own a host's address.
             for end in (flow.from_, flow.to):
                 of_host = (own.get(end) or campaign.stack).name
-                if flow.stack is not None and is_kernels({"name": of_host}) != is_kernels({"name": flow.stack.name}):
+                if flow.stack is not None and is_kernel_stack(of_host) != is_kernel_stack(flow.stack.name):
                     self._note(
                         ("workload", number, "stack"),
                         f"stack {flow.stack.name} cannot run beside {of_host} on host {end}: one is the kernel's, "

@@ -15,7 +15,7 @@ from experiments.language.campaign import Plan
 from experiments.language.routes import PACKET_BYTES, Route, route
 from experiments.language.source import Path_, Source
 from testbed import fidelity
-from testbed.kernel_tcp import is_kernels
+from testbed.kernel_tcp import is_kernel_stack
 from testbed.units import show
 
 #: A timer's wake-up comes so late in one case of a hundred, on an idle machine, in seconds.
@@ -113,7 +113,7 @@ def small_queues_on_the_senders_own_host(backend: str, scenario: Mapping[str, An
         link, side = hops[0]
         slowest_bps = min(one[way_].get("rate_bps", float("inf")) for one, way_ in hops)
         shapes = link["kind"] == "kernel" and link[side].get("rate_bps") == slowest_bps
-        if shapes and is_kernels(_node(scenario, flow["from"]).get("stack")):
+        if shapes and is_kernel_stack(_node(scenario, flow["from"])["stack"]["name"]):
             yield Trap(
                 "small queues on the sender's own host", link["name"], side,
                 f"{flow['from']} sends flow {flow['name']} and shapes it itself: the kernel's TCP holds packets back "
@@ -186,7 +186,7 @@ def run_shorter_than_a_queue(_: str, scenario: Mapping[str, Any]) -> Iterator[Tr
 
 def wider_than_usual(_: str, scenario: Mapping[str, Any]) -> Iterator[Trap]:
     """Runs that the usual guard would refuse count as valid."""
-    wider = fidelity.wider(scenario)
+    wider = fidelity.wider(fidelity.limits_of(scenario))
     if wider:
         yield Trap(
             "limits wider than usual", "", "",
@@ -268,7 +268,7 @@ def _initial_window(scenario: Mapping[str, Any], flow: Mapping[str, Any]) -> flo
     """Segments that a flow's sender begins with."""
     stack = _node(scenario, flow["from"])["stack"]
     name = flow.get("stack", {}).get("name", stack["name"])
-    if is_kernels({"name": name}):
+    if is_kernel_stack(name):
         return KERNEL_INITIAL_WINDOW
     given = {**stack["options"], **flow.get("stack", {})}
     return float(given.get("initial_window_segments") or _default("stack", name, "initial_window_segments") or 1)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
-from testbed.addressing import Route, ip_batch, make_plan
+from testbed.addressing import Plan, Route, ip_batch, make_plan
 from testbed.errors import TestbedError
 
 NODES = [
@@ -13,15 +15,24 @@ NODES = [
     {"name": "r2", "kind": "router"},
     {"name": "client", "kind": "host"},
 ]
-LINKS = [
+LINKS: list[dict[str, Any]] = [
     {"name": "access-server", "ends": ["server", "r1"]},
     {"name": "bottleneck", "ends": ["r1", "r2"]},
     {"name": "access-client", "ends": ["r2", "client"]},
 ]
 
 
+DIRECTION = {"queue": {"name": "droptail"}}
+
+
+def plan_of(nodes: list[dict[str, str]], links: list[dict[str, Any]]) -> Plan:
+    """The plan of links that have only a name and ends."""
+    rest = {"kind": "point-to-point", "forward": DIRECTION, "reverse": DIRECTION}
+    return make_plan(nodes, [{**rest, **link} for link in links])
+
+
 def test_figure_7_routes_both_ways() -> None:
-    plan = make_plan(NODES, LINKS)
+    plan = plan_of(NODES, LINKS)
     server = plan.nodes["server"]
     assert [(route.subnet, route.via) for route in server.routes] == [("0.0.0.0/0", "10.1.0.2")]
     r1 = plan.nodes["r1"]
@@ -36,7 +47,7 @@ def test_hosts_do_not_forward() -> None:
     nodes = [{"name": name, "kind": "host"} for name in ("a", "b", "c")]
     links = [{"name": "ab", "ends": ["a", "b"]}, {"name": "bc", "ends": ["b", "c"]}]
     with pytest.raises(TestbedError, match="'a' and 'c' are not connected"):
-        make_plan(nodes, links)
+        plan_of(nodes, links)
 
 
 @pytest.mark.parametrize(
@@ -53,31 +64,31 @@ def test_hosts_do_not_forward() -> None:
         ),
     ],
 )
-def test_refusals_name_the_trouble(nodes: list[dict[str, str]], links: list[dict[str, object]], words: str) -> None:
+def test_refusals_name_the_trouble(nodes: list[dict[str, str]], links: list[dict[str, Any]], words: str) -> None:
     with pytest.raises(TestbedError, match=words):
-        make_plan(nodes, links)
+        plan_of(nodes, links)
 
 
-def star(hosts: int, hub: str = "hub") -> tuple[list[dict[str, str]], list[dict[str, object]]]:
+def star(hosts: int, hub: str = "hub") -> tuple[list[dict[str, str]], list[dict[str, Any]]]:
     names = [f"h{number}" for number in range(hosts)]
     nodes = [{"name": hub, "kind": "router"}, *({"name": name, "kind": "host"} for name in names)]
     return nodes, [{"name": name, "ends": [name, hub]} for name in names]
 
 
 def test_a_host_behind_one_router_has_one_route() -> None:
-    plan = make_plan(*star(3))
+    plan = plan_of(*star(3))
     assert plan.nodes["h1"].routes == (Route("0.0.0.0/0", "10.2.0.2", "h1-eth0"),)
     assert plan.nodes["hub"].routes == ()
 
 
 def test_hosts_side_by_side_reach_each_other_without_a_route() -> None:
     nodes = [{"name": name, "kind": "host"} for name in "ab"]
-    plan = make_plan(nodes, [{"name": "wire", "ends": ["a", "b"]}])
+    plan = plan_of(nodes, [{"name": "wire", "ends": ["a", "b"]}])
     assert plan.nodes["a"].routes == ()
 
 
 def test_a_thousand_hosts_have_addresses_of_their_own() -> None:
-    plan = make_plan(*star(1000))
+    plan = plan_of(*star(1000))
     ends = [end for link in plan.links.values() for end in link]
     assert len({end.address for end in ends}) == len({end.mac for end in ends}) == 2000
     assert all(
@@ -88,4 +99,4 @@ def test_a_thousand_hosts_have_addresses_of_their_own() -> None:
 
 def test_more_links_than_a_long_name_has_room_for_are_refused() -> None:
     with pytest.raises(TestbedError, match="'manyhosts' has too many links"):
-        make_plan(*star(200, hub="manyhosts"))
+        plan_of(*star(200, hub="manyhosts"))

@@ -20,8 +20,9 @@ from pathlib import Path
 from typing import Any
 
 from testbed import kernel_links, node_binary
+from testbed.emulator_process import Emulator, LinkEnd
 from testbed.errors import TestbedError
-from testbed.mininet_links import Emulator
+from testbed.scenario import DirectionSpec, LinkSpec
 from tests.benchmarks.ends import ADDRESSES, Ends
 
 HERE = Path(__file__).resolve().parent
@@ -33,11 +34,11 @@ SHAPERS = ("emulator", "htb", "tbf", "netem")
 DEEP = {"name": "droptail", "options": {"limit_packets": 100}}
 
 
-def spec(name: str, rate_bps: int | None, queue: dict[str, Any] = DEEP) -> dict[str, Any]:
+def spec(name: str, rate_bps: int | None, queue: dict[str, Any] = DEEP) -> LinkSpec:
     """A line of this rate both ways."""
     direction: dict[str, Any] = {"queue": queue} | ({"rate_bps": rate_bps} if rate_bps else {})
-    return {"name": name, "kind": "point-to-point", "ends": ["a", "b"], "forward": direction, "reverse": direction,
-            "options": {}}  # fmt: skip
+    line = {"name": name, "kind": "point-to-point", "ends": ["a", "b"], "forward": direction, "reverse": direction}
+    return LinkSpec.model_validate(line)
 
 
 class KernelLine:
@@ -47,7 +48,7 @@ class KernelLine:
         a, b = (str(holder.pid) for holder in ends.holders)
         words = ["ip", "link", "add", "tap0", "netns", a, "type", "veth", "peer", "name", "tap1", "netns", b]
         subprocess.run(words, check=True)
-        direction = {"rate_bps": rate_bps, "queue": DEEP}
+        direction = DirectionSpec.model_validate({"rate_bps": rate_bps, "queue": DEEP})
         lines, _ = kernel_links.commands(direction, {"shaper": shaper}, "tap0", "tap1")
         for line in lines:
             done = ends.run(0, "tc", *line.split(), stderr=subprocess.PIPE)
@@ -64,7 +65,7 @@ class OurLine:
     """The emulator's."""
 
     def __init__(self, ends: Ends, rate_bps: int, folder: Path) -> None:
-        taps = [{"pid": holder.pid, "ifname": f"tap{end}"} for end, holder in enumerate(ends.holders)]
+        taps = [LinkEnd(holder.pid, f"tap{end}") for end, holder in enumerate(ends.holders)]
         self._emulator = Emulator(folder / "emulator.log")
         self._emulator.add_link(spec("line", rate_bps), taps)
         self._emulator.start()
@@ -73,7 +74,7 @@ class OurLine:
         """Ends it; its report of the busy direction."""
         report = self._emulator.stop()
         self._emulator.close()
-        return dict(report["links"]["line"]["forward"])
+        return report.links["line"]["forward"].as_json()
 
 
 def measure(shaper: str, rate_bps: int, seconds: float, folder: Path) -> dict[str, Any]:
@@ -151,7 +152,7 @@ def cost(links: int, busy: int, waiting: int, folder: Path, seconds: float) -> f
     emulator = Emulator(folder / "emulator.log")
     try:
         for number in range(links):
-            taps = [{"pid": holder.pid, "ifname": f"t{number}x{end}" if number else f"tap{end}"}
+            taps = [LinkEnd(holder.pid, f"t{number}x{end}" if number else f"tap{end}")
                     for end, holder in enumerate(ends.holders)]  # fmt: skip
             queue = {"name": "ack-filtering", "options": {"limit_packets": max(waiting, 1)}}
             emulator.add_link(

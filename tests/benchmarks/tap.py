@@ -19,7 +19,8 @@ import time
 from pathlib import Path
 
 from testbed import node_binary
-from testbed.mininet_links import Emulator
+from testbed.emulator_process import Emulator, LinkEnd
+from testbed.scenario import LinkSpec
 from tests.benchmarks.ends import ADDRESSES, MACS, Ends
 
 HERE = Path(__file__).resolve().parent
@@ -54,9 +55,9 @@ class Ours:
             "name": "line", "kind": "point-to-point", "ends": ["a", "b"],
             "forward": direction, "reverse": direction, "options": {},
         }  # fmt: skip
-        taps = [{"pid": holder.pid, "ifname": f"tap{end}"} for end, holder in enumerate(ends.holders)]
+        taps = [LinkEnd(holder.pid, f"tap{end}") for end, holder in enumerate(ends.holders)]
         self._emulator = Emulator(folder / "emulator.log")
-        self._emulator.add_link(spec, taps)
+        self._emulator.add_link(LinkSpec.model_validate(spec), taps)
         self._emulator.start()
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""How late this machine wakes a program that asked for an instant: its CPUs left to halt, and kept (testbed.awake).
+"""How late this machine wakes a program that asked for an instant: its CPUs left to halt, and kept (testbed.cpu_hold).
 
     ./backchannel bench wakeups [--windows 6] [--seconds 10]
 
@@ -15,7 +15,7 @@ import sys
 import time
 
 from experiments.engine import machine
-from testbed import awake
+from testbed import cpu_hold
 
 PERIOD_S = 0.002
 
@@ -47,7 +47,7 @@ def main() -> int:
     found: dict[bool, list[float]] = {False: [], True: []}
     for _ in range(arguments.windows):
         for kept in (False, True):
-            with awake.held(wanted=kept):
+            with cpu_hold.held(wanted=kept):
                 time.sleep(0.5)
                 before = machine.cpu_seconds()
                 late = [1e3 * one for one in lateness_s(arguments.seconds)]

@@ -22,7 +22,8 @@ from experiments.engine.execution import analyse
 from testbed import fidelity, node_binary
 from testbed.cell import Cell
 from testbed.errors import TestbedError
-from tests.conftest import run_validly, two_hosts
+from testbed.report import Phase, ProblemKind
+from tests.conftest import run_validly, two_hosts, typed
 
 pytestmark = pytest.mark.emulated
 
@@ -30,7 +31,8 @@ RUNNER = """
 import json, sys
 from pathlib import Path
 from testbed.cell import Cell
-scenario = json.loads(sys.argv[1])
+from testbed.scenario import Scenario
+scenario = Scenario.model_validate_json(sys.argv[1])
 with Cell("victim") as cell:
     print(cell.pid, flush=True)
     cell.build(scenario)
@@ -42,7 +44,8 @@ with Cell("victim") as cell:
 OVERFLOW = """
 import json, os, signal, subprocess, sys
 from mininet.net import Mininet
-from testbed.mininet_links import Emulator, ModemLink
+from testbed.emulator_process import Emulator
+from testbed.mininet_links import ModemLink
 net = Mininet(controller=None, build=False)
 a, b = net.addHost("a", ip="10.0.0.1/24"), net.addHost("b", ip="10.0.0.2/24")
 net.addLink(a, b, cls=ModemLink, profile="dialup-28.8")
@@ -59,9 +62,9 @@ blast = (
 )
 assert a.popen([sys.executable, "-c", blast]).wait() == 0
 os.kill(pid, signal.SIGCONT)
-(link,) = emulator.stop()["links"].values()
+(link,) = emulator.stop().links.values()
 net.stop()
-print(json.dumps({name: link[name]["lost_before_the_link"] for name in ("forward", "reverse")}))
+print(json.dumps({name: link[name].lost_before_the_link for name in ("forward", "reverse")}))
 """
 
 
@@ -112,8 +115,8 @@ def interfaces() -> set[str]:
 def test_runs_a_scenario_and_hands_back_its_files(tmp_path: Path) -> None:
     scenario = two_hosts()
     with Cell("cell") as cell:
-        assert cell.build(scenario)
-        assert not cell.build(scenario)
+        assert cell.build(typed(scenario))
+        assert not cell.build(typed(scenario))
         report = run_validly(cell, scenario, tmp_path / "run")
     assert sorted(path.name for path in (tmp_path / "run/captures").iterdir()) == ["a-eth0.pcap", "b-eth0.pcap"]
     assert report["flows"]["bulk"]["receive"]["payload_ok"]
@@ -129,7 +132,7 @@ def test_a_capture_holds_the_last_packet_of_a_run(tmp_path: Path) -> None:
     scenario = two_hosts(duration_s=3.0)
     out = tmp_path / "run"
     with Cell("cell") as cell:
-        cell.build(scenario)
+        cell.build(typed(scenario))
         report = run_validly(cell, scenario, out)
     analyse(out, scenario, report)
     flow = RunData.load(out, scenario, report).flows[0]
@@ -143,7 +146,7 @@ def test_a_bad_scenario_is_refused_in_a_sentence() -> None:
     scenario = two_hosts()
     scenario["links"][0]["forward"]["queue"]["name"] = "drop-tale"
     with Cell("cell") as cell, pytest.raises(TestbedError, match="drop-tale"):
-        cell.build(scenario)
+        cell.build(typed(scenario))
 
 
 def test_a_run_whose_emulator_was_stopped_for_a_while_is_invalid(
@@ -163,14 +166,15 @@ def test_a_run_whose_emulator_was_stopped_for_a_while_is_invalid(
         time.sleep(0.3)
         os.kill(emulator, signal.SIGCONT)
 
-    with Cell("cell", on_phase=lambda phase: running.set() if phase.startswith("running") else None) as cell:
-        cell.build(scenario)
+    with Cell("cell", on_progress=lambda progress: running.set() if progress.phase is Phase.RUNNING else None) as cell:
+        cell.build(typed(scenario))
         stalling = threading.Thread(target=stall)
         stalling.start()
-        report = cell.run(scenario, tmp_path)
+        report = cell.run(typed(scenario), tmp_path)
         stalling.join()
-    assert 0.29 < report["driver"]["stalls"]["longest_s"] < 1.0
-    assert any("the emulator did not run for" in problem for problem in fidelity.problems(report))
+    assert report.driver.stalls is not None
+    assert 0.29 < report.driver.stalls.longest_s < 1.0
+    assert ProblemKind.STALLED in {problem.kind for problem in fidelity.problems(report)}
 
 
 def test_frames_that_the_kernel_drops_before_the_link_are_counted() -> None:
@@ -191,13 +195,13 @@ def test_a_run_that_fails_leaves_its_logs_and_captures(tmp_path: Path) -> None:
     scenario = two_hosts(duration_s=1.0)
     scenario["workload"].append({**scenario["workload"][0], "name": "twin"})
     with Cell("broken") as cell:
-        cell.build(scenario)
+        cell.build(typed(scenario))
         with pytest.raises(TestbedError, match="twin-receive"):
-            cell.run(scenario, tmp_path)
+            cell.run(typed(scenario), tmp_path).as_json()
         assert "in use" in (tmp_path / "left/b/twin-receive.log").read_text()
         assert (tmp_path / "left/a/captures/a-eth0.pcap").stat().st_size >= 24
         # The testbed is as good as before.
-        cell.run(two_hosts(duration_s=1.0), tmp_path)
+        cell.run(typed(two_hosts(duration_s=1.0)), tmp_path).as_json()
 
 
 def test_nothing_survives_a_killed_runner(tmp_path: Path) -> None:
@@ -229,9 +233,9 @@ def test_two_cells_do_not_meet(tmp_path: Path) -> None:
     def run(number: int) -> dict[str, Any]:
         scenario = two_hosts(duration_s=3.0, seed=number)
         with Cell(str(number)) as cell:
-            cell.build(scenario)
+            cell.build(typed(scenario))
             together.wait(60)
-            return cell.run(scenario, tmp_path / str(number))
+            return cell.run(typed(scenario), tmp_path / str(number)).as_json()
 
     with ThreadPoolExecutor(2) as pool:
         reports = list(pool.map(run, (1, 2)))

@@ -11,7 +11,7 @@ import pytest
 
 from experiments.engine.execution import analyse
 from testbed.cell import Cell
-from tests.conftest import queue, run_validly, two_hosts
+from tests.conftest import queue, run_validly, two_hosts, typed
 
 pytestmark = pytest.mark.emulated
 
@@ -69,8 +69,8 @@ def test_both_ways_at_once_every_byte_arrives(
     cell: Cell, tmp_path: Path, left: dict[str, Any], right: dict[str, Any]
 ) -> None:
     made = scenario(left, right)
-    cell.build(made)
-    report = cell.run(made, tmp_path)
+    cell.build(typed(made))
+    report = cell.run(typed(made), tmp_path).as_json()
     for direction in ("forward", "reverse"):
         events = report["driver"]["links"]["line"][direction]["events"]
         assert all(events[kind] > 50 for kind in ("lost", "damaged", "reordered", "duplicated")), events
@@ -85,9 +85,12 @@ def test_the_kernel_gets_its_address_back(cell: Cell, tmp_path: Path) -> None:
     """A testbed that ran the research stack runs the kernel's again."""
     made = two_hosts(duration_s=2.0)
     made["nodes"][0]["stack"] = named("newreno")
-    cell.build(made)
-    assert cell.run(made, tmp_path / "1")["flows"]["bulk"]["receive"]["bytes"] > 50_000
-    assert cell.run(two_hosts(duration_s=2.0), tmp_path / "2")["flows"]["bulk"]["receive"]["bytes"] > 50_000
+    cell.build(typed(made))
+    assert cell.run(typed(made), tmp_path / "1").as_json()["flows"]["bulk"]["receive"]["bytes"] > 50_000
+    assert (
+        cell.run(typed(two_hosts(duration_s=2.0)), tmp_path / "2").as_json()["flows"]["bulk"]["receive"]["bytes"]
+        > 50_000
+    )
 
 
 def test_the_wire_carries_what_virtual_time_carries(cell: Cell, tmp_path: Path) -> None:
@@ -97,7 +100,7 @@ def test_the_wire_carries_what_virtual_time_carries(cell: Cell, tmp_path: Path) 
     made = two_hosts(rate_bps=1_000_000, delay_s=0.05, duration_s=15.0)
     for node in made["nodes"]:
         node["stack"] = named("newreno", max_window_segments=30)
-    cell.build(made)
+    cell.build(typed(made))
     found = []
     for name, run in (("real", partial(run_validly, cell)), ("virtual", simulate)):
         report = run(made, tmp_path / name)
@@ -112,8 +115,8 @@ def test_a_run_ends_with_its_last_transfer_where_all_have_a_size(cell: Cell, tmp
     if sized:
         for flow in made["workload"]:
             flow["bytes"] = 100_000
-    cell.build(made)
-    report = cell.run(made, tmp_path)
+    cell.build(typed(made))
+    report = cell.run(typed(made), tmp_path).as_json()
     if sized:
         assert report["duration_s"] < 11
         assert all(flow["receive"]["bytes"] == 100_000 for flow in report["flows"].values())
@@ -126,7 +129,7 @@ def test_links_are_measured_again_after_a_run_that_had_the_hosts_addresses(cell:
     made = two_hosts(rate_bps=2_000_000, delay_s=0.005, duration_s=0.5)
     for node in made["nodes"]:
         node["stack"] = named("modern")
-    cell.build(made)
-    cell.run(made, tmp_path)
+    cell.build(typed(made))
+    cell.run(typed(made), tmp_path).as_json()
     made["links"][0]["forward"]["rate_bps"] = 1_000_000
-    assert [(one["direction"], one["problems"]) for one in cell.calibrate(made)] == [("forward", []), ("reverse", [])]
+    assert [(one.direction, one.problems) for one in cell.calibrate(typed(made))] == [("forward", ()), ("reverse", ())]

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from testbed.cell import Cell
-from tests.conftest import queue, run_validly
+from tests.conftest import queue, run_validly, typed
 
 pytestmark = pytest.mark.emulated
 
@@ -46,11 +46,11 @@ def test_snoop_hides_the_losses_of_the_air_from_a_kernels_sender(tmp_path: Path)
         "capture": {"snaplen": 128, "at": []},
     }  # fmt: skip
     with Cell("wireless") as cell:
-        cell.build(scenario)
-        calibration = cell.calibrate(scenario)
+        cell.build(typed(scenario))
+        calibration = cell.calibrate(typed(scenario))
         report = run_validly(cell, scenario, tmp_path / "run")
     # Times on the shared medium include its overhead, and so does what the calibration holds them against.
-    assert not [problem for one in calibration for problem in one["problems"]]
+    assert not [problem for one in calibration for problem in one.problems]
     events = report["driver"]["links"]["air"]["forward"]["events"]
     assert events["damaged"] > 10
     assert events["link_retransmit"] >= events["damaged"] - 3
@@ -119,7 +119,7 @@ def test_split_connections_on_a_lossy_wavelan_are_whole_and_hide_the_losses(tmp_
     made = splitting(air, wire, {"name": box, "options": {}}, duration_s=20.0, workload=both_ways(*sizes.values()))
     made["links"][1]["kind"] = "wavelan"
     with Cell("split") as cell:
-        cell.build(made)
+        cell.build(typed(made))
         report = run_validly(cell, made, tmp_path / "run")
     check_whole(report, sizes)
     events = report["driver"]["links"]["air"]["forward"]["events"]
@@ -142,8 +142,8 @@ def test_split_connections_are_whole_whatever_a_fast_line_does(tmp_path: Path) -
     sizes = {"down": 10_000_000, "up": 10_000_000}
     made = splitting(air, wire, box, duration_s=10.0, workload=both_ways(*sizes.values()))
     with Cell("split-fast") as cell:
-        cell.build(made)
-        report = cell.run(made, tmp_path)
+        cell.build(typed(made))
+        report = cell.run(typed(made), tmp_path).as_json()
     check_whole(report, sizes)
     for link in report["driver"]["links"].values():
         for direction in ("forward", "reverse"):

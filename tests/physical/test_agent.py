@@ -15,10 +15,11 @@ from pathlib import Path
 import pytest
 
 from agents import kernel, service
+from agents.agent import Agent, Grants
 from agents.client import AgentClient
 from agents.errors import AgentError
-from agents.hold import Hold
-from agents.service import Agent, Grants, Server
+from agents.lease import Lease
+from agents.service import Server
 from testbed import node_binary
 
 
@@ -72,7 +73,7 @@ def test_whoever_lets_go_leaves_the_host_as_it_was_found(host: Path, monkeypatch
     assert entered == [["address flush dev eth7"], ["address replace 10.1.0.1/24 dev eth7", route]]
     assert not list((host.parent / "run").iterdir())
     # What another thread still asks for must not begin on a host that is free.
-    with pytest.raises(AgentError, match="the lock on this node has run out"):
+    with pytest.raises(AgentError, match="the lock on this node has expired"):
         first.start_traffic("late", "send", {})
     first.hold("campaign one", 30)
     first.network([{"name": "eth7", "address": "10.1.0.1/24"}], [route], give=False)
@@ -90,7 +91,7 @@ def test_what_was_refused_unread_is_not_taken_for_the_next_request(host: Path, m
             second.settings({"net.ipv4.tcp_sack": "1"}, [])
         assert second.health()["holder"] == "campaign one"
     monkeypatch.setattr(service, "MAX_BODY", 1000)
-    with pytest.raises(AgentError, match="a request of 1[0-9]{6} bytes is not taken; at most 1000 are"):
+    with pytest.raises(AgentError, match="a request of 1[0-9]{6} bytes is too long; at most 1000 are"):
         first.configure_link({"name": "x" * 1_000_000}, 1, [])
     assert first.health()["holder"] == "campaign one"
 
@@ -137,23 +138,23 @@ def test_a_host_that_is_lost_in_mid_answer_is_told_in_a_sentence(tmp_path: Path,
 
 def test_a_silent_controller_holds_nothing(tmp_path: Path) -> None:
     ended = threading.Event()
-    hold = Hold(tmp_path / "held", ended.set)
-    token = hold.take("somebody", 0.3)["token"]
+    lease = Lease(tmp_path / "held", ended.set)
+    token = lease.take("somebody", 0.3)["token"]
     for _ in range(4):
         time.sleep(0.1)
-        hold.check(token, needed=True)
+        lease.check(token, needed=True)
     assert not ended.is_set()
     assert ended.wait(5)
-    assert hold.holder == ""
-    with pytest.raises(AgentError, match="has run out"):
-        hold.check(token, needed=True)
-    hold.take("another", 5)
+    assert lease.holder == ""
+    with pytest.raises(AgentError, match="has expired"):
+        lease.check(token, needed=True)
+    lease.take("another", 5)
 
 
 @pytest.mark.parametrize(("holder", "lease_s"), [("", 5), ("somebody", 0), ("somebody", 1e9)])
 def test_a_lock_needs_a_name_and_an_end(tmp_path: Path, holder: str, lease_s: float) -> None:
     with pytest.raises(AgentError, match="a lock needs a holder"):
-        Hold(tmp_path / "held", lambda: None).take(holder, lease_s)
+        Lease(tmp_path / "held", lambda: None).take(holder, lease_s)
 
 
 def test_an_agent_touches_no_interface_that_was_not_granted(host: Path) -> None:

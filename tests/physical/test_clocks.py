@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any, cast
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from testbed import clocks, pcap, probing
-from testbed.clocks import Clock, Reading
-from testbed.emulated import EmulatedTestbed
+from testbed import clock, pcap
+from testbed.clock import Drift, HostClocks, Reading
 from testbed.errors import TestbedError
-from testbed.physical import PhysicalTestbed
 
 HOUR_NS = 3_600_000_000_000
 #: Where the controller's clock stands when a run begins.
@@ -42,7 +38,7 @@ class World:
         return told
 
     def read(self) -> Reading:
-        return clocks.read(self.ask, lambda: self.now_ns, lambda: self.now_ns - EPOCH_NS)
+        return clock.read(self.ask, lambda: self.now_ns, lambda: self.now_ns - EPOCH_NS)
 
 
 delays = st.lists(st.tuples(st.integers(1_000, 50_000_000), st.integers(1_000, 50_000_000)), min_size=1, max_size=15)
@@ -58,8 +54,8 @@ def test_the_true_offset_lies_within_what_is_claimed(ahead_ns: int, delays_ns: l
 
 def test_a_clock_that_is_off_by_hours_is_refused_with_the_remedy() -> None:
     with pytest.raises(TestbedError, match=r"host pc1: its clock is -7200.0 s off the controller's \(set it"):
-        clocks.refuse_far("pc1", World(-2 * HOUR_NS, [(1000, 1000)]).read())
-    clocks.refuse_far("pc1", World(3_000_000_000, [(1000, 1000)]).read())
+        clock.check_offset("pc1", World(-2 * HOUR_NS, [(1000, 1000)]).read())
+    clock.check_offset("pc1", World(3_000_000_000, [(1000, 1000)]).read())
 
 
 def reading(offset_ns: int, at_ns: int, uncertainty_ns: int = 100_000) -> Reading:
@@ -67,44 +63,25 @@ def reading(offset_ns: int, at_ns: int, uncertainty_ns: int = 100_000) -> Readin
 
 
 def test_an_offset_between_two_readings_lies_on_the_line_through_them() -> None:
-    clock = Clock(reading(1_000_000, EPOCH_NS), reading(3_000_000, EPOCH_NS + 10_000_000_000))
-    assert clock.offset_ns(EPOCH_NS + 1_000_000) == 1_000_000
-    assert clock.offset_ns(EPOCH_NS + 5_001_000_000) == 2_000_000
-    assert clock.drift == pytest.approx(2e-4)
-    assert clock.steady()
+    drift = Drift(reading(1_000_000, EPOCH_NS), reading(3_000_000, EPOCH_NS + 10_000_000_000))
+    assert drift.offset_ns(EPOCH_NS + 1_000_000) == 1_000_000
+    assert drift.offset_ns(EPOCH_NS + 5_001_000_000) == 2_000_000
+    assert drift.report().drift == pytest.approx(2e-4)
+    assert drift.steady
 
 
 @pytest.mark.parametrize(
     ("after", "word", "why"),
     [
-        (reading(100_000, EPOCH_NS + 10_000_000_000), "corrected", "offsets measured"),
-        (reading(100_000, EPOCH_NS + 10_000_000_000, 2_000_000), "unusable", "known within 2.0 ms only"),
+        (reading(100_000, EPOCH_NS + 10_000_000_000), "corrected", "measured offsets"),
+        (reading(100_000, EPOCH_NS + 10_000_000_000, 2_000_000), "unusable", "may be 2.0 ms"),
         (reading(HOUR_NS, EPOCH_NS + 10_000_000_000), "unusable", "was set during the run"),
     ],
 )
 def test_one_way_delays_are_corrected_or_marked_unusable(after: Reading, word: str, why: str) -> None:
-    told = clocks.verdict({"pc1": Clock(reading(0, EPOCH_NS), after)})
+    told = clock.one_way_delays({"pc1": Drift(reading(0, EPOCH_NS), after)})
     assert told["one_way_delays"] == word
     assert why in told["why"]
-
-
-def test_probes_between_hosts_that_booted_at_other_times_are_held_against_their_stamps_own_clock(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """Probes carry CLOCK_REALTIME; what CLOCK_MONOTONIC says differs by when a host was switched on."""
-    near = SimpleNamespace(node="left")
-    far = SimpleNamespace(node="right")
-    own = {"pc0": Reading(2_000_000, 5 * HOUR_NS, 1000, EPOCH_NS), "pc1": Reading(-3_000_000, HOUR_NS, 1000, EPOCH_NS)}
-    testbed = object.__new__(PhysicalTestbed)
-    testbed._readings = own
-    testbed._placement = cast(Any, SimpleNamespace(players={"left": "pc0", "right": "pc1"}))
-    sent_ns, transit_ns = EPOCH_NS, 10_000_000
-    packet = {"seq": 0, "sent_ns": sent_ns + 2_000_000, "received_ns": sent_ns + transit_ns - 3_000_000}
-    train = probing.Train(500, 8, 5, 0.1, 0.1, 1.0)
-    probed = probing.Probed({}, "forward", train, {"packets": [packet]})
-    monkeypatch.setattr(EmulatedTestbed, "_probe", lambda *_: probed)
-    (one,) = testbed._probe({}, "forward", cast(Any, near), cast(Any, far)).received["packets"]
-    assert one["received_ns"] - one["sent_ns"] == transit_ns
 
 
 def capture(path: Path, stamps_ns: list[int], unit_ns: int = 1) -> Path:
@@ -113,19 +90,28 @@ def capture(path: Path, stamps_ns: list[int], unit_ns: int = 1) -> Path:
     return path
 
 
+def over_a_run(before: Reading, after: Reading) -> HostClocks:
+    """The clocks of one host, read before and after a run."""
+    readings = [before, after]
+    clocks = HostClocks(lambda: {"pc1": readings.pop(0)}, {"a": "pc1"})
+    clocks.start()
+    clocks.stop()
+    return clocks
+
+
 @pytest.mark.parametrize("unit_ns", [1, 1000])
 def test_a_corrected_capture_has_the_controllers_time_and_the_same_packets(tmp_path: Path, unit_ns: int) -> None:
     true = [EPOCH_NS + step * 250_000_000 for step in range(12)]
     ahead_ns = -2_345_678_000
-    clock = Clock(reading(ahead_ns, EPOCH_NS), reading(ahead_ns, EPOCH_NS + 3_000_000_000))
+    clocks = over_a_run(reading(ahead_ns, EPOCH_NS), reading(ahead_ns, EPOCH_NS + 3_000_000_000))
     path = capture(tmp_path / "host.pcap", [stamp + ahead_ns for stamp in true], unit_ns)
-    clocks.correct_capture(path, clock)
+    clocks.correct("a", path)
     assert path.read_bytes() == capture(tmp_path / "true.pcap", true, unit_ns).read_bytes()
 
 
 def test_what_is_no_capture_is_not_touched(tmp_path: Path) -> None:
     path = tmp_path / "notes.pcap"
     path.write_text("not a capture, but longer than its header")
-    with pytest.raises(TestbedError, match=r"notes\.pcap is no capture"):
-        clocks.correct_capture(path, Clock(reading(0, 0), reading(0, 1)))
+    with pytest.raises(TestbedError, match=r"notes\.pcap: not a pcap file"):
+        over_a_run(reading(0, 0), reading(0, 1)).correct("a", path)
     assert path.read_text().startswith("not a capture")

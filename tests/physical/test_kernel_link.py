@@ -17,6 +17,7 @@ from experiments.language import campaign
 from experiments.language.problems import CampaignError
 from testbed import image, kernel_links, kernel_tcp, node_binary, probing
 from testbed.errors import TestbedError, Unavailable
+from testbed.scenario import DirectionSpec, LinkSpec, Named
 from tests.ansible.conftest import in_lab, write_yaml
 from tests.physical.conftest import said
 
@@ -76,8 +77,8 @@ def test_an_agent_sets_up_nothing_else(line: str) -> None:
         checked_line(line, "eth7")
 
 
-def direction(policy: str, **options: Any) -> dict[str, Any]:
-    return {"rate_bps": 1_000_000, "queue": {"name": policy, "options": options}}
+def direction(policy: str, **options: Any) -> DirectionSpec:
+    return DirectionSpec(rate_bps=1_000_000, queue=Named(name=policy, options=options))
 
 
 def test_red_is_the_kernels_where_the_kernel_can_do_it() -> None:
@@ -95,14 +96,13 @@ def test_red_is_the_kernels_where_the_kernel_can_do_it() -> None:
 
 
 def test_cakes_own_queue_leaves_the_probes_of_a_calibration_alone() -> None:
-    both = {
-        way: {"rate_bps": 1_000_000, "queue": {"name": "droptail", "options": {}}} for way in ("forward", "reverse")
-    }
-    link = {"name": "line", "kind": "kernel", "options": {"shaper": "cake", "rtt_s": 0.03}, **both}
-    near, _ = kernel_links.commands(link["forward"], link["options"], "near", "far")
+    both = direction("droptail")
+    options = {"shaper": "cake", "rtt_s": 0.03}
+    link = LinkSpec(name="line", kind="kernel", ends=("a", "b"), options=options, forward=both, reverse=both)
+    near, _ = kernel_links.commands(link.forward, link.options, "near", "far")
     assert "cake besteffort bandwidth 1000000bit rtt 30000us" in near[0]
     probed = probing.for_probing(link)
-    near, _ = kernel_links.commands(probed["forward"], probed["options"], "near", "far")
+    near, _ = kernel_links.commands(probed.forward, probed.options, "near", "far")
     assert "rtt 1000000000us" in near[0]
 
 

@@ -15,8 +15,10 @@ from experiments import inventory
 from experiments.language import campaign
 from experiments.language.problems import CampaignError
 from testbed import node_binary, placement
-from testbed.physical import merged, queue_alone
-from testbed.placement import Placement, Spot
+from testbed.link_boxes import merged, queue_only
+from testbed.placement import LinkPlacement, Placement
+from testbed.report import DriverReport
+from testbed.scenario import LinkSpec
 from testbed.tunnels import SshOptions, meaning, ssh_command
 from tests.ansible.conftest import write_yaml
 from tests.physical.conftest import LINKS, lab
@@ -37,7 +39,7 @@ def changed(path: Path, change: Any) -> Path:
 
 def test_hosts_are_mapped_by_the_nodes_they_play(tmp_path: Path) -> None:
     found = placed(lab(tmp_path))
-    assert found.players == {"server": "pc0", "router1": "pc1", "router2": "pc2", "client": "pc3"}
+    assert found.host_of == {"server": "pc0", "router1": "pc1", "router2": "pc2", "client": "pc3"}
     assert found.boxes() == ["box"]
     groups = placement.groups(found)
     assert groups["endpoints"] == ["pc0", "pc3"]
@@ -73,7 +75,7 @@ def test_a_real_modem_keeps_its_address_and_our_queue_stands_before_it(tmp_path:
     assert (near["name"], near["mac"], near["queue"]) == ("bq-router2-eth0", None, True)
     assert {one["interface"] for one in told["backchannel_neighbours"]} == {"router2-eth1"}
     spec = next(link for link in scenario["links"] if link["name"] == "bottleneck")
-    alone = queue_alone(spec, found.spots["bottleneck"])
+    alone = queue_only(LinkSpec.model_validate(spec), found.links["bottleneck"]).as_json()
     # router2 is the link's second end: its queue is the reverse direction's.
     assert alone["forward"] == {"rate_bps": 128_000, "queue": spec["reverse"]["queue"]}
     assert "rate_bps" not in alone["reverse"]
@@ -302,25 +304,28 @@ def test_what_ssh_says_becomes_a_sentence_with_a_remedy(said: str, sentence: str
 
 def test_reports_of_several_boxes_become_one() -> None:
     one = {
-        "links": {"a": 1},
+        "links": {"a": {}},
         "realtime": True,
         "stalls": {"count": 1, "total_s": 0.1, "longest_s": 0.1, "queued_s": 0.1},
     }
     two = {
-        "links": {"b": 2},
+        "links": {"b": {}},
         "realtime": False,
         "stalls": {"count": 2, "total_s": 0.3, "longest_s": 0.2, "queued_s": 0.0},
     }
-    assert merged([one, two]) == {
-        "links": {"a": 1, "b": 2},
+    assert merged([DriverReport.model_validate(one), DriverReport.model_validate(two)]).as_json() == {
+        "links": {"a": {}, "b": {}},
         "realtime": False,
         "stalls": {"count": 3, "total_s": 0.3, "longest_s": 0.2, "queued_s": 0.0},
     }
-    assert merged([]) == {"links": {}, "realtime": True}
+    assert merged([]).as_json() == {"links": {}, "realtime": True}
 
 
 def test_a_queue_at_the_near_end_is_the_forward_direction() -> None:
     direction = {"rate_bps": 9600, "delay_s": 0.1, "queue": {"name": "red", "options": {}}}
-    spec = {"name": "x", "ends": ["a", "b"], "forward": direction, "reverse": {**direction, "rate_bps": 1}}
-    alone = queue_alone(spec, Spot("x", real="modem", queue_at="a"))
-    assert alone["forward"] == {"rate_bps": 9600, "queue": direction["queue"]}
+    spec = {
+        "name": "x", "kind": "point-to-point", "ends": ["a", "b"], "forward": direction,
+        "reverse": {**direction, "rate_bps": 1},
+    }  # fmt: skip
+    alone = queue_only(LinkSpec.model_validate(spec), LinkPlacement("x", real="modem", queue_at="a"))
+    assert alone.as_json()["forward"] == {"rate_bps": 9600, "queue": direction["queue"]}

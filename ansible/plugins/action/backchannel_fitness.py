@@ -44,6 +44,6 @@ def greatest_s():
     # At the end: this repository has a folder called ansible, which must not hide the package.
     if str(ROOT) not in sys.path:
         sys.path.append(str(ROOT))
-    from testbed.clocks import GREATEST_S
+    from testbed.clock import GREATEST_OFFSET_S
 
-    return GREATEST_S
+    return GREATEST_OFFSET_S

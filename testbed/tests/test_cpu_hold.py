@@ -1,4 +1,4 @@
-"""Keeping the CPUs: whether it is worth it, and what is left of it afterwards."""
+"""Holding the CPUs: when it pays, and that nothing is left of it afterwards."""
 
 from __future__ import annotations
 
@@ -8,38 +8,38 @@ from pathlib import Path
 
 import pytest
 
-from testbed import awake
+from testbed import cpu_hold
 
 
-def work(worth: awake.Worth, seconds: int, stolen: float, from_s: float = 0.0) -> list[bool]:
-    """A second for each reading; the hold is taken and let go as `worth` says."""
-    held, said = False, []
+def work(policy: cpu_hold.HoldPolicy, seconds: int, stolen: float, from_s: float = 0.0) -> list[bool]:
+    """A second for each reading; the hold is taken and let go as `policy` says."""
+    held, answers = False, []
     for second in range(seconds):
-        held = worth.beat(from_s + second, 1.0, stolen, held)
-        said.append(held)
-    return said
+        held = policy.update(from_s + second, 1.0, stolen, held)
+        answers.append(held)
+    return answers
 
 
 def test_a_host_that_takes_little_leaves_the_hold() -> None:
-    assert all(work(awake.Worth(), 300, 0.03))
+    assert all(work(cpu_hold.HoldPolicy(), 300, 0.03))
 
 
 def test_a_host_that_allots_less_is_not_asked_again_for_a_while() -> None:
-    said = work(awake.Worth(), 300, 0.1)
-    assert said[:8] == [True] * 8, "so long it is measured"
-    assert said[8:128] == [False] * 120
-    assert said[128:136] == [True] * 8, "then it is tried again"
-    assert not said[136]
+    answers = work(cpu_hold.HoldPolicy(), 300, 0.1)
+    assert answers[:8] == [True] * 8, "so long it is measured"
+    assert answers[8:128] == [False] * 120
+    assert answers[128:136] == [True] * 8, "then it is tried again"
+    assert not answers[136]
 
 
 def test_what_the_host_takes_without_a_hold_says_nothing() -> None:
-    worth = awake.Worth()
-    assert worth.beat(0.0, 1.0, 0.9, held=False)
-    assert worth.beat(1.0, 1.0, 0.0, held=True)
+    policy = cpu_hold.HoldPolicy()
+    assert policy.update(0.0, 1.0, 0.9, held=False)
+    assert policy.update(1.0, 1.0, 0.0, held=True)
 
 
 def test_a_hold_keeps_every_cpu_and_ends() -> None:
-    with awake.held(wanted=True):
+    with cpu_hold.held(wanted=True):
         holder = _holder()
         # It runs when nothing else does: on a busy machine that takes a while.
         for _ in range(200):
@@ -56,7 +56,7 @@ def test_a_hold_keeps_every_cpu_and_ends() -> None:
 
 
 def test_nothing_is_done_where_it_is_not_wanted() -> None:
-    with awake.held(wanted=False), pytest.raises(LookupError):
+    with cpu_hold.held(wanted=False), pytest.raises(LookupError):
         _holder()
 
 

@@ -1,4 +1,4 @@
-"""Who holds a node: one campaign at a time, for as long as it shows that it lives."""
+"""The lock on a node: one controller at a time, for as long as it keeps sending requests."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from agents.errors import AgentError
 LONGEST_S = 600.0
 
 
-class Hold:
-    """A lock with a lease.
+class Lease:
+    """A lock that expires.
 
     Args:
-        file: says who holds the node, for others on it (Ansible's roles).
-        let_go: called when a holder lets go or its lease ran out; ends what it had started.
+        file: names the holder, for others on the node (Ansible's roles).
+        on_release: called when the holder releases the node or the lease expires; ends what the holder started.
     """
 
-    def __init__(self, file: Path, let_go: Callable[[], object]) -> None:
+    def __init__(self, file: Path, on_release: Callable[[], object]) -> None:
         self._file = file
-        self._let_go = let_go
+        self._on_release = on_release
         self._lock = threading.Lock()
         self._token = ""
         self._until = 0.0
@@ -34,20 +34,20 @@ class Hold:
         file.unlink(missing_ok=True)
 
     def take(self, holder: str, lease_s: float) -> dict[str, Any]:
-        """Makes the node the holder's; a holder that comes again finds nothing of what it had started.
+        """Locks the node. A holder that takes it again finds everything ended that it had started.
 
         Raises:
-            AgentError: another holds it.
+            AgentError: someone else holds it.
         """
         if not holder or not 0 < lease_s <= LONGEST_S:
             raise AgentError(f"a lock needs a holder and a lease of at most {LONGEST_S:g} s", 400)
         with self._lock:
-            # Its own connection was lost, and it is back.
+            # The holder lost its connection and is back.
             returns = bool(self._token) and holder == self.holder
             if self._token and not returns:
-                raise AgentError(self._sentence(), 409)
+                raise AgentError(self._refusal(), 409)
         if returns:
-            self._let_go()
+            self._on_release()
         with self._lock:
             self.holder, self._token, self._lease_s = holder, secrets.token_hex(16), lease_s
             self._until = time.monotonic() + lease_s
@@ -57,28 +57,28 @@ class Hold:
             return {"token": self._token}
 
     def release(self) -> dict[str, Any]:
-        """Nobody's again, and empty: nobody is let pass before that."""
+        """Unlocks the node; requests wait until everything on it has ended."""
         with self._lock:
             self._clear()
-            self._let_go()
+            self._on_release()
         return {"released": True}
 
     def check(self, token: str, needed: bool) -> None:
-        """Lets the holder pass and renews its lease.
+        """Admits the holder's request and renews the lease.
 
         Raises:
-            AgentError: another holds the node, or the lease of this one ran out.
+            AgentError: someone else holds the node, or the lease has expired.
         """
         with self._lock:
             if self._token and hmac.compare_digest(token, self._token):
                 self._until = time.monotonic() + self._lease_s
             elif needed and self._token:
-                raise AgentError(self._sentence(), 409)
+                raise AgentError(self._refusal(), 409)
             elif needed and token:
-                raise AgentError("the lock on this node has run out: its controller was silent for too long", 409)
+                raise AgentError("the lock on this node has expired: its controller was silent for too long", 409)
 
-    def _sentence(self) -> str:
-        return f"this node is held by {self.holder} (wait for its end, or end it)"
+    def _refusal(self) -> str:
+        return f"this node is held by {self.holder} (wait until that ends, or end it)"
 
     def _clear(self) -> None:
         self.holder = self._token = ""
@@ -94,4 +94,4 @@ class Hold:
                     self._clear()
                     break
             time.sleep(min(left_s, 1.0))
-        self._let_go()
+        self._on_release()

@@ -1,7 +1,7 @@
-"""Agents of an emulated testbed's nodes: forks of the process that builds it.
+"""Agents of a local network's nodes, as forks of the process that builds it.
 
-A program of its own would load again, for each node, what its parent has loaded: half of what building a testbed costs.
-What runs is the same `agents.service.main` with the same arguments.
+A new program for each node would import again what the parent has imported, which is half of the time that building a
+network takes. A fork runs the same `agents.service.main` with the same arguments.
 """
 
 from __future__ import annotations
@@ -17,20 +17,19 @@ from pathlib import Path
 from agents import service
 from testbed import node_binary
 
-#: Namespaces that a Mininet node has of its own. The mounts come last: /proc is another's afterwards.
+#: Namespaces that each Mininet node has. Mounts come last, because /proc is another one afterwards.
 NAMESPACES = ("net", "mnt")
 
 
-class ForkedAgent:
+class AgentProcess:
     """A running agent.
 
     Args:
         node_pid: a process in the node's namespaces.
         arguments: of `agents.service.main`.
-        log: takes what it writes.
+        log: file for its output.
 
-    To be made by a process whose other threads do nothing but wait: a lock that one of them held would stay held in the
-    fork.
+    Other threads of the calling process must be waiting: a lock that one of them holds stays locked in the fork.
     """
 
     def __init__(self, node_pid: int, arguments: Sequence[str], log: Path) -> None:
@@ -44,28 +43,28 @@ class ForkedAgent:
                 status = service.main(arguments)
             except SystemExit as end:
                 status = end.code if isinstance(end.code, int) else 1
-            except BaseException:  # noqa: BLE001 (nothing of the parent's may run in here)
+            except BaseException:  # noqa: BLE001 (no code of the parent may run here)
                 traceback.print_exc()
             finally:
                 os._exit(status)
 
     def terminate(self) -> None:
-        """Asks it to end."""
+        """Sends SIGTERM."""
         os.kill(self._pid, signal.SIGTERM)
 
     def wait(self) -> None:
-        """Until it has ended."""
+        """Waits until it has ended."""
         os.waitpid(self._pid, 0)
 
 
 def _enter(node_pid: int, log: Path) -> None:
-    """Makes this process the node's: its namespaces, and no file of the parent's."""
+    """Enters the node's namespaces and closes the parent's files."""
     os.setsid()
     spaces = [os.open(f"/proc/{node_pid}/ns/{name}", os.O_RDONLY) for name in NAMESPACES]
-    said = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
+    output = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
-    os.dup2(said, 1)
-    os.dup2(said, 2)
+    os.dup2(output, 1)
+    os.dup2(output, 2)
     libc = ctypes.CDLL(None, use_errno=True)
     for name, space in zip(NAMESPACES, spaces, strict=True):
         if libc.setns(space, 0) != 0:

@@ -1,14 +1,16 @@
-"""One action on many nodes or hosts at the same time."""
+"""One action on many nodes or hosts at once."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from concurrent.futures import Executor
-from typing import Any
+from typing import TypeVar
+
+T = TypeVar("T")
 
 
-def on_each(pool: Executor, names: Iterable[str], action: Callable[[str], Any]) -> dict[str, Any]:
-    """What an action gives for each name. The first failure is raised when all have ended."""
+def on_each(pool: Executor, names: Iterable[str], action: Callable[[str], T]) -> dict[str, T]:
+    """The action's result for each name. Raises the first failure after all actions have ended."""
     jobs = {name: pool.submit(action, name) for name in names}
     failure: BaseException | None = None
     results = {}

@@ -1,0 +1,361 @@
+"""Runs scenarios on a network: calibrates links, applies settings, starts, watches, stops and collects.
+
+A `Conductor` is given a `Network` (where nodes and links are) and a `Clock` (how nodes' clocks relate to the
+controller's). It works through the nodes' agents only.
+"""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, TypeVar
+
+from agents.errors import AgentError
+from agents.kernel import ROUTER_BASE, TCP_BASE
+from testbed import addressing, flows, kernel_links, kernel_tcp, load, probing
+from testbed.addressing import Interface
+from testbed.clock import Clock
+from testbed.concurrency import on_each
+from testbed.errors import TestbedError
+from testbed.fidelity import LIMITS
+from testbed.kernel_links import KernelLink
+from testbed.network import Network
+from testbed.report import (
+    CaptureReport,
+    DirectionReport,
+    DriverReport,
+    EndReport,
+    FlowReport,
+    InterfaceReport,
+    Measurement,
+    Phase,
+    Progress,
+    Report,
+)
+from testbed.scenario import Direction, Flow, Limits, LinkSpec, Scenario
+
+#: Time between the start of all receivers and the run's zero, by which every sender must have started: at least, at
+#: most, and in multiples of the time that starting the receivers took, which shows how busy the machine is.
+LEAST_LEAD_S, MOST_LEAD_S, LEAD_OF_RECEIVERS = 0.3, 3.0, 4.0
+#: Time for packets under way when the last transfer has ended.
+AFTER_THE_LAST_S = 1.0
+#: Most that is kept of a failed run's files.
+SALVAGE_BYTES = 200_000_000
+
+OnProgress = Callable[[Progress], None]
+T = TypeVar("T")
+#: A direction with the interfaces of its sender and its receiver.
+Leg = tuple[Direction, Interface, Interface]
+
+
+class Conductor:
+    """Runs one scenario after another.
+
+    Args:
+        network: nodes and links; whoever made it closes it.
+        clock: of the same nodes.
+    """
+
+    def __init__(self, network: Network, clock: Clock) -> None:
+        self._network = network
+        self._clock = clock
+        self._kernel_links: dict[str, KernelLink] = {}
+        #: Nodes whose addresses the research stack uses in place of the kernel.
+        self._without_kernel: set[str] = set()
+        self._pool = ThreadPoolExecutor(max_workers=16, thread_name_prefix="agents")
+
+    def close(self) -> None:
+        """Ends the conductor's threads."""
+        self._pool.shutdown(wait=False, cancel_futures=True)
+
+    # Calibration -----------------------------------------------------------------------------------------------------
+
+    def calibrate(self, links: Sequence[LinkSpec], seed: int, limits: Limits = LIMITS) -> list[Measurement]:
+        """Measures every direction of every link of a kind in probing.MEDIA by probe trains, all at the same time.
+
+        A link with problems is measured up to probing.ROUNDS times. Deep droptail queues replace the links' own,
+        because runs study the policies and calibration measures the lines.
+
+        Raises:
+            TestbedError: an agent failed or a host was lost.
+        """
+        try:
+            return probing.in_rounds(
+                {link.name for link in links}, lambda names: self._calibration_round(links, names, seed, limits)
+            )
+        except (AgentError, TestbedError) as error:
+            raise self._network.explain(error) from error
+
+    def _calibration_round(
+        self, links: Sequence[LinkSpec], names: set[str], seed: int, limits: Limits
+    ) -> list[Measurement]:
+        self._clock.start()
+        self._network.reset()
+        # The kernel sends the probes; the previous run may have used the research stack.
+        for node in self._network.plan.nodes:
+            self._set_addresses(node, present=True)
+        probed = [probing.for_probing(link) for link in links]
+        self._configure(probed, seed)
+        self._network.start_links()
+        jobs = []
+        for link in probed:
+            medium = probing.MEDIA.get(link.kind)
+            if medium is None or link.name not in names:
+                continue
+            near, far = self._network.plan.links[link.name]
+            legs: list[Leg] = [("forward", near, far), ("reverse", far, near)]
+            if link.one_way:
+                legs.pop()
+            for sequence in [legs] if medium.shared else [[leg] for leg in legs]:
+                jobs.append(self._pool.submit(self._probe_in_sequence, link, sequence))
+        probes = [probe for job in jobs for probe in job.result()]
+        report = self._stop_links(probed)
+        return [self._measurement(probe, report, limits) for probe in probes]
+
+    def _measurement(self, probe: probing.Probe, report: DriverReport, limits: Limits) -> Measurement:
+        kind = self._real_links().get(probe.link.name)
+        if kind is not None:
+            # Nobody shapes this link, so its measurement is recorded and cannot be wrong.
+            return probing.measurement(probe, DirectionReport(), limits).replace(problems=(), real=kind)
+        return probing.measurement(probe, report.links[probe.link.name][probe.direction], limits)
+
+    def _probe_in_sequence(self, link: LinkSpec, sequence: Sequence[Leg]) -> list[probing.Probe]:
+        return [self._probe(link, *leg) for leg in sequence]
+
+    def _probe(self, link: LinkSpec, direction: Direction, source: Interface, target: Interface) -> probing.Probe:
+        name = f"probe-{link.name}-{direction}"
+        train = probing.train_for(link, direction)
+        address = f"{target.address}:{probing.PORT + source.end}"
+        sender, receiver = self._network.agents[source.node], self._network.agents[target.node]
+        receiver.start_traffic(
+            name, "probe-receive", {"listen": address, "count": train.total, "timeout-s": train.patience_s}
+        )
+        sender.start_traffic(
+            f"{name}-send",
+            "probe-send",
+            {
+                "to": address, "size": train.size_bytes, "burst": train.burst, "pause-s": train.pause_s,
+                "spaced": train.spaced, "interval-s": train.interval_s,
+            },
+        )  # fmt: skip
+        sender.wait_traffic(f"{name}-send", train.patience_s)
+        received = receiver.wait_traffic(name, train.patience_s + 5)
+        apart_ns = self._clock.realtime_offset_ns(target.node) - self._clock.realtime_offset_ns(source.node)
+        arrivals = [probing.Arrival(**packet) for packet in received["packets"]]
+        return probing.Probe(
+            link,
+            direction,
+            train,
+            [replace(arrival, received_ns=arrival.received_ns - apart_ns) for arrival in arrivals],
+        )
+
+    # Links -----------------------------------------------------------------------------------------------------------
+
+    def _configure(self, links: Sequence[LinkSpec], seed: int) -> None:
+        self._kernel_links = {}
+        for link in links:
+            if link.kind == kernel_links.KIND:
+                near, far = self._network.plan.links[link.name]
+                agents = self._network.agents[near.node], self._network.agents[far.node]
+                self._kernel_links[link.name] = KernelLink((near, far), agents)
+                self._kernel_links[link.name].configure(link)
+        self._network.configure_links([link for link in links if link.name not in self._kernel_links], seed)
+
+    def _stop_links(self, links: Sequence[LinkSpec]) -> DriverReport:
+        report = self._network.stop_links()
+        shaped = {
+            link.name: self._kernel_links[link.name].report(link) for link in links if link.name in self._kernel_links
+        }
+        return report.with_links(shaped)
+
+    def _real_links(self) -> dict[str, str]:
+        """Links that nobody shapes, neither an emulator nor the kernels at their ends."""
+        return {name: kind for name, kind in (self._network.real_links or {}).items() if name not in self._kernel_links}
+
+    # Runs ------------------------------------------------------------------------------------------------------------
+
+    def run(self, scenario: Scenario, out: Path, on_progress: OnProgress) -> Report:
+        """Runs one scenario.
+
+        Args:
+            scenario: for the network's topology.
+            out: folder that receives captures/NODE-INTERFACE.pcap and telemetry/*.jsonl; and in `left`, after a
+                failure, what nodes and links had written.
+            on_progress: called about once a second.
+
+        Raises:
+            TestbedError: something failed during the run.
+        """
+        try:
+            return self._run(scenario, out, on_progress)
+        except (AgentError, TestbedError) as error:
+            self._salvage(out / "left")
+            raise self._network.explain(error) from error
+
+    def _run(self, scenario: Scenario, out: Path, on_progress: OnProgress) -> Report:
+        on_progress(Progress(Phase.PREPARING))
+        self._clock.start()
+        self._network.reset()
+        (out / "captures").mkdir(parents=True, exist_ok=True)
+        (out / "telemetry").mkdir(exist_ok=True)
+        settings, lead_s = self._prepare(scenario)
+
+        telemetry = self._network.folder / "links.jsonl"
+        zero_ns = self._network.start_links(telemetry, min(lead_s, MOST_LEAD_S))
+        # Both clocks are read together. Stamps of packets count on one, links and programs on the other.
+        zero_epoch_ns = time.time_ns() - time.monotonic_ns() + zero_ns
+        self._start_senders(scenario, zero_ns)
+        armed_ns = time.monotonic_ns()
+        self._wait(scenario, zero_ns, on_progress)
+
+        ended_s = (time.monotonic_ns() - zero_ns) / 1e9
+        on_progress(Progress(Phase.COLLECTING))
+        flow_reports = {flow.name: self._stop_flow(flow) for flow in scenario.workload}
+        driver = self._stop_links(scenario.links)
+        captures = self._collect(scenario, out)
+        shutil.move(telemetry, out / "telemetry" / "links.jsonl")
+        self._clock.stop()
+        for capture in captures:
+            self._clock.correct(capture.node, out / "captures" / capture.path)
+        return Report(
+            t0_epoch_ns=zero_epoch_ns,
+            duration_s=min(ended_s, scenario.duration_s),
+            armed_late_s=max(0.0, (armed_ns - zero_ns) / 1e9),
+            driver=driver,
+            captures=tuple(captures),
+            flows=flow_reports,
+            settings=settings,
+            interfaces=tuple(InterfaceReport(**end) for end in addressing.interfaces(self._network.plan)),
+            **self._optional_parts(),
+        )
+
+    def _optional_parts(self) -> dict[str, Any]:
+        parts = {
+            "clocks": self._clock.report(),
+            "real_links": None if self._network.real_links is None else self._real_links(),
+            "hosts": self._network.hosts,
+        }
+        return {name: part for name, part in parts.items() if part is not None}
+
+    def _prepare(self, scenario: Scenario) -> tuple[dict[str, dict[str, str]], float]:
+        """Links, settings, captures and receivers. Returns the settings in force, and the lead that senders need."""
+        self._configure(scenario.links, scenario.seed)
+        for node in scenario.nodes:
+            self._set_addresses(node.name, present=kernel_tcp.kernel_owns(node.stack))
+        settings = self._each(lambda name: self._apply_settings(scenario, name))
+        loads_bps = load.greatest_load_bps(scenario, self._network.plan)
+        self._each(lambda name: self._start_captures(scenario, name, loads_bps))
+        began_s = time.monotonic()
+        for flow in scenario.workload:
+            self._start(flows.receiver(scenario, self._network.plan, flow))
+        return settings, LEAST_LEAD_S + LEAD_OF_RECEIVERS * (time.monotonic() - began_s)
+
+    def _start_senders(self, scenario: Scenario, zero_ns: int) -> None:
+        """Announces the run's zero to research-stack receivers and starts all senders, on each node's own clock."""
+
+        def node_zero_ns(node: str) -> int:
+            return zero_ns + self._clock.monotonic_offset_ns(node)
+
+        receivers = {
+            flow.to
+            for flow in scenario.workload
+            if not kernel_tcp.is_kernel_stack(flows.stack_of(scenario, flow.to).name)
+        }
+        on_each(self._pool, sorted(receivers), lambda name: self._network.agents[name].begin(node_zero_ns(name)))
+        for flow in scenario.workload:
+            self._start(flows.sender(scenario, self._network.plan, flow, node_zero_ns(flow.from_)))
+
+    def _start(self, program: flows.Program) -> None:
+        self._network.agents[program.node].start_traffic(program.name, program.program, program.options)
+
+    def _wait(self, scenario: Scenario, zero_ns: int, on_progress: OnProgress) -> None:
+        """Until the run's end; earlier when every flow has a size and the last receiver has ended."""
+        duration_s = scenario.duration_s
+        sized = all(flow.bytes for flow in scenario.workload)
+        while (passed_s := (time.monotonic_ns() - zero_ns) / 1e9) < duration_s:
+            self._network.check()
+            on_progress(Progress(Phase.RUNNING, max(passed_s, 0.0), duration_s))
+            time.sleep(min(1.0, max(duration_s - passed_s, 0.001)))
+            if sized and passed_s > 0 and not any(map(self._receives, scenario.workload)):
+                # The last acks are captured too.
+                time.sleep(AFTER_THE_LAST_S)
+                return
+
+    def _receives(self, flow: Flow) -> bool:
+        return flows.receiver_name(flow) in self._network.agents[flow.to].running_traffic()
+
+    def _stop_flow(self, flow: Flow) -> FlowReport:
+        sent = self._network.agents[flow.from_].stop_traffic(flows.sender_name(flow))
+        received = self._network.agents[flow.to].stop_traffic(flows.receiver_name(flow))
+        return FlowReport(send=EndReport.model_validate(sent), receive=EndReport.model_validate(received))
+
+    # Nodes -----------------------------------------------------------------------------------------------------------
+
+    def _each(self, action: Callable[[str], T]) -> dict[str, T]:
+        """The action on every node at once."""
+        return on_each(self._pool, self._network.plan.nodes, action)
+
+    def _set_addresses(self, node: str, present: bool) -> None:
+        if present == (node not in self._without_kernel):
+            return
+        self._network.set_addresses(node, present)
+        (self._without_kernel.discard if present else self._without_kernel.add)(node)
+
+    def _apply_settings(self, scenario: Scenario, name: str) -> dict[str, str]:
+        node = scenario.node(name)
+        sysctls = {**TCP_BASE, **(ROUTER_BASE if node.kind != "host" else {})} | kernel_tcp.sysctls(node.stack)
+        return dict(self._network.agents[name].settings(sysctls, [])["sysctls"])
+
+    def _start_captures(self, scenario: Scenario, name: str, loads_bps: Mapping[str, float | None]) -> None:
+        ends = captured(scenario.capture.at, self._network.plan.nodes[name].interfaces)
+        if ends:
+            interfaces = [
+                {"interface": end.name, "file": f"captures/{end.name}.pcap", "rate_bps": loads_bps[end.link]}
+                for end in ends
+            ]
+            self._network.agents[name].start_captures(interfaces, scenario.capture.snaplen)
+
+    def _collect(self, scenario: Scenario, out: Path) -> list[CaptureReport]:
+        """Stops captures and copies files from the nodes."""
+        captures = [
+            CaptureReport(node=name, **counters)
+            for name, of_node in self._each(lambda name: self._network.agents[name].stop_captures()).items()
+            for counters in of_node
+        ]
+        self._each(lambda name: self._fetch(scenario, name, captures, out))
+        return captures
+
+    def _fetch(self, scenario: Scenario, name: str, captures: Iterable[CaptureReport], out: Path) -> None:
+        agent = self._network.agents[name]
+        for capture in captures:
+            if capture.node == name:
+                agent.fetch(f"captures/{capture.path}", out / "captures" / capture.path)
+        for flow in scenario.workload:
+            if flow.from_ == name:
+                agent.fetch(f"{flow.name}.jsonl", out / "telemetry" / f"{flow.name}.jsonl")
+
+    def _salvage(self, to: Path) -> None:
+        """Copies logs, reports and captures of a failed run, smallest first, because logs explain most."""
+        for agent in self._network.agents.values():
+            try:
+                agent.stop_captures()
+            except AgentError:
+                continue  # Its captures are there as far as they got.
+        room = SALVAGE_BYTES
+        files = [path for path in self._network.folder.rglob("*") if path.is_file()]
+        for path in sorted(files, key=lambda path: path.stat().st_size):
+            room -= path.stat().st_size
+            if room < 0:
+                break
+            kept = to / path.relative_to(self._network.folder)
+            kept.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(path, kept)
+
+
+def captured(at: Sequence[str], interfaces: Iterable[Interface]) -> list[Interface]:
+    """Those of a node's interfaces that a scenario's `capture.at` names as `node:link`; all when it is empty."""
+    return [end for end in interfaces if not at or f"{end.node}:{end.link}" in at]

@@ -1,0 +1,82 @@
+"""The process that serves emulated links: `backchannel-node emulate` (docs/emulator-protocol.md)."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from testbed import node_binary
+from testbed.json_lines import LineProcess
+from testbed.report import DriverReport
+from testbed.scenario import LinkSpec
+
+
+@dataclass(frozen=True)
+class LinkEnd:
+    """Where an end of a link is created: an interface in the network namespace of a process."""
+
+    pid: int
+    interface: str
+    mac: str | None = None
+
+    def as_json(self) -> dict[str, Any]:
+        """For the emulator's protocol."""
+        end: dict[str, Any] = {"pid": self.pid, "ifname": self.interface}
+        return end if self.mac is None else {**end, "mac": self.mac}
+
+
+class Emulator:
+    """One emulator. Methods raise TestbedError."""
+
+    _shared: Emulator | None = None
+
+    def __init__(self, log: Path) -> None:
+        command = [node_binary.path(), "emulate", "--parent", str(os.getpid())]
+        self._process = LineProcess("the emulator", command, log)
+
+    @classmethod
+    def shared(cls) -> Emulator:
+        """The emulator of this Python process, started on first use."""
+        if cls._shared is None:
+            folder = tempfile.mkdtemp(prefix="backchannel-")
+            cls._shared = cls(Path(folder) / "emulator.log")
+            atexit.register(cls._shared.close)
+        return cls._shared
+
+    @property
+    def pid(self) -> int:
+        """Of the process."""
+        return self._process.pid
+
+    def add_link(self, link: LinkSpec, ends: Sequence[LinkEnd], seed: int = 0) -> None:
+        """Creates a link between new TAP interfaces; it carries packets at once."""
+        ends_json = [end.as_json() for end in ends]
+        self._process.ask("add_link", name=link.name, spec=link.as_json(), seed=seed, ends=ends_json)
+
+    def remove_link(self, name: str) -> None:
+        """Removes a link and its interfaces."""
+        self._process.ask("remove_link", name=name)
+
+    def configure(self, link: LinkSpec, seed: int) -> None:
+        """Sets a link's parameters and policies. It is empty and its counters are zero afterwards."""
+        self._process.ask("configure", name=link.name, spec=link.as_json(), seed=seed)
+
+    def start(self, telemetry: Path | None = None, lead_s: float = 0.0) -> int:
+        """Starts a run's timeline `lead_s` from now; its zero on CLOCK_MONOTONIC, in nanoseconds."""
+        answer = self._process.ask("start", telemetry=None if telemetry is None else str(telemetry), lead_s=lead_s)
+        return int(answer["t0_monotonic_ns"])
+
+    def stop(self) -> DriverReport:
+        """Ends the timeline; the report."""
+        return DriverReport.model_validate(self._process.ask("stop")["report"])
+
+    def close(self) -> None:
+        """Ends the process; its interfaces vanish."""
+        self._process.close()
+        if Emulator._shared is self:
+            Emulator._shared = None

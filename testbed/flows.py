@@ -1,0 +1,106 @@
+"""The traffic programs of a flow: which program each end runs, with which options."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Any
+
+from agents.traffic import BEGIN
+from testbed import kernel_tcp
+from testbed.addressing import Plan, next_hop
+from testbed.errors import TestbedError
+from testbed.scenario import Flow, Named, Scenario
+
+#: Added to a flow's port for the port of a research-stack sender.
+FIRST_EPHEMERAL = 30_000
+
+
+@dataclass(frozen=True)
+class Program:
+    """One program on one node."""
+
+    node: str
+    #: Under which the agent knows it.
+    name: str
+    #: One of agents.traffic.PROGRAMS.
+    program: str
+    options: dict[str, Any]
+
+
+def sender_name(flow: Flow) -> str:
+    """Name of a flow's sending program."""
+    return f"{flow.name}-send"
+
+
+def receiver_name(flow: Flow) -> str:
+    """Name of a flow's receiving program."""
+    return f"{flow.name}-receive"
+
+
+def stack_of(scenario: Scenario, node: str) -> Named:
+    """The stack of a flow's end.
+
+    Raises:
+        TestbedError: the node has none.
+    """
+    stack = scenario.node(node).stack
+    if stack is None:
+        raise TestbedError(f"node '{node}' has no stack, but is the end of a flow")
+    return stack
+
+
+def payload_seed(scenario: Scenario, flow: Flow) -> int:
+    """Seed of a flow's payload: equal at both ends, different for each flow."""
+    number = [other.name for other in scenario.workload].index(flow.name)
+    return (scenario.seed * 1000 + number) % 2**63
+
+
+def receiver(scenario: Scenario, plan: Plan, flow: Flow) -> Program:
+    """The receiving program."""
+    stack = stack_of(scenario, flow.to)
+    options = {
+        "listen": f"{plan.nodes[flow.to].address}:{flow.port}",
+        "seed": payload_seed(scenario, flow),
+    }
+    if kernel_tcp.is_kernel_stack(stack.name):
+        options |= kernel_tcp.socket_options(stack, flow.stack)
+        return Program(flow.to, receiver_name(flow), "receive", options)
+    options |= _endpoint(plan, flow, flow.to, flow.from_, stack) | {"run-begins-file": BEGIN}
+    return Program(flow.to, receiver_name(flow), "endpoint-receive", options)
+
+
+def sender(scenario: Scenario, plan: Plan, flow: Flow, zero_ns: int) -> Program:
+    """The sending program; `zero_ns` is the start of the run on the node's CLOCK_MONOTONIC."""
+    stack = stack_of(scenario, flow.from_)
+    stop_s = min(flow.stop_s or scenario.duration_s, scenario.duration_s)
+    options = {
+        "to": f"{plan.nodes[flow.to].address}:{flow.port}",
+        "seed": payload_seed(scenario, flow),
+        "bytes": flow.bytes,
+        "start-at-ns": zero_ns + round(flow.start_s * 1e9),
+        "stop-at-ns": zero_ns + round(stop_s * 1e9),
+        "telemetry": f"{flow.name}.jsonl",
+    }
+    if kernel_tcp.is_kernel_stack(stack.name):
+        options |= kernel_tcp.socket_options(stack, flow.stack)
+        return Program(flow.from_, sender_name(flow), "send", options)
+    source = f"{plan.nodes[flow.from_].address}:{FIRST_EPHEMERAL + flow.port}"
+    options |= {"from": source, "run-begins-ns": zero_ns} | _endpoint(plan, flow, flow.from_, flow.to, stack)
+    return Program(flow.from_, sender_name(flow), "endpoint-send", options)
+
+
+def _endpoint(plan: Plan, flow: Flow, node: str, peer: str, stack: Named) -> dict[str, Any]:
+    """Interface, addresses and stack of a research endpoint."""
+    interface, next_interface = next_hop(plan, node, plan.nodes[peer].address)
+    others = [end.name for end in plan.nodes[node].interfaces if end is not interface]
+    options = {**stack.options, **flow.stack}
+    name = options.pop("name", stack.name)
+    return {
+        "interface": interface.name,
+        "mac": interface.mac,
+        "next-hop-mac": next_interface.mac,
+        "also-hear": ",".join(others) or None,
+        "stack": name,
+        "stack-options": json.dumps(options),
+    }

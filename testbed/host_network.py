@@ -1,0 +1,76 @@
+"""A network on the hosts of a lab, reached over SSH or as namespaces of this machine."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from agents.client import AgentClient
+from testbed import addressing
+from testbed.clock import HostClocks
+from testbed.errors import TestbedError
+from testbed.host_agents import HostAgents
+from testbed.link_boxes import LinkBoxes
+from testbed.placement import Placement
+from testbed.report import DriverReport
+from testbed.scenario import LinkSpec
+
+
+class HostNetwork:
+    """Nodes on hosts, links in link boxes or real (testbed.network.Network).
+
+    Args:
+        placement: the host of each node and the place of each link.
+        agents: of these hosts; whoever made them closes them.
+        clocks: of these hosts.
+    """
+
+    def __init__(self, placement: Placement, agents: HostAgents, clocks: HostClocks) -> None:
+        self.plan = placement.plan
+        self.folder = Path(tempfile.mkdtemp(prefix="backchannel-physical-"))
+        self.hosts: Mapping[str, str] | None = dict(placement.host_of)
+        self.agents: Mapping[str, AgentClient] = {
+            node: agents.clients[host] for node, host in placement.host_of.items()
+        }
+        self.real_links: Mapping[str, str] | None = {
+            name: place.real for name, place in placement.links.items() if place.real is not None
+        }
+        self._host_agents = agents
+        self._boxes = LinkBoxes(placement, agents, clocks)
+
+    def reset(self) -> None:
+        """Resets the agents of nodes and link boxes."""
+        self._host_agents.on_each(lambda host: self._host_agents.clients[host].reset())
+
+    def configure_links(self, links: Sequence[LinkSpec], seed: int) -> None:
+        """Configures each on the host that emulates it."""
+        self._boxes.configure(links, seed)
+
+    def start_links(self, telemetry: Path | None = None, lead_s: float = 0.0) -> int:
+        """Starts all emulators at one instant."""
+        return self._boxes.start(telemetry, lead_s)
+
+    def stop_links(self) -> DriverReport:
+        """Stops all emulators; their reports as one."""
+        return self._boxes.stop()
+
+    def set_addresses(self, node: str, present: bool) -> None:
+        """Through the node's agent, which restores the addresses when the host is released."""
+        plan = self.plan.nodes[node]
+        interfaces = [{"name": end.name, "address": f"{end.address}/{end.prefix}"} for end in plan.interfaces]
+        batch = [line for line in addressing.ip_batch(plan) if line.startswith(("neighbour", "route"))]
+        self.agents[node].network(interfaces, batch, give=present)
+
+    def check(self) -> None:
+        """Raises TestbedError if a host was lost or the connections were cut."""
+        self._host_agents.check()
+
+    def explain(self, error: Exception) -> TestbedError:
+        """A lost host, if there is one."""
+        return self._host_agents.explain(error)
+
+    def close(self) -> None:
+        """Removes the scratch folder. Hosts get their addresses back when their agents are closed."""
+        shutil.rmtree(self.folder, ignore_errors=True)

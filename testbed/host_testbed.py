@@ -1,0 +1,87 @@
+"""The physical backend for the engine: what testbed.cell.Cell is for the emulated backend."""
+
+from __future__ import annotations
+
+import getpass
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+from testbed.clock import HostClocks
+from testbed.conductor import Conductor, OnProgress
+from testbed.host_agents import HostAccess, HostAgents
+from testbed.host_network import HostNetwork
+from testbed.placement import Placement
+from testbed.report import Measurement, Phase, Progress, Report
+from testbed.scenario import Scenario
+
+
+class HostTestbed:
+    """Connects to hosts, calibrates and runs. Methods raise TestbedError.
+
+    Args:
+        place: finds hosts and links for a scenario in the lab.
+        access: how hosts are reached.
+        name: of the campaign, shown to others that want to use a host.
+        on_progress: called when the phase changes and about once a second during a run.
+    """
+
+    def __init__(
+        self,
+        place: Callable[[Scenario], Placement],
+        access: HostAccess,
+        name: str,
+        on_progress: OnProgress | None = None,
+    ) -> None:
+        self._place = place
+        self._access = access
+        self._holder = f"{name}, of {getpass.getuser()} on {os.uname().nodename}, process {os.getpid()}"
+        self._on_progress = on_progress or (lambda progress: None)
+        self._placement: Placement | None = None
+        self._agents: HostAgents | None = None
+        self._network: HostNetwork | None = None
+        self._conductor: Conductor | None = None
+
+    def build(self, scenario: Scenario) -> bool:
+        """Connects to the hosts that a scenario needs. Returns False if they were connected already."""
+        placement = self._place(scenario)
+        if self._conductor is not None and placement == self._placement:
+            return False
+        self.close()
+        self._on_progress(Progress(Phase.CONNECTING))
+        self._agents = HostAgents(placement, self._access, self._holder)
+        clocks = HostClocks(self._agents.read_clocks, placement.host_of)
+        self._network = HostNetwork(placement, self._agents, clocks)
+        self._conductor = Conductor(self._network, clocks)
+        self._placement = placement
+        return True
+
+    def calibrate(self, scenario: Scenario) -> list[Measurement]:
+        """Measures the links as the scenario declares them."""
+        assert self._conductor is not None
+        return self._conductor.calibrate(scenario.links, scenario.seed, scenario.fidelity)
+
+    def run(self, scenario: Scenario, out: Path) -> Report:
+        """Runs a scenario; its files go to `out`."""
+        assert self._conductor is not None
+        return self._conductor.run(scenario, out.resolve(), self._on_progress)
+
+    def keep_log(self, to: Path) -> None:
+        """Writes the ssh processes' output to a file."""
+        if self._agents is not None:
+            to.write_text(self._agents.log())
+
+    def close(self) -> None:
+        """Releases the hosts."""
+        conductor, self._conductor = self._conductor, None
+        network, self._network = self._network, None
+        agents, self._agents = self._agents, None
+        for part in (conductor, network, agents):
+            if part is not None:
+                part.close()
+
+    def kill(self) -> None:
+        """Releases the hosts and cuts the connections, from any thread, so that requests fail."""
+        agents = self._agents
+        if agents is not None:
+            agents.cut()

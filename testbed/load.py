@@ -1,0 +1,65 @@
+"""The most that links carry in the long run, from which captures derive the size of their buffers.
+
+A fast link beside a slow one carries little more than the slow one.
+"""
+
+from __future__ import annotations
+
+from testbed.addressing import Plan, next_hop
+from testbed.scenario import LinkSpec, Scenario
+
+#: Slow start sends two segments for each one that leaves the narrowest link of its path.
+OVERSHOOT = 2.0
+
+
+def greatest_load_bps(scenario: Scenario, plan: Plan) -> dict[str, float | None]:
+    """Greatest long-term load of each link, both directions together, in bit/s; None where it has no bound."""
+    rates = {link.name: greatest_rate_bps(link) for link in scenario.links}
+    # The load of a link: the narrowest link of each path over it, once for all its connections, and each source that
+    # has a rate.
+    loads: dict[str, dict[tuple[str, str], float]] = {name: {} for name in rates}
+    boundless: set[str] = set()
+    for flow in scenario.workload:
+        path = links_between(plan, flow.from_, flow.to) | links_between(plan, flow.to, flow.from_)
+        limited = {name: rate for name in path if (rate := rates[name]) is not None}
+        if flow.kind == "cbr":
+            source, rate_bps = ("source", flow.name), float(flow.options["rate_bps"])
+        elif limited:
+            narrowest = min(limited, key=lambda name: limited[name])
+            source, rate_bps = ("link", narrowest), OVERSHOOT * limited[narrowest]
+        else:
+            boundless |= path
+            continue
+        for name in path:
+            loads[name][source] = rate_bps
+    greatest: dict[str, float | None] = {}
+    for name, rate in rates.items():
+        bound = None if name in boundless else sum(loads[name].values())
+        greatest[name] = min((limit for limit in (rate, bound) if limit is not None), default=None)
+    return greatest
+
+
+def greatest_rate_bps(link: LinkSpec) -> float | None:
+    """A link's greatest rate, both directions together; None where a direction has none."""
+    total = 0.0
+    for _, direction in link.directions():
+        if direction.rate_bps is None:
+            return None
+        changes = [change.rate_bps for change in direction.schedule if change.rate_bps is not None]
+        total += max(direction.rate_bps, *changes) if changes else direction.rate_bps
+    return total
+
+
+def links_between(plan: Plan, start: str, end: str) -> set[str]:
+    """Links on the path from one node to another's address.
+
+    Raises:
+        TestbedError: there is no path.
+    """
+    links: set[str] = set()
+    node, address = start, plan.nodes[end].address
+    while node != end:
+        interface, peer = next_hop(plan, node, address)
+        links.add(interface.link)
+        node = peer.node
+    return links
