@@ -1,7 +1,7 @@
 """Packet capture: one tcpdump per interface.
 
-A capture counts as running only when tcpdump has said so, and its own counters (captured, received, dropped) come back
-with the file: a capture that lost packets makes the run invalid.
+A capture has started when tcpdump has reported it. Tcpdump's counters (captured, received, dropped) come back with the
+file, because a capture that lost packets makes the run invalid.
 """
 
 from __future__ import annotations
@@ -15,28 +15,28 @@ from pathlib import Path
 
 from agents.errors import AgentError
 
-#: tcpdump prints this once the ring is mapped and packets are being collected.
+#: tcpdump prints this when its ring is mapped and it collects packets.
 LISTENING = "listening on"
 COUNTERS = re.compile(
     r"(\d+) packets? captured.*?(\d+) packets? received by filter.*?(\d+) packets? dropped by kernel",
     re.DOTALL,
 )
-#: What tcpdump says when it is asked in between (SIGUSR1), in one line.
+#: tcpdump's counters on SIGUSR1, in one line.
 SO_FAR = re.compile(r"(\d+) packets? captured, (\d+) packets? received by filter")
-#: Seconds that tcpdump may take to read what the kernel has taken, and between two questions.
+#: Longest time for tcpdump to read the packets that the kernel has taken, and the time between two SIGUSR1.
 DRAIN_S, ASK_S = 3.0, 0.02
 INTERFACE_DROPS = re.compile(r"(\d+) packets? dropped by interface")
-#: Bytes of tcpdump's ring. A kernel that is not preemptible hands out memory it has not used before at a millisecond or
-#: so a megabyte (measured: 8 to 15 ms for 8 MiB), and every emulator on that CPU waits. Four of libpcap's blocks, each
-#: of which the kernel closes after 100 ms at the earliest, are 0.4 s in which tcpdump need not run.
+#: Size of tcpdump's ring. A kernel that is not preemptible takes 1 to 2 ms to allocate a megabyte of fresh memory
+#: (measured: 8 to 15 ms for 8 MiB), and every emulator on that CPU waits. The least ring has four of libpcap's blocks,
+#: which the kernel closes after 100 ms or later, so tcpdump may pause for 0.4 s.
 LEAST_RING_BYTES, MOST_RING_BYTES = 1 << 20, 8 << 20
-#: For how much traffic a ring has room, in seconds, in packets of so many bytes, each with so much beside its data.
+#: A ring has room for this many seconds of packets of this size, each with this many bytes beside its data.
 RING_S, RING_PACKET_BYTES, RING_RECORD_BYTES = 2.0, 500, 96
 
 
 @dataclass(frozen=True)
 class CaptureCounts:
-    """What tcpdump said at its end, in packets; `dropped` counts every packet that is not in the file."""
+    """tcpdump's final counters, in packets; `dropped` counts every packet that is not in the file."""
 
     interface: str
     path: str
@@ -46,21 +46,19 @@ class CaptureCounts:
 
 
 def ring_bytes(rate_bps: float | None, snaplen: int) -> int:
-    """Of the ring for an interface on which at most `rate_bps` pass, both directions together; None: nobody knows."""
+    """Size of the ring for at most `rate_bps`, both directions together; None: no bound is known."""
     if rate_bps is None:
         return MOST_RING_BYTES
     packets = RING_S * rate_bps / 8 / RING_PACKET_BYTES
-    wanted = packets * (min(snaplen, RING_PACKET_BYTES) + RING_RECORD_BYTES)
-    return round(min(max(wanted, LEAST_RING_BYTES), MOST_RING_BYTES))
+    size = packets * (min(snaplen, RING_PACKET_BYTES) + RING_RECORD_BYTES)
+    return round(min(max(size, LEAST_RING_BYTES), MOST_RING_BYTES))
 
 
 def command(interface: str, path: Path, snaplen: int, ring: int = MOST_RING_BYTES) -> list[str]:
-    """Tcpdump's arguments: nanosecond stamps, nothing resolved, no drop of privileges (the folder is ours alone).
+    """Tcpdump's arguments: nanosecond stamps, no name resolution, no change of user; `ring` is in bytes.
 
-    `ring` is in bytes.
-
-    A tcpdump that only writes a file leaves packets in its ring for up to a second; one that prints as well, line by
-    line, reads them every 100 ms, and a run need not wait for the rest at its end. What it prints goes nowhere.
+    A tcpdump that only writes a file leaves packets in its ring for up to a second. One that also prints line by line
+    reads them every 100 ms, so a run need not wait for them at its end. Its output is discarded.
     """
     return [
         "tcpdump", "-i", interface, "-w", str(path), "-s", str(snaplen), "-B", str(ring >> 10),
@@ -72,15 +70,15 @@ def parse_counts(interface: str, path: str, stderr: str) -> CaptureCounts:
     """Reads tcpdump's closing lines.
 
     Raises:
-        AgentError: they are missing, so nobody knows what was lost.
+        AgentError: they are missing, so the number of lost packets is unknown.
     """
-    # The last ones: it was asked in between.
-    found = COUNTERS.findall(stderr)
-    if not found:
-        raise AgentError(f"tcpdump on {interface} ended without its counters: {stderr.strip() or 'it said nothing'}")
-    captured, received, dropped = (int(group) for group in found[-1])
-    # Linux counts a packet that found the ring full as received too. What it had taken and tcpdump had not yet read
-    # when it was stopped is not in the file either.
+    # The last ones, because SIGUSR1 prints counters too.
+    counters = COUNTERS.findall(stderr)
+    if not counters:
+        raise AgentError(f"tcpdump on {interface} ended without its counters: {stderr.strip() or 'it printed nothing'}")
+    captured, received, dropped = (int(group) for group in counters[-1])
+    # Linux counts a packet that found the ring full as received. Packets that tcpdump had not read when it was stopped
+    # are not in the file either.
     dropped = max(dropped, received - captured)
     interface_drops = INTERFACE_DROPS.findall(stderr)
     if interface_drops:
@@ -89,7 +87,7 @@ def parse_counts(interface: str, path: str, stderr: str) -> CaptureCounts:
 
 
 class Capture:
-    """A tcpdump that is really capturing from the moment the constructor returns.
+    """A tcpdump that captures when the constructor returns.
 
     Raises:
         AgentError: tcpdump is missing, ended, or did not start within `timeout_s`.
@@ -113,23 +111,25 @@ class Capture:
 
     def _wait_until_listening(self, timeout_s: float) -> None:
         deadline = time.monotonic() + timeout_s
-        while LISTENING not in (said := self._log.read_text(errors="replace")):
+        while LISTENING not in (output := self._log.read_text(errors="replace")):
             if self._process.poll() is not None:
-                raise AgentError(f"tcpdump on {self.interface} ended at once: {said.strip()}")
+                raise AgentError(f"tcpdump on {self.interface} ended at once: {output.strip()}")
             if time.monotonic() > deadline:
                 self._process.kill()
-                raise AgentError(f"tcpdump on {self.interface} was not capturing after {timeout_s:g} s: {said.strip()}")
+                raise AgentError(
+                    f"tcpdump on {self.interface} was not capturing after {timeout_s:g} s: {output.strip()}"
+                )
             time.sleep(0.005)
 
     def stop(self, timeout_s: float = 10.0) -> CaptureCounts:
-        """Ends it, once it has read what the kernel took, and returns its counters.
+        """Ends it when it has read the packets that the kernel has taken; its counters.
 
         Raises:
-            AgentError: it had died before, or did not end within `timeout_s`.
+            AgentError: it had ended before, or did not end within `timeout_s`.
         """
         self._drain()
-        died = self._process.poll()
-        if died is None:
+        status = self._process.poll()
+        if status is None:
             self._process.send_signal(signal.SIGINT)
             try:
                 self._process.wait(timeout_s)
@@ -137,33 +137,36 @@ class Capture:
                 self._process.kill()
                 self._process.wait()
                 raise AgentError(f"tcpdump on {self.interface} did not end within {timeout_s:g} s") from error
-        said = self._log.read_text(errors="replace")
-        if died is not None:
-            raise AgentError(f"tcpdump on {self.interface} died during the run: {said.strip()}")
-        return parse_counts(self.interface, self.path.name, said)
+        output = self._log.read_text(errors="replace")
+        if status is not None:
+            raise AgentError(f"tcpdump on {self.interface} ended during the run: {output.strip()}")
+        return parse_counts(self.interface, self.path.name, output)
 
     def _drain(self) -> None:
-        """Until it has as many packets as the kernel has; what is missing after DRAIN_S counts as lost."""
+        """Waits until it has read all packets; those missing after DRAIN_S count as lost."""
         deadline = time.monotonic() + DRAIN_S
-        asked = len(self._so_far())
+        n_answers = len(self._so_far())
         while self._process.poll() is None and time.monotonic() < deadline:
             self._process.send_signal(signal.SIGUSR1)
-            while len(answers := self._so_far()) == asked and time.monotonic() < deadline:
+            while len(answers := self._so_far()) == n_answers and time.monotonic() < deadline:
                 if self._process.poll() is not None:
                     return
                 time.sleep(0.002)
-            asked = len(answers)
+            n_answers = len(answers)
             captured, received = answers[-1] if answers else (0, 0)
             if captured >= received:
                 return
             time.sleep(ASK_S)
 
     def _so_far(self) -> list[tuple[int, int]]:
-        """Packets captured and received, each time that it was asked."""
-        return [(int(one), int(two)) for one, two in SO_FAR.findall(self._log.read_text(errors="replace"))]
+        """Packets captured and received, for each SIGUSR1."""
+        return [
+            (int(captured), int(received))
+            for captured, received in SO_FAR.findall(self._log.read_text(errors="replace"))
+        ]
 
     def kill(self) -> None:
-        """Ends it without asking for anything; for clean-up."""
+        """Kills it; for clean-up."""
         if self._process.poll() is None:
             self._process.kill()
             self._process.wait()

@@ -1,7 +1,7 @@
 """Kernel settings of one node: TCP, forwarding, offloads, routes.
 
-Every setting that changes a result is set explicitly and read back, since defaults differ between kernels (some have
-BBR and 16 MB buffers). What could not be set is an error, never a silent difference.
+Every setting that changes a result is set explicitly and read back, because defaults differ between kernels (some have
+BBR and 16 MB buffers). A setting that does not take effect is an error.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from agents.errors import AgentError
 
 SYSCTL_ROOT = Path("/proc/sys")
 
-#: Any of these makes a capture on a veth show packets that never were on a wire: frames of up to 64 kB, checksums not
-#: yet filled in.
+#: With any of these, a capture on a veth shows packets that no wire carries: frames of up to 64 kB, and checksums that
+#: are not filled in.
 OFFLOADS = ("tso", "gso", "gro", "tx", "rx")
 
-#: Per-namespace TCP settings that a run pins before its stack's own options: no memory of earlier connections, no
-#: automatic choices that depend on the machine.
+#: TCP settings of a namespace before its stack's options: no memory of earlier connections, no automatic choices that
+#: depend on the machine.
 TCP_BASE: Mapping[str, str] = {
     "net.ipv4.tcp_no_metrics_save": "1",
     "net.ipv4.tcp_slow_start_after_idle": "0",
@@ -58,22 +58,22 @@ def sysctl_path(name: str) -> Path:
 
 
 def apply_sysctls(settings: Mapping[str, str]) -> dict[str, str]:
-    """Writes each setting and returns what the kernel then says (white space folded).
+    """Writes each setting and returns the kernel's values, with white space folded.
 
     Raises:
         AgentError: a setting does not exist, is refused, or reads back differently.
     """
     result = {}
-    for name, wanted in settings.items():
+    for name, value in settings.items():
         path = sysctl_path(name)
         try:
-            path.write_text(wanted)
-            got = path.read_text()
+            path.write_text(value)
+            actual = path.read_text()
         except OSError as error:
-            raise AgentError(f"sysctl {name} cannot be set to '{wanted}': {error.strerror}") from error
-        if got.split() != wanted.split():
-            raise AgentError(f"sysctl {name} was set to '{wanted}' but reads '{got.strip()}'")
-        result[name] = " ".join(got.split())
+            raise AgentError(f"sysctl {name} cannot be set to '{value}': {error.strerror}") from error
+        if actual.split() != value.split():
+            raise AgentError(f"sysctl {name} was set to '{value}' but reads '{actual.strip()}'")
+        result[name] = " ".join(actual.split())
     return result
 
 
@@ -86,7 +86,7 @@ def offloads_off(interface: str) -> None:
     """Switches offloads off.
 
     Raises:
-        AgentError: ethtool refused; a TAP without the vnet header has none and is not asked.
+        AgentError: ethtool failed.
     """
     done = subprocess.run(offload_command(interface), capture_output=True, text=True, check=False)
     if done.returncode != 0:
@@ -97,22 +97,25 @@ def offloads_off(interface: str) -> None:
 
 
 def available_congestion_controls() -> Sequence[str]:
-    """Congestion controls this kernel has, in its own order."""
+    """Congestion controls of this kernel, in its order."""
     return (SYSCTL_ROOT / "net/ipv4/tcp_available_congestion_control").read_text().split()
 
 
 def address_lines(interfaces: Sequence[Mapping[str, str]], give: bool) -> list[str]:
-    """Lines for `ip -batch` that give interfaces their addresses, or take all they have."""
+    """Lines for `ip -batch` that give interfaces their addresses, or remove all they have."""
     if not give:
-        return [f"address flush dev {one['name']}" for one in interfaces]
-    return [f"address replace {ipaddress.IPv4Interface(one['address'])} dev {one['name']}" for one in interfaces]
+        return [f"address flush dev {interface['name']}" for interface in interfaces]
+    return [
+        f"address replace {ipaddress.IPv4Interface(interface['address'])} dev {interface['name']}"
+        for interface in interfaces
+    ]
 
 
 def checked_line(line: str, interfaces: Sequence[str]) -> str:
-    """A line for `ip -batch`, if it enters a neighbour or a route over one of these interfaces.
+    """A line for `ip -batch` that adds a neighbour or a route over one of these interfaces.
 
     Raises:
-        AgentError: it does something else.
+        AgentError: it does anything else.
     """
     match line.split():
         case ["neighbour", "replace", address, "lladdr", _, "dev", name, "nud", "permanent"] if name in interfaces:
@@ -129,10 +132,10 @@ def ip_batch(lines: Sequence[str]) -> None:
     """Runs `ip -batch`.
 
     Raises:
-        AgentError: a line was refused.
+        AgentError: ip rejected a line.
     """
     text = "\n".join(lines) + "\n"
     done = subprocess.run(["ip", "-batch", "-"], input=text, capture_output=True, text=True, check=False)
     if done.returncode != 0:
-        said = (done.stderr or done.stdout).strip().splitlines()
-        raise AgentError(f"the network cannot be set up: {said[0] if said else 'ip failed'}")
+        output = (done.stderr or done.stdout).strip().splitlines()
+        raise AgentError(f"the network cannot be set up: {output[0] if output else 'ip failed'}")

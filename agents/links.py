@@ -1,6 +1,6 @@
-"""Emulated links on a host of its own: the agent's side of `backchannel-node emulate` (docs/emulator-protocol.md).
+"""The emulator of a link box: the agent's side of `backchannel-node emulate` (docs/emulator-protocol.md).
 
-A host emulates only the links that its administrator granted it, each on the interfaces that the grant names.
+A host emulates only links that its administrator granted, each on the interfaces that the grant lists.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ TELEMETRY = "links.jsonl"
 
 
 class Links:
-    """The emulator of one host, started when first needed.
+    """The emulator of one host, started on first use.
 
     Args:
         node_binary: path of backchannel-node.
@@ -34,47 +34,47 @@ class Links:
         self._folder = folder
         self._granted = granted
         self._process: subprocess.Popen[bytes] | None = None
-        # Linux tells a child of its parent's death when the thread that started it ends: this one stays.
+        # The emulator gets its parent-death signal when the thread ends that started it, so this thread stays.
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="emulator")
-        self._there: set[str] = set()
+        self._created: set[str] = set()
 
     def configure(self, spec: dict[str, Any], seed: int, macs: Sequence[str]) -> dict[str, Any]:
-        """Gives a link its parameters; takes its interfaces over when it is not there yet.
+        """Sets a link's parameters; the first time, creates it on its interfaces.
 
         Args:
-            spec: the link, as scenarios have it.
+            spec: the link, as in the scenario's JSON.
             seed: of its random streams.
-            macs: hardware addresses of the stations behind its interfaces; needed where there are more than two.
+            macs: of the stations behind its interfaces; needed where there are more than two.
 
         Raises:
-            AgentError: it was not granted, or the emulator refused it.
+            AgentError: it was not granted, or the emulator rejected it.
         """
         name = str(spec["name"])
         if name not in self._granted:
-            known = ", ".join(sorted(self._granted)) or "none"
-            raise AgentError(f"link '{name}' is not this host's to emulate; granted are: {known} (run site.yml)", 403)
-        if name in self._there and self._alive():
+            granted = ", ".join(sorted(self._granted)) or "none"
+            raise AgentError(f"this host may not emulate link '{name}'; granted are: {granted} (run site.yml)", 403)
+        if name in self._created and self._alive():
             return self._ask({"op": "configure", "name": name, "spec": spec, "seed": seed})
         ends = [_end(interface) for interface in self._granted[name]]
         for end, mac in zip(ends, macs, strict=False):
             end["mac"] = mac
         answer = self._ask({"op": "add_link", "name": name, "spec": spec, "seed": seed, "ends": ends})
-        self._there.add(name)
+        self._created.add(name)
         return answer
 
     def start(self, at_monotonic_ns: int) -> dict[str, Any]:
-        """Begins a run's timeline at an instant of this host's CLOCK_MONOTONIC."""
+        """Starts a run's timeline at an instant of this host's CLOCK_MONOTONIC."""
         telemetry = str(self._folder / TELEMETRY)
         return self._ask({"op": "start", "at_monotonic_ns": at_monotonic_ns, "telemetry": telemetry})
 
     def stop(self) -> dict[str, Any]:
-        """Ends it; the report."""
+        """Ends the timeline; the report."""
         return self._ask({"op": "stop"})
 
     def close(self) -> None:
-        """Ends the emulator: its interfaces are as they were."""
+        """Ends the emulator; the interfaces are as before."""
         process, self._process = self._process, None
-        self._there = set()
+        self._created = set()
         if process is not None:
             process.kill()
             process.wait()
@@ -99,11 +99,13 @@ class Links:
             line = b""
         if not line:
             self.close()
-            said = (self._folder / "emulator.log").read_text(errors="replace").strip().splitlines()
-            raise AgentError(f"the emulator has died: {said[-1].removeprefix('error: ') if said else 'without a word'}")
+            log = (self._folder / "emulator.log").read_text(errors="replace").strip().splitlines()
+            raise AgentError(
+                f"the emulator has ended: {log[-1].removeprefix('error: ') if log else 'without a message'}"
+            )
         answer = dict(json.loads(line))
         if not answer.pop("ok", False):
-            raise AgentError(str(answer.get("error", "the emulator refused without a reason")), 400)
+            raise AgentError(str(answer.get("error", "the emulator rejected the request without a reason")), 400)
         return answer
 
     def _alive(self) -> bool:
@@ -121,6 +123,6 @@ class Links:
 
 
 def _end(interface: str) -> dict[str, Any]:
-    """A TAP is served by its other side; every other interface is taken over."""
+    """A TAP is served from its other side; every other interface is attached to."""
     is_tap = Path("/sys/class/net", interface, "tun_flags").exists()
     return {"ifname": interface} if is_tap else {"ifname": interface, "attach": True}

@@ -1,8 +1,8 @@
-"""The kernel's own shapers on the experiment's interfaces: tc(8) applies what the controller worked out.
+"""The kernel's queueing disciplines on the experiment's interfaces, set up by tc(8).
 
-Of each interface: disciplines at its root, where packets leave, and on an ifb behind it, where they have come in. The
-controller sends tc's arguments (testbed/kernel_links.py); only those that concern the interface itself and its ifb are
-taken. What was there before comes back when a run's things are cleared away.
+Each interface has disciplines at its root, for packets that leave, and on an ifb behind it, for packets that arrive.
+The controller sends tc's arguments (testbed/kernel_links.py); the agent accepts those that concern the interface and
+its ifb. Clearing restores the interface's settings.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from agents.errors import AgentError
 #: Disciplines that a line may set up.
 KINDS = ("htb", "tbf", "netem", "cake", "pfifo", "bfifo", "codel", "red")
 _WORD = re.compile(r"[A-Za-z0-9.:%-]+\Z")
-#: TCP hands a discipline bundles of segments whatever the offloads are; the shaper is to see packets.
+#: Settings with which a discipline sees single packets. TCP otherwise passes it bundles, whatever the offloads are.
 PREPARED = {"tx_queue_len": "10000", "gso_max_segs": "1"}
 
 
@@ -29,27 +29,27 @@ def ifb_name(interface: str) -> str:
 
 
 def checked_line(line: str, interface: str) -> list[str]:
-    """The words of a line for tc, if it sets up a discipline on this interface or its ifb, and nothing else.
+    """The arguments of a tc line that sets up a discipline on this interface or its ifb.
 
     Raises:
-        AgentError: it does something else.
+        AgentError: it does anything else.
     """
-    words, own, ifb = line.split(), interface, ifb_name(interface)
+    words, ifb = line.split(), ifb_name(interface)
     kinds = [word for word in words if word in KINDS]
     match words:
-        case ["qdisc", "add", "dev", dev, "root" | "parent", *_] if dev in (own, ifb) and kinds:
+        case ["qdisc", "add", "dev", dev, "root" | "parent", *_] if dev in (interface, ifb) and kinds:
             pass
-        case ["class", "add", "dev", dev, "parent", _, "classid", _, "htb", *_] if dev == own:
+        case ["class", "add", "dev", dev, "parent", _, "classid", _, "htb", *_] if dev == interface:
             pass
-        case ["qdisc", "add", "dev", dev, "handle", "ffff:", "ingress"] if dev == own:
+        case ["qdisc", "add", "dev", dev, "handle", "ffff:", "ingress"] if dev == interface:
             pass
         case ["filter", "add", "dev", dev, "parent", "ffff:", "protocol", "all", "u32", "match", "u32", "0", "0",
-              "action", "mirred", "egress", "redirect", "dev", to] if (dev, to) == (own, ifb):  # fmt: skip
+              "action", "mirred", "egress", "redirect", "dev", to] if (dev, to) == (interface, ifb):  # fmt: skip
             pass
         case _:
-            raise AgentError(f"'tc {line}' is no discipline of {interface} that an agent sets up", 403)
+            raise AgentError(f"'tc {line}' is not a discipline of {interface} that an agent sets up", 403)
     if not all(_WORD.match(word) for word in words):
-        raise AgentError(f"'tc {line}' has a word that tc does not take", 403)
+        raise AgentError(f"'tc {line}' has an argument that tc does not have", 403)
     return words
 
 
@@ -57,23 +57,23 @@ class Shaping:
     """The disciplines of one node's interfaces."""
 
     def __init__(self) -> None:
-        #: Interface to its settings before.
+        #: Each interface's settings before.
         self._before: dict[str, dict[str, str]] = {}
 
     def configure(self, interface: str, lines: Sequence[str]) -> None:
-        """Sets an interface up afresh, with empty queues; its counters begin at zero.
+        """Replaces an interface's disciplines. Queues are empty and counters zero afterwards.
 
         Raises:
-            AgentError: a line is not allowed, or the kernel lacks it.
+            AgentError: a line is not allowed, or the kernel lacks its discipline.
         """
         checked = [checked_line(line, interface) for line in lines]
-        self._forget(interface)
+        self._remove(interface)
         settings = Path("/sys/class/net") / interface
         if not settings.exists():
             raise AgentError(f"there is no interface '{interface}' here", 404)
         self._before[interface] = {name: (settings / name).read_text().strip() for name in ("tx_queue_len",)}
-        said = json.loads(_must(["ip", "-details", "-json", "link", "show", "dev", interface]))[0]
-        self._before[interface]["gso_max_segs"] = str(said.get("gso_max_segs", 65535))
+        shown = json.loads(_must(["ip", "-details", "-json", "link", "show", "dev", interface]))[0]
+        self._before[interface]["gso_max_segs"] = str(shown.get("gso_max_segs", 65535))
         _settings(interface, PREPARED)
         ifb = ifb_name(interface)
         _must(["ip", "link", "add", ifb, "type", "ifb"])
@@ -82,19 +82,19 @@ class Shaping:
             _must(["tc", *words])
 
     def report(self, interface: str) -> dict[str, dict[str, int]]:
-        """What tc counted where packets leave ("root") and where they have come in ("delayed")."""
+        """Counters of packets that leave ("root") and of packets that have arrived ("delayed")."""
         if interface not in self._before:
             raise AgentError(f"'{interface}' is not shaped", 404)
         return {"root": _statistics(interface), "delayed": _statistics(ifb_name(interface))}
 
     def clear(self) -> None:
-        """Takes every discipline away."""
+        """Removes every discipline."""
         for interface in list(self._before):
-            self._forget(interface)
+            self._remove(interface)
 
-    def _forget(self, interface: str) -> None:
+    def _remove(self, interface: str) -> None:
         before = self._before.pop(interface, None)
-        # Where there is none, tc says so, and all is well; a cable may have been pulled out since, too.
+        # Errors are ignored, because there may be no discipline, or no interface any more.
         for where in ("root", "ingress"):
             _run(["tc", "qdisc", "del", "dev", interface, where])
         _run(["ip", "link", "del", ifb_name(interface)])
@@ -108,8 +108,8 @@ def _settings(interface: str, values: dict[str, str]) -> None:
 
 
 def _statistics(interface: str) -> dict[str, int]:
-    found: list[dict[str, Any]] = json.loads(_must(["tc", "-s", "-j", "qdisc", "show", "dev", interface]) or "[]")
-    roots = [one for one in found if one.get("root")]
+    disciplines: list[dict[str, Any]] = json.loads(_must(["tc", "-s", "-j", "qdisc", "show", "dev", interface]) or "[]")
+    roots = [discipline for discipline in disciplines if discipline.get("root")]
     return {key: int(roots[0].get(key, 0)) if roots else 0 for key in ("packets", "bytes", "drops")}
 
 
@@ -120,6 +120,6 @@ def _run(words: list[str]) -> subprocess.CompletedProcess[str]:
 def _must(words: list[str]) -> str:
     done = _run(words)
     if done.returncode != 0:
-        said = (done.stderr or done.stdout).strip().splitlines()
-        raise AgentError(f"'{' '.join(words)}' failed: {said[-1] if said else f'status {done.returncode}'}")
+        output = (done.stderr or done.stdout).strip().splitlines()
+        raise AgentError(f"'{' '.join(words)}' failed: {output[-1] if output else f'status {done.returncode}'}")
     return done.stdout

@@ -1,6 +1,6 @@
 """Traffic programs of a node: `send`, `receive`, `endpoint` and `probe` of the node binary, run by the agent.
 
-Each runs as a process of its own, writes its report as JSON to standard output, and ends on SIGTERM with that report.
+Each is one process. It writes its report as JSON to standard output, at the latest on SIGTERM.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any
 
 from agents.errors import AgentError
 
-#: Programs an agent may start, as words of the node binary's command line.
+#: Programs that an agent may start, and their subcommands of the node binary.
 PROGRAMS: Mapping[str, Sequence[str]] = {
     "send": ("send",),
     "receive": ("receive",),
@@ -26,11 +26,11 @@ PROGRAMS: Mapping[str, Sequence[str]] = {
     "probe-receive": ("probe", "receive"),
 }
 OPTION = re.compile(r"[a-z][a-z0-9-]*\Z")
-#: Options that name files; these lie in the agent's folder.
+#: Options whose value is a file in the agent's folder.
 FILES = ("telemetry", "run-begins-file")
-#: The file of the agent that says when the run begins, for receivers, which listen before that is settled.
+#: File with the start of the run, for receivers, which listen before it is known.
 BEGIN = "begin"
-#: Begins the line on standard error that says the program listens.
+#: Start of the line on standard error that reports that the program listens.
 READY = "ready on "
 
 
@@ -83,15 +83,15 @@ class Program:
             raise AgentError(f"{name}: cannot start {words[0]}: {error.strerror}") from error
 
     def wait_until_ready(self, timeout_s: float = 5.0) -> None:
-        """Until it has said that it listens.
+        """Waits until it has reported that it listens.
 
         Raises:
-            AgentError: it ended, or said nothing in time.
+            AgentError: it ended, or reported nothing in time.
         """
         deadline = time.monotonic() + timeout_s
         while not any(line.startswith(READY) for line in self._log.read_text(errors="replace").splitlines()):
             if self._process.poll() is not None:
-                raise AgentError(f"{self.name} ended before it was ready: {self._said()}")
+                raise AgentError(f"{self.name} ended before it was ready: {self._output()}")
             if time.monotonic() > deadline:
                 raise AgentError(f"{self.name} was not ready after {timeout_s:g} s")
             time.sleep(0.002)
@@ -102,7 +102,7 @@ class Program:
         return self._process.poll() is None
 
     def wait(self, timeout_s: float) -> dict[str, Any]:
-        """Its report, once it has ended of itself.
+        """Its report, once it has ended by itself.
 
         Raises:
             AgentError: it is still running after `timeout_s`, or failed.
@@ -114,7 +114,7 @@ class Program:
         return self._report()
 
     def stop(self, timeout_s: float = 5.0) -> dict[str, Any]:
-        """Ends it and returns its report.
+        """Stops it; its report.
 
         Raises:
             AgentError: it did not end, or failed.
@@ -125,25 +125,25 @@ class Program:
                 self._process.wait(timeout_s)
             except subprocess.TimeoutExpired as error:
                 self.kill()
-                raise AgentError(f"{self.name} did not end within {timeout_s:g} s of being told to") from error
+                raise AgentError(f"{self.name} did not end within {timeout_s:g} s after SIGTERM") from error
         return self._report()
 
     def kill(self) -> None:
-        """Ends it at once; for clean-up."""
+        """Kills it; for clean-up."""
         if self.running:
             self._process.kill()
             self._process.wait()
 
-    def _said(self) -> str:
-        return self._log.read_text(errors="replace").strip().removeprefix("error: ") or "it said nothing"
+    def _output(self) -> str:
+        return self._log.read_text(errors="replace").strip().removeprefix("error: ") or "it printed nothing"
 
     def _report(self) -> dict[str, Any]:
         if self._process.returncode != 0:
-            raise AgentError(f"{self.name} failed: {self._said()}")
+            raise AgentError(f"{self.name} failed: {self._output()}")
         try:
             report = json.loads(self._out.read_text())
         except ValueError as error:
-            raise AgentError(f"{self.name} gave no readable report: {self._said()}") from error
+            raise AgentError(f"{self.name} wrote no readable report: {self._output()}") from error
         if not isinstance(report, dict):
-            raise AgentError(f"{self.name} gave a report that is no object")
+            raise AgentError(f"{self.name} wrote a report that is not an object")
         return report

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from analysis import frames
-from analysis.drawn import Drawn, make
-from analysis.figure import FigureSpec
-from analysis.plots import as_published, save
+from analysis.figures.printed import save
+from analysis.figures.published import CampaignFigure, make
+from analysis.figures.spec import FigureSpec
 from analysis.scorecard import file_on, results_table
 from analysis.store import Store
 
@@ -73,12 +73,12 @@ def main(results: Path) -> None:
             if changes["y"]["measures"] != file["figure"]["y"]["measures"]:
                 spec["y"].pop("range", None)
             drawn = make(FigureSpec.model_validate(spec), file["title"], table)
-            save(as_published(drawn), IMAGES / f"{name}-{title}.svg")
+            save(drawn.figure(), IMAGES / f"{name}-{title}.svg")
             print_table(drawn)
     store.close()
 
 
-def print_table(drawn: Drawn) -> None:
+def print_table(drawn: CampaignFigure) -> None:
     """A figure's points as a Markdown table: mean and half of its 95 % confidence interval."""
     labels = [label for _, label in drawn.ticks]
     unit = drawn.spec.y.unit

@@ -10,18 +10,19 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
+    from analysis.figures.model import Figure
     from analysis.metrics import Flow, RunData
     from analysis.metrics.lines import Line
     from analysis.store import Store
 
 
 @dataclass(frozen=True)
-class Asked:
-    """What the command line said."""
+class Request:
+    """What to draw."""
 
+    #: A run's id or its beginning, or a campaign.
     subject: str
+    #: Flows, groups or link/direction; all without any.
     of: Sequence[str]
     metric: str
     axis: str
@@ -32,23 +33,23 @@ class Asked:
     pooled: bool = False
 
 
-#: What can be drawn of a run, and what it shows.
+#: Figures of a run.
 OF_RUN = {
-    "sequence": "sequence numbers of a flow at its sender: data, retransmissions, acks, SACK, window",
-    "cwnd": "a sender's congestion window and threshold",
+    "sequence": "sequence numbers of a flow at its sender: data, retransmissions, losses, acks, SACK, window",
+    "cwnd": "a sender's congestion window and slow-start threshold",
     "rtt": "round-trip samples of flows",
     "outstanding": "bytes sent and not acknowledged, of flows",
     "throughput": "throughput of flows at their receivers",
-    "queue": "a line's queue, with what was dropped there",
-    "utilisation": "use of lines over time",
+    "queue": "a line's queue, with the packets dropped, purged or marked there",
+    "utilisation": "utilisation of lines over time",
     "rtt-cdf": "distribution of round-trip samples of flows",
 }
-#: The same of a campaign.
+#: Figures of a campaign.
 OF_CAMPAIGN = {
     "bars": "a metric at every point, with error bars",
     "sweep": "a metric over a swept field, with error bars",
-    "cdf": "distribution of a metric over runs, a curve a point",
-    "figure": "what the campaign file says under `figure`, beside the published values",
+    "cdf": "distribution of a metric over runs, a curve for each point",
+    "figure": "the figure that the campaign file defines under `figure`, with the published values",
 }
 
 
@@ -63,49 +64,65 @@ def plot(
         typer.Option(
             "--out",
             "-o",
-            help="File: .svg, .pdf, .png, .html (an interactive page). Repeatable; KIND.svg.",
+            help="File to write: .svg, .pdf, .png or .html (an interactive page). Repeatable. Default: KIND.svg.",
             show_default=False,
         ),
     ] = None,
     of: Annotated[
         list[str] | None,
-        typer.Option("--of", metavar="NAME", help="Flow, group, or link/direction; all without it. Repeatable."),
+        typer.Option("--of", metavar="NAME", help="Flow, group or link/direction to draw. Repeatable. Default: all."),
     ] = None,
-    metric: Annotated[str, typer.Option("--metric", help="What a campaign's figure shows.")] = "throughput",
-    axis: Annotated[str, typer.Option("--axis", metavar="FIELD", help="Swept field of a sweep's axis.")] = "",
-    interval: Annotated[str, typer.Option("--bars", help="Error bars: t, bootstrap or sd.")] = "t",
-    from_s: Annotated[float | None, typer.Option("--from", metavar="S", help="Begin here, in s.")] = None,
-    to_s: Annotated[float | None, typer.Option("--to", metavar="S", help="End here, in s.")] = None,
+    metric: Annotated[str, typer.Option("--metric", help="Metric that a figure of a campaign shows.")] = "throughput",
+    axis: Annotated[
+        str,
+        typer.Option(
+            "--axis", metavar="FIELD", help="Swept field on the x axis of a sweep. Default: the only numeric."
+        ),
+    ] = "",
+    interval: Annotated[
+        str,
+        typer.Option("--bars", help="Error bars: t or bootstrap (95 % confidence intervals), or sd (deviation)."),
+    ] = "t",
+    from_s: Annotated[
+        float | None, typer.Option("--from", metavar="S", help="Start of the period drawn, in s.")
+    ] = None,
+    to_s: Annotated[float | None, typer.Option("--to", metavar="S", help="End of the period drawn, in s.")] = None,
     slice_s: Annotated[
-        float | None, typer.Option("--slice", metavar="S", min=1e-6, help="Length of a slice of throughput, in s.")
+        float | None,
+        typer.Option(
+            "--slice",
+            metavar="S",
+            min=1e-6,
+            help="Interval of throughput and utilisation, in s. Default: a hundredth of the period.",
+        ),
     ] = None,
     pooled: Annotated[
-        bool, typer.Option("--pooled", help="One curve a point in a cdf, all subjects together.")
+        bool, typer.Option("--pooled", help="In a cdf, one curve for each point with the values of all subjects.")
     ] = False,
     results: Annotated[
-        Path, typer.Option("--results", metavar="DIR", envvar="BACKCHANNEL_RESULTS", help="Where results are kept.")
+        Path, typer.Option("--results", metavar="DIR", envvar="BACKCHANNEL_RESULTS", help="Results folder.")
     ] = Path("results"),
 ) -> None:
     """Draw a figure of a run or a campaign, for print or as an interactive page."""
-    from analysis.plots import FORMATS, save
+    from analysis.figures.printed import FORMATS, save
 
     files = out or [Path(f"{kind}.svg")]
     for path in files:
-        # Told before anything is computed.
+        # Checked before anything is computed.
         if path.suffix.lower().removeprefix(".") not in FORMATS:
             raise typer.BadParameter(f"{path}: a figure's name ends in .{', .'.join(FORMATS)}", param_hint="--out")
-    asked = Asked(subject, of or [], metric, axis, interval, from_s, to_s, slice_s, pooled)
-    drawn = draw(kind, asked, results)
+    request = Request(subject, of or [], metric, axis, interval, from_s, to_s, slice_s, pooled)
+    figure = draw(kind, request, results)
     for path in files:
-        save(drawn, path)
+        save(figure, path)
         typer.echo(str(path))
 
 
-def draw(kind: str, asked: Asked, results: Path) -> Figure:
+def draw(kind: str, request: Request, results: Path) -> Figure:
     """The figure.
 
     Raises:
-        AnalysisError: what was asked for is not there.
+        AnalysisError: unknown kind or subject, or its data are missing.
     """
     from analysis import frames
     from analysis.errors import AnalysisError, unknown
@@ -115,66 +132,121 @@ def draw(kind: str, asked: Asked, results: Path) -> Figure:
         raise unknown("figure", kind, [*OF_RUN, *OF_CAMPAIGN])
     store = frames.open_store(results)
     try:
-        return _of_campaign(kind, asked, store) if kind in OF_CAMPAIGN else _of_run(kind, asked, store)
+        return _of_campaign(kind, request, store) if kind in OF_CAMPAIGN else _of_run(kind, request, store)
     except MissingCapture as error:
         raise AnalysisError(str(error)) from None
     finally:
         store.close()
 
 
-def _of_campaign(kind: str, asked: Asked, store: Store) -> Figure:
-    from analysis import frames, plots
+def _of_campaign(kind: str, request: Request, store: Store) -> Figure:
+    from analysis import frames
+    from analysis.figures import campaign
 
     if kind == "figure":
-        return _as_published(asked.subject, store)
+        return _as_published(request.subject, store)
     if kind == "cdf":
-        return plots.cdf_of_runs(frames.values(asked.subject, store), asked.metric, asked.of, pooled=asked.pooled)
-    table = frames.means(asked.subject, store)
+        values = frames.values(request.subject, store)
+        return campaign.cdf_of_runs(values, request.metric, request.of, pooled=request.pooled)
+    table = frames.means(request.subject, store)
     if kind == "bars":
-        return plots.bars(table, asked.metric, asked.of, asked.interval)
-    return plots.sweep(table, asked.metric, asked.axis, asked.of, asked.interval)
+        return campaign.bars(table, request.metric, request.of, request.interval)
+    return campaign.sweep(table, request.metric, request.axis, request.of, request.interval)
 
 
 def _as_published(name: str, store: Store) -> Figure:
-    from analysis import drawn, frames, plots
+    from analysis import frames
     from analysis.errors import AnalysisError
-    from experiments.catalogue import FOLDER
+    from analysis.figures import published
+    from experiments.reproduce import FOLDER
 
     campaign = frames.find_campaign(store, name)
-    made = drawn.of_campaign(store, campaign["id"], campaign["text"], FOLDER)
+    made = published.of_campaign(store, campaign["id"], campaign["text"], FOLDER)
     if made is None:
-        raise AnalysisError(f"the file of campaign {campaign['name']} has no `figure`: bars and sweep draw any metric")
-    return plots.as_published(made)
+        raise AnalysisError(f"the file of campaign {campaign['name']} has no `figure`; bars and sweep draw any metric")
+    if made.is_empty:
+        raise AnalysisError(f"there is no value yet for the figure '{made.title}'")
+    return made.figure()
 
 
-def _of_run(kind: str, asked: Asked, store: Store) -> Figure:
-    from analysis import frames, metrics, plots
+def _of_run(kind: str, request: Request, store: Store) -> Figure:
+    from analysis import frames
     from analysis.errors import AnalysisError
 
-    run = frames.run_data(asked.subject, store)
-    view = (
-        plots.whole(run)[0] if asked.from_s is None else asked.from_s,
-        plots.whole(run)[1] if asked.to_s is None else asked.to_s,
-    )
-    if not view[1] > view[0]:
-        raise AnalysisError(f"there is nothing between {view[0]:g} s and {view[1]:g} s")
+    run = frames.run_data(request.subject, store)
+    low = 0.0 if request.from_s is None else request.from_s
+    high = run.window_s[1] if request.to_s is None else request.to_s
+    if not high > low:
+        raise AnalysisError(f"there is nothing between {low:g} s and {high:g} s")
+    slice_s = request.slice_s or max((high - low) / 100, 0.01)
     if kind in ("queue", "utilisation"):
-        lines = _lines(run, asked.of)
-        return plots.queue(lines[0], view) if kind == "queue" else plots.utilisation(lines, view, asked.slice_s)
-    flows = _flows(run, asked.of)
+        figure = _of_lines(kind, _lines(run, request.of), slice_s)
+    else:
+        flows = _flows(run, request.of)
+        if kind in ("sequence", "cwnd") and len(flows) > 1 and request.of:
+            raise AnalysisError(f"{kind} shows one flow: give one --of")
+        figure = _of_flows(kind, flows, (low, high), slice_s)
+    return figure if kind == "rtt-cdf" else figure.within(low, high, ALL_POINTS)
+
+
+#: More points than a run has: files are complete, only pages are thinned.
+ALL_POINTS = 10**9
+
+
+def _of_flows(kind: str, flows: Sequence[Flow], period: tuple[float, float], slice_s: float) -> Figure:
+    from analysis import metrics
+    from analysis.figures import campaign, run
+
     figures: Mapping[str, Callable[[], Figure]] = {
-        "sequence": lambda: plots.time_sequence(flows[0], view),
-        "cwnd": lambda: plots.congestion_window(flows[0], view),
-        "rtt": lambda: plots.round_trips(flows, view),
-        "outstanding": lambda: plots.outstanding(flows, view),
-        "throughput": lambda: plots.throughput(flows, view, asked.slice_s),
-        "rtt-cdf": lambda: plots.cdf(
+        "sequence": lambda: _sequence(flows[0]),
+        "cwnd": lambda: run.congestion_window(f"{flows[0].name}: congestion window", flows[0].telemetry),
+        "rtt": lambda: run.round_trips(
+            "round-trip time at the sender", {flow.name: metrics.rtt_samples(flow) for flow in flows}
+        ),
+        "outstanding": lambda: run.outstanding(
+            "outstanding data at the sender", {flow.name: metrics.outstanding(flow) for flow in flows}
+        ),
+        "throughput": lambda: run.throughput(
+            f"throughput at the receiver, per {slice_s:g} s",
+            {flow.name: metrics.throughput_over_time(flow, slice_s, *period) for flow in flows},
+        ),
+        "rtt-cdf": lambda: campaign.cdf(
             {flow.name: metrics.rtt_samples(flow)["rtt_s"].to_list() for flow in flows}, "round-trip time", "time"
         ),
     }
-    if kind in ("sequence", "cwnd") and len(flows) > 1 and asked.of:
-        raise AnalysisError(f"{kind} shows one flow: give one --of")
     return figures[kind]()
+
+
+def _sequence(flow: Flow) -> Figure:
+    import polars as pl
+
+    from analysis.figures import run
+    from analysis.metrics import MissingCapture
+
+    try:
+        seen = flow.at_receiver.filter((pl.col("dir") == 0) & (pl.col("payload") > 0))
+        arrived = seen.select("seq", "payload", "stream")
+    except MissingCapture:
+        arrived = None
+    blocks = flow.sack_blocks
+    title = f"{flow.name}: sequence numbers at the sender"
+    return run.sequence(title, flow.at_sender, blocks if blocks.height else None, arrived)
+
+
+def _of_lines(kind: str, lines: Sequence[Line], slice_s: float) -> Figure:
+    from analysis import metrics
+    from analysis.errors import AnalysisError
+    from analysis.figures import run
+
+    if kind == "queue":
+        line = lines[0]
+        events = {name: line.events(name)["t_s"].to_list() for name in run.EVENTS}
+        return run.queue(f"{line.name}: queue ({line.policy})", line.queue_steps(), events)
+    limited = [line for line in lines if line.rate_bps is not None]
+    if not limited:
+        raise AnalysisError("no line of this run has a rate, so none has a utilisation")
+    shares = {line.name: metrics.utilisation_over_time(line, slice_s) for line in limited}
+    return run.utilisation(f"utilisation, per {slice_s:g} s", shares, limited[0].run.window_s[0])
 
 
 def _flows(run: RunData, names: Sequence[str]) -> list[Flow]:

@@ -1,4 +1,4 @@
-"""What a machine must have for the emulated backend, and what to do about what it lacks."""
+"""Requirements of the emulated backend on a machine, and the remedy for each that it lacks."""
 
 from __future__ import annotations
 
@@ -22,21 +22,21 @@ PROGRAMS = {
 
 
 def missing_for_emulation() -> list[str]:
-    """Each thing that is missing, as a sentence with its remedy; empty when the backend can run."""
-    troubles = []
+    """One sentence for each missing requirement, with its remedy; empty when the backend can run."""
+    missing = []
     if os.geteuid() != 0:
-        troubles.append("it needs root, to make network namespaces and interfaces: run it with sudo")
+        missing.append("it needs root, to make network namespaces and interfaces: run it with sudo")
     if not Path("/dev/net/tun").exists():
-        troubles.append("/dev/net/tun does not exist: 'modprobe tun', or give the container that device")
+        missing.append("/dev/net/tun does not exist: 'modprobe tun', or give the container that device")
     packages = sorted({package for program, package in PROGRAMS.items() if shutil.which(program) is None})
     if packages:
-        troubles.append(f"programs are missing: apt-get install {' '.join(packages)}")
+        missing.append(f"programs are missing: apt-get install {' '.join(packages)}")
     elif importlib.util.find_spec("mininet") is None:
-        troubles.append(
+        missing.append(
             "Python cannot import Mininet: apt-get install mininet, then run any ./backchannel command, which links it "
             "into .venv"
         )
-    if os.geteuid() == 0 and not troubles:
+    if os.geteuid() == 0 and not missing:
         probe = subprocess.run(
             [node_binary.path(), "cell", "--", "true"],
             capture_output=True,
@@ -45,17 +45,16 @@ def missing_for_emulation() -> list[str]:
             timeout=30,
         )
         if probe.returncode != 0:
-            said = probe.stderr.strip().removeprefix("error: ") or "the kernel refused namespaces"
-            troubles.append(said)
-    return troubles
+            missing.append(probe.stderr.strip().removeprefix("error: ") or "the kernel refused namespaces")
+    return missing
 
 
 def require_emulation() -> None:
-    """Refuses in one message when the emulated backend cannot run here.
+    """Checks that the emulated backend can run here.
 
     Raises:
-        Unavailable: with everything that is missing.
+        Unavailable: with all missing requirements in one message.
     """
-    troubles = missing_for_emulation()
-    if troubles:
-        raise Unavailable("the emulated backend cannot run here: " + "; ".join(troubles))
+    missing = missing_for_emulation()
+    if missing:
+        raise Unavailable("the emulated backend cannot run here: " + "; ".join(missing))

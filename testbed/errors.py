@@ -1,16 +1,16 @@
-"""The testbed's exceptions; every message is a sentence for a person."""
+"""The testbed's exceptions; every message is a sentence for users."""
 
 
 class TestbedError(Exception):
     """The testbed could not be built or failed during a run."""
 
-    #: Not a test class, whatever its name begins with.
+    #: For pytest, which takes classes named Test... for tests.
     __test__ = False
 
 
 class Unavailable(TestbedError):
-    """The machine, or the user, cannot run the backend; the message says what is missing and what to do."""
+    """The machine or the user cannot run the backend; the message gives what is missing and the remedy."""
 
 
 class CalibrationError(TestbedError):
-    """Links do not do what a scenario declares; the testbed itself is sound."""
+    """Links deviate from what a scenario declares; the testbed itself works."""

@@ -41,11 +41,11 @@ def wider(limits: Limits) -> list[str]:
 
 def problems(report: Report, limits: Limits = LIMITS) -> list[Problem]:
     """Every reason for which a run is invalid; empty for a valid run."""
-    found: list[Problem] = []
+    reasons: list[Problem] = []
     for link, direction, counters in report.directions():
-        found += _direction_problems(f"{link} {direction}", counters, limits)
-    found += _stall_problems(report, limits)
-    found += [
+        reasons += _direction_problems(f"{link} {direction}", counters, limits)
+    reasons += _stall_problems(report, limits)
+    reasons += [
         Problem(
             ProblemKind.CAPTURE,
             capture.interface,
@@ -55,11 +55,11 @@ def problems(report: Report, limits: Limits = LIMITS) -> list[Problem]:
         if capture.dropped
     ]
     for name, flow in report.flows.items():
-        found += _flow_problems(name, flow, limits)
+        reasons += _flow_problems(name, flow, limits)
     if report.armed_late_s > 0:  # every start time is wrong
         sentence = f"the senders were ready {report.armed_late_s * 1e3:.0f} ms after the run's zero"
-        found.append(Problem(ProblemKind.LATE, "", sentence))
-    return found
+        reasons.append(Problem(ProblemKind.LATE, "", sentence))
+    return reasons
 
 
 def _direction_problems(subject: str, counters: DirectionReport, limits: Limits) -> Iterator[Problem]:

@@ -118,16 +118,16 @@ def queue_only(link: LinkSpec, place: LinkPlacement) -> LinkSpec:
 
 def merged(reports: Sequence[DriverReport]) -> DriverReport:
     """One report of several emulators. Without any, nothing stalled."""
-    whole: dict[str, Any] = {"links": {}, "realtime": all(report.realtime for report in reports)}
+    merged_parts: dict[str, Any] = {"links": {}, "realtime": all(report.realtime for report in reports)}
     for report in reports:
-        whole["links"] |= report.links
+        merged_parts["links"] |= report.links
     stalls = [report.stalls for report in reports if report.stalls is not None]
     if stalls:
-        whole["stalls"] = {
+        merged_parts["stalls"] = {
             "count": sum(stall.count for stall in stalls),
             "total_s": max(stall.total_s for stall in stalls),
             "longest_s": max(stall.longest_s for stall in stalls),
             # Of the emulator that stalled most; None where its kernel does not count it.
             "queued_s": max(stalls, key=lambda stall: stall.total_s).queued_s,
         }
-    return DriverReport(**whole)
+    return DriverReport(**merged_parts)

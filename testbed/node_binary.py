@@ -1,4 +1,4 @@
-"""The node binary from Python: where it is, and what its failures mean."""
+"""The node binary from Python: its path, and its failures as exceptions."""
 
 from __future__ import annotations
 
@@ -19,17 +19,19 @@ def path() -> str:
     Raises:
         Unavailable: it is not built.
     """
-    found = Path(os.environ.get("BACKCHANNEL_NODE", ROOT / "target/release/backchannel-node"))
-    if not found.is_file():
-        raise Unavailable(f"the node binary is not built ({found} does not exist); any ./backchannel command builds it")
-    return str(found)
+    binary = Path(os.environ.get("BACKCHANNEL_NODE", ROOT / "target/release/backchannel-node"))
+    if not binary.is_file():
+        raise Unavailable(
+            f"the node binary is not built ({binary} does not exist); any ./backchannel command builds it"
+        )
+    return str(binary)
 
 
 def call(*words: str, stdin: str | None = None, timeout_s: float = 600.0) -> Any:
-    """Runs a subcommand that answers with JSON, with a text on its standard input if one is given.
+    """Runs a subcommand and returns its JSON output.
 
     Raises:
-        TestbedError: it failed, with its own sentence; or ran longer than `timeout_s`.
+        TestbedError: it failed, with its own message, or ran longer than `timeout_s`.
     """
     try:
         done = subprocess.run(
@@ -38,6 +40,6 @@ def call(*words: str, stdin: str | None = None, timeout_s: float = 600.0) -> Any
     except subprocess.TimeoutExpired as error:
         raise TestbedError(f"backchannel-node {words[0]} took longer than {timeout_s:g} s") from error
     if done.returncode != 0:
-        said = done.stderr.strip().removeprefix("error: ") or f"it ended with status {done.returncode}"
-        raise TestbedError(f"backchannel-node {words[0]}: {said}")
+        reason = done.stderr.strip().removeprefix("error: ") or f"it ended with status {done.returncode}"
+        raise TestbedError(f"backchannel-node {words[0]}: {reason}")
     return json.loads(done.stdout) if done.stdout.strip() else None

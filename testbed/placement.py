@@ -113,7 +113,7 @@ def place(
         if link in kernels and (link_place is None or link_place.real != "wire" or link_place.queue_at is not None):
             raise TestbedError(
                 f"link '{link}' is of kind 'kernel': the hosts at its ends shape it themselves, over a wire between "
-                "them; say 'real: wire' of it in 'links', and nothing else"
+                "them; set 'real: wire' for it in 'links', and nothing else"
             )
         _check_place(link, ends, link_place, by_name, host_of)
     networks = _networks(addresses, len(links))
@@ -204,7 +204,7 @@ def _renumbered(plan: addressing.Plan, addresses: str) -> addressing.Plan:
             name: replace(
                 node,
                 interfaces=tuple(moved(end) for end in node.interfaces),
-                routes=tuple(replace(one, subnet=other(one.subnet), via=other(one.via)) for one in node.routes),
+                routes=tuple(replace(route, subnet=other(route.subnet), via=other(route.via)) for route in node.routes),
                 neighbours=tuple((other(address), mac, dev) for address, mac, dev in node.neighbours),
             )
             for name, node in plan.nodes.items()
@@ -218,17 +218,19 @@ def _with_host_names(
 ) -> addressing.Plan:
     names: dict[str, dict[str, str]] = {}
     for node, planned in plan.nodes.items():
-        given = hosts[host_of[node]].interfaces
-        strange = [link for link in given if link not in [end.link for end in planned.interfaces]]
-        if strange:
+        interfaces = hosts[host_of[node]].interfaces
+        unknown = [link for link in interfaces if link not in [end.link for end in planned.interfaces]]
+        if unknown:
             ends_at = _list([end.link for end in planned.interfaces])
-            raise TestbedError(f"host {host_of[node]}: link '{strange[0]}' does not end there; these do: {ends_at}")
+            raise TestbedError(f"host {host_of[node]}: link '{unknown[0]}' does not end there; these do: {ends_at}")
         names[node] = {}
         for end in planned.interfaces:
-            own = given.get(end.link, end.name)
-            names[node][end.name] = QUEUE_PREFIX + own if places[end.link].queue_at == node else own
+            name = interfaces.get(end.link, end.name)
+            names[node][end.name] = QUEUE_PREFIX + name if places[end.link].queue_at == node else name
             if len(names[node][end.name]) > addressing.MAX_INTERFACE_NAME:
-                raise TestbedError(f"host {host_of[node]}: interface '{own}' has too long a name for a queue before it")
+                raise TestbedError(
+                    f"host {host_of[node]}: the name of interface '{name}' is too long for a queue in front of it"
+                )
 
     def with_own_name(end: addressing.Interface) -> addressing.Interface:
         return replace(end, name=names[end.node][end.name])
@@ -239,7 +241,7 @@ def _with_host_names(
                 node,
                 interfaces=tuple(with_own_name(end) for end in node.interfaces),
                 routes=tuple(replace(route, interface=names[name][route.interface]) for route in node.routes),
-                # Behind a real modem or radio stand machines whose hardware addresses are their own.
+                # The hardware addresses behind a real modem or radio are not ours to choose.
                 neighbours=tuple(
                     (address, mac, names[name][dev])
                     for address, mac, dev in node.neighbours
@@ -273,31 +275,31 @@ def _networks(addresses: str, links: int) -> list[IPv4Network]:
     return [IPv4Network(addresses)]
 
 
-def _without_default_routes(plan: addressing.Plan, taken: Sequence[IPv4Network]) -> addressing.Plan:
-    """A machine has a default route of its own, which must stay."""
+def _without_default_routes(plan: addressing.Plan, networks: Sequence[IPv4Network]) -> addressing.Plan:
+    """Replaces default routes, because a host's default route must stay."""
 
     def routes(node: addressing.NodePlan) -> tuple[addressing.Route, ...]:
-        found: list[addressing.Route] = []
+        result: list[addressing.Route] = []
         for route in node.routes:
-            whole = route.subnet == addressing.DEFAULT_ROUTE
-            found += [replace(route, subnet=str(one)) for one in taken] if whole else [route]
-        return tuple(found)
+            is_default = route.subnet == addressing.DEFAULT_ROUTE
+            result += [replace(route, subnet=str(network)) for network in networks] if is_default else [route]
+        return tuple(result)
 
     return addressing.Plan({name: replace(node, routes=routes(node)) for name, node in plan.nodes.items()}, plan.links)
 
 
-def _check_access(hosts: Sequence[Host], addresses: str, taken: Sequence[IPv4Network]) -> None:
+def _check_access(hosts: Sequence[Host], addresses: str, networks: Sequence[IPv4Network]) -> None:
     """The experiment's routes must not catch the controller's packets."""
     for host in hosts:
         try:
             address = ip_address(host.address)
-        except ValueError:  # a name: what it means is known to the resolver only
+        except ValueError:  # a name, which only the resolver can look up
             continue
-        if any(address in one for one in taken):
-            other = next(one for one in RANGES if one != addresses)
+        if any(address in network for network in networks):
+            other = next(network for network in RANGES if network != addresses)
             raise TestbedError(
                 f"host {host.name} is reached at {host.address}, which overlaps with the experiment's own addresses "
-                f"({taken[0]}); set 'addresses: {other}'"
+                f"({networks[0]}); set 'addresses: {other}'"
             )
 
 
@@ -306,16 +308,16 @@ def _check_access(hosts: Sequence[Host], addresses: str, taken: Sequence[IPv4Net
 
 def groups(placement: Placement) -> dict[str, list[str]]:
     """Ansible's groups: endpoints, routers, base_stations, link_boxes, queues, workers, results_sites."""
-    found: dict[str, list[str]] = {name: [] for name in (*GROUP_OF_KIND.values(), "link_boxes", "queues")}
+    members: dict[str, list[str]] = {name: [] for name in (*GROUP_OF_KIND.values(), "link_boxes", "queues")}
     for node, host in placement.host_of.items():
-        found[GROUP_OF_KIND[placement.kinds[node]]].append(host)
-    found["link_boxes"] = placement.boxes()
-    found["queues"] = list(
+        members[GROUP_OF_KIND[placement.kinds[node]]].append(host)
+    members["link_boxes"] = placement.boxes()
+    members["queues"] = list(
         dict.fromkeys(placement.host_of[place.queue_at] for place in placement.links.values() if place.queue_at)
     )
     for also, group in (("worker", "workers"), ("results-site", "results_sites")):
-        found[group] = [host.name for host in placement.hosts.values() if also in host.also]
-    return found
+        members[group] = [host.name for host in placement.hosts.values() if also in host.also]
+    return members
 
 
 def host_vars(placement: Placement, links: Sequence[Mapping[str, Any]], name: str) -> dict[str, Any]:
@@ -357,7 +359,7 @@ def host_vars(placement: Placement, links: Sequence[Mapping[str, Any]], name: st
             if placement.links[end.link].queue_at == host.plays
         ]
         variables["backchannel_all_interfaces"] += [end.name.removeprefix(QUEUE_PREFIX) for end in node.interfaces]
-        # Over a wire that nobody emulates a neighbour answers whether or not a run is under way.
+        # Over a real wire a neighbour answers at any time; over an emulated one, during a run only.
         variables["backchannel_reachable"] = [
             other.address
             for end in node.interfaces
@@ -365,11 +367,11 @@ def host_vars(placement: Placement, links: Sequence[Mapping[str, Any]], name: st
             if other.node != end.node and placement.links[end.link].real and not placement.links[end.link].queue_at
         ]
     kinds = {link["name"]: link["kind"] for link in links}
-    for key, wanted in (("backchannel_modems", False), ("backchannel_radios", True)):
+    for key, is_radio in (("backchannel_modems", False), ("backchannel_radios", True)):
         variables[key] = [
             {"link": place.link, "interfaces": list(box_interfaces(placement.plan, place))}
             for place in placement.links.values()
-            if place.box == name and (kinds[place.link] in RADIO_KINDS) == wanted
+            if place.box == name and (kinds[place.link] in RADIO_KINDS) == is_radio
         ]
     return variables
 

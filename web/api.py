@@ -38,12 +38,13 @@ PARAMETERS: dict[str, tuple[str, dict[str, Any]]] = {
 }  # fmt: skip
 #: Query parameters of an endpoint.
 QUERIES = {
-    "campaigns.all_as_json": ("q", "page"),
-    "campaigns.runs_as_json": ("q", "state", "sort", "order", "page"),
+    "campaign_exports.all_as_json": ("q", "page"),
+    "campaign_exports.runs_as_json": ("q", "state", "sort", "order", "page"),
     "runs.segments": ("flow", "side", "from", "to", "tail"),
     "runs.cross": ("from", "to"),
     "runs.plot": ("flow", "from", "to"),
     "compare.as_json": ("run", "point"),
+    "compare.plot": ("run", "point", "flow", "from", "to"),
     "live.events": ("campaign",),
 }
 _CAMPAIGN_BODY = {
@@ -100,13 +101,13 @@ _VERDICT = _object(problems=_list(_TEXT))
 ANSWERS: dict[str, dict[str, Any]] = {
     "api.healthy": _object(healthy=_FLAG),
     "home.attention_as_json": _object(invalid=_list({}), failed=_list({}), unfinished=_list({})),
-    "campaigns.all_as_json": _list(
+    "campaign_exports.all_as_json": _list(
         _object(id=_TEXT, name=_TEXT, title=_TEXT, state=_TEXT, runs=_WHOLE, valid=_WHOLE, invalid=_WHOLE,
                 backend=_TEXT, started=_NUMBER)
     ),
-    "campaigns.as_json": _object(campaign=_TEXT, state=_TEXT, points=_list({"type": "object"})),
-    "campaigns.progress": _object(state=_TEXT, runs=_WHOLE, valid=_WHOLE, progress={"type": "object"}),
-    "campaigns.runs_as_json": _object(total=_WHOLE, page=_WHOLE, per_page=_WHOLE, runs=_list(
+    "campaign_exports.as_json": _object(campaign=_TEXT, state=_TEXT, points=_list({"type": "object"})),
+    "campaign_exports.progress": _object(state=_TEXT, runs=_WHOLE, valid=_WHOLE, progress={"type": "object"}),
+    "campaign_exports.runs_as_json": _object(total=_WHOLE, page=_WHOLE, per_page=_WHOLE, runs=_list(
         _object("landed", "seed", run_id=_TEXT, point=_WHOLE, repetition=_WHOLE, state=_TEXT, metrics=_list({}))
     )),
     "campaigns.act_by_json": _object(request=_WHOLE, message=_TEXT),

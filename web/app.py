@@ -14,14 +14,28 @@ from flask import Flask, g, render_template, request
 from werkzeug.exceptions import HTTPException
 from werkzeug.routing import IntegerConverter
 
+from analysis.figures.page import STATIC
 from analysis.metrics import METRICS
 from analysis.store import Store, StoreError
 from analysis.thinning import View, thin
-from experiments.labels import mean_sd, point_label
-from experiments.language import registry
-from testbed import units
-from testbed.errors import TestbedError
-from web import api, cache, campaigns, compare, docs, home, imports, launch, live, runs, scorecard, security
+from experiments.api import TestbedError, format_quantity, mean_sd, mechanisms, point_label
+from web import (
+    api,
+    cache,
+    campaign_exports,
+    campaigns,
+    compare,
+    docs,
+    figures,
+    home,
+    import_queue,
+    imports,
+    launch,
+    live,
+    runs,
+    scorecard,
+    security,
+)  # fmt: skip
 
 #: Of a form or a script's JSON; uploads have a limit of their own (web.security).
 MOST_FORM_BYTES = 2 << 20
@@ -46,15 +60,33 @@ def create_app(results: Path | str, token: str = "", names: Sequence[str] = ()) 
     store = Store.open(results)
     app.extensions["store"] = store
     app.extensions["watcher"] = live.Watcher(store)
-    app.extensions["desk"] = imports.Desk(store, str(results))
-    app.extensions["cache"], app.extensions["lasting"] = cache.Cache(store), cache.Lasting()
+    app.extensions["imports"] = import_queue.ImportQueue(store, str(results))
+    app.extensions["store_cache"] = cache.StoreCache(store)
+    app.extensions["permanent_cache"] = cache.PermanentCache()
     security.guard(app, store.folder, token, list(names))
-    for part in (home, campaigns, runs, compare, scorecard, launch, imports, docs, live, api):
+    for part in (
+        figures,
+        home,
+        campaigns,
+        campaign_exports,
+        runs,
+        compare,
+        scorecard,
+        launch,
+        imports,
+        docs,
+        live,
+        api,
+    ):
         app.register_blueprint(part.blueprint)
     app.jinja_env.trim_blocks = True
     app.jinja_env.lstrip_blocks = True
     app.jinja_env.filters.update(
-        quantity=units.show, mean_sd=mean_sd, label=lambda pairs: point_label(dict(pairs)), moment=_moment, ago=_ago
+        quantity=format_quantity,
+        mean_sd=mean_sd,
+        label=lambda pairs: point_label(dict(pairs)),
+        moment=_moment,
+        ago=_ago,
     )
     app.jinja_env.globals.update(metrics=METRICS, version=_version())
 
@@ -95,7 +127,7 @@ def warm(app: Flask) -> None:
             app.jinja_env.get_template(name)
         # Whoever asks for what cannot be read is told then.
         with contextlib.suppress(TestbedError, StoreError):
-            registry.entries()
+            mechanisms()
             scorecard.read()
     # Its first query costs polars several times the second, whatever it asks for.
     few = pl.DataFrame({"x": [0.0, 1.0, 2.0], "y": [0.0, 1.0, 0.0]})
@@ -126,5 +158,6 @@ def _ago(seconds: float | None) -> str:
 
 def _version() -> str:
     """Changes whenever a static file does, so that browsers may keep them."""
-    newest = max(path.stat().st_mtime_ns for path in (Path(__file__).parent / "static").rglob("*") if path.is_file())
+    folders = (Path(__file__).parent / "static", STATIC)
+    newest = max(path.stat().st_mtime_ns for folder in folders for path in folder.rglob("*") if path.is_file())
     return format(newest // 1_000_000, "x")

@@ -1,88 +1,81 @@
-"""What pages computed: kept until anybody writes to the store; or for good, where only landed runs went into it."""
+"""Caches of what pages compute: until somebody writes to the store, or for good if only landed runs enter a result."""
 
 from __future__ import annotations
 
 import threading
-from collections import OrderedDict
 from collections.abc import Callable, Collection, Hashable, Iterable, Mapping
 from typing import Any, TypeVar
 
+from cachetools import LRUCache
 from flask import current_app
 
 from analysis.store import Store, browse
 
 T = TypeVar("T")
-MOST = 256
-#: Of what holds for good.
-MOST_LASTING = 8192
+#: Results of each cache.
+MOST_CACHED, MOST_PERMANENT = 256, 8192
 
 
-class Cache:
-    """Results by key; all of them go when the store has changed."""
+class StoreCache:
+    """Results by key; all are dropped when the store has changed."""
 
     def __init__(self, store: Store) -> None:
         self._pulse = browse.Pulse(store)
-        self._kept: OrderedDict[Hashable, Any] = OrderedDict()
-        self._age = 0
+        self._results: LRUCache[Hashable, Any] = LRUCache(MOST_CACHED)
+        self._generation = 0
         self._lock = threading.Lock()
 
-    def get(self, key: Hashable, make: Callable[[], Any]) -> Any:
-        """What was made under a key, made now if it is not there."""
+    def get(self, key: Hashable, compute: Callable[[], Any]) -> Any:
+        """The result of a key, computed if it is missing."""
         with self._lock:
             if self._pulse.changed():
-                self._kept.clear()
-                self._age += 1
-            age = self._age
-            if key in self._kept:
-                self._kept.move_to_end(key)
-                return self._kept[key]
-        made = make()
+                self._results.clear()
+                self._generation += 1
+            generation = self._generation
+            if key in self._results:
+                return self._results[key]
+        result = compute()
         with self._lock:
-            # What was read before somebody wrote is not kept.
-            if age == self._age:
-                self._kept[key] = made
-                while len(self._kept) > MOST:
-                    self._kept.popitem(last=False)
-        return made
+            # A result that was read before somebody wrote is not stored.
+            if generation == self._generation:
+                self._results[key] = result
+        return result
 
 
-class Lasting:
-    """Results by a key that names all that went into them."""
+class PermanentCache:
+    """Results by a key that names everything they depend on."""
 
     def __init__(self) -> None:
-        self._kept: OrderedDict[Hashable, Any] = OrderedDict()
+        self._results: LRUCache[Hashable, Any] = LRUCache(MOST_PERMANENT)
         self._lock = threading.Lock()
 
     def find(self, keys: Iterable[Hashable]) -> dict[Hashable, Any]:
-        """Those that are there."""
+        """The results that are there."""
         with self._lock:
-            found = {key: self._kept[key] for key in keys if key in self._kept}
-            for key in found:
-                self._kept.move_to_end(key)
-            return found
+            return {key: self._results[key] for key in keys if key in self._results}
 
-    def keep(self, results: Mapping[Hashable, Any]) -> None:
-        """More of them."""
+    def store(self, results: Mapping[Hashable, Any]) -> None:
+        """Adds results."""
         with self._lock:
-            self._kept |= results
-            while len(self._kept) > MOST_LASTING:
-                self._kept.popitem(last=False)
+            self._results.update(results)
 
 
-def lasting(keys: Collection[Hashable], make: Callable[[list[Hashable]], Mapping[Hashable, T]]) -> dict[Hashable, T]:
-    """Results of which each holds for good; `make` makes all those that are missing at once."""
-    cache: Lasting = current_app.extensions["lasting"]
+def cached(key: Hashable, compute: Callable[[], T]) -> T:
+    """A result that holds until somebody writes to the store."""
+    cache: StoreCache = current_app.extensions["store_cache"]
+    result: T = cache.get(key, compute)
+    return result
+
+
+def permanent(
+    keys: Collection[Hashable], compute: Callable[[list[Hashable]], Mapping[Hashable, T]]
+) -> dict[Hashable, T]:
+    """Results that hold for good; `compute` makes all that are missing at once."""
+    cache: PermanentCache = current_app.extensions["permanent_cache"]
     found: dict[Hashable, T] = cache.find(keys)
     missing = [key for key in keys if key not in found]
     if missing:
-        made = make(missing)
-        cache.keep(made)
+        made = compute(missing)
+        cache.store(made)
         found |= made
-    return found
-
-
-def kept(key: Hashable, make: Callable[[], T]) -> T:
-    """A result that holds until anybody writes to the store."""
-    cache: Cache = current_app.extensions["cache"]
-    found: T = cache.get(key, make)
     return found

@@ -1,23 +1,22 @@
-"""Any runs or points of campaigns beside each other: plots on one time axis, and differences with their intervals."""
+"""Runs or points of campaigns beside each other: figures on one time axis, and differences with their intervals."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from urllib.parse import urlencode
 
 from flask import Blueprint, Response, abort, g, jsonify, render_template, request, url_for
-from markupsafe import Markup
 
-from analysis.metrics import METRICS
+from analysis.figures.campaign import Group, Mean, Means
+from analysis.figures.model import COLOURS, Figure, Series
 from analysis.statistics import Difference, RunKey, difference, half_width, mean, sd
 from analysis.store import browse
-from experiments.labels import point_label
-from web import plotfile, sweep
-from web.cache import kept
-from web.campaigns import export, is_detail
-from web.drawing import SERIES
-from web.runs import as_table, load, period_asked, plotted
+from experiments.api import point_label
+from web import run_figures, runs
+from web.cache import cached
+from web.campaign_data import is_detail, order, title_of
+from web.figures import answer, embedded
 
 blueprint = Blueprint("compare", __name__)
 
@@ -27,23 +26,45 @@ MOST = 8
 
 @dataclass(frozen=True)
 class Subject:
-    """One of those that are compared."""
+    """A run or a point that is compared."""
 
-    #: "run:ID" or "point:CAMPAIGN:NUMBER".
+    #: "run:ID" or "point:CAMPAIGN:NUMBER", as the address names it.
     key: str
     label: str
     address: str
-    #: Whose plots stand for it.
+    #: The run whose figures represent it.
     run_id: str
-    ink: str
+    colour: str
     #: (metric, flow) to the values of its runs.
     values: dict[tuple[str, str], dict[RunKey, float]]
     units: dict[str, str]
 
 
+@dataclass(frozen=True)
+class Cell:
+    """A metric of one subject."""
+
+    n: int
+    mean: float
+    #: Half of the mean's 95 % confidence interval; None for one value.
+    half: float | None
+    #: Against the first subject.
+    difference: Difference | None
+
+
+@dataclass(frozen=True)
+class Row:
+    """A metric of all subjects, in their order; None where one has no value."""
+
+    name: str
+    subject: str
+    unit: str
+    cells: list[Cell | None]
+
+
 @blueprint.get("/compare")
 def show() -> str:
-    """`run` and `point` (CAMPAIGN:NUMBER) name them, each as often as wanted; the others are held against the first."""
+    """`run` and `point` (CAMPAIGN:NUMBER), repeatable, name the subjects; the first is the reference."""
     subjects = _subjects()
     rows = _shown(subjects)
     scenario = browse.scenario(g.store, subjects[0].run_id) if subjects else None
@@ -63,6 +84,7 @@ def show() -> str:
     )
     flow = request.args.get("flow") or (flows[0] if flows else "")
     queue = request.args.get("queue") or studied.replace("/forward", "/reverse")
+    means = _means(subjects, rows)
     return render_template(
         "compare.html",
         subjects=subjects,
@@ -75,95 +97,102 @@ def show() -> str:
         campaigns=browse.campaigns(g.store, limit=12) if not subjects else [],
         most=MOST,
         without=_without,
-        picture=_picture(subjects, rows),
-        overlays=[
-            (kind, word, of, [{"label": one.label, "ink": one.ink, "url": _plot_of(one, kind, of)} for one in subjects])
-            for kind, word, of in _overlays(flow, queue)
-        ],
-        told=_told(),
+        means=means,
+        figure=means.figure() if means else None,
+        figure_data=embedded(means.figure()) if means else "",
+        overlays=_overlays(flow, queue),
+        named=_named(),
     )
 
 
 @blueprint.get("/compare/figure.<kind>")
 def figure(kind: str) -> Response:
-    """Its bars as SVG, PDF or CSV; arguments as the page has them."""
+    """Its bars as SVG, PDF, PNG or CSV; arguments as the page has them."""
     subjects = _subjects()
-    made = _figure(subjects, _shown(subjects))
+    made = _means(subjects, _shown(subjects))
     if made is None:
-        abort(404, "There is a figure of two or more runs or points.")
-    return export(sweep.draw(made), kind, f"compare-{made.metric}", sweep.as_csv(made))
+        abort(404, "A figure needs two or more runs or points.")
+    return answer(made.figure(), kind, f"compare-{made.metric}", made.as_csv)
 
 
 @blueprint.get("/compare/plots/<kind>.<form>")
 def plot_file(kind: str, form: str) -> Response:
-    """Plots laid over each other as SVG, PDF or CSV, over the period that is asked for."""
+    """Figures laid over each other, as SVG, PDF, PNG or CSV, over a period."""
+    whole, (low, high) = _laid_over(kind)
+    of = request.args.get("flow", "")
+    name = f"compare-{kind}{f'-{of}' if of else ''}".replace("/", "-")
+    title = next(word for known, word, _ in _overlays(of, of) if known == kind)
+    drawn = replace(whole.within(low, high), title=title)
+    return answer(drawn, form, name, lambda: whole.cut(low, high).as_csv("time_s"))
+
+
+@blueprint.get("/api/compare/<kind>")
+def plot(kind: str) -> Response:
+    """Figures laid over each other: axes and series; `from` and `to` (s) choose a part."""
+    whole, (low, high) = _laid_over(kind)
+    return jsonify(whole.within(low, high, run_figures.POINTS).as_json())
+
+
+def _laid_over(kind: str) -> tuple[Figure, tuple[float, float]]:
     subjects = _subjects()
     if not subjects:
-        abort(404, "There is nothing to lay over each other: 'run' and 'point' name it.")
-    of = request.args.get("flow", "")
-    word = next((word for known, word, _ in _overlays(of, of) if known == kind), None)
-    if word is None:
+        abort(404, "There is nothing to compare: 'run' and 'point' name what is.")
+    if kind not in OVERLAID:
         abort(404, f"There is no such plot {kind}; there are: {', '.join(OVERLAID)}.")
-    lines: list[dict[str, Any]] = []
-    unit = ""
-    period = (0.0, max(browse.duration(g.store, one.run_id) for one in subjects))
+    period = runs.period_asked(max(browse.duration(g.store, one.run_id) for one in subjects))
+    series: list[Series] = []
+    figures = []
     for one in subjects:
-        run = load(one.run_id)
-        period = period_asked(period[1])
-        answer = plotted(run, kind, *period)
-        unit = unit or str(answer["y"])
-        own = [line for line in answer["series"] if _is_overlaid(kind, line)]
-        lines += [
-            {**line, "name": f"{one.label}: {line['name']}" if len(own) > 1 else one.label, "ink": one.ink}
+        found = runs.figure(runs.load(one.run_id), kind)
+        figures.append(found)
+        own = [line for line in found.series if _represents(kind, line)]
+        series += [
+            replace(line, name=f"{one.label}: {line.name}" if len(own) > 1 else one.label, colour=one.colour)
             for line in own
         ]
-    whole = {"y": unit, "series": lines}
-    name = f"compare-{kind}{f'-{of}' if of else ''}".replace("/", "-")
-    return export(plotfile.draw(word, whole, *period), form, name, as_table(whole))
+    shown = next((found for found in figures if found.series), figures[0])
+    return replace(shown, series=tuple(series)), period
 
 
 @blueprint.get("/api/compare")
 def as_json() -> Response:
-    """The same for scripts: means, intervals and differences against the first, in SI units."""
+    """Means, intervals and differences from the first subject, in SI units."""
     subjects = _subjects()
-    told = []
+    metrics = []
     for row in _rows(subjects):
         cells = [
             {
-                "of": one.key, "n": cell["n"], "mean": cell["mean"], "half_interval_95": cell["half"],
-                "difference": None if cell["off"] is None else cell["off"].value,
-                "difference_half_interval_95": None if cell["off"] is None else cell["off"].half,
-                "method": None if cell["off"] is None else cell["off"].method,
+                "of": one.key, "n": cell.n, "mean": cell.mean, "half_interval_95": cell.half,
+                "difference": None if cell.difference is None else cell.difference.value,
+                "difference_half_interval_95": None if cell.difference is None else cell.difference.half,
+                "method": None if cell.difference is None else cell.difference.method,
             }
-            for one, cell in zip(subjects, row["cells"], strict=True)
+            for one, cell in zip(subjects, row.cells, strict=True)
             if cell is not None
         ]  # fmt: skip
-        told.append({"metric": row["name"], "flow": row["subject"], "unit": row["unit"], "cells": cells})
-    return jsonify({"subjects": [{"of": one.key, "label": one.label} for one in subjects], "metrics": told})
+        metrics.append({"metric": row.name, "flow": row.subject, "unit": row.unit, "cells": cells})
+    return jsonify({"subjects": [{"of": one.key, "label": one.label} for one in subjects], "metrics": metrics})
 
 
 def _subjects() -> list[Subject]:
-    asked = [("run", one) for one in request.args.getlist("run")] + [
-        ("point", one) for one in request.args.getlist("point")
-    ]
-    asked = list(dict.fromkeys(asked))
+    asked = list(dict.fromkeys((kind, name) for kind in ("run", "point") for name in request.args.getlist(kind)))
     if len(asked) > MOST:
         abort(400, f"At most {MOST} can be compared at once; these are {len(asked)}.")
     makers = {"run": _run, "point": _point}
 
-    def make(kind: str, name: str, ink: str) -> Subject:
-        return kept(("subject", kind, name, ink), lambda: makers[kind](name, ink))
+    def make(kind: str, name: str, colour: str) -> Subject:
+        return cached(("subject", kind, name, colour), lambda: makers[kind](name, colour))
 
-    found = [make(kind, name, f"s{number % SERIES}") for number, (kind, name) in enumerate(asked)]
+    found = [make(kind, name, COLOURS[number % len(COLOURS)]) for number, (kind, name) in enumerate(asked)]
     labels = [one.label for one in found]
-    # Equal points of several campaigns are told apart by their number.
+    # Equal points of several campaigns are numbered.
     return [
-        one if labels.count(one.label) == 1 else Subject(**{**one.__dict__, "label": f"{one.label} ({number + 1})"})
+        one if labels.count(one.label) == 1 else replace(one, label=f"{one.label} ({number + 1})")
         for number, one in enumerate(found)
     ]
 
 
-def _run(run_id: str, ink: str) -> Subject:
+def _run(run_id: str, colour: str) -> Subject:
     run = g.store.run(run_id)
     if run is None:
         abort(404, f"There is no run {run_id} here.")
@@ -175,13 +204,13 @@ def _run(run_id: str, ink: str) -> Subject:
             part for part in (point_label(dict(home["parameters"])), f"repetition {home['repetition'] + 1}") if part
         )
     return Subject(
-        f"run:{run_id}", label, url_for("runs.show", run_id=run_id), run_id, ink,
+        f"run:{run_id}", label, url_for("runs.show", run_id=run_id), run_id, colour,
         {(one["name"], one["subject"]): {key: one["value"]} for one in run["metrics"]},
         {one["name"]: one["unit"] for one in run["metrics"]},
     )  # fmt: skip
 
 
-def _point(name: str, ink: str) -> Subject:
+def _point(name: str, colour: str) -> Subject:
     campaign_id, _, number = name.partition(":")
     campaign = browse.campaign_head(g.store, campaign_id)
     point = next((one for one in browse.points(g.store, campaign_id) if str(one["number"]) == number), None)
@@ -195,95 +224,81 @@ def _point(name: str, ink: str) -> Subject:
         values.setdefault((row["name"], row["subject"]), {})[RunKey(row["repetition"], row["seed"])] = row["value"]
     label = point_label(dict(point["parameters"])) or campaign["title"]
     return Subject(
-        f"point:{name}", label, url_for("campaigns.show", campaign_id=campaign_id), rows[0]["run_id"], ink, values,
+        f"point:{name}", label, url_for("campaigns.show", campaign_id=campaign_id), rows[0]["run_id"], colour, values,
         {row["name"]: row["unit"] for row in rows},
     )  # fmt: skip
 
 
-def _rows(subjects: list[Subject], details: bool = True) -> list[dict[str, Any]]:
-    """Per metric and flow what each gives, and how it differs from the first."""
-    names = list(METRICS)
+def _rows(subjects: Sequence[Subject], details: bool = True) -> list[Row]:
+    """Every metric and flow with the subjects' means and their differences from the first."""
     kinds = dict.fromkeys(kind for one in subjects for kind in one.values if details or not is_detail(kind[0]))
-    ordered = sorted(kinds, key=lambda kind: (names.index(kind[0]) if kind[0] in names else len(names), kind[1]))
     rows = []
-    for name, subject in ordered:
+    for name, subject in sorted(kinds, key=lambda kind: (order(kind[0]), kind[1])):
         unit = next(one.units[name] for one in subjects if name in one.units)
         first = subjects[0].values.get((name, subject), {})
-        cells: list[dict[str, Any] | None] = []
+        cells: list[Cell | None] = []
         for number, one in enumerate(subjects):
             values = one.values.get((name, subject))
             if not values:
                 cells.append(None)
                 continue
-            off: Difference | None = difference(first, values) if number and first else None
-            cells.append({**_mean(list(values.values())), "off": off})
-        rows.append({"name": name, "subject": subject, "unit": unit, "cells": cells})
+            numbers = list(values.values())
+            off = difference(first, values) if number and first else None
+            cells.append(Cell(len(numbers), mean(numbers), half_width(sd(numbers), len(numbers)), off))
+        rows.append(Row(name, subject, unit, cells))
     return rows
 
 
-def _mean(values: list[float]) -> dict[str, Any]:
-    return {
-        "n": len(values), "mean": mean(values), "sd": sd(values), "half": half_width(sd(values), len(values)),
-    }  # fmt: skip
+def _shown(subjects: Sequence[Subject]) -> list[Row]:
+    """Rows without details, which are on a run's own page and in the JSON."""
+    key = ("compared", tuple((one.key, one.label) for one in subjects))
+    return cached(key, lambda: _rows(subjects, details=False))
 
 
-def _shown(subjects: list[Subject]) -> list[dict[str, Any]]:
-    """Rows but for details, which are for a run's own page and for scripts."""
-    return kept(
-        ("compared", tuple((one.key, one.label) for one in subjects)),
-        lambda: _rows(subjects, details=False),
-    )
-
-
-def _figure(subjects: list[Subject], rows: list[dict[str, Any]]) -> sweep.Figure | None:
-    """Bars of one metric, one a subject."""
+def _means(subjects: Sequence[Subject], rows: Sequence[Row]) -> Means | None:
+    """Bars of the metric that the address asks for, one for each subject."""
     wanted = request.args.get("metric", "")
-    row = next((one for one in rows if f"{one['name']}/{one['subject']}" == wanted), rows[0] if rows else None)
+    row = next((one for one in rows if f"{one.name}/{one.subject}" == wanted), rows[0] if rows else None)
     if row is None or len(subjects) < 2:
         return None
-    title = METRICS[row["name"]].title if row["name"] in METRICS else row["name"]
-    return sweep.Figure(
-        title=f"{title}, {row['subject']}" if row["subject"] else title, metric=row["name"],
-        subject=row["subject"], unit=row["unit"],
-        x_field="",
-        places=[one.label for one in subjects], sizes=None, kind="",
-        series=[
-            sweep.Series("", [
-                sweep.Value(one.label, cell["mean"], cell["half"], cell["n"], 0)
-                for one, cell in zip(subjects, row["cells"], strict=True) if cell is not None
-            ])
-        ],
-        inks={one.label: one.ink for one in subjects},
+    title = title_of(row.name)
+    drawn = [
+        Mean(
+            one.label, cell.mean, None if cell.half is None else cell.mean - cell.half,
+            None if cell.half is None else cell.mean + cell.half, cell.n,
+        )
+        for one, cell in zip(subjects, row.cells, strict=True)
+        if cell is not None
+    ]  # fmt: skip
+    return Means(
+        title=f"{title}, {row.subject}" if row.subject else title, metric=row.name, subject=row.subject, unit=row.unit,
+        x_field="", places=[one.label for one in subjects], sizes=None, kind="", groups=[Group("", drawn)],
+        colours={one.label: one.colour for one in subjects},
     )  # fmt: skip
 
 
-def _picture(subjects: list[Subject], rows: list[dict[str, Any]]) -> Markup:
-    made = _figure(subjects, rows)
-    return Markup("" if made is None else sweep.draw(made).svg(page=True))
+#: Figures that are laid over each other, and their titles.
+OVERLAID = {
+    "sequence": "Acknowledged", "throughput": "Throughput", "rtt": "Round-trip time", "cwnd": "Congestion window",
+    "queue": "Queue",
+}  # fmt: skip
 
 
-#: Plots that are laid over each other. Of each kind, the lines that stand for a run; plots.js chooses alike.
-OVERLAID = ("sequence", "throughput", "rtt", "cwnd", "queue")
-
-
-def _is_overlaid(kind: str, line: dict[str, Any]) -> bool:
+def _represents(kind: str, line: Series) -> bool:
+    """Whether a series of a run's figure stands for the run where several are laid over each other."""
     if kind == "sequence":
-        return bool(line["name"] == "acknowledged")
-    return bool(line["style"] != "marks" and line["name"] != "ssthresh")
+        return line.name == "acknowledged"
+    return not line.keep_all and line.name != "ssthresh" and line.kind != "segments"
 
 
 def _overlays(flow: str, queue: str) -> list[tuple[str, str, str]]:
-    """Kind, title, and whose."""
-    words = ("Acknowledged", "Throughput", "Round-trip time", "Congestion window", "Queue")
-    of = [queue if kind == "queue" else flow for kind in OVERLAID]
-    return [(kind, f"{word}, {whose}", whose) for kind, word, whose in zip(OVERLAID, words, of, strict=True)]
+    """Kind, title, and the flow or queue."""
+    return [
+        (kind, f"{word}, {of}", of) for kind, word in OVERLAID.items() for of in [queue if kind == "queue" else flow]
+    ]
 
 
-def _plot_of(one: Subject, kind: str, of: str) -> str:
-    return url_for("runs.plot", run_id=one.run_id, kind=kind, flow=of)
-
-
-def _told() -> dict[str, list[str]]:
+def _named() -> dict[str, list[str]]:
     """What names the subjects in an address."""
     return {key: request.args.getlist(key) for key in ("run", "point")}
 

@@ -8,7 +8,7 @@ from typing import Any
 from flask import Blueprint, Response, jsonify, render_template, request
 
 from analysis.metrics import METRICS
-from experiments.language import registry
+from experiments.api import MECHANISM_KINDS, mechanisms
 
 blueprint = Blueprint("docs", __name__)
 
@@ -18,8 +18,8 @@ def index() -> str:
     """All of them, filtered by `q`."""
     words = request.args.get("q", "").lower().split()
     sections = []
-    for kind, title in registry.KINDS.items():
-        entries = [entry for entry in registry.of_kind(kind) if _holds(words, entry.name, entry.summary, entry.source)]
+    for kind, title in MECHANISM_KINDS.items():
+        entries = [entry for entry in mechanisms(kind) if _holds(words, entry.name, entry.summary, entry.source)]
         if entries:
             sections.append({"id": kind, "title": title.replace("-", " "), "entries": entries})
     found = [one for one in _metrics() if _holds(words, one["name"], one["title"], one["source"])]
@@ -29,7 +29,7 @@ def index() -> str:
 @blueprint.get("/api/registry")
 def as_json() -> Response:
     """Every mechanism, as `./backchannel list --json` prints them."""
-    return jsonify([entry.as_dict() for kind in registry.KINDS for entry in registry.of_kind(kind)])
+    return jsonify([entry.as_dict() for entry in mechanisms()])
 
 
 @blueprint.get("/api/metrics")

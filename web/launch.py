@@ -22,21 +22,17 @@ from flask import (
     request,
     url_for,
 )
-from markupsafe import Markup
 from ruamel.yaml import YAML
 from ruamel.yaml.comments import CommentedMap, CommentedSeq
 from werkzeug.datastructures import MultiDict
 
 from analysis.store import requests
-from experiments.language import registry, source
-from experiments.language.problems import CampaignError
-from testbed import node_binary
-from web import topology
-from web.check import check
+from experiments.api import campaign_files, campaign_text, mechanisms
+from web.campaigns import network_picture
+from web.check import Verdict, check
 
 blueprint = Blueprint("launch", __name__)
 
-EXPERIMENTS = node_binary.ROOT / "experiments"
 MOST_TEXT = 200_000
 #: Rows of the form.
 FLOWS, AXES = 3, 3
@@ -70,10 +66,10 @@ def act() -> Any:
     overrides = [line.strip() for line in form.get("overrides", "").splitlines() if line.strip()]
     asked_for = [*overrides, *([f"backend={form['backend']}"] if form.get("backend") else [])]
     verdict = judge(name, text, asked_for)
-    if form.get("do") == "launch" and not verdict["problems"]:
+    if form.get("do") == "launch" and not verdict.problems:
         number = requests.ask_run(g.store, name, text, asked_for, force=form.get("force") == "yes")
-        there = "A runner takes it up." if requests.runners(g.store) else ""
-        flash(f"Request {number} is entered. {there}".strip())
+        waiting = "A runner will start it." if requests.runners(g.store) else ""
+        flash(f"Request {number} is entered. {waiting}".strip())
         return redirect(url_for("launch.asked", number=number))
     return _page(text, name, overrides, verdict, form)
 
@@ -108,7 +104,7 @@ def withdraw_by_json(number: int) -> Any:
 @blueprint.get("/api/files")
 def files_as_json() -> Response:
     """Names of the campaign files that the site offers."""
-    return jsonify(files())
+    return jsonify(campaign_files())
 
 
 @blueprint.get("/api/files/<path:file>")
@@ -137,16 +133,17 @@ def enter() -> Any:
     """Asks for a campaign: {"text", "file", "overrides", "force"}; what is wrong with it comes back with status 422."""
     name, text, overrides, force = _body()
     verdict = judge(name, text, overrides)
-    if verdict["problems"]:
-        return jsonify(verdict), 422
-    return jsonify({**verdict, "request": requests.ask_run(g.store, name, text, overrides, force)}), 202
+    if verdict.problems:
+        return jsonify(verdict.as_json()), 422
+    number = requests.ask_run(g.store, name, text, overrides, force)
+    return jsonify({**_as_json(verdict), "request": number}), 202
 
 
 @blueprint.post("/api/check")
 def check_as_json() -> Response:
     """What the validator says of a campaign, what it will take, and its network as SVG; nothing is entered."""
     name, text, overrides, _ = _body()
-    return jsonify(judge(name, text, overrides))
+    return jsonify(_as_json(judge(name, text, overrides)))
 
 
 @blueprint.post("/api/build")
@@ -155,17 +152,19 @@ def build_as_json() -> Response:
     return jsonify({"text": build(request.form)})
 
 
-def judge(name: str, text: str, overrides: list[str]) -> dict[str, Any]:
-    """Validator's messages; for a good one the points and runs, an estimate, and a picture of the network."""
+def judge(name: str, text: str, overrides: list[str]) -> Verdict:
+    """The validator's verdict on a campaign."""
     if len(text) > MOST_TEXT:
-        return {"problems": [f"{name}: a campaign file has at most {MOST_TEXT} characters here"]}
+        return Verdict([f"{name}: a campaign file has at most {MOST_TEXT} characters here"])
     if not text.strip():
-        return {"problems": ["There is nothing to check yet: pick a file, fill in the form, or write one."]}
-    found = check(str(current_app.config["RESULTS"]), name, text, overrides)
-    if found["problems"]:
-        return found
-    scenario = found.pop("scenario")
-    return {**found, "picture": topology.draw(scenario).svg(page=True)}
+        return Verdict(["There is nothing to check yet: choose a file, fill in the form, or write one."])
+    return check(str(current_app.config["RESULTS"]), name, text, overrides)
+
+
+def _as_json(verdict: Verdict) -> dict[str, Any]:
+    if verdict.problems:
+        return verdict.as_json()
+    return {**verdict.as_json(), "picture": str(network_picture(verdict.scenario))}
 
 
 def build(form: MultiDict[str, str]) -> str:
@@ -267,45 +266,32 @@ def _name(given: str) -> str:
     return kept or "new.yaml"
 
 
-def files() -> list[str]:
-    """The campaign files that stand under experiments/."""
-    return sorted(
-        str(path.relative_to(EXPERIMENTS)) for path in EXPERIMENTS.rglob("*.yaml") if path.name != "targets.yaml"
-    )
-
-
 def _file(name: str) -> str:
-    # By the list of what is there: a request never names a path.
-    if name not in files():
-        abort(404, f"There is no campaign file {name}.")
+    """The text of a campaign file with what it includes, so that the text needs no other file; 404 for other names."""
     try:
-        # With what it includes, so that the text stands for itself from here on.
-        return source.read(EXPERIMENTS / name).text
-    except CampaignError:
-        return (EXPERIMENTS / name).read_text(encoding="utf-8")
+        return campaign_text(name)
+    except ValueError:
+        abort(404, f"There is no campaign file {name}.")
 
 
-def _page(text: str, name: str, overrides: list[str], verdict: dict[str, Any] | None, form: Any) -> str:
+def _page(text: str, name: str, overrides: list[str], verdict: Verdict | None, form: Any) -> str:
     if verdict is None and text:
         verdict = judge(name, text, overrides)
-    picture = Markup(verdict["picture"]) if verdict and verdict.get("picture") else ""
+    picture = network_picture(verdict.scenario) if verdict else ""
     return render_template(
         "launch.html",
         text=text,
         file=name,
-        files=files(),
+        files=campaign_files(),
         overrides="\n".join(overrides),
-        verdict=verdict,
+        verdict=verdict.as_json() if verdict else None,
         picture=picture,
         form=form,
         flows=FLOWS,
         axes=AXES,
         runners=requests.runners(g.store),
         recent=requests.recent(g.store, 8),
-        names={
-            kind: [entry.name for entry in registry.of_kind(kind)]
-            for kind in ("stack", "policy", "topology", "backend")
-        },
+        names={kind: [entry.name for entry in mechanisms(kind)] for kind in ("stack", "policy", "topology", "backend")},
         swept=SWEPT,
     )
 

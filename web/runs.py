@@ -1,11 +1,10 @@
-"""Pages of runs: what one was, how true it was, its plots down to single segments, its files."""
+"""Pages of runs: metrics, fidelity, plots down to single segments, files."""
 
 from __future__ import annotations
 
-import csv
-import io
 import math
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import polars as pl
@@ -21,22 +20,22 @@ from flask import (
     send_from_directory,
     url_for,
 )
-from markupsafe import Markup
 
+from analysis.figures.model import Figure
 from analysis.metrics import MissingCapture
 from analysis.store import browse
-from analysis.thinning import View
 from testbed import fidelity
-from web import crossing, plotfile, series, tables, topology
-from web.campaigns import export, is_detail, order
+from web import crossing, run_figures, tables
+from web.campaign_data import is_detail, order
+from web.campaign_exports import network_file
+from web.campaigns import network_picture
+from web.figures import answer
 
 blueprint = Blueprint("runs", __name__)
 
-#: Points of a plot at most; extremes are kept when there are more.
-POINTS = 4000
 #: Segments of one answer.
 SEGMENTS = 500
-#: Columns of segments.parquet that it tells of each, and those by which its SACK blocks are found.
+#: Columns of segments.parquet in an answer, and those that lead to its SACK blocks.
 FIELDS = ("dir", "seq", "payload", "ip_len", "ack", "window", "flags", "class", "rtt_ns", "in_order", "file", "frame")
 FLAGS = ((2, "SYN"), (1, "FIN"), (4, "RST"), (8, "PSH"), (16, "ACK"), (32, "URG"), (64, "ECE"), (128, "CWR"))
 CLASSES = (
@@ -73,7 +72,7 @@ def show(run_id: str) -> str:
         for direction, counters in by_direction.items()
     ]
     queued = [one for one in directions if one["rate_bps"]]
-    # A queue is of interest where packets were dropped or purged, or where the line was busy for half of the run.
+    # Shown first: queues that dropped or purged packets, and those of lines that were busy for half of the run.
     busy = [one for one in queued if one["events"] or (one["busy_s"] or 0) > 0.5 * run["duration_s"]]
     quiet = [one for one in queued if one not in busy]
     link = crossing.link_under_study(run["scenario"])
@@ -98,7 +97,7 @@ def show(run_id: str) -> str:
         first=_first_plot(run, side, flow["name"]) if flow is not None else "",
         beside=beside,
         wider=fidelity.wider(fidelity.limits_of(run["scenario"])),
-        topology=Markup(topology.draw(run["scenario"]).svg(page=True)) if run["scenario"].get("links") else "",
+        topology=network_picture(run["scenario"]),
         range=(request.args.get("from", ""), request.args.get("to", "")),
         shown=sorted(run["metrics"], key=lambda row: (is_detail(row["name"]), order(row["name"]), row["subject"]))[
             :400
@@ -109,10 +108,7 @@ def show(run_id: str) -> str:
 @blueprint.get("/runs/<run_id>/network.<kind>")
 def network(run_id: str, kind: str) -> Response:
     """Its network as SVG or PDF."""
-    run = load(run_id)
-    if not run["scenario"].get("links"):
-        abort(404, "There is no picture of this network.")
-    return export(topology.draw(run["scenario"]), kind, f"{run_id[:8]}-network")
+    return network_file(load(run_id)["scenario"], kind, f"{run_id[:8]}-network")
 
 
 @blueprint.get("/runs/<run_id>/files/<path:path>")
@@ -127,7 +123,7 @@ def download(run_id: str, path: str) -> Response:
 
 @blueprint.get("/api/runs/<run_id>")
 def as_json(run_id: str) -> Response:
-    """Everything that the store has of a run: scenario, manifest, metrics, files, earlier tries, campaigns."""
+    """Everything that the store has of a run: scenario, manifest, metrics, files, earlier attempts, campaigns."""
     return jsonify(load(run_id))
 
 
@@ -151,13 +147,13 @@ def segments(run_id: str) -> Response:
     inside = inside.filter((pl.col("t_s") >= low) & (pl.col("t_s") <= high))
     some = inside.tail(SEGMENTS) if request.args.get("tail") else inside.head(SEGMENTS)
     blocks = tables.blocks_of(folder, some)
-    told = [_segment(row, blocks.get((row["file"], row["frame"]), [])) for row in some.to_dicts()]
-    return jsonify({"total": inside.height, "segments": told})
+    found = [_segment(row, blocks.get((row["file"], row["frame"]), [])) for row in some.to_dicts()]
+    return jsonify({"total": inside.height, "segments": found})
 
 
 @blueprint.get("/api/runs/<run_id>/crossing")
 def cross(run_id: str) -> Response:
-    """Packets on the line under study during a period: when each entered its queue, left it, arrived."""
+    """Packets on the link under study during a period: when each entered its queue, left it, and arrived."""
     run = load(run_id)
     low, high = _range(run)
     return jsonify(crossing.crossing(g.store.run_folder(run_id), run, low, high))
@@ -165,33 +161,34 @@ def cross(run_id: str) -> Response:
 
 @blueprint.get("/api/runs/<run_id>/<kind>")
 def plot(run_id: str, kind: str) -> Response:
-    """A plot's series: sequence, received, throughput, rtt, queue or cwnd; `from` and `to` (s) choose a part."""
+    """A figure's axes and series: sequence, received, throughput, rtt, queue or cwnd; `from` and `to` (s) cut it."""
     run = load(run_id)
-    return jsonify(plotted(run, kind, *_range(run)))
+    low, high = _range(run)
+    return jsonify(figure(run, kind).within(low, high, run_figures.POINTS).as_json())
 
 
 @blueprint.get("/runs/<run_id>/plots/<kind>.<form>")
 def plot_file(run_id: str, kind: str, form: str) -> Response:
-    """A plot as SVG, PDF or CSV, over the period that is asked for."""
+    """A figure as SVG, PDF, PNG or CSV, over a period; the CSV has every point in it and no other."""
     run = load(run_id)
     low, high = _range(run)
-    answer = plotted(run, kind, low, high)
+    whole = figure(run, kind)
     flow = request.args.get("flow", "")
     name = f"{run_id[:8]}-{kind}{f'-{flow}' if flow else ''}".replace("/", "-")
-    drawing = plotfile.draw(f"{kind}{f', {flow}' if flow else ''}, run {run_id[:8]}", answer, low, high)
-    return export(drawing, form, name, as_table(answer))
+    title = f"{kind}{f', {flow}' if flow else ''}, run {run_id[:8]}"
+    drawn = replace(whole.within(low, high), title=title)
+    return answer(drawn, form, name, lambda: whole.cut(low, high).as_csv("time_s"))
 
 
-def plotted(run: dict[str, Any], kind: str, low: float, high: float) -> dict[str, Any]:
-    """Series of a plot of the flow that is asked for, over a period."""
-    if kind not in series.KINDS:
-        abort(404, f"There is no plot {kind}; there are: {', '.join(series.KINDS)}.")
-    view = View(low, high, POINTS)
-    return series.KINDS[kind](g.store.run_folder(run["id"]), run, request.args.get("flow", ""), view)
+def figure(run: Mapping[str, Any], kind: str) -> Figure:
+    """A figure of the flow, or of the queue, that the address asks for."""
+    if kind not in run_figures.KINDS:
+        abort(404, f"There is no plot {kind}; there are: {', '.join(run_figures.KINDS)}.")
+    return run_figures.KINDS[kind](g.store.run_folder(run["id"]), run, request.args.get("flow", ""))
 
 
 def _first_plot(run: Mapping[str, Any], kind: str, flow: str) -> str:
-    """Where the uppermost plot's series are: told in its head, a browser asks for them at once."""
+    """The address of the uppermost plot's data. The page's head names it, so that the browser asks for it at once."""
     low, high = 0.0, float(run["duration_s"])
     try:
         asked = _number("from", low), _number("to", high)
@@ -201,16 +198,6 @@ def _first_plot(run: Mapping[str, Any], kind: str, flow: str) -> str:
         low, high = max(asked[0], low), min(asked[1], high)
     period: dict[str, Any] = {"from": f"{low:.6f}", "to": f"{high:.6f}"}
     return url_for("runs.plot", run_id=run["id"], kind=kind, flow=flow, **period)
-
-
-def as_table(answer: dict[str, Any]) -> str:
-    """The series of a plot as CSV."""
-    text = io.StringIO()
-    writer = csv.writer(text)
-    writer.writerow(["series", "time_s", answer["y"] or "value"])
-    for one in answer["series"]:
-        writer.writerows([one["name"], x, y] for x, y in zip(one["x"], one["y"], strict=True) if y is not None)
-    return text.getvalue()
 
 
 def _segment(row: dict[str, Any], sacks: list[list[int]]) -> dict[str, Any]:
@@ -236,7 +223,7 @@ def _range(run: dict[str, Any]) -> tuple[float, float]:
 
 
 def period_asked(duration_s: float) -> tuple[float, float]:
-    """The part of a run that is asked for; all of it by default."""
+    """The period that the address asks for; by default the whole run."""
     try:
         return _number("from", 0.0), _number("to", duration_s)
     except ValueError:
@@ -252,7 +239,7 @@ def _number(name: str, default: float) -> float:
 
 
 def load(run_id: str) -> dict[str, Any]:
-    """A run of the store, or an answer that there is none."""
+    """A run of the store; 404 if there is none."""
     run = g.store.run(run_id)
     if run is None:
         abort(404, f"There is no run {run_id} here.")

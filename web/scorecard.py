@@ -7,7 +7,7 @@ runs land. This page judges nothing itself. Why something disagrees stands in do
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -16,9 +16,9 @@ from flask import Blueprint, Response, g, jsonify, render_template, request
 from markupsafe import Markup, escape
 
 from analysis.scorecard import Score, document, published, scorecard
-from experiments.reproduce import FOLDER
+from experiments.api import targets_folder
 from testbed import node_binary
-from web.cache import kept, lasting
+from web.cache import cached, permanent
 
 blueprint = Blueprint("scorecard", __name__)
 
@@ -73,10 +73,10 @@ def read() -> Card:
     """The scorecard of the store."""
 
     def make() -> Card:
-        told = document(scorecard(g.store, FOLDER, _kept_score))
+        told = document(scorecard(g.store, targets_folder(), _kept_score))
         return Card(told["artefacts"], told["count"], told["between_backends"])
 
-    return kept(("scorecard",), make)
+    return cached(("scorecard",), make)
 
 
 @cache
@@ -117,12 +117,12 @@ def marked(told: str) -> Markup:
 
 
 def _kept_score(key: tuple[Any, ...], make: Callable[[], Score]) -> Score:
-    return lasting([("score", *key)], lambda missing: {missing[0]: make()})["score", *key]
+    return permanent([("score", *key)], lambda missing: {missing[0]: make()})["score", *key]
 
 
-def published_for(campaign: dict[str, Any]) -> list[dict[str, Any]]:
+def published_for(campaign: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Published values that a campaign is held against: metric, subject, cell (labels), value in the SI unit."""
-    return published(FOLDER, campaign["text"])
+    return published(targets_folder(), campaign["text"])
 
 
 @blueprint.get("/scorecard")

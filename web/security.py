@@ -34,7 +34,7 @@ from flask import (
     url_for,
 )
 
-from web import imports
+from web import import_queue
 
 blueprint = Blueprint("door", __name__)
 
@@ -50,7 +50,7 @@ LEAST_TOKEN = 16
 GUESSES = 20
 SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
 #: What can be had without the token.
-OPEN = frozenset({"door.enter", "static", "api.healthy"})
+OPEN = frozenset({"door.enter", "static", "figures.static", "api.healthy"})
 #: What takes captures in; everything else takes forms.
 UPLOADS = frozenset({"imports.act", "imports.enter"})
 
@@ -130,7 +130,7 @@ def guard(app: Flask, results: Path, token: str, names: list[str]) -> None:
                 abort(401, "Your session has ended; give the token again.")
             return redirect(url_for("door.enter", to=request.full_path.rstrip("?")))
         if request.endpoint in UPLOADS:
-            request.max_content_length = imports.MOST_BODY
+            request.max_content_length = import_queue.MOST_BODY
         # Before anything looks for a form in it.
         if (request.content_length or 0) > (request.max_content_length or 0):
             abort(413, f"What is sent here has at most {(request.max_content_length or 0) >> 20} MiB.")
@@ -222,5 +222,5 @@ def _key(results: Path) -> bytes:
         with contextlib.suppress(FileExistsError):
             os.link(temporary, path)
     finally:
-        os.unlink(temporary)
+        Path(temporary).unlink()
     return path.read_bytes()

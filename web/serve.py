@@ -18,7 +18,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from analysis.store import Store, requests
 from testbed.errors import TestbedError
 from web.app import create_app, warm
-from web.imports import MOST_BODY
+from web.import_queue import MOST_BODY
 from web.live import Watcher
 from web.security import LEAST_TOKEN, is_local
 

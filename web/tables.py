@@ -4,22 +4,22 @@ from __future__ import annotations
 
 import json
 import threading
-from collections import OrderedDict
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from concurrent.futures import Future
 from pathlib import Path
 from typing import Any, TypeVar
 
 import polars as pl
+from cachetools import LRUCache
 
 from analysis.metrics import Flow, MissingCapture, RunData
 
 T = TypeVar("T")
 
-#: Series made from tables that are kept, over all runs, and how many at most.
-MOST_BYTES, MOST_DERIVED = 500_000_000, 48
+#: Bytes of what is made from tables that are kept, over all runs. Each counts for LEAST_BYTES at least.
+MOST_BYTES, LEAST_BYTES = 500_000_000, 10_000_000
 
-_derived: OrderedDict[Hashable, tuple[Any, int]] = OrderedDict()
+_derived: LRUCache[Hashable, tuple[Any, int]] = LRUCache(MOST_BYTES, getsizeof=lambda entry: entry[1])
 _making: dict[Hashable, Future[Any]] = {}
 _lock = threading.Lock()
 
@@ -120,7 +120,7 @@ def flows(folder: Path, run: Mapping[str, Any], name: str = "") -> list[Flow]:
 
 
 def sacks(folder: Path, run: Mapping[str, Any], name: str, receiver: bool) -> pl.DataFrame | None:
-    """SACK blocks that a flow's receiver sent: `x` (s), `from` and `y` (their edges, kB); None where none are told."""
+    """SACK blocks that a flow's receiver sent: `t_s`, `left` and `right` in bytes; None without a table of them."""
     path = folder / "sacks.parquet"
     if not path.is_file():
         return None
@@ -129,13 +129,11 @@ def sacks(folder: Path, run: Mapping[str, Any], name: str, receiver: bool) -> pl
     node = found.receiver if receiver else found.sender
     files = _files(data, [one for one in data.interfaces if one["node"] == node])
     where = found.connections.filter(pl.col("file").is_in(files)).select("file", "conn").unique()
-    told = pl.scan_parquet(path).filter(pl.col("dir") == 1).collect()
-    blocks = told.join(_typed(where, told), on=["file", "conn"], how="semi")
-    return blocks.select(
-        ((pl.col("time_ns") - data.t0_epoch_ns) / 1e9).alias("x"),
-        (pl.col("left") / 1e3).alias("from"),
-        (pl.col("right") / 1e3).alias("y"),
-    ).sort("x", maintain_order=True)
+    rows = pl.scan_parquet(path).filter(pl.col("dir") == 1).collect()
+    blocks = rows.join(_typed(where, rows), on=["file", "conn"], how="semi")
+    return blocks.select(((pl.col("time_ns") - data.t0_epoch_ns) / 1e9).alias("t_s"), "left", "right").sort(
+        "t_s", maintain_order=True
+    )
 
 
 def blocks_of(folder: Path, segments: pl.DataFrame) -> dict[tuple[int, int], list[list[int]]]:
@@ -144,29 +142,28 @@ def blocks_of(folder: Path, segments: pl.DataFrame) -> dict[tuple[int, int], lis
     if segments.is_empty() or not path.is_file():
         return {}
     here = pl.col("frame").is_between(segments["frame"].min(), segments["frame"].max())
-    told = pl.scan_parquet(path).filter(here).select("file", "frame", "left", "right").collect()
+    rows = pl.scan_parquet(path).filter(here).select("file", "frame", "left", "right").collect()
     found: dict[tuple[int, int], list[list[int]]] = {}
-    for file, frame, left, right in told.iter_rows():
+    for file, frame, left, right in rows.iter_rows():
         found.setdefault((file, frame), []).append([left, right])
     return found
 
 
 def derived(key: tuple[Any, ...], make: Callable[[], T], size: Callable[[T], int]) -> T:
-    """What was made from a run's tables, made now if it is not kept; the key begins with the run's folder.
+    """What was made from a run's tables, made if it is missing; the key begins with the run's folder.
 
-    A landed run never changes; one that was made again has other tables, with another time. Who asks for what somebody
-    else is making waits for it.
+    A landed run never changes; a run that was repeated has tables with another time. A request for something that is
+    being made waits for it.
     """
     path = Path(key[0]) / "segments.parquet"
-    whole = (*key, path.stat().st_mtime_ns if path.exists() else 0)
+    dated = (*key, path.stat().st_mtime_ns if path.exists() else 0)
     with _lock:
-        if whole in _derived:
-            _derived.move_to_end(whole)
-            found: T = _derived[whole][0]
+        if dated in _derived:
+            found: T = _derived[dated][0]
             return found
-        theirs = _making.get(whole)
+        theirs = _making.get(dated)
         if theirs is None:
-            mine = _making[whole] = Future()
+            mine = _making[dated] = Future()
     if theirs is not None:
         waited: T = theirs.result()
         return waited
@@ -174,16 +171,14 @@ def derived(key: tuple[Any, ...], make: Callable[[], T], size: Callable[[T], int
         made = make()
     except BaseException as error:
         with _lock:
-            del _making[whole]
+            del _making[dated]
         mine.set_exception(error)
         raise
     with _lock:
-        _derived[whole] = made, size(made)
-        while len(_derived) > 1 and (
-            len(_derived) > MOST_DERIVED or sum(taken for _, taken in _derived.values()) > MOST_BYTES
-        ):
-            _derived.popitem(last=False)
-        del _making[whole]
+        # What alone is larger than the cache is made again each time.
+        if (bytes_ := max(size(made), LEAST_BYTES)) <= MOST_BYTES:
+            _derived[dated] = made, bytes_
+        del _making[dated]
     mine.set_result(made)
     return made
 

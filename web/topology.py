@@ -1,63 +1,164 @@
-"""The picture of a scenario's network: nodes from left to right, and on each line its rates, delays and queues."""
+"""The picture of a scenario's network: nodes from left to right, and on each link its rates, delays and queues.
+
+A picture is a list of wires, boxes and labels; templates/topology.svg draws it on pages, matplotlib as PDF.
+"""
 
 from __future__ import annotations
 
+import io
 from collections import deque
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
-from testbed.units import show
-from web.drawing import SERIES, Drawing, Line, Rect, Text, fitted, text_width
+from flask import render_template
+from markupsafe import Markup
+
+from analysis.figures.model import COLOURS, PALETTE
+from experiments.api import format_quantity
 
 NODE_WIDTH, NODE_HEIGHT = 96.0, 40.0
 ROW = 74.0
-#: Nodes of a column that are drawn; of more, the first few and how many there are.
+#: Nodes of a column that are drawn; the others are counted.
 MOST_ROWS = 6
+#: Widest label of a link, in points.
+LABEL_ROOM = 300.0
 
 
-def draw(scenario: Mapping[str, Any]) -> Drawing:
-    """Draws it. Equal branches beyond a few are counted instead of drawn."""
+@dataclass(frozen=True)
+class Wire:
+    """A line from left to right; with an arrow head in the key of the flows."""
+
+    x0: float
+    y0: float
+    x1: float
+    y1: float
+    colour: str
+    width: float
+    arrow: bool = False
+
+
+@dataclass(frozen=True)
+class Box:
+    """A node."""
+
+    x: float
+    y: float
+    width: float
+    height: float
+    colour: str
+    radius: float
+
+
+@dataclass(frozen=True)
+class Label:
+    """One line of text, centred at a point or starting there."""
+
+    x: float
+    y: float
+    text: str
+    colour: str = "ink"
+    size: float = 11.0
+    centred: bool = True
+    bold: bool = False
+
+
+@dataclass
+class Picture:
+    """A picture in points, from the top left."""
+
+    width: float
+    height: float
+    description: str
+    wires: list[Wire] = field(default_factory=list)
+    boxes: list[Box] = field(default_factory=list)
+    labels: list[Label] = field(default_factory=list)
+
+    def svg(self, page: bool = False) -> Markup:
+        """As SVG: part of a page, whose style sheet colours it, or a file with colours of its own."""
+        return Markup(render_template("topology.svg", picture=self, page=page, palette=PALETTE))
+
+    def pdf(self) -> bytes:
+        """As PDF, drawn by matplotlib."""
+        from matplotlib.figure import Figure
+        from matplotlib.patches import FancyBboxPatch
+
+        sheet = Figure(figsize=(self.width / 72, self.height / 72))
+        axes = sheet.add_axes((0, 0, 1, 1), xlim=(0, self.width), ylim=(self.height, 0))
+        axes.set_axis_off()
+        for wire in self.wires:
+            ends = {"xy": (wire.x1, wire.y1), "xytext": (wire.x0, wire.y0)}
+            arrow = {"arrowstyle": "-|>" if wire.arrow else "-", "color": PALETTE[wire.colour], "lw": wire.width}
+            axes.annotate("", **ends, arrowprops=arrow | {"shrinkA": 0, "shrinkB": 0})  # type: ignore[arg-type]
+        for box in self.boxes:
+            shape = f"round,pad=0,rounding_size={box.radius}"
+            outline = FancyBboxPatch(
+                (box.x, box.y), box.width, box.height, boxstyle=shape, fc="#f4f6f4", ec=PALETTE[box.colour], lw=0.8
+            )
+            axes.add_patch(outline)
+        for label in self.labels:
+            axes.text(
+                label.x, label.y, label.text, color=PALETTE[label.colour], size=label.size * 0.82, va="center",
+                ha="center" if label.centred else "left", weight="bold" if label.bold else "normal",
+            )  # fmt: skip
+        file = io.BytesIO()
+        sheet.savefig(file, format="pdf", metadata={"CreationDate": None})
+        return file.getvalue()
+
+
+def draw(scenario: Mapping[str, Any]) -> Picture:
+    """The picture. Equal branches beyond a few are counted instead of drawn."""
     nodes = {node["name"]: node for node in scenario["nodes"]}
     links = scenario["links"]
     columns = _columns(list(nodes), links)
-    drawn: dict[str, tuple[float, float]] = {}
-    hidden = {number: max(len(names) - MOST_ROWS, 0) for number, names in enumerate(columns)}
-    # A hidden branch is left out in every column it runs through: columns of hosts are in the order of their links.
-    widths = _gaps(columns, links)
-    rows = max(min(len(names), MOST_ROWS) + bool(hidden[number]) for number, names in enumerate(columns))
+    hidden = [max(len(names) - MOST_ROWS, 0) for names in columns]
+    gaps = _gaps(columns, links)
+    rows = max(min(len(names), MOST_ROWS) + bool(extra) for names, extra in zip(columns, hidden, strict=True))
     flows = _flows(scenario)
     height = max(rows * ROW, 120.0) + 24
-    width = sum(widths) + NODE_WIDTH * len(columns) + 24
-    drawing = Drawing(width, height + 22 * len(flows) + (8 if flows else 0), _description(scenario))
+    width = sum(gaps) + NODE_WIDTH * len(columns) + 24
+    picture = Picture(width, height + 22 * len(flows) + (8 if flows else 0), _description(scenario))
+    places: dict[str, tuple[float, float]] = {}
     x = 12.0
     for number, names in enumerate(columns):
         shown = names[:MOST_ROWS]
         top = height / 2 - (len(shown) + bool(hidden[number])) * ROW / 2
         for row, name in enumerate(shown):
-            drawn[name] = (x + NODE_WIDTH / 2, top + (row + 0.5) * ROW)
+            places[name] = (x + NODE_WIDTH / 2, top + (row + 0.5) * ROW)
         if hidden[number]:
-            at = (x + NODE_WIDTH / 2, top + (len(shown) + 0.5) * ROW - 8)
-            drawing.add(Text(at, f"and {hidden[number]} more", "soft", 11, "middle"))
-        x += NODE_WIDTH + (widths[number] if number < len(widths) else 0)
+            y = top + (len(shown) + 0.5) * ROW - 8
+            picture.labels.append(Label(x + NODE_WIDTH / 2, y, f"and {hidden[number]} more", "soft"))
+        x += NODE_WIDTH + (gaps[number] if number < len(gaps) else 0)
     crowded = len(links) > 6
     labelled: set[str] = set()
     for link in links:
-        here = [drawn[end] for end in link["ends"] if end in drawn]
-        if len(here) == 2:
-            look = _look(link)
-            _link(drawing, link, here, label=not crowded or look not in labelled)
+        ends = [places[end] for end in link["ends"] if end in places]
+        if len(ends) == 2:
+            look = repr(_labels(link))
+            _add_link(picture, link, ends, label=not crowded or look not in labelled)
             labelled.add(look)
-    for name, (cx, cy) in drawn.items():
-        _node(drawing, nodes[name], cx, cy)
-    for number, (text, ink) in enumerate(flows):
+    for name, (cx, cy) in places.items():
+        _add_node(picture, nodes[name], cx, cy)
+    for number, (text, colour) in enumerate(flows):
         y = height + 12 + 22 * number
-        drawing.add(Line([(16, y), (40, y)], ink, 2), Line([(47, y), (39, y - 4), (39, y + 4)], ink, closed=True))
-        drawing.add(Text((56, y), text, "ink", 12))
-    return drawing
+        picture.wires.append(Wire(16, y, 46, y, colour, 2, arrow=True))
+        picture.labels.append(Label(56, y, text, size=12, centred=False))
+    return picture
+
+
+def _text_width(text: str, size: float) -> float:
+    """About how wide a text is in a proportional font."""
+    return len(text) * size * 0.54
+
+
+def _fitted(text: str, size: float, width: float) -> str:
+    """A text cut to a width, with an ellipsis where it was longer."""
+    most = max(int(width / (size * 0.54)), 1)
+    return text if len(text) <= most else f"{text[: most - 1].rstrip()}…"
 
 
 def _columns(names: Sequence[str], links: Sequence[Mapping[str, Any]]) -> list[list[str]]:
-    """Nodes by their distance from one end of the longest way through the network."""
+    """Nodes by their distance from one end of the longest path through the network."""
     beside: dict[str, list[str]] = {name: [] for name in names}
     for link in links:
         for end in link["ends"]:
@@ -73,76 +174,63 @@ def _columns(names: Sequence[str], links: Sequence[Mapping[str, Any]]) -> list[l
                     todo.append(other)
         return found
 
-    # In a network without loops, the farthest from anywhere is an end of the longest way.
+    # In a network without loops, the node farthest from any other is an end of the longest path.
     far = distances(names[0])
     end = max(far, key=lambda name: (far[name], -list(names).index(name)))
-    way = distances(end)
-    other = max(way, key=lambda name: way[name])
-    # As the file tells it: what it names first stands on the left.
+    path = distances(end)
+    other = max(path, key=lambda name: path[name])
+    # The node that the file names first is on the left.
     if list(names).index(other) < list(names).index(end):
-        way = distances(other)
+        path = distances(other)
     found: dict[int, list[str]] = {}
     for name in names:
-        found.setdefault(way.get(name, 0), []).append(name)
+        found.setdefault(path.get(name, 0), []).append(name)
     return [found[number] for number in sorted(found)]
 
 
 def _gaps(columns: Sequence[Sequence[str]], links: Sequence[Mapping[str, Any]]) -> list[float]:
-    """Room between two columns: what the labels of their lines need."""
+    """Room between two columns, for the labels of their links."""
     column = {name: number for number, names in enumerate(columns) for name in names}
     gaps = [90.0] * (len(columns) - 1)
     for link in links:
         at = sorted(column[end] for end in link["ends"])
         if len(at) == 2 and at[1] == at[0] + 1:
-            longest = max((text_width(line, 10.5) for lines in _labels(link) for line in lines), default=0.0)
+            longest = max((_text_width(line, 10.5) for lines in _labels(link) for line in lines), default=0.0)
             gaps[at[0]] = max(gaps[at[0]], min(longest + 28, 300))
     return gaps
 
 
-def _node(drawing: Drawing, node: Mapping[str, Any], cx: float, cy: float) -> None:
+def _add_node(picture: Picture, node: Mapping[str, Any], cx: float, cy: float) -> None:
     host = node["kind"] == "host"
-    drawing.add(
-        Rect(
-            cx - NODE_WIDTH / 2,
-            cy - NODE_HEIGHT / 2,
-            NODE_WIDTH,
-            NODE_HEIGHT,
-            "raised",
-            "ink" if host else "soft",
-            6 if host else 20,
-        )
-    )
+    left, top = cx - NODE_WIDTH / 2, cy - NODE_HEIGHT / 2
+    picture.boxes.append(Box(left, top, NODE_WIDTH, NODE_HEIGHT, "ink" if host else "soft", 6 if host else 20))
     below = node["stack"]["name"] if "stack" in node else node["kind"].replace("-", " ")
-    drawing.add(Text((cx, cy - 7), fitted(node["name"], 12, NODE_WIDTH - 10), "ink", 12, "middle", bold=True))
-    drawing.add(Text((cx, cy + 9), fitted(below, 10.5, NODE_WIDTH - 10), "soft", 10.5, "middle"))
+    picture.labels += [
+        Label(cx, cy - 7, _fitted(node["name"], 12, NODE_WIDTH - 6), size=12, bold=True),
+        Label(cx, cy + 9, _fitted(below, 10.5, NODE_WIDTH - 6), "soft", 10.5),
+    ]
 
 
-def _link(drawing: Drawing, link: Mapping[str, Any], here: Sequence[tuple[float, float]], label: bool) -> None:
-    (x0, y0), (x1, y1) = here
+def _add_link(picture: Picture, link: Mapping[str, Any], ends: Sequence[tuple[float, float]], label: bool) -> None:
+    (x0, y0), (x1, y1) = ends
     turned = x0 > x1
     if turned:
         (x0, y0), (x1, y1) = (x1, y1), (x0, y0)
-    start, end = (x0 + NODE_WIDTH / 2, y0), (x1 - NODE_WIDTH / 2, y1)
-    slow = link["name"] in ("bottleneck", "line", "air")
-    drawing.add(Line([start, end], "s0" if slow else "soft", 2.4 if slow else 1.6))
+    left, right = x0 + NODE_WIDTH / 2, x1 - NODE_WIDTH / 2
+    studied = link["name"] in ("bottleneck", "line", "air")
+    picture.wires.append(Wire(left, y0, right, y1, "s0" if studied else "soft", 2.4 if studied else 1.6))
     if not label:
         return
     above, below = _labels(link) if not turned else _labels(link)[::-1]
-    x, y = (start[0] + end[0]) / 2, (start[1] + end[1]) / 2
-    # On a slope the label stands beside the line, not on it.
-    room = 300.0
+    x, y, colour = (left + right) / 2, (y0 + y1) / 2, "ink" if studied else "soft"
     for number, line in enumerate(reversed(above)):
-        drawing.add(
-            Text((x, y - 12 - 13 * number), fitted(line, 10.5, room), "ink" if slow else "soft", 10.5, "middle")
-        )
+        picture.labels.append(Label(x, y - 12 - 13 * number, _fitted(line, 10.5, LABEL_ROOM), colour, 10.5))
     for number, line in enumerate(below):
-        drawing.add(
-            Text((x, y + 13 + 13 * number), fitted(line, 10.5, room), "ink" if slow else "soft", 10.5, "middle")
-        )
+        picture.labels.append(Label(x, y + 13 + 13 * number, _fitted(line, 10.5, LABEL_ROOM), colour, 10.5))
 
 
 def _labels(link: Mapping[str, Any]) -> tuple[list[str], list[str]]:
-    """What stands above a line (forward) and below it (reverse)."""
+    """The labels above a link (forward) and below it (reverse)."""
     forward, reverse = _direction(link["forward"], "→"), _direction(link["reverse"], "←")
     if link["forward"] == link["reverse"]:
         forward[0] = "↔" + forward[0][1:]
@@ -155,9 +243,9 @@ def _labels(link: Mapping[str, Any]) -> tuple[list[str], list[str]]:
 
 
 def _direction(direction: Mapping[str, Any], arrow: str) -> list[str]:
-    rate = show(direction["rate_bps"], "rate") if direction.get("rate_bps") else "no rate limit"
+    rate = format_quantity(direction["rate_bps"], "rate") if direction.get("rate_bps") else "no rate limit"
     queue = direction["queue"]
-    lines = [f"{arrow} {rate}, {show(direction['delay_s'], 'time')}"]
+    lines = [f"{arrow} {rate}, {format_quantity(direction['delay_s'], 'time')}"]
     lines.append(f"{queue['name']}{f', {_limit(queue)}' if _limit(queue) else ''}")
     errors = [error["name"] for error in direction.get("errors", [])]
     if errors:
@@ -167,7 +255,7 @@ def _direction(direction: Mapping[str, Any], arrow: str) -> list[str]:
     if direction.get("options", {}).get("header_compression"):
         lines.append(direction["options"]["header_compression"])
     if direction.get("options", {}).get("device_buffer_bytes"):
-        lines.append(f"device holds {show(direction['options']['device_buffer_bytes'], 'bytes')}")
+        lines.append(f"device holds {format_quantity(direction['options']['device_buffer_bytes'], 'bytes')}")
     return lines
 
 
@@ -175,11 +263,7 @@ def _limit(queue: Mapping[str, Any]) -> str:
     options = queue["options"]
     if options.get("limit_packets"):
         return f"{options['limit_packets']:g} packets"
-    return show(options["limit_bytes"], "bytes") if options.get("limit_bytes") else ""
-
-
-def _look(link: Mapping[str, Any]) -> str:
-    return repr(_labels(link))
+    return format_quantity(options["limit_bytes"], "bytes") if options.get("limit_bytes") else ""
 
 
 def _flows(scenario: Mapping[str, Any]) -> list[tuple[str, str]]:
@@ -189,21 +273,21 @@ def _flows(scenario: Mapping[str, Any]) -> list[tuple[str, str]]:
     lines = []
     for number, (name, flows) in enumerate(groups.items()):
         flow = flows[0]
-        size = show(flow["bytes"], "bytes") if flow.get("bytes") else "until the end"
+        size = format_quantity(flow["bytes"], "bytes") if flow.get("bytes") else "until the end"
         starts = [float(one.get("start_s", 0.0)) for one in flows]
         if len(flows) == 1:
-            told = f"{name}: {flow['from']} to {flow['to']}, {size}, from {show(starts[0], 'time')} on"
+            text = f"{name}: {flow['from']} to {flow['to']}, {size}, from {format_quantity(starts[0], 'time')} on"
         else:
             ends = [flow[end].rstrip("0123456789") + "s" for end in ("from", "to")]
-            told = f"{name}: {len(flows)} flows, {ends[0]} to {ends[1]}, {size}"
-        lines.append((told, f"s{number % SERIES}"))
+            text = f"{name}: {len(flows)} flows, {ends[0]} to {ends[1]}, {size}"
+        lines.append((text, COLOURS[number % len(COLOURS)]))
     return lines[:8]
 
 
 def _description(scenario: Mapping[str, Any]) -> str:
-    told = []
+    parts = []
     for link in scenario["links"][:8]:
         above, below = _labels(link)
-        told.append(f"{' to '.join(link['ends'])}: {', '.join([*above, *below])}")
-    more = f"; and {len(scenario['links']) - 8} more lines" if len(scenario["links"]) > 8 else ""
-    return f"Network. {'; '.join(told)}{more}"
+        parts.append(f"{' to '.join(link['ends'])}: {', '.join([*above, *below])}")
+    more = f"; and {len(scenario['links']) - 8} more links" if len(scenario["links"]) > 8 else ""
+    return f"Network. {'; '.join(parts)}{more}"

@@ -26,9 +26,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path, PurePosixPath
 from typing import IO, Any
 
-from analysis import drawn
 from analysis.errors import AnalysisError
 from analysis.exports.preview import page
+from analysis.figures import published
 from analysis.frames import find_campaign, means, values
 from analysis.store import Landing, Store
 
@@ -120,7 +120,8 @@ def _generated(
 ) -> dict[str, Path]:
     """The files that are in no run's folder: the campaign's own file, its document, its tables and its figures."""
     from analysis.exports.tables import write as write_table
-    from analysis.plots import as_published, bars, save, sweep
+    from analysis.figures.campaign import bars, sweep
+    from analysis.figures.printed import save
 
     made = {CAMPAIGN: scratch / CAMPAIGN, "campaign.yaml": scratch / "campaign.yaml"}
     made[CAMPAIGN].write_text(json.dumps(_document(campaign, runs), indent=1, sort_keys=True) + "\n")
@@ -131,11 +132,11 @@ def _generated(
     for name, frame in (("values", values(campaign["id"], store)), ("means", of_means)):
         made[f"tables/{name}.csv"] = scratch / f"{name}.csv"
         write_table(frame, made[f"tables/{name}.csv"])
-    own = drawn.of_campaign(store, campaign["id"], campaign["text"], experiments)
-    if own is not None and any(curve.points for curve in own.curves):
+    own = published.of_campaign(store, campaign["id"], campaign["text"], experiments)
+    if own is not None and not own.is_empty:
         for ending in ("svg", "pdf"):
             made[f"{OWN_FIGURE}.{ending}"] = scratch / f"own.{ending}"
-            save(as_published(own), made[f"{OWN_FIGURE}.{ending}"])
+            save(own.figure(), made[f"{OWN_FIGURE}.{ending}"])
     for metric in FIGURES:
         if metric in set(of_means["metric"]):
             for ending in ("svg", "pdf"):

@@ -9,8 +9,8 @@ from urllib.parse import quote
 
 import polars as pl
 
+from analysis.figures.campaign import fields
 from analysis.metrics import METRICS
-from analysis.plots.of_campaign import fields
 from testbed import units
 
 _STYLE = (

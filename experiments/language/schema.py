@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator, model_validator
 
-from analysis.figure import FigureSpec
+from analysis.figures.spec import FigureSpec
 from analysis.measures import Measure, Split
 from experiments.language import registry
 from testbed import units

@@ -7,13 +7,12 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from analysis.drawn import make
-from analysis.figure import FigureSpec, size_of
+from analysis.figures import printed
+from analysis.figures.published import make
+from analysis.figures.spec import FigureSpec, size_of
 from analysis.measures import Measure, Table
-from analysis.plots import as_published
 from analysis.results import Quantity
 from analysis.statistics import RunKey
-from web import published
 
 MEASURES = {
     "up": Measure.model_validate({"metric": "throughput", "of": "up"}),
@@ -99,11 +98,16 @@ def test_both_renderers_draw_every_kind(kind: str) -> None:
     expected = [{"metric": "up", "cell": {"policy": "aq", "rate": "4000000"}, "value": 1.5e6, "relation": "le"}]
     x = {} if kind == "cdf" else {"axis": "rate", "unit": "Mbit/s"}
     drawn = make(spec(kind=kind, x=x), "Rates", table(), expected)
-    assert as_published(drawn).axes[0].get_xlabel() == ("" if kind == "cdf" else " (Mbit/s)")
-    svg = published.draw(drawn).svg()
+    figure = drawn.figure()
+    assert printed.draw(figure).axes[0].get_xlabel() == ("" if kind == "cdf" else "rate (Mbit/s)")
+    svg = printed.rendered(figure, "svg", text=True).decode()
     assert "droptail" in svg
-    assert ("published: at most 1.5 Mbit/s" in svg) == (kind != "cdf")
-    assert published.as_csv(drawn).count("\n") == 1 + sum(len(curve.points) for curve in drawn.curves)
+    assert ("published, at most" in svg) == (kind != "cdf")
+    points = {one["name"]: one["y"] for one in figure.as_json()["series"]}
+    # A distribution has a curve for each rate as well.
+    assert {name.partition(",")[0] for name in points} >= {"droptail", "aq"}
+    assert points.get("published, at most") == (None if kind == "cdf" else [1.5])
+    assert drawn.as_csv().count("\n") == 1 + sum(len(curve.points) for curve in drawn.curves)
 
 
 @pytest.mark.parametrize(

@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
+import errno
+import io
 import json
+import os
 import re
 import socket
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from agents import kernel, service
 from agents.agent import Agent, Grants
 from agents.client import AgentClient
-from agents.errors import AgentError
+from agents.errors import AgentError, AgentUnreachable
 from agents.lease import Lease
 from agents.service import Server
 from testbed import node_binary
@@ -97,7 +101,7 @@ def test_what_was_refused_unread_is_not_taken_for_the_next_request(host: Path, m
 
 
 def test_a_link_may_carry_as_long_a_trace_as_on_the_emulated_backend(host: Path) -> None:
-    with pytest.raises(AgentError, match="link 'line' is not this host's to emulate"):
+    with pytest.raises(AgentError, match="this host may not emulate link 'line'"):
         AgentClient("pc1", host).configure_link({"name": "line", "trace": "x" * (3 << 20)}, 1, [])
     protocol = (node_binary.ROOT / "testbed/emulator/src/protocol.rs").read_text()
     (mebibytes,) = re.findall(r"const MAX_LINE: usize = (\d+) << 20;", protocol)
@@ -136,6 +140,73 @@ def test_a_host_that_is_lost_in_mid_answer_is_told_in_a_sentence(tmp_path: Path,
         thread.join()
 
 
+def send_file(host: Path, file: Path, while_sending: Callable[[], None]) -> bytes:
+    """Everything that an agent sends for one file of 32 MB, which changes after the head of the answer was read."""
+    with file.open("wb") as sparse:
+        sparse.truncate(32 << 20)
+    with socket.socket(socket.AF_UNIX) as client:
+        client.settimeout(20)
+        client.connect(str(host))
+        client.sendall(f"GET /files/{file.name} HTTP/1.1\r\nHost: agent\r\n\r\n".encode())
+        answer = client.recv(200)
+        while_sending()
+        while chunk := client.recv(1 << 20):
+            answer += chunk
+    return answer
+
+
+def test_a_file_that_cannot_be_read_to_its_end_ends_the_connection(host: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A second head inside the body would be taken for a part of the file."""
+    file = host.parent / "run" / "server.pcap"
+    cut_off = send_file(host, file, lambda: os.truncate(file, 0))
+    assert cut_off.startswith(b"HTTP/1.1 200")
+    assert cut_off.count(b"HTTP/1.1") == 1
+    file.write_bytes(b"x" * 1000)
+    real_open = Path.open
+
+    class Broken(io.FileIO):
+        def read(self, size: int | None = -1) -> bytes:
+            raise OSError(errno.EIO, "Input/output error")
+
+    def open_file(path: Path, mode: str = "r", *others: Any, **options: Any) -> Any:
+        return Broken(str(path)) if path == file else real_open(path, mode, *others, **options)
+
+    monkeypatch.setattr(Path, "open", open_file)
+    agent = AgentClient("pc1", host)
+    with pytest.raises(AgentUnreachable, match=r"pc1: its agent does not answer \(its answer was cut off\)"):
+        agent.fetch("server.pcap", host.with_name("out"))
+    assert agent.health()["holder"] == ""
+
+
+def test_a_file_that_grows_is_sent_as_long_as_it_was(host: Path) -> None:
+    file, agent = host.parent / "run" / "links.jsonl", AgentClient("pc1", host)
+    for content in ("", "one\n", "x" * 3_000_000):
+        file.write_text(content)
+        agent.fetch("links.jsonl", host.with_name("out"))
+        assert host.with_name("out").read_text() == content
+        assert agent.health()["pid"]
+    with pytest.raises(AgentError, match=r"pc1: there is no file 'nothing' here"):
+        agent.fetch("nothing", host.with_name("out"))
+
+
+def test_a_connection_that_the_agent_closed_is_opened_again(tmp_path: Path) -> None:
+    """As after the agent has been started anew on the same socket."""
+    agent = AgentClient("pc1", tmp_path / "sock")
+    for _ in range(2):
+        served = Agent(tmp_path, "/bin/false", Grants(None), tmp_path / "agent.held")
+        with Server(tmp_path / "sock", served) as server:
+            thread = threading.Thread(target=server.serve_forever)
+            thread.start()
+            assert agent.health()["holder"] == ""
+            with agent._lock:
+                (connection,) = agent._idle
+            assert connection.sock is not None
+            connection.sock.shutdown(socket.SHUT_RDWR)
+            assert agent.health()["holder"] == ""
+            server.shutdown()
+            thread.join()
+
+
 def test_a_silent_controller_holds_nothing(tmp_path: Path) -> None:
     ended = threading.Event()
     lease = Lease(tmp_path / "held", ended.set)
@@ -165,7 +236,7 @@ def test_an_agent_touches_no_interface_that_was_not_granted(host: Path) -> None:
         agent.settings({}, ["lo"])
     with pytest.raises(AgentError, match="'lo' is not the experiment's"):
         agent.network([{"name": "lo", "address": "10.1.0.1/24"}], [], give=True)
-    with pytest.raises(AgentError, match="link 'line' is not this host's to emulate; granted are: none"):
+    with pytest.raises(AgentError, match="this host may not emulate link 'line'; granted are: none"):
         agent.configure_link({"name": "line"}, 1, [])
 
 
@@ -206,7 +277,7 @@ def test_an_unreadable_grant_stops_the_agent_with_its_name(tmp_path: Path) -> No
 OUTLIVING = """
 import sys, threading, time
 from pathlib import Path
-from agents.errors import AgentError
+from agents.errors import AgentError, AgentUnreachable
 from agents.links import Links
 from testbed import node_binary
 links = Links(node_binary.path(), Path(sys.argv[1]), {"line": ["lo", "lo"]})

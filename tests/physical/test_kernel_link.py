@@ -126,7 +126,7 @@ def test_a_congestion_control_that_this_kernel_lacks_is_told_with_those_that_it_
 def test_a_kernel_link_is_a_wire_and_nothing_else(tmp_path: Path, link: dict[str, Any]) -> None:
     found = inventory.read(lab(tmp_path, link))
     scenario = campaign.load(tmp_path / "shaped.yaml").runs[0].scenario
-    with pytest.raises(CampaignError, match="'line' is of kind 'kernel': .*say 'real: wire' of it"):
+    with pytest.raises(CampaignError, match="'line' is of kind 'kernel': .*set 'real: wire' for it"):
         inventory.placed(found, scenario["nodes"], scenario["links"])
 
 

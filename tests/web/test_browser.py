@@ -228,14 +228,14 @@ def test_two_policies_are_compared(page: Page, address: str, simulated: Simulate
     expect(row.locator(".clear")).to_contain_text("±")
     plot = drawn(page, "sequence")
     expect(plot.locator(".u-legend")).to_contain_text("policy=droptail")
-    page.get_by_role("link", name="Take policy=droptail, rate=28.8 kbit/s out").click()
+    page.get_by_role("link", name="Remove policy=droptail, rate=28.8 kbit/s").click()
     expect(page.locator(".chips li")).to_have_count(1)
 
 
 def test_the_figure_and_the_runs_follow_their_controls(page: Page, address: str, simulated: Simulated) -> None:
     page.goto(address + simulated.address)
-    figure = page.locator("#live-figure svg.drawing")
-    expect(figure).to_have_attribute("aria-label", re.compile("^Throughput, forward by network.reverse.rate"))
+    figure = page.locator("#live-figure .board")
+    expect(figure).to_have_attribute("aria-label", re.compile("^Throughput, forward by reverse.rate"))
     page.get_by_label("Metric").select_option("goodput/reverse")
     page.wait_for_url("**metric=goodput*")
     expect(figure).to_have_attribute("aria-label", re.compile("^Goodput, reverse"))

@@ -15,8 +15,8 @@ from tests.web.conftest import Simulated
 pytestmark = pytest.mark.browser
 
 
-def opened(page: Page, simulated: Simulated, folder: Path, *words: object) -> Locator:
-    """The page of a figure, from the disk; what it asks of any other place fails the test."""
+def opened(page: Page, simulated: Simulated, folder: Path, *words: str | Path) -> Locator:
+    """The page of a figure, from the disk; a request for anything else fails the test."""
     path = folder / "figure.html"
     done = backchannel("plot", *words, "--results", simulated.results, "--out", path)
     assert done.returncode == 0, done.stderr
@@ -24,40 +24,40 @@ def opened(page: Page, simulated: Simulated, folder: Path, *words: object) -> Lo
     page.on("request", lambda request: asked.append(request.url))
     page.goto(path.as_uri())
     assert asked == [path.as_uri()]
-    return page.locator("canvas")
+    return page.locator(".board")
 
 
-def view(canvas: Locator) -> dict[str, list[float]]:
-    found: dict[str, list[float]] = json.loads(canvas.get_attribute("data-view") or "")
+def view(board: Locator) -> dict[str, list[float]]:
+    found: dict[str, list[float]] = json.loads(board.get_attribute("data-view") or "")
     return found
 
 
-def place(page: Page, panel: int, x: float, y: float) -> tuple[float, float]:
+def place(page: Page, x: float, y: float) -> tuple[float, float]:
     """Where a point of the figure lies on the screen."""
     left, top = page.evaluate(
-        """([panel, x, y]) => { const to = places(panels[panel]), box = panels[panel].canvas.getBoundingClientRect();
-        return [box.left + to.x(x), box.top + to.y(y)]; }""",
-        [panel, x, y],
+        """([x, y]) => { const u = Figures.chart.plot, box = u.over.getBoundingClientRect();
+        return [box.left + u.valToPos(x, "x"), box.top + u.valToPos(y, "y")]; }""",
+        [x, y],
     )
     return left, top
 
 
 def test_a_time_sequence_zooms_moves_and_tells_its_segments(page: Page, simulated: Simulated, tmp_path: Path) -> None:
-    canvas = opened(page, simulated, tmp_path, "sequence", simulated.run_id(1), "--of", "forward")
-    ink = canvas.evaluate(
+    board = opened(page, simulated, tmp_path, "sequence", simulated.run_id(1), "--of", "forward")
+    ink = board.locator("canvas").evaluate(
         """(c) => { const d = c.getContext("2d").getImageData(0, 0, c.width, c.height).data;
         let n = 0; for (let i = 3; i < d.length; i += 4) n += d[i] > 0; return n; }"""
     )
     assert ink > 2000
-    whole = view(canvas)
+    whole = view(board)
     assert whole["x"] == [0, 8]
     # A flat drag is a period, and y is fitted to what is seen there.
-    (left, top), (right, _) = place(page, 0, 2, whole["y"][1] / 2), place(page, 0, 4, 0)
+    (left, top), (right, _) = place(page, 2, whole["y"][1] / 2), place(page, 4, 0)
     page.mouse.move(left, top)
     page.mouse.down()
     page.mouse.move(right, top, steps=5)
     page.mouse.up()
-    near = view(canvas)
+    near = view(board)
     assert near["x"] == pytest.approx([2, 4], abs=0.02)
     assert near["y"][1] - near["y"][0] < whole["y"][1] - whole["y"][0]
     # Shift and drag moves it.
@@ -67,47 +67,51 @@ def test_a_time_sequence_zooms_moves_and_tells_its_segments(page: Page, simulate
     page.mouse.move(left + 100, top, steps=5)
     page.mouse.up()
     page.keyboard.up("Shift")
-    assert view(canvas)["x"][0] > near["x"][0]
-    # A segment is told when one points at it.
+    assert view(board)["x"][0] > near["x"][0]
+    # The segment under the pointer is named.
     name, x, low, y = page.evaluate(
-        """() => { const one = panels[0].figure.series.find((s) => s.name.startsWith("data"));
-        const i = one.x.findIndex((x) => x > 3); return [one.name, one.x[i], one.low[i], one.y[i]]; }"""
+        """() => { const one = Figures.chart.figure.series.find((s) => s.name === "data");
+        const [from, to] = Figures.chart.view.x;
+        const i = one.x.findIndex((x) => x > (from + to) / 2); return [one.name, one.x[i], one.low[i], one.y[i]]; }"""
     )
-    page.mouse.move(*place(page, 0, x, (low + y) / 2))
-    told = page.locator(".told").first
-    expect(told).to_contain_text(name)
-    expect(told).to_contain_text("sequence number (kB)")
-    canvas.dblclick()
-    assert view(canvas) == whole
+    page.mouse.move(*place(page, x, (low + y) / 2))
+    readout = page.locator(".readout")
+    expect(readout).to_contain_text(name)
+    expect(readout).to_contain_text("sequence number (kB)")
+    board.locator(".u-over").dblclick()
+    assert view(board) == whole
     # The wheel keeps what is under the pointer there.
-    page.mouse.move(*place(page, 0, 6, whole["y"][1] / 2))
+    page.mouse.move(*place(page, 6, whole["y"][1] / 2))
     page.mouse.wheel(0, -100)
-    page.wait_for_function("panels[0].view.x[0] > 0")
-    low_x, high_x = view(canvas)["x"]
+    page.wait_for_function("Figures.chart.view.x[0] > 0")
+    low_x, high_x = view(board)["x"]
     assert (6 - low_x) / (high_x - low_x) == pytest.approx(6 / 8, abs=0.02)
-    canvas.press("0")
-    assert view(canvas) == whole
-    canvas.press("+")
-    assert view(canvas)["x"] == [2, 6]
+    board.press("0")
+    assert view(board) == whole
+    board.press("+")
+    assert view(board)["x"] == [2, 6]
 
 
 def test_a_name_hides_its_series(page: Page, simulated: Simulated, tmp_path: Path) -> None:
-    canvas = opened(page, simulated, tmp_path, "outstanding", simulated.run_id(1))
+    board = opened(page, simulated, tmp_path, "outstanding", simulated.run_id(1))
+    canvas = board.locator("canvas")
     shot = canvas.screenshot()
     button = page.get_by_role("button", name="forward")
     button.click()
     expect(button).to_have_attribute("aria-pressed", "false")
     assert canvas.screenshot() != shot
-    button.click()
+    button.press("Enter")
+    expect(button).to_have_attribute("aria-pressed", "true")
     assert canvas.screenshot() == shot
 
 
 def test_bars_tell_their_point_and_their_errors(page: Page, simulated: Simulated, tmp_path: Path) -> None:
-    canvas = opened(page, simulated, tmp_path, "bars", "sweep")
-    boxes: dict[str, Any] = page.evaluate("panels[0].figure.series.find((s) => s.kind === 'boxes')")
-    page.mouse.move(*place(page, 0, boxes["x"][2], boxes["y"][2] / 2))
-    told = page.locator(".told").first
-    expect(told).to_contain_text(boxes["name"])
-    expect(told).to_contain_text("policy=")
-    assert view(canvas)["y"][0] == 0
+    board = opened(page, simulated, tmp_path, "bars", "sweep")
+    bars: dict[str, Any] = page.evaluate("Figures.chart.figure.series.find((s) => s.kind === 'bars')")
+    page.mouse.move(*place(page, bars["x"][2], bars["y"][2] / 2))
+    readout = page.locator(".readout")
+    expect(readout).to_contain_text(bars["name"])
+    expect(readout).to_contain_text("policy=")
+    expect(readout).to_contain_text("2 runs")
+    assert view(board)["y"][0] == 0
     expect(page.locator("body")).to_contain_text("means of 2 runs")

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,8 @@ import pytest
 from flask.testing import FlaskClient
 
 from analysis.store import Store, browse, requests
+from experiments import catalogue
+from experiments.api import campaign_files
 from experiments.language import source
 from experiments.language.campaign import expand
 from testbed import node_binary
@@ -135,7 +138,7 @@ def test_a_campaign_with_an_include_is_launched_with_what_it_includes(
     (tmp_path / "mine/own.yaml").write_text(
         "include: base.yaml\nname: own\nrepetitions: 2\ndefaults: {flow: {size: 20 kB}}\n"
     )
-    monkeypatch.setattr(launch, "EXPERIMENTS", tmp_path)
+    monkeypatch.setattr(launch, "campaign_text", partial(catalogue.campaign_text, folder=tmp_path))
     text = launch._file("mine/own.yaml")
     answer: Any = visitor.post("/api/requests", json={"text": text, "file": "mine/own.yaml"}).json
     assert answer["problems"] == []
@@ -154,7 +157,7 @@ def test_a_campaign_with_an_include_is_launched_with_what_it_includes(
     assert visitor.get("/launch?file=../base.yaml").status_code == 404
 
 
-@pytest.mark.parametrize("name", launch.files())
+@pytest.mark.parametrize("name", campaign_files())
 def test_every_campaign_file_can_be_opened(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # Wherever the site was started, and with no folder to look for files in.
     monkeypatch.chdir(tmp_path)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import io
 import re
+import secrets
 import signal
 import subprocess
 import sys
@@ -21,7 +22,7 @@ from testbed import node_binary
 from testbed.errors import TestbedError
 from tests.conftest import backchannel
 from tests.web.conftest import Simulated
-from web import imports, live, security, serve
+from web import import_queue, imports, live, security, serve
 from web.app import create_app
 
 TOKEN = "correct horse battery"
@@ -153,7 +154,7 @@ def test_what_is_no_upload_has_a_limit(tmp_path: Path, monkeypatch: pytest.Monke
     assert answer.status_code == 413
     assert answer.json == {"error": "What is sent here has at most 2 MiB."}
     # Before a form is looked for in it.
-    monkeypatch.setattr(imports, "MOST_BODY", 3 << 20)
+    monkeypatch.setattr(import_queue, "MOST_BODY", 3 << 20)
     assert script.post("/import", data={"csrf": "x" * (4 << 20)}).status_code == 413
     assert script.post("/import", data={"csrf": "x"}).status_code == 403
 
@@ -165,18 +166,18 @@ def test_uploads_wait_for_each_other_up_to_a_number(tmp_path: Path, monkeypatch:
 
     def read(*_: Any) -> list[str]:
         assert go_on.wait(30)
-        raise imports.ImportFailed("no")
+        raise import_queue.ImportFailed("no")
 
-    monkeypatch.setattr(imports, "_read", read)
-    taken = [upload(client, (b"x", "a.pcap")).status_code for _ in range(imports.MOST_WAITING + 1)]
-    assert taken == [202] * imports.MOST_WAITING + [503]
+    monkeypatch.setattr(import_queue, "_read", read)
+    taken = [upload(client, (b"x", "a.pcap")).status_code for _ in range(import_queue.MOST_WAITING + 1)]
+    assert taken == [202] * import_queue.MOST_WAITING + [503]
     # Another site on the same folder sweeps what nobody holds, and nothing else.
     left = tmp_path / "results/uploads/left"
     left.mkdir()
     (left / "0.pcap").write_bytes(b"x")
     create_app(tmp_path / "results")
     assert not left.exists()
-    assert len(list((tmp_path / "results/uploads").iterdir())) == imports.MOST_WAITING
+    assert len(list((tmp_path / "results/uploads").iterdir())) == import_queue.MOST_WAITING
     go_on.set()
     while any(one["state"] != "failed" for one in client.get("/api/imports").json or []):
         time.sleep(0.01)
@@ -184,16 +185,16 @@ def test_uploads_wait_for_each_other_up_to_a_number(tmp_path: Path, monkeypatch:
 
 
 def test_how_far_a_reader_is(tmp_path: Path) -> None:
-    assert imports._so_far(tmp_path, 7) == ("looking at the captures", 0)
+    assert import_queue._progress(tmp_path, 7) == ("looking at the captures", 0)
     folder = tmp_path / "abc-0-7"
     (folder / "captures").mkdir(parents=True)
     (folder / "captures/a.pcap").write_bytes(b"x" * 10)
-    assert imports._so_far(tmp_path, 7) == ("keeping the captures", 10)
+    assert import_queue._progress(tmp_path, 7) == ("keeping the captures", 10)
     (folder / "segments.parquet").write_bytes(b"x" * 20)
-    assert imports._so_far(tmp_path, 7) == ("classifying segments", 20)
+    assert import_queue._progress(tmp_path, 7) == ("classifying segments", 20)
     (folder / "summary.json").write_bytes(b"{}")
-    assert imports._so_far(tmp_path, 7) == ("measuring", 22)
-    one = imports.Import("i", ["a"], 10, state="reading", reader=7, began=time.time() - 3)
+    assert import_queue._progress(tmp_path, 7) == ("measuring", 22)
+    one = import_queue.Import("i", ["a"], 10, state="reading", reader=7, reader_started=time.time() - 3)
     told = one.as_json(tmp_path)
     assert (told["phase"], told["written_bytes"]) == ("measuring", 22)
     assert told["elapsed_s"] >= 3
@@ -283,7 +284,7 @@ def upload(client: FlaskClient, *files: tuple[bytes, str]) -> Any:
 
 def test_uploads_have_limits(client: FlaskClient, monkeypatch: pytest.MonkeyPatch) -> None:
     assert upload(client).status_code == 400
-    assert upload(client, *[(b"x", f"{n}.pcap") for n in range(imports.MOST_FILES + 1)]).status_code == 400
+    assert upload(client, *[(b"x", f"{n}.pcap") for n in range(import_queue.MOST_FILES + 1)]).status_code == 400
     monkeypatch.setattr(imports, "MOST_BYTES", 1000)
     assert upload(client, (b"x" * 2000, "a.pcap")).status_code == 413
 
@@ -302,7 +303,7 @@ def test_a_hostile_capture_is_read_in_a_bounded_process(
     endless = gzip.compress(header + packets * (1 + (400 << 20) // len(packets)), 1) if limit == "LIMIT_S" else b""
     app = create_app(tmp_path / "results")
     client = app.test_client()
-    monkeypatch.setattr(imports, limit, value)
+    monkeypatch.setattr(import_queue, limit, value)
     answer = upload(client, (endless or packed.read_bytes(), "strange.pcap.gz"))
     while (told := client.get(f"/api/imports/{answer.json['id']}").json or {})["state"] in ("waiting", "reading"):
         time.sleep(0.05)
@@ -322,12 +323,12 @@ def test_an_uploads_name_is_only_shown(tmp_path: Path, monkeypatch: pytest.Monke
     seen: list[list[Path]] = []
     looked = threading.Event()
 
-    def read(results: str, files: list[Path], one: imports.Import) -> list[str]:
+    def read(results: str, files: list[Path], one: import_queue.Import) -> list[str]:
         seen.append(files)
         assert looked.wait(30)
-        raise imports.ImportFailed(f"{one.names[0]}: no")
+        raise import_queue.ImportFailed(f"{one.names[0]}: no")
 
-    monkeypatch.setattr(imports, "_read", read)
+    monkeypatch.setattr(import_queue, "_read", read)
     answer = upload(client, (b"x", "../../../etc/cron.d/evil<b>.pcap.gz"), (b"y", "--results"))
     assert answer.json["names"] == ["......etccron.devil<b>.pcap.gz", "results"]
     for path in (tmp_path / "results").rglob("*evil*"):
@@ -343,7 +344,7 @@ def test_an_uploads_name_is_only_shown(tmp_path: Path, monkeypatch: pytest.Monke
 
 def test_two_concurrent_starts_share_one_whole_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     first_waits, second_done = threading.Event(), threading.Event()
-    random = security.secrets.token_bytes
+    random = secrets.token_bytes
 
     def slow_for_the_first(size: int) -> bytes:
         if threading.current_thread().name == "first start":
@@ -351,7 +352,7 @@ def test_two_concurrent_starts_share_one_whole_key(tmp_path: Path, monkeypatch: 
             assert second_done.wait(10)
         return random(size)
 
-    monkeypatch.setattr(security.secrets, "token_bytes", slow_for_the_first)
+    monkeypatch.setattr(secrets, "token_bytes", slow_for_the_first)
     keys: list[bytes] = []
     first = threading.Thread(target=lambda: keys.append(security._key(tmp_path)), name="first start")
     first.start()

@@ -84,6 +84,13 @@ function heard(what, before, now) {
   say(plain(now).replace(/ valid.*/, " valid."));
 }
 
+// The markup as the server sent it, without what scripts drew into it.
+function source(element) {
+  const copy = element.cloneNode(true);
+  for (const board of copy.querySelectorAll(".board")) board.replaceWith(document.createElement("div"));
+  return copy.innerHTML;
+}
+
 // The page is asked for again and its marked parts are put in place of the old ones; nothing else moves.
 async function swap() {
   let text;
@@ -97,8 +104,8 @@ async function swap() {
   const fresh = new DOMParser().parseFromString(text, "text/html");
   for (const old of $$("[data-swap]")) {
     const next = fresh.getElementById(old.id);
-    if (!next || next.innerHTML === old.innerHTML) continue;
-    // What somebody is working in stays as it is.
+    if (!next || source(next) === source(old)) continue;
+    // An element that somebody is working in stays as it is.
     if (old.contains(document.activeElement) && document.activeElement !== document.body) continue;
     const chosen = new Set($$("input:checked", old).map((box) => box.value));
     if (old.dataset.say) heard(old.dataset.say, old.textContent, next.textContent);
@@ -106,6 +113,7 @@ async function swap() {
     $$("form[data-auto]", next).forEach(atOnce);
     for (const box of $$("input[type=checkbox]", next)) box.checked = chosen.has(box.value);
   }
+  if (typeof Figures !== "undefined") Figures.embedded();
 }
 
 function tell(state) {

@@ -302,17 +302,10 @@ impl Pair {
 fn told(sample: &Sample, key: FlowKey, to: Side, mss: f64, port: u16) -> SenderState {
     SenderState {
         at: sample.at,
-        what: sample.what.name(),
         flow: if to == Side::B { key } else { key.reversed() },
         part: if to == Side::B { "wireless" } else { "wired" },
         onto_link: to == Side::B,
-        cwnd_segments: sample.cwnd / mss,
-        ssthresh_segments: (sample.ssthresh < 1e8).then_some(sample.ssthresh / mss),
-        outstanding_bytes: sample.outstanding,
-        rtt_s: sample.srtt.map(|srtt| srtt.as_secs_f64()),
-        rto_s: sample.rto.as_secs_f64(),
-        duplicate_acks: sample.duplicates,
-        burst_segments: sample.burst,
+        sample: sample.in_segments(mss),
         port,
     }
 }

@@ -1,21 +1,30 @@
 //! `cell`: a command in new PID, mount, network, IPC and UTS namespaces.
 //!
-//! Three processes: this one, which the parent-death signal of the runner reaches; the first process of the PID
-//! namespace, which this one's death kills; and the command. When the first process of a PID namespace dies, the kernel
-//! kills every process inside, and with them go the namespaces, their interfaces and their mounts. Nothing is ever cleaned
-//! up by name.
+//! Three processes: this one, which the runner's death kills; the first process of the PID namespace, which this one's
+//! death kills; and the command. When the first process of a PID namespace dies, the kernel kills every process inside and
+//! frees the namespaces with their interfaces and mounts. Nothing is cleaned up by name.
 
-use std::ffi::CString;
 use std::io;
+use std::os::fd::OwnedFd;
 use std::os::unix::process::CommandExt;
 use std::process::{Command, ExitCode};
 
-use crate::socket::check;
+use backchannel_emulator::die_with;
+use backchannel_emulator::os::interface::set_up;
+use backchannel_emulator::os::wait::{wait_until, Readiness};
+use rustix::io::Errno;
+use rustix::mount::{mount, mount_change, MountFlags, MountPropagationFlags};
+use rustix::pipe::{pipe_with, PipeFlags};
+use rustix::process::{set_parent_process_death_signal, wait, Pid, Signal, WaitOptions};
+use rustix::thread::{unshare_unsafe, UnshareFlags};
+
+/// Exit status if the cell could not be created.
+const NO_CELL: u8 = 125;
 
 /// Arguments of `cell`.
 #[derive(clap::Args)]
 pub struct Args {
-    /// Die when this process is gone (it must be the one that starts this one)
+    /// Die when process PID dies; it must be the parent of this one
     #[arg(long, value_name = "PID")]
     parent: Option<u32>,
     /// The command and its arguments
@@ -23,115 +32,76 @@ pub struct Args {
     command: Vec<String>,
 }
 
-/// Runs the command; its exit status is the result, 125 stands for "the cell could not be made".
+/// Runs the command. The result is its exit status, or 125 if the cell could not be created.
 pub fn run(args: &Args) -> ExitCode {
-    match enter(args) {
-        Ok(status) => ExitCode::from(status),
-        Err(why) => {
-            eprintln!("error: {why}");
-            ExitCode::from(125)
-        }
-    }
+    ExitCode::from(enter(args).unwrap_or_else(report))
+}
+
+fn report(why: String) -> u8 {
+    eprintln!("error: {why}");
+    NO_CELL
 }
 
 fn enter(args: &Args) -> Result<u8, String> {
-    backchannel_emulator::die_with(args.parent)?;
-    let flags = libc::CLONE_NEWNS | libc::CLONE_NEWPID | libc::CLONE_NEWNET | libc::CLONE_NEWIPC | libc::CLONE_NEWUTS;
-    // SAFETY: plain call.
-    check(unsafe { libc::unshare(flags) }).map_err(|error| {
-        format!("the kernel refused namespaces of our own ({error}): root, or CAP_SYS_ADMIN, is needed")
+    die_with(args.parent)?;
+    let flags =
+        UnshareFlags::NEWNS | UnshareFlags::NEWPID | UnshareFlags::NEWNET | UnshareFlags::NEWIPC | UnshareFlags::NEWUTS;
+    // SAFETY: descriptor tables are not unshared.
+    unsafe { unshare_unsafe(flags) }.map_err(|error| {
+        format!("the kernel refused namespaces ({error}): root, or the capability CAP_SYS_ADMIN, is needed")
     })?;
-    // The first process of the cell watches this pipe: its other end closes when this process dies.
-    let mut pipe = [0; 2];
-    // SAFETY: room for two descriptors.
-    check(unsafe { libc::pipe2(pipe.as_mut_ptr(), libc::O_CLOEXEC) }).map_err(|error| format!("no pipe: {error}"))?;
+    // The first process of the cell watches this pipe: the writing end closes when this process dies.
+    let (reader, writer) = pipe_with(PipeFlags::CLOEXEC).map_err(|error| format!("cannot create a pipe: {error}"))?;
     // SAFETY: this process has one thread.
     match unsafe { libc::fork() } {
         -1 => Err(format!("cannot fork: {}", io::Error::last_os_error())),
         0 => {
-            // SAFETY: the end that the outer process keeps.
-            unsafe { libc::close(pipe[1]) };
-            let status = first_process(args, pipe[0]).unwrap_or_else(|why| {
-                eprintln!("error: {why}");
-                125
-            });
-            std::process::exit(i32::from(status))
+            drop(writer);
+            std::process::exit(i32::from(first_process(args, &reader).unwrap_or_else(report)))
         }
         child => {
-            // SAFETY: the end that the inner process keeps.
-            unsafe { libc::close(pipe[0]) };
-            wait_for(child)
+            drop(reader);
+            let status = wait_for(child);
+            drop(writer);
+            status
         }
     }
 }
 
-/// Process 1 of the cell: mounts, loopback, the command, and orphans to bury.
-fn first_process(args: &Args, outer: i32) -> Result<u8, String> {
-    backchannel_emulator::die_with(None)?;
-    // The outer process may have died before the line above; then its end of the pipe is closed.
-    let mut watch = libc::pollfd { fd: outer, events: libc::POLLIN, revents: 0 };
-    // SAFETY: one valid pollfd.
-    if unsafe { libc::poll(&mut watch, 1, 0) } > 0 {
+/// The first process of the cell: mounts, loopback, the command, and reaping orphans.
+fn first_process(args: &Args, outer: &OwnedFd) -> Result<u8, String> {
+    die_with(None)?;
+    // The outer process may have died before the line above. Its end of the pipe is closed then.
+    if wait_until([outer], Readiness::Readable, Some(0)) {
         return Err("the process that started this cell is gone".into());
     }
-    mount(None, "/", None, libc::MS_REC | libc::MS_PRIVATE, "make its mounts its own")?;
-    mount(Some("proc"), "/proc", Some("proc"), 0, "mount its /proc")?;
-    mount(Some("sysfs"), "/sys", Some("sysfs"), 0, "mount its /sys")?;
-    raise_loopback().map_err(|error| format!("the cell cannot raise its loopback interface: {error}"))?;
+    let failed = |what: &'static str| move |error: Errno| format!("the cell cannot {what}: {error}");
+    mount_change("/", MountPropagationFlags::REC | MountPropagationFlags::PRIVATE)
+        .map_err(failed("separate its mounts"))?;
+    mount("proc", "/proc", "proc", MountFlags::empty(), None).map_err(failed("mount its /proc"))?;
+    mount("sysfs", "/sys", "sysfs", MountFlags::empty(), None).map_err(failed("mount its /sys"))?;
+    set_up("lo").map_err(|error| format!("the cell cannot set its loopback interface up: {error}"))?;
 
     let mut command = Command::new(&args.command[0]);
     command.args(&args.command[1..]);
-    // SAFETY: only calls that are allowed between fork and exec. The command must not outlive process 1 even while
-    // that is still burying it.
-    unsafe { command.pre_exec(|| check(libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL))) };
+    // The command must not outlive the first process, not even while that is being reaped.
+    let die_too = || Ok(set_parent_process_death_signal(Some(Signal::KILL))?);
+    // SAFETY: one system call, which is allowed between fork and exec.
+    unsafe { command.pre_exec(die_too) };
     let child = command.spawn().map_err(|error| format!("cannot run '{}': {error}", args.command[0]))?;
-    wait_for(child.id() as libc::pid_t)
+    wait_for(child.id() as i32)
 }
 
-/// Waits for a child, burying others that end before it. A signal's number counts from 128 on, as in a shell.
-fn wait_for(child: libc::pid_t) -> Result<u8, String> {
+/// Waits for a child and reaps others that end before it. As in a shell, a signal counts as 128 and its number.
+fn wait_for(child: i32) -> Result<u8, String> {
     loop {
-        let mut status = 0;
-        // SAFETY: room for a status.
-        let ended = unsafe { libc::waitpid(-1, &mut status, 0) };
-        if ended == child {
-            return Ok(if libc::WIFEXITED(status) {
-                libc::WEXITSTATUS(status) as u8
-            } else {
-                128 + libc::WTERMSIG(status) as u8
-            });
+        match wait(WaitOptions::empty()) {
+            Ok(Some((pid, status))) if Some(pid) == Pid::from_raw(child) => {
+                let signal = || 128 + status.terminating_signal().unwrap_or(0);
+                return Ok(status.exit_status().unwrap_or_else(signal) as u8);
+            }
+            Ok(_) | Err(Errno::INTR) => {}
+            Err(error) => return Err(format!("cannot wait for the command: {error}")),
         }
-        if ended < 0 && io::Error::last_os_error().kind() != io::ErrorKind::Interrupted {
-            return Err(format!("cannot wait for the command: {}", io::Error::last_os_error()));
-        }
-    }
-}
-
-fn mount(
-    source: Option<&str>,
-    target: &str,
-    kind: Option<&str>,
-    flags: libc::c_ulong,
-    what: &str,
-) -> Result<(), String> {
-    let words = |text: Option<&str>| CString::new(text.unwrap_or("none")).expect("no NUL in our own words");
-    let (source, target, kind) = (words(source), words(Some(target)), words(kind));
-    // SAFETY: three strings that end in NUL.
-    check(unsafe { libc::mount(source.as_ptr(), target.as_ptr(), kind.as_ptr(), flags, std::ptr::null()) })
-        .map_err(|error| format!("the cell cannot {what}: {error}"))
-}
-
-fn raise_loopback() -> io::Result<()> {
-    // SAFETY: a socket of ours, a zeroed ifreq with the name and flags filled in.
-    unsafe {
-        let socket = libc::socket(libc::AF_INET, libc::SOCK_DGRAM | libc::SOCK_CLOEXEC, 0);
-        check(socket)?;
-        let mut request: libc::ifreq = std::mem::zeroed();
-        request.ifr_name[0] = b'l' as libc::c_char;
-        request.ifr_name[1] = b'o' as libc::c_char;
-        request.ifr_ifru.ifru_flags = (libc::IFF_UP | libc::IFF_RUNNING) as i16;
-        let result = check(libc::ioctl(socket, libc::SIOCSIFFLAGS as libc::Ioctl, &mut request));
-        libc::close(socket);
-        result
     }
 }

@@ -1,4 +1,4 @@
-//! `check`: whether stacks and links can be put together as asked, before anything runs.
+//! `check`: validates stacks and links before anything runs.
 
 use std::io::Read;
 
@@ -6,25 +6,25 @@ use backchannel_core::scenario::{LinkSpec, Named};
 use backchannel_stacks::config::config;
 use serde_json::Value;
 
-/// Reads a JSON list of stacks (name, options) and links (as a scenario has them) and prints a list of reasons, null for
-/// what is good.
+/// Reads a JSON list of stacks (name, options) and links (as in a scenario). Prints a list with the error of each, null for
+/// valid ones.
 pub fn run() -> Result<(), String> {
     let mut text = String::new();
-    std::io::stdin().read_to_string(&mut text).map_err(|error| format!("cannot read what to check: {error}"))?;
+    std::io::stdin().read_to_string(&mut text).map_err(|error| format!("cannot read standard input: {error}"))?;
     let all: Vec<Value> =
-        serde_json::from_str(&text).map_err(|error| format!("this is no list of stacks and links: {error}"))?;
-    let reasons: Vec<Value> = all.into_iter().map(|one| refusal(one).map_or(Value::Null, Value::from)).collect();
-    println!("{}", Value::from(reasons));
+        serde_json::from_str(&text).map_err(|error| format!("the input is not a list of stacks and links: {error}"))?;
+    let errors: Vec<Value> = all.into_iter().map(|spec| error_of(spec).map_or(Value::Null, Value::from)).collect();
+    println!("{}", Value::from(errors));
     Ok(())
 }
 
-fn refusal(one: Value) -> Option<String> {
-    if one.get("ends").is_some() {
-        let built = serde_json::from_value::<LinkSpec>(one)
-            .map_err(|error| format!("this is no link: {error}"))
+fn error_of(spec: Value) -> Option<String> {
+    if spec.get("ends").is_some() {
+        let built = serde_json::from_value::<LinkSpec>(spec)
+            .map_err(|error| format!("invalid link: {error}"))
             .and_then(|spec| backchannel_links::build(&spec, 1));
         return built.err();
     }
-    let stack = serde_json::from_value::<Named>(one).map_err(|error| format!("this is no stack: {error}"));
+    let stack = serde_json::from_value::<Named>(spec).map_err(|error| format!("invalid stack: {error}"));
     stack.and_then(|stack| config(&stack.name, &stack.options)).err()
 }

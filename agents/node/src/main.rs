@@ -4,6 +4,7 @@ mod awake;
 mod cell;
 mod check;
 mod endpoint;
+mod host_interface;
 mod payload;
 mod probe;
 mod promptness;
@@ -11,6 +12,7 @@ mod receive;
 mod registry;
 mod send;
 mod serial_line;
+mod signals;
 mod simulate;
 mod socket;
 mod trace;
@@ -28,37 +30,37 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Print every policy, link, error model and link profile with its parameters, as JSON
+    /// Print everything that other programs must agree on as JSON: mechanisms with parameters, scenario schema, tables
     Registry,
-    /// Tell whether stacks can be put together as asked; they come as JSON on standard input
+    /// Validate stacks and links, given as JSON on standard input
     Check,
-    /// Run a command in PID, mount and network namespaces of its own that vanish with it
+    /// Run a command in new PID, mount and network namespaces that vanish with it
     Cell(cell::Args),
-    /// Serve emulated links between TAP interfaces; requests come as JSON lines on standard input
+    /// Serve emulated links between interfaces; requests are JSON lines on standard input
     Emulate {
-        /// Die when this process is gone (it must be the one that starts this one)
+        /// Die when process PID dies; it must be the parent of this one
         #[arg(long, value_name = "PID")]
         parent: Option<u32>,
     },
-    /// Keep this machine's CPUs from halting, until standard input ends
+    /// Keep this machine's CPUs from halting until standard input ends
     Awake {
-        /// Die when this process is gone (it must be the one that starts this one)
+        /// Die when process PID dies; it must be the parent of this one
         #[arg(long, value_name = "PID")]
         parent: Option<u32>,
     },
     /// Send a seeded byte stream over TCP and report as JSON
     Send(send::Args),
-    /// Receive a seeded byte stream over TCP, check it and report as JSON
+    /// Receive a seeded byte stream over TCP, check every byte and report as JSON
     Receive(receive::Args),
-    /// Send or receive with the research stack, on a real interface
+    /// Send or receive with the research stack on a real interface
     #[command(subcommand)]
     Endpoint(endpoint::Command),
     /// Measure a path with UDP packets
     #[command(subcommand)]
     Probe(probe::Command),
-    /// Run a scenario in virtual time; it comes as JSON on standard input
+    /// Run a scenario, given as JSON on standard input, in virtual time
     Simulate(simulate::Args),
-    /// Show what RFC 1144 makes of a capture's packets, as a capture of PPP
+    /// Compress a capture's packets by RFC 1144 and write a capture of PPP
     SerialLine(serial_line::Args),
     /// Classify every TCP segment of captures and write them as Parquet
     Trace(trace::Args),

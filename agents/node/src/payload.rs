@@ -1,8 +1,8 @@
-//! The byte stream of a flow: the research stack's pattern of a seed, so that either end knows what must come.
+//! The byte stream of a flow: the research stack's pattern for a seed, so the receiver can check every byte.
 
 use backchannel_stacks::{Content, Source};
 
-/// Bytes made at a time.
+/// Bytes generated at a time.
 const BLOCK: u64 = 65_536;
 
 /// An endless stream.
@@ -19,7 +19,7 @@ impl Payload {
         Payload { seed, at: 0, block: Vec::new(), used: 0 }
     }
 
-    /// The next bytes, at least one; [`Payload::advance`] says how many were used.
+    /// The next bytes, at least one.
     pub fn peek(&mut self) -> &[u8] {
         if self.used == self.block.len() {
             self.block = Source::new(Content::Pattern(self.seed), None).bytes(self.at, BLOCK);
@@ -29,7 +29,7 @@ impl Payload {
         &self.block[self.used..]
     }
 
-    /// Moves on by `n` bytes, no more than [`Payload::peek`] showed.
+    /// Moves on by `n` bytes, at most as many as [`Payload::peek`] returned.
     pub fn advance(&mut self, n: usize) {
         self.used += n;
     }
@@ -52,7 +52,7 @@ mod tests {
     }
 
     #[test]
-    fn the_stream_is_the_seeds_however_it_is_cut() {
+    fn the_stream_does_not_depend_on_how_it_is_cut() {
         let whole = take(&mut Payload::new(7), 200_000, usize::MAX);
         assert_eq!(whole, take(&mut Payload::new(7), 200_000, 1447));
         assert_eq!(whole, Source::new(Content::Pattern(7), None).bytes(0, 200_000));

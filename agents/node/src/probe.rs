@@ -1,17 +1,22 @@
-//! `probe`: UDP packets that measure a path: a burst whose spacing at the far end tells the rate, then single packets
-//! whose transit tells the delay. Arrivals are stamped by the kernel; both ends must share a clock.
+//! `probe`: measures a path with UDP packets: a burst, whose spacing at the far end gives the rate, then single packets,
+//! whose transit time gives the delay. The kernel stamps arrivals. Both ends must share a clock.
 
 use std::io;
 use std::net::{SocketAddrV4, UdpSocket};
 use std::time::Duration;
 
-use backchannel_emulator::{become_realtime, monotonic_ns, HOSTS};
+use backchannel_emulator::os::clock::realtime_ns;
+use backchannel_emulator::os::process::Priority;
+use backchannel_emulator::os::socket_option::{receive_stamped, stamp_arrivals};
+use backchannel_emulator::{become_realtime, monotonic_ns};
+use rustix::net::sockopt::set_socket_recv_buffer_size_force;
 use serde_json::json;
 
-use crate::socket::{realtime_ns, receive_stamped, set_int, sleep_until, stamp_arrivals, stop_on_signals, stopped};
+use crate::signals::{sleep_until, stop_on_signals, stopped};
+use crate::socket::is_transient;
 
 const UDP_HEADERS: usize = 28;
-/// Sequence number and time of sending.
+/// Length of sequence number and time of sending.
 const STAMP: usize = 16;
 
 /// Subcommands of `probe`.
@@ -19,7 +24,7 @@ const STAMP: usize = 16;
 pub enum Command {
     /// Send the packets
     Send(SendArgs),
-    /// Receive them and print when each came
+    /// Receive them and print when each arrived
     Receive(ReceiveArgs),
 }
 
@@ -29,19 +34,19 @@ pub struct SendArgs {
     /// Receiver, as ADDRESS:PORT
     #[arg(long)]
     to: SocketAddrV4,
-    /// Length of each packet, IP and UDP headers included
+    /// Length of each packet in bytes, IP and UDP headers included
     #[arg(long, value_name = "BYTES", value_parser = clap::value_parser!(u16).range(44..=65_535))]
     size: u16,
-    /// Packets sent back to back
+    /// Number of packets sent back to back
     #[arg(long, value_parser = clap::value_parser!(u32).range(0..=100_000))]
     burst: u32,
-    /// Pause after the burst
+    /// Pause after the burst, in seconds
     #[arg(long, value_name = "SECONDS")]
     pause_s: f64,
-    /// Single packets after that
+    /// Number of single packets after the pause
     #[arg(long, value_parser = clap::value_parser!(u32).range(0..=10_000))]
     spaced: u32,
-    /// Time between single packets
+    /// Time between single packets, in seconds
     #[arg(long, value_name = "SECONDS")]
     interval_s: f64,
 }
@@ -52,10 +57,10 @@ pub struct ReceiveArgs {
     /// Where to listen, as ADDRESS:PORT
     #[arg(long)]
     listen: SocketAddrV4,
-    /// Packets to wait for
+    /// Number of packets to wait for
     #[arg(long)]
     count: u32,
-    /// Longest time to wait, from the start
+    /// Longest time to wait, in seconds from the start
     #[arg(long, value_name = "SECONDS")]
     timeout_s: f64,
 }
@@ -70,7 +75,7 @@ pub fn run(command: &Command) -> Result<(), String> {
 }
 
 fn send(args: &SendArgs) -> Result<(), String> {
-    let socket = UdpSocket::bind("0.0.0.0:0").map_err(|error| format!("cannot make a socket: {error}"))?;
+    let socket = UdpSocket::bind("0.0.0.0:0").map_err(|error| format!("cannot create a socket: {error}"))?;
     socket.connect(args.to).map_err(|error| format!("cannot reach {}: {error}", args.to))?;
     let mut packet = vec![0; usize::from(args.size) - UDP_HEADERS];
     let mut send = |seq: u32| {
@@ -78,16 +83,16 @@ fn send(args: &SendArgs) -> Result<(), String> {
         packet[8..STAMP].copy_from_slice(&realtime_ns().to_be_bytes());
         socket.send(&packet).map_err(|error| format!("sending failed: {error}"))
     };
-    // A burst that other programs interrupt would look like a slow line.
-    become_realtime(HOSTS);
+    // A burst that another program interrupts would look like a slow line.
+    become_realtime(Priority::Host);
     for seq in 0..args.burst {
         send(seq)?;
     }
-    let mut at = monotonic_ns() + seconds(args.pause_s);
+    let mut at = monotonic_ns() + nanoseconds(args.pause_s);
     for seq in args.burst..args.burst + args.spaced {
         sleep_until(at);
         send(seq)?;
-        at += seconds(args.interval_s);
+        at += nanoseconds(args.interval_s);
     }
     println!("{}", json!({"sent": args.burst + args.spaced}));
     Ok(())
@@ -95,15 +100,16 @@ fn send(args: &SendArgs) -> Result<(), String> {
 
 fn receive(args: &ReceiveArgs) -> Result<(), String> {
     let socket = UdpSocket::bind(args.listen).map_err(|error| format!("cannot listen on {}: {error}", args.listen))?;
-    let wanted = |what: &'static str| move |error: io::Error| format!("cannot {what}: {error}");
-    stamp_arrivals(&socket).map_err(wanted("have arrivals stamped"))?;
-    set_int(&socket, libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, 1 << 24).map_err(wanted("enlarge the receive buffer"))?;
-    socket.set_read_timeout(Some(Duration::from_millis(100))).map_err(wanted("set a timeout"))?;
+    let failed = |what: &'static str| move |error: io::Error| format!("cannot {what}: {error}");
+    stamp_arrivals(&socket).map_err(failed("time-stamp arrivals"))?;
+    set_socket_recv_buffer_size_force(&socket, 1 << 24)
+        .map_err(|error| failed("enlarge the receive buffer")(error.into()))?;
+    socket.set_read_timeout(Some(Duration::from_millis(100))).map_err(failed("set a timeout"))?;
     eprintln!("ready on {}", args.listen);
-    let deadline = monotonic_ns() + seconds(args.timeout_s);
+    let deadline = monotonic_ns() + nanoseconds(args.timeout_s);
     let mut packets = Vec::new();
     while packets.len() < args.count as usize && monotonic_ns() < deadline && !stopped() {
-        if let Some((seq, sent_ns, received_ns)) = receive_one(&socket)? {
+        if let Some((seq, sent_ns, received_ns)) = receive_probe(&socket)? {
             packets.push(json!({"seq": seq, "sent_ns": sent_ns, "received_ns": received_ns}));
         }
     }
@@ -111,24 +117,22 @@ fn receive(args: &ReceiveArgs) -> Result<(), String> {
     Ok(())
 }
 
-/// A packet's number, when it was sent, and when the kernel took it in; `None` when none came in time.
-fn receive_one(socket: &UdpSocket) -> Result<Option<(u64, u64, u64)>, String> {
+/// Number of a packet, when it was sent, and when the kernel received it. `None` if none arrived in time.
+fn receive_probe(socket: &UdpSocket) -> Result<Option<(u64, u64, u64)>, String> {
     let mut data = [0u8; 65_536];
     let (n, stamp_ns) = match receive_stamped(socket, &mut data) {
         Ok(received) => received,
-        Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => {
-            return Ok(None)
-        }
+        Err(error) if is_transient(&error) => return Ok(None),
         Err(error) => return Err(format!("receiving failed: {error}")),
     };
     if n < STAMP {
         return Ok(None);
     }
     let word = |at: usize| u64::from_be_bytes(data[at..at + 8].try_into().expect("eight bytes"));
-    let stamp_ns = stamp_ns.ok_or("the kernel did not stamp an arrival")?;
+    let stamp_ns = stamp_ns.ok_or("the kernel did not time-stamp an arrival")?;
     Ok(Some((word(0), word(8), stamp_ns)))
 }
 
-fn seconds(seconds: f64) -> u64 {
+fn nanoseconds(seconds: f64) -> u64 {
     (seconds.max(0.0) * 1e9) as u64
 }

@@ -1,13 +1,14 @@
-//! `receive`: the other end of `send`: takes one connection and holds every byte against the seed's stream.
+//! `receive`: the receiving end of `send`. It accepts one connection and compares every byte with the seed's stream.
 
 use std::net::SocketAddrV4;
 
 use backchannel_emulator::monotonic_ns;
+use backchannel_emulator::os::wait::Readiness;
 use serde_json::{json, Value};
 
 use crate::payload::Payload;
-use crate::send::is_transient;
-use crate::socket::{self, stopped, Socket};
+use crate::signals::{stop_on_signals, stopped, LONGEST_WAIT_NS};
+use crate::socket::{self, is_transient, TcpSocket};
 
 /// Arguments of `receive`.
 #[derive(clap::Args)]
@@ -15,17 +16,17 @@ pub struct Args {
     /// Where to listen, as ADDRESS:PORT
     #[arg(long)]
     listen: SocketAddrV4,
-    /// Seed of the byte stream that must come
+    /// Seed of the byte stream, the same as the sender's
     #[arg(long)]
     seed: u64,
     #[command(flatten)]
     socket: socket::Options,
 }
 
-/// Receives, and prints the report: at the end of the stream, or when told to stop.
+/// Receives until the end of the stream or a signal, and prints the report.
 pub fn run(args: &Args) -> Result<(), String> {
-    socket::stop_on_signals();
-    let listener = Socket::new(&args.socket)?;
+    stop_on_signals();
+    let listener = TcpSocket::new(&args.socket)?;
     listener.listen(args.listen).map_err(|error| format!("cannot listen on {}: {error}", args.listen))?;
     eprintln!("ready on {}", args.listen);
     let mut check = Check::new(args.seed);
@@ -37,10 +38,9 @@ pub fn run(args: &Args) -> Result<(), String> {
     Ok(())
 }
 
-fn wait_for_connection(listener: &Socket) -> Result<Option<Socket>, String> {
+fn wait_for_connection(listener: &TcpSocket) -> Result<Option<TcpSocket>, String> {
     while !stopped() {
-        // A signal that comes between the check and the wait is seen after the timeout.
-        if !listener.wait(libc::POLLIN, Some(monotonic_ns() + 200_000_000)) {
+        if !listener.wait(Readiness::Readable, Some(monotonic_ns() + LONGEST_WAIT_NS)) {
             continue;
         }
         match listener.accept() {
@@ -52,7 +52,7 @@ fn wait_for_connection(listener: &Socket) -> Result<Option<Socket>, String> {
     Ok(None)
 }
 
-/// What came, and what should have come.
+/// Compares what arrives with what should arrive.
 pub(crate) struct Check {
     expected: Payload,
     hash: blake3::Hasher,
@@ -60,7 +60,7 @@ pub(crate) struct Check {
     bytes: u64,
     first_ns: Option<u64>,
     last_ns: Option<u64>,
-    /// How the connection ended.
+    /// How the connection ended, for the report.
     pub(crate) end: &'static str,
 }
 
@@ -77,7 +77,7 @@ impl Check {
         }
     }
 
-    fn read_all(&mut self, connection: &Socket) {
+    fn read_all(&mut self, connection: &TcpSocket) {
         let mut buffer = vec![0; 65_536];
         while !stopped() {
             match connection.read(&mut buffer) {
@@ -85,9 +85,9 @@ impl Check {
                     self.end = "finished";
                     return;
                 }
-                Ok(n) => self.take(&buffer[..n]),
+                Ok(n) => self.check(&buffer[..n]),
                 Err(error) if is_transient(&error) => {
-                    connection.wait(libc::POLLIN, Some(monotonic_ns() + 200_000_000));
+                    connection.wait(Readiness::Readable, Some(monotonic_ns() + LONGEST_WAIT_NS));
                 }
                 Err(_) => {
                     self.end = "reset";
@@ -98,7 +98,8 @@ impl Check {
         connection.reset_on_close();
     }
 
-    pub(crate) fn take(&mut self, mut bytes: &[u8]) {
+    /// The next bytes of the stream.
+    pub(crate) fn check(&mut self, mut bytes: &[u8]) {
         let now = monotonic_ns();
         self.first_ns.get_or_insert(now);
         self.last_ns = Some(now);
@@ -113,6 +114,7 @@ impl Check {
         }
     }
 
+    /// The report. `connected`: whether there was a connection.
     pub(crate) fn report(&self, connected: bool) -> Value {
         json!({
             "bytes": self.bytes,
@@ -131,18 +133,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_wrong_byte_is_seen() {
+    fn a_single_wrong_byte_is_detected() {
         let mut good = Payload::new(3);
         let stream = good.peek()[..1000].to_vec();
         let mut check = Check::new(3);
-        check.take(&stream[..400]);
-        check.take(&stream[400..]);
+        check.check(&stream[..400]);
+        check.check(&stream[400..]);
         assert_eq!(check.report(true)["payload_ok"], true);
 
         let mut bad = stream.clone();
         bad[700] ^= 1;
         let mut check = Check::new(3);
-        check.take(&bad);
+        check.check(&bad);
         assert_eq!(check.report(true)["payload_ok"], false);
     }
 }

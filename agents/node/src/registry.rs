@@ -1,12 +1,24 @@
-//! What exists, as one JSON document.
+//! `registry`: everything that Rust declares and Python reads, as one JSON document: mechanisms with their parameters, the
+//! scenario's schema, segment classes, event kinds, and the columns of reports and telemetry.
 
-use serde_json::json;
+use backchannel_core::event::{EventKind, SenderEvent};
+use backchannel_core::scenario::Scenario;
+use backchannel_core::telemetry::{EventLine, FlowLine, QueueLine, SenderLine};
+use backchannel_emulator::EmulationReport;
+use backchannel_simulator::{CountersFile, SimulationReport};
+use schemars::{schema_for, JsonSchema};
+use serde_json::{json, Value};
 
-/// Prints it.
+/// Prints the document.
 pub fn print() -> Result<(), String> {
+    println!("{:#}", document());
+    Ok(())
+}
+
+fn document() -> Value {
     let links = backchannel_links::entries();
     let of_kind = |kind: &str| links.iter().filter(|entry| entry.kind == kind).copied().collect::<Vec<_>>();
-    let document = json!({
+    json!({
         "policies": backchannel_policies::entries(),
         "links": of_kind("link"),
         "directions": of_kind("direction"),
@@ -15,7 +27,111 @@ pub fn print() -> Result<(), String> {
         "stacks": backchannel_stacks::config::entries(),
         "workloads": backchannel_simulator::workloads(),
         "profiles": backchannel_links::profiles(),
-    });
-    println!("{document:#}");
-    Ok(())
+        "schema": schema_for!(Scenario),
+        "segment_classes": backchannel_traces::class::SEGMENT_CLASSES,
+        "event_kinds": {"packet": variants::<EventKind>(), "sender": variants::<SenderEvent>()},
+        "report": {
+            "simulation": schema_for!(SimulationReport),
+            "emulation": schema_for!(EmulationReport),
+            "counters": schema_for!(CountersFile),
+        },
+        "telemetry": {
+            "queue": schema_for!(QueueLine),
+            "event": schema_for!(EventLine),
+            "sender": schema_for!(SenderLine),
+            "flow": schema_for!(FlowLine),
+        },
+    })
+}
+
+/// Names and descriptions of an enum's variants, in order. The derived schema has them all.
+fn variants<T: JsonSchema>() -> Vec<Value> {
+    let schema = schema_for!(T);
+    let variants = schema.get("oneOf").and_then(Value::as_array).expect("every variant is documented");
+    variants.iter().map(|variant| json!({"name": variant["const"], "help": variant["description"]})).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn names(document: &Value, path: &str) -> Vec<String> {
+        let list = document.pointer(path).and_then(Value::as_array).unwrap();
+        list.iter().map(|entry| entry["name"].as_str().unwrap().to_owned()).collect()
+    }
+
+    fn properties(schema: &Value) -> Vec<&String> {
+        schema["properties"].as_object().unwrap().keys().collect()
+    }
+
+    #[test]
+    fn every_event_kind_is_listed_by_its_telemetry_name() {
+        let document = document();
+        let kinds = names(&document, "/event_kinds/packet");
+        // A new variant fails to compile here until it is added, and then must be in the export.
+        let all = [
+            EventKind::DroppedFull,
+            EventKind::DroppedEarly,
+            EventKind::Purged,
+            EventKind::Marked,
+            EventKind::MarkedDupack,
+            EventKind::Damaged,
+            EventKind::Lost,
+            EventKind::Tossed,
+            EventKind::Reordered,
+            EventKind::Duplicated,
+            EventKind::LinkRetransmit,
+            EventKind::Made,
+        ];
+        assert_eq!(kinds, all.map(EventKind::name));
+        let senders = [
+            SenderEvent::Ack,
+            SenderEvent::FastRetransmit,
+            SenderEvent::CorruptionRetransmit,
+            SenderEvent::Mark,
+            SenderEvent::Timeout,
+        ];
+        assert_eq!(names(&document, "/event_kinds/sender"), senders.map(SenderEvent::name));
+    }
+
+    #[test]
+    fn the_schema_has_every_field_of_a_scenario_and_rejects_others() {
+        let document = document();
+        let schema = &document["schema"];
+        let fields = ["capture", "duration_s", "links", "nodes", "seed", "version", "warm_up_s", "workload"];
+        assert_eq!(properties(schema), fields);
+        assert_eq!(schema["required"], json!(["version", "seed", "duration_s", "nodes", "links", "workload"]));
+        for (name, definition) in schema["$defs"].as_object().unwrap() {
+            if definition["type"] == "object" {
+                assert_eq!(definition["additionalProperties"], false, "{name}");
+                for (field, of_field) in definition["properties"].as_object().unwrap() {
+                    let described = of_field.get("description").is_some() || of_field.get("$ref").is_some();
+                    assert!(described, "{name}.{field} has no description");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn every_number_of_telemetry_has_a_unit() {
+        for (table, schema) in document()["telemetry"].as_object().unwrap() {
+            for (column, of_column) in schema["properties"].as_object().unwrap() {
+                let text = of_column["type"].to_string();
+                let is_number = text.contains("integer") || text.contains("number");
+                assert_eq!(is_number, of_column.get("unit").is_some(), "{table}.{column}: {of_column}");
+            }
+        }
+    }
+
+    #[test]
+    fn segment_classes_have_one_bit_each() {
+        let bits: Vec<u64> = document()["segment_classes"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|class| class["bit"].as_u64().unwrap())
+            .collect();
+        assert!(bits.iter().all(|bit| bit.count_ones() == 1));
+        assert!(bits.windows(2).all(|pair| pair[0] < pair[1]));
+    }
 }

@@ -1,18 +1,21 @@
 //! `send`: a bulk transfer over one TCP connection of the kernel.
 
 use std::fs::File;
-use std::io::{self, BufWriter, Write};
+use std::io::{BufWriter, Write};
 use std::net::SocketAddrV4;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use backchannel_emulator::{become_realtime, leave_realtime, monotonic_ns, HOSTS};
+use backchannel_emulator::os::process::Priority;
+use backchannel_emulator::os::wait::Readiness;
+use backchannel_emulator::{become_realtime, leave_realtime, monotonic_ns};
 use serde_json::{json, Value};
 
 use crate::payload::Payload;
-use crate::socket::{self, sleep_until, stopped, Socket};
+use crate::signals::{sleep_until, stop_on_signals, stopped};
+use crate::socket::{self, is_transient, TcpSocket};
 
-/// Time between two lines of telemetry, in nanoseconds.
+/// Least time between two lines of telemetry, in nanoseconds.
 const PERIOD_NS: u64 = 50_000_000;
 
 /// Arguments of `send`.
@@ -21,37 +24,37 @@ pub struct Args {
     /// Receiver, as ADDRESS:PORT
     #[arg(long)]
     to: SocketAddrV4,
-    /// Seed of the byte stream; the receiver must be told the same
+    /// Seed of the byte stream, the same as the receiver's
     #[arg(long)]
     seed: u64,
-    /// Bytes to send; without it, until stopped
+    /// Bytes to send; without it, it sends until it is stopped
     #[arg(long)]
     bytes: Option<u64>,
     /// When to connect, in nanoseconds of CLOCK_MONOTONIC; without it, at once
     #[arg(long, value_name = "NS")]
     start_at_ns: Option<u64>,
-    /// When to stop, in nanoseconds of CLOCK_MONOTONIC; what is still under way then is given up
+    /// When to stop, in nanoseconds of CLOCK_MONOTONIC; the connection is reset then
     #[arg(long, value_name = "NS")]
     stop_at_ns: Option<u64>,
-    /// File for the kernel's view of the connection every 50 ms, as JSON lines
+    /// File for the kernel's tcp_info every 50 ms, as JSON lines
     #[arg(long, value_name = "FILE")]
     telemetry: Option<PathBuf>,
     #[command(flatten)]
     socket: socket::Options,
 }
 
-/// Sends, and prints the report.
+/// Sends and prints the report.
 pub fn run(args: &Args) -> Result<(), String> {
-    socket::stop_on_signals();
+    stop_on_signals();
     let mut telemetry = args.telemetry.as_deref().map(|path| {
         File::create(path).map(BufWriter::new).map_err(|error| format!("cannot write {}: {error}", path.display()))
     });
     let mut telemetry = telemetry.take().transpose()?;
-    let socket = Socket::new(&args.socket)?;
+    let socket = TcpSocket::new(&args.socket)?;
     let mut started_late = Duration::ZERO;
     if let Some(at) = args.start_at_ns {
-        // A transfer that begins late ends late: other programs shall not have the CPU then.
-        become_realtime(HOSTS);
+        // A transfer that starts late ends late, so no other program may have the CPU at that moment.
+        become_realtime(Priority::Host);
         sleep_until(at);
         started_late = Duration::from_nanos(monotonic_ns().saturating_sub(at));
         leave_realtime();
@@ -68,17 +71,17 @@ pub fn run(args: &Args) -> Result<(), String> {
 
 /// How a transfer ended.
 enum Outcome {
-    /// Every byte was acknowledged by the receiving program.
+    /// The receiving program has read every byte and closed the connection.
     Completed,
-    /// The time was up, or somebody said stop.
+    /// The time was over, or a signal arrived.
     Stopped,
-    /// No connection came about before the time was up.
+    /// No connection was established before that.
     NeverConnected,
 }
 
 struct Sender<'a> {
     args: &'a Args,
-    socket: Socket,
+    socket: TcpSocket,
     payload: Payload,
     hash: blake3::Hasher,
     sent: u64,
@@ -87,21 +90,21 @@ struct Sender<'a> {
 impl Sender<'_> {
     fn send(&mut self, telemetry: &mut Option<BufWriter<File>>) -> Result<Outcome, String> {
         let to = self.args.to;
-        if !self.over() {
+        if !self.is_over() {
             self.socket.connect(to).map_err(|error| format!("cannot connect to {to}: {error}"))?;
         }
         let mut connected = false;
         let mut next_line_ns = monotonic_ns();
         loop {
-            if self.over() {
+            if self.is_over() {
                 self.socket.reset_on_close();
                 return Ok(if connected { Outcome::Stopped } else { Outcome::NeverConnected });
             }
             let done = self.args.bytes.is_some_and(|bytes| self.sent >= bytes);
             let until = self.args.stop_at_ns.unwrap_or(u64::MAX).min(next_line_ns.max(monotonic_ns() + 1));
-            let ready = self.socket.wait(if done { libc::POLLIN } else { libc::POLLOUT }, Some(until));
+            let ready = self.socket.wait(if done { Readiness::Readable } else { Readiness::Writable }, Some(until));
             if monotonic_ns() >= next_line_ns {
-                self.note(telemetry)?;
+                self.sample(telemetry)?;
                 next_line_ns = monotonic_ns() + PERIOD_NS;
             }
             if !ready {
@@ -117,7 +120,9 @@ impl Sender<'_> {
                 // The receiver closes once it has read everything.
                 match self.socket.read(&mut [0; 64]) {
                     Ok(0) => return Ok(Outcome::Completed),
-                    Err(error) if !is_transient(&error) => return Err(format!("the receiver gave up: {error}")),
+                    Err(error) if !is_transient(&error) => {
+                        return Err(format!("the receiver closed the connection early: {error}"))
+                    }
                     _ => continue,
                 }
             }
@@ -146,11 +151,11 @@ impl Sender<'_> {
         }
     }
 
-    fn over(&self) -> bool {
+    fn is_over(&self) -> bool {
         stopped() || self.args.stop_at_ns.is_some_and(|at| monotonic_ns() >= at)
     }
 
-    fn note(&self, telemetry: &mut Option<BufWriter<File>>) -> Result<(), String> {
+    fn sample(&self, telemetry: &mut Option<BufWriter<File>>) -> Result<(), String> {
         let Some(file) = telemetry else { return Ok(()) };
         let Value::Object(mut line) = self.socket.info() else { return Ok(()) };
         let zero = self.args.start_at_ns.unwrap_or(0);
@@ -171,8 +176,4 @@ impl Sender<'_> {
             "tcp_info": self.socket.info(),
         })
     }
-}
-
-pub(crate) fn is_transient(error: &io::Error) -> bool {
-    matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted)
 }

@@ -1,31 +1,28 @@
-//! `serial-line`: what a capture's packets would be on a serial line with RFC 1144, as a capture of PPP that Wireshark
-//! reads, and their sizes. Every packet goes through compressor, frame, and decompressor, and must come out as it went in.
+//! `serial-line`: compresses the packets of a capture by RFC 1144, writes a capture of PPP that Wireshark reads, and reports
+//! sizes. Every packet passes compressor, framing and decompressor, and must come out unchanged.
 
-use std::fs::File;
-use std::io::{BufWriter, Write};
+use std::io::Write;
 use std::path::PathBuf;
 
+use backchannel_core::pcap::{LinkType, PcapWriter};
 use backchannel_core::traits::Headers;
 use backchannel_links::framing::{ppp, slip, Framing};
 use backchannel_links::rfc1144::{Compressed, Compressor, Decompressor, Kind, MOST_SLOTS};
 use backchannel_traces::{network_layer, Capture, Frame};
 use serde::Serialize;
 
-/// PPP behind a byte that tells the direction: 1 sent, 0 received.
-const LINKTYPE_PPP_WITH_DIR: u32 = 204;
-
 /// Arguments of `serial-line`.
 #[derive(clap::Args)]
 pub struct Args {
-    /// A capture, pcap or pcapng
+    /// Capture to read, pcap or pcapng
     capture: PathBuf,
-    /// Where to write what stands on the line
+    /// Capture of PPP to write
     #[arg(long, value_name = "FILE")]
     out: PathBuf,
-    /// Connections that both ends remember
+    /// Number of connections that both ends remember
     #[arg(long, default_value_t = 16, value_parser = clap::value_parser!(u16).range(1..=MOST_SLOTS as i64))]
     slots: u16,
-    /// No packet leaves its connection's slot out
+    /// Send the connection's slot with every packet
     #[arg(long)]
     name_every_slot: bool,
 }
@@ -41,17 +38,17 @@ struct Direction {
 struct Report {
     packets: u64,
     headers: Headers,
-    /// Bytes of the packets as they are.
+    /// Bytes of the packets, uncompressed.
     bytes: u64,
-    /// The same, compressed.
+    /// Bytes of the packets, compressed.
     compressed_bytes: u64,
-    /// Compressed, and with all that stands on a line that is never idle.
+    /// Compressed and framed, on a line that is never idle.
     slip_bytes: u64,
     ppp_bytes: u64,
     ppp_without_accm_bytes: u64,
 }
 
-/// Reads the capture, writes the line, prints a report as JSON.
+/// Reads the capture, writes the PPP capture and prints a report as JSON.
 pub fn run(args: &Args) -> Result<(), String> {
     let slots = usize::from(args.slots);
     let direction = || {
@@ -62,14 +59,11 @@ pub fn run(args: &Args) -> Result<(), String> {
     let mut directions = [direction(), direction()];
     let mut capture = Capture::open(&args.capture)?;
     let failed = |error: std::io::Error| format!("cannot write {}: {error}", args.out.display());
-    let mut out = BufWriter::new(File::create(&args.out).map_err(failed)?);
-    for word in [0xa1b2_3c4d, 0x0004_0002, 0, 0, 1 << 18, LINKTYPE_PPP_WITH_DIR] {
-        out.write_all(&u32::to_le_bytes(word)).map_err(failed)?;
-    }
+    let mut out = PcapWriter::create(&args.out, LinkType::PppWithDirection, 1 << 18).map_err(failed)?;
     let (mut others, mut number) = (0u64, 0u64);
     while let Some(record) = capture.next() {
         number += 1;
-        let Some(packet) = whole(&record) else {
+        let Some(packet) = ipv4_packet(&record) else {
             others += 1;
             continue;
         };
@@ -79,13 +73,9 @@ pub fn run(args: &Args) -> Result<(), String> {
             .map_err(|why| format!("{}: packet {number}: {why}", args.capture.display()))?;
         let protocol = ppp::protocol(&compressed).to_be_bytes();
         let frame = [&[u8::from(sent), 0xff, 0x03], &protocol[..], &compressed.bytes].concat();
-        let (seconds, nanos) = (record.time_ns.div_euclid(1_000_000_000), record.time_ns.rem_euclid(1_000_000_000));
-        for word in [seconds as u32, nanos as u32, frame.len() as u32, frame.len() as u32] {
-            out.write_all(&word.to_le_bytes()).map_err(failed)?;
-        }
-        out.write_all(&frame).map_err(failed)?;
+        out.write(record.time_ns, &frame, 0).map_err(failed)?;
     }
-    out.flush().map_err(failed)?;
+    out.finish().map_err(failed)?;
     let [from_lower, from_higher] = directions.map(|direction| direction.report);
     let report = serde_json::json!({
         "from_the_lower_address": from_lower, "from_the_higher_address": from_higher, "other_frames": others,
@@ -94,8 +84,8 @@ pub fn run(args: &Args) -> Result<(), String> {
     writeln!(std::io::stdout(), "{report:#}").map_err(|error| format!("the report cannot be printed: {error}"))
 }
 
-/// The IPv4 packet of a frame: without what Ethernet pads, and with zeros for what the snap length has cut off.
-fn whole(frame: &Frame<'_>) -> Option<Vec<u8>> {
+/// The IPv4 packet of a frame, without Ethernet's padding and with zeros for what the snap length cut off.
+fn ipv4_packet(frame: &Frame<'_>) -> Option<Vec<u8>> {
     let bytes = network_layer(frame)?;
     let length = match bytes {
         [first, _, high, low, ..] if first >> 4 == 4 && bytes.len() >= 20 => u16::from_be_bytes([*high, *low]),
@@ -106,13 +96,13 @@ fn whole(frame: &Frame<'_>) -> Option<Vec<u8>> {
     Some(packet)
 }
 
-/// A line has two ends, a capture may have seen many: the lower addresses stand for one end.
+/// A line has two ends and a capture may have many hosts: the lower address of a packet is one end.
 fn is_from_the_lower(packet: &[u8]) -> bool {
     packet[12..16] < packet[16..20]
 }
 
 impl Direction {
-    /// Sends a packet across, in both kinds of frame.
+    /// Sends a packet across, in both framings.
     fn cross(&mut self, packet: &[u8]) -> Result<Compressed, String> {
         let compressed = self.near.compress(packet);
         let report = &mut self.report;
@@ -134,7 +124,7 @@ impl Direction {
         let same = out_of_slip.as_ref() == Ok(&compressed)
             && out_of_ppp.is_ok_and(|(protocol, bytes)| ppp::packet(protocol, bytes).as_ref() == Some(&compressed));
         if !same || self.far.decompress(compressed.kind, &compressed.bytes).as_deref() != Ok(packet) {
-            return Err("it does not come out as it went in: a defect of this program".into());
+            return Err("it did not come out unchanged: a defect of this program".into());
         }
         Ok(compressed)
     }

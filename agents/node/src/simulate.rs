@@ -1,25 +1,26 @@
-//! `simulate`: a scenario in virtual time.
+//! `simulate`: runs a scenario in virtual time.
 
 use std::io::Read;
 use std::path::PathBuf;
 
-/// Arguments of `simulate`; the scenario and its addresses come as JSON on standard input.
+/// Arguments of `simulate`. The scenario and its addresses are JSON on standard input.
 #[derive(clap::Args)]
 pub struct Args {
-    /// Folder for captures and telemetry
+    /// Folder for captures, telemetry and counters
     #[arg(long, value_name = "DIR")]
     out: PathBuf,
-    /// Die when this process is gone (it must be the one that starts this one)
+    /// Die when process PID dies; it must be the parent of this one
     #[arg(long, value_name = "PID")]
     parent: Option<u32>,
 }
 
-/// Runs it and prints the report.
+/// Runs the scenario and prints the report.
 pub fn run(args: &Args) -> Result<(), String> {
     backchannel_emulator::die_with(args.parent)?;
     let mut text = String::new();
     std::io::stdin().read_to_string(&mut text).map_err(|error| format!("cannot read the scenario: {error}"))?;
-    let input = serde_json::from_str(&text).map_err(|error| format!("the scenario does not fit: {error}"))?;
-    println!("{}", backchannel_simulator::simulate(&input, &args.out)?);
+    let input = serde_json::from_str(&text).map_err(|error| format!("invalid scenario: {error}"))?;
+    let report = backchannel_simulator::simulate(&input, &args.out)?;
+    println!("{}", serde_json::json!(report));
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! `trace`: captures in, Parquet out.
+//! `trace`: classifies the TCP segments of captures and writes them as Parquet.
 
 use std::path::PathBuf;
 
@@ -10,16 +10,16 @@ pub struct Args {
     /// Folder for segments.parquet, sacks.parquet, connections.parquet and summary.json
     #[arg(long, value_name = "DIR")]
     out: PathBuf,
-    /// Write connections.parquet and summary.json alone
+    /// Write only connections.parquet and summary.json
     #[arg(long)]
     no_segments: bool,
-    /// Files read at a time, each on a core of its own
+    /// Number of captures read at a time, each by a thread
     #[arg(long, value_name = "N", default_value_t = 1)]
     jobs: usize,
-    /// Nanoseconds to add to a capture's times, such as client-eth0=-1500; repeatable
+    /// Nanoseconds to add to the times of a capture, such as client-eth0=-1500; may be repeated
     #[arg(long, value_name = "LABEL=NS", allow_hyphen_values = true)]
     shift: Vec<String>,
-    /// Captures, each with a label of its own, such as client-eth0=client.pcap
+    /// Captures, each with a unique label, such as client-eth0=client.pcap
     #[arg(required = true, value_name = "LABEL=FILE")]
     captures: Vec<String>,
 }

@@ -5,6 +5,7 @@
 
 use std::time::Duration;
 
+use backchannel_core::event::SenderSample;
 use backchannel_core::packet::{mark, FlowKey, Packet, TcpFlags};
 use backchannel_core::time::Time;
 use backchannel_core::traits::Endpoint;
@@ -53,33 +54,7 @@ pub enum End {
     Aborted,
 }
 
-/// What happened, for telemetry.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Happening {
-    /// The window grew or shrank with an ack.
-    Ack,
-    /// A fast retransmit.
-    FastRetransmit,
-    /// A retransmission of a segment known to be corrupted, which leaves the window as it was.
-    CorruptionRetransmit,
-    /// An echoed congestion mark cut the window.
-    Mark,
-    /// A coarse timeout.
-    Timeout,
-}
-
-impl Happening {
-    /// The name used in telemetry files.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Happening::Ack => "ack",
-            Happening::FastRetransmit => "fast_retransmit",
-            Happening::CorruptionRetransmit => "corruption_retransmit",
-            Happening::Mark => "mark",
-            Happening::Timeout => "coarse_timeout",
-        }
-    }
-}
+pub use backchannel_core::event::SenderEvent as Happening;
 
 /// State of the sender after something happened.
 #[derive(Clone, Copy, Debug)]
@@ -104,6 +79,23 @@ pub struct Sample {
     pub duplicates: u32,
     /// Segments of the last burst: those sent at one instant.
     pub burst: u32,
+}
+
+impl Sample {
+    /// The sample in the quantities of telemetry; `mss` in bytes.
+    pub fn in_segments(&self, mss: f64) -> SenderSample {
+        SenderSample {
+            event: self.what,
+            cwnd_segments: self.cwnd / mss,
+            // The initial "infinite" threshold is not one.
+            ssthresh_segments: (self.ssthresh < 1e8).then_some(self.ssthresh / mss),
+            outstanding_bytes: self.outstanding,
+            rtt_s: self.srtt.map(|srtt| srtt.as_secs_f64()),
+            rto_s: self.rto.as_secs_f64(),
+            duplicate_acks: self.duplicates,
+            burst_segments: self.burst,
+        }
+    }
 }
 
 /// Counts of one connection.

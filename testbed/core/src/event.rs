@@ -1,13 +1,20 @@
-//! What happened to a packet, told by whoever decided it and recorded by the driver: the telemetry that
-//! stands beside the captures.
+//! Events: what happened to a packet on a link, and what a TCP sender inside the network did. The component that decides
+//! reports them; the driver counts them and writes telemetry.
+
+use std::collections::BTreeMap;
+
+use schemars::JsonSchema;
+use serde::Serialize;
 
 use crate::packet::{FlowKey, Packet};
 use crate::time::Time;
+use crate::traits::Port;
 
-/// Why a packet left a queue other than by being sent, or what was done to it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// What happened to a packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
 pub enum EventKind {
-    /// Dropped because the queue was full; which packet is the policy's choice.
+    /// Dropped because the queue was full. The policy chooses which packet.
     DroppedFull,
     /// Dropped early by active queue management (RED, CoDel, ...).
     DroppedEarly,
@@ -15,26 +22,26 @@ pub enum EventKind {
     Purged,
     /// ECN Congestion Experienced was set.
     Marked,
-    /// A dupack was marked for fast retransmit (asym 6.3).
+    /// A duplicate ack was marked for fast retransmit (asym 6.3).
     MarkedDupack,
-    /// The error model damaged it; it still crosses the link.
+    /// Damaged by an error model. The packet still crosses the link.
     Damaged,
-    /// The error model, or a link that gave up, lost it.
+    /// Lost by an error model, or by a link that gave up.
     Lost,
-    /// The far end of a line could not tell what its compressed header stood for.
+    /// Discarded by the far end of a line, which could not decompress its header.
     Tossed,
-    /// The error model held it back behind later ones.
+    /// Delayed by an error model until later packets had passed.
     Reordered,
-    /// The error model let it come out twice.
+    /// Delivered twice by an error model.
     Duplicated,
-    /// A link-layer frame was sent again.
+    /// A link-layer frame was retransmitted.
     LinkRetransmit,
-    /// A middlebox made this packet.
+    /// Created by a middlebox.
     Made,
 }
 
 impl EventKind {
-    /// The name used in telemetry files.
+    /// Name in telemetry and reports, the same as serde's.
     pub const fn name(self) -> &'static str {
         match self {
             EventKind::DroppedFull => "dropped_full",
@@ -53,75 +60,136 @@ impl EventKind {
     }
 }
 
-/// One thing that happened to one packet.
+/// What a TCP sender did when it reported its state.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum SenderEvent {
+    /// An ack changed the congestion window.
+    Ack,
+    /// A fast retransmit.
+    FastRetransmit,
+    /// A segment known to be corrupted was retransmitted. The congestion window did not change.
+    CorruptionRetransmit,
+    /// An echoed congestion mark reduced the congestion window.
+    Mark,
+    /// The retransmission timer expired.
+    #[serde(rename = "coarse_timeout")]
+    Timeout,
+}
+
+impl SenderEvent {
+    /// Name in telemetry and reports, the same as serde's.
+    pub const fn name(self) -> &'static str {
+        match self {
+            SenderEvent::Ack => "ack",
+            SenderEvent::FastRetransmit => "fast_retransmit",
+            SenderEvent::CorruptionRetransmit => "corruption_retransmit",
+            SenderEvent::Mark => "mark",
+            SenderEvent::Timeout => "coarse_timeout",
+        }
+    }
+}
+
+/// Number of events of each kind, by name.
+pub type EventCounts = BTreeMap<&'static str, u64>;
+
+/// One event of one packet.
 #[derive(Clone, Debug)]
 pub struct Event {
-    /// When.
+    /// When it happened.
     pub at: Time,
-    /// What.
+    /// What happened.
     pub kind: EventKind,
-    /// The packet's number, see [`Packet::id`].
+    /// [`Packet::id`] of the packet.
     pub packet_id: u64,
-    /// Its network-layer length in bytes.
+    /// Network-layer length of the packet in bytes.
     pub len: u32,
-    /// Whether it was a pure ack.
+    /// Whether the packet was a pure ack.
     pub pure_ack: bool,
-    /// The link end it entered at, see [`Events::port`].
-    pub port: u16,
+    /// Link end at which the packet entered, see [`Events::port`].
+    pub port: Port,
 }
 
-/// A TCP sender that stands in the network, after something happened to it: a part of a split connection. The same
-/// quantities as those of a host's sender.
-#[derive(Clone, Copy, Debug)]
-pub struct SenderState {
-    /// When.
-    pub at: Time,
-    /// What: `ack`, `fast_retransmit`, `coarse_timeout`, ...
-    pub what: &'static str,
-    /// The direction of its data, with the hosts' addresses and ports.
-    pub flow: FlowKey,
-    /// Which part of the connection it is.
-    pub part: &'static str,
-    /// Whether its data enter the link at [`SenderState::port`]; if not, they leave it there.
-    pub onto_link: bool,
-    /// Congestion window in segments.
+/// State of a TCP sender after an event, in the quantities and units of telemetry files.
+#[derive(Clone, Copy, Debug, Serialize, JsonSchema)]
+pub struct SenderSample {
+    /// What the sender did.
+    pub event: SenderEvent,
+    /// Congestion window.
+    #[schemars(extend("unit" = "segment"))]
     pub cwnd_segments: f64,
-    /// Slow-start threshold in segments, once there is one.
+    /// Slow-start threshold. Null until it is set.
+    #[schemars(extend("unit" = "segment"))]
     pub ssthresh_segments: Option<f64>,
-    /// Bytes outstanding.
+    /// Data sent and not acknowledged.
+    #[schemars(extend("unit" = "byte"))]
     pub outstanding_bytes: u64,
-    /// Smoothed round-trip time in s.
+    /// Smoothed round-trip time. Null until one is measured.
+    #[schemars(extend("unit" = "s"))]
     pub rtt_s: Option<f64>,
-    /// Retransmission timeout in s.
+    /// Retransmission timeout.
+    #[schemars(extend("unit" = "s"))]
     pub rto_s: f64,
     /// Duplicate acks in a row.
+    #[schemars(extend("unit" = "segment"))]
     pub duplicate_acks: u32,
-    /// Segments of the last burst.
+    /// Segments sent at the instant of the last transmission.
+    #[schemars(extend("unit" = "segment"))]
     pub burst_segments: u32,
-    /// The link end at which it stands, see [`Events::port`].
-    pub port: u16,
 }
 
-/// Where the parts put their events; the driver empties it.
+/// A sample of a TCP sender inside the network: one part of a split connection.
+#[derive(Clone, Copy, Debug)]
+pub struct SenderState {
+    /// When it was taken.
+    pub at: Time,
+    /// Direction of its data, with the hosts' addresses and ports.
+    pub flow: FlowKey,
+    /// Name of the part of the split connection.
+    pub part: &'static str,
+    /// Whether its data enter the link at [`SenderState::port`]. Otherwise they leave the link there.
+    pub onto_link: bool,
+    /// State of the sender.
+    pub sample: SenderSample,
+    /// Link end at which the sender runs, see [`Events::port`].
+    pub port: Port,
+}
+
+/// Collects the events of policies, links and middleboxes. The driver drains it after each call.
 #[derive(Default, Debug)]
 pub struct Events {
-    /// In the order in which they were noted.
+    /// In the order in which they were reported.
     pub list: Vec<Event>,
-    /// What senders in the network told, in order of time.
+    /// Samples of senders inside the network, in order of time.
     pub senders: Vec<SenderState>,
-    /// The link end whose queue and line are at work: a link sets it before it lets them act.
-    pub port: u16,
+    /// End of the link whose queue or line is active. A link sets it before it calls into either.
+    pub port: Port,
 }
 
 impl Events {
-    /// Notes that `kind` happened to `packet` at `at`.
+    /// Adds an event of `packet`.
     pub fn note(&mut self, at: Time, kind: EventKind, packet: &Packet) {
         let (packet_id, len, pure_ack) = (packet.id, packet.len(), packet.is_pure_ack());
         self.list.push(Event { at, kind, packet_id, len, pure_ack, port: self.port });
     }
 
-    /// How many events of this kind it holds.
+    /// Number of events of this kind.
     pub fn count(&self, kind: EventKind) -> usize {
-        self.list.iter().filter(|e| e.kind == kind).count()
+        self.list.iter().filter(|event| event.kind == kind).count()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_those_that_serde_writes() {
+        for kind in [EventKind::DroppedFull, EventKind::MarkedDupack, EventKind::LinkRetransmit, EventKind::Made] {
+            assert_eq!(serde_json::to_value(kind).unwrap(), kind.name());
+        }
+        for event in [SenderEvent::Ack, SenderEvent::CorruptionRetransmit, SenderEvent::Timeout] {
+            assert_eq!(serde_json::to_value(event).unwrap(), event.name());
+        }
     }
 }

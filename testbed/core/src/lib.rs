@@ -1,15 +1,17 @@
-//! What every part of Backchannel speaks: time, packets, and the four traits that a driver gives a clock.
+//! What all crates share: time, packets, the scenario, reports, and the four traits that a driver gives a clock.
 //!
-//! Nothing here, and nothing that implements these traits, opens a socket, reads a clock or draws from a
-//! global random source. Time comes in as an argument, packets come in and go out as values, randomness
-//! comes from [`rng::stream`], seeded by the run. The same code is therefore simulated, emulated and deployed.
+//! Implementations of the traits open no sockets, read no clock and use no global random source. Time is an argument,
+//! packets are values, and randomness comes from [`rng::stream`], seeded by the run. So the same code is simulated,
+//! emulated and deployed.
 
 pub mod event;
 pub mod packet;
+pub mod pcap;
 pub mod registry;
 pub mod report;
 pub mod rng;
 pub mod scenario;
+pub mod service;
 pub mod telemetry;
 pub mod time;
 pub mod traits;

@@ -1,133 +1,210 @@
-//! A driver's report of one direction of a link: what it carried and, in real time, how late and how exactly.
+//! Reports of the drivers: what each direction of a link carried and, in real time, how late packets left and how exact
+//! the rate was. `backchannel-node registry` exports these types as JSON Schema.
 
 use std::collections::BTreeMap;
 
-use crate::event::{Event, EventKind, SenderState};
-use crate::traits::Usage;
-use serde_json::{json, Value};
+use schemars::JsonSchema;
+use serde::Serialize;
 
-/// Counts of one direction since the run began.
+use crate::event::{Event, EventCounts, EventKind, SenderEvent, SenderState};
+use crate::time::Time;
+use crate::traits::{Headers, Port, Usage};
+
+/// Reports of all directions of one link: `forward`, `reverse`, `port-N`.
+pub type LinkReport = BTreeMap<String, DirectionReport>;
+
+/// One direction of a link over a run.
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+pub struct DirectionReport {
+    /// Declared rate. Null for a line that only delays and, in real time, where a schedule changes the rate.
+    #[schemars(extend("unit" = "bit/s"))]
+    pub rate_bps: Option<u64>,
+    /// Packets that entered the link.
+    #[schemars(extend("unit" = "packet"))]
+    pub submitted_packets: u64,
+    /// Packets that came out.
+    #[schemars(extend("unit" = "packet"))]
+    pub delivered_packets: u64,
+    /// Delivered packets that the interface did not accept, because it was down or full.
+    #[schemars(extend("unit" = "packet"))]
+    pub refused_by_interface: u64,
+    /// Packets that the line serialised.
+    #[schemars(extend("unit" = "packet"))]
+    pub transmitted_packets: u64,
+    /// Network-layer bytes of those packets.
+    #[schemars(extend("unit" = "byte"))]
+    pub transmitted_bytes: u64,
+    /// Bytes of those packets on the line, framing included.
+    #[schemars(extend("unit" = "byte"))]
+    pub transmitted_wire_bytes: u64,
+    /// Time the line was busy.
+    #[schemars(extend("unit" = "s"))]
+    pub busy_s: f64,
+    /// Achieved rate over declared rate, minus 1, over busy periods of at least 0.25 s. Null without such a period.
+    #[schemars(extend("unit" = "1"))]
+    pub rate_error: Option<f64>,
+    /// How long after their ideal time packets were written. Null in virtual time.
+    pub lateness_s: Lateness,
+    /// Packets lost or damaged by error models.
+    #[schemars(extend("unit" = "packet"))]
+    pub error_losses: u64,
+    /// Number of events of each kind. Acks of senders inside the network are not counted.
+    pub events: EventCounts,
+    /// Header compression, where the line uses RFC 1144.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub headers: Option<Headers>,
+    /// Real time only: frames that the kernel dropped before the emulator read them. Null when the interface is gone.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("unit" = "packet"))]
+    pub lost_before_the_link: Option<Option<u64>>,
+}
+
+/// Quantiles of lateness in seconds. Null without a sample.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, JsonSchema)]
+pub struct Lateness {
+    /// Median.
+    #[schemars(extend("unit" = "s"))]
+    pub p50: Option<f64>,
+    /// 99th percentile.
+    #[schemars(extend("unit" = "s"))]
+    pub p99: Option<f64>,
+    /// Maximum.
+    #[schemars(extend("unit" = "s"))]
+    pub max: Option<f64>,
+}
+
+/// What the driver counts of one direction since the start of the run.
 #[derive(Debug, Default)]
-pub struct Direction {
+pub struct DirectionStats {
     submitted: u64,
     delivered: u64,
     refused: u64,
-    events: BTreeMap<&'static str, u64>,
+    events: EventCounts,
     /// Nanoseconds between a packet's ideal departure and its write, saturating at 4.3 s.
-    lateness: Vec<u32>,
-    /// Ideal and real nanoseconds of the busy periods that were long enough to tell the rate.
+    lateness_ns: Vec<u32>,
+    /// Ideal and real length of all busy periods that were long enough to measure the rate.
     ideal_ns: u64,
     real_ns: u64,
-    busy: Option<Busy>,
+    busy: Option<BusyPeriod>,
 }
 
-/// A period in which packets left back to back, between two of them that left on time: a stall of the machine at its
-/// edge says nothing about the rate, and shows in the lateness.
+/// A period in which packets left back to back. It is measured between two packets that left on time, so a stall of the
+/// machine at its edge counts as lateness and not as a rate error.
 #[derive(Debug, Clone, Copy)]
-struct Busy {
-    last_ideal_ns: u64,
-    first_on_time: Option<(u64, u64)>,
-    last_on_time: Option<(u64, u64)>,
+struct BusyPeriod {
+    last_ideal: Time,
+    /// Ideal and real departure.
+    first_on_time: Option<(Time, Time)>,
+    last_on_time: Option<(Time, Time)>,
 }
 
-/// How late a packet may be and still count as on time.
+/// A packet less late than this is on time.
 const ON_TIME_NS: u64 = 1_000_000;
-/// A shorter busy period is no yardstick.
-const YARDSTICK_NS: u64 = 250_000_000;
+/// Shorter busy periods do not measure the rate.
+const LEAST_PERIOD_NS: u64 = 250_000_000;
 
-impl Busy {
-    fn span(&self) -> (u64, u64) {
+impl BusyPeriod {
+    /// Ideal and real length in nanoseconds, zero if it is too short.
+    fn lengths_ns(&self) -> (u64, u64) {
         match (self.first_on_time, self.last_on_time) {
-            (Some(first), Some(last)) if last.0 - first.0 >= YARDSTICK_NS => (last.0 - first.0, last.1 - first.1),
+            (Some((ideal, real)), Some((last_ideal, last_real)))
+                if last_ideal.nanos() - ideal.nanos() >= LEAST_PERIOD_NS =>
+            {
+                (last_ideal.nanos() - ideal.nanos(), last_real.nanos() - real.nanos())
+            }
             _ => (0, 0),
         }
     }
 }
 
-impl Direction {
-    /// A packet has entered.
-    pub fn submitted(&mut self) {
+impl DirectionStats {
+    /// Counts a packet that entered.
+    pub fn on_submit(&mut self) {
         self.submitted += 1;
     }
 
-    /// A packet of `bytes` that should have left at `ideal_ns` was written at `real_ns`.
-    pub fn delivered(&mut self, ideal_ns: u64, real_ns: u64, bytes: u32, rate_bps: Option<u64>, written: bool) {
+    /// Counts a packet delivered in virtual time, which is never late.
+    pub fn on_exact_delivery(&mut self) {
         self.delivered += 1;
-        self.refused += u64::from(!written);
-        self.lateness.push(real_ns.saturating_sub(ideal_ns).min(u64::from(u32::MAX)) as u32);
+    }
+
+    /// Counts a packet of `bytes` that should have left at `ideal` and was written at `real`. `accepted`: whether the
+    /// interface took it.
+    pub fn on_delivery(&mut self, ideal: Time, real: Time, bytes: u32, rate_bps: Option<u64>, accepted: bool) {
+        self.delivered += 1;
+        self.refused += u64::from(!accepted);
+        let late_ns = real.nanos().saturating_sub(ideal.nanos());
+        self.lateness_ns.push(late_ns.min(u64::from(u32::MAX)) as u32);
         let Some(rate_bps) = rate_bps else { return };
-        // Back to back: the gap is the packet's own time on the line, with room for framing.
-        let longest = (u64::from(bytes) + 64) * 12_000_000_000 / rate_bps;
-        if self.busy.is_none_or(|busy| ideal_ns.saturating_sub(busy.last_ideal_ns) > longest) {
-            self.end_busy();
-            self.busy = Some(Busy { last_ideal_ns: ideal_ns, first_on_time: None, last_on_time: None });
+        // Back to back: the gap is at most the packet's own time on the line, with 64 bytes and half again for framing.
+        let longest_gap_ns = (u64::from(bytes) + 64) * 12_000_000_000 / rate_bps;
+        if self.busy.is_none_or(|busy| ideal.nanos().saturating_sub(busy.last_ideal.nanos()) > longest_gap_ns) {
+            self.end_busy_period();
+            self.busy = Some(BusyPeriod { last_ideal: ideal, first_on_time: None, last_on_time: None });
         }
         let Some(busy) = &mut self.busy else { return };
-        busy.last_ideal_ns = ideal_ns;
-        if real_ns.saturating_sub(ideal_ns) < ON_TIME_NS {
-            busy.first_on_time.get_or_insert((ideal_ns, real_ns));
-            busy.last_on_time = Some((ideal_ns, real_ns));
+        busy.last_ideal = ideal;
+        if late_ns < ON_TIME_NS {
+            busy.first_on_time.get_or_insert((ideal, real));
+            busy.last_on_time = Some((ideal, real));
         }
     }
 
-    /// A packet has come out on time, in virtual time.
-    pub fn delivered_exactly(&mut self) {
-        self.delivered += 1;
-    }
-
-    fn end_busy(&mut self) {
+    fn end_busy_period(&mut self) {
         if let Some(busy) = self.busy.take() {
-            let (ideal_ns, real_ns) = busy.span();
+            let (ideal_ns, real_ns) = busy.lengths_ns();
             self.ideal_ns += ideal_ns;
             self.real_ns += real_ns;
         }
     }
 
-    /// Something happened to a packet of this direction.
-    pub fn happened(&mut self, event: &Event) {
+    /// Counts an event of a packet of this direction.
+    pub fn on_event(&mut self, event: &Event) {
         *self.events.entry(event.kind.name()).or_default() += 1;
     }
 
-    /// Something happened to a sender in front of this direction; acks are not counted.
-    pub fn told(&mut self, sender: &SenderState) {
-        if sender.onto_link && sender.what != "ack" {
-            *self.events.entry(sender.what).or_default() += 1;
+    /// Counts an event of a sender in front of this direction, except acks.
+    pub fn on_sender(&mut self, state: &SenderState) {
+        if state.onto_link && state.sample.event != SenderEvent::Ack {
+            *self.events.entry(state.sample.event.name()).or_default() += 1;
         }
     }
 
-    /// The report; `usage` is the link's own.
-    pub fn json(&mut self, usage: Usage, rate_bps: Option<u64>) -> Value {
-        self.lateness.sort_unstable();
-        self.end_busy();
-        let quantile = |q: f64| {
-            let last = self.lateness.len().checked_sub(1)?;
-            Some(f64::from(self.lateness[(last as f64 * q).round() as usize]) * 1e-9)
-        };
-        let rate_error = (self.real_ns > 0).then(|| self.ideal_ns as f64 / self.real_ns as f64 - 1.0);
-        let mut report = json!({
-            "rate_bps": rate_bps,
-            "submitted_packets": self.submitted,
-            "delivered_packets": self.delivered,
-            "refused_by_interface": self.refused,
-            "transmitted_packets": usage.packets,
-            "transmitted_bytes": usage.bytes,
-            "transmitted_wire_bytes": usage.line_bits / 8,
-            "busy_s": usage.busy.as_secs_f64(),
-            "rate_error": rate_error,
-            "lateness_s": {"p50": quantile(0.5), "p99": quantile(0.99), "max": quantile(1.0)},
-            "error_losses": self.events.get(EventKind::Lost.name()).copied().unwrap_or(0)
-                + self.events.get(EventKind::Damaged.name()).copied().unwrap_or(0),
-            "events": self.events,
-        });
-        if let Some(headers) = usage.headers {
-            report["headers"] = json!(headers);
+    /// The report, with the link's own account of this direction.
+    pub fn report(&mut self, usage: Usage, rate_bps: Option<u64>) -> DirectionReport {
+        self.end_busy_period();
+        let count = |kind: EventKind| self.events.get(kind.name()).copied().unwrap_or(0);
+        DirectionReport {
+            rate_bps,
+            submitted_packets: self.submitted,
+            delivered_packets: self.delivered,
+            refused_by_interface: self.refused,
+            transmitted_packets: usage.packets,
+            transmitted_bytes: usage.bytes,
+            transmitted_wire_bytes: usage.line_bits / 8,
+            busy_s: usage.busy.as_secs_f64(),
+            rate_error: (self.real_ns > 0).then(|| self.ideal_ns as f64 / self.real_ns as f64 - 1.0),
+            error_losses: count(EventKind::Lost) + count(EventKind::Damaged),
+            events: self.events.clone(),
+            headers: usage.headers,
+            lost_before_the_link: None,
+            lateness_s: self.lateness(),
         }
-        report
+    }
+
+    fn lateness(&mut self) -> Lateness {
+        self.lateness_ns.sort_unstable();
+        let quantile = |q: f64| {
+            let last = self.lateness_ns.len().checked_sub(1)?;
+            Some(f64::from(self.lateness_ns[(last as f64 * q).round() as usize]) * 1e-9)
+        };
+        Lateness { p50: quantile(0.5), p99: quantile(0.99), max: quantile(1.0) }
     }
 }
 
-/// `forward` from the first end, `reverse` from the second, `port-N` from further ends of a shared medium.
-pub fn direction_name(port: usize) -> String {
+/// Name of the direction that enters at a link end: `forward` at the first, `reverse` at the second, `port-N` at further
+/// ends of a shared medium.
+pub fn direction_name(port: Port) -> String {
     match port {
         0 => "forward".into(),
         1 => "reverse".into(),
@@ -142,38 +219,38 @@ mod tests {
     #[test]
     fn a_constant_lateness_is_no_rate_error_and_a_growing_one_is() {
         let rate = Some(12_000_000);
-        let mut constant = Direction::default();
-        let mut growing = Direction::default();
+        let mut constant = DirectionStats::default();
+        let mut growing = DirectionStats::default();
         for i in 0..1000u64 {
             // 1500 bytes at 12 Mbit/s: one a millisecond.
-            constant.delivered(i * 1_000_000, i * 1_000_000 + 50_000, 1500, rate, true);
-            growing.delivered(i * 1_000_000, i * 1_000_900, 1500, rate, true);
+            constant.on_delivery(Time(i * 1_000_000), Time(i * 1_000_000 + 50_000), 1500, rate, true);
+            growing.on_delivery(Time(i * 1_000_000), Time(i * 1_000_900), 1500, rate, true);
         }
-        let report = constant.json(Usage::default(), rate);
-        assert_eq!(report["rate_error"], 0.0);
-        assert_eq!(report["lateness_s"]["p99"], 5e-5);
-        let error = growing.json(Usage::default(), rate)["rate_error"].as_f64().unwrap();
+        let report = constant.report(Usage::default(), rate);
+        assert_eq!(report.rate_error, Some(0.0));
+        assert_eq!(report.lateness_s.p99, Some(5e-5));
+        let error = growing.report(Usage::default(), rate).rate_error.unwrap();
         assert!((error + 0.0009).abs() < 1e-5, "{error}");
     }
 
     #[test]
     fn a_stall_at_the_edge_shows_in_the_lateness_only() {
         let rate = Some(12_000_000);
-        let mut direction = Direction::default();
+        let mut direction = DirectionStats::default();
         for i in 0..1000u64 {
             let stalled = if (980..1000).contains(&i) { 20_000_000 } else { 0 };
-            direction.delivered(i * 1_000_000, i * 1_000_000 + stalled, 1500, rate, true);
+            direction.on_delivery(Time(i * 1_000_000), Time(i * 1_000_000 + stalled), 1500, rate, true);
         }
-        let report = direction.json(Usage::default(), rate);
-        assert_eq!(report["rate_error"], 0.0);
-        assert_eq!(report["lateness_s"]["p99"], 0.02);
+        let report = direction.report(Usage::default(), rate);
+        assert_eq!(report.rate_error, Some(0.0));
+        assert_eq!(report.lateness_s.p99, Some(0.02));
     }
 
     #[test]
     fn an_idle_gap_does_not_count() {
-        let mut direction = Direction::default();
-        direction.delivered(0, 0, 1500, Some(12_000_000), true);
-        direction.delivered(1_000_000_000, 1_100_000_000, 1500, Some(12_000_000), true);
-        assert!(direction.json(Usage::default(), None)["rate_error"].is_null());
+        let mut direction = DirectionStats::default();
+        direction.on_delivery(Time(0), Time(0), 1500, Some(12_000_000), true);
+        direction.on_delivery(Time(1_000_000_000), Time(1_100_000_000), 1500, Some(12_000_000), true);
+        assert!(direction.report(Usage::default(), None).rate_error.is_none());
     }
 }

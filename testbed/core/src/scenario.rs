@@ -1,76 +1,87 @@
-//! The scenario as the node binary takes it: JSON, SI units, every value fixed. Campaign files are written for people;
-//! `experiments` turns a point of a campaign into this.
+//! The scenario that the node binary runs: JSON in SI units with every value fixed. `experiments` expands a campaign file
+//! into scenarios. `backchannel-node registry` exports the JSON Schema of [`Scenario`]; testbed/scenario.py mirrors it.
 
 use std::collections::BTreeMap;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-/// Options of a named mechanism: names and units as its registry entry declares them.
+use crate::time::Time;
+use crate::traits::Port;
+
+/// Options of a mechanism, with the names and units of its registry entry.
 pub type Options = BTreeMap<String, Value>;
 
-/// One point, all values fixed.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+/// A network, its traffic and what is recorded.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Scenario {
-    /// Format of this file: 1.
+    /// Version of this format: 1.
     pub version: u32,
-    /// Seed of the run; every random stream derives from it.
+    /// Seed of the run. Every random stream derives from it.
     pub seed: u64,
-    /// When the run ends, in seconds.
+    /// Length of the run in seconds.
     pub duration_s: f64,
-    /// What happens before this second is not measured.
+    /// Seconds at the start that are not measured.
     #[serde(default)]
     pub warm_up_s: f64,
     /// Hosts and routers.
     pub nodes: Vec<Node>,
-    /// What joins them.
+    /// Links between the nodes.
     pub links: Vec<LinkSpec>,
-    /// Who sends what.
+    /// Flows.
     pub workload: Vec<Flow>,
-    /// What is captured.
+    /// What is recorded.
     #[serde(default)]
     pub capture: Capture,
 }
 
-/// What a node is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+impl Scenario {
+    /// End of the run.
+    pub fn end(&self) -> Time {
+        Time::from_seconds(self.duration_s)
+    }
+}
+
+/// What a node does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum NodeKind {
     /// An end system.
     Host,
     /// Forwards packets.
     Router,
-    /// A router with the lossy hop behind it.
+    /// A router in front of a lossy hop.
     BaseStation,
 }
 
 /// A node.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Node {
-    /// Its name, unique in the scenario.
+    /// Name, unique in the scenario.
     pub name: String,
-    /// What it is.
+    /// What the node does.
     pub kind: NodeKind,
-    /// A host's TCP.
+    /// TCP of a host.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stack: Option<Named>,
 }
 
 /// A mechanism by name, with its options.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Named {
     /// Name in the registry.
     pub name: String,
-    /// Options; what is absent has the registry's default.
+    /// Options. Absent options take the registry's defaults.
     #[serde(default)]
     pub options: Options,
 }
 
-/// A middlebox and where it stands: in the node at an end of a link, between it and the link.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+/// A middlebox in the node at one end of a link, between node and link.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct MiddleboxSpec {
     /// Name in the registry.
@@ -78,65 +89,77 @@ pub struct MiddleboxSpec {
     /// Options.
     #[serde(default)]
     pub options: Options,
-    /// Which end: 0 or 1.
-    pub end: u16,
+    /// End of the link: 0 or 1.
+    pub end: Port,
 }
 
-/// A link. Direction `forward` runs from `ends[0]` to `ends[1]`, `reverse` back; a shared medium lists more ends.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+/// A link. Direction `forward` runs from `ends[0]` to `ends[1]`, `reverse` back. A shared medium has more ends.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct LinkSpec {
-    /// Its name, unique in the scenario.
+    /// Name, unique in the scenario.
     pub name: String,
-    /// Kind in the registry: `point-to-point`, `ricochet`, `wavelan`, ...
+    /// Kind in the registry, such as `point-to-point`, `ricochet` or `wavelan`.
     pub kind: String,
-    /// Node names.
+    /// Names of the nodes at its ends.
     pub ends: Vec<String>,
-    /// From the first end.
+    /// Direction from the first end.
     pub forward: DirectionSpec,
-    /// From the second end (from every further end, for a shared medium).
+    /// Direction from the second end, and from every further end of a shared medium.
     pub reverse: DirectionSpec,
     /// Options of the link kind.
     #[serde(default)]
     pub options: Options,
-    /// What stands at its ends.
+    /// Middleboxes at its ends.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub middleboxes: Vec<MiddleboxSpec>,
 }
 
+impl LinkSpec {
+    /// Declared rates in bit/s at the start of the run: forward, reverse.
+    pub fn rates_bps(&self) -> [Option<u64>; 2] {
+        [self.forward.rate_bps, self.reverse.rate_bps]
+    }
+
+    /// Whether the schedule of either direction changes anything during the run.
+    pub fn has_schedule(&self) -> bool {
+        !self.forward.schedule.is_empty() || !self.reverse.schedule.is_empty()
+    }
+}
+
 /// One direction of a link.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct DirectionSpec {
-    /// Bit/s; absent: not limited (a wire that only delays), which a policy cannot act on.
+    /// Rate in bit/s. Absent: the line only delays, and no queue builds up for a policy to act on.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rate_bps: Option<u64>,
     /// One-way propagation delay in seconds.
     #[serde(default)]
     pub delay_s: f64,
-    /// The queue in front of it.
+    /// Queue policy in front of the line.
     pub queue: Named,
-    /// What damages or loses packets at the receiving side, applied in this order.
+    /// Error models at the receiving side, applied in this order.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub errors: Vec<Named>,
-    /// Header compression, framing: see the link kind.
+    /// Options of the direction, such as header compression and framing, see the link kind.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub options: Options,
-    /// Changes over time, in order of time.
+    /// Changes during the run, in order of time.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub schedule: Vec<Change>,
 }
 
-/// A change of a direction at an instant; absent fields stay as they are.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+/// A change of a direction at an instant. Absent fields do not change.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Change {
     /// Seconds since the start of the run.
     pub at_s: f64,
-    /// New rate.
+    /// New rate in bit/s.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rate_bps: Option<u64>,
-    /// New delay; packets under way keep theirs, and order is kept.
+    /// New delay in seconds. Packets in flight keep theirs, and packets do not overtake each other.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub delay_s: Option<f64>,
     /// New error models.
@@ -144,33 +167,33 @@ pub struct Change {
     pub errors: Option<Vec<Named>>,
 }
 
-/// A flow, or a group of like flows.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+/// A flow.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Flow {
-    /// Its name, unique in the scenario.
+    /// Name, unique in the scenario.
     pub name: String,
-    /// Kind in the registry: `bulk`, `cbr`, `web`, `on-off`, `pareto`, ...
+    /// Kind in the registry, such as `bulk`, `cbr`, `web` or `on-off`.
     pub kind: String,
-    /// Flows of one group are measured together as well.
+    /// Flows of one group are also measured together.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub group: Option<String>,
     /// Sending host.
     pub from: String,
     /// Receiving host.
     pub to: String,
-    /// Start, in seconds since the start of the run (already drawn, where the campaign gives a range).
+    /// Start in seconds since the start of the run. A range in the campaign has been drawn already.
     #[serde(default)]
     pub start_s: f64,
-    /// End, in seconds since the start of the run; absent: when its bytes are through, or the run ends.
+    /// End in seconds since the start of the run. Absent: when its bytes are delivered, or at the end of the run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stop_s: Option<f64>,
-    /// Bytes to send; absent: until stopped.
+    /// Bytes to send. Absent: until stopped.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bytes: Option<u64>,
-    /// Receiver's port.
+    /// Port of the receiver.
     pub port: u16,
-    /// Stack options of this flow that differ from its hosts'.
+    /// Stack options of this flow that override those of its hosts.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub stack: Options,
     /// Options of the workload kind.
@@ -178,30 +201,44 @@ pub struct Flow {
     pub options: Options,
 }
 
-/// What is captured.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+impl Flow {
+    /// Start of the flow.
+    pub fn start(&self) -> Time {
+        Time::from_seconds(self.start_s)
+    }
+}
+
+/// What is recorded.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Capture {
-    /// Bytes kept of each frame.
+    /// Bytes kept of each packet.
     pub snaplen: u32,
-    /// `node:link` interfaces; empty: all. A single `none` captures nothing.
+    /// Interfaces as `node:link`. Empty: all. A single `none`: no captures.
     #[serde(default)]
     pub at: Vec<String>,
-    /// Whether the stacks' and links' own samples are written down; a simulation without them is faster.
+    /// Whether stacks and links write telemetry. A simulation without it is faster.
     #[serde(default = "yes", skip_serializing_if = "is_yes")]
     pub telemetry: bool,
-    /// Simulations only: what passed, in bins, for runs without captures.
+    /// Simulation only: traffic in bins of time, for runs without captures.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub counters: Option<Counters>,
 }
 
+impl Capture {
+    /// Whether the interface of `node` on `link` is captured.
+    pub fn includes(&self, node: &str, link: &str) -> bool {
+        self.at.is_empty() || self.at.contains(&format!("{node}:{link}"))
+    }
+}
+
 /// What a simulation counts in bins of time.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Counters {
-    /// Length of a bin, in seconds.
+    /// Length of a bin in seconds.
     pub every_s: f64,
-    /// Names of the links; empty: all.
+    /// Names of the links. Empty: all.
     #[serde(default)]
     pub at: Vec<String>,
 }

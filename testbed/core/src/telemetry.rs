@@ -1,93 +1,219 @@
-//! What happens in the links during a run, as JSON lines: queue lengths when they change (at most one line per queue
-//! and period, with the greatest length since the last), every drop, purge and mark, and the state of senders that stand in
-//! the network.
+//! Telemetry: what happens in links and senders during a run, one JSON object a line. `telemetry/links.jsonl` has
+//! [`QueueLine`], [`EventLine`] and [`SenderLine`]; `telemetry/FLOW.jsonl` has [`FlowLine`]. `backchannel-node registry`
+//! exports their columns and units.
 
+use std::fmt;
 use std::fs::File;
 use std::io::{BufWriter, Write};
+use std::net::SocketAddr;
 
-use crate::event::{Event, SenderState};
-use crate::report::direction_name;
+use schemars::JsonSchema;
+use serde::Serialize;
 
-/// Least time between two length lines of one queue, in nanoseconds.
+use crate::event::{Event, EventKind, SenderSample, SenderState};
+use crate::time::Time;
+
+/// Least time between two [`QueueLine`]s of one queue, in nanoseconds.
 const PERIOD_NS: u64 = 10_000_000;
 
-/// The file.
+/// Length of a queue. Written when it changed, at most every 10 ms per queue.
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct QueueLine<'a> {
+    /// Time since the start of the run.
+    #[schemars(extend("unit" = "ns"))]
+    pub t_ns: u64,
+    /// Name of the link.
+    pub link: &'a str,
+    /// Direction in front of which the queue stands: `forward`, `reverse` or `port-N`.
+    pub direction: &'a str,
+    /// Packets waiting.
+    #[schemars(extend("unit" = "packet"))]
+    pub packets: usize,
+    /// Network-layer bytes waiting.
+    #[schemars(extend("unit" = "byte"))]
+    pub bytes: u64,
+    /// Greatest number of packets since the previous line.
+    #[schemars(extend("unit" = "packet"))]
+    pub max: usize,
+}
+
+/// An event of one packet.
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct EventLine<'a> {
+    /// Time since the start of the run.
+    #[schemars(extend("unit" = "ns"))]
+    pub t_ns: u64,
+    /// Name of the link.
+    pub link: &'a str,
+    /// Direction in which the packet entered: `forward`, `reverse` or `port-N`.
+    pub direction: &'a str,
+    /// What happened.
+    pub event: EventKind,
+    /// Network-layer length of the packet.
+    #[schemars(extend("unit" = "byte"))]
+    pub bytes: u32,
+    /// Whether the packet was a pure ack.
+    pub pure_ack: bool,
+}
+
+/// A sample of a TCP sender inside the network.
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct SenderLine<'a> {
+    /// Time since the start of the run.
+    #[schemars(extend("unit" = "ns"))]
+    pub t_ns: u64,
+    /// Name of the link.
+    pub link: &'a str,
+    /// Direction of the link end at which the sender runs: `forward`, `reverse` or `port-N`.
+    pub direction: &'a str,
+    /// Name of the part of the split connection.
+    pub part: &'a str,
+    /// Sending host, as ADDRESS:PORT.
+    pub from: SocketAddr,
+    /// Receiving host, as ADDRESS:PORT.
+    pub to: SocketAddr,
+    /// State of the sender.
+    #[serde(flatten)]
+    pub sample: SenderSample,
+}
+
+/// A sample of a host's sender.
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct FlowLine {
+    /// Time since the start of the flow.
+    #[schemars(extend("unit" = "ns"))]
+    pub t_ns: u64,
+    /// State of the sender.
+    #[serde(flatten)]
+    pub sample: SenderSample,
+}
+
+// Formatted by hand because serde_json writes whole floats as `1.0` and existing files have `1`.
+
+impl fmt::Display for QueueLine<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let QueueLine { t_ns, link, direction, packets, bytes, max } = self;
+        write!(
+            f,
+            "{{\"t_ns\":{t_ns},\"link\":\"{link}\",\"direction\":\"{direction}\",\"packets\":{packets},\"bytes\":{bytes},\"max\":{max}}}"
+        )
+    }
+}
+
+impl fmt::Display for EventLine<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let EventLine { t_ns, link, direction, event, bytes, pure_ack } = self;
+        let event = event.name();
+        write!(
+            f,
+            "{{\"t_ns\":{t_ns},\"link\":\"{link}\",\"direction\":\"{direction}\",\"event\":\"{event}\",\"bytes\":{bytes},\"pure_ack\":{pure_ack}}}"
+        )
+    }
+}
+
+impl fmt::Display for SenderLine<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let SenderLine { t_ns, link, direction, part, from, to, sample } = self;
+        write!(
+            f,
+            "{{\"t_ns\":{t_ns},\"link\":\"{link}\",\"direction\":\"{direction}\",\"part\":\"{part}\",\"from\":\"{from}\",\"to\":\"{to}\",{sample}}}"
+        )
+    }
+}
+
+impl fmt::Display for FlowLine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{{\"t_ns\":{},{}}}", self.t_ns, self.sample)
+    }
+}
+
+impl fmt::Display for SenderSample {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let SenderSample { event, cwnd_segments, outstanding_bytes, rto_s, duplicate_acks, burst_segments, .. } = self;
+        write!(f, "\"event\":\"{}\",\"cwnd_segments\":{cwnd_segments},\"ssthresh_segments\":", event.name())?;
+        number_or_null(f, self.ssthresh_segments)?;
+        write!(f, ",\"outstanding_bytes\":{outstanding_bytes},\"rtt_s\":")?;
+        number_or_null(f, self.rtt_s)?;
+        write!(f, ",\"rto_s\":{rto_s},\"duplicate_acks\":{duplicate_acks},\"burst_segments\":{burst_segments}")
+    }
+}
+
+fn number_or_null(f: &mut fmt::Formatter<'_>, value: Option<f64>) -> fmt::Result {
+    match value {
+        Some(value) => write!(f, "{value}"),
+        None => f.write_str("null"),
+    }
+}
+
+/// The file `telemetry/links.jsonl`.
 pub struct Telemetry {
     out: BufWriter<File>,
     failed: Option<String>,
 }
 
-/// What was last said of one queue.
+/// What the last [`QueueLine`] of one queue reported.
 #[derive(Debug, Default)]
-pub struct Watch {
-    said_at: Option<u64>,
-    said: usize,
-    greatest: usize,
+pub(crate) struct QueueWatch {
+    /// Time and number of packets.
+    last: Option<(Time, usize)>,
+    /// Greatest number of packets since then.
+    max: usize,
+}
+
+impl QueueWatch {
+    /// Reports the length of the queue. Returns the `max` of a line if one is due.
+    fn update(&mut self, now: Time, packets: usize) -> Option<usize> {
+        self.max = self.max.max(packets);
+        if let Some((at, last)) = self.last {
+            let changed = packets != last || self.max != last;
+            if !changed || now.nanos() < at.nanos() + PERIOD_NS {
+                return None;
+            }
+        }
+        self.last = Some((now, packets));
+        Some(std::mem::replace(&mut self.max, packets))
+    }
 }
 
 impl Telemetry {
-    /// Makes the file.
+    /// Creates the file.
     ///
     /// # Errors
-    /// A sentence.
+    /// The file cannot be created.
     pub fn create(path: &str) -> Result<Telemetry, String> {
         let file = File::create(path).map_err(|error| format!("cannot write telemetry to {path}: {error}"))?;
         Ok(Telemetry { out: BufWriter::with_capacity(1 << 18, file), failed: None })
     }
 
-    /// Notes the length of a queue if it is time to.
-    pub fn queue(&mut self, watch: &mut Watch, at_ns: u64, link: &str, port: usize, packets: usize, bytes: u64) {
-        watch.greatest = watch.greatest.max(packets);
-        let due = watch.said_at.is_none_or(|said| at_ns >= said + PERIOD_NS);
-        if !due || (packets == watch.said && watch.greatest == watch.said && watch.said_at.is_some()) {
-            return;
+    pub(crate) fn queue(
+        &mut self,
+        watch: &mut QueueWatch,
+        now: Time,
+        link: &str,
+        direction: &str,
+        packets: usize,
+        bytes: u64,
+    ) {
+        if let Some(max) = watch.update(now, packets) {
+            self.write(QueueLine { t_ns: now.nanos(), link, direction, packets, bytes, max });
         }
-        let (greatest, direction) = (watch.greatest, direction_name(port));
-        let line = format!(
-            "{{\"t_ns\":{at_ns},\"link\":\"{link}\",\"direction\":\"{direction}\",\"packets\":{packets},\"bytes\":{bytes},\"max\":{greatest}}}\n"
-        );
-        self.write(&line);
-        *watch = Watch { said_at: Some(at_ns), said: packets, greatest: packets };
     }
 
-    /// Notes an event.
-    pub fn event(&mut self, link: &str, direction: &str, event: &Event) {
-        let line = format!(
-            "{{\"t_ns\":{},\"link\":\"{link}\",\"direction\":\"{direction}\",\"event\":\"{}\",\"bytes\":{},\"pure_ack\":{}}}\n",
-            event.at.nanos(),
-            event.kind.name(),
-            event.len,
-            event.pure_ack
-        );
-        self.write(&line);
+    pub(crate) fn event(&mut self, link: &str, direction: &str, event: &Event) {
+        let (t_ns, bytes, pure_ack) = (event.at.nanos(), event.len, event.pure_ack);
+        self.write(EventLine { t_ns, link, direction, event: event.kind, bytes, pure_ack });
     }
 
-    /// Notes the state of a sender in the network: the fields of a host's sender, its connection and which part of it it is.
-    pub fn sender(&mut self, link: &str, direction: &str, sender: &SenderState) {
-        let or_null = |value: Option<f64>| value.map_or_else(|| "null".to_owned(), |value| value.to_string());
-        let SenderState { flow, part, what, cwnd_segments, outstanding_bytes, rto_s, .. } = sender;
-        let line = format!(
-            "{{\"t_ns\":{},\"link\":\"{link}\",\"direction\":\"{direction}\",\"part\":\"{part}\",\"from\":\"{}:{}\",\"to\":\"{}:{}\",\
-             \"event\":\"{what}\",\"cwnd_segments\":{cwnd_segments},\"ssthresh_segments\":{},\
-             \"outstanding_bytes\":{outstanding_bytes},\"rtt_s\":{},\"rto_s\":{rto_s},\"duplicate_acks\":{},\
-             \"burst_segments\":{}}}\n",
-            sender.at.nanos(),
-            flow.src,
-            flow.src_port,
-            flow.dst,
-            flow.dst_port,
-            or_null(sender.ssthresh_segments),
-            or_null(sender.rtt_s),
-            sender.duplicate_acks,
-            sender.burst_segments,
-        );
-        self.write(&line);
+    pub(crate) fn sender(&mut self, link: &str, direction: &str, state: &SenderState) {
+        let SenderState { at, flow, part, sample, .. } = *state;
+        let (from, to) = (SocketAddr::new(flow.src, flow.src_port), SocketAddr::new(flow.dst, flow.dst_port));
+        self.write(SenderLine { t_ns: at.nanos(), link, direction, part, from, to, sample });
     }
 
-    /// Flushes it.
+    /// Flushes the file.
     ///
     /// # Errors
-    /// Of any write so far.
+    /// Any write so far failed.
     pub fn finish(mut self) -> Result<(), String> {
         if let Err(error) = self.out.flush() {
             self.failed.get_or_insert(error.to_string());
@@ -95,8 +221,8 @@ impl Telemetry {
         self.failed.map_or(Ok(()), |why| Err(format!("telemetry could not be written: {why}")))
     }
 
-    fn write(&mut self, line: &str) {
-        if let Err(error) = self.out.write_all(line.as_bytes()) {
+    fn write(&mut self, line: impl fmt::Display) {
+        if let Err(error) = writeln!(self.out, "{line}") {
             self.failed.get_or_insert(error.to_string());
         }
     }
@@ -105,41 +231,52 @@ impl Telemetry {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::packet::FlowKey;
-    use crate::time::Time;
+    use crate::event::SenderEvent;
+    use serde_json::Value;
+
+    const SAMPLE: SenderSample = SenderSample {
+        event: SenderEvent::Timeout,
+        cwnd_segments: 1.5,
+        ssthresh_segments: None,
+        outstanding_bytes: 2800,
+        rtt_s: Some(0.25),
+        rto_s: 1.5,
+        duplicate_acks: 2,
+        burst_segments: 1,
+    };
+
+    /// The line as text must have the fields and values of the exported type.
+    fn assert_same(line: &(impl Serialize + fmt::Display)) {
+        let parsed: Value = serde_json::from_str(&line.to_string()).unwrap();
+        assert_eq!(parsed, serde_json::to_value(line).unwrap());
+    }
 
     #[test]
-    fn a_sender_in_the_network_is_one_line_of_json() {
-        let path = std::env::temp_dir().join(format!("backchannel-telemetry-{}.jsonl", std::process::id()));
-        let mut telemetry = Telemetry::create(&path.display().to_string()).unwrap();
-        let sender = SenderState {
-            at: Time(1_500_000_000),
-            what: "coarse_timeout",
-            flow: FlowKey { src: [10, 0, 0, 1].into(), dst: [10, 0, 0, 2].into(), src_port: 4000, dst_port: 5001 },
-            part: "wireless",
-            onto_link: true,
-            cwnd_segments: 1.0,
-            ssthresh_segments: None,
-            outstanding_bytes: 2800,
-            rtt_s: Some(0.25),
-            rto_s: 1.5,
-            duplicate_acks: 2,
-            burst_segments: 1,
-            port: 0,
-        };
-        telemetry.sender("air", "forward", &sender);
-        telemetry.finish().unwrap();
-        let text = std::fs::read_to_string(&path).unwrap();
-        std::fs::remove_file(&path).unwrap();
-        let line: serde_json::Value = serde_json::from_str(&text).unwrap();
+    fn lines_have_the_fields_of_their_types() {
+        let (t_ns, link, direction) = (1_500_000_000, "air", "forward");
+        assert_same(&QueueLine { t_ns, link, direction, packets: 3, bytes: 4500, max: 5 });
+        assert_same(&EventLine { t_ns, link, direction, event: EventKind::Purged, bytes: 40, pure_ack: true });
+        let (from, to) = ("10.0.0.1:4000".parse().unwrap(), "10.0.0.2:5001".parse().unwrap());
+        assert_same(&SenderLine { t_ns, link, direction, part: "wireless", from, to, sample: SAMPLE });
+        assert_same(&FlowLine { t_ns, sample: SAMPLE });
+    }
+
+    #[test]
+    fn whole_floats_have_no_fraction() {
+        let line = FlowLine { t_ns: 7, sample: SenderSample { cwnd_segments: 1.0, ..SAMPLE } };
         assert_eq!(
-            line,
-            serde_json::json!({
-                "t_ns": 1_500_000_000u64, "link": "air", "direction": "forward", "part": "wireless",
-                "from": "10.0.0.1:4000", "to": "10.0.0.2:5001", "event": "coarse_timeout", "cwnd_segments": 1,
-                "ssthresh_segments": null, "outstanding_bytes": 2800, "rtt_s": 0.25, "rto_s": 1.5,
-                "duplicate_acks": 2, "burst_segments": 1,
-            })
+            line.to_string(),
+            r#"{"t_ns":7,"event":"coarse_timeout","cwnd_segments":1,"ssthresh_segments":null,"outstanding_bytes":2800,"rtt_s":0.25,"rto_s":1.5,"duplicate_acks":2,"burst_segments":1}"#
         );
+    }
+
+    #[test]
+    fn a_queue_line_is_due_after_a_change_and_a_period() {
+        let mut watch = QueueWatch::default();
+        let ms = |ms: u64| Time(ms * 1_000_000);
+        assert_eq!(watch.update(ms(0), 0), Some(0));
+        assert_eq!(watch.update(ms(1), 4), None);
+        assert_eq!(watch.update(ms(11), 2), Some(4));
+        assert_eq!(watch.update(ms(30), 2), None);
     }
 }

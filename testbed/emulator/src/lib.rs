@@ -1,17 +1,20 @@
-//! The real-time driver: carries packets between interfaces and gives the pure links a clock.
+//! The real-time driver: carries packets between interfaces and gives links a clock.
 //!
-//! One thread, one event loop. A frame that a node sends is read from its TAP (or from an existing interface, through
-//! AF_PACKET), enters its link at that instant, and is written to the other end when the link says so; how late that write was against the link's ideal timeline is the
-//! fidelity report. `docs/emulator-protocol.md` describes the requests.
+//! One thread runs one event loop. A frame that a node sends is read from its TAP, or from an existing interface through a
+//! packet socket, and enters its link at that instant. It is written to the other end when the link delivers it. The report
+//! states how late that write was against the link's ideal timeline. docs/emulator-protocol.md describes the requests.
 
+mod attached;
+mod emulated_link;
 mod interface;
+pub mod os;
 mod protocol;
 mod pulse;
-mod served;
-mod sys;
+mod server;
 mod tap;
-mod wire;
 
-pub use protocol::serve;
-pub use sys::{become_realtime, die_with, leave_realtime, monotonic_ns, HOSTS};
+pub use os::clock::monotonic_ns;
+pub use os::process::{become_realtime, die_with, leave_realtime};
+pub use pulse::Stalls;
+pub use server::{serve, EmulationReport};
 pub use tap::parse_mac;

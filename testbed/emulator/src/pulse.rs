@@ -1,48 +1,65 @@
-//! Whether the driver itself kept time: how long it was not scheduled while a run went on.
+//! Stalls: times during a run at which the emulator itself was not scheduled.
 //!
-//! A frame enters its link when it is read, and TAP interfaces do not say when it was sent. So a driver that sleeps through
-//! an arrival would not see its own lateness. Its loop therefore wakes at least every [`PERIOD_NS`], and a wake-up that
-//! comes late is a stall: no frame that came in it was handled in time. The kernel counts how long a thread was ready to
-//! run while others had its CPU. What a stall has of that, fewer programs would have spared; the rest is the work of a
-//! virtual machine's host.
+//! A frame enters its link when it is read, because TAP interfaces do not record when it was sent. So an emulator that
+//! sleeps through an arrival cannot measure that packet's lateness. Its loop therefore wakes at least every [`PERIOD_NS`],
+//! and a late wake-up is a stall: no frame that arrived in it was handled in time. The kernel counts how long a thread was
+//! ready to run while other programs had its CPU. That part of a stall would vanish on a less busy machine; the rest is
+//! caused by the host of a virtual machine.
 
-use serde_json::{json, Value};
+use schemars::JsonSchema;
+use serde::Serialize;
 
 /// The loop runs at least this often during a run.
 const PERIOD_NS: u64 = 2_000_000;
-/// A wake-up that is less late than this is ordinary timer lateness.
+/// Timer lateness up to this is ordinary.
 const ORDINARY_NS: u64 = 1_000_000;
-/// The kernel's count is read no more often than this: a busy loop would spend much of its time on it.
+/// The kernel's count is read at most this often, because reading it is slow.
 const READ_EVERY_NS: u64 = 1_000_000;
 
-/// Stalls since a run's zero.
+/// Times during a run at which the emulator was not scheduled: wake-ups more than 1 ms late.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, JsonSchema)]
+pub struct Stalls {
+    /// Number of stalls.
+    pub count: u64,
+    /// Sum of their lengths.
+    #[schemars(extend("unit" = "s"))]
+    pub total_s: f64,
+    /// Length of the longest.
+    #[schemars(extend("unit" = "s"))]
+    pub longest_s: f64,
+    /// Part of the total during which other programs had the CPU. Null where the kernel does not count that.
+    #[schemars(extend("unit" = "s"))]
+    pub queued_s: Option<f64>,
+}
+
+/// Detects stalls.
 #[derive(Debug, Default)]
 pub(crate) struct Pulse {
-    /// When the loop should next have run; `None` between runs.
+    /// When the loop must run next; `None` between runs.
     due_ns: Option<u64>,
     count: u64,
     total_ns: u64,
     longest_ns: u64,
-    /// Of the total, while other programs had the CPU; `None` where the kernel does not tell.
+    /// Part of the total while other programs had the CPU; `None` where the kernel does not count.
     queued_ns: Option<u64>,
-    /// The kernel's count when it was last read, and when that was.
+    /// The kernel's count when it was last read, and the time of that.
     waited_ns: Option<u64>,
     read_ns: u64,
 }
 
 impl Pulse {
-    /// Begins at a run's zero.
-    pub(crate) fn from(zero_ns: u64) -> Pulse {
+    /// For a run with this time zero.
+    pub(crate) fn starting_at(zero_ns: u64) -> Pulse {
         Pulse { due_ns: Some(zero_ns + PERIOD_NS), queued_ns: Some(0), ..Pulse::default() }
     }
 
-    /// When the loop must run next, for its timer.
+    /// When the loop must run next.
     pub(crate) fn next_ns(&self) -> Option<u64> {
         self.due_ns
     }
 
-    /// The loop runs, now. `waited_ns` gives how long its thread has waited in all for a CPU that others had.
-    pub(crate) fn beat(&mut self, now_ns: u64, waited_ns: impl FnOnce() -> Option<u64>) {
+    /// The loop runs. `waited_ns` returns how long its thread has waited in total for a CPU that other programs had.
+    pub(crate) fn on_wake(&mut self, now_ns: u64, waited_ns: impl FnOnce() -> Option<u64>) {
         let Some(due_ns) = self.due_ns else { return };
         let late_ns = now_ns.saturating_sub(due_ns);
         let is_stall = late_ns > ORDINARY_NS;
@@ -55,19 +72,21 @@ impl Pulse {
                 self.longest_ns = self.longest_ns.max(late_ns);
                 let queued_ns =
                     self.waited_ns.zip(before_ns).map(|(now, before)| now.saturating_sub(before).min(late_ns));
-                self.queued_ns = self.queued_ns.zip(queued_ns).map(|(sum, one)| sum + one);
+                self.queued_ns = self.queued_ns.zip(queued_ns).map(|(sum, more)| sum + more);
             }
         }
         self.due_ns = Some(due_ns.max(now_ns + PERIOD_NS));
     }
 
-    /// Number, sum, longest and the part that others had the CPU, for the report.
-    pub(crate) fn json(&self) -> Value {
+    /// The stalls so far.
+    pub(crate) fn report(&self) -> Stalls {
         let seconds = |ns: u64| ns as f64 * 1e-9;
-        json!({
-            "count": self.count, "total_s": seconds(self.total_ns), "longest_s": seconds(self.longest_ns),
-            "queued_s": self.queued_ns.map(seconds),
-        })
+        Stalls {
+            count: self.count,
+            total_s: seconds(self.total_ns),
+            longest_s: seconds(self.longest_ns),
+            queued_s: self.queued_ns.map(seconds),
+        }
     }
 }
 
@@ -77,54 +96,54 @@ mod tests {
 
     const MS: u64 = 1_000_000;
 
-    fn nothing() -> Option<u64> {
+    fn no_wait() -> Option<u64> {
         Some(0)
     }
 
     #[test]
     fn a_loop_that_runs_often_enough_has_no_stall() {
-        let mut pulse = Pulse::from(100 * MS);
+        let mut pulse = Pulse::starting_at(100 * MS);
         for at in [50, 99, 101, 102, 104, 106] {
-            pulse.beat(at * MS, nothing);
+            pulse.on_wake(at * MS, no_wait);
         }
-        assert_eq!(pulse.json()["count"], 0);
+        assert_eq!(pulse.report().count, 0);
         assert_eq!(pulse.next_ns(), Some(108 * MS));
     }
 
     #[test]
     fn time_in_which_it_did_not_run_is_a_stall() {
-        let mut pulse = Pulse::from(100 * MS);
-        pulse.beat(101 * MS, nothing);
-        pulse.beat(603 * MS, nothing);
-        pulse.beat(612 * MS, nothing);
-        assert_eq!(pulse.json(), json!({"count": 2, "total_s": 0.507, "longest_s": 0.5, "queued_s": 0.0}));
+        let mut pulse = Pulse::starting_at(100 * MS);
+        pulse.on_wake(101 * MS, no_wait);
+        pulse.on_wake(603 * MS, no_wait);
+        pulse.on_wake(612 * MS, no_wait);
+        assert_eq!(pulse.report(), Stalls { count: 2, total_s: 0.507, longest_s: 0.5, queued_s: Some(0.0) });
     }
 
     #[test]
-    fn what_others_had_the_cpu_for_is_told_apart() {
-        let mut pulse = Pulse::from(100 * MS);
-        pulse.beat(101 * MS, || Some(70 * MS));
-        pulse.beat(111 * MS, || Some(76 * MS));
-        pulse.beat(112 * MS, || Some(77 * MS));
-        pulse.beat(133 * MS, || Some(177 * MS));
+    fn time_that_other_programs_ran_is_counted_separately() {
+        let mut pulse = Pulse::starting_at(100 * MS);
+        pulse.on_wake(101 * MS, || Some(70 * MS));
+        pulse.on_wake(111 * MS, || Some(76 * MS));
+        pulse.on_wake(112 * MS, || Some(77 * MS));
+        pulse.on_wake(133 * MS, || Some(177 * MS));
         // 6 ms of the first stall of 8, all of the second of 19: it did not stall for the 100 ms that the kernel counts.
         assert_eq!((pulse.count, pulse.total_ns, pulse.queued_ns), (2, 27 * MS, Some(25 * MS)));
     }
 
     #[test]
-    fn a_kernel_that_does_not_count_is_said_to() {
-        let mut pulse = Pulse::from(100 * MS);
-        pulse.beat(101 * MS, || None);
-        pulse.beat(151 * MS, || None);
-        assert_eq!(pulse.json()["count"], 1);
-        assert_eq!(pulse.json()["queued_s"], Value::Null);
+    fn a_kernel_that_does_not_count_gives_null() {
+        let mut pulse = Pulse::starting_at(100 * MS);
+        pulse.on_wake(101 * MS, || None);
+        pulse.on_wake(151 * MS, || None);
+        assert_eq!(pulse.report().count, 1);
+        assert_eq!(pulse.report().queued_s, None);
     }
 
     #[test]
-    fn what_happens_before_a_run_is_not_its_stall() {
+    fn time_before_a_run_is_not_a_stall() {
         let mut pulse = Pulse::default();
-        pulse.beat(900 * MS, nothing);
+        pulse.on_wake(900 * MS, no_wait);
         assert_eq!(pulse.next_ns(), None);
-        assert_eq!(pulse.json()["count"], 0);
+        assert_eq!(pulse.report().count, 0);
     }
 }

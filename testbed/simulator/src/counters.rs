@@ -1,33 +1,37 @@
-//! What passed, in bins of equal length: for each direction of a link the bytes that came out of it and the packets that
-//! waited before it, for each flow what arrived and the sender's window. A long or fast run that keeps no captures is measured
-//! by these (analysis/counters.py).
+//! Counters in bins of equal length, for runs that are too long or too fast for captures: per direction of a link the bytes
+//! delivered and the queue length, per flow the bytes read and the sender's window. They are the second source of the
+//! metrics in analysis.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
-use backchannel_core::packet::{Packet, Transport};
+use backchannel_core::event::SenderEvent;
+use backchannel_core::packet::{Packet, Tcp, Transport};
 use backchannel_core::report::direction_name;
 use backchannel_core::scenario::Counters as Spec;
 use backchannel_core::time::Time;
-use backchannel_stacks::{Happening, Sample};
+use backchannel_core::traits::Port;
+use backchannel_stacks::Sample;
 use rustc_hash::FxHashMap;
-use serde_json::{json, Map, Value};
+use schemars::JsonSchema;
+use serde::Serialize;
 
-/// The integral of a step function over time, bin by bin.
+/// A step function over time, integrated bin by bin.
 #[derive(Debug, Default)]
-struct Level {
+struct StepFunction {
     bins: Vec<f64>,
     value: f64,
     since: Time,
 }
 
-impl Level {
-    fn set(&mut self, now: Time, value: f64, every: u64) {
+impl StepFunction {
+    fn set(&mut self, now: Time, value: f64, bin_ns: u64) {
         let (mut from, to) = (self.since.nanos(), now.nanos());
         if self.value != 0.0 {
             while from < to {
-                let bin = from / every;
-                let until = ((bin + 1) * every).min(to);
+                let bin = from / bin_ns;
+                let until = ((bin + 1) * bin_ns).min(to);
                 *at(&mut self.bins, bin) += self.value * (until - from) as f64 * 1e-9;
                 from = until;
             }
@@ -35,7 +39,7 @@ impl Level {
         (self.since, self.value) = (now, value);
     }
 
-    /// Means over the bins.
+    /// Means over the bins, which have these lengths.
     fn means(&self, lengths_s: &[f64]) -> Vec<f64> {
         lengths_s
             .iter()
@@ -53,71 +57,71 @@ fn at<T: Default + Clone>(bins: &mut Vec<T>, bin: u64) -> &mut T {
     &mut bins[bin]
 }
 
-/// Network-layer bytes by what they are, and the queue.
+/// Counters of one direction of a link. Bins hold network-layer bytes.
 #[derive(Debug, Default)]
 struct Direction {
     data: Vec<u64>,
     acks: Vec<u64>,
     other: Vec<u64>,
-    queue: Level,
+    queue: StepFunction,
     data_packets: u64,
     data_payload: u64,
-    /// Pure acks, and their bytes.
+    /// Pure acks.
     ack_packets: u64,
     ack_packets_bytes: u64,
-    /// Pure acks on their way through: packet number to place among those that entered.
+    /// Pure acks in the link: packet id to position among all that entered.
     acks_inside: FxHashMap<u64, u64>,
     acks_entered: u64,
-    /// Place after that of the last one that came out, and the most in a row that did not.
-    acks_through: u64,
+    /// Position after that of the last ack that left, and the most in a row that did not leave.
+    acks_left: u64,
     longest_lost_run: u64,
 }
 
 #[derive(Debug, Default)]
 struct Flow {
     delivered: Vec<u64>,
-    /// When the last of it came.
+    /// When the last byte was read.
     last: Time,
     timeouts: Vec<u64>,
-    window: Level,
-    /// Round trips that the sender measured: how many, their sum in seconds and that of their squares.
+    window: StepFunction,
+    /// Round trips that the sender measured: number, sum, sum of squares.
     round_trips: u64,
     round_trips_s: f64,
     round_trips_squared_s2: f64,
-    /// Data packets that reached the receiver, whole and their payload.
+    /// Data packets that reached the receiver's host: network-layer bytes, and payload.
     packet_bytes: u64,
     payload_bytes: u64,
 }
 
-/// See the module.
+/// The counters of a run.
 #[derive(Debug)]
 pub(crate) struct Counters {
-    every: u64,
-    /// Per link, if it is counted: its directions.
-    lines: Vec<Option<Vec<Direction>>>,
+    bin_ns: u64,
+    /// Per link its directions; `None` for a link that is not counted.
+    links: Vec<Option<Vec<Direction>>>,
     flows: Vec<Flow>,
 }
 
 impl Counters {
-    /// `links`: name and number of ends of each. Counted are those that `spec` names, or all.
+    /// `links`: name and number of ends of each. `spec` selects those to count.
     pub(crate) fn new(spec: &Spec, links: &[(&str, usize)], flows: usize) -> Counters {
-        let counted = |name: &str| spec.at.is_empty() || spec.at.iter().any(|one| one == name);
+        let counted = |name: &str| spec.at.is_empty() || spec.at.iter().any(|selected| selected == name);
         let directions = |ends: usize| (0..ends).map(|_| Direction::default()).collect();
         Counters {
-            every: Time::from_seconds(spec.every_s).nanos().max(1),
-            lines: links.iter().map(|&(name, ends)| counted(name).then(|| directions(ends))).collect(),
+            bin_ns: Time::from_seconds(spec.every_s).nanos().max(1),
+            links: links.iter().map(|&(name, ends)| counted(name).then(|| directions(ends))).collect(),
             flows: (0..flows).map(|_| Flow::default()).collect(),
         }
     }
 
-    /// A packet came out of a link that it had entered at `port`.
-    pub(crate) fn passed(&mut self, line: usize, port: usize, now: Time, packet: &Packet) {
-        let Some(directions) = &mut self.lines[line] else { return };
-        let direction = &mut directions[port];
-        if let Some(place) = direction.acks_inside.remove(&packet.id) {
-            let lost = place.saturating_sub(direction.acks_through);
+    /// A packet leaves a link that it entered at `port`.
+    pub(crate) fn on_leave(&mut self, link: usize, port: Port, now: Time, packet: &Packet) {
+        let Some(directions) = &mut self.links[link] else { return };
+        let direction = &mut directions[usize::from(port)];
+        if let Some(position) = direction.acks_inside.remove(&packet.id) {
+            let lost = position.saturating_sub(direction.acks_left);
             direction.longest_lost_run = direction.longest_lost_run.max(lost);
-            direction.acks_through = direction.acks_through.max(place + 1);
+            direction.acks_left = direction.acks_left.max(position + 1);
         }
         let bins = match packet.transport() {
             Transport::Tcp(tcp) if tcp.payload > 0 => {
@@ -134,14 +138,14 @@ impl Counters {
             }
             Transport::Udp { .. } | Transport::Other => &mut direction.other,
         };
-        *at(bins, now.nanos() / self.every) += u64::from(packet.len());
+        *at(bins, now.nanos() / self.bin_ns) += u64::from(packet.len());
     }
 
     /// A packet enters a link at `port`.
-    pub(crate) fn entered(&mut self, line: usize, port: usize, packet: &Packet) {
-        if let Some(directions) = &mut self.lines[line] {
+    pub(crate) fn on_enter(&mut self, link: usize, port: Port, packet: &Packet) {
+        if let Some(directions) = &mut self.links[link] {
             if packet.is_pure_ack() {
-                let direction = &mut directions[port];
+                let direction = &mut directions[usize::from(port)];
                 direction.acks_inside.insert(packet.id, direction.acks_entered);
                 direction.acks_entered += 1;
             }
@@ -149,117 +153,206 @@ impl Counters {
     }
 
     /// Whether a link is counted.
-    pub(crate) fn watches(&self, line: usize) -> bool {
-        self.lines[line].is_some()
+    pub(crate) fn includes(&self, link: usize) -> bool {
+        self.links[link].is_some()
     }
 
-    /// So many packets wait before `port` from now on.
-    pub(crate) fn queue(&mut self, line: usize, port: usize, now: Time, packets: usize) {
-        if let Some(directions) = &mut self.lines[line] {
-            directions[port].queue.set(now, packets as f64, self.every);
+    /// From `now` on this many packets wait in front of `port`.
+    pub(crate) fn on_queue_length(&mut self, link: usize, port: Port, now: Time, packets: usize) {
+        if let Some(directions) = &mut self.links[link] {
+            directions[usize::from(port)].queue.set(now, packets as f64, self.bin_ns);
         }
     }
 
-    /// A packet of a flow reached its receiver's host.
-    pub(crate) fn arrived(&mut self, flow: usize, packet: &Packet) {
-        let (Transport::Tcp(backchannel_core::packet::Tcp { payload, .. }) | Transport::Udp { payload }) =
-            packet.transport()
-        else {
-            return;
-        };
+    /// A packet of a flow reaches its receiver's host.
+    pub(crate) fn on_arrival(&mut self, flow: usize, packet: &Packet) {
+        let (Transport::Tcp(Tcp { payload, .. }) | Transport::Udp { payload }) = packet.transport() else { return };
         if *payload > 0 {
             self.flows[flow].packet_bytes += u64::from(packet.len());
             self.flows[flow].payload_bytes += u64::from(*payload);
         }
     }
 
-    /// The receiving application got `bytes` more.
-    pub(crate) fn delivered(&mut self, flow: usize, now: Time, bytes: u64) {
+    /// The receiving application reads `bytes`.
+    pub(crate) fn on_read(&mut self, flow: usize, now: Time, bytes: u64) {
         if bytes > 0 {
-            *at(&mut self.flows[flow].delivered, now.nanos() / self.every) += bytes;
+            *at(&mut self.flows[flow].delivered, now.nanos() / self.bin_ns) += bytes;
             self.flows[flow].last = now;
         }
     }
 
-    /// What a sender tells of itself; `mss` in bytes. Of a flow with several connections at once, whoever spoke last counts.
-    pub(crate) fn sender(&mut self, flow: usize, samples: &[Sample], mss: f64) {
+    /// Samples of a sender; `mss` in bytes. If a flow has several connections at once, the latest sample counts.
+    pub(crate) fn on_samples(&mut self, flow: usize, samples: &[Sample], mss: f64) {
         let of_flow = &mut self.flows[flow];
         for sample in samples {
-            of_flow.window.set(sample.at, sample.cwnd / mss, self.every);
-            if let (Happening::Ack, Some(rtt)) = (sample.what, sample.rtt) {
+            of_flow.window.set(sample.at, sample.cwnd / mss, self.bin_ns);
+            if let (SenderEvent::Ack, Some(rtt)) = (sample.what, sample.rtt) {
                 of_flow.round_trips += 1;
                 of_flow.round_trips_s += rtt.as_secs_f64();
                 of_flow.round_trips_squared_s2 += rtt.as_secs_f64().powi(2);
             }
-            if sample.what == Happening::Timeout {
-                *at(&mut of_flow.timeouts, sample.at.nanos() / self.every) += 1;
+            if sample.what == SenderEvent::Timeout {
+                *at(&mut of_flow.timeouts, sample.at.nanos() / self.bin_ns) += 1;
             }
         }
     }
 
-    /// Closes the bins at the run's end and writes them.
+    /// Closes the bins at the end of the run and writes `counters.json`.
     ///
     /// # Errors
-    /// A sentence.
+    /// The file cannot be written.
     pub(crate) fn write(mut self, end: Time, links: &[&str], flows: &[&str], path: &Path) -> Result<(), String> {
-        let bins = end.nanos().div_ceil(self.every).max(1);
-        let start = |bin: u64| bin * self.every;
+        let bins = end.nanos().div_ceil(self.bin_ns).max(1);
+        let start = |bin: u64| bin * self.bin_ns;
         let lengths: Vec<f64> =
             (0..bins).map(|bin| (start(bin + 1).min(end.nanos()) - start(bin)).max(1) as f64 * 1e-9).collect();
-        let padded =
-            |bins: &[u64]| -> Vec<u64> { (0..lengths.len()).map(|bin| bins.get(bin).copied().unwrap_or(0)).collect() };
-        let (mut by_link, mut by_flow) = (Map::new(), Map::new());
-        for (name, directions) in links.iter().zip(&mut self.lines) {
+        let mut file = CountersFile {
+            every_s: self.bin_ns as f64 * 1e-9,
+            end_s: end.seconds(),
+            links: BTreeMap::new(),
+            flows: BTreeMap::new(),
+        };
+        for (name, directions) in links.iter().zip(&mut self.links) {
             let Some(directions) = directions else { continue };
-            let mut of_link = Map::new();
-            for (port, direction) in directions.iter_mut().enumerate() {
-                direction.queue.set(end, 0.0, self.every);
-                let value: Value = json!({
-                    "data_bytes": padded(&direction.data),
-                    "ack_bytes": padded(&direction.acks),
-                    "other_bytes": padded(&direction.other),
-                    "queue_packets": direction.queue.means(&lengths),
-                    "data_packets": direction.data_packets,
-                    "data_payload_bytes": direction.data_payload,
-                    "ack_packets": direction.ack_packets,
-                    "ack_packets_bytes": direction.ack_packets_bytes,
-                    "longest_lost_run_of_acks": direction.longest_lost_run,
-                });
-                of_link.insert(direction_name(port), value);
+            for direction in &mut *directions {
+                direction.queue.set(end, 0.0, self.bin_ns);
             }
-            by_link.insert((*name).to_owned(), of_link.into());
+            let counters = directions.iter().enumerate();
+            let counters = counters.map(|(port, of)| (direction_name(port as Port), of.counters(&lengths)));
+            file.links.insert((*name).to_owned(), counters.collect());
         }
         for (name, flow) in flows.iter().zip(&mut self.flows) {
-            flow.window.set(end, 0.0, self.every);
-            by_flow.insert(
-                (*name).to_owned(),
-                json!({
-                    "delivered_bytes": padded(&flow.delivered),
-                    "last_s": flow.last.seconds(),
-                    "coarse_timeouts": padded(&flow.timeouts),
-                    "cwnd_segments": flow.window.means(&lengths),
-                    "round_trips": flow.round_trips,
-                    "round_trips_s": flow.round_trips_s,
-                    "round_trips_squared_s2": flow.round_trips_squared_s2,
-                    "packet_bytes": flow.packet_bytes,
-                    "payload_bytes": flow.payload_bytes,
-                }),
-            );
+            flow.window.set(end, 0.0, self.bin_ns);
+            file.flows.insert((*name).to_owned(), flow.counters(&lengths));
         }
-        let whole =
-            json!({"every_s": self.every as f64 * 1e-9, "end_s": end.seconds(), "links": by_link, "flows": by_flow});
-        fs::write(path, whole.to_string()).map_err(|error| format!("cannot write {}: {error}", path.display()))
+        let text = serde_json::to_value(&file).expect("numbers and texts are JSON").to_string();
+        fs::write(path, text).map_err(|error| format!("cannot write {}: {error}", path.display()))
     }
+}
+
+/// Adds zeros for the bins after the last one used.
+fn padded(bins: &[u64], lengths_s: &[f64]) -> Vec<u64> {
+    (0..lengths_s.len()).map(|bin| bins.get(bin).copied().unwrap_or(0)).collect()
+}
+
+impl Direction {
+    fn counters(&self, lengths_s: &[f64]) -> DirectionCounters {
+        DirectionCounters {
+            data_bytes: padded(&self.data, lengths_s),
+            ack_bytes: padded(&self.acks, lengths_s),
+            other_bytes: padded(&self.other, lengths_s),
+            queue_packets: self.queue.means(lengths_s),
+            data_packets: self.data_packets,
+            data_payload_bytes: self.data_payload,
+            ack_packets: self.ack_packets,
+            ack_packets_bytes: self.ack_packets_bytes,
+            longest_lost_run_of_acks: self.longest_lost_run,
+        }
+    }
+}
+
+impl Flow {
+    fn counters(&self, lengths_s: &[f64]) -> FlowCounters {
+        FlowCounters {
+            delivered_bytes: padded(&self.delivered, lengths_s),
+            last_s: self.last.seconds(),
+            coarse_timeouts: padded(&self.timeouts, lengths_s),
+            cwnd_segments: self.window.means(lengths_s),
+            round_trips: self.round_trips,
+            round_trips_s: self.round_trips_s,
+            round_trips_squared_s2: self.round_trips_squared_s2,
+            packet_bytes: self.packet_bytes,
+            payload_bytes: self.payload_bytes,
+        }
+    }
+}
+
+/// The file `counters.json`. Arrays have one value per bin.
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct CountersFile {
+    /// Length of a bin.
+    #[schemars(extend("unit" = "s"))]
+    pub every_s: f64,
+    /// End of the run, and of the last bin, which may be shorter.
+    #[schemars(extend("unit" = "s"))]
+    pub end_s: f64,
+    /// Directions of each counted link, by name of the link.
+    pub links: BTreeMap<String, BTreeMap<String, DirectionCounters>>,
+    /// Flows by name.
+    pub flows: BTreeMap<String, FlowCounters>,
+}
+
+/// Counters of one direction of a link. Bytes and packets are those of the network layer.
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct DirectionCounters {
+    /// TCP packets with data delivered, per bin.
+    #[schemars(extend("unit" = "byte"))]
+    pub data_bytes: Vec<u64>,
+    /// TCP packets without data delivered, per bin.
+    #[schemars(extend("unit" = "byte"))]
+    pub ack_bytes: Vec<u64>,
+    /// All other packets delivered, per bin.
+    #[schemars(extend("unit" = "byte"))]
+    pub other_bytes: Vec<u64>,
+    /// Mean queue length, per bin.
+    #[schemars(extend("unit" = "packet"))]
+    pub queue_packets: Vec<f64>,
+    /// TCP packets with data delivered.
+    #[schemars(extend("unit" = "packet"))]
+    pub data_packets: u64,
+    /// Their payload.
+    #[schemars(extend("unit" = "byte"))]
+    pub data_payload_bytes: u64,
+    /// Pure acks delivered.
+    #[schemars(extend("unit" = "packet"))]
+    pub ack_packets: u64,
+    /// Their network-layer bytes.
+    #[schemars(extend("unit" = "byte"))]
+    pub ack_packets_bytes: u64,
+    /// Most pure acks in a row that entered and did not leave.
+    #[schemars(extend("unit" = "packet"))]
+    pub longest_lost_run_of_acks: u64,
+}
+
+/// Counters of one flow.
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct FlowCounters {
+    /// Payload that the receiving application read, per bin.
+    #[schemars(extend("unit" = "byte"))]
+    pub delivered_bytes: Vec<u64>,
+    /// When the last byte was read, since the start of the run; 0 without a byte.
+    #[schemars(extend("unit" = "s"))]
+    pub last_s: f64,
+    /// Expirations of the sender's retransmission timer, per bin.
+    pub coarse_timeouts: Vec<u64>,
+    /// Mean congestion window, per bin.
+    #[schemars(extend("unit" = "segment"))]
+    pub cwnd_segments: Vec<f64>,
+    /// Round trips that the sender measured.
+    pub round_trips: u64,
+    /// Their sum.
+    #[schemars(extend("unit" = "s"))]
+    pub round_trips_s: f64,
+    /// Sum of their squares.
+    #[schemars(extend("unit" = "s^2"))]
+    pub round_trips_squared_s2: f64,
+    /// Data packets that reached the receiver's host, headers included.
+    #[schemars(extend("unit" = "byte"))]
+    pub packet_bytes: u64,
+    /// Their payload.
+    #[schemars(extend("unit" = "byte"))]
+    pub payload_bytes: u64,
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use backchannel_core::packet::build::{ack, data, udp};
+    use serde_json::{json, Value};
 
     #[test]
     fn a_level_that_spans_bins_counts_in_each_by_its_time() {
-        let mut level = Level::default();
+        let mut level = StepFunction::default();
         level.set(Time(500_000_000), 4.0, 1_000_000_000);
         level.set(Time(2_250_000_000), 0.0, 1_000_000_000);
         assert_eq!(level.bins, [2.0, 4.0, 1.0]);
@@ -272,23 +365,23 @@ mod tests {
         let mut counters = Counters::new(&spec, &[("a", 2)], 1);
         let acks: Vec<Packet> = (1..=6).map(ack).collect();
         for ack in &acks {
-            counters.entered(0, 1, ack);
+            counters.on_enter(0, 1, ack);
         }
         for through in [0, 3, 5] {
-            counters.passed(0, 1, Time(10), &acks[through]);
+            counters.on_leave(0, 1, Time(10), &acks[through]);
         }
-        assert_eq!(counters.lines[0].as_ref().unwrap()[1].longest_lost_run, 2);
+        assert_eq!(counters.links[0].as_ref().unwrap()[1].longest_lost_run, 2);
     }
 
     #[test]
     fn packets_are_told_apart_and_the_last_bin_may_be_shorter() {
         let spec = Spec { every_s: 1.0, at: vec!["a".into()] };
         let mut counters = Counters::new(&spec, &[("a", 2), ("b", 2)], 1);
-        counters.passed(0, 0, Time(100), &data(1, 960));
-        counters.passed(0, 0, Time(1_100_000_000), &ack(7));
-        counters.passed(0, 1, Time(1_100_000_000), &udp(3, 100));
-        counters.passed(1, 0, Time(5), &data(2, 960));
-        counters.delivered(0, Time(1_000_000_000), 960);
+        counters.on_leave(0, 0, Time(100), &data(1, 960));
+        counters.on_leave(0, 0, Time(1_100_000_000), &ack(7));
+        counters.on_leave(0, 1, Time(1_100_000_000), &udp(3, 100));
+        counters.on_leave(1, 0, Time(5), &data(2, 960));
+        counters.on_read(0, Time(1_000_000_000), 960);
         let path = std::env::temp_dir().join(format!("backchannel-counters-{}.json", std::process::id()));
         counters.write(Time(1_500_000_000), &["a", "b"], &["f"], &path).unwrap();
         let written: Value = serde_json::from_str(&fs::read_to_string(&path).unwrap()).unwrap();

@@ -1,28 +1,29 @@
-//! What a simulation is given: a scenario, and the addresses and routes of its network (testbed/addressing.py).
+//! Input of a simulation: a scenario, and the addresses and routes of its network (testbed/addressing.py).
 
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
 
 use backchannel_core::scenario::Scenario;
+use backchannel_core::traits::Port;
 use serde::Deserialize;
 
-/// The whole input.
+/// Input of a simulation.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Input {
     /// The scenario.
     pub scenario: Scenario,
-    /// Per node its interfaces and routes.
+    /// Interfaces and routes by name of the node.
     pub nodes: BTreeMap<String, NodePlan>,
 }
 
-/// One node's place in the network.
+/// Interfaces and routes of one node.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct NodePlan {
-    /// Its interfaces, in order.
+    /// Interfaces, in order.
     pub interfaces: Vec<Interface>,
-    /// Everything it reaches through others.
+    /// Routes to subnets that are not connected.
     pub routes: Vec<Route>,
 }
 
@@ -30,36 +31,36 @@ pub struct NodePlan {
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Interface {
-    /// Its name.
+    /// Name of the interface.
     pub name: String,
-    /// The link.
+    /// Name of the link.
     pub link: String,
-    /// Which end of it.
-    pub end: u16,
-    /// Its address.
+    /// End of the link.
+    pub end: Port,
+    /// Address of the interface.
     pub address: Ipv4Addr,
 }
 
-/// A destination and the interface towards it.
+/// A route.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Route {
-    /// Such as "10.1.0.0/24".
+    /// Destination, such as "10.1.0.0/24".
     pub subnet: String,
-    /// The next hop.
+    /// Address of the next hop.
     pub via: Ipv4Addr,
-    /// Name of the own interface.
+    /// Name of the node's interface.
     pub interface: String,
 }
 
 /// Address and prefix length of a subnet.
 ///
 /// # Errors
-/// A sentence.
+/// The text is not ADDRESS/LENGTH.
 pub(crate) fn parse_subnet(text: &str) -> Result<(u32, u32), String> {
     let parsed = text.split_once('/').and_then(|(address, length)| {
         let length = length.parse::<u32>().ok().filter(|&length| length <= 32)?;
         Some((u32::from(address.parse::<Ipv4Addr>().ok()?), length))
     });
-    parsed.ok_or_else(|| format!("'{text}' is no subnet such as 10.1.0.0/24"))
+    parsed.ok_or_else(|| format!("'{text}' is not a subnet such as 10.1.0.0/24"))
 }

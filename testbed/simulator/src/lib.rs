@@ -1,15 +1,19 @@
-//! The virtual-time driver: the same links, policies and stacks as on real wires, under an event queue. The same input gives
-//! the same bytes in every output file.
+//! The virtual-time driver: the links, policies and stacks of real networks under an event queue. The same input gives the
+//! same bytes in every output file.
 
-mod capture;
+mod connection;
 mod counters;
-mod host;
+mod event_queue;
+mod flow;
 mod input;
-mod network;
-mod queue;
+mod node;
+mod report;
+mod simulation;
 mod workload;
 
-pub use host::write_samples;
+pub use connection::write_samples;
+pub use counters::CountersFile;
 pub use input::Input;
-pub use network::simulate;
+pub use report::SimulationReport;
+pub use simulation::simulate;
 pub use workload::workloads;

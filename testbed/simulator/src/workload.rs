@@ -1,5 +1,4 @@
-//! What a flow's application does over time, in virtual time alone: constant bit rate over UDP, on/off over TCP, and transfers
-//! that come and go. Bulk is the stack's own: its source has an end or none.
+//! Applications of simulated flows: bulk, constant bit rate over UDP, on/off over TCP, web-like transfers, requests.
 
 use std::net::Ipv4Addr;
 use std::time::Duration;
@@ -13,10 +12,11 @@ use backchannel_core::time::{service_time, Time};
 static CBR: Entry = Entry {
     kind: "workload",
     name: "cbr",
-    summary: "UDP packets of one size at equal distances",
+    summary: "UDP packets of one size at equal intervals",
     source: "acq 3.4; aq 4.7, 4.8",
     params: &[
-        Param::new("rate_bps", Unit::Rate, Preset::Required(MUST), "of whole packets").at_least(1.0),
+        Param::new("rate_bps", Unit::Rate, Preset::Required(MUST), "rate of IP packets, headers included")
+            .at_least(1.0),
         Param::new("packet_bytes", Unit::Bytes, Preset::Number(210.0), "IP and UDP headers included (ns)")
             .range(29.0, 65_535.0),
     ],
@@ -25,32 +25,27 @@ static CBR: Entry = Entry {
 static ON_OFF: Entry = Entry {
     kind: "workload",
     name: "on-off",
-    summary: "one connection whose application writes at a rate, with exponential pauses",
+    summary: "one connection; the application writes at a rate, with exponential pauses",
     source: "acq 3.4",
     params: &[
-        Param::new("on_s", Unit::Time, Preset::Number(0.5), "mean time it writes (ns)").range(1e-6, 1e6),
-        Param::new("off_s", Unit::Time, Preset::Number(0.5), "mean time it pauses (ns)").range(1e-6, 1e6),
-        Param::new("rate_bps", Unit::Rate, Preset::Number(64_000.0), "at which it writes (ns)").at_least(1.0),
-        Param::new("write_bytes", Unit::Bytes, Preset::Number(210.0), "bytes of one write (ns)").range(1.0, 1e6),
+        Param::new("on_s", Unit::Time, Preset::Number(0.5), "mean length of a writing period (ns)").range(1e-6, 1e6),
+        Param::new("off_s", Unit::Time, Preset::Number(0.5), "mean length of a pause (ns)").range(1e-6, 1e6),
+        Param::new("rate_bps", Unit::Rate, Preset::Number(64_000.0), "rate of writing (ns)").at_least(1.0),
+        Param::new("write_bytes", Unit::Bytes, Preset::Number(210.0), "size of one write (ns)").range(1.0, 1e6),
     ],
 };
 
 static WEB: Entry = Entry {
     kind: "workload",
     name: "web",
-    summary: "connections that begin at random and carry a Pareto number of bytes each",
+    summary: "connections that start at random and carry a Pareto-distributed number of bytes each",
     source: "aq 4.2",
     params: &[
-        Param::new(
-            "distance_s",
-            Unit::Time,
-            Preset::Number(1.0),
-            "mean time between two beginnings, exponential (aq 4.2)",
-        )
-        .range(1e-6, 1e6),
-        Param::new("mean_bytes", Unit::Bytes, Preset::Number(30_000.0), "mean of a connection's bytes (aq 4.2)")
+        Param::new("distance_s", Unit::Time, Preset::Number(1.0), "mean time between two starts, exponential (aq 4.2)")
+            .range(1e-6, 1e6),
+        Param::new("mean_bytes", Unit::Bytes, Preset::Number(30_000.0), "mean size of a transfer (aq 4.2)")
             .at_least(1.0),
-        Param::new("shape", Unit::Number, Preset::Number(1.3), "of the Pareto distribution (aq 4.2)")
+        Param::new("shape", Unit::Number, Preset::Number(1.3), "shape of the Pareto distribution (aq 4.2)")
             .range(1.01, 100.0),
     ],
 };
@@ -58,48 +53,58 @@ static WEB: Entry = Entry {
 static ESTABLISHED: Entry = Entry {
     kind: "workload",
     name: "established",
-    summary: "bulk over a connection that was opened before: its start meets no handshake, as in ns-2's one-way TCP",
+    summary: "bulk over a connection opened before the start, so the start has no handshake, as in ns-2's one-way TCP",
     source: "ns; asym 7.1; aq 4",
-    params: &[
-        Param::new("opened_s", Unit::Time, Preset::Number(0.0), "when it was opened, before the start").range(0.0, 1e6)
-    ],
+    params: &[Param::new(
+        "opened_s",
+        Unit::Time,
+        Preset::Number(0.0),
+        "when the connection is opened, not after the start",
+    )
+    .range(0.0, 1e6)],
 };
 
 static FETCH: Entry = Entry {
     kind: "workload",
     name: "fetch",
-    summary: "the receiver asks: a request, and when it has arrived the bytes come over several connections at once",
+    summary: "the receiver sends a request, which the sender answers over several connections at once",
     source: "asym 7.3",
     params: &[
-        Param::new("request_bytes", Unit::Bytes, Preset::Number(500.0), "bytes of the request (asym 7.3)")
+        Param::new("request_bytes", Unit::Bytes, Preset::Number(500.0), "size of the request (asym 7.3)")
             .range(1.0, 1e6),
-        Param::new("connections", Unit::Count, Preset::Number(4.0), "that share the flow's size (asym 7.3)")
-            .range(1.0, 100.0),
+        Param::new(
+            "connections",
+            Unit::Count,
+            Preset::Number(4.0),
+            "connections that share the flow's size (asym 7.3)",
+        )
+        .range(1.0, 100.0),
     ],
 };
 
-/// More than any run can carry.
+/// More bytes than any run can carry.
 const ENDLESS: u64 = 1 << 60;
 
-static ALL: [&Entry; 5] = [&CBR, &ESTABLISHED, &FETCH, &ON_OFF, &WEB];
+static WORKLOADS: [&Entry; 5] = [&CBR, &ESTABLISHED, &FETCH, &ON_OFF, &WEB];
 
-/// The workloads that live here.
+/// Registry entries of the workloads that only simulations have. `bulk` needs none: it has no options.
 pub fn workloads() -> Vec<&'static Entry> {
-    ALL.to_vec()
+    WORKLOADS.to_vec()
 }
 
-/// What is to be done now.
+/// What an application does next.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Action {
-    /// Open a connection that carries so many bytes; none: without an end, or as the application writes.
+    /// Open a connection. `bytes`: to send before it closes; `None`: it sends without end or, if `silent`, only what
+    /// [`Action::Write`] adds.
     Connect { bytes: Option<u64>, silent: bool },
-    /// The receiver sends a request of so many bytes.
-    Ask(u64),
-    /// Write so many bytes to the connection.
+    /// The receiver sends a request of this many bytes.
+    Request(u64),
+    /// Write this many bytes to the latest connection.
     Write(u64),
-    /// Send a UDP packet of this length.
+    /// Send a UDP packet of this length, headers included.
     Datagram(u32),
-    /// Nothing, for the time being.
+    /// Nothing.
     Pause,
 }
 
@@ -132,7 +137,7 @@ pub(crate) enum Application {
         request: u64,
         bytes: u64,
         connections: u64,
-        /// Connections opened, once it has asked.
+        /// Connections opened. `None` until the request is sent.
         opened: Option<u64>,
     },
     Web {
@@ -145,18 +150,18 @@ pub(crate) enum Application {
 
 impl Application {
     /// # Errors
-    /// A sentence: no such workload, or options that do not fit it.
-    pub(crate) fn of(flow: &Flow, seed: u64) -> Result<Application, String> {
+    /// There is no such workload, or the options do not fit it.
+    pub(crate) fn new(flow: &Flow, seed: u64) -> Result<Application, String> {
         let wrong = |why: String| format!("flow '{}': {why}", flow.name);
         if flow.kind == "bulk" {
             return Ok(Application::Bulk { bytes: flow.bytes });
         }
-        let entry = ALL.iter().find(|entry| entry.name == flow.kind).ok_or_else(|| {
-            let names: Vec<_> = ALL.iter().map(|entry| entry.name).collect();
+        let entry = WORKLOADS.iter().find(|entry| entry.name == flow.kind).ok_or_else(|| {
+            let names: Vec<_> = WORKLOADS.iter().map(|entry| entry.name).collect();
             wrong(format!("there is no workload '{}'; there are: bulk, {}", flow.kind, names.join(", ")))
         })?;
         let given = Given::check(entry, &flow.options).map_err(wrong)?;
-        let number = |name| given.number(name).expect("it has a default or must be given");
+        let number = |name| given.number(name).expect("validated: it has a default or is required");
         let spacing = |bytes: f64| service_time(bytes as u64 * 8, number("rate_bps") as u64);
         let rng = rng::stream(seed, &format!("workload/{}", flow.name));
         Ok(match flow.kind.as_str() {
@@ -179,7 +184,7 @@ impl Application {
             }
             "fetch" => {
                 let bytes =
-                    flow.bytes.ok_or_else(|| wrong("a fetch needs a size: the bytes that are asked for".into()))?;
+                    flow.bytes.ok_or_else(|| wrong("a fetch needs a size: the bytes that are requested".into()))?;
                 let (request, connections) = (number("request_bytes") as u64, number("connections") as u64);
                 if connections > bytes {
                     return Err(wrong(format!("{bytes} bytes cannot be shared by {connections} connections")));
@@ -195,12 +200,12 @@ impl Application {
         })
     }
 
-    /// Whether it speaks UDP.
+    /// Whether it uses UDP.
     pub(crate) fn is_datagrams(&self) -> bool {
         matches!(self, Application::Cbr { .. })
     }
 
-    /// The bytes of the request that its receiver sends, if it does. When they have arrived it is the application's turn.
+    /// Bytes of the request that the receiver sends. [`Application::act`] is called once they have arrived.
     pub(crate) fn request_bytes(&self) -> Option<u64> {
         match self {
             Application::Fetch { request, .. } => Some(*request),
@@ -208,7 +213,7 @@ impl Application {
         }
     }
 
-    /// When it is its turn first; `start` is its flow's.
+    /// When [`Application::act`] is due first; `start` is the flow's.
     pub(crate) fn first(&self, start: Time) -> Time {
         match self {
             Application::Established { opened, .. } => *opened,
@@ -216,8 +221,8 @@ impl Application {
         }
     }
 
-    /// It is its turn: what it does, and when it is its turn again.
-    pub(crate) fn turn(&mut self, now: Time) -> (Action, Option<Time>) {
+    /// What it does at `now`, and when it acts next.
+    pub(crate) fn act(&mut self, now: Time) -> (Action, Option<Time>) {
         match self {
             Application::Bulk { bytes } => (Action::Connect { bytes: *bytes, silent: false }, None),
             Application::Established { start, bytes, connected, .. } => {
@@ -231,7 +236,7 @@ impl Application {
             Application::Fetch { request, bytes, connections, opened } => {
                 let Some(done) = opened else {
                     *opened = Some(0);
-                    return (Action::Ask(*request), None);
+                    return (Action::Request(*request), None);
                 };
                 if done == connections {
                     return (Action::Pause, None);
@@ -261,7 +266,7 @@ impl Application {
     }
 }
 
-/// A UDP packet of `length` bytes in all, its data zeros.
+/// A UDP packet of `length` bytes, headers included. Its data are zeros.
 pub(crate) fn datagram(id: u64, from: (Ipv4Addr, u16), to: (Ipv4Addr, u16), length: u32) -> Packet {
     let zeros = length - 28;
     let mut bytes = Vec::with_capacity(28);
@@ -276,7 +281,7 @@ pub(crate) fn datagram(id: u64, from: (Ipv4Addr, u16), to: (Ipv4Addr, u16), leng
     for word in [from.1, to.1, udp_length, 0] {
         bytes.extend(word.to_be_bytes());
     }
-    // Zeros add nothing to the sum; the pseudo-header has addresses, protocol and length (RFC 768).
+    // Zeros add nothing to the sum. The pseudo-header has addresses, protocol and length (RFC 768).
     let sum = ones_sum(&bytes[12..]) + 17 + u64::from(udp_length);
     let checksum = match !fold(sum) {
         0 => 0xffff,
@@ -295,10 +300,10 @@ mod tests {
         serde_json::from_str(json).unwrap()
     }
 
-    fn turns(application: &mut Application, until: f64) -> Vec<(f64, Action)> {
+    fn actions(application: &mut Application, until: f64) -> Vec<(f64, Action)> {
         let (mut now, mut done) = (Time::ZERO, Vec::new());
         while now <= Time::from_seconds(until) {
-            let (action, next) = application.turn(now);
+            let (action, next) = application.act(now);
             done.push((now.seconds(), action));
             let Some(next) = next else { break };
             now = next;
@@ -309,7 +314,7 @@ mod tests {
     #[test]
     fn cbr_sends_its_rate() {
         let of = flow(r#"{"name":"u","kind":"cbr","from":"a","to":"b","port":9,"options":{"rate_bps":448000}}"#);
-        let sent = turns(&mut Application::of(&of, 1).unwrap(), 9.9999).len();
+        let sent = actions(&mut Application::new(&of, 1).unwrap(), 9.9999).len();
         // 210 bytes every 3.75 ms.
         assert_eq!(sent, 2667);
     }
@@ -317,7 +322,7 @@ mod tests {
     #[test]
     fn on_off_writes_half_of_the_time() {
         let of = flow(r#"{"name":"o","kind":"on-off","from":"a","to":"b","port":9}"#);
-        let done = turns(&mut Application::of(&of, 1).unwrap(), 2000.0);
+        let done = actions(&mut Application::new(&of, 1).unwrap(), 2000.0);
         assert_eq!(done[0].1, Action::Connect { bytes: None, silent: true });
         let written: u64 = done.iter().map(|(_, action)| if let Action::Write(n) = action { *n } else { 0 }).sum();
         let rate = written as f64 * 8.0 / 2000.0;
@@ -327,20 +332,20 @@ mod tests {
     #[test]
     fn an_established_connection_is_opened_before_its_start() {
         let of = flow(r#"{"name":"e","kind":"established","from":"a","to":"b","port":9,"start_s":5.5,"bytes":7}"#);
-        let mut application = Application::of(&of, 1).unwrap();
+        let mut application = Application::new(&of, 1).unwrap();
         let first = application.first(Time::from_seconds(5.5));
         assert_eq!(first, Time::ZERO);
-        let (action, next) = application.turn(first);
+        let (action, next) = application.act(first);
         assert_eq!((action, next), (Action::Connect { bytes: None, silent: true }, Some(Time::from_seconds(5.5))));
-        assert_eq!(application.turn(Time::from_seconds(5.5)), (Action::Write(7), None));
+        assert_eq!(application.act(Time::from_seconds(5.5)), (Action::Write(7), None));
         let late = r#"{"name":"e","kind":"established","from":"a","to":"b","port":9,"options":{"opened_s":1}}"#;
-        assert!(Application::of(&flow(late), 1).unwrap_err().contains("after its start"));
+        assert!(Application::new(&flow(late), 1).unwrap_err().contains("after its start"));
     }
 
     #[test]
     fn web_transfers_have_the_mean_distance_and_the_least_size_of_their_distribution() {
         let of = flow(r#"{"name":"w","kind":"web","from":"a","to":"b","port":9}"#);
-        let done = turns(&mut Application::of(&of, 1).unwrap(), 3000.0);
+        let done = actions(&mut Application::new(&of, 1).unwrap(), 3000.0);
         assert!((2800..3200).contains(&done.len()), "{}", done.len());
         let least = 30_000.0 * 0.3 / 1.3;
         for (_, action) in done {
@@ -352,20 +357,20 @@ mod tests {
     #[test]
     fn a_fetch_asks_and_then_shares_its_bytes() {
         let of = flow(r#"{"name":"f","kind":"fetch","from":"a","to":"b","port":9,"bytes":40001}"#);
-        let mut application = Application::of(&of, 1).unwrap();
-        assert_eq!(application.turn(Time::ZERO), (Action::Ask(500), None));
-        let shares: Vec<_> = turns(&mut application, 1.0).into_iter().map(|(_, action)| action).collect();
+        let mut application = Application::new(&of, 1).unwrap();
+        assert_eq!(application.act(Time::ZERO), (Action::Request(500), None));
+        let shares: Vec<_> = actions(&mut application, 1.0).into_iter().map(|(_, action)| action).collect();
         let share = |bytes| Action::Connect { bytes: Some(bytes), silent: false };
         assert_eq!(shares, [share(10_000), share(10_000), share(10_000), share(10_001)]);
         let endless = flow(r#"{"name":"f","kind":"fetch","from":"a","to":"b","port":9}"#);
-        assert!(Application::of(&endless, 1).unwrap_err().contains("needs a size"));
+        assert!(Application::new(&endless, 1).unwrap_err().contains("needs a size"));
     }
 
     #[test]
     fn an_unknown_workload_and_a_wrong_option_are_refused() {
-        let why = Application::of(&flow(r#"{"name":"x","kind":"cbd","from":"a","to":"b","port":9}"#), 1).unwrap_err();
+        let why = Application::new(&flow(r#"{"name":"x","kind":"cbd","from":"a","to":"b","port":9}"#), 1).unwrap_err();
         assert!(why.contains("there are: bulk, cbr"), "{why}");
-        let why = Application::of(&flow(r#"{"name":"x","kind":"cbr","from":"a","to":"b","port":9}"#), 1).unwrap_err();
+        let why = Application::new(&flow(r#"{"name":"x","kind":"cbr","from":"a","to":"b","port":9}"#), 1).unwrap_err();
         assert!(why.contains("'rate_bps' must be given"), "{why}");
     }
 

@@ -327,13 +327,16 @@ fn what_happens_to_the_wireless_part_is_told() {
         World::bulk(split(&SPLIT, serde_json::json!({"buffer_bytes": 4096})), &plain(), 12_000, [CLEAN; 2], 7);
     world.lose = vec![3];
     world.run(100.0);
-    let told: Vec<_> = world.told.iter().filter(|one| one.what == "coarse_timeout").collect();
-    assert_eq!((told.len(), world.told.iter().filter(|one| one.what == "fast_retransmit").count()), (1, 0));
+    let told: Vec<_> = world.told.iter().filter(|one| one.sample.event.name() == "coarse_timeout").collect();
+    assert_eq!(
+        (told.len(), world.told.iter().filter(|one| one.sample.event.name() == "fast_retransmit").count()),
+        (1, 0)
+    );
     assert_eq!(
         (told[0].at, told[0].part, told[0].onto_link, told[0].flow),
         (Time(1500 * MS), "wireless", true, flow())
     );
-    assert_eq!((told[0].cwnd_segments, told[0].ssthresh_segments), (1.0, Some(2.0)));
+    assert_eq!((told[0].sample.cwnd_segments, told[0].sample.ssthresh_segments), (1.0, Some(2.0)));
     assert!(world.told.windows(2).all(|two| two[0].at <= two[1].at));
 }
 

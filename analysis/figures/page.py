@@ -1,0 +1,51 @@
+"""A figure as a self-contained interactive page: one HTML file that loads nothing else."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from jinja2 import Environment
+from markupsafe import Markup
+
+from analysis.figures.model import MOST_POINTS, Figure
+
+#: Scripts and styles that draw a figure in a browser; the site serves the same files.
+STATIC = Path(__file__).with_name("static")
+
+_TEMPLATE = Path(__file__).with_name("page.html")
+
+
+def page(figure: Figure) -> str:
+    """The page of a figure; series of more than MOST_POINTS points are thinned."""
+    thinned = [
+        one
+        for one in figure.series
+        if one.points.height > MOST_POINTS and not one.keep_all and one.points["x"].is_sorted()
+    ]
+    if thinned:
+        xs = [
+            value
+            for one in figure.series
+            for value in (one.points["x"].min(), one.points["x"].max())
+            if value is not None
+        ]
+        low, high = figure.x.range or (float(min(xs)), float(max(xs)))  # type: ignore[arg-type]
+        figure = figure.within(low, high)
+    # A script element ends at the first "</script", wherever it stands.
+    data = json.dumps(figure.as_json(), separators=(",", ":"), allow_nan=False).replace("<", "\\u003c")
+    return (
+        Environment(autoescape=True)
+        .from_string(_TEMPLATE.read_text(encoding="utf-8"))
+        .render(
+            title=figure.title or figure.y.title or "Figure",
+            styles=Markup(_read("uplot/uPlot.min.css") + _read("figure.css")),
+            scripts=Markup(_read("uplot/uPlot.iife.min.js") + _read("figure.js")),
+            data=Markup(data),
+            thinned=bool(thinned),
+        )
+    )  # fmt: skip
+
+
+def _read(name: str) -> str:
+    return (STATIC / name).read_text(encoding="utf-8")

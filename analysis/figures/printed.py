@@ -1,0 +1,233 @@
+"""Figures as files: matplotlib draws them as SVG, PDF or PNG. Equal figures give equal files.
+
+matplotlib takes most of a second to load, so import this module only where a file is written.
+"""
+
+from __future__ import annotations
+
+import io
+import threading
+from pathlib import Path
+from typing import Any
+
+import matplotlib
+import polars as pl
+from matplotlib.artist import Artist
+from matplotlib.axes import Axes
+from matplotlib.collections import LineCollection
+from matplotlib.figure import Figure as Sheet
+from matplotlib.lines import Line2D
+from matplotlib.patches import Patch
+from matplotlib.ticker import MaxNLocator
+
+from analysis.errors import AnalysisError
+from analysis.figures.model import PALETTE, Axis, Figure, Series
+
+#: Suffixes of the files that `save` writes.
+FORMATS = ("svg", "pdf", "png", "html")
+#: Inches: one column of a two-column paper.
+WIDTH_IN, HEIGHT_IN = 5.0, 3.2
+#: Series of more points are drawn as an image inside the vector file, at RASTER_DPI.
+MOST_VECTORS, RASTER_DPI = 20_000, 400
+
+_MARKERS = {
+    "": "", "circle": "o", "square": "s", "triangle": "^", "diamond": "D", "down": "v", "cross": "x", "tick": "|",
+}  # fmt: skip
+_SETTINGS: Any = {
+    "font.size": 9, "axes.titlesize": 10, "axes.labelsize": 9, "legend.fontsize": 8, "xtick.labelsize": 8,
+    "ytick.labelsize": 8, "axes.spines.top": False, "axes.spines.right": False, "axes.grid": True,
+    "grid.color": "#dddddd", "grid.linewidth": 0.5, "axes.axisbelow": True, "lines.linewidth": 1.2,
+    "legend.frameon": False, "svg.hashsalt": "backchannel", "svg.fonttype": "path", "pdf.fonttype": 42,
+    "figure.constrained_layout.use": True,
+}  # fmt: skip
+#: matplotlib's settings are global.
+_lock = threading.Lock()
+
+
+def draw(figure: Figure) -> Sheet:
+    """The figure as matplotlib's own object, for scripts that change it further."""
+    with _lock, matplotlib.rc_context(_SETTINGS):
+        return _draw(figure)
+
+
+def rendered(figure: Figure, ending: str, text: bool = False) -> bytes:
+    """The file of a figure.
+
+    Args:
+        figure: the figure.
+        ending: svg, pdf or png.
+        text: keep the words of an SVG as text instead of outlines.
+    """
+    # Without these, matplotlib writes the date.
+    metadata: dict[str, Any] = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}.get(ending, {})
+    file = io.BytesIO()
+    with _lock, matplotlib.rc_context({**_SETTINGS, "svg.fonttype": "none" if text else "path"}):
+        _draw(figure).savefig(file, format=ending, dpi=RASTER_DPI, metadata=metadata)
+    return file.getvalue()
+
+
+def save(figure: Figure, path: Path) -> None:
+    """Writes a figure as SVG, PDF, PNG or self-contained HTML page, by the file's suffix.
+
+    Raises:
+        AnalysisError: another suffix, or the file cannot be written.
+    """
+    from analysis.figures import page
+
+    ending = path.suffix.lower().removeprefix(".")
+    if ending not in FORMATS:
+        raise AnalysisError(f"{path}: a figure's name ends in {', '.join('.' + one for one in FORMATS)}")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(page.page(figure).encode() if ending == "html" else rendered(figure, ending))
+    except OSError as error:
+        raise AnalysisError(f"{path} cannot be written: {error.strerror or error}") from None
+
+
+def _draw(figure: Figure) -> Sheet:
+    bars = sum(one.points.height for one in figure.series if one.kind == "bars")
+    wide = max(WIDTH_IN, min(1.4 + 0.22 * bars, 2 * WIDTH_IN), min(1.2 + 0.5 * len(figure.x.ticks), 2.5 * WIDTH_IN))
+    tall = HEIGHT_IN + 0.18 * (len(_named(figure)) > 3)
+    sheet = Sheet(figsize=(wide, tall))
+    axes = sheet.add_subplot()
+    if figure.title:
+        # The notes stand between the title and the axes.
+        axes.set_title(figure.title, loc="left", pad=14 if figure.notes else None)
+    for number, one in enumerate(figure.series):
+        _series(axes, one, 2 + 0.01 * number + (1 if one.keep_all or one.hollow else 0))
+    for place, name in figure.verticals:
+        axes.axvline(place, color=PALETTE["soft"], ls=":", lw=0.9, label=name)
+    _scale(axes, "x", figure.x, figure)
+    _scale(axes, "y", figure.y, figure)
+    if figure.is_empty:
+        axes.text(0.5, 0.5, figure.empty or "no data", transform=axes.transAxes, ha="center", color=PALETTE["soft"])
+    if figure.notes:
+        axes.annotate(
+            "; ".join(figure.notes), (1, 1), xycoords="axes fraction", ha="right", va="bottom", fontsize=6.5,
+            color=PALETTE["soft"],
+        )  # fmt: skip
+    _legend(sheet, axes, figure)
+    return sheet
+
+
+def _series(axes: Axes, one: Series, order: float) -> None:
+    points = one.points.filter(pl.col("x").is_finite() & pl.col("y").is_finite())
+    colour, rough = PALETTE[one.colour], points.height > MOST_VECTORS
+    x, y = points["x"], points["y"]
+    look: dict[str, Any] = {"color": colour, "zorder": order, "rasterized": rough}
+    if "high" in points.columns:
+        known = points.filter(pl.col("low").is_not_null() & pl.col("high").is_not_null())
+        reach = [known["y"] - known["low"], known["high"] - known["y"]]
+        axes.errorbar(
+            known["x"], known["y"], yerr=reach, fmt="none", capsize=2.5, elinewidth=0.9, zorder=order + 0.5,
+            ecolor=PALETTE["ink"] if one.kind == "bars" else colour,
+        )  # fmt: skip
+    if one.kind == "segments":
+        bars = [((t, low), (t, high)) for t, low, high in points.select("x", "low", "y").iter_rows()]
+        drawn = LineCollection(
+            bars, colors=colour, linewidths=one.size or 0.9, capstyle="butt", rasterized=rough, zorder=order
+        )
+        axes.add_collection(drawn)
+    elif one.kind == "bars":
+        axes.bar(x, y, one.width, color=colour, zorder=order)
+    elif one.kind == "points":
+        size = one.size * 0.7 or (4.0 if points.height < 200 else 2.0)
+        thin = one.marker in ("cross", "tick")
+        axes.plot(
+            x, y, _MARKERS[one.marker or "circle"], ms=size, ls="none", mfc="white" if one.hollow else colour,
+            mec=colour, mew=1.2 if one.hollow else 0.8 if thin else 0, **look,
+        )  # fmt: skip
+    else:
+        axes.plot(
+            x, y, lw=one.size or 1.4, ls=(0, one.dash) if one.dash else "-", marker=_MARKERS[one.marker], ms=4,
+            drawstyle="steps-post" if one.kind == "steps" else "default", **look,
+        )  # fmt: skip
+
+
+def _scale(axes: Axes, name: str, axis: Axis, figure: Figure) -> None:
+    """Limits, ticks and title of one axis. What lies outside the limits is clipped."""
+    of = axes.xaxis if name == "x" else axes.yaxis
+    if axis.log:
+        axes.set(**{f"{name}scale": "log"})
+    if axis.ticks:
+        places, labels = [place for place, _ in axis.ticks], [label for _, label in axis.ticks]
+        of.set_ticks(places, labels)
+        of.set_ticks([], minor=True)
+        if name == "x" and max(map(len, labels)) > 60 / len(labels):
+            axes.tick_params("x", rotation=25)
+            for label in axes.get_xticklabels():
+                label.set(ha="right", rotation_mode="anchor")
+        if any(one.kind == "bars" for one in figure.series) and name == "x":
+            axes.grid(visible=False, axis="x")
+    elif axis.integers:
+        of.set_major_locator(MaxNLocator(integer=True))
+    low, high = axis.range or fitted(axis, figure, name)
+    axes.set(**{f"{name}lim": (low, high)})
+    axes.set(**{f"{name}label": axis.label})
+
+
+def fitted(axis: Axis, figure: Figure, name: str) -> tuple[float, float]:
+    """The limits of an axis that fit what is shown; the same rule as in static/figure.js."""
+    values = []
+    for one in figure.series:
+        if not one.fits:
+            continue
+        points = one.points
+        if name == "y" and figure.x.range is not None:
+            points = points.filter(pl.col("x").is_between(*figure.x.range))
+        reach = one.width / 2 if name == "x" else 0.0
+        for column in ("x",) if name == "x" else ("y", "low", "high"):
+            if column in points.columns:
+                found = points[column].drop_nulls().drop_nans()
+                found = found.filter(found > 0) if axis.log else found
+                if len(found):
+                    values += [float(found.min()) - reach, float(found.max()) + reach]  # type: ignore[arg-type]
+        if one.kind == "bars" and name == "y":
+            values.append(0.0)
+    if not values:
+        return (0.1, 1.0) if axis.log else (0.0, 1.0)
+    low, high = min(values), max(values)
+    if axis.log:
+        return low / 1.15, high * 1.15
+    room = (high - low or abs(high) or 1.0) * 0.05
+    if name == "x" and axis.ticks and any(one.kind == "bars" for one in figure.series):
+        # One or two groups of bars are no wider than three would be.
+        middle, half = (low + high) / 2, max((high - low) / 2 + 0.1, 1.5)
+        return middle - half, middle + half
+    return (min(low, 0.0) if axis.zero and low <= 0.4 * high else low - room), high + room
+
+
+def _named(figure: Figure) -> list[Series]:
+    """Series by the names of the legend, each once."""
+    return list({one.name: one for one in reversed(figure.series) if one.name}.values())[::-1]
+
+
+def _legend(sheet: Sheet, axes: Axes, figure: Figure) -> None:
+    named = _named(figure)
+    if len(named) + len(figure.verticals) < 2 and not any(one.hollow for one in named):
+        return
+    handles: list[Artist] = []
+    for one in named:
+        colour = PALETTE[one.colour]
+        name = f"{one.name} ({one.points.height})" if one.keep_all else one.name
+        if one.kind == "bars":
+            handles.append(Patch(color=colour, label=name))
+            continue
+        joined = one.kind in ("line", "steps", "segments")
+        handles.append(
+            Line2D(
+                [],
+                [],
+                color=colour,
+                label=name,
+                ls=("-" if not one.dash else (0, one.dash)) if joined else "none",
+                marker=_MARKERS[one.marker] or ("" if joined else "o"),
+                ms=5,
+                mec=colour,
+                mfc="white" if one.hollow else colour,
+            )  # fmt: skip
+        )
+    handles += [Line2D([], [], color=PALETTE["soft"], ls=":", label=name) for _, name in figure.verticals]
+    widest = max(len(str(one.get_label())) for one in handles)
+    # Below the axes: inside, it would cover what is compared.
+    sheet.legend(handles=handles, loc="outside lower center", ncols=4 if widest < 16 else 3 if widest < 22 else 2)

@@ -1,0 +1,385 @@
+"""The figure that a campaign file asks for (spec.py), from stored results, with the published values beside.
+
+Only the site, `plot` and exports read targets; no code path that executes a run does.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from analysis.counters import Counted
+from analysis.figures.model import Axis, Figure, Marker, Series, csv_text, frame_of, style_of
+from analysis.figures.spec import MEASURES, FigureSpec, size_of
+from analysis.measures import Cell, Table
+from analysis.scorecard import file_on, half_interval, results_table, targets
+from analysis.store import Store, browse
+
+#: Published values: what the legend calls them, and their marker.
+PUBLISHED: dict[str, tuple[str, Marker]] = {
+    "eq": ("published", "diamond"), "approx": ("published", "diamond"), "le": ("published, at most", "down"),
+    "ge": ("published, at least", "triangle"),
+}  # fmt: skip
+#: Swept values up to this number are ticks themselves.
+MOST_TICKS = 12
+
+
+@dataclass(frozen=True)
+class Point:
+    """A mean at one position, with its error bar and the values published for it; all in the axes' units."""
+
+    x: float
+    label: str
+    mean: float | None
+    low: float | None = None
+    high: float | None = None
+    runs: int = 0
+    #: Value and relation (eq, approx, le, ge).
+    published: Sequence[tuple[float, str]] = ()
+
+
+@dataclass
+class Curve:
+    """One series."""
+
+    name: str
+    points: list[Point] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class CampaignFigure:
+    """The values of a campaign's figure, as its file asks for them."""
+
+    spec: FigureSpec
+    title: str
+    curves: Sequence[Curve]
+    #: Positions and labels of an x axis of names.
+    ticks: Sequence[tuple[float, str]]
+
+    @property
+    def has_published(self) -> bool:
+        """Whether published values are drawn beside the points."""
+        return any(point.published for curve in self.curves for point in curve.points)
+
+    @property
+    def note(self) -> str:
+        """What the error bars are, and how many runs each mean has."""
+        if self.spec.kind == "time":
+            return "one run each: the first repetition"
+        if self.spec.kind == "cdf":
+            return "runs"
+        runs = sorted({point.runs for curve in self.curves for point in curve.points if point.runs})
+        over = "no run yet" if not runs else f"{runs[0]}" if runs[0] == runs[-1] else f"{runs[0]} to {runs[-1]}"
+        told = {"confidence": "; bars: 95 % confidence", "sd": "; bars: standard deviation", "none": ""}
+        bars = told[self.spec.error_bars] if runs and runs[-1] > 1 else ""
+        return f"means of {over} run{'' if runs == [1] else 's'}{bars}"
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is no value yet."""
+        return not any(curve.points for curve in self.curves)
+
+    def figure(self) -> Figure:
+        """Its description."""
+        spec = self.spec
+        integers = not self.ticks and not spec.x.unit and spec.kind != "cdf" and spec.x.scale == "linear"
+        x = Axis(
+            spec.x.title or spec.x.axis, spec.x.unit, spec.x.scale == "log", spec.x.range, spec.kind != "cdf",
+            self._ticks(), integers,
+        )  # fmt: skip
+        y = Axis(spec.y.title, spec.y.unit, spec.y.scale == "log", spec.y.range)
+        series = tuple(one for number, curve in enumerate(self.curves) for one in self._series(number, curve))
+        return Figure(x, y, series, self.title, (self.note,), "no valid run yet")
+
+    def as_csv(self) -> str:
+        """Its points, in the axes' units."""
+        spec = self.spec
+        head = [spec.x.title or spec.x.axis or "x", "label", "series", spec.y.title, "low", "high", "runs", "published"]
+        rows = (
+            [
+                point.x, point.label, curve.name, point.mean, "" if point.low is None else point.low,
+                "" if point.high is None else point.high, point.runs,
+                " ".join(f"{value:g}" for value, _ in point.published),
+            ]
+            for curve in self.curves
+            for point in curve.points
+        )  # fmt: skip
+        return csv_text(head, rows)
+
+    def _ticks(self) -> tuple[tuple[float, str], ...]:
+        if self.ticks:
+            return tuple(self.ticks)
+        places = sorted({point.x for curve in self.curves for point in curve.points})
+        few = self.spec.kind in ("lines", "scatter") and len(places) <= MOST_TICKS
+        return tuple((place, f"{place:g}") for place in places) if few else ()
+
+    def _series(self, number: int, curve: Curve) -> list[Series]:
+        kind, look = self.spec.kind, style_of(number)
+        width, shift = 0.0, 0.0
+        if kind == "bars":
+            width = 0.8 / max(len(self.curves), 1)
+            shift = (number - (len(self.curves) - 1) / 2) * width
+        rows = [
+            {"x": point.x + shift, "y": point.mean, "low": point.low, "high": point.high, "n": point.runs}
+            for point in curve.points
+            if point.mean is not None
+        ]
+        if kind == "cdf":
+            # Every distribution starts at zero.
+            rows = [*({**row, "y": 0.0} for row in rows[:1]), *rows]
+        extra = () if kind in ("cdf", "time") else ("low", "high", "n")
+        points = frame_of(rows, *extra)
+        match kind:
+            case "bars":
+                found = [Series(curve.name, "bars", points, look["colour"], width=width * 0.92)]
+            case "scatter":
+                found = [Series(curve.name, "points", points, look["colour"], look["marker"], 6)]
+            case "lines":
+                found = [Series(curve.name, "line", points, **look)]
+            case _:
+                drawn = "steps" if kind == "cdf" else "line"
+                found = [Series(curve.name, drawn, points, look["colour"], dash=look["dash"], size=1.2)]  # type: ignore[arg-type]
+        by_relation: dict[str, list[dict[str, Any]]] = {}
+        for point in curve.points:
+            for value, relation in point.published:
+                by_relation.setdefault(relation, []).append({"x": point.x + shift, "y": value})
+        colour = "ink" if kind == "bars" else look["colour"]
+        return found + [
+            Series(PUBLISHED[relation][0], "points", frame_of(rows), colour, PUBLISHED[relation][1], 7, hollow=True)
+            for relation, rows in by_relation.items()
+        ]
+
+
+def make(
+    spec: FigureSpec, title: str, table: Table, published: Sequence[Mapping[str, Any]] = (),
+    counted: Sequence[tuple[Mapping[str, str], Counted]] = (),
+) -> CampaignFigure:  # fmt: skip
+    """The figure's points.
+
+    Args:
+        spec: how it is drawn.
+        title: the campaign's.
+        table: its results in the paper's terms.
+        published: `expected` of the artefact's targets.
+        counted: for `time`: labels and counters of one run of each point.
+    """
+    if spec.kind == "time":
+        return CampaignFigure(spec, spec.title or title, _over_time(spec, counted), ())
+    cells = [
+        (measure, cell)
+        for measure in spec.y.measures
+        for cell in table.cells(measure)
+        if all(cell.labels.get(axis) == label for axis, label in spec.where.items())
+    ]
+    if spec.kind == "cdf":
+        return CampaignFigure(spec, spec.title or title, _distribution(spec, cells), ())
+    labels = spec.x.order or list(dict.fromkeys(_place(spec, measure, cell) for measure, cell in cells))
+    places, ticks = _places(spec, labels)
+    size, curves = size_of(spec.y.unit), _curves(spec, cells)
+    for measure, cell in cells:
+        label = _place(spec, measure, cell)
+        if label not in places:
+            continue
+        mean = statistics.fmean(cell.values)
+        half = _half(spec.error_bars, cell.values)
+        there = [
+            (float(one["value"]) / size, str(one["relation"]))
+            for one in published
+            if one["metric"] == measure and _names_it(one["cell"], cell.labels, spec.x.axis)
+        ]
+        curves[_series(spec, measure, cell)].points.append(
+            Point(
+                places[label], label, mean / size, None if half is None else (mean - half) / size,
+                None if half is None else (mean + half) / size, len(cell.values), there,
+            )
+        )  # fmt: skip
+    made = [Curve(name, sorted(curve.points, key=lambda point: point.x)) for name, curve in _ordered(spec, curves)]
+    return CampaignFigure(spec, spec.title or title, [curve for curve in made if curve.points], ticks)
+
+
+def _half(kind: str, values: Sequence[float]) -> float | None:
+    if kind == "none" or len(values) < 2:
+        return None
+    return statistics.stdev(values) if kind == "sd" else half_interval(values)
+
+
+def _place(spec: FigureSpec, measure: str, cell: Cell) -> str:
+    return measure if spec.x.axis == MEASURES else cell.labels.get(spec.x.axis, "")
+
+
+def _names_it(wanted: Mapping[str, Any], labels: Mapping[str, str], x_axis: str) -> bool:
+    """Whether a target's cell is this one, and not an average over the figure's axis."""
+    named = {axis: str(label) for axis, label in wanted.items()}
+    if x_axis not in ("", MEASURES) and x_axis in labels and x_axis not in named:
+        return False
+    return all(labels.get(axis) == label for axis, label in named.items())
+
+
+def _places(spec: FigureSpec, labels: Sequence[str]) -> tuple[dict[str, float], list[tuple[float, str]]]:
+    """Where each label stands, and the ticks of an axis that is none of numbers."""
+    if spec.x.at:
+        return {label: spec.x.at[label] for label in labels if label in spec.x.at}, []
+    if spec.kind != "bars":
+        try:
+            size = size_of(spec.x.unit)
+            if all(math.isfinite(float(label)) for label in labels):
+                return {label: float(label) / size for label in labels}, []
+        except ValueError:
+            pass
+    places = {label: float(number) for number, label in enumerate(labels)}
+    return places, [(place, spec.names.get(label, label)) for label, place in places.items()]
+
+
+def _series(spec: FigureSpec, measure: str, cell: Cell) -> tuple[str, ...]:
+    """What tells a series from the others, before names are given."""
+    own = [label for axis, label in cell.labels.items() if axis != spec.x.axis and axis not in spec.where]
+    return (*own, *([measure] if spec.x.axis != MEASURES and len(spec.y.measures) > 1 else []))
+
+
+def _curves(spec: FigureSpec, cells: Sequence[tuple[str, Cell]]) -> dict[tuple[str, ...], Curve]:
+    keys = list(dict.fromkeys(_series(spec, measure, cell) for measure, cell in cells))
+    return {key: Curve("") for key in keys}
+
+
+def _ordered(spec: FigureSpec, curves: Mapping[tuple[str, ...], Curve]) -> list[tuple[str, Curve]]:
+    """Curves with their names, in the order that is asked for; parts that all share are no part of a name."""
+    keys = list(curves)
+    shared = {
+        number
+        for number in range(max(map(len, keys), default=0))
+        if len({key[number : number + 1] for key in keys}) == 1
+    }
+    known = spec.series
+    rank = {name: number for number, name in enumerate(known)}
+    keys.sort(key=lambda key: [rank.get(part, len(known)) for part in key])
+    named = []
+    for key in keys:
+        parts = [spec.names.get(part, part) for number, part in enumerate(key) if number not in shared]
+        named.append((", ".join(part for part in parts if part), curves[key]))
+    return named
+
+
+def _distribution(spec: FigureSpec, cells: Sequence[tuple[str, Cell]]) -> list[Curve]:
+    size, curves = size_of(spec.x.unit), _curves(spec, cells)
+    for measure, cell in cells:
+        values = sorted(value / size for value in cell.values)
+        curves[_series(spec, measure, cell)].points += [
+            Point(value, "", (number + 1) / len(values), runs=len(values)) for number, value in enumerate(values)
+        ]
+    return [Curve(name, curve.points) for name, curve in _ordered(spec, curves)]
+
+
+def _over_time(spec: FigureSpec, counted: Sequence[tuple[Mapping[str, str], Counted]]) -> list[Curve]:
+    curves: dict[tuple[str, ...], Curve] = {}
+    x_size, y_size = size_of(spec.x.unit or "s"), size_of(spec.y.unit)
+    for labels, run in counted:
+        if any(labels.get(axis) != label for axis, label in spec.where.items()):
+            continue
+        for subject in spec.y.of:
+            for counter in spec.y.counters:
+                series = _counter(counter, spec.y.bins, run, subject)
+                key = (*(label for axis, label in labels.items() if axis not in spec.where), subject, counter)
+                curves[key] = Curve("", [Point(t / x_size, "", value / y_size, runs=1) for t, value in series])
+    return [Curve(name, curve.points) for name, curve in _ordered(spec, curves) if curve.points]
+
+
+def _counter(counter: str, step: int, run: Counted, subject: str) -> list[tuple[float, float]]:
+    """A counter over time: the end of each bin, and the value in it."""
+    every = run.every_s
+    match counter:
+        case "delivered" | "throughput" | "cwnd":
+            flow = run.flows.get(subject)
+            if flow is None:
+                return []
+            if counter == "cwnd":
+                return _binned(flow["cwnd_segments"], every, step, mean=True)
+            delivered = _binned(flow["delivered_bytes"], every, step, mean=False)
+            if counter == "throughput":
+                return [(t, value * 8 / (every * step)) for t, value in delivered]
+            total, found = 0.0, []
+            for t, value in delivered:
+                total += value
+                found.append((t, total))
+            return found
+        case "utility":
+            ways = [_bits(run, f"{subject}:{way}", ("data",)) for way in ("forward", "reverse")]
+            both = [sum(pair) for pair in zip(*ways, strict=False)]
+            return _binned(both, every, step, mean=True)
+    kinds = {
+        "utilisation_data": ("data",), "utilisation_acks": ("ack",), "carried_other": ("other",),
+    }.get(counter, ("data", "ack", "other"))  # fmt: skip
+    return _binned(_bits(run, subject, kinds, rate=counter != "carried_other"), every, step, mean=True)
+
+
+def _bits(run: Counted, direction: str, kinds: Sequence[str], rate: bool = True) -> list[float]:
+    """Share of the rate in each bin that these kinds of packets took; without `rate` in bit/s."""
+    for one in run.directions():
+        if one.name == direction:
+            whole = (one.rate_bps or 1.0) if rate else 1.0
+            sums = zip(*(one.bins[f"{kind}_bytes"] for kind in kinds), strict=True)
+            return [sum(parts) * 8 / run.every_s / whole for parts in sums]
+    return []
+
+
+def _binned(values: Sequence[float], every_s: float, step: int, *, mean: bool) -> list[tuple[float, float]]:
+    found = []
+    for first in range(0, len(values), step):
+        part = [value for value in values[first : first + step] if value is not None]
+        if part:
+            found.append(((first + len(part)) * every_s, statistics.fmean(part) if mean else sum(part)))
+    return found
+
+
+def of_campaign(store: Store, campaign_id: str, text: str, experiments: Path) -> CampaignFigure | None:
+    """The figure of a stored campaign, with the published values of its artefact; None if its file has none.
+
+    Args:
+        store: of results.
+        campaign_id: which campaign.
+        text: its file.
+        experiments: the folder with each paper's targets.
+    """
+    head = browse.campaign_head(store, campaign_id)
+    assert head is not None
+    file = file_on(text, head["backend"])
+    if file.get("figure") is None:
+        return None
+    try:
+        spec, results = FigureSpec.model_validate(file["figure"]), results_table(store, campaign_id, text)
+    except ValidationError:
+        # A campaign that was run has a file that was checked; one that came in a bundle need not.
+        return None
+    expected = [
+        one
+        for path in sorted(experiments.glob("*/targets.yaml"))
+        for target in targets(path)
+        if target["id"] == file.get("artefact")
+        for one in target["expected"]
+    ]
+    counted = _first_runs(store, campaign_id) if spec.kind == "time" else []
+    return make(spec, str(file.get("title", "")), results, expected, counted)
+
+
+def _first_runs(store: Store, campaign_id: str) -> list[tuple[Mapping[str, str], Counted]]:
+    """The counters of each point's first valid run, and its labels."""
+    campaign = store.campaign(campaign_id)
+    assert campaign is not None
+    found: list[tuple[Mapping[str, str], Counted]] = []
+    for point in campaign["points"]:
+        for member in sorted(point["members"], key=lambda one: one["repetition"]):
+            run = store.run(member["run_id"])
+            counted = (
+                None
+                if run is None or run["state"] != "valid"
+                else Counted.load(store.run_folder(run["id"]), run["scenario"], run["manifest"]["report"])
+            )
+            if counted is not None:
+                found.append((dict(point["parameters"]), counted))
+                break
+    return found

@@ -1,0 +1,209 @@
+"""Figures of one run over time. They take tables of points, so that captures and counters can fill them alike.
+
+Times are seconds since the start of the run; every table is in order of time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import polars as pl
+
+from analysis.figures.model import COLOURS, Axis, Figure, Marker, Series, axis_scale
+from analysis.metrics import DATA, RETRANSMISSION
+
+FAST, SACK, TIMEOUT, DAMAGED = 1 << 2, 1 << 11, 1 << 13, 1 << 21
+TIME = Axis("time", "s")
+#: Columns of segments.parquet that `sequence` reads, beside `t_s` and `stream`.
+SEQUENCE_COLUMNS = ("dir", "seq", "payload", "ack", "window", "class")
+#: Queue events: colour and marker. A packet that a policy removes or marks on purpose is no loss.
+EVENTS: Mapping[str, tuple[str, Marker]] = {
+    "dropped_full": ("mark", "cross"), "dropped_early": ("mark", "down"), "lost": ("mark", "triangle"),
+    "purged": ("s2", "diamond"), "marked": ("s4", "square"), "damaged": ("s3", "cross"), "reordered": ("s5", "tick"),
+    "duplicated": ("s5", "square"),
+}  # fmt: skip
+
+
+def sequence(
+    title: str, segments: pl.DataFrame, blocks: pl.DataFrame | None = None, arrived: pl.DataFrame | None = None
+) -> Figure:
+    """Sequence numbers over time at one host: data, acks, receive window, SACK, retransmissions and losses.
+
+    Args:
+        title: of the figure.
+        segments: SEQUENCE_COLUMNS, `t_s` and `stream` of the flow; `dir` 0 is the direction of its data.
+        blocks: SACK blocks, `t_s`, `left` and `right`; without them the acks that carry blocks are marked.
+        arrived: `seq`, `payload` and `stream` of the data segments at the receiver, in any order; data segments that
+            were sent more often than they arrived are drawn as "never arrived".
+    """
+    segments = segments.with_columns(pl.col("class").cast(pl.UInt32))
+    is_data, is_ack = (pl.col("dir") == 0) & (pl.col("class") & DATA != 0), (pl.col("dir") == 1) & (pl.col("ack") >= 0)
+    data = segments.lazy().filter(is_data).select("t_s", "stream", "seq", "payload", "class").collect()
+    again, fast, timeout, damaged = (pl.col("class") & bit != 0 for bit in (RETRANSMISSION, FAST, TIMEOUT, DAMAGED))
+    acks = segments.lazy().filter(is_ack).select("t_s", "ack", "window", "class").collect()
+    end, acked = pl.col("seq") + pl.col("payload"), pl.col("ack")
+    if blocks is None:
+        selective = Series("SACK", "points", _kb(acks.filter(pl.col("class") & SACK != 0), acked), "s3", "tick")
+    else:
+        selective = Series("SACK", "segments", _kb(blocks, pl.col("right"), pl.col("left")), "s3")
+    resent = data.filter(again)
+    edge = _kb(acks, pl.col("ack") + pl.col("window"))
+
+    def marks(name: str, rows: pl.DataFrame, colour: str, marker: Marker) -> Series:
+        return Series(name, "points", _kb(rows, end), colour, marker, 6, keep_all=True)
+
+    found = [
+        Series("acknowledged", "steps", _kb(acks, acked), "s2", size=1.2),
+        Series("window", "steps", edge, "s7", size=0.8, fits=False),
+        Series("data", "segments", _kb(data.filter(~again), end, pl.col("seq")), "s0", size=2),
+        selective,
+        marks("fast retransmission", resent.filter(fast & ~timeout), "s4", "triangle"),
+        marks("timeout retransmission", resent.filter(timeout), "s1", "square"),
+        marks("retransmission", resent.filter(~fast & ~timeout), "mark", "diamond"),
+        marks("damaged", segments.filter(damaged & (pl.col("dir") == 0)), "s5", "down"),
+    ]
+    if arrived is not None:
+        found.append(marks("never arrived", _lost(data, arrived), "s6", "cross"))
+    shown = tuple(one for one in found if one.points.height)
+    return Figure(TIME, Axis("sequence number", "kB"), shown, title)
+
+
+def round_trips(title: str, samples: Mapping[str, pl.DataFrame]) -> Figure:
+    """Round-trip samples over time; `t_s` and `rtt_s` by flow."""
+    series = tuple(
+        Series(name, "points", _xy(rows, pl.col("rtt_s") * 1e3), _colour(number), "circle")
+        for number, (name, rows) in enumerate(samples.items())
+    )
+    return Figure(TIME, Axis("round-trip time", "ms"), series, title)
+
+
+def outstanding(title: str, steps: Mapping[str, pl.DataFrame]) -> Figure:
+    """Bytes sent and not acknowledged over time; `t_s` and `y` by flow."""
+    series = tuple(
+        Series(name, "steps", _xy(rows, pl.col("y") / 1e3), _colour(number))
+        for number, (name, rows) in enumerate(steps.items())
+    )
+    return Figure(TIME, Axis("outstanding data", "kB"), series, title)
+
+
+def throughput(title: str, slices: Mapping[str, pl.DataFrame], unit: str = "") -> Figure:
+    """Throughput at the receivers; `t_s`, the end of a slice, and `bps` by flow.
+
+    Args:
+        title: of the figure.
+        slices: by flow.
+        unit: "kbit/s" or another rate; the one that suits the values without it.
+    """
+    size, unit = (
+        (1e3, unit) if unit else axis_scale((value for rows in slices.values() for value in rows["bps"]), "rate")
+    )
+    series = tuple(
+        Series(name, "line", _xy(rows, pl.col("bps") / size), _colour(number), size=1.4)
+        for number, (name, rows) in enumerate(slices.items())
+    )
+    return Figure(TIME, Axis("throughput", unit), series, title)
+
+
+def utilisation(title: str, shares: Mapping[str, pl.DataFrame], warm_up_s: float = 0.0) -> Figure:
+    """Utilisation of links; `t_s`, the end of a slice, and `share` by line. The end of the warm-up is marked."""
+    series = tuple(
+        Series(name, "line", _xy(rows, pl.col("share") * 100), _colour(number), size=1.4)
+        for number, (name, rows) in enumerate(shares.items())
+    )
+    verticals = ((warm_up_s, "end of the warm-up"),) if warm_up_s > 0 else ()
+    return Figure(TIME, Axis("utilisation", "%"), series, title, verticals=verticals)
+
+
+def queue(title: str, lengths: pl.DataFrame, events: Mapping[str, Sequence[float]]) -> Figure:
+    """Packets that wait in a queue, the peaks between samples, and what happened to packets there.
+
+    Args:
+        title: of the figure.
+        lengths: `t_s`, `y`, and `most` since the row before.
+        events: times in s, by the event's name.
+    """
+    peaks = lengths.filter(pl.col("most") > pl.col("y"))
+    rising = _xy(peaks, pl.col("most")).with_columns(peaks["y"].cast(pl.Float64).alias("low"))
+    found = [Series("peak since the last sample", "segments", rising, "s7", size=1.2)] if peaks.height else []
+    found.append(Series("waiting", "steps", _xy(lengths, pl.col("y")), "s0", size=1.4))
+    for kind in sorted(events):
+        if not len(events[kind]):
+            continue
+        colour, marker = EVENTS.get(kind, ("mark", "cross"))
+        points = pl.DataFrame({"x": list(events[kind]), "y": [0.0] * len(events[kind])})
+        found.append(Series(kind.replace("_", " "), "points", points, colour, marker, 6, keep_all=True))
+    return Figure(TIME, Axis("queue", "packets"), tuple(found), title)
+
+
+def congestion_window(title: str, samples: pl.DataFrame, relays: Mapping[str, pl.DataFrame] | None = None) -> Figure:
+    """The sender's congestion window and slow-start threshold, as its stack reports them.
+
+    Args:
+        title: of the figure.
+        samples: `t_s`, `cwnd_segments`, `ssthresh_segments` (null: none yet).
+        relays: `t_s` and `cwnd_segments` of the further senders of a split connection, by name.
+    """
+    found = []
+    for name, column, colour, fits in (
+        ("cwnd", "cwnd_segments", "s0", True),
+        ("ssthresh", "ssthresh_segments", "s1", False),
+    ):
+        known = samples.filter(pl.col(column).is_not_null())
+        dash = (6.0, 3.0) if name == "ssthresh" else ()
+        found.append(Series(name, "steps", _xy(known, pl.col(column)), colour, dash=dash, fits=fits))
+    for number, (name, rows) in enumerate((relays or {}).items()):
+        found.append(Series(name, "steps", _xy(rows, pl.col("cwnd_segments")), _colour(2 + number)))
+    return Figure(TIME, Axis("window", "segments"), tuple(found), title)
+
+
+def nothing(why: str) -> Figure:
+    """A figure without data, and why there is none."""
+    return Figure(TIME, Axis(), (), empty=why)
+
+
+def _colour(number: int) -> str:
+    return COLOURS[number % len(COLOURS)]
+
+
+def _xy(frame: pl.DataFrame, y: pl.Expr) -> pl.DataFrame:
+    points = frame.select(pl.col("t_s").alias("x"), y.cast(pl.Float64).alias("y"))
+    # Captures are in order, except for packets that several interfaces saw at the same instant.
+    return points if points["x"].is_sorted() else points.sort("x", maintain_order=True)
+
+
+def _kb(frame: pl.DataFrame, end: pl.Expr, start: pl.Expr | None = None) -> pl.DataFrame:
+    low = [] if start is None else [(start.cast(pl.Float64) / 1e3).alias("low")]
+    points = frame.select(pl.col("t_s").alias("x"), (end.cast(pl.Float64) / 1e3).alias("y"), *low)
+    return points if points["x"].is_sorted() else points.sort("x", maintain_order=True)
+
+
+def _lost(data: pl.DataFrame, arrived: pl.DataFrame) -> pl.DataFrame:
+    """Data segments that were sent more often than they arrived; the earliest of equal ones count as lost."""
+    # Each connection counts from zero. Laid end to end, every byte of the flow has a number of its own.
+    start = pl.lit(0)
+    if not (data["stream"] == data["stream"].first()).all():
+        tops = data.group_by("stream").agg((pl.col("seq") + pl.col("payload")).max().alias("top")).sort("stream")
+        start = pl.col("stream").replace_strict(tops["stream"], tops["top"].cum_sum() - tops["top"], default=None)
+    key = ((pl.col("seq") + start) * (1 << 20) + pl.col("payload")).alias("key")
+    # Both columns mostly ascend, which makes a stable sort fast.
+    sent, keys = data.with_columns(key), arrived.select(key)["key"].drop_nulls().to_numpy()
+    came = pl.Series("key", np.sort(keys, kind="stable"))
+    # A segment that was sent once is lost if it never arrived; only those that were sent again have to be counted.
+    twice = sent.filter(pl.col("class") & RETRANSMISSION != 0)["key"].unique()
+    again = sent["key"].is_in(twice.implode())
+    once = sent.filter(~again & ~_among(sent["key"], came))
+    counted = came.filter(came.is_in(twice.implode())).value_counts(name="came")
+    several = sent.filter(again).join(counted, on="key", how="left")
+    several = several.sort("t_s", maintain_order=True).with_columns(pl.int_range(pl.len()).over("key").alias("nth"))
+    missing = pl.len().over("key").cast(pl.Int64) - pl.col("came").fill_null(0).cast(pl.Int64)
+    return pl.concat([once, several.filter(pl.col("nth") < missing).select(once.columns)])
+
+
+def _among(values: pl.Series, ascending: pl.Series) -> pl.Series:
+    """Which of the values an ascending series contains."""
+    if ascending.is_empty():
+        return pl.repeat(False, values.len(), eager=True)
+    wanted, there = values.to_numpy(), ascending.to_numpy()
+    at = np.minimum(np.searchsorted(there, wanted), there.size - 1)
+    return pl.Series(there[at] == wanted)

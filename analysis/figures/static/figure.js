@@ -1,0 +1,489 @@
+// Draws a figure (analysis/figures/model.py) with uPlot. A figure keeps its own view: zooming fits the other axis to what
+// is in view, and whatever lies outside is clipped.
+"use strict";
+
+const Figures = (() => {
+  const color = (name) => getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();
+  const number = (value, digits = 6) => String(+value.toPrecision(digits));
+  const FONT = "12px system-ui, sans-serif";
+
+  // Series --------------------------------------------------------------------------------------------------------
+
+  const MARKS = {
+    circle: (p, x, y, r) => { p.moveTo(x + r, y); p.arc(x, y, r, 0, 2 * Math.PI); },
+    square: (p, x, y, r) => p.rect(x - 0.9 * r, y - 0.9 * r, 1.8 * r, 1.8 * r),
+    diamond: (p, x, y, r) => corners(p, [[x, y - 1.3 * r], [x + 1.3 * r, y], [x, y + 1.3 * r], [x - 1.3 * r, y]]),
+    triangle: (p, x, y, r) => corners(p, [[x, y - 1.2 * r], [x + 1.2 * r, y + r], [x - 1.2 * r, y + r]]),
+    down: (p, x, y, r) => corners(p, [[x, y + 1.2 * r], [x + 1.2 * r, y - r], [x - 1.2 * r, y - r]]),
+    cross: (p, x, y, r) => { p.moveTo(x - r, y - r); p.lineTo(x + r, y + r); p.moveTo(x - r, y + r); p.lineTo(x + r, y - r); },
+    tick: (p, x, y, r) => { p.moveTo(x, y - 1.2 * r); p.lineTo(x, y + 1.2 * r); },
+  };
+  const OPEN = new Set(["cross", "tick"]);
+
+  function corners(path, points) {
+    points.forEach(([x, y], index) => (index ? path.lineTo(x, y) : path.moveTo(x, y)));
+    path.closePath();
+  }
+
+  // From the last point before the view to the first after it; unsorted points are all in view.
+  function span(one, low, high) {
+    if (one.sorted === undefined) one.sorted = one.x.every((x, index) => !index || x >= one.x[index - 1]);
+    if (!one.sorted || one.kind === "bars") return [0, one.x.length];
+    return [Math.max(search(one.x, low) - 1, 0), Math.min(search(one.x, high) + 1, one.x.length)];
+  }
+
+  function search(x, wanted) {
+    let [low, high] = [0, x.length];
+    while (low < high) {
+      const middle = (low + high) >> 1;
+      if (x[middle] < wanted) low = middle + 1;
+      else high = middle;
+    }
+    return low;
+  }
+
+  // uPlot clips what a series draws to the plotting area; the series itself draws its points, intervals and bars.
+  function paint(u, one) {
+    const stroke = new Path2D();
+    const fill = new Path2D();
+    const { min, max } = u.scales.x;
+    const [from, end] = span(one, min, max);
+    const [x, y] = [(value) => u.valToPos(value, "x", true), (value) => u.valToPos(value, "y", true)];
+    const ratio = devicePixelRatio || 1;
+    const drawable = (index) => one.y[index] != null && (u.scales.y.distr !== 3 || one.y[index] > 0);
+    if (one.kind === "line" || one.kind === "steps") {
+      let before = -1;
+      for (let index = from; index < end; index++) {
+        if (!drawable(index)) continue;
+        if (before < 0) stroke.moveTo(x(one.x[index]), y(one.y[index]));
+        else {
+          if (one.kind === "steps") stroke.lineTo(x(one.x[index]), y(one.y[before]));
+          stroke.lineTo(x(one.x[index]), y(one.y[index]));
+        }
+        before = index;
+      }
+    }
+    for (let index = from; index < end; index++) {
+      if (!drawable(index)) continue;
+      const [left, top] = [x(one.x[index]), y(one.y[index])];
+      if (one.kind === "segments") {
+        const at = Math.round(left);
+        stroke.moveTo(at, y(one.low[index]));
+        // At least two pixels high, or a short segment would vanish.
+        stroke.lineTo(at, Math.min(top, y(one.low[index]) - 2 * ratio));
+      } else if (one.kind === "bars") {
+        const half = (x(one.x[index] + one.width / 2) - x(one.x[index] - one.width / 2)) / 2;
+        const zero = y(Math.max(u.scales.y.min, 0));
+        fill.rect(left - half, Math.min(top, zero), 2 * half, Math.abs(zero - top));
+      }
+      if (one.marker && one.kind !== "segments") {
+        for (const path of OPEN.has(one.marker) ? [stroke] : one.hollow ? [fill, stroke] : [fill]) {
+          MARKS[one.marker](path, left, top, ratio * radius(one));
+        }
+      }
+    }
+    return { stroke, fill, clip: null, band: null, gaps: null, flags: 3 };
+  }
+
+  const radius = (one) => (one.size && one.kind === "points" ? one.size / 2 : one.kind === "points" && one.x.length > 200 ? 1.7 : 3);
+
+  function intervals(u, one) {
+    if (!one.high || one.kind === "segments") return;
+    const ratio = devicePixelRatio || 1;
+    u.ctx.beginPath();
+    for (let index = 0; index < one.x.length; index++) {
+      if (one.high[index] == null) continue;
+      const [left, low, high] = [u.valToPos(one.x[index], "x", true), u.valToPos(one.low[index], "y", true), u.valToPos(one.high[index], "y", true)];
+      u.ctx.moveTo(left, low);
+      u.ctx.lineTo(left, high);
+      for (const top of [low, high]) {
+        u.ctx.moveTo(left - 4 * ratio, top);
+        u.ctx.lineTo(left + 4 * ratio, top);
+      }
+    }
+    u.ctx.strokeStyle = color(one.kind === "bars" ? "ink" : one.colour);
+    u.ctx.lineWidth = 1.2 * ratio;
+    u.ctx.stroke();
+  }
+
+  // uPlot wants one ascending x for all series. Equal times are kept apart by a step that nobody sees.
+  function aligned(figure) {
+    if (!figure.series.length) return [[]];
+    return uPlot.join(figure.series.map((one) => {
+      const order = span(one, -Infinity, Infinity) && one.sorted ? null : [...one.x.keys()].sort((a, b) => one.x[a] - one.x[b]);
+      const [xs, ys] = order ? [order.map((index) => one.x[index]), order.map((index) => one.y[index])] : [one.x, one.y];
+      let last = -Infinity;
+      const x = xs.map((value) => (last = value > last ? value : last + Math.max(Math.abs(last), 1) * 1e-12));
+      return [x, ys];
+    }));
+  }
+
+  // Views ---------------------------------------------------------------------------------------------------------
+
+  // The limits of an axis that fit what is in view; the same rule as in analysis/figures/printed.py.
+  function fitted(figure, key, hidden, view = null) {
+    const axis = figure[key];
+    if (axis.range) return axis.range;
+    let [low, high] = [Infinity, -Infinity];
+    const hold = (value) => {
+      if (value == null || (axis.log && value <= 0)) return;
+      low = Math.min(low, value);
+      high = Math.max(high, value);
+    };
+    for (const one of figure.series) {
+      if (!one.fits || hidden.has(one.name)) continue;
+      const [from, end] = view ? span(one, ...view) : [0, one.x.length];
+      for (let index = from; index < end; index++) {
+        if (key === "x") for (const side of [-0.5, 0.5]) hold(one.x[index] + side * one.width);
+        else for (const values of [one.y, one.low, one.high]) if (values) hold(values[index]);
+      }
+      if (key === "y" && one.kind === "bars") hold(0);
+    }
+    if (!(high >= low)) return axis.log ? [0.1, 1] : [0, 1];
+    if (axis.log) return [low / 1.15, high * 1.15];
+    if (key === "x" && axis.ticks && figure.series.some((one) => one.kind === "bars")) {
+      const [middle, half] = [(low + high) / 2, Math.max((high - low) / 2 + 0.1, 1.5)];
+      return [middle - half, middle + half];
+    }
+    const room = (high - low || Math.abs(high) || 1) * 0.05;
+    return [axis.zero && low <= 0.4 * high ? Math.min(low, 0) : low - room, high + room];
+  }
+
+  // Axes ----------------------------------------------------------------------------------------------------------
+
+  function axisOptions(figure, key, chart) {
+    const axis = figure[key];
+    const look = { stroke: color("soft"), grid: { stroke: color("line"), width: 1 }, ticks: { stroke: color("line"), width: 1 }, font: FONT, labelFont: FONT, label: axis.label, labelSize: 20 };
+    if (key === "y") return { ...look, size: (_, values) => Math.max(44, 16 + 7 * Math.max(0, ...(values ?? []).map((text) => String(text).length))), labelSize: 20 };
+    if (!axis.ticks) return { ...look, size: 34 };
+    const bars = figure.series.some((one) => one.kind === "bars");
+    const wide = () => chart.board.clientWidth - 90;
+    const longest = Math.max(...axis.ticks.map(([, label]) => label.length));
+    const upright = bars && longest * 7 > wide() / axis.ticks.length;
+    const cut = (label) => (label.length > 24 ? `${label.slice(0, 23)}…` : label);
+    return {
+      ...look,
+      grid: bars ? { show: false } : look.grid,
+      // Names that have no room side by side stand upright.
+      rotate: upright ? -40 : 0,
+      size: upright ? 24 + 5 * Math.min(longest, 24) : 34,
+      splits: () => axis.ticks.map(([place]) => place),
+      values: (_, places) => places.map((place) => cut(axis.ticks.find(([at]) => at === place)?.[1] ?? "")),
+      filter: (u, places) => thinned(u, places, bars ? 12 : 44),
+    };
+  }
+
+  // Ticks that would touch the one before them lose their label.
+  function thinned(u, places, room) {
+    let last = -Infinity;
+    return places.map((place) => {
+      const left = u.valToPos(place, "x");
+      if (left - last < room) return null;
+      last = left;
+      return place;
+    });
+  }
+
+  // A chart -------------------------------------------------------------------------------------------------------
+
+  // Options: height; sync, the name of a group of linked cursors; onView(range), called instead of zooming here; readout,
+  // whether the nearest point is named below the chart; wheel, whether the wheel alone zooms; onDraw(u), onReady(u).
+  function draw(board, figure, options = {}) {
+    const chart = { board, figure, hidden: new Set(), view: { x: null, y: null }, plot: null, options };
+    chart.whole = () => ({ x: fitted(figureOf(chart), "x", new Set()), y: null });
+    chart.look = (x, y = null) => look(chart, x, y);
+    chart.zoom = (factor, around) => zoom(chart, factor, around);
+    chart.update = (next) => update(chart, next);
+    chart.rebuild = () => build(chart);
+    chart.show = (range) => {
+      chart.view = { x: range, y: null };
+      show(chart);
+    };
+    chart.view.x = options.view ?? chart.whole().x;
+    build(chart);
+    const watcher = new ResizeObserver(() => chart.plot && chart.plot.setSize({ width: Math.max(board.clientWidth, 60), height: height(chart) }));
+    watcher.observe(board);
+    document.addEventListener("themed", chart.rebuild);
+    chart.remove = () => {
+      watcher.disconnect();
+      document.removeEventListener("themed", chart.rebuild);
+      chart.plot.destroy();
+      board.replaceChildren();
+    };
+    return chart;
+  }
+
+  const figureOf = (chart) => chart.figure;
+  const height = (chart) => chart.options.height ?? Math.max(240, Math.min(400, Math.round(chart.board.clientWidth * 0.5)));
+
+  function build(chart) {
+    const { board, figure } = chart;
+    chart.plot?.destroy();
+    board.replaceChildren();
+    const series = figure.series.map((one) => ({
+      label: one.name || figure.y.label,
+      show: !chart.hidden.has(one.name),
+      stroke: color(one.colour),
+      // A hollow marker is filled with the paper, a bar with its colour.
+      fill: one.hollow ? color("raised") : color(one.colour),
+      width: one.kind === "points" ? 1.4 : one.kind === "bars" ? 0 : one.size || 1.5,
+      dash: one.dash.length ? one.dash : undefined,
+      points: { show: false },
+      paths: (u) => paint(u, one),
+      value: (_, y) => (y == null ? "" : number(y, 7)),
+    }));
+    const x = figure.x;
+    const ofX = (value) => (value == null ? "" : `${x.ticks ? nearestTick(x, value) : number(value, 9)} ${x.ticks ? "" : x.unit}`.trim());
+    const uplot = {
+      width: Math.max(board.clientWidth, 60),
+      height: height(chart),
+      scales: {
+        x: { time: false, distr: x.log ? 3 : 1, range: () => chart.view.x },
+        y: { distr: figure.y.log ? 3 : 1, range: () => chart.view.y ?? fitted(chart.figure, "y", chart.hidden, chart.view.x) },
+      },
+      axes: [axisOptions(figure, "x", chart), axisOptions(figure, "y", chart)],
+      series: [{ label: x.unit === "s" ? "time" : x.label || "point", value: (_, value) => ofX(value) }, ...series],
+      cursor: {
+        ...(chart.options.sync ? { sync: { key: chart.options.sync, setSeries: false, scales: ["x", null] } } : {}),
+        drag: { x: true, y: !chart.options.onView, uni: 24, setScale: false },
+        points: { show: false },
+      },
+      legend: { markers: { width: 0, fill: (u, index) => (index ? color(chart.figure.series[index - 1].colour) : null) } },
+      hooks: {
+        setSelect: [(u) => select(chart, u)],
+        drawSeries: [(u, index) => index && u.series[index].show && clipped(u, () => intervals(u, chart.figure.series[index - 1]))],
+        draw: [(u) => clipped(u, () => verticals(u, chart.figure.verticals)), (u) => chart.options.onDraw?.(u)],
+        ready: [(u) => gestures(chart, u), (u) => chart.options.onReady?.(u)],
+        setCursor: [(u) => chart.options.readout && tell(chart, u)],
+        setSeries: [(u, index, changed) => hide(chart, u, index, changed)],
+      },
+    };
+    chart.plot = new uPlot(uplot, aligned(figure), board);
+    legend(chart);
+    if (chart.options.readout) {
+      chart.readout = document.createElement("p");
+      chart.readout.className = "readout";
+      chart.readout.setAttribute("aria-live", "polite");
+      board.append(chart.readout);
+    }
+    board.setAttribute("role", "figure");
+    board.setAttribute("aria-label", figure.description);
+    board.tabIndex = 0;
+    note(chart);
+  }
+
+  // New points of the same figure: another part of a run.
+  function update(chart, next) {
+    const shape = (figure) => JSON.stringify([figure.x.label, figure.y.label, figure.series.map((one) => one.name)]);
+    const same = shape(next) === shape(chart.figure);
+    chart.figure = next;
+    if (!same) return build(chart);
+    // Series draw the points they were made with: these are now the new ones.
+    chart.plot.series.slice(1).forEach((one, index) => (one.paths = (u) => paint(u, next.series[index])));
+    chart.plot.setData(aligned(next), false);
+    show(chart);
+  }
+
+  function show(chart) {
+    const [min, max] = chart.view.x;
+    chart.plot.batch(() => {
+      chart.plot.setScale("x", { min, max });
+      const [low, high] = chart.view.y ?? fitted(chart.figure, "y", chart.hidden, chart.view.x);
+      chart.plot.setScale("y", { min: low, max: high });
+    });
+    note(chart);
+  }
+
+  const note = (chart) => (chart.board.dataset.view = JSON.stringify({ x: chart.view.x, y: [chart.plot.scales.y.min, chart.plot.scales.y.max] }));
+
+  function look(chart, x, y) {
+    const whole = chart.whole().x;
+    const log = chart.figure.x.log;
+    if (log) x = x.map((end) => Math.max(end, whole[0] / 10));
+    const wide = Math.max(Math.min(x[1] - x[0], whole[1] - whole[0]), (whole[1] - whole[0]) * 1e-9);
+    const from = Math.max(whole[0], Math.min(x[0], whole[1] - wide));
+    chart.view = { x: [from, from + wide], y };
+    show(chart);
+  }
+
+  function zoom(chart, factor, around = (chart.view.x[0] + chart.view.x[1]) / 2) {
+    chart.look(chart.view.x.map((end) => around + (end - around) * factor));
+  }
+
+  function clipped(u, paintIt) {
+    const { left, top, width, height: high } = u.bbox;
+    u.ctx.save();
+    u.ctx.beginPath();
+    u.ctx.rect(left, top, width, high);
+    u.ctx.clip();
+    paintIt();
+    u.ctx.restore();
+  }
+
+  function verticals(u, all) {
+    for (const [place] of all) {
+      const left = u.valToPos(place, "x", true);
+      u.ctx.strokeStyle = color("soft");
+      u.ctx.setLineDash([3, 4]);
+      u.ctx.beginPath();
+      u.ctx.moveTo(left, u.bbox.top);
+      u.ctx.lineTo(left, u.bbox.top + u.bbox.height);
+      u.ctx.stroke();
+    }
+  }
+
+  // Names in the legend are buttons: a click, Enter or the space bar hides or shows a series.
+  function legend(chart) {
+    chart.board.querySelectorAll(".u-legend .u-series").forEach((row, index) => {
+      const head = row.querySelector("th");
+      if (!index) return;
+      head.setAttribute("role", "button");
+      head.tabIndex = 0;
+      head.setAttribute("aria-pressed", String(!chart.hidden.has(chart.figure.series[index - 1].name)));
+      head.addEventListener("keydown", (event) => {
+        if (event.key !== "Enter" && event.key !== " ") return;
+        event.preventDefault();
+        head.click();
+      });
+    });
+    // Further series of one name (published values) follow the first.
+    const seen = new Set();
+    chart.board.querySelectorAll(".u-legend .u-series").forEach((row, index) => {
+      if (!index) return;
+      const { name } = chart.figure.series[index - 1];
+      row.hidden = (seen.has(name) && name === "published") || (!name && chart.figure.series.length === 1);
+      seen.add(name);
+    });
+  }
+
+  function hide(chart, u, index, changed) {
+    if (changed.show === undefined || !index) return;
+    const { name } = chart.figure.series[index - 1];
+    if (changed.show) chart.hidden.delete(name);
+    else chart.hidden.add(name);
+    const row = chart.board.querySelectorAll(".u-legend .u-series")[index];
+    row?.querySelector("th").setAttribute("aria-pressed", String(changed.show));
+    chart.figure.series.forEach((one, other) => {
+      if (one.name === name && u.series[other + 1].show !== changed.show) u.setSeries(other + 1, { show: changed.show });
+    });
+  }
+
+  // Looking -------------------------------------------------------------------------------------------------------
+
+  function select(chart, u) {
+    const { left, width, top, height: high } = u.select;
+    if (width < 3) return;
+    const x = [u.posToVal(left, "x"), u.posToVal(left + width, "x")];
+    u.setSelect({ left: 0, width: 0, top: 0, height: 0 }, false);
+    if (chart.options.onView) return chart.options.onView(x);
+    // A flat drag chooses a range of x; a high one both.
+    chart.look(x, high > 24 && high < u.over.clientHeight ? [u.posToVal(top + high, "y"), u.posToVal(top, "y")] : null);
+  }
+
+  function gestures(chart, u) {
+    const to = (x, y = null) => (chart.options.onView ? chart.options.onView(x) : chart.look(x, y));
+    u.over.addEventListener("dblclick", () => to(chart.options.whole?.() ?? chart.whole().x));
+    u.over.addEventListener("mousedown", (event) => {
+      if (!event.shiftKey) return;
+      event.stopImmediatePropagation();
+      const start = chart.view.x;
+      const perPixel = (start[1] - start[0]) / u.over.clientWidth;
+      const move = (moved) => to(start.map((end) => end + (event.clientX - moved.clientX) * perPixel));
+      const up = () => {
+        document.removeEventListener("mousemove", move);
+        document.removeEventListener("mouseup", up);
+      };
+      document.addEventListener("mousemove", move);
+      document.addEventListener("mouseup", up);
+    }, true);
+    u.over.addEventListener("wheel", (event) => {
+      if (!event.ctrlKey && !chart.options.wheel) return;
+      event.preventDefault();
+      const around = u.posToVal(event.clientX - u.over.getBoundingClientRect().left, "x");
+      const factor = event.deltaY < 0 ? 0.8 : 1.25;
+      to(chart.view.x.map((end) => around + (end - around) * factor));
+    }, { passive: false });
+  }
+
+  const nearestTick = (axis, value) => axis.ticks.reduce((a, b) => (Math.abs(b[0] - value) < Math.abs(a[0] - value) ? b : a))[1];
+
+  // The point nearest to the cursor, in words.
+  function tell(chart, u) {
+    const { left, top } = u.cursor;
+    if (left == null || left < 0) return (chart.readout.textContent = "");
+    let [best, least] = [null, 30 ** 2];
+    for (const one of chart.figure.series) {
+      if (chart.hidden.has(one.name)) continue;
+      const [from, end] = span(one, ...chart.view.x);
+      for (let index = from; index < end; index++) {
+        if (one.y[index] == null) continue;
+        const half = one.width ? (u.valToPos(one.x[index] + one.width / 2, "x") - u.valToPos(one.x[index] - one.width / 2, "x")) / 2 : 0;
+        const across = Math.max(Math.abs(u.valToPos(one.x[index], "x") - left) - half, 0);
+        const high = u.valToPos(one.y[index], "y");
+        const low = one.kind === "segments" ? u.valToPos(one.low[index], "y") : one.kind === "bars" ? u.valToPos(0, "y") : high;
+        const up = top < high ? high - top : top > low ? top - low : 0;
+        const far = across * across + up * up;
+        if (far < least) [best, least] = [[one, index], far];
+      }
+    }
+    chart.readout.textContent = best ? words(chart.figure, ...best) : "";
+  }
+
+  function words(figure, one, index) {
+    const place = figure.x.ticks ? nearestTick(figure.x, one.x[index]) : number(one.x[index], 9);
+    const half = one.high?.[index] != null && one.kind !== "segments" ? ` ± ${number(one.high[index] - one.y[index], 3)}` : "";
+    const value = one.kind === "segments" ? `${number(one.low[index], 9)} to ${number(one.y[index], 9)}` : number(one.y[index], one.n ? 4 : 9);
+    const runs = one.n?.[index] ? `, ${one.n[index]} run${one.n[index] === 1 ? "" : "s"}` : "";
+    return [one.name, [figure.x.label, place].filter(Boolean).join(": "), `${figure.y.label}: ${value}${half}${runs}`].filter(Boolean).join(" · ");
+  }
+
+  // Figures of a page that carry their data; a live page swaps them for new ones.
+  const drawn = new Map();
+  function embedded(root = document) {
+    for (const [holder, { chart }] of drawn) {
+      if (holder.isConnected) continue;
+      chart.remove();
+      drawn.delete(holder);
+    }
+    for (const holder of root.querySelectorAll("[data-figure]")) {
+      const text = holder.querySelector("script[type='application/json']")?.textContent;
+      const before = drawn.get(holder);
+      if (!text || before?.text === text) continue;
+      const figure = JSON.parse(text);
+      const board = holder.querySelector(".board");
+      before?.chart.remove();
+      drawn.set(holder, { text, chart: draw(board, figure, { readout: true }) });
+      holder.dataset.drawn = "true";
+    }
+  }
+
+  function keys(chart) {
+    const move = (share) => { const [low, high] = chart.view.x; chart.look([low + share * (high - low), high + share * (high - low)]); };
+    return { "+": () => chart.zoom(0.5), "=": () => chart.zoom(0.5), "-": () => chart.zoom(2), 0: () => chart.look(chart.whole().x), ArrowLeft: () => move(-0.25), ArrowRight: () => move(0.25) };
+  }
+
+  // The self-contained page (analysis/figures/page.py).
+  function standalone() {
+    const board = document.querySelector("[data-figure]");
+    board.className = "board";
+    const figure = JSON.parse(document.getElementById("data").textContent);
+    const chart = draw(board, figure, { readout: true, wheel: true, height: Math.min(Math.round(innerHeight * 0.66), 560) });
+    for (const text of figure.notes) {
+      const line = document.createElement("p");
+      line.className = "note";
+      line.textContent = text;
+      board.after(line);
+    }
+    Figures.chart = chart;
+    document.addEventListener("keydown", (event) => {
+      const action = keys(chart)[event.key];
+      if (!action || event.ctrlKey || event.metaKey || event.altKey || event.target.closest("[role=button]")) return;
+      event.preventDefault();
+      action();
+    });
+  }
+
+  return { draw, embedded, standalone, color };
+})();
+
+document.addEventListener("DOMContentLoaded", () => Figures.embedded());

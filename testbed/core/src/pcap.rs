@@ -1,0 +1,100 @@
+//! Writes captures: pcap with nanosecond time stamps.
+
+use std::fs::File;
+use std::io::{self, BufWriter, Write};
+use std::path::Path;
+
+/// Start of a run in virtual time, in nanoseconds since the epoch: 2001-09-09 01:46:40 UTC.
+pub const VIRTUAL_EPOCH_NS: i64 = 1_000_000_000_000_000_000;
+
+const MAGIC_NANOSECONDS: u32 = 0xa1b2_3c4d;
+/// Major 2, minor 4, as two little-endian 16-bit words.
+const VERSION: u32 = 0x0004_0002;
+
+/// What the frames of a capture are (<https://www.tcpdump.org/linktypes.html>).
+#[derive(Clone, Copy, Debug)]
+#[repr(u32)]
+pub enum LinkType {
+    /// Bare IPv4 or IPv6 packets.
+    Raw = 101,
+    /// PPP behind a byte with the direction: 1 sent, 0 received.
+    PppWithDirection = 204,
+}
+
+/// One capture file.
+pub struct PcapWriter {
+    out: BufWriter<File>,
+    snaplen: u32,
+    packets: u64,
+}
+
+impl PcapWriter {
+    /// Creates the file and writes its header.
+    ///
+    /// # Errors
+    /// The file cannot be written.
+    pub fn create(path: &Path, link_type: LinkType, snaplen: u32) -> io::Result<PcapWriter> {
+        let mut out = BufWriter::with_capacity(1 << 16, File::create(path)?);
+        for word in [MAGIC_NANOSECONDS, VERSION, 0, 0, snaplen, link_type as u32] {
+            out.write_all(&word.to_le_bytes())?;
+        }
+        Ok(PcapWriter { out, snaplen, packets: 0 })
+    }
+
+    /// Writes a frame of `bytes` and then `zeros` bytes of value 0, captured at `epoch_ns`.
+    ///
+    /// # Errors
+    /// The file cannot be written.
+    #[inline]
+    pub fn write(&mut self, epoch_ns: i64, bytes: &[u8], zeros: u32) -> io::Result<()> {
+        self.packets += 1;
+        let length = bytes.len() as u32 + zeros;
+        let kept = length.min(self.snaplen);
+        let (seconds, nanos) = (epoch_ns.div_euclid(1_000_000_000), epoch_ns.rem_euclid(1_000_000_000));
+        for word in [seconds as u32, nanos as u32, kept, length] {
+            self.out.write_all(&word.to_le_bytes())?;
+        }
+        let bytes = &bytes[..bytes.len().min(kept as usize)];
+        self.out.write_all(bytes)?;
+        const ZEROS: [u8; 256] = [0; 256];
+        let mut left = kept as usize - bytes.len();
+        while left > 0 {
+            let part = left.min(ZEROS.len());
+            self.out.write_all(&ZEROS[..part])?;
+            left -= part;
+        }
+        Ok(())
+    }
+
+    /// Frames written so far.
+    pub fn packets(&self) -> u64 {
+        self.packets
+    }
+
+    /// Flushes the file.
+    ///
+    /// # Errors
+    /// The file cannot be written.
+    pub fn finish(mut self) -> io::Result<()> {
+        self.out.flush()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_frame_is_cut_at_the_snap_length_and_keeps_its_length() {
+        let path = std::env::temp_dir().join(format!("backchannel-pcap-{}.pcap", std::process::id()));
+        let mut pcap = PcapWriter::create(&path, LinkType::Raw, 6).unwrap();
+        pcap.write(5_000_000_007, &[1, 2, 3, 4], 1000).unwrap();
+        assert_eq!(pcap.packets(), 1);
+        pcap.finish().unwrap();
+        let file = std::fs::read(&path).unwrap();
+        std::fs::remove_file(&path).unwrap();
+        let words: Vec<u32> = file[24..40].chunks(4).map(|word| u32::from_le_bytes(word.try_into().unwrap())).collect();
+        assert_eq!(words, [5, 7, 6, 1004]);
+        assert_eq!(file[40..], [1, 2, 3, 4, 0, 0]);
+    }
+}

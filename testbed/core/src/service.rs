@@ -1,0 +1,140 @@
+//! The path of a packet through one link, the same in virtual and in real time: submit, count, write telemetry, deliver.
+//! A driver adds the clock and the interfaces.
+
+use crate::event::Events;
+use crate::packet::Packet;
+use crate::report::{direction_name, DirectionStats, LinkReport};
+use crate::telemetry::{QueueWatch, Telemetry};
+use crate::time::Time;
+use crate::traits::{Delivery, Link, Policy, Port};
+
+/// A link in service, with what the driver counts and writes about it.
+pub struct LinkService {
+    name: String,
+    link: Box<dyn Link>,
+    /// Rates that the reports state: of the first end, of the others.
+    rates_bps: [Option<u64>; 2],
+    ends: Vec<End>,
+    events: Events,
+}
+
+struct End {
+    /// Name of the direction that enters here.
+    direction: String,
+    stats: DirectionStats,
+    watch: QueueWatch,
+}
+
+impl LinkService {
+    /// Puts a link with this number of ends into service.
+    pub fn new(name: &str, link: Box<dyn Link>, ends: usize, rates_bps: [Option<u64>; 2]) -> LinkService {
+        let end = |port| End {
+            direction: direction_name(port as Port),
+            stats: DirectionStats::default(),
+            watch: QueueWatch::default(),
+        };
+        LinkService {
+            name: name.to_owned(),
+            link,
+            rates_bps,
+            ends: (0..ends).map(end).collect(),
+            events: Events::default(),
+        }
+    }
+
+    /// Name of the link.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Number of ends.
+    pub fn ends(&self) -> usize {
+        self.ends.len()
+    }
+
+    /// When [`LinkService::poll`] is next due; `None` while the link is idle.
+    pub fn next_event(&self) -> Option<Time> {
+        self.link.next_event()
+    }
+
+    /// The policy in front of an end.
+    pub fn policy(&self, port: Port) -> Option<&dyn Policy> {
+        self.link.policy(port)
+    }
+
+    /// A packet enters at `port`. On a shared medium it goes to the end `to`.
+    pub fn submit(&mut self, now: Time, port: Port, to: Port, mut packet: Packet, telemetry: &mut Option<Telemetry>) {
+        if self.ends.len() > 2 {
+            packet.set_ports(port, to);
+        }
+        self.ends[usize::from(port)].stats.on_submit();
+        self.link.submit(now, port, packet, &mut self.events);
+        self.record(now, telemetry);
+    }
+
+    /// Advances the link to `now` and appends what has come out. [`LinkService::record`] must follow: in real time after
+    /// the deliveries are handed over, because a slow disk must not delay packets.
+    pub fn poll(&mut self, now: Time, out: &mut Vec<Delivery>) {
+        self.link.poll(now, out, &mut self.events);
+    }
+
+    /// End at which a delivered packet entered. On a link with two ends it is the other one.
+    pub fn entered_at(&self, delivery: &Delivery) -> Port {
+        match self.ends.len() {
+            2 => 1 - delivery.port,
+            _ => delivery.packet.from_port(),
+        }
+    }
+
+    /// Counts a delivery in virtual time.
+    pub fn on_exact_delivery(&mut self, entered_at: Port) {
+        self.ends[usize::from(entered_at)].stats.on_exact_delivery();
+    }
+
+    /// Counts a delivery that was written at `real`. `accepted`: whether the interface took it.
+    pub fn on_delivery(&mut self, entered_at: Port, delivery: &Delivery, real: Time, accepted: bool) {
+        let rate_bps = self.rate_bps(entered_at);
+        let stats = &mut self.ends[usize::from(entered_at)].stats;
+        stats.on_delivery(delivery.at, real, delivery.packet.len(), rate_bps, accepted);
+    }
+
+    /// Counts the link's events since the last call and writes them and the queue lengths to telemetry.
+    pub fn record(&mut self, now: Time, telemetry: &mut Option<Telemetry>) {
+        for event in self.events.list.drain(..) {
+            let end = &mut self.ends[usize::from(event.port)];
+            end.stats.on_event(&event);
+            if let Some(telemetry) = telemetry {
+                telemetry.event(&self.name, &end.direction, &event);
+            }
+        }
+        for state in self.events.senders.drain(..) {
+            let end = &mut self.ends[usize::from(state.port)];
+            end.stats.on_sender(&state);
+            if let Some(telemetry) = telemetry {
+                telemetry.sender(&self.name, &end.direction, &state);
+            }
+        }
+        let Some(telemetry) = telemetry else { return };
+        for (port, end) in self.ends.iter_mut().enumerate() {
+            if let Some(policy) = self.link.policy(port as Port) {
+                let (packets, bytes) = (policy.len_packets(), policy.len_bytes());
+                telemetry.queue(&mut end.watch, now, &self.name, &end.direction, packets, bytes);
+            }
+        }
+    }
+
+    /// Reports of all directions, in the order of the ends.
+    pub fn report(&mut self) -> LinkReport {
+        let mut report = LinkReport::new();
+        for port in 0..self.ends.len() as Port {
+            let (usage, rate_bps) = (self.link.usage(port), self.rate_bps(port));
+            let end = &mut self.ends[usize::from(port)];
+            report.insert(end.direction.clone(), end.stats.report(usage, rate_bps));
+        }
+        report
+    }
+
+    fn rate_bps(&self, port: Port) -> Option<u64> {
+        self.rates_bps[usize::from(port).min(1)]
+    }
+}

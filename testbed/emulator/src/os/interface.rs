@@ -1,0 +1,59 @@
+//! Requests to network interfaces (netdevice(7)).
+
+use std::io;
+use std::os::fd::{AsFd, AsRawFd};
+
+use socket2::{Domain, Socket, Type};
+
+const TUNSETIFF: libc::Ioctl = 0x4004_54ca_u32 as libc::Ioctl;
+
+type Value = libc::__c_anonymous_ifr_ifru;
+
+/// Sends a request with an interface's name and a value.
+fn request(fd: impl AsFd, code: libc::Ioctl, name: &str, value: Value) -> io::Result<()> {
+    let mut request = libc::ifreq { ifr_name: [0; libc::IFNAMSIZ], ifr_ifru: value };
+    // The last byte stays NUL.
+    for (to, from) in request.ifr_name[..libc::IFNAMSIZ - 1].iter_mut().zip(name.bytes()) {
+        *to = from as libc::c_char;
+    }
+    // SAFETY: every request used here takes an ifreq, which is valid for the call.
+    match unsafe { libc::ioctl(fd.as_fd().as_raw_fd(), code, &mut request) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+/// A socket of the current network namespace to send requests with.
+fn control_socket() -> io::Result<Socket> {
+    Socket::new(Domain::IPV4, Type::DGRAM.cloexec(), None)
+}
+
+/// Makes an open `/dev/net/tun` a TAP interface with this name, without packet information.
+pub(crate) fn create_tap(tun: impl AsFd, name: &str) -> io::Result<()> {
+    request(tun, TUNSETIFF, name, Value { ifru_flags: (libc::IFF_TAP | libc::IFF_NO_PI) as i16 })
+}
+
+/// Sets the length of an interface's transmit queue in packets.
+pub(crate) fn set_queue_length(name: &str, packets: i32) -> io::Result<()> {
+    // SIOCSIFTXQLEN reads the union's first integer, as SIOCSIFINDEX does.
+    request(control_socket()?, libc::SIOCSIFTXQLEN as libc::Ioctl, name, Value { ifru_ifindex: packets })
+}
+
+/// Sets an interface's hardware address.
+pub(crate) fn set_mac(name: &str, mac: [u8; 6]) -> io::Result<()> {
+    let mut sa_data = [0; 14];
+    for (to, from) in sa_data.iter_mut().zip(mac) {
+        *to = from as libc::c_char;
+    }
+    let address = libc::sockaddr { sa_family: libc::ARPHRD_ETHER, sa_data };
+    request(control_socket()?, libc::SIOCSIFHWADDR as libc::Ioctl, name, Value { ifru_hwaddr: address })
+}
+
+/// Sets an interface up.
+///
+/// # Errors
+/// The kernel refuses.
+pub fn set_up(name: &str) -> io::Result<()> {
+    let flags = Value { ifru_flags: (libc::IFF_UP | libc::IFF_RUNNING) as i16 };
+    request(control_socket()?, libc::SIOCSIFFLAGS as libc::Ioctl, name, flags)
+}

@@ -1,0 +1,69 @@
+//! Waiting for descriptors.
+
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+
+use rustix::event::{epoll, poll, PollFd, PollFlags};
+use rustix::io::Errno;
+
+use super::clock::monotonic_ns;
+use super::timespec;
+
+/// What to wait for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Readiness {
+    /// There is something to read, or an error.
+    Readable,
+    /// There is room to write, or an error.
+    Writable,
+}
+
+/// Waits until one of the descriptors is ready, at most until an instant of CLOCK_MONOTONIC. False after that instant, or
+/// when a signal arrives.
+pub fn wait_until<'a>(
+    fds: impl IntoIterator<Item = &'a (impl AsFd + 'a)>,
+    readiness: Readiness,
+    until_ns: Option<u64>,
+) -> bool {
+    let flags = match readiness {
+        Readiness::Readable => PollFlags::IN,
+        Readiness::Writable => PollFlags::OUT,
+    };
+    let mut fds: Vec<PollFd<'_>> = fds.into_iter().map(|fd| PollFd::new(fd, flags)).collect();
+    let timeout = until_ns.map(|until| timespec(until.saturating_sub(monotonic_ns())));
+    poll(&mut fds, timeout.as_ref()).is_ok_and(|ready| ready > 0)
+}
+
+/// Waits for many descriptors at once, each known by a token.
+pub(crate) struct Epoll {
+    fd: OwnedFd,
+    events: Vec<epoll::Event>,
+}
+
+impl Epoll {
+    pub(crate) fn new() -> io::Result<Epoll> {
+        Ok(Epoll { fd: epoll::create(epoll::CreateFlags::CLOEXEC)?, events: Vec::with_capacity(64) })
+    }
+
+    /// Starts to watch a descriptor for reading.
+    pub(crate) fn add(&self, fd: impl AsFd, token: u64) -> io::Result<()> {
+        Ok(epoll::add(&self.fd, fd, epoll::EventData::new_u64(token), epoll::EventFlags::IN)?)
+    }
+
+    /// Stops watching a descriptor, if it is watched.
+    pub(crate) fn remove(&self, fd: impl AsFd) {
+        let _ = epoll::delete(&self.fd, fd);
+    }
+
+    /// Waits until something is readable and puts its tokens into `tokens`; none after a signal.
+    pub(crate) fn wait(&mut self, tokens: &mut Vec<u64>) -> io::Result<()> {
+        tokens.clear();
+        self.events.clear();
+        match epoll::wait(&self.fd, rustix::buffer::spare_capacity(&mut self.events), None) {
+            Ok(_) => tokens.extend(self.events.iter().map(|event| event.data.u64())),
+            Err(Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,327 @@
+//! The emulator's event loop: requests, frames and timers of all links in one thread.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::{self, Read, Write};
+
+use backchannel_core::report::LinkReport;
+use backchannel_core::scenario::LinkSpec;
+use backchannel_core::telemetry::Telemetry;
+use backchannel_core::traits::Port;
+use schemars::JsonSchema;
+use serde::Serialize;
+
+use crate::emulated_link::EmulatedLink;
+use crate::interface::Interface;
+use crate::os::clock::{monotonic_ns, Timer};
+use crate::os::process::{become_realtime, CpuWaits, Priority};
+use crate::os::wait::Epoll;
+use crate::protocol::{Answer, EndSpec, Request, Start};
+use crate::pulse::{Pulse, Stalls};
+use crate::tap::{parse_mac, Tap};
+
+/// Greatest length of a request in bytes. A link may carry recorded traces.
+const MAX_REQUEST: usize = 64 << 20;
+
+/// A machine takes about this long to wake a sleeper. Before a long sleep the timer is set this much earlier, and the rest
+/// is waited for busily.
+const EARLY_NS: u64 = 40_000;
+/// A sleep is long from here on, so that busy waiting takes at most 4 % of a CPU.
+const LONG_SLEEP_NS: u64 = 1_000_000;
+
+/// When to wake for something that is due.
+fn wake_for(due: u64, now: u64) -> u64 {
+    if due.saturating_sub(now) > LONG_SLEEP_NS {
+        due - EARLY_NS
+    } else {
+        due
+    }
+}
+
+/// Source of an event, as the token by which epoll knows a descriptor.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Source {
+    Requests,
+    Timer,
+    /// Interface at an end of the link in a slot.
+    Interface(usize, Port),
+}
+
+impl Source {
+    const REQUESTS: u64 = u64::MAX;
+    const TIMER: u64 = u64::MAX - 1;
+
+    fn token(self) -> u64 {
+        match self {
+            Source::Requests => Source::REQUESTS,
+            Source::Timer => Source::TIMER,
+            Source::Interface(slot, port) => (slot as u64) << 16 | u64::from(port),
+        }
+    }
+
+    fn of(token: u64) -> Source {
+        match token {
+            Source::REQUESTS => Source::Requests,
+            Source::TIMER => Source::Timer,
+            interface => Source::Interface((interface >> 16) as usize, interface as Port),
+        }
+    }
+}
+
+/// Report of a run, in the answer to `stop`.
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+pub struct EmulationReport {
+    /// Directions of each link, by name of the link.
+    pub links: BTreeMap<String, LinkReport>,
+    /// Whether the emulator ran in the real-time scheduling class.
+    pub realtime: bool,
+    /// Times at which the emulator itself did not run.
+    pub stalls: Stalls,
+}
+
+/// Serves links until standard input ends.
+///
+/// # Errors
+/// The kernel refuses what the event loop needs. An invalid request is answered and ends nothing.
+pub fn serve() -> Result<(), String> {
+    let failed = |what: &'static str| move |error: io::Error| format!("{what}: {error}");
+    let mut server = Server {
+        links: Vec::new(),
+        agenda: BTreeSet::new(),
+        scheduled: Vec::new(),
+        epoll: Epoll::new().map_err(failed("cannot create an epoll descriptor"))?,
+        timer: Timer::new().map_err(failed("cannot create a timer"))?,
+        telemetry: None,
+        pulse: Pulse::default(),
+        realtime: become_realtime(Priority::Link),
+    };
+    let stdin = io::stdin();
+    rustix::io::ioctl_fionbio(&stdin, true).map_err(|error| format!("standard input cannot be polled: {error}"))?;
+    server.epoll.add(&stdin, Source::Requests.token()).map_err(failed("cannot watch standard input"))?;
+    server.epoll.add(&server.timer, Source::Timer.token()).map_err(failed("cannot watch the timer"))?;
+
+    let waits = CpuWaits::of_this_thread();
+    let mut input = Vec::new();
+    let mut tokens = Vec::new();
+    loop {
+        let due = server.agenda.first().map(|(at, _)| wake_for(*at, monotonic_ns()));
+        server.timer.set(due.into_iter().chain(server.pulse.next_ns()).min());
+        server.epoll.wait(&mut tokens).map_err(failed("cannot wait"))?;
+        server.pulse.on_wake(monotonic_ns(), || waits.total_ns());
+        for &token in &tokens {
+            match Source::of(token) {
+                Source::Timer => server.timer.clear(),
+                Source::Requests => {
+                    if !server.read_requests(&mut input)? {
+                        return Ok(());
+                    }
+                }
+                Source::Interface(slot, port) => server.read_frames(slot, port),
+            }
+        }
+        server.advance();
+    }
+}
+
+struct Server {
+    /// Slots; that of a removed link stays empty, because tokens refer to slots.
+    links: Vec<Option<EmulatedLink>>,
+    /// When the link in which slot is due. An idle link costs nothing.
+    agenda: BTreeSet<(u64, usize)>,
+    /// Per slot: its instant in the agenda.
+    scheduled: Vec<Option<u64>>,
+    epoll: Epoll,
+    timer: Timer,
+    telemetry: Option<Telemetry>,
+    pulse: Pulse,
+    realtime: bool,
+}
+
+impl Server {
+    fn read_frames(&mut self, slot: usize, port: Port) {
+        let Some(link) = self.links.get_mut(slot).and_then(Option::as_mut) else { return };
+        if let Err(why) = link.read(port, &mut self.telemetry) {
+            // The node is gone and its interface with it: this end can never be used again.
+            self.epoll.remove(&link.interfaces[usize::from(port)]);
+            eprintln!("note: {why}");
+        }
+        self.schedule(slot);
+    }
+
+    /// Lets every link that is due write its deliveries.
+    fn advance(&mut self) {
+        let mut now = monotonic_ns();
+        // Woken early on purpose, or by a frame just before.
+        if let Some((at, _)) = self.agenda.first().copied().filter(|(at, _)| *at > now && *at - now <= EARLY_NS) {
+            while now < at {
+                std::hint::spin_loop();
+                now = monotonic_ns();
+            }
+        }
+        while let Some((_, slot)) = self.agenda.first().copied().filter(|(at, _)| *at <= now) {
+            if let Some(link) = &mut self.links[slot] {
+                link.advance(&mut self.telemetry);
+            }
+            self.schedule(slot);
+        }
+    }
+
+    /// Updates when the link in a slot is due.
+    fn schedule(&mut self, slot: usize) {
+        self.scheduled.resize(self.links.len(), None);
+        let next = self.links[slot].as_ref().and_then(EmulatedLink::next_ns);
+        let previous = std::mem::replace(&mut self.scheduled[slot], next);
+        if previous != next {
+            previous.map(|at| self.agenda.remove(&(at, slot)));
+            next.map(|at| self.agenda.insert((at, slot)));
+        }
+    }
+
+    fn schedule_all(&mut self) {
+        (0..self.links.len()).for_each(|slot| self.schedule(slot));
+    }
+
+    /// Reads what is available and answers every complete request. False at the end of input.
+    fn read_requests(&mut self, input: &mut Vec<u8>) -> Result<bool, String> {
+        let mut chunk = [0; 65_536];
+        loop {
+            match io::stdin().lock().read(&mut chunk) {
+                Ok(0) => return Ok(false),
+                Ok(n) => input.extend_from_slice(&chunk[..n]),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
+                Err(error) => return Err(format!("cannot read requests: {error}")),
+            }
+        }
+        while let Some(end) = input.iter().position(|&byte| byte == b'\n') {
+            let request: Vec<u8> = input.drain(..=end).collect();
+            let answer = self.answer(&request).unwrap_or_else(Answer::failed);
+            let text = serde_json::to_string(&answer).map_err(|error| format!("cannot write an answer: {error}"))?;
+            let mut stdout = io::stdout().lock();
+            writeln!(stdout, "{text}")
+                .and_then(|()| stdout.flush())
+                .map_err(|error| format!("cannot write an answer: {error}"))?;
+        }
+        if input.len() > MAX_REQUEST {
+            return Err(format!("a request is longer than {MAX_REQUEST} bytes"));
+        }
+        Ok(true)
+    }
+
+    fn answer(&mut self, line: &[u8]) -> Result<Answer, String> {
+        let request = serde_json::from_slice(line).map_err(|error| format!("invalid request: {error}"))?;
+        match request {
+            Request::AddLink { name, spec, seed, ends } => self.add_link(&name, spec, seed, &ends)?,
+            Request::RemoveLink { name } => {
+                let slot = self.slot(&name)?;
+                if let Some(link) = self.links[slot].take() {
+                    link.interfaces.iter().for_each(|interface| self.epoll.remove(interface));
+                }
+                self.schedule(slot);
+            }
+            Request::Configure { name, spec, seed } => {
+                let slot = self.slot(&name)?;
+                if let Some(link) = &mut self.links[slot] {
+                    link.configure(spec, seed)?;
+                }
+                self.schedule(slot);
+            }
+            Request::Start(start) => return self.start(&start),
+            Request::Stop {} => return self.stop(),
+        }
+        Ok(Answer::done())
+    }
+
+    fn add_link(&mut self, name: &str, spec: LinkSpec, seed: u64, ends: &[EndSpec]) -> Result<(), String> {
+        if self.slot(name).is_ok() {
+            return Err(format!("there is a link '{name}' already"));
+        }
+        if spec.name != name {
+            return Err(format!("the request names the link '{name}' and its specification '{}'", spec.name));
+        }
+        if ends.len() != spec.ends.len() || ends.len() > usize::from(Port::MAX) {
+            return Err(format!("link '{name}' has {} ends and {} interfaces", spec.ends.len(), ends.len()));
+        }
+        if ends.len() > 2 && ends.iter().any(|end| end.mac.is_none()) {
+            return Err(format!(
+                "link '{name}' has more than two ends: each needs a MAC address, by which frames find it"
+            ));
+        }
+        // Reject the link before any interface exists.
+        backchannel_links::build(&spec, seed)?;
+        let interfaces = ends.iter().map(open).collect::<Result<Vec<_>, _>>()?;
+        let slot = self.links.iter().position(Option::is_none).unwrap_or(self.links.len());
+        for (port, interface) in interfaces.iter().enumerate() {
+            let token = Source::Interface(slot, port as Port).token();
+            self.epoll
+                .add(interface, token)
+                .map_err(|error| format!("cannot watch interface {}: {error}", interface.name()))?;
+        }
+        let link = Some(EmulatedLink::new(spec, seed, interfaces)?);
+        if slot == self.links.len() {
+            self.links.push(link);
+        } else {
+            self.links[slot] = link;
+        }
+        self.schedule(slot);
+        Ok(())
+    }
+
+    fn start(&mut self, start: &Start) -> Result<Answer, String> {
+        let Start { lead_s, at_monotonic_ns, telemetry } = start;
+        if !(0.0..=60.0).contains(lead_s) {
+            return Err(format!("lead_s is {lead_s}, not between 0 and 60"));
+        }
+        let ahead_s = at_monotonic_ns.map_or(0.0, |at| (at as f64 - monotonic_ns() as f64) / 1e9);
+        if !(-1.0..=60.0).contains(&ahead_s) {
+            return Err(format!("at_monotonic_ns is {ahead_s:.3} s from now, not between -1 and 60"));
+        }
+        self.telemetry = telemetry.as_deref().map(Telemetry::create).transpose()?;
+        let zero_ns = at_monotonic_ns.unwrap_or_else(|| monotonic_ns() + (lead_s * 1e9) as u64);
+        for link in self.links.iter_mut().flatten() {
+            link.start_at(zero_ns)?;
+        }
+        self.schedule_all();
+        self.pulse = Pulse::starting_at(zero_ns);
+        Ok(Answer::started(zero_ns))
+    }
+
+    fn stop(&mut self) -> Result<Answer, String> {
+        self.telemetry.take().map_or(Ok(()), Telemetry::finish)?;
+        let links = self.links.iter_mut().flatten().map(|link| (link.spec.name.clone(), link.report())).collect();
+        for link in self.links.iter_mut().flatten() {
+            link.silence()?;
+        }
+        self.schedule_all();
+        let stalls = std::mem::take(&mut self.pulse).report();
+        Ok(Answer::stopped(EmulationReport { links, realtime: self.realtime, stalls }))
+    }
+
+    /// Slot of the link with this name.
+    fn slot(&self, name: &str) -> Result<usize, String> {
+        let named = |link: &Option<EmulatedLink>| link.as_ref().is_some_and(|link| link.spec.name == name);
+        self.links.iter().position(named).ok_or_else(|| {
+            let known: Vec<_> = self.links.iter().flatten().map(|link| link.spec.name.as_str()).collect();
+            format!("there is no link '{name}'; there are: {}", known.join(", "))
+        })
+    }
+}
+
+fn open(end: &EndSpec) -> Result<Interface, String> {
+    let mac = end.mac.as_deref().map(parse_mac).transpose()?;
+    if end.attach {
+        Interface::attach(end.pid, &end.ifname, mac)
+    } else {
+        Tap::create(end.pid, &end.ifname, mac).map(Interface::Tap)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tokens_and_sources_correspond() {
+        for source in [Source::Requests, Source::Timer, Source::Interface(0, 0), Source::Interface(70_000, 65_535)] {
+            assert_eq!(Source::of(source.token()), source);
+        }
+    }
+}

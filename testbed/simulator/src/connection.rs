@@ -1,0 +1,105 @@
+//! A TCP connection of a simulated host, with the application's side of it: it reads everything at once.
+
+use std::io::Write;
+
+use backchannel_core::scenario::{Flow, Named, Options};
+use backchannel_core::telemetry::FlowLine;
+use backchannel_core::time::Time;
+use backchannel_stacks::config::{config, Config};
+use backchannel_stacks::{Connection, Sample};
+
+/// What a connection does for its flow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Role {
+    /// Sends the flow's data.
+    Sender,
+    /// Receives the flow's data.
+    Receiver,
+    /// Sends a request against the flow's direction. It counts for nothing else.
+    RequestSender,
+    /// Receives such a request.
+    RequestReceiver,
+}
+
+/// One end of a connection.
+pub(crate) struct HostConnection {
+    pub(crate) connection: Connection,
+    /// Number of its flow.
+    pub(crate) flow: usize,
+    pub(crate) role: Role,
+    /// Number of its node.
+    pub(crate) node: usize,
+    /// When its timer is in the event queue.
+    pub(crate) scheduled: Option<Time>,
+    /// Bytes that the application has read.
+    pub(crate) received: u64,
+    /// Whether all of them were zeros, as applications send.
+    pub(crate) intact: bool,
+    /// When the first and the last byte were read.
+    pub(crate) first: Option<Time>,
+    pub(crate) last: Option<Time>,
+}
+
+impl HostConnection {
+    pub(crate) fn new(connection: Connection, flow: usize, role: Role, node: usize) -> HostConnection {
+        let (received, intact, first, last) = (0, true, None, None);
+        HostConnection { connection, flow, role, node, scheduled: None, received, intact, first, last }
+    }
+
+    /// The application reads what has arrived, and closes when its peer has.
+    pub(crate) fn read(&mut self, now: Time) {
+        for part in self.connection.read() {
+            self.received += part.bytes.len() as u64 + part.zeros;
+            self.intact &= part.bytes.iter().all(|&byte| byte == 0);
+            self.first.get_or_insert(now);
+            self.last = Some(now);
+        }
+        if self.connection.peer_finished() {
+            self.connection.finish();
+        }
+    }
+
+    /// Bytes of the flow that this end accounts for: acknowledged at the sender, read at the receiver.
+    pub(crate) fn bytes(&self) -> u64 {
+        match self.role {
+            Role::Sender | Role::RequestSender => self.connection.acknowledged(),
+            Role::Receiver | Role::RequestReceiver => self.received,
+        }
+    }
+}
+
+/// Configuration of one end of a flow: the stack of its host with the flow's own options.
+///
+/// # Errors
+/// The node has no stack, or the options do not fit it.
+pub(crate) fn stack_config(stack: Option<&Named>, flow: &Flow) -> Result<Config, String> {
+    let stack = stack.ok_or_else(|| format!("flow '{}' ends at a node without a stack", flow.name))?;
+    let mut options: Options = stack.options.clone();
+    let mut name = stack.name.as_str();
+    for (key, value) in &flow.stack {
+        if key == "name" {
+            let flow_stack = value
+                .as_str()
+                .ok_or_else(|| format!("flow '{}': the name of its stack is {value}, not a text", flow.name))?;
+            if flow_stack != name {
+                options.clear();
+            }
+            name = flow_stack;
+        } else {
+            options.insert(key.clone(), value.clone());
+        }
+    }
+    config(name, &options).map_err(|why| format!("flow '{}': {why}", flow.name))
+}
+
+/// Writes samples of a sender as JSON lines with times since `start`; `mss` in bytes.
+///
+/// # Errors
+/// The file cannot be written.
+pub fn write_samples(out: &mut impl Write, samples: &[Sample], start: Time, mss: f64) -> std::io::Result<()> {
+    for sample in samples {
+        let t_ns = sample.at.since(start).as_nanos() as u64;
+        writeln!(out, "{}", FlowLine { t_ns, sample: sample.in_segments(mss) })?;
+    }
+    Ok(())
+}

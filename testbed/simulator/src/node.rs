@@ -1,0 +1,167 @@
+//! Nodes of a simulation: interfaces, addresses and routes.
+
+use std::net::Ipv4Addr;
+use std::path::Path;
+
+use backchannel_core::packet::Packet;
+use backchannel_core::pcap::{LinkType, PcapWriter, VIRTUAL_EPOCH_NS};
+use backchannel_core::scenario::{Named, NodeKind};
+use backchannel_core::service::LinkService;
+use backchannel_core::time::Time;
+use backchannel_core::traits::Port;
+use rustc_hash::FxHashMap;
+
+use crate::input::{parse_subnet, Input, NodePlan};
+
+/// A host or router.
+pub(crate) struct Node {
+    pub(crate) name: String,
+    pub(crate) forwards: bool,
+    pub(crate) stack: Option<Named>,
+    pub(crate) interfaces: Vec<Interface>,
+    pub(crate) addresses: Vec<Ipv4Addr>,
+    /// Longest prefix first.
+    routes: Vec<Route>,
+    /// Results of [`Node::next_hop`], so that the cost of a packet does not grow with the number of hosts.
+    next_hops: FxHashMap<u32, NextHop>,
+}
+
+struct Route {
+    subnet: u32,
+    prefix_length: u32,
+    interface: usize,
+    /// End of the link at which the next hop is. `None`: the destination itself is on the link.
+    via: Option<Port>,
+}
+
+impl Route {
+    fn matches(&self, address: u32) -> bool {
+        self.prefix_length == 0 || (self.subnet ^ address) >> (32 - self.prefix_length) == 0
+    }
+}
+
+/// Where a node sends packets for an address.
+#[derive(Clone, Copy)]
+pub(crate) enum NextHop {
+    /// The address is the node's own.
+    Local,
+    /// Through this interface, to the node at this end of its link.
+    Interface(usize, Port),
+    /// There is no route.
+    Unreachable,
+}
+
+/// A node's end of a link.
+pub(crate) struct Interface {
+    pub(crate) name: String,
+    /// Number of the link.
+    pub(crate) link: usize,
+    pub(crate) port: Port,
+    pub(crate) capture: Option<PcapWriter>,
+}
+
+impl Interface {
+    /// Captures a packet that passes.
+    ///
+    /// # Errors
+    /// The capture cannot be written.
+    #[inline]
+    pub(crate) fn capture(&mut self, now: Time, packet: &Packet) -> Result<(), String> {
+        let Some(capture) = &mut self.capture else { return Ok(()) };
+        capture
+            .write(VIRTUAL_EPOCH_NS + now.nanos() as i64, packet.bytes(), packet.zeros())
+            .map_err(|error| format!("cannot write the capture on {}: {error}", self.name))
+    }
+}
+
+impl Node {
+    pub(crate) fn next_hop(&mut self, destination: Ipv4Addr) -> NextHop {
+        let address = u32::from(destination);
+        if let Some(&known) = self.next_hops.get(&address) {
+            return known;
+        }
+        let hop = if self.addresses.contains(&destination) {
+            NextHop::Local
+        } else {
+            let route = self.routes.iter().find(|route| route.matches(address));
+            route.map_or(NextHop::Unreachable, |route| {
+                NextHop::Interface(route.interface, route.via.unwrap_or_else(|| end_of(destination)))
+            })
+        };
+        self.next_hops.insert(address, hop);
+        hop
+    }
+}
+
+/// End of its link at which an address is (testbed/addressing.py).
+fn end_of(address: Ipv4Addr) -> Port {
+    Port::from(address.octets()[3].saturating_sub(1))
+}
+
+/// Node and interface number at one end of a link.
+pub(crate) type Attachment = (usize, usize);
+
+/// Builds the nodes and, per link, what is attached to each of its ends.
+///
+/// # Errors
+/// Nodes, interfaces and links do not fit together, or a capture cannot be created.
+pub(crate) fn build(
+    input: &Input,
+    out: &Path,
+    links: &[LinkService],
+) -> Result<(Vec<Node>, Vec<Vec<Attachment>>), String> {
+    let mut attached: Vec<Vec<Option<Attachment>>> = links.iter().map(|link| vec![None; link.ends()]).collect();
+    let mut nodes = Vec::new();
+    for (number, spec) in input.scenario.nodes.iter().enumerate() {
+        let plan = input.nodes.get(&spec.name).ok_or_else(|| format!("node '{}' has no addresses", spec.name))?;
+        let mut node = Node {
+            name: spec.name.clone(),
+            forwards: spec.kind != NodeKind::Host,
+            stack: spec.stack.clone(),
+            interfaces: Vec::new(),
+            addresses: Vec::new(),
+            routes: Vec::new(),
+            next_hops: FxHashMap::default(),
+        };
+        for (place, interface) in plan.interfaces.iter().enumerate() {
+            let link = links.iter().position(|link| link.name() == interface.link).ok_or_else(|| {
+                format!("interface {} is on link '{}', which does not exist", interface.name, interface.link)
+            })?;
+            let end = attached[link].get_mut(usize::from(interface.end));
+            *end.ok_or_else(|| format!("link '{}' has no end {}", interface.link, interface.end))? =
+                Some((number, place));
+            let path = out.join("captures").join(format!("{}.pcap", interface.name));
+            let capture = &input.scenario.capture;
+            let capture = capture
+                .includes(&spec.name, &interface.link)
+                .then(|| PcapWriter::create(&path, LinkType::Raw, capture.snaplen))
+                .transpose()
+                .map_err(|error| format!("cannot write {}: {error}", path.display()))?;
+            node.interfaces.push(Interface { name: interface.name.clone(), link, port: interface.end, capture });
+            node.addresses.push(interface.address);
+            let subnet = u32::from(interface.address) & !0xff;
+            node.routes.push(Route { subnet, prefix_length: 24, interface: place, via: None });
+        }
+        add_routes(&mut node, plan)?;
+        nodes.push(node);
+    }
+    let attached = attached.into_iter().zip(links).map(|(ends, link)| {
+        let ends: Option<Vec<_>> = ends.into_iter().collect();
+        ends.ok_or_else(|| format!("link '{}' has an end without a node", link.name()))
+    });
+    Ok((nodes, attached.collect::<Result<_, _>>()?))
+}
+
+fn add_routes(node: &mut Node, plan: &NodePlan) -> Result<(), String> {
+    for route in &plan.routes {
+        let (subnet, prefix_length) = parse_subnet(&route.subnet)?;
+        let interface = plan.interfaces.iter().position(|interface| interface.name == route.interface);
+        let interface = interface.ok_or_else(|| {
+            format!("a route of {} names interface {}, which the node does not have", node.name, route.interface)
+        })?;
+        node.routes.push(Route { subnet, prefix_length, interface, via: Some(end_of(route.via)) });
+    }
+    // Stable: among equal prefixes the connected subnet comes first.
+    node.routes.sort_by_key(|route| std::cmp::Reverse(route.prefix_length));
+    Ok(())
+}

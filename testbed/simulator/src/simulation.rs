@@ -1,0 +1,492 @@
+//! The simulation: nodes, links and flows under one event queue.
+
+use std::fs::{self, File};
+use std::io::{BufWriter, Write};
+use std::net::{IpAddr, Ipv4Addr};
+use std::path::Path;
+
+use backchannel_core::packet::{FlowKey, Packet, Transport};
+use backchannel_core::pcap::VIRTUAL_EPOCH_NS;
+use backchannel_core::rng;
+use backchannel_core::scenario::Flow;
+use backchannel_core::service::LinkService;
+use backchannel_core::telemetry::Telemetry;
+use backchannel_core::time::Time;
+use backchannel_core::traits::{Delivery, Endpoint, Port};
+use backchannel_stacks::{Connection, Content, Source};
+use rustc_hash::FxHashMap;
+
+use crate::connection::{stack_config, write_samples, HostConnection, Role};
+use crate::counters::Counters;
+use crate::event_queue::{Event, EventQueue};
+use crate::flow::{FlowKeyV4, FlowState, FIRST_EPHEMERAL};
+use crate::input::Input;
+use crate::node::{self, Attachment, NextHop, Node};
+use crate::report::{CaptureReport, DriverReport, FlowReport, FlowSideReport, SimulationReport};
+use crate::workload::{datagram, Action, Application};
+
+/// Runs a scenario and writes `captures/INTERFACE.pcap`, `telemetry/links.jsonl`, `telemetry/FLOW.jsonl` and
+/// `counters.json` into a folder, as far as the scenario asks for them.
+///
+/// # Errors
+/// The input does not fit together, or a file cannot be written.
+pub fn simulate(input: &Input, out: &Path) -> Result<SimulationReport, String> {
+    let mut simulation = Simulation::new(input, out)?;
+    simulation.run()?;
+    simulation.report()
+}
+
+/// A link and what is attached to it.
+struct SimulatedLink {
+    service: LinkService,
+    /// Per end.
+    attached: Vec<Attachment>,
+    /// When it is in the event queue.
+    scheduled: Option<Time>,
+}
+
+struct Simulation<'a> {
+    input: &'a Input,
+    out: &'a Path,
+    now: Time,
+    queue: EventQueue,
+    nodes: Vec<Node>,
+    links: Vec<SimulatedLink>,
+    flows: Vec<FlowState>,
+    connections: Vec<HostConnection>,
+    /// Connection by the flow that it sends.
+    by_flow: FxHashMap<FlowKeyV4, usize>,
+    /// Flow by the address and port at which it accepts connections.
+    listening: FxHashMap<(Ipv4Addr, u16), usize>,
+    /// Per flow: telemetry of its sender.
+    samples: Vec<BufWriter<File>>,
+    telemetry: Option<Telemetry>,
+    counters: Option<Counters>,
+    deliveries: Vec<Delivery>,
+    next_id: u64,
+}
+
+impl<'a> Simulation<'a> {
+    fn new(input: &'a Input, out: &'a Path) -> Result<Simulation<'a>, String> {
+        for folder in ["captures", "telemetry"] {
+            fs::create_dir_all(out.join(folder))
+                .map_err(|error| format!("cannot write into {}: {error}", out.display()))?;
+        }
+        let scenario = &input.scenario;
+        let mut services = Vec::new();
+        for spec in &scenario.links {
+            let link = backchannel_links::build(spec, scenario.seed)?;
+            services.push(LinkService::new(&spec.name, link, spec.ends.len(), spec.rates_bps()));
+        }
+        let (nodes, attached) = node::build(input, out, &services)?;
+        let links: Vec<_> = services.iter().map(|service| (service.name(), service.ends())).collect();
+        let counters = scenario.capture.counters.as_ref();
+        let counters = counters.map(|spec| Counters::new(spec, &links, scenario.workload.len()));
+        let telemetry = out.join("telemetry/links.jsonl").display().to_string();
+        let mut simulation = Simulation {
+            input,
+            out,
+            now: Time::ZERO,
+            queue: EventQueue::default(),
+            nodes,
+            links: services
+                .into_iter()
+                .zip(attached)
+                .map(|(service, attached)| SimulatedLink { service, attached, scheduled: None })
+                .collect(),
+            flows: Vec::new(),
+            connections: Vec::new(),
+            by_flow: FxHashMap::default(),
+            listening: FxHashMap::default(),
+            samples: Vec::new(),
+            telemetry: scenario.capture.telemetry.then(|| Telemetry::create(&telemetry)).transpose()?,
+            counters,
+            deliveries: Vec::new(),
+            next_id: 0,
+        };
+        for (number, flow) in scenario.workload.iter().enumerate() {
+            simulation.add_flow(number, flow)?;
+        }
+        Ok(simulation)
+    }
+
+    fn add_flow(&mut self, number: usize, flow: &Flow) -> Result<(), String> {
+        let (from, to) = (self.node(&flow.from)?, self.node(&flow.to)?);
+        let application = Application::new(flow, self.input.scenario.seed)?;
+        let first = application.first(flow.start());
+        let is_requested = application.request_bytes().is_some();
+        self.flows.push(FlowState::new(application, from, to));
+        for node in [from, to] {
+            stack_config(self.nodes[node].stack.as_ref(), flow)?;
+        }
+        // The sender of a requested flow accepts the request.
+        for (node, name) in [(to, &flow.to), (from, &flow.from)].into_iter().take(1 + usize::from(is_requested)) {
+            let address = self.nodes[node].addresses[0];
+            if self.listening.insert((address, flow.port), number).is_some() {
+                return Err(format!("flow '{}': port {} of {name} is used by another flow", flow.name, flow.port));
+            }
+        }
+        if self.input.scenario.capture.telemetry {
+            let path = self.out.join("telemetry").join(format!("{}.jsonl", flow.name));
+            let file = File::create(&path).map_err(|error| format!("cannot write {}: {error}", path.display()))?;
+            self.samples.push(BufWriter::new(file));
+        }
+        self.queue.schedule(first, Event::Application(number as u32));
+        if let Some(stop_s) = flow.stop_s {
+            self.queue.schedule(Time::from_seconds(stop_s), Event::StopFlow(number as u32));
+        }
+        Ok(())
+    }
+
+    fn node(&self, name: &str) -> Result<usize, String> {
+        self.nodes.iter().position(|node| node.name == name).ok_or_else(|| format!("there is no node '{name}'"))
+    }
+
+    fn run(&mut self) -> Result<(), String> {
+        for link in 0..self.links.len() {
+            self.schedule_link(link);
+        }
+        let end = self.input.scenario.end();
+        while let Some((at, event)) = self.queue.pop(end) {
+            self.now = at;
+            match event {
+                Event::Link(link) => self.on_link_event(link as usize)?,
+                Event::ConnectionTimer(number) => self.on_connection_timer(number as usize)?,
+                Event::Application(flow) => self.on_application(flow as usize)?,
+                Event::StopFlow(flow) => self.stop_flow(flow as usize)?,
+            }
+        }
+        self.now = end;
+        Ok(())
+    }
+
+    // Flows and connections -------------------------------------------------------------------------------------------
+
+    fn on_application(&mut self, number: usize) -> Result<(), String> {
+        let flow = &mut self.flows[number];
+        if flow.stopped {
+            return Ok(());
+        }
+        let (action, next) = flow.application.act(self.now);
+        if let Some(next) = next {
+            self.queue.schedule(next, Event::Application(number as u32));
+        }
+        match action {
+            Action::Pause => Ok(()),
+            Action::Connect { bytes, silent } => self.connect(number, bytes, silent),
+            Action::Request(bytes) => self.request(number, bytes),
+            Action::Write(bytes) => match flow.latest_connection {
+                Some(connection) => {
+                    self.connections[connection].connection.give(bytes);
+                    self.drive(connection)
+                }
+                None => Ok(()),
+            },
+            Action::Datagram(length) => {
+                flow.datagram_bytes_sent += u64::from(length) - 28;
+                let (from, to, port) = (flow.from, flow.to, self.input.scenario.workload[number].port);
+                let source = (self.nodes[from].addresses[0], FIRST_EPHEMERAL + number as u16);
+                self.next_id += 1;
+                let packet = datagram(self.next_id, source, (self.nodes[to].addresses[0], port), length);
+                self.send(from, packet)
+            }
+        }
+    }
+
+    /// Opens a connection of a flow. A silent one carries what [`Action::Write`] adds.
+    fn connect(&mut self, number: usize, bytes: Option<u64>, silent: bool) -> Result<(), String> {
+        let flow = &mut self.flows[number];
+        let src_port = flow.next_source_port(number);
+        flow.latest_connection = Some(self.connections.len());
+        let (from, to) = (flow.from, flow.to);
+        let source = if silent { Source::silent() } else { Source::new(Content::Zeros, bytes) };
+        self.open(number, Role::Sender, (from, src_port), to, source, "client")
+    }
+
+    /// The receiver opens a connection to the flow's port at the sender and sends its request.
+    fn request(&mut self, number: usize, bytes: u64) -> Result<(), String> {
+        let FlowState { from, to, .. } = self.flows[number];
+        let source = Source::new(Content::Zeros, Some(bytes));
+        self.open(number, Role::RequestSender, (to, FIRST_EPHEMERAL + number as u16), from, source, "request")
+    }
+
+    fn open(
+        &mut self,
+        number: usize,
+        role: Role,
+        (from, src_port): (usize, u16),
+        to: usize,
+        source: Source,
+        isn_label: &str,
+    ) -> Result<(), String> {
+        let flow = &self.input.scenario.workload[number];
+        let key = FlowKey {
+            src: self.nodes[from].addresses[0].into(),
+            dst: self.nodes[to].addresses[0].into(),
+            src_port,
+            dst_port: flow.port,
+        };
+        let config = stack_config(self.nodes[from].stack.as_ref(), flow)?;
+        let connection = Connection::connect(config, key, self.initial_sequence_number(number, isn_label), source);
+        self.add_connection(HostConnection::new(connection, number, role, from), key)
+    }
+
+    fn initial_sequence_number(&self, flow: usize, side: &str) -> u32 {
+        let mut stream = rng::stream(self.input.scenario.seed, &format!("isn/{flow}/{side}"));
+        (rng::uniform(&mut stream) * f64::from(u32::MAX)) as u32
+    }
+
+    fn add_connection(&mut self, connection: HostConnection, key: FlowKey) -> Result<(), String> {
+        let number = self.connections.len();
+        self.connections.push(connection);
+        self.by_flow.insert(FlowKeyV4::from(key), number);
+        self.drive(number)
+    }
+
+    /// Accepts a connection at the port of a flow.
+    fn accept(&mut self, number: usize, node: usize, flow: FlowKey, packet: &Packet) -> Result<(), String> {
+        let config = stack_config(self.nodes[node].stack.as_ref(), &self.input.scenario.workload[number])?;
+        let isn = self.initial_sequence_number(number, "server");
+        let Some(connection) = Connection::accept(config, flow.reversed(), isn, Source::silent(), packet) else {
+            return Ok(());
+        };
+        let role = if node == self.flows[number].from { Role::RequestReceiver } else { Role::Receiver };
+        self.add_connection(HostConnection::new(connection, number, role, node), flow.reversed())
+    }
+
+    fn on_connection_timer(&mut self, number: usize) -> Result<(), String> {
+        let now = self.now;
+        let host = &mut self.connections[number];
+        if host.scheduled != Some(now) {
+            return Ok(());
+        }
+        host.scheduled = None;
+        if host.connection.next_timeout().is_some_and(|due| due <= now) {
+            host.connection.on_timer(now);
+        }
+        self.drive(number)
+    }
+
+    fn stop_flow(&mut self, flow: usize) -> Result<(), String> {
+        self.flows[flow].stopped = true;
+        for number in 0..self.connections.len() {
+            let host = &mut self.connections[number];
+            if host.flow == flow && matches!(host.role, Role::Sender | Role::RequestSender) {
+                host.connection.abort();
+                self.drive(number)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// After every call of a connection: reads and transmits all there is, records samples, schedules its timer.
+    fn drive(&mut self, number: usize) -> Result<(), String> {
+        let now = self.now;
+        let host = &mut self.connections[number];
+        let before = host.received;
+        host.read(now);
+        let (flow, role, node, received) = (host.flow, host.role, host.node, host.received);
+        match role {
+            Role::Sender | Role::Receiver => {
+                if let Some(counters) = &mut self.counters {
+                    counters.on_read(flow, now, received - before);
+                }
+            }
+            Role::RequestReceiver => {
+                let request = self.flows[flow].application.request_bytes();
+                if request.is_some_and(|request| before < request && received >= request) {
+                    self.queue.schedule(now, Event::Application(flow as u32));
+                }
+            }
+            Role::RequestSender => {}
+        }
+        while let Some(mut packet) = self.connections[number].connection.poll_transmit(now) {
+            self.next_id += 1;
+            packet.id = self.next_id;
+            self.send(node, packet)?;
+        }
+        let host = &mut self.connections[number];
+        let samples = host.connection.samples();
+        if !samples.is_empty() {
+            if role == Role::Sender {
+                let mss = host.connection.mss();
+                if let Some(counters) = &mut self.counters {
+                    counters.on_samples(flow, samples, mss);
+                }
+                if let Some(file) = self.samples.get_mut(flow) {
+                    write_samples(file, samples, self.input.scenario.workload[flow].start(), mss)
+                        .map_err(|error| format!("cannot write telemetry: {error}"))?;
+                }
+            }
+            host.connection.forget_samples();
+        }
+        if let Some(due) = host.connection.next_timeout() {
+            if host.scheduled.is_none_or(|scheduled| due < scheduled) {
+                host.scheduled = Some(due.max(now));
+                self.queue.schedule(due.max(now), Event::ConnectionTimer(number as u32));
+            }
+        }
+        Ok(())
+    }
+
+    // The path of a packet --------------------------------------------------------------------------------------------
+
+    /// Sends a packet from a node towards its destination. Without a route it is discarded.
+    fn send(&mut self, node: usize, packet: Packet) -> Result<(), String> {
+        let Some(IpAddr::V4(destination)) = packet.flow().map(|flow| flow.dst) else { return Ok(()) };
+        match self.nodes[node].next_hop(destination) {
+            NextHop::Interface(interface, to) => self.transmit(node, interface, to, packet),
+            NextHop::Local | NextHop::Unreachable => Ok(()),
+        }
+    }
+
+    /// Puts a packet on the link of an interface.
+    fn transmit(&mut self, node: usize, interface: usize, to: Port, packet: Packet) -> Result<(), String> {
+        let interface = &mut self.nodes[node].interfaces[interface];
+        interface.capture(self.now, &packet)?;
+        let (link, port) = (interface.link, interface.port);
+        if let Some(counters) = &mut self.counters {
+            counters.on_enter(link, port, &packet);
+        }
+        self.links[link].service.submit(self.now, port, to, packet, &mut self.telemetry);
+        self.after_link(link);
+        Ok(())
+    }
+
+    fn on_link_event(&mut self, link: usize) -> Result<(), String> {
+        if self.links[link].scheduled != Some(self.now) {
+            return Ok(());
+        }
+        self.links[link].scheduled = None;
+        let mut deliveries = std::mem::take(&mut self.deliveries);
+        let service = &mut self.links[link].service;
+        service.poll(self.now, &mut deliveries);
+        service.record(self.now, &mut self.telemetry);
+        self.after_link(link);
+        for delivery in deliveries.drain(..) {
+            let SimulatedLink { service, attached, .. } = &mut self.links[link];
+            let entered_at = service.entered_at(&delivery);
+            service.on_exact_delivery(entered_at);
+            let (node, interface) = attached[usize::from(delivery.port)];
+            if let Some(counters) = &mut self.counters {
+                counters.on_leave(link, entered_at, self.now, &delivery.packet);
+            }
+            self.nodes[node].interfaces[interface].capture(self.now, &delivery.packet)?;
+            self.receive(node, delivery.packet)?;
+        }
+        self.deliveries = deliveries;
+        Ok(())
+    }
+
+    /// After every call of a link: samples its queues and schedules its next event.
+    fn after_link(&mut self, link: usize) {
+        if let Some(counters) = self.counters.as_mut().filter(|counters| counters.includes(link)) {
+            let service = &self.links[link].service;
+            for port in 0..service.ends() as Port {
+                if let Some(policy) = service.policy(port) {
+                    counters.on_queue_length(link, port, self.now, policy.len_packets());
+                }
+            }
+        }
+        self.schedule_link(link);
+    }
+
+    fn schedule_link(&mut self, number: usize) {
+        let link = &mut self.links[number];
+        if let Some(due) = link.service.next_event() {
+            let due = due.max(self.now);
+            if link.scheduled.is_none_or(|scheduled| due < scheduled) {
+                link.scheduled = Some(due);
+                self.queue.schedule(due, Event::Link(number as u32));
+            }
+        }
+    }
+
+    /// A packet arrives at a node: forwards it, or hands it to its connection.
+    fn receive(&mut self, node: usize, mut packet: Packet) -> Result<(), String> {
+        let Some(flow) = packet.flow() else { return Ok(()) };
+        let IpAddr::V4(destination) = flow.dst else { return Ok(()) };
+        match self.nodes[node].next_hop(destination) {
+            NextHop::Local => {}
+            NextHop::Interface(interface, to) if self.nodes[node].forwards => {
+                return if packet.lower_hop_limit() { self.transmit(node, interface, to, packet) } else { Ok(()) };
+            }
+            NextHop::Interface(..) | NextHop::Unreachable => return Ok(()),
+        }
+        if let Some(&number) = self.by_flow.get(&FlowKeyV4::from(flow.reversed())) {
+            let host = &mut self.connections[number];
+            if let (Role::Receiver, Some(counters)) = (host.role, &mut self.counters) {
+                counters.on_arrival(host.flow, &packet);
+            }
+            host.connection.on_segment(self.now, &packet);
+            return self.drive(number);
+        }
+        let Some(&number) = self.listening.get(&(destination, flow.dst_port)) else { return Ok(()) };
+        let Transport::Udp { payload } = *packet.transport() else {
+            return self.accept(number, node, flow, &packet);
+        };
+        self.flows[number].datagram_bytes_received += u64::from(payload);
+        if let Some(counters) = &mut self.counters {
+            counters.on_arrival(number, &packet);
+            counters.on_read(number, self.now, u64::from(payload));
+        }
+        Ok(())
+    }
+
+    // The end of a run ------------------------------------------------------------------------------------------------
+
+    fn report(mut self) -> Result<SimulationReport, String> {
+        let workload = &self.input.scenario.workload;
+        self.telemetry.take().map_or(Ok(()), Telemetry::finish)?;
+        if let Some(counters) = self.counters.take() {
+            let links: Vec<_> = self.links.iter().map(|link| link.service.name()).collect();
+            let flows: Vec<_> = workload.iter().map(|flow| flow.name.as_str()).collect();
+            counters.write(self.now, &links, &flows, &self.out.join("counters.json"))?;
+        }
+        for file in &mut self.samples {
+            file.flush().map_err(|error| format!("cannot write telemetry: {error}"))?;
+        }
+        let links = self.links.iter_mut().map(|link| (link.service.name().to_owned(), link.service.report())).collect();
+        let flows = workload.iter().enumerate().map(|(number, flow)| {
+            let (send, receive) = (self.side(number, Role::Sender), self.side(number, Role::Receiver));
+            (flow.name.clone(), FlowReport { send, receive })
+        });
+        Ok(SimulationReport {
+            t0_epoch_ns: VIRTUAL_EPOCH_NS,
+            flows: flows.collect(),
+            driver: DriverReport { links, r#virtual: true },
+            captures: finish_captures(self.nodes)?,
+        })
+    }
+
+    fn side(&self, number: usize, role: Role) -> FlowSideReport {
+        let flow = &self.flows[number];
+        if flow.application.is_datagrams() {
+            let sent = role == Role::Sender;
+            let bytes = if sent { flow.datagram_bytes_sent } else { flow.datagram_bytes_received };
+            return FlowSideReport::without_connections(bytes, if flow.stopped { "stopped" } else { "open" });
+        }
+        let ends = self.connections.iter().filter(|host| host.flow == number && host.role == role);
+        FlowSideReport::of(&ends.collect::<Vec<_>>())
+    }
+}
+
+fn finish_captures(nodes: Vec<Node>) -> Result<Vec<CaptureReport>, String> {
+    let mut reports = Vec::new();
+    for node in nodes {
+        for interface in node.interfaces {
+            let Some(capture) = interface.capture else { continue };
+            let packets = capture.packets();
+            capture.finish().map_err(|error| format!("cannot write the capture on {}: {error}", interface.name))?;
+            reports.push(CaptureReport {
+                node: node.name.clone(),
+                path: format!("{}.pcap", interface.name),
+                interface: interface.name,
+                captured: packets,
+                received: packets,
+                dropped: 0,
+            });
+        }
+    }
+    Ok(reports)
+}

@@ -1,0 +1,72 @@
+"""The Rust workspace: crates depend on those below them only, and on nothing that they do not use."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from testbed.node_binary import ROOT
+
+#: A crate may depend on those of earlier layers.
+LAYERS = [
+    ["core"],
+    ["policies", "stacks", "traces"],
+    ["middleboxes"],
+    ["links"],
+    ["simulator", "emulator"],
+    ["node"],
+]
+LAYER = {f"backchannel-{name}": number for number, names in enumerate(LAYERS) for name in names}
+SECTIONS = ("dependencies", "dev-dependencies", "build-dependencies")
+
+
+def read(manifest: Path) -> dict[str, Any]:
+    return tomllib.loads(manifest.read_text())
+
+
+WORKSPACE = read(ROOT / "Cargo.toml")["workspace"]
+MANIFESTS = [ROOT / member / "Cargo.toml" for member in WORKSPACE["members"]]
+
+
+def dependencies(manifest: Path) -> set[str]:
+    return {name for section in SECTIONS for name in read(manifest).get(section, {})}
+
+
+def test_every_crate_has_a_layer() -> None:
+    assert {read(manifest)["package"]["name"] for manifest in MANIFESTS} == set(LAYER)
+
+
+@pytest.mark.parametrize("manifest", MANIFESTS, ids=lambda path: path.parent.name)
+def test_dependencies_point_downwards(manifest: Path) -> None:
+    crate = read(manifest)["package"]["name"]
+    upward = [name for name in dependencies(manifest) if name in LAYER and LAYER[name] >= LAYER[crate]]
+    assert not upward
+
+
+@pytest.mark.parametrize("manifest", MANIFESTS, ids=lambda path: path.parent.name)
+def test_every_dependency_is_used(manifest: Path) -> None:
+    folder = manifest.parent
+    sources = "\n".join(path.read_text() for path in folder.rglob("*.rs"))
+    unused = [
+        name
+        for section in SECTIONS
+        for name in read(manifest).get(section, {})
+        if not re.search(rf"\b{name.replace('-', '_')}\b", sources)
+    ]
+    assert not unused, f"{manifest.relative_to(ROOT)} names crates that its sources do not use"
+
+
+def test_every_dependency_of_the_workspace_is_some_crates() -> None:
+    named = set().union(*(dependencies(manifest) for manifest in MANIFESTS))
+    assert not set(WORKSPACE["dependencies"]) - named
+
+
+def test_crates_take_versions_from_the_workspace() -> None:
+    for manifest in MANIFESTS:
+        for section in SECTIONS:
+            for name, value in read(manifest).get(section, {}).items():
+                assert value == {"workspace": True}, f"{manifest}: {name}"

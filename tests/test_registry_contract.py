@@ -1,0 +1,129 @@
+"""What Rust declares and Python repeats must agree: scenario, reports, telemetry, segment classes and event kinds.
+
+The export is `backchannel-node registry`.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+from typing import Any
+
+import polars as pl
+import pytest
+
+import testbed.report
+import testbed.scenario
+from analysis.metrics import data
+from testbed import node_binary
+
+Json = dict[str, Any]
+
+#: Fields that exist in Python alone.
+PYTHON_ONLY = {"Scenario": {"fidelity"}}
+POLARS = {"integer": pl.Int64, "number": pl.Float64, "string": pl.String, "boolean": pl.Boolean}
+
+
+@cache
+def registry() -> Json:
+    found = node_binary.call("registry")
+    assert isinstance(found, dict)
+    return found
+
+
+def definitions(schema: Json) -> dict[str, Json]:
+    """The objects of a schema by name, with the schema itself."""
+    parts = {**schema.get("$defs", {}), schema["title"]: schema}
+    return {name: part for name, part in parts.items() if "properties" in part}
+
+
+def kind(schema: Json, part: Json) -> Any:
+    """The type of a property without nullability, in a form that both generators' schemas have in common."""
+    if "$ref" in part:
+        name = part["$ref"].rsplit("/", 1)[1]
+        target = schema["$defs"][name]
+        return ("object", name) if "properties" in target else kind(schema, target)
+    if "oneOf" in part:
+        return ("one of", tuple(sorted(choice["const"] for choice in part["oneOf"])))
+    if "enum" in part:
+        return ("one of", tuple(sorted(part["enum"])))
+    if "anyOf" in part:
+        kinds = {kind(schema, choice) for choice in part["anyOf"] if choice.get("type") != "null"}
+        return "number" if kinds == {"integer", "number"} else kinds.pop() if len(kinds) == 1 else frozenset(kinds)
+    types = part["type"] if isinstance(part["type"], list) else [part["type"]]
+    (only,) = set(types) - {"null"}
+    return ("array", kind(schema, part["items"])) if only == "array" else only
+
+
+def python_schema(model: Any) -> Json:
+    found = model.model_json_schema(by_alias=True)
+    assert isinstance(found, dict)
+    return found
+
+
+def test_the_scenario_has_the_same_fields_types_and_requirements() -> None:
+    rust, python = registry()["schema"], python_schema(testbed.scenario.Scenario)
+    ours, theirs = definitions(python), definitions(rust)
+    for name, part in theirs.items():
+        assert name in ours, f"testbed/scenario.py has no model {name}"
+        extra = PYTHON_ONLY.get(name, set())
+        assert set(ours[name]["properties"]) - extra == set(part["properties"]), name
+        assert set(ours[name].get("required", ())) == set(part.get("required", ())), name
+        assert ours[name]["additionalProperties"] is False, name
+        for field, of_field in part["properties"].items():
+            expected = kind(rust, of_field)
+            assert kind(python, ours[name]["properties"][field]) == expected, f"{name}.{field}"
+
+
+@pytest.mark.parametrize(
+    ("model", "report"),
+    [
+        ("DirectionReport", "emulation"),
+        ("Lateness", "emulation"),
+        ("Stalls", "emulation"),
+        ("CaptureReport", "simulation"),
+    ],
+)
+def test_reports_are_read_by_the_names_and_types_that_drivers_write(model: str, report: str) -> None:
+    rust = registry()["report"][report]
+    python = python_schema(getattr(testbed.report, model))
+    written = definitions(rust)[model]["properties"]
+    for field, part in python["properties"].items():
+        assert field in written, f"{model}.{field} is not in the report"
+        expected, found = kind(rust, written[field]), kind(python, part)
+        # Python may accept more: the kernel's shapers report fractions where the emulator counts.
+        assert found == expected or (found, expected) == ("number", "integer"), f"{model}.{field}"
+
+
+def test_segment_classes_have_the_same_bits() -> None:
+    bits = {entry["name"]: entry["bit"] for entry in registry()["segment_classes"]}
+    ours = {name: value for name, value in vars(data).items() if name.isupper() and type(value) is int}
+    assert "RETRANSMISSION" in ours
+    assert {name: bits.get(name) for name in ours} == ours
+
+
+def test_telemetry_is_read_by_the_columns_that_drivers_write() -> None:
+    columns: dict[str, set[Any]] = {}
+    for table, schema in registry()["telemetry"].items():
+        for column, part in schema["properties"].items():
+            found = kind(schema, part)
+            name = POLARS["string" if isinstance(found, tuple) and found[0] == "one of" else found]
+            columns.setdefault(column, set()).add(name)
+            assert ("unit" in part) == (name in (pl.Int64, pl.Float64)), f"{table}.{column}"
+    for column, dtype in data.TELEMETRY.items():
+        assert columns.get(column) == {dtype}, column
+
+
+def test_events_are_read_by_the_names_that_drivers_write() -> None:
+    kinds = {entry["name"] for entries in registry()["event_kinds"].values() for entry in entries}
+    looks_like_one = re.compile(r'"((?:dropped|marked|link|coarse|corruption)_[a-z_]+|purged|tossed)"')
+    wrong: list[str] = []
+    seen: set[str] = set()
+    for folder in ("analysis/metrics", "analysis/figures", "analysis/plots", "testbed"):
+        for path in sorted((node_binary.ROOT / folder).rglob("*.py")):
+            for word in looks_like_one.findall(path.read_text()):
+                seen.add(word)
+                if word.startswith(("dropped_", "marked_", "purged", "tossed")) and word not in kinds:
+                    wrong.append(f"{path}: {word}")
+    assert not wrong
+    assert {"dropped_full", "purged"} <= seen

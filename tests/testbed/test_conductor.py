@@ -1,0 +1,265 @@
+"""The conductor on a third kind of network, which neither of the other two knows: a model of nodes and links in this
+process, whose agents answer at once.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agents.client import AgentClient
+from agents.errors import AgentError, AgentUnreachable
+from testbed import conductor as conductor_module
+from testbed.addressing import make_plan
+from testbed.clock import HostClocks, Reading, SharedClock
+from testbed.conductor import Conductor
+from testbed.errors import TestbedError
+from testbed.network import Network
+from testbed.report import DirectionReport, DriverReport, Phase, Progress
+from testbed.scenario import LinkSpec, Scenario
+from tests.conftest import two_hosts
+
+HOUR_NS = 3_600_000_000_000
+
+
+class ModelAgent:
+    """An agent that does nothing, records what it is asked, and answers what a perfect network would."""
+
+    def __init__(self, network: ModelNetwork, node: str) -> None:
+        self.calls: list[tuple[str, Any]] = []
+        self.running: set[str] = set()
+        self._network = network
+        self._node = node
+
+    def reset(self) -> None:
+        self.calls.append(("reset", None))
+
+    def settings(self, sysctls: dict[str, str], _offloads: list[str]) -> dict[str, Any]:
+        return {"sysctls": sysctls}
+
+    def start_captures(self, interfaces: list[dict[str, Any]], snaplen: int) -> None:
+        self.calls.append(("captures", [end["interface"] for end in interfaces]))
+
+    def stop_captures(self) -> list[dict[str, Any]]:
+        return [
+            {"interface": name, "path": f"{name}.pcap", "captured": 7, "received": 7, "dropped": 0}
+            for call, names in self.calls if call == "captures" for name in names
+        ]  # fmt: skip
+
+    def begin(self, at_monotonic_ns: int) -> None:
+        self.calls.append(("begin", at_monotonic_ns))
+
+    def start_traffic(self, name: str, program: str, options: dict[str, Any]) -> None:
+        self.calls.append((program, options))
+        self.running.add(name)
+
+    def running_traffic(self) -> set[str]:
+        return self._network.still_running(self.running)
+
+    def stop_traffic(self, name: str) -> dict[str, Any]:
+        self.running.discard(name)
+        return {"bytes": 1000, "payload_ok": True} if name.endswith("receive") else {"bytes": 1000}
+
+    def wait_traffic(self, name: str, _timeout_s: float) -> dict[str, Any]:
+        return {} if name.endswith("-send") else {"packets": self._network.probes(name, self._node)}
+
+    def fetch(self, name: str, to: Path) -> None:
+        to.write_text(f"{name} of {self._node}\n")
+
+
+class ModelNetwork:
+    """Satisfies testbed.network.Network without any of its implementations."""
+
+    hosts: Mapping[str, str] | None = None
+    real_links: Mapping[str, str] | None = None
+
+    def __init__(self, scenario: Scenario, folder: Path) -> None:
+        self.plan = make_plan(scenario.nodes, scenario.links)
+        self.folder = folder / "scratch"
+        self.folder.mkdir()
+        self.model_agents = {name: ModelAgent(self, name) for name in self.plan.nodes}
+        self.links: Sequence[LinkSpec] = ()
+        self.addresses: list[tuple[str, bool]] = []
+        self.on_check: Callable[[], None] = lambda: None
+        self.still_running: Callable[[set[str]], set[str]] = lambda names: names
+        #: How far the realtime clock of each node is ahead.
+        self.ahead_ns = dict.fromkeys(self.plan.nodes, 0)
+        self.lost = ""
+
+    @property
+    def agents(self) -> Mapping[str, AgentClient]:
+        return self.model_agents  # type: ignore[return-value]
+
+    def probes(self, _name: str, node: str) -> list[dict[str, int]]:
+        """The arrivals of a train on the exact line of `links`, stamped by the clocks of its ends."""
+        options = next(options for call, options in reversed(self.model_agents[node].calls) if call == "probe-receive")
+        (link,) = self.links
+        sender = next(end for end in link.ends if end != node)
+        direction = link.forward if sender == link.ends[0] else link.reverse
+        assert direction.rate_bps is not None
+        probe = next(options for call, options in reversed(self.model_agents[sender].calls) if call == "probe-send")
+        packet_s = probe["size"] * 8 / direction.rate_bps
+        arrivals = []
+        for seq in range(options["count"]):
+            sent_s = 0.0 if seq < probe["burst"] else 100 + seq * probe["interval-s"]
+            received_s = (seq if seq < probe["burst"] else 0) * packet_s + sent_s + packet_s + direction.delay_s
+            arrivals.append({
+                "seq": seq, "sent_ns": round(sent_s * 1e9) + self.ahead_ns[sender],
+                "received_ns": round(received_s * 1e9) + self.ahead_ns[node],
+            })  # fmt: skip
+        return arrivals
+
+    def reset(self) -> None:
+        for agent in self.model_agents.values():
+            agent.reset()
+
+    def configure_links(self, links: Sequence[LinkSpec], seed: int) -> None:
+        self.links = links
+
+    def start_links(self, telemetry: Path | None = None, lead_s: float = 0.0) -> int:
+        if telemetry is not None:
+            telemetry.write_text("")
+        return time.monotonic_ns()
+
+    def stop_links(self) -> DriverReport:
+        counters = DirectionReport(error_losses=0)
+        return DriverReport(links={link.name: {"forward": counters, "reverse": counters} for link in self.links})
+
+    def set_addresses(self, node: str, present: bool) -> None:
+        self.addresses.append((node, present))
+
+    def check(self) -> None:
+        self.on_check()
+
+    def explain(self, error: Exception) -> TestbedError:
+        return TestbedError(self.lost or str(error))
+
+    def close(self) -> None:
+        pass
+
+
+def scenario(**changes: Any) -> Scenario:
+    return Scenario.model_validate(two_hosts(**{"duration_s": 0.2, **changes}))
+
+
+@pytest.fixture
+def network(tmp_path: Path) -> ModelNetwork:
+    return ModelNetwork(scenario(), tmp_path)
+
+
+def test_a_third_kind_of_network_runs_a_scenario(network: ModelNetwork, tmp_path: Path) -> None:
+    described: Network = network
+    progress: list[Progress] = []
+    report = Conductor(described, SharedClock()).run(scenario(), tmp_path / "out", progress.append)
+    assert report.flows["bulk"].receive.bytes == 1000
+    assert report.duration_s == 0.2
+    assert [capture.path for capture in report.captures] == ["a-eth0.pcap", "b-eth0.pcap"]
+    assert set(report.driver.links) == {"line"}
+    assert report.clocks is report.hosts is report.real_links is None
+    assert {"clocks", "hosts", "real_links"}.isdisjoint(report.as_json())
+    assert json.loads(json.dumps(report.as_json()))["interfaces"][0]["interface"] == "a-eth0"
+    files = {str(path.relative_to(tmp_path / "out")) for path in (tmp_path / "out").rglob("*") if path.is_file()}
+    assert files == {
+        "captures/a-eth0.pcap", "captures/b-eth0.pcap", "telemetry/bulk.jsonl", "telemetry/links.jsonl",
+    }  # fmt: skip
+    assert [one.phase for one in progress] == [Phase.PREPARING, Phase.RUNNING, Phase.COLLECTING]
+    assert (progress[1].total_s, progress[1].passed_s < 0.2) == (0.2, True)
+
+
+def test_addresses_change_hands_only_when_the_stack_does(network: ModelNetwork, tmp_path: Path) -> None:
+    conductor = Conductor(network, SharedClock())
+    research = two_hosts(duration_s=0.1)
+    research["nodes"][1]["stack"] = {"name": "newreno", "options": {}}
+    for number, made in enumerate((two_hosts(duration_s=0.1), research, research, two_hosts(duration_s=0.1))):
+        conductor.run(Scenario.model_validate(made), tmp_path / str(number), lambda progress: None)
+    assert network.addresses == [("b", False), ("b", True)]
+
+
+def test_every_node_is_given_the_zero_of_its_own_clock(network: ModelNetwork, tmp_path: Path) -> None:
+    readings = {"pc0": Reading(0, HOUR_NS, 1000, 1), "pc1": Reading(0, -HOUR_NS, 1000, 1)}
+    clocks = HostClocks(lambda: readings, {"a": "pc0", "b": "pc1"})
+    made = two_hosts(duration_s=0.1)
+    made["nodes"][1]["stack"] = {"name": "newreno", "options": {}}
+    made["capture"] = {"snaplen": 128, "at": ["none"]}
+    before_ns = time.monotonic_ns()
+    Conductor(network, clocks).run(Scenario.model_validate(made), tmp_path / "out", lambda progress: None)
+    calls = dict(network.model_agents["a"].calls) | dict(network.model_agents["b"].calls)
+    assert 0 <= calls["send"]["start-at-ns"] - before_ns - HOUR_NS < 5e9
+    assert 0 <= calls["begin"] - before_ns + HOUR_NS < 5e9
+
+
+def test_probes_compare_by_the_realtime_clocks_of_their_hosts(network: ModelNetwork) -> None:
+    """Probes carry CLOCK_REALTIME. CLOCK_MONOTONIC differs by the time at which a host was switched on."""
+    ahead_ns = {"a": 2_000_000_000, "b": -3_000_000_000}
+    network.ahead_ns = ahead_ns
+    readings = {node: Reading(offset, 5 * HOUR_NS, 1000, 1) for node, offset in ahead_ns.items()}
+    clocks = HostClocks(lambda: readings, {"a": "a", "b": "b"})
+    made = scenario(rate_bps=1_000_000, delay_s=0.02)
+    measured = Conductor(network, clocks).calibrate(made.links, 1)
+    assert [(one.direction, one.problems) for one in measured] == [("forward", ()), ("reverse", ())]
+    assert measured[0].measured_delay_s == pytest.approx(0.02, abs=1e-6)
+    assert Conductor(network, SharedClock()).calibrate(made.links, 1)[0].problems
+
+
+def test_a_real_link_is_measured_and_never_rejected(network: ModelNetwork) -> None:
+    network.real_links = {"line": "modem"}
+    network.ahead_ns["b"] = 30_000_000
+    measured = Conductor(network, SharedClock()).calibrate(scenario(rate_bps=1_000_000).links, 1)
+    assert [(one.real, one.problems) for one in measured] == [("modem", ())] * 2
+
+
+def test_a_failure_is_reported_with_its_cause_and_leaves_files(network: ModelNetwork, tmp_path: Path) -> None:
+    def lost(_name: str) -> dict[str, Any]:
+        raise AgentUnreachable("b: its agent does not answer")
+
+    network.lost = "host pc1 was lost"
+    network.model_agents["b"].stop_traffic = lost  # type: ignore[method-assign]
+    (network.folder / "emulator.log").write_text("why\n")
+    with pytest.raises(TestbedError, match="^host pc1 was lost$"):
+        Conductor(network, SharedClock()).run(scenario(), tmp_path / "out", lambda progress: None)
+    assert (tmp_path / "out/left/emulator.log").read_text() == "why\n"
+    network.model_agents["b"].wait_traffic = lambda *_: lost("")  # type: ignore[method-assign]
+    with pytest.raises(TestbedError, match="^host pc1 was lost$"):
+        Conductor(network, SharedClock()).calibrate(scenario().links, 1)
+
+
+def test_a_run_ends_as_soon_as_its_network_cannot_finish_it(network: ModelNetwork, tmp_path: Path) -> None:
+    cut = threading.Event()
+
+    def check() -> None:
+        if cut.is_set():
+            raise AgentError("the connections to the hosts were cut")
+
+    network.on_check = check
+    phases: list[Phase] = []
+
+    def on_progress(progress: Progress) -> None:
+        phases.append(progress.phase)
+        if progress.phase is Phase.RUNNING:
+            cut.set()
+
+    with pytest.raises(TestbedError, match="were cut"):
+        Conductor(network, SharedClock()).run(scenario(duration_s=60.0), tmp_path / "out", on_progress)
+    assert phases.count(Phase.RUNNING) == 1
+
+
+def test_a_run_whose_flows_all_have_a_size_ends_with_the_last_transfer(
+    network: ModelNetwork, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(conductor_module, "AFTER_THE_LAST_S", 0.0)
+    answers = [{"bulk-receive"}, set[str]()]
+    network.still_running = lambda names: answers.pop(0)
+    made = two_hosts(duration_s=60.0)
+    made["workload"][0]["bytes"] = 1000
+    report = Conductor(network, SharedClock()).run(
+        Scenario.model_validate(made), tmp_path / "out", lambda progress: None
+    )
+    assert report.duration_s is not None
+    assert report.duration_s < 30
+    assert not answers

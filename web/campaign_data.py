@@ -1,0 +1,215 @@
+"""What the pages and files of a campaign are made of: its points, metrics, runs and figures, cached."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from flask import abort, g, request
+
+from analysis.figures import campaign as figures
+from analysis.figures import published
+from analysis.figures.campaign import Means
+from analysis.figures.published import CampaignFigure
+from analysis.metrics import METRICS
+from analysis.store import browse
+from experiments import api
+from web import scorecard
+from web.cache import cached, permanent
+
+#: Rows of a page of runs.
+RUNS = 25
+#: Pages that an address may ask for; a database refuses greater offsets.
+MOST_PAGES = 10**9
+#: Metrics in the table of runs.
+COLUMNS, MOST_COLUMNS = ("throughput", "goodput", "retransmissions", "completion_time", "fairness_index"), 8
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A metric of a subject, which a campaign has values of."""
+
+    name: str
+    #: A flow, group, line, or "" for the whole run.
+    subject: str
+    unit: str
+
+    @property
+    def key(self) -> str:
+        """As addresses write it."""
+        return f"{self.name}/{self.subject}"
+
+    @property
+    def label(self) -> str:
+        """For people: "Throughput, forward"."""
+        return f"{title_of(self.name)}, {self.subject}" if self.subject else title_of(self.name)
+
+
+@dataclass(frozen=True)
+class RunsPage:
+    """A page of a campaign's runs."""
+
+    runs: Sequence[Mapping[str, Any]]
+    total: int
+
+
+def head(campaign_id: str) -> dict[str, Any]:
+    """The campaign; 404 if there is none."""
+    campaign = cached(("head", campaign_id), lambda: browse.campaign_head(g.store, campaign_id))
+    if campaign is None:
+        abort(404, f"There is no campaign {campaign_id} here.")
+    return campaign
+
+
+def points(campaign_id: str) -> list[dict[str, Any]]:
+    """Its points: number and parameters."""
+    return cached(("points", campaign_id), lambda: browse.points(g.store, campaign_id))
+
+
+def kinds(campaign_id: str) -> list[Kind]:
+    """Its metrics without details; a group of flows comes before its members."""
+
+    def compute() -> list[Kind]:
+        # Details are on the run's page and in exports.
+        rows = [row for row in browse.kinds(g.store, campaign_id) if not is_detail(row["name"])]
+        rows.sort(key=lambda row: (order(row["name"]), len(row["subject"]), row["subject"]))
+        return [Kind(row["name"], row["subject"], row["unit"]) for row in rows]
+
+    return cached(("kinds", campaign_id), compute)
+
+
+def columns(campaign_id: str) -> list[Kind]:
+    """Metrics in the table of runs."""
+    return [one for one in kinds(campaign_id) if one.name in COLUMNS][:MOST_COLUMNS]
+
+
+def scenario(campaign_id: str) -> dict[str, Any] | None:
+    """The scenario of the first run in the store."""
+    return cached(("scenario", campaign_id), lambda: browse.first_scenario(g.store, campaign_id))
+
+
+def asked() -> browse.Asked:
+    """Filter, order and page of the runs, from the address."""
+    return browse.Asked(
+        state=request.args.get("state", ""),
+        words=tuple(request.args.get("q", "").lower().split()),
+        sort=request.args.get("sort", "point"),
+        descending=request.args.get("order") == "desc",
+        page=page_number(),
+        per_page=RUNS,
+    )
+
+
+def page_number() -> int:
+    """The page that the address asks for, from 1."""
+    return min(max(request.args.get("page", 1, int), 1), MOST_PAGES)
+
+
+def runs(campaign_id: str, query: browse.Asked) -> RunsPage:
+    """A page of its runs."""
+
+    def compute() -> RunsPage:
+        rows, total = browse.runs(g.store, campaign_id, query, _matching(points(campaign_id), query.words))
+        # Runs that failed without a result say why.
+        failed = g.store.last_problems([one["run_id"] for one in rows if one["state"] == browse.MISSING])
+        return RunsPage([{**one, "problems": failed.get(one["run_id"], one["problems"])} for one in rows], total)
+
+    return cached(("runs", campaign_id, query), compute)
+
+
+def _matching(all_points: Sequence[Mapping[str, Any]], words: Sequence[str]) -> list[int] | None:
+    """Points whose parameters contain every word; None without a search."""
+    if not words:
+        return None
+    return [
+        point["number"]
+        for point in all_points
+        if all(word in " ".join(f"{name}={value}" for name, value in point["parameters"]).lower() for word in words)
+    ]
+
+
+def tabled(campaign_id: str) -> list[tuple[str, str]]:
+    """Metrics of the table of means. Lines of the network have figures; a group stands for its flows."""
+    workload = (scenario(campaign_id) or {}).get("workload", [])
+    groups = {str(flow["group"]) for flow in workload if flow.get("group")}
+    return [
+        (one.name, one.subject)
+        for one in kinds(campaign_id)
+        if (one.name not in METRICS or METRICS[one.name].per in ("flow", "run"))
+        and ":" not in one.subject
+        and one.subject.rpartition("-")[0] not in groups
+    ]
+
+
+def means(
+    campaign_id: str, of: Sequence[tuple[str, str]], members: Mapping[int, Sequence[Mapping[str, Any]]]
+) -> list[dict[str, Any]]:
+    """Means of points. A landed run never changes, so only points with new runs are computed again."""
+    keys: dict[Hashable, int] = {
+        (
+            campaign_id, number, *of, *((one["run_id"], one["landed"]) for one in rows if one["state"] == "valid"),
+        ): number
+        for number, rows in members.items()
+    }  # fmt: skip
+
+    def compute(missing: list[Hashable]) -> dict[Hashable, list[dict[str, Any]]]:
+        found: dict[Hashable, list[dict[str, Any]]] = {key: [] for key in missing}
+        key_of = {keys[key]: key for key in missing}
+        for row in browse.summary(g.store, campaign_id, list(of), list(key_of)):
+            found[key_of[row["point"]]].append(row)
+        return found
+
+    return [row for rows in permanent(keys, compute).values() for row in rows]
+
+
+def file_figure(campaign: Mapping[str, Any]) -> CampaignFigure | None:
+    """The figure that the campaign's file asks for."""
+    return cached(
+        ("file figure", campaign["id"]),
+        lambda: published.of_campaign(g.store, campaign["id"], campaign["text"], api.targets_folder()),
+    )
+
+
+def metric_figure(campaign: Mapping[str, Any]) -> Means | None:
+    """Means of the metric that the address asks for, along the field that it asks for."""
+    campaign_id = campaign["id"]
+    known = {(one.name, one.subject): one for one in kinds(campaign_id)}
+    if not known:
+        return None
+    metric, _, subject = request.args.get("metric", "").partition("/")
+    values = scorecard.published_for(campaign)
+    if (metric, subject) not in known:
+        # The metric that was published; else the first.
+        wanted = [(one["metric"], one["subject"]) for one in values] + [next(iter(known))]
+        metric, subject = next(one for one in wanted if one in known)
+    kind = known[metric, subject]
+    rows = cached(
+        ("figure", campaign_id, metric, subject), lambda: browse.summary(g.store, campaign_id, [(metric, subject)])
+    )
+    axes = figures.axes_of(points(campaign_id))
+    x_field = request.args.get("x", "")
+    if x_field not in axes:
+        x_field = figures.default_x(axes)
+    fixed = {name: request.args[f"fix.{name}"] for name in axes if request.args.get(f"fix.{name}") in axes[name]}
+    fixed.pop(x_field, None)
+    return figures.of_points(
+        points(campaign_id), rows, title=kind.label, unit=kind.unit, metric=metric, subject=subject, x_field=x_field,
+        fixed=fixed, published=values,
+    )  # fmt: skip
+
+
+def is_detail(name: str) -> bool:
+    """Whether a metric is shown on its run's page alone."""
+    return bool(getattr(METRICS.get(name), "detail", False))
+
+
+def order(name: str) -> int:
+    """The place of a metric among all."""
+    names = list(METRICS)
+    return names.index(name) if name in names else len(names)
+
+
+def title_of(name: str) -> str:
+    """The title of a metric."""
+    return METRICS[name].title if name in METRICS else name

@@ -1,0 +1,128 @@
+"""A campaign as files and JSON: figures, the picture of its network, its table, its file, its runs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from flask import Blueprint, Response, abort, g, jsonify, request
+
+from analysis.figures.model import csv_text
+from analysis.store import browse
+from experiments import api
+from web import campaign_data, topology
+from web.campaign_data import head, points
+from web.figures import answer, attachment
+
+blueprint = Blueprint("campaign_exports", __name__)
+
+#: Campaigns of one answer.
+MOST_CAMPAIGNS = 500
+
+
+@blueprint.get("/campaigns/<campaign_id>/figure.<kind>")
+def figure(campaign_id: str, kind: str) -> Response:
+    """Its figure as SVG, PDF, PNG or CSV; arguments as the page has them."""
+    campaign = head(campaign_id)
+    made = campaign_data.metric_figure(campaign)
+    if made is None:
+        abort(404, "This campaign has no valid run yet, so there is no figure.")
+    return answer(made.figure(), kind, f"{campaign['name']}-{made.metric}", made.as_csv)
+
+
+@blueprint.get("/campaigns/<campaign_id>/own-figure.<kind>")
+def file_figure(campaign_id: str, kind: str) -> Response:
+    """The figure that its file defines, as SVG, PDF, PNG or CSV."""
+    campaign = head(campaign_id)
+    made = campaign_data.file_figure(campaign)
+    if made is None:
+        abort(404, "There is no `figure` in this campaign's file.")
+    return answer(made.figure(), kind, f"{campaign['name']}-figure", made.as_csv)
+
+
+@blueprint.get("/campaigns/<campaign_id>/network.<kind>")
+def network(campaign_id: str, kind: str) -> Response:
+    """Its network as SVG or PDF, with the values of the first point."""
+    return network_file(campaign_data.scenario(campaign_id), kind, f"{head(campaign_id)['name']}-network")
+
+
+def network_file(scenario: dict[str, Any] | None, kind: str, name: str) -> Response:
+    """The picture of a network as SVG or PDF."""
+    if not scenario or not scenario.get("links"):
+        abort(404, "There is no picture of this network.")
+    if kind not in ("svg", "pdf"):
+        abort(404, f"There is no picture as {kind}; there are: svg, pdf.")
+    picture = topology.draw(scenario)
+    return attachment(picture.svg() if kind == "svg" else picture.pdf(), kind, name)
+
+
+@blueprint.get("/api/campaigns")
+def all_as_json() -> Response:
+    """Every campaign, as `./backchannel results --json` prints them, with its start time."""
+    keys = ("id", "name", "title", "state", "runs", "valid", "invalid", "backend", "started")
+    words = request.args.get("q", "").split()
+    found = browse.campaigns(g.store, words, MOST_CAMPAIGNS, (campaign_data.page_number() - 1) * MOST_CAMPAIGNS)
+    return jsonify([{key: one[key] for key in keys} for one in found])
+
+
+@blueprint.get("/api/campaigns/<campaign_id>")
+def as_json(campaign_id: str) -> Response:
+    """Its results, as `./backchannel results --json` prints them."""
+    campaign = g.store.campaign(campaign_id)
+    if campaign is None:
+        abort(404, f"There is no campaign {campaign_id} here.")
+    return Response(api.results_json(campaign, g.store.table(campaign_id)), mimetype="application/json")
+
+
+@blueprint.get("/api/campaigns/<campaign_id>/progress")
+def progress(campaign_id: str) -> Response:
+    """State, number of runs and valid runs, and the progress of running ones."""
+    campaign = head(campaign_id)
+    return jsonify({key: campaign[key] for key in ("state", "runs", "valid", "progress")})
+
+
+@blueprint.get("/api/campaigns/<campaign_id>/runs")
+def runs_as_json(campaign_id: str) -> Response:
+    """A page of its runs with their metrics; same arguments as the page."""
+    head(campaign_id)
+    query = campaign_data.asked()
+    page = campaign_data.runs(campaign_id, query)
+    parameters = {point["number"]: dict(point["parameters"]) for point in points(campaign_id)}
+    rows = [
+        {
+            **{key: one[key] for key in ("run_id", "point", "repetition", "state", "problems", "landed", "seed")},
+            "parameters": parameters.get(one["point"], {}),
+            "metrics": [
+                {"name": name, "subject": subject, "value": row["value"], "unit": row["unit"]}
+                for (name, subject), row in one["metrics"].items()
+            ],
+        }
+        for one in page.runs
+    ]
+    return jsonify({"total": page.total, "page": query.page, "per_page": query.per_page, "runs": rows})
+
+
+@blueprint.get("/campaigns/<campaign_id>.csv")
+def as_csv(campaign_id: str) -> Response:
+    """Its table: a line for each point, metric and flow, in SI units."""
+    campaign = head(campaign_id)
+    rows = browse.summary(g.store, campaign_id)
+    rows.sort(key=lambda row: (row["point"], campaign_data.order(row["name"]), row["subject"]))
+    parameters = {point["number"]: dict(point["parameters"]) for point in points(campaign_id)}
+    fields = list(next(iter(parameters.values()), {}))
+    lines = (
+        [
+            *(parameters[row["point"]].get(name, "") for name in fields), row["name"], row["subject"], row["unit"],
+            row["n"], row["mean"], "" if row["sd"] is None else row["sd"],
+        ]
+        for row in rows
+    )  # fmt: skip
+    text = csv_text([*fields, "metric", "flow", "unit", "runs", "mean", "standard_deviation"], lines)
+    return attachment(text, "csv", campaign["name"])
+
+
+@blueprint.get("/campaigns/<campaign_id>.yaml")
+def as_yaml(campaign_id: str) -> Response:
+    """Its campaign file."""
+    campaign = head(campaign_id)
+    headers = {"Content-Disposition": f'attachment; filename="{campaign["name"]}.yaml"'}
+    return Response(campaign["text"], mimetype="text/plain; charset=utf-8", headers=headers)

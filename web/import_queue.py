@@ -1,0 +1,257 @@
+"""Imports of captures: an upload is read by `./backchannel import` in a process with limits and becomes a run."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import resource
+import secrets
+import shutil
+import signal
+import subprocess
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from analysis.store import Store
+from experiments.api import import_command, import_error, imported_run
+
+#: Bytes of an upload with all its files, files of one, and imports that are listed.
+MOST_BYTES, MOST_FILES, MOST_LISTED = 1 << 30, 6, 50
+#: Bytes of an upload with the form around it.
+MOST_BODY = MOST_BYTES + (1 << 20)
+#: Uploads on this machine at a time, being read or waiting.
+MOST_WAITING = 8
+#: Readers at a time, and the limits of each: elapsed and CPU time in s, memory and written bytes.
+AT_ONCE = 2
+LIMIT_S, LIMIT_MEMORY, LIMIT_FILE = 600, 8 << 30, 8 << 30
+
+
+@dataclass
+class Import:
+    """One upload and the state of its reader."""
+
+    id: str
+    #: File names as the visitor had them; only shown.
+    names: list[str]
+    bytes: int
+    started: float = field(default_factory=time.time)
+    #: waiting, reading, done, failed.
+    state: str = "waiting"
+    #: Why it failed.
+    message: str = ""
+    run_ids: list[str] = field(default_factory=list)
+    #: The reader's process id, and when it started.
+    reader: int = 0
+    reader_started: float = 0.0
+
+    def as_json(self, incoming: Path) -> dict[str, Any]:
+        """For pages and scripts; `incoming` is where runs are put together."""
+        document = {
+            "id": self.id, "names": self.names, "bytes": self.bytes, "state": self.state, "said": self.message,
+            "runs": self.run_ids,
+        }  # fmt: skip
+        if self.state != "reading" or not self.reader:
+            return document
+        phase, written = _progress(incoming, self.reader)
+        return {
+            **document,
+            "phase": phase,
+            "written_bytes": written,
+            "elapsed_s": round(time.time() - self.reader_started, 1),
+        }
+
+
+def _progress(incoming: Path, reader: int) -> tuple[str, int]:
+    """A reader's phase and the bytes it has written, from the folder in which it builds the run."""
+    folder = next(incoming.glob(f"*-{reader}"), None)
+    # The reader adds and removes files while this looks.
+    sizes: dict[Path, int] = {}
+    for path in folder.rglob("*") if folder is not None else ():
+        with contextlib.suppress(OSError):
+            if path.is_file():
+                sizes[path] = path.stat().st_size
+    tables = {path: size for path, size in sizes.items() if path.parent == folder}
+    if any(path.name == "summary.json" for path in tables):
+        return "measuring", sum(tables.values())
+    if tables:
+        return "classifying segments", sum(tables.values())
+    return ("keeping the captures" if sizes else "looking at the captures"), sum(sizes.values())
+
+
+class ImportQueue:
+    """The imports of one application."""
+
+    def __init__(self, store: Store, results: str) -> None:
+        #: The store's local folder takes uploads; `results` names the store to the reader.
+        self._store = store
+        self._folder = store.folder
+        self._results = results
+        self._uploads: OrderedDict[str, Import] = OrderedDict()
+        self._lock = threading.Lock()
+        self._slots = threading.Semaphore(AT_ONCE)
+        #: A locked descriptor of each upload's folder: a folder without a lock was left by a site that died.
+        self._locks: dict[Path, int] = {}
+        self._sweep()
+
+    def as_json(self, upload: Import) -> dict[str, Any]:
+        """An upload with its reader's progress."""
+        return upload.as_json(self._folder / "incoming")
+
+    def uploads(self) -> list[Import]:
+        """The latest uploads, newest first."""
+        with self._lock:
+            return list(reversed(self._uploads.values()))
+
+    def find(self, import_id: str) -> Import | None:
+        """An upload by its id."""
+        with self._lock:
+            return self._uploads.get(import_id)
+
+    def new_folder(self) -> Path:
+        """A new folder with a random name for an upload's files.
+
+        Raises:
+            QueueFull: too many uploads wait.
+        """
+        made = self._folder / "uploads" / secrets.token_hex(8)
+        with self._lock:
+            if len(self._locks) >= MOST_WAITING:
+                raise QueueFull(f"{MOST_WAITING} uploads wait already; try again when some of them are done.")
+            with _exclusive(made.parent):
+                made.mkdir(mode=0o700)
+                self._locks[made] = _locked(made)
+        return made
+
+    def release(self, folder: Path) -> None:
+        """Deletes an upload's files."""
+        shutil.rmtree(folder, ignore_errors=True)
+        with self._lock:
+            os.close(self._locks.pop(folder))
+
+    def _sweep(self) -> None:
+        uploads = self._folder / "uploads"
+        with _exclusive(uploads):
+            for folder in uploads.iterdir():
+                try:
+                    os.close(_locked(folder))
+                except OSError:
+                    continue  # Another running site has it.
+                shutil.rmtree(folder, ignore_errors=True)
+
+    def start(self, upload: Import, folder: Path) -> None:
+        """Starts reading a folder of captures, without waiting for it."""
+        with self._lock:
+            self._uploads[upload.id] = upload
+            while len(self._uploads) > MOST_LISTED:
+                self._uploads.popitem(last=False)
+        threading.Thread(target=self._work, args=(upload, folder), name=f"import {upload.id}", daemon=True).start()
+
+    def _work(self, upload: Import, folder: Path) -> None:
+        state = "failed"
+        try:
+            with self._slots:
+                upload.state = "reading"
+                upload.run_ids = [_read(self._results, sorted(folder.iterdir()), upload)]
+                state = "done"
+        except ImportFailed as error:
+            upload.message = str(error)
+        except OSError as error:
+            upload.message = f"it cannot be read: {error.strerror}"
+        finally:
+            # First the files go, then the state says that it ended.
+            self.release(folder)
+            # A reader that was killed left an unfinished run.
+            self._store.sweep_incoming()
+            upload.state = state
+
+
+def _locked(folder: Path) -> int:
+    """Locks a folder for as long as the descriptor is open and this process lives.
+
+    Raises:
+        OSError: another holds it.
+    """
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(descriptor)
+        raise
+    return descriptor
+
+
+@contextlib.contextmanager
+def _exclusive(uploads: Path) -> Iterator[None]:
+    """Keeps other sites from creating or sweeping folders of uploads."""
+    uploads.mkdir(parents=True, exist_ok=True)
+    descriptor = os.open(uploads, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+class ImportFailed(Exception):
+    """The reader's message."""
+
+
+class QueueFull(Exception):
+    """Too many uploads wait."""
+
+
+def _read(results: str, files: list[Path], upload: Import) -> str:
+    """Runs `./backchannel import` with limits on time, memory and written bytes; returns the id of the run.
+
+    Raises:
+        ImportFailed: the file cannot be read, or the reader met a limit.
+    """
+    try:
+        child = subprocess.Popen(
+            import_command(files, results, ", ".join(upload.names)),
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, stdin=subprocess.DEVNULL, preexec_fn=_limit,
+            start_new_session=True,
+        )  # fmt: skip
+    except OSError as error:
+        raise ImportFailed(f"the reader cannot be started: {error.strerror}") from None
+    upload.reader, upload.reader_started = child.pid, time.time()
+    try:
+        stdout, stderr = child.communicate(timeout=LIMIT_S)
+    except subprocess.TimeoutExpired:
+        # The whole session: the reader may have started processes.
+        os.killpg(child.pid, signal.SIGKILL)
+        child.communicate()
+        raise _too_long() from None
+    if child.returncode == -signal.SIGXCPU:
+        raise _too_long()
+    if child.returncode != 0:
+        message = import_error(child.returncode, stderr) or (
+            f"reading it stopped at a limit: {LIMIT_MEMORY / 1e9:.3g} GB of memory, {LIMIT_FILE / 1e9:.3g} GB of "
+            f"written files, {LIMIT_S} s; ./backchannel import has no such limits"
+        )
+        # The visitor knows the file by its own name, and is shown no path of this machine.
+        for path, name in zip(files, upload.names, strict=True):
+            message = message.replace(str(path), name)
+        raise ImportFailed(message.replace(results, "the results folder"))
+    try:
+        return imported_run(stdout)
+    except ValueError:
+        raise ImportFailed("the reader's answer is not understood, which is a defect of Backchannel") from None
+
+
+def _too_long() -> ImportFailed:
+    return ImportFailed(f"reading it took longer than {LIMIT_S} s; ./backchannel import has no such limit")
+
+
+def _limit() -> None:
+    # SIGXCPU names the limit; a second later the kernel kills.
+    resource.setrlimit(resource.RLIMIT_CPU, (LIMIT_S, LIMIT_S + 1))
+    resource.setrlimit(resource.RLIMIT_AS, (LIMIT_MEMORY, LIMIT_MEMORY))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (LIMIT_FILE, LIMIT_FILE))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))

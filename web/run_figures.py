@@ -1,0 +1,147 @@
+"""Figures of a run for its page and its API, from the columns of its tables that they need (web/tables.py)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from analysis.figures import run as figures
+from analysis.figures.model import Figure
+from analysis.metrics import MissingCapture
+from web import tables
+
+#: Points of a series at most; extremes are kept where there are more, and retransmissions and losses all stay.
+POINTS = 4000
+
+
+def sequence(folder: Path, run: Mapping[str, Any], flow: str) -> Figure:
+    """Sequence numbers over time at the sender: data, acks, window, retransmissions and losses."""
+    return _sequence(folder, run, flow, receiver=False)
+
+
+def received(folder: Path, run: Mapping[str, Any], flow: str) -> Figure:
+    """The same at the receiver."""
+    return _sequence(folder, run, flow, receiver=True)
+
+
+def _sequence(folder: Path, run: Mapping[str, Any], flow: str, receiver: bool) -> Figure:
+    def make() -> Figure:
+        segments = tables.flow(folder, run, flow, receiver, figures.SEQUENCE_COLUMNS)
+        arrived = None if receiver else _arrived(folder, run, flow)
+        return figures.sequence("", segments, tables.sacks(folder, run, flow, receiver), arrived)
+
+    return _derived((str(folder), "sequence", flow, receiver), make)
+
+
+def _arrived(folder: Path, run: Mapping[str, Any], flow: str) -> pl.DataFrame | None:
+    is_data = (pl.col("dir") == 0) & (pl.col("payload") > 0)
+    try:
+        return tables.unordered(folder, run, flow, True, ("seq", "payload"), is_data)
+    except MissingCapture:
+        return None
+
+
+def rtt(folder: Path, run: Mapping[str, Any], flow: str) -> Figure:
+    """Round-trip samples of the sender over time, by Karn's rule: none of retransmitted data."""
+
+    def make() -> Figure:
+        of_ack = (pl.col("dir") == 1) & pl.col("rtt_ns").is_not_null()
+        samples = tables.flow(folder, run, flow, False, ("rtt_ns",), of_ack)
+        return figures.round_trips("", {flow: samples.with_columns((pl.col("rtt_ns") / 1e9).alias("rtt_s"))})
+
+    return _derived((str(folder), "rtt", flow), make)
+
+
+def throughput(folder: Path, run: Mapping[str, Any], flow: str) -> Figure:
+    """Bytes that arrived in order at the receivers, by slices of a hundredth of the run."""
+
+    def make() -> Figure:
+        slices = {one.name: _slices(folder, run, one.name) for one in tables.flows(folder, run, flow)}
+        return figures.throughput("", slices, "kbit/s")
+
+    return _derived((str(folder), "throughput", flow), make)
+
+
+def _slices(folder: Path, run: Mapping[str, Any], flow: str) -> pl.DataFrame:
+    width_s = max(float(run["duration_s"]) / 100, 0.01)
+    data = tables.flow(folder, run, flow, True, ("in_order",), pl.col("dir") == 0)
+    slices = pl.DataFrame({"slice": pl.int_range(0, int(float(run["duration_s"]) / width_s) + 1, eager=True)})
+    # Each connection counts from its own start.
+    reached = data.group_by((pl.col("t_s") / width_s).floor().cast(pl.Int64).alias("slice"), "stream").agg(
+        pl.col("in_order").max()
+    )
+    grown = (
+        reached.sort("stream", "slice")
+        .with_columns(pl.col("in_order").cum_max().over("stream").alias("top"))
+        .with_columns((pl.col("top") - pl.col("top").shift(1, fill_value=0)).over("stream").alias("bytes"))
+        .group_by("slice")
+        .agg(pl.col("bytes").sum())
+    )
+    return slices.join(grown, on="slice", how="left", maintain_order="left").select(
+        ((pl.col("slice") + 1) * width_s).alias("t_s"), (pl.col("bytes").fill_null(0) * 8 / width_s).alias("bps")
+    )
+
+
+def queue(folder: Path, run: Mapping[str, Any], name: str) -> Figure:
+    """Packets that wait in a queue ("link/direction"), and what was dropped, purged or marked there."""
+    link, _, direction = name.rpartition("/")
+    lengths: list[tuple[float, float, float]] = []
+    events: dict[str, list[float]] = {}
+    for row in tables.telemetry(folder, "links"):
+        if (row["link"], row["direction"]) != (link, direction) or "part" in row:
+            continue
+        if "event" in row:
+            events.setdefault(row["event"], []).append(row["t_ns"] / 1e9)
+        else:
+            lengths.append((row["t_ns"] / 1e9, float(row["packets"]), float(row["max"])))
+    if not lengths and not events:
+        return figures.nothing("This run kept no samples of its lines.")
+    schema = dict.fromkeys(("t_s", "y", "most"), pl.Float64)
+    return figures.queue("", pl.DataFrame(lengths, schema=schema, orient="row"), events)
+
+
+def cwnd(folder: Path, run: Mapping[str, Any], flow: str) -> Figure:
+    """The sender's congestion window and slow-start threshold, as its stack reports them.
+
+    With the window of the further sender of a split connection that carries the flow's data.
+    """
+    spec = next((one for one in run["scenario"]["workload"] if one["name"] == flow), None)
+    rows = tables.telemetry(folder, flow) if spec is not None else []
+    if spec is None or not rows:
+        return figures.nothing("This flow left no telemetry.")
+    # Samples count from the flow's start.
+    start_s = float(spec.get("start_s", 0.0))
+    columns = ("cwnd_segments", "ssthresh_segments")
+    samples = [(row["t_ns"] / 1e9 + start_s, *(row.get(name) for name in columns)) for row in rows]
+    schema = dict.fromkeys(("t_s", *columns), pl.Float64)
+    frame = pl.DataFrame(samples, schema=schema, orient="row")
+    return figures.congestion_window("", frame, _relays(folder, int(spec["port"])))
+
+
+def _relays(folder: Path, port: int) -> dict[str, pl.DataFrame]:
+    """Windows of the senders in the network whose data go to this port, by the name of their part."""
+    found: dict[str, list[tuple[float, float]]] = {}
+    for row in tables.telemetry(folder, "links"):
+        if "part" in row and row["to"].endswith(f":{port}"):
+            found.setdefault(f"cwnd, {row['part']} part", []).append((row["t_ns"] / 1e9, float(row["cwnd_segments"])))
+    schema = {"t_s": pl.Float64, "cwnd_segments": pl.Float64}
+    return {name: pl.DataFrame(pairs, schema=schema, orient="row") for name, pairs in sorted(found.items())}
+
+
+#: What the API calls them.
+KINDS: Mapping[str, Callable[[Path, Mapping[str, Any], str], Figure]] = {
+    "sequence": sequence, "received": received, "throughput": throughput, "rtt": rtt, "queue": queue, "cwnd": cwnd,
+}  # fmt: skip
+
+
+def _derived(key: tuple[Any, ...], make: Callable[[], Figure]) -> Figure:
+    def size(figure: Figure) -> int:
+        return sum(int(one.points.estimated_size()) for one in figure.series)
+
+    try:
+        return tables.derived(key, make, size)
+    except MissingCapture as error:
+        return figures.nothing(f"{str(error)[0].upper()}{str(error)[1:]}.")
