@@ -169,7 +169,7 @@ class AgentClient:
             connection.set_timeout(self._timeout_s if timeout_s is None else timeout_s)
             try:
                 connection.request(method, path, content, headers)
-            except BrokenPipeError:
+            except (BrokenPipeError, ConnectionResetError):
                 pass  # An agent that rejects a long request answers without having read it.
             answer = connection.getresponse()
             if answer.length is None:

@@ -17,6 +17,7 @@ from analysis.metrics import RunData
 from analysis.results import Results
 from analysis.statistics import LEVEL, bootstrap_interval, t_interval
 from analysis.store import Store
+from analysis.store.rows import CampaignRow, RunRow
 
 if TYPE_CHECKING:
     import pandas
@@ -79,7 +80,7 @@ def campaigns(results: Path | Store = RESULTS) -> pl.DataFrame:
     return pl.DataFrame(rows, schema=dict.fromkeys(keys[:5], pl.String) | dict.fromkeys(keys[5:], pl.Int64))
 
 
-def find_campaign(store: Store, name: str) -> dict[str, Any]:
+def find_campaign(store: Store, name: str) -> CampaignRow:
     """The campaign of a name (the newest of several) or an id, as Store.campaign gives it.
 
     Raises:
@@ -93,7 +94,7 @@ def find_campaign(store: Store, name: str) -> dict[str, Any]:
     return campaign
 
 
-def find_run(store: Store, name: str) -> dict[str, Any]:
+def find_run(store: Store, name: str) -> RunRow:
     """The run of an id, or of the first characters of one, as Store.run gives it.
 
     Raises:
@@ -147,7 +148,7 @@ def means(campaign: str, results: Path | Store = RESULTS, level: float = LEVEL, 
     return _parameters(found).join(frame, on="point", how="inner", maintain_order="left_right")
 
 
-def _parameters(campaign: dict[str, Any]) -> pl.DataFrame:
+def _parameters(campaign: CampaignRow) -> pl.DataFrame:
     points = campaign["points"]
     fields = list(dict.fromkeys(field for point in points for field, _ in point["parameters"]))
     rows = [{**dict.fromkeys(fields), **dict(one["parameters"]), "point": one["number"]} for one in points]

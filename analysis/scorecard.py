@@ -26,6 +26,7 @@ from analysis.measures import Measure, Split, Table
 from analysis.results import by_point
 from analysis.statistics import half_width, overlap, sd
 from analysis.store import Store, browse
+from analysis.store.rows import CampaignRow
 
 _MEASURES, _SPLITS = TypeAdapter(dict[str, Measure]), TypeAdapter(list[Split])
 #: Share of an artefact's stated values that must lie within tolerance.
@@ -259,9 +260,9 @@ def count(artefacts: Sequence[Artefact]) -> dict[str, int]:
     }
 
 
-def _newest(store: Store) -> dict[tuple[str, str], dict[str, Any]]:
+def _newest(store: Store) -> dict[tuple[str, str], CampaignRow]:
     """Per artefact and backend the campaign that was started last and changes nothing that matters."""
-    found: dict[tuple[str, str], dict[str, Any]] = {}
+    found: dict[tuple[str, str], CampaignRow] = {}
     for row in store.campaigns():
         if not set(row["overrides"]) <= HARMLESS or not row["valid"]:
             continue

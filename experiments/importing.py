@@ -24,6 +24,7 @@ import polars as pl
 from analysis.alignment import ALONE, Aligned, align
 from analysis.metrics import RunData, measure
 from analysis.store import Landing, Store
+from analysis.store.rows import RunRow
 from experiments.engine import machine
 from experiments.language.problems import ImportProblem
 from testbed import node_binary, units
@@ -93,7 +94,7 @@ def import_captures(store: Store, request: Request) -> Imported:
         for path, _ in readable.values():
             if path.parent.name == "converted":
                 shutil.rmtree(path.parent, ignore_errors=True)
-        metrics = measure(RunData.load(folder, scenario, report))
+        metrics = measure(RunData.load(folder, scenario, report)).rows
         manifest = {
             **machine.versions(),
             "report": report,
@@ -386,7 +387,7 @@ def _enter(store: Store, campaign_id: str, request: Request, run_id: str) -> Non
         store.end_campaign(campaign_id, complete=True)
 
 
-def as_json(imported: Imported, run: dict[str, Any]) -> str:
+def as_json(imported: Imported, run: RunRow) -> str:
     """An import for scripts, in SI units."""
     document = {
         "run": imported.run_id,
@@ -399,7 +400,7 @@ def as_json(imported: Imported, run: dict[str, Any]) -> str:
     return json.dumps(document, indent=2)
 
 
-def lines(imported: Imported, run: dict[str, Any]) -> list[str]:
+def lines(imported: Imported, run: RunRow) -> list[str]:
     """An import for people."""
     told = imported.manifest["import"]
     found = [f"run {imported.run_id}{', which was here already' if imported.known else ''}: {told['label']}"]

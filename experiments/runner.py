@@ -9,12 +9,12 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 from rich.console import Console
 
 from agents.errors import AgentError
 from analysis.store import Store, StoreError, requests
+from analysis.store.rows import RequestRow
 from experiments.engine.dispatch import interruptible
 from experiments.engine.options import Options
 from experiments.engine.scheduling import Outcome, run_campaign
@@ -65,13 +65,13 @@ class Runner:
         store.close()
         return failed
 
-    def _do(self, store: Store, request: dict[str, Any]) -> bool:
-        number = request["id"]
+    def _do(self, store: Store, request: RequestRow) -> bool:
+        number = request.id
         self._console.print(f"Request {number}: {request['file']}", highlight=False)
         try:
-            plan = expand(source.parse(request["file"], request["text"]), request["overrides"])
+            plan = expand(source.parse(request.file, request.text), request.overrides)
             requests.name_campaign(store, number, plan.id)
-            options = Options(self._results, self._jobs, bool(request["force"]), tries=self._tries)
+            options = Options(self._results, self._jobs, bool(request.force), tries=self._tries)
             outcome = run_campaign(plan, options, TerminalReporter(self._console))
         except (CampaignError, Unavailable, TestbedError, AgentError, StoreError) as error:
             requests.finish(store, number, requests.FAILED, str(error))

@@ -14,6 +14,7 @@ it.
 from __future__ import annotations
 
 import itertools
+from collections.abc import Mapping
 from typing import Any
 
 from mininet.link import Intf, Link
@@ -36,7 +37,7 @@ class EmulatedLink(Link):  # type: ignore[misc]
     """A Mininet link between two TAP interfaces.
 
     Args:
-        spec: the link's parameters; its `ends` are ignored.
+        spec: the link's parameters, as a type or as the scenario's JSON; its `ends` are ignored.
         emulator: that serves it; by default the process's shared one.
         seed: of its random streams.
         others: as in mininet.link.Link.
@@ -46,12 +47,12 @@ class EmulatedLink(Link):  # type: ignore[misc]
         self,
         node1: Any,
         node2: Any,
-        spec: LinkSpec,
+        spec: LinkSpec | Mapping[str, Any],
         emulator: Emulator | None = None,
         seed: int = 0,
         **others: Any,
     ) -> None:
-        self.spec = spec
+        self.spec = spec if isinstance(spec, LinkSpec) else LinkSpec.model_validate({"ends": (), **spec})
         self._emulator = emulator or Emulator.shared()
         self._seed = seed
         others.setdefault("intf", TapIntf)
@@ -99,5 +100,4 @@ class ModemLink(EmulatedLink):
         if profile not in profiles:
             raise TestbedError(f"there is no link profile '{profile}'; there are: {', '.join(sorted(profiles))}")
         name = f"link{next(self._numbers)}-{node1.name}-{node2.name}"
-        spec = LinkSpec.model_validate({"ends": (), **profiles[profile]["spec"], "name": name})
-        super().__init__(node1, node2, spec=spec, **others)
+        super().__init__(node1, node2, spec={**profiles[profile]["spec"], "name": name}, **others)

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import os
+import sqlite3
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -15,8 +18,10 @@ import sqlalchemy as sa
 from alembic.autogenerate import compare_metadata
 from alembic.runtime.migration import MigrationContext
 
+from analysis.results import MetricValue
 from analysis.store import Landing, Store, StoreError, browse, requests
 from analysis.store.schema import metadata
+from testbed.node_binary import ROOT
 
 #: Of an empty server, where the same is tested with a database of its own (tests/distributed).
 POSTGRESQL = os.environ.get("BACKCHANNEL_TEST_POSTGRESQL")
@@ -62,7 +67,7 @@ def landing(store: Store, run_id: str, value: float, problems: tuple[str, ...] =
     (folder / "captures/a.pcap").write_bytes(b"abc")
     return Landing(
         run_id=run_id, backend="emulated", scenario={"seed": 1, "duration_s": 3.0}, manifest={"kernel": "6"},
-        metrics=[{"metric": "throughput", "subject": "bulk", "value": value, "unit": "rate"}],
+        metrics=[MetricValue("throughput", "bulk", value, "rate")],
         problems=list(problems), attempt=attempt, folder=folder,
     )  # fmt: skip
 
@@ -117,7 +122,7 @@ def test_a_pulse_outlives_its_connection(store: Store, tmp_path: Path) -> None:
 
 
 def test_migrations_make_exactly_the_declared_tables(store: Store) -> None:
-    with store._engine.connect() as connection:
+    with store.connect() as connection:
         assert compare_metadata(MigrationContext.configure(connection), metadata) == []
 
 
@@ -219,7 +224,7 @@ def test_many_open_a_new_store_at_once(tmp_path: Path) -> None:
     for thread in threads:
         thread.join()
     assert len(stores) == 12
-    with stores[0]._engine.connect() as connection:
+    with stores[0].connect() as connection:
         assert connection.exec_driver_sql("PRAGMA journal_mode").scalar() == "wal"
 
 
@@ -243,7 +248,7 @@ def test_leftovers_of_dead_runners_are_swept(store: Store) -> None:
 @of_sqlite
 def test_a_store_of_a_newer_version_and_a_broken_one_are_refused(tmp_path: Path) -> None:
     store = Store.open(tmp_path / "newer")
-    with store._engine.connect() as connection:
+    with store.connect() as connection:
         connection.exec_driver_sql("UPDATE alembic_version SET version_num = '9999'")
     with pytest.raises(StoreError, match="newer version"):
         Store.open(tmp_path / "newer")
@@ -376,3 +381,74 @@ def test_a_pulse_comes_back_after_the_server_was_away(store: Store, monkeypatch:
     monkeypatch.setattr(store, "connect", connect)
     assert pulse._notified()
     pulse.close()
+
+
+def test_metrics_that_were_renamed_keep_their_values(tmp_path: Path) -> None:
+    """A store of an earlier version: two names of one metric, and two forms of a line's name."""
+    with sqlite3.connect(tmp_path / "results.sqlite") as database:
+        database.executescript("""
+            CREATE TABLE metric (run_id TEXT, name TEXT, subject TEXT, value FLOAT, unit TEXT,
+                                 PRIMARY KEY (run_id, name, subject));
+            CREATE TABLE replaced (run_id TEXT, landed FLOAT, name TEXT, subject TEXT, until FLOAT, seed BIGINT,
+                                   value FLOAT, unit TEXT, PRIMARY KEY (run_id, landed, name, subject));
+            CREATE TABLE alembic_version (version_num VARCHAR(32) PRIMARY KEY);
+            INSERT INTO alembic_version VALUES ('0003_replaced');
+            INSERT INTO metric VALUES
+                ('r', 'rtt_stddev', 'f', 1, 'time'), ('r', 'share_acks', 'wire:reverse', 2, 'fraction'),
+                ('r', 'utilisation_acks', 'wire:reverse', 3, 'fraction'),
+                ('r', 'ack_share', 'wire/reverse', 4, 'fraction'), ('r', 'queue_mean', 'wire:forward', 5, 'number'),
+                ('s', 'utilisation_acks', 'wire:reverse', 6, 'fraction'),
+                ('s', 'throughput', '10.0.0.1-10.0.0.2:80', 7, 'rate');
+            INSERT INTO replaced VALUES ('r', 1, 'cwnd_coefficient_of_variation', 'f', 2, 1, 8, 'number');
+        """)
+    store = Store.open(tmp_path)
+    with sqlite3.connect(tmp_path / "results.sqlite") as database:
+        rows = set(database.execute("SELECT run_id, name, subject, value, unit FROM metric"))
+        replaced = database.execute("SELECT name, subject, value FROM replaced").fetchall()
+    store.close()
+    assert rows == {
+        ("r", "rtt_sd", "f", 1, "time"), ("r", "ack_fraction", "wire/reverse", 2, "fraction"),
+        ("r", "ack_share", "wire/reverse", 4, "fraction"), ("r", "queue_mean", "wire/forward", 5, "packets"),
+        ("s", "ack_share", "wire/reverse", 6, "fraction"), ("s", "throughput", "10.0.0.1-10.0.0.2:80", 7, "rate"),
+    }  # fmt: skip
+    assert replaced == [("cwnd_variation", "f", 8)]
+
+
+OTHER_HOST = """
+import os, sys
+from analysis.store import Store
+os.getpid = lambda: 999999999  # no process here has this id: as if it were another host's
+store = Store.open(sys.argv[1])
+print(store.incoming("r01"), flush=True)
+sys.stdin.read()
+"""
+
+
+@of_sqlite
+def test_a_folder_of_a_live_process_of_another_host_is_kept(store: Store) -> None:
+    other = subprocess.Popen(
+        [sys.executable, "-c", OTHER_HOST, str(store.folder)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+        cwd=ROOT,
+    )  # fmt: skip
+    try:
+        assert other.stdout is not None
+        theirs = Path(other.stdout.readline().strip())
+        store.sweep_incoming()
+        assert theirs.exists()
+    finally:
+        other.kill()
+        other.wait()
+    store.sweep_incoming()
+    assert not theirs.exists()
+
+
+@of_sqlite
+def test_a_folder_is_abandoned_when_its_store_is_gone_whoever_has_the_process_id_now(store: Store) -> None:
+    other = opened(store.folder.parent)
+    theirs = other.incoming("r01")
+    store.sweep_incoming()
+    assert theirs.exists()
+    other.close()
+    store.sweep_incoming()
+    assert not theirs.exists()
+    assert not list((store.folder / "assembling").iterdir())

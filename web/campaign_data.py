@@ -14,6 +14,7 @@ from analysis.figures.campaign import Means
 from analysis.figures.published import CampaignFigure
 from analysis.metrics import METRICS
 from analysis.store import browse
+from analysis.store.rows import MISSING
 from experiments import api
 from web import scorecard
 from web.cache import cached, permanent
@@ -54,7 +55,7 @@ class RunsPage:
     total: int
 
 
-def head(campaign_id: str) -> dict[str, Any]:
+def head(campaign_id: str) -> Mapping[str, Any]:
     """The campaign; 404 if there is none."""
     campaign = cached(("head", campaign_id), lambda: browse.campaign_head(g.store, campaign_id))
     if campaign is None:
@@ -62,7 +63,7 @@ def head(campaign_id: str) -> dict[str, Any]:
     return campaign
 
 
-def points(campaign_id: str) -> list[dict[str, Any]]:
+def points(campaign_id: str) -> Sequence[Mapping[str, Any]]:
     """Its points: number and parameters."""
     return cached(("points", campaign_id), lambda: browse.points(g.store, campaign_id))
 
@@ -112,7 +113,7 @@ def runs(campaign_id: str, query: browse.Asked) -> RunsPage:
     def compute() -> RunsPage:
         rows, total = browse.runs(g.store, campaign_id, query, _matching(points(campaign_id), query.words))
         # Runs that failed without a result say why.
-        failed = g.store.last_problems([one["run_id"] for one in rows if one["state"] == browse.MISSING])
+        failed = g.store.last_problems([one["run_id"] for one in rows if one["state"] == MISSING])
         return RunsPage([{**one, "problems": failed.get(one["run_id"], one["problems"])} for one in rows], total)
 
     return cached(("runs", campaign_id, query), compute)
@@ -144,7 +145,7 @@ def tabled(campaign_id: str) -> list[tuple[str, str]]:
 
 def means(
     campaign_id: str, of: Sequence[tuple[str, str]], members: Mapping[int, Sequence[Mapping[str, Any]]]
-) -> list[dict[str, Any]]:
+) -> Sequence[Mapping[str, Any]]:
     """Means of points. A landed run never changes, so only points with new runs are computed again."""
     keys: dict[Hashable, int] = {
         (
@@ -153,8 +154,8 @@ def means(
         for number, rows in members.items()
     }  # fmt: skip
 
-    def compute(missing: list[Hashable]) -> dict[Hashable, list[dict[str, Any]]]:
-        found: dict[Hashable, list[dict[str, Any]]] = {key: [] for key in missing}
+    def compute(missing: list[Hashable]) -> dict[Hashable, list[Mapping[str, Any]]]:
+        found: dict[Hashable, list[Mapping[str, Any]]] = {key: [] for key in missing}
         key_of = {keys[key]: key for key in missing}
         for row in browse.summary(g.store, campaign_id, list(of), list(key_of)):
             found[key_of[row["point"]]].append(row)

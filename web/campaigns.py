@@ -140,7 +140,7 @@ def _table(campaign_id: str, fields: list[str], some: Sequence[Mapping[str, Any]
     def compute() -> Markup:
         tabled = campaign_data.tabled(campaign_id)
         numbers = [point["number"] for point in some]
-        members: dict[int, list[dict[str, Any]]] = {number: [] for number in numbers}
+        members: dict[int, list[Mapping[str, Any]]] = {number: [] for number in numbers}
         for one in browse.members(g.store, campaign_id, numbers):
             members[one["point"]].append(one)
         rows = campaign_data.means(campaign_id, tabled, members)

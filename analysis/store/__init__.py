@@ -1,5 +1,6 @@
 """The results store: SQLite or PostgreSQL through SQLAlchemy, and artefacts named by run id."""
 
-from analysis.store.store import Landing, Store, StoreError, is_url
+from analysis.store.database import StoreError
+from analysis.store.store import Landing, Store, is_url
 
 __all__ = ["Landing", "Store", "StoreError", "is_url"]

@@ -10,12 +10,13 @@ from typing import Any
 
 import sqlalchemy as sa
 
+from analysis.store.database import CHANNEL, POSTGRESQL
+from analysis.store.rows import MISSING, CampaignRow, MemberRow, MetricKind, PointRow, SummaryRow
 from analysis.store.schema import attempt, campaign, membership, metric, point, run
-from analysis.store.store import CHANNEL, POSTGRESQL, Store
+from analysis.store.store import Store
 
 #: A campaign without its text, for lists.
 _LISTED = [column for column in campaign.c if column.name not in ("text", "overrides")]
-MISSING = "missing"
 _STATE = sa.func.coalesce(run.c.state, MISSING)
 
 
@@ -34,7 +35,7 @@ class Asked:
     per_page: int = 50
 
 
-def campaigns(store: Store, words: Sequence[str] = (), limit: int = 50, offset: int = 0) -> list[dict[str, Any]]:
+def campaigns(store: Store, words: Sequence[str] = (), limit: int = 50, offset: int = 0) -> list[CampaignRow]:
     """Campaigns, newest first, with `runs`, `valid` and `invalid`."""
     chosen = _matching(sa.select(*_LISTED), words).order_by(campaign.c.started.desc()).limit(limit).offset(offset)
     return _counted(store, store.rows(chosen))
@@ -45,13 +46,13 @@ def count_campaigns(store: Store, words: Sequence[str] = ()) -> int:
     return int(store.rows(_matching(sa.select(sa.func.count(campaign.c.id).label("n")), words))[0]["n"])
 
 
-def campaign_head(store: Store, campaign_id: str) -> dict[str, Any] | None:
+def campaign_head(store: Store, campaign_id: str) -> CampaignRow | None:
     """One campaign with `runs`, `valid` and `invalid`, without its points."""
     found = _counted(store, store.rows(sa.select(campaign).where(campaign.c.id == campaign_id)))
     return found[0] if found else None
 
 
-def active(store: Store) -> list[dict[str, Any]]:
+def active(store: Store) -> list[CampaignRow]:
     """Campaigns that run."""
     query = sa.select(*_LISTED).where(campaign.c.state == "running").order_by(campaign.c.started.desc())
     return _counted(store, store.rows(query))
@@ -64,7 +65,7 @@ def _matching(query: sa.Select[Any], words: Sequence[str]) -> sa.Select[Any]:
     return query
 
 
-def _counted(store: Store, found: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def _counted(store: Store, found: list[dict[str, Any]]) -> list[CampaignRow]:
     query = (
         sa.select(membership.c.campaign_id, _STATE.label("state"), sa.func.count().label("n"))
         .select_from(membership.outerjoin(run, run.c.id == membership.c.run_id))
@@ -74,19 +75,20 @@ def _counted(store: Store, found: list[dict[str, Any]]) -> list[dict[str, Any]]:
     counts: dict[str, dict[str, int]] = {}
     for row in store.rows(query):
         counts.setdefault(row["campaign_id"], {})[row["state"]] = row["n"]
-    for one in found:
-        own = counts.get(one["id"], {})
-        one |= {"runs": sum(own.values()), "valid": own.get("valid", 0), "invalid": own.get("invalid", 0)}
-    return found
+    rows = []
+    for row in found:
+        n = counts.get(row["id"], {})
+        rows.append(CampaignRow(**row, runs=sum(n.values()), valid=n.get("valid", 0), invalid=n.get("invalid", 0)))
+    return rows
 
 
-def points(store: Store, campaign_id: str) -> list[dict[str, Any]]:
+def points(store: Store, campaign_id: str) -> list[PointRow]:
     """A campaign's points: number, parameters."""
     query = sa.select(point.c.number, point.c.parameters).where(point.c.campaign_id == campaign_id)
-    return store.rows(query.order_by(point.c.number))
+    return [PointRow(**row) for row in store.rows(query.order_by(point.c.number))]
 
 
-def kinds(store: Store, campaign_id: str) -> list[dict[str, Any]]:
+def kinds(store: Store, campaign_id: str) -> list[MetricKind]:
     """Metrics that a campaign's valid runs have: name, subject, unit. One run of each point speaks for the others."""
     joined = membership.join(run, run.c.id == membership.c.run_id)
     speakers = (
@@ -95,9 +97,8 @@ def kinds(store: Store, campaign_id: str) -> list[dict[str, Any]]:
         .where(membership.c.campaign_id == campaign_id, run.c.state == "valid")
         .group_by(membership.c.point)
     )
-    return store.rows(
-        sa.select(metric.c.name, metric.c.subject, metric.c.unit).where(metric.c.run_id.in_(speakers)).distinct()
-    )
+    query = sa.select(metric.c.name, metric.c.subject, metric.c.unit).where(metric.c.run_id.in_(speakers)).distinct()
+    return [MetricKind(**row) for row in store.rows(query)]
 
 
 def summary(
@@ -105,7 +106,7 @@ def summary(
     campaign_id: str,
     only: Sequence[tuple[str, str]] | None = None,
     numbers: Sequence[int] | None = None,
-) -> list[dict[str, Any]]:
+) -> list[SummaryRow]:
     """Means over each point's valid runs, as Store.table gives them but without the single values.
 
     Args:
@@ -135,11 +136,11 @@ def summary(
     for (number, name, subject, unit), values in groups.items():
         n, mean = len(values), math.fsum(values) / len(values)
         sd = math.sqrt(math.fsum((value - mean) ** 2 for value in values) / (n - 1)) if n > 1 else None
-        rows.append({"point": number, "name": name, "subject": subject, "unit": unit, "n": n, "mean": mean, "sd": sd})
+        rows.append(SummaryRow(number, name, subject, unit, n, mean, sd))
     return rows
 
 
-def members(store: Store, campaign_id: str, numbers: Sequence[int]) -> list[dict[str, Any]]:
+def members(store: Store, campaign_id: str, numbers: Sequence[int]) -> list[MemberRow]:
     """Runs of some points: point, repetition, run_id, state, landed."""
     query = (
         sa.select(membership.c.point, membership.c.repetition, membership.c.run_id, _STATE.label("state"), run.c.landed)
@@ -147,7 +148,7 @@ def members(store: Store, campaign_id: str, numbers: Sequence[int]) -> list[dict
         .where(membership.c.campaign_id == campaign_id, membership.c.point.in_(numbers))
         .order_by(membership.c.point, membership.c.repetition)
     )
-    return store.rows(query)
+    return [MemberRow(**row) for row in store.rows(query)]
 
 
 def runs(
@@ -201,9 +202,9 @@ def duration(store: Store, run_id: str) -> float:
     return float(found[0]["duration_s"]) if found else 0.0
 
 
-def siblings(store: Store, campaign_id: str, number: int) -> list[dict[str, Any]]:
+def siblings(store: Store, campaign_id: str, number: int) -> list[MemberRow]:
     """The repetitions of a point that are there: run_id, repetition, state."""
-    return [one for one in members(store, campaign_id, [number]) if one["state"] != MISSING]
+    return [row for row in members(store, campaign_id, [number]) if row.state != MISSING]
 
 
 def run_ids(store: Store, beginning: str, limit: int) -> list[str]:
@@ -311,7 +312,7 @@ def failed(store: Store, limit: int = 8) -> list[dict[str, Any]]:
     return _with_place(store, [{**one, "state": "failed"} for one in store.rows(query)])
 
 
-def unfinished(store: Store, limit: int = 8) -> list[dict[str, Any]]:
+def unfinished(store: Store, limit: int = 8) -> list[CampaignRow]:
     """Campaigns that ended without all of their runs."""
     query = sa.select(*_LISTED).where(campaign.c.state == "incomplete").order_by(campaign.c.started.desc())
     return _counted(store, store.rows(query.limit(limit)))

@@ -12,6 +12,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
+from analysis.store.rows import RequestRow, RunnerRow
 from analysis.store.schema import campaign, request, runner
 from analysis.store.store import Store
 
@@ -46,7 +47,7 @@ def withdraw(store: Store, number: int) -> bool:
         return bool(changed.rowcount)
 
 
-def take(store: Store, runner_id: str) -> dict[str, Any] | None:
+def take(store: Store, runner_id: str) -> RequestRow | None:
     """The oldest waiting request, which is this runner's from now on; None when nothing waits."""
     oldest = sa.select(request).where(request.c.state == WAITING).order_by(request.c.id).limit(1)
     with store.writing() as connection:
@@ -61,7 +62,7 @@ def take(store: Store, runner_id: str) -> dict[str, Any] | None:
             )
             # PostgreSQL lets two read the same one; the row itself goes to the first who writes it.
             if taken.rowcount:
-                return dict(found)
+                return RequestRow(**found)
 
 
 def name_campaign(store: Store, number: int, campaign_id: str) -> None:
@@ -89,19 +90,19 @@ def stop_wanted(store: Store, campaign_ids: Sequence[str]) -> bool:
     return bool(store.rows(query))
 
 
-def recent(store: Store, limit: int = 20, campaign_id: str | None = None) -> list[dict[str, Any]]:
+def recent(store: Store, limit: int = 20, campaign_id: str | None = None) -> list[RequestRow]:
     """Requests to run, newest first, without their texts; with `campaign_id`, that campaign's."""
     columns = [column for column in request.c if column.name != "text"]
     query = sa.select(*columns).where(request.c.kind == RUN).order_by(request.c.id.desc()).limit(limit)
     if campaign_id is not None:
         query = query.where(request.c.campaign_id == campaign_id)
-    return store.rows(query)
+    return [RequestRow(**row) for row in store.rows(query)]
 
 
-def one(store: Store, number: int) -> dict[str, Any] | None:
+def one(store: Store, number: int) -> RequestRow | None:
     """One request, with its text."""
     found = store.rows(sa.select(request).where(request.c.id == number, request.c.kind == RUN))
-    return found[0] if found else None
+    return RequestRow(**found[0]) if found else None
 
 
 def waiting(store: Store) -> int:
@@ -126,9 +127,10 @@ def remove_runner(store: Store, runner_id: str) -> None:
         connection.execute(sa.delete(runner).where(runner.c.id == runner_id))
 
 
-def runners(store: Store) -> list[dict[str, Any]]:
+def runners(store: Store) -> list[RunnerRow]:
     """Runners that are there."""
-    return store.rows(sa.select(runner).where(runner.c.seen > time.time() - GONE_AFTER_S).order_by(runner.c.started))
+    query = sa.select(runner).where(runner.c.seen > time.time() - GONE_AFTER_S).order_by(runner.c.started)
+    return [RunnerRow(**row) for row in store.rows(query)]
 
 
 def release_lost(store: Store) -> int:

@@ -10,50 +10,48 @@ are then behind the latter, `incoming` and files that were read in a folder of e
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
-import itertools
 import math
 import os
 import shutil
 import statistics
 import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import sqlalchemy as sa
-from alembic import command
-from alembic.config import Config
-from alembic.runtime.migration import MigrationContext
-from alembic.script import ScriptDirectory
 from sqlalchemy.dialects import postgresql, sqlite
 
+from analysis.results import MetricValue
 from analysis.store.artefacts import REASON, ArtefactError, Artefacts, LocalArtefacts, RemoteArtefacts
+from analysis.store.database import POSTGRESQL, Database, StoreError
+from analysis.store.incoming import Incoming
+from analysis.store.rows import (
+    AttemptRow,
+    CampaignOfRun,
+    CampaignRow,
+    FileRow,
+    HistoryRow,
+    LandedValueRow,
+    MemberRow,
+    MetricRow,
+    PointRow,
+    RunRow,
+    TableRow,
+    ValueRow,
+)
 from analysis.store.schema import attempt, campaign, file, membership, metric, point, replaced, run
 
 #: Where a run stands in a campaign.
 MEMBER = (membership.c.point, membership.c.repetition, membership.c.run_id)
-MIGRATIONS = Path(__file__).with_name("migrations")
-BUSY_S = 30
-#: Machine-local files of a store that is a database: below it, one folder for each store.
+#: Folders of PostgreSQL stores on this machine, one for each store.
 LOCAL = Path(os.environ.get("BACKCHANNEL_LOCAL", Path(tempfile.gettempdir()) / f"backchannel-{os.getuid()}"))
-POSTGRESQL = "postgresql"
-#: Numbers of the folders in which this process puts runs together.
-_tries = itertools.count()
-#: Key of the advisory lock under which one process at a time migrates.
-MIGRATION_LOCK = 0x6261636B
-
-
-#: On which every transaction that writes to PostgreSQL says so, as it is committed.
-CHANNEL = "backchannel"
-
-
-class StoreError(Exception):
-    """The store cannot be used; the message is a sentence."""
+#: Ids in one query: SQLite limits the number of parameters.
+IDS_AT_ONCE = 500
 
 
 @dataclass(frozen=True)
@@ -64,8 +62,7 @@ class Landing:
     backend: str
     scenario: Mapping[str, Any]
     manifest: Mapping[str, Any]
-    #: Rows of analysis.metrics.measure.
-    metrics: Sequence[Mapping[str, Any]]
+    metrics: Sequence[MetricValue]
     #: What makes it invalid; empty: it is valid.
     problems: Sequence[str]
     attempt: int
@@ -76,21 +73,20 @@ class Landing:
 class Store:
     """An open store."""
 
-    def __init__(self, engine: sa.Engine, folder: Path, artefacts: Artefacts, where: str) -> None:
-        self._engine = engine
-        #: Of this machine: everything, or what is being put together.
+    def __init__(self, database: Database, folder: Path, artefacts: Artefacts) -> None:
+        self._database = database
+        #: On this machine: everything, or with PostgreSQL only runs that are being assembled and copies of files.
         self.folder = folder
-        #: As people name it, without a password.
-        self.where = where
         self._artefacts = artefacts
+        self._incoming = Incoming(folder)
 
     @classmethod
     def open(cls, where: Path | str, artefacts: str | None = None) -> Store:
-        """Opens a store, making and migrating it as needed.
+        """Opens a store, creating and migrating it as needed.
 
         Args:
             where: a folder, or a PostgreSQL URL.
-            artefacts: the fsspec URL that a PostgreSQL store keeps files at; None: $BACKCHANNEL_ARTEFACTS.
+            artefacts: fsspec URL of the files beside a PostgreSQL store; None: $BACKCHANNEL_ARTEFACTS.
 
         Raises:
             StoreError: it cannot be used, or a newer version made it.
@@ -105,17 +101,7 @@ class Store:
             (folder / "incoming").mkdir(exist_ok=True)
         except OSError as error:
             raise StoreError(f"the results folder {folder} cannot be used: {error.strerror}") from None
-        engine = sa.create_engine(f"sqlite:///{folder / 'results.sqlite'}", connect_args={"timeout": BUSY_S})
-        sa.event.listen(engine, "connect", _on_connect)
-        store = cls(engine, folder, LocalArtefacts(folder), str(folder))
-        try:
-            # One at a time: SQLite does not wait for another's switch to WAL, as it does for any other lock.
-            with (folder / "store.lock").open("a") as lock:
-                fcntl.flock(lock, fcntl.LOCK_EX)
-                store._migrate()
-        except sa.exc.DatabaseError as error:
-            raise StoreError(f"the results store {folder / 'results.sqlite'} cannot be opened: {error.orig}") from None
-        return store
+        return cls(Database.open_sqlite(folder), folder, LocalArtefacts(folder))
 
     @classmethod
     def _open_postgresql(cls, where: str, artefacts: str) -> Store:
@@ -131,68 +117,26 @@ class Store:
                 f"the store {shown} needs a place for captures and tables: --artefacts URL, or $BACKCHANNEL_ARTEFACTS "
                 "(a folder that every machine sees, s3://bucket/path, sftp://host/path, ...)"
             )
-        own = LOCAL / hashlib.sha256(f"{shown} {artefacts}".encode()).hexdigest()[:16]
+        folder = LOCAL / hashlib.sha256(f"{shown} {artefacts}".encode()).hexdigest()[:16]
         try:
-            (own / "incoming").mkdir(parents=True, exist_ok=True)
+            (folder / "incoming").mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise StoreError(f"the folder {own} of this machine cannot be used: {error.strerror}") from None
+            raise StoreError(f"the folder {folder} of this machine cannot be used: {error.strerror}") from None
         try:
-            files = RemoteArtefacts(artefacts, own / "cache")
+            files = RemoteArtefacts(artefacts, folder / "cache")
         except ArtefactError as error:
             raise StoreError(str(error)) from None
-        engine = sa.create_engine(url.set(drivername="postgresql+psycopg"), pool_pre_ping=True)
-        store = cls(engine, own, files, shown)
-        try:
-            store._migrate()
-        except sa.exc.DatabaseError as error:
-            said = " ".join(str(error.orig).split())
-            raise StoreError(f"the results store {shown} cannot be opened: {said}") from None
-        return store
+        return cls(Database.open_postgresql(url), folder, files)
 
     def close(self) -> None:
-        """Lets go of the database."""
-        self._engine.dispose()
+        """Closes the database, and gives up what is being assembled."""
+        self._incoming.close()
+        self._database.close()
 
     @property
-    def _is_postgresql(self) -> bool:
-        return self._engine.dialect.name == POSTGRESQL
-
-    def _migrate(self) -> None:
-        config = Config()
-        config.set_main_option("script_location", str(MIGRATIONS))
-        script = ScriptDirectory.from_config(config)
-        with self._engine.connect() as connection:
-            now = MigrationContext.configure(connection).get_current_revision()
-            if now == script.get_current_head():
-                return
-            if not self._is_postgresql:
-                connection.exec_driver_sql("PRAGMA journal_mode=WAL")
-        with self._writing() as connection:
-            if self._is_postgresql:
-                # Another may have migrated while this one waited.
-                connection.execute(sa.select(sa.func.pg_advisory_xact_lock(MIGRATION_LOCK)))
-                now = MigrationContext.configure(connection).get_current_revision()
-            if now is not None and now not in {revision.revision for revision in script.walk_revisions()}:
-                raise StoreError(f"the results store in {self.where} was made by a newer version of Backchannel")
-            config.attributes["connection"] = connection
-            command.upgrade(config, "head")
-
-    @contextmanager
-    def _writing(self) -> Iterator[sa.Connection]:
-        if self._is_postgresql:
-            with self._engine.begin() as connection:
-                yield connection
-                connection.execute(sa.select(sa.func.pg_notify(CHANNEL, "")))
-            return
-        with self._engine.connect() as connection:
-            # The write lock is taken at once: a transaction that began reading could not be upgraded.
-            connection.exec_driver_sql("BEGIN IMMEDIATE")
-            try:
-                yield connection
-            except BaseException:
-                connection.exec_driver_sql("ROLLBACK")
-                raise
-            connection.exec_driver_sql("COMMIT")
+    def where(self) -> str:
+        """Its name for people, without a password."""
+        return self._database.where
 
     # Campaigns -----------------------------------------------------------------------------------------------
 
@@ -211,8 +155,8 @@ class Store:
         """
         now = time.time()
         row = {**fields, "state": "running", "started": now, "finished": None, "progress": {}}
-        with self._writing() as connection:
-            statement = (postgresql if self._is_postgresql else sqlite).insert(campaign).values(row)
+        with self._database.writing() as connection:
+            statement = (postgresql if self._database.is_postgresql else sqlite).insert(campaign).values(row)
             connection.execute(
                 statement.on_conflict_do_update(
                     index_elements=["id"], set_={key: statement.excluded[key] for key in row if key != "id"}
@@ -233,7 +177,7 @@ class Store:
 
     def set_progress(self, campaign_id: str, progress: Mapping[str, Any]) -> None:
         """Notes what a running campaign is doing."""
-        with self._writing() as connection:
+        with self._database.writing() as connection:
             connection.execute(
                 sa.update(campaign)
                 .where(campaign.c.id == campaign_id)
@@ -243,14 +187,14 @@ class Store:
     def end_campaign(self, campaign_id: str, complete: bool) -> None:
         """Marks it complete, or incomplete when runs are missing."""
         state = "complete" if complete else "incomplete"
-        with self._writing() as connection:
+        with self._database.writing() as connection:
             connection.execute(
                 sa.update(campaign)
                 .where(campaign.c.id == campaign_id)
                 .values(state=state, finished=time.time(), progress={})
             )
 
-    def campaigns(self, only: str = "") -> list[dict[str, Any]]:
+    def campaigns(self, only: str = "") -> list[CampaignRow]:
         """Every campaign, newest first, with `runs` asked for and `valid` ones; or only one, by its id."""
         counted = (
             sa.select(
@@ -268,37 +212,30 @@ class Store:
             .join(counted, counted.c.campaign_id == campaign.c.id)
             .order_by(campaign.c.started.desc())
         )
-        return self._rows(query)
+        return [CampaignRow(**row) for row in self._database.rows(query)]
 
-    def campaign(self, campaign_id: str) -> dict[str, Any] | None:
-        """One campaign as `campaigns` gives it, with `points`: number, parameters and `members`.
-
-        A member is a run asked for: repetition, run_id, state (valid, invalid or missing), problems.
-        """
+    def campaign(self, campaign_id: str) -> CampaignRow | None:
+        """One campaign, with its points and their members."""
         found = self.campaigns(campaign_id)
         if not found:
             return None
-        points = self._rows(sa.select(point).where(point.c.campaign_id == campaign_id).order_by(point.c.number))
-        members = self._rows(
-            sa.select(
-                membership.c.point,
-                membership.c.repetition,
-                membership.c.run_id,
-                sa.func.coalesce(run.c.state, "missing").label("state"),
-                run.c.problems,
-            )
+        points = self._database.rows(
+            sa.select(point.c.number, point.c.parameters)
+            .where(point.c.campaign_id == campaign_id)
+            .order_by(point.c.number)
+        )
+        query = (
+            sa.select(*MEMBER, sa.func.coalesce(run.c.state, "missing").label("state"), run.c.problems)
             .select_from(membership.outerjoin(run, run.c.id == membership.c.run_id))
             .where(membership.c.campaign_id == campaign_id)
             .order_by(membership.c.point, membership.c.repetition)
         )
-        of_point: dict[int, list[dict[str, Any]]] = {one["number"]: [] for one in points}
-        for member in members:
-            of_point[member["point"]].append(member)
-        for one in points:
-            one["members"] = of_point[one["number"]]
-        return {**found[0], "points": points}
+        members: dict[int, list[MemberRow]] = {row["number"]: [] for row in points}
+        for row in self._database.rows(query):
+            members[row["point"]].append(MemberRow(**row))
+        return replace(found[0], points=[PointRow(**row, members=members[row["number"]]) for row in points])
 
-    def table(self, campaign_id: str) -> list[dict[str, Any]]:
+    def table(self, campaign_id: str) -> list[TableRow]:
         """Means over a point's valid runs: point, name, subject, unit, n, mean, sd (sample; None for n < 2), values."""
         query = (
             sa.select(membership.c.point, metric.c.name, metric.c.subject, metric.c.unit, metric.c.value)
@@ -308,27 +245,23 @@ class Store:
             .order_by(membership.c.point, metric.c.name, metric.c.subject, membership.c.repetition)
         )
         groups: dict[tuple[int, str, str, str], list[float]] = {}
-        for row in self._rows(query):
+        for row in self._database.rows(query):
             groups.setdefault((row["point"], row["name"], row["subject"], row["unit"]), []).append(row["value"])
         return [
-            {
-                "point": number, "name": name, "subject": subject, "unit": unit, "n": len(values),
-                "mean": statistics.fmean(values), "sd": statistics.stdev(values) if len(values) > 1 else None,
-                "values": values,
-            }
+            TableRow(
+                number, name, subject, unit, n=len(values), mean=statistics.fmean(values),
+                sd=statistics.stdev(values) if len(values) > 1 else None, values=values,
+            )
             for (number, name, subject, unit), values in groups.items()
         ]  # fmt: skip
 
-    def values(self, campaign_id: str) -> list[dict[str, Any]]:
-        """Every metric of every valid run: point, repetition, run_id, seed, name, subject, unit, value."""
-        return self._rows(
-            _values_of(campaign_id).order_by(
-                membership.c.point, metric.c.name, metric.c.subject, membership.c.repetition
-            )
-        )
+    def values(self, campaign_id: str) -> list[ValueRow]:
+        """Every metric of every valid run."""
+        order = (membership.c.point, metric.c.name, metric.c.subject, membership.c.repetition)
+        return [ValueRow(**row) for row in self._database.rows(_values_of(campaign_id).order_by(*order))]
 
-    def values_at(self, campaign_id: str, moment: float) -> list[dict[str, Any]]:
-        """As `values`, with `landed`, of the results that were there at a moment.
+    def values_at(self, campaign_id: str, moment: float) -> list[LandedValueRow]:
+        """Every metric of the results that were valid at an earlier time.
 
         Args:
             campaign_id: of a campaign, whenever it was begun.
@@ -341,38 +274,40 @@ class Store:
             .join(replaced, past.run_id == membership.c.run_id)
             .where(membership.c.campaign_id == campaign_id, past.landed <= moment, past.until > moment)
         )
-        rows = self._rows(sa.union_all(now, earlier))
-        return sorted(rows, key=lambda row: (row["point"], row["name"], row["subject"], row["repetition"]))
+        rows = [LandedValueRow(**row) for row in self._database.rows(sa.union_all(now, earlier))]
+        return sorted(rows, key=lambda row: (row.point, row.name, row.subject, row.repetition))
 
     # Runs ----------------------------------------------------------------------------------------------------
 
     def valid_runs(self, run_ids: Sequence[str]) -> set[str]:
         """Those of the runs that are in the store and valid."""
         found: set[str] = set()
-        with self._engine.connect() as connection:
-            for start in range(0, len(run_ids), 500):
-                query = sa.select(run.c.id).where(run.c.state == "valid", run.c.id.in_(run_ids[start : start + 500]))
+        with self._database.engine.connect() as connection:
+            for start in range(0, len(run_ids), IDS_AT_ONCE):
+                query = sa.select(run.c.id).where(
+                    run.c.state == "valid", run.c.id.in_(run_ids[start : start + IDS_AT_ONCE])
+                )
                 found.update(connection.scalars(query))
         return found
 
     def run_ids(self, beginning: str) -> list[str]:
         """Ids of the runs that begin so, sorted."""
-        with self._engine.connect() as connection:
+        with self._database.engine.connect() as connection:
             query = sa.select(run.c.id).where(run.c.id.startswith(beginning, autoescape=True)).order_by(run.c.id)
             return list(connection.scalars(query))
 
     def tried_runs(self, run_ids: Sequence[str]) -> set[str]:
         """Those of the runs that were tried and have no valid result."""
         found: set[str] = set()
-        with self._engine.connect() as connection:
-            for start in range(0, len(run_ids), 500):
-                some = run_ids[start : start + 500]
+        with self._database.engine.connect() as connection:
+            for start in range(0, len(run_ids), IDS_AT_ONCE):
+                some = run_ids[start : start + IDS_AT_ONCE]
                 found.update(connection.scalars(sa.select(attempt.c.run_id).where(attempt.c.run_id.in_(some))))
         return found - self.valid_runs(run_ids)
 
-    def history(self, backend: str, most: int = 400) -> list[dict[str, Any]]:
+    def history(self, backend: str, most: int = 400) -> list[HistoryRow]:
         """What the latest valid runs of a backend took: scenario, batch (of the manifest), took_s, bytes."""
-        latest = self._rows(
+        latest = self._database.rows(
             sa.select(run.c.id, run.c.scenario, run.c.manifest)
             .where(run.c.backend == backend, run.c.state == "valid")
             .order_by(run.c.landed.desc())
@@ -380,35 +315,27 @@ class Store:
         )
         sizes = {
             row["run_id"]: int(row["bytes"])
-            for row in self._rows(
+            for row in self._database.rows(
                 sa.select(file.c.run_id, sa.func.sum(file.c.bytes).label("bytes"))
                 .where(file.c.run_id.in_([row["id"] for row in latest]))
                 .group_by(file.c.run_id)
             )
         }
         return [
-            {
-                "scenario": row["scenario"], "batch": row["manifest"].get("batch") or {},
-                "took_s": row["manifest"].get("took_s"), "bytes": sizes.get(row["id"], 0),
-            }
+            HistoryRow(
+                row["scenario"], row["manifest"].get("batch") or {}, row["manifest"].get("took_s"),
+                sizes.get(row["id"], 0),
+            )
             for row in latest
         ]  # fmt: skip
 
     def incoming(self, run_id: str) -> Path:
-        """An empty folder to put a run together in, on the store's own file system: another one for each try, as one
-        that was given up may still be at work in this process.
-        """
-        folder = self.folder / "incoming" / f"{run_id}-{next(_tries)}-{os.getpid()}"
-        shutil.rmtree(folder, ignore_errors=True)
-        folder.mkdir(parents=True)
-        return folder
+        """An empty folder in which to assemble one attempt of a run, on the file system of the store."""
+        return self._incoming.make(run_id)
 
     def sweep_incoming(self) -> None:
-        """Removes what runners that are gone have left half-made."""
-        for folder in (self.folder / "incoming").iterdir():
-            pid = folder.name.rpartition("-")[2]
-            if pid.isdigit() and not Path(f"/proc/{pid}").exists():
-                shutil.rmtree(folder, ignore_errors=True)
+        """Removes what processes that have ended left half-assembled."""
+        self._incoming.sweep()
 
     def land(self, landing: Landing, replaces: bool = False) -> None:
         """Takes a run in: files first, then one transaction. Nobody sees it before; a crash leaves nothing visible.
@@ -432,8 +359,8 @@ class Store:
             "scenario": dict(landing.scenario),
             "manifest": dict(landing.manifest),
         }
-        with self._writing() as connection:
-            if self._is_postgresql:
+        with self._database.writing() as connection:
+            if self._database.is_postgresql:
                 # Two machines may land one run; SQLite has one writer anyway.
                 key = int.from_bytes(hashlib.sha256(landing.run_id.encode()).digest()[:8], "big", signed=True)
                 connection.execute(sa.select(sa.func.pg_advisory_xact_lock(key)))
@@ -448,9 +375,9 @@ class Store:
             connection.execute(sa.delete(run).where(run.c.id == landing.run_id))
             connection.execute(sa.insert(run).values(values))
             rows = [
-                {"run_id": landing.run_id, "name": row["metric"], "subject": row["subject"], "value": row["value"],
-                 "unit": row["unit"]}
-                for row in landing.metrics if math.isfinite(row["value"])
+                {"run_id": landing.run_id, "name": row.metric, "subject": row.subject, "value": row.value,
+                 "unit": row.unit}
+                for row in landing.metrics if math.isfinite(row.value)
             ]  # fmt: skip
             if rows:
                 connection.execute(sa.insert(metric), rows)
@@ -470,7 +397,7 @@ class Store:
 
     def forget(self, run_ids: Sequence[str]) -> None:
         """Removes runs with their files, so that they can be run again."""
-        with self._writing() as connection:
+        with self._database.writing() as connection:
             for run_id in run_ids:
                 connection.execute(sa.delete(run).where(run.c.id == run_id))
                 self._artefacts.remove(run_id)
@@ -496,7 +423,7 @@ class Store:
                 self._artefacts.put_failed(run_id, folder)
             except ArtefactError as error:
                 raise StoreError(str(error)) from error
-        with self._writing() as connection:
+        with self._database.writing() as connection:
             self._note_attempt(connection, run_id, number, "failed", [problem])
 
     def _note_attempt(
@@ -511,18 +438,16 @@ class Store:
         }
         connection.execute(sa.insert(attempt).values(row))
 
-    def run(self, run_id: str) -> dict[str, Any] | None:
-        """One run with its `metrics`, `files`, `attempts` and the `campaigns` it belongs to."""
-        found = self._rows(sa.select(run).where(run.c.id == run_id))
+    def run(self, run_id: str) -> RunRow | None:
+        """One run with its metrics, files and attempts, and the campaigns that contain it."""
+        rows = self._database.rows
+        found = rows(sa.select(run).where(run.c.id == run_id))
         if not found:
             return None
-        of_run = found[0]
-        of_run["metrics"] = self._rows(
-            sa.select(metric).where(metric.c.run_id == run_id).order_by(metric.c.name, metric.c.subject)
-        )
-        of_run["files"] = self._rows(sa.select(file).where(file.c.run_id == run_id).order_by(file.c.path))
-        of_run["attempts"] = self._rows(sa.select(attempt).where(attempt.c.run_id == run_id).order_by(attempt.c.at))
-        of_run["campaigns"] = self._rows(
+        metrics = sa.select(metric).where(metric.c.run_id == run_id).order_by(metric.c.name, metric.c.subject)
+        files = sa.select(file).where(file.c.run_id == run_id).order_by(file.c.path)
+        attempts = sa.select(attempt).where(attempt.c.run_id == run_id).order_by(attempt.c.at)
+        campaigns = (
             sa.select(
                 campaign.c.id, campaign.c.name, campaign.c.title, membership.c.point, membership.c.repetition,
                 point.c.parameters,
@@ -532,7 +457,13 @@ class Store:
             .where(membership.c.run_id == run_id)
             .order_by(campaign.c.started.desc())
         )  # fmt: skip
-        return of_run
+        return RunRow(
+            **found[0],
+            metrics=[MetricRow(**row) for row in rows(metrics)],
+            files=[FileRow(**row) for row in rows(files)],
+            attempts=[AttemptRow(**row) for row in rows(attempts)],
+            campaigns=[CampaignOfRun(**row) for row in rows(campaigns)],
+        )
 
     def run_folder(self, run_id: str) -> Path:
         """A local folder with a run's files.
@@ -541,10 +472,10 @@ class Store:
             StoreError: they cannot be brought here.
         """
         try:
-            if not self._is_postgresql:
+            if not self._database.is_postgresql:
                 return self._artefacts.folder(run_id)
             # Another machine may have landed it anew since its files were brought here.
-            landed = self._rows(sa.select(run.c.landed).where(run.c.id == run_id))
+            landed = self._database.rows(sa.select(run.c.landed).where(run.c.id == run_id))
             return self._artefacts.folder(run_id, str(landed[0]["landed"]) if landed else "0")
         except ArtefactError as error:
             raise StoreError(str(error)) from error
@@ -564,35 +495,27 @@ class Store:
     def last_problems(self, run_ids: Sequence[str]) -> dict[str, list[str]]:
         """Why the last try of each of these runs gave no valid result."""
         found: dict[str, list[str]] = {}
-        for start in range(0, len(run_ids), 500):
-            some = run_ids[start : start + 500]
+        for start in range(0, len(run_ids), IDS_AT_ONCE):
+            some = run_ids[start : start + IDS_AT_ONCE]
             query = sa.select(attempt.c.run_id, attempt.c.problems).where(attempt.c.run_id.in_(some))
-            found |= {row["run_id"]: row["problems"] for row in self._rows(query.order_by(attempt.c.at))}
+            found |= {row["run_id"]: row["problems"] for row in self._database.rows(query.order_by(attempt.c.at))}
         return found
 
     def rows(self, query: Any) -> list[dict[str, Any]]:
-        """What a query finds."""
-        return self._rows(query)
+        """The rows of a query, as dictionaries of its columns."""
+        return self._database.rows(query)
 
     def tuples(self, query: Any) -> list[tuple[Any, ...]]:
-        """What a query finds, as the database's driver gives it: for columns of text and numbers, many rows of them."""
-        with self._engine.connect() as connection:
-            cursor = connection.execute(query).cursor
-            return [] if cursor is None else list(cursor.fetchall())
+        """The rows of a query as the driver returns them: fast, for many rows of text and numbers."""
+        return self._database.tuples(query)
 
     def writing(self) -> AbstractContextManager[sa.Connection]:
-        """A transaction that writes; no other writer is in one meanwhile."""
-        return self._writing()
+        """A transaction that writes; SQLite has one at a time."""
+        return self._database.writing()
 
     def connect(self) -> sa.Connection:
-        """A connection of the caller's own, to be closed by it."""
-        return self._engine.connect()
-
-    def _rows(self, query: Any) -> list[dict[str, Any]]:
-        with self._engine.connect() as connection:
-            found = connection.execute(query)
-            names = tuple(found.keys())
-            return [dict(zip(names, row, strict=True)) for row in found]
+        """A connection, which the caller closes."""
+        return self._database.engine.connect()
 
 
 def _values_of(campaign_id: str) -> sa.Select[Any]:
@@ -614,10 +537,3 @@ def _describe(path: Path, folder: Path) -> dict[str, Any]:
     with path.open("rb") as stream:
         digest = hashlib.file_digest(stream, "sha256").hexdigest()
     return {"path": str(path.relative_to(folder)), "bytes": path.stat().st_size, "sha256": digest}
-
-
-def _on_connect(connection: Any, _: Any) -> None:
-    # SQLAlchemy's own handling of BEGIN for sqlite3 would begin too late; the store says BEGIN itself.
-    connection.isolation_level = None
-    for pragma in ("foreign_keys=ON", "synchronous=NORMAL"):
-        connection.execute(f"PRAGMA {pragma}")

@@ -64,7 +64,7 @@ def test_hosts_do_not_forward() -> None:
         ),
     ],
 )
-def test_refusals_name_the_trouble(nodes: list[dict[str, str]], links: list[dict[str, Any]], words: str) -> None:
+def test_errors_name_the_node_or_link(nodes: list[dict[str, str]], links: list[dict[str, Any]], words: str) -> None:
     with pytest.raises(TestbedError, match=words):
         plan_of(nodes, links)
 
@@ -87,7 +87,7 @@ def test_hosts_side_by_side_reach_each_other_without_a_route() -> None:
     assert plan.nodes["a"].routes == ()
 
 
-def test_a_thousand_hosts_have_addresses_of_their_own() -> None:
+def test_a_thousand_hosts_have_distinct_addresses() -> None:
     plan = plan_of(*star(1000))
     ends = [end for link in plan.links.values() for end in link]
     assert len({end.address for end in ends}) == len({end.mac for end in ends}) == 2000
@@ -97,6 +97,6 @@ def test_a_thousand_hosts_have_addresses_of_their_own() -> None:
     assert all(len(end.name) <= 15 for end in ends)
 
 
-def test_more_links_than_a_long_name_has_room_for_are_refused() -> None:
+def test_more_links_than_a_long_name_has_room_for_are_rejected() -> None:
     with pytest.raises(TestbedError, match="'manyhosts' has too many links"):
         plan_of(*star(200, hub="manyhosts"))

@@ -1,4 +1,4 @@
-"""Holding the CPUs: when it pays, and that nothing is left of it afterwards."""
+"""Holding the CPUs: when to hold them, and that the process ends with the hold."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from testbed import cpu_hold
 
 
 def work(policy: cpu_hold.HoldPolicy, seconds: int, stolen: float, from_s: float = 0.0) -> list[bool]:
-    """A second for each reading; the hold is taken and let go as `policy` says."""
+    """One reading a second; the hold follows `policy`."""
     held, answers = False, []
     for second in range(seconds):
         held = policy.update(from_s + second, 1.0, stolen, held)
@@ -20,19 +20,19 @@ def work(policy: cpu_hold.HoldPolicy, seconds: int, stolen: float, from_s: float
     return answers
 
 
-def test_a_host_that_takes_little_leaves_the_hold() -> None:
+def test_little_stolen_time_leaves_the_hold() -> None:
     assert all(work(cpu_hold.HoldPolicy(), 300, 0.03))
 
 
-def test_a_host_that_allots_less_is_not_asked_again_for_a_while() -> None:
+def test_much_stolen_time_ends_the_hold_for_a_while() -> None:
     answers = work(cpu_hold.HoldPolicy(), 300, 0.1)
-    assert answers[:8] == [True] * 8, "so long it is measured"
+    assert answers[:8] == [True] * 8, "the mean is taken over this time"
     assert answers[8:128] == [False] * 120
     assert answers[128:136] == [True] * 8, "then it is tried again"
     assert not answers[136]
 
 
-def test_what_the_host_takes_without_a_hold_says_nothing() -> None:
+def test_time_stolen_without_a_hold_does_not_count() -> None:
     policy = cpu_hold.HoldPolicy()
     assert policy.update(0.0, 1.0, 0.9, held=False)
     assert policy.update(1.0, 1.0, 0.0, held=True)
@@ -55,7 +55,7 @@ def test_a_hold_keeps_every_cpu_and_ends() -> None:
     assert not Path(f"/proc/{holder}").exists()
 
 
-def test_nothing_is_done_where_it_is_not_wanted() -> None:
+def test_a_hold_that_is_not_wanted_starts_nothing() -> None:
     with cpu_hold.held(wanted=False), pytest.raises(LookupError):
         _holder()
 

@@ -48,13 +48,13 @@ def test_the_narrowest_line_of_a_path_bounds_all_of_its_links() -> None:
     assert found == {"access": 2 * 1.003e7, "beside": 0, "middle": 1.003e7, "wire": 2 * 1.003e7}
 
 
-def test_what_nothing_slows_down_comes_on_top() -> None:
+def test_a_source_with_a_rate_adds_its_rate() -> None:
     udp = flow("u", "other", "client", "cbr", rate_bps=5e7)
     found = loads([flow("a", "server", "client"), udp], *chain(SLOW_REVERSE))
     assert found == {"access": 2 * 1.003e7, "beside": 5e7, "middle": 1.003e7, "wire": 5e7 + 2 * 1.003e7}
 
 
-def test_where_no_rate_is_known_nothing_is_bounded_but_by_the_links_own() -> None:
+def test_without_a_rate_only_the_links_own_rates_are_bounds() -> None:
     found = loads([flow("a", "server", "other")], *chain((None, None)))
     assert found == {"access": 2e8, "beside": 2e8, "middle": 0, "wire": 0}
     only = link("only", ("server", "other"), None, None)

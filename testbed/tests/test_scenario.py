@@ -34,7 +34,7 @@ def test_absent_stays_absent_and_reads_as_its_default() -> None:
     assert scenario.link("line").forward.delay_s == 0.0
 
 
-def test_limits_of_a_scenario_stand_beside_the_usual_ones() -> None:
+def test_a_scenario_overrides_some_limits_and_keeps_the_others() -> None:
     scenario = Scenario.model_validate(_scenario(fidelity={"delay_s": 0.03}))
     assert (scenario.fidelity.delay_s, scenario.fidelity.rate) == (0.03, 0.005)
     assert scenario.as_json()["fidelity"] == {"delay_s": 0.03}
@@ -50,7 +50,7 @@ def test_limits_of_a_scenario_stand_beside_the_usual_ones() -> None:
         ({"seed": True}, "seed"),
     ],
 )
-def test_a_wrong_field_is_rejected_by_its_place(change: dict[str, Any], field: str) -> None:
+def test_an_error_names_the_wrong_field(change: dict[str, Any], field: str) -> None:
     with pytest.raises(ValidationError) as caught:
         Scenario.model_validate(_scenario(**change))
     assert field in {".".join(map(str, error["loc"])) for error in caught.value.errors()}

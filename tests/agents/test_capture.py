@@ -1,4 +1,4 @@
-"""What tcpdump says of its counters, asked in between and at its end."""
+"""Tcpdump's counters, during a capture and at its end."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ ASKED = "tcpdump: 3 packets captured, 7 packets received by filter, 0 packets dr
 
 
 @pytest.mark.parametrize(
-    ("said", "counts"),
+    ("output", "counts"),
     [
         ("5 packets captured\n5 packets received by filter\n0 packets dropped by kernel\n", (5, 5, 0)),
         ("1 packet captured\n1 packet received by filter\n0 packets dropped by kernel\n", (1, 1, 0)),
@@ -28,18 +28,18 @@ ASKED = "tcpdump: 3 packets captured, 7 packets received by filter, 0 packets dr
         ),
     ],
 )
-def test_the_last_counters_are_those_of_the_file(said: str, counts: tuple[int, int, int]) -> None:
+def test_the_last_counters_are_those_of_the_file(output: str, counts: tuple[int, int, int]) -> None:
     for before in ("", ASKED, ASKED + ASKED):
-        assert parse_counts("eth0", "eth0.pcap", START + before + said) == CaptureCounts("eth0", "eth0.pcap", *counts)
+        assert parse_counts("eth0", "eth0.pcap", START + before + output) == CaptureCounts("eth0", "eth0.pcap", *counts)
 
 
-def test_without_counters_nobody_knows() -> None:
+def test_missing_counters_are_an_error() -> None:
     with pytest.raises(AgentError, match="ended without its counters"):
         parse_counts("eth0", "eth0.pcap", START)
 
 
-def test_a_ring_has_room_for_what_can_pass() -> None:
-    """A slow line needs little; a kernel that is not preemptible takes long to hand out much."""
+def test_the_ring_has_room_for_the_load() -> None:
+    """A slow line needs little. A kernel that is not preemptible takes long to allocate a large ring."""
     slow, fast = ring_bytes(28_800, 128), ring_bytes(100e6, 128)
     assert slow == 1 << 20
     # Two seconds of 10 Mbit/s in packets of 500 bytes, with what libpcap keeps beside each.

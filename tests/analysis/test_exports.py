@@ -353,7 +353,7 @@ figure:
     swept = next(name for name in axis if name.startswith(("network", "stack")))
     flow = analysis.values("small", store).filter(pl.col("metric") == "throughput")["subject"][0]
     more = asked.replace("FLOW", flow).replace("AXIS", swept)
-    with store._writing() as connection:
+    with store.writing() as connection:
         connection.exec_driver_sql("UPDATE campaign SET text = text || ?", (more,))
     crate.write(store, "small", tmp_path / "out.zip", FOLDER)
     with zipfile.ZipFile(tmp_path / "out.zip") as opened:
@@ -364,7 +364,7 @@ figure:
     assert preview.index("figures/figure.svg") < preview.index("figures/throughput.svg")
     assert "figures/figure.svg" in graph(tmp_path / "out.zip")
     # What came in a bundle from elsewhere may ask for anything.
-    with store._writing() as connection:
+    with store.writing() as connection:
         connection.exec_driver_sql("UPDATE campaign SET text = ?", ("measures: [3]\nfigure: {kind: bars, x: 3}\n",))
     crate.write(store, "small", tmp_path / "plain.zip", FOLDER)
     assert "figures/figure.svg" not in graph(tmp_path / "plain.zip")
@@ -545,7 +545,7 @@ def test_invalid_runs_travel_as_what_they_are(tmp_path: Path, results: Path) -> 
     shutil.copytree(results, tmp_path / "copy")
     store = Store.open(tmp_path / "copy")
     run_id = store.run_ids("")[0]
-    with store._writing() as connection:
+    with store.writing() as connection:
         connection.exec_driver_sql(
             "UPDATE run SET state = 'invalid', problems = '[\"it was late\"]' WHERE id = ?", (run_id,)
         )

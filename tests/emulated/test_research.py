@@ -40,7 +40,7 @@ def cell(emulation: None) -> Iterator[Cell]:
 
 
 def scenario(left: dict[str, Any], right: dict[str, Any], **changes: Any) -> dict[str, Any]:
-    """Both hosts send to each other at once; the line between them loses, damages, reorders and doubles packets."""
+    """Both hosts send at the same time over a line that loses, damages, reorders and duplicates packets."""
     made = two_hosts(rate_bps=400_000_000, delay_s=0.0003, duration_s=18.0, **changes)
     line = made["links"][0]
     deep = {"queue": queue(limit_packets=200)}
@@ -65,7 +65,7 @@ def scenario(left: dict[str, Any], right: dict[str, Any], **changes: Any) -> dic
     ],
     ids=lambda one: "-".join([one["name"], *(f"{key}={value}" for key, value in one["options"].items())]),
 )
-def test_both_ways_at_once_every_byte_arrives(
+def test_every_byte_arrives_in_both_directions(
     cell: Cell, tmp_path: Path, left: dict[str, Any], right: dict[str, Any]
 ) -> None:
     made = scenario(left, right)
@@ -82,7 +82,7 @@ def test_both_ways_at_once_every_byte_arrives(
 
 
 def test_the_kernel_gets_its_address_back(cell: Cell, tmp_path: Path) -> None:
-    """A testbed that ran the research stack runs the kernel's again."""
+    """A network that ran the research stack runs the kernel's stack again."""
     made = two_hosts(duration_s=2.0)
     made["nodes"][0]["stack"] = named("newreno")
     cell.build(typed(made))
@@ -93,7 +93,7 @@ def test_the_kernel_gets_its_address_back(cell: Cell, tmp_path: Path) -> None:
     )
 
 
-def test_the_wire_carries_what_virtual_time_carries(cell: Cell, tmp_path: Path) -> None:
+def test_throughput_agrees_with_virtual_time(cell: Cell, tmp_path: Path) -> None:
     """The same endpoint on the same line, in real and in virtual time: throughput within 3 %."""
     from tests.test_sim import simulate
 
@@ -104,7 +104,7 @@ def test_the_wire_carries_what_virtual_time_carries(cell: Cell, tmp_path: Path) 
     found = []
     for name, run in (("real", partial(run_validly, cell)), ("virtual", simulate)):
         report = run(made, tmp_path / name)
-        rows = {(row["metric"], row["subject"]): row["value"] for row in analyse(tmp_path / name, made, report)}
+        rows = analyse(tmp_path / name, made, report).values
         found.append(rows["throughput", "bulk"])
     assert found[0] == pytest.approx(found[1], rel=0.03)
 
@@ -125,7 +125,7 @@ def test_a_run_ends_with_its_last_transfer_where_all_have_a_size(cell: Cell, tmp
         assert report["duration_s"] == 4.0
 
 
-def test_links_are_measured_again_after_a_run_that_had_the_hosts_addresses(cell: Cell, tmp_path: Path) -> None:
+def test_links_can_be_measured_after_a_run_of_the_research_stack(cell: Cell, tmp_path: Path) -> None:
     made = two_hosts(rate_bps=2_000_000, delay_s=0.005, duration_s=0.5)
     for node in made["nodes"]:
         node["stack"] = named("modern")

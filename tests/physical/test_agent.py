@@ -1,4 +1,4 @@
-"""The agent of a shared host: one holder at a time, and nothing beyond what was granted."""
+"""The agent of a shared host: one holder at a time, and only granted interfaces and links."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def host(tmp_path: Path) -> Iterator[Path]:
         thread.join()
 
 
-def test_a_second_controller_is_told_who_holds_the_host(host: Path) -> None:
+def test_a_second_controller_is_rejected_with_the_holders_name(host: Path) -> None:
     first, second = AgentClient("pc1", host), AgentClient("pc1", host)
     first.hold("campaign one, of ann on desk, process 7", 30)
     assert host.with_name("agent.held").read_text() == "campaign one, of ann on desk, process 7\n"
@@ -64,8 +64,8 @@ def test_a_second_controller_is_told_who_holds_the_host(host: Path) -> None:
     second.hold("campaign two", 30)
 
 
-def test_whoever_lets_go_leaves_the_host_as_it_was_found(host: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The research stack had its addresses; a holder that is lost has no chance to give them back."""
+def test_release_restores_the_host(host: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The research stack may have its addresses, and a lost holder cannot return them."""
     entered: list[list[str]] = []
     monkeypatch.setattr(kernel, "ip_batch", lambda lines: entered.append(list(lines)))
     route = "route replace 10.3.0.0/16 via 10.1.0.2 dev eth7"
@@ -86,7 +86,9 @@ def test_whoever_lets_go_leaves_the_host_as_it_was_found(host: Path, monkeypatch
     assert len(entered) == 4
 
 
-def test_what_was_refused_unread_is_not_taken_for_the_next_request(host: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_body_of_a_rejected_request_is_not_parsed_as_the_next_request(
+    host: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     first, second = AgentClient("pc1", host), AgentClient("pc1", host)
     first.hold("campaign one", 30)
     # The same connection carries what comes next.
@@ -100,16 +102,16 @@ def test_what_was_refused_unread_is_not_taken_for_the_next_request(host: Path, m
     assert first.health()["holder"] == "campaign one"
 
 
-def test_a_link_may_carry_as_long_a_trace_as_on_the_emulated_backend(host: Path) -> None:
+def test_agent_and_emulator_accept_traces_of_the_same_length(host: Path) -> None:
     with pytest.raises(AgentError, match="this host may not emulate link 'line'"):
         AgentClient("pc1", host).configure_link({"name": "line", "trace": "x" * (3 << 20)}, 1, [])
-    protocol = (node_binary.ROOT / "testbed/emulator/src/protocol.rs").read_text()
-    (mebibytes,) = re.findall(r"const MAX_LINE: usize = (\d+) << 20;", protocol)
+    server = (node_binary.ROOT / "testbed/emulator/src/server.rs").read_text()
+    (mebibytes,) = re.findall(r"const MAX_REQUEST: usize = (\d+) << 20;", server)
     assert int(mebibytes) << 20 == service.MAX_BODY
 
 
 @pytest.mark.parametrize(
-    ("answer", "told"),
+    ("answer", "message"),
     [
         (b"HTTP/1.1 200 OK\r\nContent-Length: 99\r\n\r\nhalf", "pc1: its agent does not answer"),
         (b"HTTP/1.1 200 OK\r\nContent-", "pc1: its agent does not answer"),
@@ -118,8 +120,8 @@ def test_a_link_may_carry_as_long_a_trace_as_on_the_emulated_backend(host: Path)
         (b"HTTP/1.1 400 No\r\nContent-Length: 1\r\n\r\n7", "pc1: its agent's answer cannot be read: 7"),
     ],
 )
-def test_a_host_that_is_lost_in_mid_answer_is_told_in_a_sentence(tmp_path: Path, answer: bytes, told: str) -> None:
-    """While a file is on its way, too."""
+def test_an_incomplete_answer_is_reported_as_a_lost_agent(tmp_path: Path, answer: bytes, message: str) -> None:
+    """For requests and for files."""
 
     def lost() -> None:
         for _ in range(2):
@@ -133,9 +135,9 @@ def test_a_host_that_is_lost_in_mid_answer_is_told_in_a_sentence(tmp_path: Path,
         listening.listen()
         thread = threading.Thread(target=lost)
         thread.start()
-        with pytest.raises(AgentError, match=told):
+        with pytest.raises(AgentError, match=message):
             AgentClient("pc1", tmp_path / "sock").health()
-        with pytest.raises(AgentError, match=told):
+        with pytest.raises(AgentError, match=message):
             AgentClient("pc1", tmp_path / "sock").fetch("server.pcap", tmp_path / "server.pcap")
         thread.join()
 
@@ -190,7 +192,7 @@ def test_a_file_that_grows_is_sent_as_long_as_it_was(host: Path) -> None:
 
 
 def test_a_connection_that_the_agent_closed_is_opened_again(tmp_path: Path) -> None:
-    """As after the agent has been started anew on the same socket."""
+    """As after a restart of the agent on the same socket."""
     agent = AgentClient("pc1", tmp_path / "sock")
     for _ in range(2):
         served = Agent(tmp_path, "/bin/false", Grants(None), tmp_path / "agent.held")
@@ -207,7 +209,7 @@ def test_a_connection_that_the_agent_closed_is_opened_again(tmp_path: Path) -> N
             thread.join()
 
 
-def test_a_silent_controller_holds_nothing(tmp_path: Path) -> None:
+def test_a_lease_ends_when_its_controller_is_silent(tmp_path: Path) -> None:
     ended = threading.Event()
     lease = Lease(tmp_path / "held", ended.set)
     token = lease.take("somebody", 0.3)["token"]
@@ -223,7 +225,7 @@ def test_a_silent_controller_holds_nothing(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("holder", "lease_s"), [("", 5), ("somebody", 0), ("somebody", 1e9)])
-def test_a_lock_needs_a_name_and_an_end(tmp_path: Path, holder: str, lease_s: float) -> None:
+def test_a_lock_needs_a_holder_and_a_lease(tmp_path: Path, holder: str, lease_s: float) -> None:
     with pytest.raises(AgentError, match="a lock needs a holder"):
         Lease(tmp_path / "held", lambda: None).take(holder, lease_s)
 
@@ -251,12 +253,12 @@ def test_an_agent_touches_no_interface_that_was_not_granted(host: Path) -> None:
         "",
     ],
 )
-def test_only_neighbours_and_routes_of_the_experiment_are_entered(line: str) -> None:
+def test_ip_lines_other_than_neighbours_and_routes_of_the_experiment_are_rejected(line: str) -> None:
     with pytest.raises(AgentError, match="neither a neighbour nor a route"):
         kernel.checked_line(line, ["eth7"])
 
 
-def test_what_is_the_experiments_own_passes() -> None:
+def test_neighbours_and_routes_of_the_experiment_are_accepted() -> None:
     for line in (
         "route replace 10.3.0.0/16 via 10.1.0.2 dev eth7",
         "neighbour replace 10.1.0.2 lladdr 02:bc:00:01:00:01 dev eth7 nud permanent",
@@ -301,7 +303,7 @@ except AgentError as error:
 
 @pytest.mark.emulated
 def test_an_emulator_outlives_the_connection_that_asked_for_it(tmp_path: Path) -> None:
-    """Its parent-death signal comes when the thread that started it ends. In a cell, with a loopback of its own."""
+    """Its parent-death signal comes when the thread that started it ends. Runs in a cell, on the cell's loopback."""
     done = subprocess.run(
         [node_binary.path(), "cell", "--", sys.executable, "-c", OUTLIVING, str(tmp_path)],
         capture_output=True, text=True, timeout=60, check=False, cwd=node_binary.ROOT,

@@ -1,4 +1,4 @@
-"""Clocks of hosts: measured, corrected, or said to be unusable."""
+"""Clocks of hosts: measured, corrected, or reported as unusable."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ EPOCH_NS = 1_700_000_000_000_000_000
 
 
 class World:
-    """A controller and a host whose clocks are apart, and answers that take their time."""
+    """A controller and a host with different clocks, and answers that take time."""
 
     def __init__(self, ahead_ns: int, delays_ns: list[tuple[int, int]]) -> None:
         self.now_ns = EPOCH_NS
@@ -45,14 +45,14 @@ delays = st.lists(st.tuples(st.integers(1_000, 50_000_000), st.integers(1_000, 5
 
 
 @given(ahead_ns=st.integers(-HOUR_NS, HOUR_NS), delays_ns=delays)
-def test_the_true_offset_lies_within_what_is_claimed(ahead_ns: int, delays_ns: list[tuple[int, int]]) -> None:
+def test_the_true_offset_lies_within_the_uncertainty(ahead_ns: int, delays_ns: list[tuple[int, int]]) -> None:
     reading = World(ahead_ns, delays_ns).read()
     assert abs(reading.realtime_ns - ahead_ns) <= reading.uncertainty_ns + 1
     assert abs(reading.monotonic_ns - 7 * ahead_ns) <= reading.uncertainty_ns + 1
     assert reading.uncertainty_ns == min((there + back) // 2 for there, back in delays_ns)
 
 
-def test_a_clock_that_is_off_by_hours_is_refused_with_the_remedy() -> None:
+def test_a_clock_that_is_off_by_hours_is_rejected_with_the_remedy() -> None:
     with pytest.raises(TestbedError, match=r"host pc1: its clock is -7200.0 s off the controller's \(set it"):
         clock.check_offset("pc1", World(-2 * HOUR_NS, [(1000, 1000)]).read())
     clock.check_offset("pc1", World(3_000_000_000, [(1000, 1000)]).read())
@@ -79,9 +79,9 @@ def test_an_offset_between_two_readings_lies_on_the_line_through_them() -> None:
     ],
 )
 def test_one_way_delays_are_corrected_or_marked_unusable(after: Reading, word: str, why: str) -> None:
-    told = clock.one_way_delays({"pc1": Drift(reading(0, EPOCH_NS), after)})
-    assert told["one_way_delays"] == word
-    assert why in told["why"]
+    verdict = clock.one_way_delays({"pc1": Drift(reading(0, EPOCH_NS), after)})
+    assert verdict["one_way_delays"] == word
+    assert why in verdict["why"]
 
 
 def capture(path: Path, stamps_ns: list[int], unit_ns: int = 1) -> Path:
@@ -109,7 +109,7 @@ def test_a_corrected_capture_has_the_controllers_time_and_the_same_packets(tmp_p
     assert path.read_bytes() == capture(tmp_path / "true.pcap", true, unit_ns).read_bytes()
 
 
-def test_what_is_no_capture_is_not_touched(tmp_path: Path) -> None:
+def test_a_file_that_is_not_a_capture_is_not_changed(tmp_path: Path) -> None:
     path = tmp_path / "notes.pcap"
     path.write_text("not a capture, but longer than its header")
     with pytest.raises(TestbedError, match=r"notes\.pcap: not a pcap file"):

@@ -78,7 +78,7 @@ def hosts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Hosts]:
         yield Hosts(tmp_path, monkeypatch, running)
 
 
-def test_a_host_that_is_lost_while_its_clock_is_read_is_told_with_the_reason(
+def test_a_host_lost_while_its_clock_is_read_is_reported_with_the_cause(
     hosts: Hosts, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def clock(client: AgentClient) -> dict[str, int]:
@@ -99,7 +99,7 @@ def test_cut_connections_leave_no_host_locked(hosts: Hosts) -> None:
     assert all(tunnel.closed for tunnel in hosts.tunnels.values())
     with pytest.raises(TestbedError, match="the connections to the hosts were cut"):
         agents.check()
-    # SSH's last words, that its connection ended, are no reason then.
+    # Then SSH's message that its connection ended is not the cause.
     hosts.tunnels["pc1"].lost = True
     assert str(agents.explain(AgentUnreachable("pc1: its agent does not answer"))) == "pc1: its agent does not answer"
     again = hosts.connect()
@@ -109,7 +109,7 @@ def test_cut_connections_leave_no_host_locked(hosts: Hosts) -> None:
     assert hosts.holders == {""}
 
 
-def test_a_silent_host_is_not_waited_for_for_long(hosts: Hosts, tmp_path: Path) -> None:
+def test_cutting_connections_does_not_wait_long_for_a_silent_host(hosts: Hosts, tmp_path: Path) -> None:
     agents = hosts.connect()
     with socket.socket(socket.AF_UNIX) as silent:
         silent.bind(str(tmp_path / "silent"))
@@ -161,7 +161,7 @@ class Unaware:
 
 @pytest.mark.parametrize("during", ["build", "calibrate"])
 def test_a_stopped_worker_starts_nothing_more(tmp_path: Path, during: str) -> None:
-    """While hosts are being connected to there is nothing that could be cut."""
+    """While hosts are being connected, there are no connections to cut yet."""
     file = tmp_path / "small.yaml"
     file.write_text(CAMPAIGN)
     run = replace(load(file).runs[0], backend="physical")

@@ -1,4 +1,4 @@
-"""A lab held against a topology: who plays what, and every mistake in one sentence."""
+"""Placement of a topology in a lab, and one sentence for every mistake."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def changed(path: Path, change: Any) -> Path:
     return write_yaml(path, document)
 
 
-def test_hosts_are_mapped_by_the_nodes_they_play(tmp_path: Path) -> None:
+def test_each_node_has_the_host_that_plays_it(tmp_path: Path) -> None:
     found = placed(lab(tmp_path))
     assert found.host_of == {"server": "pc0", "router1": "pc1", "router2": "pc2", "client": "pc3"}
     assert found.boxes() == ["box"]
@@ -55,7 +55,7 @@ def test_no_host_loses_its_own_default_route(tmp_path: Path) -> None:
     assert {route["via"] for route in told["backchannel_routes"]} == {"10.1.0.2"}
 
 
-def test_a_hosts_own_interface_names_stand_everywhere(tmp_path: Path) -> None:
+def test_a_hosts_interface_names_are_used_everywhere(tmp_path: Path) -> None:
     path = changed(lab(tmp_path), lambda file: file["hosts"]["pc1"].update(interfaces={"bottleneck": "enp3s0"}))
     found = placed(path)
     node = found.plan.nodes["router1"]
@@ -64,7 +64,7 @@ def test_a_hosts_own_interface_names_stand_everywhere(tmp_path: Path) -> None:
     assert found.plan.links["bottleneck"][0].name == "enp3s0"
 
 
-def test_a_real_modem_keeps_its_address_and_our_queue_stands_before_it(tmp_path: Path) -> None:
+def test_a_real_modem_keeps_its_address_behind_an_emulated_queue(tmp_path: Path) -> None:
     links: dict[str, Any] = {link: {"box": "box"} for link in LINKS}
     links["bottleneck"] = {"real": "modem", "queue_at": "router2"}
     found = placed(lab(tmp_path, links=links))
@@ -81,7 +81,7 @@ def test_a_real_modem_keeps_its_address_and_our_queue_stands_before_it(tmp_path:
     assert "rate_bps" not in alone["reverse"]
 
 
-def test_other_addresses_when_the_lab_itself_has_these(tmp_path: Path) -> None:
+def test_another_address_range_where_the_lab_uses_the_first(tmp_path: Path) -> None:
     def elsewhere(file: Any) -> None:
         for number, host in enumerate(file["hosts"].values()):
             host["address"] = f"10.2.0.{10 + number}"
@@ -199,7 +199,7 @@ def test_a_variable_has_the_type_of_its_roles_argument_spec(name: str, spec: dic
 
 
 @pytest.mark.parametrize(("elements", "wrong"), [("str", True), ("dict", "text")])
-def test_so_has_each_element_of_a_list(elements: str, wrong: object) -> None:
+def test_each_element_of_a_list_has_the_declared_type(elements: str, wrong: object) -> None:
     lists = [name for name, spec in options() if spec["type"] == "list" and spec["elements"] == elements]
     assert lists
     for name in lists:
@@ -246,7 +246,7 @@ NO_NETWORKS = {
 
 @pytest.mark.parametrize("trouble", NO_NETWORKS)
 @pytest.mark.parametrize("command", [["run", "{campaign}"], ["testbed", "site", "-i", "{hosts}"]])
-def test_a_network_that_is_none_is_told_before_anything_is_touched(
+def test_an_impossible_network_is_rejected_before_anything_changes(
     tmp_path: Path, trouble: str, command: list[str]
 ) -> None:
     nodes, message = NO_NETWORKS[trouble]
@@ -274,7 +274,7 @@ duration: 1 s
     assert sorted(tmp_path.iterdir()) == before
 
 
-def test_a_campaign_in_ssh_words() -> None:
+def test_the_ssh_command() -> None:
     options = SshOptions("backchannel", Path("/k"), Path("/known"))
     words = ssh_command(options, "192.0.2.1", 2200, Path("/c"), Path("/s"))
     assert words[:4] == ["setpriv", "--pdeathsig", "KILL", "ssh"]
@@ -295,7 +295,7 @@ def test_a_campaign_in_ssh_words() -> None:
         ("ssh: something else.", "ssh: something else."),
     ],
 )
-def test_what_ssh_says_becomes_a_sentence_with_a_remedy(said: str, sentence: str) -> None:
+def test_an_ssh_failure_becomes_a_sentence_with_a_remedy(said: str, sentence: str) -> None:
     facts: dict[str, object] = {
         "address": "192.0.2.1", "port": 22, "user": "backchannel", "key": "/k", "known": "/known", "enter": "do",
     }  # fmt: skip

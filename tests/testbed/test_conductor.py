@@ -1,5 +1,6 @@
-"""The conductor on a third kind of network, which neither of the other two knows: a model of nodes and links in this
-process, whose agents answer at once.
+"""The conductor on a third kind of network: a model of nodes and links in this process.
+
+It shows that a kind of network can be added without a change to the conductor or to the other kinds.
 """
 
 from __future__ import annotations
@@ -172,7 +173,7 @@ def test_a_third_kind_of_network_runs_a_scenario(network: ModelNetwork, tmp_path
     assert (progress[1].total_s, progress[1].passed_s < 0.2) == (0.2, True)
 
 
-def test_addresses_change_hands_only_when_the_stack_does(network: ModelNetwork, tmp_path: Path) -> None:
+def test_addresses_change_only_when_the_stack_changes(network: ModelNetwork, tmp_path: Path) -> None:
     conductor = Conductor(network, SharedClock())
     research = two_hosts(duration_s=0.1)
     research["nodes"][1]["stack"] = {"name": "newreno", "options": {}}
@@ -181,7 +182,7 @@ def test_addresses_change_hands_only_when_the_stack_does(network: ModelNetwork, 
     assert network.addresses == [("b", False), ("b", True)]
 
 
-def test_every_node_is_given_the_zero_of_its_own_clock(network: ModelNetwork, tmp_path: Path) -> None:
+def test_every_node_gets_the_zero_on_its_own_clock(network: ModelNetwork, tmp_path: Path) -> None:
     readings = {"pc0": Reading(0, HOUR_NS, 1000, 1), "pc1": Reading(0, -HOUR_NS, 1000, 1)}
     clocks = HostClocks(lambda: readings, {"a": "pc0", "b": "pc1"})
     made = two_hosts(duration_s=0.1)

@@ -65,13 +65,13 @@ def test_two_milliseconds_of_delay_are_too_much() -> None:
     assert measure(28_800, 0.052).problems == ("delay 52.00 ms instead of 50.00 ms",)
 
 
-def test_a_lost_packet_is_told_unless_the_error_model_took_it() -> None:
+def test_a_lost_packet_is_reported_unless_the_error_model_took_it() -> None:
     assert measure(28_800, 0.05, lost=(3,)).problems == ("1 of 14 packets lost, 0 of them by the error model",)
     assert measure(28_800, 0.05, lost=(3,), taken=1).problems == ()
 
 
-def test_what_seems_off_is_measured_again_and_believed_in_the_end() -> None:
-    """'shaken' is off once, 'wrong' always; 'good' is measured once."""
+def test_a_deviating_link_is_measured_again_and_reported_after_the_last_round() -> None:
+    """'shaken' deviates once, 'wrong' always. 'good' is measured once."""
     rounds: list[set[str]] = []
 
     def measured(links: set[str]) -> list[Measurement]:
@@ -102,8 +102,8 @@ def test_a_train_fits_its_line(rate_bps: int | None) -> None:
 
 @pytest.mark.parametrize("framing", ["none", "slip", "ppp"])
 @pytest.mark.parametrize("bits_per_byte", [8, 10])
-def test_a_serial_line_is_given_the_time_of_its_bits(framing: str, bits_per_byte: int) -> None:
-    """An exact line passes, whose packets take framing, start and stop bits, and a delimiter more where it was idle."""
+def test_calibration_accounts_for_framing_and_start_and_stop_bits(framing: str, bits_per_byte: int) -> None:
+    """An exact line passes when packets take framing, start and stop bits, and one more delimiter after idle time."""
     probed = probing.for_probing(link(rate_bps=9_600, framing=framing, bits_per_byte=bits_per_byte))
     assert probed.forward.options.get("accm") == (0 if framing == "ppp" else None)
     train = probing.train_for(probed, "forward")
@@ -218,11 +218,11 @@ def test_each_fault_makes_a_run_invalid(changes: dict[str, Any], kind: ProblemKi
         ({"armed_late_s": 0.02, "stalls": {"queued_s": 0.0}}, 2.0),
     ],
 )
-def test_the_strain_of_a_run_is_what_other_programs_did_to_it(changes: dict[str, Any], strain: float) -> None:
+def test_strain_measures_the_effect_of_other_programs(changes: dict[str, Any], strain: float) -> None:
     assert fidelity.strain(run_report(**changes)) == pytest.approx(strain, rel=0.01)
 
 
-def test_a_scenario_may_set_limits_of_its_own() -> None:
+def test_a_scenario_may_set_its_own_limits() -> None:
     late = run_report(counters={"lateness_s": {"p99": 0.003}, "rate_error": 0.004})
     assert len(fidelity.problems(late)) == 2
     assert fidelity.problems(late, fidelity.limits_of({"fidelity": {"lateness_p99_s": 0.004}})) == []
@@ -241,7 +241,7 @@ def test_a_scenario_may_set_limits_of_its_own() -> None:
     assert probing.measurement(probed, report(train), Limits(rate=0.02, delay_s=0.03)).problems == ()
 
 
-def test_who_had_the_cpu_is_said() -> None:
+def test_the_message_names_the_cause_of_a_stall() -> None:
     stalled = {"longest_s": 0.2, "total_s": 0.2}
     assert texts(fidelity.problems(run_report(stalls=stalled | {"queued_s": 0.15})))[0].endswith(
         "other programs used its CPU"
@@ -251,7 +251,7 @@ def test_who_had_the_cpu_is_said() -> None:
     )
 
 
-def test_a_direction_without_a_busy_period_is_no_yardstick_for_its_rate() -> None:
+def test_a_direction_without_a_busy_period_has_no_rate_problem() -> None:
     assert fidelity.problems(run_report(counters={"rate_error": None})) == []
 
 
@@ -261,10 +261,10 @@ def test_a_direction_without_a_busy_period_is_no_yardstick_for_its_rate() -> Non
     burst_bytes=st.sampled_from([None, 4_000, 40_000]),
     shaper=st.sampled_from(["htb", "tbf", "cake", "netem"]),
 )
-def test_what_a_kernels_bucket_lets_pass_at_once_is_no_part_of_its_rate(
+def test_the_burst_of_a_token_bucket_does_not_count_towards_the_rate(
     rate_bps: int, off: float, burst_bytes: int | None, shaper: str
 ) -> None:
-    """A bucket lets a packet go while it is not overdrawn, counted by the byte; netem keeps each for its time."""
+    """A bucket passes a packet while it is not overdrawn, counted in bytes. Netem delays each packet by its time."""
     options = {"shaper": shaper} | ({"burst_bytes": burst_bytes} if burst_bytes else {})
     declared = link(rate_bps).replace(kind="kernel", options=options)
     train = probing.train_for(declared, "forward")

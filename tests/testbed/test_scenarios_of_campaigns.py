@@ -1,4 +1,4 @@
-"""Scenarios as types: those of every campaign are written as they were read, and keep their run ids."""
+"""The scenarios of every campaign, read as types and written again: the same documents with the same run ids."""
 
 import pytest
 
@@ -13,7 +13,7 @@ CAMPAIGNS = sorted(
 
 
 @pytest.mark.parametrize("path", CAMPAIGNS, ids=lambda path: path.stem)
-def test_every_campaigns_scenarios_are_written_as_they_were_read(path):
+def test_scenarios_round_trip(path):
     try:
         runs = campaign.load(path).runs
     except campaign.CampaignError as error:

@@ -26,7 +26,7 @@ use backchannel_core::registry::{Entry, Given, Param, Preset, Unit};
 use backchannel_core::scenario::Options;
 use backchannel_core::time::Time;
 use backchannel_core::traits::{Endpoint, Middlebox, Side};
-use backchannel_stacks::config::{config, Config};
+use backchannel_stacks::config::{stack_config, Config};
 use backchannel_stacks::wire::{Segment, IP_HEADER, TCP_HEADER};
 use backchannel_stacks::{reset_for, Connection, End, Sample, Source, State};
 
@@ -140,7 +140,7 @@ impl SplitConnection {
                 ("receive_buffer_bytes".into(), buffer.into()),
                 ("header_prediction".into(), given.flag("header_prediction").into()),
             ]);
-            config(stack, &options)
+            stack_config(stack, &options)
                 .expect("a named stack takes any buffer of the allowed range, and either way of taking acks")
         };
         SplitConnection { configs: [part("wired"), part("wireless")], pairs: BTreeMap::new(), made: 0 }
@@ -223,8 +223,8 @@ impl Pair {
         for (here, there) in [(0, 1), (1, 0)] {
             let (from, to) = if here < there { (&mut *a, &mut *b) } else { (&mut *b, &mut *a) };
             let (Some(part), Some(other)) = (&mut from.part, &mut to.part) else { continue };
-            for piece in part.lend() {
-                other.hand_over(piece);
+            for piece in part.read_and_hold() {
+                other.relay(piece);
             }
             if part.peer_finished() {
                 other.finish();
@@ -232,7 +232,7 @@ impl Pair {
             let freed = other.acknowledged() - from.given_back;
             if freed > 0 {
                 from.given_back += freed;
-                part.give_back(freed);
+                part.release(freed);
             }
             if matches!(part.end(), Some(End::Reset | End::TimedOut)) {
                 other.abort();
@@ -262,7 +262,7 @@ impl Pair {
         }
         let (mss, port) = (part.mss(), events.port);
         events.senders.extend(part.samples().iter().map(|sample| told(sample, key, to, mss, port)));
-        part.forget_samples();
+        part.clear_samples();
         for (_, packet) in &mut out[first..] {
             self.dress(to, made, packet);
         }

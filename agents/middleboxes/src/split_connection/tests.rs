@@ -21,7 +21,7 @@ fn split(entry: &Entry, given: serde_json::Value) -> SplitConnection {
 }
 
 fn stack(name: &str, given: serde_json::Value) -> Config {
-    config(name, &options(given)).unwrap()
+    stack_config(name, &options(given)).unwrap()
 }
 
 /// What a hop does to packets.
@@ -230,7 +230,7 @@ impl World {
         for (at, who, segment) in &self.log {
             let forward = matches!(*who, "fixed" | "box-b" | "lost");
             let (own, peer) = if forward { (1000, 77_000) } else { (77_000, 1000) };
-            let seq = segment.seq.wrapping_sub(own);
+            let seq = segment.seq.0.wrapping_sub(own);
             let flags: String = [(TcpFlags::SYN, 'S'), (TcpFlags::FIN, 'F'), (TcpFlags::RST, 'R')]
                 .iter()
                 .filter(|(mask, _)| segment.has(*mask))
@@ -239,7 +239,7 @@ impl World {
             let flags = if flags.is_empty() { "." } else { &flags };
             let _ = write!(text, "{:.3} {who:<6} {flags} {seq}:{}", *at as f64 / 1e9, seq + segment.payload);
             if segment.has(TcpFlags::ACK) {
-                let _ = write!(text, " ack {}", segment.ack.wrapping_sub(peer));
+                let _ = write!(text, " ack {}", segment.ack.0.wrapping_sub(peer));
             }
             let _ = write!(text, " win {}", segment.window);
             if let Some(mss) = segment.mss {
@@ -270,7 +270,7 @@ fn the_choices_are_all_the_stacks() {
 #[test]
 fn the_parameters_are_the_papers() {
     let [wired, wireless] = split(&SPLIT, serde_json::json!({})).configs;
-    assert_eq!((wired.receive_buffer, wired.sack, wireless.sack), (65_536, false, false));
+    assert_eq!((wired.receive_buffer_bytes, wired.sack, wireless.sack), (65_536, false, false));
     assert!(split(&SPLIT_SMART, serde_json::json!({})).configs[1].sack);
 }
 
@@ -295,13 +295,13 @@ fn golden_trace_of_a_loss_on_the_air() {
 
 #[test]
 fn a_host_that_does_not_read_stops_the_other_one_at_the_bound() {
-    let config = Config { receive_buffer: 8000, ..plain() };
+    let config = Config { receive_buffer_bytes: 8000, ..plain() };
     let mut world = World::bulk(split(&SPLIT, serde_json::json!({})), &config, 400_000, [CLEAN; 2], 7);
     world.run(0.1);
     world.hosts[1].as_mut().unwrap().set_reading(false);
     world.run(60.0);
     assert_eq!(world.most_in_use, 65_536);
-    let sent = world.log.iter().filter(|(_, who, _)| *who == "fixed").map(|(_, _, one)| one.seq - 1000).max();
+    let sent = world.log.iter().filter(|(_, who, _)| *who == "fixed").map(|(_, _, one)| one.seq.0 - 1000).max();
     assert!(sent.unwrap() < 65_536 + 8000 + 30_000, "it stopped");
     let told = world.log.iter().filter(|(_, who, _)| *who == "box-a").map(|(_, _, one)| one.window).next_back();
     assert_eq!(told, Some(0));
@@ -444,7 +444,7 @@ fn pairs_that_are_over_are_forgotten() {
     let open = |split: &mut SplitConnection, at_s: f64, port: u16| {
         let (mut out, mut events) = (Vec::new(), Events::default());
         let now = Time::from_seconds(at_s);
-        let syn = Segment { seq: 5, flags: TcpFlags::SYN, ..Segment::default() };
+        let syn = Segment { seq: 5.into(), flags: TcpFlags::SYN, ..Segment::default() };
         split.process(now, Side::A, syn.packet(1, FlowKey { src_port: port, ..flow() }, &[]), &mut out, &mut events);
         // Refused.
         let rst = reset_for(2, &out[0].1).unwrap();

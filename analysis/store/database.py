@@ -1,0 +1,144 @@
+"""The database behind a store: opening, migrating and writing, for SQLite and PostgreSQL."""
+
+from __future__ import annotations
+
+import fcntl
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import sqlalchemy as sa
+from alembic import command
+from alembic.config import Config
+from alembic.runtime.migration import MigrationContext
+from alembic.script import ScriptDirectory
+
+POSTGRESQL = "postgresql"
+#: PostgreSQL notifies this channel of every transaction that wrote, as it is committed.
+CHANNEL = "backchannel"
+MIGRATIONS = Path(__file__).with_name("migrations")
+#: How long SQLite waits for another writer, in s.
+BUSY_S = 30
+#: Key of PostgreSQL's advisory lock under which one process at a time migrates.
+MIGRATION_LOCK = 0x6261636B
+
+
+class StoreError(Exception):
+    """The store cannot be used; the message is a sentence."""
+
+
+class Database:
+    """An open database.
+
+    Args:
+        engine: of SQLAlchemy.
+        where: its name for people, without a password.
+    """
+
+    def __init__(self, engine: sa.Engine, where: str) -> None:
+        self.engine = engine
+        self.where = where
+
+    @classmethod
+    def open_sqlite(cls, folder: Path) -> Database:
+        """Opens `results.sqlite` in a folder, creating and migrating it as needed.
+
+        Raises:
+            StoreError: it cannot be opened, or a newer version made it.
+        """
+        file = folder / "results.sqlite"
+        engine = sa.create_engine(f"sqlite:///{file}", connect_args={"timeout": BUSY_S})
+        sa.event.listen(engine, "connect", _on_connect)
+        database = cls(engine, str(folder))
+        try:
+            # One process at a time: SQLite does not wait while another switches to WAL, as it does for other locks.
+            with (folder / "store.lock").open("a") as lock:
+                fcntl.flock(lock, fcntl.LOCK_EX)
+                database._migrate()
+        except sa.exc.DatabaseError as error:
+            raise StoreError(f"the results store {file} cannot be opened: {error.orig}") from None
+        return database
+
+    @classmethod
+    def open_postgresql(cls, url: sa.URL) -> Database:
+        """Opens a PostgreSQL database, migrating it as needed.
+
+        Raises:
+            StoreError: it cannot be opened, or a newer version made it.
+        """
+        where = url.render_as_string(hide_password=True)
+        database = cls(sa.create_engine(url.set(drivername="postgresql+psycopg"), pool_pre_ping=True), where)
+        try:
+            database._migrate()
+        except sa.exc.DatabaseError as error:
+            cause = " ".join(str(error.orig).split())
+            raise StoreError(f"the results store {where} cannot be opened: {cause}") from None
+        return database
+
+    def close(self) -> None:
+        """Closes its connections."""
+        self.engine.dispose()
+
+    @property
+    def is_postgresql(self) -> bool:
+        """Whether it is PostgreSQL, and not SQLite."""
+        return self.engine.dialect.name == POSTGRESQL
+
+    @contextmanager
+    def writing(self) -> Iterator[sa.Connection]:
+        """A transaction that writes. SQLite has one at a time; others wait."""
+        if self.is_postgresql:
+            with self.engine.begin() as connection:
+                yield connection
+                connection.execute(sa.select(sa.func.pg_notify(CHANNEL, "")))
+            return
+        with self.engine.connect() as connection:
+            # Takes the write lock at once: a transaction that began by reading could not be upgraded.
+            connection.exec_driver_sql("BEGIN IMMEDIATE")
+            try:
+                yield connection
+            except BaseException:
+                connection.exec_driver_sql("ROLLBACK")
+                raise
+            connection.exec_driver_sql("COMMIT")
+
+    def rows(self, query: Any) -> list[dict[str, Any]]:
+        """The rows of a query, as dictionaries of its columns."""
+        with self.engine.connect() as connection:
+            found = connection.execute(query)
+            names = tuple(found.keys())
+            return [dict(zip(names, row, strict=True)) for row in found]
+
+    def tuples(self, query: Any) -> list[tuple[Any, ...]]:
+        """The rows of a query as the driver returns them: fast, for many rows of text and numbers."""
+        with self.engine.connect() as connection:
+            cursor = connection.execute(query).cursor
+            return [] if cursor is None else list(cursor.fetchall())
+
+    def _migrate(self) -> None:
+        config = Config()
+        config.set_main_option("script_location", str(MIGRATIONS))
+        script = ScriptDirectory.from_config(config)
+        with self.engine.connect() as connection:
+            now = MigrationContext.configure(connection).get_current_revision()
+            if now == script.get_current_head():
+                return
+            if not self.is_postgresql:
+                connection.exec_driver_sql("PRAGMA journal_mode=WAL")
+        with self.writing() as connection:
+            if self.is_postgresql:
+                # Another process may have migrated while this one waited.
+                connection.execute(sa.select(sa.func.pg_advisory_xact_lock(MIGRATION_LOCK)))
+                now = MigrationContext.configure(connection).get_current_revision()
+            if now is not None and now not in {revision.revision for revision in script.walk_revisions()}:
+                raise StoreError(f"the results store in {self.where} was made by a newer version of Backchannel")
+            config.attributes["connection"] = connection
+            command.upgrade(config, "head")
+
+
+def _on_connect(connection: Any, _: Any) -> None:
+    # SQLAlchemy's own handling of BEGIN for sqlite3 would begin too late; Database.writing issues BEGIN itself.
+    connection.isolation_level = None
+    for pragma in ("foreign_keys=ON", "synchronous=NORMAL"):
+        connection.execute(f"PRAGMA {pragma}")

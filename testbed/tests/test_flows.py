@@ -1,0 +1,76 @@
+"""The programs of a flow, as agents are asked to run them."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from testbed import flows
+from testbed.addressing import Plan, make_plan
+from testbed.errors import TestbedError
+from testbed.scenario import Scenario
+
+DIRECTION = {"queue": {"name": "droptail"}}
+LINK = {"kind": "point-to-point", "forward": DIRECTION, "reverse": DIRECTION}
+KERNEL = {"name": "cubic", "options": {"sack": True, "send_buffer_bytes": 65_536}}
+RESEARCH = {"name": "newreno", "options": {"timer": "modern"}}
+
+
+def scenario(sender: dict[str, Any] | None, receiver: dict[str, Any] | None, **flow: Any) -> tuple[Scenario, Plan]:
+    stacks = {"a": sender, "b": receiver}
+    nodes = [
+        {"name": name, "kind": "host"} | ({"stack": stack} if stack is not None else {})
+        for name, stack in stacks.items()
+    ]
+    made = Scenario.model_validate({
+        "version": 1, "seed": 7, "duration_s": 30, "nodes": [*nodes, {"name": "c", "kind": "host"}],
+        "links": [{**LINK, "name": "one", "ends": ["a", "b"]}, {**LINK, "name": "two", "ends": ["a", "c"]}],
+        "workload": [
+            {"name": "first", "kind": "bulk", "from": "a", "to": "b", "port": 5000},
+            {"name": "second", "kind": "bulk", "from": "a", "to": "b", "port": 5001, **flow},
+        ],
+    })  # fmt: skip
+    return made, make_plan(made.nodes, made.links)
+
+
+def test_the_kernels_ends_of_a_flow() -> None:
+    made, plan = scenario(KERNEL, KERNEL, start_s=2, stop_s=40, bytes=1000, stack={"send_buffer_bytes": 9000})
+    flow = made.flow("second")
+    sender = flows.sender(made, plan, flow, zero_ns=10**9)
+    assert (sender.node, sender.name, sender.program) == ("a", "second-send", "send")
+    assert sender.options == {
+        "to": "10.1.0.2:5001", "seed": 7001, "bytes": 1000, "start-at-ns": 3 * 10**9, "stop-at-ns": 31 * 10**9,
+        "telemetry": "second.jsonl", "congestion": "cubic", "send-buffer-bytes": 9000,
+    }  # fmt: skip
+    receiver = flows.receiver(made, plan, flow)
+    assert (receiver.node, receiver.name, receiver.program) == ("b", "second-receive", "receive")
+    assert (receiver.options["listen"], receiver.options["seed"]) == ("10.1.0.2:5001", sender.options["seed"])
+
+
+def test_the_research_stacks_ends_of_a_flow() -> None:
+    made, plan = scenario(RESEARCH, RESEARCH, stack={"name": "sack", "ack_every": 2})
+    flow = made.flow("second")
+    sender, receiver = flows.sender(made, plan, flow, zero_ns=10**9), flows.receiver(made, plan, flow)
+    assert (sender.program, receiver.program) == ("endpoint-send", "endpoint-receive")
+    assert (sender.options["from"], sender.options["run-begins-ns"]) == ("10.1.0.1:35001", 10**9)
+    assert (sender.options["interface"], sender.options["also-hear"]) == ("a-eth0", "a-eth1")
+    assert (receiver.options["interface"], receiver.options["also-hear"]) == ("b-eth0", None)
+    assert sender.options["next-hop-mac"] == receiver.options["mac"]
+    assert (sender.options["stack"], json.loads(sender.options["stack-options"])) == (
+        "sack", {"timer": "modern", "ack_every": 2},
+    )  # fmt: skip
+    assert receiver.options["run-begins-file"] == "begin"
+
+
+def test_each_end_follows_its_own_hosts_stack() -> None:
+    made, plan = scenario(KERNEL, RESEARCH)
+    assert flows.sender(made, plan, made.flow("first"), 0).program == "send"
+    assert flows.receiver(made, plan, made.flow("first")).program == "endpoint-receive"
+
+
+def test_a_flow_that_ends_at_a_node_without_a_stack_is_rejected() -> None:
+    made, plan = scenario(KERNEL, None)
+    with pytest.raises(TestbedError, match="node 'b' has no stack"):
+        flows.receiver(made, plan, made.flow("first"))
