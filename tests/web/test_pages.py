@@ -492,7 +492,7 @@ def test_limits_wider_than_usual_are_told_where_runs_are_held_to_them(tmp_path: 
     land(store, tmp_path, f"{0:024x}", 1e6, backend=backend, fidelity={"lateness_p99_s": 0.02, "stall_s": 0.01})
     for address in (f"/campaigns/{where}", f"/runs/{0:024x}"):
         assert (
-            "held against limits wider than usual: lateness 20 ms instead of 2 ms." in client.get(address).text
+            "checked against limits wider than usual: lateness 20 ms instead of 2 ms." in client.get(address).text
         ) == told
 
 
