@@ -26,7 +26,7 @@ use backchannel_core::registry::{Entry, Given, Param, Preset, Unit};
 use backchannel_core::scenario::Options;
 use backchannel_core::time::Time;
 use backchannel_core::traits::{Endpoint, Middlebox, Side};
-use backchannel_stacks::config::{config, Config};
+use backchannel_stacks::config::{stack_config, Config};
 use backchannel_stacks::wire::{Segment, IP_HEADER, TCP_HEADER};
 use backchannel_stacks::{reset_for, Connection, End, Sample, Source, State};
 
@@ -137,7 +137,7 @@ impl SplitConnection {
                 ("receive_buffer_bytes".into(), buffer.into()),
                 ("header_prediction".into(), given.flag("header_prediction").into()),
             ]);
-            config(stack, &options)
+            stack_config(stack, &options)
                 .expect("a named stack takes any buffer of the allowed range, and either way of taking acks")
         };
         SplitConnection { configs: [part("wired"), part("wireless")], pairs: BTreeMap::new(), made: 0 }
@@ -220,8 +220,8 @@ impl Pair {
         for (here, there) in [(0, 1), (1, 0)] {
             let (from, to) = if here < there { (&mut *a, &mut *b) } else { (&mut *b, &mut *a) };
             let (Some(part), Some(other)) = (&mut from.part, &mut to.part) else { continue };
-            for piece in part.lend() {
-                other.hand_over(piece);
+            for piece in part.read_and_hold() {
+                other.relay(piece);
             }
             if part.peer_finished() {
                 other.finish();
@@ -229,7 +229,7 @@ impl Pair {
             let freed = other.acknowledged() - from.given_back;
             if freed > 0 {
                 from.given_back += freed;
-                part.give_back(freed);
+                part.release(freed);
             }
             if matches!(part.end(), Some(End::Reset | End::TimedOut)) {
                 other.abort();
@@ -259,7 +259,7 @@ impl Pair {
         }
         let (mss, port) = (part.mss(), events.port);
         events.senders.extend(part.samples().iter().map(|sample| told(sample, key, to, mss, port)));
-        part.forget_samples();
+        part.clear_samples();
         for (_, packet) in &mut out[first..] {
             self.dress(to, made, packet);
         }
@@ -377,7 +377,7 @@ mod tests {
     }
 
     fn stack(name: &str, given: serde_json::Value) -> Config {
-        config(name, &options(given)).unwrap()
+        stack_config(name, &options(given)).unwrap()
     }
 
     /// What a hop does to packets.
@@ -586,7 +586,7 @@ mod tests {
             for (at, who, segment) in &self.log {
                 let forward = matches!(*who, "fixed" | "box-b" | "lost");
                 let (own, peer) = if forward { (1000, 77_000) } else { (77_000, 1000) };
-                let seq = segment.seq.wrapping_sub(own);
+                let seq = segment.seq.0.wrapping_sub(own);
                 let flags: String = [(TcpFlags::SYN, 'S'), (TcpFlags::FIN, 'F'), (TcpFlags::RST, 'R')]
                     .iter()
                     .filter(|(mask, _)| segment.has(*mask))
@@ -595,7 +595,7 @@ mod tests {
                 let flags = if flags.is_empty() { "." } else { &flags };
                 let _ = write!(text, "{:.3} {who:<6} {flags} {seq}:{}", *at as f64 / 1e9, seq + segment.payload);
                 if segment.has(TcpFlags::ACK) {
-                    let _ = write!(text, " ack {}", segment.ack.wrapping_sub(peer));
+                    let _ = write!(text, " ack {}", segment.ack.0.wrapping_sub(peer));
                 }
                 let _ = write!(text, " win {}", segment.window);
                 if let Some(mss) = segment.mss {
@@ -626,7 +626,7 @@ mod tests {
     #[test]
     fn the_parameters_are_the_papers() {
         let [wired, wireless] = split(&SPLIT, serde_json::json!({})).configs;
-        assert_eq!((wired.receive_buffer, wired.sack, wireless.sack), (65_536, false, false));
+        assert_eq!((wired.receive_buffer_bytes, wired.sack, wireless.sack), (65_536, false, false));
         assert!(split(&SPLIT_SMART, serde_json::json!({})).configs[1].sack);
     }
 
@@ -654,13 +654,13 @@ mod tests {
 
     #[test]
     fn a_host_that_does_not_read_stops_the_other_one_at_the_bound() {
-        let config = Config { receive_buffer: 8000, ..plain() };
+        let config = Config { receive_buffer_bytes: 8000, ..plain() };
         let mut world = World::bulk(split(&SPLIT, serde_json::json!({})), &config, 400_000, [CLEAN; 2], 7);
         world.run(0.1);
         world.hosts[1].as_mut().unwrap().set_reading(false);
         world.run(60.0);
         assert_eq!(world.most_in_use, 65_536);
-        let sent = world.log.iter().filter(|(_, who, _)| *who == "fixed").map(|(_, _, one)| one.seq - 1000).max();
+        let sent = world.log.iter().filter(|(_, who, _)| *who == "fixed").map(|(_, _, one)| one.seq.0 - 1000).max();
         assert!(sent.unwrap() < 65_536 + 8000 + 30_000, "it stopped");
         let told = world.log.iter().filter(|(_, who, _)| *who == "box-a").map(|(_, _, one)| one.window).next_back();
         assert_eq!(told, Some(0));
@@ -803,7 +803,7 @@ mod tests {
         let open = |split: &mut SplitConnection, at_s: f64, port: u16| {
             let (mut out, mut events) = (Vec::new(), Events::default());
             let now = Time::from_seconds(at_s);
-            let syn = Segment { seq: 5, flags: TcpFlags::SYN, ..Segment::default() };
+            let syn = Segment { seq: 5.into(), flags: TcpFlags::SYN, ..Segment::default() };
             split.process(
                 now,
                 Side::A,
