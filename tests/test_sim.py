@@ -94,7 +94,7 @@ def test_tshark_reads_simulated_captures_without_complaint(tmp_path: Path) -> No
 
 
 def test_a_bad_input_is_told_in_a_sentence(tmp_path: Path) -> None:
-    for text, said in (("{}", "missing field"), ("nonsense", "does not fit"), ('{"scenario": 1}', "does not fit")):
+    for text, said in (("{}", "missing field"), ("nonsense", "invalid scenario"), ('{"scenario": 1}', "invalid scenario")):
         done = subprocess.run(
             [node_binary.path(), "simulate", "--out", str(tmp_path)],
             input=text,

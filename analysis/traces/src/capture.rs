@@ -510,7 +510,7 @@ impl Capture {
             let length = word(&self.source.bytes()[4..], swapped) as usize;
             // Names, journals, keys and what others define may be long; no block else is.
             let may_be_long = matches!(kind, 4 | 9 | 10 | 0x0bad | 0x4000_0bad) && length <= 1 << 28;
-            if length < 12 || length % 4 != 0 || (length > MAX_BLOCK && !may_be_long) {
+            if length < 12 || !length.is_multiple_of(4) || (length > MAX_BLOCK && !may_be_long) {
                 if !self.resynchronise_block(format!("a block of {length} bytes cannot be")) {
                     return None;
                 }
@@ -608,7 +608,7 @@ impl Capture {
             other => return Err(format!("is no capture: {other:08x} is no byte-order mark")),
         };
         let length = word(&self.source.bytes()[4..], swapped) as usize;
-        if !(28..=MAX_BLOCK).contains(&length) || length % 4 != 0 {
+        if !(28..=MAX_BLOCK).contains(&length) || !length.is_multiple_of(4) {
             return Err(format!("is no capture: a section header of {length} bytes"));
         }
         if !self.source.fill(length) {

@@ -1,12 +1,12 @@
-//! How a mechanism says what it is. Each crate lists its entries in one table; the node binary prints them all
-//! (`backchannel-node registry`), and the campaign validator, `./backchannel list` and the docs read only that.
+//! Registry entries: name, source and parameters of each mechanism. Each crate lists its entries in one table.
+//! `backchannel-node registry` prints them all for the campaign validator, `./backchannel list` and the docs.
 
 use serde::Serialize;
 use serde_json::Value;
 
 use crate::scenario::Options;
 
-/// What a parameter's value is, and how people write it.
+/// What a parameter is, and how campaigns write it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Unit {
@@ -20,21 +20,21 @@ pub enum Unit {
     Packets,
     /// TCP segments ("4 segments").
     Segments,
-    /// A plain number; fractions included.
+    /// A number without unit.
     Number,
-    /// A whole number.
+    /// A whole number without unit.
     Count,
-    /// Between 0 and 1.
+    /// A number between 0 and 1.
     Fraction,
     /// true or false.
     Flag,
     /// One of `choices`.
     Choice,
-    /// A file of the user's: campaign files name it, scenarios hold its text, so that a run's identity is that of its content.
+    /// A file. Campaigns name it and scenarios contain its text, so a run's identity depends on the content.
     File,
 }
 
-/// A parameter's value where a campaign does not give one, in the SI unit.
+/// Default of a parameter, in the SI unit.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 #[serde(untagged)]
 pub enum Preset {
@@ -44,13 +44,13 @@ pub enum Preset {
     Flag(bool),
     /// A choice or a name.
     Text(&'static str),
-    /// Absent, and absence means something (see the help).
+    /// Absent; the help says what that means.
     Absent,
-    /// It must be given.
+    /// There is none: a campaign must set the parameter.
     Required(Must),
 }
 
-/// Serialises as `{"required": true}`.
+/// Serialised as `{"required": true}`.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Must {
     required: bool,
@@ -59,51 +59,51 @@ pub struct Must {
 /// For [`Preset::Required`].
 pub const MUST: Must = Must { required: true };
 
-/// One parameter: declared once, read by validator, docs and code.
+/// A parameter: declared once for validator, docs and code.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct Param {
     /// Name in campaign files.
     pub name: &'static str,
-    /// What it is.
+    /// Unit or kind of its values.
     pub unit: Unit,
-    /// What it is when a campaign does not say.
+    /// Default.
     pub default: Preset,
-    /// Least value allowed, in the SI unit.
+    /// Least allowed value, in the SI unit.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub min: Option<f64>,
-    /// Greatest value allowed, in the SI unit.
+    /// Greatest allowed value, in the SI unit.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max: Option<f64>,
-    /// For [`Unit::Choice`].
+    /// Allowed values of a [`Unit::Choice`].
     #[serde(skip_serializing_if = "<[_]>::is_empty")]
     pub choices: &'static [&'static str],
-    /// One line, with the source where there is one.
+    /// One line, with the source if there is one.
     pub help: &'static str,
 }
 
 impl Param {
-    /// A parameter without limits or choices; fill in the rest with struct update syntax.
+    /// A parameter without limits or choices.
     pub const fn new(name: &'static str, unit: Unit, default: Preset, help: &'static str) -> Param {
         Param { name, unit, default, min: None, max: None, choices: &[], help }
     }
 
-    /// The same with an allowed range, in the SI unit.
+    /// Adds an allowed range, in the SI unit.
     pub const fn range(self, min: f64, max: f64) -> Param {
         Param { min: Some(min), max: Some(max), ..self }
     }
 
-    /// The same with a least value, in the SI unit.
+    /// Adds a least value, in the SI unit.
     pub const fn at_least(self, min: f64) -> Param {
         Param { min: Some(min), ..self }
     }
 
-    /// The same as a choice.
+    /// Adds the values of a choice.
     pub const fn of(self, choices: &'static [&'static str]) -> Param {
         Param { choices, ..self }
     }
 }
 
-/// One mechanism.
+/// A mechanism.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct Entry {
     /// `stack`, `policy`, `link`, `middlebox`, `workload`, `error-model`, `backend`, ...
@@ -114,12 +114,11 @@ pub struct Entry {
     pub summary: &'static str,
     /// Paper section or RFC.
     pub source: &'static str,
-    /// Its parameters.
+    /// Parameters.
     pub params: &'static [Param],
 }
 
-/// Reads a mechanism's options against its declared parameters: unknown names, wrong kinds and values out of range
-/// are refused in a sentence; what is absent gets its default.
+/// Options of a mechanism, validated against its declared parameters. Absent options have their defaults.
 #[derive(Clone, Copy, Debug)]
 pub struct Given<'a> {
     entry: &'a Entry,
@@ -127,10 +126,10 @@ pub struct Given<'a> {
 }
 
 impl<'a> Given<'a> {
-    /// Checks every given option.
+    /// Validates the options.
     ///
     /// # Errors
-    /// A sentence that names the mechanism, the option and what is allowed.
+    /// An unknown name, a wrong kind, a value out of range, or a missing required option. The message lists what is allowed.
     pub fn check(entry: &'a Entry, options: &'a Options) -> Result<Given<'a>, String> {
         for (name, value) in options {
             let Some(param) = entry.params.iter().find(|p| p.name == name) else {
@@ -147,7 +146,7 @@ impl<'a> Given<'a> {
         Ok(Given { entry, options })
     }
 
-    /// A quantity; `None` where it is absent and has no default.
+    /// A quantity; `None` if it is absent and has no default.
     pub fn number(&self, name: &str) -> Option<f64> {
         match self.options.get(name) {
             Some(value) => value.as_f64(),
@@ -158,12 +157,12 @@ impl<'a> Given<'a> {
         }
     }
 
-    /// A whole quantity; `None` where it is absent and has no default.
+    /// A whole quantity; `None` if it is absent and has no default.
     pub fn count(&self, name: &str) -> Option<u64> {
         self.number(name).map(|n| n.round() as u64)
     }
 
-    /// A flag; false where it is absent and has no default.
+    /// A flag; false if it is absent and has no default.
     pub fn flag(&self, name: &str) -> bool {
         match self.options.get(name) {
             Some(value) => value.as_bool().unwrap_or(false),
@@ -171,7 +170,7 @@ impl<'a> Given<'a> {
         }
     }
 
-    /// A choice or name; `None` where it is absent and has no default.
+    /// A choice or text; `None` if it is absent and has no default.
     pub fn text(&self, name: &str) -> Option<&'a str> {
         match self.options.get(name) {
             Some(value) => value.as_str(),
@@ -242,14 +241,14 @@ mod tests {
     }
 
     #[test]
-    fn given_and_default_values() {
+    fn set_and_default_values() {
         let options = options(r#"{"file": "x", "mark": true}"#);
         let given = Given::check(&ENTRY, &options).unwrap();
         assert_eq!((given.count("limit_packets"), given.flag("mark"), given.text("file")), (Some(10), true, Some("x")));
     }
 
     #[test]
-    fn refusals_say_what_is_allowed() {
+    fn errors_state_what_is_allowed() {
         for (json, words) in [
             (r#"{"file": "x", "limit": 3}"#, "no option 'limit'; it has: limit_packets, mark, file"),
             (r#"{"file": "x", "limit_packets": 0}"#, "0 is below 1"),

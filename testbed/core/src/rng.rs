@@ -1,15 +1,15 @@
-//! Seeded randomness. A run owns one seed; each user of chance gets a stream of its own, named by a label,
-//! so that adding a draw in one place changes nothing in another.
+//! Seeded randomness. A run has one seed. Each component draws from its own stream, selected by a label, so an additional
+//! draw in one component changes nothing in another.
 
 use rand_chacha::rand_core::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
-/// The generator of one stream: portable, the same on every machine.
+/// Generator of one stream, with the same numbers on every machine.
 pub type RunRng = ChaCha8Rng;
 
-/// The stream called `label` of the run with this seed.
+/// The stream with this label of the run with this seed.
 pub fn stream(seed: u64, label: &str) -> RunRng {
-    // FNV-1a spreads the label over a stream number; ChaCha takes care of the rest.
+    // FNV-1a maps the label to a stream number.
     let mut hash: u64 = 0xcbf2_9ce4_8422_2325;
     for byte in label.bytes() {
         hash = (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3);
@@ -24,18 +24,13 @@ pub fn uniform(rng: &mut RunRng) -> f64 {
     (rng.next_u64() >> 11) as f64 / (1u64 << 53) as f64
 }
 
-/// A number in [low, high).
-pub fn uniform_in(rng: &mut RunRng, low: f64, high: f64) -> f64 {
-    low + (high - low) * uniform(rng)
-}
-
 /// An exponentially distributed number with this mean.
 pub fn exponential(rng: &mut RunRng, mean: f64) -> f64 {
     // 1 - u lies in (0, 1], so the logarithm is finite.
     -mean * (1.0 - uniform(rng)).ln()
 }
 
-/// A Pareto number with this shape (> 1) and mean: scale = mean·(shape − 1)/shape.
+/// A Pareto-distributed number with this shape (> 1) and mean: scale = mean·(shape − 1)/shape.
 pub fn pareto(rng: &mut RunRng, mean: f64, shape: f64) -> f64 {
     let scale = mean * (shape - 1.0) / shape;
     scale / (1.0 - uniform(rng)).powf(1.0 / shape)

@@ -4,7 +4,7 @@ use std::fmt;
 use std::ops::{Add, AddAssign, Sub};
 use std::time::Duration;
 
-/// An instant, in nanoseconds since the run began. 2^64 ns are 584 years: it does not wrap.
+/// An instant in nanoseconds since the start of the run. It does not wrap: 2^64 ns are 584 years.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Time(pub u64);
 
@@ -19,17 +19,17 @@ impl Time {
         self.0
     }
 
-    /// Seconds since the start of the run; for reports, not for arithmetic.
+    /// Seconds since the start of the run, for reports. Not for arithmetic.
     pub fn seconds(self) -> f64 {
         self.0 as f64 * 1e-9
     }
 
-    /// The instant that lies `seconds` after the start; negative values and NaN give the start.
+    /// The instant `seconds` after the start. Negative values and NaN give the start.
     pub fn from_seconds(seconds: f64) -> Time {
         Time((seconds * 1e9).round() as u64)
     }
 
-    /// Time passed since `earlier`, zero if `earlier` is later.
+    /// Time since `earlier`; zero if `earlier` is later.
     pub fn since(self, earlier: Time) -> Duration {
         Duration::from_nanos(self.0.saturating_sub(earlier.0))
     }
@@ -61,10 +61,10 @@ impl fmt::Display for Time {
     }
 }
 
-/// Time that `bits` occupy a line of `rate_bps` bit/s, rounded up to a whole nanosecond.
+/// Time that `bits` take on a line of `rate_bps` bit/s, rounded up to whole nanoseconds.
 ///
 /// # Panics
-/// When `rate_bps` is zero: a line without a rate is refused when the scenario is read.
+/// If `rate_bps` is zero. Links reject that when they are built.
 pub fn service_time(bits: u64, rate_bps: u64) -> Duration {
     let nanos = (u128::from(bits) * 1_000_000_000).div_ceil(u128::from(rate_bps));
     Duration::from_nanos(nanos as u64)

@@ -36,6 +36,8 @@ pub(crate) struct EmulatedLink {
     deliveries: Vec<Delivery>,
 }
 
+/// Builds the link.
+///
 /// # Errors
 /// The specification is invalid.
 fn service(spec: &LinkSpec, seed: u64) -> Result<LinkService, String> {

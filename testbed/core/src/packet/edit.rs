@@ -1,0 +1,133 @@
+//! Changes of a packet in flight: ECN and other marks, acknowledgment number, time to live, damage. Checksums are updated.
+
+use std::net::IpAddr;
+
+use super::{Ecn, Packet, Transport};
+
+impl Packet {
+    /// Sets Congestion Experienced. Returns false, and changes nothing, if the packet is not ECN-capable.
+    pub fn set_congestion_experienced(&mut self) -> bool {
+        if self.ecn() == Ecn::NotCapable {
+            return false;
+        }
+        if self.body.bytes[0] >> 4 == 4 {
+            let old = u16::from_be_bytes([self.body.bytes[0], self.body.bytes[1]]);
+            self.body.bytes[1] |= 3;
+            let new = u16::from_be_bytes([self.body.bytes[0], self.body.bytes[1]]);
+            self.patch_checksum(10, old, new);
+        } else {
+            self.body.bytes[1] |= 0x30;
+        }
+        true
+    }
+
+    /// Sets bits of byte 12 of the TCP header (see [`mark`](super::mark)) and updates the checksum. Returns whether the packet is
+    /// TCP.
+    pub fn set_mark(&mut self, bits: u8) -> bool {
+        let at = self.body.transport_at as usize + 12;
+        let Transport::Tcp(tcp) = &mut self.body.transport else { return false };
+        tcp.marks |= bits;
+        let old = u16::from_be_bytes([self.body.bytes[at], self.body.bytes[at + 1]]);
+        self.body.bytes[at] |= bits;
+        let new = u16::from_be_bytes([self.body.bytes[at], self.body.bytes[at + 1]]);
+        self.patch_checksum(self.body.transport_at as usize + 16, old, new);
+        true
+    }
+
+    /// Replaces the acknowledgment number and updates the checksum. Returns whether the packet is TCP.
+    pub fn set_ack_number(&mut self, ack: u32) -> bool {
+        let at = self.body.transport_at as usize + 8;
+        let Transport::Tcp(tcp) = &mut self.body.transport else { return false };
+        tcp.ack = ack;
+        for (offset, new) in [(at, (ack >> 16) as u16), (at + 2, ack as u16)] {
+            let old = u16::from_be_bytes([self.body.bytes[offset], self.body.bytes[offset + 1]]);
+            self.body.bytes[offset..offset + 2].copy_from_slice(&new.to_be_bytes());
+            self.patch_checksum(self.body.transport_at as usize + 16, old, new);
+        }
+        true
+    }
+
+    /// Damages the TCP or UDP checksum, as the error model of ton IV-A does: the packet crosses the link, uses airtime, and the
+    /// receiver's transport drops it. Returns false if there is no such checksum.
+    pub fn damage_checksum(&mut self) -> bool {
+        let at = self.body.transport_at as usize
+            + match self.body.transport {
+                Transport::Tcp(_) => 16,
+                Transport::Udp { .. } => 6,
+                Transport::Other => return false,
+            };
+        // Every change makes the checksum wrong, except 0 <-> 0xffff, the same number in one's complement.
+        self.body.bytes[at + 1] ^= 0x55;
+        true
+    }
+
+    /// Whether the transport checksum is correct; true if there is none to check.
+    pub fn checksum_ok(&self) -> bool {
+        let at = self.body.transport_at as usize;
+        let (Some(flow), protocol) = (
+            self.body.flow,
+            match self.body.transport {
+                Transport::Tcp(_) => 6u16,
+                Transport::Udp { .. } if self.body.bytes[at + 6..at + 8] == [0, 0] => return true,
+                Transport::Udp { .. } => 17,
+                Transport::Other => return true,
+            },
+        ) else {
+            return true;
+        };
+        let length = self.len() - u32::from(self.body.transport_at);
+        let mut sum = u64::from(protocol) + u64::from(length >> 16) + u64::from(length & 0xffff);
+        sum += match (flow.src, flow.dst) {
+            (IpAddr::V4(a), IpAddr::V4(b)) => ones_sum(&a.octets()) + ones_sum(&b.octets()),
+            (IpAddr::V6(a), IpAddr::V6(b)) => ones_sum(&a.octets()) + ones_sum(&b.octets()),
+            _ => unreachable!("both addresses come from one header"),
+        };
+        sum += ones_sum(&self.body.bytes[at..]);
+        fold(sum) == 0xffff
+    }
+
+    /// Decrements the time to live (IPv4) or hop limit (IPv6), as a router does when it forwards. Returns false if it has
+    /// expired and the packet must be discarded (RFC 1812 5.3.1).
+    pub fn lower_hop_limit(&mut self) -> bool {
+        let at = match self.body.bytes.first().map(|first| first >> 4) {
+            Some(4) if self.body.transport_at > 0 => 8,
+            Some(6) if self.body.transport_at > 0 => 7,
+            _ => return true,
+        };
+        let left = self.body.bytes[at];
+        if left <= 1 {
+            return false;
+        }
+        self.body.bytes[at] = left - 1;
+        if at == 8 {
+            let protocol = self.body.bytes[9];
+            self.patch_checksum(10, u16::from_be_bytes([left, protocol]), u16::from_be_bytes([left - 1, protocol]));
+        }
+        true
+    }
+
+    /// Updates a checksum after a 16-bit word that it covers has changed (RFC 1624).
+    pub(super) fn patch_checksum(&mut self, at: usize, old: u16, new: u16) {
+        let checksum = u16::from_be_bytes([self.body.bytes[at], self.body.bytes[at + 1]]);
+        let sum = fold(u64::from(!checksum) + u64::from(!old) + u64::from(new));
+        self.body.bytes[at..at + 2].copy_from_slice(&(!sum).to_be_bytes());
+    }
+}
+
+/// Sum of big-endian 16-bit words, an odd byte padded with zero; not folded.
+pub fn ones_sum(bytes: &[u8]) -> u64 {
+    let mut chunks = bytes.chunks_exact(2);
+    let mut sum: u64 = chunks.by_ref().map(|pair| u64::from(u16::from_be_bytes([pair[0], pair[1]]))).sum();
+    if let [last] = chunks.remainder() {
+        sum += u64::from(*last) << 8;
+    }
+    sum
+}
+
+/// Folds a sum of 16-bit words into one (RFC 1071).
+pub fn fold(mut sum: u64) -> u16 {
+    while sum > 0xffff {
+        sum = (sum & 0xffff) + (sum >> 16);
+    }
+    sum as u16
+}
