@@ -31,9 +31,9 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
-from analysis.results import Parameters, Quantity, Values
+from analysis.results import RENAMED, Parameters, Quantity, Values, line_name
 from analysis.statistics import pairs_of
 
 Labels = Mapping[str, str]
@@ -93,6 +93,16 @@ class Measure(BaseModel):
     over: str | None = None
     below: float | None = None
     by: float | dict[str, float] | None = None
+
+    @field_validator("metric")
+    @classmethod
+    def _todays_name(cls, metric: str | None) -> str | None:
+        return RENAMED.get(metric, metric) if metric else metric
+
+    @field_validator("of")
+    @classmethod
+    def _todays_subject(cls, subject: str) -> str:
+        return line_name(subject)
 
     @model_validator(mode="after")
     def _one_form(self) -> Measure:

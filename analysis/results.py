@@ -1,12 +1,24 @@
-"""Values of a campaign's valid runs: by point, by what they are of, and by run."""
+"""Values of metrics: of one run, and of a campaign's valid runs by point, quantity and run."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from analysis.statistics import RunKey
+
+#: Names under which earlier versions stored a metric, and its name today.
+RENAMED = {
+    "active_aggregate_throughput": "active_total_packet_throughput",
+    "cwnd_coefficient_of_variation": "cwnd_variation",
+    "rtt_stddev": "rtt_sd",
+    "share_acks": "ack_fraction",
+    "share_data": "data_fraction",
+    "utilisation_acks": "ack_share",
+    "utilisation_data": "data_share",
+}
 
 #: A point's swept fields and their values.
 Parameters = Mapping[str, str]
@@ -24,6 +36,17 @@ class Quantity(NamedTuple):
 
 
 @dataclass(frozen=True)
+class MetricValue:
+    """A value of a metric, in the SI unit."""
+
+    metric: str
+    #: A flow, a group, LINK/DIRECTION, a link, or "" for the run.
+    subject: str
+    value: float
+    unit: str
+
+
+@dataclass(frozen=True)
 class Results:
     """A campaign's points and the values of its valid runs, in SI units."""
 
@@ -37,6 +60,11 @@ class Results:
     def of_rows(cls, name: str, points: Sequence[Parameters], rows: Sequence[Mapping[str, Any]]) -> Results:
         """From rows of Store.values."""
         return cls(name, [dict(point) for point in points], by_point(rows))
+
+
+def line_name(subject: str) -> str:
+    """LINK/DIRECTION of a line, also where an earlier version wrote LINK:DIRECTION."""
+    return re.sub(r"^([\w-]+):(forward|reverse)$", r"\1/\2", subject)
 
 
 def by_point(rows: Sequence[Mapping[str, Any]]) -> dict[int, dict[Quantity, Values]]:

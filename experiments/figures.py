@@ -11,8 +11,7 @@ import typer
 
 if TYPE_CHECKING:
     from analysis.figures.model import Figure
-    from analysis.metrics import Flow, RunData
-    from analysis.metrics.lines import Line
+    from analysis.metrics import CapturedFlow, CapturedLine, RunData
     from analysis.store import Store
 
 
@@ -193,7 +192,7 @@ def _of_run(kind: str, request: Request, store: Store) -> Figure:
 ALL_POINTS = 10**9
 
 
-def _of_flows(kind: str, flows: Sequence[Flow], period: tuple[float, float], slice_s: float) -> Figure:
+def _of_flows(kind: str, flows: Sequence[CapturedFlow], period: tuple[float, float], slice_s: float) -> Figure:
     from analysis import metrics
     from analysis.figures import campaign, run
 
@@ -217,7 +216,7 @@ def _of_flows(kind: str, flows: Sequence[Flow], period: tuple[float, float], sli
     return figures[kind]()
 
 
-def _sequence(flow: Flow) -> Figure:
+def _sequence(flow: CapturedFlow) -> Figure:
     import polars as pl
 
     from analysis.figures import run
@@ -233,7 +232,7 @@ def _sequence(flow: Flow) -> Figure:
     return run.sequence(title, flow.at_sender, blocks if blocks.height else None, arrived)
 
 
-def _of_lines(kind: str, lines: Sequence[Line], slice_s: float) -> Figure:
+def _of_lines(kind: str, lines: Sequence[CapturedLine], slice_s: float) -> Figure:
     from analysis import metrics
     from analysis.errors import AnalysisError
     from analysis.figures import run
@@ -249,7 +248,7 @@ def _of_lines(kind: str, lines: Sequence[Line], slice_s: float) -> Figure:
     return run.utilisation(f"utilisation, per {slice_s:g} s", shares, limited[0].run.window_s[0])
 
 
-def _flows(run: RunData, names: Sequence[str]) -> list[Flow]:
+def _flows(run: RunData, names: Sequence[str]) -> list[CapturedFlow]:
     from analysis.errors import unknown
 
     of_name = {flow.name: [flow] for flow in run.flows} | run.groups
@@ -259,7 +258,7 @@ def _flows(run: RunData, names: Sequence[str]) -> list[Flow]:
     return [flow for name in names for flow in of_name[name]] or run.flows
 
 
-def _lines(run: RunData, names: Sequence[str]) -> list[Line]:
+def _lines(run: RunData, names: Sequence[str]) -> list[CapturedLine]:
     from analysis.errors import AnalysisError, unknown
 
     of_name = {line.name: line for line in run.all_lines}

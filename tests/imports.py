@@ -70,8 +70,7 @@ def circles(edges: Edges) -> list[list[str]]:
         if lowest[module] == index[module]:
             group = stack[stack.index(module) :]
             del stack[stack.index(module) :]
-            # analysis/runs.py takes the place of these two; then this line goes.
-            if len(group) > 1 and "analysis.metrics.data" not in group:
+            if len(group) > 1:
                 found.append(sorted(group))
 
     for module in sorted(edges):

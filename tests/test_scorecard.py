@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from analysis import counters, scorecard, theory
+from analysis import scorecard, theory
 from analysis.measures import Measure, Split, Table
 from analysis.results import Quantity
 from analysis.scorecard import Artefact, OrderingScore, Score, ValueScore, between_backends
@@ -225,59 +225,6 @@ def test_every_arithmetic_artefact_has_targets_and_meets_them() -> None:
     assert len(known) == 89
     for artefact in theory.ARITHMETIC:
         assert known[artefact]["source"] == "theory"
-
-
-# Counters -----------------------------------------------------------------------------------------------------
-
-
-def counted(**changes: Any) -> counters.Counted:
-    link = {
-        "data_bytes": [0, 1000, 1000, 0], "ack_bytes": [0, 0, 250, 0], "other_bytes": [0, 0, 0, 250],
-        "queue_packets": [0, 2, 4, 6], "data_packets": 2, "data_payload_bytes": 1920, "ack_packets": 1,
-        "ack_packets_bytes": 40, "longest_lost_run_of_acks": 0,
-    }  # fmt: skip
-    flow = {
-        "delivered_bytes": [0, 960, 960, 0], "coarse_timeouts": [0, 0, 1, 0], "cwnd_segments": [0, 2, 4, 4],
-        "last_s": 2.5, "round_trips": 2, "round_trips_s": 0.5, "round_trips_squared_s2": 0.145, "packet_bytes": 2000,
-        "payload_bytes": 1920,
-    }  # fmt: skip
-    direction = {"rate_bps": 10_000}
-    scenario = {
-        "warm_up_s": 1.0, "links": [{"name": "l", "forward": direction, "reverse": direction}],
-        "nodes": [{"name": "a", "stack": {"name": "sa", "options": {}}}],
-        "workload": [{"name": "f", "from": "a", "to": "b", "start_s": 0.5}],
-    }  # fmt: skip
-    report = {
-        "flows": {"f": {"send": {"retransmitted": 1}}},
-        "driver": {"links": {"l": {"forward": {"error_losses": 2}}}},
-    }
-    return counters.Counted(
-        scenario | changes, 1.0, 4.0, {"l": {"forward": link, "reverse": link}}, {"f": flow}, report
-    )
-
-
-def test_metrics_from_counters() -> None:
-    rows = {(row["metric"], row["subject"]): row["value"] for row in counters.measure(counted())}
-    assert rows["throughput", "f"] == 1920 * 8 / 3
-    assert rows["packet_throughput", "f"] == pytest.approx(2000 * 8 / 3)
-    assert rows["utilisation", "l:forward"] == 2500 * 8 / 3 / 10_000
-    assert rows["utilisation_acks", "l:forward"] == 250 * 8 / 3 / 10_000
-    assert rows["share_data", "l:reverse"] == 2000 / 2250
-    assert rows["utility", "l"] == pytest.approx(2 * 2250 * 8 / 3 / 10_000)
-    assert rows["queue_mean", "l:forward"] == 4
-    assert rows["cwnd_mean", "f"] == pytest.approx(10 / 3)
-    assert rows["coarse_timeouts", "f"] == 1
-    assert rows["rtt_mean", "f"] == 0.25
-    assert rows["rtt_stddev", "f"] == pytest.approx(0.1)
-    assert rows["data_goodput", "l:forward"] == 1
-    assert rows["resent_per_loss", ""] == 0.5
-
-
-def test_a_period_that_ends_within_a_bin_takes_its_share() -> None:
-    run = counted()
-    assert run.total([10, 20, 30, 40], 0.5, 2.25) == 5 + 20 + 7.5
-    assert run.mean([10, 20, 30, 40], 1.5, 2.5) == 25
-    assert run.whole([10, 20, 30, 40], 0.5, 3.5) == [20, 30]
 
 
 # Whole --------------------------------------------------------------------------------------------------------

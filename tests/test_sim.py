@@ -62,7 +62,7 @@ def test_a_clean_line_is_filled(stack: str, tmp_path: Path) -> None:
     """1 Mbit/s less headers: 1448 of 1500 bytes are data. A window of 40 packets fills the line and not its queue."""
     made = scenario(stack, duration_s=30.0, options={"max_window_segments": 40})
     report = simulate(made, tmp_path)
-    rows = {(row["metric"], row["subject"]): row["value"] for row in analyse(tmp_path, made, report)}
+    rows = analyse(tmp_path, made, report).values
     assert rows["retransmissions", "bulk"] == 0
     assert 0.98 * 965_333 < rows["throughput", "bulk"] < 965_334
     assert rows["goodput", "bulk"] == pytest.approx(1448 / 1500, abs=0.02)
@@ -73,7 +73,7 @@ def test_a_transfer_of_a_size_completes_at_the_instant_arithmetic_gives(tmp_path
     made = scenario("modern", duration_s=5.0, options={"timestamps": False, "sack": False})
     made["workload"][0]["bytes"] = 14_600
     report = simulate(made, tmp_path)
-    rows = {(row["metric"], row["subject"]): row["value"] for row in analyse(tmp_path, made, report)}
+    rows = analyse(tmp_path, made, report).values
     syn, syn_ack = (20 + 20 + 4 + 4) * 8e-6 + 0.01, (20 + 20 + 4 + 4) * 8e-6 + 0.01
     data = 10 * 1500 * 8e-6 + 0.01
     assert rows["completion_time", "bulk"] == pytest.approx(syn + syn_ack + data, abs=1e-6)
@@ -94,7 +94,8 @@ def test_tshark_reads_simulated_captures_without_complaint(tmp_path: Path) -> No
 
 
 def test_a_bad_input_is_told_in_a_sentence(tmp_path: Path) -> None:
-    for text, said in (("{}", "missing field"), ("nonsense", "invalid scenario"), ('{"scenario": 1}', "invalid scenario")):
+    bad = (("{}", "missing field"), ("nonsense", "invalid scenario"), ('{"scenario": 1}', "invalid scenario"))
+    for text, said in bad:
         done = subprocess.run(
             [node_binary.path(), "simulate", "--out", str(tmp_path)],
             input=text,

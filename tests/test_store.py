@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sqlite3
 import subprocess
 import sys
 import threading
@@ -17,6 +18,7 @@ import sqlalchemy as sa
 from alembic.autogenerate import compare_metadata
 from alembic.runtime.migration import MigrationContext
 
+from analysis.results import MetricValue
 from analysis.store import Landing, Store, StoreError, browse, requests
 from analysis.store.schema import metadata
 from testbed.node_binary import ROOT
@@ -65,7 +67,7 @@ def landing(store: Store, run_id: str, value: float, problems: tuple[str, ...] =
     (folder / "captures/a.pcap").write_bytes(b"abc")
     return Landing(
         run_id=run_id, backend="emulated", scenario={"seed": 1, "duration_s": 3.0}, manifest={"kernel": "6"},
-        metrics=[{"metric": "throughput", "subject": "bulk", "value": value, "unit": "rate"}],
+        metrics=[MetricValue("throughput", "bulk", value, "rate")],
         problems=list(problems), attempt=attempt, folder=folder,
     )  # fmt: skip
 
@@ -379,6 +381,37 @@ def test_a_pulse_comes_back_after_the_server_was_away(store: Store, monkeypatch:
     monkeypatch.setattr(store, "connect", connect)
     assert pulse._notified()
     pulse.close()
+
+
+def test_metrics_that_were_renamed_keep_their_values(tmp_path: Path) -> None:
+    """A store of an earlier version: two names of one metric, and two forms of a line's name."""
+    with sqlite3.connect(tmp_path / "results.sqlite") as database:
+        database.executescript("""
+            CREATE TABLE metric (run_id TEXT, name TEXT, subject TEXT, value FLOAT, unit TEXT,
+                                 PRIMARY KEY (run_id, name, subject));
+            CREATE TABLE replaced (run_id TEXT, landed FLOAT, name TEXT, subject TEXT, until FLOAT, seed BIGINT,
+                                   value FLOAT, unit TEXT, PRIMARY KEY (run_id, landed, name, subject));
+            CREATE TABLE alembic_version (version_num VARCHAR(32) PRIMARY KEY);
+            INSERT INTO alembic_version VALUES ('0003_replaced');
+            INSERT INTO metric VALUES
+                ('r', 'rtt_stddev', 'f', 1, 'time'), ('r', 'share_acks', 'wire:reverse', 2, 'fraction'),
+                ('r', 'utilisation_acks', 'wire:reverse', 3, 'fraction'),
+                ('r', 'ack_share', 'wire/reverse', 4, 'fraction'), ('r', 'queue_mean', 'wire:forward', 5, 'number'),
+                ('s', 'utilisation_acks', 'wire:reverse', 6, 'fraction'),
+                ('s', 'throughput', '10.0.0.1-10.0.0.2:80', 7, 'rate');
+            INSERT INTO replaced VALUES ('r', 1, 'cwnd_coefficient_of_variation', 'f', 2, 1, 8, 'number');
+        """)
+    store = Store.open(tmp_path)
+    with sqlite3.connect(tmp_path / "results.sqlite") as database:
+        rows = set(database.execute("SELECT run_id, name, subject, value, unit FROM metric"))
+        replaced = database.execute("SELECT name, subject, value FROM replaced").fetchall()
+    store.close()
+    assert rows == {
+        ("r", "rtt_sd", "f", 1, "time"), ("r", "ack_fraction", "wire/reverse", 2, "fraction"),
+        ("r", "ack_share", "wire/reverse", 4, "fraction"), ("r", "queue_mean", "wire/forward", 5, "packets"),
+        ("s", "ack_share", "wire/reverse", 6, "fraction"), ("s", "throughput", "10.0.0.1-10.0.0.2:80", 7, "rate"),
+    }  # fmt: skip
+    assert replaced == [("cwnd_variation", "f", 8)]
 
 
 OTHER_HOST = """

@@ -12,7 +12,8 @@ from typing import Any, TypeVar
 import polars as pl
 from cachetools import LRUCache
 
-from analysis.metrics import Flow, MissingCapture, RunData
+from analysis.metrics import CapturedFlow, MissingCapture, RunData
+from analysis.runs import scenario_of
 
 T = TypeVar("T")
 
@@ -105,7 +106,7 @@ def _rows(
     return frame.join(_typed(own, frame), on=["file", "conn"], how="inner", maintain_order="left")
 
 
-def flows(folder: Path, run: Mapping[str, Any], name: str = "") -> list[Flow]:
+def flows(folder: Path, run: Mapping[str, Any], name: str = "") -> list[CapturedFlow]:
     """Flows that were captured at their receivers."""
     found = []
     try:
@@ -225,7 +226,7 @@ def _without_segments(folder: Path, run: Mapping[str, Any]) -> RunData:
         except OSError:
             raise MissingCapture("this run kept no captures") from None
         return RunData(
-            scenario=run["scenario"],
+            scenario=scenario_of(run["scenario"]),
             interfaces=list(run["manifest"].get("report", {}).get("interfaces", [])),
             t0_epoch_ns=int(run["manifest"]["report"]["t0_epoch_ns"]),
             segments=pl.DataFrame(),

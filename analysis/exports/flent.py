@@ -21,7 +21,7 @@ import polars as pl
 
 from analysis import metrics
 from analysis.errors import AnalysisError
-from analysis.metrics import Flow, MissingCapture, RunData
+from analysis.metrics import CapturedFlow, MissingCapture, RunData
 
 VERSION = 4
 #: More than this, unpacked, is no results file.
@@ -197,12 +197,12 @@ def _series_names(run: RunData) -> dict[str, str]:
     return names
 
 
-def _hops(run: RunData, flow: Flow) -> list[tuple[str, str, str]]:
+def _hops(run: RunData, flow: CapturedFlow) -> list[tuple[str, str, str]]:
     """(node, link, next node) of a flow's data; without the scenario's links, of an imported run, none."""
     return run.all_lines[0].path(flow) if run.all_lines else []
 
 
-def _of_flow(flow: Flow, step_s: float) -> list[tuple[str, str, pl.DataFrame, bool]]:
+def _of_flow(flow: CapturedFlow, step_s: float) -> list[tuple[str, str, pl.DataFrame, bool]]:
     """(suffix, unit, frame of time and value, whether a value holds until the next) of a flow's series."""
     found = []
     try:

@@ -19,12 +19,12 @@ from pathlib import Path
 import polars as pl
 
 from analysis.errors import AnalysisError
-from analysis.metrics import DATA, DUPLICATE_ACK, OUT_OF_ORDER, RETRANSMISSION, Flow, is_a
+from analysis.metrics import DATA, DUPLICATE_ACK, OUT_OF_ORDER, RETRANSMISSION, CapturedFlow, is_a
 
 SYN, FIN = 2, 1
 
 
-def write(flow: Flow, folder: Path) -> list[Path]:
+def write(flow: CapturedFlow, folder: Path) -> list[Path]:
     """Writes a flow's graphs, of each of its connections, from its sender's interfaces.
 
     Files are named FLOW_tsg.xpl, FLOW_rtt.xpl, FLOW_owin.xpl and FLOW_tput.xpl; further connections FLOW-2_tsg.xpl, ...
@@ -52,7 +52,7 @@ def write(flow: Flow, folder: Path) -> list[Path]:
     return written
 
 
-def _of_stream(flow: Flow, stream: int) -> pl.DataFrame:
+def _of_stream(flow: CapturedFlow, stream: int) -> pl.DataFrame:
     rows = flow.at_sender.filter(pl.col("stream") == stream)
     # Microseconds since the epoch, as captures and tcptrace have them.
     return rows.with_columns(pl.format("{}.{}", pl.col("time_ns") // 10**9, _digits()).alias("at"))
@@ -62,14 +62,14 @@ def _digits() -> pl.Expr:
     return (pl.col("time_ns") % 10**9 // 1000).cast(pl.String).str.zfill(6)
 
 
-def _head(flow: Flow, stream: int, kind: str, y: str) -> Iterator[str]:
+def _head(flow: CapturedFlow, stream: int, kind: str, y: str) -> Iterator[str]:
     row = flow.connections.filter(pl.col("stream") == stream).row(0, named=True)
     yield from ("timeval double", "title")
     yield f"{row['client']}:{row['client_port']}_==>_{row['server']}:{row['server_port']} ({kind})"
     yield from ("xlabel", "time", "ylabel", y)
 
 
-def time_sequence(flow: Flow, stream: int = 0) -> Iterator[str]:
+def time_sequence(flow: CapturedFlow, stream: int = 0) -> Iterator[str]:
     """The lines of a time-sequence graph of one connection of a flow."""
     yield from _head(flow, stream, "time sequence graph", "sequence number")
     rows = _of_stream(flow, stream)
@@ -133,7 +133,7 @@ def _segment(at: str, seq: int, size: int, flags: int, bits: int) -> Iterator[st
         yield from (f"uarrow {at} {end + 1}", f"line {at} {end} {at} {end + 1}")
 
 
-def round_trips(flow: Flow, stream: int = 0) -> Iterator[str]:
+def round_trips(flow: CapturedFlow, stream: int = 0) -> Iterator[str]:
     """The lines of a graph of round-trip samples, in ms, joined in red as tcptrace joins them."""
     yield from _head(flow, stream, "rtt samples", "rtt (ms)")
     samples = _of_stream(flow, stream).filter((pl.col("dir") == 1) & pl.col("rtt_ns").is_not_null())
@@ -148,7 +148,7 @@ def round_trips(flow: Flow, stream: int = 0) -> Iterator[str]:
     yield "go"
 
 
-def outstanding(flow: Flow, stream: int = 0) -> Iterator[str]:
+def outstanding(flow: CapturedFlow, stream: int = 0) -> Iterator[str]:
     """The lines of a graph of bytes sent and not acknowledged, in red, and the window that was offered, in yellow."""
     yield from _head(flow, stream, "outstanding data", "Outstanding Data (bytes)")
     end, ack = 1, 1
@@ -172,7 +172,7 @@ def outstanding(flow: Flow, stream: int = 0) -> Iterator[str]:
 SEGMENTS = 10
 
 
-def throughput(flow: Flow, stream: int = 0) -> Iterator[str]:
+def throughput(flow: CapturedFlow, stream: int = 0) -> Iterator[str]:
     """The lines of a graph of throughput in bytes/s: yellow of each segment, red of the last SEGMENTS, blue of all."""
     yield from _head(flow, stream, "throughput", "thruput (bytes/sec)")
     data = _of_stream(flow, stream).filter((pl.col("dir") == 0) & is_a(DATA))

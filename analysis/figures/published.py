@@ -14,7 +14,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from analysis.counters import Counted
+from analysis.counters import CountedRun
 from analysis.figures.model import Axis, Figure, Marker, Series, csv_text, frame_of, style_of
 from analysis.figures.spec import MEASURES, FigureSpec, size_of
 from analysis.measures import Cell, Table
@@ -158,7 +158,7 @@ class CampaignFigure:
 
 def make(
     spec: FigureSpec, title: str, table: Table, published: Sequence[Mapping[str, Any]] = (),
-    counted: Sequence[tuple[Mapping[str, str], Counted]] = (),
+    counted: Sequence[tuple[Mapping[str, str], CountedRun]] = (),
 ) -> CampaignFigure:  # fmt: skip
     """The figure's points.
 
@@ -275,7 +275,7 @@ def _distribution(spec: FigureSpec, cells: Sequence[tuple[str, Cell]]) -> list[C
     return [Curve(name, curve.points) for name, curve in _ordered(spec, curves)]
 
 
-def _over_time(spec: FigureSpec, counted: Sequence[tuple[Mapping[str, str], Counted]]) -> list[Curve]:
+def _over_time(spec: FigureSpec, counted: Sequence[tuple[Mapping[str, str], CountedRun]]) -> list[Curve]:
     curves: dict[tuple[str, ...], Curve] = {}
     x_size, y_size = size_of(spec.x.unit or "s"), size_of(spec.y.unit)
     for labels, run in counted:
@@ -289,12 +289,12 @@ def _over_time(spec: FigureSpec, counted: Sequence[tuple[Mapping[str, str], Coun
     return [Curve(name, curve.points) for name, curve in _ordered(spec, curves) if curve.points]
 
 
-def _counter(counter: str, step: int, run: Counted, subject: str) -> list[tuple[float, float]]:
+def _counter(counter: str, step: int, run: CountedRun, subject: str) -> list[tuple[float, float]]:
     """A counter over time: the end of each bin, and the value in it."""
     every = run.every_s
     match counter:
         case "delivered" | "throughput" | "cwnd":
-            flow = run.flows.get(subject)
+            flow = run.flow_bins.get(subject)
             if flow is None:
                 return []
             if counter == "cwnd":
@@ -308,7 +308,7 @@ def _counter(counter: str, step: int, run: Counted, subject: str) -> list[tuple[
                 found.append((t, total))
             return found
         case "utility":
-            ways = [_bits(run, f"{subject}:{way}", ("data",)) for way in ("forward", "reverse")]
+            ways = [_bits(run, f"{subject}/{way}", ("data",)) for way in ("forward", "reverse")]
             both = [sum(pair) for pair in zip(*ways, strict=False)]
             return _binned(both, every, step, mean=True)
     kinds = {
@@ -317,9 +317,9 @@ def _counter(counter: str, step: int, run: Counted, subject: str) -> list[tuple[
     return _binned(_bits(run, subject, kinds, rate=counter != "carried_other"), every, step, mean=True)
 
 
-def _bits(run: Counted, direction: str, kinds: Sequence[str], rate: bool = True) -> list[float]:
+def _bits(run: CountedRun, direction: str, kinds: Sequence[str], rate: bool = True) -> list[float]:
     """Share of the rate in each bin that these kinds of packets took; without `rate` in bit/s."""
-    for one in run.directions():
+    for one in run.lines:
         if one.name == direction:
             whole = (one.rate_bps or 1.0) if rate else 1.0
             sums = zip(*(one.bins[f"{kind}_bytes"] for kind in kinds), strict=True)
@@ -366,18 +366,18 @@ def of_campaign(store: Store, campaign_id: str, text: str, experiments: Path) ->
     return make(spec, str(file.get("title", "")), results, expected, counted)
 
 
-def _first_runs(store: Store, campaign_id: str) -> list[tuple[Mapping[str, str], Counted]]:
+def _first_runs(store: Store, campaign_id: str) -> list[tuple[Mapping[str, str], CountedRun]]:
     """The counters of each point's first valid run, and its labels."""
     campaign = store.campaign(campaign_id)
     assert campaign is not None
-    found: list[tuple[Mapping[str, str], Counted]] = []
+    found: list[tuple[Mapping[str, str], CountedRun]] = []
     for point in campaign["points"]:
         for member in sorted(point["members"], key=lambda one: one["repetition"]):
             run = store.run(member["run_id"])
             counted = (
                 None
                 if run is None or run["state"] != "valid"
-                else Counted.load(store.run_folder(run["id"]), run["scenario"], run["manifest"]["report"])
+                else CountedRun.load(store.run_folder(run["id"]), run["scenario"], run["manifest"]["report"])
             )
             if counted is not None:
                 found.append((dict(point["parameters"]), counted))

@@ -11,9 +11,10 @@ import numpy as np
 import polars as pl
 
 from analysis.figures.model import COLOURS, Axis, Figure, Marker, Series, axis_scale
-from analysis.metrics import DATA, RETRANSMISSION
+from analysis.metrics import DATA, FAST_RETRANSMISSION, RETRANSMISSION, SACK
 
-FAST, SACK, TIMEOUT, DAMAGED = 1 << 2, 1 << 11, 1 << 13, 1 << 21
+#: Classes of segments (testbed's registry), beside those of analysis.metrics.
+TIMEOUT, DAMAGED = 1 << 13, 1 << 21
 TIME = Axis("time", "s")
 #: Columns of segments.parquet that `sequence` reads, beside `t_s` and `stream`.
 SEQUENCE_COLUMNS = ("dir", "seq", "payload", "ack", "window", "class")
@@ -40,7 +41,9 @@ def sequence(
     segments = segments.with_columns(pl.col("class").cast(pl.UInt32))
     is_data, is_ack = (pl.col("dir") == 0) & (pl.col("class") & DATA != 0), (pl.col("dir") == 1) & (pl.col("ack") >= 0)
     data = segments.lazy().filter(is_data).select("t_s", "stream", "seq", "payload", "class").collect()
-    again, fast, timeout, damaged = (pl.col("class") & bit != 0 for bit in (RETRANSMISSION, FAST, TIMEOUT, DAMAGED))
+    again, fast, timeout, damaged = (
+        pl.col("class") & bit != 0 for bit in (RETRANSMISSION, FAST_RETRANSMISSION, TIMEOUT, DAMAGED)
+    )
     acks = segments.lazy().filter(is_ack).select("t_s", "ack", "window", "class").collect()
     end, acked = pl.col("seq") + pl.col("payload"), pl.col("ack")
     if blocks is None:

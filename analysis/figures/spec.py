@@ -18,8 +18,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
+from analysis.results import line_name
 from testbed import units
 
 #: What `time` can show: per flow, per direction, and of a link.
@@ -86,6 +87,11 @@ class YAxis(_Axis):
     #: Bins of a counter that make one point.
     bins: int = Field(1, ge=1)
 
+    @field_validator("of")
+    @classmethod
+    def _todays_subjects(cls, of: list[str]) -> list[str]:
+        return [line_name(subject) for subject in of]
+
     @model_validator(mode="after")
     def _known(self) -> YAxis:
         for name in self.counters:
@@ -106,6 +112,11 @@ class FigureSpec(BaseModel):
     names: dict[str, str] = {}
     where: dict[str, str] = {}
     error_bars: Literal["confidence", "sd", "none"] = "confidence"
+
+    @field_validator("names")
+    @classmethod
+    def _todays_names(cls, names: dict[str, str]) -> dict[str, str]:
+        return {line_name(subject): name for subject, name in names.items()}
 
     @model_validator(mode="after")
     def _fits_its_kind(self) -> FigureSpec:

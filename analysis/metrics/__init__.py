@@ -1,13 +1,12 @@
-"""Metrics of a run, from its captures alone. Each is one function with its formula, unit and source.
+"""The metrics of a run: one function each, with its formula, unit and source. docs/metrics.md lists them.
 
-A run's data are the tables that `backchannel-node trace` made of its captures (docs/traces.md) and the scenario. Times
-are seconds since the run's zero; "at" an interface means in its capture. The few that need the links' own telemetry say
-so. docs/metrics.md lists them all.
+A metric takes a flow, a line, a link or a run (analysis/runs.py) from whichever provider: captures or counters. One
+whose type is a provider's own, such as `CapturedFlow`, needs that provider. Times are seconds since the run's start.
 
 The order of the imports is the order in which metrics are shown.
 """
 
-from analysis.metrics.data import (
+from analysis.captures import (
     DATA,
     DUPLICATE_ACK,
     FAST_RETRANSMISSION,
@@ -20,25 +19,28 @@ from analysis.metrics.data import (
     SPURIOUS,
     WINDOW_UPDATE,
     ZERO_WINDOW,
-    Flow,
+    CapturedFlow,
+    CapturedLine,
     MissingCapture,
     RunData,
     is_a,
     step_mean,
 )
-from analysis.metrics.registry import METRICS, Metric, measure  # isort: split
-
+from analysis.captures.flow import throughput_over_time
+from analysis.metrics.registry import METRICS, Measured, Metric, measure
 from analysis.metrics.throughput import (
     active_packet_throughput,
     active_throughput,
+    active_total_packet_throughput,
     active_total_throughput,
-    active_window_s,
+    aggregate_packet_throughput,
     aggregate_throughput,
     first_upswing,
     packet_throughput,
     throughput,
-    throughput_over_time,
     throughput_sd,
+    throughput_spread,
+    throughput_variation,
     throughput_while,
     upswing,
 )  # isort: split
@@ -48,6 +50,7 @@ from analysis.metrics.goodput import goodput  # isort: split
 from analysis.metrics.losses import (
     coarse_timeouts,
     fast_retransmits,
+    resent_per_loss,
     retransmissions,
     spurious_retransmissions,
     timeouts,
@@ -55,7 +58,7 @@ from analysis.metrics.losses import (
 
 from analysis.metrics.rtt import rtt_mean, rtt_median, rtt_p95, rtt_samples, rtt_sd  # isort: split
 
-from analysis.metrics.completion import completion_time  # isort: split
+from analysis.metrics.completion import completion_time, mean_completion_time  # isort: split
 
 from analysis.metrics.fairness import fairness_index, jain  # isort: split
 
@@ -76,6 +79,7 @@ from analysis.metrics.pace import (
 )  # isort: split
 
 from analysis.metrics.window import (
+    cwnd_excursions,
     cwnd_final,
     cwnd_growth,
     cwnd_mean,
@@ -85,20 +89,34 @@ from analysis.metrics.window import (
     relay_fast_retransmits,
 )  # isort: split
 
-from analysis.metrics.lines import Line  # isort: split
-
 from analysis.metrics.links import (
+    ack_fraction,
+    ack_packet_size,
     ack_share,
     active_queue_mean,
     bandwidth_ratio,
+    carried,
+    carried_acks,
+    carried_data,
+    carried_other,
+    commonest_gap_of_acks,
+    data_bin_variation,
+    data_fraction,
+    data_goodput,
+    data_packet_size,
     data_share,
+    idle_fraction,
     line_busy,
     link_goodput,
+    longest_ack_drop_run,
+    longest_gap_of_data,
     queue_max,
     queue_mean,
     utilisation,
     utilisation_over_time,
+    utilisation_tcp,
     utility,
+    utility_settling_time,
 )  # isort: split
 
 from analysis.metrics.acks import (
@@ -113,22 +131,30 @@ from analysis.metrics.acks import (
     segments_per_ack,
 )  # isort: split
 
-#: Of a group of flows: the sum over its members.
+from analysis.results import MetricValue
+from analysis.runs import active_window_s
+
+#: Metrics of which a group has the sum over its flows.
 SUMMED = frozenset(one.name for one in METRICS.values() if one.summed)
 
 __all__ = [
     "DATA", "DUPLICATE_ACK", "FAST_RETRANSMISSION", "KEEP_ALIVE", "METRICS", "NEW", "OUT_OF_ORDER", "PURE_ACK",
-    "RETRANSMISSION", "SACK", "SPURIOUS", "SUMMED", "WINDOW_UPDATE", "ZERO_WINDOW", "Flow", "Line", "Metric",
-    "MissingCapture", "RunData", "ack_accounting", "ack_arrivals", "ack_compression", "ack_share", "ack_spacing",
-    "acks_delivered", "acks_dropped", "acks_filtered", "acks_lost", "acks_marked", "acks_reconstructed", "acks_sent",
-    "active_packet_throughput", "active_queue_mean", "active_throughput", "active_total_throughput", "active_window_s",
-    "aggregate_throughput", "bandwidth_ratio", "burst_max", "burst_mean", "bursts", "coarse_timeouts",
-    "completion_time", "cwnd_final", "cwnd_growth", "cwnd_mean", "cwnd_variation", "data_share", "fairness_index",
-    "fast_retransmits", "first_upswing", "goodput", "idle_gaps", "idle_longest", "idle_share", "is_a", "jain",
-    "line_busy", "link_goodput", "measure",
-    "nothing_outstanding_share", "outstanding", "outstanding_max", "outstanding_mean", "packet_throughput",
-    "queue_max", "queue_mean", "relay_coarse_timeouts", "relay_cwnd_variation", "relay_fast_retransmits",
-    "retransmissions", "rtt_mean", "rtt_median", "rtt_p95", "rtt_samples", "rtt_sd",
-    "segments_per_ack", "spurious_retransmissions", "step_mean", "throughput", "throughput_over_time", "throughput_sd",
-    "throughput_while", "timeouts", "upswing", "utilisation", "utilisation_over_time", "utility",
+    "RETRANSMISSION", "SACK", "SPURIOUS", "SUMMED", "WINDOW_UPDATE", "ZERO_WINDOW", "CapturedFlow", "CapturedLine",
+    "Measured", "Metric", "MetricValue", "MissingCapture", "RunData", "ack_accounting", "ack_arrivals",
+    "ack_compression", "ack_fraction", "ack_packet_size", "ack_share", "ack_spacing", "acks_delivered",
+    "acks_dropped", "acks_filtered", "acks_lost", "acks_marked", "acks_reconstructed", "acks_sent",
+    "active_packet_throughput", "active_queue_mean", "active_throughput", "active_total_packet_throughput",
+    "active_total_throughput", "active_window_s", "aggregate_packet_throughput", "aggregate_throughput",
+    "bandwidth_ratio", "burst_max", "burst_mean", "bursts", "carried", "carried_acks", "carried_data",
+    "carried_other", "coarse_timeouts", "commonest_gap_of_acks", "completion_time", "cwnd_excursions", "cwnd_final",
+    "cwnd_growth", "cwnd_mean", "cwnd_variation", "data_bin_variation", "data_fraction", "data_goodput",
+    "data_packet_size", "data_share", "fairness_index", "fast_retransmits", "first_upswing", "goodput",
+    "idle_fraction", "idle_gaps", "idle_longest", "idle_share", "is_a", "jain", "line_busy", "link_goodput",
+    "longest_ack_drop_run", "longest_gap_of_data", "mean_completion_time", "measure", "nothing_outstanding_share",
+    "outstanding", "outstanding_max", "outstanding_mean", "packet_throughput", "queue_max", "queue_mean",
+    "relay_coarse_timeouts", "relay_cwnd_variation", "relay_fast_retransmits", "resent_per_loss", "retransmissions",
+    "rtt_mean", "rtt_median", "rtt_p95", "rtt_samples", "rtt_sd", "segments_per_ack", "spurious_retransmissions",
+    "step_mean", "throughput", "throughput_over_time", "throughput_sd", "throughput_spread", "throughput_variation",
+    "throughput_while", "timeouts", "upswing", "utilisation", "utilisation_over_time", "utilisation_tcp", "utility",
+    "utility_settling_time",
 ]  # fmt: skip

@@ -1,26 +1,25 @@
-"""How evenly flows share."""
+"""Fairness between flows."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
-from analysis.metrics.data import RunData
 from analysis.metrics.registry import metric
-from analysis.metrics.throughput import active_window_s
+from analysis.runs import RunView, active_window_s
 
 
 def jain(values: Iterable[float]) -> float | None:
-    """Jain's index (sum x)^2 / (n sum x^2); None when all values are zero or there are none (asym 3.2)."""
+    """Jain's index (sum x)^2 / (n sum x^2); None if all values are zero or there are none (asym 3.2)."""
     values = list(values)
     squares = sum(value * value for value in values)
     return sum(values) ** 2 / (len(values) * squares) if squares else None
 
 
-@metric("number", "Fairness index", "run", "Jain; asym 3.2", better="more")
-def fairness_index(run: RunData) -> float | None:
+@metric("number", "Fairness index", RunView, "Jain; asym 3.2", better="more")
+def fairness_index(run: RunView) -> float | None:
     """Jain's index (sum x)^2 / (n sum x^2) of the flows' throughput over the period in which all are active.
 
-    Between 1/n and 1. None for fewer than two flows, an empty period, or when nothing was delivered in it.
+    Between 1/n and 1. None for fewer than two flows, an empty period, or if nothing was delivered in it.
     """
     window = active_window_s(run.flows)
     if len(run.flows) < 2 or window is None:

@@ -1,4 +1,4 @@
-"""Useful bytes over bytes sent, on the sender's own link; of other links: links.link_goodput."""
+"""Useful bytes over bytes sent on the sender's link. Other links: links.link_goodput, links.data_goodput."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ import math
 
 import polars as pl
 
-from analysis.metrics.data import Flow
+from analysis.captures import CapturedFlow
 from analysis.metrics.registry import metric
 
 
-@metric("fraction", "Goodput", "flow", "ton IV-A: useful bytes over bytes on the link", better="more")
-def goodput(flow: Flow) -> float | None:
-    """Bytes delivered in order at the receiver over all bytes of IP packets that the sender put on its link.
+@metric("fraction", "Goodput", CapturedFlow, "ton IV-A: useful bytes over bytes on the link", better="more")
+def goodput(flow: CapturedFlow) -> float | None:
+    """Bytes delivered in order to the receiver over all bytes of IP packets that the sender put on its link.
 
-    None when the sender sent nothing.
+    None if the sender sent nothing.
     """
     sent = int(flow.at_sender.filter(pl.col("dir") == 0)["ip_len"].sum())
     return flow.delivered_bytes(-math.inf, math.inf) / sent if sent else None

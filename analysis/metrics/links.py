@@ -1,65 +1,57 @@
-"""What a link carried: use of its capacity, shares of data and acks, goodput, queue, and the papers' ratios."""
+"""What lines and links carry: use of capacity, rates, shares, packet sizes, goodput, queues, and the papers' ratios."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+import statistics
 from itertools import pairwise
 
 import numpy as np
 import polars as pl
 
-from analysis.metrics.data import DATA, PURE_ACK, Flow, MissingCapture, is_a, step_mean
-from analysis.metrics.lines import Line
+from analysis.captures import DATA, PURE_ACK, CapturedFlow, CapturedLine, MissingCapture, is_a, run_of, step_mean
+from analysis.counters import CountedLine, CountedLink
 from analysis.metrics.registry import metric
-from analysis.metrics.throughput import active_window_s
+from analysis.runs import KINDS, Line, Link
 from analysis.statistics import variation
 
-#: Slices in which aq's figure 1 is drawn, in s.
-SLICE_S = 0.2
+# Use of capacity ---------------------------------------------------------------------------------------------
 
 
-def _carried_bits(line: Line, from_s: float, to_s: float, bits: int | None = None) -> int:
-    inside = line.at_exit.filter((pl.col("t_s") >= from_s) & (pl.col("t_s") < to_s))
-    if bits is not None:
-        inside = inside.filter(is_a(bits))
-    return 8 * int(inside["ip_len"].sum())
-
-
-def _share(line: Line, bits: int | None = None) -> float | None:
-    capacity = line.capacity_bits(*line.run.busy_window_s)
-    return _carried_bits(line, *line.run.busy_window_s, bits) / capacity if capacity else None
-
-
-@metric("fraction", "Utilisation", "line", "aq 4: bits on the link over rate times time, warm-up excluded")
+@metric("fraction", "Utilisation", Line, "aq 4: bits on the link over rate times time, warm-up excluded")
 def utilisation(line: Line) -> float | None:
-    """Bits of TCP's IP packets that came out of the line over what it can carry.
+    """Bits of IP packets that came out of the line over what it can carry.
 
-    From the end of the warm-up to the last flow's end, 8 sum(ip bytes) / integral of the declared rate, from the
-    capture at the receiving end. What the error model destroyed is not in it, nor what is no TCP; with header
-    compression the line carries fewer bits than these, and the share may exceed 1: `line_busy` is of the line itself.
-    None for a line without a rate.
+    Captures count TCP alone. Packets that the error model destroyed do not count. With header compression the line
+    carries fewer bits than these, so that the value may exceed 1; `line_busy` is the line's own share. None for a line
+    without a rate.
     """
-    return _share(line)
+    return line.share_of_capacity(*KINDS)
 
 
-@metric("fraction", "Share used by data", "line", "aq 4: utilisation by TCP data", detail=True)
+@metric("fraction", "Utilisation by TCP", Line, "aq 4.7", detail=True)
+def utilisation_tcp(line: Line) -> float | None:
+    """The part of `utilisation` by TCP segments."""
+    return line.share_of_capacity("data", "ack")
+
+
+@metric("fraction", "Utilisation by data", Line, "aq 4, 4.5; pulsed 4.2: utilisation by TCP data", detail=True)
 def data_share(line: Line) -> float | None:
-    """The part of `utilisation` that is segments with data, their headers included."""
-    return _share(line, DATA)
+    """The part of `utilisation` by TCP segments with data, headers included."""
+    return line.share_of_capacity("data")
 
 
-@metric("fraction", "Share used by acks", "line", "aq 4: utilisation by TCP acks", detail=True)
+@metric("fraction", "Utilisation by acks", Line, "aq 4, 4.5: utilisation by TCP acks", detail=True)
 def ack_share(line: Line) -> float | None:
-    """The part of `utilisation` that is pure acks."""
-    return _share(line, PURE_ACK)
+    """The part of `utilisation` by TCP segments without data."""
+    return line.share_of_capacity("ack")
 
 
-@metric("fraction", "Line busy", "line", "the driver's own count", detail=True)
+@metric("fraction", "Line busy", Line, "the driver's counters", detail=True)
 def line_busy(line: Line) -> float | None:
-    """Time in which the line was sending over the run's duration, warm-up included, as the driver counted it.
+    """Time in which the line was sending over the run's duration, warm-up included, as the driver counts it.
 
-    Every packet counts, with its framing and compression, whether or not it arrived. None for a line without a rate.
+    Every packet counts, with framing and compression, whether or not it arrived. None for a line without a rate.
     """
     busy_s = line.counters.get("busy_s")
     duration_s = line.run.window_s[1]
@@ -68,23 +60,23 @@ def line_busy(line: Line) -> float | None:
     return float(busy_s) / duration_s
 
 
-def utilisation_over_time(line: Line, width_s: float) -> pl.DataFrame:
-    """`utilisation` per interval of `width_s`: `t_s` (its end), `share`; the warm-up is there as well.
+def utilisation_over_time(line: CapturedLine, width_s: float) -> pl.DataFrame:
+    """`utilisation` per interval of `width_s`: `t_s` (its end), `share`; the warm-up included.
 
-    A packet's bits are spread over its transmission, which ended when it came out (less the line's delay, which shifts
-    all alike), so that an interval may be shorter than a packet takes.
+    A packet's bits are spread over its transmission, so that an interval may be shorter than a transmission. The
+    transmission ends when the packet leaves the line, less the line's delay, which is the same for all packets.
 
     Raises:
         MissingCapture: the line has no rate, or was not captured at its receiving end.
     """
     if line.rate_bps is None:
-        raise MissingCapture(f"{line.name} has no rate, and so no utilisation")
+        raise MissingCapture(f"{line.name} has no rate and therefore no utilisation")
     count = math.ceil(line.run.window_s[1] / width_s)
     edges = np.arange(count + 1) * width_s
     bits = 8.0 * line.at_exit["ip_len"].to_numpy().astype(np.float64)
     ends = line.at_exit["t_s"].to_numpy()
-    rates = np.array([line.rate_at(end) for end in ends]) if line.spec.get("schedule") else line.rate_bps
-    # One after the other: none begins before the one before it has ended.
+    rates = np.array([line.rate_at(end) for end in ends]) if line.spec.schedule else line.rate_bps
+    # One after the other: a transmission begins when the one before it has ended, or later.
     begins = np.maximum(ends - bits / rates, np.concatenate([[-np.inf], ends[:-1]])) if len(ends) else ends
     total = np.cumsum(bits)
     times = np.column_stack([begins, ends]).ravel()
@@ -94,14 +86,112 @@ def utilisation_over_time(line: Line, width_s: float) -> pl.DataFrame:
     return pl.DataFrame({"t_s": edges[1:], "share": got / np.array(capacities)})
 
 
-@metric("fraction", "Goodput of the link", "line", "ton IV-A: wired and wireless goodput", detail=True)
-def link_goodput(line: Line) -> float | None:
+@metric("number", "Utility", Link, "acq 2: U = x_r/C_r + x_f/C_f, data only", detail=True)
+def utility(link: Link) -> float | None:
+    """U = x_r / C_r + x_f / C_f: utilisation of both directions by data, UDP's included; at most 2.
+
+    Captures count TCP alone. None for a link with a direction without a rate.
+    """
+    shares = [line.share_of_capacity("data", "other") for line in (link.forward, link.reverse)]
+    return None if None in shares else sum(share or 0.0 for share in shares)
+
+
+#: Time over which the utility is averaged, in s, and share of its final mean at which it has settled.
+SETTLING_S, SETTLED = 200.0, 0.97
+
+
+@metric("time", "Settling time of the utility", CountedLink, "acq 3.3, figure 5", detail=True)
+def utility_settling_time(link: CountedLink) -> float | None:
+    """When the utility, averaged over the 200 s before, first reaches 97 % of its mean over the run's second half.
+
+    In s. None for a run shorter than 800 s, or a link with a direction without a rate.
+    """
+    run = link.forward.run
+    if not link.forward.rate_bps or not link.reverse.rate_bps or run.end_s < 4 * SETTLING_S:
+        return None
+
+    def mean(from_s: float, to_s: float) -> float:
+        found = 0.0
+        for line in (link.forward, link.reverse):
+            bits = sum(run.total(line.bins[f"{kind}_bytes"], from_s, to_s) * 8 for kind in ("data", "other"))
+            found += bits / (line.rate_bps or 1.0) / (to_s - from_s)
+        return found
+
+    wanted = SETTLED * mean(run.end_s / 2, run.end_s)
+    to_s = SETTLING_S
+    while to_s <= run.end_s:
+        if mean(to_s - SETTLING_S, to_s) >= wanted:
+            return to_s
+        to_s += max(run.every_s, SETTLING_S / 20)
+    return None
+
+
+# Carried rates and packets -----------------------------------------------------------------------------------
+
+
+@metric("rate", "Carried rate", Line, "pulsed 4.2, figure 4", detail=True)
+def carried(line: Line) -> float:
+    """Bits of IP packets that came out of the line after the warm-up, in bit/s. Captures count TCP alone."""
+    return line.carried_bps(*KINDS)
+
+
+@metric("rate", "Carried rate of TCP data", Line, "aq 4.7", detail=True)
+def carried_data(line: Line) -> float:
+    """`carried` by TCP segments with data, in bit/s."""
+    return line.carried_bps("data")
+
+
+@metric("rate", "Carried rate of acks", Line, "docs/beyond.md", detail=True)
+def carried_acks(line: Line) -> float:
+    """`carried` by TCP segments without data, in bit/s."""
+    return line.carried_bps("ack")
+
+
+@metric("rate", "Carried rate of other than TCP", Line, "aq 4.7", detail=True)
+def carried_other(line: Line) -> float:
+    """`carried` by packets that are not TCP, in bit/s."""
+    return line.carried_bps("other")
+
+
+@metric("fraction", "Data in TCP bytes", CountedLine, "aq 4.5, figure 7; acq 3.2, figure 4", detail=True)
+def data_fraction(line: CountedLine) -> float | None:
+    """Bytes of TCP segments with data over all bytes of TCP segments that came out after the warm-up."""
+    tcp = line.bits("data", "ack")
+    return line.bits("data") / tcp if tcp else None
+
+
+@metric("fraction", "Acks in TCP bytes", CountedLine, "aq 4.5, figure 7; acq 3.2, figure 4", detail=True)
+def ack_fraction(line: CountedLine) -> float | None:
+    """1 - `data_fraction`."""
+    fraction = data_fraction(line)
+    return None if fraction is None else 1.0 - fraction
+
+
+@metric("bytes", "Size of data packets", CountedLine, "pulsed 4.1, table 4", detail=True)
+def data_packet_size(line: CountedLine) -> float | None:
+    """Mean bytes of the IP packets with TCP data that came out of the line, over the whole run."""
+    packets = float(line.bins["data_packets"])
+    return float(sum(line.bins["data_bytes"]) / packets) if packets else None
+
+
+@metric("bytes", "Size of acks", CountedLine, "pulsed 4.1, table 4", detail=True)
+def ack_packet_size(line: CountedLine) -> float | None:
+    """Mean bytes of the pure acks that came out of the line, over the whole run."""
+    packets = float(line.bins["ack_packets"])
+    return float(line.bins["ack_packets_bytes"]) / packets if packets else None
+
+
+# Goodput -----------------------------------------------------------------------------------------------------
+
+
+@metric("fraction", "Goodput of the link", CapturedLine, "ton IV-A: wired and wireless goodput", detail=True)
+def link_goodput(line: CapturedLine) -> float | None:
     """Bytes delivered in order by the flows whose data cross the line, over all bytes of data packets sent on it.
 
-    Sent are the bytes that the driver transmitted (local retransmissions of a base station are in no capture), less
-    the pure acks that came out. Over the whole run. None when no flow's data cross it.
+    Sent are the bytes that the driver transmitted, less the pure acks that came out, over the whole run: local
+    retransmissions of a base station are in no capture. None if no flow's data cross the line.
     """
-    crossing = [flow for flow in line.run.flows if _crosses(flow, line)]
+    crossing = [flow for flow in run_of(line).flows if _crosses(flow, line)]
     sent = line.counters.get("transmitted_bytes")
     if not crossing or sent is None:
         return None
@@ -111,48 +201,85 @@ def link_goodput(line: Line) -> float | None:
     return delivered / of_data if of_data > 0 else None
 
 
-def _crosses(flow: Flow, line: Line) -> bool:
+def _crosses(flow: CapturedFlow, line: CapturedLine) -> bool:
     return any((hop, link) == (line.sender, line.link) for hop, link, _ in line.path(flow))
 
 
-@metric("number", "Variation of data", "line", "aq 1, figure 1: in slices of 0.2 s", detail=True)
+@metric("fraction", "Goodput of data", CountedLine, "ton IV-A: the transfer's bytes over bytes sent", detail=True)
+def data_goodput(line: CountedLine) -> float | None:
+    """Bytes that the receivers of all flows got over the bytes of TCP data sent on the line, in the whole run.
+
+    Damaged packets count as sent; headers do not.
+    """
+    sent = float(line.bins["data_payload_bytes"])
+    return sum(sum(flow.bins["delivered_bytes"]) for flow in line.run.flows) / sent if sent else None
+
+
+# Gaps and variation ------------------------------------------------------------------------------------------
+
+
+@metric("number", "Variation of data", Line, "aq 1, figure 1: in slices of 0.2 s", detail=True)
 def data_bin_variation(line: Line) -> float | None:
-    """Standard deviation over mean of the bytes of TCP data packets that came out of the line in slices of 0.2 s.
+    """Sample standard deviation over mean of the bytes of TCP data packets in slices after the warm-up.
 
-    Of whole slices from the warm-up to the end of the run. None for fewer than two of them, or without data.
+    None for fewer than two slices, or without data.
     """
-    begin, end = (round(edge_s / SLICE_S, 9) for edge_s in line.run.window_s)
-    data = line.at_exit.filter(is_a(DATA))
-    first, last = math.ceil(begin), math.floor(end)
-    sums = np.bincount(
-        np.clip((data["t_s"].to_numpy() / SLICE_S).astype(np.int64) - first + 1, 0, last - first + 1),
-        weights=data["ip_len"].to_numpy(),
-        minlength=last - first + 2,
-    )
-    # Before and after the whole slices lie one each.
-    return variation(sums[1 : last - first + 1].tolist())
+    return variation(line.data_slices())
 
 
-@metric("packets", "Queue length", "line", "asym 7.1.3: mean occupancy; the links' telemetry")
+@metric("count", "Longest run of lost acks", CountedLine, "asym 7.1.1 B", detail=True)
+def longest_ack_drop_run(line: CountedLine) -> float:
+    """The most consecutive pure acks, in the order in which they entered the line, of which none came out."""
+    return float(line.bins["longest_lost_run_of_acks"])
+
+
+@metric("time", "Longest gap of data", CountedLine, "asym 7.1.3, figure 10", detail=True)
+def longest_gap_of_data(line: CountedLine) -> float:
+    """Longest time without TCP data from the line while every flow is active, in s, to the length of a bin."""
+    return max(line.gaps_s("data"), default=0.0)
+
+
+#: Shorter gaps of acks do not count, in s.
+ACK_GAP_S = 0.05
+
+
+@metric("time", "Commonest gap of acks", CountedLine, "asym 7.1.3, figure 11", detail=True)
+def commonest_gap_of_acks(line: CountedLine) -> float | None:
+    """Mode of the times of more than 50 ms without pure acks from the line while every flow is active, in s.
+
+    To the length of a bin. None if bins are longer than 50 ms, or without such a gap.
+    """
+    gaps = [gap for gap in line.gaps_s("ack") if gap > ACK_GAP_S]
+    return statistics.mode(gaps) if gaps and line.run.every_s < ACK_GAP_S else None
+
+
+@metric("fraction", "Idle share of the line", CountedLine, "asym 5.2", detail=True)
+def idle_fraction(line: CountedLine) -> float | None:
+    """Share of bins without TCP data from the line, from the start of the first flow to the end of the last."""
+    flows = line.run.flows
+    begin_s, end_s = min(flow.begun_s for flow in flows), max(flow.ended_s() for flow in flows)
+    bins = line.run.whole(line.bins["data_bytes"], begin_s, end_s)
+    return sum(not count for count in bins) / len(bins) if bins else None
+
+
+# Queues ------------------------------------------------------------------------------------------------------
+
+
+@metric("packets", "Queue length", Line, "asym 7.1.3: mean occupancy")
 def queue_mean(line: Line) -> float | None:
-    """Mean over time of the packets that wait, from the warm-up to the last flow's end; not of the one in transmission.
-
-    From the telemetry, which notes a change at most every 10 ms. None for a line without a rate: it has no queue.
-    """
-    return None if line.rate_bps is None else step_mean(line.queue_steps(), *line.run.busy_window_s)
+    """Time average of the packets that wait before the line; None for a line without a queue."""
+    return line.queue_mean_packets()
 
 
-@metric("packets", "Queue length while all are active", "line", "asym 7.1.3: both active; telemetry", detail=True)
-def active_queue_mean(line: Line) -> float | None:
+@metric("packets", "Queue length while all are active", CapturedLine, "asym 7.1.3: both active; telemetry", detail=True)
+def active_queue_mean(line: CapturedLine) -> float | None:
     """`queue_mean` over the period in which every flow of the run is active; None for one flow, or without a period."""
-    window = active_window_s(line.run.flows)
-    if line.rate_bps is None or len(line.run.flows) < 2 or window is None:
-        return None
-    return step_mean(line.queue_steps(), *window)
+    window = line.run.active_window_s()
+    return None if line.rate_bps is None or window is None else step_mean(line.queue_steps(), *window)
 
 
-@metric("packets", "Queue length, most", "line", "the links' telemetry", detail=True)
-def queue_max(line: Line) -> float | None:
+@metric("packets", "Queue length, maximum", CapturedLine, "the links' telemetry", detail=True)
+def queue_max(line: CapturedLine) -> float | None:
     """The most packets that waited at any time after the warm-up; None for a line without a rate."""
     if line.rate_bps is None:
         return None
@@ -160,15 +287,18 @@ def queue_max(line: Line) -> float | None:
     return 0.0 if most is None else float(most)  # type: ignore[arg-type]
 
 
-@metric("number", "Normalised bandwidth ratio k", "flow", "asym 3.1: k = (C_f/C_r) / (S_data/S_ack)", detail=True)
-def bandwidth_ratio(flow: Flow) -> float | None:
+# The papers' ratio -------------------------------------------------------------------------------------------
+
+
+@metric("number", "Normalised bandwidth ratio k", CapturedFlow, "asym 3.1: k = (C_f/C_r) / (S_data/S_ack)", detail=True)
+def bandwidth_ratio(flow: CapturedFlow) -> float | None:
     """K = (C_f / C_r) / (S_data / S_ack): above 1, acks for every packet fill the reverse line first.
 
-    C are the least declared rates on the way of the flow's data and on the way back; S the mean IP bytes of its data
-    segments at the sender and of its pure acks at the receiver. None when a way has no limited line, or for a flow
+    C are the least declared rates on the path of the flow's data and on the path back, S the mean IP bytes of its data
+    segments at the sender and of its pure acks at the receiver. None if a path has no line with a rate, or for a flow
     without data or acks.
     """
-    lines = {(line.sender, line.link): line for line in flow.run.all_lines}
+    lines = {(line.sender, line.link): line for line in run_of(flow).all_lines}
     any_line = next(iter(lines.values()), None)
     if any_line is None:
         return None
@@ -181,10 +311,3 @@ def bandwidth_ratio(flow: Flow) -> float | None:
     if forward is None or reverse is None or data is None or ack is None:
         return None
     return (forward / reverse) / (float(data) / float(ack))  # type: ignore[arg-type]
-
-
-@metric("number", "Utility", "link", "acq 2: U = x_r/C_r + x_f/C_f", detail=True)
-def utility(lines: Sequence[Line]) -> float | None:
-    """U = x_r / C_r + x_f / C_f: the shares of both directions that data use; at most 2, of a link with two rates."""
-    shares = [data_share(line) for line in lines]
-    return None if any(share is None for share in shares) else sum(share or 0.0 for share in shares)

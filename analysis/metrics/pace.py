@@ -1,26 +1,26 @@
-"""How a sender's packets and acks lie in time: bursts, pauses, what is outstanding, spacing and compression of acks."""
+"""Timing of a sender's packets and acks: bursts, pauses, outstanding data, spacing and compression of acks."""
 
 from __future__ import annotations
 
 import polars as pl
 
-from analysis.metrics.data import DATA, PURE_ACK, Flow, is_a, step_mean
+from analysis.captures import DATA, PURE_ACK, CapturedFlow, is_a, step_mean
 from analysis.metrics.registry import metric
 
-#: Data segments that leave the sender no further apart belong to one burst: below the time of a 300-byte packet at
-#: 10 Mbit/s, far above the spacing in which a host writes packets, in s.
+#: Data segments that leave the sender no further apart belong to one burst, in s. Less than a 300-byte packet takes at
+#: 10 Mbit/s, and far more than the spacing at which a host writes packets.
 BURST_GAP_S = 0.0002
-#: A pause between two data segments counts as idle from here on: the shortest coarse timer of 4.4BSD, in s.
+#: Longer pauses between two data segments count as idle, in s: the shortest coarse timer of 4.4BSD.
 IDLE_S = 1.0
-#: Acks are compressed that arrive in less than this share of the time in which they were sent.
+#: Acks are compressed if they arrive in less than this share of the time in which they were sent.
 COMPRESSED = 1 / 3
 
 
-def _data_sent(flow: Flow) -> pl.DataFrame:
+def _data_sent(flow: CapturedFlow) -> pl.DataFrame:
     return flow.at_sender.filter((pl.col("dir") == 0) & is_a(DATA) & (pl.col("t_s") >= flow.start_s))
 
 
-def bursts(flow: Flow, gap_s: float = BURST_GAP_S) -> pl.DataFrame:
+def bursts(flow: CapturedFlow, gap_s: float = BURST_GAP_S) -> pl.DataFrame:
     """Runs of data segments that left the sender's interface at most `gap_s` apart: `t_s` of the first, `segments`.
 
     Source: asym 6.3, where a burst is what a sender sends back to back.
@@ -31,32 +31,31 @@ def bursts(flow: Flow, gap_s: float = BURST_GAP_S) -> pl.DataFrame:
     ).drop("burst")  # fmt: skip
 
 
-@metric("segments", "Burst size", "flow", "asym 6.3: segments sent back to back", detail=True)
-def burst_mean(flow: Flow) -> float | None:
-    """Mean number of segments of a burst (`bursts`); None when nothing was sent."""
+@metric("segments", "Burst size", CapturedFlow, "asym 6.3: segments sent back to back", detail=True)
+def burst_mean(flow: CapturedFlow) -> float | None:
+    """Mean number of segments of a burst (`bursts`); None if nothing was sent."""
     found = bursts(flow)["segments"]
     return None if found.is_empty() else float(found.mean())  # type: ignore[arg-type]
 
 
-@metric("segments", "Largest burst", "flow", "asym 6.3: segments sent back to back", detail=True)
-def burst_max(flow: Flow) -> float | None:
-    """Number of segments of the largest burst (`bursts`); None when nothing was sent."""
+@metric("segments", "Largest burst", CapturedFlow, "asym 6.3: segments sent back to back", detail=True)
+def burst_max(flow: CapturedFlow) -> float | None:
+    """Number of segments of the largest burst (`bursts`); None if nothing was sent."""
     found = bursts(flow)["segments"]
     return None if found.is_empty() else float(found.max())  # type: ignore[arg-type]
 
 
-def idle_gaps(flow: Flow, longer_than_s: float = IDLE_S) -> pl.DataFrame:
-    """Pauses between successive data segments at the sender's interface: `t_s` (when it began) and `gap_s`.
+def idle_gaps(flow: CapturedFlow, longer_than_s: float = IDLE_S) -> pl.DataFrame:
+    """Pauses between successive data segments at the sender's interface: `t_s` (start) and `gap_s`.
 
-    Source: asym 5.2 and 7.1.3, whose idle times are the flat parts of a sequence trace; what is in flight then may
-    well be lost.
+    Source: asym 5.2 and 7.1.3, whose idle times are the flat parts of a sequence trace. Data may be in flight.
     """
     sent = _data_sent(flow).with_columns((pl.col("t_s").shift(-1) - pl.col("t_s")).alias("gap_s"))
     return sent.filter(pl.col("gap_s") > longer_than_s).select("t_s", "gap_s")
 
 
-@metric("fraction", "Idle share", "flow", "asym 5.2: pauses of the sender over the transfer's duration")
-def idle_share(flow: Flow) -> float | None:
+@metric("fraction", "Idle share", CapturedFlow, "asym 5.2: pauses of the sender over the transfer's duration")
+def idle_share(flow: CapturedFlow) -> float | None:
     """Sum of the sender's pauses longer than IDLE_S over the time from its first data segment to its last.
 
     None for fewer than two data segments.
@@ -68,15 +67,15 @@ def idle_share(flow: Flow) -> float | None:
     return float(idle_gaps(flow)["gap_s"].sum()) / whole if whole > 0 else None
 
 
-@metric("time", "Longest pause", "flow", "asym 7.1.3: multi-second idle times", detail=True)
-def idle_longest(flow: Flow) -> float | None:
+@metric("time", "Longest pause", CapturedFlow, "asym 7.1.3: multi-second idle times", detail=True)
+def idle_longest(flow: CapturedFlow) -> float | None:
     """The longest pause between two data segments of the sender, in s; None for fewer than two of them."""
     found = idle_gaps(flow, -1.0)["gap_s"]
     return None if found.is_empty() else float(found.max())  # type: ignore[arg-type]
 
 
-def outstanding(flow: Flow) -> pl.DataFrame:
-    """Bytes sent and not yet acknowledged, as the sender's interface shows it: `t_s`, `y`; a row for each segment.
+def outstanding(flow: CapturedFlow) -> pl.DataFrame:
+    """Bytes sent and not acknowledged, at the sender's interface: `t_s`, `y`; a row for each segment.
 
     The greatest sequence number sent less the greatest acknowledgment received, summed over the flow's connections.
     """
@@ -91,46 +90,46 @@ def outstanding(flow: Flow) -> pl.DataFrame:
     return steps.select("t_s", change.cum_sum().alias("y"))
 
 
-@metric("bytes", "Outstanding data", "flow", "mean over time; RFC 5681 2: FLIGHT SIZE", detail=True)
-def outstanding_mean(flow: Flow) -> float | None:
+@metric("bytes", "Outstanding data", CapturedFlow, "mean over time; RFC 5681 2: FLIGHT SIZE", detail=True)
+def outstanding_mean(flow: CapturedFlow) -> float | None:
     """Mean over the flow's measured time of the bytes sent and not acknowledged, in bytes."""
     return step_mean(outstanding(flow), flow.start_s, flow.ended_s())
 
 
-@metric("bytes", "Outstanding data, most", "flow", "RFC 5681 2: FLIGHT SIZE", detail=True)
-def outstanding_max(flow: Flow) -> float | None:
-    """The most bytes sent and not acknowledged at any time, in bytes; None when nothing was captured."""
+@metric("bytes", "Outstanding data, maximum", CapturedFlow, "RFC 5681 2: FLIGHT SIZE", detail=True)
+def outstanding_max(flow: CapturedFlow) -> float | None:
+    """The most bytes sent and not acknowledged at any time, in bytes; None if nothing was captured."""
     found = outstanding(flow)["y"].max()
     return None if found is None else float(found)  # type: ignore[arg-type]
 
 
-@metric("fraction", "Share of time with nothing outstanding", "flow", "CATALOGUE 1.8: idle fraction", detail=True)
-def nothing_outstanding_share(flow: Flow) -> float | None:
+@metric("fraction", "Share of time with nothing outstanding", CapturedFlow, "CATALOGUE 1.8: idle fraction", detail=True)
+def nothing_outstanding_share(flow: CapturedFlow) -> float | None:
     """Share of the flow's measured time in which no data were outstanding."""
     steps = outstanding(flow).with_columns((pl.col("y") > 0).cast(pl.Float64).alias("y"))
     busy = step_mean(steps, flow.start_s, flow.ended_s())
     return None if busy is None else 1.0 - busy
 
 
-def ack_arrivals(flow: Flow) -> pl.DataFrame:
+def ack_arrivals(flow: CapturedFlow) -> pl.DataFrame:
     """Pure acks at the sender's interface: `t_s`, `stream`, `ack`."""
     acks = flow.at_sender.filter((pl.col("dir") == 1) & is_a(PURE_ACK) & (pl.col("t_s") >= flow.start_s))
     return acks.select("t_s", "stream", "ack")
 
 
-@metric("time", "Ack spacing", "flow", "asym 4.2.1: time between acks at the sender", detail=True)
-def ack_spacing(flow: Flow) -> float | None:
+@metric("time", "Ack spacing", CapturedFlow, "asym 4.2.1: time between acks at the sender", detail=True)
+def ack_spacing(flow: CapturedFlow) -> float | None:
     """Median time between successive pure acks at the sender's interface, in s; None for fewer than two."""
     gaps = ack_arrivals(flow)["t_s"].diff().drop_nulls()
     return None if gaps.is_empty() else float(gaps.median())  # type: ignore[arg-type]
 
 
-@metric("fraction", "Ack compression", "flow", "Zhang, Shenker, Clark 1991; threshold of Paxson 1997", detail=True)
-def ack_compression(flow: Flow) -> float | None:
+@metric("fraction", "Ack compression", CapturedFlow, "Zhang, Shenker, Clark 1991; Paxson 1997", detail=True)
+def ack_compression(flow: CapturedFlow) -> float | None:
     """Share of successive acks that arrived at the sender in under a third of the time in which they were sent.
 
-    An ack that advances is found at both ends by its number. Of two that arrive one after the other, the spacing at the
-    sender's interface is held against that of the same two at the receiver's. None for fewer than two.
+    Acks that advance are matched at both ends by their number. For two that arrive one after the other, the spacing at
+    the sender's interface is compared with their spacing at the receiver's. None for fewer than two.
     """
     arrived = _first_of_each_number(flow.at_sender, flow.start_s)
     sent = _first_of_each_number(flow.at_receiver, float("-inf"))

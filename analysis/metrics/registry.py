@@ -1,96 +1,140 @@
-"""The table of metrics, and the one place that computes all of them."""
+"""The registry of metrics, and the function that computes all of them for a run."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any, Literal
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, TypeVar
 
-from analysis.metrics.data import MissingCapture, RunData
+from analysis.results import MetricValue
+from analysis.runs import RunView, Unmeasured
+
+Function = TypeVar("Function", bound=Callable[..., float | None])
+#: Which values are better.
+Better = Literal["more", "less"]
 
 
 @dataclass(frozen=True)
 class Metric:
     """A metric's declaration."""
 
+    #: The function's name.
     name: str
     #: "rate", "time", "fraction", "bytes", "packets", "segments", "count" or "number":
     #: in bit/s, s, 1, bytes, packets, segments, 1, 1.
     unit: str
     title: str
-    #: What it is of: "flow", "run", "line" (a direction of a link) or "link".
-    per: str
+    #: Type of what it measures: an interface of analysis/runs.py if every provider serves it, otherwise a provider's.
+    subject: type[Any]
+    #: Section of a paper or RFC, or where the values come from.
     source: str
     function: Callable[..., float | None]
-    #: Whether it is a detail: in the store, in exports and on request, but not in a campaign's tables.
+    #: Whether only run pages, exports and explicit requests show it, and not a campaign's tables.
     detail: bool = False
-    #: Whether a group's value is the sum over its flows; a group has none otherwise.
+    #: Whether a group's value is the sum over its flows. Other metrics have no value for groups.
     summed: bool = False
-    #: Which values are better; None where neither is.
-    better: Literal["more", "less"] | None = None
+    #: None where neither more nor less is better.
+    better: Better | None = None
+
+    @property
+    def per(self) -> str:
+        """What it is of: "flow", "run", "line" (a direction of a link) or "link"."""
+        return str(self.subject.kind)
+
+
+@dataclass(frozen=True)
+class Measured:
+    """All metrics of a run."""
+
+    rows: list[MetricValue] = field(default_factory=list)
+    #: Reason to the names of the metrics that have no value because of it.
+    refused: dict[str, list[str]] = field(default_factory=dict)
+
+    @property
+    def values(self) -> dict[tuple[str, str], float]:
+        """By metric and subject."""
+        return {(row.metric, row.subject): row.value for row in self.rows}
+
+    @property
+    def unmeasured(self) -> list[str]:
+        """The refusals as sentences."""
+        return [f"{', '.join(names)}: {reason}" for reason, names in self.refused.items()]
 
 
 METRICS: dict[str, Metric] = {}
 
-Function = Callable[..., float | None]
-
 
 def metric(
-    unit: str, title: str, per: str, source: str, *, detail: bool = False, summed: bool = False,
-    better: Literal["more", "less"] | None = None,
+    unit: str, title: str, subject: type[Any], source: str, *, detail: bool = False, summed: bool = False,
+    better: Better | None = None,
 ) -> Callable[[Function], Function]:  # fmt: skip
-    """Declares the function as a metric; its name is the function's."""
+    """Declares the function as a metric with the function's name."""
 
     def declare(function: Function) -> Function:
         name = function.__name__
         if name in METRICS:
             raise ValueError(f"there are two metrics '{name}'")
-        METRICS[name] = Metric(name, unit, title, per, source, function, detail, summed, better)
+        METRICS[name] = Metric(name, unit, title, subject, source, function, detail, summed, better)
         return function
 
     return declare
 
 
-def measure(run: RunData, notes: list[str] | None = None) -> list[dict[str, Any]]:
-    """Every metric of a run as rows: metric, subject, value, unit.
+def measure(*views: RunView) -> Measured:
+    """Every metric of a run, from the first of its views that has a value.
 
-    The subject is a flow, a group, "link/direction", a link, or "" for the run. A metric that has no value for a
-    subject (no such event, nothing to divide by) has no row.
-
-    Args:
-        run: its data.
-        notes: takes a sentence for every metric that a missing capture prevented.
+    A metric without a value for a subject (nothing happened, nothing to divide by) has no row.
     """
-    rows = []
+    measured = Measured()
     for one in METRICS.values():
         values: dict[str, float | None] = {}
-        for subject, thing in _subjects(run, one.per):
-            try:
-                values[subject] = one.function(thing)
-            except MissingCapture as why:
-                if notes is not None:
-                    notes.append(f"{one.name}: {why}")
+        reasons: dict[str, str] = {}
+        for view in views:
+            for subject, part in _subjects(view, one.per):
+                if values.get(subject) is None:
+                    try:
+                        values[subject] = _value(one, part)
+                    except Unmeasured as refusal:
+                        reasons.setdefault(subject, str(refusal))
         if one.summed:
-            for name, flows in run.groups.items():
-                known = [values.get(flow.name) for flow in flows]
-                if any(value is not None for value in known) and all(flow.name in values for flow in flows):
-                    values[name] = sum(value or 0.0 for value in known)
-        for subject, value in values.items():
-            if value is not None:
-                rows.append({"metric": one.name, "subject": subject, "value": float(value), "unit": one.unit})
-    return rows
+            values |= _sums(views[0], values)
+        measured.rows.extend(
+            MetricValue(one.name, subject, float(value), one.unit)
+            for subject, value in values.items()
+            if value is not None
+        )
+        for reason in dict.fromkeys(reason for subject, reason in reasons.items() if subject not in values):
+            measured.refused.setdefault(reason, []).append(one.name)
+    return measured
 
 
-def _subjects(run: RunData, per: str) -> list[tuple[str, Any]]:
-    if per == "run":
-        return [("", run)]
-    if per == "flow":
-        return [(flow.name, flow) for flow in run.flows]
-    if per == "line":
-        return [(line.name, line) for line in run.lines]
-    if per == "link":
-        pairs: dict[str, list[Any]] = {}
-        for line in run.lines:
-            pairs.setdefault(line.link, []).append(line)
-        return [(link, lines) for link, lines in pairs.items() if len(lines) == 2]
-    raise ValueError(f"a metric is per flow, run, line or link, not '{per}'")
+def _value(one: Metric, part: Any) -> float | None:
+    """The metric's value for a flow, line, link or run.
+
+    Raises:
+        Unmeasured: the provider does not have what it needs.
+    """
+    if not isinstance(part, one.subject):
+        raise Unmeasured(_NEEDS[one.subject.__module__.split(".")[1]])
+    return one.function(part)
+
+
+_NEEDS = {
+    "captures": "needs captures (capture.at)",
+    "counters": "needs counters (capture.counters), in a simulation",
+}
+
+
+def _sums(view: RunView, values: dict[str, float | None]) -> dict[str, float]:
+    """Sums over groups; None of a group with a flow that was not measured, or without any value."""
+    found = {}
+    for name, flows in view.groups.items():
+        known = [values.get(flow.name) for flow in flows]
+        if any(value is not None for value in known) and all(flow.name in values for flow in flows):
+            found[name] = sum(value or 0.0 for value in known)
+    return found
+
+
+def _subjects(view: RunView, per: str) -> Sequence[tuple[str, Any]]:
+    parts: dict[str, Sequence[Any]] = {"flow": view.flows, "line": view.lines, "link": view.links}
+    return [("", view)] if per == "run" else [(part.name, part) for part in parts[per]]

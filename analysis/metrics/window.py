@@ -1,72 +1,79 @@
-"""The sender's congestion window, as its stack told it: a second source, beside the captures."""
+"""The sender's congestion window, as its stack reports it: a second source, beside the captures."""
 
 from __future__ import annotations
 
 import polars as pl
 
-from analysis.metrics.data import Flow, step_mean
+from analysis.captures import CapturedFlow
+from analysis.captures.segments import step_variation
+from analysis.counters import CountedFlow
 from analysis.metrics.registry import metric
+from analysis.runs import Flow
+
+#: The wide-area path's product of bandwidth and delay (ton IV-B), in bytes.
+PIPE_BYTES = 23_000
+#: Headers in a packet, in bytes.
+HEADER_BYTES = 40
+#: The window's first rise takes this long, in s.
+RISE_S = 5.0
 
 
-def _steps(flow: Flow) -> pl.DataFrame:
-    known = flow.telemetry.filter(pl.col("cwnd_segments").is_not_null())
-    return known.select("t_s", pl.col("cwnd_segments").alias("y"))
-
-
-@metric("segments", "Congestion window", "flow", "asym table 1: time average, in packets; telemetry", detail=True)
+@metric("segments", "Congestion window", Flow, "asym 7.1.1, table 1: time average, in packets", detail=True)
 def cwnd_mean(flow: Flow) -> float | None:
-    """Mean over the flow's measured time of the congestion window, in segments."""
-    return step_mean(_steps(flow), flow.start_s, flow.ended_s())
+    """Time average of the congestion window over the flow's measured time, in segments."""
+    return flow.cwnd_mean_segments()
 
 
-@metric("number", "Variation of the congestion window", "flow", "asym fig 9: fluctuation; telemetry", detail=True)
+@metric("number", "Variation of the congestion window", Flow, "asym 7.1.1, figure 9: fluctuation", detail=True)
 def cwnd_variation(flow: Flow) -> float | None:
-    """Coefficient of variation of the congestion window over the flow's measured time: sqrt(E w^2 - (E w)^2) / E w.
-
-    None when the window was 0 throughout, or over no time.
-    """
-    return _variation(flow, _steps(flow))
+    """Coefficient of variation of the congestion window over the flow's measured time."""
+    return flow.cwnd_variation()
 
 
-def _variation(flow: Flow, steps: pl.DataFrame) -> float | None:
-    mean = step_mean(steps, flow.start_s, flow.ended_s())
-    square = step_mean(steps.with_columns(pl.col("y").pow(2)), flow.start_s, flow.ended_s())
-    return None if not mean or square is None else max(square - mean * mean, 0.0) ** 0.5 / mean
-
-
-@metric("segments", "Congestion window at the end", "flow", "ton fig 11; telemetry", detail=True)
-def cwnd_final(flow: Flow) -> float | None:
+@metric("segments", "Congestion window at the end", CapturedFlow, "ton fig 11; telemetry", detail=True)
+def cwnd_final(flow: CapturedFlow) -> float | None:
     """The congestion window at the end of the flow's measured time, in segments; None before the first sample."""
-    before = _steps(flow).filter(pl.col("t_s") <= flow.ended_s())
+    before = flow.cwnd_steps.filter(pl.col("t_s") <= flow.ended_s())
     return None if before.is_empty() else float(before["y"][-1])
 
 
-@metric("number", "Growth of the congestion window", "flow", "pulsed 3.2.2; telemetry", detail=True)
+@metric("number", "Growth of the congestion window", Flow, "pulsed 3.2.2", detail=True)
 def cwnd_growth(flow: Flow) -> float | None:
-    """Segments a second by which the window's mean grows from the first to the last second of the measured time."""
-    steps, begin, end = _steps(flow), flow.start_s, flow.ended_s()
-    first, last = step_mean(steps, begin, begin + 1.0), step_mean(steps, end - 1.0, end)
-    return None if first is None or last is None or end - begin <= 1.0 else (last - first) / (end - begin - 1.0)
+    """Growth of the congestion window from the start to the end of the measured time, in segments/s."""
+    return flow.cwnd_growth()
 
 
-@metric("count", "Coarse timeouts of the relay", "flow", "ton IV-D, fig 10; telemetry", detail=True, summed=True)
-def relay_coarse_timeouts(flow: Flow) -> float | None:
-    """Coarse timeouts of the base station's sender of a split connection; None for a connection that is whole."""
-    return _told(flow, "coarse_timeout")
+@metric("count", "Falls of the congestion window", CountedFlow, "ton IV-B, figure 4", detail=True)
+def cwnd_excursions(flow: CountedFlow) -> float:
+    """How often the congestion window falls below PIPE_BYTES, after its first 5 s, by its means over the bins.
+
+    A window of w segments holds w times the sender's largest packet, less HEADER_BYTES each.
+    """
+    data_bytes = flow.packet_bytes - HEADER_BYTES
+    levels = flow.run.whole(flow.bins["cwnd_segments"], flow.start_s + RISE_S, flow.ended_s())
+    above = [level * data_bytes >= PIPE_BYTES for level in levels]
+    return float(sum(before and not now for before, now in zip(above, above[1:], strict=False)))
 
 
-@metric("count", "Fast retransmits of the relay", "flow", "ton IV-D, fig 10; telemetry", detail=True, summed=True)
-def relay_fast_retransmits(flow: Flow) -> float | None:
-    """Fast retransmits of the base station's sender of a split connection; None for a connection that is whole."""
-    return _told(flow, "fast_retransmit")
+@metric("count", "Coarse timeouts of the relay", CapturedFlow, "ton IV-D, fig 10; telemetry", detail=True, summed=True)
+def relay_coarse_timeouts(flow: CapturedFlow) -> float | None:
+    """Coarse timeouts of the base station's sender of a split connection; None for a connection that is not split."""
+    return _relay_events(flow, "coarse_timeout")
 
 
-def _told(flow: Flow, event: str) -> float | None:
-    told = flow.relay.filter(pl.col("t_s") >= flow.start_s)
-    return None if told.is_empty() else float(told.filter(pl.col("event") == event).height)
+@metric("count", "Fast retransmits of the relay", CapturedFlow, "ton IV-D, fig 10; telemetry", detail=True, summed=True)
+def relay_fast_retransmits(flow: CapturedFlow) -> float | None:
+    """Fast retransmits of the base station's sender of a split connection; None for a connection that is not split."""
+    return _relay_events(flow, "fast_retransmit")
 
 
-@metric("number", "Variation of the relay's window", "flow", "ton fig 11: fluctuation; telemetry", detail=True)
-def relay_cwnd_variation(flow: Flow) -> float | None:
-    """`cwnd_variation` of the base station's sender of a split connection; None for a connection that is whole."""
-    return _variation(flow, flow.relay.select("t_s", pl.col("cwnd_segments").alias("y")))
+def _relay_events(flow: CapturedFlow, event: str) -> float | None:
+    samples = flow.relay.filter(pl.col("t_s") >= flow.start_s)
+    return None if samples.is_empty() else float(samples.filter(pl.col("event") == event).height)
+
+
+@metric("number", "Variation of the relay's window", CapturedFlow, "ton fig 11: fluctuation; telemetry", detail=True)
+def relay_cwnd_variation(flow: CapturedFlow) -> float | None:
+    """`cwnd_variation` of the base station's sender of a split connection; None for a connection that is not split."""
+    steps = flow.relay.select("t_s", pl.col("cwnd_segments").alias("y"))
+    return step_variation(steps, flow.start_s, flow.ended_s())

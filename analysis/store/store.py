@@ -26,6 +26,7 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql, sqlite
 
+from analysis.results import MetricValue
 from analysis.store.artefacts import REASON, ArtefactError, Artefacts, LocalArtefacts, RemoteArtefacts
 from analysis.store.database import POSTGRESQL, Database, StoreError
 from analysis.store.incoming import Incoming
@@ -61,8 +62,7 @@ class Landing:
     backend: str
     scenario: Mapping[str, Any]
     manifest: Mapping[str, Any]
-    #: Rows of analysis.metrics.measure.
-    metrics: Sequence[Mapping[str, Any]]
+    metrics: Sequence[MetricValue]
     #: What makes it invalid; empty: it is valid.
     problems: Sequence[str]
     attempt: int
@@ -375,9 +375,9 @@ class Store:
             connection.execute(sa.delete(run).where(run.c.id == landing.run_id))
             connection.execute(sa.insert(run).values(values))
             rows = [
-                {"run_id": landing.run_id, "name": row["metric"], "subject": row["subject"], "value": row["value"],
-                 "unit": row["unit"]}
-                for row in landing.metrics if math.isfinite(row["value"])
+                {"run_id": landing.run_id, "name": row.metric, "subject": row.subject, "value": row.value,
+                 "unit": row.unit}
+                for row in landing.metrics if math.isfinite(row.value)
             ]  # fmt: skip
             if rows:
                 connection.execute(sa.insert(metric), rows)

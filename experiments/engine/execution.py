@@ -14,8 +14,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from analysis import counters
-from analysis.metrics import RunData, measure
+from analysis.counters import CountedRun
+from analysis.metrics import Measured, RunData, measure
+from analysis.runs import RunView
 from analysis.store import Landing
 from experiments.engine import machine
 from experiments.language.campaign import Run
@@ -179,15 +180,14 @@ def _land(
     scenario = dict(run.scenario)
     problems = sentences(fidelity.problems(report, fidelity.limits_of(scenario)))
     report_json = report.as_json()
-    unmeasured: list[str] = []
-    metrics = analyse(folder, scenario, report_json, unmeasured)
+    measured = analyse(folder, scenario, report_json)
     manifest = {
         **machine.versions(), **own, "attempt": attempt, "batch": dict(batch), "report": report_json,
-        "unmeasured": unmeasured,
+        "unmeasured": measured.unmeasured,
     }  # fmt: skip
     for name, value in (("scenario", scenario), ("manifest", manifest)):
         (folder / f"{name}.json").write_text(json.dumps(value, indent=1, sort_keys=True) + "\n")
-    return Landing(run.id, run.backend, scenario, manifest, metrics, problems, attempt, folder)
+    return Landing(run.id, run.backend, scenario, manifest, measured.rows, problems, attempt, folder)
 
 
 def lines_key(scenario: Scenario) -> str:
@@ -205,24 +205,21 @@ def lines_key(scenario: Scenario) -> str:
     return json.dumps([lines, scenario.fidelity.as_json()], sort_keys=True)
 
 
-def analyse(
-    folder: Path, scenario: Mapping[str, Any], report: Mapping[str, Any], unmeasured: list[str] | None = None
-) -> list[dict[str, Any]]:
-    """Classifies a run's captures, measures it, and compresses the captures. Returns the metrics' rows.
+def analyse(folder: Path, scenario: Mapping[str, Any], report: Mapping[str, Any]) -> Measured:
+    """Classifies a run's captures, measures the run, and compresses the captures.
 
-    What a run's captures do not tell, its counters may. `unmeasured` takes a sentence for every metric that a missing
-    capture prevented.
+    A metric comes from the captures, or from the counters if the captures do not have it.
     """
     captures = sorted((folder / "captures").glob("*.pcap"))
-    rows: list[dict[str, Any]] = []
+    views: list[RunView] = []
     if captures:
         labelled = [f"{path.stem}={path}" for path in captures]
         node_binary.call("trace", "--out", str(folder), *labelled)
-        rows = measure(RunData.load(folder, scenario, report), unmeasured)
-    counted = counters.Counted.load(folder, scenario, report)
+        views.append(RunData.load(folder, scenario, report))
+    counted = CountedRun.load(folder, scenario, report)
     if counted is not None:
-        known = {(row["metric"], row["subject"]) for row in rows}
-        rows += [row for row in counters.measure(counted) if (row["metric"], row["subject"]) not in known]
+        views.append(counted)
+    measured = measure(*views)
     for path in captures:
         # No name and no time inside: equal captures give equal files.
         with (
@@ -232,4 +229,4 @@ def analyse(
         ):
             shutil.copyfileobj(plain, packed, 1 << 20)
         path.unlink()
-    return rows
+    return measured

@@ -64,7 +64,7 @@ def _tshark(folder: Path, interface: str, t0_epoch_ns: int) -> pl.DataFrame:
 
 
 def found(run: RunData) -> dict[tuple[str, str], float]:
-    return {(row["metric"], row["subject"]): row["value"] for row in measure(run)}
+    return measure(run).values
 
 
 def test_throughput_and_goodput(run: RunData) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 import polars as pl
 
 from analysis.metrics import DATA, FAST_RETRANSMISSION, NEW, PURE_ACK, RETRANSMISSION, RunData
+from analysis.runs import scenario_of
 from testbed.addressing import interfaces, make_plan
 
 #: What a data segment is unless told otherwise, and the others by a letter.
@@ -115,7 +116,7 @@ class Trace:
             for (key, conn), first in zip(self._connections.items(), self._firsts, strict=True)
         ]  # fmt: skip
         return RunData(
-            scenario=self.scenario, interfaces=self.interfaces, t0_epoch_ns=0,
+            scenario=scenario_of(self.scenario), interfaces=self.interfaces, t0_epoch_ns=0,
             segments=pl.DataFrame(sorted(self._rows, key=lambda row: row["file"]), schema=SCHEMA),
             connections=pl.DataFrame(connections, schema_overrides={"file": pl.UInt16, "conn": pl.UInt32}),
             files=self.files, counters=counters or {}, folder=folder,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shlex
 import subprocess
 import sys
@@ -104,10 +105,7 @@ def test_the_connection_plugin_enters_a_named_namespace(tmp_path: Path) -> None:
     text = done.stdout + done.stderr
     assert "probe@b" in text
     assert "No such file or directory" in text
-    assert (
-        "namespace 'first' does not exist; './backchannel lab' creates those of a lab, 'ip netns add' creates named ones"
-        in text
-    )
+    assert "namespace 'first' does not exist; './backchannel lab' creates those of a lab, 'ip netns add'" in text
     assert not Path("/run/netns/first").exists()
 
 
@@ -134,7 +132,7 @@ def test_a_module_of_ours_holds_its_arguments_against_its_documentation_and_tell
     assert "value of state must be one of: present, absent, got: gone" in text
     assert "Unsupported parameters for (backchannel.testbed.kernel_settings) module: stat" in text
     assert f"not fit: kernel {os.uname().release} is older than 99.0" in text
-    assert "/nowhere/python ended with status 127" in text
+    assert re.search(r"/nowhere/python\W.*not found", text)
     assert "first | SUCCESS" in text
 
 
@@ -155,7 +153,8 @@ def test_a_clock_that_runs_would_refuse_is_told_by_a_controller_in_any_time_zone
         python.write_text(OTHER_CLOCK.replace("SECONDS", str(seconds)))
         python.chmod(0o755)
         hosts[name] = {
-            "ansible_connection": "backchannel.testbed.namespace", "ansible_namespace": "only", "ansible_python_interpreter": str(python),
+            "ansible_connection": "backchannel.testbed.namespace", "ansible_namespace": "only",
+            "ansible_python_interpreter": str(python),
         }  # fmt: skip
     inventory = tmp_path / "plain.yml"
     write_yaml(inventory, {"endpoints": {"hosts": hosts}})

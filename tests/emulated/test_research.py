@@ -104,7 +104,7 @@ def test_throughput_agrees_with_virtual_time(cell: Cell, tmp_path: Path) -> None
     found = []
     for name, run in (("real", partial(run_validly, cell)), ("virtual", simulate)):
         report = run(made, tmp_path / name)
-        rows = {(row["metric"], row["subject"]): row["value"] for row in analyse(tmp_path / name, made, report)}
+        rows = analyse(tmp_path / name, made, report).values
         found.append(rows["throughput", "bulk"])
     assert found[0] == pytest.approx(found[1], rel=0.03)
 

@@ -370,7 +370,7 @@ def test_without_scripts_everything_can_still_be_read(browser: Browser, address:
     context = browser.new_context(java_script_enabled=False)
     page = context.new_page()
     page.goto(address + simulated.address)
-    expect(page.locator("#live-figure svg")).to_be_visible()
+    expect(page.locator("#live-figure img")).to_be_visible(timeout=20_000)
     page.get_by_label("Metric").select_option("goodput/forward")
     page.locator("form.controls").first.get_by_role("button", name="Show").click()
     page.wait_for_url("**metric=goodput*")
@@ -402,7 +402,7 @@ def test_a_campaign_is_launched_and_watched_until_it_is_finished(page: Page, own
     expect(page.locator("#picture svg")).to_be_visible()
     page.get_by_role("button", name="Launch").click()
     page.wait_for_url("**/requests/1")
-    expect(page.get_by_text("No runner is there")).to_be_visible()
+    expect(page.get_by_text("No runner is connected")).to_be_visible()
     runner = subprocess.Popen(
         [sys.executable, "-m", "experiments", "runner", "--results", str(results)],
         stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, cwd=node_binary.ROOT,
@@ -413,7 +413,7 @@ def test_a_campaign_is_launched_and_watched_until_it_is_finished(page: Page, own
         page.wait_for_url("**/campaigns/*")
         expect(page.locator("#live-state")).to_have_text("complete", timeout=120_000)
         expect(page.locator("#live-facts")).to_contain_text("40 of 40 runs valid")
-        expect(page.locator("#live-figure svg")).to_be_visible()
+        expect(page.locator("#live-figure canvas")).to_be_visible()
     finally:
         runner.send_signal(signal.SIGINT)
         runner.wait(30)

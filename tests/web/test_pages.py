@@ -19,6 +19,7 @@ from matplotlib.collections import LineCollection
 from analysis.figures import printed
 from analysis.figures.model import Series
 from analysis.metrics import RunData
+from analysis.results import MetricValue
 from analysis.scorecard import document, scorecard
 from analysis.store import Landing, Store
 from analysis.thinning import View, thin
@@ -430,7 +431,7 @@ def land(
     **more: Any,
 ) -> None:
     (folder / run_id).mkdir()
-    row = {"metric": "throughput", "subject": "forward", "value": throughput, "unit": "rate"}
+    row = MetricValue("throughput", "forward", throughput, "rate")
     scenario = {"seed": int(run_id, 16), "duration_s": 1.0, "links": [], "workload": [], **more}
     store.land(Landing(run_id, backend, scenario, {}, [row], [], 1, folder / run_id), replaces=replaces)
 
@@ -491,7 +492,7 @@ def test_limits_wider_than_usual_are_told_where_runs_are_held_to_them(tmp_path: 
     land(store, tmp_path, f"{0:024x}", 1e6, backend=backend, fidelity={"lateness_p99_s": 0.02, "stall_s": 0.01})
     for address in (f"/campaigns/{where}", f"/runs/{0:024x}"):
         assert (
-            "held against limits wider than usual: lateness 20 ms instead of 2 ms." in client.get(address).text
+            "checked against limits wider than usual: lateness 20 ms instead of 2 ms." in client.get(address).text
         ) == told
 
 

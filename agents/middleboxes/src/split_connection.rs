@@ -1,20 +1,20 @@
 //! Split connections at the base station (ton III-C): SPLIT and SPLIT-SMART, after I-TCP.
 //!
-//! A connection that passes the box is two: one between the host behind side A (the wired part) and the box, one between the
-//! box and the host behind side B (the wireless part), each with a TCP of its own. Neither host can tell: towards each the box
-//! speaks with the other's address, port, first sequence number and, where a SYN offers them, no more options. What arrives
-//! on one part is sent on the other, from the same bytes: they take room in one buffer until the second host has
-//! acknowledged them, and what is left of it is the window that the first host is offered ("passing the pointers to the same
-//! buffer between the two TCP connections"). So nothing is lost when the wireless part stalls: the wired part fills the
-//! buffer, its window closes, and it waits (ton IV-D). The paper's bound is 64 kbytes; here each direction has its own.
+//! A connection becomes two, each with its own TCP: the wired part between the host on side A and the base station, and the wireless
+//! part between the base station and the host on side B. Towards each host the base station uses the other host's address, port and
+//! initial sequence number, and offers no more options than the other host did.
 //!
-//! - A SYN opens the other part first, and is answered when that one stands: who is not there is not answered for, and a
-//!   refusal is passed on. (The paper is silent.)
-//! - A FIN follows the last byte of the buffer. The first host's is acknowledged when it comes, as its data are: acks mean
-//!   "reached the base station".
-//! - A reset, or a part whose last retransmission went unanswered, resets the other part.
+//! Data that arrives on one part is sent on the other from the same buffer ("passing the pointers to the same buffer between the two
+//! TCP connections"). It occupies the buffer until the second host has acknowledged it. The free space is the window offered to the
+//! first host. If the wireless part stalls, the buffer fills and the wired part's window closes (ton IV-D). The paper's bound is
+//! 64 kbytes; here each direction has its own buffer.
 //!
-//! TCP over IPv4 is split. Everything else passes, and so do segments of connections whose SYN the box has not seen.
+//! - A SYN opens the other part first and is answered when that part is established. A refusal is forwarded. (The paper is silent.)
+//! - A FIN follows the last byte of the buffer. The first host's FIN is acknowledged on arrival, like its data: acks mean "reached the
+//!   base station".
+//! - A reset, or a part that gives up retransmitting, resets the other part.
+//!
+//! Only TCP over IPv4 is split. Other packets pass, and so do segments of connections whose SYN was not seen.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -54,31 +54,34 @@ const BUFFER: Param = Param::new(
     "buffer_bytes",
     Unit::Bytes,
     Preset::Number(65_536.0),
-    "between the parts, each way (ton IV-D: 64 kbytes)",
+    "capacity of the buffer between the parts, per direction (ton IV-D: 64 kbytes)",
 )
 .range(4096.0, 1e8);
 const WIRED: Param =
-    Param::new("wired", Unit::Choice, Preset::Text("reno-bsd"), "stack of the part on the node's side").of(STACKS);
+    Param::new("wired", Unit::Choice, Preset::Text("reno-bsd"), "research stack of the wired part, on the node's side")
+        .of(STACKS);
 const WIRELESS: Param =
-    Param::new("wireless", Unit::Choice, Preset::Text("reno-bsd"), "stack of the part on the link").of(STACKS);
+    Param::new("wireless", Unit::Choice, Preset::Text("reno-bsd"), "research stack of the wireless part, on the link")
+        .of(STACKS);
 const PREDICTION: Param = Param::new(
     "header_prediction",
     Unit::Flag,
     Preset::Flag(false),
-    "both parts' new acks pass by the end of fast recovery while the window exceeds the peer's, as in 4.4BSD (RFC 2525 2.8)",
+    "4.4BSD's header prediction in both parts: new acks do not end fast recovery while the congestion window exceeds the \
+     peer's window (RFC 2525, 2.8)",
 );
 
 pub(crate) static SPLIT: Entry = Entry {
     kind: "middlebox",
     name: "split",
-    summary: "two TCP connections joined at the base station",
+    summary: "split connection: two TCP connections joined at the base station",
     source: "ton III-C",
     params: &[BUFFER, WIRED, WIRELESS, PREDICTION],
 };
 
 pub(crate) static SPLIT_SMART: Entry = Entry {
     name: "split-smart",
-    summary: "the same with SMART on the wireless part",
+    summary: "split connection with SMART on the wireless part",
     params: &[BUFFER, WIRED, Param { default: Preset::Text("smart"), ..WIRELESS }, PREDICTION],
     ..SPLIT
 };
@@ -87,7 +90,7 @@ pub(crate) fn build(given: &Given<'_>) -> Box<dyn Middlebox> {
     Box::new(SplitConnection::new(given))
 }
 
-/// How long a pair that has ended still answers for its hosts, as TIME-WAIT would.
+/// How long a closed pair still answers its hosts, like TIME-WAIT.
 const LINGER: Duration = Duration::from_secs(60);
 
 struct SplitConnection {
@@ -98,26 +101,26 @@ struct SplitConnection {
     made: u64,
 }
 
-/// A connection of two hosts and the two parts that it is made of.
+/// A split connection.
 struct Pair {
-    /// Where the host is that opened it.
+    /// Side of the host that opened it.
     opener: Side,
-    /// What the box is to the hosts on side A and B.
+    /// The base station's ends towards the hosts on side A and B.
     faces: [Face; 2],
-    /// When both parts had ended.
+    /// When both parts had closed.
     over: Option<Time>,
 }
 
-/// The box towards one host, in the name of the other.
+/// The end towards one host, with the address of the other.
 #[derive(Default)]
 struct Face {
-    /// The part that ends at this host; the opener's is made when the other one stands.
+    /// The part to this host. The opener's is made when the other one is established.
     part: Option<Connection>,
     /// The host's own SYN.
     syn: Option<Packet>,
-    /// What the driver wants in front of packets to this host.
+    /// Link header for packets to this host, if the driver needs one.
     link_header: Option<[u8; 14]>,
-    /// Bytes that the other host has acknowledged, and that have been given back to this part.
+    /// Bytes that the other host acknowledged and that were released in this part's buffer.
     given_back: u64,
 }
 
@@ -143,7 +146,7 @@ impl SplitConnection {
         SplitConnection { configs: [part("wired"), part("wireless")], pairs: BTreeMap::new(), made: 0 }
     }
 
-    /// A SYN of a connection that is not known, or over: opens the part to the other host.
+    /// A SYN of a new connection: opens the part to the other host.
     fn open(&mut self, now: Time, opener: Side, key: FlowKey, syn: &Packet) {
         self.pairs.retain(|_, pair| pair.over.is_none_or(|over| now < over + LINGER));
         let Some(segment) = Segment::read(syn) else { return };
@@ -156,7 +159,7 @@ impl SplitConnection {
     }
 }
 
-/// A part offers no more than the host did in whose name it speaks.
+/// A part offers no more than the host whose address it uses.
 fn bounded(config: &Config, syn: &Segment) -> Config {
     let told = syn.mss.map_or(config.packet_bytes, |mss| u32::from(mss).max(64) + IP_HEADER + TCP_HEADER);
     Config {
@@ -172,13 +175,13 @@ impl Pair {
         self.faces.iter().all(|face| face.part.as_ref().is_none_or(|part| part.end().is_some()))
     }
 
-    /// A segment of the host on side `from`. Returns what answers it beside the parts.
+    /// A segment of the host on side `from`. Returns a reset for a closed part.
     fn take(&mut self, now: Time, from: Side, packet: &Packet) -> Option<Packet> {
         if let Some(header) = packet.link_header() {
             self.faces[number(from.other())].link_header = Some(header);
         }
         let face = &mut self.faces[number(from)];
-        // Nothing but its SYN can come from a host that waits for the answer to it.
+        // A host that waits for the answer to its SYN sends nothing else.
         let part = face.part.as_mut()?;
         match part.state() {
             State::Closed => return reset_for(0, packet),
@@ -191,7 +194,7 @@ impl Pair {
         None
     }
 
-    /// The part to the other host stands, or will not: the opener's SYN is answered.
+    /// Answers the opener's SYN once the part to the other host is established or refused.
     fn answer(&mut self, configs: &[Config; 2]) -> Option<Packet> {
         let (opener, other) = (number(self.opener), number(self.opener.other()));
         let state = self.faces[other].part.as_ref()?.state();
@@ -209,12 +212,12 @@ impl Pair {
                 self.faces[opener].part = Connection::accept(config, flow, answer.seq, Source::relay(), &syn);
                 None
             }
-            // Nobody is there, and nobody answers.
+            // The other host does not answer, so neither does the base station.
             (None, _) => None,
         }
     }
 
-    /// Passes on what has come in on either part.
+    /// Moves data, FIN and resets between the parts.
     fn relay(&mut self) {
         let [a, b] = &mut self.faces;
         for (here, there) in [(0, 1), (1, 0)] {
@@ -237,7 +240,7 @@ impl Pair {
         }
     }
 
-    /// What goes to the host on this side now; what happened to the part is told.
+    /// Sends what is due to the host on this side, and reports the part's samples.
     fn transmit(
         &mut self,
         now: Time,
@@ -265,17 +268,17 @@ impl Pair {
         }
     }
 
-    /// Gives a packet to this side its number and what the driver wants in front of it.
+    /// Sets the id and link header of a packet to this side.
     fn dress(&self, to: Side, made: &mut u64, packet: &mut Packet) {
         *made += 1;
         packet.id = *made;
-        // Nothing goes to a host before something has come for it.
+        // Packets to a host follow packets for it, so the header is known.
         if let Some(header) = self.faces[number(to)].link_header {
             packet.set_link_header(header);
         }
     }
 
-    /// Everything that follows from a segment or a timer.
+    /// Advances both parts after a segment or a timer.
     fn work(
         &mut self,
         now: Time,

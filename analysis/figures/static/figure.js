@@ -159,14 +159,16 @@ const Figures = (() => {
     const bars = figure.series.some((one) => one.kind === "bars");
     const wide = () => chart.board.clientWidth - 90;
     const longest = Math.max(...axis.ticks.map(([, label]) => label.length));
-    const upright = bars && longest * 7 > wide() / axis.ticks.length;
-    const cut = (label) => (label.length > 24 ? `${label.slice(0, 23)}…` : label);
+    const room = Math.floor(wide() / axis.ticks.length / 7);
+    const upright = bars && longest > room && room < 16;
+    const most = upright ? 16 : Math.max(room, 8);
+    const cut = (label) => (label.length > most ? `${label.slice(0, most - 1)}…` : label);
     return {
       ...look,
       grid: bars ? { show: false } : look.grid,
       // Names that have no room side by side stand upright.
-      rotate: upright ? -40 : 0,
-      size: upright ? 24 + 5 * Math.min(longest, 24) : 34,
+      rotate: upright ? 35 : 0,
+      size: upright ? 26 + 4 * Math.min(longest, most) : 34,
       splits: () => axis.ticks.map(([place]) => place),
       values: (_, places) => places.map((place) => cut(axis.ticks.find(([at]) => at === place)?.[1] ?? "")),
       filter: (u, places) => thinned(u, places, bars ? 12 : 44),
@@ -214,7 +216,8 @@ const Figures = (() => {
   }
 
   const figureOf = (chart) => chart.figure;
-  const height = (chart) => chart.options.height ?? Math.max(240, Math.min(400, Math.round(chart.board.clientWidth * 0.5)));
+  // figure.css reserves as much, so that nothing moves when a figure is drawn.
+  const height = (chart) => chart.options.height ?? (innerWidth > 600 ? 380 : 270);
 
   function build(chart) {
     const { board, figure } = chart;
@@ -244,7 +247,7 @@ const Figures = (() => {
       axes: [axisOptions(figure, "x", chart), axisOptions(figure, "y", chart)],
       series: [{ label: x.unit === "s" ? "time" : x.label || "point", value: (_, value) => ofX(value) }, ...series],
       cursor: {
-        ...(chart.options.sync ? { sync: { key: chart.options.sync, setSeries: false, scales: ["x", null] } } : {}),
+        ...(chart.options.sync ? { sync: { key: chart.options.sync, setSeries: false, scales: ["x", null], filters: { pub: (type) => type === "mousemove" || type === "mouseleave" } } } : {}),
         drag: { x: true, y: !chart.options.onView, uni: 24, setScale: false },
         points: { show: false },
       },
@@ -347,11 +350,12 @@ const Figures = (() => {
       });
     });
     // Further series of one name (published values) follow the first.
+    if (chart.figure.series.every((one) => !one.name)) chart.board.querySelector(".u-legend").hidden = true;
     const seen = new Set();
     chart.board.querySelectorAll(".u-legend .u-series").forEach((row, index) => {
       if (!index) return;
       const { name } = chart.figure.series[index - 1];
-      row.hidden = (seen.has(name) && name === "published") || (!name && chart.figure.series.length === 1);
+      row.hidden = !name || (seen.has(name) && name === "published");
       seen.add(name);
     });
   }

@@ -284,11 +284,11 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_trace_is_refused_with_the_line() {
+    fn invalid_traces_are_rejected_with_their_line() {
         assert!(link("1\nx\n").err().unwrap().contains("line 2"));
         assert!(link("5\n3\n").err().unwrap().contains("before the line above"));
         assert!(link("").err().unwrap().contains("it is empty"));
-        assert!(link("0\n0\n").err().unwrap().contains("for ever"));
+        assert!(link("0\n0\n").err().unwrap().contains("period would be 0"));
     }
 
     proptest! {

@@ -107,9 +107,9 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_trace_is_refused_with_the_line() {
+    fn invalid_traces_are_rejected_with_their_line() {
         assert!(fates(json!({"trace": "0\n2\n"}), 1).unwrap_err().contains("line 2 has '2'"));
-        assert!(fates(json!({"trace": "# nothing"}), 1).unwrap_err().contains("no packet"));
+        assert!(fates(json!({"trace": "# nothing"}), 1).unwrap_err().contains("it is empty"));
         assert!(fates(json!({}), 1).unwrap_err().contains("trace"));
     }
 }

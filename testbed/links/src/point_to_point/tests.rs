@@ -230,7 +230,7 @@ fn a_device_with_room_takes_a_packet_at_once_and_needs_a_rate() {
     }
     assert_eq!(drain(&mut *link, &mut events), [(1, 300_000_000, 0), (1, 1_300_000_000, 1), (1, 2_300_000_000, 2)]);
     let without = json!({"queue": {"name": "droptail"}, "options": {"device_buffer_bytes": 1000}});
-    assert!(crate::build(&spec(without), 1).err().expect("refused").contains("this one has none"));
+    assert!(crate::build(&spec(without), 1).err().expect("refused").contains("needs a line with a rate"));
 }
 
 /// Acks of 100 bytes each, with the identification at rest.
@@ -357,7 +357,7 @@ fn options_of_a_serial_line_are_checked() {
     for (options, said) in [
         (json!({"header_compression": "vj"}), "none of none, cslip, cslip-acks, rfc1144"),
         (json!({"slots": 0}), "not between 1 and 256"),
-        (json!({"bits_per_byte": 9}), "bits_per_byte is 8 (a synchronous line) or 10"),
+        (json!({"bits_per_byte": 9}), "bits_per_byte must be 8 (synchronous line) or 10"),
         (json!({"framing": "hdlc"}), "none of none, slip, ppp"),
     ] {
         let why = crate::build(&modem(options, json!({})), 1).err().expect("refused");

@@ -1,0 +1,28 @@
+"""Runs as their classified captures (docs/traces.md) and telemetry show them: a provider of analysis/runs.py."""
+
+from analysis.captures.flow import CapturedFlow
+from analysis.captures.line import CapturedLine
+from analysis.captures.run import RunData, run_of
+from analysis.captures.segments import (
+    DATA,
+    DUPLICATE_ACK,
+    FAST_RETRANSMISSION,
+    KEEP_ALIVE,
+    NEW,
+    OUT_OF_ORDER,
+    PURE_ACK,
+    RETRANSMISSION,
+    SACK,
+    SPURIOUS,
+    WINDOW_UPDATE,
+    ZERO_WINDOW,
+    is_a,
+    step_mean,
+)
+from analysis.captures.tables import MissingCapture
+
+__all__ = [
+    "DATA", "DUPLICATE_ACK", "FAST_RETRANSMISSION", "KEEP_ALIVE", "NEW", "OUT_OF_ORDER", "PURE_ACK", "RETRANSMISSION",
+    "SACK", "SPURIOUS", "WINDOW_UPDATE", "ZERO_WINDOW", "CapturedFlow", "CapturedLine", "MissingCapture", "RunData",
+    "is_a", "run_of", "step_mean",
+]  # fmt: skip

@@ -1,0 +1,254 @@
+"""A direction of a link as the captures at its ends, and the links' telemetry, show it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from functools import cached_property
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from analysis.captures.flow import CapturedFlow
+from analysis.captures.segments import DATA, PURE_ACK, is_a, step_mean
+from analysis.captures.tables import MissingCapture, Tables
+from analysis.runs import Kind, Line, RunView
+from testbed.addressing import Plan, make_plan, next_hop
+from testbed.errors import TestbedError
+from testbed.scenario import LinkSpec
+
+#: Length of `data_slices`, in s: those of aq's figure 1.
+SLICE_S = 0.2
+
+
+class CapturedLine(Line):
+    """One direction of a link."""
+
+    def __init__(self, run: RunView, tables: Tables, link: LinkSpec, port: int, network: _Network) -> None:
+        self.run = run
+        self.tables = tables
+        self.link = link.name
+        #: Kind of the link.
+        self.link_kind = link.kind
+        #: "forward" from the first end, "reverse" from the second, "port-N" from further ones.
+        self.direction = direction_name(port)
+        self.name = f"{self.link}/{self.direction}"
+        self.spec = link.forward if port == 0 else link.reverse
+        self.rate_bps = self.spec.rate_bps
+        self.policy = self.spec.queue.name
+        self.ends = list(link.ends)
+        #: The node at its sending end.
+        self.sender = self.ends[port]
+        self._port = port
+        self._network = network
+
+    @property
+    def counters(self) -> Mapping[str, Any]:  # type: ignore[override]
+        """Counters of the line in the run's report, over the whole run; empty without a report."""
+        return self.tables.counters.get(self.link, {}).get(self.direction, {})
+
+    @cached_property
+    def busy_window_s(self) -> tuple[float, float]:
+        """The measured part of the run before the last flow ends; after it the line is idle."""
+        begin_s, end_s = self.run.window_s
+        try:
+            last_s = max((flow.ended_s() for flow in self.run.flows), default=end_s)
+        except MissingCapture:  # a transfer whose end was not captured
+            last_s = end_s
+        return begin_s, max(min(last_s, end_s), begin_s)
+
+    # Route and capacity --------------------------------------------------------------------------------------
+
+    def path(self, flow: CapturedFlow) -> list[tuple[str, str, str]]:
+        """(node, link, next node) for every hop of a flow's data."""
+        return self._network.of_flow(flow)
+
+    def path_back(self, flow: CapturedFlow) -> list[tuple[str, str, str]]:
+        """(node, link, next node) for every hop of a flow's acks."""
+        return self._network.of_flow(flow, back=True)
+
+    def rate_at(self, t_s: float) -> float:
+        """The declared rate at an instant, with the schedule, in bit/s; infinite if not limited."""
+        rate = math.inf if self.rate_bps is None else float(self.rate_bps)
+        for change in self.spec.schedule:
+            if change.rate_bps and float(change.at_s) <= t_s:
+                rate = float(change.rate_bps)
+        return rate
+
+    def capacity_bits(self, from_s: float, to_s: float) -> float | None:
+        """Bits that the line can carry in a period, by its declared rate and schedule; None: not limited."""
+        if self.rate_bps is None:
+            return None
+        changes = sorted((float(one.at_s), one.rate_bps) for one in self.spec.schedule if one.rate_bps)
+        steps = [(float("-inf"), self.rate_bps), *changes, (float("inf"), 0)]
+        bits = 0.0
+        for (begin_s, rate), (end_s, _) in pairwise(steps):
+            bits += rate * max(min(end_s, to_s) - max(begin_s, from_s), 0.0)
+        return bits
+
+    # Segments ------------------------------------------------------------------------------------------------
+
+    @cached_property
+    def at_entry(self) -> pl.DataFrame:
+        """TCP segments that entered the line: those captured on the interface at its sending end, with `t_s`.
+
+        They are captured before the queue, and before a middlebox at that end.
+        """
+        return self._crossing([self._port])
+
+    @cached_property
+    def at_exit(self) -> pl.DataFrame:
+        """TCP segments that left the line: those captured on the interfaces at its receiving ends, with `t_s`."""
+        return self._crossing([port for port in range(len(self.ends)) if port != self._port])
+
+    def _crossing(self, ports: list[int]) -> pl.DataFrame:
+        captured = {
+            self.tables.files[interface["interface"]]: interface["node"]
+            for interface in self.tables.interfaces
+            if interface["link"] == self.link
+            and interface["end"] in ports
+            and interface["interface"] in self.tables.files
+        }
+        if not captured:
+            where = " or ".join(f"{self.ends[port]}:{self.link}" for port in ports)
+            raise MissingCapture(f"{self.name} was not captured at {where}: add it to capture.at")
+        parts = []
+        rows = self.tables.connections.filter(pl.col("file").is_in(list(captured)))
+        for row in rows.select("file", "conn", "client", "server").iter_rows(named=True):
+            segments = self.tables.of_connection.get((row["file"], row["conn"]))
+            for direction, (source, target) in enumerate(
+                ((row["client"], row["server"]), (row["server"], row["client"]))
+            ):
+                path = self._network.path(source, target)
+                # A medium with more than two ends shows a packet only to its receiver.
+                receivers = {after for before, link, after in path if link == self.link and before == self.sender}
+                here = captured[row["file"]]
+                if segments is not None and receivers and (here == self.sender or here in receivers):
+                    parts.append(segments.filter(pl.col("dir") == direction))
+        if not parts:
+            return self.tables.segments.clear().with_columns(pl.lit(None, pl.Float64).alias("t_s")).clear()
+        return pl.concat(parts).sort("time_ns", maintain_order=True)
+
+    # Telemetry -----------------------------------------------------------------------------------------------
+
+    def events(self, kind: str) -> pl.DataFrame:
+        """Events of a kind, such as `dropped_full`: `t_s`, `bytes`, `pure_ack`.
+
+        Raises:
+            MissingCapture: the run kept no telemetry of its links.
+        """
+        return self._telemetry.filter(pl.col("event") == kind).select("t_s", "bytes", "pure_ack")
+
+    def queue_steps(self) -> pl.DataFrame:
+        """Packets waiting in the queue: `t_s`, `y`, `most`.
+
+        A row for every change of the length, at most one in 10 ms. `most` is the greatest since the row before.
+
+        Raises:
+            MissingCapture: the run kept no telemetry of its links.
+        """
+        rows = self._telemetry.filter(pl.col("packets").is_not_null())
+        return rows.select("t_s", pl.col("packets").cast(pl.Float64).alias("y"), pl.col("max").alias("most"))
+
+    @cached_property
+    def _telemetry(self) -> pl.DataFrame:
+        rows = self.tables.telemetry
+        return rows.filter((pl.col("link") == self.link) & (pl.col("direction") == self.direction))
+
+    # What every provider measures ----------------------------------------------------------------------------
+
+    def share_of_capacity(self, *kinds: Kind) -> float | None:
+        """From the capture at the receiving end, over `busy_window_s`; `capacity_bits` is what the line can carry.
+
+        Captures hold TCP only, so that `other` adds nothing.
+        """
+        capacity = self.capacity_bits(*self.busy_window_s)
+        return self._carried_bits(kinds, *self.busy_window_s) / capacity if capacity else None
+
+    def carried_bps(self, *kinds: Kind) -> float:
+        """From the capture at the receiving end, which holds TCP only, from the warm-up to the run's end."""
+        if kinds == ("other",):
+            raise MissingCapture("captures hold TCP only: set capture.counters, in a simulation")
+        from_s, to_s = self.run.window_s
+        return self._carried_bits(kinds, from_s, to_s) / (to_s - from_s)
+
+    def _carried_bits(self, kinds: tuple[Kind, ...], from_s: float, to_s: float) -> int:
+        inside = self.at_exit.filter((pl.col("t_s") >= from_s) & (pl.col("t_s") < to_s))
+        if not {"data", "ack"} <= set(kinds):
+            inside = inside.filter(is_a(DATA if "data" in kinds else PURE_ACK))
+        return 8 * int(inside["ip_len"].sum())
+
+    def data_slices(self) -> list[float]:
+        """Bytes of IP packets with data at the receiving end, in slices of 0.2 s."""
+        begin, end = (round(edge_s / SLICE_S, 9) for edge_s in self.run.window_s)
+        data = self.at_exit.filter(is_a(DATA))
+        first, last = math.ceil(begin), math.floor(end)
+        sums = np.bincount(
+            np.clip((data["t_s"].to_numpy() / SLICE_S).astype(np.int64) - first + 1, 0, last - first + 1),
+            weights=data["ip_len"].to_numpy(),
+            minlength=last - first + 2,
+        )
+        # The first and last sums are of everything before and after the whole slices.
+        return list(sums[1 : last - first + 1].tolist())
+
+    def queue_mean_packets(self) -> float | None:
+        """From telemetry, over `busy_window_s`, without the packet in transmission; None for a line without a rate."""
+        return None if self.rate_bps is None else step_mean(self.queue_steps(), *self.busy_window_s)
+
+
+def direction_name(port: int) -> str:
+    """The name of the direction that begins at an end of a link, as in reports and telemetry."""
+    return {0: "forward", 1: "reverse"}.get(port, f"port-{port}")
+
+
+class _Network:
+    """The routes of the run's network."""
+
+    def __init__(self, plan: Plan) -> None:
+        self._plan = plan
+        self._owner = {end.address: end for ends in plan.links.values() for end in ends}
+        self._paths: dict[tuple[str, str], list[tuple[str, str, str]]] = {}
+
+    def path(self, source: str, target: str) -> list[tuple[str, str, str]]:
+        """(node, link, next node) for every hop of a packet between two addresses; empty for unknown addresses."""
+        key = (source, target)
+        if key not in self._paths:
+            known = source in self._owner and target in self._owner
+            self._paths[key] = list(self._hops(self._owner[source].node, target)) if known else []
+        return self._paths[key]
+
+    def of_flow(self, flow: CapturedFlow, *, back: bool = False) -> list[tuple[str, str, str]]:
+        """The same for a flow's data, or its acks, between the addresses that it uses."""
+        known = flow.connections
+        if known.is_empty():
+            source, target = self._plan.nodes[flow.sender].address, self._plan.nodes[flow.receiver].address
+        else:
+            source, target = known["client"][0], known["server"][0]
+        return self.path(target, source) if back else self.path(source, target)
+
+    def _hops(self, node: str, target: str) -> Iterator[tuple[str, str, str]]:
+        goal = self._owner[target].node
+        for _ in range(len(self._plan.nodes)):
+            if node == goal:
+                return
+            try:
+                near, following = next_hop(self._plan, node, target)
+            except TestbedError:  # no route
+                return
+            yield node, near.link, following.node
+            node = following.node
+
+
+def lines_of(run: RunView, tables: Tables) -> list[CapturedLine]:
+    """Both directions of every link; every end's of a shared medium, the first of a one-way link."""
+    links = run.scenario.links
+    if not links:
+        return []
+    network = _Network(make_plan(run.scenario.nodes, links))
+    return [
+        CapturedLine(run, tables, link, port, network)
+        for link in links
+        for port in range(1 if link.one_way else len(link.ends))
+    ]  # fmt: skip

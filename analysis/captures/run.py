@@ -1,0 +1,60 @@
+"""A run as its captures and telemetry show it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import ClassVar
+
+from analysis.captures.flow import CapturedFlow
+from analysis.captures.line import CapturedLine, lines_of
+from analysis.captures.tables import Tables
+from analysis.runs import Flow, Line, Link, RunView, grouped
+
+
+@dataclass(frozen=True)
+class RunData(Tables, RunView):
+    """A run's tables, with its flows and lines."""
+
+    single_flow_is_active: ClassVar[bool] = False
+
+    @cached_property
+    def flows(self) -> list[CapturedFlow]:
+        """The scenario's flows, each with its captures."""
+        return [CapturedFlow(self, self, spec) for spec in self.scenario.workload]
+
+    @cached_property
+    def groups(self) -> dict[str, list[CapturedFlow]]:
+        """Flows that are also measured together, by the group's name."""
+        return grouped(self.flows)
+
+    @cached_property
+    def lines(self) -> list[CapturedLine]:
+        """The lines between nodes that are not hosts; all lines if there are no such lines."""
+        hosts = {node.name for node in self.scenario.nodes if node.kind == "host"}
+        inner = [line for line in self.all_lines if not hosts & set(line.ends)]
+        return inner or self.all_lines
+
+    @cached_property
+    def all_lines(self) -> list[CapturedLine]:
+        """Both directions of every link; none of an import, which has no links."""
+        return lines_of(self, self)
+
+    @cached_property
+    def links(self) -> list[Link]:
+        """The links of which exactly two directions are measured."""
+        found: dict[str, list[CapturedLine]] = {}
+        for line in self.lines:
+            found.setdefault(line.link, []).append(line)
+        return [Link(name, pair[0], pair[1]) for name, pair in found.items() if len(pair) == 2]
+
+    @property
+    def window_s(self) -> tuple[float, float]:
+        """The part of the run that is measured: from the end of the warm-up to the end of the run."""
+        return float(self.scenario.warm_up_s), float(self.scenario.duration_s)
+
+
+def run_of(part: Flow | Line) -> RunData:
+    """The run of a captured flow or line."""
+    assert isinstance(part.run, RunData)
+    return part.run

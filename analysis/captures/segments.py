@@ -1,0 +1,59 @@
+"""Columns of the classified captures (docs/traces.md), of telemetry, and step functions."""
+
+from __future__ import annotations
+
+import polars as pl
+
+#: Bits of the column `class`.
+NEW = 1 << 0
+RETRANSMISSION = 1 << 1
+FAST_RETRANSMISSION = 1 << 2
+SPURIOUS = 1 << 3
+OUT_OF_ORDER = 1 << 4
+DUPLICATE_ACK = 1 << 6
+WINDOW_UPDATE = 1 << 7
+ZERO_WINDOW = 1 << 8
+KEEP_ALIVE = 1 << 9
+PURE_ACK = 1 << 10
+SACK = 1 << 11
+DATA = 1 << 12
+
+#: Columns of the links' telemetry; null where a row has no such value.
+LINK_TELEMETRY = {
+    "t_ns": pl.Int64, "link": pl.String, "direction": pl.String, "packets": pl.Int64, "bytes": pl.Int64,
+    "max": pl.Int64, "event": pl.String, "pure_ack": pl.Boolean, "part": pl.String, "to": pl.String,
+    "cwnd_segments": pl.Float64,
+}  # fmt: skip
+#: Columns of a flow's telemetry.
+FLOW_TELEMETRY = {
+    "t_ns": pl.Int64, "cwnd_segments": pl.Float64, "ssthresh_segments": pl.Float64, "rto_s": pl.Float64,
+    "event": pl.String,
+}  # fmt: skip
+
+
+def is_a(bits: int) -> pl.Expr:
+    """Whether a segment has any of these class bits."""
+    return pl.col("class") & bits != 0
+
+
+def step_mean(steps: pl.DataFrame, from_s: float, to_s: float) -> float | None:
+    """Time average of a value that holds from each row (`t_s`, `y`) to the next, and is 0 before the first.
+
+    None for a period without length.
+    """
+    if not to_s > from_s:
+        return None
+    before = steps.filter(pl.col("t_s") <= from_s).tail(1)
+    inside = steps.filter((pl.col("t_s") > from_s) & (pl.col("t_s") < to_s))
+    first = float(before["y"][0]) if before.height else 0.0
+    times = [from_s, *inside["t_s"].to_list(), to_s]
+    values = [first, *inside["y"].to_list()]
+    total = sum(value * (end - begin) for value, begin, end in zip(values, times, times[1:], strict=False))
+    return float(total / (to_s - from_s))
+
+
+def step_variation(steps: pl.DataFrame, from_s: float, to_s: float) -> float | None:
+    """Coefficient of variation over time, sqrt(E y^2 - (E y)^2) / E y, of such a value; None for a mean of 0."""
+    mean = step_mean(steps, from_s, to_s)
+    square = step_mean(steps.with_columns(pl.col("y").pow(2)), from_s, to_s)
+    return None if not mean or square is None else max(square - mean * mean, 0.0) ** 0.5 / mean

@@ -1,0 +1,81 @@
+"""The tables of a run: classified captures, telemetry, and what the report says of its interfaces and links."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Self
+
+import polars as pl
+
+from analysis.captures.segments import LINK_TELEMETRY
+from analysis.runs import Unmeasured, scenario_of
+from testbed.scenario import Scenario
+
+
+class MissingCapture(Unmeasured):
+    """A metric needs a capture, or telemetry, that the run does not have."""
+
+
+@dataclass(frozen=True)
+class Tables:
+    """A run's tables. Times are seconds since the run's start; "at" an interface means in its capture."""
+
+    scenario: Scenario
+    #: Interfaces of the run's report: node, interface, link, end, address.
+    interfaces: Sequence[Mapping[str, Any]]
+    t0_epoch_ns: int
+    segments: pl.DataFrame
+    connections: pl.DataFrame
+    #: Capture label (the interface's name) to file number.
+    files: Mapping[str, int]
+    #: Counters of the run's report: link to direction to counters. A second source, beside the captures.
+    counters: Mapping[str, Mapping[str, Mapping[str, Any]]] = field(default_factory=dict)
+    #: The run's folder, for its telemetry.
+    folder: Path | None = None
+
+    @classmethod
+    def load(cls, folder: Path, scenario: Mapping[str, Any], report: Mapping[str, Any]) -> Self:
+        """Reads segments.parquet, connections.parquet and summary.json of a run's folder."""
+        summary = json.loads((folder / "summary.json").read_text())
+        return cls(
+            scenario=scenario_of(scenario),
+            interfaces=report["interfaces"],
+            t0_epoch_ns=int(report["t0_epoch_ns"]),
+            segments=pl.read_parquet(folder / "segments.parquet"),
+            connections=pl.read_parquet(folder / "connections.parquet"),
+            files={file["label"]: file["file"] for file in summary["files"]},
+            counters=report.get("driver", {}).get("links", {}),
+            folder=folder,
+        )
+
+    @cached_property
+    def addresses(self) -> dict[str, list[str]]:
+        """Node to the addresses of its interfaces."""
+        found: dict[str, list[str]] = {}
+        for interface in self.interfaces:
+            found.setdefault(interface["node"], []).append(interface["address"])
+        return found
+
+    @cached_property
+    def of_connection(self) -> dict[tuple[Any, ...], pl.DataFrame]:
+        """(file, conn) to its segments in order of time, with `t_s`: seconds since the run's zero."""
+        timed = self.segments.with_columns(((pl.col("time_ns") - self.t0_epoch_ns) / 1e9).alias("t_s"))
+        return timed.partition_by("file", "conn", as_dict=True)
+
+    @cached_property
+    def telemetry(self) -> pl.DataFrame:
+        """Queue lengths and events of all links, as in `telemetry/links.jsonl`, with `t_s`.
+
+        Raises:
+            MissingCapture: the run kept none.
+        """
+        path = None if self.folder is None else self.folder / "telemetry" / "links.jsonl"
+        if path is None or not path.is_file():
+            raise MissingCapture("the run kept no telemetry of its links: set capture.telemetry to true")
+        empty = pl.DataFrame(schema=LINK_TELEMETRY)
+        rows = pl.read_ndjson(path, schema=LINK_TELEMETRY) if path.stat().st_size else empty
+        return rows.with_columns((pl.col("t_ns") / 1e9).alias("t_s"))

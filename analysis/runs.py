@@ -1,0 +1,216 @@
+"""A run as metrics see it: its flows, its lines (directions of links) and its links.
+
+Two providers fill these interfaces: analysis/captures, from classified captures and telemetry, and
+analysis/counters.py, from the simulator's counters. A method that is abstract here is measured by each provider in its
+own way; docs/metrics.md lists where the definitions differ.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal, TypeVar
+
+from testbed.scenario import Flow as FlowSpec
+from testbed.scenario import Scenario
+
+#: What came out of a line, by kind of packet: TCP segments with data, TCP segments without, everything else.
+Kind = Literal["data", "ack", "other"]
+KINDS: tuple[Kind, ...] = ("data", "ack", "other")
+#: Parts of a scenario that metrics use. An import has no other, and older results may have none.
+_USED = ("version", "seed", "duration_s", "warm_up_s", "nodes", "links", "workload")
+
+
+class Unmeasured(Exception):
+    """A run did not keep what a metric needs. The message says what, and what to set."""
+
+
+def scenario_of(document: Mapping[str, Any]) -> Scenario:
+    """The parts of a stored scenario that metrics use."""
+    return Scenario.model_validate({key: document[key] for key in _USED if document.get(key) is not None})
+
+
+class RunView(ABC):
+    """One run."""
+
+    kind: ClassVar[str] = "run"
+    scenario: Scenario
+    #: Whether a single flow has values over the period in which all flows are active.
+    single_flow_is_active: ClassVar[bool]
+
+    @property
+    @abstractmethod
+    def flows(self) -> Sequence[Flow]:
+        """The flows of the scenario."""
+
+    @property
+    @abstractmethod
+    def lines(self) -> Sequence[Line]:
+        """The lines that are measured."""
+
+    @property
+    @abstractmethod
+    def links(self) -> Sequence[Link]:
+        """The links of which both directions are measured."""
+
+    @property
+    @abstractmethod
+    def window_s(self) -> tuple[float, float]:
+        """The part of the run that is measured: from the end of the warm-up to the end of the run."""
+
+    @property
+    def groups(self) -> Mapping[str, Sequence[Flow]]:
+        """Flows that are also measured together, by the group's name."""
+        return grouped(self.flows)
+
+    def active_window_s(self) -> tuple[float, float] | None:
+        """The period in which every flow is active; None without one, and as `single_flow_is_active` says."""
+        alone = len(self.flows) < 2 and not self.single_flow_is_active
+        return None if alone else active_window_s(self.flows)
+
+
+class Flow(ABC):
+    """One flow with all of its connections."""
+
+    kind: ClassVar[str] = "flow"
+
+    def __init__(self, run: RunView, spec: FlowSpec) -> None:
+        self.run = run
+        self.spec = spec
+        self.name = spec.name
+        self.group = spec.group
+        #: Bytes to deliver; None: no limit.
+        self.size_bytes = spec.bytes
+        #: Start in the scenario, and start of the time over which the flow is measured.
+        self.begun_s = float(spec.start_s)
+        self.start_s = max(self.begun_s, run.window_s[0])
+
+    def ended_s(self) -> float:
+        """End of the time over which the flow is measured: arrival of its last byte, its stop, or the run's end."""
+        done_s = self.completed_s()
+        if done_s is not None:
+            return done_s
+        end_s = self.run.window_s[1]
+        return end_s if self.spec.stop_s is None else min(float(self.spec.stop_s), end_s)
+
+    @abstractmethod
+    def completed_s(self) -> float | None:
+        """Arrival of the last byte, all bytes before it having arrived; None if unfinished, or without a size."""
+
+    @abstractmethod
+    def delivered_bytes(self, from_s: float, to_s: float, *, closed: bool = False) -> float:
+        """Bytes that the receiver got in [from_s, to_s), or with `closed` in [from_s, to_s]."""
+
+    @abstractmethod
+    def packet_bytes_per_byte(self) -> float:
+        """Bytes of IP packets that a byte of data takes at the receiver; 1 without any."""
+
+    @abstractmethod
+    def arrival_slices(self) -> Slices:
+        """What the receiver got, in slices of the flow's time."""
+
+    @abstractmethod
+    def retransmissions(self) -> float | None:
+        """Data segments that the sender sent again; None for a flow that is not TCP."""
+
+    @abstractmethod
+    def fast_retransmits(self) -> float | None:
+        """Retransmissions that duplicate acks caused; None for a flow that is not TCP."""
+
+    @abstractmethod
+    def coarse_timeouts(self) -> float:
+        """Retransmissions that a timer caused."""
+
+    @abstractmethod
+    def rtt_mean_s(self) -> float | None:
+        """Mean round-trip time."""
+
+    @abstractmethod
+    def rtt_sd_s(self) -> float | None:
+        """Standard deviation of the round-trip time."""
+
+    @abstractmethod
+    def cwnd_mean_segments(self) -> float | None:
+        """Time average of the sender's congestion window."""
+
+    @abstractmethod
+    def cwnd_variation(self) -> float | None:
+        """Coefficient of variation of the sender's congestion window."""
+
+    @abstractmethod
+    def cwnd_growth(self) -> float | None:
+        """Growth of the sender's congestion window over the flow's time, in segments per second."""
+
+
+class Line(ABC):
+    """One direction of a link."""
+
+    kind: ClassVar[str] = "line"
+    run: RunView
+    #: LINK/forward, LINK/reverse, LINK/port-N for further ends of a shared medium.
+    name: str
+    link: str
+    #: Declared rate at the start in bit/s; None: not limited.
+    rate_bps: int | None
+    #: Counters of the line in the run's report, over the whole run; empty without a report.
+    counters: Mapping[str, Any]
+
+    @abstractmethod
+    def share_of_capacity(self, *kinds: Kind) -> float | None:
+        """Bits of IP packets of these kinds that came out, over what the line can carry; None without a rate."""
+
+    @abstractmethod
+    def carried_bps(self, *kinds: Kind) -> float:
+        """Bits of IP packets of these kinds that came out after the warm-up, per second."""
+
+    @abstractmethod
+    def data_slices(self) -> Sequence[float]:
+        """Bytes of packets with data that came out, in the whole slices after the warm-up."""
+
+    @abstractmethod
+    def queue_mean_packets(self) -> float | None:
+        """Time average of the packets that wait; None for a line without a queue."""
+
+
+@dataclass(frozen=True)
+class Link:
+    """A link of which both directions are measured."""
+
+    kind: ClassVar[str] = "link"
+    name: str
+    forward: Line
+    reverse: Line
+
+
+@dataclass(frozen=True)
+class Slices:
+    """A quantity in slices of equal length."""
+
+    #: Number of the first slice, counted from the run's start.
+    first: int
+    width_s: float
+    values: Sequence[float]
+
+
+AnyFlow = TypeVar("AnyFlow", bound=Flow)
+
+
+def grouped(flows: Sequence[AnyFlow]) -> dict[str, list[AnyFlow]]:
+    """The flows of each group."""
+    found: dict[str, list[AnyFlow]] = {}
+    for flow in flows:
+        if flow.group is not None:
+            found.setdefault(flow.group, []).append(flow)
+    return found
+
+
+def active_window_s(flows: Sequence[Flow]) -> tuple[float, float] | None:
+    """The period in which all the flows are active: from the last start (or the warm-up's end) to the first end.
+
+    None if there is no such period, or no flow.
+    """
+    if not flows:
+        return None
+    start_s, end_s = max(flow.start_s for flow in flows), min(flow.ended_s() for flow in flows)
+    return (start_s, end_s) if end_s > start_s else None

@@ -1,0 +1,135 @@
+"""Metrics of runs with counters: by hand, and beside the captures of the same runs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from analysis.counters import CountedRun
+from analysis.metrics import METRICS, RunData, measure
+from analysis.runs import scenario_of
+from experiments.engine.execution import Worker
+from experiments.language import source
+from experiments.language.campaign import expand
+
+
+def counted(**changes: Any) -> CountedRun:
+    link = {
+        "data_bytes": [0, 1000, 1000, 0], "ack_bytes": [0, 0, 250, 0], "other_bytes": [0, 0, 0, 250],
+        "queue_packets": [0, 2, 4, 6], "data_packets": 2, "data_payload_bytes": 1920, "ack_packets": 1,
+        "ack_packets_bytes": 40, "longest_lost_run_of_acks": 0,
+    }  # fmt: skip
+    flow = {
+        "delivered_bytes": [0, 960, 960, 0], "coarse_timeouts": [0, 0, 1, 0], "cwnd_segments": [0, 2, 4, 4],
+        "last_s": 2.5, "round_trips": 2, "round_trips_s": 0.5, "round_trips_squared_s2": 0.145, "packet_bytes": 2000,
+        "payload_bytes": 1920,
+    }  # fmt: skip
+    direction = {"rate_bps": 10_000, "queue": {"name": "droptail"}}
+    scenario = {
+        "version": 1, "seed": 1, "duration_s": 4.0, "warm_up_s": 1.0,
+        "links": [
+            {"name": "l", "kind": "point-to-point", "ends": ["a", "b"], "forward": direction, "reverse": direction}
+        ],
+        "nodes": [{"name": "a", "kind": "host", "stack": {"name": "sa", "options": {}}}, {"name": "b", "kind": "host"}],
+        "workload": [{"name": "f", "kind": "bulk", "from": "a", "to": "b", "start_s": 0.5, "port": 5000}],
+    }  # fmt: skip
+    report = {
+        "flows": {"f": {"send": {"retransmitted": 1}}},
+        "driver": {"links": {"l": {"forward": {"error_losses": 2}}}},
+    }
+    return CountedRun(
+        scenario_of(scenario | changes), 1.0, 4.0, {"l": {"forward": link, "reverse": link}}, {"f": flow}, report
+    )
+
+
+def test_metrics_from_counters() -> None:
+    rows = measure(counted()).values
+    assert rows["throughput", "f"] == 1920 * 8 / 3
+    assert rows["packet_throughput", "f"] == pytest.approx(2000 * 8 / 3)
+    assert rows["utilisation", "l/forward"] == 2500 * 8 / 3 / 10_000
+    assert rows["ack_share", "l/forward"] == 250 * 8 / 3 / 10_000
+    assert rows["data_fraction", "l/reverse"] == 2000 / 2250
+    assert rows["utility", "l"] == pytest.approx(2 * 2250 * 8 / 3 / 10_000)
+    assert rows["queue_mean", "l/forward"] == 4
+    assert rows["cwnd_mean", "f"] == pytest.approx(10 / 3)
+    assert rows["coarse_timeouts", "f"] == 1
+    assert rows["rtt_mean", "f"] == 0.25
+    assert rows["rtt_sd", "f"] == pytest.approx(0.1)
+    assert rows["data_goodput", "l/forward"] == 1
+    assert rows["resent_per_loss", ""] == 0.5
+
+
+def test_a_period_that_ends_within_a_bin_takes_its_share() -> None:
+    run = counted()
+    assert run.total([10, 20, 30, 40], 0.5, 2.25) == 5 + 20 + 7.5
+    assert run.mean([10, 20, 30, 40], 1.5, 2.5) == 25
+    assert run.whole([10, 20, 30, 40], 0.5, 3.5) == [20, 30]
+
+
+def test_metrics_that_need_captures_are_refused() -> None:
+    measured = measure(counted())
+    assert "rtt_p95" in measured.refused["needs captures (capture.at)"]
+    assert {"rtt_mean", "queue_mean", "idle_fraction"} <= {name for name, _ in measured.values}
+
+
+# Both providers ----------------------------------------------------------------------------------------------
+
+BOTH = """
+name: both
+backend: sim
+network:
+  topology: asymmetric-path
+  forward: {rate: 10 Mbit/s, delay: 10 ms, queue: {policy: droptail, limit: 30 packets}}
+  reverse: {rate: 200 kbit/s, delay: 10 ms, queue: {policy: droptail, limit: 10 packets}}
+stack: newreno
+workload:
+  - {name: down, from: server, to: client, start: 0.3 s}
+  - {name: up, from: client, to: server, start: 1 s}
+duration: 20 s
+warm_up: 2 s
+capture: {counters: {every: 100 ms, at: [bottleneck]}}
+sweep:
+  stack: [newreno, reno-bsd]
+  network.forward.errors:
+    - []
+    - [{model: uniform, probability: 0.01}]
+"""
+#: Metrics whose definition depends on the provider (docs/metrics.md, "Where captures and counters differ").
+DIFFERENT = {
+    "first_upswing": "slices of 1 s against bins",
+    "fast_retransmits": "every segment of a recovery against the sender's count of recoveries",
+    "coarse_timeouts": "the whole run against the time after the warm-up",
+    "rtt_mean": "each ack after the warm-up against each ack of new data of the whole run",
+    "rtt_sd": "as rtt_mean",
+    "cwnd_variation": "over time against over the bins' means",
+    "cwnd_growth": "over the first and last second against the first and last bin",
+    "data_bin_variation": "slices of 0.2 s against bins",
+    "queue_mean": "telemetry against every change; until the last flow ends against from the last flow's start",
+}
+#: Metrics that one provider of the two refuses, though it is not bound to the other.
+ONE_ALONE = {"carried_other"}
+
+
+def test_counters_and_captures_of_a_run_agree(tmp_path: Path) -> None:
+    compared: set[str] = set()
+    for number, run in enumerate(expand(source.parse("both.yaml", BOTH)).runs):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        landing = Worker("test", lambda _: None).run(run, 1, folder)({})
+        report = landing.manifest["report"]
+        counted_run = CountedRun.load(folder, landing.scenario, report)
+        assert counted_run is not None
+        from_captures = measure(RunData.load(folder, landing.scenario, report)).values
+        from_counters = measure(counted_run).values
+        both = {name for name, metric in METRICS.items() if metric.subject.__module__ == "analysis.runs"}
+        for name, subject in sorted(from_captures.keys() | from_counters.keys()):
+            if name in both - DIFFERENT.keys() - ONE_ALONE:
+                key = (name, subject)
+                assert from_captures[key] == pytest.approx(from_counters[key], rel=1e-9), key
+                compared.add(name)
+        # What lands is the captures' value, and the counters' where captures have none.
+        landed = {(row.metric, row.subject): row.value for row in landing.metrics}
+        assert landed == {**from_counters, **from_captures}
+    assert compared == both - DIFFERENT.keys() - ONE_ALONE - {"completion_time", "mean_completion_time"}
