@@ -152,7 +152,7 @@ def test_what_is_no_upload_has_a_limit(tmp_path: Path, monkeypatch: pytest.Monke
     script = create_app(tmp_path).test_client()
     answer = script.post("/api/check", json={"text": "x" * (3 << 20)})
     assert answer.status_code == 413
-    assert answer.json == {"error": "What is sent here has at most 2 MiB."}
+    assert answer.json == {"error": "A request here has at most 2 MiB."}
     # Before a form is looked for in it.
     monkeypatch.setattr(import_queue, "MOST_BODY", 3 << 20)
     assert script.post("/import", data={"csrf": "x" * (4 << 20)}).status_code == 413
