@@ -298,7 +298,7 @@ const Figures = (() => {
     note(chart);
   }
 
-  const note = (chart) => (chart.board.dataset.view = JSON.stringify({ x: chart.view.x, y: [chart.plot.scales.y.min, chart.plot.scales.y.max] }));
+  const note = (chart) => (chart.board.dataset.view = JSON.stringify({ x: chart.view.x, y: chart.view.y ?? fitted(chart.figure, "y", chart.hidden, chart.view.x) }));
 
   function look(chart, x, y) {
     const whole = chart.whole().x;
