@@ -3,7 +3,7 @@
 use std::io::Read;
 
 use backchannel_core::scenario::{LinkSpec, Named};
-use backchannel_stacks::config::config;
+use backchannel_stacks::config::stack_config;
 use serde_json::Value;
 
 /// Reads a JSON list of stacks (name, options) and links (as in a scenario). Prints a list with the error of each, null for
@@ -26,5 +26,5 @@ fn error_of(spec: Value) -> Option<String> {
         return built.err();
     }
     let stack = serde_json::from_value::<Named>(spec).map_err(|error| format!("invalid stack: {error}"));
-    stack.and_then(|stack| config(&stack.name, &stack.options)).err()
+    stack.and_then(|stack| stack_config(&stack.name, &stack.options)).err()
 }

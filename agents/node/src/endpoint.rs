@@ -17,7 +17,7 @@ use backchannel_core::traits::Endpoint;
 use backchannel_emulator::monotonic_ns;
 use backchannel_emulator::os::clock::{cpu_s, realtime_ns};
 use backchannel_simulator::write_samples;
-use backchannel_stacks::config::{config, Config};
+use backchannel_stacks::config::{stack_config, Config};
 use backchannel_stacks::{Connection, Content, End, Source};
 use serde_json::{json, Value};
 
@@ -141,7 +141,7 @@ fn send(args: &SendArgs) -> Result<(), String> {
             write_samples(file, connection.samples(), begun, connection.mss())
                 .map_err(|error| format!("cannot write telemetry: {error}"))?;
         }
-        connection.forget_samples();
+        connection.clear_samples();
     }
     let outcome = match connection.end() {
         Some(End::Finished) => "completed",
@@ -299,6 +299,6 @@ impl Place {
     fn config(&self) -> Result<Config, String> {
         let options: Options = serde_json::from_str(&self.stack_options)
             .map_err(|error| format!("--stack-options is no JSON object of options: {error}"))?;
-        config(&self.stack, &options)
+        stack_config(&self.stack, &options)
     }
 }

@@ -1,44 +1,47 @@
 //! Explicit congestion notification on one connection (RFC 3168 6.1), and what ack congestion control adds (asym 6.1): acks
-//! are sent as ECN-capable too, and the sender of data tells the receiver when one of them came marked.
+//! are ECN-capable too, and the sender of data reports to the receiver when one of them was marked.
 
-use backchannel_core::packet::{Ecn as Field, TcpFlags};
+use backchannel_core::packet::{mark, Ecn as Field, TcpFlags};
 
+use crate::config::choice;
+use crate::seq::Offset;
 use crate::wire::Segment;
 
-/// What a host wants.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum EcnMode {
-    /// No ECN.
-    Off,
-    /// RFC 3168: data only.
-    Data,
-    /// Acks as well.
-    DataAndAcks,
+choice! {
+    /// Which segments are ECN-capable.
+    pub enum EcnMode {
+        /// None: the connection does not offer ECN.
+        Off = "off",
+        /// New data (RFC 3168).
+        Data = "data",
+        /// Acks as well.
+        DataAndAcks = "data-and-acks",
+    }
 }
 
 /// State of both halves.
 #[derive(Clone, Copy, Debug)]
 pub struct Ecn {
     mode: EcnMode,
-    /// Both sides have agreed.
+    /// Both sides have agreed. Without that, nothing below is set.
     pub agreed: bool,
-    /// Acks carry ECE until the peer says CWR.
+    /// Receiver: acks carry ECE until the peer sends CWR.
     echo: bool,
-    /// The next data segment tells that an ack came marked.
+    /// Sender: the next data segment reports that an ack was marked.
     ack_marked: bool,
-    /// The next new data segment says CWR.
+    /// Sender: the next new data segment carries CWR.
     reduced: bool,
-    /// The window is not cut again before this offset is acknowledged.
-    until: u64,
+    /// Sender: the window is not reduced again before everything below this offset is acknowledged.
+    until: Offset,
 }
 
 impl Ecn {
     /// Before the handshake.
     pub fn new(mode: EcnMode) -> Ecn {
-        Ecn { mode, agreed: false, echo: false, ack_marked: false, reduced: false, until: 0 }
+        Ecn { mode, agreed: false, echo: false, ack_marked: false, reduced: false, until: Offset::SYN }
     }
 
-    /// Flags of this side's SYN, or of its SYN+ACK once the peer's SYN was learnt (RFC 3168 6.1.1).
+    /// Flags of this side's SYN, or of its SYN+ACK after [`Ecn::on_syn`] (RFC 3168 6.1.1).
     pub fn syn_flags(&self, answering: bool) -> u8 {
         match (self.mode, answering) {
             (EcnMode::Off, _) => 0,
@@ -47,15 +50,15 @@ impl Ecn {
         }
     }
 
-    /// The peer's SYN or SYN+ACK.
-    pub fn learn(&mut self, syn: &Segment) {
+    /// The peer's SYN or SYN+ACK arrives.
+    pub fn on_syn(&mut self, syn: &Segment) {
         let wanted = if syn.has(TcpFlags::ACK) { TcpFlags::ECE } else { TcpFlags::ECE | TcpFlags::CWR };
         let both = TcpFlags::ECE | TcpFlags::CWR;
         self.agreed = self.mode != EcnMode::Off && syn.flags & both == wanted;
     }
 
-    /// A segment comes; `pure_ack`: it carries no data.
-    pub fn hear(&mut self, segment: &Segment, pure_ack: bool) {
+    /// A segment arrives.
+    pub fn on_segment(&mut self, segment: &Segment) {
         if !self.agreed {
             return;
         }
@@ -63,27 +66,29 @@ impl Ecn {
             self.echo = false;
         }
         if segment.ecn == Field::Experienced {
+            let pure_ack = segment.space() == 0;
             *(if pure_ack { &mut self.ack_marked } else { &mut self.echo }) = true;
         }
     }
 
-    /// Whether an ack of `una` asks for a smaller window; at most once for what was outstanding then.
-    pub fn reduce(&mut self, segment: &Segment, una: u64, max: u64) -> bool {
-        let asked = self.agreed && segment.has(TcpFlags::ECE) && una >= self.until;
-        if asked {
+    /// Whether an ack of everything before `una` requests a smaller window, at most once for what was outstanding then. `max`
+    /// is one beyond what was sent.
+    pub fn requests_reduction(&mut self, segment: &Segment, una: Offset, max: Offset) -> bool {
+        let requested = self.agreed && segment.has(TcpFlags::ECE) && una >= self.until;
+        if requested {
             (self.until, self.reduced) = (max, true);
         }
-        asked
+        requested
     }
 
-    /// The window was cut for a loss: no second cut for marks of the same window, and the peer is told.
-    pub fn cut(&mut self, max: u64) {
+    /// A loss has reduced the window: marks of the same window do not reduce it again, and CWR tells the peer.
+    pub fn on_reduction(&mut self, max: Offset) {
         self.until = max;
         self.reduced = self.agreed;
     }
 
-    /// Completes a segment that goes: flags, marks, and the ECN field. `fresh`: it carries data never sent before.
-    pub fn dress(&mut self, segment: &mut Segment, fresh: bool) {
+    /// Sets flags, marks and the ECN field of an outgoing segment. `fresh`: it carries data never sent before.
+    pub fn on_transmit(&mut self, segment: &mut Segment, fresh: bool) {
         if !self.agreed {
             return;
         }
@@ -92,13 +97,13 @@ impl Ecn {
         }
         if segment.payload > 0 {
             if std::mem::take(&mut self.ack_marked) {
-                segment.marks |= backchannel_core::packet::mark::ACK_CONGESTION;
+                segment.marks |= mark::ACK_CONGESTION;
             }
             if fresh && std::mem::take(&mut self.reduced) {
                 segment.flags |= TcpFlags::CWR;
             }
         }
-        // RFC 3168 6.1.5: no retransmission is sent as capable.
+        // RFC 3168 6.1.5: a retransmission is not capable.
         if fresh || (segment.payload == 0 && self.mode == EcnMode::DataAndAcks) {
             segment.ecn = Field::Capable;
         }
@@ -118,40 +123,40 @@ mod tests {
         let mut ecn = agreed(EcnMode::Data);
         let ack = |ecn: &mut Ecn| {
             let mut ack = Segment { flags: TcpFlags::ACK, ..Segment::default() };
-            ecn.dress(&mut ack, false);
+            ecn.on_transmit(&mut ack, false);
             ack
         };
-        ecn.hear(&Segment { payload: 100, ecn: Field::Experienced, ..Segment::default() }, false);
+        ecn.on_segment(&Segment { payload: 100, ecn: Field::Experienced, ..Segment::default() });
         assert!(ack(&mut ecn).has(TcpFlags::ECE) && ack(&mut ecn).has(TcpFlags::ECE));
         assert_eq!(ack(&mut ecn).ecn, Field::NotCapable, "RFC 3168 sends pure acks as not capable");
-        ecn.hear(&Segment { payload: 100, flags: TcpFlags::CWR, ..Segment::default() }, false);
+        ecn.on_segment(&Segment { payload: 100, flags: TcpFlags::CWR, ..Segment::default() });
         assert!(!ack(&mut ecn).has(TcpFlags::ECE));
     }
 
     #[test]
-    fn the_window_is_cut_once_for_what_was_outstanding_and_the_peer_is_told() {
+    fn the_window_is_reduced_once_for_what_was_outstanding_and_cwr_follows() {
         let mut ecn = agreed(EcnMode::Data);
         let echo = Segment { flags: TcpFlags::ACK | TcpFlags::ECE, ..Segment::default() };
-        assert!(ecn.reduce(&echo, 1000, 9000));
-        assert!(!ecn.reduce(&echo, 5000, 12_000));
-        assert!(ecn.reduce(&echo, 9000, 15_000));
+        assert!(ecn.requests_reduction(&echo, Offset(1000), Offset(9000)));
+        assert!(!ecn.requests_reduction(&echo, Offset(5000), Offset(12_000)));
+        assert!(ecn.requests_reduction(&echo, Offset(9000), Offset(15_000)));
         let mut again = Segment { payload: 10, ..Segment::default() };
-        ecn.dress(&mut again, false);
+        ecn.on_transmit(&mut again, false);
         assert!(!again.has(TcpFlags::CWR) && again.ecn == Field::NotCapable, "not on a retransmission");
         let mut fresh = Segment { payload: 10, ..Segment::default() };
-        ecn.dress(&mut fresh, true);
+        ecn.on_transmit(&mut fresh, true);
         assert!(fresh.has(TcpFlags::CWR) && fresh.ecn == Field::Capable);
     }
 
     #[test]
-    fn a_marked_ack_is_told_on_the_next_data_segment_only() {
+    fn a_marked_ack_is_reported_on_the_next_data_segment_only() {
         let mut ecn = agreed(EcnMode::DataAndAcks);
-        ecn.hear(&Segment { ecn: Field::Experienced, ..Segment::default() }, true);
+        ecn.on_segment(&Segment { ecn: Field::Experienced, ..Segment::default() });
         let marks = [0, 1].map(|_| {
             let mut data = Segment { payload: 10, ..Segment::default() };
-            ecn.dress(&mut data, true);
+            ecn.on_transmit(&mut data, true);
             data.marks
         });
-        assert_eq!(marks, [backchannel_core::packet::mark::ACK_CONGESTION, 0]);
+        assert_eq!(marks, [mark::ACK_CONGESTION, 0]);
     }
 }

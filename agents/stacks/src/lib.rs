@@ -1,19 +1,19 @@
-//! The research TCP stack: pure endpoints, put together from small parts that read like their sources.
+//! The research TCP stack: pure endpoints, made of small parts that read like their sources.
 //!
-//! A driver makes a [`Connection`] with a [`config::Config`] (by [`config::config`] from a named stack and a campaign's
-//! options) and a [`Source`], and runs it through [`backchannel_core::traits::Endpoint`]: `on_segment`, `on_timer` when
-//! `next_timeout` has come, `poll_transmit` until it gives `None`. `read` gives what arrived, `samples` the sender's
-//! telemetry.
+//! A driver makes a [`Connection`] from a [`config::Config`] (by [`config::stack_config`], from a named stack and a
+//! campaign's options) and a [`Source`]. It runs it through [`backchannel_core::traits::Endpoint`]: `on_segment`, `on_timer`
+//! at `next_timeout`, and after each of them `poll_transmit` until it returns `None`. `read` returns what has arrived,
+//! `samples` the sender's telemetry.
 //!
 //! ```
 //! use backchannel_core::{packet::FlowKey, scenario::Options, traits::Endpoint, Time};
-//! use backchannel_stacks::{config::config, Connection, Content, Source};
+//! use backchannel_stacks::{config::stack_config, Connection, Content, Source};
 //!
 //! let flow = FlowKey { src: [10, 0, 0, 1].into(), dst: [10, 0, 0, 2].into(), src_port: 4000, dst_port: 80 };
-//! let settings = config("newreno", &Options::new())?;
-//! let mut client = Connection::connect(settings.clone(), flow, 1000, Source::new(Content::Zeros, Some(50_000)));
+//! let config = stack_config("newreno", &Options::new())?;
+//! let mut client = Connection::connect(config.clone(), flow, 1000, Source::new(Content::Zeros, Some(50_000)));
 //! let syn = client.poll_transmit(Time::ZERO).expect("a connection begins with its SYN");
-//! let mut server = Connection::accept(settings, flow.reversed(), 2000, Source::silent(), &syn).expect("it is a SYN");
+//! let mut server = Connection::accept(config, flow.reversed(), 2000, Source::silent(), &syn).expect("it is a SYN");
 //!
 //! // A path of 10 ms each way, without loss.
 //! let (mut now, mut received) = (Time::ZERO, 0);
@@ -27,30 +27,45 @@
 //!             ends[to].on_timer(now);
 //!         }
 //!     }
-//!     received += server.read().iter().map(|part| part.bytes.len() as u64 + part.zeros).sum::<u64>();
+//!     received += server.read().iter().map(|chunk| chunk.len()).sum::<u64>();
 //! }
 //! assert_eq!((received, client.counts().retransmitted), (50_000, 0));
 //! println!("{:?}", client.samples().last());
 //! # Ok::<(), String>(())
 //! ```
 
-pub mod ack;
-pub mod burst;
+mod acks;
+mod burst;
+mod challenge;
 pub mod config;
-pub mod congestion;
 mod connection;
+mod controllers;
 pub mod ecn;
-pub mod eln;
-pub mod receive;
+mod extensions;
+mod handshake;
+mod input;
+mod output;
+mod reassembly;
+mod receive_window;
+mod receiver;
+mod recovery;
 mod reset;
-pub mod rtt;
-pub mod scoreboard;
+mod rtt;
+mod scoreboard;
+mod send_window;
+mod sender;
+mod seq;
 mod source;
+mod telemetry;
+mod timers;
+mod timestamps;
 pub mod wire;
 
-pub use connection::{Connection, Counts, End, Happening, Sample, State};
+pub use connection::{Connection, End, State};
 pub use reset::reset_for;
-pub use source::{pattern, Content, Source};
+pub use seq::{Offset, SeqNumber};
+pub use source::{pattern, Chunk, Content, Source};
+pub use telemetry::{Counts, Sample, SenderEvent};
 
 #[cfg(test)]
 mod tests;

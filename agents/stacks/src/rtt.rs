@@ -1,18 +1,33 @@
 //! Round-trip times and the retransmission timeout.
 //!
-//! Two families. `ticks`: the coarse clocks of the papers' stacks (4.4BSD's 500 ms, ns-2's 100 ms), in scaled integers as
-//! there; the wireless results rest on this more than on anything else. `smooth`: RFC 6298.
+//! Two families. The coarse clocks of the papers' stacks (4.4BSD's 500 ms, ns-2's 100 ms) work in scaled integers as there;
+//! the wireless results depend on this more than on anything else. The other is RFC 6298.
 
 use std::time::Duration;
 
 use backchannel_core::time::Time;
+
+use crate::config::{choice, Config};
+use crate::seq::Offset;
+
+choice! {
+    /// The timers of a stack, as an option names them.
+    pub enum TimerKind {
+        /// 4.4BSD's: 500 ms ticks.
+        Bsd = "bsd",
+        /// ns-2's: 100 ms ticks.
+        Ns = "ns",
+        /// RFC 6298.
+        Modern = "modern",
+    }
+}
 
 /// How the timeout is computed.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Clock {
     /// Jacobson's estimator in ticks of this length, as in 4.4BSD: srtt scaled by 8, mean deviation by 4.
     Ticks(Duration),
-    /// The same estimator as ns-2 has it: a sample is rounded to ticks and at least one; timers do not wait for a tick.
+    /// The same estimator as in ns-2: a sample is rounded to ticks and at least one; timers do not wait for a tick.
     Ns(Duration),
     /// RFC 6298 with this granularity.
     Smooth(Duration),
@@ -23,12 +38,30 @@ pub enum Clock {
 pub struct RtoConfig {
     /// The estimator.
     pub clock: Clock,
-    /// Before the first sample.
+    /// The timeout before the first sample.
     pub initial: Duration,
-    /// Least.
+    /// Least timeout.
     pub min: Duration,
-    /// Greatest, backed off or not.
+    /// Greatest timeout, backed off or not.
     pub max: Duration,
+}
+
+impl RtoConfig {
+    /// The parameters of a configuration: where it leaves tick and minimum open, those of its timer.
+    pub fn new(config: &Config) -> RtoConfig {
+        let tick = |default_s| config.timer_tick_s.unwrap_or(Duration::from_secs_f64(default_s));
+        let (clock, initial_s, min_s, max_s) = match config.timer {
+            TimerKind::Bsd => (Clock::Ticks(tick(0.5)), 6.0, 1.0, 64.0),
+            TimerKind::Ns => (Clock::Ns(tick(0.1)), 6.0, 0.2, 64.0),
+            TimerKind::Modern => (Clock::Smooth(tick(0.001)), 1.0, 1.0, 60.0),
+        };
+        RtoConfig {
+            clock,
+            initial: Duration::from_secs_f64(initial_s),
+            min: config.rto_min_s.unwrap_or(Duration::from_secs_f64(min_s)),
+            max: Duration::from_secs_f64(max_s),
+        }
+    }
 }
 
 /// 4.4BSD's TCPTV_PERSMIN and TCPTV_PERSMAX.
@@ -36,60 +69,117 @@ const BSD_PERSIST: (Duration, Duration) = (Duration::from_secs(5), Duration::fro
 
 /// The estimator of one connection.
 #[derive(Clone, Debug)]
-pub struct Rto {
+pub struct RttEstimator {
     config: RtoConfig,
-    /// Ticks scaled by 8 and by 4, or seconds.
+    /// Smoothed round trip: ticks scaled by 8, or seconds. Meaningless before the first sample.
     srtt: f64,
+    /// Mean deviation: ticks scaled by 4, or seconds. Meaningless before the first sample.
     rttvar: f64,
     sampled: bool,
-    /// Doublings since the last good sample.
+    /// Doublings of the timeout since the last sample.
     pub backoff: u32,
+    /// The segment that is timed: one beyond its last byte, and when it was sent. It was sent once only.
+    timed: Option<(Offset, Time)>,
+    /// The last round trip, exactly.
+    pub latest: Option<Duration>,
+    /// The mean of exact round trips with gain 1/8: for the burst timer, not for the timeout.
+    pub exact_srtt: Option<Duration>,
 }
 
-impl Rto {
+impl RttEstimator {
     /// Without a sample.
-    pub fn new(config: RtoConfig) -> Rto {
-        Rto { config, srtt: 0.0, rttvar: 0.0, sampled: false, backoff: 0 }
+    pub fn new(config: RtoConfig) -> RttEstimator {
+        RttEstimator {
+            config,
+            srtt: 0.0,
+            rttvar: 0.0,
+            sampled: false,
+            backoff: 0,
+            timed: None,
+            latest: None,
+            exact_srtt: None,
+        }
     }
 
-    /// A segment sent at `sent` was acknowledged at `now`, and was sent once only (Karn) or told apart by its timestamp.
-    pub fn sample(&mut self, sent: Time, now: Time) {
+    /// A segment that ends before `end` is sent for the first time. Without timestamps one segment is timed at a time.
+    pub fn on_first_transmission(&mut self, end: Offset, now: Time) {
+        self.timed.get_or_insert((end, now));
+    }
+
+    /// Karn's algorithm (RFC 6298 3): the segment at `at` is sent again, so a timed segment that ends behind it gives no
+    /// sample.
+    pub fn on_retransmission(&mut self, at: Offset) {
+        self.timed = self.timed.filter(|&(end, _)| end <= at);
+    }
+
+    /// No segment is timed any longer.
+    pub fn stop_timing(&mut self) {
+        self.timed = None;
+    }
+
+    /// When the timed segment was sent, if an ack of everything before `ack` covers it.
+    pub fn timed_before(&mut self, ack: Offset) -> Option<Time> {
+        let covered = self.timed.filter(|&(end, _)| end <= ack).map(|(_, sent)| sent);
+        if covered.is_some() {
+            self.timed = None;
+        }
+        covered
+    }
+
+    /// A segment sent at `sent` was acknowledged at `now`, and was sent once only (Karn) or identified by its timestamp.
+    pub fn on_sample(&mut self, sent: Time, now: Time) {
         self.backoff = 0;
+        let rtt = now - sent;
         match self.config.clock {
-            Clock::Ticks(tick) | Clock::Ns(tick) => {
+            Clock::Ticks(tick) => {
                 let tick = tick.as_nanos() as u64;
-                let ticks = if matches!(self.config.clock, Clock::Ns(_)) {
-                    ((now - sent).as_secs_f64() / (tick as f64 * 1e-9)).round().max(1.0)
-                } else {
-                    // Ticks that passed, as a counter sees them.
-                    (now.nanos() / tick - sent.nanos() / tick) as f64
-                };
-                if self.sampled {
-                    // srtt += m/8 and rttvar += |m|/4 in scaled integers: m truncated as the shift does.
-                    let m = ticks - (self.srtt / 8.0).floor();
-                    self.srtt = (self.srtt + m).max(1.0);
-                    self.rttvar = (self.rttvar + m.abs() - (self.rttvar / 4.0).floor()).max(1.0);
-                } else {
-                    // BSD's counter begins at 1, and its first sample is taken as it is.
-                    let first = ticks + f64::from(u8::from(matches!(self.config.clock, Clock::Ticks(_))));
-                    self.srtt = first * 8.0;
-                    self.rttvar = first * 2.0;
-                }
+                // Ticks that passed, as a counter sees them.
+                self.on_ticks((now.nanos() / tick - sent.nanos() / tick) as f64, 1.0);
             }
-            Clock::Smooth(_) => {
-                let r = (now - sent).as_secs_f64();
-                if self.sampled {
-                    // RFC 6298 (2.3): RTTVAR first, with beta = 1/4; alpha = 1/8.
-                    self.rttvar = 0.75 * self.rttvar + 0.25 * (self.srtt - r).abs();
-                    self.srtt = 0.875 * self.srtt + 0.125 * r;
-                } else {
-                    // (2.2)
-                    self.srtt = r;
-                    self.rttvar = r / 2.0;
-                }
+            Clock::Ns(tick) => {
+                let tick = tick.as_nanos() as u64;
+                self.on_ticks((rtt.as_secs_f64() / (tick as f64 * 1e-9)).round().max(1.0), 0.0);
             }
+            Clock::Smooth(_) => self.on_seconds(rtt.as_secs_f64()),
         }
         self.sampled = true;
+        self.latest = Some(rtt);
+        self.exact_srtt = Some(self.exact_srtt.map_or(rtt, |srtt| (srtt * 7 + rtt) / 8));
+    }
+
+    /// Jacobson's estimator in ticks. `counter_start` is what the first sample has too much: BSD's counter begins at 1.
+    fn on_ticks(&mut self, ticks: f64, counter_start: f64) {
+        if self.sampled {
+            // srtt += m/8 and rttvar += |m|/4 in scaled integers: m truncated as the shift does.
+            let m = ticks - (self.srtt / 8.0).floor();
+            self.srtt = (self.srtt + m).max(1.0);
+            self.rttvar = (self.rttvar + m.abs() - (self.rttvar / 4.0).floor()).max(1.0);
+        } else {
+            let first = ticks + counter_start;
+            self.srtt = first * 8.0;
+            self.rttvar = first * 2.0;
+        }
+    }
+
+    /// RFC 6298 2.2 and 2.3, with alpha = 1/8 and beta = 1/4.
+    fn on_seconds(&mut self, r: f64) {
+        if self.sampled {
+            self.rttvar = 0.75 * self.rttvar + 0.25 * (self.srtt - r).abs();
+            self.srtt = 0.875 * self.srtt + 0.125 * r;
+        } else {
+            self.srtt = r;
+            self.rttvar = r / 2.0;
+        }
+    }
+
+    /// Whether the clock is 4.4BSD's.
+    pub fn is_bsd(&self) -> bool {
+        matches!(self.config.clock, Clock::Ticks(_))
+    }
+
+    /// Whether the timeout is that of RFC 6298.
+    pub fn is_modern(&self) -> bool {
+        matches!(self.config.clock, Clock::Smooth(_))
     }
 
     /// The smoothed round-trip time; `None` before the first sample.
@@ -114,7 +204,7 @@ impl Rto {
         base.saturating_mul(1u32.checked_shl(self.backoff.min(6)).unwrap_or(64)).min(self.config.max)
     }
 
-    /// How long a closed window is waited for after `probes` probes of it.
+    /// How long to wait before the next probe of a closed window, after `probes` probes.
     pub fn persist(&self, probes: u32) -> Duration {
         match (self.sampled, self.config.clock) {
             // 4.4BSD's tcp_setpersist: srtt + 2 rttvar in its scaled integers, doubled up to 64 times.
@@ -127,7 +217,7 @@ impl Rto {
         }
     }
 
-    /// When a timer that is set at `now` fires: on a tick for coarse clocks, as a counter of ticks does.
+    /// When a retransmission timer that is set at `now` expires. 4.4BSD's expires on a tick.
     pub fn deadline(&self, now: Time) -> Time {
         match self.config.clock {
             Clock::Ticks(tick) => {
@@ -164,17 +254,17 @@ mod tests {
     #[test]
     fn a_closed_window_is_waited_for_as_stevens_saw_it() {
         // TCP/IP Illustrated 1, 22.2: 1.5 s doubled, but never less than 5 s nor more than 60 s.
-        let rto = Rto { srtt: 8.0, rttvar: 4.0, sampled: true, ..Rto::new(BSD) };
+        let rto = RttEstimator { srtt: 8.0, rttvar: 4.0, sampled: true, ..RttEstimator::new(BSD) };
         let waits: Vec<_> = (0..8).map(|probes| rto.persist(probes).as_secs()).collect();
         assert_eq!(waits, [5, 5, 6, 12, 24, 48, 60, 60]);
     }
 
     #[test]
     fn bsd_times_out_within_one_to_one_and_a_half_seconds_on_a_short_path() {
-        let mut rto = Rto::new(BSD);
+        let mut rto = RttEstimator::new(BSD);
         assert_eq!(rto.rto(), Duration::from_secs(6));
         for i in 0..50 {
-            rto.sample(ms(i * 100), ms(i * 100 + 10));
+            rto.on_sample(ms(i * 100), ms(i * 100 + 10));
         }
         // srtt decays to a fraction of a tick; the deviation, scaled by four, sticks at three: a shift by two takes nothing
         // off it any more. Three ticks, of which the first is cut short.
@@ -186,39 +276,39 @@ mod tests {
     #[test]
     fn ns_rounds_samples_and_waits_for_no_tick() {
         let tick = Duration::from_millis(100);
-        let mut rto = Rto::new(RtoConfig { clock: Clock::Ns(tick), min: Duration::from_millis(200), ..BSD });
-        rto.sample(ms(0), ms(20));
+        let mut rto = RttEstimator::new(RtoConfig { clock: Clock::Ns(tick), min: Duration::from_millis(200), ..BSD });
+        rto.on_sample(ms(0), ms(20));
         // One tick: srtt 8/8, deviation 2/4: 1 + 2 ticks.
         assert_eq!(rto.rto(), Duration::from_millis(300));
         assert_eq!(rto.deadline(ms(333)), ms(633));
-        rto.sample(ms(0), ms(260));
+        rto.on_sample(ms(0), ms(260));
         // Three ticks: srtt (8 + 2)/8, deviation 2 + 2 - 0: floor(1.25 + 4).
         assert_eq!(rto.rto(), Duration::from_millis(500));
     }
 
     #[test]
     fn modern_follows_rfc_6298() {
-        let mut rto = Rto::new(MODERN);
+        let mut rto = RttEstimator::new(MODERN);
         assert_eq!(rto.rto(), Duration::from_secs(1));
-        rto.sample(ms(0), ms(100));
+        rto.on_sample(ms(0), ms(100));
         assert_eq!(rto.rto(), Duration::from_millis(300));
-        rto.sample(ms(0), ms(100));
+        rto.on_sample(ms(0), ms(100));
         assert_eq!(rto.rto(), Duration::from_micros(250_000));
         for _ in 0..100 {
-            rto.sample(ms(0), ms(100));
+            rto.on_sample(ms(0), ms(100));
         }
         assert_eq!(rto.rto(), Duration::from_millis(200), "the minimum");
     }
 
     #[test]
     fn backoff_doubles_up_to_sixty_four_times_and_a_sample_ends_it() {
-        let mut rto = Rto::new(MODERN);
-        rto.sample(ms(0), ms(100));
+        let mut rto = RttEstimator::new(MODERN);
+        rto.on_sample(ms(0), ms(100));
         rto.backoff = 2;
         assert_eq!(rto.rto(), Duration::from_millis(1200));
         rto.backoff = 20;
         assert_eq!(rto.rto(), Duration::from_millis(300 * 64));
-        rto.sample(ms(0), ms(100));
+        rto.on_sample(ms(0), ms(100));
         assert_eq!(rto.backoff, 0);
     }
 }

@@ -1,18 +1,51 @@
-//! What an application sends: a number of bytes, or no end of them; zeros, a pattern that a receiver can check, or what
-//! another connection has brought.
+//! What an application sends: a number of bytes or an endless stream, of zeros, of a pattern that a receiver can check, or of
+//! what another connection has received.
 
 use std::collections::VecDeque;
 
-use crate::receive::Arrived;
+/// A piece of a stream. Zeros at its end are counted, not stored, which makes them free in virtual time.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Chunk {
+    /// Stored bytes.
+    pub bytes: Vec<u8>,
+    /// Zeros after them.
+    pub zeros: u64,
+}
+
+impl Chunk {
+    /// Its length in bytes.
+    pub fn len(&self) -> u64 {
+        self.bytes.len() as u64 + self.zeros
+    }
+
+    /// Whether it has no bytes.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Drops the first `n` bytes; it has at least so many.
+    pub(crate) fn skip(&mut self, n: u64) {
+        let stored = n.min(self.bytes.len() as u64);
+        self.bytes.drain(..stored as usize);
+        self.zeros -= n - stored;
+    }
+
+    /// Drops all but the first `n` bytes; it has at least so many.
+    pub(crate) fn truncate(&mut self, n: u64) {
+        let stored = n.min(self.bytes.len() as u64);
+        self.bytes.truncate(stored as usize);
+        self.zeros = n - stored;
+    }
+}
 
 /// What the bytes are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Content {
-    /// Zeros, which cost nothing to carry in virtual time.
+    /// Zeros.
     Zeros,
-    /// A pattern of this seed, any part of which can be made again.
+    /// The pattern of a seed ([`pattern`]).
     Pattern(u64),
-    /// What is handed over piece by piece, kept until the peer has it.
+    /// What [`Source::push`] adds, kept until the peer has acknowledged it.
     Relayed,
 }
 
@@ -20,10 +53,13 @@ pub enum Content {
 #[derive(Clone, Debug)]
 pub struct Source {
     content: Content,
+    /// Bytes to send so far; `None`: no end.
     total: Option<u64>,
+    /// Whether `total` is final.
     finished: bool,
-    /// Of relayed bytes, those that the peer may yet need: offset to piece, without gaps.
-    kept: VecDeque<(u64, Arrived)>,
+    /// Of relayed bytes, those that the peer has not acknowledged, with their place in the stream. Without gaps, and up to
+    /// `total`.
+    kept: VecDeque<(u64, Chunk)>,
 }
 
 impl Source {
@@ -32,59 +68,59 @@ impl Source {
         Source { content, total, finished: total.is_some(), kept: VecDeque::new() }
     }
 
-    /// Nothing at all: a side that only receives, and stays open until it is told to finish.
+    /// Nothing: a side that only receives, and stays open until [`Source::finish`].
     pub fn silent() -> Source {
         Source { finished: false, ..Source::new(Content::Zeros, Some(0)) }
     }
 
-    /// The application passes on what another connection brings: nothing so far.
+    /// What another connection receives, added with [`Source::push`].
     pub fn relay() -> Source {
         Source { finished: false, ..Source::new(Content::Relayed, Some(0)) }
     }
 
-    /// Whether it passes on what another connection brings.
+    /// Whether it relays another connection.
     pub fn relays(&self) -> bool {
         self.content == Content::Relayed
     }
 
-    /// Bytes given so far.
-    pub fn given(&self) -> u64 {
+    /// Bytes to send so far; more than any run can send for an endless source.
+    pub fn available(&self) -> u64 {
         self.total.unwrap_or(1 << 62)
     }
 
-    /// Bytes in all, if there is an end.
+    /// Bytes to send so far; `None` for an endless source.
     pub fn end(&self) -> Option<u64> {
         self.total
     }
 
-    /// Whether no more will come.
+    /// Whether no more will follow.
     pub fn finished(&self) -> bool {
         self.finished
     }
 
-    /// `bytes` more are to be sent; nothing changes once the end was told, or where there is none.
-    pub fn give(&mut self, bytes: u64) {
+    /// Adds `bytes` to send. Nothing changes after [`Source::finish`], nor for an endless source.
+    pub fn extend(&mut self, bytes: u64) {
         if !self.finished {
             self.total = self.total.map(|total| total + bytes);
         }
     }
 
-    /// The next piece of a relay; nothing changes once the end was told.
-    pub fn hand_over(&mut self, piece: Arrived) {
+    /// Adds the next chunk of a relay. Nothing changes after [`Source::finish`].
+    pub fn push(&mut self, piece: Chunk) {
         debug_assert!(self.relays());
         if self.finished || piece.is_empty() {
             return;
         }
-        let at = self.given();
+        let at = self.available();
         self.total = Some(at + piece.len());
         match self.kept.back_mut() {
-            // Zeros behind zeros: virtual data stay one piece.
+            // Zeros behind zeros: virtual data stay one chunk.
             Some((_, last)) if piece.bytes.is_empty() => last.zeros += piece.zeros,
             _ => self.kept.push_back((at, piece)),
         }
     }
 
-    /// The peer has everything before `at`: a relay keeps it no longer.
+    /// The peer has acknowledged everything before `at`: a relay drops it.
     pub fn forget_before(&mut self, at: u64) {
         while let Some((start, piece)) = self.kept.front_mut() {
             let done = at.saturating_sub(*start).min(piece.len());
@@ -97,18 +133,18 @@ impl Source {
         }
     }
 
-    /// Bytes of a relay that the peer may yet need.
+    /// Bytes of a relay that the peer has not acknowledged.
     pub fn kept(&self) -> u64 {
         self.kept.iter().map(|(_, piece)| piece.len()).sum()
     }
 
-    /// No more will come than was given; an endless source ends at the `sent` bytes that have gone.
+    /// No more follows. An endless source ends after the `sent` bytes that were sent.
     pub fn finish(&mut self, sent: u64) {
         self.total.get_or_insert(sent);
         self.finished = true;
     }
 
-    /// The bytes from `at` on, counted from 0; what is missing of `length` at their end stands for zeros.
+    /// `length` bytes from `at` on, counted from 0. Where fewer are returned, zeros follow.
     pub fn bytes(&self, at: u64, length: u64) -> Vec<u8> {
         match self.content {
             Content::Zeros => Vec::new(),
@@ -117,24 +153,24 @@ impl Source {
         }
     }
 
-    /// The given bytes of a range, with the zeros between them.
+    /// The stored bytes of a range, with the zeros between them.
     fn kept_bytes(&self, from: u64, to: u64) -> Vec<u8> {
-        debug_assert!(from == to || self.kept.front().is_some_and(|&(start, _)| start <= from), "it was forgotten");
+        debug_assert!(from == to || self.kept.front().is_some_and(|&(start, _)| start <= from), "it was dropped");
         let first = self.kept.partition_point(|(start, piece)| start + piece.len() <= from);
         let mut all = Vec::new();
         for (start, piece) in self.kept.range(first..).take_while(|&&(start, _)| start < to) {
             let within = |at: u64| at.saturating_sub(*start).min(piece.bytes.len() as u64) as usize;
-            let given = &piece.bytes[within(from)..within(to)];
-            if !given.is_empty() {
+            let stored = &piece.bytes[within(from)..within(to)];
+            if !stored.is_empty() {
                 all.resize((from.max(*start) - from) as usize, 0);
-                all.extend_from_slice(given);
+                all.extend_from_slice(stored);
             }
         }
         all
     }
 }
 
-/// Byte `at` of a seed's pattern: a byte of the splitmix64 output for its word.
+/// Byte `at` of a seed's pattern: a byte of the splitmix64 output for its word, so any part can be computed alone.
 pub fn pattern(seed: u64, at: u64) -> u8 {
     let mut z = seed.wrapping_add((at / 8 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15));
     z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -148,9 +184,9 @@ mod tests {
     use proptest::prelude::*;
 
     proptest! {
-        /// Any part that is not forgotten comes back as it was handed over, zeros and bytes alike.
+        /// Any part that is not acknowledged comes back as it was pushed, zeros and bytes alike.
         #[test]
-        fn a_relay_gives_back_what_it_was_given(
+        fn a_relay_returns_what_was_pushed(
             pieces in proptest::collection::vec((proptest::collection::vec(1u8.., 0..40), 0u64..40), 1..20),
             parts in proptest::collection::vec((0.0f64..1.0, 0.0f64..1.0, 0.0f64..1.0), 1..20),
         ) {
@@ -159,9 +195,9 @@ mod tests {
             for (bytes, zeros) in pieces {
                 stream.extend_from_slice(&bytes);
                 stream.resize(stream.len() + zeros as usize, 0);
-                source.hand_over(Arrived { bytes, zeros });
+                source.push(Chunk { bytes, zeros });
             }
-            prop_assert_eq!(source.given(), stream.len() as u64);
+            prop_assert_eq!(source.available(), stream.len() as u64);
             let mut forgotten = 0;
             for (forget, from, length) in parts {
                 let upto = |low: usize, share: f64| low + ((stream.len() - low) as f64 * share) as usize;
@@ -181,12 +217,12 @@ mod tests {
     }
 
     #[test]
-    fn virtual_data_stay_one_piece() {
+    fn virtual_data_stay_one_chunk() {
         let mut source = Source::relay();
-        (0..1000).for_each(|_| source.hand_over(Arrived { bytes: Vec::new(), zeros: 1400 }));
+        (0..1000).for_each(|_| source.push(Chunk { bytes: Vec::new(), zeros: 1400 }));
         assert_eq!((source.kept.len(), source.kept()), (1, 1_400_000));
         source.finish(0);
-        source.hand_over(Arrived { bytes: vec![1], zeros: 0 });
-        assert_eq!(source.given(), 1_400_000, "the end was told");
+        source.push(Chunk { bytes: vec![1], zeros: 0 });
+        assert_eq!(source.available(), 1_400_000, "it was finished");
     }
 }

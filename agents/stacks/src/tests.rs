@@ -10,9 +10,9 @@ use backchannel_core::traits::Endpoint;
 use proptest::prelude::*;
 use serde_json::json;
 
-use crate::config::{config, entries};
+use crate::config::{entries, stack_config};
 use crate::wire::Segment;
-use crate::{pattern, Connection, Content, End, Source, State};
+use crate::{pattern, Connection, Content, End, SeqNumber, Source, State};
 
 const MS: u64 = 1_000_000;
 
@@ -22,7 +22,7 @@ fn flow() -> FlowKey {
 
 fn stack(name: &str, options: &[(&str, serde_json::Value)]) -> crate::config::Config {
     let options: Options = options.iter().map(|(name, value)| ((*name).to_owned(), value.clone())).collect();
-    config(name, &options).expect("a good stack")
+    stack_config(name, &options).expect("a good stack")
 }
 
 /// What the path does to packets.
@@ -79,7 +79,7 @@ struct Pair {
     /// (time, from, segment) of everything sent.
     log: Vec<(u64, usize, Segment)>,
     /// Of each end: its first number, the right edge of the window that has reached it, its peer's window shift.
-    first: [u32; 2],
+    first: [SeqNumber; 2],
     edge: [u64; 2],
     shift: [u8; 2],
     largest: u32,
@@ -107,7 +107,7 @@ impl Pair {
             free_at: [0; 2],
             received: [Vec::new(), Vec::new()],
             log: Vec::new(),
-            first: [0; 2],
+            first: [SeqNumber(0); 2],
             edge: [0; 2],
             shift: [0; 2],
             largest: 0,
@@ -143,7 +143,7 @@ impl Pair {
         }
         assert!(packet.len() <= self.server.0.packet_bytes, "{} bytes: {segment:?}", packet.len());
         self.largest = self.largest.max(packet.len());
-        let end = u64::from(segment.seq.wrapping_sub(self.first[from])) + u64::from(segment.payload);
+        let end = (segment.seq - self.first[from]) as u64 + u64::from(segment.payload);
         let probe = u64::from(segment.payload == 1);
         assert!(segment.payload == 0 || end <= self.edge[from] + probe, "{end} > {}: {segment:?}", self.edge[from]);
     }
@@ -158,7 +158,7 @@ impl Pair {
         }
         if segment.has(TcpFlags::ACK) {
             let shift = if syn { 0 } else { self.shift[to] };
-            let acked = u64::from(segment.ack.wrapping_sub(self.first[to]));
+            let acked = (segment.ack - self.first[to]) as u64;
             self.edge[to] = self.edge[to].max(acked + (u64::from(segment.window) << shift));
         }
     }
@@ -305,7 +305,7 @@ fn tahoe_sends_everything_again_from_one_segment() {
     pair.drop = vec![40];
     pair.run(60);
     let samples = pair.ends[0].as_ref().unwrap().samples().to_vec();
-    let loss = samples.iter().find(|sample| sample.what == crate::Happening::FastRetransmit).expect("one loss");
+    let loss = samples.iter().find(|sample| sample.event == crate::SenderEvent::FastRetransmit).expect("one loss");
     assert!((loss.cwnd - 1448.0).abs() < 1.0, "{}", loss.cwnd);
     assert_eq!(pair.client().counts().timeouts, 0);
 }
@@ -375,8 +375,8 @@ fn a_reset_ends_the_connection_and_one_beside_the_mark_does_not() {
     pair.run(1);
     let client = pair.ends[0].as_mut().unwrap();
     let (seq, at) = pair.log.iter().rev().find(|(_, from, _)| *from == 1).map(|(at, _, s)| (s.seq, *at)).unwrap();
-    let reset = |seq| Segment { seq, flags: TcpFlags::RST, ..Segment::default() }.packet(1, flow().reversed(), &[]);
-    client.on_segment(Time(at), &reset(seq.wrapping_add(10)));
+    let reset = |seq: SeqNumber| Segment { seq, flags: TcpFlags::RST, ..Segment::default() }.packet(1, flow().reversed(), &[]);
+    client.on_segment(Time(at), &reset(seq + 10));
     assert_eq!(client.state(), State::Established, "a challenge ack, RFC 5961");
     client.on_segment(Time(at), &reset(seq));
     assert_eq!(client.end(), Some(End::Reset));
@@ -513,12 +513,12 @@ proptest! {
             while connection.poll_transmit(Time(now)).is_some() {}
             let spread = if near { 4000 } else { i32::MAX };
             let segment = Segment {
-                seq: 900u32.wrapping_add((seq % spread) as u32),
-                ack: seed.wrapping_add((ack % spread) as u32),
+                seq: SeqNumber(900) + (seq % spread) as u32,
+                ack: SeqNumber(seed) + (ack % spread) as u32,
                 flags,
                 window,
                 payload,
-                sack: vec![(seed.wrapping_add(seq as u32), seed.wrapping_add(ack as u32))],
+                sack: vec![(SeqNumber(seed) + seq as u32, SeqNumber(seed) + ack as u32)],
                 ..Segment::default()
             };
             connection.on_segment(Time(now), &segment.packet(1, flow().reversed(), &[]));
@@ -533,29 +533,29 @@ proptest! {
 /// What a relay has left over waits for more while something is outstanding (RFC 9293 3.7.4), but not when it goes again.
 #[test]
 fn a_relays_rest_waits_for_more_or_for_the_ack_and_is_sent_again_in_time() {
-    use crate::receive::Arrived;
+    use crate::Chunk;
     let config = stack("reno-bsd", &[("timestamps", json!(false))]);
     let mut relay = Connection::connect(config.clone(), flow(), 1, Source::relay());
     let syn = relay.poll_transmit(Time::ZERO).unwrap();
     let mut peer = Connection::accept(config, flow().reversed(), 2, Source::silent(), &syn).unwrap();
     let answer = peer.poll_transmit(Time::ZERO).unwrap();
     relay.on_segment(Time(10 * MS), &answer);
-    let sent = |relay: &mut Connection, at: u64| -> Vec<(u32, u32)> {
+    let sent = |relay: &mut Connection, at: u64| -> Vec<(i32, u32)> {
         let all =
             std::iter::from_fn(|| relay.poll_transmit(Time(at * MS))).map(|packet| Segment::read(&packet).unwrap());
-        all.filter(|segment| segment.payload > 0).map(|segment| (segment.seq - 2, segment.payload)).collect()
+        all.filter(|segment| segment.payload > 0).map(|segment| (segment.seq - SeqNumber(2), segment.payload)).collect()
     };
     assert_eq!(sent(&mut relay, 10), []);
-    let piece = |bytes| Arrived { bytes: vec![7; bytes], zeros: 0 };
-    relay.hand_over(piece(100));
+    let piece = |bytes| Chunk { bytes: vec![7; bytes], zeros: 0 };
+    relay.relay(piece(100));
     assert_eq!(sent(&mut relay, 20), [(0, 100)]);
-    relay.hand_over(piece(50));
+    relay.relay(piece(50));
     assert_eq!(sent(&mut relay, 30), [], "100 bytes are under way");
     // Nothing comes back: what was sent goes again, with what has come since.
     let due = relay.next_timeout().unwrap();
     relay.on_timer(due);
     assert_eq!(sent(&mut relay, due.nanos() / MS), [(0, 150)]);
-    relay.hand_over(piece(30));
+    relay.relay(piece(30));
     assert_eq!(sent(&mut relay, due.nanos() / MS), []);
     relay.finish();
     assert_eq!(sent(&mut relay, due.nanos() / MS), [(150, 30)], "now they are the last");

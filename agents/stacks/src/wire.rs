@@ -5,9 +5,11 @@ use std::net::{IpAddr, Ipv4Addr};
 use backchannel_core::packet::{Ecn, FlowKey, Packet, Tcp, TcpFlags};
 use etherparse::{IpEcn, IpNumber, Ipv4Header, TcpHeader, TcpOptionElement};
 
+use crate::seq::SeqNumber;
+
 /// Bytes of an IPv4 header without options.
 pub const IP_HEADER: u32 = 20;
-/// Where a packet without IP options has its TCP checksum.
+/// Place of the TCP checksum in a packet without IP options.
 const CHECKSUM_AT: usize = 36;
 /// Bytes of a TCP header without options.
 pub const TCP_HEADER: u32 = 20;
@@ -22,15 +24,15 @@ pub const REQUEST_OPTION: u32 = 8;
 /// Bytes of options that a TCP header can hold.
 pub const MOST_OPTIONS: u32 = 40;
 
-/// Option kinds for experiments (RFC 4727): the papers give no numbers.
+/// Option kinds for experiments (RFC 4727), because the papers give no numbers.
 const PEERWIN_KIND: u8 = 253;
 const PULSE_KIND: u8 = 254;
-/// Tells our use of kind 254 from others' (RFC 6994).
+/// Distinguishes this use of kind 254 from others (RFC 6994).
 const PULSE_EXPERIMENT: u16 = 0x5041;
-/// The same for the ack-rate request: R is the draft's, the layout is ours.
+/// The same for the ack-rate request. R is the draft's, the layout is ours.
 const REQUEST_EXPERIMENT: u16 = 0x4152;
 
-/// The fields of Pulsed ACK (pulsed 3.2), in an option of its own; the paper says neither their place nor their width.
+/// The fields of Pulsed ACK (pulsed 3.2). The paper gives neither their place nor their width; here they are an option.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Pulse {
     /// The pulsed flag: the sender is in congestion avoidance.
@@ -41,13 +43,13 @@ pub struct Pulse {
     pub a: u8,
 }
 
-/// What one segment says. Numbers are those on the wire.
+/// One segment, with the numbers of the wire.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Segment {
     /// Sequence number.
-    pub seq: u32,
+    pub seq: SeqNumber,
     /// Acknowledgment number; meaningless without ACK.
-    pub ack: u32,
+    pub ack: SeqNumber,
     /// Flags.
     pub flags: u8,
     /// Window field.
@@ -61,7 +63,7 @@ pub struct Segment {
     /// Timestamp option: value, echo.
     pub timestamps: Option<(u32, u32)>,
     /// SACK blocks, the most recent first.
-    pub sack: Vec<(u32, u32)>,
+    pub sack: Vec<(SeqNumber, SeqNumber)>,
     /// Bytes of data.
     pub payload: u32,
     /// The peerwin option: the sender's window in segments (asym 8.2).
@@ -82,22 +84,40 @@ impl Segment {
         TcpFlags(self.flags).has(mask)
     }
 
-    /// Bytes of sequence space it takes.
+    /// SEG.LEN: bytes of sequence space that it occupies.
     pub fn space(&self) -> u32 {
         self.payload + u32::from(self.has(TcpFlags::SYN)) + u32::from(self.has(TcpFlags::FIN))
     }
 
-    /// Reads the header of a packet; `None` when it is no TCP or its checksum is wrong.
+    /// Bytes that the options take which segments carry after the SYN, without SACK blocks, padding included.
+    pub fn option_bytes(&self) -> u32 {
+        let bytes = |present: bool, bytes: u32| if present { bytes } else { 0 };
+        bytes(self.timestamps.is_some(), TIMESTAMP_OPTION)
+            + bytes(self.peer_window.is_some(), PEERWIN_OPTION)
+            + bytes(self.pulse.is_some(), PULSE_OPTION)
+            + bytes(self.request.is_some(), REQUEST_OPTION)
+    }
+
+    /// Bytes that the SACK blocks take, padding included.
+    pub fn sack_bytes(&self) -> u32 {
+        if self.sack.is_empty() {
+            0
+        } else {
+            4 + 8 * self.sack.len() as u32
+        }
+    }
+
+    /// Parses a packet; `None` when it is not TCP or its checksum is wrong.
     pub fn read(packet: &Packet) -> Option<Segment> {
         packet.checksum_ok().then(|| Segment::read_damaged(packet))?
     }
 
-    /// The same without a look at the checksum: for a receiver that is told what was corrupted.
+    /// The same whatever the checksum, for loss notification.
     pub fn read_damaged(packet: &Packet) -> Option<Segment> {
         let tcp: &Tcp = packet.tcp()?;
         let mut segment = Segment {
-            seq: tcp.seq,
-            ack: tcp.ack,
+            seq: SeqNumber(tcp.seq),
+            ack: SeqNumber(tcp.ack),
             flags: tcp.flags.0,
             window: tcp.window,
             payload: tcp.payload,
@@ -109,7 +129,7 @@ impl Segment {
         Some(segment)
     }
 
-    /// Options that are cut off or wrong end the reading; what came before counts.
+    /// An option that is cut off or malformed ends the list; those before it count.
     fn read_options(&mut self, mut rest: &[u8]) {
         while let [kind, more @ ..] = rest {
             match kind {
@@ -127,7 +147,7 @@ impl Segment {
                 (2, 2) => self.mss = Some(u16::from_be_bytes([value[0], value[1]])),
                 (3, 1) => self.window_scale = Some(value[0].min(14)),
                 (4, 0) => self.sack_permitted = true,
-                (5, n) if n % 8 == 0 => self.sack = (0..n / 8).map(|i| (word(8 * i), word(8 * i + 4))).collect(),
+                (5, n) if n % 8 == 0 => self.sack = (0..n / 8).map(|i| (SeqNumber(word(8 * i)), SeqNumber(word(8 * i + 4)))).collect(),
                 (PEERWIN_KIND, 2) => self.peer_window = Some(u16::from_be_bytes([value[0], value[1]])),
                 (PULSE_KIND, 6) if value[..2] == PULSE_EXPERIMENT.to_be_bytes() => {
                     let w = u16::from_be_bytes([value[3], value[4]]);
@@ -141,21 +161,21 @@ impl Segment {
         }
     }
 
-    /// The packet that carries it. `payload` are its materialised bytes; zeros follow up to the segment's payload length.
+    /// The packet that carries it. Zeros follow `payload`, up to the segment's payload length.
     ///
     /// # Panics
-    /// When addresses are not IPv4, or `payload` is longer than the segment says: defects of the caller.
+    /// When addresses are not IPv4, or `payload` is longer than the segment: defects of the caller.
     pub fn packet(&self, id: u64, flow: FlowKey, payload: &[u8]) -> Packet {
         let (IpAddr::V4(src), IpAddr::V4(dst)) = (flow.src, flow.dst) else { panic!("the research stack speaks IPv4") };
-        let mut header = TcpHeader::new(flow.src_port, flow.dst_port, self.seq, self.window);
-        header.acknowledgment_number = self.ack;
+        let mut header = TcpHeader::new(flow.src_port, flow.dst_port, self.seq.0, self.window);
+        header.acknowledgment_number = self.ack.0;
         let has = |mask| self.has(mask);
         (header.fin, header.syn, header.rst) = (has(TcpFlags::FIN), has(TcpFlags::SYN), has(TcpFlags::RST));
         (header.psh, header.ack) = (has(TcpFlags::PSH), has(TcpFlags::ACK));
         (header.ece, header.cwr) = (has(TcpFlags::ECE), has(TcpFlags::CWR));
         let options = self.options();
         if !options.is_empty() {
-            header.set_options(&options).expect("our own options fit in 40 bytes");
+            header.set_options(&options).expect("our options fit in 40 bytes");
         }
         let experimental = self.experimental_options();
         if !experimental.is_empty() {
@@ -173,7 +193,7 @@ impl Segment {
             Ecn::Capable => IpEcn::TWO,
             Ecn::Experienced => IpEcn::THREE,
         };
-        // One more for each packet of the connection, as Linux counts: header compression lives on that.
+        // One more for each packet of the connection, as in Linux: header compression relies on it.
         ip.identification = id as u16;
         ip.header_checksum = ip.calc_header_checksum();
         ip.write(&mut bytes).expect("a Vec takes every write");
@@ -228,16 +248,16 @@ impl Segment {
         if let [first, rest @ ..] = &self.sack[..] {
             let mut more = [None; 3];
             for (slot, block) in more.iter_mut().zip(rest) {
-                *slot = Some(*block);
+                *slot = Some((block.0 .0, block.1 .0));
             }
-            all.extend([Option_::Noop, Option_::Noop, Option_::SelectiveAcknowledgement(*first, more)]);
+            all.extend([Option_::Noop, Option_::Noop, Option_::SelectiveAcknowledgement((first.0 .0, first.1 .0), more)]);
         }
         all
     }
 }
 
-/// Checksum of a segment of `length` bytes that begins with `bytes`, whose own checksum field is zero, and goes on with
-/// zeros: they add nothing to a one's complement sum, but the length in the pseudo header counts them.
+/// Checksum of a segment of `length` bytes: `bytes`, with 0 in the checksum field, and zeros behind them. Those add nothing to
+/// a one's complement sum, but the length in the pseudo header counts them.
 fn checksum(bytes: &[u8], src: Ipv4Addr, dst: Ipv4Addr, length: u32) -> u16 {
     use backchannel_core::packet::{fold, ones_sum};
     !fold(ones_sum(&src.octets()) + ones_sum(&dst.octets()) + 6 + u64::from(length) + ones_sum(bytes))
@@ -255,10 +275,11 @@ mod tests {
     fn any_segment() -> impl Strategy<Value = Segment> {
         let syn = (any::<u16>(), proptest::option::of(0u8..15), any::<bool>());
         let blocks = proptest::collection::vec((any::<u32>(), any::<u32>()), 0..2);
+        let blocks = blocks.prop_map(|all| all.into_iter().map(|(a, b)| (SeqNumber(a), SeqNumber(b))).collect::<Vec<_>>());
         let fixed = (any::<u32>(), any::<u32>(), any::<u16>(), proptest::option::of((any::<u32>(), any::<u32>())));
         (fixed, syn, blocks, 0u32..3000, any::<bool>()).prop_map(|(fixed, syn, sack, payload, is_syn)| Segment {
-            seq: fixed.0,
-            ack: fixed.1,
+            seq: SeqNumber(fixed.0),
+            ack: SeqNumber(fixed.1),
             flags: TcpFlags::ACK | if is_syn { TcpFlags::SYN } else { 0 },
             window: fixed.2,
             timestamps: fixed.3,

@@ -12,13 +12,13 @@ use backchannel_core::packet::{Ecn, FlowKey, Packet, TcpFlags};
 use backchannel_core::scenario::Options;
 use backchannel_core::time::Time;
 use backchannel_core::traits::Endpoint;
-use backchannel_stacks::config::{config, Config};
+use backchannel_stacks::config::{stack_config, Config};
 use backchannel_stacks::wire::{Pulse, Segment};
-use backchannel_stacks::{Connection, Content, Source};
+use backchannel_stacks::{Connection, Content, SeqNumber, Source};
 
 /// First sequence numbers of our side and of the peer: both wrap within the first segments.
-const OUR_FIRST: u32 = u32::MAX - 1000;
-const PEER_FIRST: u32 = u32::MAX - 3000;
+const OUR_FIRST: SeqNumber = SeqNumber(u32::MAX - 1000);
+const PEER_FIRST: SeqNumber = SeqNumber(u32::MAX - 3000);
 
 fn flow() -> FlowKey {
     FlowKey { src: [10, 0, 0, 1].into(), dst: [10, 0, 0, 2].into(), src_port: 4000, dst_port: 80 }
@@ -70,7 +70,7 @@ impl Run {
                 Ok(())
             }
             ["stack", name, ref options @ ..] => {
-                self.config = Some(config(name, &parse_options(options)?)?);
+                self.config = Some(stack_config(name, &parse_options(options)?)?);
                 let _ = writeln!(self.transcript, "{line}");
                 Ok(())
             }
@@ -138,7 +138,7 @@ impl Run {
             }
             ["give", bytes] => {
                 let bytes = u64::from(number(bytes)?);
-                self.ours()?.give(bytes);
+                self.ours()?.send_more(bytes);
             }
             ["finish"] => self.ours()?.finish(),
             ["abort"] => self.ours()?.abort(),
@@ -170,7 +170,7 @@ impl Run {
         let ecn = if answer { TcpFlags::ECE } else { 0 };
         let segment = Segment {
             seq: PEER_FIRST,
-            ack: OUR_FIRST.wrapping_add(1),
+            ack: OUR_FIRST + 1,
             flags: TcpFlags::SYN | TcpFlags::ACK | ecn,
             window: self.window,
             mss: Some(mss as u16),
@@ -186,8 +186,8 @@ impl Run {
 
     fn segment(&self, flags: &str, seq: u32, length: u32, fields: &[&str]) -> Outcome<Segment> {
         let mut segment = Segment {
-            seq: PEER_FIRST.wrapping_add(seq),
-            ack: OUR_FIRST.wrapping_add(self.ack),
+            seq: PEER_FIRST + seq,
+            ack: OUR_FIRST + self.ack,
             window: self.window,
             payload: length,
             timestamps: self.timestamps.then(|| (self.stamp(), self.echo)),
@@ -209,8 +209,8 @@ impl Run {
         while let Some(&field) = fields.next() {
             let mut next = || fields.next().copied().ok_or_else(|| format!("'{field}' lacks its value"));
             match field {
-                "at" => segment.seq = PEER_FIRST.wrapping_add(number(next()?)?),
-                "ack" => segment.ack = OUR_FIRST.wrapping_add(number(next()?)?),
+                "at" => segment.seq = PEER_FIRST + number(next()?)?,
+                "ack" => segment.ack = OUR_FIRST + number(next()?)?,
                 "win" => segment.window = number(next()?)? as u16,
                 "mss" => segment.mss = Some(number(next()?)? as u16),
                 "ws" => segment.window_scale = Some(number(next()?)? as u8),
@@ -244,7 +244,7 @@ impl Run {
         } else {
             self.window = segment.window;
             if segment.has(TcpFlags::ACK) && !segment.has(TcpFlags::RST) {
-                self.ack = segment.ack.wrapping_sub(OUR_FIRST);
+                self.ack = (segment.ack - OUR_FIRST) as u32;
             }
         }
         if self.ours.is_none() {
@@ -291,7 +291,7 @@ impl Run {
                 "state" => format!("{:?}", ours.state()),
                 "end" => ours.end().map_or("none".to_owned(), |end| format!("{end:?}")),
                 "acked" => ours.acknowledged().to_string(),
-                "d" => ours.ack_factor().to_string(),
+                "d" => ours.segments_per_ack().to_string(),
                 "refused" => counts.refused.to_string(),
                 "timeouts" => counts.timeouts.to_string(),
                 "fast" => counts.fast_retransmits.to_string(),
@@ -304,7 +304,7 @@ impl Run {
                         if last.ssthresh < 1e8 { format!("{:.0}", last.ssthresh) } else { "none".to_owned() };
                     format!(
                         "{}/cwnd:{:.0}/ssthresh:{ssthresh}/rto:{}",
-                        last.what.name(),
+                        last.event.name(),
                         last.cwnd,
                         last.rto.as_secs_f64()
                     )
@@ -337,10 +337,10 @@ fn option(words: &[&str], name: &str) -> Option<u32> {
     words.iter().find_map(|word| word.strip_prefix(name)?.parse().ok())
 }
 
-fn blocks(text: &str) -> Outcome<Vec<(u32, u32)>> {
+fn blocks(text: &str) -> Outcome<Vec<(SeqNumber, SeqNumber)>> {
     let pair = |pair: &str| {
         let (start, end) = pair.split_once('-').ok_or("a block is start-end")?;
-        Ok((OUR_FIRST.wrapping_add(number(start)?), OUR_FIRST.wrapping_add(number(end)?)))
+        Ok((OUR_FIRST + number(start)?, OUR_FIRST + number(end)?))
     };
     text.split(',').map(pair).collect()
 }
@@ -365,7 +365,7 @@ fn parse_options(words: &[&str]) -> Outcome<Options> {
 
 /// A segment of ours in the words of the scripts; numbers are offsets from the first ones.
 fn show(segment: &Segment) -> String {
-    let seq = segment.seq.wrapping_sub(OUR_FIRST);
+    let seq = (segment.seq - OUR_FIRST) as u32;
     let letters = [
         (TcpFlags::SYN, 'S'),
         (TcpFlags::FIN, 'F'),
@@ -378,7 +378,7 @@ fn show(segment: &Segment) -> String {
     let flags: String = letters.into_iter().filter(|&(flag, _)| segment.has(flag)).map(|(_, letter)| letter).collect();
     let mut text = format!("{flags} {seq}:{}", seq.wrapping_add(segment.payload));
     if segment.has(TcpFlags::ACK) {
-        let _ = write!(text, " ack {}", segment.ack.wrapping_sub(PEER_FIRST));
+        let _ = write!(text, " ack {}", (segment.ack - PEER_FIRST) as u32);
     }
     let _ = write!(text, " win {}", segment.window);
     if let Some(mss) = segment.mss {
@@ -395,7 +395,7 @@ fn show(segment: &Segment) -> String {
     }
     if !segment.sack.is_empty() {
         let pair =
-            |&(start, end): &(u32, u32)| format!("{}-{}", start.wrapping_sub(PEER_FIRST), end.wrapping_sub(PEER_FIRST));
+            |&(start, end): &(SeqNumber, SeqNumber)| format!("{}-{}", start - PEER_FIRST, end - PEER_FIRST);
         let _ = write!(text, " sack {}", segment.sack.iter().map(pair).collect::<Vec<_>>().join(","));
     }
     if let Some(window) = segment.peer_window {

@@ -186,12 +186,12 @@ impl Counters {
         let of_flow = &mut self.flows[flow];
         for sample in samples {
             of_flow.window.set(sample.at, sample.cwnd / mss, self.bin_ns);
-            if let (SenderEvent::Ack, Some(rtt)) = (sample.what, sample.rtt) {
+            if let (SenderEvent::Ack, Some(rtt)) = (sample.event, sample.rtt) {
                 of_flow.round_trips += 1;
                 of_flow.round_trips_s += rtt.as_secs_f64();
                 of_flow.round_trips_squared_s2 += rtt.as_secs_f64().powi(2);
             }
-            if sample.what == SenderEvent::Timeout {
+            if sample.event == SenderEvent::Timeout {
                 *at(&mut of_flow.timeouts, sample.at.nanos() / self.bin_ns) += 1;
             }
         }

@@ -177,7 +177,7 @@ impl<'a> Simulation<'a> {
             Action::Request(bytes) => self.request(number, bytes),
             Action::Write(bytes) => match flow.latest_connection {
                 Some(connection) => {
-                    self.connections[connection].connection.give(bytes);
+                    self.connections[connection].connection.send_more(bytes);
                     self.drive(connection)
                 }
                 None => Ok(()),
@@ -318,7 +318,7 @@ impl<'a> Simulation<'a> {
                         .map_err(|error| format!("cannot write telemetry: {error}"))?;
                 }
             }
-            host.connection.forget_samples();
+            host.connection.clear_samples();
         }
         if let Some(due) = host.connection.next_timeout() {
             if host.scheduled.is_none_or(|scheduled| due < scheduled) {

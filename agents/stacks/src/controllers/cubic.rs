@@ -1,0 +1,311 @@
+//! CUBIC (RFC 9438): after a decrease the window follows a cubic function of time back to where it was, and probes beyond.
+//!
+//! ```text
+//! Figure 1   W_cubic(t) = C (t - K)^3 + W_max
+//! Figure 2   K = cbrt((W_max - cwnd_epoch) / C)
+//! 4.2        target = W_cubic(t + RTT), between cwnd and 1.5 cwnd
+//! Figure 4   W_est += alpha_cubic segments_acked / cwnd
+//! ```
+//!
+//! Windows are in segments and times in seconds, as in the RFC. Fast recovery is NewReno's.
+//!
+//! Differs from the source: an increase by (target - cwnd) / cwnd (4.4, 4.5) counts once a segment acknowledged, not once an
+//! ack, as in Linux, so that delayed acks do not slow the window down. The new threshold is beta of the window, not of the
+//! flight size: 4.6 allows it where the window does not grow while the application limits the sender. A window that equals its threshold is in avoidance
+//! (4.10 has slow start there; RFC 5681 3.1 allows both), or each recovery would end with a step of slow start. Spurious
+//! congestion events (4.9) are not detected, and HyStart++ is not built.
+
+use backchannel_core::time::Time;
+
+use super::newreno::NewReno;
+use super::{AckEvent, CongestionController, LossResponse, RecoveryAck, RecoveryStep, Window};
+use crate::config::Config;
+
+/// C of 5.1.
+const C: f64 = 0.4;
+/// beta_cubic of 4.6.
+const BETA: f64 = 0.7;
+
+#[derive(Clone, Debug)]
+pub(super) struct Cubic {
+    newreno: NewReno,
+    /// The window before the last decrease, lowered by fast convergence; 0 before the first decrease.
+    w_max: f64,
+    /// The window before the last decrease.
+    cwnd_prior: f64,
+    /// Whether the last decrease was a timeout's.
+    after_timeout: bool,
+    /// The current congestion avoidance stage; `None` outside one.
+    stage: Option<Stage>,
+    /// When the last ack arrived outside recovery.
+    acked_at: Time,
+    /// Since when the window has not been updated because the sender did not use it.
+    limited_since: Option<Time>,
+}
+
+/// A congestion avoidance stage (4.2).
+#[derive(Clone, Copy, Debug)]
+struct Stage {
+    /// t_epoch, moved on by the time in which the application limited the sender.
+    start: Time,
+    /// K.
+    k: f64,
+    /// W_est: the window that Reno would have.
+    w_est: f64,
+}
+
+impl Cubic {
+    pub(super) fn new(config: &Config) -> Cubic {
+        Cubic {
+            newreno: NewReno::new(config),
+            w_max: 0.0,
+            cwnd_prior: 0.0,
+            after_timeout: false,
+            stage: None,
+            acked_at: Time::ZERO,
+            limited_since: None,
+        }
+    }
+
+    /// Begins a stage with a window of `cwnd`. After a timeout (4.8), and where slow start ended without a loss (4.10), the
+    /// curve begins at its plateau.
+    fn begin_stage(&mut self, now: Time, cwnd: f64) -> Stage {
+        if self.w_max == 0.0 {
+            self.cwnd_prior = cwnd;
+        }
+        if self.after_timeout || self.w_max < cwnd {
+            self.w_max = cwnd;
+        }
+        Stage { start: now, k: k(self.w_max, cwnd), w_est: cwnd }
+    }
+
+    /// alpha_cubic (4.3): Reno's gain once the estimate has reached the window before the decrease.
+    fn alpha(&self, w_est: f64) -> f64 {
+        if w_est >= self.cwnd_prior {
+            1.0
+        } else {
+            3.0 * (1.0 - BETA) / (1.0 + BETA)
+        }
+    }
+}
+
+/// Figure 1.
+fn w_cubic(t: f64, k: f64, w_max: f64) -> f64 {
+    C * (t - k).powi(3) + w_max
+}
+
+/// Figure 2.
+fn k(w_max: f64, cwnd_epoch: f64) -> f64 {
+    ((w_max - cwnd_epoch) / C).cbrt()
+}
+
+/// The target of 4.2, from the curve a round trip ahead.
+fn target(w_cubic_ahead: f64, cwnd: f64) -> f64 {
+    w_cubic_ahead.clamp(cwnd, 1.5 * cwnd)
+}
+
+/// Figure 4, for one ack.
+fn w_est_increase(alpha: f64, segments_acked: f64, cwnd: f64) -> f64 {
+    alpha * segments_acked / cwnd
+}
+
+/// W_max after a decrease at `cwnd`, with fast convergence (4.7): a flow that did not get back to where it was makes room.
+fn w_max_after(cwnd: f64, w_max: f64) -> f64 {
+    if cwnd < w_max {
+        cwnd * (1.0 + BETA) / 2.0
+    } else {
+        cwnd
+    }
+}
+
+impl CongestionController for Cubic {
+    /// An application-limited sender does not grow (5.8), and t does not run meanwhile (4.2).
+    fn may_grow(&mut self, ack: &AckEvent) -> bool {
+        if ack.window_limited {
+            if let (Some(since), Some(stage)) = (self.limited_since.take(), &mut self.stage) {
+                stage.start = stage.start + (ack.now - since.max(stage.start));
+            }
+        } else {
+            self.limited_since.get_or_insert(ack.now);
+        }
+        self.acked_at = ack.now;
+        ack.window_limited
+    }
+
+    fn on_avoidance_ack(&mut self, window: &mut Window, ack: &AckEvent) {
+        let cwnd = window.segments();
+        let mut stage = self.stage.unwrap_or_else(|| self.begin_stage(ack.now, cwnd));
+        let t = (ack.now - stage.start).as_secs_f64();
+        let segments = ack.acked as f64 / window.mss;
+        stage.w_est += w_est_increase(self.alpha(stage.w_est), segments, cwnd);
+        self.stage = Some(stage);
+        let reno_friendly = w_cubic(t, stage.k, self.w_max) < stage.w_est;
+        let next = if reno_friendly {
+            stage.w_est
+        } else {
+            cwnd + (target(w_cubic(t + ack.srtt_s, stage.k, self.w_max), cwnd) - cwnd) / cwnd * segments
+        };
+        window.cwnd = next.max(1.0) * window.mss;
+    }
+
+    /// 4.6: remembers the window, and leaves beta of it.
+    fn decrease(&mut self, window: &Window, _: f64) -> f64 {
+        let cwnd = window.segments();
+        self.w_max = w_max_after(cwnd, self.w_max);
+        self.cwnd_prior = cwnd;
+        self.after_timeout = false;
+        self.stage = None;
+        window.cwnd * BETA
+    }
+
+    fn on_fast_retransmit(&mut self, window: &mut Window) -> LossResponse {
+        self.newreno.on_fast_retransmit(window)
+    }
+
+    fn on_recovery_ack(&mut self, window: &mut Window, ack: &RecoveryAck) -> RecoveryStep {
+        self.newreno.on_recovery_ack(window, ack)
+    }
+
+    /// 4.8: K is 0 in the stage that follows.
+    fn on_timeout(&mut self) {
+        self.after_timeout = true;
+        self.stage = None;
+    }
+
+    /// Idle time does not count in t (4.2): the window was last updated when the last ack arrived.
+    fn on_idle_end(&mut self) {
+        self.limited_since.get_or_insert(self.acked_at);
+    }
+
+    /// Slow start follows, and then a new stage.
+    fn on_idle_restart(&mut self) {
+        self.stage = None;
+    }
+
+    fn ignores_old_duplicates(&self) -> bool {
+        self.newreno.ignores_old_duplicates()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use backchannel_core::time::Time;
+    use serde_json::json;
+
+    use super::super::tests::{avoiding, control};
+    use super::super::{AckEvent, CongestionControl};
+
+    /// A window of 100 segments of 1000 bytes that a loss has reduced to 70.
+    fn after_a_loss() -> CongestionControl {
+        let mut control = avoiding(100, &[("congestion", json!("cubic")), ("counting", json!("bytes"))]);
+        control.on_fast_retransmit(100_000);
+        control.window.cwnd = control.window.ssthresh;
+        control
+    }
+
+    fn ack(acked: f64, ms: u64) -> AckEvent {
+        AckEvent { acked: acked as u64, now: Time(ms * 1_000_000), srtt_s: 0.2, window_limited: true }
+    }
+
+    /// Acks of a whole window every 200 ms from `from` on, before `to`.
+    fn run(control: &mut CongestionControl, from: u64, to: u64) {
+        for at in (from..to).step_by(200) {
+            control.on_ack(&ack(control.window.cwnd, at));
+        }
+    }
+
+    fn segments(control: &CongestionControl) -> f64 {
+        control.window.segments()
+    }
+
+    #[test]
+    fn after_a_loss_the_window_is_back_at_its_maximum_after_k_seconds() {
+        let mut control = after_a_loss();
+        assert_eq!(control.window.ssthresh, 70_000.0);
+        // K = cbrt(100 * 0.3 / 0.4) = 4.217 s; Reno's estimate stays below.
+        run(&mut control, 0, 4_217);
+        assert!((segments(&control) - 100.0).abs() < 2.0, "{}", segments(&control));
+    }
+
+    /// 4.3: with fast convergence W_max is below cwnd_prior, and alpha stays 9/17 up to cwnd_prior.
+    #[test]
+    fn the_reno_estimate_gains_a_segment_a_round_trip_from_the_prior_window_on() {
+        let mut control = after_a_loss();
+        // A second loss at 70, below W_max = 100: W_max becomes 59.5, cwnd_prior 70, the window 49. With round trips of
+        // 10 ms the window is Reno's estimate.
+        control.on_fast_retransmit(70_000);
+        control.window.cwnd = control.window.ssthresh;
+        let mut at = 0;
+        let mut round_trip = |control: &mut CongestionControl| {
+            let before = segments(control);
+            at += 10;
+            control.on_ack(&AckEvent { srtt_s: 0.01, ..ack(control.window.cwnd, at) });
+            segments(control) - before
+        };
+        let alpha = 3.0 * 0.3 / 1.7;
+        while segments(&control) < 69.0 {
+            let gain = round_trip(&mut control);
+            assert!((gain - alpha).abs() < 0.01, "{gain} at {}", segments(&control));
+        }
+        while segments(&control) < 71.0 {
+            round_trip(&mut control);
+        }
+        let gain = round_trip(&mut control);
+        assert!((gain - 1.0).abs() < 0.01, "{gain}");
+    }
+
+    /// 4.8: the stage after a timeout begins on the plateau, so that the window hardly grows at first.
+    #[test]
+    fn after_a_timeout_k_is_zero() {
+        let mut control = control(100, &[("congestion", json!("cubic")), ("counting", json!("bytes"))]);
+        control.window.ssthresh = 1.0;
+        control.on_timeout(100_000, true);
+        assert_eq!((control.window.cwnd, control.window.ssthresh), (1000.0, 70_000.0));
+        control.window.cwnd = 70_000.0;
+        // Figure 1 with K = 0 and W_max = 70: 0.4 segments beyond it after 1 s; with K = 4.2 s it would be 87.
+        run(&mut control, 0, 1_000);
+        assert!((70.0..73.0).contains(&segments(&control)), "{}", segments(&control));
+    }
+
+    /// 4.2: of ten seconds of idle time none counts in t.
+    #[test]
+    fn idle_time_does_not_move_the_curve() {
+        let (mut busy, mut idle) = (after_a_loss(), after_a_loss());
+        run(&mut busy, 0, 2_000);
+        run(&mut idle, 0, 1_000);
+        // Idle from the ack at 800 ms on, until 10.8 s.
+        idle.on_idle_end();
+        run(&mut idle, 10_800, 11_800);
+        assert!((segments(&busy) - segments(&idle)).abs() < 2.0, "{} {}", segments(&busy), segments(&idle));
+    }
+
+    /// 5.8: neither in slow start nor in avoidance; 4.2: nor does t run.
+    #[test]
+    fn an_application_limited_window_does_not_grow() {
+        let limited = |at| AckEvent { window_limited: false, ..ack(5000.0, at) };
+        let mut starting = control(10, &[("congestion", json!("cubic"))]);
+        starting.on_ack(&limited(0));
+        assert_eq!(starting.window.cwnd, 10_000.0);
+        let (mut busy, mut waiting) = (after_a_loss(), after_a_loss());
+        run(&mut busy, 0, 2_000);
+        run(&mut waiting, 0, 1_000);
+        let before = waiting.window.cwnd;
+        for at in (1_000..11_000).step_by(200) {
+            waiting.on_ack(&limited(at));
+        }
+        assert_eq!(waiting.window.cwnd, before);
+        run(&mut waiting, 11_000, 12_000);
+        assert!((segments(&busy) - segments(&waiting)).abs() < 2.0, "{} {}", segments(&busy), segments(&waiting));
+    }
+
+    /// 4.7: a flow that loses below its former maximum aims at less.
+    #[test]
+    fn fast_convergence_aims_below_the_window_at_the_loss() {
+        let mut control = after_a_loss();
+        control.on_fast_retransmit(70_000);
+        control.window.cwnd = control.window.ssthresh;
+        // W_max = 70 * 0.85 = 59.5 is reached K = cbrt(10.5 / 0.4) = 2.97 s later.
+        run(&mut control, 0, 2_972);
+        assert!((segments(&control) - 59.5).abs() < 2.0, "{}", segments(&control));
+    }
+}

@@ -1,0 +1,191 @@
+//! What single papers add to a connection: new header fields, rules for acks, answers to losses.
+//!
+//! An extension is one file below `extensions/` and one line of the registry in this file. Extensions hold their own state;
+//! the connection calls them at the points that [`Extension`] lists.
+
+mod ack_congestion;
+mod loss_notification;
+mod peer_window;
+mod pulsed_ack;
+mod rate_request;
+mod retransmit_request;
+
+use std::time::Duration;
+
+use backchannel_core::time::Time;
+
+use crate::config::{choice, Config};
+use crate::controllers::Window;
+use crate::seq::Offset;
+use crate::wire::Segment;
+pub use loss_notification::LossNotificationMode;
+
+choice! {
+    /// After how many segments a receiver acknowledges. Out-of-order data, the filling of a gap, old data and a FIN are
+    /// acknowledged at once by every rule (RFC 5681 4.2), or fast retransmit and the end of a transfer would break.
+    pub enum AckRule {
+        /// Every so many: 1, 2 (RFC 1122 4.2.3.2), or any fixed d.
+        Every = "every",
+        /// Ack congestion control with marks (asym 6.1).
+        AccEcn = "acc-ecn",
+        /// Ack congestion control with preset limits (asym 8.2).
+        AccPeerwin = "acc-peerwin",
+        /// Pulsed ACK (pulsed 3.2.3).
+        Pulsed = "pulsed",
+        /// As the sender requests (draft-ietf-tcpm-ack-rate-request).
+        Requested = "requested",
+    }
+}
+
+/// The state of a connection that an outgoing segment may report.
+pub(crate) struct Outgoing<'a> {
+    /// Whether the segment carries data.
+    pub data: bool,
+    /// The sender's window.
+    pub window: &'a Window,
+    /// Bytes in the send buffer: unacknowledged, or not yet sent.
+    pub buffered: u64,
+    /// The next byte expected from the peer.
+    pub next: Offset,
+    /// Segments that arrived out of order since the last one in order.
+    pub out_of_order: u32,
+}
+
+/// What extensions conclude from a duplicate ack.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct DuplicateHints {
+    /// The segment at the cumulative ack was corrupted, not lost to congestion.
+    pub corrupted: bool,
+    /// The duplicate stands for the third one: retransmit now.
+    pub retransmit_now: bool,
+}
+
+/// The points of a connection at which papers add something. Each does nothing by default.
+pub(crate) trait Extension {
+    /// Bytes of the options that the extension puts on every data segment. They are taken off the segment size.
+    fn data_option_bytes(&self) -> u32 {
+        0
+    }
+
+    /// Fires when a segment is built, SYN and RST excepted. May set options and marks of `segment`.
+    fn on_transmit(&mut self, segment: &mut Segment, outgoing: &Outgoing) {
+        let _ = (segment, outgoing);
+    }
+
+    /// Fires on each acceptable segment with data, before its data are taken. `rtt`: the time since the ack was sent whose
+    /// timestamp the segment echoes.
+    fn on_data(&mut self, now: Time, segment: &Segment, rtt: Option<Duration>) {
+        let _ = (now, segment, rtt);
+    }
+
+    /// Fires on each segment with a wrong checksum and a readable header. It covers `start` to `end`; `next` is expected.
+    fn on_damaged(&mut self, start: Offset, end: Offset, next: Offset) {
+        let _ = (start, end, next);
+    }
+
+    /// Segments that one ack stands for now; `None` leaves that to the others.
+    fn segments_per_ack(&self) -> Option<u32> {
+        None
+    }
+
+    /// Fires on each duplicate ack outside fast recovery. May set `hints`.
+    fn on_duplicate_ack(&mut self, segment: &Segment, hints: &mut DuplicateHints) {
+        let _ = (segment, hints);
+    }
+
+    /// Fires when the segment at the cumulative ack is retransmitted because it was corrupted, at this many duplicate acks.
+    /// May change the window of the recovery that begins.
+    fn on_corruption(&mut self, window: &mut Window, duplicates: u32) {
+        let _ = (window, duplicates);
+    }
+
+    /// Whether a corrupted segment is being retransmitted.
+    fn is_repairing(&self) -> bool {
+        false
+    }
+
+    /// Fires on the first new ack in fast recovery. `true`: it ends a recovery from corruption, and the window is restored.
+    fn on_recovery_ack(&mut self, window: &mut Window) -> bool {
+        let _ = window;
+        false
+    }
+
+    /// Fires on each new ack outside fast recovery. `true`: the extension has grown the window, and the controller does not.
+    fn on_growth(&mut self, window: &mut Window, segment: &Segment) -> bool {
+        let _ = (window, segment);
+        false
+    }
+
+    /// Fires on each retransmission timeout.
+    fn on_timeout(&mut self) {}
+}
+
+/// The registry: file, type, one line an extension. All are called in this order, statically.
+macro_rules! extensions {
+    ($($file:ident::$name:ident,)*) => {
+        /// The extensions of one connection; those that its options do not ask for do nothing.
+        #[derive(Clone, Debug)]
+        pub(crate) struct Extensions { $($file: $file::$name),* }
+
+        impl Extensions {
+            pub fn new(config: &Config) -> Extensions {
+                Extensions { $($file: $file::$name::new(config)),* }
+            }
+        }
+
+        impl Extension for Extensions {
+            fn data_option_bytes(&self) -> u32 {
+                0 $(+ self.$file.data_option_bytes())*
+            }
+
+            fn on_transmit(&mut self, segment: &mut Segment, outgoing: &Outgoing) {
+                $(self.$file.on_transmit(segment, outgoing);)*
+            }
+
+            fn on_data(&mut self, now: Time, segment: &Segment, rtt: Option<Duration>) {
+                $(self.$file.on_data(now, segment, rtt);)*
+            }
+
+            fn on_damaged(&mut self, start: Offset, end: Offset, next: Offset) {
+                $(self.$file.on_damaged(start, end, next);)*
+            }
+
+            fn segments_per_ack(&self) -> Option<u32> {
+                None $(.or_else(|| self.$file.segments_per_ack()))*
+            }
+
+            fn on_duplicate_ack(&mut self, segment: &Segment, hints: &mut DuplicateHints) {
+                $(self.$file.on_duplicate_ack(segment, hints);)*
+            }
+
+            fn on_corruption(&mut self, window: &mut Window, duplicates: u32) {
+                $(self.$file.on_corruption(window, duplicates);)*
+            }
+
+            fn is_repairing(&self) -> bool {
+                false $(|| self.$file.is_repairing())*
+            }
+
+            fn on_recovery_ack(&mut self, window: &mut Window) -> bool {
+                false $(|| self.$file.on_recovery_ack(window))*
+            }
+
+            fn on_growth(&mut self, window: &mut Window, segment: &Segment) -> bool {
+                false $(|| self.$file.on_growth(window, segment))*
+            }
+
+            fn on_timeout(&mut self) {
+                $(self.$file.on_timeout();)*
+            }
+        }
+    };
+}
+
+extensions! {
+    ack_congestion::AckCongestion,
+    peer_window::PeerWindow,
+    pulsed_ack::PulsedAck,
+    rate_request::RateRequest,
+    retransmit_request::RetransmitRequest,
+    loss_notification::LossNotification,
+}

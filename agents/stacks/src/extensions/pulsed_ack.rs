@@ -1,0 +1,140 @@
+//! Pulsed ACK (pulsed 3.2): a acks a round trip, however large the window.
+//!
+//! ```text
+//! sender:    data carry the flag (on in congestion avoidance) and the window w in packets
+//!            an ack with the flag:  cwnd += (1 / cwnd) (cwnd / a) = 1 / a
+//! receiver:  if pulsed and receivecount < w / a:  receivecount += 1, no ack
+//!            else:                                ack, receivecount = 0
+//! ```
+//!
+//! As printed, with w / a in reals, the receiver acknowledges every ceil(w / a) + 1 segments: one more than the paper's prose
+//! says, and every second segment below w = a. Outside congestion avoidance the flag is off and each segment is acknowledged.
+
+use std::time::Duration;
+
+use backchannel_core::time::Time;
+
+use super::{AckRule, Extension, Outgoing};
+use crate::config::Config;
+use crate::controllers::Window;
+use crate::wire::{Pulse, Segment, PULSE_OPTION};
+
+/// Both halves.
+#[derive(Clone, Debug)]
+pub(super) struct PulsedAck {
+    /// Whether data carry the option.
+    sends: bool,
+    /// The receiver's acks a round trip; `None`: acks do not go by the option.
+    a: Option<u32>,
+    /// The option of the peer's last data segment.
+    pulse: Option<Pulse>,
+}
+
+impl PulsedAck {
+    pub(super) fn new(config: &Config) -> PulsedAck {
+        let a = (config.ack_rule == AckRule::Pulsed).then_some(config.pulses_per_window);
+        PulsedAck { sends: config.pulsed, a, pulse: None }
+    }
+
+    /// The option of an ack copies the flag and reports a. `None`: the peer has not shown that it knows the option.
+    fn reply(&self) -> Option<Pulse> {
+        self.a.and_then(|a| self.pulse.map(|pulse| Pulse { a: a as u8, ..pulse }))
+    }
+}
+
+/// Segments an ack stands for, by the last data segment's option: the k-th segment since the last ack finds
+/// receivecount = k - 1, so it is the first k with k - 1 >= w / a.
+fn every(pulse: Option<Pulse>, a: u32) -> u32 {
+    match pulse {
+        Some(pulse) if pulse.on => u32::from(pulse.w).div_ceil(a) + 1,
+        _ => 1,
+    }
+}
+
+/// The increase of an ack in bytes: 1 / a segments (3.2.2).
+fn increase(mss: f64, a: u8) -> f64 {
+    mss / f64::from(a.max(1))
+}
+
+impl Extension for PulsedAck {
+    fn data_option_bytes(&self) -> u32 {
+        if self.sends {
+            PULSE_OPTION
+        } else {
+            0
+        }
+    }
+
+    fn on_transmit(&mut self, segment: &mut Segment, outgoing: &Outgoing) {
+        let window = outgoing.window;
+        let sent = (self.sends && outgoing.data).then(|| Pulse {
+            on: !window.in_slow_start(),
+            w: window.segments().min(65_535.0) as u16,
+            a: 0,
+        });
+        segment.pulse = match (sent, self.reply()) {
+            // Data that also acknowledge carry both.
+            (Some(sent), Some(reply)) => Some(Pulse { a: reply.a, ..sent }),
+            (sent, reply) => sent.or(reply),
+        };
+    }
+
+    fn on_data(&mut self, _: Time, segment: &Segment, _: Option<Duration>) {
+        self.pulse = segment.pulse;
+    }
+
+    fn segments_per_ack(&self) -> Option<u32> {
+        self.a.map(|a| every(self.pulse, a))
+    }
+
+    /// An ack without the flag is Reno's.
+    fn on_growth(&mut self, window: &mut Window, segment: &Segment) -> bool {
+        let pulse = segment.pulse.filter(|pulse| pulse.on && pulse.a > 0);
+        let Some(pulse) = pulse.filter(|_| self.sends && !window.in_slow_start()) else { return false };
+        window.cwnd += increase(window.mss, pulse.a);
+        window.bound();
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The published rule, segment by segment, with w / a in reals.
+    fn published(w: u16, a: u32) -> u32 {
+        let (mut receivecount, mut segments) = (0, 0);
+        loop {
+            segments += 1;
+            if f64::from(receivecount) < f64::from(w) / f64::from(a) {
+                receivecount += 1;
+            } else {
+                return segments;
+            }
+        }
+    }
+
+    #[test]
+    fn it_is_the_published_rule() {
+        for a in [5, 10] {
+            for w in 1..300 {
+                let pulse = Some(Pulse { on: true, w, a: 0 });
+                assert_eq!(every(pulse, a), published(w, a), "w = {w}, a = {a}");
+            }
+        }
+    }
+
+    #[test]
+    fn below_a_window_of_a_every_second_segment_and_every_one_without_the_flag() {
+        assert_eq!(every(Some(Pulse { on: true, w: 4, a: 0 }), 5), 2);
+        assert_eq!(every(Some(Pulse { on: true, w: 100, a: 0 }), 5), 21, "4.76 acks a window");
+        assert_eq!(every(Some(Pulse { on: false, w: 100, a: 0 }), 5), 1);
+        assert_eq!(every(None, 5), 1);
+    }
+
+    #[test]
+    fn five_acks_grow_the_window_by_one_segment() {
+        let grown: f64 = (0..5).map(|_| increase(1000.0, 5)).sum();
+        assert!((grown - 1000.0).abs() < 1e-6);
+    }
+}

@@ -1,0 +1,149 @@
+//! Segments that are sent: which is next, its header, its packet.
+
+use backchannel_core::packet::{Packet, TcpFlags};
+use backchannel_core::time::Time;
+
+use crate::connection::{Connection, State};
+use crate::extensions::{Extension, Outgoing};
+use crate::scoreboard::SackSender;
+use crate::seq::Offset;
+use crate::wire::{Segment, IP_HEADER, MOST_OPTIONS, TCP_HEADER};
+
+/// SACK blocks on an ack at most: three, as in ton III-A.
+const MOST_SACK_BLOCKS: u32 = 3;
+
+impl Connection {
+    /// The next packet to send: a reset, the SYN, data, a window probe, or an ack alone.
+    pub(crate) fn next_packet(&mut self, now: Time) -> Option<Packet> {
+        if self.reset_due {
+            self.reset_due = false;
+            return Some(self.reset_packet(now));
+        }
+        if let Some(reset) = self.stray_reset.take() {
+            return Some(reset);
+        }
+        if self.state == State::Closed {
+            return None;
+        }
+        if self.handshake.syn_due() {
+            return Some(self.syn_packet(now));
+        }
+        if self.handshake.is_open(self.state) {
+            return None;
+        }
+        if self.can_send_data() {
+            if let Some((at, length)) = self.sender.next_data(now, &mut self.timers) {
+                return Some(self.data_packet(now, at, length));
+            }
+        }
+        if self.sender.probe.due {
+            return Some(self.probe_packet(now));
+        }
+        if self.can_send_data() {
+            self.sender.watch_closed_window(now, &mut self.timers);
+        }
+        self.receiver.ack_now.then(|| self.ack_packet(now))
+    }
+
+    fn reset_packet(&mut self, now: Time) -> Packet {
+        let mut segment = self.header(now, false);
+        segment.flags |= TcpFlags::RST;
+        self.receiver.on_ack_sent(0, &mut self.timers);
+        self.packet(&segment, &[])
+    }
+
+    fn ack_packet(&mut self, now: Time) -> Packet {
+        let mut segment = self.header(now, false);
+        self.ecn.on_transmit(&mut segment, false);
+        self.packet(&segment, &[])
+    }
+
+    /// Data of `length` bytes from `at` on, with the FIN if they are the last.
+    fn data_packet(&mut self, now: Time, at: Offset, length: u64) -> Packet {
+        let mut segment = self.header(now, true);
+        // SACK blocks take room from the data of a full segment.
+        let headers = IP_HEADER + TCP_HEADER + self.data_option_bytes() + segment.sack_bytes();
+        let length = length.min(u64::from(self.config.packet_bytes - headers));
+        let data_end = at + length;
+        segment.seq = self.sender.initial.at(at);
+        segment.payload = length as u32;
+        let mut end = data_end;
+        if data_end == self.sender.data_end() {
+            segment.flags |= TcpFlags::PSH;
+            if self.sender.source.finished() && (self.sender.window.edge > data_end || length == 0) {
+                segment.flags |= TcpFlags::FIN;
+                end += 1;
+                self.state = match self.state {
+                    State::Established => State::FinWait1,
+                    State::CloseWait => State::LastAck,
+                    other => other,
+                };
+            }
+        }
+        self.ecn.on_transmit(&mut segment, at >= self.sender.max && length > 0);
+        self.sender.on_transmit(now, at, length, end, &mut self.timers);
+        let data = self.sender.source.bytes(at.data_bytes(), length);
+        self.packet(&segment, &data)
+    }
+
+    /// A probe of the peer's window (RFC 9293 3.8.6.1): what fits, or one byte beyond.
+    fn probe_packet(&mut self, now: Time) -> Packet {
+        let nxt = self.sender.nxt;
+        self.sender.probe.due = false;
+        self.sender.probe.sent += 1;
+        let room = self.sender.window.edge.min(self.sender.data_end()).since(nxt).min(u64::from(self.sender.mss));
+        if room > 0 {
+            return self.data_packet(now, nxt, room);
+        }
+        let mut segment = self.header(now, true);
+        segment.seq = self.sender.initial.at(nxt);
+        segment.payload = 1;
+        self.sender.probe.end = nxt + 1;
+        let data = self.sender.source.bytes(nxt.data_bytes(), 1);
+        self.packet(&segment, &data)
+    }
+
+    /// A header with the current ack, window and options; `data`: of a segment with data. What it acknowledges counts as
+    /// acknowledged.
+    fn header(&mut self, now: Time, data: bool) -> Segment {
+        let window = (self.receiver.window_size() >> self.handshake.window_shift).min(65_535);
+        let initial = self.receiver.initial;
+        let mut segment = Segment {
+            // Behind everything sent: after a timeout, nxt is back at data that the peer may well have, and it would refuse
+            // an ack that began there as old.
+            seq: self.sender.initial.at(self.sender.max.max(self.sender.nxt)),
+            ack: initial.at(self.receiver.ack_offset()),
+            flags: TcpFlags::ACK,
+            window: window as u16,
+            timestamps: self.timestamps.agreed.then(|| self.timestamps.option(now)),
+            ..Segment::default()
+        };
+        let outgoing = Outgoing {
+            data,
+            window: &self.sender.congestion.window,
+            buffered: self.sender.data_end().since(self.sender.una),
+            next: self.receiver.next,
+            out_of_order: self.receiver.out_of_order,
+        };
+        self.extensions.on_transmit(&mut segment, &outgoing);
+        if self.handshake.sack {
+            let blocks = if self.config.sack_sender == SackSender::Smart {
+                self.receiver.smart_block().into_iter().collect()
+            } else {
+                // As many blocks as fit (RFC 2018 3).
+                let room = (MOST_OPTIONS - segment.option_bytes() - 4) / 8;
+                self.receiver.sack_blocks(room.min(MOST_SACK_BLOCKS) as usize)
+            };
+            segment.sack = blocks.into_iter().map(|(start, end)| (initial.at(start), initial.at(end))).collect();
+        }
+        self.receiver.on_ack_sent(window << self.handshake.window_shift, &mut self.timers);
+        segment
+    }
+
+    /// Numbers a packet and counts it.
+    pub(crate) fn packet(&mut self, segment: &Segment, data: &[u8]) -> Packet {
+        self.counts.sent += 1;
+        self.last_packet += 1;
+        segment.packet(self.last_packet, self.flow, data)
+    }
+}

@@ -1,0 +1,305 @@
+//! The receiving half: it puts data in order, holds the window offered, and decides when to acknowledge.
+
+use std::time::Duration;
+
+use backchannel_core::time::Time;
+
+use crate::config::Config;
+use crate::reassembly::Reassembly;
+use crate::receive_window::ReceiveWindow;
+use crate::seq::{Offset, SeqNumber};
+use crate::source::Chunk;
+use crate::timers::{Timer, TimerTable};
+
+/// State of the receiving half. Offsets are those of the peer's stream.
+#[derive(Clone, Debug)]
+pub struct Receiver {
+    /// IRS: the number of the peer's SYN.
+    pub initial: SeqNumber,
+    /// RCV.NXT without the peer's FIN: the next byte expected. It never falls.
+    pub next: Offset,
+    /// The buffer and the window offered.
+    pub window: ReceiveWindow,
+    /// Data in order that the application has not read: `window.unread` bytes.
+    ready: Vec<Chunk>,
+    /// Data beyond `next`.
+    reassembly: Reassembly,
+    /// Where the peer's FIN is, once it has arrived; data before it may still be missing.
+    pub fin: Option<Offset>,
+    /// Whether the peer's FIN has been taken: everything before it has arrived.
+    pub finished: bool,
+    /// Last.ACK.sent of RFC 7323: `next` when the last ack was sent.
+    pub last_acked: Offset,
+    /// Segments in order since the last ack.
+    unacked: u32,
+    /// Segments out of order since the last one in order.
+    pub out_of_order: u32,
+    /// The range of the last arrival, if out of order: SMART's acks name it.
+    last_out_of_order: Option<(Offset, Offset)>,
+    /// An ack must go at once.
+    pub ack_now: bool,
+    /// Longest delay of an ack.
+    ack_delay: Duration,
+    /// Whether delays end at multiples of `ack_delay` (BSD's 200 ms heartbeat), not `ack_delay` after the segment.
+    heartbeat: bool,
+}
+
+impl Receiver {
+    /// Before the peer's SYN.
+    pub fn new(config: &Config) -> Receiver {
+        Receiver {
+            initial: SeqNumber::default(),
+            next: Offset::SYN,
+            window: ReceiveWindow::new(config.receive_buffer_bytes),
+            ready: Vec::new(),
+            reassembly: Reassembly::default(),
+            fin: None,
+            finished: false,
+            last_acked: Offset::SYN,
+            unacked: 0,
+            out_of_order: 0,
+            last_out_of_order: None,
+            ack_now: false,
+            ack_delay: config.ack_delay_s,
+            heartbeat: config.ack_heartbeat,
+        }
+    }
+
+    /// The peer's SYN arrives.
+    pub fn on_syn(&mut self, initial: SeqNumber) {
+        self.initial = initial;
+        self.next = Offset::FIRST_BYTE;
+    }
+
+    /// RCV.WND: bytes that may still arrive.
+    pub fn window_size(&self) -> u64 {
+        self.window.size(self.next)
+    }
+
+    /// RCV.NXT: the number that acks carry, behind the FIN once that was taken.
+    pub fn ack_offset(&self) -> Offset {
+        self.next + u64::from(self.finished)
+    }
+
+    /// An ack that offers `window` bytes is sent.
+    pub fn on_ack_sent(&mut self, window: u64, timers: &mut TimerTable) {
+        self.window.on_offer(self.next, window);
+        self.last_acked = self.next;
+        self.unacked = 0;
+        self.ack_now = false;
+        timers.stop(Timer::DelayedAck);
+    }
+
+    /// Takes the data of a segment that begins at `start`. An ack is due after `segments_per_ack` segments in order.
+    pub fn on_data(
+        &mut self,
+        now: Time,
+        mut start: Offset,
+        mut data: Chunk,
+        segments_per_ack: u32,
+        timers: &mut TimerTable,
+    ) {
+        self.last_out_of_order = None;
+        if start + data.len() <= self.next {
+            // Old data: the peer has not received our ack.
+            self.ack_now = true;
+            return;
+        }
+        if start < self.next {
+            data.skip(self.next.since(start));
+            start = self.next;
+        }
+        let room = (self.next + self.window_size()).since(start);
+        if data.len() > room {
+            data.truncate(room);
+            self.ack_now = true;
+            if room == 0 {
+                return;
+            }
+        }
+        if start > self.next {
+            self.last_out_of_order = Some((start, start + data.len()));
+            self.out_of_order += 1;
+            self.reassembly.store(self.next, start, data);
+            self.ack_now = true;
+            return;
+        }
+        let fills_gap = !self.reassembly.is_empty();
+        self.append(data);
+        if fills_gap {
+            while let Some(chunk) = self.reassembly.take_in_order(self.next) {
+                self.append(chunk);
+            }
+            self.reassembly.settle(self.next);
+        }
+        self.unacked += 1;
+        self.out_of_order = 0;
+        // RFC 5681 4.2: a segment that fills a gap is acknowledged at once.
+        if fills_gap || self.unacked >= segments_per_ack {
+            self.ack_now = true;
+        } else if !timers.is_set(Timer::DelayedAck) {
+            timers.set(Timer::DelayedAck, self.delayed_ack_deadline(now));
+        }
+    }
+
+    /// When the ack of a segment that arrives `now` must go.
+    fn delayed_ack_deadline(&self, now: Time) -> Time {
+        if self.heartbeat {
+            let tick = (self.ack_delay.as_nanos() as u64).max(1);
+            Time((now.nanos() / tick + 1) * tick)
+        } else {
+            now + self.ack_delay
+        }
+    }
+
+    fn append(&mut self, data: Chunk) {
+        self.next += data.len();
+        self.window.unread += data.len();
+        self.ready.push(data);
+    }
+
+    /// The application reads everything in order.
+    pub fn read(&mut self) -> Vec<Chunk> {
+        self.window.unread = 0;
+        std::mem::take(&mut self.ready)
+    }
+
+    /// The same, but the data keep their room in the buffer until [`Receiver::release`].
+    pub fn read_and_hold(&mut self) -> Vec<Chunk> {
+        self.window.held += self.window.unread;
+        self.read()
+    }
+
+    /// Frees the room of `bytes` that were held. Returns by how many bytes an ack sent now would move the window's edge.
+    pub fn release(&mut self, bytes: u64) -> u64 {
+        self.window.held -= bytes;
+        self.window.movement(self.next)
+    }
+
+    /// Bytes of the buffer in use: held, not read, and out of order.
+    pub fn in_use(&self) -> u64 {
+        self.window.held + self.window.unread + self.reassembly.bytes()
+    }
+
+    /// SACK blocks, that of the last arrival first, at most `most`.
+    pub fn sack_blocks(&mut self, most: usize) -> Vec<(Offset, Offset)> {
+        self.reassembly.sack_blocks(self.next, most)
+    }
+
+    /// SMART's block: the segment that caused this ack, if it was out of order.
+    pub fn smart_block(&self) -> Option<(Offset, Offset)> {
+        self.last_out_of_order.filter(|&(start, _)| start > self.next)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::stack_config;
+    use proptest::prelude::*;
+
+    /// A receiver that acknowledges every second segment at once and others at a heartbeat of 200 ms, with its timers.
+    struct Bench {
+        receiver: Receiver,
+        timers: TimerTable,
+    }
+
+    impl Bench {
+        fn new(buffer: u64) -> Bench {
+            let mut receiver = Receiver::new(&stack_config("reno-bsd", &Default::default()).unwrap());
+            receiver.window = ReceiveWindow::new(buffer);
+            receiver.on_syn(SeqNumber(0));
+            Bench { receiver, timers: TimerTable::default() }
+        }
+
+        fn data(&mut self, at_ms: u64, start: i64, bytes: u64) {
+            let data = Chunk { bytes: Vec::new(), zeros: bytes };
+            self.receiver.on_data(Time(at_ms * 1_000_000), Offset(start), data, 2, &mut self.timers);
+        }
+
+        fn ack(&mut self, window: u64) {
+            self.receiver.on_ack_sent(window, &mut self.timers);
+        }
+
+        fn blocks(&mut self) -> Vec<(i64, i64)> {
+            self.receiver.sack_blocks(3).into_iter().map(|(start, end)| (start.0, end.0)).collect()
+        }
+    }
+
+    #[test]
+    fn every_second_segment_is_acknowledged_at_once_and_a_single_one_at_the_heartbeat() {
+        let mut bench = Bench::new(65_536);
+        bench.data(130, 1, 1000);
+        assert!(!bench.receiver.ack_now);
+        assert_eq!(bench.timers.deadline(Timer::DelayedAck), Some(Time(200_000_000)));
+        bench.data(140, 1001, 1000);
+        assert!(bench.receiver.ack_now);
+    }
+
+    #[test]
+    fn out_of_order_data_and_the_filling_of_a_gap_are_acknowledged_at_once() {
+        let mut bench = Bench::new(65_536);
+        bench.data(0, 2001, 1000);
+        assert!(bench.receiver.ack_now);
+        assert_eq!(bench.blocks(), [(2001, 3001)]);
+        bench.ack(65_536);
+        bench.data(0, 4001, 1000);
+        assert_eq!(bench.blocks(), [(4001, 5001), (2001, 3001)], "the latest first");
+        bench.ack(65_536);
+        bench.data(0, 1, 2000);
+        assert!(bench.receiver.ack_now);
+        assert_eq!(bench.receiver.next, Offset(3001));
+    }
+
+    #[test]
+    fn what_does_not_fit_the_window_is_cut_off() {
+        let mut bench = Bench::new(1500);
+        bench.data(0, 1, 2000);
+        assert_eq!((bench.receiver.next, bench.receiver.window_size()), (Offset(1501), 0));
+        bench.receiver.read();
+        assert_eq!(bench.receiver.window_size(), 1500);
+    }
+
+    #[test]
+    fn what_is_held_takes_room_until_it_is_released() {
+        let mut bench = Bench::new(1500);
+        bench.ack(1500);
+        bench.data(0, 1, 1000);
+        assert_eq!(bench.receiver.read_and_hold(), [Chunk { bytes: Vec::new(), zeros: 1000 }]);
+        assert_eq!((bench.receiver.window.unread, bench.receiver.in_use(), bench.receiver.window_size()), (0, 1000, 500));
+        bench.data(0, 1201, 300);
+        assert_eq!(bench.receiver.in_use(), 1300);
+        assert_eq!(bench.receiver.release(400), 400, "the edge was 1501");
+        bench.ack(900);
+        assert_eq!(bench.receiver.release(600), 600);
+        assert_eq!((bench.receiver.in_use(), bench.receiver.window_size()), (300, 1500));
+    }
+
+    proptest! {
+        #[test]
+        fn any_order_of_any_pieces_gives_the_stream(pieces in proptest::collection::vec((0u64..500, 1u64..80), 1..80)) {
+            let stream: Vec<u8> = (0..600u32).map(|i| (i * 7 % 251) as u8).collect();
+            let Bench { mut receiver, mut timers } = Bench::new(10_000);
+            let mut arrived = vec![false; stream.len()];
+            let mut read = Vec::new();
+            for (from, length) in pieces {
+                let to = (from + length).min(stream.len() as u64);
+                let bytes = stream[from as usize..to as usize].to_vec();
+                arrived[from as usize..to as usize].fill(true);
+                receiver.on_data(Time::ZERO, Offset::FIRST_BYTE + from, Chunk { bytes, zeros: 0 }, 2, &mut timers);
+                for part in receiver.read() {
+                    read.extend(part.bytes);
+                }
+                let in_order = arrived.iter().take_while(|&&here| here).count();
+                prop_assert_eq!(receiver.next.data_bytes() as usize, in_order);
+                prop_assert_eq!(&read[..], &stream[..in_order]);
+                for (start, end) in receiver.sack_blocks(3) {
+                    let (first, last) = (start.data_bytes() as usize, end.data_bytes() as usize);
+                    let held = &arrived[first..last];
+                    prop_assert!(start > receiver.next && held.iter().all(|&here| here), "{start:?}-{end:?}");
+                    prop_assert!(!arrived[first - 1] && !arrived.get(last).is_some_and(|&here| here));
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,69 @@
+//! What a connection reports of itself: counts, and the sender's state after each event.
+
+use std::time::Duration;
+
+use backchannel_core::event::SenderSample;
+use backchannel_core::time::Time;
+
+pub use backchannel_core::event::SenderEvent;
+
+/// State of the sender after an event.
+#[derive(Clone, Copy, Debug)]
+pub struct Sample {
+    /// When.
+    pub at: Time,
+    /// The event.
+    pub event: SenderEvent,
+    /// Congestion window in bytes.
+    pub cwnd: f64,
+    /// Slow-start threshold in bytes.
+    pub ssthresh: f64,
+    /// Bytes outstanding.
+    pub outstanding: u64,
+    /// The last round-trip time measured, exactly, not in the timer's ticks.
+    pub rtt: Option<Duration>,
+    /// Smoothed round-trip time.
+    pub srtt: Option<Duration>,
+    /// Retransmission timeout.
+    pub rto: Duration,
+    /// Duplicate acks in a row.
+    pub duplicates: u32,
+    /// Segments of the last burst: those sent at one instant.
+    pub burst: u32,
+}
+
+impl Sample {
+    /// The sample in the quantities of telemetry; `mss` in bytes.
+    pub fn in_segments(&self, mss: f64) -> SenderSample {
+        SenderSample {
+            event: self.event,
+            cwnd_segments: self.cwnd / mss,
+            // The initial "infinite" threshold is not one.
+            ssthresh_segments: (self.ssthresh < 1e8).then_some(self.ssthresh / mss),
+            outstanding_bytes: self.outstanding,
+            rtt_s: self.srtt.map(|srtt| srtt.as_secs_f64()),
+            rto_s: self.rto.as_secs_f64(),
+            duplicate_acks: self.duplicates,
+            burst_segments: self.burst,
+        }
+    }
+}
+
+/// Counts of one connection.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Segments sent, with data or not.
+    pub sent: u64,
+    /// Segments with a right checksum.
+    pub received: u64,
+    /// Data segments retransmitted.
+    pub retransmitted: u64,
+    /// Retransmission timeouts.
+    pub timeouts: u64,
+    /// Fast retransmits.
+    pub fast_retransmits: u64,
+    /// Duplicate acks.
+    pub duplicate_acks: u64,
+    /// Segments that were malformed, damaged, outside the window, or challenged.
+    pub refused: u64,
+}

@@ -1,0 +1,96 @@
+//! The timers of a connection: one table of deadlines, one row a timer.
+
+use backchannel_core::time::Time;
+
+/// The rows of the table, in the order in which timers that expire together fire.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Timer {
+    /// When to retransmit the SYN or the first unacknowledged segment (RFC 6298 5). Runs while something is outstanding.
+    Retransmission,
+    /// When to probe a closed window, or fill one that is too small for a full segment (RFC 9293 3.8.6.1).
+    Persist,
+    /// When to send a delayed ack (RFC 1122 4.2.3.2).
+    DelayedAck,
+    /// When to send the next burst (asym 6.3).
+    Burst,
+    /// When to leave TIME-WAIT (RFC 9293 3.6).
+    TimeWait,
+}
+
+impl Timer {
+    /// All rows.
+    pub const ALL: [Timer; 5] =
+        [Timer::Retransmission, Timer::Persist, Timer::DelayedAck, Timer::Burst, Timer::TimeWait];
+}
+
+/// The deadlines; `None` is a timer that is not set.
+#[derive(Clone, Debug, Default)]
+pub struct TimerTable([Option<Time>; Timer::ALL.len()]);
+
+impl TimerTable {
+    /// Sets a timer, or sets it anew.
+    pub fn set(&mut self, timer: Timer, at: Time) {
+        self.0[timer as usize] = Some(at);
+    }
+
+    /// Stops a timer, set or not.
+    pub fn stop(&mut self, timer: Timer) {
+        self.0[timer as usize] = None;
+    }
+
+    /// Stops all.
+    pub fn stop_all(&mut self) {
+        *self = TimerTable::default();
+    }
+
+    /// The deadline of a timer.
+    pub fn deadline(&self, timer: Timer) -> Option<Time> {
+        self.0[timer as usize]
+    }
+
+    /// Whether a timer is set.
+    pub fn is_set(&self, timer: Timer) -> bool {
+        self.0[timer as usize].is_some()
+    }
+
+    /// Whether a timer has expired. An expired timer is stopped.
+    pub fn expire(&mut self, timer: Timer, now: Time) -> bool {
+        let expired = self.deadline(timer).is_some_and(|at| at <= now);
+        if expired {
+            self.stop(timer);
+        }
+        expired
+    }
+
+    /// The earliest deadline.
+    pub fn next_timeout(&self) -> Option<Time> {
+        self.0.iter().flatten().min().copied()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_earliest_deadline_comes_first_and_expires_once() {
+        let mut timers = TimerTable::default();
+        assert_eq!(timers.next_timeout(), None);
+        timers.set(Timer::Persist, Time(30));
+        timers.set(Timer::DelayedAck, Time(20));
+        assert_eq!(timers.next_timeout(), Some(Time(20)));
+        assert!(!timers.expire(Timer::DelayedAck, Time(19)));
+        assert!(timers.expire(Timer::DelayedAck, Time(20)));
+        assert!(!timers.expire(Timer::DelayedAck, Time(20)));
+        assert_eq!((timers.next_timeout(), timers.is_set(Timer::Persist)), (Some(Time(30)), true));
+        timers.stop_all();
+        assert_eq!(timers.next_timeout(), None);
+    }
+
+    #[test]
+    fn every_row_has_its_own_place() {
+        for (place, timer) in Timer::ALL.into_iter().enumerate() {
+            assert_eq!(timer as usize, place);
+        }
+    }
+}
