@@ -14,7 +14,7 @@ import pytest
 
 import testbed.report
 import testbed.scenario
-from analysis.metrics import data
+from analysis.captures import segments
 from testbed import node_binary
 
 Json = dict[str, Any]
@@ -97,7 +97,7 @@ def test_reports_are_read_by_the_names_and_types_that_drivers_write(model: str, 
 
 def test_segment_classes_have_the_same_bits() -> None:
     bits = {entry["name"]: entry["bit"] for entry in registry()["segment_classes"]}
-    ours = {name: value for name, value in vars(data).items() if name.isupper() and type(value) is int}
+    ours = {name: value for name, value in vars(segments).items() if name.isupper() and type(value) is int}
     assert "RETRANSMISSION" in ours
     assert {name: bits.get(name) for name in ours} == ours
 
@@ -110,7 +110,7 @@ def test_telemetry_is_read_by_the_columns_that_drivers_write() -> None:
             name = POLARS["string" if isinstance(found, tuple) and found[0] == "one of" else found]
             columns.setdefault(column, set()).add(name)
             assert ("unit" in part) == (name in (pl.Int64, pl.Float64)), f"{table}.{column}"
-    for column, dtype in data.TELEMETRY.items():
+    for column, dtype in {**segments.LINK_TELEMETRY, **segments.FLOW_TELEMETRY}.items():
         assert columns.get(column) == {dtype}, column
 
 
@@ -119,7 +119,7 @@ def test_events_are_read_by_the_names_that_drivers_write() -> None:
     looks_like_one = re.compile(r'"((?:dropped|marked|link|coarse|corruption)_[a-z_]+|purged|tossed)"')
     wrong: list[str] = []
     seen: set[str] = set()
-    for folder in ("analysis/metrics", "analysis/figures", "analysis/plots", "testbed"):
+    for folder in ("analysis", "web", "testbed"):
         for path in sorted((node_binary.ROOT / folder).rglob("*.py")):
             for word in looks_like_one.findall(path.read_text()):
                 seen.add(word)
