@@ -255,7 +255,10 @@ mod tests {
     fn options_have_the_ranges_and_choices_of_their_declaration() {
         let option = |name: &str| OPTIONS.iter().find(|option| option.name == name).unwrap();
         assert_eq!((option("packet_bytes").min, option("packet_bytes").max), (Some(88.0), Some(65_535.0)));
-        assert_eq!((option("initial_ssthresh_segments").min, option("initial_ssthresh_segments").max), (Some(2.0), None));
+        assert_eq!(
+            (option("initial_ssthresh_segments").min, option("initial_ssthresh_segments").max),
+            (Some(2.0), None)
+        );
         assert_eq!((option("sack").min, option("sack").max), (None, None));
         assert_eq!(option("congestion").choices, ["tahoe", "reno", "newreno", "cubic"]);
         for option in OPTIONS {
