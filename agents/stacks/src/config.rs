@@ -1,4 +1,4 @@
-//! The options of a stack. Each is declared once, in [`options`]: field, type, default, unit, range and help. Registry,
+//! The options of a stack. Each is declared once, with `options!`: field, type, default, unit, range and help. Registry,
 //! validation and parser follow from that line. The named stacks (`config/stacks.rs`) are presets over the same options.
 
 mod stacks;
@@ -179,6 +179,11 @@ options! {
     time_wait_s: Duration = number(60.0), [Time 0.0 to 240.0] "length of TIME-WAIT (twice the segment lifetime)";
 }
 
+/// Every option with the default that named stacks start from.
+pub fn options() -> &'static [Param] {
+    OPTIONS
+}
+
 impl Config {
     /// Bytes of data in a segment without TCP options.
     pub fn largest_payload(&self) -> u32 {
@@ -255,7 +260,10 @@ mod tests {
     fn options_have_the_ranges_and_choices_of_their_declaration() {
         let option = |name: &str| OPTIONS.iter().find(|option| option.name == name).unwrap();
         assert_eq!((option("packet_bytes").min, option("packet_bytes").max), (Some(88.0), Some(65_535.0)));
-        assert_eq!((option("initial_ssthresh_segments").min, option("initial_ssthresh_segments").max), (Some(2.0), None));
+        assert_eq!(
+            (option("initial_ssthresh_segments").min, option("initial_ssthresh_segments").max),
+            (Some(2.0), None)
+        );
         assert_eq!((option("sack").min, option("sack").max), (None, None));
         assert_eq!(option("congestion").choices, ["tahoe", "reno", "newreno", "cubic"]);
         for option in OPTIONS {

@@ -266,7 +266,10 @@ mod tests {
         bench.ack(1500);
         bench.data(0, 1, 1000);
         assert_eq!(bench.receiver.read_and_hold(), [Chunk { bytes: Vec::new(), zeros: 1000 }]);
-        assert_eq!((bench.receiver.window.unread, bench.receiver.in_use(), bench.receiver.window_size()), (0, 1000, 500));
+        assert_eq!(
+            (bench.receiver.window.unread, bench.receiver.in_use(), bench.receiver.window_size()),
+            (0, 1000, 500)
+        );
         bench.data(0, 1201, 300);
         assert_eq!(bench.receiver.in_use(), 1300);
         assert_eq!(bench.receiver.release(400), 400, "the edge was 1501");

@@ -30,7 +30,8 @@ mod tests {
     fn an_ack_is_answered_at_its_number_and_a_syn_behind_it() {
         let flow = FlowKey { src: [10, 0, 0, 1].into(), dst: [10, 0, 0, 2].into(), src_port: 1, dst_port: 2 };
         let answer = |segment: Segment| reset_for(1, &segment.packet(1, flow, &[])).map(|p| Segment::read(&p).unwrap());
-        let ack = answer(Segment { seq: SeqNumber(7), ack: SeqNumber(99), flags: TcpFlags::ACK, ..Segment::default() }).unwrap();
+        let ack = answer(Segment { seq: SeqNumber(7), ack: SeqNumber(99), flags: TcpFlags::ACK, ..Segment::default() })
+            .unwrap();
         assert_eq!((ack.seq, ack.flags), (SeqNumber(99), TcpFlags::RST));
         let syn = answer(Segment { seq: SeqNumber(7), flags: TcpFlags::SYN, ..Segment::default() }).unwrap();
         assert_eq!((syn.seq.0, syn.ack.0, syn.flags), (0, 8, TcpFlags::RST | TcpFlags::ACK));

@@ -270,8 +270,10 @@ impl Sender {
     /// Sets the persist timer when the peer's window, closed or too small for a full segment, is all that holds data back
     /// (RFC 9293 3.8.6.1; the override timeout of 3.8.6.2.1).
     pub fn watch_closed_window(&mut self, now: Time, timers: &mut TimerTable) {
-        let waiting =
-            self.data_end() > self.nxt && self.una >= self.nxt && !timers.is_set(Timer::Retransmission) && !self.probe.due;
+        let waiting = self.data_end() > self.nxt
+            && self.una >= self.nxt
+            && !timers.is_set(Timer::Retransmission)
+            && !self.probe.due;
         if waiting && !timers.is_set(Timer::Persist) {
             timers.set(Timer::Persist, now + self.rtt.persist(self.probe.sent));
         }

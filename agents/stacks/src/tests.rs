@@ -375,7 +375,8 @@ fn a_reset_ends_the_connection_and_one_beside_the_mark_does_not() {
     pair.run(1);
     let client = pair.ends[0].as_mut().unwrap();
     let (seq, at) = pair.log.iter().rev().find(|(_, from, _)| *from == 1).map(|(at, _, s)| (s.seq, *at)).unwrap();
-    let reset = |seq: SeqNumber| Segment { seq, flags: TcpFlags::RST, ..Segment::default() }.packet(1, flow().reversed(), &[]);
+    let reset =
+        |seq: SeqNumber| Segment { seq, flags: TcpFlags::RST, ..Segment::default() }.packet(1, flow().reversed(), &[]);
     client.on_segment(Time(at), &reset(seq + 10));
     assert_eq!(client.state(), State::Established, "a challenge ack, RFC 5961");
     client.on_segment(Time(at), &reset(seq));

@@ -147,7 +147,9 @@ impl Segment {
                 (2, 2) => self.mss = Some(u16::from_be_bytes([value[0], value[1]])),
                 (3, 1) => self.window_scale = Some(value[0].min(14)),
                 (4, 0) => self.sack_permitted = true,
-                (5, n) if n % 8 == 0 => self.sack = (0..n / 8).map(|i| (SeqNumber(word(8 * i)), SeqNumber(word(8 * i + 4)))).collect(),
+                (5, n) if n % 8 == 0 => {
+                    self.sack = (0..n / 8).map(|i| (SeqNumber(word(8 * i)), SeqNumber(word(8 * i + 4)))).collect()
+                }
                 (PEERWIN_KIND, 2) => self.peer_window = Some(u16::from_be_bytes([value[0], value[1]])),
                 (PULSE_KIND, 6) if value[..2] == PULSE_EXPERIMENT.to_be_bytes() => {
                     let w = u16::from_be_bytes([value[3], value[4]]);
@@ -250,7 +252,11 @@ impl Segment {
             for (slot, block) in more.iter_mut().zip(rest) {
                 *slot = Some((block.0 .0, block.1 .0));
             }
-            all.extend([Option_::Noop, Option_::Noop, Option_::SelectiveAcknowledgement((first.0 .0, first.1 .0), more)]);
+            all.extend([
+                Option_::Noop,
+                Option_::Noop,
+                Option_::SelectiveAcknowledgement((first.0 .0, first.1 .0), more),
+            ]);
         }
         all
     }
@@ -275,7 +281,8 @@ mod tests {
     fn any_segment() -> impl Strategy<Value = Segment> {
         let syn = (any::<u16>(), proptest::option::of(0u8..15), any::<bool>());
         let blocks = proptest::collection::vec((any::<u32>(), any::<u32>()), 0..2);
-        let blocks = blocks.prop_map(|all| all.into_iter().map(|(a, b)| (SeqNumber(a), SeqNumber(b))).collect::<Vec<_>>());
+        let blocks =
+            blocks.prop_map(|all| all.into_iter().map(|(a, b)| (SeqNumber(a), SeqNumber(b))).collect::<Vec<_>>());
         let fixed = (any::<u32>(), any::<u32>(), any::<u16>(), proptest::option::of((any::<u32>(), any::<u32>())));
         (fixed, syn, blocks, 0u32..3000, any::<bool>()).prop_map(|(fixed, syn, sack, payload, is_syn)| Segment {
             seq: SeqNumber(fixed.0),

@@ -394,8 +394,7 @@ fn show(segment: &Segment) -> String {
         let _ = write!(text, " ts {value} {echo}");
     }
     if !segment.sack.is_empty() {
-        let pair =
-            |&(start, end): &(SeqNumber, SeqNumber)| format!("{}-{}", start - PEER_FIRST, end - PEER_FIRST);
+        let pair = |&(start, end): &(SeqNumber, SeqNumber)| format!("{}-{}", start - PEER_FIRST, end - PEER_FIRST);
         let _ = write!(text, " sack {}", segment.sack.iter().map(pair).collect::<Vec<_>>().join(","));
     }
     if let Some(window) = segment.peer_window {

@@ -115,7 +115,8 @@ mod tests {
         assert_eq!(acc.d, 25, "a mark counts however recently d fell");
         acc.on_echo(ms(961), false, rtt);
         assert_eq!(acc.d, 24);
-        let bounded = [Some(10), Some(1), None].map(|peer_window| AckCongestion { peer_window, ..acc.clone() }.bounded_d());
+        let bounded =
+            [Some(10), Some(1), None].map(|peer_window| AckCongestion { peer_window, ..acc.clone() }.bounded_d());
         assert_eq!(bounded, [5, 1, 24]);
         for round in 0..40 {
             acc.on_echo(ms(1100 + round * 100), false, rtt);
