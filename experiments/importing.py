@@ -8,12 +8,10 @@ hosts, and a flow for every direction of data between two of them, the largest f
 from __future__ import annotations
 
 import fcntl
-import gzip
 import hashlib
 import json
 import os
 import shutil
-import subprocess
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,17 +22,16 @@ import polars as pl
 from analysis.alignment import ALONE, Aligned, align
 from analysis.metrics import RunData, measure
 from analysis.store import Landing, Store
-from analysis.store.rows import RunRow
+from experiments import import_files
 from experiments.engine import machine
 from experiments.language.problems import ImportProblem
-from testbed import node_binary, units
+from testbed import node_binary
 from testbed.errors import TestbedError, Unavailable
 
 #: Flows that are measured at most; the tables have all.
 MOST_FLOWS = 40
 #: Part of a run's identity: raise it when the same captures come to give other results.
 VERSION = 2
-MINUTES_S = 3600.0
 
 
 @dataclass(frozen=True)
@@ -71,8 +68,8 @@ def import_captures(store: Store, request: Request) -> Imported:
     for path in request.files:
         if not path.is_file():
             raise ImportProblem(f"{path} {'is no file' if path.exists() else 'does not exist'}")
-    labels = _labels(request.files)
-    digests = {label: _sha256(path) for label, path in zip(labels, request.files, strict=True)}
+    labels = import_files.labels(request.files)
+    digests = {label: import_files.sha256(path) for label, path in zip(labels, request.files, strict=True)}
     run_id = _run_id(request, digests)
     campaign_id = hashlib.sha256(f"import {request.campaign}".encode()).hexdigest()[:12]
     if store.valid_runs([run_id]):
@@ -83,8 +80,8 @@ def import_captures(store: Store, request: Request) -> Imported:
     store.sweep_incoming()
     folder = store.incoming(run_id)
     try:
-        kept = _keep(folder, labels, request.files)
-        readable = {label: _readable(path, label, folder) for label, path in kept.items()}
+        kept = import_files.keep(folder, labels, request.files)
+        readable = {label: import_files.readable(path, label, folder) for label, path in kept.items()}
         aligned = _read(folder, {label: path for label, (path, _) in readable.items()}, request.aligned)
         summary = json.loads((folder / "summary.json").read_text())
         if not any(file["packets"] > file["not_tcp"] for file in summary["files"]):
@@ -146,96 +143,12 @@ def _run_id(request: Request, digests: dict[str, str]) -> str:
     return hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:24]
 
 
-def _labels(files: Sequence[Path]) -> list[str]:
-    """A name for each capture: its file's, numbered where two have the same."""
-    found: list[str] = []
-    for path in files:
-        name = path.name
-        for ending in (".gz", ".zst", ".pcap", ".pcapng", ".cap"):
-            name = name.removesuffix(ending)
-        name = "".join(c if c.isalnum() or c in "-_." else "-" for c in name).strip(".") or "capture"
-        label, number = name, 2
-        while label in found:
-            label, number = f"{name}-{number}", number + 1
-        found.append(label)
-    return found
-
-
-def _sha256(path: Path) -> str:
-    try:
-        with path.open("rb") as stream:
-            return hashlib.file_digest(stream, "sha256").hexdigest()
-    except OSError as error:
-        raise ImportProblem(f"{path} cannot be read: {error.strerror}") from None
-
-
-def _keep(folder: Path, labels: Sequence[str], files: Sequence[Path]) -> dict[str, Path]:
-    """Copies the captures, compressed as they are or by gzip."""
-    (folder / "captures").mkdir()
-    kept = {}
-    for label, path in zip(labels, files, strict=True):
-        with path.open("rb") as plain:
-            packed = {b"\x1f\x8b": ".gz", b"\x28\xb5": ".zst"}.get(plain.read(2))
-            plain.seek(0)
-            target = folder / "captures" / f"{label}.pcap{packed or '.gz'}"
-            with target.open("wb") as out:
-                if packed:
-                    shutil.copyfileobj(plain, out, 1 << 20)
-                else:
-                    with gzip.GzipFile(filename="", mode="wb", fileobj=out, compresslevel=5, mtime=0) as stream:
-                        shutil.copyfileobj(plain, stream, 1 << 20)
-        kept[label] = target
-    return kept
-
-
-def _readable(path: Path, label: str, folder: Path) -> tuple[Path, str]:
-    """A file that our own reader takes, and who reads it: what we do not know goes through tshark."""
-    opener = gzip.open if path.suffix == ".gz" else None
-    if opener is None:
-        return path, "backchannel"
-    with opener(path) as stream:
-        try:
-            magic = stream.read(4)
-        except (OSError, EOFError):
-            return path, "backchannel"
-    if magic in OURS:
-        return path, "backchannel"
-    if shutil.which("tshark") is None:
-        raise ImportProblem(
-            f"{label} is neither pcap nor pcapng (it begins with {magic.hex() or 'nothing'}); tshark may read it, "
-            "but is not installed"
-        )
-    (folder / "converted").mkdir(exist_ok=True)
-    source, target = folder / "converted" / f"{label}.other", folder / "converted" / f"{label}.pcapng"
-    with opener(path) as packed, source.open("wb") as plain:
-        shutil.copyfileobj(packed, plain, 1 << 20)
-    words = ["tshark", "-n", "-r", str(source), "-F", "pcapng", "-w", str(target)]
-    done = subprocess.run(words, capture_output=True, text=True, timeout=MINUTES_S, check=False)
-    if not target.is_file() or target.stat().st_size == 0:
-        why = [line for line in done.stderr.splitlines() if "Running as" not in line]
-        said = (why[-1] if why else "it gave no reason").replace(str(source), label)
-        raise ImportProblem(f"{label} is neither pcap nor pcapng, and tshark cannot read it: {said}")
-    kind = subprocess.run(
-        ["capinfos", "-t", "-T", "-r", str(source)], capture_output=True, text=True, timeout=MINUTES_S, check=False
-    )
-    format_ = kind.stdout.strip().split("\t")[-1] or "a format of its own"
-    version = subprocess.run(["tshark", "--version"], capture_output=True, text=True, check=False).stdout.split("\n")[0]
-    source.unlink()
-    return target, f"{version.split(' (Git')[0]} ({format_})"
-
-
-#: How the files begin that our reader takes.
-OURS = frozenset(
-    bytes.fromhex(word) for word in ("a1b2c3d4", "d4c3b2a1", "a1b23c4d", "4d3cb2a1", "a1b2cd34", "34cdb2a1", "0a0d0d0a")
-)
-
-
 def _read(folder: Path, captures: dict[str, Path], aligned: bool) -> Aligned:
     """Makes the tables, with all clocks as the first capture's."""
     words = ["trace", "--out", str(folder), "--jobs", str(os.cpu_count() or 1)]
     files = [f"{label}={path}" for label, path in captures.items()]
     try:
-        node_binary.call(*words, *files, timeout_s=MINUTES_S)
+        node_binary.call(*words, *files, timeout_s=import_files.READER_S)
         found = align(folder, len(files)) if len(files) > 1 else ALONE
         shifts = [
             f"--shift={label}={found.files[number].shift_ns}"
@@ -243,7 +156,7 @@ def _read(folder: Path, captures: dict[str, Path], aligned: bool) -> Aligned:
             if aligned and found.files[number].shift_ns
         ]
         if shifts:
-            node_binary.call(*words, *shifts, *files, timeout_s=MINUTES_S)
+            node_binary.call(*words, *shifts, *files, timeout_s=import_files.READER_S)
     except Unavailable:
         raise
     except TestbedError as error:
@@ -385,72 +298,3 @@ def _enter(store: Store, campaign_id: str, request: Request, run_id: str) -> Non
         }  # fmt: skip
         store.begin_campaign(fields, points, members)
         store.end_campaign(campaign_id, complete=True)
-
-
-def as_json(imported: Imported, run: RunRow) -> str:
-    """An import for scripts, in SI units."""
-    document = {
-        "run": imported.run_id,
-        "campaign": imported.campaign_id,
-        "known": imported.known,
-        **imported.manifest["import"],
-        "flows": imported.scenario["workload"],
-        "metrics": [{key: row[key] for key in ("name", "subject", "value", "unit")} for row in run["metrics"]],
-    }
-    return json.dumps(document, indent=2)
-
-
-def lines(imported: Imported, run: RunRow) -> list[str]:
-    """An import for people."""
-    told = imported.manifest["import"]
-    found = [f"run {imported.run_id}{', which was here already' if imported.known else ''}: {told['label']}"]
-    for file in told["files"]:
-        tcp = file["packets"] - file["not_tcp"]
-        by = "" if file["read_by"] == "backchannel" else f", read by {file['read_by']}"
-        found.append(
-            f"  {file['label']}: {file['format']}{by}, {file['packets']} packets, {tcp} of TCP, "
-            f"{file['connections_total']} connections"
-        )
-        found += [f"    {line}" for line in troubles(file)]
-        if len(told["files"]) > 1:
-            found.append(f"    clock: {file['clock']}")
-    values = {(row["subject"], row["name"]): row for row in run["metrics"]}
-    for flow in imported.scenario["workload"][:LINES]:
-        said = [
-            units.show(values[flow["name"], name]["value"], values[flow["name"], name]["unit"]) + f" {word}"
-            for name, word in (("throughput", "throughput"), ("goodput", "goodput"), ("retransmissions", "resent"))
-            if (flow["name"], name) in values
-        ]
-        found.append(f"  {flow['name']}: {', '.join(said)}")
-    more = len(imported.scenario["workload"]) - LINES
-    if more > 0:
-        found.append(f"  and {more} more flows")
-    if told["flows_left_out"]:
-        found.append(f"  {told['flows_left_out']} smaller flows are in the tables alone")
-    return found
-
-
-#: Flows that the terminal shows.
-LINES = 12
-
-
-def troubles(file: dict[str, Any]) -> list[str]:
-    """What could not be read of a file, in sentences."""
-    found = [
-        f"byte {one['offset']}: {one['reason']}" + (f", {one['bytes']} bytes passed over" if one["bytes"] else "")
-        for one in file["damage"][:5]
-    ]
-    if file["damages"] > 5:
-        found.append(f"and {file['damages'] - 5} more places that could not be read")
-    for one in file["link_types"]:
-        if not one["known"]:
-            found.append(f"{one['packets']} packets of link type {one['link_type']}, which is not known")
-    for key, word in (
-        ("unreadable", "packets with headers that are cut off or contradict each other"),
-        ("unfinished_fragments", "packets of which fragments are missing"),
-        ("dropped_by_capture", "packets dropped by the capturing system"),
-        ("connections_given_up", "connections given up, too many at a time"),
-    ):
-        if file[key]:
-            found.append(f"{file[key]} {word}")
-    return found

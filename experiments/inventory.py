@@ -1,6 +1,6 @@
 """The inventory file of a lab (docs/physical.md): read, checked, and held against a campaign's topology.
 
-Ansible reads the same file through ansible/plugins/inventory/backchannel.py, which calls `read` and `placed` here.
+Ansible reads the same file through ansible/plugins/inventory/lab.py, which calls `read` and `placed` here.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class LinkEntry(Model):
 class InventoryFile(Model):
     """A whole file."""
 
-    plugin: Literal["backchannel"]
+    plugin: Literal["backchannel", "backchannel.testbed.lab"]
     campaign: Path | None = Field(None, description="whose topology Ansible sets up; relative to this file")
     connection: Literal["ssh", "namespace"] = "ssh"
     addresses: str = "10.0.0.0/8"

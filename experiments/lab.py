@@ -10,6 +10,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -53,6 +54,17 @@ def topology(found: inventory.Inventory, file: Path | None) -> Path:
     return chosen.absolute()
 
 
+def link_collection() -> Path:
+    """Links the folder `ansible` as the collection backchannel.testbed. Returns an entry of Ansible's search path."""
+    collections = node_binary.ROOT / ".cache" / "collections"
+    link = collections / "ansible_collections" / "backchannel" / "testbed"
+    if not link.is_symlink():
+        link.parent.mkdir(parents=True, exist_ok=True)
+        with suppress(FileExistsError):
+            link.symlink_to(ANSIBLE)
+    return collections
+
+
 def playbook(name: str, path: Path, file: Path | None, arguments: Sequence[str]) -> int:
     """Runs a playbook on a lab; Ansible's exit status.
 
@@ -71,6 +83,7 @@ def playbook(name: str, path: Path, file: Path | None, arguments: Sequence[str])
         "BACKCHANNEL_CAMPAIGN": str(topology(found, file)),
         "BACKCHANNEL_NODE": node_binary.path(),
         "ANSIBLE_CONFIG": str(ANSIBLE / "ansible.cfg"),
+        "ANSIBLE_COLLECTIONS_PATH": str(link_collection()),
         "PATH": f"{program.parent}:{os.environ.get('PATH', '')}",
     }
     words = [str(program), "--inventory", str(path.absolute()), str(ANSIBLE / "playbooks" / f"{name}.yml"), *arguments]

@@ -1,4 +1,4 @@
-"""The executor on a cluster of this machine, mostly without any run."""
+"""The Dask executor on a cluster of this machine, mostly without runs."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import dask
@@ -14,8 +15,9 @@ import pytest
 from rich.console import Console
 
 from analysis.store import Store
-from experiments.engine import dask_executor, machine
+from experiments.engine import dask_worker, machine
 from experiments.engine.dask_executor import DaskExecutor
+from experiments.engine.dask_worker import CampaignPlugin
 from experiments.engine.options import Options
 from experiments.engine.pool import Job, PoolStatus, Result
 from experiments.engine.scheduling import run_campaign
@@ -24,15 +26,15 @@ from experiments.terminal import TerminalReporter
 from testbed import node_binary
 
 
-class Deaf:
-    """Hears what must not be said, and how many cells are at work."""
+class Recorder:
+    """A listener that records losses and numbers of active cells."""
 
     def __init__(self) -> None:
         self.lost: list[str] = []
         self.running: list[int] = []
 
-    def on_status(self, machine_id: str, beat: PoolStatus) -> None:
-        self.running.append(beat.running)
+    def on_status(self, machine_id: str, status: PoolStatus) -> None:
+        self.running.append(status.running)
 
     def on_result(self, machine_id: str, job: Job, result: Result) -> None:
         pass
@@ -41,13 +43,13 @@ class Deaf:
         self.lost.append(reason)
 
 
-def test_workers_that_live_are_never_gone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_living_workers_are_never_reported_as_gone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     Store.open(tmp_path).close()
-    # Dask's client writes over its own copy of who is there, without the workers, as often as this says.
+    # At this interval Dask's client overwrites its copy of the scheduler's information, without the workers.
     with dask.config.set({"distributed.client.scheduler-info-interval": "1ms"}):
-        executor = DaskExecutor(None, Options(tmp_path), Deaf())
+        executor = DaskExecutor(None, Options(tmp_path), Recorder())
     try:
-        monkeypatch.setattr("experiments.engine.dask_executor.LOOK_S", 0.0)
+        monkeypatch.setattr("experiments.engine.dask_executor.QUERY_INTERVAL_S", 0.0)
         seen = []
         until_s = time.monotonic() + 3
         while time.monotonic() < until_s:
@@ -60,18 +62,24 @@ def test_workers_that_live_are_never_gone(tmp_path: Path, monkeypatch: pytest.Mo
         executor.close()
 
 
-def test_a_worker_with_other_code_says_so() -> None:
-    """In words: what a worker raises, Dask writes to its log with a traceback."""
-    said = dask_executor._introduce({"topic": "unused"}, "0" * 64)
-    assert said == (
-        f"its sources have the digest {machine.sources()[:12]} and the runner's {'0' * 12}: bring both to one commit, "
-        "a worker that a role made by './backchannel testbed site'"
+def plugin(results: str = "unused", runner_sources: str = "0" * 64) -> CampaignPlugin:
+    """The plugin of a worker, attached."""
+    made = CampaignPlugin("topic", results, None, runner_sources)
+    made.setup(SimpleNamespace(address="tcp://10.0.0.7:1"))  # type: ignore[arg-type]
+    return made
+
+
+def test_a_worker_with_other_sources_is_rejected() -> None:
+    """By a message: Dask logs what a worker raises with a traceback."""
+    assert plugin().introduce() == (
+        f"its sources have the digest {machine.sources()[:12]} and the runner's {'0' * 12}; bring both to one commit, "
+        "with './backchannel testbed site' for a worker that Ansible installed"
     )
 
 
 @pytest.fixture
 def copied(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A copy of the code, which is now what runs here."""
+    """A copy of the sources that counts as the running ones."""
     for name in machine.FOLDERS:
         shutil.copytree(node_binary.ROOT / name, tmp_path / name)
     for name in ("Cargo.toml", "Cargo.lock"):
@@ -83,9 +91,9 @@ def copied(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 
 @pytest.mark.parametrize("name", ["testbed/links/src/lib.rs", "experiments/engine/pool.py", "Cargo.lock"])
-def test_code_is_other_code_where_one_source_differs(copied: Path, name: str) -> None:
+def test_one_changed_source_changes_the_digest(copied: Path, name: str) -> None:
     before = machine.sources()
-    (copied / "experiments/quickstart.yaml").write_text("a campaign is no code")
+    (copied / "experiments/quickstart.yaml").write_text("a campaign is not a source")
     machine.sources.cache_clear()
     assert machine.sources() == before
     with (copied / name).open("a") as file:
@@ -94,12 +102,11 @@ def test_code_is_other_code_where_one_source_differs(copied: Path, name: str) ->
     assert machine.sources() != before
 
 
-def test_a_release_without_commit_or_rust_sources_is_held_against_the_runner(copied: Path) -> None:
+def test_a_release_without_commit_and_rust_sources_has_a_digest(copied: Path) -> None:
     shutil.rmtree(copied / "testbed" / "links")
     (copied / machine.RELEASED).write_text("1" * 64 + "\n")
     assert machine.version().count("commit") == 0
-    said = dask_executor._introduce({"topic": "unused"}, "0" * 64)
-    assert f"the digest {'1' * 12} and the runner's {'0' * 12}" in str(said)
+    assert f"the digest {'1' * 12} and the runner's {'0' * 12}" in str(plugin().introduce())
 
 
 @pytest.fixture(scope="module")
@@ -109,40 +116,39 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DaskExecutor]:
     Store.open(results).close()
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr("os.cpu_count", lambda: 3)
-        executor = DaskExecutor(None, Options(results), Deaf())
+        executor = DaskExecutor(None, Options(results), Recorder())
     executor._client.wait_for_workers(3)
-    executor._look()
+    executor._query()
     yield executor
     executor.close()
 
 
 @pytest.fixture
 def three(cluster: DaskExecutor) -> DaskExecutor:
-    """As if none of them had said anything."""
-    for said in (cluster._beats, cluster._running, cluster._heard_s):
-        said.clear()
+    """The cluster, without any status received."""
+    for received in (cluster._statuses, cluster._running, cluster._reported_s):
+        received.clear()
     return cluster
 
 
-def told(executor: DaskExecutor) -> list[tuple[int, int]]:
-    """What the pools of all workers know: cells of their own, and beside them."""
+def limits(executor: DaskExecutor) -> list[tuple[int, int]]:
+    """The limits that the pools of all workers know: cells of their own, and cells of the others."""
+    name = executor._name
 
-    def known() -> tuple[int, int]:
-        from experiments.engine.dask_executor import _pools
-
-        ((pool, _),) = _pools.values()
+    def known(dask_worker: Any) -> tuple[int, int]:
+        pool = dask_worker.plugins[name]._pool
         return pool._allowed, pool._others
 
     for _ in range(2):
-        # What was new while a word was on its way follows it.
-        for thread in executor._telling.values():
+        # A change during a message is sent after it.
+        for thread in executor._sending.values():
             thread.join(10)
         executor.machines()
     return sorted(executor._client.run(known).values())
 
 
-def beat(worker: str, allowed: int, running: int) -> tuple[float, dict[str, Any]]:
-    """A worker's word, as Dask hands it over."""
+def event(worker: str, allowed: int, running: int) -> tuple[float, dict[str, Any]]:
+    """A worker's status as Dask delivers it."""
     return 0.0, {"worker": worker, **asdict(PoolStatus(0.5, 0.0, 0.0, running, 0, allowed, ()))}
 
 
@@ -150,39 +156,38 @@ def test_workers_of_one_machine_share_what_it_is_allowed(three: DaskExecutor) ->
     (machine,) = three.machines()
     for cells, shares in ((1, [0, 0, 1]), (5, [1, 2, 2]), (12, [4, 4, 4]), (0, [0, 0, 0])):
         three.allow(machine.id, cells)
-        assert [share for share, _ in told(three)] == shares
+        assert [share for share, _ in limits(three)] == shares
 
 
-def test_every_worker_hears_what_is_at_work_beside_it(three: DaskExecutor) -> None:
+def test_every_worker_knows_the_active_cells_of_the_others(three: DaskExecutor) -> None:
     (machine,) = three.machines()
     three.allow(machine.id, 12)
-    told(three)
+    limits(three)
     for number, worker in enumerate(sorted(three._workers)):
-        three._on_event(beat(worker, 4, number + 2))
+        three._on_event(event(worker, 4, number + 2))
     listener = three._listener
-    assert isinstance(listener, Deaf)
-    assert listener.running == [2], "the machine is read as often as one worker speaks"
-    three._heard_s.clear()
-    three._on_event(beat(max(three._workers), 4, 4))
+    assert isinstance(listener, Recorder)
+    assert listener.running == [2], "a machine's status comes at the rate of one worker's"
+    three._reported_s.clear()
+    three._on_event(event(max(three._workers), 4, 4))
     assert listener.running == [2, 9]
-    assert told(three) == [(4, 5), (4, 6), (4, 7)]
+    assert limits(three) == [(4, 5), (4, 6), (4, 7)]
 
 
-def test_a_worker_that_did_not_hear_its_share_is_told_again(three: DaskExecutor) -> None:
+def test_a_lost_share_is_sent_again(three: DaskExecutor) -> None:
     (machine,) = three.machines()
     three.allow(machine.id, 3)
-    assert told(three) == [(1, 0)] * 3
+    assert limits(three) == [(1, 0)] * 3
 
-    def forget() -> None:
-        from experiments.engine.dask_executor import _pools
+    name = three._name
 
-        ((pool, _),) = _pools.values()
-        pool.allow(7)
+    def forget(dask_worker: Any) -> None:
+        dask_worker.plugins[name]._pool.allow(7)
 
     three._client.run(forget)
-    assert told(three) == [(7, 0)] * 3
-    three._on_event(beat(min(three._workers), 7, 0))
-    assert told(three) == [(1, 0)] * 3
+    assert limits(three) == [(7, 0)] * 3
+    three._on_event(event(min(three._workers), 7, 0))
+    assert limits(three) == [(1, 0)] * 3
 
 
 CAMPAIGN = """
@@ -197,7 +202,7 @@ repetitions: 4
 """
 
 
-def test_one_at_a_time_is_one_on_a_cluster_as_well(tmp_path: Path) -> None:
+def test_one_job_at_a_time_on_a_cluster(tmp_path: Path) -> None:
     file = tmp_path / "single.yaml"
     file.write_text(CAMPAIGN)
     plan = load(file)
@@ -212,16 +217,30 @@ def test_one_at_a_time_is_one_on_a_cluster_as_well(tmp_path: Path) -> None:
         assert one["started"] + one["took_s"] <= following["started"]
 
 
-def test_a_run_that_a_worker_refuses_was_tried(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    class Here:
-        address = "tcp://10.0.0.7:1"
-
-    store = Store.open(tmp_path)
-    monkeypatch.setitem(dask_executor._pools, "topic", (None, store))  # type: ignore[arg-type]
-    monkeypatch.setattr(dask_executor, "missing_for_emulation", lambda: ["it is not root"])
-    monkeypatch.setattr(dask_executor, "get_worker", Here)
-    job = Job(Run("r00", 0, 0, "emulated", {}), 1)
-    result = dask_executor._run_here(asdict(job), {"topic": "topic"})
+def test_a_run_that_a_worker_cannot_execute_counts_as_tried(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dask_worker, "missing_for_emulation", lambda: ["it is not root"])
+    Store.open(tmp_path).close()
+    here = plugin(str(tmp_path), machine.sources())
+    assert not isinstance(here.introduce(), str)
+    result = here.execute(Job(Run("r00", 0, 0, "emulated", {}), 1))
     assert (result.failed, result.problems) == (True, ("worker tcp://10.0.0.7:1: it is not root",))
+    store = Store.open(tmp_path)
     assert store.tried_runs(["r00"]) == {"r00"}
     store.close()
+    here.teardown(SimpleNamespace(status=None))  # type: ignore[arg-type]
+
+
+def test_the_plugin_opens_nothing_before_its_runner_asks(three: DaskExecutor) -> None:
+    """The plugin of a killed runner stays with the scheduler. Later workers attach it at no cost."""
+    results = "postgresql://nobody@192.0.2.1/nothing"
+    three._client.register_plugin(
+        CampaignPlugin("of-a-killed-runner", results, None, "0" * 64), name="of-a-killed-runner"
+    )
+
+    def state(dask_worker: Any) -> tuple[bool, bool]:
+        found = dask_worker.plugins["of-a-killed-runner"]
+        return found._store is None, found._pool is None
+
+    assert set(three._client.run(state).values()) == {(True, True)}
+    three._client.unregister_worker_plugin("of-a-killed-runner")
+    assert not any(three._client.run(lambda dask_worker: "of-a-killed-runner" in dask_worker.plugins).values())

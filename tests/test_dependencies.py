@@ -18,7 +18,12 @@ OURS = {"agents", "analysis", "experiments", "testbed", "tests", "web"}
 #: From Debian's package; the launcher links it into the environment.
 FROM_DEBIAN = {"mininet"}
 #: Distribution by import, where the names differ.
-DISTRIBUTIONS = {"ansible": "ansible-core", "ruamel": "ruamel.yaml", "yaml": "pyyaml"}
+DISTRIBUTIONS = {
+    "ansible": "ansible-core",
+    "ansible_collections": "ansible-core",
+    "ruamel": "ruamel.yaml",
+    "yaml": "pyyaml",
+}
 #: Programs, a library that Mininet imports, and what `analysis` is about to use.
 NOT_IMPORTED = {"ansible-lint", "import-linter", "mypy", "ruff", "scipy", "setuptools"}
 

@@ -94,7 +94,8 @@ def test_tshark_reads_simulated_captures_without_complaint(tmp_path: Path) -> No
 
 
 def test_a_bad_input_is_told_in_a_sentence(tmp_path: Path) -> None:
-    for text, said in (("{}", "missing field"), ("nonsense", "invalid scenario"), ('{"scenario": 1}', "invalid scenario")):
+    bad = (("{}", "missing field"), ("nonsense", "invalid scenario"), ('{"scenario": 1}', "invalid scenario"))
+    for text, said in bad:
         done = subprocess.run(
             [node_binary.path(), "simulate", "--out", str(tmp_path)],
             input=text,

@@ -1,4 +1,4 @@
-"""A scheduler and its worker as processes, as people and services start them."""
+"""A scheduler and its worker as processes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from testbed import node_binary
 
 @contextmanager
 def serving(*words: str) -> Iterator[subprocess.Popen[str]]:
-    """A command that serves; it does not outlive its test."""
+    """A serving command, ended with its test."""
     process = subprocess.Popen(
         [sys.executable, "-m", "experiments", *words], text=True, cwd=node_binary.ROOT,
         stdout=subprocess.PIPE, stderr=subprocess.PIPE,
@@ -24,8 +24,8 @@ def serving(*words: str) -> Iterator[subprocess.Popen[str]]:
         process.communicate()
 
 
-def test_a_worker_ends_with_its_scheduler_and_says_so() -> None:
-    """Whoever started it can then start it again; without a scheduler it would be there and serve nobody."""
+def test_a_worker_ends_with_its_scheduler() -> None:
+    """A service manager then restarts it. Without a scheduler it would serve nobody."""
     with serving("scheduler", "--port", "0") as scheduler:
         assert scheduler.stdout is not None
         address = scheduler.stdout.readline().split()[2].rstrip(";")
@@ -33,15 +33,14 @@ def test_a_worker_ends_with_its_scheduler_and_says_so() -> None:
             assert worker.stdout is not None
             assert worker.stdout.readline().endswith(f"serves {address}\n")
             scheduler.kill()
-            _, told = worker.communicate(timeout=60)
-    assert worker.returncode == 1, told
-    assert told.splitlines()[-1] == (
-        f"backchannel: the Dask scheduler {address} is gone, and this worker with it: start the worker again when "
-        "there is one"
+            _, errors = worker.communicate(timeout=60)
+    assert worker.returncode == 1, errors
+    assert errors.splitlines()[-1] == (
+        f"backchannel: the worker ended because the Dask scheduler {address} is gone; restart it with the scheduler"
     )
 
 
-def test_a_worker_that_is_told_to_end_has_done_nothing_wrong() -> None:
+def test_an_interrupted_worker_exits_with_status_0() -> None:
     with serving("scheduler", "--port", "0") as scheduler:
         assert scheduler.stdout is not None
         address = scheduler.stdout.readline().split()[2].rstrip(";")
@@ -49,5 +48,5 @@ def test_a_worker_that_is_told_to_end_has_done_nothing_wrong() -> None:
             assert worker.stdout is not None
             assert worker.stdout.readline().endswith(f"serves {address}\n")
             worker.terminate()
-            _, told = worker.communicate(timeout=60)
-    assert (worker.returncode, "is gone" in told) == (0, False), told
+            _, errors = worker.communicate(timeout=60)
+    assert (worker.returncode, "is gone" in errors) == (0, False), errors

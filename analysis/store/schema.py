@@ -38,7 +38,7 @@ campaign = Table(
     Column("state", String, nullable=False),
     Column("started", Float, nullable=False),
     Column("finished", Float),
-    #: While it runs: {"pid", "updated", "cells": {cell: {"run", "phase"}}}.
+    #: While it runs: experiments.engine.progress.Progress.as_json, with `updated`, the time of writing. Otherwise {}.
     Column("progress", JSON, nullable=False),
 )
 

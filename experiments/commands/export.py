@@ -134,14 +134,14 @@ def import_bundle(
 ) -> None:
     """Bring a bundled campaign into the results, after every checksum has been verified."""
     from analysis.errors import AnalysisError
-    from analysis.exports import crate
+    from analysis.exports import crate_reader
     from analysis.store import Store
 
     if not file.is_file():
         raise AnalysisError(f"there is no file {file}")
     store = Store.open(results)
     try:
-        told = crate.read(store, file)
+        told = crate_reader.read(store, file)
     finally:
         store.close()
     typer.echo(

@@ -39,7 +39,7 @@ def import_(
 ) -> None:  # fmt: skip
     """Import captures from any source as a run, with the same metrics and plots as other runs."""
     from analysis.store import Store
-    from experiments import importing
+    from experiments import import_report
     from experiments.importing import Request, import_captures
 
     name = label or files[0].name.partition(".")[0] or files[0].name
@@ -48,9 +48,9 @@ def import_(
     run = store.run(imported.run_id)
     assert run is not None
     if as_json:
-        typer.echo(importing.as_json(imported, run))
+        typer.echo(import_report.as_json(imported, run))
         return
-    for line in importing.lines(imported, run):
+    for line in import_report.lines(imported, run):
         typer.echo(line)
     shown = "" if results == RESULTS else f" --results {results}"
     typer.echo(f"\nNext: ./backchannel serve{shown} shows it with its plots; results {campaign} compares imports.")

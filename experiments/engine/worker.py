@@ -1,4 +1,4 @@
-"""`./backchannel scheduler` and `./backchannel worker`: what a lab's machines run, so that campaigns find them."""
+"""The services of a distributed lab: `./backchannel scheduler` and `./backchannel worker`."""
 
 from __future__ import annotations
 
@@ -12,11 +12,12 @@ import typer
 from distributed import Nanny, Scheduler
 from distributed.core import Server
 
-from experiments.engine.dask_executor import THREADS, check_secrecy, protocol, why
+from experiments.engine.dask_executor import THREADS
+from experiments.engine.dask_security import check_encryption, protocol, root_cause
 from testbed.capability import missing_for_emulation
 from testbed.errors import TestbedError, Unavailable
 
-#: Seconds that a worker waits for its scheduler.
+#: Seconds for which a worker waits for its scheduler.
 CONNECT_S = 20.0
 
 
@@ -24,8 +25,8 @@ def serve_scheduler(host: str, port: int) -> None:
     """Serves until interrupted.
 
     Raises:
-        Unavailable: the port cannot be had.
-        TestbedError: a client has ended it.
+        Unavailable: the port is not available.
+        TestbedError: a client stopped the scheduler.
     """
 
     async def start() -> Server:
@@ -35,28 +36,28 @@ def serve_scheduler(host: str, port: int) -> None:
             )
         except (OSError, RuntimeError, ValueError) as error:
             cause = error.__cause__ or error
-            said = getattr(cause, "strerror", None) or str(cause)
-            raise Unavailable(f"cannot listen on {host} port {port}: {said}") from None
+            reason = getattr(cause, "strerror", None) or str(cause)
+            raise Unavailable(f"cannot listen on {host} port {port}: {reason}") from None
         typer.echo(
-            f"scheduler at {scheduler.address}; './backchannel worker {scheduler.address}' brings machines to it"
+            f"scheduler at {scheduler.address}; './backchannel worker {scheduler.address}' connects a machine to it"
         )
         return scheduler
 
-    _until_told(start, f"the scheduler on {host} port {port} was ended by one of its clients")
+    _serve(start, f"a client stopped the scheduler on {host} port {port}")
 
 
 def serve_worker(scheduler: str, host: str | None, name: str | None) -> None:
-    """Serves until interrupted, or until the scheduler is gone.
+    """Serves until interrupted or until the scheduler ends.
 
     Raises:
         Unavailable: no scheduler answers.
-        TestbedError: it has ended, or does not answer any more.
+        TestbedError: the scheduler ended or does not answer any more.
     """
-    check_secrecy(scheduler, "worker")
+    check_encryption(scheduler, "worker")
     missing = missing_for_emulation()
 
     async def start() -> Server:
-        # A nanny starts its worker again when that dies. Threads only wait for cells: the runner says how many.
+        # A nanny restarts its worker. The runner limits the cells, for which threads only wait.
         nanny = Nanny(
             scheduler, nthreads=THREADS, memory_limit=0, host=host, protocol=protocol(), dashboard=False,
             death_timeout=CONNECT_S, silence_logs=logging.WARNING, dashboard_address=f"{host}:0" if host else None,
@@ -65,31 +66,28 @@ def serve_worker(scheduler: str, host: str | None, name: str | None) -> None:
         try:
             await asyncio.wait_for(nanny, CONNECT_S)
         except (OSError, TimeoutError, ValueError, RuntimeError) as error:
-            raise Unavailable(f"no Dask scheduler answers at {scheduler}: {why(error)}") from None
+            raise Unavailable(f"no Dask scheduler answers at {scheduler}: {root_cause(error)}") from None
         typer.echo(f"worker {nanny.worker_address} serves {scheduler}")
         if missing:
-            typer.echo(f"only for simulations: {'; '.join(missing)}", err=True)
+            typer.echo(f"this worker can only run simulations: {'; '.join(missing)}", err=True)
         return nanny
 
-    _until_told(
-        start,
-        f"the Dask scheduler {scheduler} is gone, and this worker with it: start the worker again when there is one",
-    )
+    _serve(start, f"the worker ended because the Dask scheduler {scheduler} is gone; restart it with the scheduler")
 
 
-def _until_told(start: Callable[[], Awaitable[Server]], gone: str) -> None:
-    """Serves until a signal, or until the server has ended by itself, which is told with `gone`."""
+def _serve(start: Callable[[], Awaitable[Server]], ended: str) -> None:
+    """Serves until a signal. Raises TestbedError with the message `ended` if the server ends by itself."""
     logging.getLogger("distributed").setLevel(logging.ERROR)
 
     async def serve() -> None:
-        told = asyncio.Event()
+        interrupted = asyncio.Event()
         for number in (signal.SIGINT, signal.SIGTERM):
-            asyncio.get_running_loop().add_signal_handler(number, told.set)
+            asyncio.get_running_loop().add_signal_handler(number, interrupted.set)
         server = await start()
-        ways = [asyncio.ensure_future(told.wait()), asyncio.ensure_future(server.finished())]
-        await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
-        if not told.is_set():
-            raise TestbedError(gone)
+        events = [asyncio.ensure_future(interrupted.wait()), asyncio.ensure_future(server.finished())]
+        await asyncio.wait(events, return_when=asyncio.FIRST_COMPLETED)
+        if not interrupted.is_set():
+            raise TestbedError(ended)
         await server.close()
 
     asyncio.run(serve())

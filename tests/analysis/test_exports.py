@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 
 import analysis
 from analysis.errors import AnalysisError
-from analysis.exports import crate, flent, tables, xplot
+from analysis.exports import crate, crate_reader, flent, tables, xplot
 from analysis.metrics import throughput
 from analysis.store import Store
 from experiments.catalogue import FOLDER
@@ -510,8 +510,8 @@ def test_a_truncated_bundle_and_another_file_are_refused(bundle: Path, tmp_path:
         status, _, err = called("import-bundle", path, "--results", tmp_path / "other")
         assert status == 2
         assert "is no bundle, or is damaged" in err
-        assert not crate.is_bundle(path)
-    assert crate.is_bundle(bundle)
+        assert not crate_reader.is_bundle(path)
+    assert crate_reader.is_bundle(bundle)
     status, _, err = called("import-bundle", tmp_path / "nothing.zip", "--results", tmp_path / "other")
     assert (status, "there is no file" in err) == (2, True)
 
@@ -525,7 +525,7 @@ def test_damage_anywhere_is_found(bundle: Path, tmp_path: Path) -> None:
         path = tmp_path / "bad.zip"
         path.write_bytes(whole[:at] + bytes([whole[at] ^ 0x10]) + whole[at + 1 :])
         try:
-            crate.read(store, path)
+            crate_reader.read(store, path)
         except AnalysisError:
             refused += 1
     assert refused >= 38
@@ -553,7 +553,7 @@ def test_invalid_runs_travel_as_what_they_are(tmp_path: Path, results: Path) -> 
     action = graph(tmp_path / "out.zip")[f"#run-{run_id}"]
     assert (action["actionStatus"], action["error"]) == ("http://schema.org/FailedActionStatus", "it was late")
     other = Store.open(tmp_path / "other")
-    told = crate.read(other, tmp_path / "out.zip")
+    told = crate_reader.read(other, tmp_path / "out.zip")
     assert (told["runs"], told["landed"]) == (4, 3)
     run = other.run(run_id)
     assert run is not None

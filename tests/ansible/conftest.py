@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import subprocess
@@ -12,6 +13,7 @@ from typing import Any
 import pytest
 from ruamel.yaml import YAML
 
+from experiments.lab import link_collection
 from testbed import node_binary
 
 #: One of each: end systems, a router with our queue before a real modem, a base station, a modem box, a radio box.
@@ -58,6 +60,18 @@ if NGINX:
     }
 
 
+ANSIBLE = node_binary.ROOT / "ansible"
+
+
+def collection_module(name: str) -> Any:
+    """A Python module of the collection's `plugins`, such as `modules.network`, by Ansible's own loader."""
+    if "ansible_collections" not in sys.modules:
+        from ansible.plugins.loader import init_plugin_loader
+
+        init_plugin_loader([str(link_collection())])
+    return importlib.import_module(f"ansible_collections.backchannel.testbed.plugins.{name}")
+
+
 def write_yaml(path: Path, value: Any) -> Path:
     """As a person would write it."""
     with path.open("w") as file:
@@ -66,11 +80,10 @@ def write_yaml(path: Path, value: Any) -> Path:
 
 
 def recording(inventory: Path) -> dict[str, str]:
-    """The environment in which Ansible writes its results down for `recorded`, and tells troubles as it always does."""
-    folders = (node_binary.ROOT / path for path in ("tests/ansible/callbacks", "ansible/plugins/callback"))
+    """The environment in which Ansible writes its results for `recorded`, beside its usual summary."""
     return {
-        "ANSIBLE_CALLBACK_PLUGINS": ":".join(map(str, folders)),
-        "ANSIBLE_CALLBACKS_ENABLED": "record,backchannel",
+        "ANSIBLE_CALLBACK_PLUGINS": str(node_binary.ROOT / "tests/ansible/callbacks"),
+        "ANSIBLE_CALLBACKS_ENABLED": "record,backchannel.testbed.summary",
         "BACKCHANNEL_RECORD": str(inventory.with_suffix(".record")),
     }
 
@@ -93,6 +106,12 @@ def recorded(inventory: Path) -> list[dict[str, Any]]:
     """Every result so far, in order."""
     path = inventory.with_suffix(".record")
     return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+
+@pytest.fixture(scope="session", autouse=True)
+def collection() -> None:
+    """Ansible finds the collection, without the launcher too."""
+    link_collection()
 
 
 @pytest.fixture(scope="session")

@@ -1,28 +1,18 @@
-"""What the module backchannel_service writes for systemd, which no lab in namespaces has."""
+"""Units that the module `service` writes for systemd, which labs in namespaces do not have."""
 
 from __future__ import annotations
 
-import runpy
-import sys
 from collections.abc import Callable
-from types import ModuleType
-from typing import Any
 
 import pytest
 
-from testbed import node_binary
-
-ANSIBLE = node_binary.ROOT / "ansible"
+from tests.ansible.conftest import collection_module
 
 
 @pytest.fixture
-def unit(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[str]]:
-    """Lines of the unit for an account and what it may do; the module is loaded as hosts load it."""
-    name = "ansible.module_utils.backchannel"
-    shared = ModuleType(name)
-    shared.__dict__.update(runpy.run_path(str(ANSIBLE / "module_utils/backchannel.py")))
-    monkeypatch.setitem(sys.modules, name, shared)
-    systemd: Any = runpy.run_path(str(ANSIBLE / "library/backchannel_service.py"))["Systemd"]
+def unit() -> Callable[..., list[str]]:
+    """Lines of the unit for an account and its capabilities."""
+    systemd = collection_module("modules.service").Systemd
 
     def lines(user: str, *capabilities: str) -> list[str]:
         wanted = {

@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from experiments.language import source
-from experiments.language.campaign import Plan, canonical_json, expand, load, run_identity
+from experiments.language.campaign import Plan, expand, load
+from experiments.language.identity import canonical_json, run_identity
 from testbed.node_binary import ROOT
 
 BASE = """\
@@ -116,7 +117,7 @@ def test_another_seed_makes_other_runs() -> None:
 
 
 def test_ids_are_those_of_every_other_machine() -> None:
-    # Fixed text: a change of this value makes every stored run a stranger, so it must be meant (campaign.FORMAT).
+    # Fixed text: a change of this value makes every stored run a stranger, so it must be meant (identity.FORMAT).
     assert canonical_json({"b": 1.0, "a": [0.1, "é", True]}) == '{"a":[0.1,"\\u00e9",true],"b":1}'
     ids = [run.id for run in plan("seed: 7").runs]
     assert ids == [run.id for run in plan("seed: 7").runs]

@@ -163,7 +163,7 @@ def test_a_campaign_that_cannot_begin_makes_nothing(story: dict[str, Any]) -> No
 #: The same of provisioning: the host, and what is to be done.
 UNFIT = {
     "no package": ("pc0", "packages are missing (no-such-package) and cannot be installed"),
-    "full disk": ("pc1", "the disk of /opt/backchannel has 1 MB free, of 50 needed; make room"),
+    "full disk": ("pc1", "the disk of /opt/backchannel has 1 MB free, of 50 needed; free some space"),
     "no host": ("pc2", "it does not answer at 192.168.50.12 (is it on, is the network there?)"),
     "hours off, checked": ("pc1", "s off the controller's; set it ('chronyc makestep')"),
 }

@@ -2,7 +2,7 @@
 
 import pytest
 
-from experiments.language import campaign
+from experiments.language import campaign, identity
 from testbed.node_binary import ROOT
 from testbed.scenario import Scenario
 
@@ -24,7 +24,7 @@ def test_scenarios_round_trip(path):
         again = Scenario.model_validate(given).as_json()
         assert again == given
         assert repr(_sorted(again)) == repr(_sorted(given))  # 50 is not 50.0
-        assert campaign.run_identity(run.backend, again) == run.id
+        assert identity.run_identity(run.backend, again) == run.id
 
 
 def _sorted(value):

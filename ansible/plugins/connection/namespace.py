@@ -1,4 +1,4 @@
-"""Runs modules in namespaces of this machine: a testbed's nodes without SSH."""
+"""Connection to namespaces of this machine."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ DOCUMENTATION = """
 name: namespace
 short_description: Namespaces of this machine
 description:
-  - Enters the network, mount, UTS and PID namespaces of a process, or a network namespace by its name under /run/netns.
+  - Enters the network, mount, UTS and PID namespaces of a process, or a named network namespace.
 options:
   namespace:
     description: C(pid:1234), or the name of a network namespace (C(ip netns list)).
@@ -22,14 +22,14 @@ options:
     vars:
       - name: inventory_hostname
       - name: ansible_namespace
-author: Backchannel
+author: Backchannel (@backchannel)
 """
 
 
 class Connection(ConnectionBase):
-    """Everything goes through nsenter; files are copied by it as well, into the namespace's own tree."""
+    """Runs commands and copies files with nsenter."""
 
-    transport = "namespace"
+    transport = "backchannel.testbed.namespace"
     has_pipelining = True
 
     def _connect(self):
@@ -48,14 +48,14 @@ class Connection(ConnectionBase):
                 raise AnsibleConnectionFailure("entering namespaces needs root: run this with sudo")
             if not there:
                 raise AnsibleConnectionFailure(
-                    f"there is no namespace '{where}'; "
-                    "a lab's namespaces are made by testbed.lab, named ones by 'ip netns add'"
+                    f"namespace '{where}' does not exist; './backchannel lab' creates those of a lab, "
+                    "'ip netns add' creates named ones"
                 )
             self._connected = True
         return self
 
     def exec_command(self, cmd, in_data=None, sudoable=True):
-        """Runs a shell command inside."""
+        """Runs a shell command in the namespaces."""
         self._connect()
         done = subprocess.run([*self._enter, "/bin/sh", "-c", cmd], input=in_data or b"", capture_output=True)
         return done.returncode, done.stdout, done.stderr
@@ -75,7 +75,7 @@ class Connection(ConnectionBase):
             self._copy(["cat", in_path], stdout=target)
 
     def close(self):
-        """Nothing is held open."""
+        """Keeps nothing open."""
         self._connected = False
 
     def _copy(self, words, **streams):

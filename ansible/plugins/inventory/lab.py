@@ -1,4 +1,4 @@
-"""The hosts of a lab, from its inventory file and the topology of a Backchannel campaign."""
+"""Hosts of a lab, from its inventory file and the topology of a campaign."""
 
 from __future__ import annotations
 
@@ -13,46 +13,59 @@ from ansible.errors import AnsibleParserError
 from ansible.plugins.inventory import BaseInventoryPlugin
 
 DOCUMENTATION = """
-name: backchannel
+name: lab
 short_description: Hosts of a Backchannel lab
 description:
-  - Reads a lab's inventory file (docs/physical.md) and the topology of a campaign, and says which host plays which
-    node, with which addresses, routes and links.
-  - Hosts come in the groups endpoints, routers, base_stations, link_boxes, queues, workers and results_sites.
+  - Reads a lab's inventory file (docs/physical.md) and the topology of a campaign, and assigns a node with addresses,
+    routes and links to each host.
+  - The groups are endpoints, routers, base_stations, link_boxes, queues, workers and results_sites.
 options:
   plugin:
-    description: Must be C(backchannel).
+    description: Name of this plugin.
+    type: str
     required: true
-    choices: [backchannel]
+    choices: [backchannel, backchannel.testbed.lab]
   campaign:
-    description: The campaign file whose topology is set up, relative to the inventory file.
+    description: Campaign file with the topology, relative to the inventory file.
     type: path
     env:
       - name: BACKCHANNEL_CAMPAIGN
-author: Backchannel
+author: Backchannel (@backchannel)
+"""
+
+EXAMPLES = """
+plugin: backchannel
+campaign: six.yaml
+connection: ssh
+ssh: {key: lab_key, known_hosts: lab_known_hosts}
+hosts:
+  pc1: {address: 192.0.2.1, interfaces: {line: eth1}}
+  pc2: {address: 192.0.2.2, interfaces: {line: eth1}}
+links:
+  line: {real: wire}
 """
 
 ROOT = Path(__file__).resolve().parents[3]
 
 
 class InventoryModule(BaseInventoryPlugin):
-    """Reads any YAML file that says C(plugin: backchannel)."""
+    """Reads YAML files with C(plugin: backchannel)."""
 
-    NAME = "backchannel"
+    NAME = "backchannel.testbed.lab"
 
     def verify_file(self, path):
-        """Whether a file can be one of ours; its content is read later."""
+        """Whether the file may be a lab's inventory; `parse` validates it."""
         return super().verify_file(path) and path.endswith((".yml", ".yaml")) and "plugin:" in Path(path).read_text()
 
     def parse(self, inventory, loader, path, cache=True):
-        """Enters hosts, groups and variables."""
+        """Adds hosts, groups and variables."""
         super().parse(inventory, loader, path, cache)
-        # At the end: this repository has a folder called ansible, which must not hide the package.
+        # Last in the path, because this repository's folder `ansible` must not hide the package.
         if str(ROOT) not in sys.path:
             sys.path.append(str(ROOT))
         try:
-            from experiments.language import campaign, problems
             from experiments import inventory as lab
+            from experiments.language import campaign, problems
             from testbed import errors, placement
         except ImportError as error:
             raise AnsibleParserError(f"run this with the Python of {ROOT}/.venv: {error}") from error
@@ -60,7 +73,7 @@ class InventoryModule(BaseInventoryPlugin):
             found = lab.read(Path(path))
             topology = os.environ.get("BACKCHANNEL_CAMPAIGN") or found.campaign
             if topology is None:
-                raise AnsibleParserError(f"{path}: 'campaign' is missing: the file whose topology is to be set up")
+                raise AnsibleParserError(f"{path}: 'campaign' is missing; it names the campaign file with the topology")
             scenario = campaign.load(Path(topology)).runs[0].scenario
             placed = lab.placed(found, scenario["nodes"], scenario["links"])
         except (problems.CampaignError, errors.TestbedError, errors.Unavailable) as error:
@@ -69,41 +82,46 @@ class InventoryModule(BaseInventoryPlugin):
             inventory.add_group(group)
             for name in members:
                 inventory.add_host(name, group=group)
-        namespaces = _namespaces()
+        namespaces = lab_processes()
         members = [*placed.members(), *(name for name, host in placed.hosts.items() if host.also)]
         for name in dict.fromkeys(members):
-            told = placement.host_vars(placed, scenario["links"], name) if name in placed.members() else {}
-            for key, value in {**told, **_reach(found, placed.hosts[name], namespaces), **found.file.vars}.items():
+            topology_vars = placement.host_vars(placed, scenario["links"], name) if name in placed.members() else {}
+            variables = {**topology_vars, **connection_vars(found, placed.hosts[name], namespaces), **found.file.vars}
+            for key, value in variables.items():
                 inventory.set_variable(name, key, value)
 
 
-def _namespaces():
-    """Host to process, as testbed.lab wrote it down; a host that is not in it has a named namespace."""
+def lab_processes():
+    """Process id by host, from the file that testbed.lab writes. Other hosts have named namespaces."""
     known = os.environ.get("BACKCHANNEL_LAB")
     return json.loads(Path(known).read_text()) if known else {}
 
 
-def _reach(found, host, namespaces):
-    """How a host is reached."""
+def connection_vars(found, host, namespaces):
+    """Variables of the connection to a host."""
     if found.file.connection == "namespace":
         where = f"pid:{namespaces[host.name]}" if host.name in namespaces else host.name
-        # Namespaces share the clock of their machine.
-        return {"ansible_connection": "namespace", "ansible_namespace": where, "common_clock": "none"}
+        # Namespaces share their machine's clock.
+        return {
+            "ansible_connection": "backchannel.testbed.namespace",
+            "ansible_namespace": where,
+            "common_clock": "none",
+        }
     ssh = found.file.ssh
-    told = {
+    variables = {
         "ansible_host": host.address,
         "ansible_port": host.port,
         "ansible_user": ssh.user,
         "ansible_become": ssh.user != "root",
         "ansible_ssh_timeout": math.ceil(ssh.connect_timeout),
-        # Runs log in as this account, and it is the agent's: what the agent reaches must be its own.
+        # Runs log in to the agent's account, which must own what the agent opens.
         **dict.fromkeys(("agent_user", "capture_user", "queue_policy_user"), ssh.agent_user),
     }
     if ssh.key is not None:
-        told["ansible_ssh_private_key_file"] = str(found.own(ssh.key))
+        variables["ansible_ssh_private_key_file"] = str(found.own(ssh.key))
         public = Path(f"{found.own(ssh.key)}.pub")
         if public.is_file():
-            told["agent_keys"] = [public.read_text().strip()]
+            variables["agent_keys"] = [public.read_text().strip()]
     if ssh.known_hosts is not None:
-        told["ansible_ssh_common_args"] = f"-o UserKnownHostsFile={found.own(ssh.known_hosts)}"
-    return told
+        variables["ansible_ssh_common_args"] = f"-o UserKnownHostsFile={found.own(ssh.known_hosts)}"
+    return variables

@@ -1,4 +1,4 @@
-"""Brings a release of Backchannel to a host: asks by its hash whether it is there, and sends it only where not."""
+"""Makes a release of this checkout and transfers it to hosts that do not have it."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import fcntl
 import hashlib
 import io
 import os
+import shlex
 import subprocess
 import sys
 import tarfile
@@ -13,12 +14,13 @@ import tempfile
 from pathlib import Path
 
 from ansible.errors import AnsibleActionFail
-from ansible.plugins.loader import action_loader
+
+from ansible.plugins.action import ActionBase
 
 ROOT = Path(__file__).resolve().parents[3]
-#: What an agent needs: the standard library does the rest.
+#: Files of an agent. It needs no package besides the standard library.
 AGENT = ("agents/*.py",)
-#: What a worker or the site needs.
+#: Files of a worker or the site.
 WHOLE = (
     "agents/*.py",
     "analysis/**/*",
@@ -33,35 +35,42 @@ WHOLE = (
 SKIPPED = {"__pycache__", "node_modules", "tests", "src"}
 
 
-class ActionModule(action_loader.get("backchannel_module", class_only=True)):
-    """The controller's half; the host's is library/backchannel_install.py."""
+class ActionModule(ActionBase):
+    """Transfers the archive if the host does not have the release."""
 
     TRANSFERS_FILES = True
 
-    def on_host(self, wanted, task_vars):
-        """Asks first, and sends the archive where it is asked for."""
-        if wanted["state"] == "absent":
-            return super().on_host(wanted, task_vars)
-        archive, release = _archive(wanted["what"])
-        wanted["release"] = release
-        told = super().on_host(wanted, task_vars)
-        if told.get("failed") or not told.get("wanted") or self._task.check_mode:
-            return told
+    def run(self, tmp=None, task_vars=None):
+        """Runs the module on one host that needs it."""
+        super().run(tmp, task_vars)
+        arguments = dict(self._task.args)
+        if arguments.get("state", "present") == "absent":
+            return self._execute_module(module_args=arguments, task_vars=task_vars)
+        archive, release = make_archive(arguments.get("what", "agent"))
+        # A shell command takes a tenth of the CPU time of a module.
+        top = arguments.get("path", "/opt/backchannel")
+        words = ["test", "-d", f"{top}/releases/{release}", "&&", "readlink", f"{top}/current"]
+        command = " ".join(word if word == "&&" else shlex.quote(word) for word in words)
+        if self._low_level_execute_command(command)["stdout"].strip() == f"releases/{release}":
+            return {"changed": False, "release": release}
+        arguments["release"] = release
+        if self._task.check_mode:
+            return self._execute_module(module_args=arguments, task_vars=task_vars)
         folder = self._make_tmp_path()
         try:
-            wanted["archive"] = self._connection._shell.join_path(folder, "release.tar.gz")
-            self._transfer_file(str(archive), wanted["archive"])
-            self._fixup_perms2((folder, wanted["archive"]))
-            return super().on_host(wanted, task_vars)
+            arguments["archive"] = self._connection._shell.join_path(folder, "release.tar.gz")
+            self._transfer_file(str(archive), arguments["archive"])
+            self._fixup_perms2((folder, arguments["archive"]))
+            return self._execute_module(module_args=arguments, task_vars=task_vars)
         finally:
             self._remove_tmp_path(folder)
 
 
-def _archive(what):
-    """A release as a file of this machine, and its hash; made once for all hosts."""
+def make_archive(what):
+    """Returns the path and hash of a release. The first host's process creates the archive."""
     binary = Path(os.environ.get("BACKCHANNEL_NODE", ROOT / "target/release/backchannel-node"))
     if not binary.is_file():
-        raise AnsibleActionFail(f"the node binary is not built ({binary} does not exist); run ./backchannel list once")
+        raise AnsibleActionFail(f"the node binary is not built: {binary} does not exist; run './backchannel list' once")
     files = {
         str(path.relative_to(ROOT)): path
         for pattern in (AGENT if what == "agent" else WHOLE)
@@ -69,7 +78,7 @@ def _archive(what):
         if path.is_file() and not SKIPPED & set(path.relative_to(ROOT).parts)
     }
     files["bin/backchannel-node"] = binary
-    texts = _told() if what == "whole" else {}
+    texts = generated_files() if what == "whole" else {}
     digest = hashlib.sha256(repr(texts).encode())
     for name, path in files.items():
         digest.update(f"{name} {path.stat().st_mode & 0o111} ".encode() + hashlib.sha256(path.read_bytes()).digest())
@@ -77,19 +86,19 @@ def _archive(what):
     folder = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "backchannel"
     folder.mkdir(parents=True, exist_ok=True)
     archive = folder / f"{what}-{release}.tar.gz"
-    # Every host has a process of its own here; one of them makes the archive.
+    # Ansible runs one process per host; the lock lets one of them create the archive.
     with (folder / "archive.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not archive.exists():
             for old in folder.glob(f"{what}-*.tar.gz"):
                 old.unlink()
-            _pack(archive, files, texts)
+            pack(archive, files, texts)
     return archive, release
 
 
-def _told():
-    """What a release says of the checkout it was made from: a worker is held against it by the runner."""
-    # At the end: this repository has a folder called ansible, which must not hide the package.
+def generated_files():
+    """The hash of the checkout's sources, by which a runner recognizes workers with other sources."""
+    # Last in the path, because this repository's folder `ansible` must not hide the package.
     if str(ROOT) not in sys.path:
         sys.path.append(str(ROOT))
     from experiments.engine import machine
@@ -97,10 +106,11 @@ def _told():
     return {machine.RELEASED: machine.sources() + "\n"}
 
 
-def _pack(archive, files, texts):
+def pack(archive, files, texts):
+    """Writes the archive atomically, with the node binary stripped."""
     with tempfile.TemporaryDirectory(dir=archive.parent) as folder:
         stripped = Path(folder) / "backchannel-node"
-        # Half of the binary is symbols, and every host would get them.
+        # Symbols are half of the binary.
         done = subprocess.run(["strip", "-o", str(stripped), str(files["bin/backchannel-node"])], capture_output=True)
         new = archive.with_suffix(".new")
         with tarfile.open(new, "w:gz", compresslevel=1) as packed:

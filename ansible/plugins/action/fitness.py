@@ -1,0 +1,50 @@
+"""Runs the module fitness and compares the host's clock with the controller's."""
+
+from __future__ import annotations
+
+import sys
+import time
+from pathlib import Path
+
+from ansible.plugins.action import ActionBase
+
+ROOT = Path(__file__).resolve().parents[3]
+
+
+class ActionModule(ActionBase):
+    """Only the controller knows both clocks."""
+
+    def run(self, tmp=None, task_vars=None):
+        """Runs the module on one host."""
+        super().run(tmp, task_vars)
+        asked_s = time.time()
+        result = self._execute_module(task_vars=task_vars)
+        answered_s = time.time()
+        if not self._task.args.get("clock") or "clock_s" not in result:
+            return result
+        offset_s = least_offset_s(asked_s, *result["clock_s"], answered_s)
+        if abs(offset_s) > greatest_offset_s():
+            problems = [
+                *result["problems"],
+                f"the clock is {offset_s:+.1f} s off the controller's; set it ('chronyc makestep'), then check again",
+            ]
+            result.update(failed=True, problems=problems, msg="not fit: " + "; ".join(problems))
+        return result
+
+
+def least_offset_s(asked_s, started_s, ended_s, answered_s):
+    """Least clock offset that explains the readings: the host's lie between two of the controller's.
+
+    A slow connection (seconds, for an emulated machine) widens that interval, so a good clock never looks wrong.
+    """
+    return max(ended_s - answered_s, 0.0) or min(started_s - asked_s, 0.0)
+
+
+def greatest_offset_s():
+    """The offset that a run tolerates."""
+    # Last in the path, because this repository's folder `ansible` must not hide the package.
+    if str(ROOT) not in sys.path:
+        sys.path.append(str(ROOT))
+    from testbed.clock import GREATEST_OFFSET_S
+
+    return GREATEST_OFFSET_S

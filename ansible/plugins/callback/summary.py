@@ -1,0 +1,73 @@
+"""A summary of failed hosts after Ansible's own."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from ansible.plugins.callback import CallbackBase
+
+DOCUMENTATION = """
+name: summary
+type: aggregate
+short_description: One line for each failed host
+description:
+  - At the end of a playbook, prints for each failed or unreachable host the cause and the remedy.
+  - Prints whether a failed playbook changed nothing on any host.
+author: Backchannel (@backchannel)
+"""
+
+ROOT = Path(__file__).resolve().parents[3]
+
+
+class CallbackModule(CallbackBase):
+    """Keeps the first failure of each host. Later ones follow from it."""
+
+    CALLBACK_VERSION = 2.0
+    CALLBACK_TYPE = "aggregate"
+    CALLBACK_NAME = "backchannel.testbed.summary"
+    CALLBACK_NEEDS_ENABLED = True
+
+    def __init__(self):
+        super().__init__()
+        self._failures = {}
+
+    def v2_runner_on_failed(self, result, ignore_errors=False):
+        """Keeps the module's message."""
+        if not ignore_errors:
+            self._add(result, lambda message: message)
+
+    def v2_runner_on_unreachable(self, result):
+        """Explains ssh's message."""
+        self._add(result, lambda message: self._explain(message, result.host.get_vars()))
+
+    def v2_playbook_on_stats(self, stats):
+        """Prints the summary."""
+        for host, message in self._failures.items():
+            self._display.display(f"backchannel: host {host}: {message}", stderr=True)
+        if self._failures and not any(stats.changed.values()):
+            self._display.display("backchannel: nothing was changed on any host", stderr=True)
+
+    def _add(self, result, explain):
+        message = str(result.result.get("msg") or "failed without a message").strip()
+        for prefix in ("Task failed: ", "Module failed: ", "Action failed: "):
+            message = message.removeprefix(prefix)
+        self._failures.setdefault(result.host.get_name(), explain(message))
+
+    @staticmethod
+    def _explain(message, host):
+        # Last in the path, because this repository's folder `ansible` must not hide the package.
+        if str(ROOT) not in sys.path:
+            sys.path.append(str(ROOT))
+        from testbed.tunnels import meaning
+
+        known = host.get("ansible_ssh_common_args", "").partition("UserKnownHostsFile=")[2]
+        facts = {
+            "address": host.get("ansible_host", "its address"),
+            "port": host.get("ansible_port", 22),
+            "user": host.get("ansible_user", "that ssh chose"),
+            "key": host.get("ansible_ssh_private_key_file", "that ssh chose"),
+            "known": known or "known_hosts",
+            "enter": "enter its public half there, by 'ssh-copy-id' or by hand",
+        }
+        return meaning(message, facts)

@@ -1,0 +1,48 @@
+"""Live kernel settings with their original values."""
+
+from __future__ import annotations
+
+from ansible_collections.backchannel.testbed.plugins.module_utils.host import HostError, read
+
+
+def path_of(name):
+    """The file of a sysctl."""
+    return "/proc/sys/" + name.replace(".", "/")
+
+
+def apply_sysctls(changes, originals, settings):
+    """Sets live kernel settings and records their original values."""
+    for name, value in sorted(settings.items()):
+        old = read(path_of(name))
+        if old is None:
+            raise HostError(f"this kernel has no setting {name}")
+        if old.split() == str(value).split():
+            continue
+        if changes.add(f"{name} = {' '.join(old.split())}", f"{name} = {value}"):
+            originals.record("sysctl " + name, old.strip())
+            write_sysctl(name, value)
+
+
+def restore_sysctls(changes, originals):
+    """Restores the recorded values."""
+    for key, value in sorted(originals.values.items()):
+        if not key.startswith("sysctl "):
+            continue
+        name = key[len("sysctl ") :]
+        old = read(path_of(name))
+        if old is None or old.split() == value.split():
+            continue
+        if changes.add(f"{name} = {' '.join(old.split())}", f"{name} = {value}"):
+            write_sysctl(name, value)
+
+
+def write_sysctl(name, value):
+    """Writes a live setting and verifies it."""
+    path = path_of(name)
+    try:
+        with open(path, "w") as file:
+            file.write(str(value))
+    except OSError as error:
+        raise HostError(f"the kernel rejected {name} = {value}: {error.strerror}") from None
+    if (read(path) or "").split() != str(value).split():
+        raise HostError(f"the kernel did not keep {name} = {value}")

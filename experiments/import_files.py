@@ -1,0 +1,100 @@
+"""Capture files on their way in: labels, checksums, compressed copies, and conversion of foreign formats by tshark."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import shutil
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+
+from experiments.language.problems import ImportProblem
+
+#: Time limit of a program that reads a capture, in s.
+READER_S = 3600.0
+
+
+def labels(files: Sequence[Path]) -> list[str]:
+    """A name for each capture: its file's, numbered where two have the same."""
+    found: list[str] = []
+    for path in files:
+        name = path.name
+        for ending in (".gz", ".zst", ".pcap", ".pcapng", ".cap"):
+            name = name.removesuffix(ending)
+        name = "".join(c if c.isalnum() or c in "-_." else "-" for c in name).strip(".") or "capture"
+        label, number = name, 2
+        while label in found:
+            label, number = f"{name}-{number}", number + 1
+        found.append(label)
+    return found
+
+
+def sha256(path: Path) -> str:
+    """A file's SHA-256; ImportProblem if it cannot be read."""
+    try:
+        with path.open("rb") as stream:
+            return hashlib.file_digest(stream, "sha256").hexdigest()
+    except OSError as error:
+        raise ImportProblem(f"{path} cannot be read: {error.strerror}") from None
+
+
+def keep(folder: Path, labels: Sequence[str], files: Sequence[Path]) -> dict[str, Path]:
+    """Copies the captures, compressed as they are or by gzip."""
+    (folder / "captures").mkdir()
+    kept = {}
+    for label, path in zip(labels, files, strict=True):
+        with path.open("rb") as plain:
+            packed = {b"\x1f\x8b": ".gz", b"\x28\xb5": ".zst"}.get(plain.read(2))
+            plain.seek(0)
+            target = folder / "captures" / f"{label}.pcap{packed or '.gz'}"
+            with target.open("wb") as out:
+                if packed:
+                    shutil.copyfileobj(plain, out, 1 << 20)
+                else:
+                    with gzip.GzipFile(filename="", mode="wb", fileobj=out, compresslevel=5, mtime=0) as stream:
+                        shutil.copyfileobj(plain, stream, 1 << 20)
+        kept[label] = target
+    return kept
+
+
+def readable(path: Path, label: str, folder: Path) -> tuple[Path, str]:
+    """A file that our own reader takes, and who reads it: what we do not know goes through tshark."""
+    opener = gzip.open if path.suffix == ".gz" else None
+    if opener is None:
+        return path, "backchannel"
+    with opener(path) as stream:
+        try:
+            magic = stream.read(4)
+        except (OSError, EOFError):
+            return path, "backchannel"
+    if magic in OURS:
+        return path, "backchannel"
+    if shutil.which("tshark") is None:
+        raise ImportProblem(
+            f"{label} is neither pcap nor pcapng (it begins with {magic.hex() or 'nothing'}); tshark may read it, "
+            "but is not installed"
+        )
+    (folder / "converted").mkdir(exist_ok=True)
+    source, target = folder / "converted" / f"{label}.other", folder / "converted" / f"{label}.pcapng"
+    with opener(path) as packed, source.open("wb") as plain:
+        shutil.copyfileobj(packed, plain, 1 << 20)
+    words = ["tshark", "-n", "-r", str(source), "-F", "pcapng", "-w", str(target)]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=READER_S, check=False)
+    if not target.is_file() or target.stat().st_size == 0:
+        why = [line for line in done.stderr.splitlines() if "Running as" not in line]
+        said = (why[-1] if why else "it gave no reason").replace(str(source), label)
+        raise ImportProblem(f"{label} is neither pcap nor pcapng, and tshark cannot read it: {said}")
+    kind = subprocess.run(
+        ["capinfos", "-t", "-T", "-r", str(source)], capture_output=True, text=True, timeout=READER_S, check=False
+    )
+    format_ = kind.stdout.strip().split("\t")[-1] or "a format of its own"
+    version = subprocess.run(["tshark", "--version"], capture_output=True, text=True, check=False).stdout.split("\n")[0]
+    source.unlink()
+    return target, f"{version.split(' (Git')[0]} ({format_})"
+
+
+#: How the files begin that our reader takes.
+OURS = frozenset(
+    bytes.fromhex(word) for word in ("a1b2c3d4", "d4c3b2a1", "a1b23c4d", "4d3cb2a1", "a1b2cd34", "34cdb2a1", "0a0d0d0a")
+)

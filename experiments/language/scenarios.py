@@ -1,0 +1,72 @@
+"""The scenario of one repetition of a campaign's point."""
+
+from __future__ import annotations
+
+import hashlib
+import random
+from typing import Any
+
+from experiments.language import topologies
+from experiments.language.schema import Campaign, CaptureSpec
+
+#: Port of the first flow; the others follow.
+FIRST_PORT = 5001
+
+
+def make_scenario(campaign: Campaign, seed: int) -> dict[str, Any]:
+    """The scenario of one repetition (core::scenario::Scenario)."""
+    nodes, links = topologies.build(campaign.network, campaign.workload, random.Random(f"{seed}/network"))
+    own_stacks = {node.name: node.stack for node in campaign.network.nodes}
+    for node in nodes:
+        if node["kind"] == "host":
+            node["stack"] = (own_stacks.get(node["name"]) or campaign.stack).as_scenario()
+    draws = random.Random(seed)
+    flows = []
+    for number, member in enumerate(topologies.members(campaign.network, campaign.workload)):
+        flow = campaign.workload[member.entry]
+        low, high = flow.start
+        start_s = round(low + draws.random() * (high - low), 6)
+        one: dict[str, Any] = {
+            "name": member.name, "kind": flow.kind, "from": member.from_, "to": member.to, "start_s": start_s,
+            "port": FIRST_PORT + number,
+        }  # fmt: skip
+        if member.group is not None:
+            one["group"] = member.group
+        if flow.stop is not None:
+            one["stop_s"] = flow.stop
+        if flow.size is not None:
+            one["bytes"] = flow.size
+        if flow.stack is not None:
+            one["stack"] = {"name": flow.stack.name, **flow.stack.options}
+        if flow.options:
+            one["options"] = flow.options
+        flows.append(one)
+    return {
+        "version": 1,
+        "seed": seed,
+        "duration_s": campaign.duration,
+        **({"warm_up_s": campaign.warm_up} if campaign.warm_up else {}),
+        "nodes": nodes,
+        "links": links,
+        "workload": flows,
+        "capture": _capture(campaign.capture),
+        **({"fidelity": own} if (own := _own_limits(campaign)) else {}),
+    }
+
+
+def _own_limits(campaign: Campaign) -> dict[str, float]:
+    """In virtual time nothing deviates, and the same file gives the same runs with and without them."""
+    return {} if campaign.backend == "sim" else campaign.fidelity.as_scenario()
+
+
+def _capture(capture: CaptureSpec) -> dict[str, Any]:
+    spec: dict[str, Any] = {"snaplen": capture.snaplen, "at": list(capture.at)}
+    if capture.counters is not None:
+        spec["counters"] = {"every_s": capture.counters.every, "at": list(capture.counters.at)}
+    return spec if capture.telemetry else {**spec, "telemetry": False}
+
+
+def derive_seed(seed: int, repetition: int) -> int:
+    """The seed of a repetition. Equal for all points of a sweep, so that repetitions are paired."""
+    digest = hashlib.sha256(f"{seed}/{repetition}".encode()).digest()
+    return int.from_bytes(digest[:6], "big")
