@@ -1,4 +1,4 @@
-"""A bundle for reviewers: a campaign with captures, manifests and figures, as an RO-Crate in a zip (crate_reader reads it).
+"""A bundle for reviewers: a campaign as an RO-Crate in a zip, which crate_reader reads.
 
 The crate follows RO-Crate 1.1 (w3id.org/ro/crate/1.1) and the profile Process Run Crate 0.5
 (w3id.org/ro/wfrun/process/0.5): every run is a CreateAction whose instrument is Backchannel, whose object is the run's

@@ -19,6 +19,7 @@ POINTS = {
     "by-topology": 1,
     "dumbbell": 1,
     "spelled-out": 1,
+    "strict": 1,
     "flows": 1,
     "sweeps": 7,
     "labelled": 4,
