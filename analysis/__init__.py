@@ -1,4 +1,4 @@
-"""From captures to figures: metrics, statistics, plots, exports and the results store.
+"""From captures and counters to figures: metrics, statistics, figures, exports and the results store.
 
 For scripts and notebooks::
 
@@ -6,8 +6,8 @@ For scripts and notebooks::
     analysis.campaigns("results")
     analysis.values("quickstart", "results")  # a polars frame, a row per run, metric and flow
     analysis.means("quickstart", "results")
-    analysis.contrast("quickstart", "results", first="droptail")  # pair by pair, with effect sizes
-    analysis.to_pandas(analysis.values("quickstart", "results"))  # the same for pandas
+    analysis.contrast("quickstart", "results", first="droptail")  # differences with effect sizes
+    analysis.to_pandas(analysis.values("quickstart", "results"))  # as a pandas frame
     run = analysis.run_data("3f9a", "results")
     analysis.metrics.rtt_samples(run.flows[0])
 """
@@ -24,7 +24,7 @@ __all__ = ["campaigns", "contrast", "means", "run_data", "to_pandas", "values"]
 
 
 def __getattr__(name: str) -> Any:
-    # What is slow to import is imported by who asks for it.
+    # Slow imports happen on first use.
     if name in __all__:
         return getattr(importlib.import_module("analysis.frames"), name)
     if name in ("metrics", "statistics", "plots", "exports", "frames", "store"):

@@ -1,11 +1,11 @@
-"""Several captures of the same transfers: which of their segments are the same, and how far their clocks are apart.
+"""Aligns the clocks of several captures of the same transfers.
 
-Segments are matched by addresses, ports, absolute sequence and acknowledgment number, length and flags; what occurs
-more than once in a capture is left out. No packet arrives before it left: with the clock of capture B ahead of A's
-by x, those that pass A first were seen d + x later at B, and those that pass B first x - d later, with delays d >=
-0. So x lies in an interval. Clocks that can agree (0 lies in it) are left alone; else the middle is taken, as if
-the shortest delays of both directions were equal (the assumption of RFC 5905 8), and half the interval is how wrong
-that can be.
+Segments are matched by addresses, ports, absolute sequence and acknowledgment number, length and flags. Segments that
+occur more than once in a capture are not used. No packet arrives before it leaves: if the clock of capture B is ahead
+of A's by x, segments that pass A first are seen d + x later at B, and segments that pass B first x - d later, with
+delays d >= 0. So x lies in an interval. If the interval contains 0, the clocks may agree and are left alone. Otherwise
+its middle is taken, which assumes equal shortest delays in both directions (RFC 5905 8), with half its width as the
+uncertainty.
 """
 
 from __future__ import annotations
@@ -17,38 +17,38 @@ from typing import Any
 
 import polars as pl
 
-#: What makes a segment the same in two captures.
+#: Columns by which a segment is matched in two captures.
 KEY = ("src", "src_port", "dst", "dst_port", "seq_abs", "ack_abs", "payload", "flags")
-#: Matched segments of which clocks may be told.
+#: Fewest matched segments from which clocks are aligned.
 ENOUGH = 3
-#: Clocks that may agree when one direction alone was captured: no delay is longer.
+#: Longest delay that is plausible. Clocks may agree if one direction alone was captured and differs by less.
 SAME_CLOCK_NS = 1_000_000_000
 
 
 @dataclass(frozen=True)
 class Alignment:
-    """What is known of a capture's clock beside the first capture's."""
+    """A capture's clock relative to the first capture's."""
 
-    #: To be added to its times.
+    #: Add this to the capture's times.
     shift_ns: int
     #: The shift lies within this; None where one direction alone was matched.
     uncertain_ns: int | None
     #: Segments that were matched.
     matched: int
-    #: In one sentence, for people.
-    said: str
+    #: The result in a sentence, for users.
+    sentence: str
 
 
 @dataclass(frozen=True)
 class Aligned:
-    """Captures side by side, by file number."""
+    """Aligned captures, by file number."""
 
     files: Mapping[int, Alignment]
     #: Address of a host to the file that saw its segments first.
     nearest: Mapping[str, int]
 
 
-#: One capture.
+#: The alignment of a single capture.
 ALONE = Aligned({0: Alignment(0, 0, 0, "its clock is the one that counts")}, {})
 
 
@@ -94,24 +94,24 @@ def align(folder: Path, count: int) -> Aligned:
 
 
 def _once(segments: pl.DataFrame) -> pl.DataFrame:
-    """Those whose key occurs once."""
+    """Segments whose key occurs once."""
     return segments.filter(pl.struct(KEY).is_unique())
 
 
 def _same(a: pl.DataFrame, b: pl.DataFrame) -> pl.DataFrame:
-    """The segments that both have: `src`, `dst`, and `later_ns`, how much later b's clock says it was."""
+    """Segments that both have: `src`, `dst`, and `later_ns`, the time by b's clock less the time by a's."""
     joined = a.join(b, on=list(KEY), suffix="_b")
     return joined.select("src", "dst", (pl.col("time_ns_b") - pl.col("time_ns")).alias("later_ns"))
 
 
 def _clock(same: pl.DataFrame) -> Alignment:
-    """By how much a capture's clock is to be shifted, from the segments that it shares with an aligned one."""
+    """The shift of a capture's clock, from the segments that it shares with an aligned capture."""
     n = same.height
     if n < ENOUGH:
         return Alignment(0, None, n, "no transfer in common with the others: its clock is taken as it is")
     intervals = [interval for interval in _intervals(same) if interval is not None]
     if not intervals:
-        # One direction alone: its shortest delay cannot be told from a difference of the clocks.
+        # One direction alone: its shortest delay and a difference of the clocks look the same.
         least_ns, middle_ns = _int(same["later_ns"].min()), _int(same["later_ns"].median())
         if abs(middle_ns) < SAME_CLOCK_NS:
             return Alignment(0, None, n, "one direction in common, and clocks that may agree: taken as it is")
@@ -121,14 +121,14 @@ def _clock(same: pl.DataFrame) -> Alignment:
         uncertain_ns = (high_ns - low_ns) // 2
         return Alignment(0, uncertain_ns, n, "no packet contradicts that its clock agrees: taken as it is")
     ahead_ns, width_ns = (low_ns + high_ns) // 2, high_ns - low_ns
-    said = f"its clock is {ahead_ns / 1e9:+.6f} s off, give or take {abs(width_ns) / 2e9:.6f} s"
+    sentence = f"its clock is {ahead_ns / 1e9:+.6f} s off, give or take {abs(width_ns) / 2e9:.6f} s"
     if width_ns < 0:
-        said += "; the packets contradict each other by that much: the clocks drift, or a capture's times are rough"
-    return Alignment(-ahead_ns, abs(width_ns) // 2, n, said)
+        sentence += "; the packets contradict each other by that much: the clocks drift, or a capture's times are rough"
+    return Alignment(-ahead_ns, abs(width_ns) // 2, n, sentence)
 
 
 def _intervals(same: pl.DataFrame) -> list[tuple[int, int] | None]:
-    """Per pair of hosts, between what b's clock is ahead; None where one of them alone was heard."""
+    """For each pair of hosts, bounds of how far b's clock is ahead; None if only one host's segments were captured."""
     x, y = pl.min_horizontal("src", "dst"), pl.max_horizontal("src", "dst")
     of_pairs = same.group_by(
         x.alias("x"), y.alias("y"), (pl.col("src") == x).alias("forward"), maintain_order=True
@@ -142,7 +142,7 @@ def _intervals(same: pl.DataFrame) -> list[tuple[int, int] | None]:
             result.append(None)
             continue
         (least, most), (least_back, most_back) = directions[True], directions[False]
-        # a is passed first on the way forward, or b is; the order that the packets contradict less is the right one.
+        # Forward packets pass a first, or b first. The order that contradicts itself less is taken.
         orders = [(most_back, least), (most, least_back)]
         result.append(max(orders, key=lambda order: order[1] - order[0]))
     return result

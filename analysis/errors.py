@@ -1,4 +1,4 @@
-"""What a person can cause when analysing; the message is a sentence for them."""
+"""Errors of the analysis that a user can cause. The message is a sentence for the user."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 
 class AnalysisError(Exception):
-    """Something asked for is not there, or cannot be read or written."""
+    """Something that was asked for does not exist, or cannot be read or written."""
 
 
 def unknown(what: str, name: str, known: Iterable[str]) -> AnalysisError:

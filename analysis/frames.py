@@ -1,6 +1,6 @@
 """Results as polars frames, for scripts and notebooks: `import analysis; analysis.values("quickstart")`.
 
-Values are in SI units. `analysis.to_pandas(frame)` makes a pandas frame of any of them.
+Values are in SI units. `analysis.to_pandas(frame)` converts any of the frames to pandas.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from analysis.store.rows import CampaignRow, RunRow
 if TYPE_CHECKING:
     import pandas
 
-#: Where results lie unless told otherwise, as on the command line.
+#: Default results folder, as on the command line.
 RESULTS = Path("results")
 
 VALUES = {
@@ -37,10 +37,10 @@ MEANS = {
 
 
 def open_store(results: Path | Store = RESULTS) -> Store:
-    """The store of a results folder; one that is open is given back.
+    """The store of a results folder; an open store is returned as it is.
 
     Raises:
-        AnalysisError: there is none; nothing is made.
+        AnalysisError: the folder has no store. None is created.
         StoreError: it cannot be used.
     """
     if isinstance(results, Store):
@@ -51,9 +51,9 @@ def open_store(results: Path | Store = RESULTS) -> Store:
 
 
 def to_pandas(frame: pl.DataFrame) -> pandas.DataFrame:
-    """A frame for those who work with pandas, which must be installed; nothing else need be.
+    """The frame as a pandas frame. Needs pandas, which Backchannel does not install.
 
-    Numbers are numbers: whole ones with something absent become pandas' Int64, absent fractions NaN, absent text None.
+    Integers with nulls become pandas' Int64, null fractions NaN, null text None.
 
     Raises:
         AnalysisError: pandas is not installed.
@@ -103,11 +103,11 @@ def find_run(store: Store, name: str) -> RunRow:
     found = store.run_ids(name)
     if not found:
         raise AnalysisError(
-            f"there is no run whose id begins with '{name}'; ./backchannel results CAMPAIGN --json tells the ids"
+            f"there is no run whose id begins with '{name}'; ./backchannel results CAMPAIGN --json prints the ids"
         )
     if len(found) > 1:
         raise AnalysisError(
-            f"{len(found)} runs begin with '{name}', such as {found[0]} and {found[1]}: give more of it"
+            f"{len(found)} runs begin with '{name}', such as {found[0]} and {found[1]}: give more characters"
         )
     run = store.run(found[0])
     assert run is not None
@@ -131,7 +131,7 @@ def means(campaign: str, results: Path | Store = RESULTS, level: float = LEVEL, 
     """Means over each point's valid runs, with standard deviation and both confidence intervals.
 
     Columns: the swept fields, point, metric, subject, unit, n, mean, sd, t_low, t_high, bootstrap_low, bootstrap_high;
-    what one run cannot tell is null. No value is left out (analysis/statistics.py).
+    what one run cannot give is null. Outliers are included (analysis/statistics.py).
     """
     store = open_store(results)
     found = find_campaign(store, campaign)

@@ -1,11 +1,12 @@
-"""The scorecard: what the papers published beside what campaigns gave.
+"""The scorecard: published values and orderings beside the results of campaigns.
 
-Targets (experiments/PAPER/targets.yaml) hold, for each artefact, published values with tolerances, and orderings. A
-campaign whose file names an artefact is held against them by its stored results alone; nothing that runs reads targets.
+Targets (experiments/PAPER/targets.yaml) hold the published values with tolerances, and the orderings, of each artefact.
+A campaign whose file names an artefact is compared with them by its stored results alone. Nothing that runs a campaign
+reads targets.
 
-An artefact passes when all its orderings hold and at least 80 % of its stated values lie within their tolerance. A
-derived value (one computed from the paper's numbers, not printed there) is shown and decides only where there is
-nothing else.
+An artefact passes if all its orderings hold and at least 80 % of its stated values lie within their tolerance. A
+derived value (computed from the paper's numbers, not printed there) is shown, and counts only where there is nothing
+else. A reversed ordering counts as a tie if the means' intervals overlap (analysis/statistics.py).
 """
 
 from __future__ import annotations
@@ -31,13 +32,13 @@ from analysis.store.rows import CampaignRow
 _MEASURES, _SPLITS = TypeAdapter(dict[str, Measure]), TypeAdapter(list[Split])
 #: Share of an artefact's stated values that must lie within tolerance.
 ENOUGH = 0.8
-#: Overrides under which a campaign still is the artefact's.
+#: Overrides that do not change what a campaign reproduces.
 HARMLESS = frozenset({"backend"})
 
 
 @dataclass(frozen=True)
 class ValueScore:
-    """A published value beside ours."""
+    """A published value beside the measured one."""
 
     measure: str
     cell: Mapping[str, object]
@@ -48,7 +49,7 @@ class ValueScore:
     tolerance: Mapping[str, float]
     #: stated or derived.
     origin: str
-    #: Mean over the runs; None: nothing was measured.
+    #: Mean over the runs; None without a value.
     measured: float | None
     runs: int
     #: Half of the mean's 95 % confidence interval; None for fewer than two runs.
@@ -58,28 +59,28 @@ class ValueScore:
 
 @dataclass(frozen=True)
 class OrderingScore:
-    """A published ordering and whether ours is the same."""
+    """A published ordering and whether the measured one is the same."""
 
     measure: str
     axis: str
     order: Sequence[object]
     where: Mapping[str, object]
     min_ratio: float | None
-    #: Means in that order; None: nothing was measured.
+    #: Means in that order; None without a value.
     measured: Sequence[float | None]
-    #: It holds only because a reversal lies within the 95 % confidence intervals.
+    #: A reversal lies within the 95 % confidence intervals: it holds as a tie.
     tie: bool
     holds: bool
 
 
 @dataclass(frozen=True)
 class Score:
-    """One artefact on one backend ("theory" for arithmetic)."""
+    """One artefact on one backend; "theory" for arithmetic."""
 
     backend: str
-    #: Of the campaign; empty for arithmetic.
+    #: The campaign's id; empty for arithmetic.
     campaign: str
-    #: Runs that the campaign asks for and that are there.
+    #: Runs that the campaign contains, and valid ones among them.
     asked: int
     there: int
     values: Sequence[ValueScore]
@@ -87,12 +88,12 @@ class Score:
 
     @property
     def stated(self) -> list[ValueScore]:
-        """The values that decide."""
+        """The values that count."""
         return [value for value in self.values if value.origin == "stated"]
 
     @property
     def passes(self) -> bool:
-        """The catalogue's rule."""
+        """Whether the campaign is complete, enough values are within tolerance, and every ordering holds."""
         stated = self.stated or (list(self.values) if not self.orderings else [])
         enough = sum(value.within for value in stated) >= ENOUGH * len(stated)
         return self.there == self.asked and enough and all(ordering.holds for ordering in self.orderings)
@@ -106,7 +107,7 @@ class Artefact:
     paper: str
     title: str
     section: str
-    #: measured, simulated or theory: how the paper got it.
+    #: How the paper obtained it: measured, simulated or theory.
     source: str
     values: int
     orderings: int
@@ -114,11 +115,11 @@ class Artefact:
 
     @property
     def passes(self) -> bool:
-        """On every backend on which it was run, and on one at least."""
+        """Whether it passes on every backend on which it was run, and was run on at least one."""
         return bool(self.scores) and all(score.passes for score in self.scores.values())
 
 
-#: Gives what was made under a key before, or makes it.
+#: Returns the score made under a key before, or makes it.
 Keep = Callable[[tuple[Any, ...], Callable[[], Score]], Score]
 
 
@@ -129,7 +130,7 @@ def scorecard(store: Store, experiments: Path, keep: Keep = lambda _, make: make
     Args:
         store: with the campaigns.
         experiments: with the targets.
-        keep: may remember scores; a score's key names all that it rests on, but for the targets themselves.
+        keep: a cache of scores. A score's key names everything that it depends on, except the targets.
     """
     campaigns = _newest(store)
     landed = browse.last_landed(store, [row["id"] for row in campaigns.values()])
@@ -189,7 +190,7 @@ def targets(path: Path) -> list[dict[str, Any]]:
 
 
 def document(artefacts: Sequence[Artefact]) -> dict[str, Any]:
-    """The scorecard for scripts, with the whole count."""
+    """The scorecard for scripts, with the totals."""
     return {
         "artefacts": [
             {
@@ -211,12 +212,12 @@ def document(artefacts: Sequence[Artefact]) -> dict[str, Any]:
 
 
 def between_backends(artefacts: Sequence[Artefact]) -> dict[str, Any] | None:
-    """How far real packets and virtual time agree, over every value that both measured; None where there is none.
+    """Agreement of real packets with virtual time, over the values that both measured; None without any.
 
     Returns:
-        `values`: how many; `median`: of the differences, as shares of the simulated value; `within_5_percent`;
-        `apart`: those that differ by more than a thousandth and whose 95 % confidence intervals do not meet, the
-        farthest first, as {artefact, measure, cell, sim, emulated}.
+        `values`: their number; `median`: of the differences, as shares of the simulated value; `within_5_percent`;
+        `apart`: those that differ by more than 0.1 % and whose 95 % confidence intervals do not overlap, the largest
+        difference first, as {artefact, measure, cell, sim, emulated}.
     """
     pairs = [
         (artefact.id, in_time, real)
@@ -229,10 +230,9 @@ def between_backends(artefacts: Sequence[Artefact]) -> dict[str, Any] | None:
         if one.measured is None or other.measured is None:
             continue
         difference = abs(other.measured - one.measured)
-        # Of nothing every difference is all.
         share = difference / abs(one.measured) if one.measured else float(difference > 0)
         shares.append(share)
-        # Intervals of counts and of constants may have no width at all.
+        # Intervals of counts and constants may have no width.
         if share > 0.001 and difference > (one.half_interval or 0.0) + (other.half_interval or 0.0):
             told = {"artefact": artefact_id, "measure": one.measure, "cell": dict(one.cell)}
             apart.append((share, {**told, "sim": one.measured, "emulated": other.measured}))
@@ -247,7 +247,7 @@ def between_backends(artefacts: Sequence[Artefact]) -> dict[str, Any] | None:
 
 
 def count(artefacts: Sequence[Artefact]) -> dict[str, int]:
-    """The whole count: artefacts, and over all scores the stated values and the orderings."""
+    """Totals: artefacts, and over all scores the stated values and the orderings."""
     scores = [score for artefact in artefacts for score in artefact.scores.values()]
     return {
         "artefacts": len(artefacts),
@@ -261,7 +261,7 @@ def count(artefacts: Sequence[Artefact]) -> dict[str, int]:
 
 
 def _newest(store: Store) -> dict[tuple[str, str], CampaignRow]:
-    """Per artefact and backend the campaign that was started last and changes nothing that matters."""
+    """By artefact and backend the campaign that was started last, of those without overrides that matter."""
     found: dict[tuple[str, str], CampaignRow] = {}
     for row in store.campaigns():
         if not set(row["overrides"]) <= HARMLESS or not row["valid"]:
@@ -288,7 +288,7 @@ def file_of(text: str) -> dict[str, Any]:
     try:
         values = YAML(typ="safe").load(text)
     except YAMLError:
-        # What came in a bundle from elsewhere need not be a campaign file.
+        # A bundle from elsewhere may hold something else than a campaign file.
         return {}
     return values if isinstance(values, dict) else {}
 
@@ -298,7 +298,7 @@ def _score(target: Mapping[str, Any], backend: str, store: Store, row: Mapping[s
 
 
 def results_table(store: Store, campaign_id: str, text: str) -> Table:
-    """A campaign's results in the terms of the measures that its file declares."""
+    """A campaign's results as the measures that its file defines."""
     campaign = browse.campaign_head(store, campaign_id)
     assert campaign is not None
     file = file_on(text, campaign["backend"])
@@ -333,8 +333,9 @@ def _value(table: Table, one: Mapping[str, Any]) -> ValueScore:
 
 
 def within(measured: float, relation: str, published: float, tolerance: Mapping[str, float]) -> bool:
-    """Whether a value is what was published: at most the greater of the relative and the absolute tolerance away, or
-    on the right side of it by that much.
+    """Whether a value is within tolerance of the published one: the larger of the relative and the absolute tolerance.
+
+    For `le` and `ge` a value on the right side of it is within, too.
     """
     slack = max(tolerance.get("rel", 0.0) * abs(published), tolerance.get("abs", 0.0)) + 1e-9 * abs(published)
     match relation:

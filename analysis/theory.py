@@ -1,4 +1,4 @@
-"""The papers' own arithmetic: artefacts that nobody measured, each as a formula with its source.
+"""The papers' arithmetic: artefacts that are computed, not measured, each as a formula with its source.
 
 Rates are in bit/s, times in s, sizes in bytes.
 """
@@ -23,12 +23,12 @@ def ack_limited_rate(forward_bps: float, k: float, packets_per_ack: float) -> fl
 
 
 def transmission_time(size_bytes: float, rate_bps: float) -> float:
-    """Of a packet on a line, in s."""
+    """Time of a packet on a line, in s."""
     return size_bytes * 8 / rate_bps
 
 
 def window_rate(window_bytes: float, period_s: float) -> float:
-    """A window a period, in bit/s (asym 7.1.3, 9.1.1)."""
+    """A window in each period, in bit/s (asym 7.1.3, 9.1.1)."""
     return window_bytes * 8 / period_s
 
 
@@ -60,7 +60,7 @@ def packets_per_ack(stack: str, window: float, a: float) -> float:
 
 
 def pulsed_uplink(a: float, rtt_s: float, ack_bytes: float) -> float:
-    """A acks a round trip, in bit/s (pulsed 3.1)."""
+    """A acks in each round trip, in bit/s (pulsed 3.1)."""
     return a * ack_bytes * 8 / rtt_s
 
 
@@ -210,14 +210,14 @@ def _cell(measure: str, value: float, **labels: object) -> Cell:
 
 
 class Arithmetic(Table):
-    """Computed cells in the place of a campaign's."""
+    """Computed cells in place of a campaign's."""
 
     def __init__(self, cells: Iterable[Cell]) -> None:
         super().__init__({}, [], {}, {})
         self._computed = list(cells)
 
     def cells(self, name: str) -> list[Cell]:
-        """See Table."""
+        """Every computed cell of a measure."""
         return [
             Cell({axis: label for axis, label in cell.labels.items() if axis != METRIC}, cell.values)
             for cell in self._computed
@@ -226,6 +226,6 @@ class Arithmetic(Table):
 
 
 def results(artefact: str) -> Arithmetic | None:
-    """What an artefact's arithmetic gives; None for one that is no arithmetic."""
+    """An artefact's arithmetic; None for an artefact that was measured."""
     computed = ARITHMETIC.get(artefact)
     return None if computed is None else Arithmetic(computed())

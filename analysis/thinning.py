@@ -1,7 +1,6 @@
-"""Fewer points for a plot, without losing what they show.
+"""Thins series for plots without losing peaks.
 
-What is in view is cut into slices, and of each the first, the last, the least and the greatest value stay, so that no
-peak ever vanishes.
+The view is divided into slices. Of each slice the first, last, least and greatest value stay.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ import polars as pl
 
 @dataclass(frozen=True)
 class View:
-    """The part of a run that is looked at, in s, and how many points a series may have."""
+    """The part of a run that a plot shows, in s, and the greatest number of points of a series."""
 
     from_s: float
     to_s: float
@@ -21,9 +20,9 @@ class View:
 
 
 def thin(frame: pl.DataFrame, view: View, all_stay: bool = False) -> pl.DataFrame:
-    """A frame of `x` (sorted) and `y` within the view, thinned to about its number of points unless all are to stay.
+    """A frame of `x` (sorted) and `y` within the view, thinned to about its number of points unless `all_stay`.
 
-    The points next to the view on either side stay, so that lines run to its edges.
+    The nearest point on either side of the view stays, so that lines reach its edges.
     """
     low, high = frame["x"].search_sorted(view.from_s, "left"), frame["x"].search_sorted(view.to_s, "right")
     inside = frame[low:high]
@@ -31,7 +30,7 @@ def thin(frame: pl.DataFrame, view: View, all_stay: bool = False) -> pl.DataFram
     if inside.height > view.points and not all_stay:
         slices = max(view.points // 4, 1)
         width = (view.to_s - view.from_s) / slices or 1.0
-        # Times ascend, and so do the slices: said so, they need no hashing.
+        # Sorted slices need no hashing.
         number = ((pl.col("x") - view.from_s) / width).floor().cast(pl.Int32).set_sorted()
         numbered = inside.select("y", number.alias("slice")).with_row_index("row")
         kept = numbered.group_by("slice").agg(

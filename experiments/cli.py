@@ -7,8 +7,8 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from experiments import contrast, exits, figures
-from experiments.commands import compare, export, imports, inspect, papers, run, services, testbed
+from experiments import exits, figures
+from experiments.commands import compare, contrast, export, imports, inspect, papers, run, services, testbed
 from experiments.commands.shared import fail
 
 HELP = "Experiments on TCP over links that are asymmetric, lossy or half-duplex."

@@ -104,7 +104,7 @@ def import_captures(store: Store, request: Request) -> Imported:
                         "path": str(path),
                         "sha256": digests[label],
                         "read_by": readable[label][1],
-                        "clock": aligned.files[number].said,
+                        "clock": aligned.files[number].sentence,
                         "shift_ns": aligned.files[number].shift_ns,
                         "uncertain_ns": aligned.files[number].uncertain_ns,
                         **{key: file[key] for key in TOLD},

@@ -1,4 +1,4 @@
-"""Labs from the command line: Ansible's playbooks on one, and its rehearsal in namespaces or virtual machines.
+"""Labs: Ansible's playbooks, and rehearsals in namespaces or virtual machines.
 
 python -m experiments.lab namespaces|machines INVENTORY CAMPAIGN -- COMMAND...     first program of a rehearsal's cell
 """
@@ -31,25 +31,26 @@ from testbed.scenario import Scenario
 from testbed.tunnels import SshOptions
 
 ANSIBLE = node_binary.ROOT / "ansible"
-#: Playbooks by the word that people use, and what they do.
+#: Playbooks with their effects.
 PLAYBOOKS = {
-    "site": "makes a testbed of the hosts; a second time it changes nothing",
-    "check": "tells whether the testbed is fit: clocks, offloads, kernel, disk, reachability",
-    "collect": "fetches logs, leftover captures and network state of every host",
-    "teardown": "takes away what site brought",
+    "site": "sets the hosts up; a second run changes nothing",
+    "check": "reports problems of clocks, offloads, kernel, disk and reachability",
+    "collect": "copies logs, leftover captures and network state of every host",
+    "teardown": "removes what site installed and restores what it found",
 }
 
 
 def topology(found: inventory.Inventory, file: Path | None) -> Path:
-    """The campaign whose topology counts.
+    """The campaign file with the topology.
 
     Raises:
-        CampaignError: neither the command line nor the inventory names one.
+        CampaignError: neither the command line nor the inventory names a campaign.
     """
     chosen = file or found.campaign
     if chosen is None:
         raise CampaignError(
-            str(found.path), [Problem(0, "campaign", "this field is missing: the file whose topology is to be set up")]
+            str(found.path),
+            [Problem(0, "campaign", "this field is missing; it names the campaign file with the topology")],
         )
     return chosen.absolute()
 
@@ -66,7 +67,7 @@ def link_collection() -> Path:
 
 
 def playbook(name: str, path: Path, file: Path | None, arguments: Sequence[str]) -> int:
-    """Runs a playbook on a lab; Ansible's exit status.
+    """Runs a playbook on a lab. Returns Ansible's exit status.
 
     Raises:
         CampaignError: the inventory or the campaign is wrong.
@@ -91,21 +92,19 @@ def playbook(name: str, path: Path, file: Path | None, arguments: Sequence[str])
 
 
 def rehearse(path: Path, file: Path | None, command: Sequence[str], machines: bool = False) -> int:
-    """Runs a command in a cell that holds the lab as namespaces, or as virtual machines; its exit status.
+    """Runs a command in a cell with the lab as namespaces or virtual machines. Returns its exit status.
 
     Raises:
         CampaignError: the inventory or the campaign is wrong.
-        Unavailable, TestbedError: there can be no virtual machines here.
+        Unavailable, TestbedError: virtual machines cannot run here.
     """
     found = inventory.read(path)
     if machines:
         if found.file.connection != "ssh":
-            raise CampaignError(
-                str(path), [Problem(0, "connection", "virtual machines are reached by 'ssh', not by 'namespace'")]
-            )
+            raise CampaignError(str(path), [Problem(0, "connection", "virtual machines need 'ssh', not 'namespace'")])
         scenario = campaign.load(topology(found, file)).runs[0].scenario
         inventory.placed(found, scenario["nodes"], scenario["links"])
-        # Made here: the cell has no network to fetch it by.
+        # The cell has no network to download packages.
         image.image(lambda text: print(f"backchannel: {text}", file=sys.stderr))
     words = [
         node_binary.path(), "cell", "--parent", str(os.getpid()), "--",
@@ -117,7 +116,7 @@ def rehearse(path: Path, file: Path | None, command: Sequence[str], machines: bo
 
 
 def build(path: Path, file: Path, folder: Path, machines: bool = False) -> Lab | Machines:
-    """The lab of an inventory, inside a cell.
+    """Builds the lab of an inventory, inside a cell.
 
     Raises:
         CampaignError, TestbedError: it cannot be.
@@ -129,7 +128,9 @@ def build(path: Path, file: Path, folder: Path, machines: bool = False) -> Lab |
     if found.file.connection == "ssh":
         key, known_hosts = found.own(found.file.ssh.key), found.own(found.file.ssh.known_hosts)
         if key is None or known_hosts is None:
-            raise TestbedError(f"{path}: a rehearsal needs 'ssh.key' and 'ssh.known_hosts': it makes keys of its own")
+            raise TestbedError(
+                f"{path}: a rehearsal creates its keys and needs 'ssh.key' and 'ssh.known_hosts' for them"
+            )
         ssh = SshFiles(key, known_hosts)
         if machines:
             return Machines(placement, folder, ssh, image.image(lambda text: None))
@@ -139,7 +140,7 @@ def build(path: Path, file: Path, folder: Path, machines: bool = False) -> Lab |
 
 
 def check(path: Path | None, scenarios: Sequence[Mapping[str, Any]]) -> None:
-    """Holds every distinct topology of a campaign against a lab.
+    """Checks that every topology of a campaign fits a lab.
 
     Raises:
         CampaignError: there is no inventory, or they do not fit.
@@ -187,7 +188,7 @@ def _given(path: Path | None) -> inventory.Inventory:
 
 
 def main() -> int:
-    """Builds the lab, runs the command, ends."""
+    """Builds the lab and runs the command."""
     kind, path, file, _, *command = sys.argv[1:]
     try:
         private_memory_folder()
@@ -196,7 +197,7 @@ def main() -> int:
         print(f"backchannel: {error}", file=sys.stderr)
         return 2 if isinstance(error, CampaignError) else 1
     try:
-        # Labs have the same addresses, and connections that Ansible keeps are known by these.
+        # Ansible names its kept connections by address, and labs share addresses.
         environment = {**lab.environment(), "ANSIBLE_SSH_CONTROL_PATH_DIR": str(FOLDER / "ssh")}
         return subprocess.run(command, env=environment, check=False).returncode
     except OSError as error:

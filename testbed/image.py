@@ -20,19 +20,19 @@ from pathlib import Path
 
 from testbed.errors import TestbedError, Unavailable
 
-#: Debian's kernel for virtual machines: its drivers are few, its queueing disciplines and congestion controls all.
+#: Debian's kernel for virtual machines has few drivers, and all queueing disciplines and congestion controls.
 INSTALLED = ("linux-image-cloud-amd64", "initramfs-tools", "systemd-sysv", "udev", "kmod", "openssh-server", "python3",
              "iproute2")  # fmt: skip
-#: What the role `common` brings, as its defaults say, and the clock.
+#: Packages of the role `common`, and chrony.
 CACHED = ("ethtool", "tcpdump", "iputils-ping", "util-linux", "chrony")
-#: Of a machine that is no Debian itself.
+#: Release on machines without Debian.
 SUITE = "bookworm"
 DISK_BYTES = 3 << 30
-#: The unpacked system, its archive and its disk, while it is made.
+#: Space for the unpacked system, its archive and its disk.
 ROOM_BYTES = 5 << 30
 PROGRAMS = {"qemu-system-x86_64": "qemu-system-x86", "mmdebstrap": "mmdebstrap", "mkfs.ext4": "e2fsprogs"}
 
-#: Runs once the disks are there: the second one brings what makes this machine itself (testbed.machines).
+#: Runs when the disks are mounted. The second disk has the machine's own files (testbed.machines).
 UNIT = """
 [Unit]
 Description=Name, keys and addresses of this machine
@@ -53,7 +53,7 @@ WantedBy=multi-user.target
 
 @dataclass(frozen=True)
 class Image:
-    """What a machine boots from."""
+    """Kernel, initial file system and disk of a machine."""
 
     disk: Path
     kernel: Path
@@ -61,7 +61,7 @@ class Image:
 
 
 def require() -> None:
-    """Refuses where virtual machines cannot be had.
+    """Checks that virtual machines can run here.
 
     Raises:
         Unavailable: with everything that is missing.
@@ -80,7 +80,7 @@ def require() -> None:
 
 
 def image(say: Callable[[str], None]) -> Image:
-    """The image, from the cache, or made.
+    """Returns the image from the cache, or makes it.
 
     Raises:
         Unavailable, TestbedError: it cannot be made.
@@ -92,7 +92,7 @@ def image(say: Callable[[str], None]) -> Image:
     folder = cache / f"{suite}-{key}"
     cache.mkdir(parents=True, exist_ok=True)
     with (cache / "lock").open("w") as lock:
-        # Two that begin at once make it once.
+        # Concurrent callers make it once.
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not folder.exists():
             room = shutil.disk_usage(cache).free
@@ -109,7 +109,7 @@ def image(say: Callable[[str], None]) -> Image:
 
 
 def _suite() -> str:
-    """The Debian of this machine, so that the node binary finds the C library that it was linked with."""
+    """The Debian release of this machine, which has the C library of the node binary."""
     values = dict(line.split("=", 1) for line in Path("/etc/os-release").read_text().splitlines() if "=" in line)
     return values.get("VERSION_CODENAME", SUITE).strip('"') if values.get("ID") == "debian" else SUITE
 
@@ -121,7 +121,7 @@ def _make(suite: str, folder: Path, log: Path) -> None:
     hooks = [
         f'copy-in "{folder / "machine-setup.service"}" /etc/systemd/system',
         'chroot "$1" systemctl enable machine-setup.service',
-        # Every machine gets keys and a name of its own; these would be the same on all.
+        # Each machine gets keys and a name; these would be the same on all.
         'rm -f "$1"/etc/ssh/ssh_host_* "$1"/etc/hostname; : >"$1/etc/machine-id"; : >"$1/etc/fstab"',
         f'chroot "$1" apt-get clean; chroot "$1" apt-get install -q -y --download-only --no-install-recommends '
         f"{' '.join(CACHED)}",

@@ -1,11 +1,11 @@
-"""A lab in a cell: every host of an inventory as a set of namespaces, with address, keys and file tree of its own.
+"""A lab in namespaces: each host of an inventory has address, keys and file tree.
 
-For rehearsals before machines are touched, for tests, and as a testbed on one machine that Ansible provisions.
-It runs inside a cell (`./backchannel lab`), so nothing of it outlives the command.
+For rehearsals, tests, and as a testbed on one machine that Ansible provisions. The lab runs inside a cell
+(`./backchannel lab`), so it ends with the command.
 
-Each host has network, mount, PID, IPC and UTS namespaces. Its file tree is the machine's, with a layer of its own in
-memory on top: what is installed or written on a host is seen by it alone. Wires are veth pairs: from every interface of
-a node to the link box, or to the node at the other end where the link is real.
+A host has network, mount, PID, IPC and UTS namespaces. Its file tree is the machine's below a layer in memory, so
+changes are visible to the host only. Cables are veth pairs: from each interface of a node to the link box, or to the
+node at the other end of a real link.
 """
 
 from __future__ import annotations
@@ -18,19 +18,18 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from testbed import node_binary
 from testbed.errors import TestbedError
 from testbed.placement import QUEUE_PREFIX, Placement, box_interfaces
 
-#: Says where the file with each host's process is: the inventory plugin and the physical backend read it.
+#: Names the file with the process id of each host, for the inventory plugin and the physical backend.
 VARIABLE = "BACKCHANNEL_LAB"
-#: The interface by which hosts of a lab with SSH are reached, and the controller's own.
+#: Management interface of a host, and of the controller.
 MANAGEMENT, CONTROLLER = "mgmt0", "mgmt-ctl"
 START_S = 20.0
 
-#: Becomes a host: $1 is its folder, $2 its name.
+#: Turns a cell into a host. Arguments: its folder, its name, the checkout.
 HOST = """
 set -e
 cd "$1"
@@ -42,12 +41,12 @@ mount -t sysfs sysfs sys
 mount --rbind /dev dev
 mount -t tmpfs -o mode=1777 shm dev/shm
 mount -t tmpfs -o mode=0755 run run
-# For every account, as udev has it; the machine around the lab may be stricter.
+# Accessible to every account, as by udev. The machine around the lab may be stricter.
 mknod -m 0666 run/tun c 10 200
 mount --bind run/tun dev/net/tun
 mount -t tmpfs -o mode=1777 tmp tmp
 mkdir -p run/sshd run/netns old-root
-# What lies on another file system than / is not in the layer below.
+# The lower layer has the files of / only. A checkout on another file system is mounted.
 path=$3
 if [ "$path" ]; then
     [ -e "./$path/." ] && [ -n "$(ls -A "./$path")" ] || { mkdir -p "./$path"; mount --rbind "$path" "./$path"; }
@@ -79,30 +78,28 @@ Subsystem sftp internal-sftp
 
 @dataclass(frozen=True)
 class SshFiles:
-    """The lab's keys: the controller's private one (its public half beside it), and the hosts' public ones."""
+    """Files for a lab's keys: the controller's private key (its public half stands beside it), and the hosts' keys."""
 
     key: Path
     known_hosts: Path
 
     def require_new(self) -> None:
-        """Raises TestbedError where a file is there: keys of a rehearsal never replace those of a lab."""
+        """Raises TestbedError if a file exists: keys of a rehearsal never replace those of a lab."""
         for path in (self.key, self.known_hosts):
             if path.exists():
-                raise TestbedError(
-                    f"{path} exists: a rehearsal makes keys of its own; name files that do not exist yet"
-                )
+                raise TestbedError(f"{path} exists; a rehearsal creates its keys, so name files that do not exist")
 
 
 class Lab:
-    """Hosts and wires, as long as the cell lives.
+    """Hosts and cables for the lifetime of the cell.
 
     Args:
-        placement: who plays what, and where links are.
-        folder: of this cell's own memory.
-        ssh: start a server on every host, with fresh keys that are written there; None for hosts without one.
+        placement: assignment of nodes and links to hosts.
+        folder: in the cell's memory.
+        ssh: files for new keys of a server on every host; None starts no servers.
 
     Raises:
-        TestbedError: it could not be built.
+        TestbedError: the lab could not be built.
     """
 
     def __init__(self, placement: Placement, folder: Path, ssh: SshFiles | None) -> None:
@@ -123,11 +120,11 @@ class Lab:
         self.file.write_text(json.dumps(self.pids))
 
     def environment(self) -> dict[str, str]:
-        """For programs that are to find the lab."""
+        """Environment for programs that use the lab."""
         return {**os.environ, VARIABLE: str(self.file)}
 
     def inside(self, name: str, *words: str, stdin: str = "") -> str:
-        """Runs a program on a host; what it says.
+        """Runs a program on a host and returns its output.
 
         Raises:
             TestbedError: it failed.
@@ -135,7 +132,7 @@ class Lab:
         return run([*enter(self.pids[name]), *words], stdin)
 
     def lose(self, name: str) -> None:
-        """A host loses its power."""
+        """Ends a host at once, as a power failure does."""
         server = self._servers.pop(name, None)
         self._processes[name].kill()
         self._processes[name].wait()
@@ -143,7 +140,7 @@ class Lab:
             server.wait()
 
     def close(self) -> None:
-        """Every host."""
+        """Ends every host."""
         for name in list(self._processes):
             self.lose(name)
 
@@ -163,9 +160,9 @@ class Lab:
         process = self._processes[name]
         assert process.stdout is not None
         if process.stdout.readline().strip() != b"ready":
-            said = (self._folder / name / "log").read_text(errors="replace").strip().splitlines()
-            raise TestbedError(f"host {name} of the lab cannot be made: {said[-1] if said else 'it ended at once'}")
-        # The cell's own process, its process 1, then the shell that became `sleep`.
+            log = (self._folder / name / "log").read_text(errors="replace").strip().splitlines()
+            raise TestbedError(f"cannot create host {name} of the lab: {log[-1] if log else 'it ended at once'}")
+        # The cell's process, its process 1, then the shell that became `sleep`.
         pid = process.pid
         for _ in range(2):
             pid = _only_child(pid)
@@ -180,12 +177,12 @@ class Lab:
 
     def _serve(self, ssh: SshFiles) -> None:
         hosts = list(self._placement.hosts.values())
-        own = controller_address([host.address for host in hosts])
+        controller = controller_address([host.address for host in hosts])
         ssh.require_new()
         run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "lab", "-f", str(ssh.key)])
         public = Path(f"{ssh.key}.pub").read_text()
         run(["ip", "link", "add", CONTROLLER, "type", "bridge"])
-        run(["ip", "address", "add", f"{own}/24", "dev", CONTROLLER])
+        run(["ip", "address", "add", f"{controller}/24", "dev", CONTROLLER])
         run(["ip", "link", "set", CONTROLLER, "up"])
         known = []
         for number, host in enumerate(hosts):
@@ -215,10 +212,10 @@ class Lab:
 
 
 def wires(placement: Placement) -> list[tuple[tuple[str, str], tuple[str, str]]]:
-    """Every cable of a lab: (host, interface) at each of its ends.
+    """Both ends of every cable of a lab, as (host, interface).
 
     Raises:
-        TestbedError: a real link with more than two ends.
+        TestbedError: a real link has more than two ends.
     """
     found: list[tuple[tuple[str, str], tuple[str, str]]] = []
     plan = placement.plan
@@ -231,33 +228,33 @@ def wires(placement: Placement) -> list[tuple[tuple[str, str], tuple[str, str]]]
         elif len(near) == 2:
             found.append((near[0], near[1]))
         else:
-            raise TestbedError(f"link '{link}' is real and has {len(near)} ends; a lab has wires with two")
+            raise TestbedError(f"link '{link}' is real and has {len(near)} ends; cables of a lab have two")
     return found
 
 
 def enter(pid: int) -> list[str]:
-    """The words before a command that runs on a host of the lab."""
+    """Command prefix that enters a host of the lab."""
     return ["nsenter", "--target", str(pid), "--net", "--mount", "--uts", "--ipc", "--pid", "--"]
 
 
 def controller_address(addresses: list[str]) -> str:
-    """A free address in the hosts' own /24.
+    """A free address of the hosts' /24.
 
     Raises:
-        TestbedError: the hosts are not all in one.
+        TestbedError: the hosts are not in one /24.
     """
     try:
         networks = {ipaddress.ip_network(f"{address}/24", strict=False) for address in addresses}
     except ValueError as error:
-        raise TestbedError(f"in a lab of namespaces every host has an address of its own: {error}") from None
+        raise TestbedError(f"in a lab of namespaces every host needs an IP address: {error}") from None
     if len(networks) != 1:
-        raise TestbedError("in a lab of namespaces all hosts have addresses in one /24")
+        raise TestbedError("in a lab of namespaces all hosts need addresses in one /24")
     (network,) = networks
-    return str(next(one for one in reversed(list(network.hosts())) if str(one) not in addresses))
+    return str(next(address for address in reversed(list(network.hosts())) if str(address) not in addresses))
 
 
 def processes(environment: Mapping[str, str] = os.environ) -> dict[str, int]:
-    """Host to process of the lab that this program runs in; empty outside of one."""
+    """Process id by host of the surrounding lab; empty outside a lab."""
     path = environment.get(VARIABLE)
     return {} if path is None else dict(json.loads(Path(path).read_text()))
 
@@ -274,13 +271,13 @@ def _only_child(pid: int) -> int:
 
 
 def run(words: list[str], stdin: str = "") -> str:
-    """A program's output.
+    """Runs a program and returns its output.
 
     Raises:
-        TestbedError: it failed, with its last line.
+        TestbedError: the program failed; with its last line.
     """
     done = subprocess.run(words, input=stdin, capture_output=True, text=True, check=False)
     if done.returncode != 0:
-        said: Any = (done.stderr or done.stdout).strip().splitlines()
-        raise TestbedError(f"'{' '.join(words[-6:])}' failed: {said[-1] if said else f'status {done.returncode}'}")
+        output = (done.stderr or done.stdout).strip().splitlines()
+        raise TestbedError(f"'{' '.join(words[-6:])}' failed: {output[-1] if output else f'status {done.returncode}'}")
     return done.stdout

@@ -1,11 +1,9 @@
-"""A lab in a cell, of virtual machines: every host of an inventory with a kernel, a disk and an init of its own.
+"""A lab of virtual machines: each host of an inventory has kernel, clock, disk and systemd.
 
-As testbed.lab makes hosts of namespaces, but what namespaces share is not shared here: kernel, clock, modules, systemd.
-It runs inside a cell (`./backchannel lab --vm`): the controller sits in the cell's network, which ends at the machines'
-interfaces, and everything dies with the cell. Wires are pairs of TAPs, each pair with a bridge of its own.
+The lab runs inside a cell (`./backchannel lab --vm`) and ends with it. The controller is in the cell's network, which
+reaches only the machines. Cables are pairs of TAPs, each pair with a bridge.
 
-Timing is no better than the accelerator: without KVM every instruction is interpreted, on processors that all machines
-share. Rehearsals tell whether things work, not how fast.
+QEMU interprets every instruction without KVM, so such a lab shows function and not timing.
 """
 
 from __future__ import annotations
@@ -23,18 +21,18 @@ from testbed.lab import CONTROLLER, MANAGEMENT, SshFiles, controller_address, ru
 from testbed.placement import Placement
 
 MEMORY_MIB = 512
-#: Beside a machine's own: translated code, and QEMU itself.
+#: Memory per machine in addition: translated code, and QEMU itself.
 CODE_MIB, OVERHEAD_MIB = 128, 128
-#: Of this machine's memory that is left alone.
+#: Memory of this machine that stays free.
 SPARE_MIB = 1024
-#: Where processors are shared the kernel's own look whether timers tick takes too long for it, and it would stop there.
+#: On shared processors the kernel's check of its timer is too slow and would stop the boot.
 KERNEL_WORDS = (
     "root=/dev/vda rw console=ttyS0 net.ifnames=0 panic=-1 mitigations=off no_timer_check nowatchdog "
     "rcupdate.rcu_cpu_stall_suppress=1 "
-    # Of no use to a machine that lives for an hour, and most of the time that booting takes.
+    # They take most of the boot time and are useless to a machine that lives for an hour.
     + " ".join(f"systemd.mask={one}" for one in ("e2scrub_reap.service", "apt-daily.timer", "apt-daily-upgrade.timer"))
 )
-#: Interpreted, several at once, on a machine with other work.
+#: Several interpreted machines boot together on a busy machine.
 BOOT_S = 1800.0
 
 #: Runs on every machine before its network (testbed.image); @RENAMES@ has a line for each interface: address, name.
@@ -47,7 +45,7 @@ find_interface() {
     done
     return 1
 }
-# By way of names that nothing has: one's new name may be another's old one.
+# Two steps, because a new name may be another interface's old one.
 number=0
 while read -r address name; do
     tries=0
@@ -71,7 +69,7 @@ ip link set @MANAGEMENT@ up
 
 
 class Machines:
-    """Hosts and wires, as long as the cell lives.
+    """Hosts and cables for the lifetime of the cell.
 
     Args:
         placement: who plays what, and where links are.
@@ -97,11 +95,11 @@ class Machines:
             raise
 
     def environment(self) -> dict[str, str]:
-        """For programs that are to find the lab: SSH is the only way."""
+        """Environment for programs that use the lab, by SSH."""
         return dict(os.environ)
 
     def close(self) -> None:
-        """Every machine loses its power."""
+        """Ends every machine at once."""
         for process in self._processes.values():
             process.kill()
         for process in self._processes.values():
@@ -109,10 +107,10 @@ class Machines:
 
     def _build(self, ssh: SshFiles) -> None:
         hosts = list(self._placement.hosts.values())
-        own = controller_address([host.address for host in hosts])
+        controller = controller_address([host.address for host in hosts])
         ssh.require_new()
         run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "lab", "-f", str(ssh.key)])
-        lines = [f"link add {CONTROLLER} type bridge", f"address add {own}/24 dev {CONTROLLER}"]
+        lines = [f"link add {CONTROLLER} type bridge", f"address add {controller}/24 dev {CONTROLLER}"]
         lines += [f"link set {CONTROLLER} up"]
         interfaces: dict[str, list[tuple[str, str]]] = {}
         for number, host in enumerate(hosts):
@@ -120,13 +118,13 @@ class Machines:
             interfaces[host.name] = [(tap, MANAGEMENT)]
             lines += [f"tuntap add {tap} mode tap", f"link set {tap} master {CONTROLLER} up"]
         for number, ends in enumerate(wires(self._placement)):
-            # A bridge that forgets at once is a wire: what comes in at one side leaves at the other.
+            # A bridge that forgets addresses at once forwards like a cable.
             lines += [f"link add tw{number} type bridge ageing_time 0 mcast_snooping 0", f"link set tw{number} up"]
             for side, (host_name, name) in enumerate(ends):
                 tap = f"t{number}-{side}"
                 interfaces[host_name].append((tap, name))
                 lines += [f"tuntap add {tap} mode tap", f"link set {tap} master tw{number} up"]
-        # The cell says nothing of its own on any wire.
+        # The cell sends no packets of its own on the cables.
         for setting in ("all", "default"):
             Path(f"/proc/sys/net/ipv6/conf/{setting}/disable_ipv6").write_text("1")
         run(["ip", "-batch", "-"], "\n".join(lines) + "\n")
@@ -139,13 +137,13 @@ class Machines:
             self._await(host.name, host.address, ssh, deadline)
 
     def _start(self, number: int, name: str, address: str, interfaces: list[tuple[str, str]], ssh: SshFiles) -> str:
-        """Boots one; its public host key."""
+        """Boots a machine. Returns its public host key."""
         folder = self._folder / name
         folder.mkdir()
         run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", name, "-f", str(folder / "host_key")])
         macs = [f"52:54:00:{number:02x}:00:{place:02x}" for place in range(len(interfaces))]
         setup = SETUP.replace("@ADDRESS@", address).replace("@MANAGEMENT@", MANAGEMENT)
-        named = [f"{mac} {own}\n" for mac, (_, own) in zip(macs, interfaces, strict=True)]
+        named = [f"{mac} {interface}\n" for mac, (_, interface) in zip(macs, interfaces, strict=True)]
         _pack(
             folder / "seed.tar",
             {

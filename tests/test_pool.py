@@ -268,7 +268,7 @@ def test_the_gate_is_that_of_all_processes_of_a_machine(tmp_path: Path, monkeypa
     first, second = CellPool(store, lambda beat: None), CellPool(store, lambda beat: None)
     others = [CellPool(store, lambda beat: None).building for _ in range(2)]
     assert [first.building.take(), second.building.take(), others[0].take()] == [True, True, False]
-    second.building.let_go()
+    second.building.release()
     assert others[1].take()
 
 

@@ -45,7 +45,7 @@ def test_as_many_as_there_are_places(tmp_path: Path) -> None:
     assert [one.take() for one in holders] == [True, True, False]
     assert holders[0].take(), "it has one"
     assert not holders[2].take()
-    holders[0].let_go()
+    holders[0].release()
     assert holders[2].take()
     assert Slots("awake", 1, threading.Event(), tmp_path).take(), "another name has places of its own"
 
@@ -70,5 +70,5 @@ def test_who_is_told_to_stop_waits_no_longer(tmp_path: Path) -> None:
 
 def test_a_place_that_cannot_be_is_told(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    with pytest.raises(TestbedError, match="where the processes of this machine meet, cannot be used"):
+    with pytest.raises(TestbedError, match="which holds this machine's locks, cannot be used"):
         Slots("building", 1, threading.Event(), tmp_path / "file")

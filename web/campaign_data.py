@@ -90,9 +90,9 @@ def scenario(campaign_id: str) -> dict[str, Any] | None:
     return cached(("scenario", campaign_id), lambda: browse.first_scenario(g.store, campaign_id))
 
 
-def asked() -> browse.Asked:
+def asked() -> browse.RunQuery:
     """Filter, order and page of the runs, from the address."""
-    return browse.Asked(
+    return browse.RunQuery(
         state=request.args.get("state", ""),
         words=tuple(request.args.get("q", "").lower().split()),
         sort=request.args.get("sort", "point"),
@@ -107,7 +107,7 @@ def page_number() -> int:
     return min(max(request.args.get("page", 1, int), 1), MOST_PAGES)
 
 
-def runs(campaign_id: str, query: browse.Asked) -> RunsPage:
+def runs(campaign_id: str, query: browse.RunQuery) -> RunsPage:
     """A page of its runs."""
 
     def compute() -> RunsPage:

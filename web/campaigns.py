@@ -161,7 +161,7 @@ def _table(campaign_id: str, fields: list[str], some: Sequence[Mapping[str, Any]
     return cached(("table", campaign_id, tuple(point["number"] for point in some)), compute)
 
 
-def _rows(campaign_id: str, query: browse.Asked, page: RunsPage) -> Markup:
+def _rows(campaign_id: str, query: browse.RunQuery, page: RunsPage) -> Markup:
     """A page of runs as rows of a table; rendered again every minute, because it shows how long ago each landed."""
     minute = int(time.time() // 60)
     return cached(

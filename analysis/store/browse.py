@@ -21,8 +21,8 @@ _STATE = sa.func.coalesce(run.c.state, MISSING)
 
 
 @dataclass(frozen=True)
-class Asked:
-    """Which of a campaign's runs a person wants to see."""
+class RunQuery:
+    """Which of a campaign's runs to list, and in which order."""
 
     #: valid, invalid, missing; empty: all.
     state: str = ""
@@ -152,42 +152,42 @@ def members(store: Store, campaign_id: str, numbers: Sequence[int]) -> list[Memb
 
 
 def runs(
-    store: Store, campaign_id: str, asked: Asked, matching: Sequence[int] | None
+    store: Store, campaign_id: str, wanted: RunQuery, matching: Sequence[int] | None
 ) -> tuple[list[dict[str, Any]], int]:
     """A page of a campaign's runs and how many match in all; each with its problems and metrics by (name, subject).
 
     Args:
         store: where they are.
         campaign_id: whose runs.
-        asked: what to show.
+        wanted: what to list.
         matching: points whose parameters hold the words that no run id does; None when there is no search.
     """
     chosen: list[Any] = [membership.c.campaign_id == campaign_id]
-    if asked.state:
-        chosen.append(asked.state == _STATE)
+    if wanted.state:
+        chosen.append(wanted.state == _STATE)
     if matching is not None:
-        by_id = [membership.c.run_id.startswith(word, autoescape=True) for word in asked.words]
+        by_id = [membership.c.run_id.startswith(word, autoescape=True) for word in wanted.words]
         chosen.append(sa.or_(membership.c.point.in_(matching), *by_id))
     joined = membership.outerjoin(run, run.c.id == membership.c.run_id)
     total = int(store.rows(sa.select(sa.func.count().label("n")).select_from(joined).where(*chosen))[0]["n"])
     place: list[Any] = [membership.c.point, membership.c.repetition]
     columns = {"point": place, "repetition": [membership.c.repetition], "state": [_STATE], "landed": [run.c.landed]}
-    order = columns.get(asked.sort)
+    order = columns.get(wanted.sort)
     if order is None:
-        name, _, subject = asked.sort.partition("/")
+        name, _, subject = wanted.sort.partition("/")
         joined = joined.outerjoin(
             metric, (metric.c.run_id == run.c.id) & (metric.c.name == name) & (metric.c.subject == subject)
         )
         order = [metric.c.value]
     # What is not there stands last, whichever way.
-    keys = [(one.desc() if asked.descending else one.asc()).nulls_last() for one in order]
+    keys = [(one.desc() if wanted.descending else one.asc()).nulls_last() for one in order]
     query = (
         sa.select(
             membership.c.point, membership.c.repetition, membership.c.run_id, _STATE.label("state"),
             run.c.problems, run.c.landed, run.c.seed,
         )
         .select_from(joined).where(*chosen).order_by(*keys, *place)
-        .limit(asked.per_page).offset((asked.page - 1) * asked.per_page)
+        .limit(wanted.per_page).offset((wanted.page - 1) * wanted.per_page)
     )  # fmt: skip
     found = store.rows(query)
     values = metrics_of(store, [one["run_id"] for one in found])

@@ -1,6 +1,6 @@
 """Where runs are executed: on this machine's own cells, or on a Dask cluster's (experiments.engine.dask_executor).
 
-An executor knows machines. The engine decides how many runs each is given, and judges by what comes back.
+An executor runs jobs on machines. The dispatcher decides how many jobs each machine gets.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Machine:
 
 
 class Listener(Protocol):
-    """What the engine hears from an executor, from any thread."""
+    """Receives an executor's events, from any thread."""
 
     def on_status(self, machine_id: str, status: PoolStatus) -> None:
         """A reading of a machine."""
@@ -40,26 +40,26 @@ class Listener(Protocol):
         """A job has ended."""
 
     def on_lost(self, machine_id: str, job: Job, reason: str) -> None:
-        """A job's worker is gone; nothing is known of the run."""
+        """A job's worker is gone, and the state of the run is unknown."""
 
 
 class Executor(Protocol):
     """Runs jobs on machines."""
 
     def machines(self) -> list[Machine]:
-        """Those that can take jobs now."""
+        """The machines that can take jobs now."""
 
     def submit(self, machine_id: str, job: Job) -> None:
-        """Hands a job to a machine; its listener hears of its end."""
+        """Gives a job to a machine; the listener receives its result."""
 
     def allow(self, machine_id: str, cells: int) -> None:
         """How many cells may be at work on a machine at once."""
 
     def stop(self) -> None:
-        """Ends what runs, at once."""
+        """Ends all runs at once."""
 
     def close(self) -> None:
-        """Ends everything that was made for this campaign."""
+        """Ends everything that was started for this batch."""
 
 
 def this_machine() -> Machine:
@@ -91,11 +91,11 @@ class LocalExecutor:
         self._pool = CellPool(store, lambda status: listener.on_status(self._machine.id, status), cells)
 
     def machines(self) -> list[Machine]:
-        """Those that can take jobs now."""
+        """The machines that can take jobs now."""
         return [self._machine]
 
     def submit(self, machine_id: str, job: Job) -> None:
-        """Hands a job to a machine; its listener hears of its end."""
+        """Gives a job to a machine; the listener receives its result."""
         done: Callable[[Result], None] = lambda result: self._listener.on_result(machine_id, job, result)  # noqa: E731
         self._pool.submit(job, done)
 
@@ -104,9 +104,9 @@ class LocalExecutor:
         self._pool.allow(cells)
 
     def stop(self) -> None:
-        """Ends what runs, at once."""
+        """Ends all runs at once."""
         self._pool.stop()
 
     def close(self) -> None:
-        """Ends everything that was made for this campaign."""
+        """Ends everything that was started for this batch."""
         self._pool.close()

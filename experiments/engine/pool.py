@@ -1,7 +1,7 @@
-"""The cells of one process: each in a thread of its own, which outlives it, and reused by every run that fits.
+"""The cells of one process. Each has a thread, and is reused by every run that fits it.
 
-The engine gives the pool more runs than may be at work, so that a cell that is through finds its next one waiting. A
-run's captures are analysed in other threads, while its cell goes on with the next run.
+The engine gives the pool more jobs than it may run, so that a free cell finds its next job waiting. Other threads
+analyse a run's captures while its cell continues with the next run.
 """
 
 from __future__ import annotations
@@ -28,79 +28,79 @@ from testbed.errors import TestbedError
 from testbed.report import Phase, Progress, Report
 from testbed.scenario import Scenario
 
-#: Seconds between two readings of the machine.
+#: Interval between two readings of the machine, in s.
 STATUS_INTERVAL_S = 1.0
-#: Times that a job is passed over for one that needs no calibration.
+#: Maximum number of times that a later job that needs no calibration overtakes a waiting job.
 MOST_PASSED_OVER = 8
-#: What a try counts for that gave no result: a machine with too much to do is the likely cause.
+#: Strain of an attempt without a result, because an overloaded machine is the likely cause.
 FAILED_STRAIN = 1.01
-#: Seconds after which a cell without a run is ended.
+#: Idle time after which a cell is ended, in s.
 IDLE_S = 120.0
 
 
 @dataclass(frozen=True)
 class Job:
-    """A try of a run."""
+    """An attempt of a run."""
 
     run: Run
     attempt: int
-    #: Drop the store's result of this run when the new one is there.
+    #: Replace the store's result of this run when the new one has landed.
     replaces: bool = False
-    #: For the manifest: where in the campaign's order the run stands.
+    #: The run's place in the campaign's order, for the manifest.
     order: dict[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class Result:
-    """What came of a job."""
+    """How a job ended."""
 
-    #: What makes the run invalid; or the one reason why there is no result.
+    #: What makes the run invalid, or why it has no result.
     problems: tuple[str, ...] = ()
-    #: It gave no result at all.
+    #: Whether it gave no result.
     failed: bool = False
-    #: The pool was told to stop; it says nothing about the run.
+    #: Whether the pool was stopped, which means nothing for the run.
     stopped: bool = False
     #: testbed.fidelity.strain; 0 in virtual time.
     strain: float = 0.0
     #: Maximum number of cells at work on the machine while it ran.
     cells: int = 1
-    #: An error that is no run's own, such as a full disk.
+    #: An error that is not the run's own, such as a full disk.
     error: BaseException | None = None
 
 
 @dataclass(frozen=True)
 class PoolStatus:
-    """A reading of the machine and of what the cells do."""
+    """A reading of the machine and its cells."""
 
-    #: Share of all CPUs that was at work, without what is niced.
+    #: Busy share of all CPUs, without niced work.
     busy: float
-    #: Share of all CPUs that the machine's own host took away.
+    #: Share of all CPUs that the machine's host stole.
     stolen: float
-    #: Share of all CPUs that was at work which gives way to cells.
+    #: Share of all CPUs that niced work used, which gives way to cells.
     niced: float
     #: TestbedFactory at work.
     running: int
-    #: Of these, the ones that have no testbed yet.
+    #: Those of them that have no testbed yet.
     building: int
-    #: Cells that may be at work, as the pool was told last.
+    #: Number of cells that the pool was last allowed.
     allowed: int
     #: Cell, run id, progress.
     cells: tuple[tuple[str, str, Progress], ...]
 
 
 @dataclass
-class _Waiting:
-    """A job that no cell has yet."""
+class _WaitingJob:
+    """A job without a cell."""
 
     job: Job
     done: Callable[[Result], None]
     topology: str
     lines: str
-    #: Times that a later job was given a cell before it.
+    #: Number of later jobs that were given a cell before it.
     passed_over: int = 0
 
 
-class _Slot:
+class _CellThread:
     """One thread with a worker."""
 
     def __init__(self, number: int, pool: CellPool) -> None:
@@ -121,12 +121,12 @@ class _Slot:
 
 
 class CellPool:
-    """Runs jobs, as many at once as it is allowed; none before it was told how many.
+    """Runs as many jobs at once as `allow` permits; none before the first call.
 
     Args:
         store: where runs land.
-        on_status: called about once a second while there is something to do, from a thread of the pool.
-        cells: what makes a cell.
+        on_status: called about once a second while there is work, from a thread of the pool.
+        cells: makes a cell.
     """
 
     def __init__(self, store: Store, on_status: Callable[[PoolStatus], None], cells: TestbedFactory = Cell) -> None:
@@ -140,30 +140,30 @@ class CellPool:
         self._awake = Slots("awake", 1, self._stop)
         self._on_status = on_status
         self._lock = threading.Lock()
-        self._waiting: list[_Waiting] = []
-        self._idle: list[_Slot] = []
-        self._slots: list[_Slot] = []
-        self._working: set[_Slot] = set()
+        self._waiting: list[_WaitingJob] = []
+        self._idle: list[_CellThread] = []
+        self._slots: list[_CellThread] = []
+        self._working: set[_CellThread] = set()
         self._analysing: set[str] = set()
         self._allowed = self._others = 0
         self._analysts = ThreadPoolExecutor(
-            max_workers=os.cpu_count() or 1, thread_name_prefix="analysis", initializer=_behind
+            max_workers=os.cpu_count() or 1, thread_name_prefix="analysis", initializer=_lower_priority
         )
         threading.Thread(target=self._report_status, name="status", daemon=True).start()
 
     def submit(self, job: Job, done: Callable[[Result], None]) -> None:
-        """Takes a job; `done` is called with its result from a thread of the pool."""
+        """Enqueues a job. `done` receives its result, in a thread of the pool."""
         scenario = Scenario.model_validate(job.run.scenario)
         with self._lock:
-            self._waiting.append(_Waiting(job, done, topology_key(scenario), lines_key(scenario)))
+            self._waiting.append(_WaitingJob(job, done, topology_key(scenario), lines_key(scenario)))
         self._start()
 
     def allow(self, cells: int, others: int = 0) -> None:
-        """Another number of cells that may be at work at once; those at work stay.
+        """Sets the number of cells that may be at work. Cells at work continue.
 
         Args:
-            cells: of this pool.
-            others: that are at work beside them, in other processes of this machine.
+            cells: number in this pool.
+            others: number of cells at work in other processes of this machine.
         """
         with self._lock:
             self._allowed, self._others = cells, others
@@ -171,7 +171,7 @@ class CellPool:
         self._start()
 
     def stop(self) -> None:
-        """Ends what runs, at once; jobs come back as stopped. From any thread."""
+        """Ends all runs at once; their jobs end as stopped. Callable from any thread."""
         self._stop.set()
         with self._lock:
             waiting, self._waiting = self._waiting, []
@@ -182,7 +182,7 @@ class CellPool:
             one.done(Result(stopped=True))
 
     def close(self) -> None:
-        """Ends every cell, after what is being analysed."""
+        """Ends every cell, after pending analyses."""
         self._stop.set()
         for slot in self._slots:
             slot.jobs.put(None)
@@ -191,7 +191,7 @@ class CellPool:
         self._analysts.shutdown(wait=True)
 
     def status(self, busy: float, stolen: float, niced: float = 0.0) -> PoolStatus:
-        """What is going on."""
+        """The current status."""
         with self._lock:
             cells = [(slot.name, slot.run_id, slot.progress) for slot in self._slots if slot in self._working]
             building = sum(1 for *_, progress in cells if progress.phase in (Phase.STARTING, Phase.BUILDING))
@@ -199,13 +199,13 @@ class CellPool:
             return PoolStatus(busy, stolen, niced, len(self._working), building, self._allowed, tuple(cells))
 
     def _start(self) -> None:
-        """Gives waiting jobs to cells while that is allowed."""
+        """Assigns waiting jobs to cells, as far as allowed."""
         with self._lock:
             while self._waiting and len(self._working) < self._allowed and not self._stop.is_set():
                 waiting, slot = self._next()
                 self._waiting.remove(waiting)
                 if slot is None:
-                    slot = _Slot(len(self._slots) + 1, self)
+                    slot = _CellThread(len(self._slots) + 1, self)
                     self._slots.append(slot)
                 else:
                     self._idle.remove(slot)
@@ -221,7 +221,7 @@ class CellPool:
         for one in self._working:
             one.max_cells = max(one.max_cells, len(self._working) + self._others)
 
-    def _next(self) -> tuple[_Waiting, _Slot | None]:
+    def _next(self) -> tuple[_WaitingJob, _CellThread | None]:
         """The next job and its cell; None: a new one.
 
         The first job for which a cell has measured the lines already; but a job is passed over only so often. Otherwise
@@ -240,7 +240,7 @@ class CellPool:
             same = self._idle[0]
         return first, same
 
-    def _serve(self, slot: _Slot) -> None:
+    def _serve(self, slot: _CellThread) -> None:
         while True:
             try:
                 given = slot.jobs.get(timeout=IDLE_S)
@@ -263,7 +263,7 @@ class CellPool:
             self._start()
         slot.worker.close()
 
-    def _run(self, slot: _Slot, job: Job, done: Callable[[Result], None]) -> None:
+    def _run(self, slot: _CellThread, job: Job, done: Callable[[Result], None]) -> None:
         folder = self._store.incoming(job.run.id)
         try:
             gathered = slot.worker.run(job.run, job.attempt, folder)
@@ -309,16 +309,16 @@ class CellPool:
                 held = is_worth and now["steal"] > 0 and self._in_real_time() and self._hold(cpus)
                 if not held:
                     cpus.release()
-                    self._awake.let_go()
+                    self._awake.release()
                 if self._working or self._analysing or self._waiting:
                     # Niced work, such as the analysis of runs, leaves the CPUs to cells.
                     self._on_status(self.status(shares["busy"], shares["steal"], shares["niced"]))
         finally:
             cpus.release()
-            self._awake.let_go()
+            self._awake.release()
 
     def _hold(self, cpus: cpu_hold.CpuHold) -> bool:
-        """Keeps the CPUs from halting, unless another process of this machine does; whether they are kept."""
+        """Keeps the CPUs from halting, unless another process of this machine does. Returns whether they are kept."""
         try:
             if not self._awake.take():
                 return True
@@ -328,7 +328,7 @@ class CellPool:
         return cpus.active
 
     def _in_real_time(self) -> bool:
-        """Packets are on their way, or are to be when the machine can carry them."""
+        """Whether runs with real packets are at work, or wait for the machine."""
         with self._lock:
             return any(slot.real_time for slot in self._working) or any(
                 waiting.job.run.backend != "sim" for waiting in self._waiting
@@ -340,6 +340,6 @@ def _strain(landing: Landing) -> float:
     return fidelity.strain(report, fidelity.limits_of(landing.scenario))
 
 
-def _behind() -> None:
-    """What this thread does, and the programs it starts, wait for the cells."""
+def _lower_priority() -> None:
+    """Lowers the priority of this thread, and of the programs that it starts, below the cells'."""
     os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), 10)

@@ -1,10 +1,9 @@
-"""How a machine's cells are shared out to the worker processes on it: never more at work in all of them than allowed.
+"""Divides a machine's cells among its worker processes; together they never run more cells than allowed.
 
-A worker that is told a smaller share hears of it a moment later, and goes on with the cells that are at work. So a
-share grows only by what no other worker may still be using: until it has said how many are at work, or has no job left,
-a worker counts with the share that it had.
+A worker learns of a smaller share with a delay, and finishes the cells at work. So a share grows only by cells that no
+other worker may still use: a worker counts with its old share until it has reported its cells, or has no job left.
 
-Pure: what workers say is passed in.
+Pure: reports of workers are passed in.
 """
 
 from __future__ import annotations
@@ -18,12 +17,12 @@ Jobs = Mapping[str, Sequence[int]]
 
 
 @dataclass
-class _Part:
-    """Of one worker."""
+class WorkerShare:
+    """The share of one worker."""
 
     #: Cells that it may have at work.
     share: int = 0
-    #: Cells that may be at work in it all the same, begun under a greater share.
+    #: Cells that may still be at work, because they started under a larger share.
     over: int = 0
 
 
@@ -33,15 +32,15 @@ class Shares:
     def __init__(self) -> None:
         #: Cells that may be at work on the machine.
         self.allowed = 0
-        self._parts: dict[str, _Part] = {}
+        self._parts: dict[str, WorkerShare] = {}
 
     def settle(self, jobs: Jobs) -> dict[str, int]:
-        """The share of every worker, from now on.
+        """Updates the shares.
 
         Args:
             jobs: of all workers that are there.
         """
-        self._parts = {worker: self._parts.get(worker, _Part()) for worker in jobs}
+        self._parts = {worker: self._parts.get(worker, WorkerShare()) for worker in jobs}
         wanted = self._wanted(jobs)
         for worker, part in self._parts.items():
             if wanted[worker] < part.share:
@@ -57,18 +56,18 @@ class Shares:
         return {worker: part.share for worker, part in self._parts.items()}
 
     def next(self, jobs: Jobs) -> str:
-        """The worker for one more job: the one with least to do for each of its cells."""
+        """The worker for the next job: the one with the fewest jobs for each of its cells."""
         wanted = self._wanted(jobs)
         # While the machine's host holds all cells back, somebody has the job that waits.
         serving = [worker for worker in jobs if wanted[worker]] or list(jobs)
         return min(serving, key=lambda one: ((len(jobs[one]) + 1) / max(wanted[one], 1), len(jobs[one])))
 
     def heard(self, worker: str, share: int, running: int) -> bool:
-        """What a worker says of itself; whether it knows its share.
+        """Handles a worker's report. Returns whether the worker knows its current share.
 
         Args:
-            worker: that said it.
-            share: that it was told last.
+            worker: that reports.
+            share: the last one that it received.
             running: cells at work.
         """
         part = self._parts.get(worker)
@@ -88,7 +87,7 @@ class Shares:
         def order(worker: str) -> tuple[int, float, int]:
             age = 0 if wanted[worker] else jobs[worker][0] if jobs[worker] else math.inf
             # What need not move stays.
-            return wanted[worker], age, -self._parts.get(worker, _Part()).share
+            return wanted[worker], age, -self._parts.get(worker, WorkerShare()).share
 
         for _ in range(self.allowed):
             waiting = [worker for worker in jobs if wanted[worker] < len(jobs[worker])]

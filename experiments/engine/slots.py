@@ -1,4 +1,4 @@
-"""Places that the processes of a machine share, as locks on files: the kernel frees those of a process that dies."""
+"""A machine-wide semaphore, as locks on files: the kernel releases those of a process that dies."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from pathlib import Path
 
 from testbed.errors import TestbedError
 
-#: Where they meet: a folder of this machine alone, whatever else a worker was told.
+#: Contains the locks; local to this machine.
 FOLDER = Path(tempfile.gettempdir()) / f"backchannel-{os.getuid()}"
-#: Seconds between two looks for a free place.
+#: Interval between two attempts to take a slot, in s.
 LOOK_S = 0.05
 
 
 class Slots:
-    """As many places of one name, for one thread each. Entered, it waits for one.
+    """A number of slots with one name; each thread takes at most one. `with` waits for a slot.
 
     Args:
-        name: what they are for.
+        name: shared by all processes that use them.
         count: how many there are.
-        stop: when this is set, nobody waits any more, and goes on without a place.
-        folder: where the processes meet; None: FOLDER.
+        stop: once set, waiting ends and threads continue without a slot.
+        folder: of the locks; None: FOLDER.
 
     Raises:
         TestbedError: the folder cannot be used; by every method.
@@ -44,10 +44,10 @@ class Slots:
             pass
 
     def __exit__(self, *_: object) -> None:
-        self.let_go()
+        self.release()
 
     def take(self) -> bool:
-        """Takes a place if one is free; whether this thread has one now."""
+        """Takes a slot if one is free. Returns whether this thread has one."""
         if getattr(self._own, "file", None) is not None:
             return True
         for path in self._paths:
@@ -64,12 +64,12 @@ class Slots:
             return True
         return False
 
-    def let_go(self) -> None:
-        """Frees this thread's place, if it has one."""
+    def release(self) -> None:
+        """Releases this thread's slot, if it has one."""
         file, self._own.file = getattr(self._own, "file", None), None
         if file is not None:
             os.close(file)
 
 
 def _unusable(path: Path, error: OSError) -> TestbedError:
-    return TestbedError(f"{path}, where the processes of this machine meet, cannot be used: {error.strerror}")
+    return TestbedError(f"{path}, which holds this machine's locks, cannot be used: {error.strerror}")

@@ -1,22 +1,26 @@
-//! Ack reconstruction (asym 6.4): past a slow reverse line on which an ack filter has thinned the acks, new ones fill the
-//! gaps, so that a sender that counts acks grows its window and sends smoothly.
+//! Ack reconstruction (asym 6.4): behind a slow reverse line whose ack filter removes acks, made acks fill the gaps, so that a sender
+//! that counts acks opens its window and sends smoothly.
 //!
-//! An ack `a2` follows `a1`, Delta_a segments on. When that is more than delta_a (2), acks for a1 + delta_a,
-//! a1 + 2 delta_a, ... go before it, delta_t = (delta_a / Delta_a) Delta_t apart, where Delta_t is the moving average of the
-//! time between acks; `a2` itself is held back until it is its turn, Delta_t or so after it came. No ack is made for what the
-//! receiver has not acknowledged, and none but pure, new ones are touched.
+//! ```text
+//! Delta_a   segments between ack a1 and the next ack a2
+//! delta_a   threshold, 2 segments
+//! Delta_t   moving average of the time between acks
 //!
-//! The paper counts ceil(Delta_a / delta_a) - 2 acks, which is one short of even spacing; ns-2's agent fills evenly, which is
-//! the default here (`count: even`; `count: paper`). Also from there: gain 1/4 and 10 ms to begin with. An ack that comes while
-//! others wait replaces them: what is filled then is the gap behind the last ack that went out.
+//! if Delta_a > delta_a: send acks for a1 + delta_a, a1 + 2 delta_a, ..., a2, spaced by delta_t = (delta_a/Delta_a) Delta_t
+//! ```
 //!
-//! `spacing: interval` is what that agent does in this version, and what the paper's own figures show: acks leave delta_a
-//! segments and a whole Delta_t apart. They then leave no faster than the slow line brings acks, whatever each of these stands
-//! for; what comes faster waits here, and an ack that comes while others wait only moves the end of what is to be filled. So a
-//! full window waits in front of the sender instead of being lost in front of the fast line: table 1 has a round trip of 97 ms
-//! with reconstruction and 65 ms without, where the text's Delta_t is 2 ms. A wait is bounded by the receiver's window.
+//! So `a2` leaves about Delta_t after its arrival. Only pure acks for new data are treated, and no ack is made for data that the
+//! receiver has not acknowledged. An ack that arrives while others wait replaces them, and the gap behind the last ack sent is filled.
 //!
-//! Soft state: losing it costs a burst, never an ack.
+//! Differs from the source in:
+//! - The paper makes ceil(Delta_a/delta_a) - 2 acks, one short of even spacing. Even spacing, as in ns-2's agent, is the default
+//!   (`count: even`; `count: paper`). Gain 1/4 and the initial 10 ms are also from there.
+//! - `spacing: interval` is what that agent does, and what the paper's figures show: acks leave delta_a segments and a whole Delta_t
+//!   apart, so no faster than the slow line delivers acks. An ack that arrives while others wait only moves the end of the gap. A full
+//!   window then waits in front of the sender instead of overflowing the fast line: table 1 has a round-trip time of 97 ms with
+//!   reconstruction and 65 ms without, where Delta_t of the text is 2 ms. The receiver's window bounds the wait.
+//!
+//! All state is soft. Losing it costs a burst, but no ack.
 
 use std::collections::{HashMap, VecDeque};
 use std::time::Duration;
@@ -30,27 +34,28 @@ use backchannel_core::traits::{Middlebox, Side};
 pub(crate) static ENTRY: Entry = Entry {
     kind: "middlebox",
     name: "ack-reconstruction",
-    summary: "fills gaps between acks past a slow reverse line",
+    summary: "ack reconstruction: fills gaps between acks behind a slow reverse line",
     source: "asym 6.4",
     params: &[
         Param::new(
             "threshold_segments",
             Unit::Segments,
             Preset::Number(2.0),
-            "delta_a: segments from one ack to the next",
+            "delta_a, the number of segments between two reconstructed acks",
         )
         .range(1.0, 1000.0),
-        Param::new("gain", Unit::Fraction, Preset::Number(0.25), "of the moving average of the time between acks")
+        Param::new("gain", Unit::Fraction, Preset::Number(0.25), "weight of the newest sample in the moving average of the time between acks")
             .range(0.01, 1.0),
-        Param::new("initial_s", Unit::Time, Preset::Number(0.01), "time between acks before it is known")
+        Param::new("initial_s", Unit::Time, Preset::Number(0.01), "assumed time between acks before the first sample")
             .range(1e-4, 10.0),
-        Param::new("count", Unit::Choice, Preset::Text("even"), "fill evenly, or by the paper's formula")
+        Param::new("count", Unit::Choice, Preset::Text("even"), "number of acks made per gap: even, as many as even spacing needs (ns-2); paper, one fewer, by the paper's formula")
             .of(&["even", "paper"]),
         Param::new(
             "spacing",
             Unit::Choice,
             Preset::Text("share"),
-            "time between filled acks; share: of the time between acks (asym 6.4); interval: all of it (ns; asym table 1)",
+            "time between made acks: share, a share of the time between acks (asym 6.4); interval, the whole time between acks (ns; \
+             asym table 1)",
         )
         .of(&["share", "interval"]),
     ],
@@ -68,7 +73,7 @@ pub(crate) fn build(given: &Given<'_>) -> Box<dyn Middlebox> {
     })
 }
 
-/// A gap of more segments than this is no thinned ack stream: the state is stale, and the ack passes as the first one.
+/// With a gap of more segments the state is stale, and the ack passes like a first one.
 const WIDEST_GAP: u32 = 1000;
 
 struct AckReconstruction {
@@ -83,9 +88,9 @@ struct AckReconstruction {
 
 #[derive(Default)]
 struct Flow {
-    /// Largest segment seen the other way: what an ack is counted in.
+    /// Largest data segment seen, the unit of the gap.
     segment: u32,
-    /// The last ack that went out.
+    /// The last ack sent.
     released: Option<u32>,
     released_at: Time,
     arrived: Option<Time>,
@@ -94,7 +99,7 @@ struct Flow {
 }
 
 impl Flow {
-    /// Lets everything go whose time has come.
+    /// Sends the acks that are due.
     fn release(&mut self, now: Time, out: &mut Vec<(Side, Packet)>) {
         while self.waiting.front().is_some_and(|(at, _)| *at <= now) {
             let (at, packet) = self.waiting.pop_front().expect("it has a front");
@@ -106,7 +111,7 @@ impl Flow {
 }
 
 impl Flow {
-    /// `spacing: interval`: the new ack takes the place of the newest that waits, and what is between is filled behind the others.
+    /// `spacing: interval`: the new ack replaces the newest waiting one, and the gap is filled behind the others.
     fn extend(
         &mut self,
         now: Time,
@@ -135,11 +140,11 @@ impl Flow {
         let whole = gap.div_ceil(step);
         let made = if even { whole - 1 } else { whole.saturating_sub(2) };
         for number in 1..=made {
-            let mut one = packet.clone();
-            one.set_ack_number(ack.wrapping_sub(gap).wrapping_add(number * step));
-            events.note(now, EventKind::Made, &one);
+            let mut made_ack = packet.clone();
+            made_ack.set_ack_number(ack.wrapping_sub(gap).wrapping_add(number * step));
+            events.note(now, EventKind::Made, &made_ack);
             at = (at + apart).max(now);
-            self.waiting.push_back((at, one));
+            self.waiting.push_back((at, made_ack));
         }
         self.waiting.push_back(((at + apart).max(now), packet));
         self.release(now, out);
@@ -162,7 +167,7 @@ impl AckReconstruction {
             flow.extend(now, threshold, even, packet, out, events);
             return;
         }
-        // What waited is overtaken; the gap it was to fill is part of this one's.
+        // The waiting acks are obsolete; their gap is part of this one.
         flow.waiting.clear();
         let gap = flow.released.map_or(0, |released| ack.wrapping_sub(released));
         let step = threshold * flow.segment;
@@ -176,10 +181,10 @@ impl AckReconstruction {
         let apart = flow.spacing_s * f64::from(step) / f64::from(gap);
         let at = |number: u32| now + Duration::from_secs_f64(apart * f64::from(number));
         for number in 1..=made {
-            let mut one = packet.clone();
-            one.set_ack_number(ack.wrapping_sub(gap).wrapping_add(number * step));
-            events.note(now, EventKind::Made, &one);
-            flow.waiting.push_back((at(number), one));
+            let mut made_ack = packet.clone();
+            made_ack.set_ack_number(ack.wrapping_sub(gap).wrapping_add(number * step));
+            events.note(now, EventKind::Made, &made_ack);
+            flow.waiting.push_back((at(number), made_ack));
         }
         flow.waiting.push_back((at(made + 1), packet));
     }
@@ -201,7 +206,7 @@ impl Middlebox for AckReconstruction {
             return;
         }
         if tcp.flags.any(TcpFlags::SYN | TcpFlags::RST) {
-            // Another connection between the same ports, or the end of this one.
+            // A new connection between the same ports, or the end of this one.
             self.flows.remove(&key);
             out.push((Side::A, packet));
             return;
@@ -213,7 +218,7 @@ impl Middlebox for AckReconstruction {
             self.fill(now, key, packet, out, events);
             return;
         }
-        // Duplicate acks and everything that carries more pass at once, behind what waits.
+        // Duplicate acks and packets that carry more pass at once, after all waiting acks.
         flow.release(Time::MAX, out);
         flow.released_at = now;
         if new && tcp.flags.has(TcpFlags::ACK) && packet.checksum_ok() {
@@ -229,7 +234,7 @@ impl Middlebox for AckReconstruction {
     fn poll(&mut self, now: Time, out: &mut Vec<(Side, Packet)>, _: &mut Events) {
         let mut due: Vec<_> =
             self.flows.iter_mut().filter(|(_, flow)| flow.waiting.front().is_some_and(|(at, _)| *at <= now)).collect();
-        // Not in the map's order, which differs from run to run.
+        // The order of the map differs from run to run.
         due.sort_by_key(|(key, _)| **key);
         for (_, flow) in due {
             flow.release(now, out);

@@ -1,22 +1,21 @@
 //! The link-layer family at the base station (ton III-B): LL, LL-SMART, LL-TCP-AWARE (snoop), LL-SMART-TCP-AWARE.
 //!
-//! The box keeps the data that it sent towards the mobile host until a TCP ack says that they have arrived, and sends again
-//! itself what the wireless hop lost. It learns of a loss as TCP does: from duplicate acks, or from a timer.
+//! The base station caches data sent towards the mobile host until a TCP ack covers it, and retransmits what the wireless hop lost.
+//! It detects losses as TCP does, by duplicate acks or by a timer.
 //!
-//! - All: on the second duplicate ack the segment that they ask for is sent again, once; so is the oldest one when nothing
-//!   was acknowledged for srtt + 4 rttvar of the wireless hop, 200 ms at least. A segment comes out of order: no scheme
-//!   here holds back what follows. The timer does not back off ("several times before a typical TCP Reno transmitter would
-//!   time out"), and goes on for what the source has sent again.
-//! - TCP-AWARE: duplicate acks for what the box takes care of do not reach the sender. It counts how many are still to come
-//!   (one for each segment sent after the lost one); when they have come and the ack has not moved, its own retransmission
-//!   was lost too. A new ack that stops short of what had been sent by then tells of a further loss in the same burst: that
-//!   segment is sent again at once.
-//! - SMART: the ack's first SACK block names the segment that caused it. Whatever the box sent before that one, and is not
-//!   acknowledged, is lost, at the first duplicate ack; it is sent again unless that was done within the last round trip.
+//! - All schemes: the second duplicate ack triggers one retransmission of the segment that it asks for. So does the timer, for the
+//!   oldest segment, after srtt + 4 rttvar of the wireless hop and at least 200 ms without an ack. Retransmissions arrive out of
+//!   order, because no scheme holds later segments back. The timer does not back off ("several times before a typical TCP Reno
+//!   transmitter would time out"), and continues for segments that the source retransmitted.
+//! - TCP-AWARE: duplicate acks for cached segments are suppressed. Their expected number is one per segment sent after the lost one.
+//!   If that many arrive and the ack has not advanced, the retransmission was lost too. A new ack below the recovery point shows a
+//!   further loss of the same burst, which is retransmitted at once.
+//! - SMART: the first SACK block of an ack names the segment that caused it. Unacknowledged segments sent before that one are lost,
+//!   at the first duplicate ack. They are retransmitted unless that was done within the last round trip.
 //!
-//! Soft state: what is not in the cache is the source's affair; duplicate acks for that, and for what the source has sent again,
-//! pass. Where the paper is silent, as ns-2's snoop.cc: 100 packets, 10 retransmissions of one, gain 1/8, the first
-//! duplicate ack passes.
+//! All state is soft. Duplicate acks for segments outside the cache, and for those that the source retransmitted, pass. Where the
+//! paper is silent, values are those of ns-2's snoop.cc: 100 packets, 10 retransmissions of one, gain 1/8, the first duplicate ack
+//! passes.
 
 use std::collections::{HashMap, VecDeque};
 use std::time::Duration;
@@ -27,26 +26,40 @@ use backchannel_core::registry::{Entry, Given, Param, Preset, Unit};
 use backchannel_core::time::Time;
 use backchannel_core::traits::{Middlebox, Side};
 
-const CACHE: Param =
-    Param::new("cache_packets", Unit::Packets, Preset::Number(100.0), "packets kept of each connection")
-        .range(1.0, 1e5);
-const LEAST_TIMEOUT: Param =
-    Param::new("timeout_min_s", Unit::Time, Preset::Number(0.2), "least local timeout (ton III-B: 200 ms)")
-        .range(0.001, 10.0);
-const RETRIES: Param =
-    Param::new("retries", Unit::Count, Preset::Number(10.0), "retransmissions of one packet").range(1.0, 1000.0);
+const CACHE: Param = Param::new(
+    "cache_packets",
+    Unit::Packets,
+    Preset::Number(100.0),
+    "capacity of the cache in packets per connection",
+)
+.range(1.0, 1e5);
+const LEAST_TIMEOUT: Param = Param::new(
+    "timeout_min_s",
+    Unit::Time,
+    Preset::Number(0.2),
+    "lower bound of the local retransmission timeout (ton III-B: 200 ms)",
+)
+.range(0.001, 10.0);
+const RETRIES: Param = Param::new(
+    "retries",
+    Unit::Count,
+    Preset::Number(10.0),
+    "local retransmissions of a packet before it is left to the source",
+)
+.range(1.0, 1000.0);
 const PARAMS: &[Param] = &[CACHE, LEAST_TIMEOUT, RETRIES];
 
 const fn entry(name: &'static str, summary: &'static str) -> Entry {
     Entry { kind: "middlebox", name, summary, source: "ton III-B", params: PARAMS }
 }
 
-pub(crate) static LL: Entry = entry("ll", "local retransmission by the base station; duplicate acks reach the sender");
-pub(crate) static LL_SMART: Entry = entry("ll-smart", "the same, told of losses by selective acks");
+pub(crate) static LL: Entry = entry("ll", "local retransmission at the base station; duplicate acks reach the sender");
+pub(crate) static LL_SMART: Entry =
+    entry("ll-smart", "local retransmission triggered by SACK blocks; duplicate acks reach the sender");
 pub(crate) static LL_TCP_AWARE: Entry =
-    entry("ll-tcp-aware", "local retransmission that keeps duplicate acks from the sender (snoop)");
+    entry("ll-tcp-aware", "local retransmission that suppresses duplicate acks (snoop)");
 pub(crate) static LL_SMART_TCP_AWARE: Entry =
-    entry("ll-smart-tcp-aware", "selective acks and no duplicate acks to the sender");
+    entry("ll-smart-tcp-aware", "local retransmission triggered by SACK blocks that suppresses duplicate acks");
 
 pub(crate) fn ll(given: &Given<'_>) -> Box<dyn Middlebox> {
     LinkLayer::boxed(given, false, false)
@@ -64,11 +77,11 @@ pub(crate) fn ll_smart_tcp_aware(given: &Given<'_>) -> Box<dyn Middlebox> {
     LinkLayer::boxed(given, true, true)
 }
 
-/// The duplicate ack at which a loss is believed: one may be a packet overtaken.
-const BELIEVED: u32 = 2;
+/// Duplicate acks that indicate a loss; one may be reordering.
+const DUPLICATE_THRESHOLD: u32 = 2;
 
 #[derive(Clone, Copy)]
-struct Settings {
+struct Parameters {
     smart: bool,
     aware: bool,
     cache: usize,
@@ -77,7 +90,7 @@ struct Settings {
 }
 
 struct LinkLayer {
-    settings: Settings,
+    parameters: Parameters,
     /// By the direction of the data.
     flows: HashMap<FlowKey, Flow>,
 }
@@ -89,14 +102,14 @@ struct Flow {
     acked: Option<u32>,
     window: u16,
     duplicates: u32,
-    /// Local recovery of the segment at `acked`: duplicate acks that its successors will still cause.
+    /// During recovery of the segment at `acked`: duplicate acks that later segments will still cause.
     expected: u32,
-    /// Above what had been sent when recovery began: a new ack below it tells of a further loss.
+    /// Recovery point, the end of the data sent when recovery started. A new ack below it shows a further loss.
     recover: Option<u32>,
     srtt_s: f64,
     rttvar_s: f64,
     sampled: bool,
-    /// When the oldest cached packet is overdue.
+    /// Expiry of the retransmission timer.
     deadline: Option<Time>,
 }
 
@@ -106,9 +119,9 @@ struct Cached {
     packet: Packet,
     sent: Time,
     tries: u32,
-    /// The source sent it again: its recovery is the source's affair.
+    /// The source retransmitted it and so recovers it.
     by_source: bool,
-    /// A selective ack has named it.
+    /// A SACK block has covered it.
     arrived: bool,
 }
 
@@ -119,20 +132,20 @@ fn before(a: u32, b: u32) -> bool {
 impl LinkLayer {
     fn boxed(given: &Given<'_>, smart: bool, aware: bool) -> Box<dyn Middlebox> {
         let seconds = given.number("timeout_min_s").expect("it has a default");
-        let settings = Settings {
+        let parameters = Parameters {
             smart,
             aware,
             cache: given.count("cache_packets").expect("it has a default") as usize,
             least: Duration::from_secs_f64(seconds),
             retries: given.count("retries").expect("it has a default") as u32,
         };
-        Box::new(LinkLayer { settings, flows: HashMap::new() })
+        Box::new(LinkLayer { parameters, flows: HashMap::new() })
     }
 }
 
 impl Middlebox for LinkLayer {
     fn process(&mut self, now: Time, from: Side, packet: Packet, out: &mut Vec<(Side, Packet)>, events: &mut Events) {
-        // A damaged ack says nothing that can be relied on; the sender's TCP will drop it.
+        // A damaged ack is unreliable, and the sender's TCP drops it.
         let readable = packet.checksum_ok();
         let (Some(&tcp), Some(flow)) = (packet.tcp().filter(|_| readable), packet.flow()) else {
             out.push((from.other(), packet));
@@ -141,8 +154,8 @@ impl Middlebox for LinkLayer {
         match from {
             Side::A => {
                 if tcp.payload > 0 {
-                    let settings = self.settings;
-                    self.flows.entry(flow).or_insert_with(Flow::new).sent(now, &settings, tcp, &packet);
+                    let parameters = self.parameters;
+                    self.flows.entry(flow).or_insert_with(Flow::new).sent(now, &parameters, tcp, &packet);
                 }
                 out.push((Side::B, packet));
             }
@@ -152,8 +165,8 @@ impl Middlebox for LinkLayer {
                 }
                 let pass = match self.flows.get_mut(&flow.reversed()) {
                     Some(state) if tcp.flags.has(TcpFlags::ACK) => {
-                        let block = if self.settings.smart { first_block(packet.tcp_options()) } else { None };
-                        state.acknowledged(now, &self.settings, tcp, block, out, events)
+                        let block = if self.parameters.smart { first_block(packet.tcp_options()) } else { None };
+                        state.acknowledged(now, &self.parameters, tcp, block, out, events)
                     }
                     _ => true,
                 };
@@ -173,10 +186,10 @@ impl Middlebox for LinkLayer {
     fn poll(&mut self, now: Time, out: &mut Vec<(Side, Packet)>, events: &mut Events) {
         let mut due: Vec<_> =
             self.flows.iter_mut().filter(|(_, flow)| flow.deadline.is_some_and(|at| at <= now)).collect();
-        // Not in the map's order, which differs from run to run.
+        // The order of the map differs from run to run.
         due.sort_by_key(|(key, _)| **key);
         for (_, flow) in due {
-            flow.overdue(now, &self.settings, out, events);
+            flow.on_timer(now, &self.parameters, out, events);
         }
     }
 }
@@ -197,39 +210,39 @@ impl Flow {
         }
     }
 
-    fn timeout(&self, settings: &Settings) -> Duration {
+    fn timeout(&self, parameters: &Parameters) -> Duration {
         let estimate = Duration::from_secs_f64(if self.sampled { self.srtt_s + 4.0 * self.rttvar_s } else { 0.25 });
-        estimate.max(settings.least)
+        estimate.max(parameters.least)
     }
 
-    /// Data on their way to the mobile host.
-    fn sent(&mut self, now: Time, settings: &Settings, tcp: Tcp, packet: &Packet) {
+    /// Data on the way to the mobile host.
+    fn sent(&mut self, now: Time, parameters: &Parameters, tcp: Tcp, packet: &Packet) {
         let end = tcp.seq.wrapping_add(tcp.payload);
         if self.acked.is_some_and(|acked| !before(acked, end)) {
             return;
         }
         if let Some(known) = self.cache.iter_mut().find(|cached| cached.seq == tcp.seq) {
-            // From the source again: what was known of it here is void, and its duplicate acks are not held back.
+            // A retransmission by the source: its state here is void, and its duplicate acks pass.
             *known = Cached { by_source: true, sent: now, tries: 0, ..cached(now, tcp, end, packet) };
             self.expected = 0;
-            self.deadline = Some(now + self.timeout(settings));
+            self.deadline = Some(now + self.timeout(parameters));
             return;
         }
-        if self.cache.len() >= settings.cache {
+        if self.cache.len() >= parameters.cache {
             return;
         }
         let place = self.cache.iter().position(|cached| before(tcp.seq, cached.seq)).unwrap_or(self.cache.len());
         self.cache.insert(place, cached(now, tcp, end, packet));
         if self.deadline.is_none() {
-            self.deadline = Some(now + self.timeout(settings));
+            self.deadline = Some(now + self.timeout(parameters));
         }
     }
 
-    /// An ack from the mobile host; whether it may go on to the sender.
+    /// An ack from the mobile host. Returns whether it is forwarded to the sender.
     fn acknowledged(
         &mut self,
         now: Time,
-        settings: &Settings,
+        parameters: &Parameters,
         tcp: Tcp,
         block: Option<(u32, u32)>,
         out: &mut Vec<(Side, Packet)>,
@@ -239,7 +252,7 @@ impl Flow {
             return true;
         }
         if self.acked != Some(tcp.ack) {
-            self.moved(now, settings, tcp.ack, out, events);
+            self.advance(now, parameters, tcp.ack, out, events);
             self.window = tcp.window;
             return true;
         }
@@ -251,34 +264,41 @@ impl Flow {
         self.duplicates += 1;
         match self.cache.front() {
             Some(lost) if lost.seq == tcp.ack && !lost.by_source => {}
-            // The source's affair: it never came here, or the source has taken over.
+            // Not cached, or recovered by the source.
             _ => return true,
         }
         if let Some(block) = block {
-            self.send_holes(now, settings, block, out, events);
-            return !settings.aware;
+            self.send_holes(now, parameters, block, out, events);
+            return !parameters.aware;
         }
         if self.recover.is_none() {
-            if self.duplicates < BELIEVED {
+            if self.duplicates < DUPLICATE_THRESHOLD {
                 return true;
             }
-            self.recover(now, settings, out, events);
+            self.recover(now, parameters, out, events);
         } else {
             self.expected = self.expected.saturating_sub(1);
             if self.expected == 0 {
-                // All that was sent after it has arrived, and it has not: its retransmission was lost as well.
-                self.recover(now, settings, out, events);
+                // All later segments have arrived, so the retransmission was lost as well.
+                self.recover(now, parameters, out, events);
             }
         }
-        !settings.aware
+        !parameters.aware
     }
 
-    /// The ack has moved to `ack`.
-    fn moved(&mut self, now: Time, settings: &Settings, ack: u32, out: &mut Vec<(Side, Packet)>, events: &mut Events) {
+    /// The ack has advanced to `ack`.
+    fn advance(
+        &mut self,
+        now: Time,
+        parameters: &Parameters,
+        ack: u32,
+        out: &mut Vec<(Side, Packet)>,
+        events: &mut Events,
+    ) {
         let mut sample = None;
         while self.cache.front().is_some_and(|cached| !before(ack, cached.end)) {
             let done = self.cache.pop_front().expect("it has a front");
-            // Karn: of what was sent once only.
+            // Karn's rule: no sample from a retransmitted segment.
             sample = (done.tries == 0 && !done.by_source).then(|| (now - done.sent).as_secs_f64());
         }
         if let Some(rtt_s) = sample {
@@ -286,32 +306,32 @@ impl Flow {
         }
         self.acked = Some(ack);
         self.duplicates = 0;
-        self.deadline = (!self.cache.is_empty()).then(|| now + self.timeout(settings));
+        self.deadline = (!self.cache.is_empty()).then(|| now + self.timeout(parameters));
         match self.recover {
-            // A burst: the next one is lost too, and was sent before this recovery began.
-            Some(recover) if before(ack, recover) && !settings.smart => {
+            // A burst: the next segment was sent before this recovery started, and is lost too.
+            Some(recover) if before(ack, recover) && !parameters.smart => {
                 if self.cache.front().is_some_and(|next| next.seq == ack && !next.by_source) {
-                    self.recover(now, settings, out, events);
+                    self.recover(now, parameters, out, events);
                 }
             }
             _ => self.recover = None,
         }
     }
 
-    /// Sends the oldest packet again, and reckons how many duplicate acks that leaves to come.
-    fn recover(&mut self, now: Time, settings: &Settings, out: &mut Vec<(Side, Packet)>, events: &mut Events) {
-        let newest = self.cache.back().expect("there is an oldest").end;
+    /// Retransmits the oldest packet and updates the number of expected duplicate acks.
+    fn recover(&mut self, now: Time, parameters: &Parameters, out: &mut Vec<(Side, Packet)>, events: &mut Events) {
+        let newest = self.cache.back().expect("the cache is not empty").end;
         self.recover.get_or_insert(newest);
-        // One for each packet that was sent after the lost one, and has not caused its own yet.
+        // One per packet that was sent after the lost one and has not caused its own yet.
         self.expected = (self.cache.len() as u32).saturating_sub(self.duplicates).max(1);
-        self.send_again(now, settings, 0, out, events);
+        self.retransmit(now, parameters, 0, out, events);
     }
 
-    /// SMART: what was sent before the block that has just arrived, and has not arrived itself, is lost.
+    /// SMART: segments sent before the newly arrived block, and not arrived themselves, are lost.
     fn send_holes(
         &mut self,
         now: Time,
-        settings: &Settings,
+        parameters: &Parameters,
         block: (u32, u32),
         out: &mut Vec<(Side, Packet)>,
         events: &mut Events,
@@ -323,24 +343,24 @@ impl Flow {
                 cached.arrived |= before(cached.seq, block.1);
                 continue;
             }
-            let lately = cached.tries > 0 && now < cached.sent + round_trip;
-            if !lately && !cached.by_source && !cached.arrived {
-                self.send_again(now, settings, number, out, events);
+            let recently = cached.tries > 0 && now < cached.sent + round_trip;
+            if !recently && !cached.by_source && !cached.arrived {
+                self.retransmit(now, parameters, number, out, events);
             }
         }
     }
 
-    fn send_again(
+    fn retransmit(
         &mut self,
         now: Time,
-        settings: &Settings,
+        parameters: &Parameters,
         number: usize,
         out: &mut Vec<(Side, Packet)>,
         events: &mut Events,
     ) {
         let cached = &mut self.cache[number];
-        if cached.tries >= settings.retries {
-            // It gives up: the source's own recovery must do.
+        if cached.tries >= parameters.retries {
+            // Left to the source's own recovery.
             cached.by_source = true;
             return;
         }
@@ -348,14 +368,14 @@ impl Flow {
         cached.sent = now;
         events.note(now, EventKind::LinkRetransmit, &cached.packet);
         out.push((Side::B, cached.packet.clone()));
-        self.deadline = Some(now + self.timeout(settings));
+        self.deadline = Some(now + self.timeout(parameters));
     }
 
-    /// Nothing was acknowledged for a timeout.
-    fn overdue(&mut self, now: Time, settings: &Settings, out: &mut Vec<(Side, Packet)>, events: &mut Events) {
+    /// The retransmission timer has expired.
+    fn on_timer(&mut self, now: Time, parameters: &Parameters, out: &mut Vec<(Side, Packet)>, events: &mut Events) {
         self.deadline = None;
         if !self.cache.is_empty() {
-            self.recover(now, settings, out, events);
+            self.recover(now, parameters, out, events);
         }
     }
 
@@ -376,7 +396,7 @@ fn cached(now: Time, tcp: Tcp, end: u32, packet: &Packet) -> Cached {
     Cached { seq: tcp.seq, end, packet: packet.clone(), sent: now, tries: 0, by_source: false, arrived: false }
 }
 
-/// The first SACK block: that of the segment which caused the ack.
+/// The first SACK block, of the segment that caused the ack.
 fn first_block(mut options: &[u8]) -> Option<(u32, u32)> {
     loop {
         match options {
@@ -393,163 +413,4 @@ fn first_block(mut options: &[u8]) -> Option<(u32, u32)> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::testing::back;
-    use backchannel_core::packet::build::Segment;
-
-    const START: u32 = 4_294_966_000; // numbers wrap within the tests
-
-    struct Bench {
-        box_: Box<dyn Middlebox>,
-        events: Events,
-    }
-
-    impl Bench {
-        fn new(entry: &Entry, build: fn(&Given<'_>) -> Box<dyn Middlebox>) -> Bench {
-            let options = Default::default();
-            Bench { box_: build(&Given::check(entry, &options).unwrap()), events: Events::default() }
-        }
-
-        fn go(&mut self, at_ms: u64, from: Side, packet: Packet) -> Vec<(Side, u64)> {
-            let mut out = Vec::new();
-            self.box_.process(Time(at_ms * 1_000_000), from, packet, &mut out, &mut self.events);
-            out.into_iter().map(|(side, packet)| (side, packet.id)).collect()
-        }
-
-        /// Segment `number` of 1000 bytes; its id is its number.
-        fn data(&mut self, at_ms: u64, number: u32) -> Vec<(Side, u64)> {
-            let seq = START.wrapping_add(1000 * number);
-            self.go(at_ms, Side::A, Segment { id: number.into(), seq, payload: 1000, ..Segment::default() }.packet())
-        }
-
-        /// The mobile's ack for everything before segment `number`; id 1000 + number.
-        fn ack(&mut self, at_ms: u64, number: u32) -> Vec<(Side, u64)> {
-            let ack = START.wrapping_add(1000 * number);
-            let forward = Segment { id: u64::from(number) + 1000, ack, ..Segment::default() }.packet();
-            self.go(at_ms, Side::B, back(&forward))
-        }
-    }
-
-    #[test]
-    fn snoop_sends_again_on_the_second_duplicate_and_keeps_the_later_ones() {
-        let mut bench = Bench::new(&LL_TCP_AWARE, ll_tcp_aware);
-        for number in 0..6 {
-            assert_eq!(bench.data(u64::from(number), number), [(Side::B, number.into())]);
-        }
-        assert_eq!(bench.ack(20, 1), [(Side::A, 1001)]);
-        // Segment 1 is lost; 2 to 5 cause four duplicates.
-        assert_eq!(bench.ack(21, 1), [(Side::A, 1001)], "the first passes");
-        assert_eq!(bench.ack(22, 1), [(Side::B, 1)], "the second stays, and the segment goes out again");
-        assert_eq!(bench.ack(23, 1), []);
-        assert_eq!(bench.ack(24, 1), []);
-        assert_eq!(bench.ack(30, 6), [(Side::A, 1006)]);
-        assert_eq!(bench.box_.next_event(), None, "nothing is cached any more");
-    }
-
-    #[test]
-    fn plain_ll_sends_again_but_lets_every_duplicate_pass() {
-        let mut bench = Bench::new(&LL, ll);
-        for number in 0..6 {
-            bench.data(0, number);
-        }
-        bench.ack(20, 1);
-        assert_eq!(bench.ack(21, 1), [(Side::A, 1001)]);
-        assert_eq!(bench.ack(22, 1), [(Side::B, 1), (Side::A, 1001)]);
-        assert_eq!(bench.ack(23, 1), [(Side::A, 1001)]);
-    }
-
-    #[test]
-    fn a_new_ack_that_stops_short_sends_the_next_of_the_burst_at_once() {
-        let mut bench = Bench::new(&LL_TCP_AWARE, ll_tcp_aware);
-        for number in 0..8 {
-            bench.data(0, number);
-        }
-        bench.ack(20, 1);
-        bench.ack(21, 1);
-        bench.ack(22, 1);
-        // 1 was sent again and arrived; 2 is lost as well.
-        assert_eq!(bench.ack(40, 2), [(Side::B, 2), (Side::A, 1002)]);
-        assert_eq!(bench.ack(50, 8), [(Side::A, 1008)]);
-    }
-
-    #[test]
-    fn a_lost_retransmission_is_seen_when_the_expected_duplicates_have_come() {
-        let mut bench = Bench::new(&LL_TCP_AWARE, ll_tcp_aware);
-        for number in 0..6 {
-            bench.data(0, number);
-        }
-        bench.ack(20, 1);
-        bench.ack(21, 1);
-        assert_eq!(bench.ack(22, 1), [(Side::B, 1)]);
-        // Cached: 1 to 5. Two duplicates have come; of 2 to 5 two are to come, and the third is of the retransmission's time.
-        assert_eq!(bench.ack(23, 1), []);
-        assert_eq!(bench.ack(24, 1), []);
-        assert_eq!(bench.ack(25, 1), [(Side::B, 1)]);
-    }
-
-    #[test]
-    fn silence_for_a_timeout_sends_the_oldest_again_not_before_200_ms() {
-        let mut bench = Bench::new(&LL_TCP_AWARE, ll_tcp_aware);
-        bench.data(0, 0);
-        assert_eq!(bench.box_.next_event(), Some(Time(250_000_000)), "before the first sample");
-        bench.ack(10, 1);
-        bench.data(20, 1);
-        let due = bench.box_.next_event().unwrap();
-        assert_eq!(due, Time(220_000_000));
-        let mut out = Vec::new();
-        bench.box_.poll(due, &mut out, &mut bench.events);
-        assert_eq!(out.iter().map(|(side, packet)| (*side, packet.id)).collect::<Vec<_>>(), [(Side::B, 1)]);
-        assert_eq!(bench.box_.next_event(), Some(Time(420_000_000)), "and again after as long");
-    }
-
-    #[test]
-    fn what_the_source_sent_again_is_the_sources_affair() {
-        let mut bench = Bench::new(&LL_TCP_AWARE, ll_tcp_aware);
-        for number in 0..4 {
-            bench.data(0, number);
-        }
-        bench.ack(20, 1);
-        bench.ack(21, 1);
-        bench.ack(22, 1);
-        assert_eq!(bench.data(30, 1), [(Side::B, 1)]);
-        assert_eq!(bench.ack(40, 1), [(Side::A, 1001)], "its duplicates pass again");
-    }
-
-    #[test]
-    fn the_timer_goes_on_for_what_the_source_sent_again_and_the_rest_of_the_burst_follows() {
-        let mut bench = Bench::new(&LL_TCP_AWARE, ll_tcp_aware);
-        for number in 0..6 {
-            bench.data(0, number);
-        }
-        bench.ack(20, 1);
-        bench.ack(21, 1);
-        bench.ack(22, 1);
-        bench.data(30, 1);
-        let due = bench.box_.next_event().expect("it waits for an ack");
-        let mut out = Vec::new();
-        bench.box_.poll(due, &mut out, &mut bench.events);
-        assert_eq!(out.iter().map(|(side, packet)| (*side, packet.id)).collect::<Vec<_>>(), [(Side::B, 1)]);
-        assert_eq!(bench.ack(400, 2), [(Side::B, 2), (Side::A, 1002)], "the next of the burst");
-    }
-
-    #[test]
-    fn a_damaged_ack_is_passed_on_and_not_believed() {
-        let mut bench = Bench::new(&LL_TCP_AWARE, ll_tcp_aware);
-        bench.data(0, 0);
-        let mut ack = back(&Segment { id: 7, ack: START.wrapping_add(1000), ..Segment::default() }.packet());
-        ack.damage_checksum();
-        assert_eq!(bench.go(5, Side::B, ack), [(Side::A, 7)]);
-        assert!(bench.box_.next_event().is_some(), "the segment is still waited for");
-    }
-
-    #[test]
-    fn the_first_block_is_found_behind_other_options() {
-        let mut options = vec![1, 1, 8, 10, 0, 0, 0, 1, 0, 0, 0, 2, 1, 1, 5, 10];
-        options.extend(3000u32.to_be_bytes());
-        options.extend(4000u32.to_be_bytes());
-        assert_eq!(first_block(&options), Some((3000, 4000)));
-        assert_eq!(first_block(&options[..20]), None);
-        assert_eq!(first_block(&[8, 0, 5]), None);
-    }
-}
+mod tests;

@@ -1,10 +1,9 @@
-//! Explicit loss notification by the base station (ton V-B): for receivers that never saw the packet and cannot know that it
-//! was corrupted rather than dropped by a congested router.
+//! Explicit loss notification (ELN) at the base station (ton V-B), for receivers that cannot distinguish corruption from congestion.
 //!
-//! The box remembers which segments it handed to the wireless link. A duplicate ack for one of them tells of a loss on that
-//! link: it gets the ELN mark, and a sender with `eln` retransmits without shrinking its window. A segment that never came
-//! here was lost on the way, by congestion: its duplicate acks are left alone. What the link's own queue drops counts as lost
-//! on the link, so that queue must be deep enough not to.
+//! The base station remembers which segments it sent to the wireless link. A duplicate ack for one of them means a wireless loss. It
+//! gets the ELN mark, and a sender with `eln` retransmits without reducing its window. A segment that never reached the base station
+//! was lost by congestion, and its duplicate acks are not marked. Drops in the link's own queue count as wireless losses, so that
+//! queue must be long enough.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -17,13 +16,13 @@ use backchannel_core::traits::{Middlebox, Side};
 pub(crate) static ENTRY: Entry = Entry {
     kind: "middlebox",
     name: "loss-notification",
-    summary: "marks duplicate acks for what was lost on the wireless hop (ELN)",
+    summary: "explicit loss notification: marks duplicate acks for wireless losses (ELN)",
     source: "ton V-B",
     params: &[Param::new(
         "remembered_packets",
         Unit::Packets,
         Preset::Number(1000.0),
-        "segments of each connection whose passage is remembered",
+        "number of sent segments remembered per connection",
     )
     .range(1.0, 1e6)],
 };
@@ -41,7 +40,7 @@ struct LossNotification {
 
 #[derive(Default)]
 struct Flow {
-    /// First numbers of segments that were sent on, the oldest first.
+    /// Sequence numbers of segments sent to the link, oldest first.
     passed: VecDeque<u32>,
     acked: Option<u32>,
 }
@@ -60,7 +59,7 @@ impl Middlebox for LossNotification {
             return;
         };
         if tcp.flags.any(TcpFlags::SYN | TcpFlags::RST) {
-            // Another connection between the same ports, or the end of this one.
+            // A new connection between the same ports, or the end of this one.
             self.flows.remove(&if from == Side::A { key } else { key.reversed() });
         }
         match from {
@@ -102,7 +101,7 @@ mod tests {
     use backchannel_core::packet::build::Segment;
 
     #[test]
-    fn only_duplicates_for_what_went_over_the_air_are_marked() {
+    fn only_duplicate_acks_for_segments_sent_to_the_link_are_marked() {
         let mut events = Events::default();
         let options = Default::default();
         let mut own = build(&Given::check(&ENTRY, &options).unwrap());

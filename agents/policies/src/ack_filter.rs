@@ -1,18 +1,20 @@
-//! Ack filtering (asym 6.2, 8.4): a newer cumulative ack makes older ones in the queue redundant.
+//! Ack filtering: a newer cumulative ack makes older acks in the queue redundant.
 //!
-//! When a pure ack is about to be enqueued, the queue is traversed for pure acks of the same connection. Removed are
+//! Source: asym 6.2 (the filter), 8.4 (its implementation), 6.3 (filtered duplicate acks).
 //!
-//! - those with a smaller acknowledgment number, and
-//! - those with the same number and another window: later window updates subsume earlier ones (8.4).
+//! When a pure ack arrives, the queue is searched for pure acks of the same connection. Removed are
 //!
-//! The new ack goes to the tail, or, on request, to the place of the first ack that it removes. Never removed are segments with data, duplicate acks (same number, same window: they
-//! count towards a fast retransmit, 8.4), and, where the paper is silent, anything with SYN, FIN or RST and acks that
-//! carry SACK blocks. The packet in transmission is no longer in the queue. No per-connection state is kept: all
-//! that is needed stands in the queued packets (6.2).
+//! - acks with a smaller acknowledgment number, and
+//! - acks with the same number and another window, because a later window update replaces earlier ones (8.4).
 //!
-//! The paper allows for more than it uses. A fraction of the redundant acks is removed, fixed or as large as the queue is
-//! full, the oldest or random ones (6.2). And duplicate acks are filtered too, if the router then marks the later ones
-//! for a fast retransmit once it has filtered enough of them (6.3): only this needs a little soft state.
+//! The new ack joins the tail. All the state is in the queued packets (6.2).
+//!
+//! Never removed are segments with data and duplicates of the arriving ack (same number, same window), which count towards a fast
+//! retransmit (8.4). Differs from the source, which is silent, in: SYN, FIN, RST and acks with SACK blocks are never removed either.
+//!
+//! Options that the paper allows for: remove only a fraction of the redundant acks, fixed or equal to the fill level of the
+//! queue, the oldest or random ones (6.2). Filter duplicate acks too, and mark later ones for a fast retransmit once enough were
+//! filtered (6.3); this needs a count per connection. Put the new ack in the place of the first one removed (ns).
 
 use backchannel_core::event::{EventKind, Events};
 use backchannel_core::packet::{mark, FlowKey, Packet};
@@ -29,7 +31,7 @@ use crate::Context;
 pub(crate) static ENTRY: Entry = Entry {
     kind: "policy",
     name: "ack-filtering",
-    summary: "a newer cumulative ack removes the older ones of its connection from the queue",
+    summary: "ack filtering: a newer cumulative ack removes the older acks of its connection from the queue",
     source: "asym 6.2, 8.4, 6.3",
     params: &[
         LIMIT,
@@ -38,17 +40,17 @@ pub(crate) static ENTRY: Entry = Entry {
             "fraction",
             Unit::Fraction,
             Preset::Absent,
-            "share of the redundant acks to remove; absent: all (6.2)",
+            "fraction of the redundant acks to remove; absent: all (asym 6.2)",
         ),
-        Param::new("by_fullness", Unit::Flag, Preset::Absent, "the share is how full the queue is, in packets (6.2)"),
-        Param::new("random", Unit::Flag, Preset::Absent, "of a share, remove random acks instead of the oldest (6.2)"),
-        Param::new("replace_head", Unit::Flag, Preset::Absent, "the new ack takes the place of the first removed (ns)"),
+        Param::new("by_fullness", Unit::Flag, Preset::Absent, "remove a fraction equal to the fill level of the queue, in packets (asym 6.2); not together with fraction"),
+        Param::new("random", Unit::Flag, Preset::Absent, "remove random redundant acks instead of the oldest; needs fraction or by_fullness (asym 6.2)"),
+        Param::new("replace_head", Unit::Flag, Preset::Absent, "put the new ack in the place of the first one removed instead of at the tail (ns)"),
         Param::new(
             "mark_dupacks_after",
             Unit::Count,
             Preset::Absent,
-            "filter duplicate acks too; with this many of one number removed, mark the later ones for a fast \
-             retransmit (6.3); absent: duplicate acks stay (8.4)",
+            "filter duplicate acks too, and after this many filtered duplicates of one number mark the later ones for a fast \
+             retransmit (asym 6.3); absent: duplicate acks are never removed (asym 8.4)",
         )
         .at_least(1.0),
     ],
@@ -56,13 +58,13 @@ pub(crate) static ENTRY: Entry = Entry {
 
 pub(crate) fn build(given: &Given<'_>, context: &Context) -> Result<Box<dyn Policy>, String> {
     let share = match (given.number("fraction"), given.flag("by_fullness")) {
-        (Some(_), true) => return Err("policy ack-filtering: give fraction or by_fullness, not both".into()),
+        (Some(_), true) => return Err("policy ack-filtering: set fraction or by_fullness, not both".into()),
         (Some(fraction), false) => Share::Fraction(fraction),
         (None, true) => Share::Fullness,
         (None, false) => Share::All,
     };
     if share == Share::All && given.flag("random") {
-        return Err("policy ack-filtering: random needs fraction or by_fullness: of all there is no choice".into());
+        return Err("policy ack-filtering: random needs fraction or by_fullness, because without them all redundant acks are removed".into());
     }
     let variant = Variant {
         share,
@@ -73,53 +75,53 @@ pub(crate) fn build(given: &Given<'_>, context: &Context) -> Result<Box<dyn Poli
     Ok(Box::new(AckFiltering::with(Limit::of(given), variant)))
 }
 
-/// How many of the redundant acks are removed.
+/// The fraction of the redundant acks that is removed.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub enum Share {
-    /// All, as in the paper's experiments.
+    /// All of them, as in the paper's experiments.
     #[default]
     All,
-    /// This share, rounded up.
+    /// This fraction, rounded up.
     Fraction(f64),
-    /// As large a share as the queue is full, rounded up.
+    /// The fill level of the queue, rounded up.
     Fullness,
 }
 
-/// What the paper allows for beside the filter it uses.
+/// Options that the paper allows for.
 #[derive(Debug, Default)]
 pub struct Variant {
-    /// How many go.
+    /// How many redundant acks are removed.
     pub share: Share,
-    /// Draws which ones go; `None`: the oldest.
+    /// Chooses which ones are removed; `None`: the oldest.
     pub random: Option<RunRng>,
     /// The new ack takes the place of the first one removed.
     pub replace_head: bool,
-    /// Filter duplicate acks, and mark later ones when so many were removed.
+    /// Filter duplicate acks, and mark later ones after this many.
     pub mark_dupacks_after: Option<u64>,
 }
 
-/// Removes from `queue` what `newer` makes redundant and reports it.
+/// Removes the acks of `queue` that `newer` makes redundant, and reports them as events.
 pub(crate) fn filter(queue: &mut AckQueue, now: Time, newer: &Packet, events: &mut Events) {
     if !newer.is_pure_ack() {
         return;
     }
     for place in redundant_to(queue, newer) {
-        let older = queue.take(place).expect("it was seen there");
+        let older = queue.take(place).expect("the place holds a packet");
         events.note(now, EventKind::Purged, &older);
     }
 }
 
-/// Places of what a newer pure ack makes redundant, oldest first.
+/// Places of the acks that a newer pure ack makes redundant, oldest first.
 fn redundant_to(queue: &AckQueue, newer: &Packet) -> Vec<u64> {
-    let at = |place: &u64| queue.at(*place).expect("places are of packets that wait");
-    // A train of duplicates: what the last one has left, this one leaves too.
+    let at = |place: &u64| queue.at(*place).expect("the index holds places of waiting packets");
+    // In a train of duplicates, the last one already removed what is redundant.
     if queue.acks_of(newer).next_back().is_some_and(|last| same(at(&last), newer)) {
         return Vec::new();
     }
     queue.acks_of(newer).filter(|place| redundant(at(place), newer)).collect()
 }
 
-/// Whether a queued packet is subsumed by a pure ack that arrives after it.
+/// Whether a later pure ack makes a queued packet redundant.
 fn redundant(older: &Packet, newer: &Packet) -> bool {
     let (Some(old), Some(new)) = (older.tcp(), newer.tcp()) else { return false };
     if !older.is_pure_ack() || old.sack_blocks > 0 || older.flow() != newer.flow() {
@@ -130,7 +132,7 @@ fn redundant(older: &Packet, newer: &Packet) -> bool {
     behind > 0 || (behind == 0 && old.window != new.window)
 }
 
-/// Whether a queued packet is a duplicate of a pure ack that arrives after it: same number, same window.
+/// Whether a later pure ack is a duplicate of a queued one: same number, same window.
 fn same(older: &Packet, newer: &Packet) -> bool {
     let (Some(old), Some(new)) = (older.tcp(), newer.tcp()) else { return false };
     let plain = |packet: &Packet, blocks: u8| packet.is_pure_ack() && blocks == 0;
@@ -140,37 +142,37 @@ fn same(older: &Packet, newer: &Packet) -> bool {
         && (old.ack, old.window) == (new.ack, new.window)
 }
 
-/// See the module.
+/// A queue with ack filtering.
 #[derive(Debug)]
 pub struct AckFiltering {
     limit: Limit,
     queue: AckQueue,
     variant: Variant,
-    /// Of each connection whose duplicate acks were filtered: their number, and how many were.
+    /// Acknowledgment number and count of the filtered duplicate acks, per connection.
     filtered: FxHashMap<FlowKey, (u32, u64)>,
 }
 
 impl AckFiltering {
-    /// A queue of at most `limit` with the paper's filter.
+    /// An empty queue of at most `limit` with the paper's filter.
     pub fn new(limit: impl Into<Limit>) -> AckFiltering {
         AckFiltering::with(limit, Variant::default())
     }
 
-    /// A queue of at most `limit` with another filter.
+    /// An empty queue of at most `limit` with another filter.
     pub fn with(limit: impl Into<Limit>, variant: Variant) -> AckFiltering {
         AckFiltering { limit: limit.into(), queue: AckQueue::default(), variant, filtered: FxHashMap::default() }
     }
 
-    /// Removes what `newer` makes redundant; gives the place where the first one was.
+    /// Removes the acks that `newer` makes redundant. Returns the place of the first one.
     fn filter(&mut self, now: Time, newer: &Packet, events: &mut Events) -> Option<u64> {
         if !newer.is_pure_ack() {
             return None;
         }
         let dupacks = self.variant.mark_dupacks_after.is_some();
-        let goes = |older: &Packet| redundant(older, newer) || (dupacks && same(older, newer));
+        let removable = |older: &Packet| redundant(older, newer) || (dupacks && same(older, newer));
         let mut places = match self.variant.share {
             Share::All if !dupacks => redundant_to(&self.queue, newer),
-            _ => self.queue.acks_of(newer).filter(|place| self.queue.at(*place).is_some_and(goes)).collect(),
+            _ => self.queue.acks_of(newer).filter(|place| self.queue.at(*place).is_some_and(removable)).collect(),
         };
         let share = match self.variant.share {
             Share::All => 1.0,
@@ -179,7 +181,7 @@ impl AckFiltering {
         };
         let count = (share * places.len() as f64).ceil() as usize;
         if let Some(rng) = &mut self.variant.random {
-            // The first `count` places become a random choice of them all.
+            // The first `count` steps of a Fisher-Yates shuffle.
             for chosen in 0..count {
                 let other = chosen + rng::below(rng, places.len() - chosen);
                 places.swap(chosen, other);
@@ -188,7 +190,7 @@ impl AckFiltering {
         places.truncate(count);
         places.sort_unstable();
         for place in places.iter().rev() {
-            let older = self.queue.take(*place).expect("it was seen there");
+            let older = self.queue.take(*place).expect("the place holds a packet");
             events.note(now, EventKind::Purged, &older);
             if same(&older, newer) {
                 self.count_dupack(&older);
@@ -205,7 +207,7 @@ impl AckFiltering {
         }
     }
 
-    /// Marks a duplicate ack if enough of its number were filtered (asym 6.3).
+    /// Marks a duplicate ack if enough others of its number were filtered (asym 6.3).
     fn mark_dupack(&mut self, now: Time, packet: &mut Packet, events: &mut Events) {
         let Some(threshold) = self.variant.mark_dupacks_after else { return };
         let (Some(flow), Some(tcp)) = (packet.flow(), packet.tcp()) else { return };
@@ -214,7 +216,7 @@ impl AckFiltering {
         }
         let Some(&(number, count)) = self.filtered.get(&flow) else { return };
         if number != tcp.ack {
-            // What the duplicates asked for has arrived.
+            // The missing segment has arrived.
             self.filtered.remove(&flow);
         } else if count >= threshold && packet.set_mark(mark::FAST_RETRANSMIT) {
             events.note(now, EventKind::MarkedDupack, packet);
@@ -260,7 +262,7 @@ mod tests {
     use backchannel_core::packet::build::{ack, data, Segment};
     use backchannel_core::packet::TcpFlags;
 
-    /// Ids that wait after `packets` have come, in order.
+    /// Ids of the packets that wait after these arrivals, in order.
     fn left(limit: usize, packets: Vec<Packet>) -> Vec<u64> {
         let (mut queue, mut events) = (AckFiltering::new(limit), Events::default());
         for packet in packets {
@@ -270,12 +272,12 @@ mod tests {
     }
 
     #[test]
-    fn the_newest_cumulative_ack_stays_alone_and_at_the_tail() {
+    fn only_the_newest_cumulative_ack_waits_at_the_tail() {
         assert_eq!(left(10, vec![ack(1001), data(7, 960), ack(2001), ack(3001)]), [7, 3001]);
     }
 
     #[test]
-    fn an_older_ack_that_comes_late_removes_nothing() {
+    fn an_older_ack_that_arrives_late_removes_nothing() {
         assert_eq!(left(10, vec![ack(3001), ack(1001)]), [3001, 1001]);
     }
 
@@ -292,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn another_connection_is_left_alone() {
+    fn acks_of_another_connection_stay() {
         let other = Segment { id: 1, flow: 1, ack: 5, ..Segment::default() }.packet();
         assert_eq!(left(10, vec![other, ack(9)]), [1, 9]);
     }
@@ -313,7 +315,7 @@ mod tests {
         assert_eq!(left(10, vec![old, ack(5)]), [5]);
     }
 
-    /// Ids that wait after these acks have come.
+    /// The same with a variant of the filter, and the events.
     fn left_with(variant: Variant, packets: Vec<Packet>) -> (Vec<u64>, Events) {
         let (mut queue, mut events) = (AckFiltering::with(10, variant), Events::default());
         for packet in packets {
@@ -323,7 +325,7 @@ mod tests {
     }
 
     #[test]
-    fn half_of_the_redundant_acks_go_oldest_first() {
+    fn half_of_the_redundant_acks_are_removed_oldest_first() {
         let half = Variant { share: Share::Fraction(0.5), ..Variant::default() };
         // 2 removes 1; 3 removes 2; each time one ack was redundant and half of one is rounded up.
         assert_eq!(left_with(half, vec![ack(1), ack(2), ack(3)]).0, [3]);
@@ -335,7 +337,7 @@ mod tests {
     }
 
     #[test]
-    fn a_fuller_queue_loses_more_of_them() {
+    fn a_fuller_queue_removes_more() {
         let fullness = || Variant { share: Share::Fullness, ..Variant::default() };
         // Four of ten places taken: 0.4·4 = 1.6, so two go; with four data packets before them 0.8·4, so all four.
         assert_eq!(left_with(fullness(), vec![ack(4), ack(3), ack(2), ack(1), ack(5)]).0, [2, 1, 5]);
@@ -345,7 +347,7 @@ mod tests {
     }
 
     #[test]
-    fn random_choice_removes_as_many_but_not_always_the_oldest() {
+    fn random_removal_removes_as_many_but_not_always_the_oldest() {
         let mut survivors = std::collections::BTreeSet::new();
         for seed in 0..50 {
             let variant =
@@ -358,14 +360,14 @@ mod tests {
     }
 
     #[test]
-    fn on_request_the_new_ack_takes_the_place_of_the_first_removed() {
+    fn replace_head_puts_the_new_ack_in_the_first_removed_place() {
         let variant = Variant { replace_head: true, ..Variant::default() };
         let packets = vec![data(101, 960), ack(1), data(102, 960), ack(2)];
         assert_eq!(left_with(variant, packets).0, [101, 2, 102]);
     }
 
     #[test]
-    fn filtered_dupacks_are_counted_and_the_later_ones_marked() {
+    fn later_duplicate_acks_are_marked_after_enough_were_filtered() {
         let dup = |id| Segment { id, ack: 5, ..Segment::default() }.packet();
         let variant = Variant { mark_dupacks_after: Some(3), ..Variant::default() };
         let (left, events) = left_with(variant, vec![dup(1), dup(2), dup(3), dup(4), dup(5), ack(6)]);
@@ -390,7 +392,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_queue_has_room_again_once_it_is_filtered() {
+    fn filtering_makes_room_in_a_full_queue() {
         assert_eq!(left(2, vec![ack(1), data(7, 960), ack(2)]), [7, 2]);
         assert_eq!(left(2, vec![data(7, 960), data(8, 960), ack(2)]), [7, 8]);
     }

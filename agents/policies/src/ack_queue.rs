@@ -1,11 +1,11 @@
-//! A queue that knows where each connection's acks stand, so that a filter's work does not grow with what waits.
+//! A queue with an index of each connection's acks, so that a filter does not search the whole queue.
 
 use std::collections::VecDeque;
 
 use backchannel_core::packet::{FlowKey, Packet};
 use rustc_hash::FxHashMap;
 
-/// Packets in order of arrival. A place, once given, stays: what is taken from the middle leaves a gap.
+/// Packets in order of arrival. A packet keeps its place: removing one from the middle leaves a gap.
 #[derive(Debug, Default)]
 pub(crate) struct AckQueue {
     slots: VecDeque<Option<Packet>>,
@@ -17,7 +17,7 @@ pub(crate) struct AckQueue {
     acks: FxHashMap<FlowKey, VecDeque<u64>>,
 }
 
-/// What a filter may remove (asym 6.2, 8.4): pure acks, but none that says what was lost.
+/// Whether a filter may remove the packet (asym 6.2, 8.4): pure acks without SACK blocks.
 pub(crate) fn filterable(packet: &Packet) -> bool {
     packet.is_pure_ack() && packet.tcp().is_some_and(|tcp| tcp.sack_blocks == 0)
 }
@@ -25,7 +25,7 @@ pub(crate) fn filterable(packet: &Packet) -> bool {
 impl AckQueue {
     pub(crate) fn push(&mut self, packet: Packet) {
         let place = self.first + self.slots.len() as u64;
-        self.note(place, &packet);
+        self.index(place, &packet);
         self.slots.push_back(Some(packet));
     }
 
@@ -33,19 +33,19 @@ impl AckQueue {
         self.take(self.first)
     }
 
-    /// The packet at a place.
+    /// The packet at `place`.
     pub(crate) fn at(&self, place: u64) -> Option<&Packet> {
         self.slots.get(usize::try_from(place.checked_sub(self.first)?).ok()?)?.as_ref()
     }
 
-    /// Takes the packet at a place.
+    /// Removes the packet at `place`.
     pub(crate) fn take(&mut self, place: u64) -> Option<Packet> {
         let packet = self.slots.get_mut(usize::try_from(place.checked_sub(self.first)?).ok()?)?.take()?;
         self.count -= 1;
         self.bytes -= u64::from(packet.len());
         if let (true, Some(flow)) = (filterable(&packet), packet.flow()) {
-            let places = self.acks.get_mut(&flow).expect("it was noted when it came");
-            let index = places.binary_search(&place).expect("it was noted when it came");
+            let places = self.acks.get_mut(&flow).expect("it was indexed on arrival");
+            let index = places.binary_search(&place).expect("it was indexed on arrival");
             places.remove(index);
             if places.is_empty() {
                 self.acks.remove(&flow);
@@ -58,9 +58,9 @@ impl AckQueue {
         Some(packet)
     }
 
-    /// Puts a packet into the gap that a packet taken from there has left.
+    /// Inserts a packet into the gap that a removed packet left.
     pub(crate) fn put(&mut self, place: u64, packet: Packet) {
-        // A gap at the front closes; the packet that fills it is the first again. One at the end may have closed too.
+        // Gaps at the front are closed; the packet that fills one is the first again.
         if self.slots.is_empty() {
             self.first = place;
             self.slots.push_back(None);
@@ -69,13 +69,13 @@ impl AckQueue {
             self.slots.push_front(None);
             self.first -= 1;
         }
-        self.note(place, &packet);
+        self.index(place, &packet);
         let slot = &mut self.slots[(place - self.first) as usize];
         debug_assert!(slot.is_none());
         *slot = Some(packet);
     }
 
-    fn note(&mut self, place: u64, packet: &Packet) {
+    fn index(&mut self, place: u64, packet: &Packet) {
         self.count += 1;
         self.bytes += u64::from(packet.len());
         if let (true, Some(flow)) = (filterable(packet), packet.flow()) {

@@ -1,7 +1,7 @@
-//! Acks-first scheduling (asym 6.5): pure acks have strict, non-preemptive priority over everything else.
+//! Acks-first scheduling (asym 6.5): pure acks have strict, non-preemptive priority over all other packets.
 //!
-//! Acks and the rest share one buffer; there is no per-flow state. Together with ack filtering it starves data of the
-//! reverse transfer whenever acks come faster than they drain (asym 7.1.3), which is the point of Table 3.
+//! All packets share one buffer, and there is no state per flow. Without ack filtering, acks that arrive faster than the line
+//! carries them starve the data of the reverse transfer (asym 7.1.3, table 3).
 
 use backchannel_core::event::{EventKind, Events};
 use backchannel_core::packet::Packet;
@@ -18,7 +18,7 @@ use crate::Context;
 pub(crate) static ENTRY: Entry = Entry {
     kind: "policy",
     name: "acks-first",
-    summary: "pure acks go before everything else; one shared buffer",
+    summary: "pure acks are sent before all other packets; one shared buffer",
     source: "asym 6.5",
     params: &[LIMIT, BUFFER],
 };
@@ -26,7 +26,7 @@ pub(crate) static ENTRY: Entry = Entry {
 pub(crate) static ENTRY_WITH_FILTER: Entry = Entry {
     kind: "policy",
     name: "ack-filtering-acks-first",
-    summary: "pure acks go before everything else, and a newer one removes the older ones of its connection",
+    summary: "pure acks are sent before all other packets, and a newer ack removes the older ones of its connection",
     source: "asym 6.2, 6.5, 7.1.3",
     params: &[LIMIT, BUFFER],
 };
@@ -39,7 +39,7 @@ pub(crate) fn build_with_filter(given: &Given<'_>, _: &Context) -> Result<Box<dy
     Ok(Box::new(AcksFirst::new(Limit::of(given), true)))
 }
 
-/// See the module.
+/// A queue with priority for pure acks.
 #[derive(Debug)]
 pub struct AcksFirst {
     limit: Limit,
@@ -49,7 +49,7 @@ pub struct AcksFirst {
 }
 
 impl AcksFirst {
-    /// A buffer of `limit` for both classes; `filtering` adds ack filtering.
+    /// An empty queue with one buffer of `limit`; `filtering` adds ack filtering.
     pub fn new(limit: impl Into<Limit>, filtering: bool) -> AcksFirst {
         AcksFirst { limit: limit.into(), filtering, acks: AckQueue::default(), others: Fifo::default() }
     }

@@ -1,13 +1,22 @@
-//! Adaptive class-based queueing (acq 2): data and acks have a queue each; the weights follow the gradient of
-//! U = x_r/C_r + x_f/C_f, the use of both directions by data.
+//! ACQ, adaptive class-based queueing: data and acks have a queue each, and the weights follow the gradient of the use of both
+//! directions.
 //!
-//! Every T the data rates x_r(n) up and x_f(n) down of the last interval give the rate of the data class,
+//! Source: acq 2, 3, equation 5. The utility is U = x_r/C_r + x_f/C_f, with the data rates x and the capacities C of the
+//! reverse (r) and the forward (f) direction. Each interval T, the data rates of the last two intervals give the rate of the
+//! data class:
 //!
-//! (5)  r(n+1) = x_r(n) + gamma·(1/C_r + (1/C_f)·(x_f(n) − x_f(n−1))/(x_r(n) − x_r(n−1))),
+//! ```text
+//! (5)  r(n+1) = x_r(n) + gamma (1/C_r + (1/C_f) (x_f(n) - x_f(n-1))/(x_r(n) - x_r(n-1)))    in kbit/s
+//!      X = r/C_r, the weight of data; acks have 1 - X
+//! ```
 //!
-//! in kbit/s, its weight X = r/C_r and that of acks 1 − X. Where the paper is silent: X is `initial_weight` until the first
-//! update, after two intervals; the quotient is 0 where x_r did not change; X lies within `least_weight` of 0 and 1, so that no
-//! class starves. What goes down is counted as it reaches the other interface of the same router, what goes up as it leaves.
+//! Parameters: T `period_s`, gamma, C_r `reverse_bps`, C_f `forward_bps`.
+//!
+//! Differs from the source, which is silent, in:
+//! - X is `initial_weight` until the first update, after two intervals.
+//! - The quotient is 0 if x_r did not change.
+//! - X stays within `least_weight` of 0 and 1, so that no class starves.
+//! - Forward data counts when it reaches the opposite interface of the router, reverse data when it leaves this queue.
 
 use backchannel_core::event::Events;
 use backchannel_core::packet::Packet;
@@ -19,61 +28,82 @@ use crate::cbq5050::{BOUNDED, CLASS_LIMIT, FILTER};
 use crate::classes::{Class, Classes};
 use crate::limit::{Limit, BUFFER};
 use crate::meter::Intervals;
-use crate::Context;
+use crate::{Context, LineRate};
 
 pub(crate) static ENTRY: Entry = Entry {
     kind: "policy",
     name: "acq",
-    summary: "adaptive class-based queueing: weights of acks and data follow the gradient of the utility",
+    summary: "adaptive class-based queueing: the weights of acks and data follow the gradient of both directions' use",
     source: "acq 2, 3 (equation 5)",
     params: &[
         CLASS_LIMIT,
         BUFFER,
         FILTER,
-        Param::new("period_s", Unit::Time, Preset::Number(10.0), "T; at least twice the longest round trip (acq 2)")
-            .range(0.01, 100_000.0),
-        Param::new("gamma", Unit::Number, Preset::Number(50.0), "step of the gradient, in (kbit/s)^2 (acq 3.1)")
-            .at_least(0.0),
-        Param::new("initial_weight", Unit::Number, Preset::Number(0.5), "of data, until the first update")
-            .range(0.0, 1.0),
-        Param::new("least_weight", Unit::Number, Preset::Number(0.01), "of either class").range(0.0, 0.5),
-        Param::new("reverse_bps", Unit::Rate, Preset::Absent, "C_r; absent: the line's rate").at_least(1.0),
-        Param::new("forward_bps", Unit::Rate, Preset::Absent, "C_f; absent: the opposite direction's rate")
-            .at_least(1.0),
+        Param::new(
+            "period_s",
+            Unit::Time,
+            Preset::Number(10.0),
+            "T, the interval between updates of the weights; at least twice the longest round-trip time (acq 2)",
+        )
+        .range(0.01, 100_000.0),
+        Param::new(
+            "gamma",
+            Unit::Number,
+            Preset::Number(50.0),
+            "step size of the gradient, in (kbit/s)^2; larger adapts faster and swings more (acq 3.1)",
+        )
+        .at_least(0.0),
+        Param::new(
+            "initial_weight",
+            Unit::Number,
+            Preset::Number(0.5),
+            "weight of the data class until the first update, after two periods",
+        )
+        .range(0.0, 1.0),
+        Param::new("least_weight", Unit::Number, Preset::Number(0.01), "lower bound of the weight of either class")
+            .range(0.0, 0.5),
+        Param::new(
+            "reverse_bps",
+            Unit::Rate,
+            Preset::Absent,
+            "C_r, the capacity of this direction; if absent, the line's rate, also when it changes",
+        )
+        .at_least(1.0),
+        Param::new(
+            "forward_bps",
+            Unit::Rate,
+            Preset::Absent,
+            "C_f, the capacity of the opposite direction; if absent, that line's rate, also when it changes",
+        )
+        .at_least(1.0),
         BOUNDED,
     ],
 };
 
 pub(crate) fn build(given: &Given<'_>, context: &Context) -> Result<Box<dyn Policy>, String> {
-    let rate = |name: &str, line: Option<u64>, whose: &str| {
-        given.number(name).or(line.map(|bps| bps as f64)).ok_or_else(|| {
-            format!("policy acq: {whose} has no rate: give {name}, or a rate to the link (it weighs both directions)")
-        })
-    };
     let number = |name| given.number(name).expect("it has a default");
-    let settings = Settings {
+    let parameters = Parameters {
         limit: Limit::of(given),
-        filtering: given.flag(FILTER.name),
+        filter: given.flag(FILTER.name),
         bounded: given.flag(BOUNDED.name),
         period_s: number("period_s"),
         gamma_kbps2: number("gamma"),
         initial_weight: number("initial_weight"),
         least_weight: number("least_weight"),
-        reverse_bps: rate("reverse_bps", context.rate_bps, "the direction")?,
-        forward_bps: rate("forward_bps", context.opposite_rate_bps, "the opposite direction")?,
-        follows: [given.number("reverse_bps").is_none(), given.number("forward_bps").is_none()],
+        reverse: LineRate::own(given, "acq", "reverse_bps", context)?,
+        forward: LineRate::opposite(given, "acq", "forward_bps", context)?,
     };
-    Ok(Box::new(Acq::new(settings)))
+    Ok(Box::new(Acq::new(parameters)))
 }
 
-/// What ACQ is told.
+/// What the campaign sets; fixed for the run.
 #[derive(Clone, Copy, Debug)]
-pub struct Settings {
-    /// What may wait in each class.
+pub struct Parameters {
+    /// Capacity of each class's buffer.
     pub limit: Limit,
     /// Filter the queue of acks.
-    pub filtering: bool,
-    /// Classes do not lend.
+    pub filter: bool,
+    /// Classes do not borrow from each other.
     pub bounded: bool,
     /// T, seconds.
     pub period_s: f64,
@@ -81,40 +111,52 @@ pub struct Settings {
     pub gamma_kbps2: f64,
     /// X, the weight of data, at first.
     pub initial_weight: f64,
-    /// Bound of X and of 1 − X.
+    /// Lower bound of X and of 1 - X.
     pub least_weight: f64,
-    /// C_r, bit/s.
-    pub reverse_bps: f64,
-    /// C_f, bit/s.
-    pub forward_bps: f64,
-    /// Whether C_r and C_f are the line's and change with it.
-    pub follows: [bool; 2],
+    /// C_r.
+    pub reverse: LineRate,
+    /// C_f.
+    pub forward: LineRate,
 }
 
-/// See the module.
+/// What changes at run time, beside the queues.
+#[derive(Clone, Debug)]
+struct Variables {
+    /// C_r and C_f in force, bit/s.
+    reverse_bps: f64,
+    forward_bps: f64,
+    intervals: Intervals,
+    /// Bytes of data since the interval began: reverse, forward.
+    data_bytes: [u64; 2],
+    /// x_r(n-1), x_f(n-1), kbit/s.
+    previous_kbps: Option<[f64; 2]>,
+}
+
+/// Two queues with adaptive weights.
 #[derive(Debug)]
 pub struct Acq {
-    settings: Settings,
+    parameters: Parameters,
+    variables: Variables,
     classes: Classes,
-    intervals: Intervals,
-    /// Bytes of data since the interval began: up, down.
-    data: [u64; 2],
-    /// x_r(n−1), x_f(n−1), kbit/s.
-    before: Option<[f64; 2]>,
 }
 
 impl Acq {
-    /// Empty queues that share the line as the initial weight has it.
-    pub fn new(settings: Settings) -> Acq {
-        let least = settings.least_weight;
-        let share_of_acks = 1.0 - settings.initial_weight.clamp(least, 1.0 - least);
-        let classes = Classes::new(settings.limit, settings.limit, share_of_acks);
+    /// Empty queues that share the line by the initial weight.
+    pub fn new(parameters: Parameters) -> Acq {
+        let least = parameters.least_weight;
+        let share_of_acks = 1.0 - parameters.initial_weight.clamp(least, 1.0 - least);
+        let classes = Classes::new(parameters.limit, parameters.limit, share_of_acks);
+        let reverse_bps = parameters.reverse.initial_bps;
         Acq {
-            settings,
-            classes: if settings.bounded { classes.bounded(settings.reverse_bps) } else { classes },
-            intervals: Intervals::of(settings.period_s),
-            data: [0, 0],
-            before: None,
+            parameters,
+            variables: Variables {
+                reverse_bps,
+                forward_bps: parameters.forward.initial_bps,
+                intervals: Intervals::of(parameters.period_s),
+                data_bytes: [0, 0],
+                previous_kbps: None,
+            },
+            classes: if parameters.bounded { classes.bounded(reverse_bps) } else { classes },
         }
     }
 
@@ -123,27 +165,29 @@ impl Acq {
         1.0 - self.classes.share_of_acks()
     }
 
+    /// Updates the weights for the intervals that have ended by `now`.
     fn update(&mut self, now: Time) {
-        // An interval in which nobody came is one without data. After three of them nothing changes any more.
-        for _ in 0..self.intervals.ended(now).min(4) {
-            let [up, down] = std::mem::take(&mut self.data).map(|bytes| self.intervals.rate_bps(bytes) / 1000.0);
-            self.adapt(now, up, down);
+        // An interval without packets is one without data. After three of them the weights stay the same.
+        for _ in 0..self.variables.intervals.ended(now).min(4) {
+            let bytes = std::mem::take(&mut self.variables.data_bytes);
+            let [x_r, x_f] = bytes.map(|bytes| self.variables.intervals.rate_bps(bytes) / 1000.0);
+            self.adapt(now, x_r, x_f);
         }
     }
 
-    /// Equation 5, with the rates of the interval that has ended, in kbit/s.
+    /// Equation 5 with the data rates of the interval that has ended, in kbit/s.
     fn adapt(&mut self, now: Time, x_r: f64, x_f: f64) {
-        if let Some([x_r_before, x_f_before]) = self.before {
-            let [c_r, c_f] = [self.settings.reverse_bps, self.settings.forward_bps].map(|bps| bps / 1000.0);
-            let exchange = match x_r - x_r_before {
+        if let Some([x_r_before, x_f_before]) = self.variables.previous_kbps {
+            let [c_r, c_f] = [self.variables.reverse_bps, self.variables.forward_bps].map(|bps| bps / 1000.0);
+            let quotient = match x_r - x_r_before {
                 0.0 => 0.0,
                 change => (x_f - x_f_before) / change,
             };
-            let r = x_r + self.settings.gamma_kbps2 * (1.0 / c_r + exchange / c_f);
-            let least = self.settings.least_weight;
+            let r = x_r + self.parameters.gamma_kbps2 * (1.0 / c_r + quotient / c_f);
+            let least = self.parameters.least_weight;
             self.classes.set_share_of_acks(now, 1.0 - (r / c_r).clamp(least, 1.0 - least));
         }
-        self.before = Some([x_r, x_f]);
+        self.variables.previous_kbps = Some([x_r, x_f]);
     }
 }
 
@@ -151,14 +195,14 @@ impl Policy for Acq {
     fn enqueue(&mut self, now: Time, packet: Packet, events: &mut Events) {
         self.update(now);
         let class = if packet.is_pure_ack() { Class::Acks } else { Class::Data };
-        self.classes.push(class, self.settings.filtering, now, packet, events);
+        self.classes.push(class, self.parameters.filter, now, packet, events);
     }
 
     fn dequeue(&mut self, now: Time, _: &mut Events) -> Option<Packet> {
         self.update(now);
         let (class, packet) = self.classes.pop(now)?;
         if class == Class::Data {
-            self.data[0] += u64::from(packet.len());
+            self.variables.data_bytes[0] += u64::from(packet.len());
         }
         Some(packet)
     }
@@ -169,13 +213,12 @@ impl Policy for Acq {
 
     fn on_rates(&mut self, now: Time, own_bps: Option<u64>, opposite_bps: Option<u64>) {
         self.update(now);
-        let [reverse, forward] = self.settings.follows;
-        if let (true, Some(bps)) = (reverse, own_bps) {
-            self.settings.reverse_bps = bps as f64;
-            self.classes.set_line(now, bps as f64);
+        if let Some(bps) = self.parameters.reverse.follow(own_bps) {
+            self.variables.reverse_bps = bps;
+            self.classes.set_line(now, bps);
         }
-        if let (true, Some(bps)) = (forward, opposite_bps) {
-            self.settings.forward_bps = bps as f64;
+        if let Some(bps) = self.parameters.forward.follow(opposite_bps) {
+            self.variables.forward_bps = bps;
         }
     }
 
@@ -186,7 +229,7 @@ impl Policy for Acq {
     fn on_opposite(&mut self, now: Time, packet: &Packet) {
         self.update(now);
         if !packet.is_pure_ack() {
-            self.data[1] += u64::from(packet.len());
+            self.variables.data_bytes[1] += u64::from(packet.len());
         }
     }
 
@@ -206,17 +249,16 @@ mod tests {
     use backchannel_core::packet::build::{ack, data};
 
     /// The setting of acq 3.2, with the rates that the catalogue infers.
-    const PAPER: Settings = Settings {
+    const PAPER: Parameters = Parameters {
         limit: Limit { packets: 40, bytes: None },
-        filtering: false,
+        filter: false,
         bounded: false,
         period_s: 10.0,
         gamma_kbps2: 50.0,
         initial_weight: 0.5,
         least_weight: 0.01,
-        reverse_bps: 100e3,
-        forward_bps: 1e6,
-        follows: [true, true],
+        reverse: LineRate { initial_bps: 100e3, follows_line: true },
+        forward: LineRate { initial_bps: 1e6, follows_line: true },
     };
 
     /// An interval in which `up` and `down` kilobytes of data passed, starting at `start`.
@@ -235,21 +277,22 @@ mod tests {
     }
 
     #[test]
-    fn it_begins_with_the_weight_that_it_is_told_within_the_bounds() {
-        for (told, begins) in [(0.5, 0.5), (0.2, 0.2), (0.0, 0.01), (1.0, 0.99)] {
-            let acq = Acq::new(Settings { initial_weight: told, ..PAPER });
-            assert!((acq.share_of_data() - begins).abs() < 1e-12);
+    fn the_initial_weight_stays_within_the_bounds() {
+        for (initial, expected) in [(0.5, 0.5), (0.2, 0.2), (0.0, 0.01), (1.0, 0.99)] {
+            let acq = Acq::new(Parameters { initial_weight: initial, ..PAPER });
+            assert!((acq.share_of_data() - expected).abs() < 1e-12);
         }
     }
 
     #[test]
-    fn a_line_that_changes_its_rate_changes_the_equation() {
+    fn a_change_of_the_lines_rate_changes_the_equation_unless_the_rate_was_given() {
         let mut acq = Acq::new(PAPER);
         acq.on_rates(Time::ZERO, Some(50_000), Some(2_000_000));
-        assert_eq!((acq.settings.reverse_bps, acq.settings.forward_bps), (50_000.0, 2_000_000.0));
-        let mut told = Acq::new(Settings { follows: [false, false], ..PAPER });
-        told.on_rates(Time::ZERO, Some(50_000), Some(2_000_000));
-        assert_eq!(told.settings.reverse_bps, PAPER.reverse_bps);
+        assert_eq!((acq.variables.reverse_bps, acq.variables.forward_bps), (50_000.0, 2_000_000.0));
+        let reverse = LineRate { follows_line: false, ..PAPER.reverse };
+        let mut configured = Acq::new(Parameters { reverse, ..PAPER });
+        configured.on_rates(Time::ZERO, Some(50_000), Some(2_000_000));
+        assert_eq!(configured.variables.reverse_bps, PAPER.reverse.initial_bps);
     }
 
     #[test]
@@ -275,7 +318,7 @@ mod tests {
 
     #[test]
     fn the_weight_is_bounded_and_the_quotient_is_not() {
-        let mut acq = Acq::new(Settings { gamma_kbps2: 5000.0, ..PAPER });
+        let mut acq = Acq::new(Parameters { gamma_kbps2: 5000.0, ..PAPER });
         acq.adapt(Time::ZERO, 40.0, 400.0);
         acq.adapt(Time::ZERO, 40.1, 900.0);
         assert!((acq.share_of_data() - 0.99).abs() < 1e-12);
@@ -284,12 +327,12 @@ mod tests {
         let mut acq = Acq::new(PAPER);
         acq.adapt(Time::ZERO, 40.0, 400.0);
         acq.adapt(Time::ZERO, 40.5, 500.0);
-        // 40.5 + 50·(0.01 + (100/0.5)/1000) = 51, although an ack spared lets 37.5 times its bytes through at most.
+        // 40.5 + 50·(0.01 + (100/0.5)/1000) = 51, although an ack saved makes room for 37.5 times its bytes at most.
         assert!((acq.share_of_data() - 0.51).abs() < 1e-9, "{}", acq.share_of_data());
     }
 
     #[test]
-    fn a_long_silence_ends_like_many_short_ones() {
+    fn a_long_silence_gives_the_same_weights_as_many_updates() {
         let after = |times: &[f64]| {
             let mut acq = Acq::new(PAPER);
             interval(&mut acq, 0.0, 50, 500);
@@ -297,14 +340,14 @@ mod tests {
             for time in times {
                 acq.dequeue(at(*time), &mut Events::default());
             }
-            (acq.share_of_data(), acq.before)
+            (acq.share_of_data(), acq.variables.previous_kbps)
         };
         assert_eq!(after(&[90.0]), after(&[20.0, 30.0, 40.0, 50.0, 60.0, 70.0, 80.0, 90.0]));
     }
 
     #[test]
     fn with_the_filter_one_ack_waits() {
-        let (mut acq, mut events) = (Acq::new(Settings { filtering: true, ..PAPER }), Events::default());
+        let (mut acq, mut events) = (Acq::new(Parameters { filter: true, ..PAPER }), Events::default());
         for packet in [data(1, 960), ack(11), ack(12)] {
             acq.enqueue(Time::ZERO, packet, &mut events);
         }

@@ -1,15 +1,24 @@
-//! Asymmetric queueing (aq 2, 3): data and acks of the uplink share it so that both directions can be full.
+//! AQ, asymmetric queueing: data and acks of the uplink have a queue each, and share the line so that both directions can be
+//! full.
 //!
-//! With C_u, C_d the rates of uplink and downlink and S_A, S_D the sizes of acks and data:
+//! Source: aq 2, 3, equations 7 to 11. C_u and C_d are the rates of uplink and downlink, S_A and S_D the sizes of acks and data,
+//! R_u and R_d the rates of traffic other than TCP, measured over the last interval T:
 //!
-//! - (8), (10): r_c = (C_u − R_u)/(C_d − R_d), r_s = S_A/S_D, R_u and R_d the rates of what is not TCP, measured over the
-//!   last T = 200 ms; it is served with the data;
-//! - (7), (9): R_D/R_A = (r_c − r_s)/((1 − r_c·r_s)·r_s), the ratio of service while both queues wait, and of the buffers;
-//! - (11): C_u/C_d > S_A/S_D, else no ratio fills both directions.
+//! ```text
+//! (8), (10)  r_c = (C_u - R_u)/(C_d - R_d)              r_s = S_A/S_D
+//! (7), (9)   R_D/R_A = (r_c - r_s)/((1 - r_c r_s) r_s)  service of data to acks while both wait, and split of the buffer
+//! (11)       C_u/C_d > S_A/S_D                          or no ratio fills both directions
+//! ```
 //!
-//! A packet of more than S_A bytes is data: with timestamps acks have 52 bytes, so that S_A must be 52 then, or packets
-//! told apart by what they are (`classify: pure-ack`). The paper leaves the scheduler open; here it is fair queueing by
-//! weight (module `classes`). To configure it wrongly (aq 5) give other rates than the line's.
+//! Parameters: C_u `uplink_bps`, C_d `downlink_bps`, S_A `ack_bytes`, S_D `data_bytes`, T `period_s`.
+//!
+//! A packet of at most S_A bytes counts as an ack. With timestamps an ack has 52 bytes, so set S_A to 52 or classify by kind
+//! (`classify: pure-ack`). To configure AQ wrongly on purpose (aq 5), set other rates than the line's.
+//!
+//! Differs from the source, which is silent, in:
+//! - The scheduler is weighted fair queueing (module `classes`).
+//! - The buffer is split once, at the start. Only the weights are updated.
+//! - Traffic other than TCP is served with the data.
 
 use backchannel_core::event::Events;
 use backchannel_core::packet::Packet;
@@ -19,63 +28,88 @@ use backchannel_core::traits::Policy;
 
 use crate::classes::{Class, Classes};
 use crate::meter::Intervals;
-use crate::Context;
+use crate::{Context, LineRate};
 
 pub(crate) static ENTRY: Entry = Entry {
     kind: "policy",
     name: "aq",
-    summary: "asymmetric queueing: acks get the share of the uplink that fills both directions",
+    summary: "asymmetric queueing: acks get the share of the uplink that lets both directions fill",
     source: "aq 2, 3, 5 (equations 7 to 11)",
     params: &[
         Param::new(
             "limit_packets",
             Unit::Packets,
             Preset::Number(50.0),
-            "packets that may wait; split between data and acks like the line (aq 3, 4)",
+            "capacity in packets, split between data and acks in the same ratio as the line (aq 3, 4)",
         )
         .at_least(2.0),
-        Param::new("uplink_bps", Unit::Rate, Preset::Absent, "C_u; absent: the line's rate").at_least(1.0),
-        Param::new("downlink_bps", Unit::Rate, Preset::Absent, "C_d; absent: the opposite direction's rate")
-            .at_least(1.0),
-        Param::new("ack_bytes", Unit::Bytes, Preset::Number(40.0), "S_A").range(20.0, 1500.0),
-        Param::new("data_bytes", Unit::Bytes, Preset::Number(1500.0), "S_D").range(41.0, 65_535.0),
+        Param::new(
+            "uplink_bps",
+            Unit::Rate,
+            Preset::Absent,
+            "C_u, the rate of this direction; if absent, the line's rate, also when it changes; set it to configure AQ \
+             wrongly on purpose (aq 5)",
+        )
+        .at_least(1.0),
+        Param::new(
+            "downlink_bps",
+            Unit::Rate,
+            Preset::Absent,
+            "C_d, the rate of the opposite direction; if absent, that line's rate, also when it changes",
+        )
+        .at_least(1.0),
+        Param::new(
+            "ack_bytes",
+            Unit::Bytes,
+            Preset::Number(40.0),
+            "S_A, the IP length of an ack; 52 with timestamps",
+        )
+        .range(20.0, 1500.0),
+        Param::new("data_bytes", Unit::Bytes, Preset::Number(1500.0), "S_D, the IP length of a data packet")
+            .range(41.0, 65_535.0),
         Param::new(
             "classify",
             Unit::Choice,
             Preset::Text("size"),
-            "what is served as an ack; size: any packet of at most ack_bytes (aq 3); pure-ack: any TCP ack without data",
+            "which packets are served as acks: size, any packet of at most ack_bytes (aq 3); pure-ack, any TCP ack \
+             without data",
         )
         .of(&["size", "pure-ack"]),
-        Param::new("measure_other", Unit::Flag, Preset::Flag(true), "measure what is not TCP (equations 9, 10)"),
-        Param::new("period_s", Unit::Time, Preset::Number(0.2), "T: how often it is measured and the ratio set")
-            .range(0.001, 3600.0),
+        Param::new(
+            "measure_other",
+            Unit::Flag,
+            Preset::Flag(true),
+            "measure traffic other than TCP and subtract it from both rates (equations 9, 10)",
+        ),
+        Param::new(
+            "period_s",
+            Unit::Time,
+            Preset::Number(0.2),
+            "T, the interval over which other traffic is measured and after which the weights are updated",
+        )
+        .range(0.001, 3600.0),
         Param::new(
             "infeasible",
             Unit::Choice,
             Preset::Text("refuse"),
-            "where equation 11 does not hold; refuse: an error at the start, the last ratio later on; \
-             no-acks: acks get nothing, as the paper's runs suggest (aq 4.3); only-acks: they go first",
+            "what happens where equation 11 does not hold: refuse reports an error at the start and keeps the last weights \
+             later; no-acks gives acks neither weight nor buffer, as the paper's runs suggest (aq 4.3); only-acks sends them \
+             first",
         )
         .of(&["refuse", "no-acks", "only-acks"]),
     ],
 };
 
 pub(crate) fn build(given: &Given<'_>, context: &Context) -> Result<Box<dyn Policy>, String> {
-    let rate = |name: &str, line: Option<u64>, whose: &str| {
-        given.number(name).or(line.map(|bps| bps as f64)).ok_or_else(|| {
-            format!("policy aq: {whose} has no rate: give {name}, or a rate to the link (it weighs both directions)")
-        })
-    };
     let number = |name| given.number(name).expect("it has a default");
-    let settings = Settings {
+    let parameters = Parameters {
         limit: number("limit_packets") as usize,
-        uplink_bps: rate("uplink_bps", context.rate_bps, "the direction")?,
-        downlink_bps: rate("downlink_bps", context.opposite_rate_bps, "the opposite direction")?,
+        uplink: LineRate::own(given, "aq", "uplink_bps", context)?,
+        downlink: LineRate::opposite(given, "aq", "downlink_bps", context)?,
         ack_bytes: number("ack_bytes"),
         data_bytes: number("data_bytes"),
         by_size: given.text("classify") == Some("size"),
-        follows: [given.number("uplink_bps").is_none(), given.number("downlink_bps").is_none()],
-        measuring: given.flag("measure_other"),
+        measure_other: given.flag("measure_other"),
         period_s: number("period_s"),
         infeasible: match given.text("infeasible") {
             Some("no-acks") => Infeasible::NoAcks,
@@ -83,104 +117,119 @@ pub(crate) fn build(given: &Given<'_>, context: &Context) -> Result<Box<dyn Poli
             _ => Infeasible::Refuse,
         },
     };
-    Ok(Box::new(AsymmetricQueueing::new(settings)?))
+    Ok(Box::new(AsymmetricQueueing::new(parameters)?))
 }
 
 /// What to do where equation 11 does not hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Infeasible {
-    /// Refuse to start; keep the last ratio later on.
+    /// Refuse to start; keep the last weights later.
     Refuse,
-    /// Acks get no share and no buffer.
+    /// Acks get neither weight nor buffer.
     NoAcks,
     /// Acks get the whole line while any waits.
     OnlyAcks,
 }
 
-/// What AQ is told.
+impl Infeasible {
+    /// The share of acks that this choice stands for, if any.
+    fn share_of_acks(self) -> Option<f64> {
+        match self {
+            Infeasible::Refuse => None,
+            Infeasible::NoAcks => Some(0.0),
+            Infeasible::OnlyAcks => Some(1.0),
+        }
+    }
+}
+
+/// What the campaign sets; fixed for the run.
 #[derive(Clone, Copy, Debug)]
-pub struct Settings {
-    /// Packets that may wait.
+pub struct Parameters {
+    /// Capacity in packets.
     pub limit: usize,
-    /// C_u, bit/s.
-    pub uplink_bps: f64,
-    /// C_d, bit/s.
-    pub downlink_bps: f64,
-    /// Whether C_u and C_d are the line's and change with it; a value that was given stays, right or wrong (aq 5).
-    pub follows: [bool; 2],
+    /// C_u.
+    pub uplink: LineRate,
+    /// C_d.
+    pub downlink: LineRate,
     /// S_A, bytes.
     pub ack_bytes: f64,
     /// S_D, bytes.
     pub data_bytes: f64,
-    /// Tell acks by their size.
+    /// Classify packets by size instead of by kind.
     pub by_size: bool,
-    /// Measure what is not TCP.
-    pub measuring: bool,
+    /// Measure traffic other than TCP.
+    pub measure_other: bool,
     /// T, seconds.
     pub period_s: f64,
-    /// See there.
+    /// What to do where equation 11 does not hold.
     pub infeasible: Infeasible,
+}
+
+/// What changes at run time, beside the queues.
+#[derive(Clone, Debug)]
+struct Variables {
+    /// C_u and C_d in force, bit/s.
+    uplink_bps: f64,
+    downlink_bps: f64,
+    intervals: Intervals,
+    /// Bytes other than TCP since the interval began: up, down.
+    other_bytes: [u64; 2],
 }
 
 /// The share R_A/(R_D + R_A) of equations 7 and 8; `None` where equation 11 does not hold.
 pub fn ack_share(uplink_bps: f64, downlink_bps: f64, ack_bytes: f64, data_bytes: f64) -> Option<f64> {
     let r_s = ack_bytes / data_bytes;
-    // r_c > r_s, without a division by a downlink that has nothing left.
+    // r_c > r_s, without a division by a downlink rate of 0.
     if uplink_bps <= r_s * downlink_bps {
         return None;
     }
     let r_c = uplink_bps / downlink_bps;
     if r_c * r_s >= 1.0 {
-        // The downlink cannot even carry the acks of the uplink's data: no download, no acks of it.
+        // The downlink cannot even carry the acks of the uplink's data, so there is no download to acknowledge.
         return Some(0.0);
     }
     let ratio = (r_c - r_s) / ((1.0 - r_c * r_s) * r_s);
     Some(1.0 / (1.0 + ratio))
 }
 
-/// See the module.
+/// Two queues with the weights of equation 7.
 #[derive(Debug)]
 pub struct AsymmetricQueueing {
-    settings: Settings,
+    parameters: Parameters,
+    variables: Variables,
     classes: Classes,
-    intervals: Intervals,
-    /// Bytes that are not TCP, since the interval began: up, down.
-    other: [u64; 2],
 }
 
 impl AsymmetricQueueing {
     /// Empty queues.
     ///
     /// # Errors
-    /// Acks are no smaller than data, or equation 11 does not hold and no way to go on was chosen.
-    pub fn new(settings: Settings) -> Result<AsymmetricQueueing, String> {
-        let Settings { limit, uplink_bps, downlink_bps, ack_bytes, data_bytes, .. } = settings;
+    /// Acks are no smaller than data, or equation 11 does not hold and `infeasible` is `Refuse`.
+    pub fn new(parameters: Parameters) -> Result<AsymmetricQueueing, String> {
+        let Parameters { limit, ack_bytes, data_bytes, infeasible, .. } = parameters;
+        let (uplink_bps, downlink_bps) = (parameters.uplink.initial_bps, parameters.downlink.initial_bps);
         if ack_bytes >= data_bytes {
             return Err(format!("policy aq: ack_bytes ({ack_bytes}) must be below data_bytes ({data_bytes})"));
         }
-        let share = match (ack_share(uplink_bps, downlink_bps, ack_bytes, data_bytes), settings.infeasible) {
-            (Some(share), _) => share,
-            (None, Infeasible::NoAcks) => 0.0,
-            (None, Infeasible::OnlyAcks) => 1.0,
-            (None, Infeasible::Refuse) => {
-                return Err(format!(
-                    "policy aq: equation 11 does not hold: the uplink's {uplink_bps:.0} bit/s over the downlink's \
-                     {downlink_bps:.0} bit/s is {:.4}, and must be above ack_bytes/data_bytes = {:.4}: the acks of a \
-                     full downlink alone exceed the uplink; 'infeasible' can be no-acks or only-acks",
-                    uplink_bps / downlink_bps,
-                    ack_bytes / data_bytes
-                ))
-            }
+        let feasible = ack_share(uplink_bps, downlink_bps, ack_bytes, data_bytes);
+        let share = feasible.or(infeasible.share_of_acks()).ok_or_else(|| {
+            format!(
+                "policy aq: equation 11 does not hold: the uplink's {uplink_bps:.0} bit/s over the downlink's \
+                 {downlink_bps:.0} bit/s is {:.4}, and must be above ack_bytes/data_bytes = {:.4}: the acks of a \
+                 full downlink alone exceed the uplink; 'infeasible' can be no-acks or only-acks",
+                uplink_bps / downlink_bps,
+                ack_bytes / data_bytes
+            )
+        })?;
+        let ack_limit = match (share * limit as f64).round() as usize {
+            0 if infeasible != Infeasible::NoAcks || share > 0.0 => 1,
+            packets => packets.min(limit - 1),
         };
-        let acks = match (share * limit as f64).round() as usize {
-            0 if settings.infeasible != Infeasible::NoAcks || share > 0.0 => 1,
-            acks => acks.min(limit - 1),
-        };
+        let intervals = Intervals::of(parameters.period_s);
         Ok(AsymmetricQueueing {
-            settings,
-            classes: Classes::new(acks, limit - acks, share),
-            intervals: Intervals::of(settings.period_s),
-            other: [0, 0],
+            parameters,
+            variables: Variables { uplink_bps, downlink_bps, intervals, other_bytes: [0, 0] },
+            classes: Classes::new(ack_limit, limit - ack_limit, share),
         })
     }
 
@@ -189,32 +238,29 @@ impl AsymmetricQueueing {
         self.classes.share_of_acks()
     }
 
-    /// Equations 9 and 10, for the last interval that has ended.
+    /// Equations 9 and 10 for the last interval that has ended.
     fn update(&mut self, now: Time) {
-        let other = match self.intervals.ended(now) {
+        let other_bytes = match self.variables.intervals.ended(now) {
             0 => return,
-            1 => self.other,
-            // What was counted belongs to an earlier one; nothing came in the last.
+            1 => self.variables.other_bytes,
+            // The count belongs to an earlier interval; nothing arrived in the last one.
             _ => [0, 0],
         };
-        self.other = [0, 0];
-        if self.settings.measuring {
-            self.share(now, other);
+        self.variables.other_bytes = [0, 0];
+        if self.parameters.measure_other {
+            self.set_share(now, other_bytes);
         }
     }
 
-    /// Equations 7 and 8 for the rates that are left when `other` bytes an interval (up, down) are not TCP's.
-    fn share(&mut self, now: Time, other: [u64; 2]) {
-        let Settings { uplink_bps, downlink_bps, ack_bytes, data_bytes, .. } = self.settings;
-        let [up, down] = other.map(|bytes| self.intervals.rate_bps(bytes));
-        let left = [(uplink_bps - up).max(0.0), (downlink_bps - down).max(0.0)];
-        let share = match (ack_share(left[0], left[1], ack_bytes, data_bytes), self.settings.infeasible) {
-            (Some(share), _) => share,
-            (None, Infeasible::Refuse) => return,
-            (None, Infeasible::NoAcks) => 0.0,
-            (None, Infeasible::OnlyAcks) => 1.0,
-        };
-        self.classes.set_share_of_acks(now, share);
+    /// Equations 7 and 8 with the rates that `other_bytes` per interval (up, down) leave to TCP.
+    fn set_share(&mut self, now: Time, other_bytes: [u64; 2]) {
+        let Parameters { ack_bytes, data_bytes, infeasible, .. } = self.parameters;
+        let Variables { uplink_bps, downlink_bps, intervals, .. } = &self.variables;
+        let [up, down] = other_bytes.map(|bytes| intervals.rate_bps(bytes));
+        let share = ack_share((uplink_bps - up).max(0.0), (downlink_bps - down).max(0.0), ack_bytes, data_bytes);
+        if let Some(share) = share.or(infeasible.share_of_acks()) {
+            self.classes.set_share_of_acks(now, share);
+        }
     }
 }
 
@@ -222,11 +268,12 @@ impl Policy for AsymmetricQueueing {
     fn enqueue(&mut self, now: Time, packet: Packet, events: &mut Events) {
         self.update(now);
         if packet.tcp().is_none() {
-            self.other[0] += u64::from(packet.len());
+            self.variables.other_bytes[0] += u64::from(packet.len());
         }
-        let is_ack = match self.settings.by_size {
-            true => f64::from(packet.len()) <= self.settings.ack_bytes,
-            false => packet.is_pure_ack(),
+        let is_ack = if self.parameters.by_size {
+            f64::from(packet.len()) <= self.parameters.ack_bytes
+        } else {
+            packet.is_pure_ack()
         };
         let class = if is_ack { Class::Acks } else { Class::Data };
         self.classes.push(class, false, now, packet, events);
@@ -243,21 +290,20 @@ impl Policy for AsymmetricQueueing {
 
     fn on_rates(&mut self, now: Time, own_bps: Option<u64>, opposite_bps: Option<u64>) {
         self.update(now);
-        let [up, down] = self.settings.follows;
-        if let (true, Some(bps)) = (up, own_bps) {
-            self.settings.uplink_bps = bps as f64;
+        if let Some(bps) = self.parameters.uplink.follow(own_bps) {
+            self.variables.uplink_bps = bps;
         }
-        if let (true, Some(bps)) = (down, opposite_bps) {
-            self.settings.downlink_bps = bps as f64;
+        if let Some(bps) = self.parameters.downlink.follow(opposite_bps) {
+            self.variables.downlink_bps = bps;
         }
-        // What is measured comes in again with the next interval.
-        self.share(Time::ZERO, [0, 0]);
+        // The next interval's measurement is subtracted again.
+        self.set_share(now, [0, 0]);
     }
 
     fn on_opposite(&mut self, now: Time, packet: &Packet) {
         self.update(now);
         if packet.tcp().is_none() {
-            self.other[1] += u64::from(packet.len());
+            self.variables.other_bytes[1] += u64::from(packet.len());
         }
     }
 
@@ -278,33 +324,35 @@ mod tests {
     use backchannel_core::packet::build::{ack, data, udp};
 
     /// The paper's own setting (aq 4).
-    const PAPER: Settings = Settings {
+    const PAPER: Parameters = Parameters {
         limit: 50,
-        uplink_bps: 1e6,
-        downlink_bps: 10e6,
+        uplink: LineRate { initial_bps: 1e6, follows_line: true },
+        downlink: LineRate { initial_bps: 10e6, follows_line: true },
         ack_bytes: 40.0,
         data_bytes: 1500.0,
         by_size: true,
-        measuring: true,
+        measure_other: true,
         period_s: 0.2,
         infeasible: Infeasible::Refuse,
-        follows: [true, true],
     };
 
-    fn aq(settings: Settings) -> AsymmetricQueueing {
-        AsymmetricQueueing::new(settings).expect("feasible")
+    fn aq(parameters: Parameters) -> AsymmetricQueueing {
+        AsymmetricQueueing::new(parameters).expect("feasible")
     }
 
     #[test]
-    fn a_line_that_changes_its_rate_changes_the_ratio_and_a_deliberate_mistake_stays() {
-        let share = |settings: Settings| {
-            let mut aq = AsymmetricQueueing::new(settings).unwrap();
+    fn a_change_of_the_lines_rate_changes_the_ratio_unless_the_rate_was_given() {
+        let share = |parameters: Parameters| {
+            let mut aq = AsymmetricQueueing::new(parameters).unwrap();
             aq.on_rates(Time::ZERO, Some(2_000_000), Some(10_000_000));
             aq.share_of_acks()
         };
         // aq 5: 13.27 % for 2 and 10 Mbit/s, 26.6 % for 1 and 10.
         assert!((share(PAPER) - 0.1327).abs() < 1e-4, "{}", share(PAPER));
-        assert!((share(Settings { follows: [false, true], ..PAPER }) - 0.2662).abs() < 1e-4);
+        assert!(
+            (share(Parameters { uplink: LineRate { follows_line: false, ..PAPER.uplink }, ..PAPER }) - 0.2662).abs()
+                < 1e-4
+        );
     }
 
     #[test]
@@ -328,7 +376,12 @@ mod tests {
 
     #[test]
     fn a_router_that_believes_in_2_mbit_gives_acks_13_27_percent() {
-        assert!((aq(Settings { uplink_bps: 2e6, ..PAPER }).share_of_acks() - 0.1327).abs() < 0.0001);
+        assert!(
+            (aq(Parameters { uplink: LineRate { initial_bps: 2e6, follows_line: true }, ..PAPER }).share_of_acks()
+                - 0.1327)
+                .abs()
+                < 0.0001
+        );
     }
 
     #[test]
@@ -346,13 +399,14 @@ mod tests {
 
     #[test]
     fn equation_11_is_refused_with_the_reason_or_gone_on_with() {
-        let narrow = Settings { uplink_bps: 0.256e6, ..PAPER };
+        let narrow = Parameters { uplink: LineRate { initial_bps: 0.256e6, follows_line: true }, ..PAPER };
         let said = AsymmetricQueueing::new(narrow).expect_err("0.0256 is below 0.0267");
         assert!(said.contains("equation 11") && said.contains("0.0256") && said.contains("0.0267"), "{said}");
-        let said = AsymmetricQueueing::new(Settings { ack_bytes: 1500.0, ..PAPER }).expect_err("acks as large as data");
+        let said =
+            AsymmetricQueueing::new(Parameters { ack_bytes: 1500.0, ..PAPER }).expect_err("acks as large as data");
         assert!(said.contains("must be below data_bytes (1500)"), "{said}");
         let order = |infeasible| {
-            let (mut queue, mut events) = (aq(Settings { infeasible, ..narrow }), Events::default());
+            let (mut queue, mut events) = (aq(Parameters { infeasible, ..narrow }), Events::default());
             for packet in [data(1, 1460), data(2, 1460), ack(11), ack(12)] {
                 queue.enqueue(Time::ZERO, packet, &mut events);
             }
@@ -386,7 +440,7 @@ mod tests {
         let tiny = || udp(1, 12);
         let big = || Segment { id: 2, payload: 960, ..Segment::default() }.packet();
         for (by_size, expected) in [(true, [1, 2]), (false, [2, 1])] {
-            let (mut queue, mut events) = (aq(Settings { by_size, limit: 9, ..PAPER }), Events::default());
+            let (mut queue, mut events) = (aq(Parameters { by_size, limit: 9, ..PAPER }), Events::default());
             queue.enqueue(Time::ZERO, big(), &mut events);
             queue.enqueue(Time::ZERO, tiny(), &mut events);
             assert_eq!(drain(&mut queue, &mut events), expected);

@@ -1,5 +1,5 @@
-//! Class-based queueing with fixed halves (acq 3.3): acks and data have a queue each and half the line each, with or
-//! without ack filtering in the queue of acks. What ACQ is compared with.
+//! CBQ 50:50, class-based queueing with fixed shares (acq 3.3): acks and data have a queue each and half of the line each, with or
+//! without ack filtering. acq compares ACQ with it.
 
 use backchannel_core::event::Events;
 use backchannel_core::packet::Packet;
@@ -11,35 +11,39 @@ use crate::classes::{Class, Classes};
 use crate::limit::{Limit, BUFFER};
 use crate::Context;
 
-/// For policies with a buffer per class.
-pub(crate) const CLASS_LIMIT: Param =
-    Param::new("limit_packets", Unit::Packets, Preset::Number(40.0), "packets that may wait in each class (acq 3)")
-        .at_least(1.0);
+/// Option of policies with a buffer per class.
+pub(crate) const CLASS_LIMIT: Param = Param::new(
+    "limit_packets",
+    Unit::Packets,
+    Preset::Number(40.0),
+    "capacity of each class's queue in packets (acq 3)",
+)
+.at_least(1.0);
 
-/// For policies with an ack filter inside.
+/// Option of policies that can filter acks.
 pub(crate) const FILTER: Param =
-    Param::new("filter", Unit::Flag, Preset::Flag(false), "ack filtering in the queue of acks (acq 3.3, AF)");
+    Param::new("filter", Unit::Flag, Preset::Flag(false), "apply ack filtering to the queue of acks (AF in acq 3.3)");
 
-/// For policies whose classes need not lend.
+/// Option of policies whose classes can be bounded.
 pub(crate) const BOUNDED: Param = Param::new(
     "bounded",
     Unit::Flag,
     Preset::Flag(false),
-    "a class never has more than its share, whatever the other leaves (Floyd and Jacobson 1995, 2)",
+    "do not let a class use more than its share of the line, even while the other class is empty (Floyd and Jacobson 1995, 2)",
 );
 
 pub(crate) static ENTRY: Entry = Entry {
     kind: "policy",
     name: "cbq-5050",
-    summary: "acks and data have a queue each and half the line each",
+    summary: "class-based queueing: acks and data have a queue each and half of the line each",
     source: "acq 3.3",
     params: &[
         CLASS_LIMIT,
         BUFFER,
         FILTER,
-        Param::new("ack_share", Unit::Fraction, Preset::Number(0.5), "share of the line that acks get"),
+        Param::new("ack_share", Unit::Fraction, Preset::Number(0.5), "share of the line for acks while both classes wait; data gets the rest"),
         BOUNDED,
-        Param::new("rate_bps", Unit::Rate, Preset::Absent, "what bounded classes share; absent: the line's rate")
+        Param::new("rate_bps", Unit::Rate, Preset::Absent, "rate that bounded classes share, for lines whose framing or compression changes packet sizes; absent: the line's rate")
             .at_least(1.0),
     ],
 };
@@ -48,30 +52,29 @@ pub(crate) fn build(given: &Given<'_>, context: &Context) -> Result<Box<dyn Poli
     let share = given.number("ack_share").expect("it has a default");
     let mut halves = Halves::new(Limit::of(given), share, given.flag(FILTER.name));
     if given.flag(BOUNDED.name) {
-        let told = given.number("rate_bps");
-        let line_bps = told.or(context.rate_bps.map(|bps| bps as f64)).ok_or(
-            "policy cbq-5050: bounded classes have shares of a rate, and the direction has none: give rate_bps, or a rate \
-             to the link",
+        let rate_bps = given.number("rate_bps");
+        let line_bps = rate_bps.or(context.rate_bps.map(|bps| bps as f64)).ok_or(
+            "policy cbq-5050: bounded classes need a rate, and the direction has none: set rate_bps, or give the link a rate",
         )?;
-        halves = Halves { classes: halves.classes.bounded(line_bps), follows: told.is_none(), ..halves };
+        halves = Halves { classes: halves.classes.bounded(line_bps), follows_line: rate_bps.is_none(), ..halves };
     }
     Ok(Box::new(halves))
 }
 
-/// See the module.
+/// Two queues with fixed shares.
 #[derive(Debug)]
 pub struct Halves {
     classes: Classes,
     filtering: bool,
-    /// Whether what its classes share is the line's rate and changes with it.
-    follows: bool,
+    /// The shared rate is the line's and changes with it.
+    follows_line: bool,
 }
 
 impl Halves {
-    /// A queue of at most `limit` for each class; acks get `ack_share` of the line.
+    /// Empty queues of at most `limit` each; acks get `ack_share` of the line.
     pub fn new(limit: impl Into<Limit>, ack_share: f64, filtering: bool) -> Halves {
         let limit = limit.into();
-        Halves { classes: Classes::new(limit, limit, ack_share), filtering, follows: false }
+        Halves { classes: Classes::new(limit, limit, ack_share), filtering, follows_line: false }
     }
 }
 
@@ -90,7 +93,7 @@ impl Policy for Halves {
     }
 
     fn on_rates(&mut self, now: Time, own_bps: Option<u64>, _: Option<u64>) {
-        if let (true, Some(bps)) = (self.follows, own_bps) {
+        if let (true, Some(bps)) = (self.follows_line, own_bps) {
             self.classes.set_line(now, bps as f64);
         }
     }
@@ -116,7 +119,7 @@ mod tests {
     use backchannel_core::packet::build::{ack, data};
 
     #[test]
-    fn five_acks_of_40_bytes_go_for_each_200_bytes_of_data() {
+    fn five_acks_of_40_bytes_are_sent_per_200_bytes_of_data() {
         let (mut queue, mut events) = (Halves::new(40, 0.5, false), Events::default());
         for id in 1..=2 {
             queue.enqueue(Time::ZERO, data(id, 160), &mut events);
@@ -128,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn a_class_that_is_full_leaves_the_other_alone() {
+    fn a_full_class_does_not_affect_the_other() {
         let (mut queue, mut events) = (Halves::new(1, 0.5, false), Events::default());
         for packet in [data(1, 960), data(2, 960), ack(11), ack(12)] {
             queue.enqueue(Time::ZERO, packet, &mut events);
@@ -137,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn with_the_filter_the_newest_ack_stays() {
+    fn with_the_filter_only_the_newest_ack_waits() {
         let (mut queue, mut events) = (Halves::new(9, 0.5, true), Events::default());
         for packet in [ack(11), ack(12), data(1, 960)] {
             queue.enqueue(Time::ZERO, packet, &mut events);

@@ -1,16 +1,16 @@
-//! Two classes, acks and data, that share a line by weight: what CBQ 50:50, ACQ (acq 2) and AQ (aq 3) are made of.
+//! Two classes, acks and data, that share a line by weight. CBQ 50:50, ACQ (acq 2) and AQ (aq 3) use them.
 //!
-//! Classes that lend are served by weighted fair queueing in its self-clocked form (Golestani 1994), packet by packet and
-//! work-conserving: the weights matter only while both classes wait.
+//! Without bounds the scheduler is self-clocked weighted fair queueing (Golestani 1994). It is work-conserving: the weights matter
+//! only while both classes wait.
 //!
-//! 1. F = max(F of the class's last packet, v) + length/weight for the packet at a class's head;
-//! 2. the head with the least F goes next;
-//! 3. v is the F of the packet that went last.
+//! 1. F = max(F of the class's last packet, v) + length/weight, for the packet at a class's head.
+//! 2. The head with the smaller F is sent next.
+//! 3. v is the F of the packet that was sent last.
 //!
-//! A class of weight 0 is served only while the other is empty. Heads keep their place when an ack filter replaces
-//! them, else a class whose acks are replaced again and again would never be served.
+//! A class of weight 0 is served only while the other is empty. A head keeps its tag when an ack filter replaces it; otherwise a
+//! class whose acks are replaced again and again would never be served.
 //!
-//! Bounded classes have their share of the line and never more, whatever the other leaves ([`Bounded`]).
+//! [`Bounded`] classes never use more than their share.
 
 use backchannel_core::event::{EventKind, Events};
 use backchannel_core::packet::Packet;
@@ -27,33 +27,33 @@ pub(crate) enum Class {
     Data,
 }
 
-/// See the module.
+/// Two queues and their scheduler.
 #[derive(Debug)]
 pub(crate) struct Classes {
     queues: [AckQueue; 2],
     limits: [Limit; 2],
     weights: [f64; 2],
-    /// max(F of the last packet, v) of the packet at the head; `None`: nothing has waited since.
+    /// max(F of the last packet, v) of the packet at the head; `None` if the class is empty.
     starts: [Option<f64>; 2],
     /// F of the class's last packet.
     finished: [f64; 2],
     /// v.
     clock: f64,
-    /// In its place where classes do not lend.
+    /// Replaces fair queueing if classes do not borrow.
     bounded: Option<Bounded>,
 }
 
-/// Classes that may not borrow: "bounded" in class-based queueing (Floyd and Jacobson 1995, 2), without its averaging.
+/// Classes that may not borrow: "bounded" in class-based queueing (Floyd and Jacobson 1995, section 2), without its averaging.
 ///
-/// A class has a line of its own, of its share of the rate, as far as starts are concerned:
+/// The start times of a class are those on a line of its own, at its share of the rate:
 ///
-/// 1. a head may go from E on, when its predecessor would have ended at the class's rate, or when it came to an empty
-///    class, whichever is later;
-/// 2. of the heads that may go, the one with the least E + length/rate goes next;
-/// 3. that is the E of the packet behind it, however late the line was free: what a class waits for the other's packet is
-///    not taken from its share.
+/// 1. A head is eligible from E on: when its predecessor would have ended at the class's rate, or when it arrived at an empty
+///    class, whichever is later.
+/// 2. Of the eligible heads, the one with the smaller E + length/rate is sent next.
+/// 3. E + length/rate is the E of the next packet, however late the line was free. Waiting for the other class's packet does not
+///    reduce a class's share.
 ///
-/// So a class that is never empty from t on has sent at most rate·(now − t) and one packet.
+/// So a class that is never empty from t on sends at most rate * (now - t) and one packet.
 #[derive(Debug)]
 struct Bounded {
     line_bps: f64,
@@ -62,12 +62,12 @@ struct Bounded {
 }
 
 impl Bounded {
-    /// The head was sent, `length` bytes at `share` of the line.
+    /// The E of the packet behind a head of `length` bytes, at `share` of the line.
     fn ends(&self, i: usize, length: f64, share: f64) -> Time {
         later(self.from[i], length * 8.0 / (share * self.line_bps))
     }
 
-    /// At `now` the class's rate has become `factor` times what it was: what is left until E takes longer or shorter.
+    /// The class's rate changed by `factor` at `now`, and the time left until E changes inversely.
     fn stretch(&mut self, i: usize, now: Time, factor: f64) {
         if self.from[i] > now && factor > 0.0 {
             self.from[i] = later(now, (self.from[i] - now).as_secs_f64() / factor);
@@ -75,14 +75,13 @@ impl Bounded {
     }
 }
 
-/// `seconds` after an instant, rounded up to a nanosecond so that no class gains by it; a share of almost nothing may lie
-/// beyond the end of time.
+/// `seconds` after a time, rounded up to a nanosecond so that no class gains. Saturates for tiny shares.
 fn later(from: Time, seconds: f64) -> Time {
     Time(from.nanos().saturating_add((seconds * 1e9).ceil() as u64))
 }
 
 impl Classes {
-    /// Empty queues with a limit each; acks have the weight `ack_share`, data the rest of 1.
+    /// Empty queues with a limit each. Acks have the weight `ack_share`, data the rest of 1.
     pub(crate) fn new(acks: impl Into<Limit>, data: impl Into<Limit>, ack_share: f64) -> Classes {
         Classes {
             queues: [AckQueue::default(), AckQueue::default()],
@@ -95,7 +94,7 @@ impl Classes {
         }
     }
 
-    /// The same, of a line of this rate, with classes that do not lend.
+    /// The same with bounded classes, on a line of this rate.
     pub(crate) fn bounded(self, line_bps: f64) -> Classes {
         Classes { bounded: Some(Bounded { line_bps, from: [Time::ZERO; 2] }), ..self }
     }
@@ -114,7 +113,7 @@ impl Classes {
         self.weights = weights;
     }
 
-    /// The line's rate is another from `now` on.
+    /// Changes the line's rate at `now`.
     pub(crate) fn set_line(&mut self, now: Time, bps: f64) {
         if let Some(bounded) = &mut self.bounded {
             for i in [0, 1] {
@@ -124,7 +123,7 @@ impl Classes {
         }
     }
 
-    /// A packet arrives; `filtering` removes the acks that it makes redundant.
+    /// Enqueues a packet; `filtering` removes the acks that it makes redundant.
     pub(crate) fn push(&mut self, class: Class, filtering: bool, now: Time, packet: Packet, events: &mut Events) {
         let i = class as usize;
         let queue = &mut self.queues[i];
@@ -148,11 +147,11 @@ impl Classes {
         let class = self.next(now)?;
         let i = class as usize;
         let tag = self.tag(i);
-        let packet = self.queues[i].pop().expect("a next class has a head");
+        let packet = self.queues[i].pop().expect("the next class has a head");
         if let Some(bounded) = &mut self.bounded {
             bounded.from[i] = bounded.ends(i, f64::from(packet.len()), self.weights[i]);
         }
-        // A class of weight 0 has an infinite tag: it was served only because the other is empty.
+        // A class of weight 0 has an infinite tag. It was served only because the other is empty.
         if tag.is_finite() {
             (self.finished[i], self.clock) = (tag, tag);
         }
@@ -160,7 +159,7 @@ impl Classes {
         Some((class, packet))
     }
 
-    /// The packet that goes next; with bounded classes nobody can tell without the time.
+    /// The packet that is sent next. Unknown with bounded classes, because it depends on the time.
     pub(crate) fn front(&self) -> Option<&Packet> {
         match self.bounded {
             Some(_) => None,
@@ -168,7 +167,7 @@ impl Classes {
         }
     }
 
-    /// From when on [`Classes::pop`] has something to give, as [`backchannel_core::traits::Policy::next_time`] has it.
+    /// Earliest time at which [`Classes::pop`] returns a packet, as for [`backchannel_core::traits::Policy::next_time`].
     pub(crate) fn next_time(&self) -> Option<Time> {
         match &self.bounded {
             Some(bounded) => self.heads().map(|i| bounded.from[i]).min(),
@@ -184,15 +183,15 @@ impl Classes {
         self.queues.iter().map(AckQueue::bytes).sum()
     }
 
-    /// Whose head goes next; acks where it is the same.
+    /// The class whose head is sent next; acks win ties.
     fn next(&self, now: Time) -> Option<Class> {
         if let Some(bounded) = &self.bounded {
-            let may_go = self.heads().filter(|i| bounded.from[*i] <= now);
+            let eligible = self.heads().filter(|i| bounded.from[*i] <= now);
             let end = |i: &usize| {
                 let length = self.queues[*i].front().map_or(0, Packet::len);
                 bounded.ends(*i, f64::from(length), self.weights[*i])
             };
-            return may_go.min_by_key(end).map(|i| if i == 0 { Class::Acks } else { Class::Data });
+            return eligible.min_by_key(end).map(|i| if i == 0 { Class::Acks } else { Class::Data });
         }
         match self.queues.each_ref().map(AckQueue::len) {
             [0, 0] => None,
@@ -203,7 +202,7 @@ impl Classes {
         }
     }
 
-    /// Bounded classes with a packet and a share: without one a class is never served.
+    /// Bounded classes that have a packet and a share; a class without a share is never served.
     fn heads(&self) -> impl Iterator<Item = usize> + '_ {
         [0, 1].into_iter().filter(|i| self.queues[*i].len() > 0 && self.weights[*i] > 0.0)
     }
@@ -279,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bounded_class_alone_has_its_share_only_and_a_new_share_counts_at_once() {
+    fn a_bounded_class_alone_gets_its_share_only_and_a_new_share_applies_at_once() {
         let mut classes = Classes::new(99, 99, 0.5).bounded(1e6);
         let mut events = Events::default();
         for id in 0..9 {
@@ -289,14 +288,14 @@ mod tests {
         assert!(classes.pop(Time::ZERO).is_some());
         assert_eq!(classes.next_time(), Some(Time(16_000_000)));
         assert!(classes.pop(Time(15_999_999)).is_none());
-        // Half of them are left when acks get three quarters of the line: they take twice as long.
+        // When acks get three quarters of the line, the 8 ms left take twice as long.
         classes.set_share_of_acks(Time(8_000_000), 0.75);
         assert_eq!(classes.next_time(), Some(Time(24_000_000)));
-        // And when the line is four times as fast, a quarter.
+        // When the line is four times as fast, they take a quarter.
         classes.set_line(Time(8_000_000), 4e6);
         assert_eq!(classes.next_time(), Some(Time(12_000_000)));
         assert!(classes.pop(Time(12_000_000)).is_some());
-        // Without a share nothing goes, and no time is told.
+        // Without a share nothing is sent, and there is no next time.
         classes.set_share_of_acks(Time(13_000_000), 1.0);
         assert_eq!((classes.next_time(), classes.pop(Time::MAX).is_none()), (None, true));
         classes.set_share_of_acks(Time(14_000_000), 0.5);
@@ -304,8 +303,8 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever comes, and whenever: while a bounded class is never empty it sends at most its share of the line and one
-        /// packet, and what is left of it goes in the end.
+        /// For any arrivals: while a bounded class is not empty it sends at most its share of the line and one packet, and all
+        /// packets are sent in the end.
         #[test]
         fn a_bounded_class_is_never_above_its_share(
             arrivals in proptest::collection::vec((0u64..400, any::<bool>(), 1u32..1460), 1..150),
@@ -355,7 +354,7 @@ mod tests {
     }
 
     #[test]
-    fn an_idle_class_saves_nothing_up() {
+    fn an_idle_class_gets_no_credit() {
         let (mut classes, mut events) = (Classes::new(99, 99, 0.5), Events::default());
         for id in 0..20 {
             classes.push(Class::Data, false, Time::ZERO, data(id, 960), &mut events);
@@ -372,7 +371,7 @@ mod tests {
     }
 
     #[test]
-    fn a_replaced_ack_keeps_its_classs_turn() {
+    fn a_replaced_ack_keeps_the_tag_of_its_class() {
         let (mut classes, mut events) = (Classes::new(9, 9, 0.1), Events::default());
         for id in 0..5 {
             classes.push(Class::Data, true, Time::ZERO, data(id, 960), &mut events);

@@ -1,8 +1,9 @@
-//! CoDel (RFC 8289, 5): drops at the head when packets have waited longer than TARGET for at least INTERVAL, then ever
-//! more often, INTERVAL/sqrt(count) apart, until the wait falls below TARGET. With `ecn` it marks instead of dropping
-//! what can be marked. Names are those of the RFC's pseudocode. A full buffer drops what arrives.
+//! CoDel, controlled delay (RFC 8289 section 5; names are those of its pseudocode).
 //!
-//! On a slow line TARGET must exceed the transmission time of a packet (RFC 8289, 4.2): 278 ms for 1000 bytes at
+//! When packets have waited longer than TARGET for at least INTERVAL, CoDel drops at the head, and again after INTERVAL/sqrt(count),
+//! until the wait falls below TARGET. With `ecn` it marks ECN-capable packets instead. A full buffer drops the arriving packet.
+//!
+//! On a slow line TARGET must exceed the transmission time of a packet (RFC 8289 section 4.2): 278 ms for 1000 bytes at
 //! 28.8 kbit/s.
 
 use std::collections::VecDeque;
@@ -21,42 +22,47 @@ use crate::Context;
 pub(crate) static ENTRY: Entry = Entry {
     kind: "policy",
     name: "codel",
-    summary: "controlled delay: drops (or marks) at the head when packets have waited too long for too long",
+    summary: "controlled delay: drops or marks at the head while the waiting time stays above a target",
     source: "RFC 8289",
     params: &[
-        Param::new("limit_packets", Unit::Packets, Preset::Number(1000.0), "packets that may wait").at_least(1.0),
+        Param::new("limit_packets", Unit::Packets, Preset::Number(1000.0), "capacity in packets").at_least(1.0),
         BUFFER,
         Param::new(
             "target_s",
             Unit::Time,
             Preset::Number(0.005),
-            "TARGET: the wait that is accepted; above a packet's transmission time (RFC 8289, 4.2)",
+            "TARGET, the acceptable waiting time; must exceed a packet's transmission time (RFC 8289, 4.2)",
         )
         .range(1e-6, 100.0),
-        Param::new("interval_s", Unit::Time, Preset::Number(0.1), "INTERVAL: about the longest common round trip")
+        Param::new("interval_s", Unit::Time, Preset::Number(0.1), "INTERVAL, about the longest usual round-trip time")
             .range(1e-6, 1000.0),
-        Param::new("max_packet_bytes", Unit::Bytes, Preset::Number(1500.0), "MAXPACKET: with no more waiting, no drop")
-            .at_least(1.0),
-        Param::new("ecn", Unit::Flag, Preset::Flag(false), "mark what is ECN-capable instead of dropping it"),
+        Param::new(
+            "max_packet_bytes",
+            Unit::Bytes,
+            Preset::Number(1500.0),
+            "MAXPACKET, the largest packet; with no more bytes than this waiting, nothing is dropped",
+        )
+        .at_least(1.0),
+        Param::new("ecn", Unit::Flag, Preset::Flag(false), "mark ECN-capable packets instead of dropping them"),
     ],
 };
 
 pub(crate) fn build(given: &Given<'_>, _: &Context) -> Result<Box<dyn Policy>, String> {
     let seconds = |name| Duration::from_secs_f64(given.number(name).expect("it has a default"));
-    let settings = Settings {
+    let parameters = Parameters {
         limit: Limit::of(given),
         target: seconds("target_s"),
         interval: seconds("interval_s"),
         max_packet: given.count("max_packet_bytes").expect("it has a default"),
         ecn: given.flag("ecn"),
     };
-    Ok(Box::new(CoDel::new(settings)))
+    Ok(Box::new(CoDel::new(parameters)))
 }
 
-/// What CoDel is told.
+/// What the campaign sets; fixed for the run.
 #[derive(Clone, Copy, Debug)]
-pub struct Settings {
-    /// What may wait.
+pub struct Parameters {
+    /// Capacity of the buffer.
     pub limit: Limit,
     /// TARGET.
     pub target: Duration,
@@ -68,16 +74,23 @@ pub struct Settings {
     pub ecn: bool,
 }
 
-/// See the module.
+/// A queue with controlled delay.
 #[derive(Debug)]
 pub struct CoDel {
-    settings: Settings,
+    parameters: Parameters,
+    variables: Variables,
     queue: Fifo,
-    /// When each packet of the queue came.
-    came: VecDeque<Time>,
-    /// When the wait will have been above TARGET for INTERVAL; `None`: it is below.
+    /// When each packet of the queue arrived.
+    arrivals: VecDeque<Time>,
+}
+
+/// What changes at run time, beside the queue.
+#[derive(Clone, Copy, Debug, Default)]
+struct Variables {
+    /// When the wait will have been above TARGET for INTERVAL; `None` while it is below.
     first_above_time: Option<Time>,
     drop_next: Time,
+    /// Drops in this dropping state, and in the one before.
     count: u32,
     lastcount: u32,
     dropping: bool,
@@ -85,47 +98,38 @@ pub struct CoDel {
 
 impl CoDel {
     /// An empty queue.
-    pub fn new(settings: Settings) -> CoDel {
-        CoDel {
-            settings,
-            queue: Fifo::default(),
-            came: VecDeque::new(),
-            first_above_time: None,
-            drop_next: Time::ZERO,
-            count: 0,
-            lastcount: 0,
-            dropping: false,
-        }
+    pub fn new(parameters: Parameters) -> CoDel {
+        CoDel { parameters, queue: Fifo::default(), arrivals: VecDeque::new(), variables: Variables::default() }
     }
 
     /// RFC 8289, 5.5, control_law.
     fn control_law(&self, t: Time) -> Time {
-        t + self.settings.interval.div_f64(f64::from(self.count.max(1)).sqrt())
+        t + self.parameters.interval.div_f64(f64::from(self.variables.count.max(1)).sqrt())
     }
 
-    /// RFC 8289, 5.6, dodequeue: the head, and whether it may be dropped.
+    /// RFC 8289, 5.6, dodequeue: the head, and ok_to_drop.
     fn dodequeue(&mut self, now: Time) -> Option<(Packet, bool)> {
         let Some(packet) = self.queue.pop() else {
-            self.first_above_time = None;
+            self.variables.first_above_time = None;
             return None;
         };
-        let came = self.came.pop_front().expect("each packet has its time");
-        if now.since(came) < self.settings.target || self.queue.bytes() <= self.settings.max_packet {
-            self.first_above_time = None;
+        let arrival = self.arrivals.pop_front().expect("each packet has an arrival time");
+        if now.since(arrival) < self.parameters.target || self.queue.bytes() <= self.parameters.max_packet {
+            self.variables.first_above_time = None;
             return Some((packet, false));
         }
-        match self.first_above_time {
+        match self.variables.first_above_time {
             None => {
-                self.first_above_time = Some(now + self.settings.interval);
+                self.variables.first_above_time = Some(now + self.parameters.interval);
                 Some((packet, false))
             }
             Some(above) => Some((packet, now >= above)),
         }
     }
 
-    /// Marks the packet, or drops it: then gives nothing back.
+    /// Marks the packet and returns it, or drops it.
     fn mark_or_drop(&self, now: Time, mut packet: Packet, events: &mut Events) -> Option<Packet> {
-        if self.settings.ecn && packet.set_congestion_experienced() {
+        if self.parameters.ecn && packet.set_congestion_experienced() {
             events.note(now, EventKind::Marked, &packet);
             return Some(packet);
         }
@@ -136,9 +140,9 @@ impl CoDel {
 
 impl Policy for CoDel {
     fn enqueue(&mut self, now: Time, packet: Packet, events: &mut Events) {
-        if self.settings.limit.admits(self.queue.len(), self.queue.bytes(), &packet) {
+        if self.parameters.limit.admits(self.queue.len(), self.queue.bytes(), &packet) {
             self.queue.push(packet);
-            self.came.push_back(now);
+            self.arrivals.push_back(now);
         } else {
             events.note(now, EventKind::DroppedFull, &packet);
         }
@@ -147,26 +151,26 @@ impl Policy for CoDel {
     fn dequeue(&mut self, now: Time, events: &mut Events) -> Option<Packet> {
         // RFC 8289, 5.5, dequeue.
         let Some((mut packet, mut ok_to_drop)) = self.dodequeue(now) else {
-            self.dropping = false;
+            self.variables.dropping = false;
             return None;
         };
-        if self.dropping {
-            self.dropping = ok_to_drop;
-            while self.dropping && now >= self.drop_next {
-                self.count += 1;
+        if self.variables.dropping {
+            self.variables.dropping = ok_to_drop;
+            while self.variables.dropping && now >= self.variables.drop_next {
+                self.variables.count += 1;
                 if let Some(marked) = self.mark_or_drop(now, packet, events) {
-                    self.drop_next = self.control_law(self.drop_next);
+                    self.variables.drop_next = self.control_law(self.variables.drop_next);
                     return Some(marked);
                 }
                 let Some(next) = self.dodequeue(now) else {
-                    self.dropping = false;
+                    self.variables.dropping = false;
                     return None;
                 };
                 (packet, ok_to_drop) = next;
                 if ok_to_drop {
-                    self.drop_next = self.control_law(self.drop_next);
+                    self.variables.drop_next = self.control_law(self.variables.drop_next);
                 } else {
-                    self.dropping = false;
+                    self.variables.dropping = false;
                 }
             }
             return Some(packet);
@@ -174,13 +178,13 @@ impl Policy for CoDel {
         if !ok_to_drop {
             return Some(packet);
         }
-        self.dropping = true;
-        // Start where the last dropping state was, if it ended not long ago.
-        let delta = self.count - self.lastcount;
-        let recent = now.since(self.drop_next) < 16 * self.settings.interval;
-        self.count = if delta > 1 && recent { delta } else { 1 };
-        self.drop_next = self.control_law(now);
-        self.lastcount = self.count;
+        self.variables.dropping = true;
+        // Resume the drop rate of the last dropping state if that ended recently.
+        let delta = self.variables.count - self.variables.lastcount;
+        let recent = now.since(self.variables.drop_next) < 16 * self.parameters.interval;
+        self.variables.count = if delta > 1 && recent { delta } else { 1 };
+        self.variables.drop_next = self.control_law(now);
+        self.variables.lastcount = self.variables.count;
         match self.mark_or_drop(now, packet, events) {
             Some(marked) => Some(marked),
             None => self.dodequeue(now).map(|(packet, _)| packet),
@@ -188,9 +192,9 @@ impl Policy for CoDel {
     }
 
     fn peek(&self) -> Option<&Packet> {
-        // With no more than MAXPACKET behind it the head is not dropped; else that depends on when it is asked for.
+        // With at most MAXPACKET behind it the head is not dropped. Otherwise that depends on the time of the call.
         let head = self.queue.front()?;
-        (self.queue.bytes() - u64::from(head.len()) <= self.settings.max_packet).then_some(head)
+        (self.queue.bytes() - u64::from(head.len()) <= self.parameters.max_packet).then_some(head)
     }
 
     fn len_packets(&self) -> usize {
@@ -208,7 +212,7 @@ mod tests {
     use crate::testing::{at, drain, kinds};
     use backchannel_core::packet::build::{data, Segment};
 
-    const RFC: Settings = Settings {
+    const RFC: Parameters = Parameters {
         limit: Limit { packets: 1000, bytes: None },
         target: Duration::from_millis(5),
         interval: Duration::from_millis(100),
@@ -263,7 +267,7 @@ mod tests {
 
     #[test]
     fn with_ecn_it_marks_what_can_be_marked() {
-        let (mut queue, mut events) = (CoDel::new(Settings { ecn: true, ..RFC }), Events::default());
+        let (mut queue, mut events) = (CoDel::new(Parameters { ecn: true, ..RFC }), Events::default());
         for id in 0..5 {
             queue.enqueue(
                 Time::ZERO,

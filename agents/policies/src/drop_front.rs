@@ -1,5 +1,6 @@
-//! Drop from front (Lakshman, Madhow, Suter 1997, cited in asym 2): a full queue drops the packet at its head to make
-//! room for the one that arrives. Of cumulative acks the oldest says least, and a loss is noticed a queue earlier.
+//! Drop from front (Lakshman, Madhow and Suter 1997, cited in asym 2): a full queue drops packets from its head to make room for
+//! the arriving one. The oldest of several cumulative acks carries the least information, and the sender notices a loss of data
+//! one queueing delay earlier.
 
 use backchannel_core::event::{EventKind, Events};
 use backchannel_core::packet::Packet;
@@ -14,7 +15,7 @@ use crate::Context;
 pub(crate) static ENTRY: Entry = Entry {
     kind: "policy",
     name: "drop-from-front",
-    summary: "first in, first out; a full queue drops its oldest packets to make room",
+    summary: "first in, first out; a full queue drops its oldest packets to make room for the arriving one",
     source: "asym 2; Lakshman, Madhow, Suter 1997",
     params: &[LIMIT, BUFFER],
 };
@@ -23,7 +24,7 @@ pub(crate) fn build(given: &Given<'_>, _: &Context) -> Result<Box<dyn Policy>, S
     Ok(Box::new(DropFront::new(Limit::of(given))))
 }
 
-/// See the module.
+/// A first-in, first-out queue that drops at its head.
 #[derive(Debug)]
 pub struct DropFront {
     limit: Limit,
@@ -40,7 +41,7 @@ impl DropFront {
 impl Policy for DropFront {
     fn enqueue(&mut self, now: Time, packet: Packet, events: &mut Events) {
         if !self.limit.admits(0, 0, &packet) {
-            // Longer than the whole buffer: to empty the queue would not help.
+            // The packet exceeds the whole buffer; dropping others would not help.
             events.note(now, EventKind::DroppedFull, &packet);
             return;
         }
@@ -85,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn with_a_limit_in_bytes_as_many_go_as_are_needed() {
+    fn with_a_limit_in_bytes_as_many_are_dropped_as_needed() {
         let (mut queue, mut events) = (DropFront::new(Limit { packets: 9, bytes: Some(1040) }), Events::default());
         for number in [10, 20] {
             queue.enqueue(Time::ZERO, ack(number), &mut events);

@@ -1,6 +1,4 @@
-//! Drop tail: first in, first out; a packet that finds the queue full is dropped.
-//!
-//! The papers count every limit in packets; a limit in bytes may be set beside it.
+//! Drop tail (asym 4.1): first in, first out. A packet that arrives at a full queue is dropped.
 
 use backchannel_core::event::{EventKind, Events};
 use backchannel_core::packet::Packet;
@@ -15,7 +13,7 @@ use crate::Context;
 pub(crate) static ENTRY: Entry = Entry {
     kind: "policy",
     name: "droptail",
-    summary: "first in, first out; what finds the queue full is dropped",
+    summary: "first in, first out; a full queue drops the arriving packet",
     source: "asym 4.1",
     params: &[LIMIT, BUFFER],
 };
@@ -24,7 +22,7 @@ pub(crate) fn build(given: &Given<'_>, _: &Context) -> Result<Box<dyn Policy>, S
     Ok(Box::new(DropTail::new(Limit::of(given))))
 }
 
-/// See the module.
+/// A first-in, first-out queue.
 #[derive(Debug)]
 pub struct DropTail {
     limit: Limit,

@@ -1,10 +1,10 @@
-//! The packets of a queue, oldest first, with their bytes counted.
+//! A first-in, first-out queue that counts its bytes.
 
 use std::collections::VecDeque;
 
 use backchannel_core::packet::Packet;
 
-/// A queue of packets that knows its length in bytes.
+/// Packets, oldest first.
 #[derive(Debug, Default)]
 pub(crate) struct Fifo {
     packets: VecDeque<Packet>,
@@ -23,12 +23,12 @@ impl Fifo {
         Some(packet)
     }
 
-    /// Takes the newest packet.
+    /// Removes the newest packet.
     pub(crate) fn pop_newest(&mut self) -> Option<Packet> {
         self.take(self.packets.len().checked_sub(1)?)
     }
 
-    /// Takes the packet with this number from the front.
+    /// Removes the packet at this index, counted from the front.
     pub(crate) fn take(&mut self, index: usize) -> Option<Packet> {
         let packet = self.packets.remove(index)?;
         self.bytes -= u64::from(packet.len());

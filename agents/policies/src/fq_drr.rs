@@ -1,10 +1,12 @@
-//! Fair queueing by deficit round robin (Shreedhar and Varghese 1995; RFC 3449, 5.4.2 for the uplink, cited in aq 6).
+//! Fair queueing by deficit round robin (Shreedhar and Varghese 1995; RFC 3449 section 5.4.2 for the uplink, cited in aq 6).
 //!
-//! Each flow (5-tuple; what has none shares one queue) is served in turn: at its turn its deficit grows by one quantum,
-//! and packets leave while their length fits the deficit; the rest is kept while the flow waits and forgotten when it
-//! becomes empty. The buffer is shared: a packet that finds it full takes the place of the newest packet of the flow
-//! that has most of it (the paper's buffer stealing), which may be itself. Most is told in what the buffer ran out of:
-//! where places are counted, one packet of 1500 bytes does not hold more of them than nine acks do.
+//! Flows (5-tuples; packets without one share a queue) are served in turn. At its turn, a flow's deficit grows by one quantum, and
+//! its packets leave while they fit the deficit. The rest of the deficit is kept while the flow waits and lost when it becomes
+//! empty.
+//!
+//! All flows share one buffer. A packet that arrives at a full buffer replaces the newest packet of the longest flow (the paper's
+//! buffer stealing), possibly its own. Length is measured in what is exhausted, packets or bytes: in packets, nine acks are
+//! longer than one packet of 1500 bytes.
 
 use std::collections::VecDeque;
 
@@ -22,13 +24,18 @@ use crate::Context;
 pub(crate) static ENTRY: Entry = Entry {
     kind: "policy",
     name: "fq-drr",
-    summary: "fair queueing: flows take turns by deficit round robin; the longest one loses when the buffer is full",
+    summary: "fair queueing by deficit round robin; a full buffer drops from the longest flow",
     source: "Shreedhar and Varghese 1995; aq 6; RFC 3449, 5.4",
     params: &[
         LIMIT,
         BUFFER,
-        Param::new("quantum_bytes", Unit::Bytes, Preset::Number(1500.0), "bytes a flow may send more at each turn")
-            .range(40.0, 65_535.0),
+        Param::new(
+            "quantum_bytes",
+            Unit::Bytes,
+            Preset::Number(1500.0),
+            "bytes added to a flow's deficit at each turn; the size of the largest packet is usual",
+        )
+        .range(40.0, 65_535.0),
     ],
 };
 
@@ -44,23 +51,23 @@ struct Flow {
     deficit: u64,
 }
 
-/// See the module.
+/// Queues of flows that take turns.
 #[derive(Debug)]
 pub struct FairQueueing {
     limit: Limit,
     quantum: u64,
-    /// Flows with packets.
+    /// Flows that have packets.
     flows: FxHashMap<Key, Flow>,
-    /// Their order; the first one is at its turn.
+    /// Their order; the first one has its turn.
     turns: VecDeque<Key>,
-    /// Whether the first one has got its quantum for this turn.
+    /// The first flow has received its quantum for this turn.
     granted: bool,
     packets: usize,
     bytes: u64,
 }
 
 impl FairQueueing {
-    /// A buffer of `limit` for all flows, `quantum` bytes a turn (at least 1).
+    /// An empty queue with one buffer of `limit` and `quantum` bytes per turn (at least 1).
     pub fn new(limit: impl Into<Limit>, quantum: u64) -> FairQueueing {
         FairQueueing {
             limit: limit.into(),
@@ -73,8 +80,7 @@ impl FairQueueing {
         }
     }
 
-    /// Drops the newest packet of the flow that has most of what there is too much of, bytes or else packets; of several
-    /// the one that has more of the other too, then the first in order.
+    /// Drops the newest packet of the longest flow, by bytes or by packets. Ties are broken by the other measure, then by order.
     fn drop_from_longest(&mut self, too_many_bytes: bool, now: Time, events: &mut Events) {
         let held = |key: &Key| {
             let queue = &self.flows[key].queue;

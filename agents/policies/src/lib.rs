@@ -1,7 +1,8 @@
-//! Queue policies: what stands in front of a link and decides which packet waits, goes next, is dropped or purged.
+//! Queue policies: the queueing disciplines in front of a link. A policy decides which packet waits, is sent next, is marked,
+//! dropped or purged.
 //!
-//! One policy is one file and one line in [`POLICIES`]. Drivers, validator, `./backchannel list` and the docs read that
-//! table. Every policy keeps the law of [`Policy`]: in = out + dropped + purged + queued.
+//! A policy is one file and one line in [`POLICIES`]; drivers, the validator, `./backchannel list` and docs/policies.md use that
+//! table. Every policy keeps the invariant of [`Policy`]: in = out + dropped + purged + queued.
 
 pub mod ack_filter;
 mod ack_queue;
@@ -37,7 +38,7 @@ pub use fq_drr::FairQueueing;
 pub use limit::Limit;
 pub use red::Red;
 
-/// What a policy may know of its surroundings beside its options.
+/// What a policy knows of its surroundings, in addition to its options.
 #[derive(Clone, Debug)]
 pub struct Context {
     /// Seed of the run.
@@ -50,9 +51,43 @@ pub struct Context {
     pub opposite_rate_bps: Option<u64>,
 }
 
+/// A rate that the campaign gives, or else the line's.
+#[derive(Clone, Copy, Debug)]
+pub struct LineRate {
+    /// At the start of the run, bit/s.
+    pub initial_bps: f64,
+    /// It is the line's rate and changes with it. A given rate stays, right or wrong.
+    pub follows_line: bool,
+}
+
+impl LineRate {
+    /// The option `name`, or else the rate of this direction.
+    pub(crate) fn own(given: &Given<'_>, policy: &str, name: &str, context: &Context) -> Result<LineRate, String> {
+        LineRate::of(given, policy, name, context.rate_bps, "the direction")
+    }
+
+    /// The option `name`, or else the rate of the opposite direction.
+    pub(crate) fn opposite(given: &Given<'_>, policy: &str, name: &str, context: &Context) -> Result<LineRate, String> {
+        LineRate::of(given, policy, name, context.opposite_rate_bps, "the opposite direction")
+    }
+
+    fn of(given: &Given<'_>, policy: &str, name: &str, line: Option<u64>, direction: &str) -> Result<LineRate, String> {
+        let value = given.number(name);
+        let initial_bps = value
+            .or(line.map(|bps| bps as f64))
+            .ok_or_else(|| format!("policy {policy}: {direction} has no rate: set {name}, or give the link a rate"))?;
+        Ok(LineRate { initial_bps, follows_line: value.is_none() })
+    }
+
+    /// The new rate after a change of the line's, unless this rate was given.
+    pub(crate) fn follow(self, line_bps: Option<u64>) -> Option<f64> {
+        line_bps.filter(|_| self.follows_line).map(|bps| bps as f64)
+    }
+}
+
 type Build = fn(&Given<'_>, &Context) -> Result<Box<dyn Policy>, String>;
 
-/// Every policy: what it is, and how it is made.
+/// Every policy: its registry entry and its constructor.
 static POLICIES: &[(&Entry, Build)] = &[
     (&droptail::ENTRY, droptail::build),
     (&ack_filter::ENTRY, ack_filter::build),
@@ -67,15 +102,15 @@ static POLICIES: &[(&Entry, Build)] = &[
     (&codel::ENTRY, codel::build),
 ];
 
-/// What the registry prints.
+/// The registry entries of all policies.
 pub fn entries() -> Vec<&'static Entry> {
     POLICIES.iter().map(|(entry, _)| *entry).collect()
 }
 
-/// Makes a policy.
+/// Builds a policy by name.
 ///
 /// # Errors
-/// A sentence: there is no such policy, or an option does not fit.
+/// A message that names the unknown policy or the invalid option and lists what is allowed.
 pub fn build(name: &str, options: &Options, context: &Context) -> Result<Box<dyn Policy>, String> {
     let (entry, build) = POLICIES.iter().find(|(entry, _)| entry.name == name).ok_or_else(|| {
         let known: Vec<_> = POLICIES.iter().map(|(entry, _)| entry.name).collect();
@@ -101,12 +136,12 @@ mod tests {
     }
 
     #[test]
-    fn an_unknown_policy_and_a_bad_option_are_told() {
-        let said = build("drop-tale", &Options::new(), &context()).err().expect("refused");
-        assert!(said.contains("'drop-tale'") && said.contains("droptail"), "{said}");
+    fn unknown_policies_and_options_are_rejected_with_what_is_allowed() {
+        let error = build("drop-tale", &Options::new(), &context()).err().expect("refused");
+        assert!(error.contains("'drop-tale'") && error.contains("droptail"), "{error}");
         let options = Options::from([("limit".into(), json!(3))]);
-        let said = build("droptail", &options, &context()).err().expect("refused");
-        assert!(said.contains("no option 'limit'") && said.contains("limit_packets"), "{said}");
+        let error = build("droptail", &options, &context()).err().expect("refused");
+        assert!(error.contains("no option 'limit'") && error.contains("limit_packets"), "{error}");
     }
 
     /// The rows of one policy in the table of options of docs/policies.md.
@@ -119,7 +154,7 @@ mod tests {
                 Preset::Flag(flag) => flag.to_string(),
                 Preset::Text(choice) => choice.to_owned(),
                 Preset::Absent => "-".to_owned(),
-                Preset::Required(_) => "must be given".to_owned(),
+                Preset::Required(_) => "required".to_owned(),
             };
             let allowed = match (param.min, param.max) {
                 _ if !param.choices.is_empty() => param.choices.join(", "),
@@ -135,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn the_docs_know_every_policy_and_every_option() {
+    fn docs_policies_md_lists_every_policy_and_option() {
         let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/policies.md");
         let docs = std::fs::read_to_string(path).expect("docs/policies.md can be read");
         let begin = docs.find("<!-- options").and_then(|at| Some(at + docs[at..].find('\n')? + 1)).expect("a mark");
@@ -188,7 +223,7 @@ mod tests {
         defaults.chain(others).map(read).collect()
     }
 
-    /// How many packets may wait in all where the limit is this.
+    /// Capacity in packets of all queues together for this limit.
     fn most(name: &str, limit: u64) -> u64 {
         match name {
             "cbq-5050" | "acq" => 2 * limit,
@@ -232,8 +267,8 @@ mod tests {
     }
 
     proptest! {
-        /// Every policy of the table: nothing is lost without a word, nothing comes out twice, the limits hold, what is
-        /// promised by `peek` comes, only pure acks are purged, and each flow's data keeps its order.
+        /// Every policy of the table: each packet leaves once or is reported once, the limits hold, `dequeue` returns what `peek`
+        /// announced, only pure acks are purged, and each flow's data keeps its order.
         #[test]
         fn every_policy_accounts_for_every_packet(steps in proptest::collection::vec(step(), 1..200), limit in 2u64..12) {
             for (name, mut options) in variants() {
@@ -258,10 +293,10 @@ mod tests {
                             let lends = options.get("bounded") != Some(&json!(true));
                             prop_assert!(!lends || out.is_some() == (waiting > 0), "{} is work-conserving", name);
                             if let Some(packet) = out {
-                                // AQ and ACQ may change their weights between the question and the answer.
+                                // AQ and ACQ may update their weights between peek and dequeue.
                                 let steady = !matches!(name, "aq" | "acq");
-                                prop_assert!(!steady || promised.is_none_or(|id| id == packet.id), "{} broke its word", name);
-                                prop_assert!(left.insert(packet.id), "{} gave a packet twice", name);
+                                prop_assert!(!steady || promised.is_none_or(|id| id == packet.id), "{}: peek and dequeue differ", name);
+                                prop_assert!(left.insert(packet.id), "{} returned a packet twice", name);
                                 if packet.tcp().is_some_and(|tcp| tcp.payload > 0) {
                                     data_out.push((packet.flow(), packet.id));
                                 }
@@ -269,7 +304,7 @@ mod tests {
                         }
                         _ => {
                             entered += 1;
-                            let packet = packet(number as u64, step).expect("the other steps bring none");
+                            let packet = packet(number as u64, step).expect("the other steps have no packet");
                             policy.enqueue(now, packet, &mut events);
                         }
                     }
@@ -279,12 +314,12 @@ mod tests {
                 }
                 for event in &events.list {
                     match event.kind {
-                        // It goes on its way.
+                        // The packet is still queued or sent.
                         EventKind::Marked | EventKind::MarkedDupack => continue,
                         EventKind::Purged => prop_assert!(event.pure_ack, "{} purged data", name),
                         _ => {}
                     }
-                    prop_assert!(left.insert(event.packet_id), "{} told of a packet twice", name);
+                    prop_assert!(left.insert(event.packet_id), "{} reported a packet twice", name);
                 }
                 prop_assert_eq!(entered, left.len() as u64 + policy.len_packets() as u64, "{}", name);
                 let flows: BTreeSet<_> = data_out.iter().map(|(flow, _)| flow.map(|flow| flow.src_port)).collect();

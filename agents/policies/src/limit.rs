@@ -1,32 +1,32 @@
-//! How much may wait in one buffer: packets, as the papers count, and bytes beside them where a campaign says so.
+//! The capacity of a buffer: in packets, as the papers count, and optionally in bytes as well.
 
 use backchannel_core::packet::Packet;
 use backchannel_core::registry::{Given, Param, Preset, Unit};
 
-/// Packets that may wait.
+/// Capacity in packets.
 pub(crate) const LIMIT: Param = Param::new(
     "limit_packets",
     Unit::Packets,
     Preset::Number(20.0),
-    "packets that may wait; the one in transmission is not among them",
+    "capacity in packets, without the one in transmission",
 )
 .at_least(1.0);
 
-/// Bytes that may wait.
+/// Capacity in bytes.
 pub(crate) const BUFFER: Param = Param::new(
     "buffer_bytes",
     Unit::Bytes,
     Preset::Absent,
-    "network-layer bytes that may wait, beside the limit in packets; absent: any number",
+    "capacity in bytes of the network layer, in addition to limit_packets; absent: unlimited",
 )
 .at_least(1.0);
 
-/// A bound on what waits. A number converts into a bound in packets only.
+/// A buffer's capacity. A number converts into a capacity in packets only.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limit {
     /// Packets.
     pub packets: usize,
-    /// Network-layer bytes; `None`: any number.
+    /// Bytes of the network layer; `None`: unlimited.
     pub bytes: Option<u64>,
 }
 
@@ -37,7 +37,7 @@ impl Limit {
         Limit { packets, bytes: given.count(BUFFER.name) }
     }
 
-    /// Whether `packet` may join this many packets and bytes.
+    /// Whether `packet` fits beside this many packets and bytes.
     pub fn admits(self, packets: usize, bytes: u64, packet: &Packet) -> bool {
         packets < self.packets && self.bytes.is_none_or(|most| bytes + u64::from(packet.len()) <= most)
     }
@@ -55,11 +55,11 @@ mod tests {
     use backchannel_core::packet::build::{ack, data};
 
     #[test]
-    fn a_buffer_of_1040_bytes_takes_a_kilobyte_and_an_ack() {
+    fn a_buffer_of_1040_bytes_holds_a_kilobyte_and_an_ack() {
         let limit = Limit { packets: 9, bytes: Some(1040) };
         assert!(limit.admits(0, 0, &data(1, 960)));
         assert!(limit.admits(1, 1000, &ack(2)));
         assert!(!limit.admits(1, 1000, &data(3, 1)));
-        assert!(!limit.admits(9, 0, &ack(2)), "packets count as well");
+        assert!(!limit.admits(9, 0, &ack(2)), "the packet limit applies as well");
     }
 }

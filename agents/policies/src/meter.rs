@@ -1,24 +1,24 @@
-//! Time in intervals of equal length, for policies that measure rates and act on them at the end of each.
+//! Intervals of equal length, for policies that measure rates and update their weights at the end of each.
 
 use std::time::Duration;
 
 use backchannel_core::time::Time;
 
-/// Tells which intervals have ended.
-#[derive(Debug)]
+/// A grid of intervals that starts with the run.
+#[derive(Clone, Debug)]
 pub(crate) struct Intervals {
     length: Duration,
     end: Time,
 }
 
 impl Intervals {
-    /// The first one begins with the run.
+    /// Intervals of this length, in seconds.
     pub(crate) fn of(length_s: f64) -> Intervals {
         let length = Duration::from_secs_f64(length_s);
         Intervals { length, end: Time::ZERO + length }
     }
 
-    /// How many have ended by `now` since the last call.
+    /// Number of intervals that ended between the last call and `now`.
     pub(crate) fn ended(&mut self, now: Time) -> u64 {
         if now < self.end {
             return 0;
@@ -29,7 +29,7 @@ impl Intervals {
         count
     }
 
-    /// The rate in bit/s at which `bytes` came within one interval.
+    /// The rate in bit/s of `bytes` within one interval.
     pub(crate) fn rate_bps(&self, bytes: u64) -> f64 {
         bytes as f64 * 8.0 / self.length.as_secs_f64()
     }
@@ -40,7 +40,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn intervals_end_on_a_fixed_grid_however_late_one_looks() {
+    fn intervals_end_on_a_fixed_grid() {
         let mut intervals = Intervals::of(0.2);
         let ended = |intervals: &mut Intervals, s| intervals.ended(Time::from_seconds(s));
         assert_eq!([0.0, 0.199, 0.2, 0.35, 0.4, 1.1].map(|s| ended(&mut intervals, s)), [0, 0, 1, 0, 1, 3]);

@@ -91,6 +91,24 @@ mod tests {
     use super::*;
 
     #[test]
+    fn docs_traces_md_lists_every_class() {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/traces.md");
+        let docs = std::fs::read_to_string(path).expect("docs/traces.md can be read");
+        let begin = docs.find("<!-- classes").and_then(|at| Some(at + docs[at..].find('\n')? + 1)).expect("a mark");
+        let end = docs.find("<!-- end of classes").expect("a mark");
+        let mut table = "| bit | name | when | Wireshark |\n|---|---|---|---|\n".to_owned();
+        for SegmentClass { name, bit, wireshark, description, .. } in SEGMENT_CLASSES {
+            let field = wireshark.map_or(String::new(), |field| format!("`{field}`"));
+            table += &format!("| {bit} | {name} | {description} | {field} |\n");
+        }
+        if std::env::var_os("UPDATE_DOCS").is_some() {
+            std::fs::write(path, format!("{}{table}{}", &docs[..begin], &docs[end..])).expect("docs/traces.md can be written");
+        } else {
+            assert!(docs[begin..end] == table, "docs/traces.md is out of step: UPDATE_DOCS=1 writes\n{table}");
+        }
+    }
+
+    #[test]
     fn every_class_has_a_bit_and_a_name_of_its_own() {
         for (number, class) in SEGMENT_CLASSES.iter().enumerate() {
             assert_eq!(class.bit, 1 << number, "{}", class.name);

@@ -1,10 +1,10 @@
-//! A device that queues inside itself: a modem's transmit buffer, between the queue that a policy manages and the line
-//! (asym 8: packets waited on the modem's board, where neither filter nor priority reaches them).
+//! A modem's transmit buffer, between the queue of a policy and the line. Packets in it are out of reach of ack filters and
+//! priorities (asym 8).
 //!
-//! The host hands over one packet at a time, byte by byte, and far faster than the line. The modem stops it when the
-//! buffer is nine tenths full and lets it go on when it is half empty, as a Courier V.34's manual has it of its 3.25 KB
-//! ("Transmit Data Flow Control"). What of a packet the modem has not taken stays in the host's output; the next leaves
-//! the policy when the host has none.
+//! The host hands over one packet at a time, byte by byte, and far faster than the line. The modem stops the host when the buffer is
+//! nine tenths full and resumes it when the buffer is half empty, as the manual of the U.S. Robotics Courier V.34 says of its 3.25 KB
+//! ("Transmit Data Flow Control"). The rest of a packet stays in the host's output. The next packet leaves the policy when the host
+//! has none.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -13,28 +13,28 @@ use backchannel_core::time::{service_time, Time};
 
 use crate::far_end::Flying;
 
-/// Shares of the buffer at which the modem stops the host and lets it go on, in hundredths.
+/// Fill levels at which the modem stops and resumes the host, in percent.
 const STOP: u64 = 90;
 const RESUME: u64 = 50;
 
-/// A packet in the device.
+/// A packet in the buffer.
 pub(crate) struct Taken {
-    /// What it takes of the line, at the rate at which it was taken.
+    /// Its time on the line, at the rate when it entered.
     pub(crate) time: Duration,
     pub(crate) bits: u64,
     pub(crate) flying: Flying,
 }
 
-/// The buffer and what it holds. Bytes are counted as time on the line: what is held is the time until it has left.
+/// The buffer. Its fill level is counted as time on the line: the time until it is empty.
 pub(crate) struct Device {
     bits: u64,
-    /// What waits for the line.
+    /// Packets that wait for the line.
     waiting: VecDeque<Taken>,
-    /// When the last bit of all that was taken leaves.
+    /// When the last bit of the last packet leaves.
     empty_at: Time,
-    /// Where the modem has stopped the host: until when.
+    /// Until when the modem has stopped the host.
     stopped_until: Option<Time>,
-    /// What of the last packet the host still had when it was stopped.
+    /// The part of the last packet that the host still had when it was stopped, as time on the line.
     rest: Duration,
 }
 
@@ -49,17 +49,17 @@ impl Device {
         }
     }
 
-    /// Whether the next packet may come from the policy.
+    /// The next packet can leave the policy.
     pub(crate) fn has_room(&self) -> bool {
         self.stopped_until.is_none()
     }
 
-    /// When that is to be looked at again; `None` where it has room.
+    /// When to check again; `None` if the buffer has room.
     pub(crate) fn stopped_until(&self) -> Option<Time> {
         self.stopped_until
     }
 
-    /// A packet of so many bits on the line comes from the policy.
+    /// Takes a packet of `bits` bits on the line from the policy.
     pub(crate) fn take(&mut self, now: Time, bits: u64, flying: Flying, rate_bps: u64) {
         let time = service_time(bits, rate_bps);
         self.waiting.push_back(Taken { time, bits, flying });
@@ -67,18 +67,18 @@ impl Device {
         let (held, full) = (self.empty_at - now, service_time(self.bits * STOP / 100, rate_bps));
         if held >= full {
             self.rest = held - full;
-            self.stopped_until = Some(now + self.swing(rate_bps));
+            self.stopped_until = Some(now + self.hysteresis(rate_bps));
         }
     }
 
-    /// The modem lets the host go on, at the instant it was stopped until.
+    /// The modem resumes the host, at [`Device::stopped_until`].
     pub(crate) fn resume(&mut self, rate_bps: u64) {
         let Some(now) = self.stopped_until.take() else { return };
-        let swing = self.swing(rate_bps);
-        if self.rest > swing {
-            // A packet longer than that fills the buffer again, and its end still waits.
-            self.rest -= swing;
-            self.stopped_until = Some(now + swing);
+        let hysteresis = self.hysteresis(rate_bps);
+        if self.rest > hysteresis {
+            // A longer packet fills the buffer again, and its end still waits.
+            self.rest -= hysteresis;
+            self.stopped_until = Some(now + hysteresis);
         }
     }
 
@@ -91,8 +91,8 @@ impl Device {
         self.waiting.is_empty()
     }
 
-    /// The line's time from stopping the host to letting it go on.
-    fn swing(&self, rate_bps: u64) -> Duration {
+    /// The line's time between stopping and resuming the host.
+    fn hysteresis(&self, rate_bps: u64) -> Duration {
         service_time(self.bits * (STOP - RESUME) / 100, rate_bps)
     }
 }

@@ -1,4 +1,4 @@
-//! Error models: what damages or loses packets at the receiving end of a link.
+//! Error models: lose, damage, delay or duplicate packets at the receiving end of a link.
 
 mod duplicate;
 mod exponential;
@@ -15,30 +15,30 @@ use backchannel_core::rng::RunRng;
 use backchannel_core::scenario::Named;
 use backchannel_core::time::Time;
 
-/// What an error model does to a packet.
+/// An error model's decision about a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fate {
-    /// Nothing.
+    /// The packet is delivered.
     Intact,
-    /// It crosses the link with a wrong checksum.
+    /// It is delivered with a wrong checksum.
     Damaged,
-    /// It does not come out.
+    /// It is not delivered.
     Lost,
-    /// It comes out this much later, and does not hold up those behind it.
+    /// It is delivered this much later and does not delay later packets.
     Late(Duration),
-    /// It comes out twice.
+    /// It is delivered twice.
     Twice,
 }
 
-/// Decides for one packet after another.
+/// Decides about one packet after another.
 pub trait ErrorModel: Send {
-    /// The fate of a packet whose last bit arrives at `at`.
+    /// Decides about a packet whose last bit arrives at `at`.
     fn judge(&mut self, at: Time, packet: &Packet) -> Fate;
 }
 
 type Build = fn(&Given<'_>, RunRng) -> Result<Box<dyn ErrorModel>, String>;
 
-/// Every error model.
+/// Every error model: its registry entry and its constructor.
 static MODELS: &[(&Entry, Build)] = &[
     (&uniform::ENTRY, uniform::build),
     (&exponential::ENTRY, exponential::build),
@@ -48,15 +48,15 @@ static MODELS: &[(&Entry, Build)] = &[
     (&duplicate::ENTRY, duplicate::build),
 ];
 
-/// What the registry prints.
+/// The registry entries of all error models.
 pub(crate) fn entries() -> impl Iterator<Item = &'static Entry> {
     MODELS.iter().map(|(entry, _)| *entry)
 }
 
-/// Makes an error model that draws from `rng`.
+/// Builds an error model that draws from `rng`.
 ///
 /// # Errors
-/// A sentence: there is no such model, or an option does not fit.
+/// A message that names the unknown model or the invalid option and lists what is allowed.
 pub fn build(named: &Named, rng: RunRng) -> Result<Box<dyn ErrorModel>, String> {
     let (entry, build) = MODELS.iter().find(|(entry, _)| entry.name == named.name).ok_or_else(|| {
         let known: Vec<_> = MODELS.iter().map(|(entry, _)| entry.name).collect();

@@ -14,24 +14,24 @@ use crate::errors::{self, ErrorModel, Fate};
 use crate::rfc1144::Compressed;
 use crate::serial::Receiver;
 
-/// What is on its way to one end of a link.
+/// Packets in flight to one end of a link.
 pub(crate) struct FarEnd {
     pub(crate) delay: Duration,
     errors: Vec<Box<dyn ErrorModel>>,
-    /// Of its random streams.
+    /// Seed and label of its random streams.
     seed: u64,
     label: String,
-    /// Times that they have been replaced: each set draws from streams of its own.
+    /// Number of replacements of the error models. Each set draws from streams of its own.
     changes: u64,
-    /// Packets on the way, and when their last bit arrives; in order.
+    /// Packets in flight and the arrival of their last bits, in order.
     flying: VecDeque<(Time, Flying)>,
-    /// Packets that an error model holds back, by the instant they come out.
+    /// Packets that an error model holds back, by time of delivery.
     held: BTreeMap<(Time, u64), Flying>,
-    /// The far end of a serial line: absent where packets are neither framed nor compressed.
+    /// The far end of a serial line; `None` if packets are neither framed nor compressed.
     receiver: Option<Box<Receiver>>,
 }
 
-/// A packet as it was sent and, where its header is compressed, what is on the line in its place.
+/// A packet as it was sent and, if its header is compressed, its form on the line.
 #[derive(Clone)]
 pub(crate) struct Flying {
     pub(crate) packet: Packet,
@@ -39,7 +39,7 @@ pub(crate) struct Flying {
 }
 
 impl FarEnd {
-    /// Nothing is on its way yet. `label` names the direction among the run's random streams.
+    /// No packet is in flight. `label` names the direction's random streams.
     pub(crate) fn new(delay: Duration, errors: &[Named], seed: u64, label: &str) -> Result<FarEnd, String> {
         let mut end = FarEnd {
             delay,
@@ -72,11 +72,11 @@ impl FarEnd {
         Ok(())
     }
 
-    /// Makes error models without using them: what a schedule asks for is checked before the run.
+    /// Builds error models without installing them, so that a schedule is validated before the run.
     pub(crate) fn error_models(&self, named: &[Named]) -> Result<Vec<Box<dyn ErrorModel>>, String> {
         let set = if self.changes == 0 { "errors".to_owned() } else { format!("errors-{}", self.changes) };
         let stream = |number: usize| rng::stream(self.seed, &format!("{}/{set}/{number}", self.label));
-        named.iter().enumerate().map(|(number, one)| errors::build(one, stream(number))).collect()
+        named.iter().enumerate().map(|(number, model)| errors::build(model, stream(number))).collect()
     }
 
     /// A packet's last bit leaves the near end at `from`.
@@ -86,12 +86,12 @@ impl FarEnd {
 
     /// The same for a packet in its form on the line.
     pub(crate) fn fly_compressed(&mut self, from: Time, flying: Flying) {
-        // A delay that has shrunk does not let a packet overtake: a line keeps order.
+        // A line keeps order, even if its delay becomes shorter.
         let last = self.flying.back().map_or(Time::ZERO, |(at, _)| *at);
         self.flying.push_back(((from + self.delay).max(last), flying));
     }
 
-    /// When a packet comes out next; `None` when none is on its way.
+    /// Time of the next delivery; `None` if no packet is in flight.
     pub(crate) fn next_event(&self) -> Option<Time> {
         let arrives = self.flying.front().map(|(at, _)| *at);
         let held = self.held.first_key_value().map(|((at, _), _)| *at);
@@ -101,12 +101,12 @@ impl FarEnd {
         }
     }
 
-    /// Whether nothing flies; packets that are held back do not count.
+    /// No packet is in flight; held packets do not count.
     pub(crate) fn is_clear(&self) -> bool {
         self.flying.is_empty()
     }
 
-    /// Everything that comes out by `now`.
+    /// Delivers everything that is due by `now`.
     pub(crate) fn poll(&mut self, now: Time, to: Port, out: &mut Vec<Delivery>, events: &mut Events) {
         while self.flying.front().is_some_and(|(at, _)| *at <= now) {
             let (at, flying) = self.flying.pop_front().expect("it has a front");
@@ -114,7 +114,7 @@ impl FarEnd {
             let fate = self.errors.iter_mut().map(|model| model.judge(at, packet)).find(|fate| *fate != Fate::Intact);
             match fate.unwrap_or(Fate::Intact) {
                 Fate::Intact => {}
-                // A frame that fails its check does not come out at all.
+                // The framing discards a frame that fails its check.
                 Fate::Damaged if self.receiver.as_ref().is_some_and(|receiver| receiver.notices_damage()) => {
                     self.lose(at, packet, events);
                     continue;
@@ -125,7 +125,7 @@ impl FarEnd {
                 }
                 Fate::Damaged => {
                     events.note(at, EventKind::Damaged, packet);
-                    self.come_out(at, to, flying, true, out, events);
+                    self.deliver(at, to, flying, true, out, events);
                     continue;
                 }
                 Fate::Late(by) => {
@@ -135,14 +135,14 @@ impl FarEnd {
                 }
                 Fate::Twice => {
                     events.note(at, EventKind::Duplicated, packet);
-                    self.come_out(at, to, flying.clone(), false, out, events);
+                    self.deliver(at, to, flying.clone(), false, out, events);
                 }
             }
-            self.come_out(at, to, flying, false, out, events);
+            self.deliver(at, to, flying, false, out, events);
         }
         while let Some(entry) = self.held.first_entry().filter(|entry| entry.key().0 <= now) {
             let ((at, _), flying) = entry.remove_entry();
-            self.come_out(at, to, flying, false, out, events);
+            self.deliver(at, to, flying, false, out, events);
         }
     }
 
@@ -153,9 +153,9 @@ impl FarEnd {
         }
     }
 
-    /// A packet, damaged on its way or not, reaches the end of the line.
+    /// A packet, damaged or not, reaches the end of the line.
     #[inline]
-    fn come_out(
+    fn deliver(
         &mut self,
         at: Time,
         port: Port,
@@ -171,7 +171,7 @@ impl FarEnd {
             },
             None => flying.packet,
         };
-        // What has no transport checksum to damage cannot be recognised as bad: it is lost.
+        // Without a transport checksum the receiver cannot detect damage, so the packet counts as lost.
         if !damaged || packet.damage_checksum() {
             out.push(Delivery { port, at, packet });
         }

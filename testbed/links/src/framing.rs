@@ -1,37 +1,36 @@
-//! What stands around a packet on a serial line, to the byte: SLIP (RFC 1055; with the packet types of RFC 1144, that is
-//! CSLIP) and PPP in HDLC-like framing (RFC 1661, 1662, 1332).
+//! Framing on a serial line, to the byte: SLIP (RFC 1055; with the packet types of RFC 1144, that is CSLIP) and PPP in HDLC-like
+//! framing (RFC 1661, 1662, 1332).
 //!
-//! Both end a frame with a delimiter, and begin one with it only where the line was idle: what noise has put there then
-//! ends as a frame of its own (RFC 1055 page 3, RFC 1662 section 4.4.1). On a busy line the delimiter of the frame before
-//! serves.
+//! Both end a frame with a delimiter. They also start one with it if the line was idle, so that noise ends as a frame of its own
+//! (RFC 1055 page 3, RFC 1662 section 4.4.1). On a busy line the delimiter of the frame before suffices.
 
 use crate::rfc1144::{Compressed, Kind};
 
-/// How frames are told apart.
+/// Framing of a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Framing {
-    /// Packets stand alone; the line's own framing is not modelled.
+    /// Packets without framing.
     None,
     /// SLIP.
     Slip,
     /// PPP.
     Ppp {
-        /// Async-Control-Character-Map: bit n says that byte n is escaped (RFC 1662 section 7.1).
+        /// Async-Control-Character-Map: bit n escapes byte n (RFC 1662 section 7.1).
         accm: u32,
     },
 }
 
-/// Why bytes are no frame.
+/// Why bytes are not a valid frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BadFrame {
-    /// Its frame check sequence does not fit.
+    /// The frame check sequence is wrong.
     CheckSequence,
-    /// It is too short, ends within an escape, or is no PPP that we speak.
+    /// Too short, ends within an escape, or not this kind of PPP frame.
     Malformed,
 }
 
 impl Framing {
-    /// The bytes on the line. After an `idle` line a delimiter stands in front.
+    /// The bytes on the line, with a leading delimiter if the line was `idle`.
     pub fn encode(self, packet: &Compressed, idle: bool) -> Vec<u8> {
         match self {
             Framing::None => packet.bytes.clone(),
@@ -40,7 +39,7 @@ impl Framing {
         }
     }
 
-    /// How many bytes [`Framing::encode`] gives, without making them, for a packet that `zeros` bytes of value 0 follow.
+    /// Length of [`Framing::encode`] for a packet that is followed by `zeros` bytes of value 0.
     pub fn encoded_len(self, packet: &Compressed, zeros: u32, idle: bool) -> u64 {
         let zeros = u64::from(zeros);
         match self {
@@ -50,7 +49,7 @@ impl Framing {
         }
     }
 
-    /// Whether the far end notices that a frame is damaged: PPP has a check sequence, SLIP nothing.
+    /// The far end detects damaged frames: PPP has a check sequence, SLIP has not.
     pub fn notices_damage(self) -> bool {
         matches!(self, Framing::Ppp { .. })
     }
@@ -69,8 +68,8 @@ pub mod slip {
     /// ESC, escaped.
     pub const ESC_ESC: u8 = 0o335;
 
-    /// A packet whose first byte tells its type (RFC 1144 3.2.1 and B.1): the version of IP is 4 or 6, a compressed one
-    /// has the top bit, an uncompressed one 7 in place of the version.
+    /// A packet with its type in the first byte (RFC 1144 3.2.1 and B.1): 4 or 6 for IP, the top bit for a compressed packet,
+    /// 7 for an uncompressed one.
     pub fn typed(packet: &Compressed) -> Vec<u8> {
         let mut bytes = packet.bytes.clone();
         if let Some(first) = bytes.first_mut() {
@@ -87,7 +86,7 @@ pub mod slip {
         }
     }
 
-    /// The packet that [`typed`] was given.
+    /// The inverse of [`typed`].
     pub fn untyped(mut bytes: Vec<u8>) -> Compressed {
         let kind = match bytes.first_mut() {
             Some(first) if *first & 0x80 != 0 => {
@@ -128,10 +127,10 @@ pub mod slip {
         packet.bytes.len() as u64 + escapes + 1 + u64::from(idle)
     }
 
-    /// What stands between two ENDs.
+    /// The packet between two ENDs.
     ///
     /// # Errors
-    /// An ESC is followed by nothing, or by what is no escape.
+    /// An ESC is not followed by an escaped byte.
     pub fn unescape(between: &[u8]) -> Result<Vec<u8>, BadFrame> {
         let mut packet = Vec::with_capacity(between.len());
         let mut bytes = between.iter();
@@ -149,16 +148,15 @@ pub mod slip {
     }
 }
 
-/// RFC 1661 and 1662, as a line runs before and without negotiation of smaller headers: address and control field and
-/// both bytes of the protocol are there.
+/// RFC 1661 and 1662 without negotiated header compression: address, control and both bytes of the protocol are present.
 pub mod ppp {
     use super::{BadFrame, Compressed, Kind};
 
-    /// Begins and ends a frame.
+    /// Delimits a frame.
     pub const FLAG: u8 = 0x7e;
     /// Announces an escaped byte.
     pub const ESCAPE: u8 = 0x7d;
-    /// What an escaped byte is changed by.
+    /// XORed with an escaped byte.
     const FLIP: u8 = 0x20;
     /// All stations, unnumbered information.
     const ADDRESS_AND_CONTROL: [u8; 2] = [0xff, 0x03];
@@ -170,7 +168,7 @@ pub mod ppp {
     pub const UNCOMPRESSED_TCP: u16 = 0x002f;
     /// IPv6 (RFC 5072).
     pub const IPV6: u16 = 0x0057;
-    /// Every control character is escaped until the ends agree on less.
+    /// Every control character is escaped until the ends negotiate another map.
     pub const DEFAULT_ACCM: u32 = 0xffff_ffff;
 
     /// The protocol number of a packet.
@@ -224,11 +222,11 @@ pub mod ppp {
         byte == FLAG || byte == ESCAPE || (byte < 0x20 && accm >> byte & 1 == 1)
     }
 
-    /// What stands between two flags: the protocol and the information.
+    /// The protocol and the information between two flags. Unescaped control characters of the map are dropped, because the line
+    /// inserted them (RFC 1662 section 4.2).
     ///
     /// # Errors
-    /// The check sequence is wrong, or it is no frame of this kind. A receiver of asynchronous lines drops control
-    /// characters that the map says are escaped (RFC 1662 section 4.2): the line has put them there.
+    /// The check sequence is wrong, or the frame is malformed.
     pub fn decode(between: &[u8], accm: u32) -> Result<(u16, Vec<u8>), BadFrame> {
         let mut frame = Vec::with_capacity(between.len());
         let mut bytes = between.iter().filter(|&&byte| byte >= 0x20 || !escaped(byte, accm));
@@ -251,7 +249,7 @@ pub mod ppp {
         Ok((protocol, frame[4..frame.len() - 2].to_vec()))
     }
 
-    /// The compressed packet of a protocol number; `None` for a protocol that is no IP.
+    /// The packet of a protocol number; `None` for protocols other than IP.
     pub fn packet(protocol: u16, bytes: Vec<u8>) -> Option<Compressed> {
         let kind = match protocol {
             IP | IPV6 => Kind::Ip,
@@ -263,7 +261,7 @@ pub mod ppp {
     }
 
     const INITIAL: u16 = 0xffff;
-    /// What the sequence comes to over a good frame, its own two bytes included (RFC 1662 appendix C).
+    /// Check sequence over a good frame, its own two bytes included (RFC 1662 appendix C).
     const GOOD: u16 = 0xf0b8;
 
     /// One byte of the 16-bit frame check sequence: x^16 + x^12 + x^5 + 1, lowest bit first.
@@ -293,8 +291,8 @@ pub mod ppp {
         use super::*;
 
         #[test]
-        fn the_check_sequence_is_the_one_everybody_knows() {
-            // CRC-16/X-25 of the usual nine digits.
+        fn the_check_sequence_is_crc_16_x_25() {
+            // The check value of CRC-16/X-25.
             assert_eq!(!b"123456789".iter().fold(INITIAL, |fcs, &byte| fcs_step(fcs, byte)), 0x906e);
         }
     }

@@ -1,10 +1,9 @@
 //! A link that follows a recorded trace of delivery opportunities (Netravali et al., "Mahimahi: Accurate Record-and-Replay
 //! for HTTP", 2015; mm-link(1)).
 //!
-//! Each line of a trace is a millisecond at which the link could have delivered 1504 bytes: several lines with the same
-//! number are as many opportunities. A packet leaves with the opportunity that takes its last byte; what an opportunity has
-//! left goes to the packets behind it, and is wasted where none waits. After its last line the trace begins again, that
-//! many milliseconds later. Each packet counts 4 bytes more than its own, the header of the tunnel that mm-link reads from.
+//! Each line of a trace is a millisecond at which the link can deliver 1504 bytes. Equal lines are separate opportunities. A packet
+//! leaves with the opportunity that carries its last byte. The rest of an opportunity goes to the next packet, or is wasted if
+//! none waits. After its last line the trace repeats. Each packet counts 4 bytes more, the header of mm-link's tunnel.
 
 use std::time::Duration;
 
@@ -22,7 +21,8 @@ use crate::point_to_point::delay;
 pub(crate) static ENTRY: Entry = Entry {
     kind: "link",
     name: "mahimahi",
-    summary: "delivery opportunities from a recorded trace, each direction its own; then delay and error models",
+    summary:
+        "a link that replays a recorded trace of delivery opportunities per direction, with delay and error models",
     source: "mm-link(1)",
     params: &[],
 };
@@ -37,11 +37,11 @@ pub(crate) static DIRECTION: Entry = Entry {
         "trace",
         Unit::File,
         Preset::Required(MUST),
-        "milliseconds of delivery opportunities, a line each",
+        "file of delivery opportunities: one millisecond per line, in order, each good for 1504 bytes",
     )],
 };
 
-/// What one opportunity delivers, and what a packet costs beside its bytes.
+/// Capacity of an opportunity, and overhead of a packet.
 const OPPORTUNITY_BYTES: u64 = 1504;
 const TUNNEL_HEADER_BYTES: u64 = 4;
 
@@ -52,27 +52,28 @@ pub(crate) fn build(_: &Given<'_>, spec: &LinkSpec, seed: u64) -> Result<Box<dyn
     let traces = [trace("forward", &spec.forward)?, trace("reverse", &spec.reverse)?];
     let means = [traces[0].mean_bps(), traces[1].mean_bps()];
     let [forward, reverse] = traces;
-    let way = |name: &str, here: &DirectionSpec, trace: Trace, rates: [u64; 2]| {
-        Way::new(&format!("{}/{name}", spec.name), here, trace, rates, seed).map_err(|why| format!("{name}: {why}"))
+    let direction = |name: &str, here: &DirectionSpec, trace: Trace, rates: [u64; 2]| {
+        Direction::new(&format!("{}/{name}", spec.name), here, trace, rates, seed)
+            .map_err(|why| format!("{name}: {why}"))
     };
     Ok(Box::new(Mahimahi {
-        ways: [
-            way("forward", &spec.forward, forward, means)?,
-            way("reverse", &spec.reverse, reverse, [means[1], means[0]])?,
+        directions: [
+            direction("forward", &spec.forward, forward, means)?,
+            direction("reverse", &spec.reverse, reverse, [means[1], means[0]])?,
         ],
     }))
 }
 
-fn trace(way: &str, spec: &DirectionSpec) -> Result<Trace, String> {
-    let in_way = |why: String| format!("{way}: {why}");
+fn trace(name: &str, spec: &DirectionSpec) -> Result<Trace, String> {
+    let in_direction = |why: String| format!("{name}: {why}");
     if spec.rate_bps.is_some() {
-        return Err(in_way("a mahimahi link has its rate from the trace: leave 'rate' out".into()));
+        return Err(in_direction("a mahimahi link takes its rate from the trace; remove 'rate'".into()));
     }
     if !spec.schedule.is_empty() {
-        return Err(in_way("a mahimahi link changes as its trace says: leave 'changes' out".into()));
+        return Err(in_direction("a mahimahi link changes with its trace; remove 'changes'".into()));
     }
-    let given = Given::check(&DIRECTION, &spec.options).map_err(in_way)?;
-    Trace::parse(given.text("trace").unwrap_or_default()).map_err(in_way)
+    let given = Given::check(&DIRECTION, &spec.options).map_err(in_direction)?;
+    Trace::parse(given.text("trace").unwrap_or_default()).map_err(in_direction)
 }
 
 /// Opportunities in milliseconds, in order; the last one is the period.
@@ -83,15 +84,16 @@ impl Trace {
         let mut all: Vec<u64> = Vec::new();
         for (number, line) in text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty()) {
             let at = line.trim().parse::<u64>().ok().filter(|ms| *ms < 1 << 40);
-            let at = at.ok_or_else(|| format!("trace: line {}: '{line}' is no number of milliseconds", number + 1))?;
+            let at =
+                at.ok_or_else(|| format!("trace: line {}: '{line}' is not a number of milliseconds", number + 1))?;
             if all.last().is_some_and(|last| at < *last) {
-                return Err(format!("trace: line {}: {at} ms comes before the line above it", number + 1));
+                return Err(format!("trace: line {}: {at} ms is before the line above it", number + 1));
             }
             all.push(at);
         }
         match all.last() {
-            None => Err("trace: it has no opportunity".into()),
-            Some(0) => Err("trace: it ends at 0 ms, where it would begin again for ever".into()),
+            None => Err("trace: it is empty".into()),
+            Some(0) => Err("trace: it ends at 0 ms, so its period would be 0".into()),
             Some(_) => Ok(Trace(all)),
         }
     }
@@ -101,7 +103,7 @@ impl Trace {
         (self.0.len() as u64 * OPPORTUNITY_BYTES * 8 * 1000 / period_ms).max(1)
     }
 
-    /// The instant of an opportunity, counted through all repetitions.
+    /// Time of an opportunity, numbered through all repetitions.
     fn at(&self, number: u64) -> Time {
         let length = self.0.len() as u64;
         let (round, place) = (number / length, (number % length) as usize);
@@ -112,7 +114,7 @@ impl Trace {
     fn after(&self, now: Time) -> u64 {
         let period = self.0[self.0.len() - 1];
         let ms = now.nanos() / 1_000_000;
-        // The last opportunity of a round falls on the first millisecond of the next: begin a round early.
+        // The last opportunity of a round falls on the first millisecond of the next, so start a round earlier.
         let round = (ms / period).saturating_sub(1);
         let mut number = round * self.0.len() as u64;
         let within = ms - round * period;
@@ -125,48 +127,48 @@ impl Trace {
 }
 
 struct Mahimahi {
-    ways: [Way; 2],
+    directions: [Direction; 2],
 }
 
-struct Way {
+struct Direction {
     trace: Trace,
     policy: Box<dyn Policy>,
     far_end: FarEnd,
-    /// The opportunity that has not been used or wasted.
+    /// Number of the next opportunity.
     next: u64,
-    /// The packet that an opportunity has begun, and the bytes of it that have not gone.
-    begun: Option<(Packet, u64)>,
+    /// The packet in transmission and its bytes left.
+    partial: Option<(Packet, u64)>,
     usage: Usage,
     /// Mean time between opportunities.
     spacing: Duration,
 }
 
-impl Way {
-    fn new(label: &str, spec: &DirectionSpec, trace: Trace, rates: [u64; 2], seed: u64) -> Result<Way, String> {
+impl Direction {
+    fn new(label: &str, spec: &DirectionSpec, trace: Trace, rates: [u64; 2], seed: u64) -> Result<Direction, String> {
         let [own, opposite] = rates.map(Some);
         let context = Context { seed, label: label.to_owned(), rate_bps: own, opposite_rate_bps: opposite };
         let spacing = Duration::from_millis(trace.0[trace.0.len() - 1]) / trace.0.len() as u32;
-        Ok(Way {
+        Ok(Direction {
             trace,
             policy: backchannel_policies::build(&spec.queue.name, &spec.queue.options, &context)?,
             far_end: FarEnd::new(delay(spec.delay_s)?, &spec.errors, seed, label)?,
             next: 0,
-            begun: None,
+            partial: None,
             usage: Usage::default(),
             spacing,
         })
     }
 
-    /// From when on an opportunity is of use; `None` where nothing waits.
-    fn wanted(&self) -> Option<Time> {
-        self.begun.as_ref().map_or_else(|| self.policy.next_time(), |_| Some(Time::ZERO))
+    /// Earliest time at which an opportunity can be used; `None` if nothing waits.
+    fn ready_at(&self) -> Option<Time> {
+        self.partial.as_ref().map_or_else(|| self.policy.next_time(), |_| Some(Time::ZERO))
     }
 
     fn advance(&mut self, now: Time, events: &mut Events) {
-        while let Some(wanted) = self.wanted() {
-            if self.trace.at(self.next) < wanted {
-                // What the policy holds back lets opportunities pass.
-                self.next = self.trace.after(Time(wanted.nanos() - 1));
+        while let Some(ready) = self.ready_at() {
+            if self.trace.at(self.next) < ready {
+                // Opportunities pass unused while the policy holds packets back.
+                self.next = self.trace.after(Time(ready.nanos() - 1));
             }
             if self.trace.at(self.next) > now {
                 return;
@@ -175,7 +177,7 @@ impl Way {
             self.next += 1;
             let mut left = OPPORTUNITY_BYTES;
             while left > 0 {
-                let Some((packet, bytes)) = self.begun.take().or_else(|| {
+                let Some((packet, bytes)) = self.partial.take().or_else(|| {
                     let packet = self.policy.dequeue(at, events)?;
                     let bytes = u64::from(packet.len()) + TUNNEL_HEADER_BYTES;
                     Some((packet, bytes))
@@ -186,7 +188,7 @@ impl Way {
                 left -= taken;
                 self.usage.line_bits += taken * 8;
                 if taken < bytes {
-                    self.begun = Some((packet, bytes - taken));
+                    self.partial = Some((packet, bytes - taken));
                 } else {
                     self.usage.packets += 1;
                     self.usage.bytes += u64::from(packet.len());
@@ -201,42 +203,42 @@ impl Way {
     }
 
     fn next_event(&self) -> Option<Time> {
-        let opportunity = self.wanted().map(|wanted| wanted.max(self.trace.at(self.next)));
+        let opportunity = self.ready_at().map(|ready| ready.max(self.trace.at(self.next)));
         [opportunity, self.far_end.next_event()].into_iter().flatten().min()
     }
 }
 
 impl Link for Mahimahi {
     fn submit(&mut self, now: Time, port: Port, packet: Packet, events: &mut Events) {
-        for (from, way) in self.ways.iter_mut().enumerate() {
+        for (from, direction) in self.directions.iter_mut().enumerate() {
             events.port = from as Port;
-            way.advance(now, events);
+            direction.advance(now, events);
         }
-        self.ways[usize::from(1 - port)].policy.on_opposite(now, &packet);
+        self.directions[usize::from(1 - port)].policy.on_opposite(now, &packet);
         events.port = port;
-        self.ways[usize::from(port)].policy.enqueue(now, packet, events);
+        self.directions[usize::from(port)].policy.enqueue(now, packet, events);
     }
 
     fn next_event(&self) -> Option<Time> {
-        self.ways.iter().filter_map(Way::next_event).min()
+        self.directions.iter().filter_map(Direction::next_event).min()
     }
 
     fn poll(&mut self, now: Time, out: &mut Vec<Delivery>, events: &mut Events) {
         let first = out.len();
-        for (from, way) in self.ways.iter_mut().enumerate() {
+        for (from, direction) in self.directions.iter_mut().enumerate() {
             events.port = from as Port;
-            way.advance(now, events);
-            way.far_end.poll(now, 1 - from as Port, out, events);
+            direction.advance(now, events);
+            direction.far_end.poll(now, 1 - from as Port, out, events);
         }
         out[first..].sort_by_key(|delivery| delivery.at);
     }
 
     fn policy(&self, port: Port) -> Option<&dyn Policy> {
-        Some(&*self.ways[usize::from(port)].policy)
+        Some(&*self.directions[usize::from(port)].policy)
     }
 
     fn usage(&self, port: Port) -> Usage {
-        self.ways[usize::from(port)].usage
+        self.directions[usize::from(port)].usage
     }
 }
 
@@ -282,11 +284,11 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_trace_is_refused_with_the_line() {
+    fn invalid_traces_are_rejected_with_their_line() {
         assert!(link("1\nx\n").err().unwrap().contains("line 2"));
         assert!(link("5\n3\n").err().unwrap().contains("before the line above"));
-        assert!(link("").err().unwrap().contains("no opportunity"));
-        assert!(link("0\n0\n").err().unwrap().contains("for ever"));
+        assert!(link("").err().unwrap().contains("it is empty"));
+        assert!(link("0\n0\n").err().unwrap().contains("period would be 0"));
     }
 
     proptest! {

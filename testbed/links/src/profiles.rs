@@ -1,11 +1,10 @@
-//! Named links: the lines that the papers and their time knew, for scripts and campaign files. Forward runs towards the
-//! user, reverse back.
+//! Link profiles: access lines of the papers and their time, by name. Forward runs towards the user, reverse back.
 
 use backchannel_core::scenario::{DirectionSpec, LinkSpec, Named};
 use serde::Serialize;
 use serde_json::json;
 
-/// A link by name.
+/// A named link.
 #[derive(Debug, Serialize)]
 pub struct Profile {
     /// Name.
@@ -14,7 +13,7 @@ pub struct Profile {
     pub summary: &'static str,
     /// Where the numbers come from.
     pub source: &'static str,
-    /// The link; its `name` and `ends` are to be filled in.
+    /// The link without `name` and `ends`.
     pub spec: LinkSpec,
 }
 
@@ -52,7 +51,7 @@ static ROWS: &[Row] = &[
     ),
     (
         "section9-modem",
-        "the paper's own software modem beside its Ethernet",
+        "Ethernet down and the software modem of asym 9.1 up",
         "asym 9.1",
         (10_000_000, 0.002, 50),
         (28_000, 0.08, 32),
@@ -66,7 +65,7 @@ static ROWS: &[Row] = &[
     ),
 ];
 
-/// One-way latency as in asym 7.1, the queue of 32 packets of PPP's drivers as in asym 9.1.
+/// One-way latency as in asym 7.1, queue of 32 packets as in the PPP drivers of asym 9.1.
 const fn dialup(name: &'static str, summary: &'static str, rate_bps: u64) -> Row {
     (
         name,

@@ -1,12 +1,12 @@
 //! A wireless LAN of two stations that share one half-duplex medium (ton IV-A: 915 MHz WaveLAN, 2 Mbit/s).
 //!
-//! One packet is on the air at a time, of either station. When the medium falls free and both have one, each is as likely
-//! to be next: that is all of CSMA/CA that two stations which hear each other show. A packet takes its bits at the raw
-//! rate, and a fixed time besides for spacing, backoff, preamble and link header.
+//! One packet is on the air at a time. When the medium becomes idle and both stations have a packet, each is next with probability
+//! 1/2, which is the effect of CSMA/CA between two stations that hear each other. A packet takes its bits at the raw rate and a
+//! fixed overhead for spacing, backoff, preamble and link header.
 //!
-//! The paper gives what TCP gets out of it: 1.5 Mbit/s at most between two neighbours. With segments of 1400 bytes and an
-//! ack for every second one, two segments and an ack take 11.68 ms of bits; 22 400 bits in 14.93 ms are 1.5 Mbit/s, which
-//! leaves 1.083 ms for each packet: the default.
+//! The default overhead follows from the paper's TCP throughput of at most 1.5 Mbit/s between two neighbours. With segments of 1400
+//! bytes and an ack for every second one, two segments and an ack have 11.68 ms of bits. 22 400 bits at 1.5 Mbit/s take 14.93 ms,
+//! which leaves 1.083 ms per packet.
 
 use backchannel_core::event::Events;
 use backchannel_core::packet::Packet;
@@ -24,13 +24,13 @@ use crate::point_to_point::{check_rate, delay};
 pub(crate) static ENTRY: Entry = Entry {
     kind: "link",
     name: "wavelan",
-    summary: "a half-duplex medium that two stations share; both directions have its rate",
+    summary: "wireless LAN: a half-duplex medium that two stations share; both directions have its rate",
     source: "ton IV-A",
     params: &[Param::new(
         "overhead_s",
         Unit::Time,
         Preset::Number(0.001_083),
-        "time on the air for each packet beside its bits: spacing, backoff, preamble",
+        "airtime per packet in addition to its bits: spacing, backoff, preamble, link header",
     )
     .range(0.0, 0.1)],
 };
@@ -40,9 +40,9 @@ pub(crate) fn build(given: &Given<'_>, spec: &LinkSpec, seed: u64) -> Result<Box
         return Err(format!("a wavelan link has two ends, not {}", spec.ends.len()));
     }
     check_rate(spec.forward.rate_bps)?;
-    let rate_bps = spec.forward.rate_bps.ok_or("a shared medium has a rate")?;
+    let rate_bps = spec.forward.rate_bps.ok_or("a wavelan link needs a rate")?;
     if spec.reverse.rate_bps != Some(rate_bps) {
-        return Err("both directions share one medium: give forward and reverse the same rate".into());
+        return Err("both directions share one medium: set forward and reverse to the same rate".into());
     }
     let station = |name: &str, here: &DirectionSpec| {
         Station::new(&format!("{}/{name}", spec.name), here, rate_bps, seed).map_err(|why| format!("{name}: {why}"))
@@ -61,14 +61,14 @@ struct Wavelan {
     rate_bps: u64,
     overhead: Duration,
     stations: [Station; 2],
-    /// When the medium falls free again, whose packet is on it, and the packet.
+    /// The packet on the air: when it ends, its sender, the packet.
     on_air: Option<(Time, usize, Packet)>,
-    /// When a free medium last found no packet that may go.
+    /// When the medium last became idle without an eligible packet.
     idle_since: Time,
     rng: RunRng,
 }
 
-/// One station's queue, and the way of its packets to the other.
+/// A station's queue, and the delay and errors of its packets.
 struct Station {
     policy: Box<dyn Policy>,
     far_end: FarEnd,
@@ -94,23 +94,23 @@ impl Station {
 }
 
 impl Wavelan {
-    /// Lets the medium work up to `now`.
+    /// Advances the medium to `now`.
     fn advance(&mut self, now: Time, events: &mut Events) {
-        while let Some(at) = self.turn().filter(|at| *at <= now) {
-            if let Some((free, from, packet)) = self.on_air.take() {
+        while let Some(at) = self.next_contention().filter(|at| *at <= now) {
+            if let Some((end, from, packet)) = self.on_air.take() {
                 let usage = &mut self.stations[from].usage;
                 usage.packets += 1;
                 usage.bytes += u64::from(packet.len());
-                self.stations[from].far_end.fly(free, packet);
+                self.stations[from].far_end.fly(end, packet);
             }
             self.contend(at, events);
         }
     }
 
-    /// When the medium next falls free or, where it is, a station has a packet that its policy held back.
-    fn turn(&self) -> Option<Time> {
+    /// When the medium next becomes idle, or an idle medium gets a packet that a policy held back.
+    fn next_contention(&self) -> Option<Time> {
         match &self.on_air {
-            Some((free, _, _)) => Some(*free),
+            Some((end, _, _)) => Some(*end),
             None => {
                 let ready = self.stations.iter().filter_map(|station| station.policy.next_time()).min();
                 ready.map(|at| at.max(self.idle_since))
@@ -118,7 +118,7 @@ impl Wavelan {
         }
     }
 
-    /// The medium is free: whoever has a packet may be next.
+    /// The medium is idle: chooses the next sender.
     fn contend(&mut self, now: Time, events: &mut Events) {
         let waiting =
             [0, 1].map(|station: usize| self.stations[station].policy.next_time().is_some_and(|at| at <= now));
@@ -131,13 +131,13 @@ impl Wavelan {
             [false, true] => 1,
             [true, true] => usize::from(rng::uniform(&mut self.rng) < 0.5),
         };
-        // A policy may have dropped all it had: then the other station has its chance.
+        // If the first policy drops all its packets, the other station sends.
         for from in [first, 1 - first] {
             events.port = from as Port;
             if let Some(packet) = self.stations[from].policy.dequeue(now, events) {
                 let time = service_time(u64::from(packet.len()) * 8, self.rate_bps) + self.overhead;
                 let usage = &mut self.stations[from].usage;
-                // The overhead counts as the bits that it takes the place of, as framing does.
+                // The overhead counts as line bits, as framing does.
                 usage.line_bits += (time.as_secs_f64() * self.rate_bps as f64).round() as u64;
                 usage.busy += time;
                 self.on_air = Some((now + time, from, packet));
@@ -162,7 +162,7 @@ impl Link for Wavelan {
 
     fn next_event(&self) -> Option<Time> {
         let arrivals = self.stations.iter().map(|station| station.far_end.next_event());
-        arrivals.chain([self.turn()]).flatten().min()
+        arrivals.chain([self.next_contention()]).flatten().min()
     }
 
     fn poll(&mut self, now: Time, out: &mut Vec<Delivery>, events: &mut Events) {

@@ -1,4 +1,4 @@
-//! Duplication: some packets come out twice.
+//! Duplication: some packets are delivered twice.
 
 use backchannel_core::packet::Packet;
 use backchannel_core::registry::{Entry, Given, Param, Preset, Unit, MUST};
@@ -10,10 +10,15 @@ use super::{ErrorModel, Fate};
 pub(super) static ENTRY: Entry = Entry {
     kind: "error-model",
     name: "duplicate",
-    summary: "some packets come out twice",
+    summary: "delivers some packets twice",
     source: "tc-netem(8)",
-    params: &[Param::new("probability", Unit::Fraction, Preset::Required(MUST), "of a packet's coming out twice")
-        .range(0.0, 1.0)],
+    params: &[Param::new(
+        "probability",
+        Unit::Fraction,
+        Preset::Required(MUST),
+        "probability that a packet is delivered twice",
+    )
+    .range(0.0, 1.0)],
 };
 
 pub(super) fn build(given: &Given<'_>, rng: RunRng) -> Result<Box<dyn ErrorModel>, String> {

@@ -1,12 +1,12 @@
 //! Exponentially distributed errors (ton IV-A), and bursts of them (ton IV-E).
 //!
-//! The distance to the next error is drawn in bytes from an exponential distribution. Each packet's length is taken off it;
-//! the packet with which it reaches zero is hit, and the next distance is drawn. As in the paper, what is hit by default
-//! crosses the link with a wrong checksum: it uses airtime, and the receiver's TCP drops it. In a burst, every error
-//! destroys several packets in a row.
+//! The distance to the next error is drawn in bytes from an exponential distribution. Each packet's length is subtracted from it.
+//! The packet that brings it to zero is hit, and the next distance is drawn. By default, as in the paper, a packet that is hit
+//! crosses the link with a wrong checksum: it uses airtime, and the receiver's TCP drops it. In a burst, each error hits several
+//! packets in a row.
 //!
-//! Where the paper is silent: a length is that of the IP datagram (1440 bytes at a mean of 65 536: 2.17 % of packets), and
-//! the packets of a burst do not shorten the next distance.
+//! Where the paper is silent: the length is that of the IP datagram (1440 bytes at a mean of 65 536 hit 2.17 % of packets), and
+//! the further packets of a burst do not shorten the next distance.
 
 use backchannel_core::packet::Packet;
 use backchannel_core::registry::{Entry, Given, Param, Preset, Unit};
@@ -18,14 +18,30 @@ use super::{ErrorModel, Fate};
 pub(super) static ENTRY: Entry = Entry {
     kind: "error-model",
     name: "exponential",
-    summary: "exponentially distributed distances between errors, in bytes; in bursts, each error hits several packets",
+    summary: "errors at exponentially distributed distances in bytes; each error hits one packet or a burst of packets",
     source: "ton IV-A, IV-E",
     params: &[
-        Param::new("mean_bytes", Unit::Bytes, Preset::Number(65_536.0), "mean distance between errors").at_least(1.0),
-        Param::new("burst_packets", Unit::Packets, Preset::Number(1.0), "packets in a row that an error hits")
-            .range(1.0, 1000.0),
-        Param::new("effect", Unit::Choice, Preset::Text("damage"), "damage the checksum, or lose the packet")
-            .of(&["damage", "lose"]),
+        Param::new(
+            "mean_bytes",
+            Unit::Bytes,
+            Preset::Number(65_536.0),
+            "mean distance between errors, in bytes of IP packets",
+        )
+        .at_least(1.0),
+        Param::new(
+            "burst_packets",
+            Unit::Packets,
+            Preset::Number(1.0),
+            "number of consecutive packets that each error hits",
+        )
+        .range(1.0, 1000.0),
+        Param::new(
+            "effect",
+            Unit::Choice,
+            Preset::Text("damage"),
+            "what happens to a packet that is hit: damage its checksum, or lose it",
+        )
+        .of(&["damage", "lose"]),
     ],
 };
 
@@ -36,7 +52,7 @@ pub(super) fn build(given: &Given<'_>, mut rng: RunRng) -> Result<Box<dyn ErrorM
         burst: given.count("burst_packets").expect("it has a default"),
         effect: if given.text("effect") == Some("lose") { Fate::Lost } else { Fate::Damaged },
         left_bytes: rng::exponential(&mut rng, mean_bytes),
-        hitting: 0,
+        burst_left: 0,
         rng,
     }))
 }
@@ -47,15 +63,15 @@ struct Exponential {
     effect: Fate,
     /// Bytes to the next error.
     left_bytes: f64,
-    /// Further packets that the last error hits.
-    hitting: u64,
+    /// Further packets that the last error will hit.
+    burst_left: u64,
     rng: RunRng,
 }
 
 impl ErrorModel for Exponential {
     fn judge(&mut self, _: Time, packet: &Packet) -> Fate {
-        if self.hitting > 0 {
-            self.hitting -= 1;
+        if self.burst_left > 0 {
+            self.burst_left -= 1;
             return self.effect;
         }
         self.left_bytes -= f64::from(packet.len());
@@ -63,7 +79,7 @@ impl ErrorModel for Exponential {
             return Fate::Intact;
         }
         self.left_bytes = rng::exponential(&mut self.rng, self.mean_bytes);
-        self.hitting = self.burst - 1;
+        self.burst_left = self.burst - 1;
         self.effect
     }
 }
@@ -76,7 +92,8 @@ mod tests {
     fn fates(burst: u64, packets: usize) -> Vec<Fate> {
         let mut rng = rng::stream(1, "test");
         let left_bytes = rng::exponential(&mut rng, 65_536.0);
-        let mut model = Exponential { mean_bytes: 65_536.0, burst, effect: Fate::Damaged, left_bytes, hitting: 0, rng };
+        let mut model =
+            Exponential { mean_bytes: 65_536.0, burst, effect: Fate::Damaged, left_bytes, burst_left: 0, rng };
         let packet = data(1, 1400);
         (0..packets).map(|_| model.judge(Time::ZERO, &packet)).collect()
     }

@@ -1,8 +1,8 @@
 //! The Gilbert-Elliott channel: a good and a bad state, each with its own loss probability (Gilbert, "Capacity of a
 //! burst-noise channel", 1960; Elliott, 1963).
 //!
-//! Before each packet the channel moves: from good to bad with probability `p`, from bad to good with `r`. In the long run
-//! it is bad for p / (p + r) of the packets, and a bad period lasts 1 / r packets.
+//! Before each packet the state changes from good to bad with probability `p`, and from bad to good with `r`. In the long run the
+//! state is bad for p/(p + r) of the packets, and a bad period lasts 1/r packets on average.
 
 use backchannel_core::packet::Packet;
 use backchannel_core::registry::{Entry, Given, Param, Preset, Unit, MUST};
@@ -14,19 +14,44 @@ use super::{ErrorModel, Fate};
 pub(super) static ENTRY: Entry = Entry {
     kind: "error-model",
     name: "gilbert-elliott",
-    summary: "a channel with a good and a bad state, whose losses come in bursts",
+    summary: "bursty losses: a channel with a good and a bad state, each with its own loss probability",
     source: "Gilbert 1960, Elliott 1963",
     params: &[
-        Param::new("p", Unit::Fraction, Preset::Required(MUST), "of turning from good to bad, before a packet")
-            .range(0.0, 1.0),
-        Param::new("r", Unit::Fraction, Preset::Required(MUST), "of turning from bad to good, before a packet")
-            .range(0.0, 1.0),
-        Param::new("good_loss", Unit::Fraction, Preset::Number(0.0), "of a packet's being hit in the good state")
-            .range(0.0, 1.0),
-        Param::new("bad_loss", Unit::Fraction, Preset::Number(1.0), "of a packet's being hit in the bad state")
-            .range(0.0, 1.0),
-        Param::new("effect", Unit::Choice, Preset::Text("lose"), "lose it, or damage its checksum")
-            .of(&["lose", "damage"]),
+        Param::new(
+            "p",
+            Unit::Fraction,
+            Preset::Required(MUST),
+            "probability per packet of a change from the good to the bad state",
+        )
+        .range(0.0, 1.0),
+        Param::new(
+            "r",
+            Unit::Fraction,
+            Preset::Required(MUST),
+            "probability per packet of a change from the bad to the good state; 1/r packets is the mean burst length",
+        )
+        .range(0.0, 1.0),
+        Param::new(
+            "good_loss",
+            Unit::Fraction,
+            Preset::Number(0.0),
+            "probability that a packet is hit in the good state",
+        )
+        .range(0.0, 1.0),
+        Param::new(
+            "bad_loss",
+            Unit::Fraction,
+            Preset::Number(1.0),
+            "probability that a packet is hit in the bad state",
+        )
+        .range(0.0, 1.0),
+        Param::new(
+            "effect",
+            Unit::Choice,
+            Preset::Text("lose"),
+            "what happens to a packet that is hit: lose it, or damage its checksum",
+        )
+        .of(&["lose", "damage"]),
     ],
 };
 

@@ -1,7 +1,5 @@
-//! A loss trace that somebody recorded: for each packet in turn, whether it was lost.
-//!
-//! The file holds one digit a packet, 0 for one that arrived and 1 for one that was lost, with blanks, line ends and
-//! comments (from `#` to the end of the line) between them as one likes. After its end it begins again, unless it is told not to.
+//! A recorded loss trace: one digit per packet, 0 for an arrival and 1 for a loss. Blanks, line ends and comments (from `#` to the
+//! end of the line) are ignored. After its end the trace starts again, unless `repeat` is off.
 
 use backchannel_core::packet::Packet;
 use backchannel_core::registry::{Entry, Given, Param, Preset, Unit, MUST};
@@ -13,13 +11,28 @@ use super::{ErrorModel, Fate};
 pub(super) static ENTRY: Entry = Entry {
     kind: "error-model",
     name: "recorded",
-    summary: "a recorded loss trace from a file: a digit for each packet, 1 for a lost one",
+    summary: "losses from a recorded trace: one digit per packet, 1 for a loss",
     source: "docs/links.md",
     params: &[
-        Param::new("trace", Unit::File, Preset::Required(MUST), "digits 0 and 1, comments from # on"),
-        Param::new("repeat", Unit::Flag, Preset::Flag(true), "begin again after its end; else nothing is lost then"),
-        Param::new("effect", Unit::Choice, Preset::Text("lose"), "lose it, or damage its checksum")
-            .of(&["lose", "damage"]),
+        Param::new(
+            "trace",
+            Unit::File,
+            Preset::Required(MUST),
+            "file with a digit per packet, 0 for an arrival and 1 for a loss; # starts a comment",
+        ),
+        Param::new(
+            "repeat",
+            Unit::Flag,
+            Preset::Flag(true),
+            "start the trace again after its end; otherwise nothing is lost from there on",
+        ),
+        Param::new(
+            "effect",
+            Unit::Choice,
+            Preset::Text("lose"),
+            "what happens to a packet with a 1: lose it, or damage its checksum",
+        )
+        .of(&["lose", "damage"]),
     ],
 };
 
@@ -32,16 +45,16 @@ pub(super) fn build(given: &Given<'_>, _: RunRng) -> Result<Box<dyn ErrorModel>,
 fn parse(text: &str) -> Result<Vec<bool>, String> {
     let mut lost = Vec::new();
     for (number, line) in text.lines().enumerate() {
-        for digit in line.split('#').next().unwrap_or_default().chars().filter(|one| !one.is_whitespace()) {
+        for digit in line.split('#').next().unwrap_or_default().chars().filter(|digit| !digit.is_whitespace()) {
             lost.push(match digit {
                 '0' => false,
                 '1' => true,
-                other => return Err(format!("trace: line {} has '{other}' where 0 or 1 is wanted", number + 1)),
+                other => return Err(format!("trace: line {} has '{other}'; only 0 and 1 are allowed", number + 1)),
             });
         }
     }
     if lost.is_empty() {
-        return Err("trace: it has no packet".into());
+        return Err("trace: it is empty".into());
     }
     Ok(lost)
 }
@@ -94,9 +107,9 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_trace_is_refused_with_the_line() {
+    fn invalid_traces_are_rejected_with_their_line() {
         assert!(fates(json!({"trace": "0\n2\n"}), 1).unwrap_err().contains("line 2 has '2'"));
-        assert!(fates(json!({"trace": "# nothing"}), 1).unwrap_err().contains("no packet"));
+        assert!(fates(json!({"trace": "# nothing"}), 1).unwrap_err().contains("it is empty"));
         assert!(fates(json!({}), 1).unwrap_err().contains("trace"));
     }
 }

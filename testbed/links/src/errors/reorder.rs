@@ -1,7 +1,7 @@
-//! Reordering: some packets are held back for a while, and those behind them overtake.
+//! Reordering: some packets are held back for a while, and later packets overtake them.
 //!
-//! The way of netem's `reorder` turned round: there the chosen packets go ahead of a delay that the others have; here the
-//! chosen ones fall back, so that the declared delay stays that of the line.
+//! Differs from netem's `reorder`, where the chosen packets skip the delay of the others. Here the chosen packets are delayed, so the
+//! line keeps its declared delay.
 
 use std::time::Duration;
 
@@ -15,12 +15,13 @@ use super::{ErrorModel, Fate};
 pub(super) static ENTRY: Entry = Entry {
     kind: "error-model",
     name: "reorder",
-    summary: "some packets come later than they should, behind others",
+    summary: "holds some packets back, so that later packets overtake them",
     source: "tc-netem(8)",
     params: &[
-        Param::new("probability", Unit::Fraction, Preset::Required(MUST), "of a packet's being held back")
+        Param::new("probability", Unit::Fraction, Preset::Required(MUST), "probability that a packet is held back")
             .range(0.0, 1.0),
-        Param::new("delay_s", Unit::Time, Preset::Number(0.005), "for how long at most; drawn evenly").range(0.0, 60.0),
+        Param::new("delay_s", Unit::Time, Preset::Number(0.005), "longest extra delay; drawn uniformly from 0 to this")
+            .range(0.0, 60.0),
     ],
 };
 
@@ -40,7 +41,7 @@ struct Reorder {
 
 impl ErrorModel for Reorder {
     fn judge(&mut self, _: Time, _: &Packet) -> Fate {
-        // Both numbers are drawn for every packet, so that one packet's fate does not shift the next one's.
+        // Both numbers are drawn for every packet, so that the choice for one packet does not shift the next draws.
         let (chosen, share) = (rng::uniform(&mut self.rng), rng::uniform(&mut self.rng));
         if chosen < self.probability {
             Fate::Late(Duration::from_secs_f64(share * self.most_s))

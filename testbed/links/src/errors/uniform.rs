@@ -1,4 +1,4 @@
-//! Independent losses: every packet is lost, or damaged, with the same probability.
+//! Independent losses: every packet is lost or damaged with the same probability.
 
 use backchannel_core::packet::Packet;
 use backchannel_core::registry::{Entry, Given, Param, Preset, Unit, MUST};
@@ -10,12 +10,18 @@ use super::{ErrorModel, Fate};
 pub(super) static ENTRY: Entry = Entry {
     kind: "error-model",
     name: "uniform",
-    summary: "each packet is hit with the same probability, independently",
+    summary: "independent losses: each packet is hit with the same probability",
     source: "ns2 ErrorModel, unit packet",
     params: &[
-        Param::new("probability", Unit::Fraction, Preset::Required(MUST), "of a packet's being hit").range(0.0, 1.0),
-        Param::new("effect", Unit::Choice, Preset::Text("lose"), "lose it, or damage its checksum")
-            .of(&["lose", "damage"]),
+        Param::new("probability", Unit::Fraction, Preset::Required(MUST), "probability that a packet is hit")
+            .range(0.0, 1.0),
+        Param::new(
+            "effect",
+            Unit::Choice,
+            Preset::Text("lose"),
+            "what happens to a packet that is hit: lose it, or damage its checksum",
+        )
+        .of(&["lose", "damage"]),
     ],
 };
 

@@ -1,0 +1,158 @@
+use super::*;
+use crate::testing::back;
+use backchannel_core::packet::build::Segment;
+
+const START: u32 = 4_294_966_000; // numbers wrap within the tests
+
+struct Bench {
+    box_: Box<dyn Middlebox>,
+    events: Events,
+}
+
+impl Bench {
+    fn new(entry: &Entry, build: fn(&Given<'_>) -> Box<dyn Middlebox>) -> Bench {
+        let options = Default::default();
+        Bench { box_: build(&Given::check(entry, &options).unwrap()), events: Events::default() }
+    }
+
+    fn go(&mut self, at_ms: u64, from: Side, packet: Packet) -> Vec<(Side, u64)> {
+        let mut out = Vec::new();
+        self.box_.process(Time(at_ms * 1_000_000), from, packet, &mut out, &mut self.events);
+        out.into_iter().map(|(side, packet)| (side, packet.id)).collect()
+    }
+
+    /// Segment `number` of 1000 bytes; its id is its number.
+    fn data(&mut self, at_ms: u64, number: u32) -> Vec<(Side, u64)> {
+        let seq = START.wrapping_add(1000 * number);
+        self.go(at_ms, Side::A, Segment { id: number.into(), seq, payload: 1000, ..Segment::default() }.packet())
+    }
+
+    /// The mobile's ack for everything before segment `number`; id 1000 + number.
+    fn ack(&mut self, at_ms: u64, number: u32) -> Vec<(Side, u64)> {
+        let ack = START.wrapping_add(1000 * number);
+        let forward = Segment { id: u64::from(number) + 1000, ack, ..Segment::default() }.packet();
+        self.go(at_ms, Side::B, back(&forward))
+    }
+}
+
+#[test]
+fn snoop_sends_again_on_the_second_duplicate_and_keeps_the_later_ones() {
+    let mut bench = Bench::new(&LL_TCP_AWARE, ll_tcp_aware);
+    for number in 0..6 {
+        assert_eq!(bench.data(u64::from(number), number), [(Side::B, number.into())]);
+    }
+    assert_eq!(bench.ack(20, 1), [(Side::A, 1001)]);
+    // Segment 1 is lost; 2 to 5 cause four duplicates.
+    assert_eq!(bench.ack(21, 1), [(Side::A, 1001)], "the first passes");
+    assert_eq!(bench.ack(22, 1), [(Side::B, 1)], "the second stays, and the segment goes out again");
+    assert_eq!(bench.ack(23, 1), []);
+    assert_eq!(bench.ack(24, 1), []);
+    assert_eq!(bench.ack(30, 6), [(Side::A, 1006)]);
+    assert_eq!(bench.box_.next_event(), None, "nothing is cached any more");
+}
+
+#[test]
+fn plain_ll_sends_again_but_lets_every_duplicate_pass() {
+    let mut bench = Bench::new(&LL, ll);
+    for number in 0..6 {
+        bench.data(0, number);
+    }
+    bench.ack(20, 1);
+    assert_eq!(bench.ack(21, 1), [(Side::A, 1001)]);
+    assert_eq!(bench.ack(22, 1), [(Side::B, 1), (Side::A, 1001)]);
+    assert_eq!(bench.ack(23, 1), [(Side::A, 1001)]);
+}
+
+#[test]
+fn a_new_ack_that_stops_short_sends_the_next_of_the_burst_at_once() {
+    let mut bench = Bench::new(&LL_TCP_AWARE, ll_tcp_aware);
+    for number in 0..8 {
+        bench.data(0, number);
+    }
+    bench.ack(20, 1);
+    bench.ack(21, 1);
+    bench.ack(22, 1);
+    // 1 was sent again and arrived; 2 is lost as well.
+    assert_eq!(bench.ack(40, 2), [(Side::B, 2), (Side::A, 1002)]);
+    assert_eq!(bench.ack(50, 8), [(Side::A, 1008)]);
+}
+
+#[test]
+fn a_lost_retransmission_is_seen_when_the_expected_duplicates_have_come() {
+    let mut bench = Bench::new(&LL_TCP_AWARE, ll_tcp_aware);
+    for number in 0..6 {
+        bench.data(0, number);
+    }
+    bench.ack(20, 1);
+    bench.ack(21, 1);
+    assert_eq!(bench.ack(22, 1), [(Side::B, 1)]);
+    // Cached: 1 to 5. Two duplicates have come; of 2 to 5 two are to come, and the third is of the retransmission's time.
+    assert_eq!(bench.ack(23, 1), []);
+    assert_eq!(bench.ack(24, 1), []);
+    assert_eq!(bench.ack(25, 1), [(Side::B, 1)]);
+}
+
+#[test]
+fn silence_for_a_timeout_sends_the_oldest_again_not_before_200_ms() {
+    let mut bench = Bench::new(&LL_TCP_AWARE, ll_tcp_aware);
+    bench.data(0, 0);
+    assert_eq!(bench.box_.next_event(), Some(Time(250_000_000)), "before the first sample");
+    bench.ack(10, 1);
+    bench.data(20, 1);
+    let due = bench.box_.next_event().unwrap();
+    assert_eq!(due, Time(220_000_000));
+    let mut out = Vec::new();
+    bench.box_.poll(due, &mut out, &mut bench.events);
+    assert_eq!(out.iter().map(|(side, packet)| (*side, packet.id)).collect::<Vec<_>>(), [(Side::B, 1)]);
+    assert_eq!(bench.box_.next_event(), Some(Time(420_000_000)), "and again after as long");
+}
+
+#[test]
+fn what_the_source_sent_again_is_the_sources_affair() {
+    let mut bench = Bench::new(&LL_TCP_AWARE, ll_tcp_aware);
+    for number in 0..4 {
+        bench.data(0, number);
+    }
+    bench.ack(20, 1);
+    bench.ack(21, 1);
+    bench.ack(22, 1);
+    assert_eq!(bench.data(30, 1), [(Side::B, 1)]);
+    assert_eq!(bench.ack(40, 1), [(Side::A, 1001)], "its duplicates pass again");
+}
+
+#[test]
+fn the_timer_goes_on_for_what_the_source_sent_again_and_the_rest_of_the_burst_follows() {
+    let mut bench = Bench::new(&LL_TCP_AWARE, ll_tcp_aware);
+    for number in 0..6 {
+        bench.data(0, number);
+    }
+    bench.ack(20, 1);
+    bench.ack(21, 1);
+    bench.ack(22, 1);
+    bench.data(30, 1);
+    let due = bench.box_.next_event().expect("it waits for an ack");
+    let mut out = Vec::new();
+    bench.box_.poll(due, &mut out, &mut bench.events);
+    assert_eq!(out.iter().map(|(side, packet)| (*side, packet.id)).collect::<Vec<_>>(), [(Side::B, 1)]);
+    assert_eq!(bench.ack(400, 2), [(Side::B, 2), (Side::A, 1002)], "the next of the burst");
+}
+
+#[test]
+fn a_damaged_ack_is_passed_on_and_not_believed() {
+    let mut bench = Bench::new(&LL_TCP_AWARE, ll_tcp_aware);
+    bench.data(0, 0);
+    let mut ack = back(&Segment { id: 7, ack: START.wrapping_add(1000), ..Segment::default() }.packet());
+    ack.damage_checksum();
+    assert_eq!(bench.go(5, Side::B, ack), [(Side::A, 7)]);
+    assert!(bench.box_.next_event().is_some(), "the segment is still waited for");
+}
+
+#[test]
+fn the_first_block_is_found_behind_other_options() {
+    let mut options = vec![1, 1, 8, 10, 0, 0, 0, 1, 0, 0, 0, 2, 1, 1, 5, 10];
+    options.extend(3000u32.to_be_bytes());
+    options.extend(4000u32.to_be_bytes());
+    assert_eq!(first_block(&options), Some((3000, 4000)));
+    assert_eq!(first_block(&options[..20]), None);
+    assert_eq!(first_block(&[8, 0, 5]), None);
+}

@@ -1,0 +1,177 @@
+use super::*;
+use crate::testing::{at, drain, kinds};
+use backchannel_core::packet::build::Segment;
+use backchannel_core::packet::Ecn;
+
+/// 1000 bytes take 0.1 s.
+const RATE_BPS: u64 = 80_000;
+
+/// Thresholds of the queue of 10 packets in asym, case B. The average follows the queue at once.
+const CASE_B: Parameters = Parameters {
+    limit: Limit { packets: 10, bytes: None },
+    min: 1.5,
+    max: 6.0,
+    weight: 1.0,
+    max_p: 0.1,
+    gentle: false,
+    mark: true,
+    pass_incapable: false,
+    drop_above_max: false,
+    random_victim: false,
+    spare_acks: false,
+    acks_first: false,
+    typical_packet_bytes: 1000,
+};
+
+fn red(parameters: Parameters) -> (Red, Events) {
+    (Red::new(parameters, Some(RATE_BPS), rng::stream(1, "test")), Events::default())
+}
+
+fn capable(id: u64, payload: u32) -> Packet {
+    Segment { id, payload, ecn: true, ..Segment::default() }.packet()
+}
+
+#[test]
+fn the_average_follows_the_equation_and_decays_when_idle() {
+    let (mut queue, mut events) = red(Parameters { weight: 0.5, ..CASE_B });
+    for id in 1..=3 {
+        queue.enqueue(Time::ZERO, capable(id, 960), &mut events);
+    }
+    // Samples 0, 1, 2: 0, then 0.5·0 + 0.5·1, then 0.5·0.5 + 0.5·2.
+    assert!((queue.average() - 1.25).abs() < 1e-12);
+    while queue.dequeue(at(1.0), &mut events).is_some() {}
+    queue.enqueue(at(1.2), capable(4, 960), &mut events);
+    assert!((queue.average() - 1.25 / 4.0).abs() < 1e-12, "two typical packets passed: {}", queue.average());
+}
+
+#[test]
+fn every_packet_is_marked_from_max_on_and_none_below_min() {
+    let (mut queue, mut events) = red(Parameters { max_p: 0.0, ..CASE_B });
+    for id in 1..=9 {
+        queue.enqueue(Time::ZERO, capable(id, if id % 2 == 0 { 0 } else { 960 }), &mut events);
+    }
+    // The queue holds 6 when the seventh arrives; acks are marked like data.
+    assert_eq!(kinds(&events), [7, 8, 9].map(|id| (id, EventKind::Marked)));
+    let experienced: Vec<_> = std::iter::from_fn(|| queue.dequeue(Time::ZERO, &mut events))
+        .filter(|packet| packet.ecn() == Ecn::Experienced)
+        .map(|packet| packet.id)
+        .collect();
+    assert_eq!(experienced, [7, 8, 9]);
+}
+
+#[test]
+fn with_above_max_drop_the_queue_counts_as_full_from_max_on() {
+    for (random_victim, waiting) in [(false, vec![1, 2, 3, 4, 5, 6]), (true, vec![])] {
+        let (mut queue, mut events) = red(Parameters { max_p: 0.0, drop_above_max: true, random_victim, ..CASE_B });
+        for id in 1..=9 {
+            queue.enqueue(Time::ZERO, capable(id, 960), &mut events);
+        }
+        // Six wait when the seventh arrives. From then on each arrival costs one packet.
+        assert!(events.list.iter().all(|event| event.kind == EventKind::DroppedFull));
+        assert_eq!((events.count(EventKind::DroppedFull), queue.len_packets()), (3, 6));
+        if random_victim {
+            assert!(drain(&mut queue, &mut events).contains(&9), "the newest comes in, another goes");
+        } else {
+            assert_eq!(drain(&mut queue, &mut events), waiting);
+        }
+        // The queue is empty but its average is still above max.
+        queue.variables.average = 8.0;
+        queue.variables.idle_since = None;
+        queue.parameters.weight = 0.0;
+        queue.enqueue(Time::ZERO, capable(10, 960), &mut events);
+        assert_eq!(drain(&mut queue, &mut events), [10]);
+    }
+}
+
+#[test]
+fn between_the_thresholds_marks_are_spread_uniformly() {
+    // avg stays at 3.75, halfway: p_b = 0.05. Figure 2 counts a packet before it weighs it, so that the first after a
+    // mark has p_b/(1 - p_b): distances are uniform on 1..=19, one less than the 1/p_b of the paper's section 7.
+    let (mut queue, _) = red(CASE_B);
+    queue.variables.average = 3.75;
+    let (mut gaps, mut gap) = (Vec::new(), 0u32);
+    queue.variables.count = Some(0);
+    while gaps.len() < 4000 {
+        gap += 1;
+        if queue.choose() {
+            gaps.push(gap);
+            gap = 0;
+        }
+    }
+    let mean = f64::from(gaps.iter().sum::<u32>()) / gaps.len() as f64;
+    assert!((mean - 10.0).abs() < 0.4, "{mean}");
+    assert!(gaps.iter().all(|gap| (1..=19).contains(gap)));
+    for reached in 1..=19 {
+        let share = gaps.iter().filter(|gap| **gap == reached).count() as f64 / gaps.len() as f64;
+        assert!((share - 1.0 / 19.0).abs() < 0.02, "{reached}: {share}");
+    }
+}
+
+#[test]
+fn gentle_rises_from_max_p_to_one() {
+    let share = |average: f64| {
+        let (mut queue, _) = red(Parameters { gentle: true, ..CASE_B });
+        let mut marks = 0;
+        for _ in 0..2000 {
+            queue.variables.average = average;
+            queue.variables.count = None;
+            marks += u32::from(queue.choose());
+        }
+        f64::from(marks) / 2000.0
+    };
+    assert!((share(6.0) - 0.1).abs() < 0.03);
+    assert!((share(9.0) - 0.55).abs() < 0.05);
+    assert_eq!(share(12.0), 1.0);
+}
+
+#[test]
+fn packets_that_are_not_ecn_capable_pass_or_are_dropped() {
+    let plain = || Segment { id: 9, payload: 960, ..Segment::default() }.packet();
+    for (pass_incapable, expected) in [(false, vec![(9, EventKind::DroppedEarly)]), (true, vec![])] {
+        let (mut queue, mut events) = red(Parameters { pass_incapable, max_p: 0.0, ..CASE_B });
+        for id in 1..=6 {
+            queue.enqueue(Time::ZERO, capable(id, 960), &mut events);
+        }
+        queue.enqueue(Time::ZERO, plain(), &mut events);
+        assert_eq!(kinds(&events), expected);
+    }
+}
+
+#[test]
+fn with_candidates_data_acks_are_never_marked_or_dropped_early() {
+    let (mut queue, mut events) = red(Parameters { spare_acks: true, mark: false, max_p: 0.0, ..CASE_B });
+    for id in 1..=8 {
+        queue.enqueue(Time::ZERO, capable(id, 0), &mut events);
+    }
+    queue.enqueue(Time::ZERO, capable(9, 960), &mut events);
+    assert_eq!(kinds(&events), [(9, EventKind::DroppedEarly)]);
+}
+
+#[test]
+fn a_full_queue_drops_the_tail_or_a_random_packet() {
+    let never = Parameters { min: 100.0, max: 200.0, limit: 3.into(), ..CASE_B };
+    let (mut queue, mut events) = red(never);
+    for id in 1..=4 {
+        queue.enqueue(Time::ZERO, capable(id, 0), &mut events);
+    }
+    assert_eq!(kinds(&events), [(4, EventKind::DroppedFull)]);
+
+    let (mut queue, mut events) = red(Parameters { random_victim: true, ..never });
+    for id in 1..=303 {
+        queue.enqueue(Time::ZERO, capable(id, 0), &mut events);
+    }
+    assert_eq!(events.count(EventKind::DroppedFull), 300);
+    assert_eq!(queue.len_packets(), 3);
+    let longest_stay = events.list.windows(2).filter(|pair| pair[0].packet_id > pair[1].packet_id).count();
+    assert!(longest_stay > 50, "victims are not drawn from the whole queue: {longest_stay}");
+    assert_eq!(queue.peek().map(|packet| packet.id), Some(drain(&mut queue, &mut events)[0]));
+}
+
+#[test]
+fn with_acks_first_a_marked_ack_still_overtakes() {
+    let (mut queue, mut events) = red(Parameters { acks_first: true, ..CASE_B });
+    for (id, payload) in [(1, 960), (2, 960), (3, 0)] {
+        queue.enqueue(Time::ZERO, capable(id, payload), &mut events);
+    }
+    assert_eq!(drain(&mut queue, &mut events), [3, 1, 2]);
+}
