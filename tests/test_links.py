@@ -115,7 +115,7 @@ def test_a_profile_fills_in_what_the_file_leaves_out(tmp_path: Path) -> None:
     [
         (("rate: 1 Mbit/s,", "rate: 1 Mbit/s, errors: [{model: recorded, trace: nix.txt}],"), "cannot read"),
         (("topology: line,", "topology: line, link: wavelan,"), ""),
-        (("topology: line,", "topology: line, link: mahimahi,"), "leave 'rate' out"),
+        (("topology: line,", "topology: line, link: mahimahi,"), "remove 'rate'"),
         (("delay: 10 ms", "delay: 10 ms, changes: [{at: 11 s, rate: 2 Mbit/s}]"), "when the run is over"),
         (("delay: 10 ms", "delay: 10 ms, changes: [{at: 1 s}]"), "a change names"),
         (("topology: line,", "topology: line, link: kernel,"), "virtual time has no kernel link"),

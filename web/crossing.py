@@ -1,4 +1,4 @@
-"""Packets as they crossed the line under study: when each entered its queue, left it, and arrived."""
+"""Packets that crossed the link under study: when each entered its queue, left it, and arrived."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from web import tables
 #: Packets of one answer.
 MOST = 4000
 COLUMNS = ("dir", "seq", "ack", "payload", "ip_len", "class")
-#: Names under which topologies know their line under study, in the order of preference.
+#: Names that topologies give their link under study, in order of preference.
 STUDIED = ("bottleneck", "air", "line")
 
 
 def link_under_study(scenario: Mapping[str, Any]) -> dict[str, Any] | None:
-    """The topology's own line; in a network that is spelled out, the slowest with two ends."""
+    """The topology's link under study; in a network written out in the file, the slowest link with two ends."""
     links: list[dict[str, Any]] = [link for link in scenario["links"] if len(link["ends"]) == 2]
     for name in STUDIED:
         for link in links:
@@ -31,16 +31,16 @@ def link_under_study(scenario: Mapping[str, Any]) -> dict[str, Any] | None:
 
 
 def crossing(folder: Path, run: Mapping[str, Any], from_s: float, to_s: float) -> dict[str, Any]:
-    """Packets that were on the line, or in its queues, at any time of a period.
+    """Packets that were on the link, or in its queues, at any time of a period.
 
     Returns:
         {"link", "ends", "flows": [names], "directions": {forward, reverse: {rate_bps, delay_s, queue}}, "packets":
         [[in_s, leaves_s, out_s or null, direction 0 or 1, bytes, kind 0 data 1 ack 2 sent again, flow]], "cut": whether
-        there were more than MOST}; {"note"} when it cannot be told.
+        there were more than MOST}; {"note"} if the captures do not show it.
     """
     link = link_under_study(run["scenario"])
     if link is None:
-        return {"note": "there is no line with two ends here"}
+        return {"note": "this network has no link with two ends"}
     slack_s = _longest_s(link)
     try:
         near, far = (
@@ -61,7 +61,7 @@ def crossing(folder: Path, run: Mapping[str, Any], from_s: float, to_s: float) -
         arrived = _arrivals(going, coming, slack_s)
         for number, (t_s, *key, ip_len, again, data) in enumerate(going.iter_rows()):
             out_s = arrived.get(number)
-            # Sendings after the period are read so that their arrivals are not taken for those of earlier copies.
+            # Transmissions after the period are read as well: their arrivals must not count for earlier copies.
             if t_s > to_s or (out_s if out_s is not None else t_s) < from_s:
                 continue
             on_air_s = side["delay_s"] + ip_len * 8 / side["rate_bps"] if side.get("rate_bps") else side["delay_s"]
@@ -93,10 +93,10 @@ def crossing(folder: Path, run: Mapping[str, Any], from_s: float, to_s: float) -
 
 
 def _arrivals(going: pl.DataFrame, coming: pl.DataFrame, slack_s: float) -> dict[int, float]:
-    """When each sending arrived, by its row; one without an arrival was lost.
+    """When each transmission arrived, by its row; one without an arrival was lost.
 
-    Copies of a segment are told apart by time alone: the last arrival is of the latest sending before it, and so on
-    backwards. So a segment that was dropped and sent again is lost once, where it was dropped.
+    Only time distinguishes copies of a segment: the last arrival belongs to the latest transmission before it, and so
+    on backwards. A segment that was dropped and retransmitted is therefore lost once, where it was dropped.
     """
     sendings: dict[tuple[Any, ...], list[tuple[float, int]]] = {}
     for number, row in enumerate(going.iter_rows()):
@@ -113,12 +113,12 @@ def _arrivals(going: pl.DataFrame, coming: pl.DataFrame, slack_s: float) -> dict
 def _going(
     data: RunData, left: set[str], ends: Mapping[str, str], direction: int, from_s: float, to_s: float
 ) -> pl.DataFrame:
-    """Segments that run in one direction of the line, with what identifies each at both ends."""
+    """Segments in one direction of the link, with the columns that identify each at both ends."""
     t_s = (pl.col("time_ns") - data.t0_epoch_ns) / 1e9
     rows = data.segments.filter((t_s >= from_s) & (t_s <= to_s)).with_columns(t_s.alias("t_s"))
     named = rows.join(data.connections.select("conn", "file", "client", "server", "server_port"), on=["conn", "file"])
     on_left = pl.col("client").replace_strict({address: node in left for address, node in ends.items()}, default=True)
-    # The client's own packets are `dir` 0; they run forward when it stands on the near side.
+    # The client's packets are `dir` 0; they go forward if the client is on the near side.
     forward = pl.when(pl.col("dir") == 0).then(on_left).otherwise(~on_left)
     chosen = named.filter(forward if direction == 0 else ~forward).sort("t_s", maintain_order=True)
     return chosen.select(
@@ -128,7 +128,7 @@ def _going(
 
 
 def _side(scenario: Mapping[str, Any], link: Mapping[str, Any]) -> set[str]:
-    """Nodes on the near side of a line: what its first end reaches without it."""
+    """Nodes on the near side of a link: those that its first end reaches without it."""
     found, todo = {link["ends"][0]}, [link["ends"][0]]
     while todo:
         here = todo.pop()
@@ -147,7 +147,7 @@ def _hosts(run: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _longest_s(link: Mapping[str, Any]) -> float:
-    """How long a packet can be on its way: through a full queue and over the line, at most."""
+    """The longest time in s that a packet takes through a full queue and over the link; 30 s at most."""
     longest = 0.0
     for side in (link["forward"], link["reverse"]):
         packets = side["queue"]["options"].get("limit_packets") or 100

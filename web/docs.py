@@ -1,4 +1,4 @@
-"""Every mechanism that exists, from the one registry, and every metric, from its one function."""
+"""Every mechanism of the registry, and every metric with its definition."""
 
 from __future__ import annotations
 
@@ -49,5 +49,5 @@ def _metrics() -> list[dict[str, Any]]:
 
 
 def _holds(words: list[str], *texts: str) -> bool:
-    told = " ".join(texts).lower()
-    return all(word in told for word in words)
+    text = " ".join(texts).lower()
+    return all(word in text for word in words)

@@ -1,4 +1,4 @@
-"""The first page: what runs, what is new, the scorecard in one strip, what needs attention."""
+"""Home: running campaigns, what needs attention, the scorecard in one strip, the latest results."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def index() -> str:
 
 @blueprint.get("/api/attention")
 def attention_as_json() -> Response:
-    """What needs attention: invalid and failed runs, unfinished campaigns; the latest 100 of each."""
+    """Invalid runs, failed runs and unfinished campaigns; the latest 100 of each."""
     return jsonify(_attention(g.store, 100))
 
 

@@ -1,4 +1,4 @@
-"""What changes while one looks: server-sent events whenever somebody writes to the store."""
+"""Live pages: server-sent events whenever somebody writes to the store."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from analysis.store import Store, browse, requests
 
 blueprint = Blueprint("live", __name__)
 
-#: Streams at a time; each holds a thread of the server. Who comes later is told once, and asks again after RETRY_S.
+#: Streams at a time; each holds a thread of the server. Further clients get one event and ask again after RETRY_S.
 STREAMS = 24
 RETRY_S = 4
-#: Between two looks at the store, and between two signs of life on a stream where nothing happens.
-LOOK_S, BEAT_S = 0.4, 15.0
-#: A stream ends after so long; the browser opens the next by itself.
+#: Seconds between two polls of the store, and between two comments that keep a quiet stream open.
+POLL_S, KEEPALIVE_S = 0.4, 15.0
+#: Seconds after which a stream ends; the browser opens the next.
 LONGEST_S = 600.0
 
 
 class Watcher:
-    """Looks at the store for all streams together, as long as there is one."""
+    """Polls the store for all streams together, while there are any."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -35,12 +35,12 @@ class Watcher:
         self.closed = False
 
     def close(self) -> None:
-        """Ends every stream, so that the server can end."""
-        # No lock: this is called by a signal's handler, which may have interrupted its holder.
+        """Ends every stream, so that the server can stop."""
+        # No lock: a signal handler calls this and may have interrupted the lock's holder.
         self.closed = True
 
     def enter(self) -> bool:
-        """Whether there is room for one more stream."""
+        """Takes a place for a stream; False if there is none."""
         with self._changed:
             if self._streams >= STREAMS:
                 return False
@@ -51,12 +51,12 @@ class Watcher:
             return True
 
     def leave(self) -> None:
-        """A stream has ended."""
+        """Gives a stream's place back."""
         with self._changed:
             self._streams -= 1
 
     def wait(self, seen: int, timeout_s: float) -> int:
-        """Until there is something newer than `seen`, or the time is over; gives what is newest."""
+        """Waits for a change newer than `seen`, or for the timeout; returns the number of the newest."""
         with self._changed:
             ends = time.monotonic() + timeout_s
             while self._count == seen and not self.closed and time.monotonic() < ends:
@@ -75,25 +75,25 @@ class Watcher:
                     with self._changed:
                         self._count += 1
                         self._changed.notify_all()
-                time.sleep(LOOK_S)
+                time.sleep(POLL_S)
         finally:
             pulse.close()
 
 
 def snapshot(store: Store, campaign_id: str = "") -> dict[str, Any]:
-    """What is under way: campaigns that run, requests that are not done, runs in the store."""
+    """Running campaigns, recent requests, connected runners and the number of runs by state."""
     if campaign_id:
         head = browse.campaign_head(store, campaign_id)
         running = [head] if head is not None else []
     else:
         running = browse.active(store)
-    told = [{key: one[key] for key in ("id", "state", "runs", "valid", "invalid", "progress")} for one in running]
+    states = [{key: one[key] for key in ("id", "state", "runs", "valid", "invalid", "progress")} for one in running]
     asked = [
         {key: one[key] for key in ("id", "state", "campaign_id", "message")}
         for one in requests.recent(store, 5, campaign_id or None)
     ]
     return {
-        "campaigns": told,
+        "campaigns": states,
         "requests": asked,
         "runners": len(requests.runners(store)),
         "counts": browse.counts(store),
@@ -105,7 +105,7 @@ def events() -> Response:
     """A stream of `state` events, one for every change; `campaign` narrows it to one."""
     watcher: Watcher = current_app.extensions["watcher"]
     store, campaign_id = g.store, request.args.get("campaign", "")
-    # A stream that is never read never ends: HEAD takes no place.
+    # HEAD takes no place: nobody reads its stream, so it would never end.
     stays = request.method == "GET" and request.args.get("once") is None and watcher.enter()
     stream = _stream(watcher, store, campaign_id) if stays else iter([_event(snapshot(store, campaign_id), RETRY_S)])
     return Response(
@@ -120,7 +120,7 @@ def _stream(watcher: Watcher, store: Store, campaign_id: str) -> Iterator[str]:
             now = _event(snapshot(store, campaign_id), RETRY_S)
             yield ": still here\n\n" if now == last else now
             last = now
-            seen = watcher.wait(seen, BEAT_S)
+            seen = watcher.wait(seen, KEEPALIVE_S)
     finally:
         watcher.leave()
 

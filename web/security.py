@@ -1,7 +1,7 @@
-"""Who may do what on the site: host names, the token, forged requests, and what a browser may load.
+"""Access to the site: host names, the token, forged requests, and the content security policy.
 
-On 127.0.0.1 nobody is asked for anything; the host name of every request is checked, so that a page elsewhere cannot
-reach the site under a name of its own. On any other address each visitor gives the token once.
+On 127.0.0.1 no token is needed. The host name of every request is checked, so that a page elsewhere cannot reach the
+site under a name of its own. On any other address each visitor gives the token once.
 """
 
 from __future__ import annotations
@@ -38,25 +38,25 @@ from web import import_queue
 
 blueprint = Blueprint("door", __name__)
 
-#: Everything comes from this server; nothing is inline.
+#: Browsers load from this server alone, and run nothing inline.
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
     "base-uri 'none'; form-action 'self'; frame-ancestors 'none'"
 )
 LOCAL_NAMES = ("localhost", "127.0.0.1", "[::1]")
-#: Shorter ones could be guessed.
+#: Characters; shorter tokens could be guessed.
 LEAST_TOKEN = 16
-#: Wrong tokens a minute, from everybody together.
+#: Wrong tokens a minute, from all visitors together.
 GUESSES = 20
 SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
-#: What can be had without the token.
+#: Endpoints that need no token.
 OPEN = frozenset({"door.enter", "static", "figures.static", "api.healthy"})
-#: What takes captures in; everything else takes forms.
+#: Endpoints that accept captures; all others accept forms.
 UPLOADS = frozenset({"imports.act", "imports.enter"})
 
 
 class Door:
-    """The site's token, or none, and how often somebody got it wrong."""
+    """The site's token, if it has one, and the wrong attempts."""
 
     def __init__(self, token: str) -> None:
         self._token = token.encode()
@@ -65,19 +65,19 @@ class Door:
 
     @property
     def locked(self) -> bool:
-        """Whether a token is asked for."""
+        """Whether the site needs a token."""
         return bool(self._token)
 
     def mark(self) -> str:
-        """What the session of somebody who gave this very token holds: another token makes it worthless."""
+        """The proof in a visitor's session that this token was given; another token invalidates it."""
         return hmac.digest(current_app.secret_key, self._token, "sha256").hex()  # type: ignore[arg-type]
 
     def knows(self) -> bool:
-        """Whether this visitor gave the token."""
+        """Whether this visitor has given the token."""
         return hmac.compare_digest(str(session.get("in", "")).encode(), self.mark().encode())
 
     def opens(self, given: str) -> bool:
-        """Whether a token is the right one; after too many wrong ones, none is for a while."""
+        """Whether a token is right. After too many wrong ones, none is accepted for a while."""
         now = time.monotonic()
         with self._lock:
             if len(self._wrong) == GUESSES and now - self._wrong[0] < 60:
@@ -89,19 +89,19 @@ class Door:
 
 
 def guard(app: Flask, results: Path, token: str, names: list[str]) -> None:
-    """Puts every request of an application under guard.
+    """Checks every request of an application.
 
     Args:
         app: the application.
-        results: where the key that signs sessions is kept.
-        token: empty: none is asked for.
+        results: folder of the key that signs sessions.
+        token: empty: no token is needed.
         names: host names beside those of this machine.
     """
     door = Door(token)
     app.extensions["door"] = door
     app.secret_key = _key(results)
     app.config.update(
-        # Cookies know no ports: two sites of one host would overwrite each other's.
+        # Cookies ignore ports: two sites of one host would overwrite each other's.
         SESSION_COOKIE_NAME=f"backchannel-{hashlib.sha256(app.secret_key).hexdigest()[:8]}",
         SESSION_COOKIE_HTTPONLY=True,
         SESSION_COOKIE_SAMESITE="Strict",
@@ -131,9 +131,9 @@ def guard(app: Flask, results: Path, token: str, names: list[str]) -> None:
             return redirect(url_for("door.enter", to=request.full_path.rstrip("?")))
         if request.endpoint in UPLOADS:
             request.max_content_length = import_queue.MOST_BODY
-        # Before anything looks for a form in it.
+        # Before anything parses a form.
         if (request.content_length or 0) > (request.max_content_length or 0):
-            abort(413, f"What is sent here has at most {(request.max_content_length or 0) >> 20} MiB.")
+            abort(413, f"A request here has at most {(request.max_content_length or 0) >> 20} MiB.")
         if request.method not in SAFE and not g.by_token:
             _not_forged()
         return None
@@ -149,7 +149,7 @@ def guard(app: Flask, results: Path, token: str, names: list[str]) -> None:
 
 
 def csrf() -> str:
-    """The token that every form of this visitor carries."""
+    """The token against forgery in every form of this visitor."""
     if "csrf" not in session:
         session["csrf"] = secrets.token_urlsafe(24)
         session.permanent = True
@@ -157,13 +157,13 @@ def csrf() -> str:
 
 
 def _not_forged() -> None:
-    """Refuses what another site made a browser send."""
+    """Rejects requests that another site made a browser send."""
     origin = request.headers.get("Origin")
     if origin is not None and urlsplit(origin).netloc != request.host:
         abort(403, "This came from another site.")
     if request.headers.get("Sec-Fetch-Site", "same-origin") not in ("same-origin", "none"):
         abort(403, "This came from another site.")
-    # No browser sends a form to another site without its origin: what has neither that nor a cookie is a script.
+    # Browsers send a form to another site with its origin: a request without origin and cookie comes from a script.
     if request.path.startswith("/api/") and origin is None and not request.cookies:
         return
     given = request.headers.get("X-CSRF-Token") or request.form.get("csrf", "")
@@ -176,7 +176,7 @@ def enter() -> Any:
     """Asks for the token."""
     door: Door = current_app.extensions["door"]
     to = request.values.get("to", "/")
-    # Only to a page of this site. Browsers take control characters out of an address before they read it.
+    # Only to a page of this site. Browsers remove control characters from an address before they read it.
     if not to.startswith("/") or to.startswith(("//", "/\\")) or not to.isprintable():
         to = "/"
     wrong = False
@@ -193,7 +193,7 @@ def enter() -> Any:
 
 @blueprint.post("/leave")
 def leave() -> Any:
-    """Forgets that the token was given."""
+    """Ends the visitor's session."""
     session.clear()
     return redirect(url_for("door.enter"))
 

@@ -1,4 +1,4 @@
-"""`./backchannel serve`: the site on a port of this machine, by a server that is made for it (waitress)."""
+"""`./backchannel serve`: the site on a port of this machine, served by waitress."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from web.import_queue import MOST_BODY
 from web.live import Watcher
 from web.security import LEAST_TOKEN, is_local
 
-#: Pages take one for milliseconds, live pages hold one each (web.live.STREAMS at most).
+#: Pages take a thread for milliseconds; live pages hold one each, at most web.live.STREAMS.
 THREADS = 40
 
 
@@ -33,7 +33,7 @@ def serve(
 
     Raises:
         StoreError: the results folder cannot be used.
-        TestbedError: the port cannot be had, or others could reach the site without a token.
+        TestbedError: the port is taken, or others could reach the site without a token.
     """
     token = read_token(token_file)
     names = names or []
@@ -75,16 +75,16 @@ def serve(
 
 
 def _release_lost(store: Store) -> None:
-    """Marks what dead runners were at, also where no other runner looks."""
+    """Releases requests of dead runners, also if no other runner does."""
     while True:
-        # A store that is away for a while is looked at again.
+        # A store that is unavailable for a while is polled again.
         with contextlib.suppress(SQLAlchemyError):
             requests.release_lost(store)
         time.sleep(requests.GONE_AFTER_S)
 
 
 def _end_streams_on_signals(watcher: Watcher) -> None:
-    """Lets Ctrl-C and a service manager end the site at once, live pages or not."""
+    """Lets Ctrl-C and a service manager stop the site at once, in spite of open streams."""
 
     def end(_: int, __: FrameType | None) -> None:
         watcher.close()
@@ -95,18 +95,18 @@ def _end_streams_on_signals(watcher: Watcher) -> None:
 
 
 def read_token(file: Path | None) -> str:
-    """The token that visitors must give; empty without one.
+    """The token that visitors must give; empty if there is none.
 
     Raises:
-        TestbedError: it cannot be read or could be guessed.
+        TestbedError: the file cannot be read, or the token is too short.
     """
-    token, told = os.environ.get("BACKCHANNEL_TOKEN", ""), "$BACKCHANNEL_TOKEN"
+    token, source = os.environ.get("BACKCHANNEL_TOKEN", ""), "$BACKCHANNEL_TOKEN"
     if file is not None:
-        told = str(file)
+        source = str(file)
         try:
             token = file.read_text(encoding="utf-8").strip()
         except (OSError, UnicodeDecodeError) as error:
             raise TestbedError(f"the token file {file} cannot be read: {error}") from None
     if (token or file is not None) and len(token) < LEAST_TOKEN:
-        raise TestbedError(f"the token in {told} has {len(token)} characters; it needs at least {LEAST_TOKEN}")
+        raise TestbedError(f"the token in {source} has {len(token)} characters; it needs at least {LEAST_TOKEN}")
     return token

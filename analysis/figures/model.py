@@ -83,8 +83,8 @@ class Series:
         """The series in a view, thinned, with the points where a line meets the edges."""
         points = thin(self.points, view, all_stay=self.keep_all)
         if self.kind in ("line", "steps"):
-            points = _with_edges(points, view, stepped=self.kind == "steps")
-        return replace(self, points=points)
+            return replace(self, points=_with_edges(points, view, stepped=self.kind == "steps"))
+        return replace(self, points=points.filter(pl.col("x").is_between(view.from_s, view.to_s)))
 
     def as_json(self) -> dict[str, Any]:
         """For static/figure.js. Points that are not finite are left out."""

@@ -187,6 +187,8 @@ def fitted(axis: Axis, figure: Figure, name: str) -> tuple[float, float]:
     if not values:
         return (0.1, 1.0) if axis.log else (0.0, 1.0)
     low, high = min(values), max(values)
+    if low == high == 0:
+        return 0.0, 1.0
     if axis.log:
         return low / 1.15, high * 1.15
     room = (high - low or abs(high) or 1.0) * 0.05
@@ -199,7 +201,8 @@ def fitted(axis: Axis, figure: Figure, name: str) -> tuple[float, float]:
 
 def _named(figure: Figure) -> list[Series]:
     """Series by the names of the legend, each once."""
-    return list({one.name: one for one in reversed(figure.series) if one.name}.values())[::-1]
+    shown = [one for one in reversed(figure.series) if one.name and (one.points.height or figure.x.range is None)]
+    return list({one.name: one for one in shown}.values())[::-1]
 
 
 def _legend(sheet: Sheet, axes: Axes, figure: Figure) -> None:

@@ -152,7 +152,7 @@ def test_what_is_no_upload_has_a_limit(tmp_path: Path, monkeypatch: pytest.Monke
     script = create_app(tmp_path).test_client()
     answer = script.post("/api/check", json={"text": "x" * (3 << 20)})
     assert answer.status_code == 413
-    assert answer.json == {"error": "What is sent here has at most 2 MiB."}
+    assert answer.json == {"error": "A request here has at most 2 MiB."}
     # Before a form is looked for in it.
     monkeypatch.setattr(import_queue, "MOST_BODY", 3 << 20)
     assert script.post("/import", data={"csrf": "x" * (4 << 20)}).status_code == 413
@@ -274,7 +274,7 @@ def test_it_ends_at_once_whoever_looks(tmp_path: Path) -> None:
 
 
 #: What is said of a reader that may write no more, by itself or by the library that it writes with.
-LARGE = "roke off|too large"
+LARGE = "topped at a limit|too large"
 
 
 def upload(client: FlaskClient, *files: tuple[bytes, str]) -> Any:
@@ -291,7 +291,7 @@ def test_uploads_have_limits(client: FlaskClient, monkeypatch: pytest.MonkeyPatc
 
 @pytest.mark.parametrize(
     ("limit", "value", "said"),
-    [("LIMIT_S", 1, "took longer than 1 s"), ("LIMIT_MEMORY", 150 << 20, "broke off"), ("LIMIT_FILE", 2000, LARGE)],
+    [("LIMIT_S", 1, "took longer than 1 s"), ("LIMIT_MEMORY", 150 << 20, "stopped at a limit"), ("LIMIT_FILE", 2000, LARGE)],
 )
 def test_a_hostile_capture_is_read_in_a_bounded_process(
     limit: str, value: int, said: str, simulated: Simulated, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -140,6 +140,7 @@ const Figures = (() => {
       if (key === "y" && one.kind === "bars") hold(0);
     }
     if (!(high >= low)) return axis.log ? [0.1, 1] : [0, 1];
+    if (low === 0 && high === 0) return [0, 1];
     if (axis.log) return [low / 1.15, high * 1.15];
     if (key === "x" && axis.ticks && figure.series.some((one) => one.kind === "bars")) {
       const [middle, half] = [(low + high) / 2, Math.max((high - low) / 2 + 0.1, 1.5)];
@@ -297,7 +298,7 @@ const Figures = (() => {
     note(chart);
   }
 
-  const note = (chart) => (chart.board.dataset.view = JSON.stringify({ x: chart.view.x, y: [chart.plot.scales.y.min, chart.plot.scales.y.max] }));
+  const note = (chart) => (chart.board.dataset.view = JSON.stringify({ x: chart.view.x, y: chart.view.y ?? fitted(chart.figure, "y", chart.hidden, chart.view.x) }));
 
   function look(chart, x, y) {
     const whole = chart.whole().x;

@@ -183,9 +183,10 @@ impl Server {
     /// Reads what is available and answers every complete request. False at the end of input.
     fn read_requests(&mut self, input: &mut Vec<u8>) -> Result<bool, String> {
         let mut chunk = [0; 65_536];
-        loop {
+        let mut more = true;
+        while more {
             match io::stdin().lock().read(&mut chunk) {
-                Ok(0) => return Ok(false),
+                Ok(0) => more = false,
                 Ok(n) => input.extend_from_slice(&chunk[..n]),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
                 Err(error) => return Err(format!("cannot read requests: {error}")),
@@ -203,7 +204,7 @@ impl Server {
         if input.len() > MAX_REQUEST {
             return Err(format!("a request is longer than {MAX_REQUEST} bytes"));
         }
-        Ok(true)
+        Ok(more)
     }
 
     fn answer(&mut self, line: &[u8]) -> Result<Answer, String> {

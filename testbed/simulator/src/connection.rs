@@ -5,7 +5,7 @@ use std::io::Write;
 use backchannel_core::scenario::{Flow, Named, Options};
 use backchannel_core::telemetry::FlowLine;
 use backchannel_core::time::Time;
-use backchannel_stacks::config::Config;
+use backchannel_stacks::config::{stack_config, Config};
 use backchannel_stacks::{Connection, Sample};
 
 /// What a connection does for its flow.
@@ -72,7 +72,7 @@ impl HostConnection {
 ///
 /// # Errors
 /// The node has no stack, or the options do not fit it.
-pub(crate) fn stack_config(stack: Option<&Named>, flow: &Flow) -> Result<Config, String> {
+pub(crate) fn flow_config(stack: Option<&Named>, flow: &Flow) -> Result<Config, String> {
     let stack = stack.ok_or_else(|| format!("flow '{}' ends at a node without a stack", flow.name))?;
     let mut options: Options = stack.options.clone();
     let mut name = stack.name.as_str();
@@ -89,7 +89,7 @@ pub(crate) fn stack_config(stack: Option<&Named>, flow: &Flow) -> Result<Config,
             options.insert(key.clone(), value.clone());
         }
     }
-    backchannel_stacks::config::stack_config(name, &options).map_err(|why| format!("flow '{}': {why}", flow.name))
+    stack_config(name, &options).map_err(|why| format!("flow '{}': {why}", flow.name))
 }
 
 /// Writes samples of a sender as JSON lines with times since `start`; `mss` in bytes.

@@ -1,29 +1,29 @@
 //! The simulation: nodes, links and flows under one event queue.
 
+mod flows;
+
 use std::fs::{self, File};
 use std::io::{BufWriter, Write};
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::Path;
 
-use backchannel_core::packet::{FlowKey, Packet, Transport};
+use backchannel_core::packet::{Packet, Transport};
 use backchannel_core::pcap::VIRTUAL_EPOCH_NS;
-use backchannel_core::rng;
 use backchannel_core::scenario::Flow;
 use backchannel_core::service::LinkService;
 use backchannel_core::telemetry::Telemetry;
 use backchannel_core::time::Time;
 use backchannel_core::traits::{Delivery, Endpoint, Port};
-use backchannel_stacks::{Connection, Content, Source};
 use rustc_hash::FxHashMap;
 
-use crate::connection::{stack_config, write_samples, HostConnection, Role};
+use crate::connection::{flow_config, HostConnection, Role};
 use crate::counters::Counters;
 use crate::event_queue::{Event, EventQueue};
-use crate::flow::{FlowKeyV4, FlowState, FIRST_EPHEMERAL};
+use crate::flow::{FlowKeyV4, FlowState};
 use crate::input::Input;
 use crate::node::{self, Attachment, NextHop, Node};
 use crate::report::{CaptureReport, DriverReport, FlowReport, FlowSideReport, SimulationReport};
-use crate::workload::{datagram, Action, Application};
+use crate::workload::Application;
 
 /// Runs a scenario and writes `captures/INTERFACE.pcap`, `telemetry/links.jsonl`, `telemetry/FLOW.jsonl` and
 /// `counters.json` into a folder, as far as the scenario asks for them.
@@ -117,7 +117,7 @@ impl<'a> Simulation<'a> {
         let is_requested = application.request_bytes().is_some();
         self.flows.push(FlowState::new(application, from, to));
         for node in [from, to] {
-            stack_config(self.nodes[node].stack.as_ref(), flow)?;
+            flow_config(self.nodes[node].stack.as_ref(), flow)?;
         }
         // The sender of a requested flow accepts the request.
         for (node, name) in [(to, &flow.to), (from, &flow.from)].into_iter().take(1 + usize::from(is_requested)) {
@@ -159,177 +159,6 @@ impl<'a> Simulation<'a> {
         self.now = end;
         Ok(())
     }
-
-    // Flows and connections -------------------------------------------------------------------------------------------
-
-    fn on_application(&mut self, number: usize) -> Result<(), String> {
-        let flow = &mut self.flows[number];
-        if flow.stopped {
-            return Ok(());
-        }
-        let (action, next) = flow.application.act(self.now);
-        if let Some(next) = next {
-            self.queue.schedule(next, Event::Application(number as u32));
-        }
-        match action {
-            Action::Pause => Ok(()),
-            Action::Connect { bytes, silent } => self.connect(number, bytes, silent),
-            Action::Request(bytes) => self.request(number, bytes),
-            Action::Write(bytes) => match flow.latest_connection {
-                Some(connection) => {
-                    self.connections[connection].connection.send_more(bytes);
-                    self.drive(connection)
-                }
-                None => Ok(()),
-            },
-            Action::Datagram(length) => {
-                flow.datagram_bytes_sent += u64::from(length) - 28;
-                let (from, to, port) = (flow.from, flow.to, self.input.scenario.workload[number].port);
-                let source = (self.nodes[from].addresses[0], FIRST_EPHEMERAL + number as u16);
-                self.next_id += 1;
-                let packet = datagram(self.next_id, source, (self.nodes[to].addresses[0], port), length);
-                self.send(from, packet)
-            }
-        }
-    }
-
-    /// Opens a connection of a flow. A silent one carries what [`Action::Write`] adds.
-    fn connect(&mut self, number: usize, bytes: Option<u64>, silent: bool) -> Result<(), String> {
-        let flow = &mut self.flows[number];
-        let src_port = flow.next_source_port(number);
-        flow.latest_connection = Some(self.connections.len());
-        let (from, to) = (flow.from, flow.to);
-        let source = if silent { Source::silent() } else { Source::new(Content::Zeros, bytes) };
-        self.open(number, Role::Sender, (from, src_port), to, source, "client")
-    }
-
-    /// The receiver opens a connection to the flow's port at the sender and sends its request.
-    fn request(&mut self, number: usize, bytes: u64) -> Result<(), String> {
-        let FlowState { from, to, .. } = self.flows[number];
-        let source = Source::new(Content::Zeros, Some(bytes));
-        self.open(number, Role::RequestSender, (to, FIRST_EPHEMERAL + number as u16), from, source, "request")
-    }
-
-    fn open(
-        &mut self,
-        number: usize,
-        role: Role,
-        (from, src_port): (usize, u16),
-        to: usize,
-        source: Source,
-        isn_label: &str,
-    ) -> Result<(), String> {
-        let flow = &self.input.scenario.workload[number];
-        let key = FlowKey {
-            src: self.nodes[from].addresses[0].into(),
-            dst: self.nodes[to].addresses[0].into(),
-            src_port,
-            dst_port: flow.port,
-        };
-        let config = stack_config(self.nodes[from].stack.as_ref(), flow)?;
-        let connection = Connection::connect(config, key, self.initial_sequence_number(number, isn_label), source);
-        self.add_connection(HostConnection::new(connection, number, role, from), key)
-    }
-
-    fn initial_sequence_number(&self, flow: usize, side: &str) -> u32 {
-        let mut stream = rng::stream(self.input.scenario.seed, &format!("isn/{flow}/{side}"));
-        (rng::uniform(&mut stream) * f64::from(u32::MAX)) as u32
-    }
-
-    fn add_connection(&mut self, connection: HostConnection, key: FlowKey) -> Result<(), String> {
-        let number = self.connections.len();
-        self.connections.push(connection);
-        self.by_flow.insert(FlowKeyV4::from(key), number);
-        self.drive(number)
-    }
-
-    /// Accepts a connection at the port of a flow.
-    fn accept(&mut self, number: usize, node: usize, flow: FlowKey, packet: &Packet) -> Result<(), String> {
-        let config = stack_config(self.nodes[node].stack.as_ref(), &self.input.scenario.workload[number])?;
-        let isn = self.initial_sequence_number(number, "server");
-        let Some(connection) = Connection::accept(config, flow.reversed(), isn, Source::silent(), packet) else {
-            return Ok(());
-        };
-        let role = if node == self.flows[number].from { Role::RequestReceiver } else { Role::Receiver };
-        self.add_connection(HostConnection::new(connection, number, role, node), flow.reversed())
-    }
-
-    fn on_connection_timer(&mut self, number: usize) -> Result<(), String> {
-        let now = self.now;
-        let host = &mut self.connections[number];
-        if host.scheduled != Some(now) {
-            return Ok(());
-        }
-        host.scheduled = None;
-        if host.connection.next_timeout().is_some_and(|due| due <= now) {
-            host.connection.on_timer(now);
-        }
-        self.drive(number)
-    }
-
-    fn stop_flow(&mut self, flow: usize) -> Result<(), String> {
-        self.flows[flow].stopped = true;
-        for number in 0..self.connections.len() {
-            let host = &mut self.connections[number];
-            if host.flow == flow && matches!(host.role, Role::Sender | Role::RequestSender) {
-                host.connection.abort();
-                self.drive(number)?;
-            }
-        }
-        Ok(())
-    }
-
-    /// After every call of a connection: reads and transmits all there is, records samples, schedules its timer.
-    fn drive(&mut self, number: usize) -> Result<(), String> {
-        let now = self.now;
-        let host = &mut self.connections[number];
-        let before = host.received;
-        host.read(now);
-        let (flow, role, node, received) = (host.flow, host.role, host.node, host.received);
-        match role {
-            Role::Sender | Role::Receiver => {
-                if let Some(counters) = &mut self.counters {
-                    counters.on_read(flow, now, received - before);
-                }
-            }
-            Role::RequestReceiver => {
-                let request = self.flows[flow].application.request_bytes();
-                if request.is_some_and(|request| before < request && received >= request) {
-                    self.queue.schedule(now, Event::Application(flow as u32));
-                }
-            }
-            Role::RequestSender => {}
-        }
-        while let Some(mut packet) = self.connections[number].connection.poll_transmit(now) {
-            self.next_id += 1;
-            packet.id = self.next_id;
-            self.send(node, packet)?;
-        }
-        let host = &mut self.connections[number];
-        let samples = host.connection.samples();
-        if !samples.is_empty() {
-            if role == Role::Sender {
-                let mss = host.connection.mss();
-                if let Some(counters) = &mut self.counters {
-                    counters.on_samples(flow, samples, mss);
-                }
-                if let Some(file) = self.samples.get_mut(flow) {
-                    write_samples(file, samples, self.input.scenario.workload[flow].start(), mss)
-                        .map_err(|error| format!("cannot write telemetry: {error}"))?;
-                }
-            }
-            host.connection.clear_samples();
-        }
-        if let Some(due) = host.connection.next_timeout() {
-            if host.scheduled.is_none_or(|scheduled| due < scheduled) {
-                host.scheduled = Some(due.max(now));
-                self.queue.schedule(due.max(now), Event::ConnectionTimer(number as u32));
-            }
-        }
-        Ok(())
-    }
-
-    // The path of a packet --------------------------------------------------------------------------------------------
 
     /// Sends a packet from a node towards its destination. Without a route it is discarded.
     fn send(&mut self, node: usize, packet: Packet) -> Result<(), String> {
@@ -432,8 +261,6 @@ impl<'a> Simulation<'a> {
         }
         Ok(())
     }
-
-    // The end of a run ------------------------------------------------------------------------------------------------
 
     fn report(mut self) -> Result<SimulationReport, String> {
         let workload = &self.input.scenario.workload;
