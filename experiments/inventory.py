@@ -28,15 +28,15 @@ InterfaceName = Annotated[str, Field(pattern=r"^[A-Za-z0-9_.:@-]+$", max_length=
 
 
 class Ssh(Model):
-    """How hosts are reached."""
+    """SSH connections."""
 
-    user: str = Field("root", description="whom Ansible logs in as; needs root, or sudo without a password")
-    agent_user: str = Field("backchannel", description="whom the controller logs in as, to reach the agent")
-    key: Path | None = Field(None, description="private key; without it, what ssh itself finds")
-    known_hosts: Path | None = Field(None, description="host keys; without it, those of the user and the system")
-    connect_timeout: Seconds = Field(CONNECT_S, gt=0, description="what a host may take to answer at first")
-    # Less than the lease, which a host ends by itself.
-    silence: Seconds = Field(SILENCE_S, ge=2, le=20, description="a host that says nothing for so long is lost")
+    user: str = Field("root", description="Ansible's login: root, or an account with sudo and no password")
+    agent_user: str = Field("backchannel", description="the agent's account, and the controller's login")
+    key: Path | None = Field(None, description="private key; by default ssh's own")
+    known_hosts: Path | None = Field(None, description="host keys; by default those of the user and the system")
+    connect_timeout: Seconds = Field(CONNECT_S, gt=0, description="time for a host's first answer")
+    # Less than the lease, after which a host stops its run.
+    silence: Seconds = Field(SILENCE_S, ge=2, le=20, description="time without an answer after which a host is lost")
 
 
 class HostEntry(Model):
@@ -50,7 +50,7 @@ class HostEntry(Model):
 
 
 class LinkEntry(Model):
-    """Where one link is."""
+    """The place of one link: a link box, or a real link."""
 
     box: str | None = None
     interfaces: list[InterfaceName] = []
@@ -59,10 +59,10 @@ class LinkEntry(Model):
 
 
 class InventoryFile(Model):
-    """A whole file."""
+    """The inventory file."""
 
     plugin: Literal["backchannel", "backchannel.testbed.lab"]
-    campaign: Path | None = Field(None, description="whose topology Ansible sets up; relative to this file")
+    campaign: Path | None = Field(None, description="campaign file with the topology, relative to this file")
     connection: Literal["ssh", "namespace"] = "ssh"
     addresses: str = "10.0.0.0/8"
     ssh: Ssh = Ssh()  # type: ignore[call-arg]
@@ -71,7 +71,7 @@ class InventoryFile(Model):
     vars: dict[str, Any] = Field({}, description="variables for Ansible's roles")
 
 
-#: Types of argument specs: in words, and what YAML makes of them.
+#: Types of argument specifications: description, and Python types.
 TYPES: Mapping[str, tuple[str, tuple[type, ...]]] = {
     "str": ("a text", (str, int, float)),
     "path": ("a path", (str,)),
@@ -84,18 +84,18 @@ TYPES: Mapping[str, tuple[str, tuple[type, ...]]] = {
 
 @dataclass(frozen=True)
 class Inventory:
-    """A lab as its file says."""
+    """A lab's file with its path."""
 
     path: Path
     file: InventoryFile
 
     @property
     def campaign(self) -> Path | None:
-        """The campaign that the file names."""
+        """The campaign file, or None."""
         return None if self.file.campaign is None else self.path.parent / self.file.campaign
 
     def own(self, path: Path | None) -> Path | None:
-        """A path of the file, which is relative to it."""
+        """Resolves a path that is relative to the file."""
         return None if path is None else (self.path.parent / path.expanduser()).absolute()
 
 
@@ -103,7 +103,7 @@ def read(path: Path) -> Inventory:
     """Reads an inventory file.
 
     Raises:
-        CampaignError: with every mistake and its line.
+        CampaignError: with every error and its line.
     """
     found = source.read(path)
     try:
@@ -120,7 +120,7 @@ def read(path: Path) -> Inventory:
 
 @cache
 def role_options() -> dict[str, dict[str, dict[str, Any]]]:
-    """What each of our roles can be told, by its argument spec."""
+    """Options of each role, from its argument specification."""
     found = {}
     for path in sorted((node_binary.ROOT / "ansible" / "roles").glob("*/meta/argument_specs.yml")):
         found[path.parts[-3]] = YAML(typ="safe").load(path.read_text())["argument_specs"]["main"]["options"]
@@ -128,7 +128,7 @@ def role_options() -> dict[str, dict[str, dict[str, Any]]]:
 
 
 def wrong_variable(name: str, value: object) -> str | None:
-    """What is wrong with a variable of one of our roles; None for a good one, and for those of others."""
+    """Why a role's variable is invalid. None for valid ones and for variables of other roles."""
     role = next((one for one in role_options() if name.startswith(f"{one}_")), None)
     if role is None:
         return None
@@ -136,7 +136,7 @@ def wrong_variable(name: str, value: object) -> str | None:
     if name not in options:
         return registry.unknown(f"variable of role {role}", name, options)
     if isinstance(value, str) and "{{" in value:
-        return None  # Ansible's to work out
+        return None  # Ansible evaluates it
     spec = options[name]
     words, types = TYPES[spec["type"]]
     if not _is(value, types):
@@ -151,7 +151,7 @@ def wrong_variable(name: str, value: object) -> str | None:
 
 
 def _is(value: object, types: tuple[type, ...]) -> bool:
-    # In Python true is a number, too.
+    # In Python True is an int.
     return isinstance(value, types) and (bool in types or not isinstance(value, bool))
 
 
@@ -160,7 +160,7 @@ def placed(
     nodes: Sequence[Node | Mapping[str, Any]],
     links: Sequence[LinkSpec | Mapping[str, Any]],
 ) -> Placement:
-    """The lab held against a topology.
+    """Assigns a topology to the lab's hosts.
 
     Raises:
         CampaignError: they do not fit.
@@ -171,7 +171,7 @@ def placed(
     hosts = [
         Host(
             name=name, address=entry.address or name, port=entry.port, interfaces=entry.interfaces,
-            # A host that is called as a node is, and is no box, plays it.
+            # A host with the name of a node plays it, unless it is a link box.
             plays=entry.plays or (name if name in names and name not in boxes else None), also=tuple(entry.also),
         )
         for name, entry in file.hosts.items()

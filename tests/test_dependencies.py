@@ -24,8 +24,8 @@ DISTRIBUTIONS = {
     "ruamel": "ruamel.yaml",
     "yaml": "pyyaml",
 }
-#: Programs, a library that Mininet imports, and what `analysis` is about to use.
-NOT_IMPORTED = {"ansible-lint", "import-linter", "mypy", "ruff", "scipy", "setuptools"}
+#: Programs, and a library that Mininet imports.
+NOT_IMPORTED = {"ansible-lint", "import-linter", "mypy", "ruff", "setuptools"}
 
 
 def name(requirement: str) -> str:

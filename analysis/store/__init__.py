@@ -1,6 +1,7 @@
 """The results store: SQLite or PostgreSQL through SQLAlchemy, and artefacts named by run id."""
 
 from analysis.store.database import StoreError
-from analysis.store.store import Landing, Store, is_url
+from analysis.store.landing import Landing
+from analysis.store.store import Store, is_url
 
 __all__ = ["Landing", "Store", "StoreError", "is_url"]

@@ -11,25 +11,23 @@ are then behind the latter, `incoming` and files that were read in a folder of e
 from __future__ import annotations
 
 import hashlib
-import math
 import os
-import shutil
 import statistics
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql, sqlite
 
-from analysis.results import MetricValue
 from analysis.store.artefacts import REASON, ArtefactError, Artefacts, LocalArtefacts, RemoteArtefacts
 from analysis.store.database import POSTGRESQL, Database, StoreError
 from analysis.store.incoming import Incoming
+from analysis.store.landing import Landing, land, note_attempt
 from analysis.store.rows import (
     AttemptRow,
     CampaignOfRun,
@@ -52,22 +50,6 @@ MEMBER = (membership.c.point, membership.c.repetition, membership.c.run_id)
 LOCAL = Path(os.environ.get("BACKCHANNEL_LOCAL", Path(tempfile.gettempdir()) / f"backchannel-{os.getuid()}"))
 #: Ids in one query: SQLite limits the number of parameters.
 IDS_AT_ONCE = 500
-
-
-@dataclass(frozen=True)
-class Landing:
-    """A finished run on its way into the store."""
-
-    run_id: str
-    backend: str
-    scenario: Mapping[str, Any]
-    manifest: Mapping[str, Any]
-    metrics: Sequence[MetricValue]
-    #: What makes it invalid; empty: it is valid.
-    problems: Sequence[str]
-    attempt: int
-    #: Its files; the folder moves into the store.
-    folder: Path
 
 
 class Store:
@@ -338,62 +320,18 @@ class Store:
         self._incoming.sweep()
 
     def land(self, landing: Landing, replaces: bool = False) -> None:
-        """Takes a run in: files first, then one transaction. Nobody sees it before; a crash leaves nothing visible.
+        """Takes a run in. Nobody sees it before it is complete; a crash leaves nothing visible.
 
-        An invalid run is kept until a valid one with the same id takes its place; it never replaces a valid one. With
-        `replaces`, a valid one takes the place of a valid one.
+        An invalid run is kept until a valid one with the same id replaces it; it never replaces a valid one.
+
+        Args:
+            landing: the run; its folder moves into the store.
+            replaces: a valid run replaces a valid one.
 
         Raises:
-            StoreError: the files have no place.
+            StoreError: the files cannot be stored.
         """
-        files = [_describe(path, landing.folder) for path in sorted(landing.folder.rglob("*")) if path.is_file()]
-        values = {
-            "id": landing.run_id,
-            "backend": landing.backend,
-            "seed": landing.scenario["seed"],
-            "duration_s": landing.scenario["duration_s"],
-            "state": "invalid" if landing.problems else "valid",
-            "problems": list(landing.problems),
-            "attempt": landing.attempt,
-            "landed": time.time(),
-            "scenario": dict(landing.scenario),
-            "manifest": dict(landing.manifest),
-        }
-        with self._database.writing() as connection:
-            if self._database.is_postgresql:
-                # Two machines may land one run; SQLite has one writer anyway.
-                key = int.from_bytes(hashlib.sha256(landing.run_id.encode()).digest()[:8], "big", signed=True)
-                connection.execute(sa.select(sa.func.pg_advisory_xact_lock(key)))
-            known = connection.execute(sa.select(run.c.state).where(run.c.id == landing.run_id)).scalar()
-            if landing.problems:
-                self._note_attempt(connection, landing.run_id, landing.attempt, "invalid", landing.problems)
-            if known == "valid" and (landing.problems or not replaces):
-                shutil.rmtree(landing.folder, ignore_errors=True)
-                return
-            if known == "valid":
-                self._keep_values(connection, landing.run_id, values["landed"])
-            connection.execute(sa.delete(run).where(run.c.id == landing.run_id))
-            connection.execute(sa.insert(run).values(values))
-            rows = [
-                {"run_id": landing.run_id, "name": row.metric, "subject": row.subject, "value": row.value,
-                 "unit": row.unit}
-                for row in landing.metrics if math.isfinite(row.value)
-            ]  # fmt: skip
-            if rows:
-                connection.execute(sa.insert(metric), rows)
-            if files:
-                connection.execute(sa.insert(file), [{"run_id": landing.run_id, **row} for row in files])
-            # Inside the transaction: a row without its files can then never be seen, and a folder without its row is
-            # simply replaced by the next landing.
-            try:
-                self._artefacts.put(landing.run_id, landing.folder)
-            except ArtefactError as error:
-                raise StoreError(str(error)) from error
-        if not landing.problems:
-            try:
-                self._artefacts.remove_failed(landing.run_id)
-            except ArtefactError as error:
-                raise StoreError(str(error)) from error
+        land(self._database, self._artefacts, landing, replaces)
 
     def forget(self, run_ids: Sequence[str]) -> None:
         """Removes runs with their files, so that they can be run again."""
@@ -401,15 +339,6 @@ class Store:
             for run_id in run_ids:
                 connection.execute(sa.delete(run).where(run.c.id == run_id))
                 self._artefacts.remove(run_id)
-
-    def _keep_values(self, connection: sa.Connection, run_id: str, until: float) -> None:
-        """Notes what a result said that is about to be replaced."""
-        said = sa.select(
-            run.c.id, run.c.landed, metric.c.name, metric.c.subject, sa.literal(until), run.c.seed, metric.c.value,
-            metric.c.unit,
-        ).join(metric, metric.c.run_id == run.c.id).where(run.c.id == run_id)  # fmt: skip
-        columns = ["run_id", "landed", "name", "subject", "until", "seed", "value", "unit"]
-        connection.execute(sa.insert(replaced).from_select(columns, said))
 
     def note_failure(self, run_id: str, number: int, problem: str, folder: Path | None = None) -> None:
         """Notes a try that gave no result, and keeps what it left in `folder` until the run has a valid one.
@@ -424,19 +353,7 @@ class Store:
             except ArtefactError as error:
                 raise StoreError(str(error)) from error
         with self._database.writing() as connection:
-            self._note_attempt(connection, run_id, number, "failed", [problem])
-
-    def _note_attempt(
-        self, connection: sa.Connection, run_id: str, number: int, outcome: str, problems: Sequence[str]
-    ) -> None:
-        row = {
-            "run_id": run_id,
-            "number": number,
-            "at": time.time(),
-            "outcome": outcome,
-            "problems": list(problems),
-        }
-        connection.execute(sa.insert(attempt).values(row))
+            note_attempt(connection, run_id, number, "failed", [problem])
 
     def run(self, run_id: str) -> RunRow | None:
         """One run with its metrics, files and attempts, and the campaigns that contain it."""
@@ -531,9 +448,3 @@ def _values_of(campaign_id: str) -> sa.Select[Any]:
 def is_url(where: Path | str) -> bool:
     """Whether a store is named by a URL, and not by a folder."""
     return isinstance(where, str) and "://" in where
-
-
-def _describe(path: Path, folder: Path) -> dict[str, Any]:
-    with path.open("rb") as stream:
-        digest = hashlib.file_digest(stream, "sha256").hexdigest()
-    return {"path": str(path.relative_to(folder)), "bytes": path.stat().st_size, "sha256": digest}

@@ -1,8 +1,8 @@
 //! `endpoint`: the research stack on a real interface.
 //!
-//! It takes and sends whole frames on an interface whose address the kernel does not hold, so that the kernel neither
-//! answers nor resets its connections; tcpdump on the interface sees them as it sees the kernel's. One process is one end
-//! of one flow, with the options of `send` and `receive`.
+//! It sends and receives whole frames on an interface whose address the kernel has given up, so that the kernel neither
+//! answers nor resets its connections. tcpdump captures them on the interface as it captures the kernel's. One process is one
+//! end of one flow. Its options and reports are those of `send` and `receive`.
 
 use std::fs::File;
 use std::io::{BufWriter, Write};
@@ -26,7 +26,7 @@ use crate::promptness::LatenessHistogram;
 use crate::receive::Check;
 use crate::signals::{sleep_until, stop_on_signals, stopped, LONGEST_WAIT_NS};
 
-/// Frames taken before the application gets its turn.
+/// Frames that are processed before the application runs.
 const BATCH: usize = 64;
 
 /// Subcommands of `endpoint`.
@@ -34,13 +34,13 @@ const BATCH: usize = 64;
 pub enum Command {
     /// Send a seeded byte stream
     Send(SendArgs),
-    /// Receive one and check it
+    /// Receive a seeded byte stream and check it
     Receive(ReceiveArgs),
 }
 
-/// Where and as what an endpoint stands.
+/// Options of both ends: the interface and the stack.
 #[derive(clap::Args)]
-struct Place {
+struct HostOptions {
     #[command(flatten)]
     attachment: Attachment,
     /// Name of the stack, as `backchannel-node registry` lists it
@@ -55,17 +55,17 @@ struct Place {
 #[derive(clap::Args)]
 pub struct SendArgs {
     #[command(flatten)]
-    place: Place,
-    /// Own end, as ADDRESS:PORT
+    host: HostOptions,
+    /// Address of this end, as ADDRESS:PORT
     #[arg(long)]
     from: SocketAddrV4,
-    /// Receiver, as ADDRESS:PORT
+    /// Address of the receiver, as ADDRESS:PORT
     #[arg(long)]
     to: SocketAddrV4,
-    /// Seed of the byte stream; the receiver must be told the same
+    /// Seed of the byte stream, the same as the receiver's
     #[arg(long)]
     seed: u64,
-    /// Bytes to send; without it, until stopped
+    /// Bytes to send; without it, an endless stream
     #[arg(long)]
     bytes: Option<u64>,
     /// When to connect, in nanoseconds of CLOCK_MONOTONIC; without it, at once
@@ -74,10 +74,10 @@ pub struct SendArgs {
     /// When to stop, in nanoseconds of CLOCK_MONOTONIC; the peer is reset then
     #[arg(long, value_name = "NS")]
     stop_at_ns: Option<u64>,
-    /// When the run begins, from where timers tick, in nanoseconds of CLOCK_MONOTONIC; without it, when it connects
+    /// Start of the run, to which timer ticks are aligned, in nanoseconds of CLOCK_MONOTONIC; without it, the time of connecting
     #[arg(long, value_name = "NS")]
     run_begins_ns: Option<u64>,
-    /// File for the sender's state after each ack, as JSON lines
+    /// File for the sender's telemetry, as JSON lines
     #[arg(long, value_name = "FILE")]
     telemetry: Option<PathBuf>,
 }
@@ -86,15 +86,15 @@ pub struct SendArgs {
 #[derive(clap::Args)]
 pub struct ReceiveArgs {
     #[command(flatten)]
-    place: Place,
-    /// Own end, as ADDRESS:PORT
+    host: HostOptions,
+    /// Address of this end, as ADDRESS:PORT
     #[arg(long)]
     listen: SocketAddrV4,
-    /// Seed of the byte stream that must come
+    /// Seed of the byte stream to expect
     #[arg(long)]
     seed: u64,
-    /// File that says, by the first SYN, when the run begins, from where timers tick, in nanoseconds of CLOCK_MONOTONIC;
-    /// without it, when it listens
+    /// File with the start of the run, to which timer ticks are aligned, in nanoseconds of CLOCK_MONOTONIC. It must exist when
+    /// the first SYN arrives; without it, the time of listening
     #[arg(long, value_name = "FILE")]
     run_begins_file: Option<PathBuf>,
 }
@@ -109,36 +109,35 @@ pub fn run(command: &Command) -> Result<(), String> {
 }
 
 fn send(args: &SendArgs) -> Result<(), String> {
-    let config = args.place.config()?;
+    let config = args.host.config()?;
     let mut telemetry = match &args.telemetry {
         Some(path) => Some(BufWriter::new(
             File::create(path).map_err(|error| format!("cannot write {}: {error}", path.display()))?,
         )),
         None => None,
     };
-    let mut wire = HostInterface::open(&args.place.attachment, args.from)?;
+    let mut interface = HostInterface::open(&args.host.attachment, args.from)?;
     if let Some(at) = args.start_at_ns {
         sleep_until(at);
     }
     let started_ns = monotonic_ns();
     let started_late = Duration::from_nanos(started_ns.saturating_sub(args.start_at_ns.unwrap_or(started_ns)));
-    // Ticks of coarse timers are the host's, whenever its connections begin (ton IV: 500 ms); in virtual time too.
+    // Ticks of coarse timers belong to the host, not to the connection (ton IV: 500 ms).
     let zero_ns = args.run_begins_ns.unwrap_or(started_ns);
-    let begun = Time(started_ns.saturating_sub(zero_ns));
+    let flow_start = Time(started_ns.saturating_sub(zero_ns));
     let flow = FlowKey {
         src: (*args.from.ip()).into(),
         dst: (*args.to.ip()).into(),
         src_port: args.from.port(),
         dst_port: args.to.port(),
     };
-    wire.peer = Some(flow.reversed());
+    interface.peer = Some(flow.reversed());
     let source = Source::new(Content::Pattern(args.seed), args.bytes);
     let mut connection = Connection::connect(config, flow, isn(args.seed), source);
-    let ready = |connection: &Connection| connection.end().is_none();
-    while ready(&connection) && !stopped() && args.stop_at_ns.is_none_or(|at| monotonic_ns() < at) {
-        step(&mut wire, &mut connection, zero_ns, args.stop_at_ns)?;
+    while connection.end().is_none() && !stopped() && args.stop_at_ns.is_none_or(|at| monotonic_ns() < at) {
+        step(&mut interface, &mut connection, zero_ns, args.stop_at_ns)?;
         if let Some(file) = &mut telemetry {
-            write_samples(file, connection.samples(), begun, connection.mss())
+            write_samples(file, connection.samples(), flow_start, connection.mss())
                 .map_err(|error| format!("cannot write telemetry: {error}"))?;
         }
         connection.clear_samples();
@@ -150,11 +149,11 @@ fn send(args: &SendArgs) -> Result<(), String> {
         _ => "stopped",
     };
     connection.abort();
-    transmit(&wire, &mut connection, zero_ns)?;
+    transmit(&interface, &mut connection, zero_ns)?;
     if let Some(mut file) = telemetry {
         file.flush().map_err(|error| format!("cannot write telemetry: {error}"))?;
     }
-    let mut report = counts(&connection, &wire.lateness);
+    let mut report = counts(&connection, &interface.lateness);
     report["bytes"] = connection.acknowledged().into();
     report["outcome"] = outcome.into();
     report["started_late_s"] = started_late.as_secs_f64().into();
@@ -163,20 +162,20 @@ fn send(args: &SendArgs) -> Result<(), String> {
 }
 
 fn receive(args: &ReceiveArgs) -> Result<(), String> {
-    let config = args.place.config()?;
-    let mut wire = HostInterface::open(&args.place.attachment, args.listen)?;
+    let config = args.host.config()?;
+    let mut interface = HostInterface::open(&args.host.attachment, args.listen)?;
     eprintln!("ready on {}", args.listen);
     let listening_ns = monotonic_ns();
     let mut check = Check::new(args.seed);
-    let Some((mut connection, zero_ns)) = accept(&mut wire, &config, args, listening_ns)? else {
+    let Some((mut connection, zero_ns)) = accept(&mut interface, &config, args, listening_ns)? else {
         println!("{}", check.report(false));
         return Ok(());
     };
     while connection.end().is_none() && !stopped() {
-        step(&mut wire, &mut connection, zero_ns, None)?;
-        for part in connection.read() {
-            check.check(&part.bytes);
-            check.check(&vec![0; part.zeros as usize]);
+        step(&mut interface, &mut connection, zero_ns, None)?;
+        for chunk in connection.read() {
+            check.check(&chunk.bytes);
+            check.check(&vec![0; chunk.zeros as usize]);
         }
         if connection.peer_finished() {
             connection.finish();
@@ -189,32 +188,33 @@ fn receive(args: &ReceiveArgs) -> Result<(), String> {
         _ => "stopped",
     };
     connection.abort();
-    transmit(&wire, &mut connection, zero_ns)?;
+    transmit(&interface, &mut connection, zero_ns)?;
     let mut report = check.report(true);
-    if let (Value::Object(all), Value::Object(more)) = (&mut report, counts(&connection, &wire.lateness)) {
+    if let (Value::Object(all), Value::Object(more)) = (&mut report, counts(&connection, &interface.lateness)) {
         all.extend(more);
     }
     println!("{report}");
     Ok(())
 }
 
-/// Waits for a SYN to the own port. The connection, and from when its timers tick.
+/// Waits for a SYN to the listening port. Returns the connection, and the start of the run in nanoseconds of CLOCK_MONOTONIC;
+/// `None` when the process is stopped first.
 fn accept(
-    wire: &mut HostInterface,
+    interface: &mut HostInterface,
     config: &Config,
     args: &ReceiveArgs,
     listening_ns: u64,
 ) -> Result<Option<(Connection, u64)>, String> {
     while !stopped() {
-        wire.wait(Some(monotonic_ns() + LONGEST_WAIT_NS));
-        while let Some(packet) = wire.read()? {
+        interface.wait(Some(monotonic_ns() + LONGEST_WAIT_NS));
+        while let Some(packet) = interface.read()? {
             let Some(flow) = packet.flow().filter(|flow| flow.dst_port == args.listen.port()) else { continue };
-            let made =
+            let accepted =
                 Connection::accept(config.clone(), flow.reversed(), isn(args.seed ^ 1), Source::silent(), &packet);
-            if let Some(mut connection) = made {
-                wire.peer = Some(flow);
-                let zero_ns = args.run_begins_file.as_deref().map_or(Ok(listening_ns), run_begins)?;
-                transmit(wire, &mut connection, zero_ns)?;
+            if let Some(mut connection) = accepted {
+                interface.peer = Some(flow);
+                let zero_ns = args.run_begins_file.as_deref().map_or(Ok(listening_ns), read_run_start)?;
+                transmit(interface, &mut connection, zero_ns)?;
                 return Ok(Some((connection, zero_ns)));
             }
         }
@@ -222,55 +222,57 @@ fn accept(
     Ok(None)
 }
 
-/// What the file says: it is written when the run's begin is settled, which is after receivers have to listen.
-fn run_begins(file: &Path) -> Result<u64, String> {
-    let said = std::fs::read_to_string(file)
-        .map_err(|error| format!("a SYN has come, and nothing says when the run began: {}: {error}", file.display()))?;
-    said.trim().parse().map_err(|_| format!("{}: '{}' is no number of nanoseconds", file.display(), said.trim()))
+/// Reads the start of the run from a file. The conductor writes it when the start is settled, which is after receivers have to
+/// listen.
+fn read_run_start(file: &Path) -> Result<u64, String> {
+    let text = std::fs::read_to_string(file)
+        .map_err(|error| format!("a SYN arrived before the run's start was written to {}: {error}", file.display()))?;
+    text.trim().parse().map_err(|_| format!("{}: '{}' is not a number of nanoseconds", file.display(), text.trim()))
 }
 
-/// Waits for the next frame or timer and lets the connection act.
+/// Waits for the next frame, timer or `until_ns`, and passes frames and timers to the connection.
 fn step(
-    wire: &mut HostInterface,
+    interface: &mut HostInterface,
     connection: &mut Connection,
     zero_ns: u64,
     until_ns: Option<u64>,
 ) -> Result<(), String> {
-    transmit(wire, connection, zero_ns)?;
+    transmit(interface, connection, zero_ns)?;
     let timer = connection.next_timeout().map(|at| zero_ns + at.nanos());
-    // A signal that comes just before the wait is seen when it ends.
+    // A signal that arrives just before the wait is handled when the wait ends.
     let patience = monotonic_ns() + LONGEST_WAIT_NS;
-    wire.wait([timer, until_ns, Some(patience)].into_iter().flatten().min());
-    // In batches: the caller looks at clocks and signals between them, however fast the frames come.
+    interface.wait([timer, until_ns, Some(patience)].into_iter().flatten().min());
+    // In batches: the caller checks clocks and signals between them, however fast the frames arrive.
     for _ in 0..BATCH {
-        let Some(packet) = wire.read()? else { break };
-        if packet.flow().is_none() || packet.flow() != wire.peer {
+        let Some(packet) = interface.read()? else { break };
+        if packet.flow().is_none() || packet.flow() != interface.peer {
             continue;
         }
-        if let Some(arrived_ns) = wire.arrived_ns {
-            wire.lateness.add(realtime_ns().saturating_sub(arrived_ns));
+        if let Some(arrived_ns) = interface.arrived_ns {
+            interface.lateness.add(realtime_ns().saturating_sub(arrived_ns));
         }
         connection.on_segment(now(zero_ns), &packet);
-        transmit(wire, connection, zero_ns)?;
+        transmit(interface, connection, zero_ns)?;
     }
     let now = now(zero_ns);
     if let Some(due) = connection.next_timeout().filter(|due| *due <= now) {
-        wire.lateness.add(now.since(due).as_nanos() as u64);
+        interface.lateness.add(now.since(due).as_nanos() as u64);
         connection.on_timer(now);
     }
-    transmit(wire, connection, zero_ns)
+    transmit(interface, connection, zero_ns)
 }
 
-/// Sends whatever the connection has to send.
-fn transmit(wire: &HostInterface, connection: &mut Connection, zero_ns: u64) -> Result<(), String> {
-    // One instant for all of it, as in virtual time: what is sent at one instant is a burst (asym 6.3).
+/// Sends everything that the connection has to send now.
+fn transmit(interface: &HostInterface, connection: &mut Connection, zero_ns: u64) -> Result<(), String> {
+    // One instant for all of it, as in virtual time, because what is sent at one instant is a burst (asym 6.3).
     let now = now(zero_ns);
     while let Some(packet) = connection.poll_transmit(now) {
-        wire.send(&packet)?;
+        interface.send(&packet)?;
     }
     Ok(())
 }
 
+/// Time since the start of the run.
 fn now(zero_ns: u64) -> Time {
     Time(monotonic_ns().saturating_sub(zero_ns))
 }
@@ -295,10 +297,10 @@ fn counts(connection: &Connection, lateness: &LatenessHistogram) -> Value {
     })
 }
 
-impl Place {
+impl HostOptions {
     fn config(&self) -> Result<Config, String> {
         let options: Options = serde_json::from_str(&self.stack_options)
-            .map_err(|error| format!("--stack-options is no JSON object of options: {error}"))?;
+            .map_err(|error| format!("--stack-options is not a JSON object of options: {error}"))?;
         stack_config(&self.stack, &options)
     }
 }

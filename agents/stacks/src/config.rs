@@ -1,4 +1,4 @@
-//! The options of a stack. Each is declared once, in [`options`]: field, type, default, unit, range and help. Registry,
+//! The options of a stack. Each is declared once, with `options!`: field, type, default, unit, range and help. Registry,
 //! validation and parser follow from that line. The named stacks (`config/stacks.rs`) are presets over the same options.
 
 mod stacks;
@@ -177,6 +177,11 @@ options! {
         "the handshake gives the first round-trip sample; false: the first data wait for the initial timeout, as in ns-2's \
          one-way TCP, which has no handshake";
     time_wait_s: Duration = number(60.0), [Time 0.0 to 240.0] "length of TIME-WAIT (twice the segment lifetime)";
+}
+
+/// Every option with the default that named stacks start from.
+pub fn options() -> &'static [Param] {
+    OPTIONS
 }
 
 impl Config {

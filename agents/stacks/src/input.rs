@@ -23,7 +23,7 @@ impl Connection {
             return;
         };
         self.counts.received += 1;
-        self.sender.heard_at = now;
+        self.sender.received_at = now;
         self.ecn.on_segment(&segment);
         match self.state {
             State::Closed => {}

@@ -60,7 +60,7 @@ pub(crate) struct Sender {
     /// When data were last sent.
     sent_at: Time,
     /// When a segment last arrived.
-    pub heard_at: Time,
+    pub received_at: Time,
     /// Counts of the sender; the connection adds its own.
     pub counts: Counts,
     /// Telemetry since it was last cleared.
@@ -96,7 +96,7 @@ impl Sender {
             burst: Burst::new(config),
             probe: WindowProbe::default(),
             sent_at: Time::ZERO,
-            heard_at: Time::ZERO,
+            received_at: Time::ZERO,
             counts: Counts::default(),
             samples: Vec::new(),
             config: Arc::clone(config),
@@ -145,7 +145,7 @@ impl Sender {
     /// RFC 5681 4.1. It counts from the last data sent; 4.4BSD's t_idle from the last segment that arrived, so that one which
     /// opens a closed window finds no idle sender (ton figure 11).
     fn restart_after_idle(&mut self, now: Time) {
-        let since = if self.rtt.is_bsd() { self.heard_at } else { self.sent_at };
+        let since = if self.rtt.is_bsd() { self.received_at } else { self.sent_at };
         if self.una >= self.max && self.max > Offset::FIRST_BYTE && now - since > self.rtt.rto() {
             self.congestion.on_idle(f64::from(self.config.initial_window_segments) * self.congestion.window.mss);
         }

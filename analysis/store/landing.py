@@ -1,0 +1,122 @@
+"""How a run lands in the store: its files, then one transaction."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import shutil
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import sqlalchemy as sa
+
+from analysis.results import MetricValue
+from analysis.store.artefacts import ArtefactError, Artefacts
+from analysis.store.database import Database, StoreError
+from analysis.store.schema import attempt, file, metric, replaced, run
+
+
+@dataclass(frozen=True)
+class Landing:
+    """A finished run on its way into the store."""
+
+    run_id: str
+    backend: str
+    scenario: Mapping[str, Any]
+    manifest: Mapping[str, Any]
+    metrics: Sequence[MetricValue]
+    #: What makes it invalid; empty: it is valid.
+    problems: Sequence[str]
+    attempt: int
+    #: Its files; the folder moves into the store.
+    folder: Path
+
+
+def land(database: Database, artefacts: Artefacts, landing: Landing, replaces: bool = False) -> None:
+    """Takes a run in: files first, then one transaction. Nobody sees it before; a crash leaves nothing visible.
+
+    An invalid run is kept until a valid one with the same id takes its place; it never replaces a valid one. With
+    `replaces`, a valid one takes the place of a valid one.
+
+    Raises:
+        StoreError: the files have no place.
+    """
+    files = [_describe(path, landing.folder) for path in sorted(landing.folder.rglob("*")) if path.is_file()]
+    values = {
+        "id": landing.run_id,
+        "backend": landing.backend,
+        "seed": landing.scenario["seed"],
+        "duration_s": landing.scenario["duration_s"],
+        "state": "invalid" if landing.problems else "valid",
+        "problems": list(landing.problems),
+        "attempt": landing.attempt,
+        "landed": time.time(),
+        "scenario": dict(landing.scenario),
+        "manifest": dict(landing.manifest),
+    }
+    with database.writing() as connection:
+        if database.is_postgresql:
+            # Two machines may land one run; SQLite has one writer anyway.
+            key = int.from_bytes(hashlib.sha256(landing.run_id.encode()).digest()[:8], "big", signed=True)
+            connection.execute(sa.select(sa.func.pg_advisory_xact_lock(key)))
+        known = connection.execute(sa.select(run.c.state).where(run.c.id == landing.run_id)).scalar()
+        if landing.problems:
+            note_attempt(connection, landing.run_id, landing.attempt, "invalid", landing.problems)
+        if known == "valid" and (landing.problems or not replaces):
+            shutil.rmtree(landing.folder, ignore_errors=True)
+            return
+        if known == "valid":
+            _keep_values(connection, landing.run_id, values["landed"])
+        connection.execute(sa.delete(run).where(run.c.id == landing.run_id))
+        connection.execute(sa.insert(run).values(values))
+        rows = [
+            {"run_id": landing.run_id, "name": row.metric, "subject": row.subject, "value": row.value,
+             "unit": row.unit}
+            for row in landing.metrics if math.isfinite(row.value)
+        ]  # fmt: skip
+        if rows:
+            connection.execute(sa.insert(metric), rows)
+        if files:
+            connection.execute(sa.insert(file), [{"run_id": landing.run_id, **row} for row in files])
+        # Inside the transaction: a row without its files can then never be seen, and a folder without its row is
+        # simply replaced by the next landing.
+        try:
+            artefacts.put(landing.run_id, landing.folder)
+        except ArtefactError as error:
+            raise StoreError(str(error)) from error
+    if not landing.problems:
+        try:
+            artefacts.remove_failed(landing.run_id)
+        except ArtefactError as error:
+            raise StoreError(str(error)) from error
+
+
+def _keep_values(connection: sa.Connection, run_id: str, until: float) -> None:
+    """Notes what a result said that is about to be replaced."""
+    said = sa.select(
+        run.c.id, run.c.landed, metric.c.name, metric.c.subject, sa.literal(until), run.c.seed, metric.c.value,
+        metric.c.unit,
+    ).join(metric, metric.c.run_id == run.c.id).where(run.c.id == run_id)  # fmt: skip
+    columns = ["run_id", "landed", "name", "subject", "until", "seed", "value", "unit"]
+    connection.execute(sa.insert(replaced).from_select(columns, said))
+
+
+def note_attempt(connection: sa.Connection, run_id: str, number: int, outcome: str, problems: Sequence[str]) -> None:
+    """Notes an attempt that gave no valid result."""
+    row = {
+        "run_id": run_id,
+        "number": number,
+        "at": time.time(),
+        "outcome": outcome,
+        "problems": list(problems),
+    }
+    connection.execute(sa.insert(attempt).values(row))
+
+
+def _describe(path: Path, folder: Path) -> dict[str, Any]:
+    with path.open("rb") as stream:
+        digest = hashlib.file_digest(stream, "sha256").hexdigest()
+    return {"path": str(path.relative_to(folder)), "bytes": path.stat().st_size, "sha256": digest}
