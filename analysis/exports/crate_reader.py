@@ -13,12 +13,13 @@ import shutil
 import urllib.parse
 import zipfile
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path, PurePosixPath
 from typing import IO, Any
 
 from analysis.errors import AnalysisError
 from analysis.exports.crate import CAMPAIGN, METADATA, MOST_METADATA_BYTES, OF_CAMPAIGN, PREVIEW, VERSION
+from analysis.results import RENAMED, MetricValue, line_name
 from analysis.store import Landing, Store
 
 _CHUNK = 1 << 20
@@ -212,7 +213,7 @@ def _land(store: Store, document: Mapping[str, Any], scratch: Path) -> dict[str,
             there.rename(folder)
         store.land(
             Landing(
-                run["id"], run["backend"], run["scenario"], run["manifest"], run["metrics"], run["problems"],
+                run["id"], run["backend"], run["scenario"], run["manifest"], _values(run["metrics"]), run["problems"],
                 run["attempt"], folder,
             )
         )  # fmt: skip
@@ -224,3 +225,12 @@ def _land(store: Store, document: Mapping[str, Any], scratch: Path) -> dict[str,
     wanted = [member[2] for member in document["members"]]
     store.end_campaign(campaign["id"], complete=len(store.valid_runs(wanted)) == len(set(wanted)))
     return {"id": campaign["id"], "name": campaign["name"], "runs": len(runs), "landed": landed}
+
+
+def _values(rows: Sequence[Mapping[str, Any]]) -> list[MetricValue]:
+    """Metrics under today's names. Where an earlier version wrote one quantity under two names, the first is kept."""
+    found: dict[tuple[str, str], MetricValue] = {}
+    for row in rows:
+        name, subject = RENAMED.get(row["metric"], row["metric"]), line_name(row["subject"])
+        found.setdefault((name, subject), MetricValue(name, subject, float(row["value"]), row["unit"]))
+    return list(found.values())

@@ -12,6 +12,7 @@ import datetime
 import gzip
 import json
 import math
+import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -86,7 +87,7 @@ def _parse(path: Path) -> Any:
         opener: Any = gzip.open if begins[:2] == b"\x1f\x8b" else bz2.open if begins == b"BZh" else open
         with opener(path, "rb") as stream:
             text = stream.read(MOST_BYTES + 1)
-    except (OSError, EOFError) as error:
+    except (OSError, EOFError, zlib.error) as error:
         raise AnalysisError(f"{path} cannot be read: {getattr(error, 'strerror', None) or error}") from None
     if len(text) > MOST_BYTES:
         raise AnalysisError(f"{path} holds more than {MOST_BYTES >> 20} MiB: that is no Flent results file")

@@ -126,7 +126,7 @@ def test_time_sequences_are_what_tcptrace_draws(results: Path, tmp_path: Path) -
             packed = data.folder / f"captures/{flow.sender}-eth0.pcap.gz"
             (there / "it.pcap").write_bytes(gzip.decompress(packed.read_bytes()))
             subprocess.run(["tcptrace", "-S", "-n", "it.pcap"], cwd=there, check=True, capture_output=True)
-            port = f":{flow.spec['port']} (time"
+            port = f":{flow.spec.port} (time"
             (theirs,) = (path for path in there.glob("*_tsg.xpl") if f"{port}" in path.read_text().splitlines()[2])
             mine = xplot.write(flow, there / "mine")[0]
             assert mine.read_text().splitlines()[2] == theirs.read_text().splitlines()[2]
@@ -267,6 +267,15 @@ def test_flents_own_files_of_old_versions(tmp_path: Path) -> None:
 def test_a_bad_flent_file_is_told(changes: dict[str, Any], said: str, tmp_path: Path) -> None:
     with pytest.raises(AnalysisError, match=said):
         flent.read(flent_file(tmp_path / "bad.flent", **changes))
+
+
+def test_a_damaged_gzip_is_a_bad_flent_file(tmp_path: Path) -> None:
+    # The deflate stream is damaged, which is a zlib.error and not an OSError.
+    packed = bytearray(gzip.compress(b'{"version": 4}' * 20, mtime=0))
+    packed[10] = 0xFF
+    (tmp_path / "x.flent.gz").write_bytes(packed)
+    with pytest.raises(AnalysisError, match="cannot be read"):
+        flent.read(tmp_path / "x.flent.gz")
 
 
 @given(st.binary(max_size=300), st.sampled_from([b"", b"\x1f\x8b\x08", b"BZh9", b'{"metadata":']))
