@@ -291,7 +291,11 @@ def test_uploads_have_limits(client: FlaskClient, monkeypatch: pytest.MonkeyPatc
 
 @pytest.mark.parametrize(
     ("limit", "value", "said"),
-    [("LIMIT_S", 1, "took longer than 1 s"), ("LIMIT_MEMORY", 150 << 20, "stopped at a limit"), ("LIMIT_FILE", 2000, LARGE)],
+    [
+        ("LIMIT_S", 1, "took longer than 1 s"),
+        ("LIMIT_MEMORY", 150 << 20, "stopped at a limit"),
+        ("LIMIT_FILE", 2000, LARGE),
+    ],
 )
 def test_a_hostile_capture_is_read_in_a_bounded_process(
     limit: str, value: int, said: str, simulated: Simulated, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -102,7 +102,8 @@ mod tests {
             table += &format!("| {bit} | {name} | {description} | {field} |\n");
         }
         if std::env::var_os("UPDATE_DOCS").is_some() {
-            std::fs::write(path, format!("{}{table}{}", &docs[..begin], &docs[end..])).expect("docs/traces.md can be written");
+            std::fs::write(path, format!("{}{table}{}", &docs[..begin], &docs[end..]))
+                .expect("docs/traces.md can be written");
         } else {
             assert!(docs[begin..end] == table, "docs/traces.md is out of step: UPDATE_DOCS=1 writes\n{table}");
         }
