@@ -72,7 +72,7 @@ def test_what_a_failed_try_left_is_where_the_runner_says(tmp_path: Path) -> None
     said = lab(tmp_path, "failed", CAMPAIGN + "fidelity: {delay: 1 us}\n")
     assert said["status"] == 1, said["told"]
     (folder,) = (tmp_path / "artefacts/failed").iterdir()
-    assert f"what it left: file://{folder}" in " ".join(said["told"].split())
+    assert f"files: file://{folder}" in " ".join(said["told"].split())
     assert (folder / "reason.txt").read_text().startswith("try 1: calibration failed")
     assert {"calibration.json", "cell.log"} <= {path.name for path in folder.iterdir()}
 
@@ -81,9 +81,9 @@ def test_a_killed_worker_costs_what_it_was_running_and_nothing_else(tmp_path: Pa
     said = lab(tmp_path, "kill", CAMPAIGN.replace("duration: 4 s", "duration: 6 s"))
     ids = complete(said)
     assert len(set(ids)) == 8
-    assert "is gone; this run is made again" in said["told"]
+    assert "is gone; this run is repeated" in said["told"]
     # What had landed was not made again.
-    again = said["told"].count("is gone; this run is made again")
+    again = said["told"].count("is gone; this run is repeated")
     assert 1 <= again <= 8 - said["landed_before"]
 
 
@@ -123,8 +123,8 @@ def test_workers_with_certificates_serve_nobody_without(tmp_path: Path) -> None:
 def test_the_store_is_the_same_on_postgresql(tmp_path: Path) -> None:
     said = lab(tmp_path, "store")
     assert said["status"] == 0, said["told"]
-    # Two are about SQLite's own files.
-    assert "2 skipped" in said["told"]
+    # Four are about SQLite's own files.
+    assert "4 skipped" in said["told"]
 
 
 def test_an_interrupted_cluster_ends_with_its_runner(tmp_path: Path) -> None:
