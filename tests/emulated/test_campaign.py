@@ -99,7 +99,7 @@ def test_an_interrupted_campaign_says_so_and_keeps_what_landed(tmp_path: Path) -
     runner.send_signal(signal.SIGINT)
     said, _ = runner.communicate(timeout=30)
     assert runner.returncode == 130
-    assert "the same command goes on" in said
+    assert "the same command continues" in said
 
 
 def test_two_campaigns_run_side_by_side(tmp_path: Path) -> None:
