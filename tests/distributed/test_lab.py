@@ -141,7 +141,7 @@ def test_an_interrupted_cluster_ends_with_its_runner(tmp_path: Path) -> None:
     os.killpg(runner.pid, signal.SIGINT)
     said = first + runner.communicate(timeout=60)[0]
     assert runner.returncode == 130, said
-    assert "the same command goes on" in said
+    assert "the same command continues" in said
     assert "Traceback" not in said
 
 
