@@ -218,7 +218,7 @@ def test_a_campaign_is_cancelled_and_resumed(store: Store, visitor: FlaskClient,
     page = visitor.get(f"/campaigns/{campaign}").text
     assert "Cancel" in page
     told = visitor.post(f"/campaigns/{campaign}/cancel", data={"csrf": token(visitor)}, follow_redirects=True)
-    assert "what has landed stays" in told.text
+    assert "Results so far are kept" in told.text
     until(lambda: (requests.one(store, number) or {})["state"] == requests.FAILED)
     head = browse.campaign_head(store, campaign)
     assert head is not None
