@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import statistics
 from pathlib import Path
 
 import pytest
@@ -17,13 +18,20 @@ RADIO = "packet radio, one hop"
 HEARTBEAT_S = 0.2
 
 
-@pytest.mark.parametrize("name", ["ack filtering, 28.8 kbit/s", "header compression, 9.6 kbit/s"])
-def test_the_same_seed_gives_the_same_throughput(name: str, tmp_path: Path, emulation: None) -> None:
-    """Within 5 %. The first needs a sender that keeps to bursts of four, by the clock and not by the call."""
-    options = argparse.Namespace(repetitions=1, jobs=1)
-    (sim,), _ = throughputs(name, "sim", options, tmp_path)
-    (emulated,), _ = throughputs(name, "emulated", options, tmp_path)
-    assert emulated == pytest.approx(sim, rel=0.05)
+@pytest.mark.parametrize(
+    ("name", "tolerance"), [("ack filtering, 28.8 kbit/s", 0.1), ("header compression, 9.6 kbit/s", 0.05)]
+)
+def test_the_same_seed_gives_the_same_throughput(name: str, tolerance: float, tmp_path: Path, emulation: None) -> None:
+    """The median of three runs. Ack filtering needs a sender that limits its bursts to four by the clock.
+
+    Without that limit it loses 20 %. Which packet a full queue drops there follows from fractions of a millisecond: half
+    a millisecond of delay takes 3 % in virtual time, and late hosts within the guard's
+    limits took 6 % on a virtual machine of two cores.
+    """
+    options = argparse.Namespace(repetitions=3, jobs=1)
+    sim, _ = throughputs(name, "sim", options, tmp_path)
+    emulated, _ = throughputs(name, "emulated", options, tmp_path)
+    assert statistics.median(emulated) == pytest.approx(statistics.median(sim), rel=tolerance)
 
 
 def test_a_radio_agrees_within_what_its_backoffs_do(tmp_path: Path, emulation: None) -> None:
