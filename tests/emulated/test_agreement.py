@@ -24,9 +24,9 @@ HEARTBEAT_S = 0.2
 def test_the_same_seed_gives_the_same_throughput(name: str, tolerance: float, tmp_path: Path, emulation: None) -> None:
     """The median of three runs. Ack filtering needs a sender that limits its bursts to four by the clock.
 
-    Without that limit it loses 20 %. Which packet a full queue drops there follows from fractions of a millisecond: half
-    a millisecond of delay takes 3 % in virtual time, and late hosts within the guard's
-    limits took 6 % on a virtual machine of two cores.
+    Without that limit it loses 20 %. Which packet a full queue drops there follows from fractions of a millisecond.
+    Half a millisecond of delay takes 3 % in virtual time, and late hosts within the guard's limits took 6 % on a virtual
+    machine of two cores.
     """
     options = argparse.Namespace(repetitions=3, jobs=1)
     sim, _ = throughputs(name, "sim", options, tmp_path)
