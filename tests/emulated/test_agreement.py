@@ -25,8 +25,8 @@ def test_the_same_seed_gives_the_same_throughput(name: str, tolerance: float, tm
     """The median of three runs. Ack filtering needs a sender that limits its bursts to four by the clock.
 
     Without that limit it loses 20 %. Which packet a full queue drops there follows from fractions of a millisecond.
-    Half a millisecond of delay takes 3 % in virtual time, and late hosts within the guard's limits took 6 % on a virtual
-    machine of two cores.
+    Half a millisecond of delay takes 3 % in virtual time, and late hosts within the guard's limits took 6 % on a
+    virtual machine of two cores.
     """
     options = argparse.Namespace(repetitions=3, jobs=1)
     sim, _ = throughputs(name, "sim", options, tmp_path)
