@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 
 from analysis import comparison
+from analysis.captures import RunData
 from analysis.errors import AnalysisError, unknown
-from analysis.metrics import RunData
 from analysis.results import Results
 from analysis.statistics import LEVEL, bootstrap_interval, t_interval
 from analysis.store import Store

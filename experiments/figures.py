@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
+    from analysis.captures import CapturedFlow, CapturedLine, RunData
     from analysis.figures.model import Figure
-    from analysis.metrics import CapturedFlow, CapturedLine, RunData
     from analysis.store import Store
 
 
@@ -124,8 +124,8 @@ def draw(kind: str, request: Request, results: Path) -> Figure:
         AnalysisError: unknown kind or subject, or its data are missing.
     """
     from analysis import frames
+    from analysis.captures import MissingCapture
     from analysis.errors import AnalysisError, unknown
-    from analysis.metrics import MissingCapture
 
     if kind not in OF_RUN and kind not in OF_CAMPAIGN:
         raise unknown("figure", kind, [*OF_RUN, *OF_CAMPAIGN])
@@ -219,8 +219,8 @@ def _of_flows(kind: str, flows: Sequence[CapturedFlow], period: tuple[float, flo
 def _sequence(flow: CapturedFlow) -> Figure:
     import polars as pl
 
+    from analysis.captures import MissingCapture
     from analysis.figures import run
-    from analysis.metrics import MissingCapture
 
     try:
         seen = flow.at_receiver.filter((pl.col("dir") == 0) & (pl.col("payload") > 0))

@@ -20,7 +20,8 @@ from typing import Any
 import polars as pl
 
 from analysis.alignment import ALONE, Aligned, align
-from analysis.metrics import RunData, measure
+from analysis.captures import RunData
+from analysis.metrics import measure
 from analysis.store import Landing, Store
 from experiments import import_files
 from experiments.engine import machine

@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from analysis.metrics import RunData, jain
+from analysis.captures import RunData
+from analysis.metrics import jain
 from experiments.engine.execution import analyse
 from testbed import node_binary
 from testbed.addressing import as_json, interfaces, make_plan

@@ -9,7 +9,7 @@ from typing import Any
 
 import polars as pl
 
-from analysis.metrics import DATA, RETRANSMISSION, MissingCapture, RunData
+from analysis.captures import DATA, RETRANSMISSION, MissingCapture, RunData
 from web import tables
 
 #: Packets of one answer.

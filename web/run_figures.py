@@ -8,9 +8,9 @@ from typing import Any
 
 import polars as pl
 
+from analysis.captures import MissingCapture
 from analysis.figures import run as figures
 from analysis.figures.model import Figure
-from analysis.metrics import MissingCapture
 from web import tables
 
 #: Points of a series at most; extremes are kept where there are more, and retransmissions and losses all stay.

@@ -21,8 +21,8 @@ from flask import (
     url_for,
 )
 
+from analysis.captures import MissingCapture
 from analysis.figures.model import Figure
-from analysis.metrics import MissingCapture
 from analysis.store import browse
 from testbed import fidelity
 from web import crossing, run_figures, tables

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 import polars as pl
 from cachetools import LRUCache
 
-from analysis.metrics import CapturedFlow, MissingCapture, RunData
+from analysis.captures import CapturedFlow, MissingCapture, RunData
 from analysis.runs import scenario_of
 
 T = TypeVar("T")

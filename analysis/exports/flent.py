@@ -21,8 +21,8 @@ from typing import Any
 import polars as pl
 
 from analysis import metrics
+from analysis.captures import CapturedFlow, MissingCapture, RunData
 from analysis.errors import AnalysisError
-from analysis.metrics import CapturedFlow, MissingCapture, RunData
 
 VERSION = 4
 #: More than this, unpacked, is no results file.

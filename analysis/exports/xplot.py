@@ -18,8 +18,8 @@ from pathlib import Path
 
 import polars as pl
 
+from analysis.captures import DATA, DUPLICATE_ACK, OUT_OF_ORDER, RETRANSMISSION, CapturedFlow, is_a
 from analysis.errors import AnalysisError
-from analysis.metrics import DATA, DUPLICATE_ACK, OUT_OF_ORDER, RETRANSMISSION, CapturedFlow, is_a
 
 SYN, FIN = 2, 1
 

@@ -10,8 +10,8 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import polars as pl
 
+from analysis.captures import DATA, FAST_RETRANSMISSION, RETRANSMISSION, SACK
 from analysis.figures.model import COLOURS, Axis, Figure, Marker, Series, axis_scale
-from analysis.metrics import DATA, FAST_RETRANSMISSION, RETRANSMISSION, SACK
 
 #: Classes of segments (testbed's registry), beside those of analysis.metrics.
 TIMEOUT, DAMAGED = 1 << 13, 1 << 21

@@ -47,8 +47,8 @@ def export(
 ) -> None:
     """Write results for other programs: tables, Flent and xplot files, and bundles of campaigns."""
     from analysis import frames
+    from analysis.captures import MissingCapture
     from analysis.errors import AnalysisError, unknown
-    from analysis.metrics import MissingCapture
 
     if kind not in KINDS:
         raise unknown("export", kind, KINDS)

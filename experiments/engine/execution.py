@@ -14,8 +14,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from analysis.captures import RunData
 from analysis.counters import CountedRun
-from analysis.metrics import Measured, RunData, measure
+from analysis.metrics import Measured, measure
 from analysis.runs import RunView
 from analysis.store import Landing
 from experiments.engine import machine

@@ -11,8 +11,9 @@ from typing import Any
 import polars as pl
 import pytest
 
-from analysis import metrics
-from analysis.metrics import RunData, measure
+from analysis import captures, metrics
+from analysis.captures import RunData
+from analysis.metrics import measure
 from testbed import node_binary
 from testbed.addressing import as_json, interfaces, make_plan
 from tests.analysis.traces import path_scenario
@@ -99,7 +100,7 @@ def test_retransmissions_and_round_trips(run: RunData) -> None:
     by_timer = set(metrics.timeouts(run.flows[0])["t_s"].round(9))
     others = fast.filter(~pl.col("t_s").round(9).is_in(by_timer))
     sender = run.flows[0].at_sender
-    classed = sender.filter(metrics.is_a(metrics.RETRANSMISSION) & metrics.is_a(metrics.FAST_RETRANSMISSION))
+    classed = sender.filter(captures.is_a(captures.RETRANSMISSION) & captures.is_a(captures.FAST_RETRANSMISSION))
     classed = classed.join(metrics.timeouts(run.flows[0]), on=["t_s", "stream", "seq"], how="anti")
     ours_fast = set(classed["t_s"].round(9))
     assert mine["fast_retransmits", "bulk"] == classed.height > 0
@@ -129,7 +130,7 @@ def test_outstanding_bytes(run: RunData) -> None:
     steps = metrics.outstanding(run.flows[0])
     mine = {round(t_s, 9): y for t_s, y in steps.iter_rows()}
     # Instants at which the last ack had selective blocks.
-    last_ack = pl.when(pl.col("dir") == 1).then(metrics.is_a(metrics.SACK)).forward_fill().alias("sack")
+    last_ack = pl.when(pl.col("dir") == 1).then(captures.is_a(captures.SACK)).forward_fill().alias("sack")
     selective = set(run.flows[0].at_sender.with_columns(last_ack).filter("sack")["t_s"].round(9))
     last_of_instant = here.group_by(pl.col("t_s").round(9), maintain_order=True).last()
     compared = 0

@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
+from analysis.captures import RunData
 from analysis.counters import CountedRun
-from analysis.metrics import METRICS, RunData, measure
+from analysis.metrics import METRICS, measure
 from analysis.runs import scenario_of
 from experiments.engine.execution import Worker
 from experiments.language import source

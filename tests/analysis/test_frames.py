@@ -12,8 +12,9 @@ import polars as pl
 import pytest
 
 import analysis
+from analysis.captures import RunData
 from analysis.errors import AnalysisError
-from analysis.metrics import RunData, throughput
+from analysis.metrics import throughput
 from tests.analysis.commands import called
 
 

@@ -13,8 +13,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from analysis import metrics
-from analysis.metrics import METRICS, MissingCapture, RunData, jain, measure
+from analysis import captures, metrics
+from analysis.captures import MissingCapture, RunData
+from analysis.metrics import METRICS, jain, measure
 from tests.analysis.traces import HEADER, Trace, path_scenario
 
 A, B = "a-eth0", "b-eth0"
@@ -495,4 +496,4 @@ def test_a_mean_over_time_is_that_of_its_instants(changes: dict[int, int], begin
     for at in range(begin, begin + length):
         before = [t_s for t_s in changes if t_s <= at]
         held.append(changes[max(before)] if before else 0)
-    assert metrics.step_mean(steps, begin, begin + length) == pytest.approx(sum(held) / length)
+    assert captures.step_mean(steps, begin, begin + length) == pytest.approx(sum(held) / length)

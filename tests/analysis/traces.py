@@ -7,7 +7,7 @@ from typing import Any
 
 import polars as pl
 
-from analysis.metrics import DATA, FAST_RETRANSMISSION, NEW, PURE_ACK, RETRANSMISSION, RunData
+from analysis.captures import DATA, FAST_RETRANSMISSION, NEW, PURE_ACK, RETRANSMISSION, RunData
 from analysis.runs import scenario_of
 from testbed.addressing import interfaces, make_plan
 

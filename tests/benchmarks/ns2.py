@@ -16,7 +16,8 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
-from analysis.metrics import RunData, packet_throughput
+from analysis.captures import RunData
+from analysis.metrics import packet_throughput
 from experiments.engine.execution import Worker
 from experiments.language.campaign import load
 

@@ -17,7 +17,7 @@ from typing import Any
 import polars as pl
 import pytest
 
-from analysis.metrics import RunData
+from analysis.captures import RunData
 from experiments.engine.execution import analyse
 from testbed import fidelity, node_binary
 from testbed.cell import Cell

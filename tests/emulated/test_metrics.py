@@ -8,7 +8,7 @@ import polars as pl
 import pytest
 
 import analysis
-from analysis import metrics
+from analysis import captures
 from tests.conftest import Finished
 
 SYN = 2
@@ -25,7 +25,7 @@ def test_retransmissions_are_those_that_the_kernel_counts(finished: Finished) ->
             said = [json.loads(line) for line in (run.folder / f"telemetry/{flow.name}.jsonl").read_text().splitlines()]
             sent = flow.at_sender.filter(pl.col("dir") == 0)
             opened = sent.filter(pl.col("flags") & SYN != 0)["t_s"].to_list()[1:]
-            resent = sent.filter(metrics.is_a(metrics.DATA) & metrics.is_a(metrics.RETRANSMISSION))["t_s"].to_list()
+            resent = sent.filter(captures.is_a(captures.DATA) & captures.is_a(captures.RETRANSMISSION))["t_s"].to_list()
             for one in said:
                 at_s = one["t_ns"] / 1e9 + flow.begun_s
                 # A sample takes its time, and a program starts late: what lies close to it may be on either side.

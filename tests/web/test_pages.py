@@ -16,9 +16,9 @@ import pytest
 from flask.testing import FlaskClient
 from matplotlib.collections import LineCollection
 
+from analysis.captures import RunData
 from analysis.figures import printed
 from analysis.figures.model import Series
-from analysis.metrics import RunData
 from analysis.results import MetricValue
 from analysis.scorecard import document, scorecard
 from analysis.store import Landing, Store
