@@ -9,12 +9,21 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from testbed.report import DirectionReport, FlowReport, Problem, ProblemKind, Report
+from testbed.report import DirectionAudit, DirectionReport, FlowReport, Problem, ProblemKind, Report
 from testbed.scenario import Limits
 
 LIMITS = Limits()
 #: Strain of a run that lost packets or was not ready at its zero. No measure of time says how near it was to the limit.
 LOST_STRAIN = 2.0
+#: A transit time may be less than possible by this much, because two clocks stamp packets and one is steered.
+CLOCK_S = 1e-4
+#: The least of many transit times is this much closer to the declared delay than a single probe's, whose limit is
+#: `Limits.delay_s`.
+LEAST_OF_MANY = 0.2
+#: A packet that was read late and written late may leave this much after the longest stall.
+AFTER_STALL_S = 0.01
+#: Share of a queue's drops that may contradict its limit, because their times are uncertain.
+WRONG_DROPS = 0.1
 
 
 def limits_of(scenario: Mapping[str, Any]) -> Limits:
@@ -44,7 +53,12 @@ def problems(report: Report, limits: Limits = LIMITS) -> list[Problem]:
     reasons: list[Problem] = []
     for link, direction, counters in report.directions():
         reasons += _direction_problems(f"{link} {direction}", counters, limits)
+    for link, directions in (report.audit or {}).items():
+        for direction, audit in directions.items():
+            reasons += _audit_problems(f"{link} {direction}", audit, limits)
     reasons += _stall_problems(report, limits)
+    if report.driver.fault is not None:
+        reasons.append(Problem(ProblemKind.FAULT, "", f"a fault was injected for a test: {dict(report.driver.fault)}"))
     reasons += [
         Problem(
             ProblemKind.CAPTURE,
@@ -90,6 +104,56 @@ def _direction_problems(subject: str, counters: DirectionReport, limits: Limits)
             f"{subject}: one packet in a hundred left {p99_s * 1e3:.2f} ms late or more; "
             f"at most {limits.lateness_p99_s * 1e3:g} ms is allowed",
         )
+
+
+def _audit_problems(subject: str, audit: DirectionAudit, limits: Limits) -> Iterator[Problem]:
+    """What the captures at both ends of a direction contradict."""
+
+    def problem(kind: ProblemKind, sentence: str) -> Problem:
+        return Problem(kind, subject, f"{subject}: {sentence}")
+
+    for count, kind, what in (
+        (audit.swallowed_packets, ProblemKind.LOST, "entered, did not leave and were not reported as dropped"),
+        (audit.changed_packets, ProblemKind.LOST, "left with another checksum and were not reported as damaged"),
+        (audit.invented_packets, ProblemKind.ORDER, "left that had not entered"),
+        (audit.reordered_packets, ProblemKind.ORDER, "left after packets that had entered later"),
+    ):
+        if count:
+            yield problem(kind, f"{count} packets {what}")
+    error, more_bytes = audit.rate_error, audit.rate_error_bytes
+    if error is not None and abs(error) > limits.rate:
+        size = "" if more_bytes is None else f", as by {more_bytes:+.1f} bytes a packet"
+        yield problem(
+            ProblemKind.RATE,
+            f"the captures show a rate that was off by {error * 100:.2f} %{size}; "
+            f"at most {limits.rate * 100:g} % is allowed",
+        )
+    excess_s, allowed_s = audit.least_excess_s, LEAST_OF_MANY * limits.delay_s
+    if excess_s is not None and not -CLOCK_S <= excess_s <= allowed_s:
+        yield problem(
+            ProblemKind.DELAY,
+            f"every packet took {excess_s * 1e3:.2f} ms longer than rate and delay allow, or more; "
+            f"at most {allowed_s * 1e3:g} ms is allowed"
+            if excess_s > 0
+            else f"a packet arrived {-excess_s * 1e3:.2f} ms before rate and delay allow",
+        )
+    latest_s = audit.lateness_s.max
+    if latest_s is not None and latest_s > limits.stall_s + AFTER_STALL_S:
+        yield problem(
+            ProblemKind.STALLED,
+            f"the captures show a packet that left {latest_s * 1e3:.0f} ms late; "
+            f"at most {(limits.stall_s + AFTER_STALL_S) * 1e3:g} ms is allowed",
+        )
+    limit, longest = audit.queue_limit_packets, audit.longest_queue_packets
+    if limit is not None and longest is not None and longest > limit:
+        yield problem(ProblemKind.QUEUE, f"the queue held {longest} packets; its limit is {limit}")
+    for drops, where in (
+        (audit.drops_beyond_limit, "by a queue longer than its limit"),
+        (audit.drops_before_limit, "by a queue shorter than its limit"),
+    ):
+        if drops > WRONG_DROPS * audit.drops_checked:
+            share = f"{drops} of {audit.drops_checked} packets"
+            yield problem(ProblemKind.QUEUE, f"{share} were dropped {where} of {limit} packets")
 
 
 def _stall_problems(report: Report, limits: Limits) -> Iterator[Problem]:

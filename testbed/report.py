@@ -57,6 +57,33 @@ class DirectionReport(Part):
     events: Mapping[str, int] = {}
 
 
+class DirectionAudit(Part):
+    """What the captures at both ends of one direction show (analysis/audit)."""
+
+    entered_packets: int = 0
+    left_packets: int = 0
+    swallowed_packets: int = 0
+    invented_packets: int = 0
+    reordered_packets: int = 0
+    changed_packets: int = 0
+    #: Achieved over declared rate, minus 1, of the worst second; None if not measured.
+    rate_error: Number | None = None
+    #: The same as bytes that each packet takes beyond its declared size on the line.
+    rate_error_bytes: Number | None = None
+    rate_measured_s: Number = 0.0
+    #: Least transit time minus what queueing, rate and delay allow; None if not measured.
+    least_excess_s: Number | None = None
+    lateness_s: Lateness = Lateness()
+    drops_checked: int = 0
+    #: Drops at a queue that was longer than its limit, and at one that was not full.
+    drops_beyond_limit: int = 0
+    drops_before_limit: int = 0
+    queue_limit_packets: int | None = None
+    longest_queue_packets: int | None = None
+    #: Reasons by check: all, rate, transit, queue.
+    unchecked: Mapping[str, str] = {}
+
+
 #: A link's directions: forward, reverse; on a shared medium also port-2, port-3, ...
 LinkReport = Mapping[str, DirectionReport]
 
@@ -84,6 +111,8 @@ class DriverReport(Part):
     realtime: bool | None = None
     #: Absent in virtual time, and where nothing is emulated.
     stalls: Stalls | None = None
+    #: Tests of the guards only: the fault that was injected.
+    fault: Mapping[str, Any] | None = None
 
     def with_links(self, links: Mapping[str, LinkReport]) -> DriverReport:
         """The same report with further links, or with others in place of its own."""
@@ -194,6 +223,8 @@ class Report(Part):
     real_links: Mapping[str, str] | None = None
     #: Which host each node runs on.
     hosts: Mapping[str, str] | None = None
+    #: By link and direction; absent in virtual time.
+    audit: Mapping[str, Mapping[str, DirectionAudit]] | None = None
 
     def directions(self) -> Iterator[tuple[str, str, DirectionReport]]:
         """Link, direction and counters of every direction."""
@@ -206,11 +237,15 @@ class ProblemKind(StrEnum):
     """What makes a run invalid."""
 
     LOST = "lost"
+    ORDER = "order"
     RATE = "rate"
+    DELAY = "delay"
+    QUEUE = "queue"
     LATE = "late"
     STALLED = "stalled"
     CAPTURE = "capture"
     PAYLOAD = "payload"
+    FAULT = "fault"
 
 
 @dataclass(frozen=True)

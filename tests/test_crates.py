@@ -18,6 +18,7 @@ LAYERS = [
     ["middleboxes"],
     ["links"],
     ["simulator", "emulator"],
+    ["audit"],
     ["node"],
 ]
 LAYER = {f"backchannel-{name}": number for number, names in enumerate(LAYERS) for name in names}

@@ -24,6 +24,7 @@ from experiments.language.campaign import Run
 from experiments.testbeds import OnProgress, Testbed, TestbedFactory
 from testbed import fidelity, node_binary
 from testbed.addressing import as_json, interfaces, make_plan
+from testbed.audit import audited
 from testbed.cell import Cell, topology_key
 from testbed.errors import CalibrationError, TestbedError
 from testbed.report import Measurement, Phase, Progress, Report, sentences
@@ -179,6 +180,8 @@ def _land(
 ) -> Landing:
     """The second half of a run: its metrics, its verdict, and what reproduces it."""
     scenario = dict(run.scenario)
+    if run.backend != "sim":
+        report = audited(Scenario.model_validate(scenario), report, folder)
     problems = sentences(fidelity.problems(report, fidelity.limits_of(scenario)))
     report_json = report.as_json()
     measured = analyse(folder, scenario, report_json)

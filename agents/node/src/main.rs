@@ -1,5 +1,6 @@
 //! `backchannel-node`: the one binary that is copied to a node.
 
+mod audit;
 mod awake;
 mod cell;
 mod check;
@@ -60,6 +61,8 @@ enum Command {
     Probe(probe::Command),
     /// Run a scenario, given as JSON on standard input, in virtual time
     Simulate(simulate::Args),
+    /// Compare a run's captures with the links that its scenario declares; the run is JSON on standard input
+    Audit(audit::Args),
     /// Compress a capture's packets by RFC 1144 and write a capture of PPP
     SerialLine(serial_line::Args),
     /// Classify every TCP segment of captures and write them as Parquet
@@ -80,6 +83,7 @@ fn main() -> ExitCode {
         Command::Endpoint(command) => endpoint::run(&command),
         Command::Probe(command) => probe::run(&command),
         Command::Simulate(args) => simulate::run(&args),
+        Command::Audit(args) => audit::run(&args),
         Command::SerialLine(args) => serial_line::run(&args),
         Command::Trace(args) => trace::run(&args),
     };

@@ -34,6 +34,7 @@ fn document() -> Value {
             "simulation": schema_for!(SimulationReport),
             "emulation": schema_for!(EmulationReport),
             "counters": schema_for!(CountersFile),
+            "audit": schema_for!(backchannel_audit::DirectionAudit),
         },
         "telemetry": {
             "queue": schema_for!(QueueLine),

@@ -7,6 +7,7 @@
 pub mod event;
 pub mod packet;
 pub mod pcap;
+pub mod plan;
 pub mod registry;
 pub mod report;
 pub mod rng;

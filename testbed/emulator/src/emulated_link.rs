@@ -7,6 +7,7 @@ use backchannel_core::service::LinkService;
 use backchannel_core::telemetry::Telemetry;
 use backchannel_core::time::Time;
 use backchannel_core::traits::{Delivery, Port};
+use backchannel_links::{build_with_fault, Fault};
 
 use crate::interface::Interface;
 use crate::os::clock::monotonic_ns;
@@ -23,6 +24,7 @@ pub(crate) struct EmulatedLink {
     pub(crate) spec: LinkSpec,
     pub(crate) interfaces: Vec<Interface>,
     seed: u64,
+    fault: Option<Fault>,
     service: LinkService,
     /// CLOCK_MONOTONIC at the link's time zero.
     zero_ns: u64,
@@ -40,8 +42,8 @@ pub(crate) struct EmulatedLink {
 ///
 /// # Errors
 /// The specification is invalid.
-fn service(spec: &LinkSpec, seed: u64) -> Result<LinkService, String> {
-    let link = backchannel_links::build(spec, seed)?;
+fn service(spec: &LinkSpec, seed: u64, fault: Option<&Fault>) -> Result<LinkService, String> {
+    let link = build_with_fault(spec, seed, fault)?;
     // The rate error is measured against one rate, so a schedule leaves none to measure against.
     let rates_bps = if spec.has_schedule() { [None; 2] } else { spec.rates_bps() };
     Ok(LinkService::new(&spec.name, link, spec.ends.len(), rates_bps))
@@ -53,9 +55,15 @@ fn overflowed(interfaces: &[Interface]) -> Vec<u64> {
 
 impl EmulatedLink {
     /// A link between these interfaces. Its time zero is now.
-    pub(crate) fn new(spec: LinkSpec, seed: u64, interfaces: Vec<Interface>) -> Result<EmulatedLink, String> {
+    pub(crate) fn new(
+        spec: LinkSpec,
+        seed: u64,
+        interfaces: Vec<Interface>,
+        fault: Option<Fault>,
+    ) -> Result<EmulatedLink, String> {
         Ok(EmulatedLink {
-            service: service(&spec, seed)?,
+            service: service(&spec, seed, fault.as_ref())?,
+            fault,
             overflowed_before: overflowed(&interfaces),
             spec,
             interfaces,
@@ -75,7 +83,7 @@ impl EmulatedLink {
         if spec.ends.len() != ends {
             return Err(format!("link '{}' has {ends} ends, not {}", spec.name, spec.ends.len()));
         }
-        self.service = service(&spec, seed)?;
+        self.service = service(&spec, seed, self.fault.as_ref())?;
         self.spec = spec;
         self.seed = seed;
         self.silent = false;
@@ -120,7 +128,7 @@ impl EmulatedLink {
     /// Ends a run: discards what the link holds and stays silent until the next configuration. Otherwise a slow queue
     /// would go on for seconds, into captures that are being closed.
     pub(crate) fn silence(&mut self) -> Result<(), String> {
-        self.service = service(&self.spec, self.seed)?;
+        self.service = service(&self.spec, self.seed, self.fault.as_ref())?;
         self.silent = true;
         Ok(())
     }

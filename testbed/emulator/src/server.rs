@@ -7,6 +7,7 @@ use backchannel_core::report::LinkReport;
 use backchannel_core::scenario::LinkSpec;
 use backchannel_core::telemetry::Telemetry;
 use backchannel_core::traits::Port;
+use backchannel_links::Fault;
 use schemars::JsonSchema;
 use serde::Serialize;
 
@@ -76,6 +77,19 @@ pub struct EmulationReport {
     pub realtime: bool,
     /// Times at which the emulator itself did not run.
     pub stalls: Stalls,
+    /// Tests of the guards only: the fault that was injected.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub fault: Option<Fault>,
+}
+
+/// Environment variable with a fault as JSON, for tests of the guards.
+const FAULT: &str = "BACKCHANNEL_FAULT";
+
+fn fault() -> Result<Option<Fault>, String> {
+    let Ok(text) = std::env::var(FAULT) else { return Ok(None) };
+    let fault = serde_json::from_str(&text).map_err(|error| format!("{FAULT} is not a fault: {error}"))?;
+    eprintln!("note: {FAULT} is set, so links are faulty and runs invalid: {text}");
+    Ok(Some(fault))
 }
 
 /// Serves links until standard input ends.
@@ -93,6 +107,7 @@ pub fn serve() -> Result<(), String> {
         telemetry: None,
         pulse: Pulse::default(),
         realtime: become_realtime(Priority::Link),
+        fault: fault()?,
     };
     let stdin = io::stdin();
     rustix::io::ioctl_fionbio(&stdin, true).map_err(|error| format!("standard input cannot be polled: {error}"))?;
@@ -134,6 +149,7 @@ struct Server {
     telemetry: Option<Telemetry>,
     pulse: Pulse,
     realtime: bool,
+    fault: Option<Fault>,
 }
 
 impl Server {
@@ -256,7 +272,7 @@ impl Server {
                 .add(interface, token)
                 .map_err(|error| format!("cannot watch interface {}: {error}", interface.name()))?;
         }
-        let link = Some(EmulatedLink::new(spec, seed, interfaces)?);
+        let link = Some(EmulatedLink::new(spec, seed, interfaces, self.fault.clone())?);
         if slot == self.links.len() {
             self.links.push(link);
         } else {
@@ -293,7 +309,7 @@ impl Server {
         }
         self.schedule_all();
         let stalls = std::mem::take(&mut self.pulse).report();
-        Ok(Answer::stopped(EmulationReport { links, realtime: self.realtime, stalls }))
+        Ok(Answer::stopped(EmulationReport { links, realtime: self.realtime, stalls, fault: self.fault.clone() }))
     }
 
     /// Slot of the link with this name.

@@ -7,6 +7,7 @@
 mod device;
 pub mod errors;
 mod far_end;
+mod fault;
 pub mod framing;
 mod mahimahi;
 mod point_to_point;
@@ -21,6 +22,7 @@ use backchannel_core::registry::{Entry, Given};
 use backchannel_core::scenario::LinkSpec;
 use backchannel_core::traits::Link;
 
+pub use fault::{build_with_fault, Fault, FaultKind};
 pub use point_to_point::PointToPoint;
 pub use profiles::{profiles, Profile};
 use with_middlebox::WithMiddlebox;

@@ -1,10 +1,10 @@
 //! Input of a simulation: a scenario, and the addresses and routes of its network (testbed/addressing.py).
 
 use std::collections::BTreeMap;
-use std::net::Ipv4Addr;
 
+use backchannel_core::plan::NodePlan;
 use backchannel_core::scenario::Scenario;
-use backchannel_core::traits::Port;
+use backchannel_links::Fault;
 use serde::Deserialize;
 
 /// Input of a simulation.
@@ -15,52 +15,7 @@ pub struct Input {
     pub scenario: Scenario,
     /// Interfaces and routes by name of the node.
     pub nodes: BTreeMap<String, NodePlan>,
-}
-
-/// Interfaces and routes of one node.
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct NodePlan {
-    /// Interfaces, in order.
-    pub interfaces: Vec<Interface>,
-    /// Routes to subnets that are not connected.
-    pub routes: Vec<Route>,
-}
-
-/// One end of one link.
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Interface {
-    /// Name of the interface.
-    pub name: String,
-    /// Name of the link.
-    pub link: String,
-    /// End of the link.
-    pub end: Port,
-    /// Address of the interface.
-    pub address: Ipv4Addr,
-}
-
-/// A route.
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Route {
-    /// Destination, such as "10.1.0.0/24".
-    pub subnet: String,
-    /// Address of the next hop.
-    pub via: Ipv4Addr,
-    /// Name of the node's interface.
-    pub interface: String,
-}
-
-/// Address and prefix length of a subnet.
-///
-/// # Errors
-/// The text is not ADDRESS/LENGTH.
-pub(crate) fn parse_subnet(text: &str) -> Result<(u32, u32), String> {
-    let parsed = text.split_once('/').and_then(|(address, length)| {
-        let length = length.parse::<u32>().ok().filter(|&length| length <= 32)?;
-        Some((u32::from(address.parse::<Ipv4Addr>().ok()?), length))
-    });
-    parsed.ok_or_else(|| format!("'{text}' is not a subnet such as 10.1.0.0/24"))
+    /// Tests of the guards only: a fault of a link.
+    #[serde(default)]
+    pub fault: Option<Fault>,
 }

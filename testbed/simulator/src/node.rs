@@ -5,13 +5,14 @@ use std::path::Path;
 
 use backchannel_core::packet::Packet;
 use backchannel_core::pcap::{LinkType, PcapWriter, VIRTUAL_EPOCH_NS};
+use backchannel_core::plan::{parse_subnet, NodePlan};
 use backchannel_core::scenario::{Named, NodeKind};
 use backchannel_core::service::LinkService;
 use backchannel_core::time::Time;
 use backchannel_core::traits::Port;
 use rustc_hash::FxHashMap;
 
-use crate::input::{parse_subnet, Input, NodePlan};
+use crate::input::Input;
 
 /// A host or router.
 pub(crate) struct Node {

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use backchannel_core::report::LinkReport;
 use backchannel_core::time::Time;
+use backchannel_links::Fault;
 use backchannel_stacks::{Counts, End};
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -31,6 +32,9 @@ pub struct DriverReport {
     pub links: BTreeMap<String, LinkReport>,
     /// Always true: distinguishes this report from the emulator's.
     pub r#virtual: bool,
+    /// Tests of the guards only: the fault that was injected.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub fault: Option<Fault>,
 }
 
 /// A capture file.

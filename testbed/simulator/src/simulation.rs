@@ -75,7 +75,7 @@ impl<'a> Simulation<'a> {
         let scenario = &input.scenario;
         let mut services = Vec::new();
         for spec in &scenario.links {
-            let link = backchannel_links::build(spec, scenario.seed)?;
+            let link = backchannel_links::build_with_fault(spec, scenario.seed, input.fault.as_ref())?;
             services.push(LinkService::new(&spec.name, link, spec.ends.len(), spec.rates_bps()));
         }
         let (nodes, attached) = node::build(input, out, &services)?;
@@ -281,7 +281,7 @@ impl<'a> Simulation<'a> {
         Ok(SimulationReport {
             t0_epoch_ns: VIRTUAL_EPOCH_NS,
             flows: flows.collect(),
-            driver: DriverReport { links, r#virtual: true },
+            driver: DriverReport { links, r#virtual: true, fault: self.input.fault.clone() },
             captures: finish_captures(self.nodes)?,
         })
     }

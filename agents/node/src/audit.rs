@@ -1,0 +1,25 @@
+//! `audit`: compares a run's captures with the links that its scenario declares.
+
+use std::io::Read;
+use std::path::PathBuf;
+
+/// Arguments of `audit`. The scenario, its addresses, and start and length of the run are JSON on standard input.
+#[derive(clap::Args)]
+pub struct Args {
+    /// Folder with the captures, INTERFACE.pcap
+    #[arg(long, value_name = "DIR")]
+    captures: PathBuf,
+    /// The links' telemetry
+    #[arg(long, value_name = "FILE")]
+    telemetry: PathBuf,
+}
+
+/// Audits the run and prints what its links did.
+pub fn run(args: &Args) -> Result<(), String> {
+    let mut text = String::new();
+    std::io::stdin().read_to_string(&mut text).map_err(|error| format!("cannot read the run: {error}"))?;
+    let run = serde_json::from_str(&text).map_err(|error| format!("invalid run: {error}"))?;
+    let audit = backchannel_audit::audit(&run, &args.captures, &args.telemetry)?;
+    println!("{}", serde_json::json!(audit));
+    Ok(())
+}

@@ -1,0 +1,245 @@
+//! The audit of emulated lines: what the captures at both ends of a link show, against what the scenario declares.
+//!
+//! It shares no code with the links. It pairs the packets that entered with those that left, computes the timeline that the
+//! declared rate, delay and framing allow, and measures how the line deviated from it: lost, invented and reordered packets,
+//! rate, transit time, lateness, and the queue at each drop. docs/validity.md describes the checks and their limits.
+//!
+//! A packet passes these files in order: `records` (captures), `pairs` (entered and left), `line` (declared service times),
+//! `timeline` (rate, transit, lateness), `queue` (occupancy at drops).
+
+pub mod lateness;
+mod line;
+mod pairs;
+mod queue;
+mod records;
+mod timeline;
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+
+use backchannel_core::plan::NodePlan;
+use backchannel_core::report::{direction_name, Lateness};
+use backchannel_core::scenario::{DirectionSpec, LinkSpec, Scenario};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use line::Line;
+use records::{Ends, Record};
+
+/// A run whose captures are audited.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Run {
+    /// The scenario.
+    pub scenario: Scenario,
+    /// Interfaces and routes by name of the node.
+    pub nodes: BTreeMap<String, NodePlan>,
+    /// Start of the run in the captures' time stamps, in nanoseconds since the epoch.
+    pub t0_epoch_ns: i64,
+    /// Length of the run in seconds.
+    pub duration_s: f64,
+    /// Tests only: seed of the lateness that is added to the stamps of an exact run.
+    #[serde(default)]
+    pub lateness_seed: Option<u64>,
+}
+
+/// Audits of all links, by name of the link and the direction.
+pub type Audit = BTreeMap<String, BTreeMap<String, DirectionAudit>>;
+
+/// What the captures at both ends of one direction of a link show.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, JsonSchema)]
+pub struct DirectionAudit {
+    /// Packets that entered during the run.
+    #[schemars(extend("unit" = "packet"))]
+    pub entered_packets: u64,
+    /// Packets that left during the run.
+    #[schemars(extend("unit" = "packet"))]
+    pub left_packets: u64,
+    /// Packets that did not leave, although the line had time for them and reported no drop or loss.
+    #[schemars(extend("unit" = "packet"))]
+    pub swallowed_packets: u64,
+    /// Packets that left and had not entered, apart from reported duplicates.
+    #[schemars(extend("unit" = "packet"))]
+    pub invented_packets: u64,
+    /// Packets that left after a packet that had entered later. Behind a policy that reorders, of the same flow.
+    #[schemars(extend("unit" = "packet"))]
+    pub reordered_packets: u64,
+    /// Packets that left with another checksum, apart from reported damage.
+    #[schemars(extend("unit" = "packet"))]
+    pub changed_packets: u64,
+    /// Achieved over declared rate, minus 1, of the second that deviates most; null if not measured.
+    #[schemars(extend("unit" = "1"))]
+    pub rate_error: Option<f64>,
+    /// The same as a number of bytes that each packet takes in addition to its declared size on the line.
+    #[schemars(extend("unit" = "byte"))]
+    pub rate_error_bytes: Option<f64>,
+    /// Busy time over which the rate was measured.
+    #[schemars(extend("unit" = "s"))]
+    pub rate_measured_s: f64,
+    /// Least transit time of any packet minus what queueing, rate and delay allow; null without enough packets.
+    #[schemars(extend("unit" = "s"))]
+    pub least_excess_s: Option<f64>,
+    /// How long after its time each packet left.
+    pub lateness_s: Lateness,
+    /// Drops at a full queue whose occupancy was determined.
+    #[schemars(extend("unit" = "packet"))]
+    pub drops_checked: u64,
+    /// Those of them at a queue that was longer than declared.
+    #[schemars(extend("unit" = "packet"))]
+    pub drops_beyond_limit: u64,
+    /// Those of them at a queue that was not full.
+    #[schemars(extend("unit" = "packet"))]
+    pub drops_before_limit: u64,
+    /// Declared limit of the queue; null if the queue was not checked.
+    #[schemars(extend("unit" = "packet"))]
+    pub queue_limit_packets: Option<u64>,
+    /// A length that the queue reached for certain; null if the queue was not checked.
+    #[schemars(extend("unit" = "packet"))]
+    pub longest_queue_packets: Option<u64>,
+    /// Checks that were not made, with the reason: `all`, `rate`, `transit`, `queue`.
+    pub unchecked: BTreeMap<String, String>,
+}
+
+/// An event of a packet in `telemetry/links.jsonl`.
+#[derive(Clone, Debug, Deserialize)]
+pub(crate) struct Event {
+    #[serde(rename = "t_ns")]
+    pub(crate) at_ns: i64,
+    link: String,
+    direction: String,
+    /// Absent in lines of other types.
+    #[serde(default)]
+    pub(crate) event: String,
+    #[serde(default)]
+    pub(crate) bytes: u32,
+    #[serde(default)]
+    pub(crate) pure_ack: bool,
+}
+
+/// Start and end of a run in the captures' time stamps.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Window {
+    pub(crate) begin_ns: i64,
+    pub(crate) end_ns: i64,
+}
+
+/// Audits every link of a run.
+///
+/// # Errors
+/// A capture or the telemetry cannot be read, or the run's parts do not fit together.
+pub fn audit(run: &Run, captures: &Path, telemetry: &Path) -> Result<Audit, String> {
+    let window =
+        Window { begin_ns: run.t0_epoch_ns, end_ns: run.t0_epoch_ns.saturating_add((run.duration_s * 1e9) as i64) };
+    let events = read_events(telemetry, window.begin_ns)?;
+    run.scenario
+        .links
+        .iter()
+        .map(|link| Ok((link.name.clone(), audit_link(run, link, window, &events, captures)?)))
+        .collect()
+}
+
+fn read_events(path: &Path, begin_ns: i64) -> Result<Vec<Event>, String> {
+    let failed = |why: String| format!("{}: {why}", path.display());
+    let text = fs::read_to_string(path).map_err(|error| failed(error.to_string()))?;
+    let mut events = Vec::new();
+    for line in text.lines().filter(|line| line.contains("\"pure_ack\"")) {
+        let mut event: Event = serde_json::from_str(line).map_err(|error| failed(error.to_string()))?;
+        event.at_ns += begin_ns;
+        events.push(event);
+    }
+    Ok(events)
+}
+
+fn audit_link(
+    run: &Run,
+    link: &LinkSpec,
+    window: Window,
+    events: &[Event],
+    captures: &Path,
+) -> Result<BTreeMap<String, DirectionAudit>, String> {
+    let directions = [(0, &link.forward), (1, &link.reverse)];
+    let ends = line::why_not_audited(link).map_or_else(|| both_ends(run, link, captures), |why| Ok(Err(why)))?;
+    let [near, far] = match ends {
+        Ok(mut ends) => {
+            if let Some(seed) = run.lateness_seed {
+                lateness::add(&mut ends, seed);
+            }
+            ends
+        }
+        Err(why) => {
+            let unchecked = DirectionAudit { unchecked: [("all".into(), why)].into(), ..DirectionAudit::default() };
+            return Ok(directions.map(|(port, _)| (direction_name(port), unchecked.clone())).into());
+        }
+    };
+    let mut writes_ns: Vec<i64> = near.arriving.iter().chain(&far.arriving).map(|record| record.time_ns).collect();
+    writes_ns.sort_unstable();
+    Ok(directions
+        .map(|(port, spec)| {
+            let name = direction_name(port);
+            let (entered, left) =
+                if port == 0 { (&near.departing, &far.arriving) } else { (&far.departing, &near.arriving) };
+            let own: Vec<&Event> =
+                events.iter().filter(|event| event.link == link.name && event.direction == name).collect();
+            let direction = Direction { link, spec, window, entered, left, events: &own, writes_ns: &writes_ns };
+            (name, direction.audit())
+        })
+        .into())
+}
+
+/// The captures at both ends of a link, or why they do not suffice.
+fn both_ends(run: &Run, link: &LinkSpec, captures: &Path) -> Result<Result<[Ends; 2], String>, String> {
+    let mut both = Vec::new();
+    for (end, node) in link.ends.iter().enumerate() {
+        let plan = run.nodes.get(node).ok_or_else(|| format!("node '{node}' has no addresses"))?;
+        let interface = plan.interfaces.iter().find(|own| own.link == link.name && usize::from(own.end) == end);
+        let interface = interface.ok_or_else(|| format!("node '{node}' has no interface on link '{}'", link.name))?;
+        let path = captures.join(format!("{}.pcap", interface.name));
+        if !path.exists() {
+            return Ok(Err(format!("{} was not captured", interface.name)));
+        }
+        match records::read(&path, plan, interface)? {
+            Ok(ends) => both.push(ends),
+            Err(why) => return Ok(Err(why)),
+        }
+    }
+    Ok(Ok(both.try_into().expect("the link has two ends")))
+}
+
+/// One direction of a link with its packets.
+pub(crate) struct Direction<'a> {
+    pub(crate) link: &'a LinkSpec,
+    pub(crate) spec: &'a DirectionSpec,
+    pub(crate) window: Window,
+    /// In the capture at the near end, in order.
+    pub(crate) entered: &'a [Record],
+    /// In the capture at the far end, in order.
+    pub(crate) left: &'a [Record],
+    pub(crate) events: &'a [&'a Event],
+    /// When the driver wrote a packet to either end of the link: it was running then.
+    pub(crate) writes_ns: &'a [i64],
+}
+
+impl Direction<'_> {
+    fn audit(&self) -> DirectionAudit {
+        let line = Line::declared(self.link, self.spec);
+        let pairs = pairs::pair(self, line.as_ref().ok());
+        let mut audit = pairs.counts(self);
+        match line {
+            Err(why) => {
+                for check in ["rate", "transit", "queue"] {
+                    audit.unchecked.insert(check.into(), why.clone());
+                }
+            }
+            Ok(line) => {
+                let timeline = timeline::measure(self, &line, &pairs);
+                timeline.report(&line, &mut audit);
+                match queue::limit_packets(self.link, self.spec, &timeline) {
+                    Ok(limit) => queue::check(self, limit, &pairs, &timeline, &mut audit),
+                    Err(why) => drop(audit.unchecked.insert("queue".into(), why)),
+                }
+            }
+        }
+        audit
+    }
+}

@@ -1,0 +1,139 @@
+//! The declared line: how long each packet takes, and what of it can be computed from headers.
+
+use backchannel_core::scenario::{DirectionSpec, LinkSpec, Options};
+
+use crate::records::Record;
+
+/// Bytes that header compression saves per TCP header (asym 4.2.1): 40 become 6.
+const CSLIP_SAVES: u32 = 34;
+
+/// Why no check of a link is possible.
+pub(crate) fn why_not_audited(link: &LinkSpec) -> Option<String> {
+    if link.ends.len() != 2 {
+        return Some("several stations share the medium".into());
+    }
+    if !link.middleboxes.is_empty() {
+        return Some("its middlebox makes and absorbs packets".into());
+    }
+    (link.kind == "kernel").then(|| "a kernel shapes it and reports no drops".into())
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Compression {
+    None,
+    Sizes,
+    AckSizes,
+}
+
+/// One direction of a point-to-point line.
+#[derive(Clone, Debug)]
+pub(crate) struct Line {
+    /// `None`: the line only delays.
+    pub(crate) rate_bps: Option<u64>,
+    pub(crate) delay_ns: i64,
+    framing_bytes: u32,
+    compression: Compression,
+    bits_per_byte: u64,
+    free_options: bool,
+    /// Packets leave in the order in which they entered.
+    pub(crate) is_fifo: bool,
+}
+
+/// What the size of a packet on the line depends on.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Size {
+    pub(crate) bytes: u32,
+    pub(crate) compressible: bool,
+    pub(crate) pure_ack: bool,
+    pub(crate) options_bytes: u32,
+}
+
+impl From<&Record> for Size {
+    fn from(record: &Record) -> Size {
+        let tcp = record.tcp;
+        Size {
+            bytes: record.bytes,
+            compressible: tcp.is_some_and(|tcp| !tcp.opens_or_closes),
+            pure_ack: tcp.is_some_and(|tcp| tcp.pure_ack),
+            options_bytes: tcp.map_or(0, |tcp| tcp.options_bytes),
+        }
+    }
+}
+
+fn text<'a>(options: &'a Options, name: &str) -> &'a str {
+    options.get(name).and_then(|value| value.as_str()).unwrap_or("none")
+}
+
+fn number(options: &Options, name: &str, default: f64) -> f64 {
+    options.get(name).and_then(|value| value.as_f64()).unwrap_or(default)
+}
+
+fn flag(options: &Options, name: &str) -> bool {
+    options.get(name).and_then(|value| value.as_bool()).unwrap_or(false)
+}
+
+/// Whether a policy keeps the order of all packets. Others keep that of a flow's data and of its acks.
+pub(crate) fn keeps_order(policy: &str) -> bool {
+    matches!(policy, "droptail" | "drop-from-front" | "red" | "codel")
+}
+
+impl Line {
+    /// The direction as declared. The error says why its service times cannot be computed.
+    pub(crate) fn declared(link: &LinkSpec, spec: &DirectionSpec) -> Result<Line, String> {
+        if link.kind != "point-to-point" {
+            return Err(format!("the service time of a link of kind {} is not computed", link.kind));
+        }
+        if !spec.schedule.is_empty() {
+            return Err("a schedule changes the line".into());
+        }
+        if let Some(model) = spec.errors.iter().find(|model| model.name == "reorder" || model.name == "duplicate") {
+            return Err(format!("the error model {} changes the order of packets", model.name));
+        }
+        let framing = text(&spec.options, "framing");
+        if framing != "none" {
+            return Err(format!("the escapes of {framing} depend on bytes that are not captured"));
+        }
+        let compression = match text(&spec.options, "header_compression") {
+            "none" => Compression::None,
+            "cslip" => Compression::Sizes,
+            "cslip-acks" => Compression::AckSizes,
+            other => return Err(format!("the sizes of headers compressed by {other} are not computed")),
+        };
+        let free_options = flag(&spec.options, "free_options");
+        if !spec.errors.is_empty() && (free_options || compression == Compression::Sizes) {
+            return Err("the size on the line of a packet that an error model lost is unknown".into());
+        }
+        if flag(&spec.queue.options, "bounded") {
+            return Err("the queue holds packets back while the line is idle".into());
+        }
+        Ok(Line {
+            rate_bps: spec.rate_bps,
+            delay_ns: (spec.delay_s * 1e9).round() as i64,
+            framing_bytes: number(&link.options, "framing_bytes", 0.0) as u32,
+            compression,
+            bits_per_byte: number(&spec.options, "bits_per_byte", 8.0) as u64,
+            free_options,
+            is_fifo: keeps_order(&spec.queue.name),
+        })
+    }
+
+    /// Time of a packet on the line in nanoseconds.
+    pub(crate) fn service_ns(&self, size: Size) -> i64 {
+        let Some(rate_bps) = self.rate_bps else { return 0 };
+        let mut bytes = size.bytes + self.framing_bytes;
+        let compressed = match self.compression {
+            Compression::None => false,
+            Compression::Sizes => size.compressible,
+            Compression::AckSizes => size.pure_ack,
+        };
+        if compressed {
+            bytes -= CSLIP_SAVES;
+        }
+        // A packet that compression of acks leaves alone is sent with its options.
+        if self.free_options && (self.compression != Compression::AckSizes || size.pure_ack) {
+            bytes -= size.options_bytes;
+        }
+        let bits = u128::from(bytes) * u128::from(self.bits_per_byte);
+        (bits * 1_000_000_000).div_ceil(u128::from(rate_bps)) as i64
+    }
+}

@@ -1,0 +1,137 @@
+//! The audit's measurements of faults that the simulator injects, and of healthy lines.
+
+use std::path::PathBuf;
+
+use backchannel_audit::{audit, DirectionAudit, Run};
+use backchannel_links::{Fault, FaultKind};
+use backchannel_simulator::{simulate, Input};
+use serde_json::{json, Value};
+
+const DURATION_S: f64 = 20.0;
+
+/// Two hosts on a line of 10 Mbit/s and 10 ms with queues of 50 packets, and a download.
+fn scenario(seed: u64) -> Value {
+    let direction = json!({"rate_bps": 10_000_000, "delay_s": 0.01, "queue": {"name": "droptail", "options": {"limit_packets": 50}}});
+    let stack = json!({"name": "newreno", "options": {}});
+    let host = |name: &str| json!({"name": name, "kind": "host", "stack": stack});
+    json!({
+        "version": 1, "seed": seed, "duration_s": DURATION_S, "nodes": [host("a"), host("b")],
+        "links": [{
+            "name": "line", "kind": "point-to-point", "ends": ["a", "b"], "forward": direction, "reverse": direction,
+            "options": {},
+        }],
+        "workload": [
+            {"name": "down", "kind": "bulk", "from": "a", "to": "b", "start_s": 0.1, "port": 5001},
+        ],
+        "capture": {"snaplen": 128},
+    })
+}
+
+fn nodes() -> Value {
+    let node = |name: &str, end: u8| {
+        let interface = json!({
+            "name": format!("{name}-eth0"), "link": "line", "end": end, "address": format!("10.1.0.{}", end + 1),
+        });
+        json!({"interfaces": [interface], "routes": []})
+    };
+    json!({"a": node("a", 0), "b": node("b", 1)})
+}
+
+/// Simulates the scenario and audits its forward direction against the limit `declared_packets` of its queue.
+fn audited(
+    name: &str,
+    seed: u64,
+    fault: Option<FaultKind>,
+    lateness_seed: Option<u64>,
+    declared_packets: u64,
+) -> DirectionAudit {
+    let out: PathBuf = std::env::temp_dir().join(format!("backchannel-audit-{}-{name}", std::process::id()));
+    let fault = fault.map(|kind| Fault { link: "line".into(), kind });
+    let mut scenario = scenario(seed);
+    let input = json!({"scenario": scenario, "nodes": nodes(), "fault": fault});
+    let input: Input = serde_json::from_value(input).expect("an input");
+    simulate(&input, &out).expect("a simulation");
+    scenario["links"][0]["forward"]["queue"]["options"]["limit_packets"] = declared_packets.into();
+    let run = json!({
+        "scenario": scenario, "nodes": nodes(), "t0_epoch_ns": 1_000_000_000_000_000_000i64,
+        "duration_s": DURATION_S, "lateness_seed": lateness_seed,
+    });
+    let run: Run = serde_json::from_value(run).expect("a run");
+    let all = audit(&run, &out.join("captures"), &out.join("telemetry/links.jsonl")).expect("an audit");
+    std::fs::remove_dir_all(out).expect("the folder is there");
+    all["line"]["forward"].clone()
+}
+
+fn faulty(name: &str, kind: FaultKind) -> DirectionAudit {
+    audited(name, 1, Some(kind), Some(7), 50)
+}
+
+fn close(value: Option<f64>, expected: f64, within: f64) {
+    assert!(value.is_some_and(|value| (value - expected).abs() <= within), "{value:?} is not {expected} ± {within}");
+}
+
+#[test]
+fn an_exact_line_has_no_deviation() {
+    let exact = audited("exact", 1, None, None, 50);
+    assert_eq!(exact.swallowed_packets + exact.invented_packets + exact.reordered_packets + exact.changed_packets, 0);
+    close(exact.rate_error, 0.0, 1e-6);
+    assert!(exact.rate_measured_s > 10.0, "{exact:?}");
+    assert_eq!(exact.least_excess_s, Some(0.0));
+    close(exact.lateness_s.max, 0.0, 1e-6);
+    assert!(exact.drops_checked > 5 && exact.drops_beyond_limit + exact.drops_before_limit == 0, "{exact:?}");
+    assert_eq!(exact.unchecked.len(), 0);
+}
+
+#[test]
+fn healthy_lines_with_a_late_driver_stay_within_the_limits() {
+    for seed in 0..20 {
+        let healthy = audited("healthy", seed, None, Some(seed), 50);
+        close(healthy.rate_error, 0.0, 0.002);
+        assert!((0.0..1e-4).contains(&healthy.least_excess_s.unwrap()), "{healthy:?}");
+        assert_eq!(healthy.swallowed_packets + healthy.invented_packets + healthy.reordered_packets, 0);
+        assert_eq!(healthy.drops_beyond_limit + healthy.drops_before_limit, 0, "{healthy:?}");
+    }
+}
+
+#[test]
+fn a_slow_and_a_fast_line_are_measured() {
+    close(faulty("slow", FaultKind::RateFactor(0.994)).rate_error, -0.006, 0.001);
+    close(faulty("fast", FaultKind::RateFactor(1.01)).rate_error, 0.01, 0.001);
+}
+
+#[test]
+fn a_line_that_stands_still_is_late() {
+    let stalled = faulty("stall", FaultKind::Stall { at_s: 8.0, length_s: 0.1 });
+    close(stalled.lateness_s.max, 0.1, 0.03);
+}
+
+#[test]
+fn wrong_framing_shows_as_bytes_of_each_packet() {
+    close(faulty("framing", FaultKind::FramingBytes(18)).rate_error_bytes, 18.0, 4.0);
+}
+
+#[test]
+fn another_delay_shows_in_the_least_transit_time() {
+    close(faulty("delay", FaultKind::DelayS(0.0003)).least_excess_s, 0.0003, 5e-5);
+    close(faulty("short", FaultKind::DelayS(-0.0003)).least_excess_s, -0.0003, 5e-5);
+}
+
+#[test]
+fn a_queue_of_another_length_than_declared_shows_at_its_drops() {
+    let longer = faulty("longer", FaultKind::QueuePackets(1));
+    assert!(longer.drops_beyond_limit * 2 > longer.drops_checked && longer.drops_checked > 5, "{longer:?}");
+    let shorter = audited("shorter", 1, None, Some(7), 51);
+    assert!(shorter.drops_before_limit * 2 > shorter.drops_checked && shorter.drops_checked > 5, "{shorter:?}");
+}
+
+#[test]
+fn lost_repeated_and_overtaken_packets_are_counted() {
+    let swallowed = faulty("swallow", FaultKind::SwallowEvery(997));
+    assert_eq!(swallowed.swallowed_packets, (swallowed.left_packets + swallowed.swallowed_packets) / 997);
+    assert!(swallowed.swallowed_packets > 5, "{swallowed:?}");
+    let duplicated = faulty("duplicate", FaultKind::DuplicateEvery(997));
+    assert_eq!(duplicated.invented_packets, duplicated.left_packets / 997);
+    let reordered = faulty("reorder", FaultKind::ReorderEvery(997));
+    assert!(reordered.reordered_packets > 5, "{reordered:?}");
+    assert_eq!(duplicated.swallowed_packets + reordered.swallowed_packets, 0);
+}
