@@ -29,14 +29,15 @@ def side(
     rows = [
         {"point": point, "repetition": number, "seed": seed + number, "name": metric, "subject": "bulk", "unit": "rate",
          "value": 100.0 + shift + draws.gauss(0, noise)}
-        for point in (0, 1) for metric in ("throughput", "completion_time", "cwnd_mean") for number in range(repetitions)
+        for point in (0, 1) for metric in ("throughput", "completion_time", "queue_mean")
+        for number in range(repetitions)
     ]  # fmt: skip
     return Results.of_rows(name, [{"stack": stack} for stack in points], rows)
 
 
 def test_a_loss_of_throughput_is_worse_and_of_time_is_better() -> None:
     verdicts = {line.metric: line.verdict for line in compare(side(), side(-20)).lines}
-    assert verdicts == {"throughput": "worse", "completion_time": "better", "cwnd_mean": "different"}
+    assert verdicts == {"throughput": "worse", "completion_time": "better", "queue_mean": "different"}
 
 
 def test_chance_is_no_regression() -> None:
