@@ -11,7 +11,6 @@ description:
   - Uses a systemd unit. A host without systemd (a container or namespace) gets the same command by C(start-stop-daemon)
     and C(setpriv).
   - With O(state=absent) it stops the service and removes what it created.
-  - Fails on a host that a campaign holds.
 options:
   name:
     type: str
@@ -72,13 +71,7 @@ options:
     default: []
     description: Further files and folders that O(state=absent) removes, such as data.
 author: Backchannel (@backchannel)
-attributes:
-  check_mode:
-    description: Supported.
-    support: full
-  diff_mode:
-    description: Supported.
-    support: full
+extends_documentation_fragment: [backchannel.testbed.host]
 """
 
 EXAMPLES = """
