@@ -88,6 +88,7 @@ EXAMPLES = """
 
 RETURN = """# """
 
+import contextlib
 import hashlib
 import json
 import os
@@ -342,9 +343,11 @@ class Daemon:
         if pid is not None and self.running():
             os.kill(pid, signal.SIGTERM)
             deadline = time.monotonic() + STOP_S
-            while self.running():
+            # A dying process has no marker any more, but its account cannot be removed until it is gone.
+            while os.path.exists(f"/proc/{pid}") and time.monotonic() < deadline + STOP_S:
                 if time.monotonic() > deadline:
-                    os.kill(pid, signal.SIGKILL)
+                    with contextlib.suppress(ProcessLookupError):
+                        os.kill(pid, signal.SIGKILL)
                 time.sleep(0.02)
         write(self._pid_file, None)
 
