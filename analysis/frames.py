@@ -6,6 +6,7 @@ Values are in SI units. `analysis.to_pandas(frame)` converts any of the frames t
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +17,7 @@ from analysis.captures import RunData
 from analysis.errors import AnalysisError, unknown
 from analysis.metrics.registry import estimate
 from analysis.results import Results
-from analysis.statistics import LEVEL
+from analysis.statistics import LEVEL, MARGIN
 from analysis.store import Store
 from analysis.store.rows import CampaignRow, RunRow
 
@@ -178,9 +179,9 @@ def run_data(run_id: str, results: Path | Store = RESULTS) -> RunData:
 CONTRASTED: dict[str, type[pl.DataType]] = {
     "metric": pl.String, "subject": pl.String, "unit": pl.String, "first": pl.String, "second": pl.String,
     "n": pl.Int64, "mean_first": pl.Float64, "mean_second": pl.Float64, "difference": pl.Float64, "sd": pl.Float64,
-    "t_low": pl.Float64, "t_high": pl.Float64, "bootstrap_low": pl.Float64, "bootstrap_high": pl.Float64,
-    "p": pl.Float64, "d_z": pl.Float64, "g_z": pl.Float64, "relative": pl.Float64, "unpaired": pl.Int64,
-    "method": pl.String,
+    "low": pl.Float64, "high": pl.Float64, "level": pl.Float64, "p": pl.Float64, "p_holm": pl.Float64,
+    "verdict": pl.String, "margin": pl.Float64, "comparisons": pl.Int64, "d_z": pl.Float64, "g_z": pl.Float64,
+    "relative": pl.Float64, "unpaired": pl.Int64, "method": pl.String,
 }  # fmt: skip
 
 
@@ -189,44 +190,49 @@ def contrast(
     results: Path | Store = RESULTS,
     field: str = "",
     first: str = "",
+    metrics: Sequence[str] = (),
     level: float = LEVEL,
-    seed: int = 1,
+    margin: float = MARGIN,
 ) -> pl.DataFrame:
     """The values of a swept field against one of them, as analysis.comparison.contrast computes them.
 
     A row for each other value of the field, combination of the other swept fields, metric and subject. Columns: the
     other swept fields, then those of analysis.statistics.Difference; `n` is the number of pairs, or of runs of the
-    smaller side where `method` is welch.
+    smaller side where `method` is welch; `level` is that of the row's own interval, by Bonferroni over `comparisons`;
+    `p_holm` and `verdict` take all comparisons together.
 
     Args:
         campaign: its name or id.
         results: a folder or an open store.
         field: the swept field, or its last words; may be empty if there is only one.
         first: the reference value; the first of the sweep if empty.
-        level: of both intervals.
-        seed: of the bootstrap.
+        metrics: names of the metrics to compare; all if empty.
+        level: of all intervals and of all verdicts together.
+        margin: greatest difference of what is called the same, as a share of the reference's mean.
 
     Raises:
-        AnalysisError: there is no such campaign, field or value, or the field has one value only.
+        AnalysisError: there is no such campaign, field, value or metric, or the field has one value only.
     """
     store = open_store(results)
     found = find_campaign(store, campaign)
     points = [dict(point["parameters"]) for point in found["points"]]
-    made = comparison.contrast(
-        Results.of_rows(found["name"], points, store.values(found["id"])), field, first, level, seed
-    )
+    stored = Results.of_rows(found["name"], points, store.values(found["id"]))
+    known = dict.fromkeys(quantity.metric for values in stored.values.values() for quantity in values)
+    for name in metrics:
+        if name not in known:
+            raise unknown("metric of this campaign", name, list(known))
+    made = comparison.contrast(stored, field, first, metrics, level, margin)
     rows = []
     for one in made:
-        gap = one.difference
+        gap = one.compared.difference
         rows.append({
             **one.point, **one.quantity._asdict(), "first": one.first, "second": one.second,
             "n": min(gap.n_first, gap.n_second), "mean_first": gap.mean_first, "mean_second": gap.mean_second,
             "difference": gap.value, "sd": gap.sd,
-            "t_low": gap.interval.low if gap.interval else None, "t_high": gap.interval.high if gap.interval else None,
-            "bootstrap_low": one.bootstrap.low if one.bootstrap else None,
-            "bootstrap_high": one.bootstrap.high if one.bootstrap else None,
-            "p": gap.p, "d_z": gap.d_z, "g_z": gap.g_z, "relative": gap.relative, "unpaired": len(gap.unpaired),
-            "method": gap.method,
+            "low": gap.interval.low if gap.interval else None, "high": gap.interval.high if gap.interval else None,
+            "level": gap.level, "p": gap.p, "p_holm": one.compared.p_adjusted, "verdict": one.verdict,
+            "margin": margin, "comparisons": len(made), "d_z": gap.d_z, "g_z": gap.g_z, "relative": gap.relative,
+            "unpaired": len(gap.unpaired), "method": gap.method,
         })  # fmt: skip
     others: dict[str, type[pl.DataType]] = dict.fromkeys((name for one in made for name in one.point), pl.String)
     return pl.DataFrame(rows, schema=others | CONTRASTED)

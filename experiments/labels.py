@@ -45,6 +45,23 @@ def cell_text(row: TableRow | None, runs: int | None = None) -> str:
     return shown if runs in (None, row.n) else f"{shown}, n = {row.n}"
 
 
+def comparisons_note(count: int, confidence: float, level: float, margin: float) -> str:
+    """How many means were compared, and what that makes of intervals, p-values and verdicts.
+
+    Args:
+        count: of the comparisons.
+        confidence: of all of them together.
+        level: of each interval.
+        margin: greatest difference of what is called the same, as a share of the first mean.
+    """
+    each = "" if count == 1 else f" (each at {level * 100:.4g} %, Bonferroni), p by Holm"
+    return (
+        f"{count} comparison{'' if count == 1 else 's'}: intervals at {confidence * 100:.4g} % together{each}. "
+        f"Same: shown to be less than {margin * 100:.3g} % of the first mean apart. Different, better, worse: shown "
+        "to be unequal. Cannot tell: neither."
+    )
+
+
 def results_json(campaign: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> str:
     """A campaign's results as a JSON document, in SI units.
 

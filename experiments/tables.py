@@ -9,7 +9,7 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
-from experiments.labels import cell_text, duration_text, point_label
+from experiments.labels import cell_text, comparisons_note, duration_text, point_label
 from testbed import units
 
 if TYPE_CHECKING:
@@ -87,7 +87,7 @@ def expected_table(rows: Sequence[Expected]) -> Group:
 
 def comparison_table(compared: Comparison, everything: bool) -> Group:
     """A line for each difference that counts (each at all with `everything`), then what follows from them."""
-    shown = [line for line in compared.lines if everything or line.verdict not in ("same", "unknown")]
+    shown = [line for line in compared.lines if everything or line.verdict not in ("same", "cannot tell")]
     table = _table("point", "metric", compared.a, compared.b, "difference", "")
     styles = {"worse": "bold red", "better": "green", "different": "yellow"}
     for line in shown:
@@ -100,21 +100,17 @@ def comparison_table(compared: Comparison, everything: bool) -> Group:
     counts = {word: sum(line.verdict == word for line in compared.lines) for word in VERDICTS}
     told = ", ".join(f"{count} {word}" for word, count in counts.items() if count) or "nothing to compare"
     parts: list[Any] = [table] if shown else []
+    level = compared.lines[0].difference.level if compared.lines else compared.confidence
     parts.append(Text(
-        f"{len(compared.lines)} numbers that both have (a metric of a flow, or of the run, at a point): {told}. "
-        f"Same: less than {compared.tolerance:.2%} of {compared.a} apart, or no more than chance makes at "
-        f"{compared.confidence:.4g} confidence over all of them together; an interval is of its line alone.",
-        style="dim",
+        f"{told}. {comparisons_note(len(compared.lines), compared.confidence, level, compared.margin)}", style="dim",
     ))  # fmt: skip
     for name, points in ((compared.a, compared.only_a), (compared.b, compared.only_b)):
         parts += [Text(f"only in {name}: {point_label(point)}") for point in points]
-    if counts["unknown"]:
-        parts.append(Text("unknown: one run each says nothing of chance; more repetitions do"))
     return Group(*parts)
 
 
 #: Of analysis.comparison, in the order in which they are counted.
-VERDICTS = ("worse", "better", "different", "same", "unknown")
+VERDICTS = ("worse", "better", "different", "same", "cannot tell")
 
 
 def _difference(line: Line) -> str:

@@ -78,4 +78,4 @@ def print_results(to: Console, campaign: Any, rows: Any) -> None:
     to.print(f"\n{campaign['title']}", style="bold", highlight=False)
     titles = {name: metric.title for name, metric in METRICS.items()}
     to.print(results_table(campaign["points"], rows, titles))
-    to.print(ESTIMATES_NOTE, style="dim", highlight=False)
+    to.print(ESTIMATES_NOTE, style="dim", highlight=False, markup=False)
