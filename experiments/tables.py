@@ -14,14 +14,15 @@ from testbed import units
 
 if TYPE_CHECKING:
     from analysis.comparison import Comparison, Line
+    from analysis.metrics import Metric
     from analysis.scorecard import Artefact, OrderingScore, Score, ValueScore
     from analysis.store.rows import TableRow
     from experiments.reproduce import Expected
 
 #: Metrics of a campaign's table, in this order.
-COLUMNS = ("throughput", "goodput", "retransmissions", "completion_time", "fairness_index")
+COLUMNS = ("throughput", "goodput", "retransmissions", "completion_time", "direction_fairness")
 #: Column titles that are shorter than the metric's.
-SHORT_TITLES = {"retransmissions": "resent", "fairness_index": "fairness"}
+SHORT_TITLES = {"retransmissions": "resent", "direction_fairness": "fairness"}
 
 
 def _table(*columns: str, right: Sequence[str] = ()) -> Table:
@@ -40,35 +41,39 @@ def campaigns_table(campaigns: Sequence[Mapping[str, Any]]) -> Table:
     return table
 
 
-def results_table(points: Sequence[Mapping[str, Any]], rows: Sequence[TableRow], titles: Mapping[str, str]) -> Table:
-    """A row for each flow of each point: every metric's estimate over the valid runs. Metrics of the whole run stand in
-    the first row of their point.
+def results_table(
+    points: Sequence[Mapping[str, Any]], rows: Sequence[TableRow], metrics: Mapping[str, Metric]
+) -> Table:
+    """A row for each flow of each point: every metric's estimate over the valid runs. Metrics of the whole run and of
+    lines stand in the first row of their point, under their subject.
 
     Args:
         points: of Store.campaign.
         rows: of Store.table.
-        titles: title of each metric.
+        metrics: by name.
     """
-    cells = {(row["point"], row["name"], row["subject"]): row for row in rows}
-    flows = list(dict.fromkeys(row["subject"] for row in rows if row["subject"] and row["name"] in COLUMNS))
-    flow_metrics = [name for name in COLUMNS if any(row["name"] == name and row["subject"] for row in rows)]
-    run_metrics = [name for name in COLUMNS if any(row["name"] == name and not row["subject"] for row in rows)]
+    cells = {(row.point, row.name, row.subject): row for row in rows}
+    known = dict.fromkeys((row.name, row.subject) for row in rows if row.name in COLUMNS)
+    of_flow = [key for key in known if metrics[key[0]].per == "flow"]
+    flows = list(dict.fromkeys(flow for _, flow in of_flow))
+    flow_metrics = [name for name in COLUMNS if name in dict(of_flow)]
+    others = [key for name in COLUMNS for key in known if key[0] == name and key not in of_flow]
 
-    def title(name: str) -> str:
-        return SHORT_TITLES.get(name) or titles.get(name, name).lower()
+    def title(name: str, subject: str = "") -> str:
+        short = SHORT_TITLES.get(name) or metrics[name].title.lower()
+        return f"{short}, {subject}" if subject else short
 
-    heads = [title(name) for name in flow_metrics]
-    run_heads = [f"{title(name)} (run)" if name in flow_metrics else title(name) for name in run_metrics]
-    table = _table("point", "runs", "flow", *heads, *run_heads, right=["runs", *heads, *run_heads])
+    heads = [*map(title, flow_metrics), *(title(*key) for key in others)]
+    table = _table("point", "runs", "flow", *heads, right=["runs", *heads])
     for point in points:
         number = point["number"]
         valid = sum(member["state"] == "valid" for member in point["members"])
         label, runs = point_label(dict(point["parameters"])) or "all runs", str(valid)
-        of_run = [cell_text(cells.get((number, name, "")), valid) for name in run_metrics]
+        of_point = [cell_text(cells.get((number, *key)), valid) for key in others]
         for flow in flows or [""]:
-            of_flow = [cell_text(cells.get((number, name, flow)), valid) for name in flow_metrics]
-            table.add_row(Text(label, style="bold"), runs, flow, *of_flow, *of_run)
-            label, runs, of_run = "", "", [""] * len(run_metrics)
+            shown = [cell_text(cells.get((number, name, flow)), valid) for name in flow_metrics]
+            table.add_row(Text(label, style="bold"), runs, flow, *shown, *of_point)
+            label, runs, of_point = "", "", [""] * len(others)
     return table
 
 

@@ -76,6 +76,5 @@ def print_results(to: Console, campaign: Any, rows: Any) -> None:
     from experiments.tables import results_table
 
     to.print(f"\n{campaign['title']}", style="bold", highlight=False)
-    titles = {name: metric.title for name, metric in METRICS.items()}
-    to.print(results_table(campaign["points"], rows, titles))
+    to.print(results_table(campaign["points"], rows, METRICS))
     to.print(ESTIMATES_NOTE, style="dim", highlight=False, markup=False)
