@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 
 from analysis import comparison
+from analysis.attempts import attempts_of
 from analysis.captures import RunData
 from analysis.errors import AnalysisError, unknown
 from analysis.metrics.registry import estimate
@@ -34,7 +35,7 @@ VALUES = {
 MEANS: dict[str, type[pl.DataType] | pl.DataType] = {
     "point": pl.Int64, "metric": pl.String, "subject": pl.String, "unit": pl.String, "n": pl.Int64, "mean": pl.Float64,
     "sd": pl.Float64, "low": pl.Float64, "high": pl.Float64, "level": pl.Float64, "method": pl.String,
-    "groups": pl.Int64, "values": pl.List(pl.Float64),
+    "groups": pl.Int64, "values": pl.List(pl.Float64), "attempts": pl.Int64, "marked": pl.String,
 }  # fmt: skip
 
 
@@ -133,11 +134,13 @@ def means(campaign: str, results: Path | Store = RESULTS) -> pl.DataFrame:
     """Means over each point's valid runs, with their 95 % confidence intervals (analysis/estimates.py).
 
     Columns: the swept fields, point, metric, subject, unit, n, mean, sd (sample standard deviation), low, high, level
-    and method of the interval, groups (2 where the values form two groups, otherwise 1), values. The interval is null
-    for fewer than three runs, equal values and two groups. Outliers are included.
+    and method of the interval, groups (2 where the values form two groups, otherwise 1), values, attempts that the
+    point's runs took, marked (why the valid runs may be a selection; null otherwise). The interval is null for fewer
+    than three runs, equal values and two groups. Outliers are included.
     """
     store = open_store(results)
     found = find_campaign(store, campaign)
+    attempts = attempts_of(store, found["id"])
     rows = []
     for row in store.table(found["id"]):
         made = estimate(row["name"], row["unit"], row["values"])
@@ -146,7 +149,8 @@ def means(campaign: str, results: Path | Store = RESULTS) -> pl.DataFrame:
             "point": row["point"], "metric": row["name"], "subject": row["subject"], "unit": row["unit"],
             "n": row["n"], "mean": row["mean"], "sd": row["sd"], "low": low, "high": high, "level": made.level,
             "method": None if made.interval is None else made.interval.method, "groups": len(made.groups) or 1,
-            "values": list(made.values),
+            "values": list(made.values), "attempts": attempts[row["point"]].total,
+            "marked": "; ".join(attempts[row["point"]].reasons) or None,
         })  # fmt: skip
     frame = pl.DataFrame(rows, schema=MEANS)
     return _parameters(found).join(frame, on="point", how="inner", maintain_order="left_right")

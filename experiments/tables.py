@@ -13,6 +13,7 @@ from experiments.labels import cell_text, comparisons_note, duration_text, point
 from testbed import units
 
 if TYPE_CHECKING:
+    from analysis.attempts import PointAttempts
     from analysis.comparison import Comparison, Line
     from analysis.metrics import Metric
     from analysis.scorecard import Artefact, OrderingScore, Score, ValueScore
@@ -42,15 +43,17 @@ def campaigns_table(campaigns: Sequence[Mapping[str, Any]]) -> Table:
 
 
 def results_table(
-    points: Sequence[Mapping[str, Any]], rows: Sequence[TableRow], metrics: Mapping[str, Metric]
-) -> Table:
+    points: Sequence[Mapping[str, Any]], rows: Sequence[TableRow], metrics: Mapping[str, Metric],
+    attempts: Mapping[int, PointAttempts],
+) -> Group:  # fmt: skip
     """A row for each flow of each point: every metric's estimate over the valid runs. Metrics of the whole run and of
-    lines stand in the first row of their point, under their subject.
+    lines stand in the first row of their point, under their subject. Below stands which points may be a selection.
 
     Args:
         points: of Store.campaign.
         rows: of Store.table.
         metrics: by name.
+        attempts: of analysis.attempts, by point.
     """
     cells = {(row.point, row.name, row.subject): row for row in rows}
     known = dict.fromkeys((row.name, row.subject) for row in rows if row.name in COLUMNS)
@@ -65,16 +68,21 @@ def results_table(
 
     heads = [*map(title, flow_metrics), *(title(*key) for key in others)]
     table = _table("point", "runs", "flow", *heads, right=["runs", *heads])
+    notes = []
     for point in points:
         number = point["number"]
         valid = sum(member["state"] == "valid" for member in point["members"])
         label, runs = point_label(dict(point["parameters"])) or "all runs", str(valid)
+        took = attempts.get(number)
+        if took is not None and took.thrown:
+            runs += f" of {took.total} tried{' !' if took.reasons else ''}"
+            notes += [Text(f"! {label}: {'; '.join(took.reasons)}", style="yellow")] if took.reasons else []
         of_point = [cell_text(cells.get((number, *key)), valid) for key in others]
         for flow in flows or [""]:
             shown = [cell_text(cells.get((number, name, flow)), valid) for name in flow_metrics]
             table.add_row(Text(label, style="bold"), runs, flow, *shown, *of_point)
             label, runs, of_point = "", "", [""] * len(others)
-    return table
+    return Group(table, *notes)
 
 
 def expected_table(rows: Sequence[Expected]) -> Group:

@@ -12,6 +12,7 @@ from flask import Blueprint, abort, flash, g, jsonify, redirect, render_template
 from markupsafe import Markup
 from werkzeug.datastructures import MultiDict
 
+from analysis.attempts import attempts_of
 from analysis.figures.campaign import axes_of
 from analysis.metrics import METRICS
 from analysis.scorecard import file_of
@@ -156,6 +157,7 @@ def _table(campaign_id: str, fields: list[str], some: Sequence[Mapping[str, Any]
                 flows=list(dict.fromkeys(subject for _, subject in of_flow)) or [""],
                 of_flow=list(dict.fromkeys(name for name, _ in of_flow)),
                 others=[key for key in tabled if key not in of_flow],
+                attempts=attempts_of(g.store, campaign_id),
                 cells={(row["point"], row["name"], row["subject"]): row for row in rows},
             )
         )
