@@ -144,12 +144,12 @@ MISTAKES = {
     ),
     "a variable that cannot be": (
         lambda file: file["vars"].update(common_clock="sundial"),
-        "vars.common_clock: 'sundial' is not possible; there are: chrony, none",
+        "vars.common_clock: 'sundial' is not one of chrony, none",
     ),
     "no such range": (lambda file: file.update(addresses="192.0.2.0/24"), "there are: 10.0.0.0/8, 198.18.0.0/15"),
     "no interface name": (
         lambda file: file["hosts"]["pc1"].update(interfaces={"bottleneck": "eth 1"}),
-        "'eth 1' is not a name",
+        "'eth 1' is not a valid name",
     ),
 }
 
