@@ -233,7 +233,7 @@ def test_slow_hosts_are_given_time(tmp_path: Path) -> None:
     words = ssh_command(options, "192.0.2.1", 22, Path("/c"), Path("/s"))
     assert "ConnectTimeout=120" in words
     assert "ServerAliveCountMax=19" in words
-    with pytest.raises(CampaignError, match=r"ssh\.silence: .* less than or equal to 20"):
+    with pytest.raises(CampaignError, match=r"ssh\.silence: .* must be at most 20"):
         inventory.read(changed(path, lambda file: file["ssh"].update(silence="1 min")))
 
 
