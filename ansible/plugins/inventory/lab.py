@@ -46,6 +46,15 @@ links:
 """
 
 ROOT = Path(__file__).resolve().parents[3]
+#: Network roles by group, in the order of their installation.
+NETWORK_ROLES = {
+    "queues": "queue_policy",
+    "endpoints": "endpoint",
+    "routers": "router",
+    "base_stations": "base_station",
+}
+#: Network roles of a link box, by the variable with their links.
+BOX_ROLES = {"backchannel_modems": "emulated_modem", "backchannel_radios": "emulated_radio"}
 
 
 class InventoryModule(BaseInventoryPlugin):
@@ -78,7 +87,8 @@ class InventoryModule(BaseInventoryPlugin):
             placed = lab.placed(found, scenario["nodes"], scenario["links"])
         except (problems.CampaignError, errors.TestbedError, errors.Unavailable) as error:
             raise AnsibleParserError(str(error)) from None
-        for group, members in placement.groups(placed).items():
+        groups = placement.groups(placed)
+        for group, members in groups.items():
             inventory.add_group(group)
             for name in members:
                 inventory.add_host(name, group=group)
@@ -86,9 +96,20 @@ class InventoryModule(BaseInventoryPlugin):
         members = [*placed.members(), *(name for name, host in placed.hosts.items() if host.also)]
         for name in dict.fromkeys(members):
             topology_vars = placement.host_vars(placed, scenario["links"], name) if name in placed.members() else {}
-            variables = {**topology_vars, **connection_vars(found, placed.hosts[name], namespaces), **found.file.vars}
+            variables = {
+                **topology_vars,
+                "backchannel_roles": network_roles(name, groups, topology_vars),
+                **connection_vars(found, placed.hosts[name], namespaces),
+                **found.file.vars,
+            }
             for key, value in variables.items():
                 inventory.set_variable(name, key, value)
+
+
+def network_roles(name, groups, topology_vars):
+    """Network roles of a host, in the order of their installation; none for a host outside the topology."""
+    of_node = [role for group, role in NETWORK_ROLES.items() if name in groups[group]]
+    return of_node + [role for links, role in BOX_ROLES.items() if topology_vars.get(links)]
 
 
 def lab_processes():
