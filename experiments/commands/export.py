@@ -71,14 +71,20 @@ def _write(kind: str, subject: str, out: Path | None, store: Store, author: str,
     from analysis import frames
     from analysis.exports import crate, flent, tables, xplot
     from experiments.catalogue import FOLDER
+    from experiments.commands.shared import wider_limits
 
     of, _, called = KINDS[kind]
     # Told before anything is computed.
-    name = frames.find_campaign(store, subject)["name"] if of == "campaign" else frames.find_run(store, subject)["id"]
+    wider: list[str] = []
+    if of == "campaign":
+        campaign = frames.find_campaign(store, subject)
+        name, wider = campaign["name"], wider_limits(store, campaign)
+    else:
+        name = frames.find_run(store, subject)["id"]
     path = out or Path(called.format(name=name))
     if kind == "bundle":
         digest = crate.write(store, subject, path, FOLDER, author, licence or crate.LICENCE)
-        return [str(path), f"sha256 {digest}"]
+        return [str(path), f"sha256 {digest}", *wider]
     if kind == "xplot":
         run = frames.run_data(name, store)
         return [str(one) for flow in run.flows for one in xplot.write(flow, path)]
@@ -86,7 +92,7 @@ def _write(kind: str, subject: str, out: Path | None, store: Store, author: str,
         flent.write(frames.run_data(name, store), path, title=_title(store, name))
     else:
         tables.write(_table(kind, subject if of == "campaign" else name, store), path)
-    return [str(path)]
+    return [str(path), *wider]
 
 
 def _table(kind: str, name: str, store: Store) -> pl.DataFrame:

@@ -10,7 +10,7 @@ import typer
 
 from experiments import exits
 from experiments.commands.options import RESULTS, ArtefactsOption, JsonOption, ResultsOption, SetOption
-from experiments.commands.shared import console, fail, print_results, store_location
+from experiments.commands.shared import console, fail, print_results, store_location, wider_limits
 
 
 def validate(
@@ -140,3 +140,5 @@ def results(
         typer.echo(results_json(campaign, rows, attempts))
     else:
         print_results(console(), campaign, rows, attempts)
+        for sentence in wider_limits(store, campaign):
+            console().print(sentence, highlight=False, soft_wrap=True)

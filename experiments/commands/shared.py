@@ -79,3 +79,15 @@ def print_results(to: Console, campaign: Any, rows: Any, attempts: Mapping[int, 
     to.print(f"\n{campaign['title']}", style="bold", highlight=False)
     to.print(results_table(campaign["points"], rows, METRICS, attempts))
     to.print(ESTIMATES_NOTE, style="dim", highlight=False, markup=False)
+
+
+def wider_limits(store: Store, campaign: Mapping[str, Any]) -> list[str]:
+    """A sentence if a campaign accepts runs by wider limits than the default; to be shown with its results."""
+    from analysis.store import browse
+    from testbed import fidelity
+
+    if campaign["backend"] == "sim":  # virtual time has no limits
+        return []
+    scenario = browse.first_scenario(store, campaign["id"])
+    wider = fidelity.wider(fidelity.limits_of(scenario or {}))
+    return [f"This campaign accepts runs by wider limits than the default: {'; '.join(wider)}"] if wider else []
