@@ -30,12 +30,12 @@ class World:
         there, back = self._delays_ns[self._asked % len(self._delays_ns)]
         self._asked += 1
         self.now_ns += there
-        told = {
+        answer = {
             "realtime_ns": self.now_ns + self._ahead_ns,
             "monotonic_ns": self.now_ns - EPOCH_NS + 7 * self._ahead_ns,
         }
         self.now_ns += back
-        return told
+        return answer
 
     def read(self) -> Reading:
         return clock.read(self.ask, lambda: self.now_ns, lambda: self.now_ns - EPOCH_NS)

@@ -1,4 +1,4 @@
-"""Placement of a topology in a lab, and one sentence for every mistake."""
+"""Placement of a topology in a lab, and its errors."""
 
 from __future__ import annotations
 
@@ -155,7 +155,7 @@ MISTAKES = {
 
 
 @pytest.mark.parametrize("mistake", MISTAKES)
-def test_a_mistake_is_one_sentence_with_the_host(tmp_path: Path, mistake: str) -> None:
+def test_an_error_is_one_sentence_with_the_host(tmp_path: Path, mistake: str) -> None:
     change, message = MISTAKES[mistake]
     path = changed(lab(tmp_path), change)
     with pytest.raises(CampaignError) as told:
@@ -180,7 +180,7 @@ def options() -> list[tuple[str, dict[str, Any]]]:
     return [(name, spec) for role in inventory.role_options().values() for name, spec in role.items()]
 
 
-def test_every_type_that_a_role_asks_for_is_tried() -> None:
+def test_every_type_of_the_argument_specs_is_tested() -> None:
     assert {spec["type"] for _, spec in options()} <= set(VALUES) == set(inventory.TYPES)
     assert {"bool", "int", "list", "dict", "str", "path"} == {spec["type"] for _, spec in options()}
 
@@ -225,7 +225,7 @@ def test_a_hosts_own_fields_have_types_too(tmp_path: Path, change: dict[str, Any
     assert len(str(told.value).splitlines()) == 1
 
 
-def test_slow_hosts_are_given_time(tmp_path: Path) -> None:
+def test_slow_hosts_have_longer_timeouts(tmp_path: Path) -> None:
     path = changed(lab(tmp_path), lambda file: file["ssh"].update(connect_timeout="2 min", silence="20 s"))
     ssh = inventory.read(path).file.ssh
     assert (ssh.connect_timeout, ssh.silence) == (120.0, 20.0)
@@ -285,7 +285,7 @@ def test_the_ssh_command() -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "sentence"),
+    ("message", "sentence"),
     [
         ("ssh: connect to host 192.0.2.1 port 22: Connection refused", "nothing answers SSH at 192.0.2.1 port 22"),
         ("ssh: connect to host 192.0.2.1 port 22: Connection timed out", "does not answer at 192.0.2.1 (is it on"),
@@ -295,11 +295,11 @@ def test_the_ssh_command() -> None:
         ("ssh: something else.", "ssh: something else."),
     ],
 )
-def test_an_ssh_failure_becomes_a_sentence_with_a_remedy(said: str, sentence: str) -> None:
+def test_an_ssh_failure_becomes_a_sentence_with_a_remedy(message: str, sentence: str) -> None:
     facts: dict[str, object] = {
         "address": "192.0.2.1", "port": 22, "user": "backchannel", "key": "/k", "known": "/known", "enter": "do",
     }  # fmt: skip
-    assert sentence in meaning(said, facts)
+    assert sentence in meaning(message, facts)
 
 
 def test_reports_of_several_boxes_become_one() -> None:
