@@ -181,7 +181,7 @@ def test_the_site_runs_behind_its_proxy(results_by_role: dict[str, RoleResults])
     answers = [
         result
         for result in results_by_role["results_site"].steps["verify"]
-        if result["task"].endswith("Hold its answers")
+        if result["task"].endswith("Verify the answers of the proxy")
     ]
     assert answers
     assert not any(result["failed"] for result in answers)

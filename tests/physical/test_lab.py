@@ -177,9 +177,9 @@ UNFIT = {
 @pytest.mark.parametrize("trouble", UNFIT)
 def test_hosts_that_cannot_be_provisioned_are_reported_with_the_reason(story: dict[str, Any], trouble: str) -> None:
     assert "status 0" not in story[trouble]
-    host, told = UNFIT[trouble]
+    host, reason = UNFIT[trouble]
     (line,) = [line for line in story[trouble].splitlines() if line.startswith(f"backchannel: host {host}: ")]
-    assert told in line
+    assert reason in line
     assert "backchannel: nothing was changed on any host" in story[trouble].splitlines()
 
 

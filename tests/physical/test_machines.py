@@ -132,8 +132,8 @@ def story(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     text = (folder / "output").read_text()
     chapters: dict[str, Any] = {"folder": folder}
     for part in text.split("== ")[1:]:
-        name, _, told = part.partition("\n")
-        chapters[name] = told
+        name, _, text = part.partition("\n")
+        chapters[name] = text
     assert "site and back" in chapters, text[-8000:]
     return chapters
 

@@ -50,9 +50,13 @@ def test_each_node_has_the_host_that_plays_it(tmp_path: Path) -> None:
 def test_no_host_loses_its_own_default_route(tmp_path: Path) -> None:
     found = placed(lab(tmp_path))
     scenario = campaign.load(tmp_path / "small.yaml").runs[0].scenario
-    told = placement.host_vars(found, scenario["links"], "pc0")
-    assert [route["subnet"] for route in told["backchannel_routes"]] == ["10.1.0.0/16", "10.2.0.0/16", "10.3.0.0/16"]
-    assert {route["via"] for route in told["backchannel_routes"]} == {"10.1.0.2"}
+    variables = placement.host_vars(found, scenario["links"], "pc0")
+    assert [route["subnet"] for route in variables["backchannel_routes"]] == [
+        "10.1.0.0/16",
+        "10.2.0.0/16",
+        "10.3.0.0/16",
+    ]
+    assert {route["via"] for route in variables["backchannel_routes"]} == {"10.1.0.2"}
 
 
 def test_a_hosts_interface_names_are_used_everywhere(tmp_path: Path) -> None:
@@ -69,11 +73,13 @@ def test_a_real_modem_keeps_its_address_behind_an_emulated_queue(tmp_path: Path)
     links["bottleneck"] = {"real": "modem", "queue_at": "router2"}
     found = placed(lab(tmp_path, links=links))
     scenario = campaign.load(tmp_path / "small.yaml").runs[0].scenario
-    told = placement.host_vars(found, scenario["links"], "pc2")
-    assert told["backchannel_queues"] == [{"link": "bottleneck", "tap": "bq-router2-eth0", "interface": "router2-eth0"}]
-    near = told["backchannel_interfaces"][0]
+    variables = placement.host_vars(found, scenario["links"], "pc2")
+    assert variables["backchannel_queues"] == [
+        {"link": "bottleneck", "tap": "bq-router2-eth0", "interface": "router2-eth0"}
+    ]
+    near = variables["backchannel_interfaces"][0]
     assert (near["name"], near["mac"], near["queue"]) == ("bq-router2-eth0", None, True)
-    assert {one["interface"] for one in told["backchannel_neighbours"]} == {"router2-eth1"}
+    assert {one["interface"] for one in variables["backchannel_neighbours"]} == {"router2-eth1"}
     spec = next(link for link in scenario["links"] if link["name"] == "bottleneck")
     alone = queue_only(LinkSpec.model_validate(spec), found.links["bottleneck"]).as_json()
     # router2 is the link's second end: its queue is the reverse direction's.
@@ -158,11 +164,11 @@ MISTAKES = {
 def test_an_error_is_one_sentence_with_the_host(tmp_path: Path, mistake: str) -> None:
     change, message = MISTAKES[mistake]
     path = changed(lab(tmp_path), change)
-    with pytest.raises(CampaignError) as told:
+    with pytest.raises(CampaignError) as error:
         placed(path)
-    assert message in str(told.value)
-    assert str(path) in str(told.value)
-    assert len(str(told.value).splitlines()) == 1
+    assert message in str(error.value)
+    assert str(path) in str(error.value)
+    assert len(str(error.value).splitlines()) == 1
 
 
 #: Of every type of an argument spec: what is one, and what is none though it may look like one.
@@ -203,9 +209,9 @@ def test_each_element_of_a_list_has_the_declared_type(elements: str, wrong: obje
     lists = [name for name, spec in options() if spec["type"] == "list" and spec["elements"] == elements]
     assert lists
     for name in lists:
-        told = inventory.wrong_variable(name, [wrong])
-        assert told is not None
-        assert told.startswith(f"'{wrong}' in it is not ")
+        error = inventory.wrong_variable(name, [wrong])
+        assert error is not None
+        assert error.startswith(f"'{wrong}' in it is not ")
 
 
 @pytest.mark.parametrize(
@@ -219,10 +225,10 @@ def test_each_element_of_a_list_has_the_declared_type(elements: str, wrong: obje
     ],
 )
 def test_a_hosts_own_fields_have_types_too(tmp_path: Path, change: dict[str, Any], message: str) -> None:
-    with pytest.raises(CampaignError) as told:
+    with pytest.raises(CampaignError) as error:
         placed(changed(lab(tmp_path), lambda file: file["hosts"]["pc1"].update(change)))
-    assert message in str(told.value)
-    assert len(str(told.value).splitlines()) == 1
+    assert message in str(error.value)
+    assert len(str(error.value).splitlines()) == 1
 
 
 def test_slow_hosts_have_longer_timeouts(tmp_path: Path) -> None:
