@@ -2,10 +2,10 @@
 
     ./backchannel bench provisioning [ROUNDS]
 
-Each line is one `./backchannel testbed ...`, with minimum and median over the rounds: of hosts that have nothing, of hosts
-that have everything, in check mode, and the teardown. CPU is that of the command and everything that it waited for,
-including the hosts. The start of an agent is waited for, but its CPU is not counted. The aim is 15 s of wall time for the
-first time, on two cores.
+Each line is one `./backchannel testbed ...`, with minimum and median over the rounds: of hosts that have nothing,
+of hosts that have everything, in check mode, and the teardown. CPU is that of the command and everything that it
+waited for, including the hosts. The start of an agent is waited for, but its CPU is not counted. The aim is 15 s of
+wall time for the first time, on two cores.
 """
 
 from __future__ import annotations
