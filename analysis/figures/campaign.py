@@ -16,6 +16,7 @@ from analysis.metrics.registry import estimate
 #: Columns of `analysis.means` that are no swept fields.
 _OWN = frozenset(
     ("point", "metric", "subject", "unit", "n", "mean", "sd", "low", "high", "level", "method", "groups", "values",
+     "attempts", "marked",
      "repetition", "run_id", "value")
 )  # fmt: skip
 
