@@ -285,7 +285,7 @@ def test_neighbours_and_routes_of_the_experiment_are_accepted() -> None:
     given = kernel.address_lines([InterfaceAddress("eth7", "10.1.0.1/24")], give=True)
     assert given == ["address replace 10.1.0.1/24 dev eth7"]
     with pytest.raises(ValueError, match="is not a valid netmask"):
-        kernel.address_lines([{"name": "eth7", "address": "10.1.0.1/24 dev lo"}], give=True)
+        kernel.address_lines([InterfaceAddress("eth7", "10.1.0.1/24 dev lo")], give=True)
 
 
 def test_an_unreadable_grant_stops_the_agent_with_its_name(tmp_path: Path) -> None:
@@ -306,7 +306,7 @@ spec = {
     "name": "line", "kind": "point-to-point", "ends": ["a", "b"], "forward": direction, "reverse": direction,
     "options": {},
 }
-asking = threading.Thread(target=links.configure, args=(spec, 1, []))
+asking = threading.Thread(target=links.configure, args=("line", spec, 1, []))
 asking.start()
 asking.join()
 time.sleep(0.2)
