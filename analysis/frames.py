@@ -87,10 +87,10 @@ def find_campaign(store: Store, name: str) -> CampaignRow:
         AnalysisError: there is none.
     """
     known = store.campaigns()
-    found = next((one for one in known if name in (one["id"], one["name"])), None)
-    campaign = None if found is None else store.campaign(found["id"])
+    found = next((one for one in known if name in (one.id, one.name)), None)
+    campaign = None if found is None else store.campaign(found.id)
     if campaign is None:
-        raise unknown("campaign", name, [one["name"] for one in known])
+        raise unknown("campaign", name, [one.name for one in known])
     return campaign
 
 
@@ -122,7 +122,7 @@ def values(campaign: str, results: Path | Store = RESULTS) -> pl.DataFrame:
     """
     store = open_store(results)
     found = find_campaign(store, campaign)
-    rows = [{**row, "metric": row["name"]} for row in store.values(found["id"])]
+    rows = [{**row, "metric": row.name} for row in store.values(found.id)]
     frame = pl.DataFrame(rows, schema=VALUES).sort("point", "repetition", "metric", "subject")
     return _parameters(found).join(frame, on="point", how="inner", maintain_order="left_right")
 
@@ -136,11 +136,11 @@ def means(campaign: str, results: Path | Store = RESULTS, level: float = LEVEL, 
     store = open_store(results)
     found = find_campaign(store, campaign)
     rows = []
-    for row in store.table(found["id"]):
-        t, drawn = t_interval(row["values"], level), bootstrap_interval(row["values"], seed, level)
+    for row in store.table(found.id):
+        t, drawn = t_interval(row.values, level), bootstrap_interval(row.values, seed, level)
         rows.append({
-            "point": row["point"], "metric": row["name"], "subject": row["subject"], "unit": row["unit"],
-            "n": row["n"], "mean": row["mean"], "sd": row["sd"],
+            "point": row.point, "metric": row.name, "subject": row.subject, "unit": row.unit,
+            "n": row.n, "mean": row.mean, "sd": row.sd,
             "t_low": t.low if t else None, "t_high": t.high if t else None,
             "bootstrap_low": drawn.low if drawn else None, "bootstrap_high": drawn.high if drawn else None,
         })  # fmt: skip
@@ -149,9 +149,9 @@ def means(campaign: str, results: Path | Store = RESULTS, level: float = LEVEL, 
 
 
 def _parameters(campaign: CampaignRow) -> pl.DataFrame:
-    points = campaign["points"]
-    fields = list(dict.fromkeys(field for point in points for field, _ in point["parameters"]))
-    rows = [{**dict.fromkeys(fields), **dict(one["parameters"]), "point": one["number"]} for one in points]
+    points = campaign.points
+    fields = list(dict.fromkeys(field for point in points for field, _ in point.parameters))
+    rows = [{**dict.fromkeys(fields), **dict(one.parameters), "point": one.number} for one in points]
     return pl.DataFrame(rows, schema=dict.fromkeys(fields, pl.String) | {"point": pl.Int64})
 
 
@@ -163,13 +163,13 @@ def run_data(run_id: str, results: Path | Store = RESULTS) -> RunData:
     """
     store = open_store(results)
     run = find_run(store, run_id)
-    folder = store.run_folder(run["id"])
+    folder = store.run_folder(run.id)
     if not (folder / "segments.parquet").is_file():
-        raise AnalysisError(f"run {run['id']} has no captures: its campaign says so (capture.at)")
+        raise AnalysisError(f"run {run.id} has no captures: its campaign says so (capture.at)")
     try:
-        return RunData.load(folder, run["scenario"], run["manifest"]["report"])
+        return RunData.load(folder, run.scenario, run.manifest["report"])
     except (OSError, pl.exceptions.PolarsError, json.JSONDecodeError, KeyError) as error:
-        raise AnalysisError(f"the tables of run {run['id']} cannot be read: {error}") from None
+        raise AnalysisError(f"the tables of run {run.id} cannot be read: {error}") from None
 
 
 CONTRASTED: dict[str, type[pl.DataType]] = {
@@ -208,10 +208,8 @@ def contrast(
     """
     store = open_store(results)
     found = find_campaign(store, campaign)
-    points = [dict(point["parameters"]) for point in found["points"]]
-    made = comparison.contrast(
-        Results.of_rows(found["name"], points, store.values(found["id"])), field, first, level, seed
-    )
+    points = [dict(point.parameters) for point in found.points]
+    made = comparison.contrast(Results.of_rows(found.name, points, store.values(found.id)), field, first, level, seed)
     rows = []
     for one in made:
         gap = one.difference

@@ -133,13 +133,13 @@ def scorecard(store: Store, experiments: Path, keep: Keep = lambda _, make: make
         keep: a cache of scores. A score's key names everything that it depends on, except the targets.
     """
     campaigns = _newest(store)
-    landed = browse.last_landed(store, [row["id"] for row in campaigns.values()])
+    landed = browse.last_landed(store, [row.id for row in campaigns.values()])
     found = []
     for path in sorted(experiments.glob("*/targets.yaml")):
         for target in targets(path):
             scores = {
                 backend: keep(
-                    (target["id"], backend, row["id"], row["started"], row["runs"], row["valid"], landed[row["id"]]),
+                    (target["id"], backend, row.id, row.started, row.runs, row.valid, landed[row.id]),
                     partial(_score, target, backend, store, row),
                 )
                 for (artefact, backend), row in campaigns.items()
@@ -264,11 +264,11 @@ def _newest(store: Store) -> dict[tuple[str, str], CampaignRow]:
     """By artefact and backend the campaign that was started last, of those without overrides that matter."""
     found: dict[tuple[str, str], CampaignRow] = {}
     for row in store.campaigns():
-        if not set(row["overrides"]) <= HARMLESS or not row["valid"]:
+        if not set(row.overrides) <= HARMLESS or not row.valid:
             continue
-        artefact = file_of(row["text"]).get("artefact")
+        artefact = file_of(row.text).get("artefact")
         if artefact is not None:
-            found.setdefault((str(artefact), row["backend"]), row)
+            found.setdefault((str(artefact), row.backend), row)
     return found
 
 
@@ -301,13 +301,13 @@ def results_table(store: Store, campaign_id: str, text: str) -> Table:
     """A campaign's results as the measures that its file defines."""
     campaign = browse.campaign_head(store, campaign_id)
     assert campaign is not None
-    file = file_on(text, campaign["backend"])
+    file = file_on(text, campaign.backend)
     measures = _MEASURES.validate_python(file.get("measures") or {})
     configured = any(one.configured is not None for one in measures.values())
     return Table(
         measures,
         _SPLITS.validate_python(file.get("split") or []),
-        {point["number"]: dict(point["parameters"]) for point in browse.points(store, campaign_id)},
+        {point.number: dict(point.parameters) for point in browse.points(store, campaign_id)},
         by_point(store.values(campaign_id)),
         browse.scenarios(store, campaign_id) if configured else {},
     )

@@ -18,7 +18,7 @@ def as_json(imported: Imported, run: RunRow) -> str:
         "known": imported.known,
         **imported.manifest["import"],
         "flows": imported.scenario["workload"],
-        "metrics": [{key: row[key] for key in ("name", "subject", "value", "unit")} for row in run["metrics"]],
+        "metrics": [{key: row[key] for key in ("name", "subject", "value", "unit")} for row in run.metrics],
     }
     return json.dumps(document, indent=2)
 
@@ -37,10 +37,10 @@ def lines(imported: Imported, run: RunRow) -> list[str]:
         found += [f"    {line}" for line in _damages(file)]
         if len(told["files"]) > 1:
             found.append(f"    clock: {file['clock']}")
-    values = {(row["subject"], row["name"]): row for row in run["metrics"]}
+    values = {(row.subject, row.name): row for row in run.metrics}
     for flow in imported.scenario["workload"][:LINES]:
         said = [
-            units.show(values[flow["name"], name]["value"], values[flow["name"], name]["unit"]) + f" {word}"
+            units.show(values[flow["name"], name].value, values[flow["name"], name].unit) + f" {word}"
             for name, word in (("throughput", "throughput"), ("goodput", "goodput"), ("retransmissions", "resent"))
             if (flow["name"], name) in values
         ]

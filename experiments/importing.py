@@ -77,7 +77,7 @@ def import_captures(store: Store, request: Request) -> Imported:
         known = store.run(run_id)
         assert known is not None
         _enter(store, campaign_id, request, run_id)
-        return Imported(run_id, campaign_id, True, known["manifest"], known["scenario"])
+        return Imported(run_id, campaign_id, True, known.manifest, known.scenario)
     store.sweep_incoming()
     folder = store.incoming(run_id)
     try:
@@ -280,11 +280,9 @@ def _enter(store: Store, campaign_id: str, request: Request, run_id: str) -> Non
     with (store.folder / "import.lock").open("a") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         known = store.campaign(campaign_id)
-        points = [] if known is None else [[tuple(pair) for pair in one["parameters"]] for one in known["points"]]
+        points = [] if known is None else [[tuple(pair) for pair in one.parameters] for one in known.points]
         members = (
-            []
-            if known is None
-            else [(one["number"], m["repetition"], m["run_id"]) for one in known["points"] for m in one["members"]]
+            [] if known is None else [(one.number, m.repetition, m.run_id) for one in known.points for m in one.members]
         )
         wanted = [("import", request.label)]
         if wanted not in points:

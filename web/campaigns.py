@@ -51,7 +51,7 @@ def show(campaign_id: str) -> str:
     axes = axes_of(all_points)
     means, of_file = campaign_data.metric_figure(campaign), campaign_data.file_figure(campaign)
     at = max(request.args.get("points", 1, int), 1)
-    per_page = max(min(POINTS, BEHIND // max(campaign["repetitions"], 1)), FEWEST)
+    per_page = max(min(POINTS, BEHIND // max(campaign.repetitions, 1)), FEWEST)
     some = all_points[(at - 1) * per_page : at * per_page]
     query = campaign_data.asked()
     page = campaign_data.runs(campaign_id, query)
@@ -60,7 +60,7 @@ def show(campaign_id: str) -> str:
         "campaign.html",
         campaign=campaign,
         question=_question(campaign, axes),
-        description=" ".join(str(file_of(campaign["text"]).get("description") or "").split()),
+        description=" ".join(str(file_of(campaign.text).get("description") or "").split()),
         axes=axes,
         points=some,
         point_pages=math.ceil(len(all_points) / per_page),
@@ -83,7 +83,7 @@ def show(campaign_id: str) -> str:
         pages=max(math.ceil(page.total / query.per_page), 1),
         again=lambda **changes: _address(campaign_id, changes),
         topology=cached(("topology", campaign_id), lambda: network_picture(scenario)),
-        wider=fidelity.wider(fidelity.limits_of(scenario or {})),
+        wider=fidelity.wider(scenario.fidelity) if scenario else [],
         asked_for=requests.recent(g.store, 3, campaign_id),
         runners=requests.runners(g.store),
         selected={name: request.args.get(f"fix.{name}", "") for name in axes},
@@ -95,7 +95,7 @@ def act(campaign_id: str, action: str) -> Any:
     """Requests a rerun (all runs), a resume (missing runs) or a cancellation."""
     campaign = head(campaign_id)
     flash(request_action(campaign, action)[1])
-    return redirect(url_for("campaigns.show", campaign_id=campaign["id"]))
+    return redirect(url_for("campaigns.show", campaign_id=campaign.id))
 
 
 @blueprint.post("/api/campaigns/<campaign_id>/<action>")
@@ -105,7 +105,7 @@ def act_by_json(campaign_id: str, action: str) -> Any:
     return jsonify({"request": number, "message": message}), 202
 
 
-def request_action(campaign: Mapping[str, Any], action: str) -> tuple[int, str]:
+def request_action(campaign: CampaignRow, action: str) -> tuple[int, str]:
     """Enters a request for a campaign; returns its number and a message."""
     overrides = [f"{name}={value}" for name, value in campaign["overrides"].items()]
     if requests.release_lost(g.store):
@@ -129,20 +129,20 @@ def request_action(campaign: Mapping[str, Any], action: str) -> tuple[int, str]:
     return number, f"Request {number} is entered. {waiting}"
 
 
-def network_picture(scenario: Mapping[str, Any] | None) -> Markup:
+def network_picture(scenario: Scenario | None) -> Markup:
     """The picture of a network as part of a page."""
-    return topology.draw(scenario).svg(page=True) if scenario and scenario.get("links") else Markup("")
+    return topology.draw(scenario).svg(page=True) if scenario and scenario.links else Markup("")
 
 
-def _table(campaign_id: str, fields: list[str], some: Sequence[Mapping[str, Any]]) -> Markup:
+def _table(campaign_id: str, fields: list[str], some: Sequence[PointRow]) -> Markup:
     """Means of a page of points."""
 
     def compute() -> Markup:
         tabled = campaign_data.tabled(campaign_id)
         numbers = [point["number"] for point in some]
-        members: dict[int, list[Mapping[str, Any]]] = {number: [] for number in numbers}
+        members: dict[int, list[MemberRow]] = {number: [] for number in numbers}
         for one in browse.members(g.store, campaign_id, numbers):
-            members[one["point"]].append(one)
+            members[one.point].append(one)
         rows = campaign_data.means(campaign_id, tabled, members)
         return Markup(
             render_template(
@@ -154,7 +154,7 @@ def _table(campaign_id: str, fields: list[str], some: Sequence[Mapping[str, Any]
                 flows=list(dict.fromkeys(subject for _, subject in tabled if subject)) or [""],
                 of_flow=list(dict.fromkeys(name for name, subject in tabled if subject)),
                 of_run=list(dict.fromkeys(name for name, subject in tabled if not subject)),
-                cells={(row["point"], row["name"], row["subject"]): row for row in rows},
+                cells={(row.point, row.name, row.subject): row for row in rows},
             )
         )
 
@@ -171,7 +171,7 @@ def _rows(campaign_id: str, query: browse.RunQuery, page: RunsPage) -> Markup:
                 "_runs.html",
                 campaign_id=campaign_id,
                 runs=page.runs,
-                parameters={point["number"]: point["parameters"] for point in points(campaign_id)},
+                parameters={point.number: point.parameters for point in points(campaign_id)},
                 columns=campaign_data.columns(campaign_id),
                 asked=query,
                 again=lambda **changes: _address(campaign_id, changes),
@@ -180,7 +180,7 @@ def _rows(campaign_id: str, query: browse.RunQuery, page: RunsPage) -> Markup:
     )
 
 
-def _question(campaign: Mapping[str, Any], axes: Mapping[str, Sequence[str]]) -> str:
+def _question(campaign: CampaignRow, axes: Mapping[str, Sequence[str]]) -> str:
     """What the campaign varies, in a sentence."""
     if not axes:
         return f"One point, {campaign['repetitions']} repetition{'s' if campaign['repetitions'] != 1 else ''}."

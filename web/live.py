@@ -87,9 +87,11 @@ def snapshot(store: Store, campaign_id: str = "") -> dict[str, Any]:
         running = [head] if head is not None else []
     else:
         running = browse.active(store)
-    states = [{key: one[key] for key in ("id", "state", "runs", "valid", "invalid", "progress")} for one in running]
+    states = [
+        {key: getattr(one, key) for key in ("id", "state", "runs", "valid", "invalid", "progress")} for one in running
+    ]
     asked = [
-        {key: one[key] for key in ("id", "state", "campaign_id", "message")}
+        {key: getattr(one, key) for key in ("id", "state", "campaign_id", "message")}
         for one in requests.recent(store, 5, campaign_id or None)
     ]
     return {

@@ -68,7 +68,7 @@ def write(store: Store, campaign: str, path: Path, experiments: Path, author: st
     found = find_campaign(store, campaign)
     runs = [run for run_id in _run_ids(found) if (run := store.run(run_id)) is not None]
     if not runs:
-        raise AnalysisError(f"campaign {found['name']} has no runs: there is nothing to bundle")
+        raise AnalysisError(f"campaign {found.name} has no runs: there is nothing to bundle")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         return _write(store, found, runs, path, experiments, author, licence)

@@ -347,7 +347,7 @@ def of_campaign(store: Store, campaign_id: str, text: str, experiments: Path) ->
     """
     head = browse.campaign_head(store, campaign_id)
     assert head is not None
-    file = file_on(text, head["backend"])
+    file = file_on(text, head.backend)
     if file.get("figure") is None:
         return None
     try:
@@ -371,15 +371,15 @@ def _first_runs(store: Store, campaign_id: str) -> list[tuple[Mapping[str, str],
     campaign = store.campaign(campaign_id)
     assert campaign is not None
     found: list[tuple[Mapping[str, str], CountedRun]] = []
-    for point in campaign["points"]:
-        for member in sorted(point["members"], key=lambda one: one["repetition"]):
-            run = store.run(member["run_id"])
+    for point in campaign.points:
+        for member in sorted(point.members, key=lambda one: one.repetition):
+            run = store.run(member.run_id)
             counted = (
                 None
-                if run is None or run["state"] != "valid"
-                else CountedRun.load(store.run_folder(run["id"]), run["scenario"], run["manifest"]["report"])
+                if run is None or run.state != "valid"
+                else CountedRun.load(store.run_folder(run.id), run.scenario, run.manifest["report"])
             )
             if counted is not None:
-                found.append((dict(point["parameters"]), counted))
+                found.append((dict(point.parameters), counted))
                 break
     return found

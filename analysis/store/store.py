@@ -15,7 +15,7 @@ import os
 import statistics
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
@@ -24,8 +24,10 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql, sqlite
 
+from analysis.results import ValueRow
 from analysis.store.artefacts import REASON, ArtefactError, Artefacts, LocalArtefacts, RemoteArtefacts
-from analysis.store.database import POSTGRESQL, Database, StoreError
+from analysis.store.database import POSTGRESQL, Database, Row, StoreError
+from analysis.store.documents import Batch, Document, Documents, ScenarioDocument
 from analysis.store.incoming import Incoming
 from analysis.store.landing import Landing, land, note_attempt
 from analysis.store.rows import (
@@ -40,7 +42,6 @@ from analysis.store.rows import (
     PointRow,
     RunRow,
     TableRow,
-    ValueRow,
 )
 from analysis.store.schema import attempt, campaign, file, membership, metric, point, replaced, run
 
@@ -48,7 +49,7 @@ from analysis.store.schema import attempt, campaign, file, membership, metric, p
 MEMBER = (membership.c.point, membership.c.repetition, membership.c.run_id)
 #: Folders of PostgreSQL stores on this machine, one for each store.
 LOCAL = Path(os.environ.get("BACKCHANNEL_LOCAL", Path(tempfile.gettempdir()) / f"backchannel-{os.getuid()}"))
-#: Ids in one query: SQLite limits the number of parameters.
+#: Ids in one query.
 IDS_AT_ONCE = 500
 
 
@@ -194,28 +195,25 @@ class Store:
             .join(counted, counted.c.campaign_id == campaign.c.id)
             .order_by(campaign.c.started.desc())
         )
-        return [CampaignRow(**row) for row in self._database.rows(query)]
+        return self._database.read(query, CampaignRow)
 
     def campaign(self, campaign_id: str) -> CampaignRow | None:
         """One campaign, with its points and their members."""
         found = self.campaigns(campaign_id)
         if not found:
             return None
-        points = self._database.rows(
-            sa.select(point.c.number, point.c.parameters)
-            .where(point.c.campaign_id == campaign_id)
-            .order_by(point.c.number)
-        )
+        of_points = sa.select(point.c.number, point.c.parameters).where(point.c.campaign_id == campaign_id)
+        points = self._database.read(of_points.order_by(point.c.number), PointRow)
         query = (
             sa.select(*MEMBER, sa.func.coalesce(run.c.state, "missing").label("state"), run.c.problems)
             .select_from(membership.outerjoin(run, run.c.id == membership.c.run_id))
             .where(membership.c.campaign_id == campaign_id)
             .order_by(membership.c.point, membership.c.repetition)
         )
-        members: dict[int, list[MemberRow]] = {row["number"]: [] for row in points}
-        for row in self._database.rows(query):
-            members[row["point"]].append(MemberRow(**row))
-        return replace(found[0], points=[PointRow(**row, members=members[row["number"]]) for row in points])
+        members: dict[int, list[MemberRow]] = {row.number: [] for row in points}
+        for member in self._database.read(query, MemberRow):
+            members[member.point].append(member)
+        return replace(found[0], points=[replace(row, members=members[row.number]) for row in points])
 
     def table(self, campaign_id: str) -> list[TableRow]:
         """Means over a point's valid runs: point, name, subject, unit, n, mean, sd (sample; None for n < 2), values."""
@@ -226,9 +224,9 @@ class Store:
             .where(membership.c.campaign_id == campaign_id, run.c.state == "valid")
             .order_by(membership.c.point, metric.c.name, metric.c.subject, membership.c.repetition)
         )
-        groups: dict[tuple[int, str, str, str], list[float]] = {}
-        for row in self._database.rows(query):
-            groups.setdefault((row["point"], row["name"], row["subject"], row["unit"]), []).append(row["value"])
+        groups: dict[tuple[Any, ...], list[float]] = {}
+        for *key, value in self._database.tuples(query):
+            groups.setdefault(tuple(key), []).append(value)
         return [
             TableRow(
                 number, name, subject, unit, n=len(values), mean=statistics.fmean(values),
@@ -240,7 +238,7 @@ class Store:
     def values(self, campaign_id: str) -> list[ValueRow]:
         """Every metric of every valid run."""
         order = (membership.c.point, metric.c.name, metric.c.subject, membership.c.repetition)
-        return [ValueRow(**row) for row in self._database.rows(_values_of(campaign_id).order_by(*order))]
+        return self._database.read(_values_of(campaign_id).order_by(*order), ValueRow)
 
     def values_at(self, campaign_id: str, moment: float) -> list[LandedValueRow]:
         """Every metric of the results that were valid at an earlier time.
@@ -256,7 +254,7 @@ class Store:
             .join(replaced, past.run_id == membership.c.run_id)
             .where(membership.c.campaign_id == campaign_id, past.landed <= moment, past.until > moment)
         )
-        rows = [LandedValueRow(**row) for row in self._database.rows(sa.union_all(now, earlier))]
+        rows = self._database.read(sa.union_all(now, earlier), LandedValueRow)
         return sorted(rows, key=lambda row: (row.point, row.name, row.subject, row.repetition))
 
     # Runs ----------------------------------------------------------------------------------------------------
@@ -264,51 +262,46 @@ class Store:
     def valid_runs(self, run_ids: Sequence[str]) -> set[str]:
         """Those of the runs that are in the store and valid."""
         found: set[str] = set()
-        with self._database.engine.connect() as connection:
-            for start in range(0, len(run_ids), IDS_AT_ONCE):
-                query = sa.select(run.c.id).where(
-                    run.c.state == "valid", run.c.id.in_(run_ids[start : start + IDS_AT_ONCE])
-                )
-                found.update(connection.scalars(query))
+        for some in batched(run_ids):
+            query = sa.select(run.c.id).where(run.c.state == "valid", run.c.id.in_(some))
+            found.update(self._database.scalars(query))
         return found
 
     def run_ids(self, beginning: str) -> list[str]:
         """Ids of the runs that begin so, sorted."""
-        with self._database.engine.connect() as connection:
-            query = sa.select(run.c.id).where(run.c.id.startswith(beginning, autoescape=True)).order_by(run.c.id)
-            return list(connection.scalars(query))
+        query = sa.select(run.c.id).where(run.c.id.startswith(beginning, autoescape=True))
+        return self._database.scalars(query.order_by(run.c.id))
 
     def tried_runs(self, run_ids: Sequence[str]) -> set[str]:
         """Those of the runs that were tried and have no valid result."""
         found: set[str] = set()
-        with self._database.engine.connect() as connection:
-            for start in range(0, len(run_ids), IDS_AT_ONCE):
-                some = run_ids[start : start + IDS_AT_ONCE]
-                found.update(connection.scalars(sa.select(attempt.c.run_id).where(attempt.c.run_id.in_(some))))
+        for some in batched(run_ids):
+            found.update(self._database.scalars(sa.select(attempt.c.run_id).where(attempt.c.run_id.in_(some))))
         return found - self.valid_runs(run_ids)
 
     def history(self, backend: str, most: int = 400) -> list[HistoryRow]:
-        """What the latest valid runs of a backend took: scenario, batch (of the manifest), took_s, bytes."""
-        latest = self._database.rows(
+        """What the latest valid runs of a backend took."""
+        query = (
             sa.select(run.c.id, run.c.scenario, run.c.manifest)
             .where(run.c.backend == backend, run.c.state == "valid")
             .order_by(run.c.landed.desc())
             .limit(most)
         )
-        sizes = {
-            row["run_id"]: int(row["bytes"])
-            for row in self._database.rows(
-                sa.select(file.c.run_id, sa.func.sum(file.c.bytes).label("bytes"))
-                .where(file.c.run_id.in_([row["id"] for row in latest]))
+        with self._database.engine.connect() as connection:
+            latest = connection.execute(query).all()
+        sizes = dict(
+            self._database.tuples(
+                sa.select(file.c.run_id, sa.func.sum(file.c.bytes))
+                .where(file.c.run_id.in_([run_id for run_id, _, _ in latest]))
                 .group_by(file.c.run_id)
             )
-        }
+        )
         return [
             HistoryRow(
-                row["scenario"], row["manifest"].get("batch") or {}, row["manifest"].get("took_s"),
-                sizes.get(row["id"], 0),
+                ScenarioDocument(scenario), Batch.model_validate(manifest.get("batch") or {}), manifest.get("took_s"),
+                int(sizes.get(run_id, 0)),
             )
-            for row in latest
+            for run_id, scenario, manifest in latest
         ]  # fmt: skip
 
     def incoming(self, run_id: str) -> Path:
@@ -357,8 +350,8 @@ class Store:
 
     def run(self, run_id: str) -> RunRow | None:
         """One run with its metrics, files and attempts, and the campaigns that contain it."""
-        rows = self._database.rows
-        found = rows(sa.select(run).where(run.c.id == run_id))
+        read = self._database.read
+        found = read(sa.select(run).where(run.c.id == run_id), _run_row)
         if not found:
             return None
         metrics = sa.select(metric).where(metric.c.run_id == run_id).order_by(metric.c.name, metric.c.subject)
@@ -374,12 +367,12 @@ class Store:
             .where(membership.c.run_id == run_id)
             .order_by(campaign.c.started.desc())
         )  # fmt: skip
-        return RunRow(
-            **found[0],
-            metrics=[MetricRow(**row) for row in rows(metrics)],
-            files=[FileRow(**row) for row in rows(files)],
-            attempts=[AttemptRow(**row) for row in rows(attempts)],
-            campaigns=[CampaignOfRun(**row) for row in rows(campaigns)],
+        return replace(
+            found[0],
+            metrics=read(metrics, MetricRow),
+            files=read(files, FileRow),
+            attempts=read(attempts, AttemptRow),
+            campaigns=read(campaigns, CampaignOfRun),
         )
 
     def run_folder(self, run_id: str) -> Path:
@@ -392,8 +385,8 @@ class Store:
             if not self._database.is_postgresql:
                 return self._artefacts.folder(run_id)
             # Another machine may have landed it anew since its files were brought here.
-            landed = self._database.rows(sa.select(run.c.landed).where(run.c.id == run_id))
-            return self._artefacts.folder(run_id, str(landed[0]["landed"]) if landed else "0")
+            landed = self._database.scalars(sa.select(run.c.landed).where(run.c.id == run_id))
+            return self._artefacts.folder(run_id, str(landed[0]) if landed else "0")
         except ArtefactError as error:
             raise StoreError(str(error)) from error
 
@@ -412,18 +405,22 @@ class Store:
     def last_problems(self, run_ids: Sequence[str]) -> dict[str, list[str]]:
         """Why the last try of each of these runs gave no valid result."""
         found: dict[str, list[str]] = {}
-        for start in range(0, len(run_ids), IDS_AT_ONCE):
-            some = run_ids[start : start + IDS_AT_ONCE]
-            query = sa.select(attempt.c.run_id, attempt.c.problems).where(attempt.c.run_id.in_(some))
-            found |= {row["run_id"]: row["problems"] for row in self._database.rows(query.order_by(attempt.c.at))}
+        with self._database.engine.connect() as connection:
+            for some in batched(run_ids):
+                query = sa.select(attempt.c.run_id, attempt.c.problems).where(attempt.c.run_id.in_(some))
+                found |= {run_id: problems for run_id, problems in connection.execute(query.order_by(attempt.c.at))}
         return found
 
-    def rows(self, query: Any) -> list[dict[str, Any]]:
-        """The rows of a query, as dictionaries of its columns."""
-        return self._database.rows(query)
+    def read(self, query: Any, row: Callable[..., Row]) -> list[Row]:
+        """The rows of a query; `row` takes its columns by name."""
+        return self._database.read(query, row)
+
+    def scalars(self, query: Any) -> list[Any]:
+        """The first column of a query."""
+        return self._database.scalars(query)
 
     def tuples(self, query: Any) -> list[tuple[Any, ...]]:
-        """The rows of a query as the driver returns them: fast, for many rows of text and numbers."""
+        """The rows of a query as the driver returns them, without JSON columns: fast, for many rows."""
         return self._database.tuples(query)
 
     def writing(self) -> AbstractContextManager[sa.Connection]:
@@ -433,6 +430,16 @@ class Store:
     def connect(self) -> sa.Connection:
         """A connection, which the caller closes."""
         return self._database.engine.connect()
+
+
+def _run_row(scenario: Document, manifest: Document, **columns: Any) -> RunRow:
+    return RunRow(**columns, documents=Documents(scenario, manifest))
+
+
+def batched(ids: Sequence[str]) -> Iterator[Sequence[str]]:
+    """Parts short enough for one query: SQLite limits the number of parameters."""
+    for start in range(0, len(ids), IDS_AT_ONCE):
+        yield ids[start : start + IDS_AT_ONCE]
 
 
 def _values_of(campaign_id: str) -> sa.Select[Any]:

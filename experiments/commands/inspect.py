@@ -129,12 +129,12 @@ def results(
         elif known:
             console().print(campaigns_table(known))
         return
-    found = [one for one in known if name in (one["id"], one["name"])]
+    found = [one for one in known if name in (one.id, one.name)]
     if not found:
-        fail(registry.unknown("campaign", name, dict.fromkeys(one["name"] for one in known)), exits.BAD_INPUT)
-    campaign = store.campaign(found[0]["id"])
+        fail(registry.unknown("campaign", name, dict.fromkeys(one.name for one in known)), exits.BAD_INPUT)
+    campaign = store.campaign(found[0].id)
     assert campaign is not None
-    rows = store.table(campaign["id"])
+    rows = store.table(campaign.id)
     if as_json:
         typer.echo(results_json(campaign, rows))
     else:
