@@ -76,7 +76,7 @@ def to_pandas(frame: pl.DataFrame) -> pandas.DataFrame:
 def campaigns(results: Path | Store = RESULTS) -> pl.DataFrame:
     """Every campaign, newest first: id, name, title, backend, state, runs, valid."""
     keys = ("id", "name", "title", "backend", "state", "runs", "valid")
-    rows = [{key: one[key] for key in keys} for one in open_store(results).campaigns()]
+    rows = [{key: getattr(one, key) for key in keys} for one in open_store(results).campaigns()]
     return pl.DataFrame(rows, schema=dict.fromkeys(keys[:5], pl.String) | dict.fromkeys(keys[5:], pl.Int64))
 
 
@@ -122,7 +122,7 @@ def values(campaign: str, results: Path | Store = RESULTS) -> pl.DataFrame:
     """
     store = open_store(results)
     found = find_campaign(store, campaign)
-    rows = [{**row, "metric": row.name} for row in store.values(found.id)]
+    rows = [{**vars(row), "metric": row.name} for row in store.values(found.id)]
     frame = pl.DataFrame(rows, schema=VALUES).sort("point", "repetition", "metric", "subject")
     return _parameters(found).join(frame, on="point", how="inner", maintain_order="left_right")
 
@@ -167,7 +167,7 @@ def run_data(run_id: str, results: Path | Store = RESULTS) -> RunData:
     if not (folder / "segments.parquet").is_file():
         raise AnalysisError(f"run {run.id} has no captures: its campaign says so (capture.at)")
     try:
-        return RunData.load(folder, run.scenario, run.manifest["report"])
+        return RunData.load(folder, run.documents.scenario, run.documents.report)
     except (OSError, pl.exceptions.PolarsError, json.JSONDecodeError, KeyError) as error:
         raise AnalysisError(f"the tables of run {run.id} cannot be read: {error}") from None
 

@@ -7,6 +7,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from analysis.store.rows import CampaignRow, SummaryRow, TableRow
 from testbed import units
 
 if TYPE_CHECKING:
@@ -32,45 +33,45 @@ def run_label(plan: Plan, run: Run) -> str:
     return f"{point + ', ' if point else ''}repetition {run.repetition + 1}"
 
 
-def mean_sd(row: Mapping[str, Any] | None) -> str:
+def mean_sd(row: SummaryRow | None) -> str:
     """ "2.10 ± 0.31 Mbit/s", both in the mean's unit; "–" without a row.
 
     The standard deviation sets the number of decimals: two of its digits, at most three decimals.
     """
     if row is None:
         return "–"
-    mean = units.show(row["mean"], row["unit"])
-    if row["sd"] is None:
+    mean = units.show(row.mean, row.unit)
+    if row.sd is None:
         return mean
-    scale, unit = units.scale_of(row["mean"], row["unit"])
-    sd = row["sd"] / scale
+    scale, unit = units.scale_of(row.mean, row.unit)
+    sd = row.sd / scale
     digits = 2 if sd == 0 else min(max(1 - math.floor(math.log10(sd)), 0), 3)
-    return f"{row['mean'] / scale:.{digits}f} ± {sd:.{digits}f}{' ' + unit if unit else ''}"
+    return f"{row.mean / scale:.{digits}f} ± {sd:.{digits}f}{' ' + unit if unit else ''}"
 
 
-def results_json(campaign: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> str:
+def results_json(campaign: CampaignRow, rows: Sequence[TableRow]) -> str:
     """A campaign's results as a JSON document, in SI units.
 
     Args:
         campaign: of Store.campaign.
         rows: of Store.table.
     """
-    by_point: dict[int, list[Mapping[str, Any]]] = {}
+    by_point: dict[int, list[dict[str, Any]]] = {}
     for row in rows:
-        by_point.setdefault(row["point"], []).append({key: value for key, value in row.items() if key != "point"})
+        by_point.setdefault(row.point, []).append({key: value for key, value in vars(row).items() if key != "point"})
     document = {
-        "campaign": campaign["id"],
-        "name": campaign["name"],
-        "state": campaign["state"],
+        "campaign": campaign.id,
+        "name": campaign.name,
+        "state": campaign.state,
         "points": [
             {
-                "parameters": dict(point["parameters"]),
+                "parameters": dict(point.parameters),
                 "runs": [
-                    {key: member[key] for key in ("run_id", "repetition", "state")} for member in point["members"]
+                    {key: getattr(member, key) for key in ("run_id", "repetition", "state")} for member in point.members
                 ],
-                "metrics": by_point.get(point["number"], []),
+                "metrics": by_point.get(point.number, []),
             }
-            for point in campaign["points"]
+            for point in campaign.points
         ],
     }
     return json.dumps(document, indent=2)

@@ -9,6 +9,7 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
+from analysis.store.rows import CampaignRow, PointRow, TableRow
 from experiments.labels import duration_text, mean_sd, point_label
 from testbed import units
 
@@ -30,18 +31,16 @@ def _table(*columns: str, right: Sequence[str] = ()) -> Table:
     return table
 
 
-def campaigns_table(campaigns: Sequence[Mapping[str, Any]]) -> Table:
+def campaigns_table(campaigns: Sequence[CampaignRow]) -> Table:
     """A row for each campaign of Store.campaigns."""
     table = _table("id", "name", "valid", "state", "title", right=["valid"])
     for campaign in campaigns:
-        counts = f"{campaign['valid']}/{campaign['runs']}"
-        table.add_row(campaign["id"], campaign["name"], counts, campaign["state"], campaign["title"])
+        counts = f"{campaign.valid}/{campaign.runs}"
+        table.add_row(campaign.id, campaign.name, counts, campaign.state, campaign.title)
     return table
 
 
-def results_table(
-    points: Sequence[Mapping[str, Any]], rows: Sequence[Mapping[str, Any]], titles: Mapping[str, str]
-) -> Table:
+def results_table(points: Sequence[PointRow], rows: Sequence[TableRow], titles: Mapping[str, str]) -> Table:
     """A row for each flow of each point: metrics as mean ± standard deviation over the valid runs. Metrics of the whole
     run stand in the first row of their point.
 
@@ -50,10 +49,10 @@ def results_table(
         rows: of Store.table.
         titles: title of each metric.
     """
-    cells = {(row["point"], row["name"], row["subject"]): row for row in rows}
-    flows = list(dict.fromkeys(row["subject"] for row in rows if row["subject"] and row["name"] in COLUMNS))
-    flow_metrics = [name for name in COLUMNS if any(row["name"] == name and row["subject"] for row in rows)]
-    run_metrics = [name for name in COLUMNS if any(row["name"] == name and not row["subject"] for row in rows)]
+    cells = {(row.point, row.name, row.subject): row for row in rows}
+    flows = list(dict.fromkeys(row.subject for row in rows if row.subject and row.name in COLUMNS))
+    flow_metrics = [name for name in COLUMNS if any(row.name == name and row.subject for row in rows)]
+    run_metrics = [name for name in COLUMNS if any(row.name == name and not row.subject for row in rows)]
 
     def title(name: str) -> str:
         return SHORT_TITLES.get(name) or titles.get(name, name).lower()
@@ -62,9 +61,9 @@ def results_table(
     run_heads = [f"{title(name)} (run)" if name in flow_metrics else title(name) for name in run_metrics]
     table = _table("point", "runs", "flow", *heads, *run_heads, right=["runs", *heads, *run_heads])
     for point in points:
-        number = point["number"]
-        valid = sum(member["state"] == "valid" for member in point["members"])
-        label, runs = point_label(dict(point["parameters"])) or "all runs", str(valid)
+        number = point.number
+        valid = sum(member.state == "valid" for member in point.members)
+        label, runs = point_label(dict(point.parameters)) or "all runs", str(valid)
         of_run = [mean_sd(cells.get((number, name, ""))) for name in run_metrics]
         for flow in flows or [""]:
             of_flow = [mean_sd(cells.get((number, name, flow))) for name in flow_metrics]
@@ -164,17 +163,17 @@ def score_table(artefacts: Sequence[Artefact], details: bool = False) -> Group:
     if both := between_backends(artefacts):
         parts.append(
             Text(
-                f"{both['values']} values were measured with real packets and in virtual time: half of them differ by "
-                f"{both['median']:.1%} or less, {both['within_5_percent']} by 5 % or less; the confidence intervals of "
-                f"{len(both['apart'])} do not meet"
+                f"{both.values} values were measured with real packets and in virtual time: half of them differ by "
+                f"{both.median:.1%} or less, {both.within_5_percent} by 5 % or less; the confidence intervals of "
+                f"{len(both.apart)} do not meet"
             )
         )
         parts += [
             Text(
-                f"    {one['artefact']} {one['measure']} {_labels(one['cell'])}: emulated {one['emulated']:.4g}, "
-                f"sim {one['sim']:.4g}"
+                f"    {apart.artefact} {apart.measure} {_labels(apart.cell)}: emulated {apart.emulated:.4g}, "
+                f"sim {apart.sim:.4g}"
             )
-            for one in both["apart"]
+            for apart in both.apart
             if details
         ]
     return Group(*parts)

@@ -79,7 +79,7 @@ class Stalls(Part):
 class DriverReport(Part):
     """What moved the packets: the simulator, an emulator, or the emulators of several link boxes."""
 
-    links: Mapping[str, LinkReport]
+    links: Mapping[str, LinkReport] = {}
     #: Whether every emulator had a real-time priority; absent in virtual time.
     realtime: bool | None = None
     #: Absent in virtual time, and where nothing is emulated.
@@ -103,6 +103,9 @@ class SendReport(EndReport):
 
     #: Seconds between its start time and its real start.
     started_late_s: Number = 0.0
+    #: Research stack: data segments sent again, and retransmissions that duplicate acks caused.
+    retransmitted: int | None = None
+    fast_retransmits: int | None = None
 
 
 class ReceiveReport(EndReport):
@@ -155,9 +158,10 @@ class CaptureReport(Part):
     #: File name in the run's `captures` folder.
     path: str
     captured: int
-    received: int
-    #: Every packet that is not in the file.
-    dropped: int
+    #: None where it is unknown: an imported file.
+    received: int | None = None
+    #: Every packet that is not in the file; None where it is unknown.
+    dropped: int | None = None
 
 
 class InterfaceReport(Part):
@@ -209,7 +213,8 @@ class Report(Part):
 
     #: CLOCK_REALTIME at the run's zero.
     t0_epoch_ns: int
-    driver: DriverReport
+    #: Of an import: empty.
+    driver: DriverReport = DriverReport()
     captures: tuple[CaptureReport, ...] = ()
     flows: Mapping[str, FlowReport] = {}
     interfaces: tuple[InterfaceReport, ...] = ()

@@ -7,6 +7,7 @@ from flask import Blueprint, Response, abort, g, jsonify, request
 from analysis.figures.model import csv_text
 from analysis.store import browse
 from experiments import api
+from testbed.scenario import Scenario
 from web import campaign_data, topology
 from web.campaign_data import head, points
 from web.figures import answer, attachment
@@ -87,10 +88,7 @@ def runs_as_json(campaign_id: str) -> Response:
     parameters = {point.number: dict(point.parameters) for point in points(campaign_id)}
     rows = [
         {
-            **{
-                key: getattr(one, key)
-                for key in ("run_id", "point", "repetition", "state", "problems", "landed", "seed")
-            },
+            **{name: value for name, value in vars(one).items() if name != "metrics"},
             "parameters": parameters.get(one.point, {}),
             "metrics": [
                 {"name": name, "subject": subject, "value": row.value, "unit": row.unit}

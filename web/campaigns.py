@@ -12,10 +12,12 @@ from flask import Blueprint, abort, flash, g, jsonify, redirect, render_template
 from markupsafe import Markup
 from werkzeug.datastructures import MultiDict
 
+from analysis import campaign_file
 from analysis.figures.campaign import axes_of
-from analysis.scorecard import file_of
 from analysis.store import browse, requests
+from analysis.store.rows import CampaignRow, MemberRow, PointRow
 from testbed import fidelity
+from testbed.scenario import Scenario
 from web import campaign_data, topology
 from web.cache import cached
 from web.campaign_data import RunsPage, head, points
@@ -60,7 +62,7 @@ def show(campaign_id: str) -> str:
         "campaign.html",
         campaign=campaign,
         question=_question(campaign, axes),
-        description=" ".join(str(file_of(campaign.text).get("description") or "").split()),
+        description=campaign_file.read(campaign.text).description,
         axes=axes,
         points=some,
         point_pages=math.ceil(len(all_points) / per_page),
@@ -107,22 +109,22 @@ def act_by_json(campaign_id: str, action: str) -> Any:
 
 def request_action(campaign: CampaignRow, action: str) -> tuple[int, str]:
     """Enters a request for a campaign; returns its number and a message."""
-    overrides = [f"{name}={value}" for name, value in campaign["overrides"].items()]
+    overrides = [f"{name}={value}" for name, value in campaign.overrides.items()]
     if requests.release_lost(g.store):
         # The campaign may have lost its runner.
-        campaign = browse.campaign_head(g.store, campaign["id"]) or campaign
+        campaign = browse.campaign_head(g.store, campaign.id) or campaign
     if action == "cancel":
-        if campaign["state"] != "running":
-            abort(409, f"This campaign is {campaign['state']}; there is nothing to cancel.")
-        number = requests.ask_cancel(g.store, campaign["id"])
+        if campaign.state != "running":
+            abort(409, f"This campaign is {campaign.state}; there is nothing to cancel.")
+        number = requests.ask_cancel(g.store, campaign.id)
         return number, "The campaign stops in a few seconds. Results so far are kept."
     if action not in ("rerun", "resume"):
         abort(404, f"There is no action {action}; there are: rerun, resume, cancel.")
-    if campaign["state"] == "running":
+    if campaign.state == "running":
         abort(409, "This campaign is running.")
-    if not campaign["text"]:
+    if not campaign.text:
         abort(409, "These results come from no campaign file, so they cannot be run again here.")
-    number = requests.ask_run(g.store, campaign["file"], campaign["text"], overrides, force=action == "rerun")
+    number = requests.ask_run(g.store, campaign.file, campaign.text, overrides, force=action == "rerun")
     waiting = "A runner will start it." if requests.runners(g.store) else (
         "No runner is connected: ./backchannel runner starts one."
     )  # fmt: skip
@@ -139,7 +141,7 @@ def _table(campaign_id: str, fields: list[str], some: Sequence[PointRow]) -> Mar
 
     def compute() -> Markup:
         tabled = campaign_data.tabled(campaign_id)
-        numbers = [point["number"] for point in some]
+        numbers = [point.number for point in some]
         members: dict[int, list[MemberRow]] = {number: [] for number in numbers}
         for one in browse.members(g.store, campaign_id, numbers):
             members[one.point].append(one)
@@ -158,7 +160,7 @@ def _table(campaign_id: str, fields: list[str], some: Sequence[PointRow]) -> Mar
             )
         )
 
-    return cached(("table", campaign_id, tuple(point["number"] for point in some)), compute)
+    return cached(("table", campaign_id, tuple(point.number for point in some)), compute)
 
 
 def _rows(campaign_id: str, query: browse.RunQuery, page: RunsPage) -> Markup:
@@ -183,12 +185,12 @@ def _rows(campaign_id: str, query: browse.RunQuery, page: RunsPage) -> Markup:
 def _question(campaign: CampaignRow, axes: Mapping[str, Sequence[str]]) -> str:
     """What the campaign varies, in a sentence."""
     if not axes:
-        return f"One point, {campaign['repetitions']} repetition{'s' if campaign['repetitions'] != 1 else ''}."
+        return f"One point, {campaign.repetitions} repetition{'s' if campaign.repetitions != 1 else ''}."
     parts = []
     for name, values in axes.items():
         shown = ", ".join(values) if len(values) <= 6 else f"{values[0]} to {values[-1]} ({len(values)} values)"
         parts.append(f"{name.replace('network.', '').replace('.', ' ')} is {shown}")
-    runs = "One run" if campaign["repetitions"] == 1 else f"{campaign['repetitions']} runs"
+    runs = "One run" if campaign.repetitions == 1 else f"{campaign.repetitions} runs"
     return f"What changes when {'; and when '.join(parts)}? {runs} at each point."
 
 

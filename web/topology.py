@@ -15,6 +15,7 @@ from markupsafe import Markup
 
 from analysis.figures.model import COLOURS, PALETTE
 from experiments.api import format_quantity
+from testbed.scenario import DirectionSpec, Flow, LinkSpec, Named, Node, Scenario
 
 NODE_WIDTH, NODE_HEIGHT = 96.0, 40.0
 ROW = 74.0

@@ -21,6 +21,7 @@ from analysis.errors import AnalysisError
 from analysis.exports.crate import CAMPAIGN, METADATA, MOST_METADATA_BYTES, OF_CAMPAIGN, PREVIEW, VERSION
 from analysis.results import RENAMED, MetricValue, line_name
 from analysis.store import Landing, Store
+from analysis.store.documents import Documents
 
 _CHUNK = 1 << 20
 _FLOW = re.compile(r"(?!\.)[^/\\\0\n]{1,200}")
@@ -213,8 +214,8 @@ def _land(store: Store, document: Mapping[str, Any], scratch: Path) -> dict[str,
             there.rename(folder)
         store.land(
             Landing(
-                run["id"], run["backend"], run["scenario"], run["manifest"], _values(run["metrics"]), run["problems"],
-                run["attempt"], folder,
+                run["id"], run["backend"], Documents(run["scenario"], run["manifest"]), _values(run["metrics"]),
+                run["problems"], run["attempt"], folder,
             )
         )  # fmt: skip
         landed += run["state"] == "valid"

@@ -12,7 +12,6 @@ from typing import Any
 import sqlalchemy as sa
 
 from analysis.store.database import CHANNEL, POSTGRESQL
-from analysis.store.documents import ScenarioDocument
 from analysis.store.rows import (
     MISSING,
     CampaignRow,
@@ -28,7 +27,7 @@ from analysis.store.rows import (
 )
 from analysis.store.schema import attempt, campaign, membership, metric, point, run
 from analysis.store.store import Store, batched
-from testbed.scenario import Scenario
+from testbed.scenario import Scenario, ScenarioDocument
 
 #: A campaign without its text, for lists.
 _LISTED = [column for column in campaign.c if column.name not in ("text", "overrides")]

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from pathlib import Path
 
 from pydantic import Field, ValidationError
 
 from analysis.store.database import StoreError
 from testbed.report import Measurement, Part, Report
-from testbed.scenario import Limits, Number, Scenario
-
-#: A parsed JSON object.
-Document = Mapping[str, Any]
+from testbed.scenario import Document, Limits, Number, Scenario, ScenarioDocument
 
 
 class Batch(Part):
@@ -25,6 +22,8 @@ class Batch(Part):
     #: Its place among the campaign's runs, and their number.
     position: int | None = None
     of: int | None = None
+    #: Seed of the runs' order; absent: they were made in the plan's order.
+    order_seed: int | None = None
 
 
 class CpuShares(Part):
@@ -68,6 +67,9 @@ class ImportedFile(Part):
     read_by: str
     #: How its clock was aligned, as a sentence.
     clock: str
+    #: Added to its time stamps, and their uncertainty; None where it is unknown.
+    shift_ns: int | None = None
+    uncertain_ns: int | None = None
     packets: int
     not_tcp: int
     connections_total: int
@@ -130,50 +132,36 @@ class Manifest(Versions):
 
 
 @dataclass(frozen=True)
-class ScenarioDocument:
-    """A scenario as it is stored."""
-
-    document: Document
-
-    @cached_property
-    def scenario(self) -> Scenario:
-        """The scenario; null and unknown fields of its top level are left out, because older versions wrote them.
-
-        Raises:
-            StoreError: it is none.
-        """
-        known = {
-            (info.alias or name): self.document.get(info.alias or name) for name, info in Scenario.model_fields.items()
-        }
-        # Imports recorded the names of files there.
-        if "snaplen" not in (known["capture"] or {}):
-            known["capture"] = None
-        try:
-            return Scenario.model_validate({name: value for name, value in known.items() if value is not None})
-        except ValidationError as error:
-            raise StoreError(f"a stored scenario cannot be read: {error}") from None
-
-
-@dataclass(frozen=True)
 class Documents:
     """A run's scenario and manifest."""
 
     scenario_document: Document
     manifest_document: Document
 
-    @classmethod
-    def of(cls, scenario: Scenario, manifest: Manifest) -> Documents:
-        """To be stored."""
-        return cls(scenario.as_json(), manifest.as_json())
+    def write(self, folder: Path) -> None:
+        """Writes scenario.json and manifest.json."""
+        for name, document in (("scenario", self.scenario_document), ("manifest", self.manifest_document)):
+            (folder / f"{name}.json").write_text(json.dumps(document, indent=1, sort_keys=True) + "\n")
 
     @cached_property
     def scenario(self) -> Scenario:
         """The scenario.
 
         Raises:
-            StoreError: it is none.
+            TestbedError: it is none.
         """
         return ScenarioDocument(self.scenario_document).scenario
+
+    @property
+    def report(self) -> Report:
+        """The manifest's report.
+
+        Raises:
+            StoreError: there is none.
+        """
+        if self.manifest.report is None:
+            raise StoreError("this run's manifest has no report")
+        return self.manifest.report
 
     @cached_property
     def manifest(self) -> Manifest:

@@ -6,10 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from analysis.results import ValueRow
-from analysis.store.documents import Batch, Documents, ScenarioDocument
+from analysis.store.documents import Batch, Documents
+from testbed.scenario import ScenarioDocument
 
 #: (field, value) pairs as the campaign file writes them, in the order of the sweep.
-Parameters = Sequence[Sequence[str]]
+Parameters = Sequence[tuple[str, str]]
 MISSING = "missing"
 
 

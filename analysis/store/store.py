@@ -27,7 +27,7 @@ from sqlalchemy.dialects import postgresql, sqlite
 from analysis.results import ValueRow
 from analysis.store.artefacts import REASON, ArtefactError, Artefacts, LocalArtefacts, RemoteArtefacts
 from analysis.store.database import POSTGRESQL, Database, Row, StoreError
-from analysis.store.documents import Batch, Document, Documents, ScenarioDocument
+from analysis.store.documents import Batch, Documents
 from analysis.store.incoming import Incoming
 from analysis.store.landing import Landing, land, note_attempt
 from analysis.store.rows import (
@@ -44,6 +44,7 @@ from analysis.store.rows import (
     TableRow,
 )
 from analysis.store.schema import attempt, campaign, file, membership, metric, point, replaced, run
+from testbed.scenario import Document, ScenarioDocument
 
 #: Where a run stands in a campaign.
 MEMBER = (membership.c.point, membership.c.repetition, membership.c.run_id)
@@ -408,7 +409,7 @@ class Store:
         with self._database.engine.connect() as connection:
             for some in batched(run_ids):
                 query = sa.select(attempt.c.run_id, attempt.c.problems).where(attempt.c.run_id.in_(some))
-                found |= {run_id: problems for run_id, problems in connection.execute(query.order_by(attempt.c.at))}
+                found |= {row.run_id: row.problems for row in connection.execute(query.order_by(attempt.c.at))}
         return found
 
     def read(self, query: Any, row: Callable[..., Row]) -> list[Row]:

@@ -100,8 +100,8 @@ def _table(kind: str, name: str, store: Store) -> pl.DataFrame:
         return frames.means(name, store)
     if kind == "metrics":
         rows = frames.find_run(store, name).metrics
-        names = {"run_id": pl.String, "name": pl.String, "subject": pl.String, "value": pl.Float64, "unit": pl.String}
-        return pl.DataFrame(rows, schema=names).rename({"name": "metric"})
+        columns = {"run_id": pl.String, "name": pl.String, "subject": pl.String, "value": pl.Float64, "unit": pl.String}
+        return pl.DataFrame([vars(row) for row in rows], schema=columns).rename({"name": "metric"})
     run = frames.run_data(name, store)
     if kind == "acks":
         return metrics.ack_accounting(run)
@@ -115,8 +115,8 @@ def _title(store: Store, run_id: str) -> str:
     if not run.campaigns:
         return run_id
     own = run.campaigns[0]
-    point = ", ".join(f"{field.rpartition('.')[2]}={value}" for field, value in own["parameters"])
-    return ", ".join(part for part in (own["name"], point, f"repetition {own['repetition'] + 1}") if part)
+    point = ", ".join(f"{field.rpartition('.')[2]}={value}" for field, value in own.parameters)
+    return ", ".join(part for part in (own.name, point, f"repetition {own.repetition + 1}") if part)
 
 
 def _of_flent(kind: str, file: Path, out: Path | None) -> list[str]:

@@ -125,7 +125,7 @@ def results(
     if not name:
         if as_json:
             fields = ("id", "name", "title", "state", "runs", "valid")
-            typer.echo(json.dumps([{key: one[key] for key in fields} for one in known], indent=2))
+            typer.echo(json.dumps([{key: getattr(one, key) for key in fields} for one in known], indent=2))
         elif known:
             console().print(campaigns_table(known))
         return

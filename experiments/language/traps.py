@@ -6,7 +6,8 @@ validate` warns; nothing is refused, because each may be what somebody wants to 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import math
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,6 +17,7 @@ from experiments.language.routes import PACKET_BYTES, Route, route
 from experiments.language.source import Path_, Source
 from testbed import fidelity
 from testbed.kernel_tcp import is_kernel_stack
+from testbed.scenario import DIRECTIONS, Direction, Flow, LinkSpec, Named, Scenario
 from testbed.units import show
 
 #: A timer's wake-up comes so late in one case of a hundred, on an idle machine, in seconds.
@@ -33,8 +35,6 @@ STUDIED = ("bottleneck", "line", "air")
 #: Backends on which packets cross real interfaces.
 REAL = ("emulated", "physical")
 
-Link = Mapping[str, Any]
-
 
 @dataclass(frozen=True)
 class Trap:
@@ -49,61 +49,61 @@ class Trap:
     field: str = "backend"
 
 
-def find(backend: str, scenario: Mapping[str, Any]) -> list[Trap]:
+def find(backend: str, scenario: Scenario) -> list[Trap]:
     """Everything that one scenario runs into, each once."""
     return list(dict.fromkeys(trap for look in TRAPS for trap in look(backend, scenario)))
 
 
-def queue_below_one_burst(_: str, scenario: Mapping[str, Any]) -> Iterator[Trap]:
+def queue_below_one_burst(_: str, scenario: Scenario) -> Iterator[Trap]:
     """A sender's first window comes back to back; a queue that cannot hold it decides the start of every connection."""
     for flow, hops in _flows(scenario):
         burst = _initial_window(scenario, flow)
-        faster_bps = float("inf")
+        faster_bps = math.inf
         for link, side in hops:
-            rate_bps = link[side].get("rate_bps", float("inf"))
-            limit = _limit_packets(link[side]["queue"])
+            rate_bps = rate_bps_of(link, side)
+            limit = _limit_packets(link.direction(side).queue)
             # What comes no faster than it leaves needs no queue. One packet of the burst is on the line.
             if rate_bps < faster_bps and limit is not None and limit + 1 < burst:
                 yield Trap(
-                    "queue below one burst", link["name"], side,
-                    f"flow {flow['name']} begins with {burst:g} segments back to back, and this queue holds {limit:g}: "
+                    "queue below one burst", link.name, side,
+                    f"flow {flow.name} begins with {burst:g} segments back to back, and this queue holds {limit:g}: "
                     "the first window loses packets whatever is studied; a limit of at least "
                     f"{burst:g} packets, or a stack with a smaller initial window, avoids it",
                 )  # fmt: skip
             faster_bps = min(faster_bps, rate_bps)
 
 
-def timer_coarser_than_a_packet(backend: str, scenario: Mapping[str, Any]) -> Iterator[Trap]:
+def timer_coarser_than_a_packet(backend: str, scenario: Scenario) -> Iterator[Trap]:
     """On a fast line several packets are due before a timer has fired once: they leave in clumps."""
     if backend not in REAL:
         return
     for link, side in _directions(scenario):
-        rate_bps = link[side].get("rate_bps")
+        rate_bps = link.direction(side).rate_bps
         if rate_bps and PACKET_BYTES * 8 / rate_bps < TIMER_S:
             yield Trap(
-                "timer coarser than a packet", link["name"], side,
+                "timer coarser than a packet", link.name, side,
                 f"at {show(rate_bps, 'rate')} a full packet takes {show(PACKET_BYTES * 8 / rate_bps, 'time')}, and "
                 f"timers come {show(TIMER_S, 'time')} late: packets leave in clumps, rates hold only on average; the "
                 "sim backend has no such limit",
             )  # fmt: skip
 
 
-def more_packets_than_the_emulator_carries(backend: str, scenario: Mapping[str, Any]) -> Iterator[Trap]:
+def more_packets_than_the_emulator_carries(backend: str, scenario: Scenario) -> Iterator[Trap]:
     """What one core cannot copy is late, and the run is invalid every time."""
     if backend != "emulated":
         return
     for flow, hops in _flows(scenario):
-        slowest_bps = min((link[side].get("rate_bps", float("inf")) for link, side in hops), default=0.0)
+        slowest_bps = min((rate_bps_of(link, side) for link, side in hops), default=0.0)
         if slowest_bps / (8 * PACKET_BYTES) > EMULATOR_PPS:
             yield Trap(
                 "more packets than the emulator carries", *_first(hops),
-                f"nothing on the way of flow {flow['name']} is slower than "
+                f"nothing on the way of flow {flow.name} is slower than "
                 f"{show(EMULATOR_PPS * 8 * PACKET_BYTES, 'rate')}, which is what one core copies: the kernel, not the "
                 "line, will be the bottleneck; a rate on the line avoids it",
             )  # fmt: skip
 
 
-def small_queues_on_the_senders_own_host(backend: str, scenario: Mapping[str, Any]) -> Iterator[Trap]:
+def small_queues_on_the_senders_own_host(backend: str, scenario: Scenario) -> Iterator[Trap]:
     """Linux keeps a socket from filling its own host's queue (TCP small queues): the shaped queue never fills.
 
     An emulated line takes packets out of the host at once, so that the kernel takes them for sent, and a link box is
@@ -111,17 +111,17 @@ def small_queues_on_the_senders_own_host(backend: str, scenario: Mapping[str, An
     """
     for flow, hops in _flows(scenario):
         link, side = hops[0]
-        slowest_bps = min(one[way_].get("rate_bps", float("inf")) for one, way_ in hops)
-        shapes = link["kind"] == "kernel" and link[side].get("rate_bps") == slowest_bps
-        if shapes and is_kernel_stack(_node(scenario, flow["from"])["stack"]["name"]):
+        slowest_bps = min(rate_bps_of(one, way_) for one, way_ in hops)
+        shapes = link.kind == "kernel" and link.direction(side).rate_bps == slowest_bps
+        if shapes and is_kernel_stack(_stack(scenario, flow).name):
             yield Trap(
-                "small queues on the sender's own host", link["name"], side,
-                f"{flow['from']} sends flow {flow['name']} and shapes it itself: the kernel's TCP holds packets back "
+                "small queues on the sender's own host", link.name, side,
+                f"{flow.from_} sends flow {flow.name} and shapes it itself: the kernel's TCP holds packets back "
                 "(TCP small queues), and the queue under study hardly fills; a router between host and line avoids it",
             )  # fmt: skip
 
 
-def offloads_may_be_on(backend: str, scenario: Mapping[str, Any]) -> Iterator[Trap]:
+def offloads_may_be_on(backend: str, scenario: Scenario) -> Iterator[Trap]:
     """Segmentation offload shows captures packets of up to 64 kB that never were on a wire.
 
     Emulated lines end in interfaces that have no offloads; a host's network card has.
@@ -134,7 +134,7 @@ def offloads_may_be_on(backend: str, scenario: Mapping[str, Any]) -> Iterator[Tr
         )  # fmt: skip
 
 
-def clocks_apart(backend: str, scenario: Mapping[str, Any]) -> Iterator[Trap]:
+def clocks_apart(backend: str, scenario: Scenario) -> Iterator[Trap]:
     """A one-way delay between two hosts is wrong by what their clocks differ."""
     if backend == "physical":
         yield Trap(
@@ -144,49 +144,49 @@ def clocks_apart(backend: str, scenario: Mapping[str, Any]) -> Iterator[Trap]:
         )  # fmt: skip
 
 
-def bottleneck_elsewhere(_: str, scenario: Mapping[str, Any]) -> Iterator[Trap]:
+def bottleneck_elsewhere(_: str, scenario: Scenario) -> Iterator[Trap]:
     """The wires around the line under study are slower than the line."""
     for flow, hops in _flows(scenario):
-        studied = [one for one in hops if one[0]["name"] in STUDIED and "rate_bps" in one[0][one[1]]]
+        studied = [one for one in hops if one[0].name in STUDIED and one[0].direction(one[1]).rate_bps is not None]
         for link, side in hops if studied else ():
-            line, of_line = studied[0]
-            rate_bps = link[side].get("rate_bps", float("inf"))
-            if link["name"] not in STUDIED and rate_bps < line[of_line]["rate_bps"]:
+            studied_bps = rate_bps_of(*studied[0])
+            rate_bps = rate_bps_of(link, side)
+            if link.name not in STUDIED and rate_bps < studied_bps:
                 yield Trap(
-                    "bottleneck elsewhere", link["name"], side,
+                    "bottleneck elsewhere", link.name, side,
                     f"this wire carries {show(rate_bps, 'rate')} and the line under study "
-                    f"{show(line[of_line]['rate_bps'], 'rate')}: flow {flow['name']} queues here, and the policy of "
+                    f"{show(studied_bps, 'rate')}: flow {flow.name} queues here, and the policy of "
                     "the line has nothing to do; a faster 'access' avoids it",
                 )  # fmt: skip
 
 
-def run_shorter_than_a_queue(_: str, scenario: Mapping[str, Any]) -> Iterator[Trap]:
+def run_shorter_than_a_queue(_: str, scenario: Scenario) -> Iterator[Trap]:
     """A full queue takes a good part of the run to drain: what is measured is its filling."""
-    used = {(link["name"], side) for _, hops in _flows(scenario) for link, side in hops}
+    used = {(link.name, side) for _, hops in _flows(scenario) for link, side in hops}
     for link, side in _directions(scenario):
-        rate_bps, limit = link[side].get("rate_bps"), _limit_packets(link[side]["queue"])
-        if (link["name"], side) not in used or not rate_bps or limit is None:
+        rate_bps, limit = link.direction(side).rate_bps, _limit_packets(link.direction(side).queue)
+        if (link.name, side) not in used or not rate_bps or limit is None:
             continue
         drain_s = limit * PACKET_BYTES * 8 / rate_bps
-        if drain_s > DRAIN_SHARE * scenario["duration_s"]:
+        if drain_s > DRAIN_SHARE * scenario.duration_s:
             yield Trap(
-                "run shorter than a queue", link["name"], side,
+                "run shorter than a queue", link.name, side,
                 f"{limit:g} full packets take {show(drain_s, 'time')} at {show(rate_bps, 'rate')}, and a run lasts "
-                f"{show(scenario['duration_s'], 'time')}: it ends before the queue has come to rest; a longer run or a "
+                f"{show(scenario.duration_s, 'time')}: it ends before the queue has come to rest; a longer run or a "
                 "smaller limit avoids it",
             )  # fmt: skip
-        elif scenario["duration_s"] * rate_bps / (8 * PACKET_BYTES) < FEW_PACKETS:
+        elif scenario.duration_s * rate_bps / (8 * PACKET_BYTES) < FEW_PACKETS:
             yield Trap(
-                "few packets", link["name"], side,
-                f"in {show(scenario['duration_s'], 'time')} this line carries "
-                f"{scenario['duration_s'] * rate_bps / (8 * PACKET_BYTES):.0f} full packets: means over so few say "
+                "few packets", link.name, side,
+                f"in {show(scenario.duration_s, 'time')} this line carries "
+                f"{scenario.duration_s * rate_bps / (8 * PACKET_BYTES):.0f} full packets: means over so few say "
                 "little; a longer run avoids it",
             )  # fmt: skip
 
 
-def wider_than_usual(_: str, scenario: Mapping[str, Any]) -> Iterator[Trap]:
+def wider_than_usual(_: str, scenario: Scenario) -> Iterator[Trap]:
     """Runs that the usual guard would refuse count as valid."""
-    wider = fidelity.wider(fidelity.limits_of(scenario))
+    wider = fidelity.wider(scenario.fidelity)
     if wider:
         yield Trap(
             "limits wider than usual", "", "",
@@ -196,7 +196,7 @@ def wider_than_usual(_: str, scenario: Mapping[str, Any]) -> Iterator[Trap]:
         )  # fmt: skip
 
 
-TRAPS: Sequence[Callable[[str, Mapping[str, Any]], Iterator[Trap]]] = (
+TRAPS: Sequence[Callable[[str, Scenario], Iterator[Trap]]] = (
     queue_below_one_burst,
     timer_coarser_than_a_packet,
     more_packets_than_the_emulator_carries,
@@ -242,42 +242,50 @@ def _place(source: Source, trap: Trap) -> Path_:
     return ("network", "access")
 
 
-def _flows(scenario: Mapping[str, Any]) -> Iterator[tuple[Mapping[str, Any], Route]]:
-    for flow in scenario["workload"]:
-        hops = route(scenario, flow["from"], flow["to"])
+def rate_bps_of(link: LinkSpec, way: Direction) -> float:
+    """Rate of a direction; infinite where the line only delays."""
+    rate_bps = link.direction(way).rate_bps
+    return math.inf if rate_bps is None else rate_bps
+
+
+def _flows(scenario: Scenario) -> Iterator[tuple[Flow, Route]]:
+    for flow in scenario.workload:
+        hops = route(scenario, flow.from_, flow.to)
         if hops:
             yield flow, hops
 
 
-def _directions(scenario: Mapping[str, Any]) -> Iterator[tuple[Link, str]]:
-    for link in scenario["links"]:
-        for side in ("forward", "reverse"):
-            yield link, side
+def _directions(scenario: Scenario) -> Iterator[tuple[LinkSpec, Direction]]:
+    for link in scenario.links:
+        for way in DIRECTIONS:
+            yield link, way
 
 
-def _first(hops: Sequence[tuple[Link, str]]) -> tuple[str, str]:
-    return hops[0][0]["name"], hops[0][1]
+def _first(hops: Route) -> tuple[str, str]:
+    return hops[0][0].name, hops[0][1]
 
 
-def _node(scenario: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-    found: Mapping[str, Any] = next(node for node in scenario["nodes"] if node["name"] == name)
-    return found
+def _stack(scenario: Scenario, flow: Flow) -> Named:
+    """The stack of a flow's sender."""
+    stack = scenario.node(flow.from_).stack
+    assert stack is not None, "a flow starts at a host, and every host has a stack"
+    return stack
 
 
-def _initial_window(scenario: Mapping[str, Any], flow: Mapping[str, Any]) -> float:
+def _initial_window(scenario: Scenario, flow: Flow) -> float:
     """Segments that a flow's sender begins with."""
-    stack = _node(scenario, flow["from"])["stack"]
-    name = flow.get("stack", {}).get("name", stack["name"])
+    stack = _stack(scenario, flow)
+    name = flow.stack.get("name", stack.name)
     if is_kernel_stack(name):
         return KERNEL_INITIAL_WINDOW
-    given = {**stack["options"], **flow.get("stack", {})}
+    given = {**stack.options, **flow.stack}
     return float(given.get("initial_window_segments") or _default("stack", name, "initial_window_segments") or 1)
 
 
-def _limit_packets(queue: Mapping[str, Any]) -> float | None:
+def _limit_packets(queue: Named) -> float | None:
     """Full packets that a queue holds; None where it has no limit that can be told."""
-    limit = queue["options"].get("limit_packets") or _default("policy", queue["name"], "limit_packets")
-    buffer = queue["options"].get("buffer_bytes")
+    limit = queue.options.get("limit_packets") or _default("policy", queue.name, "limit_packets")
+    buffer = queue.options.get("buffer_bytes")
     found = [float(limit)] if limit else []
     found += [buffer / PACKET_BYTES] if buffer else []
     return min(found, default=None)
