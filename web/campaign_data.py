@@ -13,7 +13,7 @@ from analysis.figures.campaign import Means
 from analysis.figures.published import CampaignFigure
 from analysis.metrics import METRICS
 from analysis.store import browse
-from analysis.store.rows import MISSING, CampaignRow, ListedRunRow, MemberRow, PointRow, SummaryRow
+from analysis.store.rows import MISSING, CampaignRow, ListedRunRow, MemberRow, PointRow, TableRow
 from experiments import api
 from testbed.scenario import Scenario
 from web import scorecard
@@ -145,7 +145,7 @@ def tabled(campaign_id: str) -> list[tuple[str, str]]:
 
 def means(
     campaign_id: str, of: Sequence[tuple[str, str]], members: Mapping[int, Sequence[MemberRow]]
-) -> Sequence[SummaryRow]:
+) -> Sequence[TableRow]:
     """Means of points. A landed run never changes, so only points with new runs are computed again."""
     keys: dict[Hashable, int] = {
         (
@@ -154,8 +154,8 @@ def means(
         for number, rows in members.items()
     }  # fmt: skip
 
-    def compute(missing: list[Hashable]) -> dict[Hashable, list[SummaryRow]]:
-        found: dict[Hashable, list[SummaryRow]] = {key: [] for key in missing}
+    def compute(missing: list[Hashable]) -> dict[Hashable, list[TableRow]]:
+        found: dict[Hashable, list[TableRow]] = {key: [] for key in missing}
         key_of = {keys[key]: key for key in missing}
         for row in browse.summary(g.store, campaign_id, list(of), list(key_of)):
             found[key_of[row.point]].append(row)

@@ -144,8 +144,8 @@ class ListedRunRow:
 
 
 @dataclass(frozen=True)
-class SummaryRow:
-    """A metric at a point: its mean over the valid runs."""
+class TableRow:
+    """A metric at a point: its values over the valid runs, in the order of the repetitions, and their mean."""
 
     point: int
     name: str
@@ -155,12 +155,6 @@ class SummaryRow:
     mean: float
     #: Sample standard deviation; None for a single run.
     sd: float | None
-
-
-@dataclass(frozen=True)
-class TableRow(SummaryRow):
-    """A metric at a point with its values, in the order of the repetitions."""
-
     values: Sequence[float]
 
 

@@ -11,12 +11,15 @@ import json
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from analysis.store.rows import HistoryRow
 from experiments.engine.governor import RULES
 from experiments.language.campaign import Run
 from experiments.language.routes import PACKET_BYTES, Route, route
 from testbed.scenario import Direction, LinkSpec, Scenario, ScenarioDocument
+
+if TYPE_CHECKING:
+    from analysis.store.rows import HistoryRow
 
 #: Segments that one ack covers.
 PER_ACK = 2
