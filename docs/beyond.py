@@ -13,7 +13,7 @@ from analysis import frames
 from analysis.figures.printed import save
 from analysis.figures.published import CampaignFigure, make
 from analysis.figures.spec import FigureSpec
-from analysis.scorecard import file_on, results_table
+from analysis.scorecard import results_table
 from analysis.store import Store
 
 IMAGES = Path(__file__).parent / "images" / "beyond"
@@ -59,14 +59,14 @@ def main(results: Path) -> None:
     """Draws and prints everything."""
     store = Store.open(results)
     for name, figures in FIGURES.items():
-        found = next((one for one in store.campaigns() if one["name"] == name and one["valid"]), None)
+        found = next((one for one in store.campaigns() if one.name == name and one.valid), None)
         if found is None:
             print(f"{name}: not run in {results}")
             continue
-        campaign = frames.find_campaign(store, found["id"])
-        file = file_on(campaign["text"], campaign["backend"])
-        table = results_table(store, campaign["id"], campaign["text"])
-        print(f"\n{name}: {found['valid']} of {found['runs']} runs\n")
+        campaign = frames.find_campaign(store, found.id)
+        file = campaign_file.read(campaign.text)
+        table = results_table(store, campaign.id, campaign.text)
+        print(f"\n{name}: {found.valid} of {found.runs} runs\n")
         for title, changes in figures:
             spec = {**file["figure"], **changes}
             spec["y"] = {**{key: value for key, value in file["figure"]["y"].items() if key == "range"}, **spec["y"]}

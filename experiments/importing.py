@@ -24,6 +24,7 @@ from analysis.captures import RunData
 from analysis.metrics import measure
 from analysis.store import Landing, Store
 from analysis.store.documents import Documents, ImportDescription, ImportedFile, Manifest
+from analysis.store.rows import NewCampaign
 from experiments import import_files
 from experiments.engine import machine
 from experiments.language.problems import ImportProblem
@@ -284,10 +285,10 @@ def _enter(store: Store, campaign_id: str, request: Request, run_id: str) -> Non
         number = points.index(wanted)
         if all((at, of) != (number, run_id) for at, _, of in members):
             members.append((number, sum(at == number for at, _, _ in members), run_id))
-        fields = {
-            "id": campaign_id, "name": request.campaign, "title": f"Imported captures: {request.campaign}",
-            "file": "", "text": "", "overrides": {}, "backend": "import", "seed": 0,
-            "repetitions": max(repetition for _, repetition, _ in members) + 1,
-        }  # fmt: skip
-        store.begin_campaign(fields, points, members)
+        new = NewCampaign(
+            id=campaign_id, name=request.campaign, title=f"Imported captures: {request.campaign}", file="", text="",
+            overrides={}, backend="import", seed=0,
+            repetitions=max(repetition for _, repetition, _ in members) + 1,
+        )  # fmt: skip
+        store.begin_campaign(new, points, members)
         store.end_campaign(campaign_id, complete=True)

@@ -30,7 +30,6 @@ from testbed.report import (
     DirectionReport,
     DriverReport,
     FlowReport,
-    InterfaceReport,
     Measurement,
     Phase,
     ProbeReport,
@@ -232,7 +231,7 @@ class Conductor:
             captures=tuple(captures),
             flows=flow_reports,
             settings=settings,
-            interfaces=tuple(InterfaceReport(**end) for end in addressing.interfaces(self._network.plan)),
+            interfaces=addressing.interfaces(self._network.plan),
             **self._optional_parts(),
         )
 

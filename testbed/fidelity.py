@@ -6,8 +6,7 @@ own limits (testbed.scenario.Limits), narrower or wider. Loss that the scenario 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator
 
 from testbed.report import DirectionReport, FlowReport, Problem, ProblemKind, Report
 from testbed.scenario import Limits
@@ -15,11 +14,6 @@ from testbed.scenario import Limits
 LIMITS = Limits()
 #: Strain of a run that lost packets or was not ready at its zero. No measure of time says how near it was to the limit.
 LOST_STRAIN = 2.0
-
-
-def limits_of(scenario: Mapping[str, Any]) -> Limits:
-    """The limits in a scenario's JSON; the usual ones where it sets none."""
-    return Limits.model_validate(scenario.get("fidelity", {}))
 
 
 def wider(limits: Limits) -> list[str]:

@@ -22,6 +22,7 @@ from analysis.exports.crate import CAMPAIGN, METADATA, MOST_METADATA_BYTES, OF_C
 from analysis.results import RENAMED, MetricValue, line_name
 from analysis.store import Landing, Store
 from analysis.store.documents import Documents
+from analysis.store.rows import NewCampaign
 
 _CHUNK = 1 << 20
 _FLOW = re.compile(r"(?!\.)[^/\\\0\n]{1,200}")
@@ -221,7 +222,9 @@ def _land(store: Store, document: Mapping[str, Any], scratch: Path) -> dict[str,
         landed += run["state"] == "valid"
     points = [[(str(field), str(value)) for field, value in pairs] for pairs in document["points"]]
     store.begin_campaign(
-        {key: campaign[key] for key in OF_CAMPAIGN}, points, [tuple(member) for member in document["members"]]
+        NewCampaign(**{key: campaign[key] for key in OF_CAMPAIGN}),
+        points,
+        [tuple(member) for member in document["members"]],
     )
     wanted = [member[2] for member in document["members"]]
     store.end_campaign(campaign["id"], complete=len(store.valid_runs(wanted)) == len(set(wanted)))

@@ -40,6 +40,23 @@ class PointRow:
 
 
 @dataclass(frozen=True)
+class NewCampaign:
+    """A campaign that is entered into the store."""
+
+    id: str
+    name: str
+    title: str
+    #: Name of its file, and the file's text; empty for results that no file made.
+    file: str
+    text: str
+    #: Of the command line: field to value.
+    overrides: Mapping[str, str]
+    backend: str
+    seed: int
+    repetitions: int
+
+
+@dataclass(frozen=True)
 class CampaignRow:
     """A campaign with the number of its runs."""
 

@@ -39,6 +39,7 @@ from analysis.store.rows import (
     LandedValueRow,
     MemberRow,
     MetricRow,
+    NewCampaign,
     PointRow,
     RunRow,
     TableRow,
@@ -126,19 +127,19 @@ class Store:
 
     def begin_campaign(
         self,
-        fields: Mapping[str, Any],
+        new: NewCampaign,
         points: Sequence[Sequence[tuple[str, str]]],
         members: Sequence[tuple[int, int, str]],
     ) -> None:
         """Enters a campaign as running, or marks a known one so.
 
         Args:
-            fields: id, name, title, file, text, overrides, backend, seed, repetitions.
+            new: the campaign.
             points: per point its (field, value) pairs.
             members: (point, repetition, run id) of every run.
         """
         now = time.time()
-        row = {**fields, "state": "running", "started": now, "finished": None, "progress": {}}
+        row = {**vars(new), "state": "running", "started": now, "finished": None, "progress": {}}
         with self._database.writing() as connection:
             statement = (postgresql if self._database.is_postgresql else sqlite).insert(campaign).values(row)
             connection.execute(
@@ -146,15 +147,15 @@ class Store:
                     index_elements=["id"], set_={key: statement.excluded[key] for key in row if key != "id"}
                 )
             )
-            connection.execute(sa.delete(point).where(point.c.campaign_id == fields["id"]))
-            connection.execute(sa.delete(membership).where(membership.c.campaign_id == fields["id"]))
+            connection.execute(sa.delete(point).where(point.c.campaign_id == new.id))
+            connection.execute(sa.delete(membership).where(membership.c.campaign_id == new.id))
             rows = [
-                {"campaign_id": fields["id"], "number": number, "parameters": [list(pair) for pair in pairs]}
+                {"campaign_id": new.id, "number": number, "parameters": [list(pair) for pair in pairs]}
                 for number, pairs in enumerate(points)
             ]
             connection.execute(sa.insert(point), rows)
             rows = [
-                {"campaign_id": fields["id"], "point": at, "repetition": repetition, "run_id": run_id}
+                {"campaign_id": new.id, "point": at, "repetition": repetition, "run_id": run_id}
                 for at, repetition, run_id in members
             ]
             connection.execute(sa.insert(membership), rows)

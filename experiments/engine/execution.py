@@ -115,7 +115,7 @@ class Worker:
             raise TestbedError(
                 f"the simulation failed: {trouble.strip().removeprefix('error: ') or f'status {status}'}"
             )
-        report = Report.model_validate({**json.loads(said), "interfaces": interfaces(plan)})
+        report = Report.model_validate_json(said).replace(interfaces=interfaces(plan))
         made = Manifest(started=started, took_s=time.time() - started)
         return partial(_land, run, attempt, folder, report, made)
 

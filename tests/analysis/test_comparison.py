@@ -27,8 +27,7 @@ def side(
 ) -> Results:  # fmt: skip
     draws = random.Random(sample)
     rows = [
-        {"point": point, "repetition": number, "seed": seed + number, "name": metric, "subject": "bulk", "unit": "rate",
-         "value": 100.0 + shift + draws.gauss(0, noise)}
+        ValueRow(point, number, f"r{number}", seed + number, metric, "bulk", "rate", 100.0 + shift + draws.gauss(0, noise))
         for point in (0, 1) for metric in ("throughput", "completion_time", "queue_mean")
         for number in range(repetitions)
     ]  # fmt: skip
@@ -125,12 +124,12 @@ def test_compare_contrast_site_and_scorecard_give_one_interval(tmp_path: Path, i
                 " (SELECT run_id FROM membership WHERE point = ? AND repetition = ?)", (point, repetition),
             )  # fmt: skip
     store = Store.open(folder)
-    campaign = store.campaigns()[0]["id"]
+    campaign = store.campaigns()[0].id
     rows = store.values(campaign)
     method = "welch" if len(invalid) > 1 else "paired"
 
     here, there = (
-        Results.of_rows(str(point), [{}], [{**row, "point": 0} for row in rows if row["point"] == point])
+        Results.of_rows(str(point), [{}], [replace(row, point=0) for row in rows if row.point == point])
         for point in (0, 1)
     )
     line = next(one for one in compare(here, there).lines if (one.metric, one.subject) == ("throughput", "bulk"))

@@ -423,7 +423,7 @@ def test_windows_of_the_stack_are_averaged_over_time(tmp_path: Path) -> None:
 def test_the_relay_of_a_split_connection_is_told_apart_from_the_source(tmp_path: Path) -> None:
     trace = Trace(path_scenario())
     trace.data(A, 1, 0)
-    client, server = (next(one["address"] for one in trace.interfaces if one["node"] == node) for node in "ab")
+    client, server = (next(end.address for end in trace.interfaces if end.node == node) for node in "ab")
     told = [(2, "ack", 2), (6, "coarse_timeout", 1), (7, "fast_retransmit", 1), (8, "ack", 6)]
     wireless = [
         {"t_ns": at_s * 10**9, "part": "wireless", "to": f"{server}:5001", "event": event, "cwnd_segments": cwnd}

@@ -98,7 +98,7 @@ def batch(plan: Plan, options: Options) -> tuple[Outcome, float, list[dict[str, 
     store = Store.open(options.results)
     found = [store.run(run_id) for run_id in store.valid_runs([run.id for run in plan.runs])]
     store.close()
-    made = [run for run in found if run is not None and run["landed"] >= began]
+    made = [run for run in found if run is not None and run.landed >= began]
     return outcome, took_s, sorted(made, key=lambda run: float(run["landed"]))
 
 

@@ -316,9 +316,9 @@ def test_the_manifest_says_where_in_the_order_a_run_stood(tmp_path: Path) -> Non
     store = Store.open(tmp_path / "results")
     found = [store.run(run_id) for run_id in ids(tmp_path)]
     store.close()
-    batches = [one["manifest"]["batch"] for one in found if one is not None]
-    assert sorted(batch["position"] for batch in batches) == [0, 1, 2, 3]
-    assert {(batch["order_seed"], batch["of"]) for batch in batches} == {(1, 4)}
+    batches = [one.documents.manifest.batch for one in found if one is not None]
+    assert sorted(batch.position for batch in batches) == [0, 1, 2, 3]
+    assert {(batch.order_seed, batch.of) for batch in batches} == {(1, 4)}
 
 
 def batch(tmp_path: Path) -> list[Plan]:
@@ -336,7 +336,7 @@ def batch(tmp_path: Path) -> list[Plan]:
 def states(tmp_path: Path) -> dict[str, str]:
     store = Store.open(tmp_path / "results")
     try:
-        return {one["name"]: one["state"] for one in store.campaigns()}
+        return {one.name: one.state for one in store.campaigns()}
     finally:
         store.close()
 

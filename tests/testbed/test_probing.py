@@ -229,9 +229,9 @@ def test_strain_measures_the_effect_of_other_programs(changes: dict[str, Any], s
 def test_a_scenario_may_set_its_own_limits() -> None:
     late = run_report(counters={"lateness_s": {"p99": 0.003}, "rate_error": 0.004})
     assert len(fidelity.problems(late)) == 2
-    assert fidelity.problems(late, fidelity.limits_of({"fidelity": {"lateness_p99_s": 0.004}})) == []
-    assert len(fidelity.problems(late, fidelity.limits_of({"fidelity": {"rate": 0.003}}))) == 4
-    assert fidelity.strain(late, fidelity.limits_of({"fidelity": {"lateness_p99_s": 0.03}})) < fidelity.strain(late)
+    assert fidelity.problems(late, Limits(lateness_p99_s=0.004)) == []
+    assert len(fidelity.problems(late, Limits(rate=0.003))) == 4
+    assert fidelity.strain(late, Limits(lateness_p99_s=0.03)) < fidelity.strain(late)
     lost = run_report(dropped=2)
     assert (
         fidelity.problems(lost, Limits(rate=1, delay_s=10, lateness_p99_s=10, stall_s=10, stalled_share=1))

@@ -10,6 +10,7 @@ import pytest
 
 from analysis.figures import printed
 from analysis.figures.campaign import Means, of_points
+from analysis.store.rows import PointRow, TableRow
 from experiments.language.campaign import load
 from testbed import node_binary
 from web import topology
@@ -19,21 +20,12 @@ from web.app import create_app
 def points(*fields: str) -> list[dict[str, Any]]:
     combinations = [("droptail", "9.6 kbit/s"), ("droptail", "28.8 kbit/s"), ("droptail", "1 Mbit/s"),
                     ("red", "28.8 kbit/s"), ("red", "9.6 kbit/s")]  # fmt: skip
-    return [
-        {"number": number, "parameters": [list(pair) for pair in zip(fields, one, strict=True)]}
-        for number, one in enumerate(combinations)
-    ]
+    return [PointRow(number, list(zip(fields, one, strict=True))) for number, one in enumerate(combinations)]
 
 
-def rows(values: list[float]) -> list[dict[str, Any]]:
+def rows(values: list[float]) -> list[TableRow]:
     return [
-        {
-            "point": n,
-            "name": "throughput",
-            "subject": "f",
-            "unit": "rate",
-            "values": [value - 2, value, value, value + 2],
-        }  # fmt: skip
+        TableRow(n, "throughput", "f", "rate", 4, value, 1.63, values=[value - 2, value, value, value + 2])
         for n, value in enumerate(values)
     ]
 
@@ -101,10 +93,10 @@ def test_every_network_has_a_picture(name: str, tmp_path: Path) -> None:
             root = ElementTree.fromstring(str(picture.svg(page)))
             assert root.attrib["aria-label"] == picture.description
     texts = [one.text for one in picture.labels]
-    for link in scenario["links"][:2]:
-        assert any(link["forward"]["queue"]["name"] in text for text in texts)
+    for link in scenario.links[:2]:
+        assert any(link.forward.queue.name in text for text in texts)
     boxes = picture.boxes
-    assert len(boxes) >= min(len(scenario["nodes"]), 4)
+    assert len(boxes) >= min(len(scenario.nodes), 4)
     for shape in boxes:
         assert 0 <= shape.x <= picture.width - shape.width
         assert 0 <= shape.y <= picture.height - shape.height
