@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from analysis import frames
+from analysis import campaign_file, frames
 from analysis.figures.printed import save
 from analysis.figures.published import CampaignFigure, make
 from analysis.figures.spec import FigureSpec
@@ -67,12 +67,13 @@ def main(results: Path) -> None:
         file = campaign_file.read(campaign.text)
         table = results_table(store, campaign.id, campaign.text)
         print(f"\n{name}: {found.valid} of {found.runs} runs\n")
+        figure = file.figure(campaign.backend)
         for title, changes in figures:
-            spec = {**file["figure"], **changes}
-            spec["y"] = {**{key: value for key, value in file["figure"]["y"].items() if key == "range"}, **spec["y"]}
-            if changes["y"]["measures"] != file["figure"]["y"]["measures"]:
+            spec = {**figure, **changes}
+            spec["y"] = {**{key: value for key, value in figure["y"].items() if key == "range"}, **spec["y"]}
+            if changes["y"]["measures"] != figure["y"]["measures"]:
                 spec["y"].pop("range", None)
-            drawn = make(FigureSpec.model_validate(spec), file["title"], table)
+            drawn = make(FigureSpec.model_validate(spec), file.title, table)
             save(drawn.figure(), IMAGES / f"{name}-{title}.svg")
             print_table(drawn)
     store.close()

@@ -7,6 +7,7 @@ import json
 import math
 import random
 import sqlite3
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,7 @@ import pytest
 import analysis
 from analysis.comparison import CompareError, compare
 from analysis.measures import Measure, Table
-from analysis.results import Results, by_point
+from analysis.results import Results, ValueRow, by_point
 from analysis.scorecard import half_interval
 from analysis.store import Store
 from tests.commands.test_command_line import backchannel
@@ -27,7 +28,9 @@ def side(
 ) -> Results:  # fmt: skip
     draws = random.Random(sample)
     rows = [
-        ValueRow(point, number, f"r{number}", seed + number, metric, "bulk", "rate", 100.0 + shift + draws.gauss(0, noise))
+        ValueRow(
+            point, number, f"r{number}", seed + number, metric, "bulk", "rate", 100.0 + shift + draws.gauss(0, noise)
+        )
         for point in (0, 1) for metric in ("throughput", "completion_time", "queue_mean")
         for number in range(repetitions)
     ]  # fmt: skip

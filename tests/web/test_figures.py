@@ -10,6 +10,7 @@ import pytest
 
 from analysis.figures import printed
 from analysis.figures.campaign import Means, of_points
+from analysis.scorecard import PublishedValue
 from analysis.store.rows import PointRow, TableRow
 from experiments.language.campaign import load
 from testbed import node_binary
@@ -17,7 +18,7 @@ from web import topology
 from web.app import create_app
 
 
-def points(*fields: str) -> list[dict[str, Any]]:
+def points(*fields: str) -> list[PointRow]:
     combinations = [("droptail", "9.6 kbit/s"), ("droptail", "28.8 kbit/s"), ("droptail", "1 Mbit/s"),
                     ("red", "28.8 kbit/s"), ("red", "9.6 kbit/s")]  # fmt: skip
     return [PointRow(number, list(zip(fields, one, strict=True))) for number, one in enumerate(combinations)]
@@ -69,11 +70,11 @@ def test_a_sweep_over_names_is_bars() -> None:
 
 
 def test_published_values_stand_where_their_cell_says() -> None:
+    cell = {"policy": "red", "rate": "9.6 kbit/s"}
     card = [
-        {"metric": "throughput", "subject": "f", "cell": {"policy": "red", "rate": "9.6 kbit/s"}, "value": 7e6},
-        {"metric": "goodput", "subject": "f", "cell": {"policy": "red", "rate": "9.6 kbit/s"}, "value": 8e6},
-        {"metric": "throughput", "subject": "f", "cell": {"policy": "other"}, "value": 9e6},
-    ]
+        PublishedValue("throughput", "f", cell, 7e6), PublishedValue("goodput", "f", cell, 8e6),
+        PublishedValue("throughput", "f", {"policy": "other"}, 9e6),
+    ]  # fmt: skip
     means = make(published=card)
     assert means.groups[1].published == [("9.6 kbit/s", 7e6)]
     assert not means.groups[0].published

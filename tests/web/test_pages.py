@@ -294,10 +294,7 @@ def test_the_window_of_a_connection_split_on_the_way_stands_beside_the_senders(t
         {"t_ns": 5, "link": "air", "direction": "forward", "packets": 1, "bytes": 40, "max": 2},
     ]
     (tmp_path / "telemetry" / "links.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
-    run = RunRow(
-        "r", "sim", 1, 3.0, "valid", [], 1, 0.0,
-        Documents(two_hosts() | {"workload": [{"name": "bulk", "kind": "bulk", "from": "a", "to": "b", "port": 5001}]}, {}),
-    )  # fmt: skip
+    run = RunRow("r", "sim", 1, 3.0, "valid", [], 1, 0.0, Documents(two_hosts(), {}))
     found = run_figures.cwnd(tmp_path, run, "bulk").within(0, 10, 100).as_json()["series"]
     shown = {one["name"]: (one["x"], one["y"]) for one in found}
     assert shown["cwnd, wireless part"] == ([2.0], [3.5])
