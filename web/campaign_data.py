@@ -113,7 +113,7 @@ def runs(campaign_id: str, query: browse.RunQuery) -> RunsPage:
     def compute() -> RunsPage:
         rows, total = browse.runs(g.store, campaign_id, query, _matching(points(campaign_id), query.words))
         # Runs that failed without a result say why.
-        failed = g.store.last_problems([one.run_id for one in rows if one.state == MISSING])
+        failed = browse.last_problems(g.store, [one.run_id for one in rows if one.state == MISSING])
         return RunsPage([replace(row, problems=failed.get(row.run_id, row.problems)) for row in rows], total)
 
     return cached(("runs", campaign_id, query), compute)

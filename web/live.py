@@ -11,6 +11,7 @@ from typing import Any
 from flask import Blueprint, Response, current_app, g, request
 
 from analysis.store import Store, browse, requests
+from analysis.store.pulse import Pulse
 
 blueprint = Blueprint("live", __name__)
 
@@ -64,7 +65,7 @@ class Watcher:
             return self._count
 
     def _watch(self) -> None:
-        pulse = browse.Pulse(self._store)
+        pulse = Pulse(self._store)
         try:
             while True:
                 with self._changed:

@@ -63,7 +63,7 @@ class Line:
 def find() -> Any:
     """The run whose id begins with `q`, as people copy it from a terminal."""
     wanted = request.args.get("q", "").strip().lower()
-    found = browse.run_ids(g.store, wanted, 2) if len(wanted) >= 4 else []
+    found = g.store.run_ids(wanted, 2) if len(wanted) >= 4 else []
     if len(found) != 1:
         abort(
             404,

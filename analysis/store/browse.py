@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -11,7 +10,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from analysis.store.database import CHANNEL, POSTGRESQL
+from analysis.store.database import batched
 from analysis.store.rows import (
     MISSING,
     CampaignRow,
@@ -26,7 +25,7 @@ from analysis.store.rows import (
     TableRow,
 )
 from analysis.store.schema import attempt, campaign, membership, metric, point, run
-from analysis.store.store import Store, batched
+from analysis.store.store import Store
 from testbed.scenario import Scenario, ScenarioDocument
 
 #: A campaign without its text, for lists.
@@ -225,12 +224,6 @@ def siblings(store: Store, campaign_id: str, number: int) -> list[MemberRow]:
     return [row for row in members(store, campaign_id, [number]) if row.state != MISSING]
 
 
-def run_ids(store: Store, beginning: str, limit: int) -> list[str]:
-    """Runs whose id begins so."""
-    query = sa.select(run.c.id).where(run.c.id.startswith(beginning, autoescape=True)).limit(limit)
-    return store.scalars(query)
-
-
 def scenario(store: Store, run_id: str) -> Scenario | None:
     """A run's scenario alone."""
     found = store.scalars(sa.select(run.c.scenario).where(run.c.id == run_id))
@@ -334,6 +327,16 @@ def failed(store: Store, limit: int = 8) -> list[LandedRow]:
     return _with_place(store, query)
 
 
+def last_problems(store: Store, run_ids: Sequence[str]) -> dict[str, list[str]]:
+    """Why the last attempt of each of these runs gave no valid result."""
+    found: dict[str, list[str]] = {}
+    with store.connect() as connection:
+        for some in batched(run_ids):
+            query = sa.select(attempt.c.run_id, attempt.c.problems).where(attempt.c.run_id.in_(some))
+            found |= {row.run_id: row.problems for row in connection.execute(query.order_by(attempt.c.at))}
+    return found
+
+
 def unfinished(store: Store, limit: int = 8) -> list[CampaignRow]:
     """Campaigns that ended without all of their runs."""
     query = sa.select(*_LISTED).where(campaign.c.state == "incomplete").order_by(campaign.c.started.desc())
@@ -360,48 +363,3 @@ def _with_place(store: Store, chosen: sa.Select[Any]) -> list[LandedRow]:
     )  # fmt: skip
     places = {place.run_id: place for place in store.read(query, PlaceRow)}
     return [replace(row, place=places.get(row.id)) for row in found]
-
-
-class Pulse:
-    """Tells whether anything in the store has changed since it was last asked; costs next to nothing."""
-
-    def __init__(self, store: Store) -> None:
-        self._store = store
-        self._connection = self._connect()
-        self._last: Any = None
-
-    def changed(self) -> bool:
-        """True at first, and after any other connection wrote."""
-        if self._connection.dialect.name == POSTGRESQL:
-            return self._notified()
-        # A number that SQLite keeps: it changes when another connection has changed the file.
-        now = self._connection.exec_driver_sql("PRAGMA data_version").scalar()
-        before, self._last = self._last, now
-        return bool(before != now)
-
-    def close(self) -> None:
-        """Lets go of the connection."""
-        self._connection.close()
-
-    def _connect(self) -> sa.Connection:
-        connection = self._store.connect()
-        if connection.dialect.name == POSTGRESQL:
-            # Outside of any transaction, so that the server tells at once and keeps nothing back for this one's sake.
-            connection = connection.execution_options(isolation_level="AUTOCOMMIT")
-            connection.exec_driver_sql(f"LISTEN {CHANNEL}")
-        return connection
-
-    def _notified(self) -> bool:
-        """Every transaction that writes tells so as it is committed (Store.writing)."""
-        try:
-            driver: Any = self._connection.connection.driver_connection
-            before, self._last = self._last, True
-            # All of them are taken in, so that one change is told once.
-            return len(list(driver.notifies(timeout=0))) > 0 or before is None
-        except Exception:  # noqa: BLE001 (psycopg's own, if it is there; what was missed meanwhile is unknown)
-            # As long as the server is away, what was opened last may never have been.
-            with contextlib.suppress(sa.exc.SQLAlchemyError):
-                self._connection.invalidate()
-                self._connection.close()
-            self._connection = self._connect()
-            return True

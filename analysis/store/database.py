@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import fcntl
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
@@ -24,6 +24,8 @@ MIGRATIONS = Path(__file__).with_name("migrations")
 BUSY_S = 30
 #: Key of PostgreSQL's advisory lock under which one process at a time migrates.
 MIGRATION_LOCK = 0x6261636B
+#: Ids in one query.
+IDS_AT_ONCE = 500
 
 
 class StoreError(Exception):
@@ -149,3 +151,9 @@ def _on_connect(connection: Any, _: Any) -> None:
     connection.isolation_level = None
     for pragma in ("foreign_keys=ON", "synchronous=NORMAL"):
         connection.execute(f"PRAGMA {pragma}")
+
+
+def batched(ids: Sequence[str]) -> Iterator[Sequence[str]]:
+    """Parts short enough for one query: SQLite limits the number of parameters."""
+    for start in range(0, len(ids), IDS_AT_ONCE):
+        yield ids[start : start + IDS_AT_ONCE]

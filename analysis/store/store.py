@@ -10,12 +10,10 @@ are then behind the latter, `incoming` and files that were read in a folder of e
 
 from __future__ import annotations
 
-import hashlib
 import os
 import statistics
-import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
@@ -25,11 +23,12 @@ import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql, sqlite
 
 from analysis.results import ValueRow
-from analysis.store.artefacts import REASON, ArtefactError, Artefacts, LocalArtefacts, RemoteArtefacts
-from analysis.store.database import POSTGRESQL, Database, Row, StoreError
+from analysis.store.artefacts import REASON, ArtefactError
+from analysis.store.database import Row, StoreError, batched
 from analysis.store.documents import Batch, Documents
 from analysis.store.incoming import Incoming
 from analysis.store.landing import Landing, land, note_attempt
+from analysis.store.location import Location, is_url, open_folder, open_postgresql
 from analysis.store.rows import (
     AttemptRow,
     CampaignOfRun,
@@ -49,21 +48,17 @@ from testbed.scenario import Document, ScenarioDocument
 
 #: Where a run stands in a campaign.
 MEMBER = (membership.c.point, membership.c.repetition, membership.c.run_id)
-#: Folders of PostgreSQL stores on this machine, one for each store.
-LOCAL = Path(os.environ.get("BACKCHANNEL_LOCAL", Path(tempfile.gettempdir()) / f"backchannel-{os.getuid()}"))
-#: Ids in one query.
-IDS_AT_ONCE = 500
 
 
 class Store:
     """An open store."""
 
-    def __init__(self, database: Database, folder: Path, artefacts: Artefacts) -> None:
-        self._database = database
+    def __init__(self, location: Location) -> None:
+        self._database = location.database
+        self._artefacts = location.artefacts
         #: On this machine: everything, or with PostgreSQL only runs that are being assembled and copies of files.
-        self.folder = folder
-        self._artefacts = artefacts
-        self._incoming = Incoming(folder)
+        self.folder = location.folder
+        self._incoming = Incoming(location.folder)
 
     @classmethod
     def open(cls, where: Path | str, artefacts: str | None = None) -> Store:
@@ -77,41 +72,10 @@ class Store:
             StoreError: it cannot be used, or a newer version made it.
         """
         if is_url(where):
-            return cls._open_postgresql(str(where), artefacts or os.environ.get("BACKCHANNEL_ARTEFACTS", ""))
-        folder = Path(where)
+            return cls(open_postgresql(str(where), artefacts or os.environ.get("BACKCHANNEL_ARTEFACTS", "")))
         if artefacts:
             raise StoreError("an artefact URL belongs to a PostgreSQL store; a results folder keeps its files itself")
-        try:
-            (folder / "runs").mkdir(parents=True, exist_ok=True)
-            (folder / "incoming").mkdir(exist_ok=True)
-        except OSError as error:
-            raise StoreError(f"the results folder {folder} cannot be used: {error.strerror}") from None
-        return cls(Database.open_sqlite(folder), folder, LocalArtefacts(folder))
-
-    @classmethod
-    def _open_postgresql(cls, where: str, artefacts: str) -> Store:
-        try:
-            url = sa.make_url(where)
-        except sa.exc.ArgumentError:
-            raise StoreError("a PostgreSQL store is named like postgresql://user@host/database") from None
-        shown = url.render_as_string(hide_password=True)
-        if url.get_backend_name() != POSTGRESQL:
-            raise StoreError(f"{shown} is no store: there are results folders, and postgresql://user@host/database")
-        if not artefacts:
-            raise StoreError(
-                f"the store {shown} needs a place for captures and tables: --artefacts URL, or $BACKCHANNEL_ARTEFACTS "
-                "(a folder that every machine sees, s3://bucket/path, sftp://host/path, ...)"
-            )
-        folder = LOCAL / hashlib.sha256(f"{shown} {artefacts}".encode()).hexdigest()[:16]
-        try:
-            (folder / "incoming").mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise StoreError(f"the folder {folder} of this machine cannot be used: {error.strerror}") from None
-        try:
-            files = RemoteArtefacts(artefacts, folder / "cache")
-        except ArtefactError as error:
-            raise StoreError(str(error)) from None
-        return cls(Database.open_postgresql(url), folder, files)
+        return cls(open_folder(Path(where)))
 
     def close(self) -> None:
         """Closes the database, and gives up what is being assembled."""
@@ -263,23 +227,19 @@ class Store:
 
     def valid_runs(self, run_ids: Sequence[str]) -> set[str]:
         """Those of the runs that are in the store and valid."""
-        found: set[str] = set()
-        for some in batched(run_ids):
-            query = sa.select(run.c.id).where(run.c.state == "valid", run.c.id.in_(some))
-            found.update(self._database.scalars(query))
-        return found
+        valid = sa.select(run.c.id).where(run.c.state == "valid")
+        return {found for some in batched(run_ids) for found in self._database.scalars(valid.where(run.c.id.in_(some)))}
 
-    def run_ids(self, beginning: str) -> list[str]:
+    def run_ids(self, beginning: str, limit: int | None = None) -> list[str]:
         """Ids of the runs that begin so, sorted."""
         query = sa.select(run.c.id).where(run.c.id.startswith(beginning, autoescape=True))
-        return self._database.scalars(query.order_by(run.c.id))
+        return self._database.scalars(query.order_by(run.c.id).limit(limit))
 
     def tried_runs(self, run_ids: Sequence[str]) -> set[str]:
         """Those of the runs that were tried and have no valid result."""
-        found: set[str] = set()
-        for some in batched(run_ids):
-            found.update(self._database.scalars(sa.select(attempt.c.run_id).where(attempt.c.run_id.in_(some))))
-        return found - self.valid_runs(run_ids)
+        query, of_run = sa.select(attempt.c.run_id), attempt.c.run_id
+        tried = {found for some in batched(run_ids) for found in self._database.scalars(query.where(of_run.in_(some)))}
+        return tried - self.valid_runs(run_ids)
 
     def history(self, backend: str, most: int = 400) -> list[HistoryRow]:
         """What the latest valid runs of a backend took."""
@@ -404,15 +364,6 @@ class Store:
         except ArtefactError as error:
             raise StoreError(str(error)) from error
 
-    def last_problems(self, run_ids: Sequence[str]) -> dict[str, list[str]]:
-        """Why the last try of each of these runs gave no valid result."""
-        found: dict[str, list[str]] = {}
-        with self._database.engine.connect() as connection:
-            for some in batched(run_ids):
-                query = sa.select(attempt.c.run_id, attempt.c.problems).where(attempt.c.run_id.in_(some))
-                found |= {row.run_id: row.problems for row in connection.execute(query.order_by(attempt.c.at))}
-        return found
-
     def read(self, query: Any, row: Callable[..., Row]) -> list[Row]:
         """The rows of a query; `row` takes its columns by name."""
         return self._database.read(query, row)
@@ -438,12 +389,6 @@ def _run_row(scenario: Document, manifest: Document, **columns: Any) -> RunRow:
     return RunRow(**columns, documents=Documents(scenario, manifest))
 
 
-def batched(ids: Sequence[str]) -> Iterator[Sequence[str]]:
-    """Parts short enough for one query: SQLite limits the number of parameters."""
-    for start in range(0, len(ids), IDS_AT_ONCE):
-        yield ids[start : start + IDS_AT_ONCE]
-
-
 def _values_of(campaign_id: str) -> sa.Select[Any]:
     """Every metric of a campaign's valid runs."""
     return (
@@ -452,8 +397,3 @@ def _values_of(campaign_id: str) -> sa.Select[Any]:
         .join(metric, metric.c.run_id == run.c.id)
         .where(membership.c.campaign_id == campaign_id, run.c.state == "valid")
     )
-
-
-def is_url(where: Path | str) -> bool:
-    """Whether a store is named by a URL, and not by a folder."""
-    return isinstance(where, str) and "://" in where

@@ -18,11 +18,11 @@ import sys
 import tempfile
 import time
 from pathlib import Path
-from typing import Any
 
 from rich.console import Console
 
 from analysis.store import Store
+from analysis.store.rows import RunRow
 from experiments.engine import machine
 from experiments.engine.options import Options
 from experiments.engine.scheduling import Outcome, run_campaign
@@ -90,7 +90,7 @@ def main() -> int:
     return 1 if alone.failed or many.failed else 0
 
 
-def batch(plan: Plan, options: Options) -> tuple[Outcome, float, list[dict[str, Any]]]:
+def batch(plan: Plan, options: Options) -> tuple[Outcome, float, list[RunRow]]:
     """One of the two: outcome, seconds, the runs that landed."""
     began_s, began = time.monotonic(), time.time()
     outcome = run_campaign(plan, options, TerminalReporter(Console(file=sys.stderr)))

@@ -210,9 +210,9 @@ def test_one_job_at_a_time_on_a_cluster(tmp_path: Path) -> None:
     options = Options(tmp_path / "results", jobs=1, scheduler="local")
     assert run_campaign(plan, options, TerminalReporter(Console(quiet=True))).landed == 4
     store = Store.open(tmp_path / "results")
-    manifests = [found.manifest for run_id in plan.run_ids if (found := store.run(run_id)) is not None]
+    manifests = [found.documents.manifest for run_id in plan.run_ids if (found := store.run(run_id)) is not None]
     store.close()
-    assert [one["batch"]["cells"] for one in manifests] == [1] * 4
+    assert [one.batch.cells for one in manifests] == [1] * 4
     manifests.sort(key=lambda one: one["started"])
     for one, following in zip(manifests, manifests[1:], strict=False):
         assert one["started"] + one["took_s"] <= following["started"]

@@ -22,6 +22,7 @@ from alembic.runtime.migration import MigrationContext
 from analysis.results import MetricValue, ValueRow
 from analysis.store import Landing, Store, StoreError, browse, requests
 from analysis.store.documents import Documents
+from analysis.store.pulse import Pulse
 from analysis.store.rows import NewCampaign
 from analysis.store.schema import metadata
 from testbed.node_binary import ROOT
@@ -75,7 +76,7 @@ def landing(store: Store, run_id: str, value: float, problems: tuple[str, ...] =
     )  # fmt: skip
 
 
-def until_changed(pulse: browse.Pulse) -> bool:
+def until_changed(pulse: Pulse) -> bool:
     # A notification of PostgreSQL comes on its own wire, a moment after the commit.
     ends = time.monotonic() + 5
     while time.monotonic() < ends:
@@ -86,7 +87,7 @@ def until_changed(pulse: browse.Pulse) -> bool:
 
 
 def test_a_pulse_tells_of_every_write_and_of_nothing_else(store: Store, tmp_path: Path) -> None:
-    pulse, other = browse.Pulse(store), opened(tmp_path)
+    pulse, other = Pulse(store), opened(tmp_path)
     assert pulse.changed()
     other.campaigns()
     time.sleep(0.2)
@@ -109,7 +110,7 @@ def test_a_pulse_tells_of_every_write_and_of_nothing_else(store: Store, tmp_path
 
 @pytest.mark.only_on("postgresql")
 def test_a_pulse_outlives_its_connection(store: Store, tmp_path: Path) -> None:
-    pulse, other = browse.Pulse(store), opened(tmp_path)
+    pulse, other = Pulse(store), opened(tmp_path)
     pulse.changed()
     with other.writing() as connection:
         connection.execute(
@@ -193,7 +194,7 @@ def test_campaigns_count_their_valid_runs_and_share_them(store: Store) -> None:
         ["invalid", "missing"],
     ]
     store.end_campaign("c1", complete=False)
-    assert store.campaign("c1")["state"] == "incomplete"  # type: ignore[index]
+    assert store.campaign("c1").state == "incomplete"  # type: ignore[union-attr]
     assert store.campaign("nowhere") is None
     assert store.run("nowhere") is None
 
@@ -318,7 +319,7 @@ def test_what_a_failed_try_left_stays_until_the_run_is_valid(store: Store, tmp_p
         with fsspec.open(f"{left}/{name}", "rt") as kept:
             assert kept.read() == text
     assert store.tried_runs(["r00", "r01"]) == {"r00"}
-    assert store.last_problems(["r00", "r01"]) == {"r00": ["it broke"]}
+    assert browse.last_problems(store, ["r00", "r01"]) == {"r00": ["it broke"]}
     store.land(landing(store, "r00", 1.0))
     assert store.failed_folder("r00") is None
     assert store.tried_runs(["r00", "r01"]) == set()
@@ -372,7 +373,7 @@ def test_a_request_goes_to_one_runner_however_many_look(store: Store, tmp_path: 
 
 
 def test_a_pulse_comes_back_after_the_server_was_away(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    pulse = browse.Pulse(store)
+    pulse = Pulse(store)
     connect = store.connect
 
     def away() -> sa.Connection:
