@@ -13,7 +13,7 @@ Route = Sequence[tuple[LinkSpec, Direction]]
 
 
 def route(scenario: Scenario, source: str, target: str) -> Route:
-    """The shortest route between two hosts, by the number of links; empty where there is none.
+    """The route between two hosts with the fewest links; empty if there is none.
 
     A shared medium counts as one hop between any two of its ends.
     """
