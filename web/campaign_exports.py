@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from flask import Blueprint, Response, abort, g, jsonify, request
 
+from analysis.attempts import attempts_of
+from analysis.figures.means import Means
 from analysis.figures.model import csv_text
+from analysis.figures.published import CampaignFigure
 from analysis.metrics.registry import estimate
 from analysis.store import browse
 from experiments import api
@@ -24,9 +27,7 @@ def figure(campaign_id: str, kind: str) -> Response:
     """Its figure as SVG, PDF, PNG or CSV; arguments as the page has them."""
     campaign = head(campaign_id)
     made = campaign_data.metric_figure(campaign)
-    if made is None:
-        abort(404, "This campaign has no valid run yet, so there is no figure.")
-    return answer(made.figure(), kind, f"{campaign.name}-{made.metric}", made.as_csv)
+    return _file(made, kind, f"{campaign.name}-{made.metric if made else ''}", "This campaign has no valid run yet.")
 
 
 @blueprint.get("/campaigns/<campaign_id>/own-figure.<kind>")
@@ -34,9 +35,13 @@ def file_figure(campaign_id: str, kind: str) -> Response:
     """The figure that its file defines, as SVG, PDF, PNG or CSV."""
     campaign = head(campaign_id)
     made = campaign_data.file_figure(campaign)
+    return _file(made, kind, f"{campaign.name}-figure", "There is no `figure` in this campaign's file.")
+
+
+def _file(made: Means | CampaignFigure | None, kind: str, name: str, why_none: str) -> Response:
     if made is None:
-        abort(404, "There is no `figure` in this campaign's file.")
-    return answer(made.figure(), kind, f"{campaign.name}-figure", made.as_csv)
+        abort(404, why_none)
+    return answer(made.figure(), kind, name, made.as_csv)
 
 
 @blueprint.get("/campaigns/<campaign_id>/network.<kind>")
@@ -70,7 +75,10 @@ def as_json(campaign_id: str) -> Response:
     campaign = g.store.campaign(campaign_id)
     if campaign is None:
         abort(404, f"There is no campaign {campaign_id} here.")
-    return Response(api.results_json(campaign, g.store.table(campaign_id)), mimetype="application/json")
+    return Response(
+        api.results_json(campaign, g.store.table(campaign_id), attempts_of(g.store, campaign_id)),
+        mimetype="application/json",
+    )
 
 
 @blueprint.get("/api/campaigns/<campaign_id>/progress")
@@ -109,15 +117,30 @@ def as_csv(campaign_id: str) -> Response:
     rows.sort(key=lambda row: (row.point, campaign_data.order(row.name), row.subject))
     parameters = {point.number: dict(point.parameters) for point in points(campaign_id)}
     fields = list(next(iter(parameters.values()), {}))
+    attempts = attempts_of(g.store, campaign_id)
     lines = (
         [
             *(parameters[row.point].get(name, "") for name in fields), row.name, row.subject, row.unit,
             row.n, row.mean, *estimate(row.name, row.unit, row.values).ends, row.sd,
+            attempts[row.point].total, "; ".join(attempts[row.point].reasons),
         ]
         for row in rows
     )  # fmt: skip
     text = csv_text(
-        [*fields, "metric", "flow", "unit", "runs", "mean", "low_95", "high_95", "standard_deviation"], lines
+        [
+            *fields,
+            "metric",
+            "flow",
+            "unit",
+            "runs",
+            "mean",
+            "low_95",
+            "high_95",
+            "standard_deviation",
+            "attempts",
+            "marked",
+        ],
+        lines,
     )
     return attachment(text, "csv", campaign.name)
 

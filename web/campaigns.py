@@ -13,7 +13,9 @@ from markupsafe import Markup
 from werkzeug.datastructures import MultiDict
 
 from analysis import campaign_file
+from analysis.attempts import attempts_of
 from analysis.figures.campaign import axes_of
+from analysis.metrics import METRICS
 from analysis.store import browse, requests
 from analysis.store.rows import CampaignRow, MemberRow, PointRow
 from testbed import fidelity
@@ -141,6 +143,7 @@ def _table(campaign_id: str, fields: list[str], some: Sequence[PointRow]) -> Mar
 
     def compute() -> Markup:
         tabled = campaign_data.tabled(campaign_id)
+        of_flow = [key for key in tabled if key[1] and (key[0] not in METRICS or METRICS[key[0]].per == "flow")]
         numbers = [point.number for point in some]
         members: dict[int, list[MemberRow]] = {number: [] for number in numbers}
         for one in browse.members(g.store, campaign_id, numbers):
@@ -153,9 +156,10 @@ def _table(campaign_id: str, fields: list[str], some: Sequence[PointRow]) -> Mar
                 fields=fields,
                 points=some,
                 members=members,
-                flows=list(dict.fromkeys(subject for _, subject in tabled if subject)) or [""],
-                of_flow=list(dict.fromkeys(name for name, subject in tabled if subject)),
-                of_run=list(dict.fromkeys(name for name, subject in tabled if not subject)),
+                flows=list(dict.fromkeys(subject for _, subject in of_flow)) or [""],
+                of_flow=list(dict.fromkeys(name for name, _ in of_flow)),
+                others=[key for key in tabled if key not in of_flow],
+                attempts=attempts_of(g.store, campaign_id),
                 cells={(row.point, row.name, row.subject): row for row in rows},
             )
         )

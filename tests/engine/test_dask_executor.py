@@ -25,6 +25,7 @@ from experiments.language.campaign import Run, load
 from experiments.terminal import TerminalReporter
 from testbed import node_binary
 from testbed.scenario import ScenarioDocument
+from tests.campaign_texts import one_line
 
 
 class Recorder:
@@ -191,16 +192,7 @@ def test_a_lost_share_is_sent_again(three: DaskExecutor) -> None:
     assert limits(three) == [(1, 0)] * 3
 
 
-CAMPAIGN = """
-name: single
-backend: sim
-network: {topology: line, forward: {rate: 10 Mbit/s, delay: 10 ms}}
-stack: newreno
-workload:
-  - {name: bulk, from: left, to: right}
-duration: 10 s
-repetitions: 4
-"""
+CAMPAIGN = one_line("single", "repetitions: 4", "rate: 10 Mbit/s, delay: 10 ms", "10 s")
 
 
 def test_one_job_at_a_time_on_a_cluster(tmp_path: Path) -> None:
@@ -213,9 +205,9 @@ def test_one_job_at_a_time_on_a_cluster(tmp_path: Path) -> None:
     manifests = [found.documents.manifest for run_id in plan.run_ids if (found := store.run(run_id)) is not None]
     store.close()
     assert [one.batch.cells for one in manifests] == [1] * 4
-    manifests.sort(key=lambda one: one["started"])
+    manifests.sort(key=lambda one: one.started)
     for one, following in zip(manifests, manifests[1:], strict=False):
-        assert one["started"] + one["took_s"] <= following["started"]
+        assert one.started + one.took_s <= following.started
 
 
 def test_a_run_that_a_worker_cannot_execute_counts_as_tried(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

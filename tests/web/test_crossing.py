@@ -10,7 +10,8 @@ import polars as pl
 import pytest
 from flask.testing import FlaskClient
 
-from analysis.figures.campaign import MOST_SERIES, of_points
+from analysis.figures.campaign import of_points
+from analysis.figures.means import MOST_SERIES
 from analysis.store import Store
 from analysis.store.rows import PointRow, TableRow
 from tests.web.conftest import Simulated

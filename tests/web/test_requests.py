@@ -23,20 +23,12 @@ from experiments.api import campaign_files
 from experiments.language import source
 from experiments.language.campaign import expand
 from testbed import node_binary
+from tests.campaign_texts import one_line
 from tests.conftest import backchannel
 from web import launch
 from web.app import create_app
 
-TINY = """
-name: tiny
-backend: sim
-network: {topology: line, forward: {rate: 1 Mbit/s, delay: 20 ms}}
-stack: newreno
-workload:
-  - {name: download, from: left, to: right}
-duration: 2 s
-repetitions: 2
-"""
+TINY = one_line("tiny", "repetitions: 2", "rate: 1 Mbit/s, delay: 20 ms")
 #: Minutes of work for two processors, so that a cancel comes in the middle.
 LONG = TINY.replace("name: tiny", "name: long").replace("repetitions: 2", "repetitions: 3000").replace("2 s", "20 s")
 
@@ -287,11 +279,8 @@ def test_what_a_campaign_was_run_with_is_launched_again(visitor: FlaskClient, st
 
 
 def test_a_campaign_that_nobody_is_at_can_be_resumed(visitor: FlaskClient, store: Store) -> None:
-    fields = {
-        "id": "c1", "name": "tiny", "title": "t", "file": "tiny.yaml", "text": TINY, "overrides": {}, "backend": "sim",
-        "seed": 1, "repetitions": 2,
-    }  # fmt: skip
-    store.begin_campaign(NewCampaign(**fields), [[]], [(0, 0, "r0")])
+    new = NewCampaign("c1", "tiny", "t", "tiny.yaml", TINY, {}, "sim", seed=1, repetitions=2)
+    store.begin_campaign(new, [[]], [(0, 0, "r0")])
     store.set_progress("c1", {"cells": []})
     assert visitor.post("/api/campaigns/c1/resume").status_code == 409
     before = requests.SILENT_AFTER_S
