@@ -8,6 +8,7 @@ import pytest
 
 from analysis.store import Store, browse
 from experiments.commands.shared import wider_limits
+from tests.conftest import two_hosts, typed
 
 
 @pytest.mark.parametrize(
@@ -21,7 +22,8 @@ from experiments.commands.shared import wider_limits
 def test_wider_limits_are_named_with_results_of_real_packets(
     backend: str, limits: dict[str, Any], told: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(browse, "first_scenario", lambda store, campaign: {"fidelity": limits})
+    made = typed({**two_hosts(), "fidelity": limits})
+    monkeypatch.setattr(browse, "first_scenario", lambda store, campaign: made)
     store = Store.__new__(Store)
-    sentences = wider_limits(store, {"id": "c", "backend": backend})
+    sentences = wider_limits(store, "c", backend)
     assert [sentence.partition(": ")[2] for sentence in sentences] == told

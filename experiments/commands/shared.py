@@ -81,13 +81,13 @@ def print_results(to: Console, campaign: Any, rows: Any, attempts: Mapping[int, 
     to.print(ESTIMATES_NOTE, style="dim", highlight=False, markup=False)
 
 
-def wider_limits(store: Store, campaign: Mapping[str, Any]) -> list[str]:
+def wider_limits(store: Store, campaign_id: str, backend: str) -> list[str]:
     """A sentence if a campaign accepts runs by wider limits than the default; to be shown with its results."""
     from analysis.store import browse
     from testbed import fidelity
 
-    if campaign["backend"] == "sim":  # virtual time has no limits
+    if backend == "sim":  # virtual time has no limits
         return []
-    scenario = browse.first_scenario(store, campaign["id"])
-    wider = fidelity.wider(fidelity.limits_of(scenario or {}))
+    scenario = browse.first_scenario(store, campaign_id)
+    wider = fidelity.wider(scenario.fidelity) if scenario else []
     return [f"This campaign accepts runs by wider limits than the default: {'; '.join(wider)}"] if wider else []

@@ -11,6 +11,7 @@ mod probe;
 mod promptness;
 mod receive;
 mod registry;
+mod reports;
 mod send;
 mod serial_line;
 mod signals;

@@ -33,6 +33,8 @@ pub(crate) struct Pairs {
     pub(crate) fates: Vec<Fate>,
     /// Numbers of packets that left and entered, in the order in which they left.
     pub(crate) pairs: Vec<(usize, usize)>,
+    /// Of each packet that entered: it did not leave, and a later one did.
+    pub(crate) overtaken: Vec<bool>,
     /// Packets that left during the run and had not entered.
     invented: u64,
 }
@@ -62,36 +64,52 @@ pub(crate) fn pair(direction: &Direction<'_>, line: Option<&Line>) -> Pairs {
             None => invented += u64::from(record.time_ns >= window.begin_ns),
         }
     }
-    explain(direction, &mut fates);
-    find_swallowed(direction, line, &mut fates);
-    Pairs { fates, pairs, invented }
+    let overtaken = overtaken(direction, &fates);
+    // A packet that may still be in the link needs no explanation, so the others come first.
+    let unused = explain(direction, (0..direction.events.len()).collect(), &mut fates, |number| overtaken[number]);
+    explain(direction, unused, &mut fates, |_| true);
+    find_swallowed(direction, line, &overtaken, &mut fates);
+    Pairs { fates, pairs, overtaken, invented }
 }
 
-/// Assigns each reported drop or loss to a packet of its size that did not leave.
-fn explain(direction: &Direction<'_>, fates: &mut [Fate]) {
+/// Assigns drops and losses, given by the numbers of their events, to packets of their size that did not leave. Returns the
+/// events without such a packet among those that `includes` selects.
+fn explain(
+    direction: &Direction<'_>,
+    events: Vec<usize>,
+    fates: &mut [Fate],
+    includes: impl Fn(usize) -> bool,
+) -> Vec<usize> {
     let mut missing: FxHashMap<u32, Vec<usize>> = FxHashMap::default();
     for (number, record) in direction.entered.iter().enumerate() {
-        if fates[number] == Fate::Open {
+        if fates[number] == Fate::Open && includes(number) {
             missing.entry(record.bytes).or_default().push(number);
         }
     }
     let entered_ns = |number: usize| direction.entered[number].time_ns;
-    for (which, event) in direction.events.iter().enumerate().filter(|(_, event)| ends_packet(event)) {
-        let Some(candidates) = missing.get_mut(&event.bytes) else { continue };
+    let mut unused = Vec::new();
+    for which in events {
+        let event = direction.events[which];
+        if !ends_packet(event) {
+            continue;
+        }
+        let candidates = missing.entry(event.bytes).or_default();
         let not_after = candidates.partition_point(|&number| entered_ns(number) <= event.at_ns + CLOCK_NS);
         let arriving = candidates.partition_point(|&number| entered_ns(number) < event.at_ns - AT_ARRIVAL_NS);
         if not_after == 0 {
+            unused.push(which);
             continue;
         }
         let chosen = candidates.remove(arriving.min(not_after - 1));
         fates[chosen] = Fate::Explained(which);
     }
+    unused
 }
 
-/// Packets without an explanation that the line had time for: one that entered later has left, or all that entered before
-/// took less than the run.
-fn find_swallowed(direction: &Direction<'_>, line: Option<&Line>, fates: &mut [Fate]) {
-    let Direction { entered, spec, window, .. } = direction;
+/// Whether a packet that did not leave was overtaken by one that did: behind a policy that keeps the order, by any packet;
+/// otherwise by one of its flow and kind.
+fn overtaken(direction: &Direction<'_>, fates: &[Fate]) -> Vec<bool> {
+    let Direction { entered, spec, .. } = direction;
     let one_class = keeps_order(&spec.queue.name);
     let class = |number: usize| {
         let record = &entered[number];
@@ -101,20 +119,22 @@ fn find_swallowed(direction: &Direction<'_>, line: Option<&Line>, fates: &mut [F
     for number in (0..entered.len()).filter(|&number| fates[number] == Fate::Left) {
         last_left.insert(class(number), number);
     }
+    let is_overtaken = |number| last_left.get(&class(number)).is_some_and(|&last| last > number);
+    (0..entered.len()).map(|number| fates[number] == Fate::Open && is_overtaken(number)).collect()
+}
+
+/// Packets without an explanation that the line had time for: one that entered later has left, or all that entered before
+/// took less than the run.
+fn find_swallowed(direction: &Direction<'_>, line: Option<&Line>, overtaken: &[bool], fates: &mut [Fate]) {
+    let Direction { entered, window, .. } = direction;
     let mut free_ns = window.begin_ns;
-    for number in 0..entered.len() {
-        let record = &entered[number];
+    for (number, record) in entered.iter().enumerate() {
+        // Dropped packets did not use the line. Those lost at its end did, and the two may be confused, so all count.
         if let Some(line) = line {
-            if matches!(fates[number], Fate::Left | Fate::Open) {
-                free_ns = free_ns.max(record.time_ns) + line.service_ns(Size::from(record));
-            }
+            free_ns = free_ns.max(record.time_ns) + line.service_ns(Size::from(record));
         }
-        if fates[number] != Fate::Open || record.time_ns < window.begin_ns {
-            continue;
-        }
-        let overtaken = last_left.get(&class(number)).is_some_and(|&last| last > number);
         let overdue = line.is_some_and(|line| free_ns + line.delay_ns + GRACE_NS < window.end_ns);
-        if overtaken || overdue {
+        if fates[number] == Fate::Open && record.time_ns >= window.begin_ns && (overtaken[number] || overdue) {
             fates[number] = Fate::Swallowed;
         }
     }

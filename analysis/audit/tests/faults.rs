@@ -8,6 +8,8 @@ use backchannel_simulator::{simulate, Input};
 use serde_json::{json, Value};
 
 const DURATION_S: f64 = 20.0;
+/// Healthy runs of other kinds of lines.
+const RUNS: u64 = 100;
 
 /// Two hosts on a line of 10 Mbit/s and 10 ms with queues of 50 packets, and a download.
 fn scenario(seed: u64) -> Value {
@@ -45,16 +47,28 @@ fn audited(
     lateness_seed: Option<u64>,
     declared_packets: u64,
 ) -> DirectionAudit {
+    let built = scenario(seed);
+    let mut declared = built.clone();
+    declared["links"][0]["forward"]["queue"]["options"]["limit_packets"] = declared_packets.into();
+    audited_as(name, &built, &declared, fault, lateness_seed)
+}
+
+/// Simulates one scenario and audits its forward direction against another.
+fn audited_as(
+    name: &str,
+    built: &Value,
+    declared: &Value,
+    fault: Option<FaultKind>,
+    lateness_seed: Option<u64>,
+) -> DirectionAudit {
     let out: PathBuf = std::env::temp_dir().join(format!("backchannel-audit-{}-{name}", std::process::id()));
     let fault = fault.map(|kind| Fault { link: "line".into(), kind });
-    let mut scenario = scenario(seed);
-    let input = json!({"scenario": scenario, "nodes": nodes(), "fault": fault});
+    let input = json!({"scenario": built, "nodes": nodes(), "fault": fault});
     let input: Input = serde_json::from_value(input).expect("an input");
     simulate(&input, &out).expect("a simulation");
-    scenario["links"][0]["forward"]["queue"]["options"]["limit_packets"] = declared_packets.into();
     let run = json!({
-        "scenario": scenario, "nodes": nodes(), "t0_epoch_ns": 1_000_000_000_000_000_000i64,
-        "duration_s": DURATION_S, "lateness_seed": lateness_seed,
+        "scenario": declared, "nodes": nodes(), "t0_epoch_ns": 1_000_000_000_000_000_000i64,
+        "duration_s": declared["duration_s"], "lateness_seed": lateness_seed,
     });
     let run: Run = serde_json::from_value(run).expect("a run");
     let all = audit(&run, &out.join("captures"), &out.join("telemetry/links.jsonl")).expect("an audit");
@@ -90,6 +104,32 @@ fn healthy_lines_with_a_late_driver_stay_within_the_limits() {
         assert!((0.0..1e-4).contains(&healthy.least_excess_s.unwrap()), "{healthy:?}");
         assert_eq!(healthy.swallowed_packets + healthy.invented_packets + healthy.reordered_packets, 0);
         assert_eq!(healthy.drops_beyond_limit + healthy.drops_before_limit, 0, "{healthy:?}");
+    }
+}
+
+#[test]
+fn healthy_lines_of_other_rates_and_policies_stay_within_the_limits() {
+    let policies = ["droptail", "red", "codel", "acks-first", "ack-filtering", "fq-drr"];
+    let rates_bps = [28_800, 128_000, 1_000_000, 5_000_000];
+    for seed in 0..RUNS {
+        let number = seed as usize;
+        let mut made = scenario(seed);
+        made["duration_s"] = 8.0.into();
+        let direction = &mut made["links"][0]["forward"];
+        direction["rate_bps"] = rates_bps[number % 4].into();
+        direction["queue"] =
+            json!({"name": policies[number / 4 % 6], "options": {"limit_packets": 10 + 10 * (number % 5)}});
+        if number % 7 == 0 {
+            direction["errors"] = json!([{"name": "uniform", "options": {"probability": 0.005, "effect": "lose"}}]);
+        }
+        made["links"][0]["reverse"] = made["links"][0]["forward"].clone();
+        let healthy = audited_as("kinds", &made, &made, None, Some(seed));
+        let wrong = healthy.swallowed_packets + healthy.invented_packets + healthy.reordered_packets;
+        assert_eq!(wrong, 0, "{seed}: {healthy:?}");
+        assert!(healthy.rate_error.is_none_or(|error| error.abs() < 0.005), "{seed}: {healthy:?}");
+        assert!(healthy.least_excess_s.is_none_or(|least_s| (-1e-4..2e-4).contains(&least_s)), "{seed}: {healthy:?}");
+        let wrong_drops = healthy.drops_beyond_limit.max(healthy.drops_before_limit);
+        assert!(wrong_drops * 10 <= healthy.drops_checked, "{seed}: {healthy:?}");
     }
 }
 
