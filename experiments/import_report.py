@@ -60,7 +60,7 @@ LINES = 12
 def _damages(file: dict[str, Any]) -> list[str]:
     """What could not be read of a file, in sentences."""
     found = [
-        f"byte {one['offset']}: {one['reason']}" + (f", {one['bytes']} bytes passed over" if one["bytes"] else "")
+        f"byte {one['offset']}: {one['reason']}" + (f", {one['bytes']} bytes skipped" if one["bytes"] else "")
         for one in file["damage"][:5]
     ]
     if file["damages"] > 5:

@@ -10,7 +10,7 @@ from flask import abort, g, request
 
 from analysis.figures import campaign as figures
 from analysis.figures import published
-from analysis.figures.campaign import Means
+from analysis.figures.means import Means
 from analysis.figures.published import CampaignFigure
 from analysis.metrics import METRICS
 from analysis.store import browse

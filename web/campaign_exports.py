@@ -7,7 +7,9 @@ from typing import Any
 from flask import Blueprint, Response, abort, g, jsonify, request
 
 from analysis.attempts import attempts_of
+from analysis.figures.means import Means
 from analysis.figures.model import csv_text
+from analysis.figures.published import CampaignFigure
 from analysis.metrics.registry import estimate
 from analysis.store import browse
 from experiments import api
@@ -26,9 +28,7 @@ def figure(campaign_id: str, kind: str) -> Response:
     """Its figure as SVG, PDF, PNG or CSV; arguments as the page has them."""
     campaign = head(campaign_id)
     made = campaign_data.metric_figure(campaign)
-    if made is None:
-        abort(404, "This campaign has no valid run yet, so there is no figure.")
-    return answer(made.figure(), kind, f"{campaign['name']}-{made.metric}", made.as_csv)
+    return _file(made, kind, f"{campaign['name']}-{made.metric if made else ''}", "This campaign has no valid run yet.")
 
 
 @blueprint.get("/campaigns/<campaign_id>/own-figure.<kind>")
@@ -36,9 +36,13 @@ def file_figure(campaign_id: str, kind: str) -> Response:
     """The figure that its file defines, as SVG, PDF, PNG or CSV."""
     campaign = head(campaign_id)
     made = campaign_data.file_figure(campaign)
+    return _file(made, kind, f"{campaign['name']}-figure", "There is no `figure` in this campaign's file.")
+
+
+def _file(made: Means | CampaignFigure | None, kind: str, name: str, why_none: str) -> Response:
     if made is None:
-        abort(404, "There is no `figure` in this campaign's file.")
-    return answer(made.figure(), kind, f"{campaign['name']}-figure", made.as_csv)
+        abort(404, why_none)
+    return answer(made.figure(), kind, name, made.as_csv)
 
 
 @blueprint.get("/campaigns/<campaign_id>/network.<kind>")

@@ -10,7 +10,7 @@ from urllib.parse import urlencode
 from flask import Blueprint, Response, abort, g, jsonify, render_template, request, url_for
 
 from analysis.estimates import Estimate
-from analysis.figures.campaign import Group, Mean, Means
+from analysis.figures.means import Group, Mean, Means
 from analysis.figures.model import COLOURS, Figure, Series
 from analysis.metrics.registry import estimate
 from analysis.statistics import LEVEL, MARGIN, Compared, RunKey, compare_all

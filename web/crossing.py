@@ -9,7 +9,7 @@ from typing import Any
 
 import polars as pl
 
-from analysis.captures import DATA, RETRANSMISSION, MissingCapture, RunData
+from analysis.captures import DATA, RETRANSMISSION, MissingCapture, RunData, is_a
 from web import tables
 
 #: Packets of one answer.
@@ -123,7 +123,7 @@ def _going(
     chosen = named.filter(forward if direction == 0 else ~forward).sort("t_s", maintain_order=True)
     return chosen.select(
         "t_s", "client", "server_port", "dir", "seq", "ack", "payload", "ip_len",
-        (pl.col("class") & RETRANSMISSION != 0).alias("again"), (pl.col("class") & DATA != 0).alias("data"),
+        is_a(RETRANSMISSION).alias("again"), is_a(DATA).alias("data"),
     )  # fmt: skip
 
 

@@ -21,7 +21,7 @@ from flask import (
     url_for,
 )
 
-from analysis.captures import MissingCapture
+from analysis.captures import MissingCapture, class_labels
 from analysis.figures.model import Figure
 from analysis.store import browse
 from testbed import fidelity
@@ -38,14 +38,6 @@ SEGMENTS = 500
 #: Columns of segments.parquet in an answer, and those that lead to its SACK blocks.
 FIELDS = ("dir", "seq", "payload", "ip_len", "ack", "window", "flags", "class", "rtt_ns", "in_order", "file", "frame")
 FLAGS = ((2, "SYN"), (1, "FIN"), (4, "RST"), (8, "PSH"), (16, "ACK"), (32, "URG"), (64, "ECE"), (128, "CWR"))
-CLASSES = (
-    (1, "new"), (2, "retransmission"), (4, "fast retransmission"), (8, "spurious"), (16, "out of order"),
-    (32, "gap before"), (64, "duplicate ack"), (128, "window update"), (256, "zero window"), (512, "keep-alive"),
-    (1024, "pure ack"), (2048, "SACK"), (4096, "data"), (1 << 13, "after a timeout"), (1 << 14, "probe"),
-    (1 << 15, "answers a probe"), (1 << 16, "fills the window"), (1 << 17, "lost in capture"), (1 << 18, "D-SACK"),
-    (1 << 19, "ECT"), (1 << 20, "CE"), (1 << 21, "bad checksum"), (1 << 22, "super-packet"),
-    (1 << 23, "proves a retransmission spurious"),
-)  # fmt: skip
 
 
 @blueprint.get("/runs")
@@ -211,7 +203,7 @@ def _segment(row: dict[str, Any], sacks: list[list[int]]) -> dict[str, Any]:
         "ack": None if row["ack"] < 0 else row["ack"],
         "window": row["window"],
         "flags": [name for bit, name in FLAGS if row["flags"] & bit],
-        "classes": [name for bit, name in CLASSES if row["class"] & bit],
+        "classes": [label for bit, label in class_labels() if row["class"] & bit],
         "rtt_ms": None if row["rtt_ns"] is None else round(row["rtt_ns"] / 1e6, 3),
         "in_order": row["in_order"],
         "sack": sacks,

@@ -16,7 +16,7 @@ from pydantic import ValidationError
 
 from analysis.counters import CountedRun
 from analysis.estimates import Estimate
-from analysis.figures.campaign import dots, ends_of, means_note
+from analysis.figures.means import dots, ends_of, means_note
 from analysis.figures.model import Axis, Figure, Marker, Series, csv_text, frame_of, style_of
 from analysis.figures.spec import MEASURES, FigureSpec, size_of
 from analysis.measures import Cell, Table

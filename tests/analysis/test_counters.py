@@ -14,6 +14,7 @@ from analysis.runs import scenario_of
 from experiments.engine.execution import Worker
 from experiments.language import source
 from experiments.language.campaign import expand
+from tests.campaign_texts import asymmetric_path
 
 
 def counted(**changes: Any) -> CountedRun:
@@ -77,25 +78,21 @@ def test_metrics_that_need_captures_are_refused() -> None:
 
 # Both providers ----------------------------------------------------------------------------------------------
 
-BOTH = """
+BOTH = f"""
 name: both
 backend: sim
-network:
-  topology: asymmetric-path
-  forward: {rate: 10 Mbit/s, delay: 10 ms, queue: {policy: droptail, limit: 30 packets}}
-  reverse: {rate: 200 kbit/s, delay: 10 ms, queue: {policy: droptail, limit: 10 packets}}
-stack: newreno
+{asymmetric_path("10 Mbit/s, delay: 10 ms", "200 kbit/s, delay: 10 ms")}stack: newreno
 workload:
-  - {name: down, from: server, to: client, start: 0.3 s}
-  - {name: up, from: client, to: server, start: 1 s}
+  - {{name: down, from: server, to: client, start: 0.3 s}}
+  - {{name: up, from: client, to: server, start: 1 s}}
 duration: 20 s
 warm_up: 2 s
-capture: {counters: {every: 100 ms, at: [bottleneck]}}
+capture: {{counters: {{every: 100 ms, at: [bottleneck]}}}}
 sweep:
   stack: [newreno, reno-bsd]
   network.forward.errors:
     - []
-    - [{model: uniform, probability: 0.01}]
+    - [{{model: uniform, probability: 0.01}}]
 """
 #: Metrics whose definition depends on the provider (docs/metrics.md, "Where captures and counters differ").
 DIFFERENT = {

@@ -34,22 +34,16 @@ from experiments.engine.scheduling import run_campaign
 from experiments.language import source
 from experiments.language.campaign import expand
 from experiments.terminal import TerminalReporter
+from tests.campaign_texts import TWO_WAYS, asymmetric_path
 from web.app import create_app, warm
 from web.serve import THREADS
 
-SEED_CAMPAIGN = """
+SEED_CAMPAIGN = f"""
 name: seed
 title: What the others are copies of
 backend: sim
-network:
-  topology: asymmetric-path
-  forward: {rate: 10 Mbit/s, delay: 5 ms, queue: {policy: droptail, limit: 30 packets}}
-  reverse: {rate: 28.8 kbit/s, delay: 50 ms, queue: {policy: droptail, limit: 10 packets}}
 stack: newreno
-workload:
-  - {name: forward, from: server, to: client, start: [0 s, 0.2 s]}
-  - {name: reverse, from: client, to: server, start: 2 s}
-duration: 8 s
+{asymmetric_path()}{TWO_WAYS}duration: 8 s
 """
 #: Campaigns by points and repetitions; ten thousand runs in all.
 SHAPES = [(200, 20), (100, 20), (40, 50), *[(10, 10)] * 20]

@@ -24,6 +24,7 @@ from experiments.engine.scheduling import run_campaign
 from experiments.language.campaign import Run, load
 from experiments.terminal import TerminalReporter
 from testbed import node_binary
+from tests.campaign_texts import one_line
 
 
 class Recorder:
@@ -190,16 +191,7 @@ def test_a_lost_share_is_sent_again(three: DaskExecutor) -> None:
     assert limits(three) == [(1, 0)] * 3
 
 
-CAMPAIGN = """
-name: single
-backend: sim
-network: {topology: line, forward: {rate: 10 Mbit/s, delay: 10 ms}}
-stack: newreno
-workload:
-  - {name: bulk, from: left, to: right}
-duration: 10 s
-repetitions: 4
-"""
+CAMPAIGN = one_line("single", "repetitions: 4", "rate: 10 Mbit/s, delay: 10 ms", "10 s")
 
 
 def test_one_job_at_a_time_on_a_cluster(tmp_path: Path) -> None:

@@ -18,18 +18,9 @@ from experiments.language.campaign import Run, load
 from testbed.errors import TestbedError
 from testbed.report import Phase, Progress
 from testbed.scenario import Scenario
+from tests.campaign_texts import one_line
 
-FILE = """
-name: pool
-backend: sim
-network: {topology: line, forward: {rate: 1 Mbit/s, delay: 10 ms}}
-stack: newreno
-workload:
-  - {name: bulk, from: left, to: right}
-duration: 2 s
-repetitions: 6
-sweep: {network.forward.delay: [10 ms, 20 ms]}
-"""
+FILE = one_line("pool", "repetitions: 6\nsweep: {network.forward.delay: [10 ms, 20 ms]}")
 
 
 class Made:

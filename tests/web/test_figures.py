@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from analysis.figures import printed
-from analysis.figures.campaign import Means, of_points
+from analysis.figures.campaign import of_points
+from analysis.figures.means import Means
 from experiments.language.campaign import load
 from testbed import node_binary
 from web import topology

@@ -22,20 +22,12 @@ from experiments.api import campaign_files
 from experiments.language import source
 from experiments.language.campaign import expand
 from testbed import node_binary
+from tests.campaign_texts import one_line
 from tests.conftest import backchannel
 from web import launch
 from web.app import create_app
 
-TINY = """
-name: tiny
-backend: sim
-network: {topology: line, forward: {rate: 1 Mbit/s, delay: 20 ms}}
-stack: newreno
-workload:
-  - {name: download, from: left, to: right}
-duration: 2 s
-repetitions: 2
-"""
+TINY = one_line("tiny", "repetitions: 2", "rate: 1 Mbit/s, delay: 20 ms")
 #: Minutes of work for two processors, so that a cancel comes in the middle.
 LONG = TINY.replace("name: tiny", "name: long").replace("repetitions: 2", "repetitions: 3000").replace("2 s", "20 s")
 
