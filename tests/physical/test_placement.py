@@ -51,7 +51,11 @@ def test_no_host_loses_its_own_default_route(tmp_path: Path) -> None:
     found = placed(lab(tmp_path))
     scenario = campaign.load(tmp_path / "small.yaml").runs[0].scenario
     variables = placement.host_vars(found, scenario.links, "pc0")
-    assert [route["subnet"] for route in variables["backchannel_routes"]] == ["10.1.0.0/16", "10.2.0.0/16", "10.3.0.0/16"]
+    assert [route["subnet"] for route in variables["backchannel_routes"]] == [
+        "10.1.0.0/16",
+        "10.2.0.0/16",
+        "10.3.0.0/16",
+    ]
     assert {route["via"] for route in variables["backchannel_routes"]} == {"10.1.0.2"}
 
 
@@ -70,7 +74,9 @@ def test_a_real_modem_keeps_its_address_behind_an_emulated_queue(tmp_path: Path)
     found = placed(lab(tmp_path, links=links))
     scenario = campaign.load(tmp_path / "small.yaml").runs[0].scenario
     variables = placement.host_vars(found, scenario.links, "pc2")
-    assert variables["backchannel_queues"] == [{"link": "bottleneck", "tap": "bq-router2-eth0", "interface": "router2-eth0"}]
+    assert variables["backchannel_queues"] == [
+        {"link": "bottleneck", "tap": "bq-router2-eth0", "interface": "router2-eth0"}
+    ]
     near = variables["backchannel_interfaces"][0]
     assert (near["name"], near["mac"], near["queue"]) == ("bq-router2-eth0", None, True)
     assert {one["interface"] for one in variables["backchannel_neighbours"]} == {"router2-eth1"}
