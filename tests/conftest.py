@@ -134,7 +134,7 @@ def run_validly(cell: Cell, scenario: dict[str, Any], out: Path) -> dict[str, An
             quiet.wait(deadline)
         shutil.rmtree(out, ignore_errors=True)
         report = cell.run(typed(scenario), out)
-        problems = fidelity.problems(report, fidelity.limits_of(scenario))
+        problems = fidelity.problems(report, typed(scenario).fidelity)
         if not problems:
             return report.as_json()
         if any(problem.kind not in OF_TIME for problem in problems):

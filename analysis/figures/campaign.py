@@ -12,6 +12,8 @@ from analysis.figures.means import INTERVALS, MOST_SERIES, Group, Mean, Means, n
 from analysis.figures.model import Axis, Figure, Series, axis_scale, style_of
 from analysis.metrics import METRICS
 from analysis.metrics.registry import estimate
+from analysis.scorecard import PublishedValue
+from analysis.store.rows import PointRow, TableRow
 
 #: Columns of `analysis.means` that are no swept fields.
 _OWN = frozenset(
@@ -24,11 +26,11 @@ _OWN = frozenset(
 # From stored rows ----------------------------------------------------------------------------------------------------
 
 
-def axes_of(points: Sequence[Mapping[str, Any]]) -> dict[str, list[str]]:
+def axes_of(points: Sequence[PointRow]) -> dict[str, list[str]]:
     """Swept fields and their values, in the order of the sweep."""
     found: dict[str, dict[str, None]] = {}
     for point in points:
-        for name, value in point["parameters"]:
+        for name, value in point.parameters:
             found.setdefault(name, {})[value] = None
     return {name: list(values) for name, values in found.items()}
 
@@ -42,28 +44,28 @@ def default_x(axes: Mapping[str, Sequence[str]]) -> str:
 
 
 def of_points(
-    points: Sequence[Mapping[str, Any]], rows: Sequence[Mapping[str, Any]], *, title: str, unit: str, metric: str,
-    subject: str, x_field: str, fixed: Mapping[str, str], published: Sequence[Mapping[str, Any]] = (),
+    points: Sequence[PointRow], rows: Sequence[TableRow], *, title: str, unit: str, metric: str,
+    subject: str, x_field: str, fixed: Mapping[str, str], published: Sequence[PublishedValue] = (),
 ) -> Means:  # fmt: skip
     """Means of a metric along one swept field; a group for each combination of the others.
 
     Args:
-        points: of the store: number, parameters.
-        rows: of the store: point, name, subject, values.
+        points: of the store.
+        rows: of the store.
         title: of the metric.
         unit: its unit kind.
         metric: which rows.
         subject: of the metric.
         x_field: the field along the x axis; empty: there is one point.
         fixed: fields held at one value.
-        published: metric, subject, cell (axis to label) and value in the SI unit.
+        published: drawn beside.
     """
-    found = {row["point"]: row for row in rows if row["name"] == metric and row["subject"] == subject}
+    found = {row.point: row for row in rows if row.name == metric and row.subject == subject}
     groups: dict[str, Group] = {}
     places: dict[str, None] = {}
     keys: dict[tuple[tuple[str, str], ...], tuple[str, str]] = {}
     for point in points:
-        parameters = dict(point["parameters"])
+        parameters = dict(point.parameters)
         if any(parameters.get(name) != value for name, value in fixed.items()):
             continue
         x = parameters.get(x_field, "")
@@ -76,15 +78,15 @@ def of_points(
         places[x] = None
         keys[tuple(sorted(parameters.items()))] = (label, x)
         group = groups.setdefault(label, Group(label))
-        row = found.get(point["number"])
+        row = found.get(point.number)
         if row is not None:
-            group.means.append(Mean(x, estimate(metric, unit, row["values"])))
+            group.means.append(Mean(x, estimate(metric, unit, row.values)))
     for one in published:
         # A cell names a point by its labels: an axis is a field, or the last word of one.
-        for parameters_, (label, x) in keys.items() if (one["metric"], one["subject"]) == (metric, subject) else ():
+        for parameters_, (label, x) in keys.items() if (one.metric, one.subject) == (metric, subject) else ():
             here = dict(parameters_) | {name.rpartition(".")[2]: value for name, value in parameters_}
-            if one["cell"] and all(here.get(axis) == wanted for axis, wanted in one["cell"].items()):
-                groups[label].published.append((x, float(one["value"])))
+            if one.cell and all(here.get(axis) == wanted for axis, wanted in one.cell.items()):
+                groups[label].published.append((x, one.value))
     known, ordered, kept = quantities(list(places)), list(places), list(groups.values())
     if known is not None:
         ordered = [place for _, place in sorted(zip(known[1], ordered, strict=True))]
