@@ -24,6 +24,7 @@ from experiments.engine.scheduling import run_campaign
 from experiments.language.campaign import Run, load
 from experiments.terminal import TerminalReporter
 from testbed import node_binary
+from tests.engine import campaigns
 
 
 class Recorder:
@@ -190,21 +191,9 @@ def test_a_lost_share_is_sent_again(three: DaskExecutor) -> None:
     assert limits(three) == [(1, 0)] * 3
 
 
-CAMPAIGN = """
-name: single
-backend: sim
-network: {topology: line, forward: {rate: 10 Mbit/s, delay: 10 ms}}
-stack: newreno
-workload:
-  - {name: bulk, from: left, to: right}
-duration: 10 s
-repetitions: 4
-"""
-
-
 def test_one_job_at_a_time_on_a_cluster(tmp_path: Path) -> None:
     file = tmp_path / "single.yaml"
-    file.write_text(CAMPAIGN)
+    file.write_text(campaigns.line("single", repetitions=4, duration="10 s", rate="10 Mbit/s", sweep=False))
     plan = load(file)
     options = Options(tmp_path / "results", jobs=1, scheduler="local")
     assert run_campaign(plan, options, TerminalReporter(Console(quiet=True))).landed == 4

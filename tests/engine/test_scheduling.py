@@ -23,18 +23,9 @@ from experiments.language.campaign import Plan, Run, load
 from experiments.language.problems import CampaignError
 from experiments.terminal import TerminalReporter
 from testbed.errors import TestbedError
+from tests.engine import campaigns
 
-FILE = """
-name: engine
-backend: sim
-network: {topology: line, forward: {rate: 1 Mbit/s, delay: 10 ms}}
-stack: newreno
-workload:
-  - {name: bulk, from: left, to: right}
-duration: 2 s
-repetitions: 2
-sweep: {network.forward.delay: [10 ms, 20 ms]}
-"""
+FILE = campaigns.line("engine")
 
 
 def run(tmp_path: Path, force: bool = False, **more: Any) -> Outcome:
