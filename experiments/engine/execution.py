@@ -8,7 +8,7 @@ import os
 import shutil
 import subprocess
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from pathlib import Path
@@ -19,6 +19,7 @@ from analysis.counters import CountedRun
 from analysis.metrics import Measured, measure
 from analysis.runs import RunView
 from analysis.store import Landing
+from analysis.store.documents import Batch, CpuShares, Documents, Manifest
 from experiments.engine import machine
 from experiments.language.campaign import Run
 from experiments.testbeds import OnProgress, Testbed, TestbedFactory
@@ -27,10 +28,10 @@ from testbed.addressing import as_json, interfaces, make_plan
 from testbed.cell import Cell, topology_key
 from testbed.errors import CalibrationError, TestbedError
 from testbed.report import Measurement, Phase, Progress, Report, sentences
-from testbed.scenario import Scenario
+from testbed.scenario import Limits, Scenario
 
-#: Analyses a run's files and gives the verdict, after the cell is free. The argument is the manifest's `batch`.
-Finish = Callable[[Mapping[str, Any]], Landing]
+#: Analyses a run's files and gives the verdict, after the cell is free. The argument is the run's place in its batch.
+Finish = Callable[[Batch], Landing]
 
 
 #: Why a stopped run has no result.
@@ -95,7 +96,7 @@ class Worker:
 
     def _simulate(self, run: Run, attempt: int, folder: Path) -> Finish:
         self._raise_if_killed()
-        scenario = Scenario.model_validate(run.scenario)
+        scenario = run.scenario
         self._on_progress(Progress(Phase.SIMULATING))
         words = [node_binary.path(), "simulate", "--out", str(folder), "--parent", str(os.getpid())]
         plan = make_plan(scenario.nodes, scenario.links)
@@ -106,17 +107,19 @@ class Worker:
         if self._killed:  # while the process started
             simulation.kill()
         try:
-            output, error = simulation.communicate(json.dumps({"scenario": scenario.as_json(), "nodes": as_json(plan)}))
+            said, trouble = simulation.communicate(json.dumps({"scenario": scenario.as_json(), "nodes": as_json(plan)}))
         finally:
             status, self._simulation = simulation.returncode, None
         if status != 0:
-            raise TestbedError(f"the simulation failed: {error.strip().removeprefix('error: ') or f'status {status}'}")
-        report = Report.model_validate({**json.loads(output), "interfaces": interfaces(plan)})
-        timing = {"started": started, "took_s": time.time() - started}
-        return partial(_land, run, attempt, folder, report, timing)
+            raise TestbedError(
+                f"the simulation failed: {trouble.strip().removeprefix('error: ') or f'status {status}'}"
+            )
+        report = Report.model_validate_json(said).replace(interfaces=interfaces(plan))
+        made = Manifest(started=started, took_s=time.time() - started)
+        return partial(_land, run, attempt, folder, report, made)
 
     def _emulate(self, run: Run, attempt: int, folder: Path) -> Finish:
-        scenario = Scenario.model_validate(run.scenario)
+        scenario = run.scenario
         topology = topology_key(scenario)
         with nullcontext() if self._cell is not None and topology == self._topology else self._building:
             if self._cell is None and not self._killed:
@@ -134,11 +137,11 @@ class Worker:
         before, started = machine.cpu_seconds(), time.time()
         report = self._cell.run(scenario, folder)
         shares, took_s = machine.cpu_shares(before, machine.cpu_seconds()), time.time() - started
-        timing = {
-            "started": started, "took_s": took_s, "calibration": [measurement.as_json() for measurement in calibration],
-            "cpu": shares, "limits": scenario.fidelity.model_dump(),
-        }  # fmt: skip
-        return partial(_land, run, attempt, folder, report, timing)
+        made = Manifest(
+            started=started, took_s=took_s, calibration=tuple(calibration), cpu=CpuShares(**shares),
+            limits=Limits(**scenario.fidelity.model_dump()),
+        )  # fmt: skip
+        return partial(_land, run, attempt, folder, report, made)
 
     def _raise_if_killed(self) -> None:
         if self._killed:
@@ -156,30 +159,25 @@ class Worker:
             return self._calibrated[key]
         self._on_progress(Progress(Phase.CALIBRATING))
         measured = self._cell.calibrate(scenario)
-        problems = [f"{line.link} {line.direction}: {problem}" for line in measured for problem in line.problems]
-        if not problems:
+        troubles = [f"{one.link} {one.direction}: {problem}" for one in measured for problem in one.problems]
+        if not troubles:
             self._calibrated[key] = measured
             return measured
         measurements = [measurement.as_json() for measurement in measured]
         (folder / "calibration.json").write_text(json.dumps(measurements, indent=1) + "\n")
-        raise CalibrationError("calibration failed: " + "; ".join(problems))
+        raise CalibrationError("calibration failed: " + "; ".join(troubles))
 
 
-def _land(
-    run: Run, attempt: int, folder: Path, report: Report, timing: Mapping[str, Any], batch: Mapping[str, Any]
-) -> Landing:
+def _land(run: Run, attempt: int, folder: Path, report: Report, made: Manifest, batch: Batch) -> Landing:
     """Computes a run's metrics and verdict, and writes the scenario and the manifest that reproduce it."""
-    scenario = dict(run.scenario)
-    problems = sentences(fidelity.problems(report, fidelity.limits_of(scenario)))
-    report_json = report.as_json()
-    measured = analyse(folder, scenario, report_json)
-    manifest = {
-        **machine.versions(), **timing, "attempt": attempt, "batch": dict(batch), "report": report_json,
-        "unmeasured": measured.unmeasured,
-    }  # fmt: skip
-    for name, value in (("scenario", scenario), ("manifest", manifest)):
-        (folder / f"{name}.json").write_text(json.dumps(value, indent=1, sort_keys=True) + "\n")
-    return Landing(run.id, run.backend, scenario, manifest, measured.rows, problems, attempt, folder)
+    problems = sentences(fidelity.problems(report, run.scenario.fidelity))
+    measured = analyse(folder, run.scenario, report)
+    manifest = made.replace(
+        **dict(machine.versions()), attempt=attempt, batch=batch, report=report, unmeasured=tuple(measured.unmeasured)
+    )
+    documents = Documents(run.document.document, manifest.as_json())
+    documents.write(folder)
+    return Landing(run.id, run.backend, documents, measured.rows, problems, attempt, folder)
 
 
 def lines_key(scenario: Scenario) -> str:
@@ -197,7 +195,7 @@ def lines_key(scenario: Scenario) -> str:
     return json.dumps([lines, scenario.fidelity.as_json()], sort_keys=True)
 
 
-def analyse(folder: Path, scenario: Mapping[str, Any], report: Mapping[str, Any]) -> Measured:
+def analyse(folder: Path, scenario: Scenario, report: Report) -> Measured:
     """Classifies a run's captures, measures the run, and compresses the captures.
 
     A metric comes from the captures, or from the counters if the captures do not have it.

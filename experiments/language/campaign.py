@@ -23,6 +23,7 @@ from experiments.language.scenarios import derive_seed, make_scenario
 from experiments.language.schema import Campaign
 from experiments.language.source import FieldPath
 from experiments.language.sweep import MAX_RUNS, SWEEP, Combination, Value, combinations, same_field, split_field
+from testbed.scenario import Scenario, ScenarioDocument
 
 #: One step of a field's path, as `--set` takes it.
 _STEP = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*|\d+")
@@ -42,8 +43,17 @@ class Run:
     point: int
     repetition: int
     backend: str
-    #: JSON for core::scenario::Scenario.
-    scenario: Mapping[str, Any]
+    document: ScenarioDocument
+
+    @property
+    def scenario(self) -> Scenario:
+        """The scenario, typed when it is first asked for."""
+        return self.document.scenario
+
+    @property
+    def duration_s(self) -> float:
+        """The scenario's duration."""
+        return float(self.document.document["duration_s"])
 
 
 @dataclass(frozen=True)
@@ -78,7 +88,7 @@ class Plan:
     @property
     def longest_s(self) -> float:
         """Duration of the longest run, in s."""
-        return max(float(run.scenario["duration_s"]) for run in self.runs)
+        return max(run.duration_s for run in self.runs)
 
     @property
     def run_ids(self) -> list[str]:
@@ -88,7 +98,7 @@ class Plan:
     @property
     def duration_s(self) -> float:
         """Sum of the durations of all runs, in s."""
-        return sum(float(run.scenario["duration_s"]) for run in self.runs)
+        return sum(run.duration_s for run in self.runs)
 
 
 def load(path: Path, overrides: Sequence[str] = ()) -> Plan:
@@ -235,7 +245,7 @@ class _Expansion:
             seed = derive_seed(campaign.seed, repetition)
             scenario = make_scenario(campaign, seed)
             run_id = run_identity(campaign.backend, scenario)
-            yield Run(run_id, point, repetition, campaign.backend, scenario)
+            yield Run(run_id, point, repetition, campaign.backend, ScenarioDocument(scenario))
 
     def report(self, path: FieldPath, message: str, field: str = "") -> None:
         """Adds a problem.

@@ -1,4 +1,4 @@
-"""Assignment of runs to cells."""
+"""Which cell gets which run."""
 
 from __future__ import annotations
 
@@ -11,20 +11,21 @@ from typing import Any
 import pytest
 
 from analysis.store import Landing, Store
+from analysis.store.documents import Documents, Manifest
 from experiments.engine import pool
 from experiments.engine.execution import Finish, Worker, lines_key
 from experiments.engine.pool import CellPool, Job, PoolStatus, Result
 from experiments.language.campaign import Run, load
 from testbed.errors import TestbedError
 from testbed.report import Phase, Progress
-from testbed.scenario import Scenario
-from tests.engine import campaigns
+from testbed.scenario import ScenarioDocument
+from tests.campaign_texts import one_line
 
-FILE = campaigns.line("pool", repetitions=6)
+FILE = one_line("pool", "repetitions: 6\nsweep: {network.forward.delay: [10 ms, 20 ms]}")
 
 
-class FakeWorker:
-    """A worker whose runs end when the test opens their gate. It logs its runs and keeps calibrations."""
+class Made:
+    """A worker that is done when the test says so; it notes what it ran, and calibrates like a real one."""
 
     log: list[tuple[str, str]] = []
     gates: dict[str, threading.Event] = {}
@@ -36,9 +37,9 @@ class FakeWorker:
     def run(self, run: Run, attempt: int, folder: Path) -> Finish:
         self.log.append((self.name, run.id))
         assert self.gates[run.id].wait(10)
-        self.calibrated |= {lines_key(Scenario.model_validate(run.scenario))}
+        self.calibrated |= {lines_key(run.scenario)}
         return lambda batch: Landing(
-            run.id, "sim", run.scenario, {"batch": dict(batch), "report": {}}, [], [], 1, folder
+            run.id, "sim", Documents(run.document.document, Manifest(batch=batch).as_json()), [], [], 1, folder
         )
 
     def close(self) -> None:
@@ -49,11 +50,11 @@ class FakeWorker:
 
 @pytest.fixture
 def runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Run]:
-    monkeypatch.setattr(pool, "Worker", FakeWorker)
+    monkeypatch.setattr(pool, "Worker", Made)
     file = tmp_path / "pool.yaml"
     file.write_text(FILE)
     found = sorted(load(file).runs, key=lambda run: (run.repetition, run.point))
-    FakeWorker.log, FakeWorker.gates = [], {run.id: threading.Event() for run in found}
+    Made.log, Made.gates = [], {run.id: threading.Event() for run in found}
     return found
 
 
@@ -86,17 +87,17 @@ class Watched:
     def started(self, count: int) -> None:
         tick = threading.Event()
         for _ in range(500):
-            if len(FakeWorker.log) >= count:
+            if len(Made.log) >= count:
                 return
             tick.wait(0.02)
-        pytest.fail(f"only {len(FakeWorker.log)} of {count} were started")
+        pytest.fail(f"only {len(Made.log)} of {count} were started")
 
 
 @pytest.fixture
 def watched(tmp_path: Path) -> Iterator[Watched]:
     found = Watched(tmp_path)
     yield found
-    for gate in FakeWorker.gates.values():
+    for gate in Made.gates.values():
         gate.set()
     found.pool.close()
     found.store.close()
@@ -111,9 +112,9 @@ def test_no_more_at_once_than_allowed(runs: list[Run], watched: Watched) -> None
     assert watched.pool.status(0.5, 0.0).running == 3
     watched.started(3)
     for run in runs:
-        FakeWorker.gates[run.id].set()
+        Made.gates[run.id].set()
     watched.until(runs[:5])
-    assert {name for name, _ in FakeWorker.log} == {"cell 1", "cell 2", "cell 3"}
+    assert {name for name, _ in Made.log} == {"cell 1", "cell 2", "cell 3"}
 
 
 def test_a_cell_goes_on_with_lines_that_it_has_measured(runs: list[Run], watched: Watched) -> None:
@@ -122,26 +123,26 @@ def test_a_cell_goes_on_with_lines_that_it_has_measured(runs: list[Run], watched
     watched.started(2)
     for count, run in enumerate(runs):
         # One ends after the other; each leaves its cell to a run of its own point.
-        FakeWorker.gates[run.id].set()
+        Made.gates[run.id].set()
         watched.started(min(len(runs), count + 3))
     watched.until(runs)
     points = {run.id: run.point for run in runs}
     for cell in ("cell 1", "cell 2"):
-        assert len({points[run_id] for name, run_id in FakeWorker.log if name == cell}) == 1
+        assert len({points[run_id] for name, run_id in Made.log if name == cell}) == 1
 
 
 def test_nobody_is_passed_over_for_ever(runs: list[Run], watched: Watched, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pool, "MOST_PASSED_OVER", 2)
     first, second = ([run for run in runs if run.point == point] for point in (0, 1))
     for run in [first[0], second[0], *first[1:]]:
-        FakeWorker.gates[run.id].set()
-    FakeWorker.gates[first[0].id].clear()
+        Made.gates[run.id].set()
+    Made.gates[first[0].id].clear()
     watched.pool.allow(1)
     for run in [first[0], second[0], *first[1:]]:
         watched.submit(run)
-    FakeWorker.gates[first[0].id].set()
+    Made.gates[first[0].id].set()
     watched.until([second[0], *first])
-    assert [run_id for _, run_id in FakeWorker.log].index(second[0].id) == 3
+    assert [run_id for _, run_id in Made.log].index(second[0].id) == 3
 
 
 def test_a_pool_that_is_stopped_gives_every_job_back(runs: list[Run], watched: Watched) -> None:
@@ -156,7 +157,7 @@ def test_a_pool_that_is_stopped_gives_every_job_back(runs: list[Run], watched: W
 
 
 def test_nothing_begins_before_the_pool_was_told_how_many_may(runs: list[Run], tmp_path: Path) -> None:
-    made = CellPool(Store.open(tmp_path / "untold"), lambda status: None)
+    made = CellPool(Store.open(tmp_path / "untold"), lambda beat: None)
     made.submit(Job(runs[0], 1), lambda result: None)
     assert made.status(0.5, 0.0).running == 0
     made.stop()
@@ -169,14 +170,14 @@ def test_cells_of_other_processes_are_beside_a_run_as_well(runs: list[Run], watc
     watched.pool.allow(2, others=7)
     watched.pool.allow(2, others=5)
     for run in runs[:2]:
-        FakeWorker.gates[run.id].set()
+        Made.gates[run.id].set()
     watched.until(runs[:2])
     assert [watched.results[run.id].cells for run in runs[:2]] == [9, 9]
     landed = watched.store.run(runs[0].id)
     assert landed is not None
-    assert landed["manifest"]["batch"]["cells"] == 9
+    assert landed.documents.manifest.batch.cells == 9
     # The next one began when they were fewer.
-    FakeWorker.gates[runs[2].id].set()
+    Made.gates[runs[2].id].set()
     watched.submit(runs[2])
     watched.until([runs[2]])
     assert watched.results[runs[2].id].cells == 6
@@ -193,14 +194,77 @@ def test_a_failure_that_cannot_be_noted_comes_back_as_well(
 
     monkeypatch.setattr(watched.store, "land", lost)
     monkeypatch.setattr(watched.store, "note_failure", full)
-    FakeWorker.gates[runs[0].id].set()
+    Made.gates[runs[0].id].set()
     watched.submit(runs[0])
     watched.until(runs[:1])
     assert str(watched.results[runs[0].id].error) == "the disk is full"
     assert "analysis" not in [name for name, *_ in watched.pool.status(0.5, 0.0).cells]
 
 
-class FakeTestbed:
+class Slow:
+    """A testbed that is built when the test says so, and on which no run succeeds."""
+
+    def __init__(self, made: list[Slow], may: threading.Event) -> None:
+        self.may = may
+        made.append(self)
+
+    def build(self, _scenario: dict[str, Any]) -> bool:
+        return self.may.wait(10)
+
+    def calibrate(self, _scenario: dict[str, Any]) -> list[dict[str, Any]]:
+        return []
+
+    def run(self, _scenario: dict[str, Any], _out: Path) -> dict[str, Any]:
+        raise TestbedError("enough")
+
+    def keep_log(self, _to: Path) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
+
+    kill = close
+
+
+def test_testbeds_are_built_as_few_at_once_as_the_gate_lets(tmp_path: Path) -> None:
+    file = tmp_path / "pool.yaml"
+    file.write_text(FILE)
+    run = replace(load(file).runs[0], backend="emulated")
+    made: list[Slow] = []
+    may, gate = threading.Event(), threading.BoundedSemaphore(1)
+    progress: list[Progress] = []
+    ended: list[str] = []
+
+    def work(name: str) -> None:
+        worker = Worker(name, progress.append, lambda _name, _on_progress: Slow(made, may), gate)
+        with pytest.raises(TestbedError) as failure:
+            worker.run(run, 1, tmp_path)
+        ended.append(str(failure.value))
+
+    threads = [threading.Thread(target=work, args=(name,)) for name in ("a", "b", "c")]
+    for thread in threads:
+        thread.start()
+    threads[0].join(0.3)
+    assert (len(made), progress) == (1, [Progress(Phase.BUILDING)])
+    may.set()
+    for thread in threads:
+        thread.join(10)
+    assert ended == ["enough"] * 3
+    assert len(made) == 3
+
+
+def test_the_gate_is_that_of_all_processes_of_a_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("experiments.engine.slots.FOLDER", tmp_path / "slots")
+    monkeypatch.setattr("os.cpu_count", lambda: 4)
+    store = Store.open(tmp_path / "results")
+    first, second = CellPool(store, lambda beat: None), CellPool(store, lambda beat: None)
+    others = [CellPool(store, lambda beat: None).building for _ in range(2)]
+    assert [first.building.take(), second.building.take(), others[0].take()] == [True, True, False]
+    second.building.release()
+    assert others[1].take()
+
+
+class Stands:
     """A testbed on which every run succeeds."""
 
     def build(self, _scenario: dict[str, Any]) -> bool:
@@ -221,66 +285,14 @@ class FakeTestbed:
     kill = close
 
 
-class FailingTestbed(FakeTestbed):
-    """A testbed whose build waits for the test, and on which no run succeeds."""
-
-    def __init__(self, built: list[FailingTestbed], may_build: threading.Event) -> None:
-        self.may_build = may_build
-        built.append(self)
-
-    def build(self, _scenario: dict[str, Any]) -> bool:
-        return self.may_build.wait(10)
-
-    def run(self, _scenario: dict[str, Any], _out: Path) -> dict[str, Any]:
-        raise TestbedError("no run succeeds")
-
-
-def test_the_gate_limits_how_many_testbeds_are_built_at_once(tmp_path: Path) -> None:
+def test_whatever_is_built_goes_through_the_gate_and_nothing_else(tmp_path: Path) -> None:
     file = tmp_path / "pool.yaml"
     file.write_text(FILE)
     run = replace(load(file).runs[0], backend="emulated")
-    made: list[FailingTestbed] = []
-    may, gate = threading.Event(), threading.BoundedSemaphore(1)
-    progress: list[Progress] = []
-    ended: list[str] = []
-
-    def work(name: str) -> None:
-        worker = Worker(name, progress.append, lambda _name, _on_progress: FailingTestbed(made, may), gate)
-        with pytest.raises(TestbedError) as failure:
-            worker.run(run, 1, tmp_path)
-        ended.append(str(failure.value))
-
-    threads = [threading.Thread(target=work, args=(name,)) for name in ("a", "b", "c")]
-    for thread in threads:
-        thread.start()
-    threads[0].join(0.3)
-    assert (len(made), progress) == (1, [Progress(Phase.BUILDING)])
-    may.set()
-    for thread in threads:
-        thread.join(10)
-    assert ended == ["no run succeeds"] * 3
-    assert len(made) == 3
-
-
-def test_processes_of_a_machine_share_the_gate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("experiments.engine.slots.FOLDER", tmp_path / "slots")
-    monkeypatch.setattr("os.cpu_count", lambda: 4)
-    store = Store.open(tmp_path / "results")
-    first, second = CellPool(store, lambda status: None), CellPool(store, lambda status: None)
-    others = [CellPool(store, lambda status: None).building for _ in range(2)]
-    assert [first.building.take(), second.building.take(), others[0].take()] == [True, True, False]
-    second.building.release()
-    assert others[1].take()
-
-
-def test_only_builds_pass_the_gate(tmp_path: Path) -> None:
-    file = tmp_path / "pool.yaml"
-    file.write_text(FILE)
-    run = replace(load(file).runs[0], backend="emulated")
-    renamed = [{**link, "name": "other"} for link in run.scenario["links"]]
-    other = replace(run, scenario={**run.scenario, "links": renamed})
+    renamed = [{**link, "name": "other"} for link in run.document.document["links"]]
+    other = replace(run, document=ScenarioDocument({**run.document.document, "links": renamed}))
     gate = Counted()
-    worker = Worker("a", lambda progress: None, lambda _name, _on_progress: FakeTestbed(), gate)
+    worker = Worker("a", lambda progress: None, lambda _name, _on_progress: Stands(), gate)
     for one, entered in ((run, 1), (run, 1), (other, 2), (other, 2), (run, 3)):
         worker.run(one, 1, tmp_path)
         assert gate.entered == entered
@@ -341,7 +353,7 @@ def test_of_two_processes_on_a_machine_one_keeps_the_cpus_awake(
     monkeypatch.setattr(pool.machine, "cpu_seconds", lambda: {"busy": 1.0, "niced": 0.0, "idle": 1.0, "steal": 0.1})
     monkeypatch.setattr(CellPool, "_in_real_time", in_real_time)
     store = Store.open(tmp_path / "results")
-    first, second = CellPool(store, lambda status: None), CellPool(store, lambda status: None)
+    first, second = CellPool(store, lambda beat: None), CellPool(store, lambda beat: None)
     for one in (first, second):
         beats(one, 3)
     assert len(Held.holders) == 1
