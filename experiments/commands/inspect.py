@@ -58,7 +58,7 @@ def list_(
 
     kinds = {word: kind for kind, word in registry.KINDS.items()}
     if what and what not in kinds:
-        fail(registry.unknown("list", what, kinds), exits.BAD_INPUT)
+        fail(registry.unknown("kind", what, kinds), exits.BAD_INPUT)
     selected = [kinds[what]] if what else list(registry.KINDS)
     if as_json:
         entries = [entry.as_dict() for kind in selected for entry in registry.of_kind(kind)]
