@@ -20,6 +20,7 @@ from experiments.language.scenarios import derive_seed, make_scenario
 from experiments.language.schema import FIELD, Campaign, MechanismError
 from experiments.language.source import Path_
 from experiments.language.sweep import MOST_RUNS, SWEEP, Combination, Value, combinations, same_field, split_field
+from experiments.language.variation import is_repeated
 
 #: Fields that apply to the campaign and cannot be swept.
 WHOLE_CAMPAIGN = frozenset({"name", "title", "description", "repetitions", "artefact", "measures", "split", "figure"})
@@ -47,6 +48,8 @@ class Point:
     number: int
     #: Field to value, as the file writes them; in the order of the sweep.
     parameters: Mapping[str, str]
+    #: Whether every repetition would be the same run, so that there is only one.
+    is_exact: bool = False
 
 
 @dataclass(frozen=True)
@@ -128,12 +131,13 @@ def _expand(file: source.Source, overrides: Sequence[str]) -> Plan:
         if where is None:
             continue
         campaign = expansion.validate(point_values, where)
-        points.append(Point(number, dict(itertools.chain.from_iterable(map(_parameters, combination)))))
         if campaign is not None and len(runs) + campaign.repetitions > MOST_RUNS:
             expansion.fail_if_any()
             expansion.refuse(("repetitions",), f"this makes more than {MOST_RUNS} runs, the most a campaign can have")
-        if campaign is not None:
-            runs += expansion.runs(campaign, number)
+        made = [] if campaign is None else list(expansion.runs(campaign, number))
+        runs += made
+        is_exact = campaign is not None and len(made) < campaign.repetitions
+        points.append(Point(number, dict(itertools.chain.from_iterable(map(_parameters, combination))), is_exact))
     if campaign is not None and campaign.figure is not None and set(given) <= {"backend"}:
         # An override may take an axis out of the sweep; the figure then shows what is left.
         axes: dict[str, list[str]] = {}
@@ -228,12 +232,18 @@ class _Expansion:
         return campaign
 
     def runs(self, campaign: Campaign, point: int) -> Iterator[Run]:
+        """The repetitions of a point; one if all would be the same simulation."""
+        first: Run | None = None
         for repetition in range(campaign.repetitions):
             # Equal over the points of a sweep: repetitions are paired.
             seed = derive_seed(campaign.seed, repetition)
             scenario = make_scenario(campaign, seed)
+            if first is not None and campaign.backend == "sim" and is_repeated(first.scenario, scenario):
+                return
             run_id = run_identity(campaign.backend, scenario)
-            yield Run(run_id, point, repetition, campaign.backend, scenario)
+            run = Run(run_id, point, repetition, campaign.backend, scenario)
+            first = first or run
+            yield run
 
     def _note(self, path: Path_, message: str, field: str = "") -> None:
         for overridden, text in self._overridden.items():

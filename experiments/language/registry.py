@@ -145,6 +145,8 @@ class Entry:
     summary: str
     source: str
     params: tuple[Param, ...] = ()
+    #: When a simulation with it depends on the seed: always, never, or unless this option is 0, false, none or absent.
+    random: bool | str = False
     #: Backends that have it; empty: all.
     backends: tuple[str, ...] = ()
     spec: Mapping[str, Any] = field(default_factory=dict)
@@ -176,24 +178,25 @@ _KERNEL_TCP = (
     Param("mss_bytes", "bytes", "maximum segment size; absent: from the interface", None, min=88, max=32767),
 )
 
+#: Backends with real packets.
+_REAL = ("emulated", "physical")
+
 _PYTHON_ENTRIES = (
     Entry("link", "kernel", "a wire that the kernel's own qdiscs shape, where it has them", "tc(8)", (
         Param("shaper", "choice", "what keeps the rate", "htb", choices=kernel_links.SHAPERS),
         Param("burst_bytes", "bytes", "of htb and tbf; absent: two packets, or 250 us of the rate", None, min=1514),
         Param("ack_filter", "choice", "cake's", "none", choices=("none", "filter", "aggressive")),
         Param("rtt_s", "time", "of the flows, as cake takes it; absent: 100 ms", None, min=1e-6, max=1000),
-    ), ("emulated", "physical")),
-    Entry("stack", "reno", "the kernel's NewReno", "Linux tcp_cong.c; RFC 6582", _KERNEL_TCP, ("emulated", "physical")),
-    Entry("stack", "cubic", "the kernel's CUBIC", "Linux tcp_cubic.c; RFC 9438", _KERNEL_TCP, ("emulated", "physical")),
-    Entry("stack", "bbr", "the kernel's BBR", "Linux tcp_bbr.c", _KERNEL_TCP, ("emulated", "physical")),
-    Entry("stack", "vegas", "the kernel's Vegas, where it has it", "Linux tcp_vegas.c", _KERNEL_TCP,
-          ("emulated", "physical")),
+    ), backends=_REAL),
+    Entry("stack", "reno", "the kernel's NewReno", "Linux tcp_cong.c; RFC 6582", _KERNEL_TCP, backends=_REAL),
+    Entry("stack", "cubic", "the kernel's CUBIC", "Linux tcp_cubic.c; RFC 9438", _KERNEL_TCP, backends=_REAL),
+    Entry("stack", "bbr", "the kernel's BBR", "Linux tcp_bbr.c", _KERNEL_TCP, backends=_REAL),
+    Entry("stack", "vegas", "the kernel's Vegas, where it has it", "Linux tcp_vegas.c", _KERNEL_TCP, backends=_REAL),
     Entry("stack", "westwood", "the kernel's Westwood+, where it has it", "Linux tcp_westwood.c", _KERNEL_TCP,
-          ("emulated", "physical")),
-    Entry("stack", "hybla", "the kernel's Hybla, where it has it", "Linux tcp_hybla.c", _KERNEL_TCP,
-          ("emulated", "physical")),
+          backends=_REAL),
+    Entry("stack", "hybla", "the kernel's Hybla, where it has it", "Linux tcp_hybla.c", _KERNEL_TCP, backends=_REAL),
     Entry("stack", "illinois", "the kernel's Illinois, where it has it", "Linux tcp_illinois.c", _KERNEL_TCP,
-          ("emulated", "physical")),
+          backends=_REAL),
     Entry("backend", "sim", "virtual time on any machine: the same bytes for the same scenario and seed",
           "docs/architecture.md"),
     Entry("workload", "bulk", "one connection that sends bytes until its end, or its time, is reached", "asym 4.1"),
@@ -246,6 +249,19 @@ def find(kind: str, name: str) -> Entry:
     raise ValueError(unknown(kind.replace("-", " "), name, [entry.name for entry in all_of_kind]))
 
 
+@cache
+def _random() -> dict[tuple[str, str], Entry]:
+    return {(entry.kind, entry.name): entry for entry in entries() if entry.random}
+
+
+def draws(kind: str, name: str, options: Mapping[str, Any]) -> bool:
+    """Whether a simulation with this mechanism depends on its seed."""
+    entry = _random().get((kind, name))
+    if entry is None or isinstance(entry.random, bool):
+        return entry is not None
+    return options.get(entry.random, entry.param(entry.random).default) not in (None, False, 0, "none")
+
+
 def unknown(what: str, name: str, allowed: Any) -> str:
     """The sentence for a name that does not exist."""
     allowed = list(allowed)
@@ -267,4 +283,4 @@ def _entry(raw: Mapping[str, Any], backends: tuple[str, ...] = ()) -> Entry:
                 min=one.get("min"), max=one.get("max"), choices=tuple(one.get("choices", ())),
             )
         )  # fmt: skip
-    return Entry(raw["kind"], raw["name"], raw["summary"], raw["source"], tuple(params), backends)
+    return Entry(raw["kind"], raw["name"], raw["summary"], raw["source"], tuple(params), raw["random"], backends)

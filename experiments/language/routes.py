@@ -27,6 +27,8 @@ def route(scenario: Mapping[str, Any], source: str, target: str) -> Route:
                 for neighbour in link["ends"]:
                     if neighbour not in routes:
                         side = "forward" if link["ends"].index(node) < link["ends"].index(neighbour) else "reverse"
+                        if side == "reverse" and link["options"].get("one_way"):
+                            continue
                         routes[neighbour] = [*routes[node], (link, side)]
                         following.append(neighbour)
         edge = following

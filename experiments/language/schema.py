@@ -45,6 +45,7 @@ Seconds = Annotated[float, _quantity("time", most=1e6)]
 Length = Annotated[float, _quantity("time", above=0, most=1e6)]
 #: From what is declared, as a share of it.
 Deviation = Annotated[float, _quantity("fraction", above=0, most=1)]
+Share = Annotated[float, _quantity("fraction", most=1)]
 Bytes = Annotated[int, _quantity("bytes", above=0, most=2**62)]
 
 #: Names of things in a scenario: they become interface and file names.
@@ -434,6 +435,25 @@ class FidelitySpec(Model):
         return {names.get(name, name): value for name, value in self if value is not None}
 
 
+_NONE = BeforeValidator(lambda value: 0 if value == "none" else value)
+
+
+class VariationSpec(Model):
+    """What repetitions vary (experiments.language.variation): bounds of uniform draws. 0 or `none`: not varied."""
+
+    start: Annotated[Seconds, _NONE] | None = Field(None, description="of a flow's delay; 100 ms and 1 % of its time")
+    processing: Annotated[Seconds, _NONE] | None = Field(
+        None, description="of a host's time for a segment; a full segment's on the fastest line (sim)"
+    )
+    round_trip: Annotated[Share, _NONE] | None = Field(None, description="of a round trip's growth; 1 % (sim)")
+    phase: Annotated[bool, _NONE] = Field(True, description="whether traces start at a drawn offset")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _none(cls, value: object) -> object:
+        return dict.fromkeys(cls.model_fields, "none") if value == "none" else value
+
+
 class Campaign(Model):
     """A whole file, with one value for every field: what a sweep's point is."""
 
@@ -449,6 +469,9 @@ class Campaign(Model):
     capture: CaptureSpec = Field(default_factory=lambda: CaptureSpec.model_validate({}))
     fidelity: FidelitySpec = Field(
         default_factory=lambda: FidelitySpec.model_validate({}), description="limits that make a run invalid"
+    )
+    variation: VariationSpec = Field(
+        default_factory=lambda: VariationSpec.model_validate({}), description="what repetitions vary, or none"
     )
     #: The published table, figure or claim that the campaign reproduces, and how its metrics get the names that the
     #: artefact's targets use. Neither changes a run.
