@@ -17,7 +17,7 @@ from analysis.measures import Measure, Table
 from analysis.results import Results, by_point
 from analysis.scorecard import half_interval
 from analysis.store import Store
-from tests.campaigns.test_command_line import backchannel
+from tests.commands.test_command_line import backchannel
 from web.app import create_app
 
 
