@@ -57,7 +57,7 @@ class Node(Model):
     kind: NodeKind
     #: A host's TCP; absent for routers.
     stack: Named | None = None
-    #: Simulation only: bound of the uniform processing time of each segment that a host sends or receives; absent: none.
+    #: Simulation only: bound of the uniform processing time of each segment sent or received; absent: none.
     processing_s: Number | None = None
 
 
