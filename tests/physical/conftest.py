@@ -29,7 +29,13 @@ NODES = ("server", "router1", "router2", "client")
 LINKS = ("server-access", "bottleneck", "client-access")
 
 
-def lab(folder: Path, campaign: str = CAMPAIGN, links: dict[str, Any] | None = None, **more: Any) -> Path:
+def lab(
+    folder: Path,
+    campaign: str = CAMPAIGN,
+    links: dict[str, Any] | None = None,
+    ssh: dict[str, Any] | None = None,
+    **more: Any,
+) -> Path:
     """The inventory of a lab with a machine for each node and one link box."""
     (folder / "small.yaml").write_text(campaign)
     hosts: dict[str, Any] = {
@@ -42,7 +48,7 @@ def lab(folder: Path, campaign: str = CAMPAIGN, links: dict[str, Any] | None = N
             "plugin": "backchannel",
             "campaign": "small.yaml",
             "connection": "ssh",
-            "ssh": {"key": "key", "known_hosts": "known_hosts"},
+            "ssh": {"key": "key", "known_hosts": "known_hosts", **(ssh or {})},
             "hosts": hosts,
             "links": links or {link: {"box": "box"} for link in LINKS},
             # Namespaces share the clock of their machine.
