@@ -8,7 +8,19 @@ from typing import Annotated, NoReturn
 import typer
 
 from experiments import exits
-from experiments.commands import compare, contrast, export, imports, inspect, papers, plot, run, services, testbed
+from experiments.commands import (
+    compare,
+    contrast,
+    export,
+    imports,
+    inspect,
+    papers,
+    plot,
+    run,
+    sensitivity,
+    services,
+    testbed,
+)
 from experiments.commands.shared import fail
 
 HELP = "Experiments on TCP over links that are asymmetric, lossy or half-duplex."
@@ -50,6 +62,7 @@ app.command("plot", short_help="Draw a figure for print")(plot.plot)
 app.command("export", short_help="Write results for other programs")(export.export)
 app.command("contrast", short_help="Compare the values of a swept field")(contrast.contrast)
 app.command("import-bundle", short_help="Import a bundled campaign")(export.import_bundle)
+app.command("sensitivity", short_help="Perturb a campaign's links slightly")(sensitivity.sensitivity)
 app.command("testbed", context_settings=_PASS_ON, short_help="Set up hosts as a testbed")(testbed.on_testbed)
 app.command("lab", context_settings=_PASS_ON, short_help="Rehearse a lab in namespaces")(testbed.in_lab)
 

@@ -1,8 +1,8 @@
-"""Whether a campaign's conclusions survive small changes of its links: the same runs with slightly other rates, delays and
-buffers, in simulation.
+"""Whether a campaign's conclusions survive small changes of its links: the same simulations with slightly other rates,
+delays and buffers.
 
-A conclusion that holds at 10 ms and not at 10.01 ms is about the simulation and not about the protocol. docs/campaigns.md
-explains the report.
+A conclusion that holds at 10 ms and not at 10.01 ms is about the simulation and not about the protocol. The report is
+explained in docs/campaigns.md.
 """
 
 from __future__ import annotations
@@ -13,8 +13,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
+from analysis.estimates import Estimate
+from analysis.metrics.registry import estimate
 from analysis.results import Parameters, Quantity, Results
-from analysis.statistics import LEVEL, Interval, difference, mean, t_interval
+from analysis.statistics import LEVEL, difference, mean
 from experiments.language import registry
 from experiments.language.campaign import Plan, Run
 from experiments.language.identity import run_identity
@@ -33,16 +35,15 @@ class PointMean:
 
     subject: str
     point: Parameters
-    mean: float
-    #: Of the original mean; None for fewer than two runs.
-    interval: Interval | None
+    original: Estimate
     #: Means of the perturbed repetitions.
     perturbed: tuple[float, ...]
 
     @property
     def inside(self) -> int | None:
         """Perturbed means that the interval contains; None without an interval."""
-        return None if self.interval is None else sum(value in self.interval for value in self.perturbed)
+        interval = self.original.interval
+        return None if interval is None else sum(value in interval for value in self.perturbed)
 
 
 @dataclass(frozen=True)
@@ -80,7 +81,14 @@ class Sensitivity:
 
     def as_json(self) -> dict[str, Any]:
         """For scripts."""
-        return asdict(self)
+        means = [
+            {
+                "subject": row.subject, "point": row.point, "mean": row.original.mean, "n": row.original.n,
+                "interval": row.original.ends, "perturbed": row.perturbed, "inside": row.inside,
+            }
+            for row in self.means
+        ]  # fmt: skip
+        return {**asdict(self), "means": means}
 
 
 def perturbed_plan(plan: Plan, number: int, by: float) -> Plan:
@@ -103,17 +111,12 @@ def _perturbed_link(link: Mapping[str, Any], stream: str, by: float) -> dict[str
     def factor(name: str) -> float:
         return random.Random(f"{stream}/{name}").uniform(1 - by, 1 + by)
 
-    # A shared medium has one rate.
-    one_medium = link["kind"] != "point-to-point"
-    return {
-        **link,
-        **{
-            way: _perturbed_direction(
-                link[way], factor("rate" if one_medium else f"{way}/rate"), factor(f"{way}/delay"), factor(f"{way}/buffer")
-            )
-            for way in ("forward", "reverse")
-        },
-    }
+    directions = {}
+    for way in ("forward", "reverse"):
+        # A shared medium has one rate.
+        rate = factor(f"{way}/rate" if link["kind"] == "point-to-point" else "rate")
+        directions[way] = _perturbed_direction(link[way], rate, factor(f"{way}/delay"), factor(f"{way}/buffer"))
+    return {**link, **directions}
 
 
 def _perturbed_direction(direction: Mapping[str, Any], rate: float, delay: float, buffer: float) -> dict[str, Any]:
@@ -172,9 +175,9 @@ def _mean(results: Results, quantity: Quantity, number: int) -> float:
 
 
 def _point_mean(original: Results, perturbed: Sequence[Results], quantity: Quantity, number: int) -> PointMean:
+    values = list(original.values[number][quantity].values())
     return PointMean(
-        quantity.subject, original.points[number], _mean(original, quantity, number),
-        t_interval(list(original.values[number][quantity].values())),
+        quantity.subject, original.points[number], estimate(quantity.metric, quantity.unit, values),
         tuple(_mean(results, quantity, number) for results in perturbed),
     )  # fmt: skip
 
