@@ -16,6 +16,7 @@ from typing import Any
 from experiments.engine.governor import RULES
 from experiments.language.campaign import Run
 from experiments.language.routes import PACKET_BYTES, Route, route
+from testbed.scenario import DIRECTIONS
 
 #: Segments that one ack covers.
 PER_ACK = 2
@@ -162,8 +163,23 @@ def _sim_s(scenario: Mapping[str, Any]) -> float:
 
 def _point(scenario: Mapping[str, Any]) -> str:
     """Equal for repetitions of one point: without its seed and what a repetition draws."""
-    drawn = {"seed": None, "workload": [{**flow, "start_s": None} for flow in scenario["workload"]]}
+    growth_s = (scenario.get("variation") or {}).get("drawn", {})
+    links = [
+        {
+            **link,
+            **{way: _undrawn(link[way], growth_s.get(f"links.{link['name']}.delay_s", 0.0)) for way in DIRECTIONS},
+        }
+        for link in scenario["links"]
+    ]
+    flows = [{**flow, "start_s": None} for flow in scenario["workload"]]
+    drawn = {"seed": None, "variation": None, "workload": flows, "links": links}
     return json.dumps({**scenario, **drawn}, sort_keys=True)
+
+
+def _undrawn(direction: Mapping[str, Any], growth_s: float) -> dict[str, Any]:
+    """A direction without the growth of its delay and from the start of its trace."""
+    options = {key: value for key, value in direction.get("options", {}).items() if key != "offset_s"}
+    return {**direction, "delay_s": round(direction["delay_s"] - growth_s, 9), "options": options}
 
 
 def _mean(values: Sequence[float]) -> float:

@@ -205,7 +205,7 @@ def scenario(seed: int, **line: Any) -> dict[str, Any]:
             {"name": "b", "kind": "host", "stack": stack},
         ],
         "links": [
-            wire | {"forward": way, "reverse": way},
+            wire | {"forward": way | {"rate_bps": 10_000_000}, "reverse": way | {"rate_bps": 10_000_000}},
             {"name": "line", "kind": "point-to-point", "ends": ["r", "b"], "options": {}} | line
             | {"forward": direction, "reverse": direction},
         ],
@@ -237,10 +237,7 @@ def cases(kind: str) -> dict[str, dict[str, Any]]:
     names = [entry.name for entry in registry.of_kind(kind) if not set(entry.backends) & {"emulated", "physical"}]
     match kind:
         case "policy":
-            made = {name: {"direction": {"queue": named(name)}} for name in names}
-            # A slow line queues acks behind data, so that there is a choice.
-            filtered = {"direction": {"queue": named("ack-filtering", random=True, fraction=0.5), "rate_bps": 100_000}}
-            return made | {"ack-filtering, random": filtered}
+            return {name: {"direction": {"queue": named(name)}} for name in names}
         case "error-model":
             made = {name: {"direction": {"errors": [named(name)]}} for name in names}
             return made | {"uniform, 0": {"direction": {"errors": [named("uniform", probability=0)]}}}
@@ -261,6 +258,12 @@ def cases(kind: str) -> dict[str, dict[str, Any]]:
             return {name: {"kind": name, "direction": trace if name == "mahimahi" else radio} for name in names}
     assert kind == "processing"
     return {"processing": {"host": {"processing_s": 0.001}}, "none": {}}
+
+
+def test_ack_filtering_draws_if_it_removes_random_acks() -> None:
+    """That it does is tested in agents/policies/src/ack_filter.rs."""
+    assert registry.draws("policy", "ack-filtering", {"random": True})
+    assert not registry.draws("policy", "ack-filtering", {"random": False})
 
 
 KINDS = ["policy", "error-model", "middlebox", "stack", "workload", "direction", "link", "processing"]

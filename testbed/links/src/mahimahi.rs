@@ -86,7 +86,7 @@ fn trace(name: &str, spec: &DirectionSpec) -> Result<Trace, String> {
     let given = Given::check(&DIRECTION, &spec.options).map_err(in_direction)?;
     let offset_ms = given.number("offset_s").map_or(0, |seconds| (seconds * 1e3).round() as u64);
     let trace = Trace::parse(given.text("trace").unwrap_or_default()).map_err(in_direction)?;
-    Ok(trace.from_offset(offset_ms))
+    Ok(trace.starting_at(offset_ms))
 }
 
 struct Trace {
@@ -115,7 +115,7 @@ impl Trace {
     }
 
     /// The trace from `offset_ms` on.
-    fn from_offset(mut self, offset_ms: u64) -> Trace {
+    fn starting_at(mut self, offset_ms: u64) -> Trace {
         let (period, offset) = (self.period_ms, offset_ms % self.period_ms);
         if offset > 0 {
             for at in &mut self.opportunities {
