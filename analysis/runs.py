@@ -10,8 +10,10 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, ClassVar, Literal, TypeVar
 
+from analysis.routes import bottlenecks
 from testbed.scenario import Flow as FlowSpec
 from testbed.scenario import Scenario
 
@@ -58,6 +60,11 @@ class RunView(ABC):
     @abstractmethod
     def window_s(self) -> tuple[float, float]:
         """The part of the run that is measured: from the end of the warm-up to the end of the run."""
+
+    @cached_property
+    def bottlenecks(self) -> Mapping[str, Sequence[str]]:
+        """Lines that several flows share in one direction, each with the names of these flows."""
+        return bottlenecks(self.scenario)
 
     @property
     def groups(self) -> Mapping[str, Sequence[Flow]]:

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from analysis.attempts import PointAttempts
     from analysis.store.rows import TableRow
     from experiments.language.campaign import Plan, Run
 
@@ -64,12 +65,39 @@ def cell_text(row: TableRow | None, runs: int | None = None) -> str:
     return shown if runs in (None, row.n) else f"{shown}, n = {row.n}"
 
 
-def results_json(campaign: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> str:
+def comparisons_note(count: int, confidence: float, level: float, margin: float) -> str:
+    """How many means were compared, and what that makes of intervals, p-values and verdicts.
+
+    Args:
+        count: of the comparisons.
+        confidence: of all of them together.
+        level: of each interval.
+        margin: greatest difference of what is called the same, as a share of the first mean.
+    """
+    each = "" if count == 1 else f" (each at {level * 100:.4g} %, Bonferroni), p by Holm"
+    return (
+        f"{count} comparison{'' if count == 1 else 's'}: intervals at {confidence * 100:.4g} % together{each}. "
+        f"Same: shown to be less than {margin * 100:.3g} % of the first mean apart. Different, better, worse: shown "
+        "to be unequal. Cannot tell: neither."
+    )
+
+
+def attempts_json(attempts: PointAttempts | None) -> dict[str, Any]:
+    """Attempts at a point's runs, and why the valid ones may be a selection."""
+    if attempts is None:
+        return {"total": 0, "thrown": 0, "marked": []}
+    return {"total": attempts.total, "thrown": attempts.thrown, "marked": attempts.reasons}
+
+
+def results_json(
+    campaign: Mapping[str, Any], rows: Sequence[Mapping[str, Any]], attempts: Mapping[int, PointAttempts]
+) -> str:
     """A campaign's results as a JSON document, in SI units.
 
     Args:
         campaign: of Store.campaign.
         rows: of Store.table.
+        attempts: of analysis.attempts, by point.
     """
     from analysis.metrics.registry import estimate
 
@@ -88,6 +116,7 @@ def results_json(campaign: Mapping[str, Any], rows: Sequence[Mapping[str, Any]])
                 "runs": [
                     {key: member[key] for key in ("run_id", "repetition", "state")} for member in point["members"]
                 ],
+                "attempts": attempts_json(attempts.get(point["number"])),
                 "metrics": by_point.get(point["number"], []),
             }
             for point in campaign["points"]

@@ -192,5 +192,5 @@ def _ordering(original: Results, perturbed: Sequence[Results], quantity: Quantit
     found = difference(original.values[less][quantity], original.values[greater][quantity], LEVEL)
     return Ordering(
         quantity.subject, original.points[greater], original.points[less], with_first=0 in (a, b),
-        is_clear=found.clear, kept=sum(change == 0 if is_tie else change > 0 for change in changes),
+        is_clear=found.interval is not None and 0 not in found.interval, kept=sum(change == 0 if is_tie else change > 0 for change in changes),
     )  # fmt: skip

@@ -24,7 +24,7 @@ RUNS = 25
 #: Pages that an address may ask for; a database refuses greater offsets.
 MOST_PAGES = 10**9
 #: Metrics in the table of runs.
-COLUMNS, MOST_COLUMNS = ("throughput", "goodput", "retransmissions", "completion_time", "fairness_index"), 8
+COLUMNS, MOST_COLUMNS = ("throughput", "goodput", "retransmissions", "completion_time", "direction_fairness"), 8
 
 
 @dataclass(frozen=True)
@@ -131,13 +131,13 @@ def _matching(all_points: Sequence[Mapping[str, Any]], words: Sequence[str]) -> 
 
 
 def tabled(campaign_id: str) -> list[tuple[str, str]]:
-    """Metrics of the table of means. Lines of the network have figures; a group stands for its flows."""
+    """Metrics of the table of means. Most metrics of lines have figures only; a group stands for its flows."""
     workload = (scenario(campaign_id) or {}).get("workload", [])
     groups = {str(flow["group"]) for flow in workload if flow.get("group")}
     return [
         (one.name, one.subject)
         for one in kinds(campaign_id)
-        if (one.name not in METRICS or METRICS[one.name].per in ("flow", "run"))
+        if (one.name not in METRICS or METRICS[one.name].per in ("flow", "run") or one.name in COLUMNS)
         and ":" not in one.subject
         and one.subject.rpartition("-")[0] not in groups
     ]

@@ -6,6 +6,7 @@ from typing import Any
 
 from flask import Blueprint, Response, abort, g, jsonify, request
 
+from analysis.attempts import attempts_of
 from analysis.figures.model import csv_text
 from analysis.metrics.registry import estimate
 from analysis.store import browse
@@ -71,7 +72,10 @@ def as_json(campaign_id: str) -> Response:
     campaign = g.store.campaign(campaign_id)
     if campaign is None:
         abort(404, f"There is no campaign {campaign_id} here.")
-    return Response(api.results_json(campaign, g.store.table(campaign_id)), mimetype="application/json")
+    return Response(
+        api.results_json(campaign, g.store.table(campaign_id), attempts_of(g.store, campaign_id)),
+        mimetype="application/json",
+    )
 
 
 @blueprint.get("/api/campaigns/<campaign_id>/progress")
@@ -110,15 +114,30 @@ def as_csv(campaign_id: str) -> Response:
     rows.sort(key=lambda row: (row["point"], campaign_data.order(row["name"]), row["subject"]))
     parameters = {point["number"]: dict(point["parameters"]) for point in points(campaign_id)}
     fields = list(next(iter(parameters.values()), {}))
+    attempts = attempts_of(g.store, campaign_id)
     lines = (
         [
             *(parameters[row["point"]].get(name, "") for name in fields), row["name"], row["subject"], row["unit"],
             row["n"], row["mean"], *estimate(row["name"], row["unit"], row["values"]).ends, row["sd"],
+            attempts[row["point"]].total, "; ".join(attempts[row["point"]].reasons),
         ]
         for row in rows
     )  # fmt: skip
     text = csv_text(
-        [*fields, "metric", "flow", "unit", "runs", "mean", "low_95", "high_95", "standard_deviation"], lines
+        [
+            *fields,
+            "metric",
+            "flow",
+            "unit",
+            "runs",
+            "mean",
+            "low_95",
+            "high_95",
+            "standard_deviation",
+            "attempts",
+            "marked",
+        ],
+        lines,
     )
     return attachment(text, "csv", campaign["name"])
 

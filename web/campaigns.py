@@ -12,7 +12,9 @@ from flask import Blueprint, abort, flash, g, jsonify, redirect, render_template
 from markupsafe import Markup
 from werkzeug.datastructures import MultiDict
 
+from analysis.attempts import attempts_of
 from analysis.figures.campaign import axes_of
+from analysis.metrics import METRICS
 from analysis.scorecard import file_of
 from analysis.store import browse, requests
 from testbed import fidelity
@@ -139,6 +141,7 @@ def _table(campaign_id: str, fields: list[str], some: Sequence[Mapping[str, Any]
 
     def compute() -> Markup:
         tabled = campaign_data.tabled(campaign_id)
+        of_flow = [key for key in tabled if key[1] and (key[0] not in METRICS or METRICS[key[0]].per == "flow")]
         numbers = [point["number"] for point in some]
         members: dict[int, list[Mapping[str, Any]]] = {number: [] for number in numbers}
         for one in browse.members(g.store, campaign_id, numbers):
@@ -151,9 +154,10 @@ def _table(campaign_id: str, fields: list[str], some: Sequence[Mapping[str, Any]
                 fields=fields,
                 points=some,
                 members=members,
-                flows=list(dict.fromkeys(subject for _, subject in tabled if subject)) or [""],
-                of_flow=list(dict.fromkeys(name for name, subject in tabled if subject)),
-                of_run=list(dict.fromkeys(name for name, subject in tabled if not subject)),
+                flows=list(dict.fromkeys(subject for _, subject in of_flow)) or [""],
+                of_flow=list(dict.fromkeys(name for name, _ in of_flow)),
+                others=[key for key in tabled if key not in of_flow],
+                attempts=attempts_of(g.store, campaign_id),
                 cells={(row["point"], row["name"], row["subject"]): row for row in rows},
             )
         )

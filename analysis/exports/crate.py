@@ -38,7 +38,9 @@ SOFTWARE, AUTHOR = "#backchannel", "#author"
 #: Neither file can be larger: campaigns of tens of thousands of runs stay below.
 MOST_METADATA_BYTES = 1 << 28
 #: Figures of metrics that every campaign has, where it has them.
-FIGURES = ("throughput", "goodput", "fairness_index", "completion_time", "utilisation", "queue_mean", "rtt_mean")
+FIGURES = (
+    "throughput", "goodput", "direction_fairness", "completion_time", "utilisation", "queue_mean", "rtt_mean"
+)  # fmt: skip
 #: The figure that the campaign's file asks for.
 OWN_FIGURE = "figures/figure"
 #: What campaign.json tells of the campaign.

@@ -38,6 +38,7 @@ LOG_FROM = 10
 #: Columns of `analysis.means` that are no swept fields.
 _OWN = frozenset(
     ("point", "metric", "subject", "unit", "n", "mean", "sd", "low", "high", "level", "method", "groups", "values",
+     "attempts", "marked",
      "repetition", "run_id", "value")
 )  # fmt: skip
 _QUANTITY = re.compile(r"\s*([-+0-9.eE]+)\s*(\S*)")

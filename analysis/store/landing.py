@@ -64,7 +64,8 @@ def land(database: Database, artefacts: Artefacts, landing: Landing, replaces: b
             connection.execute(sa.select(sa.func.pg_advisory_xact_lock(key)))
         known = connection.execute(sa.select(run.c.state).where(run.c.id == landing.run_id)).scalar()
         if landing.problems:
-            note_attempt(connection, landing.run_id, landing.attempt, "invalid", landing.problems)
+            carried = {row.metric: row.value for row in landing.metrics if not row.subject}.get("aggregate_throughput")
+            note_attempt(connection, landing.run_id, landing.attempt, "invalid", landing.problems, carried)
         if known == "valid" and (landing.problems or not replaces):
             shutil.rmtree(landing.folder, ignore_errors=True)
             return
@@ -104,14 +105,18 @@ def _keep_values(connection: sa.Connection, run_id: str, until: float) -> None:
     connection.execute(sa.insert(replaced).from_select(columns, said))
 
 
-def note_attempt(connection: sa.Connection, run_id: str, number: int, outcome: str, problems: Sequence[str]) -> None:
-    """Notes an attempt that gave no valid result."""
+def note_attempt(
+    connection: sa.Connection, run_id: str, number: int, outcome: str, problems: Sequence[str],
+    throughput_bps: float | None = None,
+) -> None:  # fmt: skip
+    """Notes an attempt that gave no valid result, with its aggregate throughput if that was measured."""
     row = {
         "run_id": run_id,
         "number": number,
         "at": time.time(),
         "outcome": outcome,
         "problems": list(problems),
+        "throughput_bps": throughput_bps,
     }
     connection.execute(sa.insert(attempt).values(row))
 

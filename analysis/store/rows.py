@@ -164,6 +164,8 @@ class AttemptRow(Row):
     #: invalid or failed.
     outcome: str
     problems: Sequence[str]
+    #: Aggregate throughput in bit/s; None where nothing was measured.
+    throughput_bps: float | None = None
 
 
 @dataclass(frozen=True, eq=False)

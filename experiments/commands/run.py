@@ -81,6 +81,7 @@ def run(
     as_json: JsonOption = False,
 ) -> None:  # fmt: skip
     """Run every run of a campaign that the results folder lacks, then print its table."""
+    from analysis.attempts import attempts_of
     from analysis.store import Store
     from experiments.engine.options import Options
     from experiments.engine.scheduling import run_campaign
@@ -97,12 +98,12 @@ def run(
     )  # fmt: skip
     outcome = run_campaign(plan, options, TerminalReporter(terminal))
     store = Store.open(options.results, artefacts)
-    campaign, rows = store.campaign(plan.id), store.table(plan.id)
+    campaign, rows, attempts = store.campaign(plan.id), store.table(plan.id), attempts_of(store, plan.id)
     assert campaign is not None
     if as_json:
-        typer.echo(results_json(campaign, rows))
+        typer.echo(results_json(campaign, rows, attempts))
     else:
-        print_results(terminal, campaign, rows)
+        print_results(terminal, campaign, rows, attempts)
     _print_outcome(terminal, plan, outcome, store, results)
     if outcome.interrupted:
         raise typer.Exit(exits.INTERRUPTED)

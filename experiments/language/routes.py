@@ -12,7 +12,7 @@ Route = Sequence[tuple[Mapping[str, Any], str]]
 
 
 def route(scenario: Mapping[str, Any], source: str, target: str) -> Route:
-    """The shortest route between two hosts, by the number of links; empty where there is none.
+    """The route between two hosts with the fewest links; empty if there is none.
 
     A shared medium counts as one hop between any two of its ends.
     """

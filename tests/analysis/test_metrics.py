@@ -16,6 +16,8 @@ from hypothesis import strategies as st
 from analysis import captures, metrics
 from analysis.captures import MissingCapture, RunData
 from analysis.metrics import METRICS, jain, measure
+from analysis.routes import bottlenecks
+from analysis.runs import scenario_of
 from tests.analysis.traces import HEADER, Trace, path_scenario
 
 A, B = "a-eth0", "b-eth0"
@@ -114,6 +116,36 @@ def test_two_flows_are_compared_while_both_are_active() -> None:
     assert found["aggregate_throughput", ""] == pytest.approx(16000 * 8 / 9)
     assert found["throughput", "bulk"] + found["throughput", "late"] != pytest.approx(16000 * 8 / 9)
     assert metrics.throughput_while(run.flows[0], run.flows[:1]) == pytest.approx(10000 * 8 / 9)
+
+
+def test_fairness_compares_flows_of_one_direction() -> None:
+    """Two downloads of 6 and 2 segments and an upload: the upload's slow line counts apart, and has one flow only."""
+    scenario = path_scenario()
+    first = scenario["workload"][0]
+    scenario["workload"] += [
+        {**first, "name": "second", "port": 5002}, {**first, "name": "back", "from": "b", "to": "a", "port": 5003},
+    ]  # fmt: skip
+    trace = Trace(scenario)
+    transfer(trace, segments=6)
+    transfer(trace, flow=1, port=40001, segments=2)
+    found = values(trace.run())
+    assert {key for key in found if key[0] == "direction_fairness"} == {("direction_fairness", "line/forward")}
+    assert found["direction_fairness", "line/forward"] == pytest.approx(8**2 / (2 * (6**2 + 2**2)))
+    # Over all flows, the idle upload counts as a third share.
+    assert found["fairness_index", ""] == pytest.approx(8**2 / (3 * (6**2 + 2**2)))
+
+
+def test_the_slowest_of_the_lines_that_flows_share_is_theirs() -> None:
+    scenario = path_scenario()
+    first = scenario["workload"][0]
+    scenario["workload"] += [{**first, "name": "second", "port": 5002}]
+    hop = {**scenario["links"][1], "name": "hop", "ends": ["r2", "r3"]}
+    hop["forward"] = {**hop["forward"], "rate_bps": 900_000}
+    scenario["nodes"].insert(3, {"name": "r3", "kind": "router"})
+    scenario["links"][1:] = [scenario["links"][1], hop, {**scenario["links"][2], "ends": ["r3", "b"]}]
+    assert bottlenecks(scenario_of(scenario)) == {"hop/forward": ["bulk", "second"]}
+    hop["forward"]["rate_bps"] = 1_000_000
+    assert bottlenecks(scenario_of(scenario)) == {"line/forward": ["bulk", "second"]}
 
 
 def test_the_warm_up_is_left_out() -> None:

@@ -123,8 +123,8 @@ def test_a_module_of_ours_holds_its_arguments_against_its_documentation_and_tell
     script = f"""
     mount -t tmpfs run /run && mkdir /run/netns && ip netns add first
     export ANSIBLE_CONFIG=ansible.cfg; cd {shlex.quote(str(ANSIBLE))}
-    {words} -m backchannel.testbed.kernel_settings -a 'state=gone'
-    {words} -m backchannel.testbed.kernel_settings -a 'stat=absent'
+    {words} -m backchannel.testbed.network -a 'role=x state=gone'
+    {words} -m backchannel.testbed.network -a 'role=x stat=absent'
     {words} -m backchannel.testbed.fitness -a 'kernel=99.0'
     {words} -m backchannel.testbed.fitness -e ansible_python_interpreter=/nowhere/python
     {words} -m backchannel.testbed.fitness --check
@@ -134,7 +134,7 @@ def test_a_module_of_ours_holds_its_arguments_against_its_documentation_and_tell
     )
     text = done.stdout + done.stderr
     assert "value of state must be one of: present, absent, got: gone" in text
-    assert "Unsupported parameters for (backchannel.testbed.kernel_settings) module: stat" in text
+    assert "Unsupported parameters for (backchannel.testbed.network) module: stat" in text
     assert f"not fit: kernel {os.uname().release} is older than 99.0" in text
     assert re.search(r"/nowhere/python\W.*not found", text)
     assert "first | SUCCESS" in text

@@ -144,12 +144,12 @@ MISTAKES = {
     ),
     "a variable that cannot be": (
         lambda file: file["vars"].update(common_clock="sundial"),
-        "vars.common_clock: 'sundial' is not possible; there are: chrony, none",
+        "vars.common_clock: 'sundial' is not one of chrony, none",
     ),
     "no such range": (lambda file: file.update(addresses="192.0.2.0/24"), "there are: 10.0.0.0/8, 198.18.0.0/15"),
     "no interface name": (
         lambda file: file["hosts"]["pc1"].update(interfaces={"bottleneck": "eth 1"}),
-        "'eth 1' is not a name",
+        "'eth 1' is not a valid name",
     ),
 }
 
@@ -233,7 +233,7 @@ def test_slow_hosts_are_given_time(tmp_path: Path) -> None:
     words = ssh_command(options, "192.0.2.1", 22, Path("/c"), Path("/s"))
     assert "ConnectTimeout=120" in words
     assert "ServerAliveCountMax=19" in words
-    with pytest.raises(CampaignError, match=r"ssh\.silence: .* less than or equal to 20"):
+    with pytest.raises(CampaignError, match=r"ssh\.silence: .* must be at most 20"):
         inventory.read(changed(path, lambda file: file["ssh"].update(silence="1 min")))
 
 
