@@ -189,8 +189,9 @@ def _ordering(original: Results, perturbed: Sequence[Results], quantity: Quantit
         greater, less = a, b
     is_tie = _mean(original, quantity, a) == _mean(original, quantity, b)
     changes = [_mean(results, quantity, greater) - _mean(results, quantity, less) for results in perturbed]
-    found = difference(original.values[less][quantity], original.values[greater][quantity], LEVEL)
+    interval = difference(original.values[less][quantity], original.values[greater][quantity], LEVEL).interval
     return Ordering(
         quantity.subject, original.points[greater], original.points[less], with_first=0 in (a, b),
-        is_clear=found.interval is not None and 0 not in found.interval, kept=sum(change == 0 if is_tie else change > 0 for change in changes),
+        is_clear=interval is not None and 0 not in interval,
+        kept=sum(change == 0 if is_tie else change > 0 for change in changes),
     )  # fmt: skip
