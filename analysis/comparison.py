@@ -192,21 +192,21 @@ def load(text: str, results: str, artefacts: str | None = None) -> Results:
     try:
         moment = _moment(date) if at else math.inf
         known = store.campaigns()
-        names = list(dict.fromkeys(str(one["name"]) for one in known))
+        names = list(dict.fromkeys(str(one.name) for one in known))
         if not name and len(names) != 1:
             raise CompareError(f"{folder} has the campaigns {', '.join(names)}: give {folder}:NAME")
-        found = [one for one in known if not name or name in (one["id"], one["name"])]
+        found = [one for one in known if not name or name in (one.id, one.name)]
         if not found:
             raise CompareError(str(unknown(f"campaign in {folder}", name, names)))
-        dated = [(one["id"], store.values_at(one["id"], moment)) for one in (found if at else found[:1])]
-        campaign_id, rows = max(dated, key=lambda one: max((row["landed"] for row in one[1]), default=-math.inf))
+        dated = [(one.id, store.values_at(one.id, moment)) for one in (found if at else found[:1])]
+        campaign_id, rows = max(dated, key=lambda one: max((row.landed for row in one[1]), default=-math.inf))
         if at and not rows:
-            raise CompareError(f"of campaign {found[0]['name']} in {folder}, nothing had landed by {date}")
+            raise CompareError(f"of campaign {found[0].name} in {folder}, nothing had landed by {date}")
         campaign = store.campaign(campaign_id)
         assert campaign is not None
     finally:
         store.close()
-    return Results.of_rows(text, [dict(point["parameters"]) for point in campaign["points"]], rows)
+    return Results.of_rows(text, [dict(point.parameters) for point in campaign.points], rows)
 
 
 def _moment(date: str) -> float:

@@ -79,7 +79,7 @@ def to_pandas(frame: pl.DataFrame) -> pandas.DataFrame:
 def campaigns(results: Path | Store = RESULTS) -> pl.DataFrame:
     """Every campaign, newest first: id, name, title, backend, state, runs, valid."""
     keys = ("id", "name", "title", "backend", "state", "runs", "valid")
-    rows = [{key: one[key] for key in keys} for one in open_store(results).campaigns()]
+    rows = [{key: getattr(one, key) for key in keys} for one in open_store(results).campaigns()]
     return pl.DataFrame(rows, schema=dict.fromkeys(keys[:5], pl.String) | dict.fromkeys(keys[5:], pl.Int64))
 
 
@@ -90,10 +90,10 @@ def find_campaign(store: Store, name: str) -> CampaignRow:
         AnalysisError: there is none.
     """
     known = store.campaigns()
-    found = next((one for one in known if name in (one["id"], one["name"])), None)
-    campaign = None if found is None else store.campaign(found["id"])
+    found = next((one for one in known if name in (one.id, one.name)), None)
+    campaign = None if found is None else store.campaign(found.id)
     if campaign is None:
-        raise unknown("campaign", name, [one["name"] for one in known])
+        raise unknown("campaign", name, [one.name for one in known])
     return campaign
 
 
@@ -125,7 +125,7 @@ def values(campaign: str, results: Path | Store = RESULTS) -> pl.DataFrame:
     """
     store = open_store(results)
     found = find_campaign(store, campaign)
-    rows = [{**row, "metric": row["name"]} for row in store.values(found["id"])]
+    rows = [{**vars(row), "metric": row.name} for row in store.values(found.id)]
     frame = pl.DataFrame(rows, schema=VALUES).sort("point", "repetition", "metric", "subject")
     return _parameters(found).join(frame, on="point", how="inner", maintain_order="left_right")
 
@@ -140,26 +140,26 @@ def means(campaign: str, results: Path | Store = RESULTS) -> pl.DataFrame:
     """
     store = open_store(results)
     found = find_campaign(store, campaign)
-    attempts = attempts_of(store, found["id"])
+    attempts = attempts_of(store, found.id)
     rows = []
-    for row in store.table(found["id"]):
-        made = estimate(row["name"], row["unit"], row["values"])
+    for row in store.table(found.id):
+        made = estimate(row.name, row.unit, row.values)
         low, high = made.ends
         rows.append({
-            "point": row["point"], "metric": row["name"], "subject": row["subject"], "unit": row["unit"],
-            "n": row["n"], "mean": row["mean"], "sd": row["sd"], "low": low, "high": high, "level": made.level,
+            "point": row.point, "metric": row.name, "subject": row.subject, "unit": row.unit,
+            "n": row.n, "mean": row.mean, "sd": row.sd, "low": low, "high": high, "level": made.level,
             "method": None if made.interval is None else made.interval.method, "groups": len(made.groups) or 1,
-            "values": list(made.values), "attempts": attempts[row["point"]].total,
-            "marked": "; ".join(attempts[row["point"]].reasons) or None,
+            "values": list(made.values), "attempts": attempts[row.point].total,
+            "marked": "; ".join(attempts[row.point].reasons) or None,
         })  # fmt: skip
     frame = pl.DataFrame(rows, schema=MEANS)
     return _parameters(found).join(frame, on="point", how="inner", maintain_order="left_right")
 
 
 def _parameters(campaign: CampaignRow) -> pl.DataFrame:
-    points = campaign["points"]
-    fields = list(dict.fromkeys(field for point in points for field, _ in point["parameters"]))
-    rows = [{**dict.fromkeys(fields), **dict(one["parameters"]), "point": one["number"]} for one in points]
+    points = campaign.points
+    fields = list(dict.fromkeys(field for point in points for field, _ in point.parameters))
+    rows = [{**dict.fromkeys(fields), **dict(one.parameters), "point": one.number} for one in points]
     return pl.DataFrame(rows, schema=dict.fromkeys(fields, pl.String) | {"point": pl.Int64})
 
 
@@ -171,13 +171,13 @@ def run_data(run_id: str, results: Path | Store = RESULTS) -> RunData:
     """
     store = open_store(results)
     run = find_run(store, run_id)
-    folder = store.run_folder(run["id"])
+    folder = store.run_folder(run.id)
     if not (folder / "segments.parquet").is_file():
-        raise AnalysisError(f"run {run['id']} has no captures: its campaign says so (capture.at)")
+        raise AnalysisError(f"run {run.id} has no captures: its campaign says so (capture.at)")
     try:
-        return RunData.load(folder, run["scenario"], run["manifest"]["report"])
+        return RunData.load(folder, run.documents.scenario, run.documents.report)
     except (OSError, pl.exceptions.PolarsError, json.JSONDecodeError, KeyError) as error:
-        raise AnalysisError(f"the tables of run {run['id']} cannot be read: {error}") from None
+        raise AnalysisError(f"the tables of run {run.id} cannot be read: {error}") from None
 
 
 CONTRASTED: dict[str, type[pl.DataType]] = {
@@ -219,8 +219,8 @@ def contrast(
     """
     store = open_store(results)
     found = find_campaign(store, campaign)
-    points = [dict(point["parameters"]) for point in found["points"]]
-    stored = Results.of_rows(found["name"], points, store.values(found["id"]))
+    points = [dict(point.parameters) for point in found.points]
+    stored = Results.of_rows(found.name, points, store.values(found.id))
     known = dict.fromkeys(quantity.metric for values in stored.values.values() for quantity in values)
     for name in metrics:
         if name not in known:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from analysis.attempts import PointAttempts
-    from analysis.store.rows import TableRow
+    from analysis.store.rows import CampaignRow, TableRow
     from experiments.language.campaign import Plan, Run
 
 
@@ -89,9 +89,7 @@ def attempts_json(attempts: PointAttempts | None) -> dict[str, Any]:
     return {"total": attempts.total, "thrown": attempts.thrown, "marked": attempts.reasons}
 
 
-def results_json(
-    campaign: Mapping[str, Any], rows: Sequence[Mapping[str, Any]], attempts: Mapping[int, PointAttempts]
-) -> str:
+def results_json(campaign: CampaignRow, rows: Sequence[TableRow], attempts: Mapping[int, PointAttempts]) -> str:
     """A campaign's results as a JSON document, in SI units.
 
     Args:
@@ -101,25 +99,25 @@ def results_json(
     """
     from analysis.metrics.registry import estimate
 
-    by_point: dict[int, list[Mapping[str, Any]]] = {}
+    by_point: dict[int, list[dict[str, Any]]] = {}
     for row in rows:
-        low, high = estimate(row["name"], row["unit"], row["values"]).ends
-        own = {key: value for key, value in row.items() if key != "point"}
-        by_point.setdefault(row["point"], []).append({**own, "low_95": low, "high_95": high})
+        low, high = estimate(row.name, row.unit, row.values).ends
+        own = {key: value for key, value in vars(row).items() if key != "point"}
+        by_point.setdefault(row.point, []).append({**own, "low_95": low, "high_95": high})
     document = {
-        "campaign": campaign["id"],
-        "name": campaign["name"],
-        "state": campaign["state"],
+        "campaign": campaign.id,
+        "name": campaign.name,
+        "state": campaign.state,
         "points": [
             {
-                "parameters": dict(point["parameters"]),
+                "parameters": dict(point.parameters),
                 "runs": [
-                    {key: member[key] for key in ("run_id", "repetition", "state")} for member in point["members"]
+                    {key: getattr(member, key) for key in ("run_id", "repetition", "state")} for member in point.members
                 ],
-                "attempts": attempts_json(attempts.get(point["number"])),
-                "metrics": by_point.get(point["number"], []),
+                "attempts": attempts_json(attempts.get(point.number)),
+                "metrics": by_point.get(point.number, []),
             }
-            for point in campaign["points"]
+            for point in campaign.points
         ],
     }
     return json.dumps(document, indent=2)

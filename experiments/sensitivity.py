@@ -20,6 +20,7 @@ from analysis.statistics import LEVEL, difference, mean
 from experiments.language import registry
 from experiments.language.campaign import Plan, Run
 from experiments.language.identity import run_identity
+from testbed.scenario import ScenarioDocument
 
 #: Default for the greatest relative change.
 BY = 0.001
@@ -102,9 +103,10 @@ def perturbed_plan(plan: Plan, number: int, by: float) -> Plan:
 
 
 def _perturbed_run(run: Run, stream: str, by: float) -> Run:
-    links = [_perturbed_link(link, f"{stream}/{link['name']}", by) for link in run.scenario["links"]]
-    scenario = {**run.scenario, "links": links}
-    return replace(run, id=run_identity(run.backend, scenario), scenario=scenario)
+    document = run.document.document
+    links = [_perturbed_link(link, f"{stream}/{link['name']}", by) for link in document["links"]]
+    scenario = {**document, "links": links}
+    return replace(run, id=run_identity(run.backend, scenario), document=ScenarioDocument(scenario))
 
 
 def _perturbed_link(link: Mapping[str, Any], stream: str, by: float) -> dict[str, Any]:

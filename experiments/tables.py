@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from analysis.comparison import Comparison, Line
     from analysis.metrics import Metric
     from analysis.scorecard import Artefact, OrderingScore, Score, ValueScore
-    from analysis.store.rows import TableRow
+    from analysis.store.rows import CampaignRow, PointRow, TableRow
     from experiments.reproduce import Expected
     from experiments.sensitivity import Sensitivity
 
@@ -34,17 +34,17 @@ def _table(*columns: str, right: Sequence[str] = ()) -> Table:
     return table
 
 
-def campaigns_table(campaigns: Sequence[Mapping[str, Any]]) -> Table:
+def campaigns_table(campaigns: Sequence[CampaignRow]) -> Table:
     """A row for each campaign of Store.campaigns."""
     table = _table("id", "name", "valid", "state", "title", right=["valid"])
     for campaign in campaigns:
-        counts = f"{campaign['valid']}/{campaign['runs']}"
-        table.add_row(campaign["id"], campaign["name"], counts, campaign["state"], campaign["title"])
+        counts = f"{campaign.valid}/{campaign.runs}"
+        table.add_row(campaign.id, campaign.name, counts, campaign.state, campaign.title)
     return table
 
 
 def results_table(
-    points: Sequence[Mapping[str, Any]], rows: Sequence[TableRow], metrics: Mapping[str, Metric],
+    points: Sequence[PointRow], rows: Sequence[TableRow], metrics: Mapping[str, Metric],
     attempts: Mapping[int, PointAttempts],
 ) -> Group:  # fmt: skip
     """A row for each flow of each point: every metric's estimate over the valid runs. Metrics of the whole run and of
@@ -71,9 +71,9 @@ def results_table(
     table = _table("point", "runs", "flow", *heads, right=["runs", *heads])
     notes = []
     for point in points:
-        number = point["number"]
-        valid = sum(member["state"] == "valid" for member in point["members"])
-        label, runs = point_label(dict(point["parameters"])) or "all runs", str(valid)
+        number = point.number
+        valid = sum(member.state == "valid" for member in point.members)
+        label, runs = point_label(dict(point.parameters)) or "all runs", str(valid)
         took = attempts.get(number)
         if took is not None and took.thrown:
             runs += f" of {took.total} tried{' !' if took.reasons else ''}"
@@ -207,17 +207,17 @@ def score_table(artefacts: Sequence[Artefact], details: bool = False) -> Group:
     if both := between_backends(artefacts):
         parts.append(
             Text(
-                f"{both['values']} values were measured with real packets and in virtual time: half of them differ by "
-                f"{both['median']:.1%} or less, {both['within_5_percent']} by 5 % or less; the confidence intervals of "
-                f"{len(both['apart'])} do not meet"
+                f"{both.values} values were measured with real packets and in virtual time: half of them differ by "
+                f"{both.median:.1%} or less, {both.within_5_percent} by 5 % or less; the confidence intervals of "
+                f"{len(both.apart)} do not meet"
             )
         )
         parts += [
             Text(
-                f"    {one['artefact']} {one['measure']} {_labels(one['cell'])}: emulated {one['emulated']:.4g}, "
-                f"sim {one['sim']:.4g}"
+                f"    {apart.artefact} {apart.measure} {_labels(apart.cell)}: emulated {apart.emulated:.4g}, "
+                f"sim {apart.sim:.4g}"
             )
-            for one in both["apart"]
+            for apart in both.apart
             if details
         ]
     return Group(*parts)

@@ -10,7 +10,7 @@ from urllib.parse import urlencode
 from flask import Blueprint, Response, abort, g, jsonify, render_template, request, url_for
 
 from analysis.estimates import Estimate
-from analysis.figures.campaign import Group, Mean, Means
+from analysis.figures.means import Group, Mean, Means
 from analysis.figures.model import COLOURS, Figure, Series
 from analysis.metrics.registry import estimate
 from analysis.statistics import LEVEL, MARGIN, Compared, RunKey, compare_all
@@ -68,13 +68,13 @@ def show() -> str:
     subjects = _subjects()
     rows = _shown(subjects)
     scenario = browse.scenario(g.store, subjects[0].run_id) if subjects else None
-    flows = [flow["name"] for flow in scenario["workload"]] if scenario else []
+    flows = [flow.name for flow in scenario.workload] if scenario else []
     links = (
         [
-            f"{link['name']}/{side}"
-            for link in scenario["links"]
-            for side in ("forward", "reverse")
-            if link[side].get("rate_bps")
+            f"{link.name}/{side}"
+            for link in scenario.links
+            for side, direction in link.directions()
+            if direction.rate_bps
         ]
         if scenario
         else []
@@ -229,19 +229,19 @@ def _run(run_id: str, colour: str) -> Subject:
 def _point(name: str, colour: str) -> Subject:
     campaign_id, _, number = name.partition(":")
     campaign = browse.campaign_head(g.store, campaign_id)
-    point = next((one for one in browse.points(g.store, campaign_id) if str(one["number"]) == number), None)
+    point = next((one for one in browse.points(g.store, campaign_id) if str(one.number) == number), None)
     if campaign is None or point is None:
         abort(404, f"There is no point {number or '?'} of a campaign {campaign_id} here.")
-    rows = browse.point_metrics(g.store, campaign_id, point["number"])
+    rows = browse.point_metrics(g.store, campaign_id, point.number)
     if not rows:
-        abort(404, f"Point {number} of {campaign['title']} has no valid run yet.")
+        abort(404, f"Point {number} of {campaign.title} has no valid run yet.")
     values: dict[tuple[str, str], dict[RunKey, float]] = {}
     for row in rows:
-        values.setdefault((row["name"], row["subject"]), {})[RunKey(row["repetition"], row["seed"])] = row["value"]
-    label = point_label(dict(point["parameters"])) or campaign["title"]
+        values.setdefault((row.name, row.subject), {})[RunKey(row.repetition, row.seed)] = row.value
+    label = point_label(dict(point.parameters)) or campaign.title
     return Subject(
-        f"point:{name}", label, url_for("campaigns.show", campaign_id=campaign_id), rows[0]["run_id"], colour, values,
-        {row["name"]: row["unit"] for row in rows},
+        f"point:{name}", label, url_for("campaigns.show", campaign_id=campaign_id), rows[0].run_id, colour, values,
+        {row.name: row.unit for row in rows},
     )  # fmt: skip
 
 

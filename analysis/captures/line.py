@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from functools import cached_property
 from itertools import pairwise
-from typing import Any
 
 import numpy as np
 import polars as pl
@@ -17,6 +15,7 @@ from analysis.captures.tables import MissingCapture, Tables
 from analysis.routes import Routes, direction_name
 from analysis.runs import Kind, Line, RunView
 from testbed.addressing import make_plan
+from testbed.report import DirectionReport
 from testbed.scenario import LinkSpec
 
 #: Length of `data_slices`, in s: those of aq's figure 1.
@@ -45,9 +44,9 @@ class CapturedLine(Line):
         self._network = network
 
     @property
-    def counters(self) -> Mapping[str, Any]:  # type: ignore[override]
-        """Counters of the line in the run's report, over the whole run; empty without a report."""
-        return self.tables.counters.get(self.link, {}).get(self.direction, {})
+    def counters(self) -> DirectionReport | None:  # type: ignore[override]
+        """Counters of the line in the run's report, over the whole run; None without a report."""
+        return self.tables.counters.get(self.link, {}).get(self.direction)
 
     @cached_property
     def busy_window_s(self) -> tuple[float, float]:
@@ -117,11 +116,9 @@ class CapturedLine(Line):
 
     def _crossing(self, ports: list[int]) -> pl.DataFrame:
         captured = {
-            self.tables.files[interface["interface"]]: interface["node"]
+            self.tables.files[interface.interface]: interface.node
             for interface in self.tables.interfaces
-            if interface["link"] == self.link
-            and interface["end"] in ports
-            and interface["interface"] in self.tables.files
+            if interface.link == self.link and interface.end in ports and interface.interface in self.tables.files
         }
         if not captured:
             where = " or ".join(f"{self.ends[port]}:{self.link}" for port in ports)

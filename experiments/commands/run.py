@@ -165,7 +165,7 @@ def _plan_document(plan: Plan, missing: Sequence[Run], done: set[str], expected:
         "runs": [
             {
                 "id": run.id, "point": run.point, "repetition": run.repetition, "backend": run.backend,
-                "done": run.id in done, "position": position.get(run.id), "scenario": run.scenario,
+                "done": run.id in done, "position": position.get(run.id), "scenario": run.document.document,
             }
             for run in plan.runs
         ],
@@ -191,7 +191,7 @@ def _print_plan(plan: Plan, missing: Sequence[Run], done: set[str], expected: Fo
         f"\n{len(plan.points)} points, {len(plan.runs)} runs on the {plan.backend} backend, "
         f"{show(plan.duration_s, 'time')} {passing}"
     )
-    durations_s = {run.id: float(run.scenario["duration_s"]) for run in missing}
+    durations_s = {run.id: run.duration_s for run in missing}
     typer.echo(
         f"{results} has {sum(run.id in done for run in plan.runs)} of them; "
         f"to be run: {len(durations_s)}, {show(sum(durations_s.values()), 'time')} {passing}"
@@ -231,7 +231,7 @@ def _print_outcome(terminal: Console, plan: Plan, outcome: Outcome, store: Store
     if note := exact_note(plan):
         print_line(note)
     runs = {run.id: run for run in reversed(plan.runs)}
-    for limits in sorted({"; ".join(fidelity.wider(fidelity.limits_of(run.scenario))) for run in plan.runs} - {""}):
+    for limits in sorted({"; ".join(fidelity.wider(run.scenario.fidelity)) for run in plan.runs} - {""}):
         print_line(f"This campaign accepts runs by wider limits than the default: {limits}")
     for run_id, problems in outcome.failed.items():
         first, _, more = problems.partition("; ")

@@ -24,6 +24,7 @@ from experiments.language.schema import Campaign
 from experiments.language.source import FieldPath
 from experiments.language.sweep import MAX_RUNS, SWEEP, Combination, Value, combinations, same_field, split_field
 from experiments.language.variation import is_repeated
+from testbed.scenario import Scenario, ScenarioDocument
 
 #: One step of a field's path, as `--set` takes it.
 _STEP = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*|\d+")
@@ -43,8 +44,17 @@ class Run:
     point: int
     repetition: int
     backend: str
-    #: JSON for core::scenario::Scenario.
-    scenario: Mapping[str, Any]
+    document: ScenarioDocument
+
+    @property
+    def scenario(self) -> Scenario:
+        """The scenario, typed when it is first asked for."""
+        return self.document.scenario
+
+    @property
+    def duration_s(self) -> float:
+        """The scenario's duration."""
+        return float(self.document.document["duration_s"])
 
 
 @dataclass(frozen=True)
@@ -81,7 +91,7 @@ class Plan:
     @property
     def longest_s(self) -> float:
         """Duration of the longest run, in s."""
-        return max(float(run.scenario["duration_s"]) for run in self.runs)
+        return max(run.duration_s for run in self.runs)
 
     @property
     def run_ids(self) -> list[str]:
@@ -91,7 +101,7 @@ class Plan:
     @property
     def duration_s(self) -> float:
         """Sum of the durations of all runs, in s."""
-        return sum(float(run.scenario["duration_s"]) for run in self.runs)
+        return sum(run.duration_s for run in self.runs)
 
 
 def load(path: Path, overrides: Sequence[str] = ()) -> Plan:
@@ -240,10 +250,10 @@ class _Expansion:
         for repetition in range(campaign.repetitions):
             seed = derive_seed(campaign.seed, repetition)
             scenario = make_scenario(campaign, seed)
-            if first is not None and campaign.backend == "sim" and is_repeated(first.scenario, scenario):
+            if first is not None and campaign.backend == "sim" and is_repeated(first.document.document, scenario):
                 return
             run_id = run_identity(campaign.backend, scenario)
-            run = Run(run_id, point, repetition, campaign.backend, scenario)
+            run = Run(run_id, point, repetition, campaign.backend, ScenarioDocument(scenario))
             first = first or run
             yield run
 

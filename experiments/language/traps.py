@@ -6,6 +6,7 @@ warnings of `./backchannel validate` and reject nothing, because each may be the
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -16,6 +17,7 @@ from experiments.language.routes import PACKET_BYTES, Route, route
 from experiments.language.source import FieldPath, Source
 from testbed import fidelity
 from testbed.kernel_tcp import is_kernel_stack
+from testbed.scenario import DIRECTIONS, Direction, Flow, LinkSpec, Named, Scenario
 from testbed.units import show
 
 #: 99th percentile of a timer's lateness on an idle machine, in s.
@@ -32,9 +34,7 @@ DRAIN_SHARE = 0.5
 STUDIED = ("bottleneck", "line", "air")
 #: Backends on which packets cross real interfaces.
 REAL = ("emulated", "physical")
-_UNLIMITED = float("inf")
 
-Link = Mapping[str, Any]
 #: Link, direction and message. Link and direction are empty for a finding about the whole scenario.
 Finding = tuple[str, str, str]
 
@@ -49,32 +49,32 @@ class Trap:
     message: str
 
 
-def find(backend: str, scenario: Mapping[str, Any]) -> list[Trap]:
+def find(backend: str, scenario: Scenario) -> list[Trap]:
     """All findings for one scenario."""
     found = (Trap(name, *finding) for name, look in TRAPS.items() for finding in look(backend, scenario))
     return list(dict.fromkeys(found))
 
 
-def queue_below_one_burst(_: str, scenario: Mapping[str, Any]) -> Iterator[Finding]:
+def queue_below_one_burst(_: str, scenario: Scenario) -> Iterator[Finding]:
     """A queue that is smaller than the initial window loses packets at the start of every connection."""
     for flow, hops in _flows(scenario):
         burst = _initial_window(scenario, flow)
-        faster_bps = _UNLIMITED
+        faster_bps = math.inf
         for link, side in hops:
             rate_bps = _rate_bps(link, side)
-            limit = _limit_packets(link[side]["queue"])
+            limit = _limit_packets(link.direction(side).queue)
             # Packets that arrive no faster than they leave need no queue. One packet of the burst is on the line.
             if rate_bps < faster_bps and limit is not None and limit + 1 < burst:
                 yield (
-                    link["name"], side,
-                    f"flow {flow['name']} begins with {burst:g} segments back to back, and this queue holds {limit:g}, "
+                    link.name, side,
+                    f"flow {flow.name} begins with {burst:g} segments back to back, and this queue holds {limit:g}, "
                     f"so the first window always loses packets; set a limit of at least {burst:g} packets, or use a "
                     "stack with a smaller initial window",
                 )  # fmt: skip
             faster_bps = min(faster_bps, rate_bps)
 
 
-def timer_coarser_than_a_packet(backend: str, scenario: Mapping[str, Any]) -> Iterator[Finding]:
+def timer_coarser_than_a_packet(backend: str, scenario: Scenario) -> Iterator[Finding]:
     """On a fast line several packets are due before a timer has fired once, so they leave in bursts."""
     if backend not in REAL:
         return
@@ -82,14 +82,14 @@ def timer_coarser_than_a_packet(backend: str, scenario: Mapping[str, Any]) -> It
         packet_s = PACKET_BYTES * 8 / _rate_bps(link, side)
         if 0 < packet_s < TIMER_S:
             yield (
-                link["name"], side,
+                link.name, side,
                 f"at {show(_rate_bps(link, side), 'rate')} a full packet takes {show(packet_s, 'time')}, and timers "
                 f"are up to {show(TIMER_S, 'time')} late, so packets leave in bursts and rates hold only on average; "
                 "use the sim backend, which has no such limit",
             )  # fmt: skip
 
 
-def more_packets_than_the_emulator_carries(backend: str, scenario: Mapping[str, Any]) -> Iterator[Finding]:
+def more_packets_than_the_emulator_carries(backend: str, scenario: Scenario) -> Iterator[Finding]:
     """Packets beyond the capacity of one core are late, and every run is invalid."""
     if backend != "emulated":
         return
@@ -97,13 +97,13 @@ def more_packets_than_the_emulator_carries(backend: str, scenario: Mapping[str, 
         slowest_bps = min(_rate_bps(link, side) for link, side in hops)
         if slowest_bps / (8 * PACKET_BYTES) > EMULATOR_PPS:
             yield (
-                hops[0][0]["name"], hops[0][1],
-                f"every line of flow {flow['name']} is faster than {show(EMULATOR_PPS * 8 * PACKET_BYTES, 'rate')}, "
+                hops[0][0].name, hops[0][1],
+                f"every line of flow {flow.name} is faster than {show(EMULATOR_PPS * 8 * PACKET_BYTES, 'rate')}, "
                 "which one core can copy, so the kernel is the bottleneck; set a lower rate on a line",
             )  # fmt: skip
 
 
-def small_queues_on_the_senders_host(_: str, scenario: Mapping[str, Any]) -> Iterator[Finding]:
+def small_queues_on_the_senders_host(_: str, scenario: Scenario) -> Iterator[Finding]:
     """Linux limits a socket's packets in the queues of its host (TCP small queues), so the shaped queue never fills.
 
     Emulated lines take packets out of the host at once, and a link box is another host. Only a kernel shaper on the
@@ -112,16 +112,16 @@ def small_queues_on_the_senders_host(_: str, scenario: Mapping[str, Any]) -> Ite
     for flow, hops in _flows(scenario):
         link, side = hops[0]
         slowest_bps = min(_rate_bps(*hop) for hop in hops)
-        shapes = link["kind"] == "kernel" and link[side].get("rate_bps") == slowest_bps
-        if shapes and is_kernel_stack(_node(scenario, flow["from"])["stack"]["name"]):
+        shapes = link.kind == "kernel" and link.direction(side).rate_bps == slowest_bps
+        if shapes and is_kernel_stack(_stack(scenario, flow).name):
             yield (
-                link["name"], side,
-                f"{flow['from']} sends flow {flow['name']} and shapes it too: its kernel holds packets back (TCP "
+                link.name, side,
+                f"{flow.from_} sends flow {flow.name} and shapes it too: its kernel holds packets back (TCP "
                 "small queues), so the queue under study hardly fills; put a router between the host and the line",
             )  # fmt: skip
 
 
-def offloads_may_be_on(backend: str, scenario: Mapping[str, Any]) -> Iterator[Finding]:
+def offloads_may_be_on(backend: str, scenario: Scenario) -> Iterator[Finding]:
     """With segmentation offload, captures show packets of up to 64 kB that were never on a wire.
 
     Emulated lines end in interfaces without offloads. Network cards have them.
@@ -135,7 +135,7 @@ def offloads_may_be_on(backend: str, scenario: Mapping[str, Any]) -> Iterator[Fi
         )  # fmt: skip
 
 
-def clocks_apart(backend: str, scenario: Mapping[str, Any]) -> Iterator[Finding]:
+def clocks_apart(backend: str, scenario: Scenario) -> Iterator[Finding]:
     """The error of a one-way delay between two hosts is the difference of their clocks."""
     if backend == "physical":
         yield (
@@ -145,50 +145,50 @@ def clocks_apart(backend: str, scenario: Mapping[str, Any]) -> Iterator[Finding]
         )  # fmt: skip
 
 
-def bottleneck_elsewhere(_: str, scenario: Mapping[str, Any]) -> Iterator[Finding]:
+def bottleneck_elsewhere(_: str, scenario: Scenario) -> Iterator[Finding]:
     """A wire around the line under study is slower than the line."""
     for flow, hops in _flows(scenario):
-        studied = [hop for hop in hops if hop[0]["name"] in STUDIED and "rate_bps" in hop[0][hop[1]]]
+        studied = [hop for hop in hops if hop[0].name in STUDIED and hop[0].direction(hop[1]).rate_bps is not None]
         for link, side in hops if studied else ():
             line_bps, rate_bps = _rate_bps(*studied[0]), _rate_bps(link, side)
-            if link["name"] not in STUDIED and rate_bps < line_bps:
+            if link.name not in STUDIED and rate_bps < line_bps:
                 yield (
-                    link["name"], side,
+                    link.name, side,
                     f"the rate of this wire is {show(rate_bps, 'rate')} and that of the line under study "
-                    f"{show(line_bps, 'rate')}, so flow {flow['name']} queues here and not at the line's policy; set "
+                    f"{show(line_bps, 'rate')}, so flow {flow.name} queues here and not at the line's policy; set "
                     "a faster 'access'",
                 )  # fmt: skip
 
 
-def run_shorter_than_a_queue(_: str, scenario: Mapping[str, Any]) -> Iterator[Finding]:
+def run_shorter_than_a_queue(_: str, scenario: Scenario) -> Iterator[Finding]:
     """A full queue takes a large part of the run to drain, so the run measures how the queue fills."""
     for link, side in _used_directions(scenario):
-        limit, duration_s = _limit_packets(link[side]["queue"]), scenario["duration_s"]
+        limit, duration_s = _limit_packets(link.direction(side).queue), scenario.duration_s
         if _drain_s(link, side) > DRAIN_SHARE * duration_s:
             yield (
-                link["name"], side,
+                link.name, side,
                 f"{limit:g} full packets take {show(_drain_s(link, side), 'time')} at "
                 f"{show(_rate_bps(link, side), 'rate')}, and a run takes {show(duration_s, 'time')}, so it ends before "
                 "the queue is stable; set a longer duration or a smaller limit",
             )  # fmt: skip
 
 
-def few_packets(_: str, scenario: Mapping[str, Any]) -> Iterator[Finding]:
+def few_packets(_: str, scenario: Scenario) -> Iterator[Finding]:
     """Shares and means over few packets have little meaning."""
     for link, side in _used_directions(scenario):
-        duration_s = scenario["duration_s"]
+        duration_s = scenario.duration_s
         packets = duration_s * _rate_bps(link, side) / (8 * PACKET_BYTES)
         if packets < MIN_PACKETS and _drain_s(link, side) <= DRAIN_SHARE * duration_s:
             yield (
-                link["name"], side,
+                link.name, side,
                 f"this line carries {packets:.0f} full packets in {show(duration_s, 'time')}, too few for meaningful "
                 "means; set a longer duration",
             )  # fmt: skip
 
 
-def wider_limits(_: str, scenario: Mapping[str, Any]) -> Iterator[Finding]:
+def wider_limits(_: str, scenario: Scenario) -> Iterator[Finding]:
     """Runs count as valid that the default limits would reject."""
-    wider = fidelity.wider(fidelity.limits_of(scenario))
+    wider = fidelity.wider(scenario.fidelity)
     if wider:
         yield (
             "", "",
@@ -197,7 +197,7 @@ def wider_limits(_: str, scenario: Mapping[str, Any]) -> Iterator[Finding]:
         )  # fmt: skip
 
 
-TRAPS: Mapping[str, Callable[[str, Mapping[str, Any]], Iterator[Finding]]] = {
+TRAPS: Mapping[str, Callable[[str, Scenario], Iterator[Finding]]] = {
     "queue below one burst": queue_below_one_burst,
     "timer coarser than a packet": timer_coarser_than_a_packet,
     "more packets than the emulator carries": more_packets_than_the_emulator_carries,
@@ -244,55 +244,58 @@ def _place(source: Source, trap: Trap) -> FieldPath:
     return ("network", "access")
 
 
-def _flows(scenario: Mapping[str, Any]) -> Iterator[tuple[Mapping[str, Any], Route]]:
+def _flows(scenario: Scenario) -> Iterator[tuple[Flow, Route]]:
     """Flows with their routes. Flows without a route are left out."""
-    for flow in scenario["workload"]:
-        hops = route(scenario, flow["from"], flow["to"])
+    for flow in scenario.workload:
+        hops = route(scenario, flow.from_, flow.to)
         if hops:
             yield flow, hops
 
 
-def _directions(scenario: Mapping[str, Any]) -> Iterator[tuple[Link, str]]:
-    return ((link, side) for link in scenario["links"] for side in ("forward", "reverse"))
+def _directions(scenario: Scenario) -> Iterator[tuple[LinkSpec, Direction]]:
+    return ((link, side) for link in scenario.links for side in DIRECTIONS)
 
 
-def _used_directions(scenario: Mapping[str, Any]) -> Iterator[tuple[Link, str]]:
+def _used_directions(scenario: Scenario) -> Iterator[tuple[LinkSpec, Direction]]:
     """Directions with a rate and a queue limit that data cross."""
-    used = {(link["name"], side) for _, hops in _flows(scenario) for link, side in hops}
+    used = {(link.name, side) for _, hops in _flows(scenario) for link, side in hops}
     for link, side in _directions(scenario):
-        if (link["name"], side) in used and link[side].get("rate_bps") and _limit_packets(link[side]["queue"]):
+        if (link.name, side) in used and link.direction(side).rate_bps and _limit_packets(link.direction(side).queue):
             yield link, side
 
 
-def _rate_bps(link: Link, side: str) -> float:
+def _rate_bps(link: LinkSpec, side: Direction) -> float:
     """Rate of a direction; infinite without a limit."""
-    return float(link[side].get("rate_bps", _UNLIMITED))
+    rate_bps = link.direction(side).rate_bps
+    return math.inf if rate_bps is None else rate_bps
 
 
-def _drain_s(link: Link, side: str) -> float:
+def _drain_s(link: LinkSpec, side: Direction) -> float:
     """Time in which a full queue drains."""
-    return (_limit_packets(link[side]["queue"]) or 0.0) * PACKET_BYTES * 8 / _rate_bps(link, side)
+    return (_limit_packets(link.direction(side).queue) or 0.0) * PACKET_BYTES * 8 / _rate_bps(link, side)
 
 
-def _node(scenario: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-    found: Mapping[str, Any] = next(node for node in scenario["nodes"] if node["name"] == name)
-    return found
+def _stack(scenario: Scenario, flow: Flow) -> Named:
+    """The stack of a flow's sender."""
+    stack = scenario.node(flow.from_).stack
+    assert stack is not None, "a flow starts at a host, and every host has a stack"
+    return stack
 
 
-def _initial_window(scenario: Mapping[str, Any], flow: Mapping[str, Any]) -> float:
+def _initial_window(scenario: Scenario, flow: Flow) -> float:
     """Initial window of a flow's sender, in segments."""
-    stack = _node(scenario, flow["from"])["stack"]
-    name = flow.get("stack", {}).get("name", stack["name"])
+    stack = _stack(scenario, flow)
+    name = flow.stack.get("name", stack.name)
     if is_kernel_stack(name):
         return KERNEL_INITIAL_WINDOW
-    options = {**stack["options"], **flow.get("stack", {})}
+    options = {**stack.options, **flow.stack}
     return float(options.get("initial_window_segments") or _default("stack", name, "initial_window_segments") or 1)
 
 
-def _limit_packets(queue: Mapping[str, Any]) -> float | None:
+def _limit_packets(queue: Named) -> float | None:
     """Number of full packets that a queue holds; None without a known limit."""
-    limit = queue["options"].get("limit_packets") or _default("policy", queue["name"], "limit_packets")
-    buffer = queue["options"].get("buffer_bytes")
+    limit = queue.options.get("limit_packets") or _default("policy", queue.name, "limit_packets")
+    buffer = queue.options.get("buffer_bytes")
     found = [float(limit)] if limit else []
     found += [buffer / PACKET_BYTES] if buffer else []
     return min(found, default=None)

@@ -14,6 +14,7 @@ from typing import Any
 from experiments.language import registry
 from experiments.language.routes import PACKET_BYTES, route
 from experiments.language.schema import Campaign, Flow
+from testbed.scenario import Scenario
 
 #: Default bounds: of a flow's delay in seconds and as a share of the flow's time, and of a round trip's growth.
 START_S = 0.1
@@ -78,12 +79,13 @@ class Variation:
         if bound <= 0:
             return
         self._bounds["round_trip"] = bound
+        exact = Scenario.model_validate(scenario)
         for flow in scenario["workload"]:
             link = _wire(scenario["links"], (flow["from"], flow["to"]))
             if link is None or f"links.{link['name']}.delay_s" in self._drawn:
                 continue
-            ways = (route(scenario, flow["from"], flow["to"]), route(scenario, flow["to"], flow["from"]))
-            rtt_s = sum(hop[side]["delay_s"] for hops in ways for hop, side in hops)
+            ways = (route(exact, flow["from"], flow["to"]), route(exact, flow["to"], flow["from"]))
+            rtt_s = sum(hop.direction(side).delay_s for hops in ways for hop, side in hops)
             name = link["name"]
             growth_s = self._draw(f"links.{name}.delay_s", f"round_trip/{name}", bound * rtt_s / 2, 9)
             for way in ("forward", "reverse"):

@@ -13,6 +13,8 @@ from analysis.attempts import PointAttempts, attempts_of, permutation_p
 from analysis.metrics import METRICS
 from analysis.results import MetricValue
 from analysis.store import Landing, Store
+from analysis.store.documents import Documents
+from analysis.store.rows import NewCampaign
 from experiments.labels import results_json
 from experiments.tables import results_table
 
@@ -48,14 +50,11 @@ def test_the_table_and_the_json_say_how_many_attempts_a_point_took(tmp_path: Pat
             MetricValue("aggregate_throughput", "", throughput, "rate"),
             MetricValue("throughput", "f", 1e6, "rate"),
         ]
-        scenario = {"seed": 1, "duration_s": 1.0}
-        store.land(Landing(run_id, "emulated", scenario, {}, rows, problems, 1, folder))
+        documents = Documents({"seed": 1, "duration_s": 1.0}, {})
+        store.land(Landing(run_id, "emulated", documents, rows, problems, 1, folder))
 
-    fields = {
-        "id": "c", "name": "c", "title": "C", "file": "c.yaml", "text": "", "overrides": {}, "backend": "emulated",
-        "seed": 1, "repetitions": 3,
-    }  # fmt: skip
-    store.begin_campaign(fields, [[("policy", "red")]], [(0, number, f"run{number}") for number in range(3)])
+    new = NewCampaign("c", "c", "C", "c.yaml", "", {}, "emulated", seed=1, repetitions=3)
+    store.begin_campaign(new, [[("policy", "red")]], [(0, number, f"run{number}") for number in range(3)])
     for number in range(3):
         land(f"run{number}", 5e6)
     land("run3", 9e6)

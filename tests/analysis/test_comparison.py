@@ -7,6 +7,7 @@ import json
 import math
 import random
 import sqlite3
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,7 @@ import pytest
 import analysis
 from analysis.comparison import CompareError, compare
 from analysis.measures import Measure, Table
-from analysis.results import Results, by_point
+from analysis.results import Results, ValueRow, by_point
 from analysis.scorecard import half_interval
 from analysis.store import Store
 from experiments.tables import comparison_table
@@ -28,8 +29,9 @@ def side(
 ) -> Results:  # fmt: skip
     draws = random.Random(sample)
     rows = [
-        {"point": point, "repetition": number, "seed": seed + number, "name": metric, "subject": "bulk", "unit": "rate",
-         "value": 100.0 + shift + draws.gauss(0, noise)}
+        ValueRow(
+            point, number, f"r{number}", seed + number, metric, "bulk", "rate", 100.0 + shift + draws.gauss(0, noise)
+        )
         for point in (0, 1) for metric in ("throughput", "completion_time", "queue_mean")
         for number in range(repetitions)
     ]  # fmt: skip
@@ -136,12 +138,12 @@ def test_compare_contrast_site_and_scorecard_give_one_interval(tmp_path: Path, i
                 " (SELECT run_id FROM membership WHERE point = ? AND repetition = ?)", (point, repetition),
             )  # fmt: skip
     store = Store.open(folder)
-    campaign = store.campaigns()[0]["id"]
+    campaign = store.campaigns()[0].id
     rows = store.values(campaign)
     method = "welch" if len(invalid) > 1 else "paired"
 
     here, there = (
-        Results.of_rows(str(point), [{}], [{**row, "point": 0} for row in rows if row["point"] == point])
+        Results.of_rows(str(point), [{}], [replace(row, point=0) for row in rows if row.point == point])
         for point in (0, 1)
     )
     line = next(

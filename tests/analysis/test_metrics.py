@@ -17,8 +17,8 @@ from analysis import captures, metrics
 from analysis.captures import MissingCapture, RunData
 from analysis.metrics import METRICS, jain, measure
 from analysis.routes import bottlenecks
-from analysis.runs import scenario_of
 from tests.analysis.traces import HEADER, Trace, path_scenario
+from tests.conftest import typed
 
 A, B = "a-eth0", "b-eth0"
 #: Of the line under study: its sending end forward, and its receiving end forward.
@@ -143,9 +143,9 @@ def test_the_slowest_of_the_lines_that_flows_share_is_theirs() -> None:
     hop["forward"] = {**hop["forward"], "rate_bps": 900_000}
     scenario["nodes"].insert(3, {"name": "r3", "kind": "router"})
     scenario["links"][1:] = [scenario["links"][1], hop, {**scenario["links"][2], "ends": ["r3", "b"]}]
-    assert bottlenecks(scenario_of(scenario)) == {"hop/forward": ["bulk", "second"]}
+    assert bottlenecks(typed(scenario)) == {"hop/forward": ["bulk", "second"]}
     hop["forward"]["rate_bps"] = 1_000_000
-    assert bottlenecks(scenario_of(scenario)) == {"line/forward": ["bulk", "second"]}
+    assert bottlenecks(typed(scenario)) == {"line/forward": ["bulk", "second"]}
 
 
 def test_the_warm_up_is_left_out() -> None:
@@ -455,7 +455,7 @@ def test_windows_of_the_stack_are_averaged_over_time(tmp_path: Path) -> None:
 def test_the_relay_of_a_split_connection_is_told_apart_from_the_source(tmp_path: Path) -> None:
     trace = Trace(path_scenario())
     trace.data(A, 1, 0)
-    client, server = (next(one["address"] for one in trace.interfaces if one["node"] == node) for node in "ab")
+    client, server = (next(end.address for end in trace.interfaces if end.node == node) for node in "ab")
     told = [(2, "ack", 2), (6, "coarse_timeout", 1), (7, "fast_retransmit", 1), (8, "ack", 6)]
     wireless = [
         {"t_ns": at_s * 10**9, "part": "wireless", "to": f"{server}:5001", "event": event, "cwnd_segments": cwnd}

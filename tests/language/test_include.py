@@ -39,7 +39,7 @@ def problems_of(path: Path) -> list[str]:
 
 
 def line(plan: Plan) -> dict:  # type: ignore[type-arg]
-    return next(link for link in plan.runs[0].scenario["links"] if link["name"] == "bottleneck")
+    return next(link for link in plan.runs[0].document.document["links"] if link["name"] == "bottleneck")
 
 
 def test_a_file_overrides_what_it_includes(tmp_path: Path) -> None:
@@ -54,7 +54,7 @@ def test_a_file_overrides_what_it_includes(tmp_path: Path) -> None:
     assert line(plan)["reverse"]["rate_bps"] == 9600
     assert line(plan)["reverse"]["queue"] == {"name": "droptail", "options": {"limit_packets": 5}}
     assert line(plan)["reverse"]["delay_s"] == 0.05
-    assert "warm_up_s" not in plan.runs[0].scenario
+    assert "warm_up_s" not in plan.runs[0].document.document
     assert "# network:\n#   topology: asymmetric-path\n" in plan.text
 
 
@@ -73,7 +73,7 @@ def test_later_includes_override_earlier_ones_and_includes_nest(tmp_path: Path) 
         own="include: [slow.yaml, seeded.yaml]\n",
     )  # fmt: skip
     plan = load(own)
-    assert (plan.seed, plan.runs[0].scenario["duration_s"]) == (9, 50.0)
+    assert (plan.seed, plan.runs[0].document.document["duration_s"]) == (9, 50.0)
 
 
 def test_a_campaign_with_includes_has_the_runs_of_the_included_file(tmp_path: Path) -> None:
@@ -192,7 +192,7 @@ defaults:
 
 
 def test_defaults_hold_where_a_field_is_not_set(tmp_path: Path) -> None:
-    scenario = load(write(tmp_path, own=DEFAULTS)).runs[0].scenario
+    scenario = load(write(tmp_path, own=DEFAULTS)).runs[0].document.document
     assert [(flow["to"], flow["start_s"], flow["bytes"]) for flow in scenario["workload"]] == [
         ("c", 1.0, 1_000_000), ("c", 2.0, 1_000_000),
     ]  # fmt: skip
@@ -230,9 +230,9 @@ backends:
     capture: {at: [], counters: null}
 """
     file = source.parse("both.yaml", text)
-    simulated = expand(file).runs[0].scenario
+    simulated = expand(file).runs[0].document.document
     assert simulated["duration_s"] == 60
-    emulated = expand(file, ["backend=emulated"]).runs[0].scenario
+    emulated = expand(file, ["backend=emulated"]).runs[0].document.document
     assert emulated["duration_s"] == 20
     assert emulated["capture"]["at"] == []
     with pytest.raises(CampaignError, match="there is no backend 'emulatd'"):

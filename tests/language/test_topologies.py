@@ -37,7 +37,7 @@ def file(tmp_path: Path) -> Path:
 
 
 def test_each_flow_has_its_own_pair_of_hosts(file: Path) -> None:
-    first, second = (run.scenario for run in load(file).runs)
+    first, second = (run.document.document for run in load(file).runs)
     assert [(flow["name"], flow["from"], flow["to"], flow.get("group")) for flow in first["workload"]] == [
         ("download-1", "server1", "client1", "download"),
         ("download-2", "server2", "client2", "download"),

@@ -41,11 +41,11 @@ def plan(more: str = "", text: str = BASE, folder: Path | None = None) -> Plan:
 
 
 def starts(run: Run) -> dict[str, float]:
-    return {flow["name"]: flow["start_s"] for flow in run.scenario["workload"]}
+    return {flow["name"]: flow["start_s"] for flow in run.document.document["workload"]}
 
 
 def delays(run: Run) -> dict[str, float]:
-    return {link["name"]: link["forward"]["delay_s"] for link in run.scenario["links"]}
+    return {link["name"]: link["forward"]["delay_s"] for link in run.document.document["links"]}
 
 
 def test_a_start_is_delayed_by_100_ms_at_most_and_by_one_percent_of_the_flow() -> None:
@@ -53,9 +53,11 @@ def test_a_start_is_delayed_by_100_ms_at_most_and_by_one_percent_of_the_flow() -
     for run in runs:
         assert 2 <= starts(run)["down"] < 2.1
         assert 0 <= starts(run)["up"] < 0.04
-        assert run.scenario["variation"]["drawn"]["workload.down.start_s"] == pytest.approx(starts(run)["down"] - 2)
+        assert run.document.document["variation"]["drawn"]["workload.down.start_s"] == pytest.approx(
+            starts(run)["down"] - 2
+        )
     assert len({starts(run)["down"] for run in runs}) == 5
-    assert runs[0].scenario["variation"]["start_s"] == 0.1
+    assert runs[0].document.document["variation"]["start_s"] == 0.1
 
 
 def test_a_range_of_a_flow_stays_as_it_is() -> None:
@@ -66,17 +68,17 @@ def test_a_range_of_a_flow_stays_as_it_is() -> None:
 def test_draws_are_seeded_and_equal_at_every_point() -> None:
     swept = plan("sweep: {stack: [newreno, sack]}")
     assert [run.id for run in swept.runs] == [run.id for run in plan("sweep: {stack: [newreno, sack]}").runs]
-    by_point = [[run.scenario["variation"] for run in swept.runs if run.point == point] for point in (0, 1)]
+    by_point = [[run.document.document["variation"] for run in swept.runs if run.point == point] for point in (0, 1)]
     assert by_point[0] == by_point[1]
-    assert plan("seed: 2").runs[0].scenario["variation"] != plan().runs[0].scenario["variation"]
+    assert plan("seed: 2").runs[0].document.document["variation"] != plan().runs[0].document.document["variation"]
 
 
 def test_a_host_takes_up_to_the_time_of_a_full_segment_on_the_fastest_line() -> None:
-    nodes = plan().runs[0].scenario["nodes"]
+    nodes = plan().runs[0].document.document["nodes"]
     times = {node["name"]: node.get("processing_s") for node in nodes}
     assert times == {"server": 0.00024, "router1": None, "router2": None, "client": 0.00024}
-    assert plan("variation: {processing: 1 ms}").runs[0].scenario["nodes"][0]["processing_s"] == 0.001
-    assert "processing_s" not in plan("variation: {processing: none}").runs[0].scenario["nodes"][0]
+    assert plan("variation: {processing: 1 ms}").runs[0].document.document["nodes"][0]["processing_s"] == 0.001
+    assert "processing_s" not in plan("variation: {processing: none}").runs[0].document.document["nodes"][0]
 
 
 def test_a_round_trip_grows_by_one_percent_at_most() -> None:
@@ -93,10 +95,10 @@ def test_a_round_trip_grows_by_one_percent_at_most() -> None:
 
 def test_a_round_trip_that_the_file_draws_is_not_drawn_again() -> None:
     dumbbell = BASE.replace("asymmetric-path", "dumbbell")
-    grown = plan("", dumbbell).runs[0].scenario["variation"]["drawn"]
+    grown = plan("", dumbbell).runs[0].document.document["variation"]["drawn"]
     assert sum(name.startswith("links.") for name in grown) == 3
     drawn = dumbbell.replace("10 ms}\nstack", "10 ms}\n  rtt: [40 ms, 50 ms]\nstack")
-    assert all(name.startswith("workload.") for name in plan("", drawn).runs[0].scenario["variation"]["drawn"])
+    assert all(name.startswith("workload.") for name in plan("", drawn).runs[0].document.document["variation"]["drawn"])
 
 
 def test_traces_start_at_a_drawn_offset(tmp_path: Path) -> None:
@@ -119,7 +121,7 @@ duration: 10 s
 repetitions: 20
 """
     for more, varied in (("", True), ("variation: {phase: none}", False)):
-        links = [run.scenario["links"][0] for run in plan(more, text, tmp_path).runs]
+        links = [run.document.document["links"][0] for run in plan(more, text, tmp_path).runs]
         for link in links:
             forward, reverse = link["forward"], link["reverse"]
             offset_s = forward["options"].get("offset_s")
@@ -134,8 +136,8 @@ repetitions: 20
 def test_real_packets_vary_starts_and_traces_alone() -> None:
     real = BASE.replace("backend: sim", "backend: emulated").replace("newreno", "reno")
     run = plan("", real).runs[0]
-    assert set(run.scenario["variation"]) == {"start_s", "drawn"}
-    assert set(run.scenario["variation"]["drawn"]) == {"workload.down.start_s", "workload.up.start_s"}
+    assert set(run.document.document["variation"]) == {"start_s", "drawn"}
+    assert set(run.document.document["variation"]["drawn"]) == {"workload.down.start_s", "workload.up.start_s"}
     with pytest.raises(CampaignError, match=r"variation.processing: only simulations have a processing time"):
         plan("variation: {processing: 1 ms}", real)
 

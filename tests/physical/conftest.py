@@ -1,4 +1,4 @@
-"""A lab whose hosts are reached over SSH: sshd in namespaces, each with an address, keys and a file tree of its own."""
+"""A lab over SSH: each host is a set of namespaces with sshd, address, keys and file tree."""
 
 from __future__ import annotations
 
@@ -11,16 +11,13 @@ from typing import Any
 import pytest
 
 from tests.ansible.conftest import write_yaml
+from tests.campaign_texts import asymmetric_path
 
-CAMPAIGN = """
+CAMPAIGN = f"""
 name: small
 title: A small campaign
-network:
-  topology: asymmetric-path
-  forward: {rate: 10 Mbit/s, delay: 5 ms, queue: {policy: droptail, limit: 30 packets}}
-  reverse: {rate: 128 kbit/s, delay: 20 ms, queue: {policy: droptail, limit: 10 packets}}
-workload:
-  - {name: forward, from: server, to: client, start: [0 s, 0.2 s]}
+{asymmetric_path(reverse="128 kbit/s, delay: 20 ms")}workload:
+  - {{name: forward, from: server, to: client, start: [0 s, 0.2 s]}}
 duration: 4 s
 sweep:
   network.reverse.queue.policy: [droptail, acks-first]
@@ -72,6 +69,6 @@ def faketime() -> None:
         pytest.fail("no host can have a clock of its own without libfaketime: ./backchannel test installs it")
 
 
-def said(done: subprocess.CompletedProcess[str]) -> str:
-    """Everything that a program said, for a failed assertion."""
+def output_of(done: subprocess.CompletedProcess[str]) -> str:
+    """The end of a program's output, for a failed assertion."""
     return done.stdout[-4000:] + done.stderr[-4000:]

@@ -84,7 +84,7 @@ class InventoryModule(BaseInventoryPlugin):
             if topology is None:
                 raise AnsibleParserError(f"{path}: 'campaign' is missing; it names the campaign file with the topology")
             scenario = campaign.load(Path(topology)).runs[0].scenario
-            placed = lab.placed(found, scenario["nodes"], scenario["links"])
+            placed = lab.placed(found, scenario.nodes, scenario.links)
         except (problems.CampaignError, errors.TestbedError, errors.Unavailable) as error:
             raise AnsibleParserError(str(error)) from None
         groups = placement.groups(placed)
@@ -95,7 +95,7 @@ class InventoryModule(BaseInventoryPlugin):
         namespaces = lab_processes()
         members = [*placed.members(), *(name for name, host in placed.hosts.items() if host.also)]
         for name in dict.fromkeys(members):
-            topology_vars = placement.host_vars(placed, scenario["links"], name) if name in placed.members() else {}
+            topology_vars = placement.host_vars(placed, scenario.links, name) if name in placed.members() else {}
             variables = {
                 **topology_vars,
                 "backchannel_roles": network_roles(name, groups, topology_vars),
