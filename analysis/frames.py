@@ -14,8 +14,9 @@ import polars as pl
 from analysis import comparison
 from analysis.captures import RunData
 from analysis.errors import AnalysisError, unknown
+from analysis.metrics.registry import estimate
 from analysis.results import Results
-from analysis.statistics import LEVEL, bootstrap_interval, t_interval
+from analysis.statistics import LEVEL
 from analysis.store import Store
 from analysis.store.rows import CampaignRow, RunRow
 
@@ -29,10 +30,10 @@ VALUES = {
     "point": pl.Int64, "repetition": pl.Int64, "run_id": pl.String, "metric": pl.String, "subject": pl.String,
     "unit": pl.String, "value": pl.Float64,
 }  # fmt: skip
-MEANS = {
+MEANS: dict[str, type[pl.DataType] | pl.DataType] = {
     "point": pl.Int64, "metric": pl.String, "subject": pl.String, "unit": pl.String, "n": pl.Int64, "mean": pl.Float64,
-    "sd": pl.Float64, "t_low": pl.Float64, "t_high": pl.Float64, "bootstrap_low": pl.Float64,
-    "bootstrap_high": pl.Float64,
+    "sd": pl.Float64, "low": pl.Float64, "high": pl.Float64, "level": pl.Float64, "method": pl.String,
+    "groups": pl.Int64, "values": pl.List(pl.Float64),
 }  # fmt: skip
 
 
@@ -127,22 +128,24 @@ def values(campaign: str, results: Path | Store = RESULTS) -> pl.DataFrame:
     return _parameters(found).join(frame, on="point", how="inner", maintain_order="left_right")
 
 
-def means(campaign: str, results: Path | Store = RESULTS, level: float = LEVEL, seed: int = 1) -> pl.DataFrame:
-    """Means over each point's valid runs, with standard deviation and both confidence intervals.
+def means(campaign: str, results: Path | Store = RESULTS) -> pl.DataFrame:
+    """Means over each point's valid runs, with their 95 % confidence intervals (analysis/estimates.py).
 
-    Columns: the swept fields, point, metric, subject, unit, n, mean, sd, t_low, t_high, bootstrap_low, bootstrap_high;
-    what one run cannot give is null. Outliers are included (analysis/statistics.py).
+    Columns: the swept fields, point, metric, subject, unit, n, mean, sd (sample standard deviation), low, high, level
+    and method of the interval, groups (2 where the values form two groups, otherwise 1), values. The interval is null
+    for fewer than three runs, equal values and two groups. Outliers are included.
     """
     store = open_store(results)
     found = find_campaign(store, campaign)
     rows = []
     for row in store.table(found["id"]):
-        t, drawn = t_interval(row["values"], level), bootstrap_interval(row["values"], seed, level)
+        made = estimate(row["name"], row["unit"], row["values"])
+        low, high = made.ends
         rows.append({
             "point": row["point"], "metric": row["name"], "subject": row["subject"], "unit": row["unit"],
-            "n": row["n"], "mean": row["mean"], "sd": row["sd"],
-            "t_low": t.low if t else None, "t_high": t.high if t else None,
-            "bootstrap_low": drawn.low if drawn else None, "bootstrap_high": drawn.high if drawn else None,
+            "n": row["n"], "mean": row["mean"], "sd": row["sd"], "low": low, "high": high, "level": made.level,
+            "method": None if made.interval is None else made.interval.method, "groups": len(made.groups) or 1,
+            "values": list(made.values),
         })  # fmt: skip
     frame = pl.DataFrame(rows, schema=MEANS)
     return _parameters(found).join(frame, on="point", how="inner", maintain_order="left_right")

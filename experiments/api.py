@@ -20,7 +20,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from experiments import exits
-from experiments.labels import duration_text, mean_sd, point_label, results_json
+from experiments.labels import (
+    cell_text,
+    duration_text,
+    point_label,
+    results_json,
+)
 from experiments.language.problems import CampaignError, Problem
 from experiments.language.registry import KINDS as MECHANISM_KINDS
 from experiments.language.registry import Entry as Mechanism
@@ -41,6 +46,7 @@ __all__ = [
     "TestbedError",
     "campaign_files",
     "campaign_text",
+    "cell_text",
     "duration_text",
     "estimate",
     "expand",
@@ -49,7 +55,6 @@ __all__ = [
     "import_error",
     "imported_run",
     "load",
-    "mean_sd",
     "mechanisms",
     "parse_quantity",
     "point_label",

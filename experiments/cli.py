@@ -7,8 +7,8 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from experiments import exits, figures
-from experiments.commands import compare, contrast, export, imports, inspect, papers, run, services, testbed
+from experiments import exits
+from experiments.commands import compare, contrast, export, imports, inspect, papers, plot, run, services, testbed
 from experiments.commands.shared import fail
 
 HELP = "Experiments on TCP over links that are asymmetric, lossy or half-duplex."
@@ -46,7 +46,7 @@ app.command("runner", short_help="Run what visitors of the site request")(servic
 app.command("serve", short_help="Show results in a browser")(services.serve)
 app.command("scheduler", short_help="Start the Dask scheduler of a lab")(services.scheduler)
 app.command("worker", short_help="Start a Dask worker on this machine")(services.worker)
-app.command("plot", short_help="Draw a figure for print")(figures.plot)
+app.command("plot", short_help="Draw a figure for print")(plot.plot)
 app.command("export", short_help="Write results for other programs")(export.export)
 app.command("contrast", short_help="Compare the values of a swept field")(contrast.contrast)
 app.command("import-bundle", short_help="Import a bundled campaign")(export.import_bundle)

@@ -16,7 +16,7 @@ from ruamel.yaml import YAML
 
 from experiments.language import registry, source
 from experiments.language.problems import CampaignError, Problem
-from experiments.language.schema import Model, Seconds
+from experiments.language.quantities import Model, Seconds
 from testbed import node_binary
 from testbed.errors import TestbedError
 from testbed.placement import Host, LinkPlacement, Placement, place

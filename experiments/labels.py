@@ -1,15 +1,13 @@
-"""Names and numbers as text: labels of points and runs, durations, and mean ± standard deviation."""
+"""Names and numbers as text: labels of points and runs, durations, and means with their confidence intervals."""
 
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from testbed import units
-
 if TYPE_CHECKING:
+    from analysis.store.rows import TableRow
     from experiments.language.campaign import Plan, Run
 
 
@@ -32,20 +30,19 @@ def run_label(plan: Plan, run: Run) -> str:
     return f"{point + ', ' if point else ''}repetition {run.repetition + 1}"
 
 
-def mean_sd(row: Mapping[str, Any] | None) -> str:
-    """ "2.10 ± 0.31 Mbit/s", both in the mean's unit; "–" without a row.
+def cell_text(row: TableRow | None, runs: int | None = None) -> str:
+    """A metric at a point, as `Estimate.text` writes it; "–" without a row.
 
-    The standard deviation sets the number of decimals: two of its digits, at most three decimals.
+    Args:
+        row: of the store.
+        runs: valid runs of the point. A metric with fewer values says how many.
     """
     if row is None:
         return "–"
-    mean = units.show(row["mean"], row["unit"])
-    if row["sd"] is None:
-        return mean
-    scale, unit = units.scale_of(row["mean"], row["unit"])
-    sd = row["sd"] / scale
-    digits = 2 if sd == 0 else min(max(1 - math.floor(math.log10(sd)), 0), 3)
-    return f"{row['mean'] / scale:.{digits}f} ± {sd:.{digits}f}{' ' + unit if unit else ''}"
+    from analysis.metrics.registry import estimate
+
+    shown = estimate(row.name, row.unit, row.values).text(row.unit)
+    return shown if runs in (None, row.n) else f"{shown}, n = {row.n}"
 
 
 def results_json(campaign: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> str:
@@ -55,9 +52,13 @@ def results_json(campaign: Mapping[str, Any], rows: Sequence[Mapping[str, Any]])
         campaign: of Store.campaign.
         rows: of Store.table.
     """
+    from analysis.metrics.registry import estimate
+
     by_point: dict[int, list[Mapping[str, Any]]] = {}
     for row in rows:
-        by_point.setdefault(row["point"], []).append({key: value for key, value in row.items() if key != "point"})
+        low, high = estimate(row["name"], row["unit"], row["values"]).ends
+        own = {key: value for key, value in row.items() if key != "point"}
+        by_point.setdefault(row["point"], []).append({**own, "low_95": low, "high_95": high})
     document = {
         "campaign": campaign["id"],
         "name": campaign["name"],

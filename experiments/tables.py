@@ -9,12 +9,13 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
-from experiments.labels import duration_text, mean_sd, point_label
+from experiments.labels import cell_text, duration_text, point_label
 from testbed import units
 
 if TYPE_CHECKING:
     from analysis.comparison import Comparison, Line
     from analysis.scorecard import Artefact, OrderingScore, Score, ValueScore
+    from analysis.store.rows import TableRow
     from experiments.reproduce import Expected
 
 #: Metrics of a campaign's table, in this order.
@@ -39,11 +40,9 @@ def campaigns_table(campaigns: Sequence[Mapping[str, Any]]) -> Table:
     return table
 
 
-def results_table(
-    points: Sequence[Mapping[str, Any]], rows: Sequence[Mapping[str, Any]], titles: Mapping[str, str]
-) -> Table:
-    """A row for each flow of each point: metrics as mean ± standard deviation over the valid runs. Metrics of the whole
-    run stand in the first row of their point.
+def results_table(points: Sequence[Mapping[str, Any]], rows: Sequence[TableRow], titles: Mapping[str, str]) -> Table:
+    """A row for each flow of each point: every metric's estimate over the valid runs. Metrics of the whole run stand in
+    the first row of their point.
 
     Args:
         points: of Store.campaign.
@@ -65,9 +64,9 @@ def results_table(
         number = point["number"]
         valid = sum(member["state"] == "valid" for member in point["members"])
         label, runs = point_label(dict(point["parameters"])) or "all runs", str(valid)
-        of_run = [mean_sd(cells.get((number, name, ""))) for name in run_metrics]
+        of_run = [cell_text(cells.get((number, name, "")), valid) for name in run_metrics]
         for flow in flows or [""]:
-            of_flow = [mean_sd(cells.get((number, name, flow))) for name in flow_metrics]
+            of_flow = [cell_text(cells.get((number, name, flow)), valid) for name in flow_metrics]
             table.add_row(Text(label, style="bold"), runs, flow, *of_flow, *of_run)
             label, runs, of_run = "", "", [""] * len(run_metrics)
     return table

@@ -48,7 +48,7 @@ class DirectionReport(Part):
     transmitted_wire_bytes: Number = 0
     #: None where a kernel shapes the link.
     busy_s: Number | None = None
-    #: Achieved rate over the declared rate, less one; None without a busy period of 0.25 s.
+    #: Achieved rate over the declared rate, minus 1, of the worst second; None if not measured.
     rate_error: Number | None = None
     lateness_s: Lateness = Lateness()
     #: Packets lost or damaged by the direction's error models.

@@ -25,7 +25,7 @@ from testbed.node_binary import ROOT
 
 #: Of an empty server, where the same is tested with a database of its own (tests/distributed).
 POSTGRESQL = os.environ.get("BACKCHANNEL_TEST_POSTGRESQL")
-of_sqlite = pytest.mark.skipif(POSTGRESQL is not None, reason="about SQLite's own files")
+of_sqlite = pytest.mark.only_on("sqlite")
 
 
 def opened(tmp_path: Path) -> Store:
@@ -104,7 +104,7 @@ def test_a_pulse_tells_of_every_write_and_of_nothing_else(store: Store, tmp_path
     pulse.close()
 
 
-@pytest.mark.skipif(POSTGRESQL is None, reason="about a server's connections")
+@pytest.mark.only_on("postgresql")
 def test_a_pulse_outlives_its_connection(store: Store, tmp_path: Path) -> None:
     pulse, other = browse.Pulse(store), opened(tmp_path)
     pulse.changed()

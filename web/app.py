@@ -14,11 +14,18 @@ from flask import Flask, g, render_template, request
 from werkzeug.exceptions import HTTPException
 from werkzeug.routing import IntegerConverter
 
+from analysis.estimates import ESTIMATES_NOTE
 from analysis.figures.page import STATIC
 from analysis.metrics import METRICS
 from analysis.store import Store, StoreError
 from analysis.thinning import View, thin
-from experiments.api import TestbedError, format_quantity, mean_sd, mechanisms, point_label
+from experiments.api import (
+    TestbedError,
+    cell_text,
+    format_quantity,
+    mechanisms,
+    point_label,
+)
 from web import (
     api,
     cache,
@@ -83,12 +90,12 @@ def create_app(results: Path | str, token: str = "", names: Sequence[str] = ()) 
     app.jinja_env.lstrip_blocks = True
     app.jinja_env.filters.update(
         quantity=format_quantity,
-        mean_sd=mean_sd,
+        cell=cell_text,
         label=lambda pairs: point_label(dict(pairs)),
         moment=_moment,
         ago=_ago,
     )
-    app.jinja_env.globals.update(metrics=METRICS, version=_version())
+    app.jinja_env.globals.update(metrics=METRICS, estimates_note=ESTIMATES_NOTE, version=_version())
 
     @app.before_request
     def _store() -> None:

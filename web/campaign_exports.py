@@ -7,6 +7,7 @@ from typing import Any
 from flask import Blueprint, Response, abort, g, jsonify, request
 
 from analysis.figures.model import csv_text
+from analysis.metrics.registry import estimate
 from analysis.store import browse
 from experiments import api
 from web import campaign_data, topology
@@ -112,11 +113,13 @@ def as_csv(campaign_id: str) -> Response:
     lines = (
         [
             *(parameters[row["point"]].get(name, "") for name in fields), row["name"], row["subject"], row["unit"],
-            row["n"], row["mean"], "" if row["sd"] is None else row["sd"],
+            row["n"], row["mean"], *estimate(row["name"], row["unit"], row["values"]).ends, row["sd"],
         ]
         for row in rows
     )  # fmt: skip
-    text = csv_text([*fields, "metric", "flow", "unit", "runs", "mean", "standard_deviation"], lines)
+    text = csv_text(
+        [*fields, "metric", "flow", "unit", "runs", "mean", "low_95", "high_95", "standard_deviation"], lines
+    )
     return attachment(text, "csv", campaign["name"])
 
 

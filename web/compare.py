@@ -8,9 +8,11 @@ from urllib.parse import urlencode
 
 from flask import Blueprint, Response, abort, g, jsonify, render_template, request, url_for
 
+from analysis.estimates import Estimate
 from analysis.figures.campaign import Group, Mean, Means
 from analysis.figures.model import COLOURS, Figure, Series
-from analysis.statistics import Difference, RunKey, difference, half_width, mean, sd
+from analysis.metrics.registry import estimate
+from analysis.statistics import Difference, RunKey, difference
 from analysis.store import browse
 from experiments.api import point_label
 from web import run_figures, runs
@@ -44,10 +46,7 @@ class Subject:
 class Cell:
     """A metric of one subject."""
 
-    n: int
-    mean: float
-    #: Half of the mean's 95 % confidence interval; None for one value.
-    half: float | None
+    estimate: Estimate
     #: Against the first subject.
     difference: Difference | None
 
@@ -162,7 +161,8 @@ def as_json() -> Response:
     for row in _rows(subjects):
         cells = [
             {
-                "of": one.key, "n": cell.n, "mean": cell.mean, "half_interval_95": cell.half,
+                "of": one.key, "n": cell.estimate.n, "mean": cell.estimate.mean, "low_95": cell.estimate.ends[0],
+                "high_95": cell.estimate.ends[1], "values": cell.estimate.values,
                 "difference": None if cell.difference is None else cell.difference.value,
                 "difference_half_interval_95": None if cell.difference is None else cell.difference.half,
                 "method": None if cell.difference is None else cell.difference.method,
@@ -242,9 +242,8 @@ def _rows(subjects: Sequence[Subject], details: bool = True) -> list[Row]:
             if not values:
                 cells.append(None)
                 continue
-            numbers = list(values.values())
             off = difference(first, values) if number and first else None
-            cells.append(Cell(len(numbers), mean(numbers), half_width(sd(numbers), len(numbers)), off))
+            cells.append(Cell(estimate(name, unit, list(values.values())), off))
         rows.append(Row(name, subject, unit, cells))
     return rows
 
@@ -262,14 +261,7 @@ def _means(subjects: Sequence[Subject], rows: Sequence[Row]) -> Means | None:
     if row is None or len(subjects) < 2:
         return None
     title = title_of(row.name)
-    drawn = [
-        Mean(
-            one.label, cell.mean, None if cell.half is None else cell.mean - cell.half,
-            None if cell.half is None else cell.mean + cell.half, cell.n,
-        )
-        for one, cell in zip(subjects, row.cells, strict=True)
-        if cell is not None
-    ]  # fmt: skip
+    drawn = [Mean(one.label, cell.estimate) for one, cell in zip(subjects, row.cells, strict=True) if cell is not None]
     return Means(
         title=f"{title}, {row.subject}" if row.subject else title, metric=row.name, subject=row.subject, unit=row.unit,
         x_field="", places=[one.label for one in subjects], sizes=None, kind="", groups=[Group("", drawn)],

@@ -9,9 +9,10 @@ from typing import Any
 import polars as pl
 from jinja2 import Environment
 
+from analysis.estimates import ESTIMATES_NOTE
 from analysis.figures.campaign import fields
 from analysis.metrics import METRICS
-from testbed import units
+from analysis.metrics.registry import estimate
 
 _TEMPLATE = Path(__file__).with_suffix(".html")
 
@@ -35,7 +36,8 @@ def page(
         runs=runs,
         files=files,
         figures=[name for name in files if name.startswith("figures/") and name.endswith(".svg")],
-        heads=[*([] if means is None else fields(means)), "metric", "of", "runs", "mean", "95 % interval (t)"],
+        heads=[*([] if means is None else fields(means)), "metric", "of", "runs", "mean"],
+        note=ESTIMATES_NOTE,
         rows=[] if means is None else _rows(means),
     )
 
@@ -45,9 +47,6 @@ def _rows(means: pl.DataFrame) -> list[tuple[list[str], list[str]]]:
     shown = [name for name, one in METRICS.items() if not one.detail]
     swept, rows = fields(means), []
     for row in means.filter(pl.col("metric").is_in(shown)).iter_rows(named=True):
-        interval = "–"
-        if row["t_low"] is not None:
-            interval = f"{units.show(row['t_low'], row['unit'])} … {units.show(row['t_high'], row['unit'])}"
         texts = [*(str(row[name]) for name in swept), METRICS[row["metric"]].title, row["subject"]]
-        rows.append((texts, [str(row["n"]), units.show(row["mean"], row["unit"]), interval]))
+        rows.append((texts, [str(row["n"]), estimate(row["metric"], row["unit"], row["values"]).text(row["unit"])]))
     return rows

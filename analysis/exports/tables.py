@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import polars as pl
+import polars.selectors as cs
 
 from analysis.errors import AnalysisError
 
@@ -20,9 +21,14 @@ def _json(frame: pl.DataFrame, path: Path) -> None:
     finite.write_json(path)
 
 
+def _csv(frame: pl.DataFrame, path: Path) -> None:
+    # CSV has no lists: their numbers stand beside each other in one field.
+    frame.with_columns(cs.by_dtype(pl.List(pl.Float64)).cast(pl.List(pl.String)).list.join(" ")).write_csv(path)
+
+
 #: Ending of a file's name to what writes it.
 WRITERS: Mapping[str, Callable[[pl.DataFrame, Path], None]] = {
-    "csv": lambda frame, path: frame.write_csv(path),
+    "csv": _csv,
     "parquet": lambda frame, path: frame.write_parquet(path, compression="zstd"),
     "json": _json,
 }

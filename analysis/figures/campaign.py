@@ -11,6 +11,7 @@ from typing import Any
 import polars as pl
 
 from analysis.errors import AnalysisError, unknown
+from analysis.estimates import Estimate
 from analysis.figures.model import (
     COLOURS,
     Axis,
@@ -22,13 +23,12 @@ from analysis.figures.model import (
     style_of,
 )
 from analysis.metrics import METRICS
-from analysis.statistics import half_width
+from analysis.metrics.registry import estimate
+from analysis.statistics import sd
 from testbed import units
 
 #: What an error bar shows.
-INTERVALS = {
-    "t": "95 % confidence, Student's t", "bootstrap": "95 % confidence, bootstrap", "sd": "standard deviation",
-}  # fmt: skip
+INTERVALS = {"confidence": "95 % confidence", "sd": "standard deviation"}
 #: More series or groups of bars cannot be told apart.
 MOST_SERIES, MOST_GROUPS = 12, 40
 #: Swept values up to this number are ticks themselves.
@@ -37,7 +37,7 @@ MOST_TICKS = 12
 LOG_FROM = 10
 #: Columns of `analysis.means` that are no swept fields.
 _OWN = frozenset(
-    ("point", "metric", "subject", "unit", "n", "mean", "sd", "t_low", "t_high", "bootstrap_low", "bootstrap_high",
+    ("point", "metric", "subject", "unit", "n", "mean", "sd", "low", "high", "level", "method", "groups", "values",
      "repetition", "run_id", "value")
 )  # fmt: skip
 _QUANTITY = re.compile(r"\s*([-+0-9.eE]+)\s*(\S*)")
@@ -45,19 +45,48 @@ _QUANTITY = re.compile(r"\s*([-+0-9.eE]+)\s*(\S*)")
 
 @dataclass(frozen=True)
 class Mean:
-    """The mean of a point's runs with its error bar, in the SI unit."""
+    """A metric at a point, in the SI unit."""
 
     #: The value of the x field, as the campaign file writes it.
     place: str
-    mean: float
-    low: float | None
-    high: float | None
-    n: int
+    estimate: Estimate
+    #: A key of INTERVALS.
+    interval: str = "confidence"
 
     @property
-    def half(self) -> float | None:
-        """Half of the interval."""
-        return None if self.high is None else self.high - self.mean
+    def mean(self) -> float:
+        """The mean of the runs."""
+        return self.estimate.mean
+
+    @property
+    def ends(self) -> tuple[float, float] | tuple[None, None]:
+        """Both ends of the error bar."""
+        return ends_of(self.estimate, self.interval)
+
+
+def ends_of(estimate: Estimate, interval: str) -> tuple[float, float] | tuple[None, None]:
+    """Both ends of an error bar.
+
+    Args:
+        estimate: the mean.
+        interval: a key of INTERVALS.
+    """
+    if interval == "confidence":
+        return estimate.ends
+    deviation = sd(estimate.values)
+    return (None, None) if deviation is None else (estimate.mean - deviation, estimate.mean + deviation)
+
+
+def dots_of(estimate: Estimate) -> tuple[float, ...]:
+    """Values that are drawn one by one, because an interval cannot stand for them."""
+    lone = estimate.form == "values" and estimate.n > 1
+    return estimate.values if lone or estimate.form == "groups" else ()
+
+
+def dots(places: Iterable[tuple[float, Estimate]], size: float, colour: str) -> list[Series]:
+    """The series of such values, in units of `size`; none without any."""
+    rows = [{"x": x, "y": value / size} for x, estimate in places for value in dots_of(estimate)]
+    return [Series("single runs", "points", frame_of(rows), colour, "circle", 4, hollow=True)] if rows else []
 
 
 @dataclass
@@ -88,7 +117,7 @@ class Means:
     undrawn: list[Group] = field(default_factory=list)
     #: Place to colour, where every bar has its own.
     colours: Mapping[str, str] = field(default_factory=dict)
-    interval: str = "t"
+    interval: str = "confidence"
 
     @property
     def is_line(self) -> bool:
@@ -107,15 +136,18 @@ class Means:
 
     def as_csv(self) -> str:
         """Its values in SI units, undrawn groups included."""
-        head = [self.x_field or "point", "series", "metric", "unit", "runs", "mean", "half_interval_95", "published"]
+        head = [
+            self.x_field or "point", "series", "metric", "unit", "runs", "mean", "low_95", "high_95", "values",
+            "published",
+        ]  # fmt: skip
         return csv_text(head, (row for group in (*self.groups, *self.undrawn) for row in self._csv_rows(group)))
 
     def _csv_rows(self, group: Group) -> Iterable[Sequence[object]]:
         published = dict(group.published)
         for one in group.means:
-            half = "" if one.half is None else one.half
             yield [
-                one.place, group.label, self.metric, self.unit, one.n, one.mean, half, published.get(one.place, ""),
+                one.place, group.label, self.metric, self.unit, one.estimate.n, one.mean, *one.estimate.ends,
+                " ".join(map(str, one.estimate.values)), published.get(one.place, ""),
             ]  # fmt: skip
 
     def figure(self) -> Figure:
@@ -124,19 +156,28 @@ class Means:
 
     def notes(self) -> tuple[str, ...]:
         """What is drawn: means of how many runs, and what their error bars are."""
-        counts = [one.n for group in self.groups for one in group.means]
-        return means_note(counts, INTERVALS[self.interval])
+        return means_note([one.estimate for group in self.groups for one in group.means], self.interval)
 
 
-def means_note(counts: Sequence[int], interval: str) -> tuple[str, ...]:
-    """ "means of 3 to 5 runs; bars: 95 % confidence"."""
+def means_note(estimates: Sequence[Estimate], interval: str) -> tuple[str, ...]:
+    """ "means of 3 to 5 runs; bars: 95 % confidence".
+
+    Args:
+        estimates: the means that are drawn.
+        interval: a key of INTERVALS, or "" without error bars.
+    """
+    counts = [one.n for one in estimates]
     if not counts:
         return ()
     low, high = min(counts), max(counts)
     if high == 1:
         return ("one run each",)
-    runs = f"{low}" if low == high else f"{low} to {high}"
-    return (f"means of {runs} runs; bars: {interval}",)
+    notes = [f"means of {low} runs" if low == high else f"means of {low} to {high} runs"]
+    if interval and any(None not in ends_of(one, interval) for one in estimates):
+        notes.append(f"bars: {INTERVALS[interval]}")
+    if any(dots_of(one) for one in estimates):
+        notes.append("dots: single runs, where they are two or form two groups")
+    return ("; ".join(notes),)
 
 
 # From stored rows ----------------------------------------------------------------------------------------------------
@@ -167,7 +208,7 @@ def of_points(
 
     Args:
         points: of the store: number, parameters.
-        rows: of the store: point, name, subject, n, mean, sd.
+        rows: of the store: point, name, subject, values.
         title: of the metric.
         unit: its unit kind.
         metric: which rows.
@@ -196,9 +237,7 @@ def of_points(
         group = groups.setdefault(label, Group(label))
         row = found.get(point["number"])
         if row is not None:
-            half = half_width(row["sd"], row["n"])
-            low, high = (None, None) if half is None else (row["mean"] - half, row["mean"] + half)
-            group.means.append(Mean(x, row["mean"], low, high, row["n"]))
+            group.means.append(Mean(x, estimate(metric, unit, row["values"])))
     for one in published:
         # A cell names a point by its labels: an axis is a field, or the last word of one.
         for parameters_, (label, x) in keys.items() if (one["metric"], one["subject"]) == (metric, subject) else ():
@@ -241,14 +280,16 @@ def quantities(values: Sequence[str]) -> tuple[str, list[float]] | None:
 
 def _axis_of(means: Means) -> tuple[float, Axis]:
     drawn = [one for group in means.groups for one in group.means]
-    highs = [one.mean if one.high is None else one.high for one in drawn]
+    highs = [value for one in drawn for value in (*one.estimate.values, one.ends[1]) if value is not None]
     size, unit = axis_scale([*highs, *(value for group in means.groups for _, value in group.published)], means.unit)
     return size, Axis(means.title, unit)
 
 
 def _row(one: Mean, x: float, size: float) -> dict[str, Any]:
-    ends = {name: None if value is None else value / size for name, value in (("low", one.low), ("high", one.high))}
-    return {"x": x, "y": one.mean / size, "n": one.n, **ends}
+    """A point of a series. Two groups have no mean that stands for them: their values are drawn."""
+    low, high = (None if value is None else value / size for value in one.ends)
+    y = None if one.estimate.form == "groups" else one.mean / size
+    return {"x": x, "y": y, "n": one.estimate.n, "low": low, "high": high}
 
 
 def _published(group: Group, places: Mapping[str, float], size: float, colour: str, shift: float = 0.0) -> list[Series]:
@@ -269,7 +310,9 @@ def _over_quantities(means: Means) -> Figure:
         rows = sorted((_row(one, places[one.place], size) for one in group.means), key=lambda row: row["x"])
         look = style_of(number)
         points = frame_of(rows, "low", "high", "n")
-        series += [Series(group.label, "line", points, **look), *_published(group, places, size, look["colour"])]
+        series += [Series(group.label, "line", points, **look)]
+        series += dots(((places[one.place], one.estimate) for one in group.means), size, look["colour"])
+        series += _published(group, places, size, look["colour"])
     x = Axis(means.x_field.replace("network.", ""), x_unit, log=log, ticks=ticks)
     return Figure(x, y, tuple(series), notes=means.notes(), empty="no valid run yet")
 
@@ -290,7 +333,8 @@ def _over_names(means: Means) -> Figure:
             Series(group.label, "bars", frame_of(rows, "low", "high", "n"), colour, width=width * 0.92)
             for colour, rows in by_colour.items()
         ]
-        series += _published(group, places, size, "ink", shift)
+        there = ((places[one.place] + shift, one.estimate) for one in group.means if one.place in places)
+        series += [*dots(there, size, "ink"), *_published(group, places, size, "ink", shift)]
     ticks = tuple((at, place or "all runs") for place, at in places.items())
     x = Axis(means.x_field.replace("network.", ""), ticks=ticks)
     return Figure(x, y, tuple(series), notes=means.notes(), empty="no valid run yet")
@@ -304,7 +348,7 @@ def fields(table: pl.DataFrame) -> list[str]:
     return [column for column in table.columns if column not in _OWN]
 
 
-def bars(table: pl.DataFrame, metric: str, subjects: Sequence[str] = (), interval: str = "t") -> Figure:
+def bars(table: pl.DataFrame, metric: str, subjects: Sequence[str] = (), interval: str = "confidence") -> Figure:
     """A group of bars for each point, one bar for each subject, with error bars.
 
     Args:
@@ -327,7 +371,7 @@ def bars(table: pl.DataFrame, metric: str, subjects: Sequence[str] = (), interva
 
 
 def sweep(
-    table: pl.DataFrame, metric: str, axis: str = "", subjects: Sequence[str] = (), interval: str = "t"
+    table: pl.DataFrame, metric: str, axis: str = "", subjects: Sequence[str] = (), interval: str = "confidence"
 ) -> Figure:
     """A metric over a swept field: a line for each combination of the other fields and each subject.
 
@@ -413,12 +457,7 @@ def cdf_of_runs(table: pl.DataFrame, metric: str, subjects: Sequence[str] = (), 
 def _mean_of(row: Mapping[str, Any], place: str, interval: str) -> Mean:
     if interval not in INTERVALS:
         raise unknown("kind of error bar", interval, INTERVALS)
-    mean = row["mean"] or 0.0
-    if interval == "sd":
-        low, high = (None, None) if row["sd"] is None else (mean - row["sd"], mean + row["sd"])
-    else:
-        low, high = row[f"{interval}_low"], row[f"{interval}_high"]
-    return Mean(place, mean, low, high, row["n"])
+    return Mean(place, estimate(row["metric"], row["unit"], row["values"]), interval)
 
 
 def _chosen(table: pl.DataFrame, metric: str, subjects: Sequence[str]) -> tuple[pl.DataFrame, list[str]]:

@@ -163,8 +163,9 @@ class Figure:
             for row in one.points.iter_rows(named=True):
                 nearest = label_of.get(row["x"]) or label_of.get(round(row["x"])) or f"{row['x']:.4g}"
                 place = f"{nearest} {self.x.unit}"
-                half = _half(row)
-                value = f"{row['y']:.4g}{f' ± {half:.2g}' if half else ''} {self.y.unit}".strip()
+                if row["y"] is None:
+                    continue
+                value = f"{row['y']:.4g}{_spread(row)} {self.y.unit}".strip()
                 parts.append(f"{', '.join(part for part in (place.strip(), one.name) if part)}: {value}")
         return f"{head}: {'; '.join(parts)}"
 
@@ -213,9 +214,14 @@ def frame_of(rows: Sequence[dict[str, Any]], *columns: str) -> pl.DataFrame:
     return pl.DataFrame([[row.get(name) for name in schema] for row in rows], schema=schema, orient="row")
 
 
-def _half(row: dict[str, Any]) -> float | None:
-    high = row.get("high")
-    return None if high is None else high - row["y"]
+def _spread(row: dict[str, Any]) -> str:
+    """ " ± 0.3", or " [0.8, 0.9]" for an interval that is not symmetric; empty without one."""
+    low, high = row.get("low"), row.get("high")
+    if low is None or high is None or low == high:
+        return ""
+    if math.isclose(high - row["y"], row["y"] - low, rel_tol=1e-6):
+        return f" ± {(high - low) / 2:.2g}"
+    return f" [{low:.3g}, {high:.3g}]"
 
 
 def _csv_rows(one: Series, segments: bool) -> Iterable[Sequence[object]]:

@@ -15,10 +15,12 @@ from typing import Any
 from pydantic import ValidationError
 
 from analysis.counters import CountedRun
+from analysis.estimates import Estimate
+from analysis.figures.campaign import dots, ends_of, means_note
 from analysis.figures.model import Axis, Figure, Marker, Series, csv_text, frame_of, style_of
 from analysis.figures.spec import MEASURES, FigureSpec, size_of
 from analysis.measures import Cell, Table
-from analysis.scorecard import file_on, half_interval, results_table, targets
+from analysis.scorecard import file_on, results_table, targets
 from analysis.store import Store, browse
 
 #: Published values: what the legend calls them, and their marker.
@@ -40,6 +42,8 @@ class Point:
     low: float | None = None
     high: float | None = None
     runs: int = 0
+    #: Of the runs; None for a point of a distribution or of a run.
+    estimate: Estimate | None = None
     #: Value and relation (eq, approx, le, ge).
     published: Sequence[tuple[float, str]] = ()
 
@@ -74,11 +78,9 @@ class CampaignFigure:
             return "one run each: the first repetition"
         if self.spec.kind == "cdf":
             return "runs"
-        runs = sorted({point.runs for curve in self.curves for point in curve.points if point.runs})
-        over = "no run yet" if not runs else f"{runs[0]}" if runs[0] == runs[-1] else f"{runs[0]} to {runs[-1]}"
-        told = {"confidence": "; bars: 95 % confidence", "sd": "; bars: standard deviation", "none": ""}
-        bars = told[self.spec.error_bars] if runs and runs[-1] > 1 else ""
-        return f"means of {over} run{'' if runs == [1] else 's'}{bars}"
+        found = [point.estimate for curve in self.curves for point in curve.points if point.estimate is not None]
+        bars = "" if self.spec.error_bars == "none" else self.spec.error_bars
+        return next(iter(means_note(found, bars)), "no run yet")
 
     @property
     def is_empty(self) -> bool:
@@ -150,7 +152,8 @@ class CampaignFigure:
             for value, relation in point.published:
                 by_relation.setdefault(relation, []).append({"x": point.x + shift, "y": value})
         colour = "ink" if kind == "bars" else look["colour"]
-        return found + [
+        marked = ((point.x + shift, point.estimate) for point in curve.points if point.estimate is not None)
+        return [*found, *dots(marked, size_of(self.spec.y.unit), colour)] + [
             Series(PUBLISHED[relation][0], "points", frame_of(rows), colour, PUBLISHED[relation][1], 7, hollow=True)
             for relation, rows in by_relation.items()
         ]
@@ -186,8 +189,8 @@ def make(
         label = _place(spec, measure, cell)
         if label not in places:
             continue
-        mean = statistics.fmean(cell.values)
-        half = _half(spec.error_bars, cell.values)
+        estimate = Estimate(tuple(cell.values))
+        low, high = ends_of(estimate, spec.error_bars) if spec.error_bars != "none" else (None, None)
         there = [
             (float(one["value"]) / size, str(one["relation"]))
             for one in published
@@ -195,18 +198,12 @@ def make(
         ]
         curves[_series(spec, measure, cell)].points.append(
             Point(
-                places[label], label, mean / size, None if half is None else (mean - half) / size,
-                None if half is None else (mean + half) / size, len(cell.values), there,
+                places[label], label, estimate.mean / size, None if low is None else low / size,
+                None if high is None else high / size, estimate.n, estimate, there,
             )
         )  # fmt: skip
     made = [Curve(name, sorted(curve.points, key=lambda point: point.x)) for name, curve in _ordered(spec, curves)]
     return CampaignFigure(spec, spec.title or title, [curve for curve in made if curve.points], ticks)
-
-
-def _half(kind: str, values: Sequence[float]) -> float | None:
-    if kind == "none" or len(values) < 2:
-        return None
-    return statistics.stdev(values) if kind == "sd" else half_interval(values)
 
 
 def _place(spec: FigureSpec, measure: str, cell: Cell) -> str:

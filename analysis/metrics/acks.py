@@ -10,19 +10,24 @@ from analysis.captures import DATA, PURE_ACK, CapturedFlow, CapturedLine, RunDat
 from analysis.metrics.registry import metric
 
 
-@metric("count", "Acks sent", CapturedFlow, "pure acks at the receiver's interface", detail=True, summed=True)
+@metric(
+    "count", "Acks sent", CapturedFlow, "pure acks at the receiver's interface", detail=True, summed=True, better=None
+)
 def acks_sent(flow: CapturedFlow) -> float:
     """Number of pure acks that the flow's receiver sent, at its own interface."""
     return float(flow.at_receiver.filter((pl.col("dir") == 1) & is_a(PURE_ACK)).height)
 
 
-@metric("count", "Acks delivered", CapturedFlow, "pure acks at the sender's interface", detail=True, summed=True)
+@metric(
+    "count", "Acks delivered", CapturedFlow, "pure acks at the sender's interface", detail=True, summed=True,
+    better=None,
+)  # fmt: skip
 def acks_delivered(flow: CapturedFlow) -> float:
     """Number of pure acks that arrived at the flow's sender, at its interface, reconstructed ones included."""
     return float(flow.at_sender.filter((pl.col("dir") == 1) & is_a(PURE_ACK)).height)
 
 
-@metric("number", "Data segments per ack", CapturedFlow, "asym 6.1: the delayed-ack factor d", detail=True)
+@metric("number", "Data segments per ack", CapturedFlow, "asym 6.1: the delayed-ack factor d", detail=True, better=None)
 def segments_per_ack(flow: CapturedFlow) -> float | None:
     """Data segments that arrived at the receiver over the pure acks it sent; None without acks."""
     acks = acks_sent(flow)
@@ -34,31 +39,34 @@ def _count(line: CapturedLine, *kinds: str) -> float:
     return float(sum(line.events(kind).filter(pl.col("pure_ack")).height for kind in kinds))
 
 
-@metric("count", "Acks filtered", CapturedLine, "asym 6.2: purged as redundant; the links' telemetry", detail=True)
+@metric(
+    "count", "Acks filtered", CapturedLine, "asym 6.2: purged as redundant; the links' telemetry", detail=True,
+    better=None,
+)  # fmt: skip
 def acks_filtered(line: CapturedLine) -> float | None:
     """Number of pure acks that the line's policy removed because a later ack made them redundant."""
     return _count(line, "purged")
 
 
-@metric("count", "Acks dropped", CapturedLine, "the links' telemetry", detail=True)
+@metric("count", "Acks dropped", CapturedLine, "the links' telemetry", detail=True, better=None)
 def acks_dropped(line: CapturedLine) -> float | None:
     """Number of pure acks that the line's policy dropped, because the queue was full or early."""
     return _count(line, "dropped_full", "dropped_early")
 
 
-@metric("count", "Acks marked", CapturedLine, "asym 6.1, 6.3; the links' telemetry", detail=True)
+@metric("count", "Acks marked", CapturedLine, "asym 6.1, 6.3; the links' telemetry", detail=True, better=None)
 def acks_marked(line: CapturedLine) -> float | None:
     """Number of pure acks that the line's policy marked: ECN, or a duplicate one for fast retransmit."""
     return _count(line, "marked", "marked_dupack")
 
 
-@metric("count", "Acks reconstructed", CapturedLine, "asym 6.4; the links' telemetry", detail=True)
+@metric("count", "Acks reconstructed", CapturedLine, "asym 6.4; the links' telemetry", detail=True, better=None)
 def acks_reconstructed(line: CapturedLine) -> float | None:
     """Number of pure acks that a middlebox of this direction created."""
     return _count(line, "made")
 
 
-@metric("count", "Acks lost", CapturedLine, "the links' telemetry", detail=True)
+@metric("count", "Acks lost", CapturedLine, "the links' telemetry", detail=True, better=None)
 def acks_lost(line: CapturedLine) -> float | None:
     """Number of pure acks that the line's error models lost or damaged."""
     return _count(line, "lost", "damaged")

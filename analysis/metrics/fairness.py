@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from analysis.estimates import SHARE
 from analysis.metrics.registry import metric
 from analysis.runs import RunView, active_window_s
 
@@ -15,7 +16,7 @@ def jain(values: Iterable[float]) -> float | None:
     return sum(values) ** 2 / (len(values) * squares) if squares else None
 
 
-@metric("number", "Fairness index", RunView, "Jain; asym 3.2", better="more")
+@metric("number", "Fairness index", RunView, "Jain; asym 3.2", better="more", bounds=SHARE)
 def fairness_index(run: RunView) -> float | None:
     """Jain's index (sum x)^2 / (n sum x^2) of the flows' throughput over the period in which all are active.
 

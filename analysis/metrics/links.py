@@ -11,6 +11,7 @@ import polars as pl
 
 from analysis.captures import DATA, PURE_ACK, CapturedFlow, CapturedLine, MissingCapture, is_a, run_of, step_mean
 from analysis.counters import CountedLine, CountedLink
+from analysis.estimates import AT_LEAST_0
 from analysis.metrics.registry import metric
 from analysis.runs import KINDS, Line, Link
 from analysis.statistics import variation
@@ -18,7 +19,10 @@ from analysis.statistics import variation
 # Use of capacity ---------------------------------------------------------------------------------------------
 
 
-@metric("fraction", "Utilisation", Line, "aq 4: bits on the link over rate times time, warm-up excluded")
+@metric(
+    "fraction", "Utilisation", Line, "aq 4: bits on the link over rate times time, warm-up excluded", better=None,
+    bounds=AT_LEAST_0,
+)  # fmt: skip
 def utilisation(line: Line) -> float | None:
     """Bits of IP packets that came out of the line over what it can carry.
 
@@ -29,25 +33,31 @@ def utilisation(line: Line) -> float | None:
     return line.share_of_capacity(*KINDS)
 
 
-@metric("fraction", "Utilisation by TCP", Line, "aq 4.7", detail=True)
+@metric("fraction", "Utilisation by TCP", Line, "aq 4.7", detail=True, better=None, bounds=AT_LEAST_0)
 def utilisation_tcp(line: Line) -> float | None:
     """The part of `utilisation` by TCP segments."""
     return line.share_of_capacity("data", "ack")
 
 
-@metric("fraction", "Utilisation by data", Line, "aq 4, 4.5; pulsed 4.2: utilisation by TCP data", detail=True)
+@metric(
+    "fraction", "Utilisation by data", Line, "aq 4, 4.5; pulsed 4.2: utilisation by TCP data", detail=True,
+    better="more", bounds=AT_LEAST_0,
+)  # fmt: skip
 def data_share(line: Line) -> float | None:
     """The part of `utilisation` by TCP segments with data, headers included."""
     return line.share_of_capacity("data")
 
 
-@metric("fraction", "Utilisation by acks", Line, "aq 4, 4.5: utilisation by TCP acks", detail=True)
+@metric(
+    "fraction", "Utilisation by acks", Line, "aq 4, 4.5: utilisation by TCP acks", detail=True, better=None,
+    bounds=AT_LEAST_0,
+)  # fmt: skip
 def ack_share(line: Line) -> float | None:
     """The part of `utilisation` by TCP segments without data."""
     return line.share_of_capacity("ack")
 
 
-@metric("fraction", "Line busy", Line, "the driver's counters", detail=True)
+@metric("fraction", "Line busy", Line, "the driver's counters", detail=True, better=None)
 def line_busy(line: Line) -> float | None:
     """Time in which the line was sending over the run's duration, warm-up included, as the driver counts it.
 
@@ -86,7 +96,7 @@ def utilisation_over_time(line: CapturedLine, width_s: float) -> pl.DataFrame:
     return pl.DataFrame({"t_s": edges[1:], "share": got / np.array(capacities)})
 
 
-@metric("number", "Utility", Link, "acq 2: U = x_r/C_r + x_f/C_f, data only", detail=True)
+@metric("number", "Utility", Link, "acq 2: U = x_r/C_r + x_f/C_f, data only", detail=True, better="more")
 def utility(link: Link) -> float | None:
     """U = x_r / C_r + x_f / C_f: utilisation of both directions by data, UDP's included; at most 2.
 
@@ -100,7 +110,7 @@ def utility(link: Link) -> float | None:
 SETTLING_S, SETTLED = 200.0, 0.97
 
 
-@metric("time", "Settling time of the utility", CountedLink, "acq 3.3, figure 5", detail=True)
+@metric("time", "Settling time of the utility", CountedLink, "acq 3.3, figure 5", detail=True, better="less")
 def utility_settling_time(link: CountedLink) -> float | None:
     """When the utility, averaged over the 200 s before, first reaches 97 % of its mean over the run's second half.
 
@@ -129,52 +139,52 @@ def utility_settling_time(link: CountedLink) -> float | None:
 # Carried rates and packets -----------------------------------------------------------------------------------
 
 
-@metric("rate", "Carried rate", Line, "pulsed 4.2, figure 4", detail=True)
+@metric("rate", "Carried rate", Line, "pulsed 4.2, figure 4", detail=True, better=None)
 def carried(line: Line) -> float:
     """Bits of IP packets that came out of the line after the warm-up, in bit/s. Captures count TCP alone."""
     return line.carried_bps(*KINDS)
 
 
-@metric("rate", "Carried rate of TCP data", Line, "aq 4.7", detail=True)
+@metric("rate", "Carried rate of TCP data", Line, "aq 4.7", detail=True, better="more")
 def carried_data(line: Line) -> float:
     """`carried` by TCP segments with data, in bit/s."""
     return line.carried_bps("data")
 
 
-@metric("rate", "Carried rate of acks", Line, "docs/beyond.md", detail=True)
+@metric("rate", "Carried rate of acks", Line, "docs/beyond.md", detail=True, better=None)
 def carried_acks(line: Line) -> float:
     """`carried` by TCP segments without data, in bit/s."""
     return line.carried_bps("ack")
 
 
-@metric("rate", "Carried rate of other than TCP", Line, "aq 4.7", detail=True)
+@metric("rate", "Carried rate of other than TCP", Line, "aq 4.7", detail=True, better=None)
 def carried_other(line: Line) -> float:
     """`carried` by packets that are not TCP, in bit/s."""
     return line.carried_bps("other")
 
 
-@metric("fraction", "Data in TCP bytes", CountedLine, "aq 4.5, figure 7; acq 3.2, figure 4", detail=True)
+@metric("fraction", "Data in TCP bytes", CountedLine, "aq 4.5, figure 7; acq 3.2, figure 4", detail=True, better=None)
 def data_fraction(line: CountedLine) -> float | None:
     """Bytes of TCP segments with data over all bytes of TCP segments that came out after the warm-up."""
     tcp = line.bits("data", "ack")
     return line.bits("data") / tcp if tcp else None
 
 
-@metric("fraction", "Acks in TCP bytes", CountedLine, "aq 4.5, figure 7; acq 3.2, figure 4", detail=True)
+@metric("fraction", "Acks in TCP bytes", CountedLine, "aq 4.5, figure 7; acq 3.2, figure 4", detail=True, better=None)
 def ack_fraction(line: CountedLine) -> float | None:
     """1 - `data_fraction`."""
     fraction = data_fraction(line)
     return None if fraction is None else 1.0 - fraction
 
 
-@metric("bytes", "Size of data packets", CountedLine, "pulsed 4.1, table 4", detail=True)
+@metric("bytes", "Size of data packets", CountedLine, "pulsed 4.1, table 4", detail=True, better=None)
 def data_packet_size(line: CountedLine) -> float | None:
     """Mean bytes of the IP packets with TCP data that came out of the line, over the whole run."""
     packets = float(line.bins["data_packets"])
     return float(sum(line.bins["data_bytes"]) / packets) if packets else None
 
 
-@metric("bytes", "Size of acks", CountedLine, "pulsed 4.1, table 4", detail=True)
+@metric("bytes", "Size of acks", CountedLine, "pulsed 4.1, table 4", detail=True, better=None)
 def ack_packet_size(line: CountedLine) -> float | None:
     """Mean bytes of the pure acks that came out of the line, over the whole run."""
     packets = float(line.bins["ack_packets"])
@@ -184,7 +194,9 @@ def ack_packet_size(line: CountedLine) -> float | None:
 # Goodput -----------------------------------------------------------------------------------------------------
 
 
-@metric("fraction", "Goodput of the link", CapturedLine, "ton IV-A: wired and wireless goodput", detail=True)
+@metric(
+    "fraction", "Goodput of the link", CapturedLine, "ton IV-A: wired and wireless goodput", detail=True, better="more"
+)
 def link_goodput(line: CapturedLine) -> float | None:
     """Bytes delivered in order by the flows whose data cross the line, over all bytes of data packets sent on it.
 
@@ -205,7 +217,10 @@ def _crosses(flow: CapturedFlow, line: CapturedLine) -> bool:
     return any((hop, link) == (line.sender, line.link) for hop, link, _ in line.path(flow))
 
 
-@metric("fraction", "Goodput of data", CountedLine, "ton IV-A: the transfer's bytes over bytes sent", detail=True)
+@metric(
+    "fraction", "Goodput of data", CountedLine, "ton IV-A: the transfer's bytes over bytes sent", detail=True,
+    better="more", bounds=AT_LEAST_0,
+)  # fmt: skip
 def data_goodput(line: CountedLine) -> float | None:
     """Bytes that the receivers of all flows got over the bytes of TCP data sent on the line, in the whole run.
 
@@ -218,7 +233,7 @@ def data_goodput(line: CountedLine) -> float | None:
 # Gaps and variation ------------------------------------------------------------------------------------------
 
 
-@metric("number", "Variation of data", Line, "aq 1, figure 1: in slices of 0.2 s", detail=True)
+@metric("number", "Variation of data", Line, "aq 1, figure 1: in slices of 0.2 s", detail=True, better=None)
 def data_bin_variation(line: Line) -> float | None:
     """Sample standard deviation over mean of the bytes of TCP data packets in slices after the warm-up.
 
@@ -227,13 +242,13 @@ def data_bin_variation(line: Line) -> float | None:
     return variation(line.data_slices())
 
 
-@metric("count", "Longest run of lost acks", CountedLine, "asym 7.1.1 B", detail=True)
+@metric("count", "Longest run of lost acks", CountedLine, "asym 7.1.1 B", detail=True, better=None)
 def longest_ack_drop_run(line: CountedLine) -> float:
     """The most consecutive pure acks, in the order in which they entered the line, of which none came out."""
     return float(line.bins["longest_lost_run_of_acks"])
 
 
-@metric("time", "Longest gap of data", CountedLine, "asym 7.1.3, figure 10", detail=True)
+@metric("time", "Longest gap of data", CountedLine, "asym 7.1.3, figure 10", detail=True, better="less")
 def longest_gap_of_data(line: CountedLine) -> float:
     """Longest time without TCP data from the line while every flow is active, in s, to the length of a bin."""
     return max(line.gaps_s("data"), default=0.0)
@@ -243,7 +258,7 @@ def longest_gap_of_data(line: CountedLine) -> float:
 ACK_GAP_S = 0.05
 
 
-@metric("time", "Commonest gap of acks", CountedLine, "asym 7.1.3, figure 11", detail=True)
+@metric("time", "Commonest gap of acks", CountedLine, "asym 7.1.3, figure 11", detail=True, better=None)
 def commonest_gap_of_acks(line: CountedLine) -> float | None:
     """Mode of the times of more than 50 ms without pure acks from the line while every flow is active, in s.
 
@@ -253,7 +268,7 @@ def commonest_gap_of_acks(line: CountedLine) -> float | None:
     return statistics.mode(gaps) if gaps and line.run.every_s < ACK_GAP_S else None
 
 
-@metric("fraction", "Idle share of the line", CountedLine, "asym 5.2", detail=True)
+@metric("fraction", "Idle share of the line", CountedLine, "asym 5.2", detail=True, better="less")
 def idle_fraction(line: CountedLine) -> float | None:
     """Share of bins without TCP data from the line, from the start of the first flow to the end of the last."""
     flows = line.run.flows
@@ -265,20 +280,23 @@ def idle_fraction(line: CountedLine) -> float | None:
 # Queues ------------------------------------------------------------------------------------------------------
 
 
-@metric("packets", "Queue length", Line, "asym 7.1.3: mean occupancy")
+@metric("packets", "Queue length", Line, "asym 7.1.3: mean occupancy", better=None)
 def queue_mean(line: Line) -> float | None:
     """Time average of the packets that wait before the line; None for a line without a queue."""
     return line.queue_mean_packets()
 
 
-@metric("packets", "Queue length while all are active", CapturedLine, "asym 7.1.3: both active; telemetry", detail=True)
+@metric(
+    "packets", "Queue length while all are active", CapturedLine, "asym 7.1.3: both active; telemetry", detail=True,
+    better=None,
+)  # fmt: skip
 def active_queue_mean(line: CapturedLine) -> float | None:
     """`queue_mean` over the period in which every flow of the run is active; None for one flow, or without a period."""
     window = line.run.active_window_s()
     return None if line.rate_bps is None or window is None else step_mean(line.queue_steps(), *window)
 
 
-@metric("packets", "Queue length, maximum", CapturedLine, "the links' telemetry", detail=True)
+@metric("packets", "Queue length, maximum", CapturedLine, "the links' telemetry", detail=True, better=None)
 def queue_max(line: CapturedLine) -> float | None:
     """The most packets that waited at any time after the warm-up; None for a line without a rate."""
     if line.rate_bps is None:
@@ -290,7 +308,10 @@ def queue_max(line: CapturedLine) -> float | None:
 # The papers' ratio -------------------------------------------------------------------------------------------
 
 
-@metric("number", "Normalised bandwidth ratio k", CapturedFlow, "asym 3.1: k = (C_f/C_r) / (S_data/S_ack)", detail=True)
+@metric(
+    "number", "Normalised bandwidth ratio k", CapturedFlow, "asym 3.1: k = (C_f/C_r) / (S_data/S_ack)", detail=True,
+    better=None,
+)  # fmt: skip
 def bandwidth_ratio(flow: CapturedFlow) -> float | None:
     """K = (C_f / C_r) / (S_data / S_ack): above 1, acks for every packet fill the reverse line first.
 

@@ -17,13 +17,16 @@ def retransmissions(flow: Flow) -> float | None:
     return flow.retransmissions()
 
 
-@metric("count", "Fast retransmits", Flow, "RFC 5681 3.2; ton IV-B, figure 5", detail=True, summed=True)
+@metric("count", "Fast retransmits", Flow, "RFC 5681 3.2; ton IV-B, figure 5", detail=True, summed=True, better="less")
 def fast_retransmits(flow: Flow) -> float | None:
     """Number of retransmissions that duplicate acks caused; None for a flow that is not TCP."""
     return flow.fast_retransmits()
 
 
-@metric("count", "Spurious retransmissions", CapturedFlow, "class SPURIOUS (docs/traces.md)", detail=True, summed=True)
+@metric(
+    "count", "Spurious retransmissions", CapturedFlow, "class SPURIOUS (docs/traces.md)", detail=True, summed=True,
+    better="less",
+)  # fmt: skip
 def spurious_retransmissions(flow: CapturedFlow) -> float:
     """Number of retransmissions of data that had been acknowledged by then, at the sender's interface."""
     return float(retransmitted(flow.at_sender).filter(is_a(SPURIOUS)).height)
@@ -43,7 +46,7 @@ def coarse_timeouts(flow: Flow) -> float:
     return flow.coarse_timeouts()
 
 
-@metric("number", "Retransmissions per packet lost", CountedRun, "ton IV-B", detail=True)
+@metric("number", "Retransmissions per packet lost", CountedRun, "ton IV-B", detail=True, better="less")
 def resent_per_loss(run: CountedRun) -> float | None:
     """Segments that the senders sent again over packets that error models destroyed in the links' forward directions.
 

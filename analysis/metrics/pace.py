@@ -31,14 +31,14 @@ def bursts(flow: CapturedFlow, gap_s: float = BURST_GAP_S) -> pl.DataFrame:
     ).drop("burst")  # fmt: skip
 
 
-@metric("segments", "Burst size", CapturedFlow, "asym 6.3: segments sent back to back", detail=True)
+@metric("segments", "Burst size", CapturedFlow, "asym 6.3: segments sent back to back", detail=True, better=None)
 def burst_mean(flow: CapturedFlow) -> float | None:
     """Mean number of segments of a burst (`bursts`); None if nothing was sent."""
     found = bursts(flow)["segments"]
     return None if found.is_empty() else float(found.mean())  # type: ignore[arg-type]
 
 
-@metric("segments", "Largest burst", CapturedFlow, "asym 6.3: segments sent back to back", detail=True)
+@metric("segments", "Largest burst", CapturedFlow, "asym 6.3: segments sent back to back", detail=True, better=None)
 def burst_max(flow: CapturedFlow) -> float | None:
     """Number of segments of the largest burst (`bursts`); None if nothing was sent."""
     found = bursts(flow)["segments"]
@@ -54,7 +54,9 @@ def idle_gaps(flow: CapturedFlow, longer_than_s: float = IDLE_S) -> pl.DataFrame
     return sent.filter(pl.col("gap_s") > longer_than_s).select("t_s", "gap_s")
 
 
-@metric("fraction", "Idle share", CapturedFlow, "asym 5.2: pauses of the sender over the transfer's duration")
+@metric(
+    "fraction", "Idle share", CapturedFlow, "asym 5.2: pauses of the sender over the transfer's duration", better="less"
+)
 def idle_share(flow: CapturedFlow) -> float | None:
     """Sum of the sender's pauses longer than IDLE_S over the time from its first data segment to its last.
 
@@ -67,7 +69,7 @@ def idle_share(flow: CapturedFlow) -> float | None:
     return float(idle_gaps(flow)["gap_s"].sum()) / whole if whole > 0 else None
 
 
-@metric("time", "Longest pause", CapturedFlow, "asym 7.1.3: multi-second idle times", detail=True)
+@metric("time", "Longest pause", CapturedFlow, "asym 7.1.3: multi-second idle times", detail=True, better="less")
 def idle_longest(flow: CapturedFlow) -> float | None:
     """The longest pause between two data segments of the sender, in s; None for fewer than two of them."""
     found = idle_gaps(flow, -1.0)["gap_s"]
@@ -90,20 +92,23 @@ def outstanding(flow: CapturedFlow) -> pl.DataFrame:
     return steps.select("t_s", change.cum_sum().alias("y"))
 
 
-@metric("bytes", "Outstanding data", CapturedFlow, "mean over time; RFC 5681 2: FLIGHT SIZE", detail=True)
+@metric("bytes", "Outstanding data", CapturedFlow, "mean over time; RFC 5681 2: FLIGHT SIZE", detail=True, better=None)
 def outstanding_mean(flow: CapturedFlow) -> float | None:
     """Mean over the flow's measured time of the bytes sent and not acknowledged, in bytes."""
     return step_mean(outstanding(flow), flow.start_s, flow.ended_s())
 
 
-@metric("bytes", "Outstanding data, maximum", CapturedFlow, "RFC 5681 2: FLIGHT SIZE", detail=True)
+@metric("bytes", "Outstanding data, maximum", CapturedFlow, "RFC 5681 2: FLIGHT SIZE", detail=True, better=None)
 def outstanding_max(flow: CapturedFlow) -> float | None:
     """The most bytes sent and not acknowledged at any time, in bytes; None if nothing was captured."""
     found = outstanding(flow)["y"].max()
     return None if found is None else float(found)  # type: ignore[arg-type]
 
 
-@metric("fraction", "Share of time with nothing outstanding", CapturedFlow, "CATALOGUE 1.8: idle fraction", detail=True)
+@metric(
+    "fraction", "Share of time with nothing outstanding", CapturedFlow, "CATALOGUE 1.8: idle fraction", detail=True,
+    better=None,
+)  # fmt: skip
 def nothing_outstanding_share(flow: CapturedFlow) -> float | None:
     """Share of the flow's measured time in which no data were outstanding."""
     steps = outstanding(flow).with_columns((pl.col("y") > 0).cast(pl.Float64).alias("y"))
@@ -117,14 +122,16 @@ def ack_arrivals(flow: CapturedFlow) -> pl.DataFrame:
     return acks.select("t_s", "stream", "ack")
 
 
-@metric("time", "Ack spacing", CapturedFlow, "asym 4.2.1: time between acks at the sender", detail=True)
+@metric("time", "Ack spacing", CapturedFlow, "asym 4.2.1: time between acks at the sender", detail=True, better=None)
 def ack_spacing(flow: CapturedFlow) -> float | None:
     """Median time between successive pure acks at the sender's interface, in s; None for fewer than two."""
     gaps = ack_arrivals(flow)["t_s"].diff().drop_nulls()
     return None if gaps.is_empty() else float(gaps.median())  # type: ignore[arg-type]
 
 
-@metric("fraction", "Ack compression", CapturedFlow, "Zhang, Shenker, Clark 1991; Paxson 1997", detail=True)
+@metric(
+    "fraction", "Ack compression", CapturedFlow, "Zhang, Shenker, Clark 1991; Paxson 1997", detail=True, better=None
+)
 def ack_compression(flow: CapturedFlow) -> float | None:
     """Share of successive acks that arrived at the sender in under a third of the time in which they were sent.
 

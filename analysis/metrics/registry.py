@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeVar
 
+from analysis.estimates import AT_LEAST_0, SHARE, Bounds, Estimate
 from analysis.results import MetricValue
 from analysis.runs import RunView, Unmeasured
 
@@ -29,12 +30,14 @@ class Metric:
     #: Section of a paper or RFC, or where the values come from.
     source: str
     function: Callable[..., float | None]
+    #: None where neither more nor less is better.
+    better: Better | None
+    #: Values that it can take.
+    bounds: Bounds
     #: Whether only run pages, exports and explicit requests show it, and not a campaign's tables.
     detail: bool = False
     #: Whether a group's value is the sum over its flows. Other metrics have no value for groups.
     summed: bool = False
-    #: None where neither more nor less is better.
-    better: Better | None = None
 
     @property
     def per(self) -> str:
@@ -65,19 +68,31 @@ METRICS: dict[str, Metric] = {}
 
 
 def metric(
-    unit: str, title: str, subject: type[Any], source: str, *, detail: bool = False, summed: bool = False,
-    better: Better | None = None,
+    unit: str, title: str, subject: type[Any], source: str, *, better: Better | None, bounds: Bounds | None = None,
+    detail: bool = False, summed: bool = False,
 ) -> Callable[[Function], Function]:  # fmt: skip
-    """Declares the function as a metric with the function's name."""
+    """Declares the function as a metric with the function's name. Without `bounds`, those of its unit hold."""
 
     def declare(function: Function) -> Function:
         name = function.__name__
         if name in METRICS:
             raise ValueError(f"there are two metrics '{name}'")
-        METRICS[name] = Metric(name, unit, title, subject, source, function, detail, summed, better)
+        within = bounds_of(unit) if bounds is None else bounds
+        METRICS[name] = Metric(name, unit, title, subject, source, function, better, within, detail, summed)
         return function
 
     return declare
+
+
+def bounds_of(unit: str) -> Bounds:
+    """The values that metrics of a unit can take unless they declare others: shares 0 to 1, all else at least 0."""
+    return SHARE if unit == "fraction" else AT_LEAST_0
+
+
+def estimate(name: str, unit: str, values: Sequence[float]) -> Estimate:
+    """The mean of a metric's values over runs, within the metric's bounds. Older stores may have other metrics."""
+    within = METRICS[name].bounds if name in METRICS else bounds_of(unit)
+    return Estimate(tuple(values), within, resolution=1.0 if unit == "count" else 0.0)
 
 
 def measure(*views: RunView) -> Measured:

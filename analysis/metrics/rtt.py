@@ -14,25 +14,32 @@ def rtt_samples(flow: CapturedFlow) -> pl.DataFrame:
     return flow.rtt_samples
 
 
-@metric("time", "Round-trip time", Flow, "RFC 6298: Karn's rule; asym table 1")
+@metric("time", "Round-trip time", Flow, "RFC 6298: Karn's rule; asym table 1", better="less")
 def rtt_mean(flow: Flow) -> float | None:
     """Mean of the round-trip samples, in s; None without any."""
     return flow.rtt_mean_s()
 
 
-@metric("time", "Round-trip time, standard deviation", Flow, "asym 5.2; asym 7.2.2, figure 13", detail=True)
+@metric(
+    "time", "Round-trip time, standard deviation", Flow, "asym 5.2; asym 7.2.2, figure 13", detail=True, better="less"
+)
 def rtt_sd(flow: Flow) -> float | None:
     """Standard deviation of the round-trip samples, in s; None for fewer than two."""
     return flow.rtt_sd_s()
 
 
-@metric("time", "Round-trip time, median", CapturedFlow, "quantile 0.5 of the samples, interpolated", detail=True)
+@metric(
+    "time", "Round-trip time, median", CapturedFlow, "quantile 0.5 of the samples, interpolated", detail=True,
+    better="less",
+)  # fmt: skip
 def rtt_median(flow: CapturedFlow) -> float | None:
     """Median of the round-trip samples, in s; None without any."""
     return _quantile(flow, 0.5)
 
 
-@metric("time", "Round-trip time, 95th percentile", CapturedFlow, "quantile 0.95, interpolated", detail=True)
+@metric(
+    "time", "Round-trip time, 95th percentile", CapturedFlow, "quantile 0.95, interpolated", detail=True, better="less"
+)
 def rtt_p95(flow: CapturedFlow) -> float | None:
     """95th percentile of the round-trip samples, in s; None without any."""
     return _quantile(flow, 0.95)

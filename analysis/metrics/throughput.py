@@ -34,14 +34,19 @@ def packet_throughput(flow: Flow) -> float:
     return throughput(flow) * flow.packet_bytes_per_byte()
 
 
-@metric("rate", "Throughput while all are active", Flow, "asym 7.1.2, 7.1.3, 9: both-active time", summed=True)
+@metric(
+    "rate", "Throughput while all are active", Flow, "asym 7.1.2, 7.1.3, 9: both-active time", summed=True,
+    better="more",
+)  # fmt: skip
 def active_throughput(flow: Flow) -> float | None:
     """Bytes delivered while every flow of the run is active, over that period, in bit/s; None without such a period."""
     window = flow.run.active_window_s()
     return None if window is None else rate_bps(flow.delivered_bytes(*window), *window)
 
 
-@metric("rate", "Packet throughput while all are active", Flow, "asym 7.1.2, 7.1.3", detail=True, summed=True)
+@metric(
+    "rate", "Packet throughput while all are active", Flow, "asym 7.1.2, 7.1.3", detail=True, summed=True, better="more"
+)
 def active_packet_throughput(flow: Flow) -> float | None:
     """`active_throughput` counting whole IP packets, in bit/s."""
     rate = active_throughput(flow)
@@ -69,13 +74,16 @@ def aggregate_throughput(run: RunView) -> float | None:
     return rate_bps(total, start_s, end_s)
 
 
-@metric("rate", "Aggregate packet throughput", RunView, "sum over the flows", detail=True)
+@metric("rate", "Aggregate packet throughput", RunView, "sum over the flows", detail=True, better="more")
 def aggregate_packet_throughput(run: RunView) -> float | None:
     """Sum of the flows' packet throughput, in bit/s; None without flows."""
     return sum(packet_throughput(flow) for flow in run.flows) if run.flows else None
 
 
-@metric("rate", "Aggregate throughput while all are active", RunView, "asym table 2: total over the both-active time")
+@metric(
+    "rate", "Aggregate throughput while all are active", RunView, "asym table 2: total over the both-active time",
+    better="more",
+)  # fmt: skip
 def active_total_throughput(run: RunView) -> float | None:
     """Sum of the flows' `active_throughput`, in bit/s; None for fewer than two flows, or without such a period."""
     window = active_window_s(run.flows)
@@ -84,20 +92,22 @@ def active_total_throughput(run: RunView) -> float | None:
     return sum(rate_bps(flow.delivered_bytes(*window), *window) for flow in run.flows)
 
 
-@metric("rate", "Aggregate packet throughput while all are active", RunView, "asym 7.1.2", detail=True)
+@metric("rate", "Aggregate packet throughput while all are active", RunView, "asym 7.1.2", detail=True, better="more")
 def active_total_packet_throughput(run: RunView) -> float | None:
     """Sum of the flows' `active_packet_throughput`, in bit/s; None if a flow has none."""
     values = [active_packet_throughput(flow) for flow in run.flows]
     return None if None in values or not values else sum(value or 0.0 for value in values)
 
 
-@metric("rate", "Standard deviation over flows", RunView, "CATALOGUE 1.8: over concurrent flows", detail=True)
+@metric(
+    "rate", "Standard deviation over flows", RunView, "CATALOGUE 1.8: over concurrent flows", detail=True, better=None
+)
 def throughput_sd(run: RunView) -> float | None:
     """Sample standard deviation of the flows' throughput, in bit/s; None for fewer than two flows."""
     return statistics.stdev(throughput(flow) for flow in run.flows) if len(run.flows) > 1 else None
 
 
-@metric("number", "Variation over flows", RunView, "asym 7.2.3, table 6", detail=True)
+@metric("number", "Variation over flows", RunView, "asym 7.2.3, table 6", detail=True, better=None)
 def throughput_variation(run: RunView) -> float | None:
     """Population standard deviation over mean of the flows' packet throughput; None for fewer than two flows."""
     values = [packet_throughput(flow) for flow in run.flows]
@@ -105,7 +115,7 @@ def throughput_variation(run: RunView) -> float | None:
     return statistics.pstdev(values) / mean if len(values) > 1 and mean else None
 
 
-@metric("rate", "Spread over flows, as printed", RunView, "asym 7.2.3, table 6", detail=True)
+@metric("rate", "Spread over flows, as printed", RunView, "asym 7.2.3, table 6", detail=True, better=None)
 def throughput_spread(run: RunView) -> float | None:
     """Population standard deviation of the flows' packet throughput times their number, in bit/s.
 
@@ -133,7 +143,7 @@ def upswing(values: Sequence[float]) -> int | None:
     return None
 
 
-@metric("time", "First upswing", Flow, "asym 4.2.2, figure 4", detail=True)
+@metric("time", "First upswing", Flow, "asym 4.2.2, figure 4", detail=True, better=None)
 def first_upswing(flow: Flow) -> float | None:
     """Start of the first upswing: ten slices, after one without anything, with more than twice the mean, in s.
 

@@ -7,6 +7,7 @@ import polars as pl
 from analysis.captures import CapturedFlow
 from analysis.captures.segments import step_variation
 from analysis.counters import CountedFlow
+from analysis.estimates import Bounds
 from analysis.metrics.registry import metric
 from analysis.runs import Flow
 
@@ -18,32 +19,36 @@ HEADER_BYTES = 40
 RISE_S = 5.0
 
 
-@metric("segments", "Congestion window", Flow, "asym 7.1.1, table 1: time average, in packets", detail=True)
+@metric(
+    "segments", "Congestion window", Flow, "asym 7.1.1, table 1: time average, in packets", detail=True, better=None
+)
 def cwnd_mean(flow: Flow) -> float | None:
     """Time average of the congestion window over the flow's measured time, in segments."""
     return flow.cwnd_mean_segments()
 
 
-@metric("number", "Variation of the congestion window", Flow, "asym 7.1.1, figure 9: fluctuation", detail=True)
+@metric(
+    "number", "Variation of the congestion window", Flow, "asym 7.1.1, figure 9: fluctuation", detail=True, better=None
+)
 def cwnd_variation(flow: Flow) -> float | None:
     """Coefficient of variation of the congestion window over the flow's measured time."""
     return flow.cwnd_variation()
 
 
-@metric("segments", "Congestion window at the end", CapturedFlow, "ton fig 11; telemetry", detail=True)
+@metric("segments", "Congestion window at the end", CapturedFlow, "ton fig 11; telemetry", detail=True, better=None)
 def cwnd_final(flow: CapturedFlow) -> float | None:
     """The congestion window at the end of the flow's measured time, in segments; None before the first sample."""
     before = flow.cwnd_steps.filter(pl.col("t_s") <= flow.ended_s())
     return None if before.is_empty() else float(before["y"][-1])
 
 
-@metric("number", "Growth of the congestion window", Flow, "pulsed 3.2.2", detail=True)
+@metric("number", "Growth of the congestion window", Flow, "pulsed 3.2.2", detail=True, better=None, bounds=Bounds())
 def cwnd_growth(flow: Flow) -> float | None:
     """Growth of the congestion window from the start to the end of the measured time, in segments/s."""
     return flow.cwnd_growth()
 
 
-@metric("count", "Falls of the congestion window", CountedFlow, "ton IV-B, figure 4", detail=True)
+@metric("count", "Falls of the congestion window", CountedFlow, "ton IV-B, figure 4", detail=True, better=None)
 def cwnd_excursions(flow: CountedFlow) -> float:
     """How often the congestion window falls below PIPE_BYTES, after its first 5 s, by its means over the bins.
 
@@ -55,13 +60,19 @@ def cwnd_excursions(flow: CountedFlow) -> float:
     return float(sum(before and not now for before, now in zip(above, above[1:], strict=False)))
 
 
-@metric("count", "Coarse timeouts of the relay", CapturedFlow, "ton IV-D, fig 10; telemetry", detail=True, summed=True)
+@metric(
+    "count", "Coarse timeouts of the relay", CapturedFlow, "ton IV-D, fig 10; telemetry", detail=True, summed=True,
+    better="less",
+)  # fmt: skip
 def relay_coarse_timeouts(flow: CapturedFlow) -> float | None:
     """Coarse timeouts of the base station's sender of a split connection; None for a connection that is not split."""
     return _relay_events(flow, "coarse_timeout")
 
 
-@metric("count", "Fast retransmits of the relay", CapturedFlow, "ton IV-D, fig 10; telemetry", detail=True, summed=True)
+@metric(
+    "count", "Fast retransmits of the relay", CapturedFlow, "ton IV-D, fig 10; telemetry", detail=True, summed=True,
+    better="less",
+)  # fmt: skip
 def relay_fast_retransmits(flow: CapturedFlow) -> float | None:
     """Fast retransmits of the base station's sender of a split connection; None for a connection that is not split."""
     return _relay_events(flow, "fast_retransmit")
@@ -72,7 +83,10 @@ def _relay_events(flow: CapturedFlow, event: str) -> float | None:
     return None if samples.is_empty() else float(samples.filter(pl.col("event") == event).height)
 
 
-@metric("number", "Variation of the relay's window", CapturedFlow, "ton fig 11: fluctuation; telemetry", detail=True)
+@metric(
+    "number", "Variation of the relay's window", CapturedFlow, "ton fig 11: fluctuation; telemetry", detail=True,
+    better=None,
+)  # fmt: skip
 def relay_cwnd_variation(flow: CapturedFlow) -> float | None:
     """`cwnd_variation` of the base station's sender of a split connection; None for a connection that is not split."""
     steps = flow.relay.select("t_s", pl.col("cwnd_segments").alias("y"))

@@ -11,7 +11,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from analysis.store.database import CHANNEL, POSTGRESQL
-from analysis.store.rows import MISSING, CampaignRow, MemberRow, MetricKind, PointRow, SummaryRow
+from analysis.store.rows import MISSING, CampaignRow, MemberRow, MetricKind, PointRow, TableRow
 from analysis.store.schema import attempt, campaign, membership, metric, point, run
 from analysis.store.store import Store
 
@@ -106,8 +106,8 @@ def summary(
     campaign_id: str,
     only: Sequence[tuple[str, str]] | None = None,
     numbers: Sequence[int] | None = None,
-) -> list[SummaryRow]:
-    """Means over each point's valid runs, as Store.table gives them but without the single values.
+) -> list[TableRow]:
+    """Means over each point's valid runs, as Store.table gives them.
 
     Args:
         store: where they are.
@@ -122,21 +122,24 @@ def summary(
     if numbers is not None:
         conditions.append(membership.c.point.in_(numbers))
     query = (
-        sa.select(membership.c.point, metric.c.name, metric.c.subject, metric.c.unit, metric.c.value)
+        sa.select(
+            membership.c.point, metric.c.name, metric.c.subject, metric.c.unit, membership.c.repetition, metric.c.value
+        )
         .select_from(membership.join(run, run.c.id == membership.c.run_id).join(metric, metric.c.run_id == run.c.id))
         .where(*conditions)
     )
     wanted = None if only is None else set(only)
-    groups: dict[tuple[int, str, str, str], list[float]] = {}
+    groups: dict[tuple[int, str, str, str], list[tuple[int, float]]] = {}
     # Grouped here and not by the database: it would go over all of them twice, for a variance that does not cancel.
-    for number, name, subject, unit, value in store.tuples(query):
+    for number, name, subject, unit, repetition, value in store.tuples(query):
         if wanted is None or (name, subject) in wanted:
-            groups.setdefault((number, name, subject, unit), []).append(value)
+            groups.setdefault((number, name, subject, unit), []).append((repetition, value))
     rows = []
-    for (number, name, subject, unit), values in groups.items():
+    for (number, name, subject, unit), found in groups.items():
+        values = [value for _, value in sorted(found)]
         n, mean = len(values), math.fsum(values) / len(values)
         sd = math.sqrt(math.fsum((value - mean) ** 2 for value in values) / (n - 1)) if n > 1 else None
-        rows.append(SummaryRow(number, name, subject, unit, n, mean, sd))
+        rows.append(TableRow(number, name, subject, unit, n, mean, sd, values))
     return rows
 
 

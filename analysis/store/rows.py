@@ -118,8 +118,8 @@ class LandedValueRow(ValueRow):
 
 
 @dataclass(frozen=True, eq=False)
-class SummaryRow(Row):
-    """A metric at a point: its mean over the valid runs."""
+class TableRow(Row):
+    """A metric at a point: its values over the valid runs, in the order of the repetitions, and their mean."""
 
     point: int
     name: str
@@ -129,12 +129,6 @@ class SummaryRow(Row):
     mean: float
     #: Sample standard deviation; None for a single run.
     sd: float | None
-
-
-@dataclass(frozen=True, eq=False)
-class TableRow(SummaryRow):
-    """A metric at a point with its values, in the order of the repetitions."""
-
     values: Sequence[float]  # type: ignore[assignment]
 
 

@@ -71,10 +71,11 @@ def open_existing(results: str, artefacts: str | None) -> Store | None:
 
 def print_results(to: Console, campaign: Any, rows: Any) -> None:
     """A campaign's title and table of metrics."""
+    from analysis.estimates import ESTIMATES_NOTE
     from analysis.metrics import METRICS
     from experiments.tables import results_table
 
     to.print(f"\n{campaign['title']}", style="bold", highlight=False)
     titles = {name: metric.title for name, metric in METRICS.items()}
     to.print(results_table(campaign["points"], rows, titles))
-    to.print("mean ± standard deviation over the valid runs", style="dim", highlight=False)
+    to.print(ESTIMATES_NOTE, style="dim", highlight=False)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import hashlib
 import itertools
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,11 +16,15 @@ from pydantic import ValidationError
 from experiments.language import checks, registry, source
 from experiments.language.fields import assign, dotted, error_message, look_up, resolve
 from experiments.language.identity import run_identity
+from experiments.language.mechanisms import MechanismError
 from experiments.language.problems import CampaignError, Problem
 from experiments.language.scenarios import derive_seed, make_scenario
-from experiments.language.schema import FIELD, Campaign, MechanismError
+from experiments.language.schema import Campaign
 from experiments.language.source import Path_
 from experiments.language.sweep import MOST_RUNS, SWEEP, Combination, Value, combinations, same_field, split_field
+
+#: One step of a field's path, as `--set` takes it.
+_STEP = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*|\d+")
 
 #: Fields that apply to the campaign and cannot be swept.
 WHOLE_CAMPAIGN = frozenset({"name", "title", "description", "repetitions", "artefact", "measures", "split", "figure"})
@@ -175,7 +180,7 @@ class _Expansion:
         field = field.strip()
         # An axis is named whole: its field's dots are no steps.
         path = (SWEEP, field.removeprefix("sweep.")) if field.startswith("sweep.") else split_field(field)
-        if not equals or (path[0] != SWEEP and not all(FIELD.fullmatch(str(part)) for part in path)):
+        if not equals or (path[0] != SWEEP and not all(_STEP.fullmatch(str(part)) for part in path)):
             wanted = "is not FIELD=VALUE, such as network.reverse.rate='9.6 kbit/s'"
             self._problems.append(Problem(0, "", f"'{text}' {wanted}", "--set"))
             return field, value

@@ -9,7 +9,8 @@ from functools import cache
 from typing import Any
 
 from experiments.language import registry, topologies
-from experiments.language.schema import Campaign, Stack
+from experiments.language.mechanisms import Stack
+from experiments.language.schema import Campaign
 from experiments.language.source import Path_
 from testbed import kernel_links, kernel_tcp, node_binary
 from testbed.addressing import make_plan

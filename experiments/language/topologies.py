@@ -7,7 +7,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from experiments.language.schema import Direction, Flow, Network, Policy
+from experiments.language.mechanisms import Policy
+from experiments.language.network import Direction, Network
+from experiments.language.schema import Flow
 
 #: The hosts that a topology names; in a dumbbell they stand for a pair of hosts a flow.
 SIDES = ("server", "client")

@@ -17,7 +17,7 @@ from analysis.measures import Measure, Table
 from analysis.results import Results, by_point
 from analysis.scorecard import half_interval
 from analysis.store import Store
-from tests.campaigns.test_command_line import backchannel
+from tests.commands.test_command_line import backchannel
 from web.app import create_app
 
 
@@ -29,14 +29,15 @@ def side(
     rows = [
         {"point": point, "repetition": number, "seed": seed + number, "name": metric, "subject": "bulk", "unit": "rate",
          "value": 100.0 + shift + draws.gauss(0, noise)}
-        for point in (0, 1) for metric in ("throughput", "completion_time", "rtt_mean") for number in range(repetitions)
+        for point in (0, 1) for metric in ("throughput", "completion_time", "queue_mean")
+        for number in range(repetitions)
     ]  # fmt: skip
     return Results.of_rows(name, [{"stack": stack} for stack in points], rows)
 
 
 def test_a_loss_of_throughput_is_worse_and_of_time_is_better() -> None:
     verdicts = {line.metric: line.verdict for line in compare(side(), side(-20)).lines}
-    assert verdicts == {"throughput": "worse", "completion_time": "better", "rtt_mean": "different"}
+    assert verdicts == {"throughput": "worse", "completion_time": "better", "queue_mean": "different"}
 
 
 def test_chance_is_no_regression() -> None:
@@ -164,6 +165,6 @@ def test_compare_contrast_site_and_scorecard_give_one_interval(tmp_path: Path, i
     for point in (0, 1):
         one = next(x for x in means if (x["point"], x["metric"], x["subject"]) == (point, "throughput", "bulk"))
         own = half_interval(table.values("rate", {"limit": f"{(point + 1) * 10} packets"}))
-        assert (one["t_high"] - one["t_low"]) / 2 == pytest.approx(own)
-        assert cells[point]["half_interval_95"] == pytest.approx(own)
+        assert (one["high"] - one["low"]) / 2 == pytest.approx(own)
+        assert (cells[point]["low_95"], cells[point]["high_95"]) == (one["low"], one["high"])
     store.close()

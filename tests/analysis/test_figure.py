@@ -49,10 +49,11 @@ def test_series_stand_in_the_order_asked_for_with_their_names_and_in_the_axes_un
     drawn = make(spec(series=["aq", "droptail"], names={"aq": "AQ"}), "Rates", table())
     assert [curve.name for curve in drawn.curves] == ["AQ", "droptail"]
     assert [(point.x, point.mean, point.runs) for point in drawn.curves[0].points] == [(1.0, 1.4, 2), (4.0, 1.6, 2)]
-    # Student's t for two values: 12.7062047 standard errors.
-    first = drawn.curves[0].points[0]
-    assert first.high == pytest.approx(1.4 + 12.7062047 * 0.2)
-    assert drawn.note == "means of 2 runs; bars: 95 % confidence"
+    # Two values have no interval: they are drawn as dots.
+    assert drawn.curves[0].points[0].high is None
+    assert drawn.note == "means of 2 runs; dots: single runs, where they are two or form two groups"
+    lone = [one for one in drawn.figure().series if one.name == "single runs"]
+    assert sorted(lone[0].points["y"]) == pytest.approx([1.2, 1.3, 1.6, 1.9])
     sd = make(spec(error_bars="sd"), "", table()).curves[1].points[0]
     assert sd.low == pytest.approx(1.4 - 0.2 * 2**0.5)
     assert make(spec(error_bars="none"), "", table()).curves[0].points[0].low is None

@@ -120,8 +120,7 @@ def table() -> pl.DataFrame:
             mean = 1e6 * (point + 1) + (subject == "up") * 5e5
             rows.append({
                 "link.rate": rate, "queue.policy": policy, "point": point, "metric": "throughput", "subject": subject,
-                "unit": "rate", "n": 5, "mean": mean, "sd": 1e5, "t_low": mean - 2e5, "t_high": mean + 2e5,
-                "bootstrap_low": mean - 1e5, "bootstrap_high": mean + 3e5,
+                "unit": "rate", "n": 3, "mean": mean, "values": [mean - 1e5, mean, mean + 1e5],
             })  # fmt: skip
     return pl.DataFrame(rows)
 
@@ -133,11 +132,27 @@ def test_bars_have_error_bars() -> None:
     assert [round(bar.get_height(), 6) for bar in axes.patches] == [1.5, 2.5, 3.5, 4.5, 1, 2, 3, 4]  # type: ignore[attr-defined]
     assert axes.get_ylabel() == "Throughput (Mbit/s)"
     errors = [one for one in axes.collections if isinstance(one, LineCollection)]
-    assert errors[0].get_segments()[0][:, 1].tolist() == pytest.approx([1.3, 1.7])
-    (down,) = series(campaign.bars(table(), "throughput", ["down"], "bootstrap")).values()
-    assert (down["low"][0], down["high"][0]) == pytest.approx((0.9, 1.3))
+    # Student's t of three values: 4.3027 x 0.1 / sqrt 3.
+    assert errors[0].get_segments()[0][:, 1].tolist() == pytest.approx([1.5 - 0.24841, 1.5 + 0.24841], abs=1e-5)
+    (down,) = series(campaign.bars(table(), "throughput", ["down"], "sd")).values()
+    assert (down["low"][0], down["high"][0]) == pytest.approx((0.9, 1.1))
     assert [text.get_text() for text in axes.get_xticklabels()][0] == "rate=9.6 kbit/s, policy=droptail"
-    assert figure.notes == ("means of 5 runs; bars: 95 % confidence, Student's t",)
+    assert figure.notes == ("means of 3 runs; bars: 95 % confidence",)
+
+
+def test_few_runs_and_two_groups_are_dots() -> None:
+    few = table().with_columns(pl.Series("values", [[1e6, 2e6]] * 8))
+    found = series(campaign.bars(few, "throughput", ["down"]))
+    assert (found["single runs"]["y"], found[""]["y"]) == ([1, 2] * 4, [1.5] * 4)
+    assert not any(found[""]["high"])
+    two = table().with_columns(pl.Series("values", [[1e6, 1e6, 1e6, 9e6, 9e6]] * 8))
+    figure = campaign.bars(two, "throughput", ["down"])
+    assert series(figure)["single runs"]["y"] == [1, 1, 1, 9, 9] * 4
+    # No mean stands between the groups.
+    assert series(figure)[""]["y"] == []
+    assert figure.notes == ("means of 5 runs; dots: single runs, where they are two or form two groups",)
+    assert "4.2" not in figure.description()
+    printed.draw(figure)
 
 
 def test_a_sweep_is_over_the_field_that_has_quantities() -> None:

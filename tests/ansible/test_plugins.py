@@ -60,6 +60,12 @@ def test_the_inventory_plugin_reads_a_campaigns_topology(lab_files: Path) -> Non
     assert told["box1"]["backchannel_modems"] == [{"link": "line", "interfaces": ["l1e0", "l1e1"]}]
     assert told["box2"]["backchannel_radios"] == [{"link": "air", "interfaces": ["l2e0", "l2e1"]}]
     assert told["a"]["ansible_connection"] == "backchannel.testbed.namespace"
+    node = ["capture", "agent"]
+    assert {name: told[name]["backchannel_roles"] for name in told} == {
+        "a": ["endpoint", *node], "r": ["queue_policy", "router", *node], "b": ["base_station", *node],
+        "m": ["endpoint", *node, "worker", "results_site"],
+        "box1": ["emulated_modem", *node], "box2": ["emulated_radio", *node],
+    }  # fmt: skip
     assert told["m"]["backchannel_interfaces"][0]["address"] == "10.3.0.2/24"
 
 

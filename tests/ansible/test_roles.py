@@ -29,7 +29,7 @@ PLACES = {
     "queue_policy": "r",
     "capture": "a",
     "agent": "a",
-    "worker": "m",
+    "worker": "box1",
     "results_site": "m",
 }
 #: What must be the same before and after a role was there; times, process numbers and empty folders do not count.
@@ -82,7 +82,7 @@ def scenario(role: str, host: str) -> list[dict[str, Any]]:
         return {"name": f"{role} {step}", "hosts": host, "gather_facts": False, **more}
 
     def snapshot(step: str) -> dict[str, Any]:
-        return play(step, tasks=[{"name": step, "ansible.builtin.shell": SNAPSHOT, "changed_when": False}])
+        return play(step, tasks=[{"name": step, "ansible.builtin.raw": SNAPSHOT, "changed_when": False}])
 
     used = {"role": f"backchannel.testbed.{role}"}
     away = {**used, f"{role}_state": "absent"}
@@ -92,7 +92,7 @@ def scenario(role: str, host: str) -> list[dict[str, Any]]:
         play("dry", roles=[used], check_mode=True, diff=True),
         snapshot("after the dry run"),
         play("first", roles=[used], diff=True),
-        play("second", roles=[used]),
+        # This applies the role again.
         {"import_playbook": str(ANSIBLE / "roles" / role / "tests/main.yml"), "vars": {"role_hosts": host}},
         play("dry away", roles=[away], check_mode=True),
         play("away", roles=[away]),
@@ -107,21 +107,20 @@ PREPARED = {"worker": scheduler, "results_site": certificate}
 
 @pytest.fixture(scope="module")
 def tried(lab_files: Path, emulation: None) -> dict[str, Tried]:
-    """Every role, tried in one lab."""
-    plays = [play for role, host in PLACES.items() for play in scenario(role, host)]
-    playbook = write_yaml(lab_files.with_name("roles.yml"), plays)
-    lab_files.with_suffix(".record").unlink(missing_ok=True)
-    done = in_lab(
-        lab_files,
-        f"cd {shlex.quote(str(ANSIBLE))} && BACKCHANNEL_CAMPAIGN={lab_files.with_name('everything.yaml')} "
-        "ANSIBLE_CONFIG=ansible.cfg "
-        f'"$(dirname "{sys.executable}")"/ansible-playbook -i {lab_files} {playbook}',
-        timeout_s=600,
-    )
-    results = recorded(lab_files)
+    """Every role, tried in one lab; hosts in parallel."""
+    hosts = sorted(set(PLACES.values()))
+    script = f"cd {shlex.quote(str(ANSIBLE))}\nexport BACKCHANNEL_CAMPAIGN={lab_files.with_name('everything.yaml')}\n"
+    for host in hosts:
+        plays = [play for role, place in PLACES.items() if place == host for play in scenario(role, host)]
+        playbook = write_yaml(lab_files.with_name(f"{host}.yml"), plays)
+        script += (
+            f"BACKCHANNEL_RECORD={playbook.with_suffix('.record')} ANSIBLE_CONFIG=ansible.cfg "
+            f'"$(dirname "{sys.executable}")"/ansible-playbook -i {lab_files} {playbook} &\n'
+        )
+    done = in_lab(lab_files, f"{script}wait", timeout_s=600)
+    results = [one for host in hosts for one in recorded(lab_files.with_name(f"{host}.yml"))]
     assert results, done.stdout + done.stderr
     assert not [one for one in results if one["failed"]], [one for one in results if one["failed"]]
-    assert done.returncode == 0, done.stdout[-3000:] + done.stderr
     found = {}
     for role in PLACES:
         steps: dict[str, list[dict[str, Any]]] = {}
@@ -154,7 +153,6 @@ def test_a_dry_run_tells_what_the_first_run_then_does(tried: dict[str, Tried], r
 
 @pytest.mark.parametrize("role", PLACES)
 def test_a_second_run_changes_nothing(tried: dict[str, Tried], role: str) -> None:
-    assert changes(tried[role].steps["second"]) == []
     assert changes(tried[role].steps["held"]) == []
 
 
@@ -170,7 +168,7 @@ def test_a_worker_says_of_which_sources_it_was_made(tried: dict[str, Tried]) -> 
 
 def test_the_site_stands_behind_its_proxy(tried: dict[str, Tried]) -> None:
     if not NGINX:
-        (pytest.fail if os.environ.get("CI") else pytest.skip)("no nginx here: apt-get install nginx-light")
+        pytest.fail("there is no nginx: ./backchannel test installs it")
     held = [one for one in tried["results_site"].steps["held"] if one["task"].endswith("Hold its answers")]
     assert held
     assert not any(one["failed"] for one in held)

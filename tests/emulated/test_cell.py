@@ -23,7 +23,7 @@ from testbed import fidelity, node_binary
 from testbed.cell import Cell
 from testbed.errors import TestbedError
 from testbed.report import Phase, ProblemKind
-from tests.conftest import run_validly, two_hosts, typed
+from tests.conftest import LATE_IS_FINE, run_validly, two_hosts, typed
 
 pytestmark = pytest.mark.emulated
 
@@ -113,7 +113,7 @@ def interfaces() -> set[str]:
 
 
 def test_runs_a_scenario_and_hands_back_its_files(tmp_path: Path) -> None:
-    scenario = two_hosts()
+    scenario = two_hosts() | {"fidelity": LATE_IS_FINE}
     with Cell("cell") as cell:
         assert cell.build(typed(scenario))
         assert not cell.build(typed(scenario))
@@ -129,7 +129,7 @@ def test_runs_a_scenario_and_hands_back_its_files(tmp_path: Path) -> None:
 
 def test_a_capture_holds_the_last_packet_of_a_run(tmp_path: Path) -> None:
     """What the receiving program took in is in the receiver's capture to the last byte."""
-    scenario = two_hosts(duration_s=3.0)
+    scenario = two_hosts(duration_s=3.0) | {"fidelity": LATE_IS_FINE}
     out = tmp_path / "run"
     with Cell("cell") as cell:
         cell.build(typed(scenario))

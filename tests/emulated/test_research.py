@@ -95,7 +95,7 @@ def test_the_kernel_gets_its_address_back(cell: Cell, tmp_path: Path) -> None:
 
 def test_throughput_agrees_with_virtual_time(cell: Cell, tmp_path: Path) -> None:
     """The same endpoint on the same line, in real and in virtual time: throughput within 3 %."""
-    from tests.test_sim import simulate
+    from tests.testbed.test_simulation import simulate
 
     made = two_hosts(rate_bps=1_000_000, delay_s=0.05, duration_s=15.0)
     for node in made["nodes"]:

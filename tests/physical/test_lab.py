@@ -24,26 +24,28 @@ LD_PRELOAD=$(ls /usr/lib/*/faketime/libfaketimeMT.so.1) FAKETIME=-3h exec "$(rea
 #: One lab, and in it everything that needs it provisioned: that costs most.
 STORY = """
 cd "$LAB"
-inside() { name=$1; shift; nsenter --target "$(python3 -c "import json,sys
-print(json.load(open('$BACKCHANNEL_LAB'))['$name'])")" --net --mount --uts --ipc --pid -- "$@"; }
-say() { echo "== $1"; }
+eval "$(python3 -c "import json
+for name, pid in json.load(open('$BACKCHANNEL_LAB')).items(): print(f'pid_{name}={pid}')")"
+inside() { pid=pid_$1; shift; nsenter --target "${!pid}" --net --mount --uts --ipc --pid -- "$@"; }
+say() { echo "== $1"; date "+%s $1" >>"$LAB/times"; }
 # Bounded, so that a story that went wrong comes to its end and can be read.
 till() { tries=0; until "$@"; do
     tries=$((tries + 1)); [ $tries -lt 300 ] || { echo "waited in vain: $*"; return 1; }; sleep 0.2; done; }
 run() { backchannel run small.yaml --backend physical -i hosts.yml --results results "$@"; }
+snapshot() { { state; find results -type f | sort; } >was 2>&1; }
 # A chapter in which something is wrong: what is there afterwards is what was there before.
-trouble() { say "$1"; shift; { state; find results -type f | sort; } >was 2>&1; "$@"; echo "status $?"
-    { state; find results -type f | sort; } >is 2>&1; diff was is >>"$LAB/touched" && echo "untouched"; }
+trouble() { say "$1"; shift; mv was expected; "$@"; echo "status $?"
+    snapshot; diff expected was >>"$LAB/touched" && echo "untouched"; }
 without_agent() { inside "$1" sh -c '
     pid=$(cat /run/backchannel-agent.pid); kill "$pid"; while [ -e "/proc/$pid" ]; do sleep 0.1; done'; }
-state() { for name in pc0 pc1 pc2 pc3 box; do echo "$name"; inside "$name" sh -c '
+state() { for name in pc0 pc1 pc2 pc3 box; do { echo "$name"; inside "$name" sh -c '
     ip -o -4 address show scope global | grep -v mgmt0; ip route | grep -v mgmt0; ip neighbour show nud permanent
     getent passwd backchannel; ls -A /etc/backchannel /var/lib/backchannel /opt/backchannel /run/backchannel 2>&1
     cat /etc/fstab; ls /etc/sysctl.d; sysctl net.ipv4.ip_forward net.ipv4.conf.all.arp_ignore; mount | grep backchannel
     for one in /sys/class/net/*; do ethtool -k "${one##*/}"; done | grep -E "(offload|checksumming): "
-    grep -l BACKCHANNEL_SERVICE /proc/[0-9]*/environ 2>/dev/null'; done; true; }
+    grep -l BACKCHANNEL_SERVICE /proc/[0-9]*/environ 2>/dev/null'; } >"state-$name" 2>&1 & done; wait; cat state-*; }
 
-state >before
+state >before; snapshot
 trouble "no agent yet" run; ls
 trouble "no package" backchannel testbed site -i hosts.yml -e '{"common_packages": ["no-such-package"]}'
 inside pc1 mount -t tmpfs -o size=1m small /opt
@@ -58,6 +60,7 @@ say "check"; backchannel testbed check -i hosts.yml; echo "status $?"
 say "campaign"; run --json >table.json; echo "status $?"
 say "again"; run; echo "status $?"
 
+snapshot
 cp known_hosts right; sed -i '/192.168.50.12 /s/......$/AAAAAA/' known_hosts
 trouble "wrong host key" run --force
 mv right known_hosts; mv key right; ssh-keygen -q -t ed25519 -N '' -f other_key; mv other_key key
@@ -66,14 +69,13 @@ mv right key
 inside pc3 ip link set mgmt0 down
 trouble "unreachable" run --force
 inside pc3 ip link set mgmt0 up
-without_agent box
+without_agent box; snapshot
 trouble "no box" run --force
-say "repaired"; backchannel testbed site -i hosts.yml --limit box | tail -3; echo "status $?"
 
 # Every Python of this host has another clock now: the agent's, and that of Ansible's modules.
 inside pc1 sh -c 'cd /usr/bin; mv python3 python3.real; cat >python3; chmod 755 python3' <other-clock
 without_agent pc1
-backchannel testbed site -i hosts.yml --limit pc1 >/dev/null
+backchannel testbed site -i hosts.yml --limit box,pc1 >/dev/null; snapshot
 trouble "hours off" run --force
 trouble "hours off, checked" backchannel testbed check -i hosts.yml --limit pc1
 inside pc1 mv /usr/bin/python3.real /usr/bin/python3
@@ -81,10 +83,10 @@ without_agent pc1
 backchannel testbed site -i hosts.yml --limit pc1 >/dev/null
 
 say "lost"
-(till inside pc2 pgrep tcpdump >/dev/null; sleep 3
- inside pc2 ip link set mgmt0 down; sleep 9; inside pc2 ip link set mgmt0 up) &
+(till inside pc2 pgrep tcpdump >/dev/null; sleep 1
+ inside pc2 ip link set mgmt0 down; sleep 6; inside pc2 ip link set mgmt0 up) &
 watcher=$!
-backchannel run small.yaml --backend physical -i hosts.yml --results results --set duration=12s --limit 1
+backchannel run small.yaml --backend physical -i hosts.yml --results results --set duration=8s --limit 1
 echo "status $?"
 wait $watcher; inside pc2 ip link set mgmt0 up
 for name in pc0 pc1 pc2 pc3 box; do inside "$name" pgrep -l 'tcpdump'; done; echo "nothing left"
@@ -111,13 +113,14 @@ backchannel testbed site -i hosts.yml --limit pc1,pc2; echo "status $?"
 say "killed"
 cat held.log; kill -9 $holder; wait $holder
 inside pc0 sh -c 'ls /run/backchannel; pgrep -c tcpdump'
+backchannel testbed collect -i hosts.yml -e collect_to="$LAB/collected" >collected.log & collector=$!
 seconds=0; while inside pc0 test -e /run/backchannel/agent.held && [ $seconds -lt 60 ]; do
     sleep 1; seconds=$((seconds + 1)); done
 sleep 1
 for name in pc0 pc1 pc2 pc3 box; do inside "$name" pgrep -l tcpdump; done
+wait $collector
 echo "free after $seconds s"
 
-say "collect"; backchannel testbed collect -i hosts.yml -e collect_to="$LAB/collected"; echo "status $?"
 say "teardown"; backchannel testbed teardown -i hosts.yml; echo "status $?"
 state >after
 """
@@ -128,7 +131,9 @@ def story(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """What happened, by chapter."""
     folder = tmp_path_factory.mktemp("lab")
     (folder / "other-clock").write_text(OTHER_CLOCK)
-    done = in_lab(lab(folder), STORY, timeout_s=1500, LAB=str(folder), PYTHON=sys.executable)
+    done = in_lab(
+        lab(folder, ssh={"connect_timeout": "5 s"}), STORY, timeout_s=1500, LAB=str(folder), PYTHON=sys.executable
+    )
     chapters: dict[str, Any] = {"folder": folder, "done": done}
     for part in done.stdout.split("== ")[1:]:
         name, _, text = part.partition("\n")

@@ -23,7 +23,6 @@ from tests.ansible.conftest import recorded, recording, write_yaml
 pytestmark = [
     pytest.mark.vm,
     pytest.mark.usefixtures("emulation"),
-    pytest.mark.skipif("BACKCHANNEL_VM" not in os.environ, reason="virtual machines: ./backchannel test --vm"),
 ]
 
 #: For all of it, on a machine that has other work too.

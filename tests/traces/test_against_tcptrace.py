@@ -12,7 +12,7 @@ from tests.traces.agreement import Tally, beside_tcptrace
 
 def test_connections_of_the_research_stack_agree_with_tcptrace(simulated: list[Path], tmp_path: Path) -> None:
     if shutil.which("tcptrace") is None:
-        pytest.skip("tcptrace is not installed")
+        pytest.fail("there is no tcptrace: ./backchannel test installs it")
     agree(simulated, tmp_path, at_least=40)
 
 

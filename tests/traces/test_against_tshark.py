@@ -15,7 +15,7 @@ from tests.traces.agreement import Tally, beside_wireshark
 
 def test_every_segment_of_the_research_stack_agrees_with_wireshark(simulated: list[Path], tmp_path: Path) -> None:
     if shutil.which("tshark") is None:
-        pytest.skip("tshark is not installed")
+        pytest.fail("there is no tshark: ./backchannel test installs it")
     # One of each stack and kind of damage: tshark takes its time.
     agree(simulated[::2], tmp_path)
 

@@ -27,7 +27,13 @@ def points(*fields: str) -> list[dict[str, Any]]:
 
 def rows(values: list[float]) -> list[dict[str, Any]]:
     return [
-        {"point": n, "name": "throughput", "subject": "f", "unit": "rate", "n": 4, "mean": value, "sd": 2.0}
+        {
+            "point": n,
+            "name": "throughput",
+            "subject": "f",
+            "unit": "rate",
+            "values": [value - 2, value, value, value + 2],
+        }  # fmt: skip
         for n, value in enumerate(values)
     ]
 
@@ -45,8 +51,11 @@ def test_a_sweep_over_quantities_is_lines_in_their_order() -> None:
     assert means.is_line
     assert means.places == ["9.6 kbit/s", "28.8 kbit/s", "1 Mbit/s"]
     assert [one.label for one in means.groups] == ["droptail", "red"]
-    # 95 % of four values: t is 3.182.
-    assert means.groups[0].means[0].half == pytest.approx(3.182 * 2 / 2, rel=1e-3)
+    # 95 % of four values: t is 3.182; their deviation is sqrt(8 / 3).
+    low, high = means.groups[0].means[0].ends
+    assert low is not None
+    assert high is not None
+    assert (high - low) / 2 == pytest.approx(3.182 * (8 / 3) ** 0.5 / 2, rel=1e-3)
     figure = means.figure()
     droptail, red = (one.as_json() for one in figure.series)
     assert (droptail["kind"], droptail["x"], droptail["y"]) == ("line", [9.6, 28.8, 1000], [1, 2, 3])

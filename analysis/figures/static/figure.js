@@ -434,9 +434,15 @@ const Figures = (() => {
     chart.readout.textContent = best ? words(chart.figure, ...best) : "";
   }
 
+  // An error interval: its half-width, or its ends where it is not symmetric.
+  function spread(low, mean, high) {
+    const symmetric = Math.abs(high + low - 2 * mean) <= 1e-6 * (high - low);
+    return symmetric ? ` ± ${number((high - low) / 2, 3)}` : ` [${number(low, 3)}, ${number(high, 3)}]`;
+  }
+
   function words(figure, one, index) {
     const place = figure.x.ticks ? nearestTick(figure.x, one.x[index]) : number(one.x[index], 9);
-    const half = one.high?.[index] != null && one.kind !== "segments" ? ` ± ${number(one.high[index] - one.y[index], 3)}` : "";
+    const half = one.high?.[index] != null && one.kind !== "segments" ? spread(one.low[index], one.y[index], one.high[index]) : "";
     const value = one.kind === "segments" ? `${number(one.low[index], 9)} to ${number(one.y[index], 9)}` : number(one.y[index], one.n ? 4 : 9);
     const runs = one.n?.[index] ? `, ${one.n[index]} run${one.n[index] === 1 ? "" : "s"}` : "";
     return [one.name, [figure.x.label, place].filter(Boolean).join(": "), `${figure.y.label}: ${value}${half}${runs}`].filter(Boolean).join(" · ");

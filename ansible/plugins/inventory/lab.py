@@ -46,6 +46,16 @@ links:
 """
 
 ROOT = Path(__file__).resolve().parents[3]
+#: Roles by group, in the order of their installation.
+ROLES = {
+    "queues": ("queue_policy",),
+    "endpoints": ("endpoint", "capture", "agent"),
+    "routers": ("router", "capture", "agent"),
+    "base_stations": ("base_station", "capture", "agent"),
+    "link_boxes": ("emulated_modem", "emulated_radio", "capture", "agent"),
+    "workers": ("worker",),
+    "results_sites": ("results_site",),
+}
 
 
 class InventoryModule(BaseInventoryPlugin):
@@ -78,7 +88,8 @@ class InventoryModule(BaseInventoryPlugin):
             placed = lab.placed(found, scenario["nodes"], scenario["links"])
         except (problems.CampaignError, errors.TestbedError, errors.Unavailable) as error:
             raise AnsibleParserError(str(error)) from None
-        for group, members in placement.groups(placed).items():
+        groups = placement.groups(placed)
+        for group, members in groups.items():
             inventory.add_group(group)
             for name in members:
                 inventory.add_host(name, group=group)
@@ -86,9 +97,24 @@ class InventoryModule(BaseInventoryPlugin):
         members = [*placed.members(), *(name for name, host in placed.hosts.items() if host.also)]
         for name in dict.fromkeys(members):
             topology_vars = placement.host_vars(placed, scenario["links"], name) if name in placed.members() else {}
-            variables = {**topology_vars, **connection_vars(found, placed.hosts[name], namespaces), **found.file.vars}
+            variables = {
+                **topology_vars,
+                "backchannel_roles": roles_of(name, groups, topology_vars),
+                **connection_vars(found, placed.hosts[name], namespaces),
+                **found.file.vars,
+            }
             for key, value in variables.items():
                 inventory.set_variable(name, key, value)
+
+
+def roles_of(name, groups, topology_vars):
+    """Roles of a host besides `common`, in the order of their installation."""
+    unused = {
+        role
+        for role, links in (("emulated_modem", "backchannel_modems"), ("emulated_radio", "backchannel_radios"))
+        if not topology_vars.get(links)
+    }
+    return [role for group, roles in ROLES.items() if name in groups[group] for role in roles if role not in unused]
 
 
 def lab_processes():

@@ -14,6 +14,8 @@ CONFIGURATION = "/etc/backchannel"
 #: The agent writes the holder's name here while a campaign uses the host.
 HELD = "/run/backchannel/agent.held"
 ENOSPC = 28
+#: Specification of the option `state` (doc_fragments/host.py).
+STATE_ARGUMENT = {"type": "str", "choices": ["present", "absent"], "default": "present"}
 
 
 class HostError(Exception):

@@ -10,13 +10,7 @@ description:
   - Mounts a memory file system over O(folder), now and at every boot, for an account of its own.
   - Runs C(tcpdump) once with that account's privileges, so that a confined C(tcpdump) fails here and not during a run.
   - With O(state=absent) it removes mount, line of C(/etc/fstab), folder, and the account if a role created it.
-  - Fails on a host that a campaign holds.
 options:
-  state:
-    choices: [present, absent]
-    default: present
-    type: str
-    description: Whether the host captures.
   folder:
     type: path
     required: true
@@ -30,13 +24,7 @@ options:
     required: true
     description: The agent's account, created if it does not exist.
 author: Backchannel (@backchannel)
-attributes:
-  check_mode:
-    description: Supported.
-    support: full
-  diff_mode:
-    description: Supported.
-    support: full
+extends_documentation_fragment: [backchannel.testbed.host, backchannel.testbed.host.state]
 """
 
 EXAMPLES = """
@@ -56,6 +44,7 @@ from ansible_collections.backchannel.testbed.plugins.module_utils.accounts impor
     set_folder,
 )
 from ansible_collections.backchannel.testbed.plugins.module_utils.host import (
+    STATE_ARGUMENT,
     read,
     refuse_if_held,
     remove_tree,
@@ -66,7 +55,7 @@ from ansible_collections.backchannel.testbed.plugins.module_utils.host import (
 
 FSTAB = "/etc/fstab"
 ARGUMENTS = {
-    "state": {"type": "str", "choices": ["present", "absent"], "default": "present"},
+    "state": STATE_ARGUMENT,
     "folder": {"type": "path", "required": True},
     "memory_mb": {"type": "int", "default": 256},
     "user": {"type": "str", "required": True},

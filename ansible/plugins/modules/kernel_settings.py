@@ -9,13 +9,7 @@ short_description: Kernel settings that are restored on removal
 description:
   - Sets live kernel settings and writes them to a file of C(/etc/sysctl.d) for the next boot.
   - Records the original value of each setting. With O(state=absent) it restores them and removes the file.
-  - Fails on a host that a campaign holds.
 options:
-  state:
-    choices: [present, absent]
-    default: present
-    type: str
-    description: Whether the settings are in effect.
   settings:
     type: dict
     default: {}
@@ -25,13 +19,7 @@ options:
     default: /etc/sysctl.d/60-backchannel.conf
     description: File that sets them at boot.
 author: Backchannel (@backchannel)
-attributes:
-  check_mode:
-    description: Supported.
-    support: full
-  diff_mode:
-    description: Supported.
-    support: full
+extends_documentation_fragment: [backchannel.testbed.host, backchannel.testbed.host.state]
 """
 
 EXAMPLES = """
@@ -49,6 +37,7 @@ EXAMPLES = """
 RETURN = """# """
 
 from ansible_collections.backchannel.testbed.plugins.module_utils.host import (
+    STATE_ARGUMENT,
     Originals,
     refuse_if_held,
     run_module,
@@ -60,7 +49,7 @@ from ansible_collections.backchannel.testbed.plugins.module_utils.sysctls import
 )
 
 ARGUMENTS = {
-    "state": {"type": "str", "choices": ["present", "absent"], "default": "present"},
+    "state": STATE_ARGUMENT,
     "settings": {"type": "dict", "default": {}},
     "file": {"type": "path", "default": "/etc/sysctl.d/60-backchannel.conf"},
 }

@@ -14,13 +14,7 @@ description:
     With O(state=absent) it restores that.
   - Grants the agent the use of the interfaces, with a file in C(/etc/backchannel/agent.d).
   - Touches no other interface, and rejects the one that carries the SSH connection.
-  - Fails on a host that a campaign holds.
 options:
-  state:
-    choices: [present, absent]
-    default: present
-    type: str
-    description: Whether the host is part of a testbed.
   role:
     type: str
     required: true
@@ -125,13 +119,7 @@ options:
     default: backchannel
     description: The agent's account, which owns the TAPs.
 author: Backchannel (@backchannel)
-attributes:
-  check_mode:
-    description: Supported.
-    support: full
-  diff_mode:
-    description: Supported.
-    support: full
+extends_documentation_fragment: [backchannel.testbed.host, backchannel.testbed.host.state]
 """
 
 EXAMPLES = """
@@ -165,6 +153,7 @@ import os
 from ansible_collections.backchannel.testbed.plugins.module_utils.accounts import add_account, leave_account
 from ansible_collections.backchannel.testbed.plugins.module_utils.host import (
     CONFIGURATION,
+    STATE_ARGUMENT,
     HostError,
     Originals,
     refuse_if_held,
@@ -196,7 +185,7 @@ def dicts(**options):
 
 
 ARGUMENTS = {
-    "state": {"type": "str", "choices": ["present", "absent"], "default": "present"},
+    "state": STATE_ARGUMENT,
     "role": text(required=True),
     "interfaces": dicts(name=text(required=True), address=text(), mac=text(), queue={"type": "bool"}, link=text()),
     "neighbours": dicts(address=text(required=True), mac=text(required=True), interface=text(required=True)),
@@ -232,8 +221,11 @@ def apply(parameters, changes):
     batch = []
     for interface in parameters["interfaces"]:
         batch += interface_commands(changes, originals, live, interface)
-    batch += neighbour_commands(changes, live, parameters)
-    batch += route_commands(changes, live, parameters)
+    names = [interface["name"] for interface in parameters["interfaces"]]
+    neighbours = {(entry["address"], entry["mac"], entry["interface"]) for entry in parameters["neighbours"]}
+    routes = {(entry["subnet"], entry["via"], entry["interface"]) for entry in parameters["routes"]}
+    batch += entry_commands(changes, live, "neighbour", neighbours_of(live, names), neighbours)
+    batch += entry_commands(changes, live, "route", routes_of(live, names), routes)
     run_batch(changes, batch)
     apply_sysctls(changes, originals, parameters["sysctls"])
     set_file(changes, grant_file, json.dumps(grants, indent=1, sort_keys=True) + "\n")
@@ -371,25 +363,16 @@ def set_offloads(name, offloads, value):
     run(["ethtool", "-K", name, *(word for offload in offloads for word in (offload, value))])
 
 
-def neighbour_commands(changes, live, parameters):
-    """Lines that bring the permanent neighbours to the requested ones."""
-    names = [interface["name"] for interface in parameters["interfaces"]]
-    present = {(entry["dst"], entry["lladdr"], entry["dev"]) for entry in live.neighbours if entry["dev"] in names}
-    requested = {(entry["address"], entry["mac"], entry["interface"]) for entry in parameters["neighbours"]}
-    addresses = {address for address, _, _ in requested}
-    lines = []
-    # `replace` updates a changed hardware address, so only addresses that are not requested are deleted.
-    for address, mac, name in sorted(present - requested):
-        changes.add(f"neighbour {address} is {mac} on {name}", "")
-        if address not in addresses:
-            lines.append(f"neighbour delete {address} dev {name}")
-    for address, mac, name in sorted(requested):
-        if (address, mac, name) not in present:
-            changes.add("", f"neighbour {address} is {mac} on {name}")
-        elif name not in live.restarted:
-            continue
-        lines.append(f"neighbour replace {address} lladdr {mac} dev {name} nud permanent")
-    return lines
+#: Description and `ip` arguments of an entry (destination, hardware address or next hop, interface), by object.
+ENTRIES = {
+    "neighbour": ("neighbour {} is {} on {}", "neighbour replace {} lladdr {} dev {} nud permanent"),
+    "route": ("route {} via {} dev {}", "route replace {} via {} dev {}"),
+}
+
+
+def neighbours_of(live, names):
+    """Permanent neighbours on these interfaces, as entries."""
+    return {(entry["dst"], entry["lladdr"], entry["dev"]) for entry in live.neighbours if entry["dev"] in names}
 
 
 def routes_of(live, names):
@@ -401,20 +384,21 @@ def routes_of(live, names):
     }
 
 
-def route_commands(changes, live, parameters):
-    """Lines that bring the routes over the experiment's interfaces to the requested ones."""
-    present = routes_of(live, [interface["name"] for interface in parameters["interfaces"]])
-    requested = {(route["subnet"], route["via"], route["interface"]) for route in parameters["routes"]}
+def entry_commands(changes, live, kind, present, requested):
+    """Lines that bring the neighbours or routes of the experiment's interfaces to the requested ones."""
+    description, replace = ENTRIES[kind]
+    replaced = {(destination, name) for destination, _, name in requested}
     lines = []
-    for subnet, via, name in sorted(present - requested):
-        changes.add(f"route {subnet} via {via} dev {name}", "")
-        lines.append(f"route delete {subnet} dev {name}")
-    for subnet, via, name in sorted(requested):
-        if (subnet, via, name) not in present:
-            changes.add("", f"route {subnet} via {via} dev {name}")
-        elif name not in live.restarted:
+    for entry in sorted(present - requested):
+        changes.add(description.format(*entry), "")
+        if (entry[0], entry[2]) not in replaced:
+            lines.append(f"{kind} delete {entry[0]} dev {entry[2]}")
+    for entry in sorted(requested):
+        if entry not in present:
+            changes.add("", description.format(*entry))
+        elif entry[2] not in live.restarted:
             continue
-        lines.append(f"route replace {subnet} via {via} dev {name}")
+        lines.append(replace.format(*entry))
     return lines
 
 
@@ -436,13 +420,8 @@ def restore_interface(changes, live, name, original):
     link, lines = live.links[name], []
     present, addresses = set(live.addresses(name)), set(original["addresses"])
     # Routes and neighbours first because routes depend on addresses.
-    for entry in live.neighbours:
-        if entry["dev"] == name:
-            changes.add(f"neighbour {entry['dst']} on {name}", "")
-            lines.append(f"neighbour delete {entry['dst']} dev {name}")
-    for subnet, _, _ in sorted(routes_of(live, [name])):
-        changes.add(f"route {subnet} dev {name}", "")
-        lines.append(f"route delete {subnet} dev {name}")
+    lines += entry_commands(changes, live, "neighbour", neighbours_of(live, [name]), set())
+    lines += entry_commands(changes, live, "route", routes_of(live, [name]), set())
     for address in sorted(present - addresses):
         changes.add(f"{name}: address {address}", "")
         lines.append(f"address delete {address} dev {name}")

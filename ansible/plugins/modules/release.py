@@ -9,7 +9,6 @@ short_description: Agent and node binary, or all of Backchannel, on a host
 description:
   - Releases are stored in O(path)/releases, each under the hash of its content. C(current) links to the one in use.
   - The archive is transferred only to hosts that do not have the release. Older releases are then removed.
-  - Fails on a host that a campaign holds.
 options:
   what:
     choices: [agent, whole]
@@ -20,11 +19,6 @@ options:
     type: path
     default: /opt/backchannel
     description: Folder of the releases.
-  state:
-    choices: [present, absent]
-    default: present
-    type: str
-    description: Whether the host has a release.
   release:
     type: str
     description: Hash of the release. The action plugin sets it.
@@ -32,13 +26,7 @@ options:
     type: path
     description: Archive on the host. The action plugin sets it.
 author: Backchannel (@backchannel)
-attributes:
-  check_mode:
-    description: Supported.
-    support: full
-  diff_mode:
-    description: Supported.
-    support: full
+extends_documentation_fragment: [backchannel.testbed.host, backchannel.testbed.host.state]
 """
 
 EXAMPLES = """
@@ -65,6 +53,7 @@ import tarfile
 
 from ansible_collections.backchannel.testbed.plugins.module_utils.host import (
     ENOSPC,
+    STATE_ARGUMENT,
     HostError,
     refuse_if_held,
     run_module,
@@ -73,7 +62,7 @@ from ansible_collections.backchannel.testbed.plugins.module_utils.host import (
 ARGUMENTS = {
     "what": {"type": "str", "choices": ["agent", "whole"], "default": "agent"},
     "path": {"type": "path", "default": "/opt/backchannel"},
-    "state": {"type": "str", "choices": ["present", "absent"], "default": "present"},
+    "state": STATE_ARGUMENT,
     "release": {"type": "str"},
     "archive": {"type": "path"},
 }

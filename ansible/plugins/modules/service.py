@@ -11,7 +11,6 @@ description:
   - Uses a systemd unit. A host without systemd (a container or namespace) gets the same command by C(start-stop-daemon)
     and C(setpriv).
   - With O(state=absent) it stops the service and removes what it created.
-  - Fails on a host that a campaign holds.
 options:
   name:
     type: str
@@ -72,13 +71,7 @@ options:
     default: []
     description: Further files and folders that O(state=absent) removes, such as data.
 author: Backchannel (@backchannel)
-attributes:
-  check_mode:
-    description: Supported.
-    support: full
-  diff_mode:
-    description: Supported.
-    support: full
+extends_documentation_fragment: [backchannel.testbed.host]
 """
 
 EXAMPLES = """
@@ -95,6 +88,7 @@ EXAMPLES = """
 
 RETURN = """# """
 
+import contextlib
 import hashlib
 import json
 import os
@@ -349,9 +343,11 @@ class Daemon:
         if pid is not None and self.running():
             os.kill(pid, signal.SIGTERM)
             deadline = time.monotonic() + STOP_S
-            while self.running():
+            # A dying process has no marker any more, but its account cannot be removed until it is gone.
+            while os.path.exists(f"/proc/{pid}") and time.monotonic() < deadline + STOP_S:
                 if time.monotonic() > deadline:
-                    os.kill(pid, signal.SIGKILL)
+                    with contextlib.suppress(ProcessLookupError):
+                        os.kill(pid, signal.SIGKILL)
                 time.sleep(0.02)
         write(self._pid_file, None)
 

@@ -12,6 +12,7 @@ pub mod report;
 pub mod rng;
 pub mod scenario;
 pub mod service;
+pub mod service_rate;
 pub mod telemetry;
 pub mod time;
 pub mod traits;

@@ -12,7 +12,7 @@ import pytest
 from testbed import node_binary
 from testbed.cell import Cell
 from tests.conftest import backchannel, run_validly, two_hosts, typed
-from tests.test_sim import scenario, simulate
+from tests.testbed.test_simulation import scenario, simulate
 
 FIELDS = (
     "ip.len", "ip.id", "ip.ttl", "ip.dsfield", "ip.flags", "ip.src", "ip.dst", "tcp.srcport", "tcp.dstport", "tcp.len",

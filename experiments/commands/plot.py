@@ -80,8 +80,8 @@ def plot(
     ] = "",
     interval: Annotated[
         str,
-        typer.Option("--bars", help="Error bars: t or bootstrap (95 % confidence intervals), or sd (deviation)."),
-    ] = "t",
+        typer.Option("--bars", help="Error bars: confidence (95 % intervals of the means) or sd (standard deviation)."),
+    ] = "confidence",
     from_s: Annotated[
         float | None, typer.Option("--from", metavar="S", help="Start of the period drawn, in s.")
     ] = None,

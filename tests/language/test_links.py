@@ -117,11 +117,11 @@ def test_a_profile_fills_in_what_the_file_leaves_out(tmp_path: Path) -> None:
         (("topology: line,", "topology: line, link: wavelan,"), ""),
         (("topology: line,", "topology: line, link: mahimahi,"), "remove 'rate'"),
         (("delay: 10 ms", "delay: 10 ms, changes: [{at: 11 s, rate: 2 Mbit/s}]"), "when the run is over"),
-        (("delay: 10 ms", "delay: 10 ms, changes: [{at: 1 s}]"), "a change names"),
+        (("delay: 10 ms", "delay: 10 ms, changes: [{at: 1 s}]"), "a change needs"),
         (("topology: line,", "topology: line, link: kernel,"), "virtual time has no kernel link"),
         (("topology: line,", "topology: line, profile: nix,"), "there is no profile 'nix'"),
         (("delay: 10 ms", "delay: 10 ms, queue: {policy: aq, uplink: 1 bit/s}"), "equation 11"),
-        (("topology: line,", "topology: line, mobiles: 2,"), "'mobiles' belongs to"),
+        (("topology: line,", "topology: line, mobiles: 2,"), "'mobiles' is a field of"),
     ],
 )
 def test_validation_asks_the_node_and_says_why(change: tuple[str, str], sentence: str, tmp_path: Path) -> None:

@@ -59,11 +59,12 @@ def test_a_missing_node_binary_is_unavailable(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("content", [b"\xff\xfe\x00", b"", b"a: [", b"\x00"])
-def test_no_file_makes_a_traceback(campaign_file: Path, content: bytes) -> None:
-    campaign_file.write_bytes(content)
-    done = backchannel("validate", str(campaign_file))
+def test_no_file_makes_a_traceback(tmp_path: Path, content: bytes) -> None:
+    file = tmp_path / "c.yaml"
+    file.write_bytes(content)
+    done = backchannel("validate", str(file))
     assert done.returncode == 2
-    assert done.stderr.startswith(str(campaign_file))
+    assert done.stderr.startswith(str(file))
     assert "Traceback" not in done.stderr
 
 

@@ -52,11 +52,11 @@ CORPUS = {
     ),
     "negative rate": (
         GOOD.replace("1 Mbit/s", "-1 Mbit/s"),
-        ["c.yaml:5: network.forward.rate: '-1 Mbit/s' is not possible: it must be greater than 0"],
+        ["c.yaml:5: network.forward.rate: '-1 Mbit/s' is out of range: it must be greater than 0"],
     ),
     "rate of no whole bit": (
         GOOD.replace("1 Mbit/s", "0.1 bit/s"),
-        ["c.yaml:5: network.forward.rate: '0.1 bit/s' is not possible: it must be at least 1"],
+        ["c.yaml:5: network.forward.rate: '0.1 bit/s' is out of range: it must be at least 1"],
     ),
     "wrong unit": (
         GOOD.replace("5 ms", "5 kbit/s"),

@@ -1,0 +1,117 @@
+"""Mechanisms in a campaign file: a name of the registry, with options."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, model_validator
+
+from experiments.language import registry
+
+#: Keys below a mechanism (empty: the mechanism itself), and what is wrong there.
+OptionProblem = tuple[tuple[str, ...], str]
+
+
+class MechanismError(ValueError):
+    """Every problem of one mechanism."""
+
+    def __init__(self, problems: Sequence[OptionProblem]) -> None:
+        self.problems = problems
+        super().__init__("; ".join(message for _, message in problems))
+
+
+def read_options(entry: registry.Entry, options: Mapping[str, object], below: tuple[str, ...] = ()) -> dict[str, Any]:
+    """Options by their full names, in SI units.
+
+    Args:
+        entry: the mechanism.
+        options: as the file has them.
+        below: the key that holds the options, where there is one.
+
+    Raises:
+        MechanismError: unknown, invalid, repeated or missing options.
+    """
+    values: dict[str, Any] = {}
+    problems: list[OptionProblem] = []
+    for name, value in options.items():
+        try:
+            param = entry.param(name)
+            if param.name in values:
+                raise ValueError(f"'{name}' is another name of '{param.short}', which is set already")
+            values[param.name] = param.read(value)
+        except ValueError as error:
+            problems.append(((*below, name), str(error)))
+    if not problems:
+        missing = [param for param in entry.params if param.required and param.name not in values]
+        problems = [(below, f"{entry.name} needs '{param.short}': {param.help}") for param in missing]
+    if problems:
+        raise MechanismError(problems)
+    return values
+
+
+class Mechanism(BaseModel):
+    """A mechanism by name with its options: "droptail", or {policy: droptail, limit: 10 packets}."""
+
+    model_config = ConfigDict(frozen=True)
+    #: Kind in the registry, and the key that holds the name.
+    KIND: str = "policy"
+    KEY: str = "policy"
+    name: str
+    options: dict[str, Any]
+
+    @model_validator(mode="before")
+    @classmethod
+    def _read(cls, value: Any) -> Any:
+        kind, key = cls.model_fields["KIND"].default, cls.model_fields["KEY"].default
+        if isinstance(value, cls):
+            return value
+        named = {key: value} if isinstance(value, str) else value
+        if not isinstance(named, dict) or not isinstance(named.get(key), str):
+            raise ValueError(f"this is a name, or a mapping with '{key}' and options, such as {{{key}: ...}}")
+        try:
+            entry = registry.find(kind, named[key])
+        except ValueError as error:
+            raise MechanismError([((key,) if isinstance(value, dict) else (), str(error))]) from None
+        options = {name: option for name, option in named.items() if name != key}
+        return {"KIND": kind, "KEY": key, "name": entry.name, "options": read_options(entry, options)}
+
+    def as_scenario(self) -> dict[str, Any]:
+        """As core::scenario::Named."""
+        return {"name": self.name, "options": dict(self.options)}
+
+
+class Policy(Mechanism):
+    """A queue policy."""
+
+
+class ErrorModel(Mechanism):
+    """An error model."""
+
+    KIND: str = "error-model"
+    KEY: str = "model"
+
+
+class LinkKind(Mechanism):
+    """What carries packets between two nodes."""
+
+    KIND: str = "link"
+    KEY: str = "kind"
+
+
+class Middlebox(Mechanism):
+    """A middlebox between a router and the line under study."""
+
+    KIND: str = "middlebox"
+    KEY: str = "middlebox"
+
+
+#: "none" lets a sweep have a point without a middlebox.
+MiddleboxOrNone = Annotated[Middlebox | None, BeforeValidator(lambda value: None if value == "none" else value)]
+
+
+class Stack(Mechanism):
+    """A host's TCP."""
+
+    KIND: str = "stack"
+    KEY: str = "name"

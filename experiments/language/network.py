@@ -1,0 +1,211 @@
+"""A campaign's network: a topology by name with its lines, or nodes and links."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BeforeValidator, Field, field_validator, model_validator
+
+from experiments.language import registry
+from experiments.language.mechanisms import ErrorModel, LinkKind, MiddleboxOrNone, Policy, Stack
+from experiments.language.quantities import Bytes, Model, Name, Rate, Seconds, quantity, time_range
+
+
+def _file(value: object) -> str | None:
+    return None if value is None else registry.read_file(value)
+
+
+class Change(Model):
+    """A change of a direction at one time of the run."""
+
+    at: Seconds
+    rate: Rate | None = None
+    delay: Seconds | None = None
+    errors: list[ErrorModel] | None = None
+
+    @model_validator(mode="after")
+    def _changes_something(self) -> Change:
+        if self.rate is None and self.delay is None and self.errors is None:
+            raise ValueError("a change needs a new 'rate', 'delay' or 'errors'")
+        return self
+
+
+class Direction(Model):
+    """One direction of a link."""
+
+    rate: Rate | None = Field(None, description="bit/s; default: unlimited, the line only delays")
+    delay: Seconds = 0.0
+    queue: Policy = Field(default_factory=lambda: Policy.model_validate("droptail"))
+    errors: list[ErrorModel] = []
+    changes: list[Change] = []
+    header_compression: Literal["none", "cslip", "cslip-acks", "rfc1144"] = "none"
+    slots: int = Field(default=16, ge=1, le=256, description="rfc1144: number of connection states")
+    name_every_slot: bool = Field(default=False, description="rfc1144: every packet carries its slot number")
+    framing: Literal["none", "slip", "ppp"] = "none"
+    accm: int = Field(
+        default=0xFFFFFFFF, ge=0, le=0xFFFFFFFF, description="ppp: control characters to escape, one bit each"
+    )
+    bits_per_byte: Literal[8, 10] = 8
+    free_options: bool = Field(
+        default=False, description="TCP options take no transmission time, as in the simulator of the papers"
+    )
+    device_buffer: Bytes | None = Field(default=None, description="size of a modem's transmit buffer behind the queue")
+    #: Content of the file of delivery opportunities. For mahimahi links.
+    trace: Annotated[str | None, BeforeValidator(_file)] = None
+
+    def as_scenario(self) -> dict[str, Any]:
+        """As core::scenario::DirectionSpec."""
+        spec: dict[str, Any] = {"delay_s": self.delay, "queue": self.queue.as_scenario()}
+        if self.rate is not None:
+            spec["rate_bps"] = round(self.rate)
+        if self.errors:
+            spec["errors"] = [model.as_scenario() for model in self.errors]
+        serial = (
+            "header_compression", "slots", "name_every_slot", "framing", "accm", "bits_per_byte", "free_options",
+        )  # fmt: skip
+        options = {
+            name: getattr(self, name) for name in serial if getattr(self, name) != type(self).model_fields[name].default
+        }
+        if self.device_buffer is not None:
+            options["device_buffer_bytes"] = self.device_buffer
+        if self.trace is not None:
+            options["trace"] = self.trace
+        if options:
+            spec["options"] = options
+        if self.changes:
+            spec["schedule"] = [_change(change) for change in self.changes]
+        return spec
+
+
+def _change(change: Change) -> dict[str, Any]:
+    spec: dict[str, Any] = {"at_s": change.at}
+    if change.rate is not None:
+        spec["rate_bps"] = round(change.rate)
+    if change.delay is not None:
+        spec["delay_s"] = change.delay
+    if change.errors is not None:
+        spec["errors"] = [model.as_scenario() for model in change.errors]
+    return spec
+
+
+class Node(Model):
+    """A node of a network without a named topology."""
+
+    name: Annotated[str, Field(pattern=r"^[a-z][a-z0-9]*$", max_length=9)]
+    kind: Literal["host", "router", "base-station"] = "host"
+    stack: Stack | None = Field(None, description="stack of this host; default: the campaign's stack")
+
+
+def _with_profile(value: object, kind_key: str) -> object:
+    """Adds the fields of a profile that the file does not set.
+
+    Raises:
+        ValueError: there is no such profile.
+    """
+    if not isinstance(value, dict) or not isinstance(value.get("profile"), str):
+        return value
+    spec = registry.find("profile", value["profile"]).spec
+    filled = dict(value)
+    filled.setdefault(kind_key, spec["kind"])
+    for way in ("forward", "reverse"):
+        fields = filled.get(way)
+        if fields is not None and not isinstance(fields, dict):
+            continue
+        line = spec[way]
+        queue = {"policy": line["queue"]["name"], **line["queue"]["options"]}
+        if "limit_packets" in queue:
+            queue["limit"] = f"{queue.pop('limit_packets')} packets"
+        preset = {"rate": f"{line['rate_bps']} bit/s", "delay": f"{line['delay_s']} s", "queue": queue}
+        filled[way] = {**preset, **line.get("options", {}), **(fields or {})}
+    return filled
+
+
+class Link(Model):
+    """A link of a network without a named topology."""
+
+    name: Name
+    profile: str | None = Field(None, description="a line by name; fields of the file override its fields")
+    kind: LinkKind = Field(default_factory=lambda: LinkKind.model_validate("point-to-point"))
+    ends: list[str] = Field(min_length=2)
+    forward: Direction
+    reverse: Direction | None = Field(None, description="default: as forward")
+    framing: Bytes | None = None
+    one_way: bool = Field(False, description="only the first end sends; the other direction needs another link")
+    #: Runs in the node at the first end.
+    middlebox: MiddleboxOrNone = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _profile(cls, value: object) -> object:
+        return _with_profile(value, "kind")
+
+    def as_scenario(self) -> dict[str, Any]:
+        """As core::scenario::LinkSpec."""
+        reverse = self.reverse or self.forward
+        return {
+            "name": self.name,
+            "kind": self.kind.name,
+            "ends": list(self.ends),
+            "forward": self.forward.as_scenario(),
+            "reverse": reverse.as_scenario(),
+            "options": {
+                **self.kind.options,
+                **({} if self.framing is None else {"framing_bytes": self.framing}),
+                **({"one_way": True} if self.one_way else {}),
+            },
+            **({} if self.middlebox is None else {"middleboxes": [{**self.middlebox.as_scenario(), "end": 0}]}),
+        }
+
+
+class Network(Model):
+    """The network: a topology by name with its lines, or nodes and links spelled out."""
+
+    topology: str | None = None
+    profile: str | None = Field(None, description="the topology's line by name; fields of the file override its fields")
+    link: LinkKind | None = Field(None, description="kind of the topology's line; default: point-to-point")
+    #: Runs in the router where forward data enter the line.
+    middlebox: MiddleboxOrNone = None
+    forward: Direction | None = Field(None, description="the topology's line, towards the client")
+    reverse: Direction | None = None
+    access: Direction | None = Field(None, description="the wires between hosts and the line; default: 10 Mbit/s, 1 ms")
+    #: Number of hosts behind the radio, or at the end of the cable.
+    mobiles: Annotated[int, quantity("count", above=0, most=200)] = 1
+    #: Propagation delay of both ways, in s. Each pair of hosts draws from the range.
+    rtt: tuple[float, float] | None = None
+    nodes: list[Node] = []
+    links: list[Link] = []
+
+    @model_validator(mode="before")
+    @classmethod
+    def _profile(cls, value: object) -> object:
+        return _with_profile(value, "link")
+
+    @field_validator("topology")
+    @classmethod
+    def _exists(cls, value: str | None) -> str | None:
+        return None if value is None else registry.find("topology", value).name
+
+    @field_validator("rtt", mode="before")
+    @classmethod
+    def _rtt_range(cls, value: object) -> tuple[float, float] | None:
+        return None if value is None else time_range(value, "the round-trip time")
+
+    @model_validator(mode="after")
+    def _topology_or_links(self) -> Network:
+        if self.rtt is not None and self.topology != "dumbbell":
+            raise ValueError("'rtt' is a field of the topology dumbbell only")
+        if self.mobiles > 1 and self.topology not in ("packet-radio", "hybrid"):
+            raise ValueError("'mobiles' is a field of the topologies packet-radio and hybrid only")
+        if self.topology is None:
+            if not self.nodes or not self.links:
+                raise ValueError("a network needs a 'topology', or 'nodes' and 'links'")
+            if self.forward or self.reverse or self.access or self.link or self.middlebox:
+                raise ValueError(
+                    "'link', 'middlebox', 'forward', 'reverse' and 'access' need a 'topology'; "
+                    "without it, 'links' describe every line"
+                )
+        elif self.nodes or self.links:
+            raise ValueError("a network has a 'topology', or 'nodes' and 'links', not both")
+        elif self.forward is None:
+            raise ValueError(f"topology {self.topology} needs 'forward': the line under study")
+        return self

@@ -1,0 +1,121 @@
+"""Estimates of means: how they are stated, their bounds, and how often their intervals hold."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import random
+
+import pytest
+
+from analysis.estimates import AT_LEAST_0, SHARE, Bounds, Estimate, bootstrap_interval, bounded_interval, two_groups
+from analysis.metrics import METRICS
+from analysis.metrics.registry import estimate
+
+
+@pytest.mark.parametrize(
+    ("values", "unit", "text"),
+    [
+        ([1.4e6], "rate", "1.4 Mbit/s"),
+        ([1.4e6, 1.62e6], "rate", "1.4, 1.62 Mbit/s"),
+        ([134.0] * 5, "count", "134 (5 equal)"),
+        # Mean 2, deviation 1, n = 3: t = 4.3027, half = 4.3027 / sqrt 3.
+        ([1e6, 2e6, 3e6], "number", "2000000 ± 2484138"),
+        ([2e6, 2.1e6, 2.2e6], "rate", "2.10 ± 0.25 Mbit/s"),
+        ([0.9, 0.999, 0.999, 0.99, 0.98], "fraction", "97.4 [91.6, 99.9] %"),
+        ([1.19e6, 1.2e6, 1.21e6, 7.9e6, 7.9e6], "rate", "two groups: 1.2 Mbit/s (3 runs), 7.9 (2 runs)"),
+    ],
+)
+def test_an_estimate_is_stated_in_one_way(values: list[float], unit: str, text: str) -> None:
+    bounds = SHARE if unit == "fraction" else Bounds()
+    assert Estimate(tuple(values), bounds).text(unit) == text
+
+
+def test_intervals_stay_within_the_bounds_of_the_metric() -> None:
+    draw = random.Random(3)
+    cut = 0
+    for n in (3, 4, 5, 8, 12):
+        for _ in range(40):
+            shares = [draw.betavariate(5, 0.5) for _ in range(n)]
+            found = bounded_interval(shares, SHARE)
+            counts = [float(draw.random() < 0.3) for _ in range(n)]
+            other = bounded_interval(counts, AT_LEAST_0)
+            assert found is not None
+            assert other is not None
+            assert found.high <= 1
+            assert other.low >= 0
+            assert found.low < sum(shares) / n < found.high
+            cut += found.method != "t"
+    assert cut > 50
+
+
+def test_within_the_bounds_the_interval_is_students() -> None:
+    values = [9.1, 10.3, 9.8, 10.0, 11.2]
+    found = bounded_interval(values, AT_LEAST_0)
+    assert found is not None
+    assert found == bounded_interval(values, Bounds())
+    assert (found.method, found.half) == ("t", pytest.approx(2.7764451 * 0.7661593 / math.sqrt(5), rel=1e-6))
+
+
+def test_the_bootstrap_enumerates_what_it_would_draw() -> None:
+    """Of five values all 3125 samples, counted one by one."""
+    values = [1.0, 2.0, 4.0, 8.0, 16.0]
+    means = sorted(sum(sample) / 5 for sample in itertools.product(values, repeat=5))
+    # a = Phi(-sqrt(5/4) 2.7764) = 0.000954: three of 3125 from either end.
+    tail = 0.000954 * len(means)
+    found = bootstrap_interval(values)
+    assert found is not None
+    assert found.low == pytest.approx(means[math.ceil(tail) - 1])
+    assert found.high == pytest.approx(means[-math.floor(tail) - 1])
+    many = [float(value) for value in range(12)]
+    drawn = bootstrap_interval(many)
+    assert drawn == bootstrap_interval(many)
+    assert drawn is not None
+    # Normal theory: 5.5 +- 2.2010 * 3.6056 / sqrt 12.
+    assert (drawn.low, drawn.high) == pytest.approx((3.21, 7.79), abs=0.12)
+
+
+def test_intervals_of_skewed_shares_hold_as_often_as_students_would() -> None:
+    """Shares near 1, of mean 5/5.5: the interval that stays within the bounds misses as rarely as Student's."""
+    draw = random.Random(7)
+    held = {"bounded": 0, "t": 0}
+    for _ in range(600):
+        values = [draw.betavariate(5, 0.5) for _ in range(5)]
+        for name, bounds in (("bounded", SHARE), ("t", Bounds())):
+            held[name] += 5 / 5.5 in bounded_interval(values, bounds)  # type: ignore[operator]
+    assert held["bounded"] > 0.97 * held["t"] > 0.8 * 600
+
+
+def test_two_groups_need_a_gap_and_two_values_each() -> None:
+    assert two_groups([1.0, 1.1, 9.0, 9.2, 1.05]) == ((1.0, 1.05, 1.1), (9.0, 9.2))
+    assert two_groups([1.0, 1.1, 1.05, 1.02, 9.0]) == ()  # an outlier is no group
+    assert two_groups([1.0, 1.1, 9.0, 9.2]) == ()  # too few
+    assert two_groups([1.0, 2.0, 3.0, 9.0, 9.2]) == ()  # a gap of three spans
+    assert two_groups([100.0, 100.1, 100.0, 101.0, 101.1]) == ()  # one per cent apart
+    assert two_groups([0.0, 0.0, 0.0, 1.0, 1.0]) == ((0, 0, 0), (1, 1))
+    assert two_groups([0.0, 0.0, 0.0, 1.0, 1.0], resolution=1.0) == ()  # neighbouring counts
+
+
+def test_one_sample_of_normal_values_is_rarely_called_two_groups() -> None:
+    draw = random.Random(2)
+    called = sum(bool(two_groups([draw.gauss(10, 1) for _ in range(5)])) for _ in range(4000))
+    # 1.7 % as documented, three standard deviations either way.
+    assert 0.011 < called / 4000 < 0.024
+
+
+def test_every_metric_has_the_bounds_of_its_unit_or_its_own() -> None:
+    assert METRICS["goodput"].bounds == METRICS["fairness_index"].bounds == SHARE
+    assert METRICS["throughput"].bounds == METRICS["coarse_timeouts"].bounds == AT_LEAST_0
+    # Header compression lets a line carry more than its rate; a window can shrink.
+    assert METRICS["utilisation"].bounds == AT_LEAST_0
+    assert METRICS["cwnd_growth"].bounds == Bounds()
+    assert estimate("unknown", "fraction", [0.1]).bounds == SHARE
+    assert estimate("coarse_timeouts", "count", [0, 0, 0, 1, 1]).form == "interval"
+
+
+def test_more_is_never_better_for_losses_and_times() -> None:
+    worse = ("timeouts", "retransmi", "completion_time", "rtt_")
+    named = {name: one.better for name, one in METRICS.items() if any(word in name for word in worse)}
+    named.pop("rtt_samples", None)
+    assert set(named.values()) == {"less"}
+    assert len(named) >= 9
