@@ -8,13 +8,14 @@ import shutil
 import sys
 import threading
 import time
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from agents import capture, kernel, traffic
 from agents.errors import AgentError
 from agents.lease import Lease
 from agents.links import Links
+from agents.messages import CaptureCounts, CaptureRequest, Clocks, Health, InterfaceAddress, OptionValue, Shaped
 from agents.shaping import Shaping
 
 
@@ -69,31 +70,31 @@ class Agent:
         self._restore: list[str] = []
         self._lock = threading.Lock()
 
-    def health(self) -> dict[str, Any]:
+    def health(self) -> Health:
         """The agent's process, the node's kernel and its holder."""
-        return {
-            "pid": os.getpid(),
-            "kernel": os.uname().release,
-            "root": os.geteuid() == 0,
-            "congestion_controls": list(kernel.available_congestion_controls()),
-            "captures": len(self._captures),
-            "traffic": sorted(self._programs),
-            "holder": self.lease.holder,
-        }
+        return Health(
+            pid=os.getpid(),
+            kernel=os.uname().release,
+            root=os.geteuid() == 0,
+            congestion_controls=tuple(kernel.available_congestion_controls()),
+            captures=len(self._captures),
+            traffic=tuple(sorted(self._programs)),
+            holder=self.lease.holder,
+        )
 
-    def clock(self) -> dict[str, Any]:
+    def clock(self) -> Clocks:
         """Both clocks, read together."""
-        return {"realtime_ns": time.time_ns(), "monotonic_ns": time.monotonic_ns()}
+        return Clocks(time.time_ns(), time.monotonic_ns())
 
-    def network(self, interfaces: list[dict[str, str]], batch: list[str], give: bool) -> dict[str, Any]:
+    def network(self, interfaces: Sequence[InterfaceAddress], batch: list[str], give: bool) -> None:
         """Gives the kernel the addresses, neighbours and routes of the experiment's interfaces, or removes them.
 
         Args:
-            interfaces: each "name" with its "address" (CIDR).
+            interfaces: with their addresses.
             batch: lines for `ip -batch`: neighbours and routes over these interfaces only.
             give: False removes them, until they are given again or the node is released.
         """
-        names = [interface["name"] for interface in interfaces]
+        names = [interface.name for interface in interfaces]
         for name in names:
             self.grants.check(name)
         lines = kernel.address_lines(interfaces, give=True) + [kernel.checked_line(line, names) for line in batch]
@@ -103,85 +104,77 @@ class Agent:
         else:
             self._restore = lines
             kernel.ip_batch(kernel.address_lines(interfaces, give=False))
-        return {"interfaces": names}
 
-    def configure_link(self, spec: dict[str, Any], seed: int, macs: list[str]) -> dict[str, Any]:
-        """Sets an emulated link's parameters for the next run."""
+    def configure_link(self, name: str, spec: object, seed: int, macs: list[str]) -> None:
+        """Sets an emulated link's parameters for the next run; `spec` is the scenario's JSON."""
         with self._lock:
-            return self._links.configure(spec, seed, macs)
+            self._links.configure(name, spec, seed, macs)
 
-    def start_links(self, at_monotonic_ns: int) -> dict[str, Any]:
+    def start_links(self, at_monotonic_ns: int) -> None:
         """Starts the links' timeline."""
         with self._lock:
-            return self._links.start(at_monotonic_ns)
+            self._links.start(at_monotonic_ns)
 
-    def stop_links(self) -> dict[str, Any]:
-        """Ends the timeline; the emulator's report."""
+    def stop_links(self) -> object:
+        """Ends the timeline; the emulator's report as parsed JSON."""
         with self._lock:
             return self._links.stop()
 
-    def shape(self, interface: str, lines: list[str]) -> dict[str, Any]:
+    def shape(self, interface: str, lines: list[str]) -> None:
         """Replaces the kernel's queueing disciplines on an interface."""
         self.grants.check(interface)
         with self._lock:
             self._shaping.configure(interface, lines)
-        return {"shaped": interface}
 
-    def shaped(self, interface: str) -> dict[str, Any]:
+    def shaped(self, interface: str) -> Shaped:
         """Their counters."""
         with self._lock:
-            return dict(self._shaping.report(interface))
+            return self._shaping.report(interface)
 
-    def settings(self, sysctls: dict[str, str], offloads: list[str]) -> dict[str, Any]:
-        """Applies sysctls, and switches the offloads of the interfaces in `offloads` off."""
+    def settings(self, sysctls: dict[str, str], offloads: list[str]) -> dict[str, str]:
+        """Applies sysctls, and switches the offloads of the interfaces in `offloads` off; the sysctls in force."""
         for interface in offloads:
             self.grants.check(interface)
             kernel.offloads_off(interface)
-        return {"sysctls": kernel.apply_sysctls(sysctls)}
+        return kernel.apply_sysctls(sysctls)
 
-    def start_captures(self, interfaces: list[dict[str, Any]], snaplen: int) -> dict[str, Any]:
-        """Starts one tcpdump for each {"interface", "file"}; afterwards all are capturing, or none.
-
-        An interface's optional `rate_bps` is the most that can pass there (agents.capture.ring_bytes).
-        """
+    def start_captures(self, requests: Sequence[CaptureRequest], snaplen: int) -> None:
+        """Starts one tcpdump for each request; afterwards all are capturing, or none."""
         with self._lock:
             if self._captures:
                 raise AgentError("captures are running already", 409)
             try:
-                for item in interfaces:
-                    self.grants.check(item["interface"])
-                    path = traffic.inside(self.folder, item["file"])
+                for request in requests:
+                    self.grants.check(request.interface)
+                    path = traffic.inside(self.folder, request.file)
                     path.parent.mkdir(parents=True, exist_ok=True)
-                    rate_bps = None if item.get("rate_bps") is None else float(item["rate_bps"])
-                    self._captures.append(capture.Capture(item["interface"], path, snaplen, rate_bps))
+                    self._captures.append(capture.Capture(request.interface, path, snaplen, request.rate_bps))
             except BaseException:
                 self._kill_captures()
                 raise
-        return {"capturing": [item["interface"] for item in interfaces]}
 
-    def stop_captures(self) -> dict[str, Any]:
+    def stop_captures(self) -> list[CaptureCounts]:
         """Stops every capture, even when one fails, and raises the first failure."""
         with self._lock:
             counts, failure = [], None
             for running in self._captures:
                 try:
-                    counts.append(capture.as_json(running.stop()))
+                    counts.append(running.stop())
                 except AgentError as error:
                     failure = failure or error
             self._captures = []
         if failure:
             raise failure
-        return {"captures": counts}
+        return counts
 
-    def begin(self, at_monotonic_ns: int) -> dict[str, Any]:
+    def begin(self, at_monotonic_ns: int) -> None:
         """Announces the start of the run to this node's receivers, by a file."""
         path = traffic.inside(self.folder, traffic.BEGIN)
         complete = path.with_suffix(".new")
         complete.write_text(f"{at_monotonic_ns}\n")
         complete.replace(path)
-        return {"begins": at_monotonic_ns}
 
-    def start_traffic(self, name: str, program: str, options: dict[str, Any]) -> dict[str, Any]:
+    def start_traffic(self, name: str, program: str, options: Mapping[str, OptionValue]) -> None:
         """Starts a program under a new name; for a receiver, returns when it listens."""
         with self._lock:
             if name in self._programs:
@@ -191,28 +184,27 @@ class Agent:
             self._programs[name] = started
         if program in ("receive", "endpoint-receive", "probe-receive"):
             started.wait_until_ready()
-        return {"started": name}
 
-    def wait_traffic(self, name: str, timeout_s: float) -> dict[str, Any]:
-        """Report of a program that ends by itself."""
+    def wait_traffic(self, name: str, timeout_s: float) -> object:
+        """Report, as parsed JSON, of a program that ends by itself."""
         report = self._program(name).wait(timeout_s)
         self._programs.pop(name, None)
         return report
 
-    def running_traffic(self) -> dict[str, Any]:
+    def running_traffic(self) -> list[str]:
         """Names of the programs that still run."""
         with self._lock:
-            return {"running": [name for name, program in self._programs.items() if program.running]}
+            return [name for name, program in self._programs.items() if program.running]
 
-    def stop_traffic(self, name: str) -> dict[str, Any]:
-        """Stops a program; its report."""
+    def stop_traffic(self, name: str) -> object:
+        """Stops a program; its report as parsed JSON."""
         program = self._program(name)
         try:
             return program.stop()
         finally:
             self._programs.pop(name, None)
 
-    def reset(self) -> dict[str, Any]:
+    def reset(self) -> None:
         """Ends everything and empties the folder."""
         with self._lock:
             self._links.close()
@@ -226,7 +218,6 @@ class Agent:
                     shutil.rmtree(path)
                 elif not path.is_socket():
                     path.unlink()
-        return {"reset": True}
 
     def release(self) -> None:
         """Ends everything and returns the addresses to the kernel, so that the next holder finds the node as before."""

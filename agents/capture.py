@@ -10,10 +10,10 @@ import re
 import signal
 import subprocess
 import time
-from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from agents.errors import AgentError
+from agents.messages import CaptureCounts
 
 #: tcpdump prints this when its ring is mapped and it collects packets.
 LISTENING = "listening on"
@@ -32,17 +32,6 @@ INTERFACE_DROPS = re.compile(r"(\d+) packets? dropped by interface")
 LEAST_RING_BYTES, MOST_RING_BYTES = 1 << 20, 8 << 20
 #: A ring has room for this many seconds of packets of this size, each with this many bytes beside its data.
 RING_S, RING_PACKET_BYTES, RING_RECORD_BYTES = 2.0, 500, 96
-
-
-@dataclass(frozen=True)
-class CaptureCounts:
-    """tcpdump's final counters, in packets; `dropped` counts every packet that is not in the file."""
-
-    interface: str
-    path: str
-    captured: int
-    received: int
-    dropped: int
 
 
 def ring_bytes(rate_bps: float | None, snaplen: int) -> int:
@@ -170,8 +159,3 @@ class Capture:
         if self._process.poll() is None:
             self._process.kill()
             self._process.wait()
-
-
-def as_json(counts: CaptureCounts) -> dict[str, object]:
-    """For the agent's answer."""
-    return asdict(counts)

@@ -6,13 +6,26 @@ import json
 import select
 import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import asdict
 from http.client import HTTPConnection, HTTPException, HTTPResponse
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, TypeVar
 
 from agents.errors import AgentError, AgentUnreachable
+from agents.messages import (
+    CaptureCounts,
+    CaptureRequest,
+    Clocks,
+    Health,
+    InterfaceAddress,
+    OptionValue,
+    Shaped,
+    ShapingCounters,
+)
+
+R = TypeVar("R")
 
 #: Proves that a request comes from the node's holder.
 TOKEN_HEADER = "X-Backchannel-Token"
@@ -66,41 +79,41 @@ class AgentClient:
         for connection in idle:
             connection.close()
 
-    def health(self) -> dict[str, Any]:
+    def health(self) -> Health:
         """The agent's process, its kernel and its holder."""
-        return self._call("GET", "/health")
+        return Health(**self._call("GET", "/health"))
 
-    def settings(self, sysctls: dict[str, str], offloads: list[str]) -> dict[str, Any]:
-        """Applies kernel settings; returns what the kernel reports afterwards."""
-        return self._call("POST", "/settings", {"sysctls": sysctls, "offloads": offloads})
+    def settings(self, sysctls: dict[str, str], offloads: list[str]) -> dict[str, str]:
+        """Applies sysctls and switches offloads off; returns the sysctls that the kernel reports afterwards."""
+        return dict(self._call("POST", "/settings", {"sysctls": sysctls, "offloads": offloads})["sysctls"])
 
-    def start_captures(self, interfaces: list[dict[str, Any]], snaplen: int) -> None:
+    def start_captures(self, requests: Sequence[CaptureRequest], snaplen: int) -> None:
         """Returns when every interface is being captured."""
-        self._call("POST", "/captures", {"interfaces": interfaces, "snaplen": snaplen})
+        self._call("POST", "/captures", {"interfaces": requests, "snaplen": snaplen})
 
-    def stop_captures(self) -> list[dict[str, Any]]:
-        """Counters of each capture: interface, path, captured, received, dropped."""
-        return list(self._call("DELETE", "/captures")["captures"])
+    def stop_captures(self) -> list[CaptureCounts]:
+        """Counters of each capture."""
+        return [CaptureCounts(**counts) for counts in self._call("DELETE", "/captures")["captures"]]
 
     def begin(self, at_monotonic_ns: int) -> None:
         """Announces the start of the run, on the node's own clock, to its receivers."""
         self._call("POST", "/begin", {"at_monotonic_ns": at_monotonic_ns})
 
-    def start_traffic(self, name: str, program: str, options: dict[str, Any]) -> None:
+    def start_traffic(self, name: str, program: str, options: Mapping[str, OptionValue]) -> None:
         """Starts a traffic program."""
         self._call("POST", "/traffic", {"name": name, "program": program, "options": options})
 
-    def wait_traffic(self, name: str, timeout_s: float) -> dict[str, Any]:
-        """Report of a program that ends by itself within `timeout_s`."""
-        return self._call("GET", f"/traffic/{name}?timeout_s={timeout_s}", timeout_s=timeout_s + 5)
+    def wait_traffic(self, name: str, timeout_s: float, read: Callable[[object], R]) -> R:
+        """Report of a program that ends by itself within `timeout_s`; `read` types its JSON."""
+        return read(self._call("GET", f"/traffic/{name}?timeout_s={timeout_s}", timeout_s=timeout_s + 5))
 
     def running_traffic(self) -> set[str]:
         """Names of the programs that still run."""
         return set(self._call("GET", "/traffic")["running"])
 
-    def stop_traffic(self, name: str) -> dict[str, Any]:
-        """Stops a program; its report."""
-        return self._call("DELETE", f"/traffic/{name}")
+    def stop_traffic(self, name: str, read: Callable[[object], R]) -> R:
+        """Stops a program; its report, whose JSON `read` types."""
+        return read(self._call("DELETE", f"/traffic/{name}"))
 
     def fetch(self, name: str, to: Path) -> None:
         """Copies a file of the agent's folder to `to`."""
@@ -118,33 +131,40 @@ class AgentClient:
         # The token stays, and is void: requests that other threads still make are rejected.
         self._call("DELETE", "/lock", timeout_s=timeout_s)
 
-    def clock(self) -> dict[str, int]:
-        """The node's clocks now: realtime_ns, monotonic_ns. Renews the lease."""
-        return {key: int(value) for key, value in self._call("GET", "/clock").items()}
+    def clock(self) -> Clocks:
+        """The node's clocks now. Renews the lease."""
+        return Clocks(**self._call("GET", "/clock"))
 
-    def network(self, interfaces: list[dict[str, str]], batch: list[str], give: bool) -> None:
+    def network(self, interfaces: Sequence[InterfaceAddress], batch: list[str], give: bool) -> None:
         """Gives the experiment's interfaces their addresses, neighbours and routes, or removes them until `release`."""
         self._call("POST", "/network", {"interfaces": interfaces, "batch": batch, "give": give})
 
-    def configure_link(self, spec: dict[str, Any], seed: int, macs: list[str]) -> None:
-        """Sets an emulated link's parameters for the next run; `macs` are those of the stations at its ends."""
+    def configure_link(self, spec: object, seed: int, macs: list[str]) -> None:
+        """Sets an emulated link's parameters for the next run.
+
+        Args:
+            spec: the link as in the scenario's JSON.
+            seed: of its random streams.
+            macs: of the stations at its ends.
+        """
         self._call("POST", "/links", {"spec": spec, "seed": seed, "macs": macs})
 
     def start_links(self, at_monotonic_ns: int) -> None:
         """Starts the links' timeline at an instant of the node's own clock."""
         self._call("POST", "/links/start", {"at_monotonic_ns": at_monotonic_ns})
 
-    def stop_links(self) -> dict[str, Any]:
-        """Ends the timeline; the emulator's report."""
-        return dict(self._call("DELETE", "/links")["report"])
+    def stop_links(self, read: Callable[[object], R]) -> R:
+        """Ends the timeline; the emulator's report, whose JSON `read` types."""
+        return read(self._call("DELETE", "/links")["report"])
 
     def shape(self, interface: str, lines: list[str]) -> None:
         """Sets up the kernel's queueing disciplines on an interface, by arguments of tc."""
         self._call("POST", "/shaping", {"interface": interface, "lines": lines})
 
-    def shaped(self, interface: str) -> dict[str, dict[str, int]]:
-        """Their counters: packets, bytes and drops, at the "root" and behind the interface ("delayed")."""
-        return self._call("GET", f"/shaping/{interface}")
+    def shaped(self, interface: str) -> Shaped:
+        """Their counters."""
+        answer = self._call("GET", f"/shaping/{interface}")
+        return Shaped(ShapingCounters(**answer["root"]), ShapingCounters(**answer["delayed"]))
 
     def reset(self) -> None:
         """Ends everything on the node and empties its folder."""
@@ -163,7 +183,7 @@ class AgentClient:
     ) -> Iterator[HTTPResponse]:
         """An answer whose head has arrived. The connection is used again if the body is read to its end."""
         headers = {TOKEN_HEADER: self._token} if self._token else {}
-        content = None if body is None else json.dumps(body).encode()
+        content = None if body is None else json.dumps(body, default=asdict).encode()
         connection = self._connection()
         try:
             connection.set_timeout(self._timeout_s if timeout_s is None else timeout_s)

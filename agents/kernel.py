@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from agents.errors import AgentError
+from agents.messages import InterfaceAddress
 
 SYSCTL_ROOT = Path("/proc/sys")
 
@@ -101,13 +102,12 @@ def available_congestion_controls() -> Sequence[str]:
     return (SYSCTL_ROOT / "net/ipv4/tcp_available_congestion_control").read_text().split()
 
 
-def address_lines(interfaces: Sequence[Mapping[str, str]], give: bool) -> list[str]:
+def address_lines(interfaces: Sequence[InterfaceAddress], give: bool) -> list[str]:
     """Lines for `ip -batch` that give interfaces their addresses, or remove all they have."""
     if not give:
-        return [f"address flush dev {interface['name']}" for interface in interfaces]
+        return [f"address flush dev {interface.name}" for interface in interfaces]
     return [
-        f"address replace {ipaddress.IPv4Interface(interface['address'])} dev {interface['name']}"
-        for interface in interfaces
+        f"address replace {ipaddress.IPv4Interface(interface.address)} dev {interface.name}" for interface in interfaces
     ]
 
 

@@ -8,7 +8,6 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 from agents.errors import AgentError
 
@@ -33,8 +32,8 @@ class Lease:
         self.holder = ""
         file.unlink(missing_ok=True)
 
-    def take(self, holder: str, lease_s: float) -> dict[str, Any]:
-        """Locks the node. A holder that takes it again finds everything ended that it had started.
+    def take(self, holder: str, lease_s: float) -> str:
+        """Locks the node for a holder, and ends what it had started before. Returns its token.
 
         Raises:
             AgentError: someone else holds it.
@@ -54,14 +53,13 @@ class Lease:
             self._file.write_text(holder + "\n")
             self._file.chmod(0o644)
             threading.Thread(target=self._watch, args=(self._token,), name="lease", daemon=True).start()
-            return {"token": self._token}
+            return self._token
 
-    def release(self) -> dict[str, Any]:
+    def release(self) -> None:
         """Unlocks the node; requests wait until everything on it has ended."""
         with self._lock:
             self._clear()
             self._on_release()
-        return {"released": True}
 
     def check(self, token: str, needed: bool) -> None:
         """Admits the holder's request and renews the lease.

@@ -38,38 +38,38 @@ class Links:
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="emulator")
         self._created: set[str] = set()
 
-    def configure(self, spec: dict[str, Any], seed: int, macs: Sequence[str]) -> dict[str, Any]:
+    def configure(self, name: str, spec: object, seed: int, macs: Sequence[str]) -> None:
         """Sets a link's parameters; the first time, creates it on its interfaces.
 
         Args:
-            spec: the link, as in the scenario's JSON.
+            name: of the link.
+            spec: the link, as in the scenario's JSON; passed on to the emulator.
             seed: of its random streams.
             macs: of the stations behind its interfaces; needed where there are more than two.
 
         Raises:
             AgentError: it was not granted, or the emulator rejected it.
         """
-        name = str(spec["name"])
         if name not in self._granted:
             granted = ", ".join(sorted(self._granted)) or "none"
             raise AgentError(f"this host may not emulate link '{name}'; granted are: {granted} (run site.yml)", 403)
         if name in self._created and self._alive():
-            return self._ask({"op": "configure", "name": name, "spec": spec, "seed": seed})
+            self._ask({"op": "configure", "name": name, "spec": spec, "seed": seed})
+            return
         ends = [_end(interface) for interface in self._granted[name]]
         for end, mac in zip(ends, macs, strict=False):
             end["mac"] = mac
-        answer = self._ask({"op": "add_link", "name": name, "spec": spec, "seed": seed, "ends": ends})
+        self._ask({"op": "add_link", "name": name, "spec": spec, "seed": seed, "ends": ends})
         self._created.add(name)
-        return answer
 
-    def start(self, at_monotonic_ns: int) -> dict[str, Any]:
+    def start(self, at_monotonic_ns: int) -> None:
         """Starts a run's timeline at an instant of this host's CLOCK_MONOTONIC."""
         telemetry = str(self._folder / TELEMETRY)
-        return self._ask({"op": "start", "at_monotonic_ns": at_monotonic_ns, "telemetry": telemetry})
+        self._ask({"op": "start", "at_monotonic_ns": at_monotonic_ns, "telemetry": telemetry})
 
-    def stop(self) -> dict[str, Any]:
-        """Ends the timeline; the report."""
-        return self._ask({"op": "stop"})
+    def stop(self) -> object:
+        """Ends the timeline; the emulator's report as parsed JSON."""
+        return self._ask({"op": "stop"})["report"]
 
     def close(self) -> None:
         """Ends the emulator; the interfaces are as before."""

@@ -42,6 +42,7 @@ import signal
 import socketserver
 import sys
 from collections.abc import Callable, Sequence
+from dataclasses import asdict
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any
@@ -51,6 +52,7 @@ from agents import traffic
 from agents.agent import Agent, Grants
 from agents.client import TOKEN_HEADER
 from agents.errors import AgentError
+from agents.messages import CaptureRequest, InterfaceAddress
 
 #: Longest request body, in bytes: a link may carry recorded traces. The emulator accepts lines of the same length.
 MAX_BODY = 64 << 20
@@ -106,43 +108,48 @@ class Handler(BaseHTTPRequestHandler):
         """Health, clocks and taking the lock are free."""
         return not (parts[0] == "lock" and method == "POST") and parts[0] not in ("health", "clock")
 
-    def _route(
-        self, method: str, parts: list[str], query: dict[str, str]
-    ) -> Callable[[dict[str, Any]], dict[str, Any]]:
+    def _route(self, method: str, parts: list[str], query: dict[str, str]) -> Callable[[dict[str, Any]], object]:
         agent = self.server.agent
         match method, parts:
             case "GET", ["health"]:
                 return lambda body: agent.health()
             case "POST", ["settings"]:
-                return lambda body: agent.settings(body.get("sysctls", {}), body.get("offloads", []))
+                return lambda body: {"sysctls": agent.settings(body.get("sysctls", {}), body.get("offloads", []))}
             case "POST", ["captures"]:
-                return lambda body: agent.start_captures(body["interfaces"], int(body["snaplen"]))
+                return lambda body: agent.start_captures(
+                    [CaptureRequest(**request) for request in body["interfaces"]], int(body["snaplen"])
+                )
             case "DELETE", ["captures"]:
-                return lambda body: agent.stop_captures()
+                return lambda body: {"captures": agent.stop_captures()}
             case "POST", ["traffic"]:
                 return lambda body: agent.start_traffic(body["name"], body["program"], body.get("options", {}))
             case "POST", ["begin"]:
                 return lambda body: agent.begin(int(body["at_monotonic_ns"]))
             case "GET", ["traffic"]:
-                return lambda body: agent.running_traffic()
+                return lambda body: {"running": agent.running_traffic()}
             case "GET", ["traffic", name]:
                 return lambda body: agent.wait_traffic(name, float(query.get("timeout_s", "5")))
             case "DELETE", ["traffic", name]:
                 return lambda body: agent.stop_traffic(name)
             case "POST", ["lock"]:
-                return lambda body: agent.lease.take(str(body["holder"]), float(body["lease_s"]))
+                return lambda body: {"token": agent.lease.take(str(body["holder"]), float(body["lease_s"]))}
             case "DELETE", ["lock"]:
                 return lambda body: agent.lease.release()
             case "GET", ["clock"]:
                 return lambda body: agent.clock()
             case "POST", ["network"]:
-                return lambda body: agent.network(body["interfaces"], body.get("batch", []), bool(body["give"]))
+                return lambda body: agent.network(
+                    [InterfaceAddress(**interface) for interface in body["interfaces"]], body.get("batch", []),
+                    bool(body["give"]),
+                )  # fmt: skip
             case "POST", ["links"]:
-                return lambda body: agent.configure_link(body["spec"], int(body["seed"]), body.get("macs", []))
+                return lambda body: agent.configure_link(
+                    str(body["spec"]["name"]), body["spec"], int(body["seed"]), body.get("macs", [])
+                )
             case "POST", ["links", "start"]:
                 return lambda body: agent.start_links(int(body["at_monotonic_ns"]))
             case "DELETE", ["links"]:
-                return lambda body: agent.stop_links()
+                return lambda body: {"report": agent.stop_links()}
             case "POST", ["shaping"]:
                 return lambda body: agent.shape(str(body["interface"]), [str(line) for line in body["lines"]])
             case "GET", ["shaping", interface]:
@@ -158,8 +165,8 @@ class Handler(BaseHTTPRequestHandler):
             raise AgentError(f"a request of {length} bytes is too long; at most {MAX_BODY} are allowed", 400)
         return self.rfile.read(int(length))
 
-    def _send(self, status: int, answer: dict[str, Any]) -> None:
-        data = json.dumps(answer).encode()
+    def _send(self, status: int, answer: object) -> None:
+        data = json.dumps({} if answer is None else answer, default=asdict).encode()
         self.send_response(status)
         self.send_header("Content-Type", "application/json")
         self.send_header("Content-Length", str(len(data)))

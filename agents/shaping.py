@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from agents.errors import AgentError
+from agents.messages import Shaped, ShapingCounters
 
 #: Disciplines that a line may set up.
 KINDS = ("htb", "tbf", "netem", "cake", "pfifo", "bfifo", "codel", "red")
@@ -81,11 +82,11 @@ class Shaping:
         for words in checked:
             _must(["tc", *words])
 
-    def report(self, interface: str) -> dict[str, dict[str, int]]:
-        """Counters of packets that leave ("root") and of packets that have arrived ("delayed")."""
+    def report(self, interface: str) -> Shaped:
+        """An interface's counters since it was shaped."""
         if interface not in self._before:
             raise AgentError(f"'{interface}' is not shaped", 404)
-        return {"root": _statistics(interface), "delayed": _statistics(ifb_name(interface))}
+        return Shaped(root=_statistics(interface), delayed=_statistics(ifb_name(interface)))
 
     def clear(self) -> None:
         """Removes every discipline."""
@@ -107,10 +108,10 @@ def _settings(interface: str, values: dict[str, str]) -> None:
     _must(["ip", "link", "set", "dev", interface, *words])
 
 
-def _statistics(interface: str) -> dict[str, int]:
+def _statistics(interface: str) -> ShapingCounters:
     disciplines: list[dict[str, Any]] = json.loads(_must(["tc", "-s", "-j", "qdisc", "show", "dev", interface]) or "[]")
     roots = [discipline for discipline in disciplines if discipline.get("root")]
-    return {key: int(roots[0].get(key, 0)) if roots else 0 for key in ("packets", "bytes", "drops")}
+    return ShapingCounters(*(int(roots[0].get(key, 0)) if roots else 0 for key in ("packets", "bytes", "drops")))
 
 
 def _run(words: list[str]) -> subprocess.CompletedProcess[str]:

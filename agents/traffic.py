@@ -12,9 +12,9 @@ import subprocess
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from agents.errors import AgentError
+from agents.messages import OptionValue
 
 #: Programs that an agent may start, and their subcommands of the node binary.
 PROGRAMS: Mapping[str, Sequence[str]] = {
@@ -34,7 +34,7 @@ BEGIN = "begin"
 READY = "ready on "
 
 
-def command(node: str, program: str, options: Mapping[str, Any], folder: Path) -> list[str]:
+def command(node: str, program: str, options: Mapping[str, OptionValue], folder: Path) -> list[str]:
     """The command line of one program. `true` gives a bare flag, `false` and null leave the option out.
 
     Raises:
@@ -51,9 +51,7 @@ def command(node: str, program: str, options: Mapping[str, Any], folder: Path) -
         words.append(f"--{name}")
         if value is True:
             continue
-        if name in FILES:
-            value = inside(folder, str(value))
-        words.append(str(value))
+        words.append(str(inside(folder, str(value)) if name in FILES else value))
     return words
 
 
@@ -101,8 +99,8 @@ class Program:
         """Whether its process is alive."""
         return self._process.poll() is None
 
-    def wait(self, timeout_s: float) -> dict[str, Any]:
-        """Its report, once it has ended by itself.
+    def wait(self, timeout_s: float) -> object:
+        """Its report as parsed JSON, once it has ended by itself.
 
         Raises:
             AgentError: it is still running after `timeout_s`, or failed.
@@ -113,8 +111,8 @@ class Program:
             raise AgentError(f"{self.name} was still running after {timeout_s:g} s", 409) from error
         return self._report()
 
-    def stop(self, timeout_s: float = 5.0) -> dict[str, Any]:
-        """Stops it; its report.
+    def stop(self, timeout_s: float = 5.0) -> object:
+        """Stops it; its report as parsed JSON.
 
         Raises:
             AgentError: it did not end, or failed.
@@ -137,7 +135,7 @@ class Program:
     def _output(self) -> str:
         return self._log.read_text(errors="replace").strip().removeprefix("error: ") or "it printed nothing"
 
-    def _report(self) -> dict[str, Any]:
+    def _report(self) -> object:
         if self._process.returncode != 0:
             raise AgentError(f"{self.name} failed: {self._output()}")
         try:

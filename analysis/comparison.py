@@ -15,12 +15,10 @@ from typing import Any, Literal
 
 from analysis.errors import AnalysisError, unknown
 from analysis.results import Parameters, Quantity, Results, Values
-from analysis.statistics import LEVEL, Difference, Interval, bootstrap_difference, difference, holm, mean
+from analysis.statistics import LEVEL, MARGIN, Compared, Difference, compare_all, mean
 from analysis.store import Store, is_url
 
-Verdict = Literal["same", "better", "worse", "different", "unknown"]
-#: Default for the least difference that counts, as a share of the first mean.
-TOLERANCE = 0.01
+Verdict = Literal["same", "better", "worse", "different", "cannot tell"]
 
 
 class CompareError(AnalysisError):
@@ -39,11 +37,14 @@ class Line:
     n_b: int
     mean_a: float
     mean_b: float
-    difference: Difference
-    #: Holm's p over all lines; None if there are too few values.
-    p_adjusted: float | None
-    #: "different" where neither way is better, "unknown" for too few values.
+    compared: Compared
+    #: "different" where neither way is better.
     verdict: Verdict
+
+    @property
+    def difference(self) -> Difference:
+        """B's mean less A's."""
+        return self.compared.difference
 
     @property
     def relative(self) -> float | None:
@@ -57,8 +58,10 @@ class Comparison:
 
     a: str
     b: str
+    #: Of all intervals together, and of all verdicts together.
     confidence: float
-    tolerance: float
+    #: Greatest difference of what is called the same, as a share of A's mean.
+    margin: float
     lines: tuple[Line, ...]
     #: Points that one campaign alone has.
     only_a: tuple[Parameters, ...]
@@ -72,8 +75,8 @@ class Comparison:
     def as_json(self) -> str:
         """The comparison for scripts."""
         document = {
-            "a": self.a, "b": self.b, "confidence": self.confidence, "tolerance": self.tolerance,
-            "lines": [_line_document(line) for line in self.lines],
+            "a": self.a, "b": self.b, "confidence": self.confidence, "margin": self.margin,
+            "comparisons": len(self.lines), "lines": [_line_document(line) for line in self.lines],
             "only_a": self.only_a, "only_b": self.only_b, "regressions": len(self.regressions),
         }  # fmt: skip
         return json.dumps(document, indent=2)
@@ -88,9 +91,11 @@ def _line_document(line: Line) -> dict[str, Any]:
             "difference": found.value,
             "low": None if found.interval is None else found.interval.low,
             "high": None if found.interval is None else found.interval.high,
-            "p": found.p, "method": found.method,
+            "level": found.level, "p": found.p, "method": found.method,
         },
-        "p_adjusted": line.p_adjusted, "verdict": line.verdict, "relative": line.relative,
+        "p_adjusted": line.compared.p_adjusted,
+        "equivalence_p_adjusted": line.compared.equivalence_p_adjusted,
+        "verdict": line.verdict, "relative": line.relative,
     }  # fmt: skip
 
 
@@ -104,26 +109,23 @@ class Contrast:
     #: The field's values.
     first: str
     second: str
-    difference: Difference
-    #: The difference's bootstrap interval; None for too few runs.
-    bootstrap: Interval | None
+    compared: Compared
+    verdict: Verdict
 
 
 # Two campaigns -----------------------------------------------------------------------------------------------
 
 
 def compare(
-    a: Results, b: Results, confidence: float = LEVEL, tolerance: float = TOLERANCE, metrics: Sequence[str] = ()
+    a: Results, b: Results, confidence: float = LEVEL, margin: float = MARGIN, metrics: Sequence[str] = ()
 ) -> Comparison:
     """Compares B with A, point by point.
-
-    A difference counts if it exceeds the tolerance and is significant after Holm's correction over all lines.
 
     Args:
         a: the reference.
         b: the campaign under test.
-        confidence: of the intervals, and of all verdicts together.
-        tolerance: share of A's mean; a smaller difference counts as none.
+        confidence: of all intervals and of all verdicts together.
+        margin: greatest difference of what is called the same, as a share of A's mean.
         metrics: names of the metrics to compare; all if empty.
 
     Raises:
@@ -132,42 +134,36 @@ def compare(
     both = [point for point in a.points if point in b.points]
     if not both:
         raise CompareError(f"{a.name} and {b.name} have no point in common: their sweeps are different")
-    found: list[tuple[Parameters, Quantity, Values, Values, Difference]] = []
+    found: list[tuple[Parameters, Quantity, Values, Values]] = []
     for point in both:
         values_a = a.values.get(a.points.index(point), {})
         values_b = b.values.get(b.points.index(point), {})
         for quantity, in_a in values_a.items():
             if quantity in values_b and (not metrics or quantity.metric in metrics):
-                in_b = values_b[quantity]
-                found.append((point, quantity, in_a, in_b, difference(in_a, in_b, confidence)))
-    adjusted = iter(holm([one.p for *_, one in found if one.p is not None]))
-    lines = []
-    for point, quantity, in_a, in_b, one in found:
-        p = None if one.p is None else next(adjusted)
-        lines.append(
-            Line(
-                point, *quantity, len(in_a), len(in_b), mean(list(in_a.values())), mean(list(in_b.values())), one, p,
-                _verdict(quantity.metric, one, p, 1 - confidence, tolerance),
-            )
-        )  # fmt: skip
+                found.append((point, quantity, in_a, values_b[quantity]))
+    judged = compare_all([(in_a, in_b) for _, _, in_a, in_b in found], confidence, margin)
+    lines = tuple(
+        Line(
+            point, *quantity, len(in_a), len(in_b), mean(list(in_a.values())), mean(list(in_b.values())), one,
+            verdict(quantity.metric, one),
+        )
+        for (point, quantity, in_a, in_b), one in zip(found, judged, strict=True)
+    )  # fmt: skip
     return Comparison(
-        a.name, b.name, confidence, tolerance, tuple(lines),
+        a.name, b.name, confidence, margin, lines,
         tuple(point for point in a.points if point not in b.points),
         tuple(point for point in b.points if point not in a.points),
     )  # fmt: skip
 
 
-def _verdict(metric: str, found: Difference, p: float | None, level: float, tolerance: float) -> Verdict:
+def verdict(metric: str, compared: Compared) -> Verdict:
+    """Whether the second mean is better, worse, or different where the metric declares no better direction."""
     from analysis.metrics import METRICS
 
-    if p is None:
-        return "unknown"
-    if p >= level or abs(found.value) <= tolerance * abs(found.mean_first):
-        return "same"
     better = METRICS[metric].better if metric in METRICS else None
-    if better is None:
-        return "different"
-    return "better" if (found.value > 0) == (better == "more") else "worse"
+    if compared.verdict != "different" or better is None:
+        return compared.verdict
+    return "better" if (compared.difference.value > 0) == (better == "more") else "worse"
 
 
 def load(text: str, results: str, artefacts: str | None = None) -> Results:
@@ -196,21 +192,21 @@ def load(text: str, results: str, artefacts: str | None = None) -> Results:
     try:
         moment = _moment(date) if at else math.inf
         known = store.campaigns()
-        names = list(dict.fromkeys(str(one["name"]) for one in known))
+        names = list(dict.fromkeys(str(one.name) for one in known))
         if not name and len(names) != 1:
             raise CompareError(f"{folder} has the campaigns {', '.join(names)}: give {folder}:NAME")
-        found = [one for one in known if not name or name in (one["id"], one["name"])]
+        found = [one for one in known if not name or name in (one.id, one.name)]
         if not found:
             raise CompareError(str(unknown(f"campaign in {folder}", name, names)))
-        dated = [(one["id"], store.values_at(one["id"], moment)) for one in (found if at else found[:1])]
-        campaign_id, rows = max(dated, key=lambda one: max((row["landed"] for row in one[1]), default=-math.inf))
+        dated = [(one.id, store.values_at(one.id, moment)) for one in (found if at else found[:1])]
+        campaign_id, rows = max(dated, key=lambda one: max((row.landed for row in one[1]), default=-math.inf))
         if at and not rows:
-            raise CompareError(f"of campaign {found[0]['name']} in {folder}, nothing had landed by {date}")
+            raise CompareError(f"of campaign {found[0].name} in {folder}, nothing had landed by {date}")
         campaign = store.campaign(campaign_id)
         assert campaign is not None
     finally:
         store.close()
-    return Results.of_rows(text, [dict(point["parameters"]) for point in campaign["points"]], rows)
+    return Results.of_rows(text, [dict(point.parameters) for point in campaign.points], rows)
 
 
 def _moment(date: str) -> float:
@@ -227,15 +223,19 @@ def _moment(date: str) -> float:
 # The values of a swept field ---------------------------------------------------------------------------------
 
 
-def contrast(results: Results, field: str = "", first: str = "", level: float = LEVEL, seed: int = 1) -> list[Contrast]:
+def contrast(
+    results: Results, field: str = "", first: str = "", metrics: Sequence[str] = (), level: float = LEVEL,
+    margin: float = MARGIN,
+) -> list[Contrast]:  # fmt: skip
     """Compares each value of a swept field with a reference value, for every combination of the other fields.
 
     Args:
         results: the campaign's.
         field: the swept field, or its last words; may be empty if there is only one.
         first: the reference; the first value of the sweep if empty.
-        level: of the intervals.
-        seed: of the bootstrap.
+        metrics: names of the metrics to compare; all if empty.
+        level: of all intervals and of all verdicts together.
+        margin: greatest difference of what is called the same, as a share of the reference's mean.
 
     Raises:
         AnalysisError: there is no such field or value, or the field has one value only.
@@ -258,13 +258,17 @@ def contrast(results: Results, field: str = "", first: str = "", level: float = 
     for number, point in points.items():
         rest = tuple((name, value) for name, value in point.items() if name != axis)
         for quantity, values in sorted(results.values[number].items()):
+            if metrics and quantity.metric not in metrics:
+                continue
             sides.setdefault((rest, quantity), {})[point[axis]] = values
-    return [
-        Contrast(
-            dict(rest), quantity, base, other, difference(by_value[base], by_value[other], level),
-            bootstrap_difference(by_value[base], by_value[other], seed, level),
-        )
+    pairs = [
+        (dict(rest), quantity, other, (by_value[base], by_value[other]))
         for (rest, quantity), by_value in sides.items()
         for other in known
         if other != base and base in by_value and other in by_value
-    ]  # fmt: skip
+    ]
+    judged = compare_all([sets for *_, sets in pairs], level, margin)
+    return [
+        Contrast(rest, quantity, base, other, one, verdict(quantity.metric, one))
+        for (rest, quantity, other, _), one in zip(pairs, judged, strict=True)
+    ]

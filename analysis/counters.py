@@ -15,8 +15,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar
 
-from analysis.runs import Flow, Kind, Line, Link, RunView, Slices, active_window_s, scenario_of
+from analysis.runs import Flow, Kind, Line, Link, RunView, Slices, active_window_s
 from analysis.statistics import variation
+from testbed.report import Report
 from testbed.scenario import DIRECTIONS, Direction, Scenario
 from testbed.scenario import Flow as FlowSpec
 
@@ -37,16 +38,16 @@ class CountedRun(RunView):
     link_bins: Mapping[str, Mapping[str, Mapping[str, Any]]]
     flow_bins: Mapping[str, Mapping[str, Any]]
     #: The simulator's report.
-    report: Mapping[str, Any]
+    report: Report
 
     @classmethod
-    def load(cls, folder: Path, scenario: Mapping[str, Any], report: Mapping[str, Any]) -> CountedRun | None:
+    def load(cls, folder: Path, scenario: Scenario, report: Report) -> CountedRun | None:
         """Reads counters.json of a run's folder; None if the run has none."""
         path = folder / "counters.json"
         if not path.is_file():
             return None
         raw = json.loads(path.read_text())
-        return cls(scenario_of(scenario), raw["every_s"], raw["end_s"], raw["links"], raw["flows"], report)
+        return cls(scenario, raw["every_s"], raw["end_s"], raw["links"], raw["flows"], report)
 
     @cached_property
     def flows(self) -> list[CountedFlow]:
@@ -123,7 +124,7 @@ class CountedFlow(Flow):
         super().__init__(run, spec)
         self.bins = run.flow_bins[self.name]
         #: The sender's counters in the report, over the whole run.
-        self.sent: Mapping[str, Any] = run.report["flows"][self.name]["send"]
+        self.sent = run.report.flows[self.name].send
 
     @property
     def packet_bytes(self) -> int:
@@ -152,11 +153,11 @@ class CountedFlow(Flow):
 
     def retransmissions(self) -> float | None:
         """The sender's counter, over the whole run."""
-        return self.sent.get("retransmitted")
+        return self.sent.retransmitted
 
     def fast_retransmits(self) -> float | None:
         """The sender's counter of fast retransmits, over the whole run."""
-        return self.sent.get("fast_retransmits")
+        return self.sent.fast_retransmits
 
     def coarse_timeouts(self) -> float:
         """The sender's coarse timeouts in the flow's measured time."""
@@ -205,7 +206,7 @@ class CountedLine(Line):
         self.name = f"{link}/{way}"
         self.rate_bps = run.scenario.direction(link, way).rate_bps
         self.bins = bins
-        self.counters = run.report.get("driver", {}).get("links", {}).get(link, {}).get(way, {})
+        self.counters = run.report.driver.links.get(link, {}).get(way)
 
     def bits(self, *kinds: Kind) -> float:
         """Bits of IP packets of these kinds after the warm-up."""

@@ -6,17 +6,19 @@ Values are in SI units. `analysis.to_pandas(frame)` converts any of the frames t
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
 from analysis import comparison
+from analysis.attempts import attempts_of
 from analysis.captures import RunData
 from analysis.errors import AnalysisError, unknown
 from analysis.metrics.registry import estimate
 from analysis.results import Results
-from analysis.statistics import LEVEL
+from analysis.statistics import LEVEL, MARGIN
 from analysis.store import Store
 from analysis.store.rows import CampaignRow, RunRow
 
@@ -33,7 +35,7 @@ VALUES = {
 MEANS: dict[str, type[pl.DataType] | pl.DataType] = {
     "point": pl.Int64, "metric": pl.String, "subject": pl.String, "unit": pl.String, "n": pl.Int64, "mean": pl.Float64,
     "sd": pl.Float64, "low": pl.Float64, "high": pl.Float64, "level": pl.Float64, "method": pl.String,
-    "groups": pl.Int64, "values": pl.List(pl.Float64),
+    "groups": pl.Int64, "values": pl.List(pl.Float64), "attempts": pl.Int64, "marked": pl.String,
 }  # fmt: skip
 
 
@@ -77,7 +79,7 @@ def to_pandas(frame: pl.DataFrame) -> pandas.DataFrame:
 def campaigns(results: Path | Store = RESULTS) -> pl.DataFrame:
     """Every campaign, newest first: id, name, title, backend, state, runs, valid."""
     keys = ("id", "name", "title", "backend", "state", "runs", "valid")
-    rows = [{key: one[key] for key in keys} for one in open_store(results).campaigns()]
+    rows = [{key: getattr(one, key) for key in keys} for one in open_store(results).campaigns()]
     return pl.DataFrame(rows, schema=dict.fromkeys(keys[:5], pl.String) | dict.fromkeys(keys[5:], pl.Int64))
 
 
@@ -88,10 +90,10 @@ def find_campaign(store: Store, name: str) -> CampaignRow:
         AnalysisError: there is none.
     """
     known = store.campaigns()
-    found = next((one for one in known if name in (one["id"], one["name"])), None)
-    campaign = None if found is None else store.campaign(found["id"])
+    found = next((one for one in known if name in (one.id, one.name)), None)
+    campaign = None if found is None else store.campaign(found.id)
     if campaign is None:
-        raise unknown("campaign", name, [one["name"] for one in known])
+        raise unknown("campaign", name, [one.name for one in known])
     return campaign
 
 
@@ -123,7 +125,7 @@ def values(campaign: str, results: Path | Store = RESULTS) -> pl.DataFrame:
     """
     store = open_store(results)
     found = find_campaign(store, campaign)
-    rows = [{**row, "metric": row["name"]} for row in store.values(found["id"])]
+    rows = [{**vars(row), "metric": row.name} for row in store.values(found.id)]
     frame = pl.DataFrame(rows, schema=VALUES).sort("point", "repetition", "metric", "subject")
     return _parameters(found).join(frame, on="point", how="inner", maintain_order="left_right")
 
@@ -132,29 +134,32 @@ def means(campaign: str, results: Path | Store = RESULTS) -> pl.DataFrame:
     """Means over each point's valid runs, with their 95 % confidence intervals (analysis/estimates.py).
 
     Columns: the swept fields, point, metric, subject, unit, n, mean, sd (sample standard deviation), low, high, level
-    and method of the interval, groups (2 where the values form two groups, otherwise 1), values. The interval is null
-    for fewer than three runs, equal values and two groups. Outliers are included.
+    and method of the interval, groups (2 where the values form two groups, otherwise 1), values, attempts that the
+    point's runs took, marked (why the valid runs may be a selection; null otherwise). The interval is null for fewer
+    than three runs, equal values and two groups. Outliers are included.
     """
     store = open_store(results)
     found = find_campaign(store, campaign)
+    attempts = attempts_of(store, found.id)
     rows = []
-    for row in store.table(found["id"]):
-        made = estimate(row["name"], row["unit"], row["values"])
+    for row in store.table(found.id):
+        made = estimate(row.name, row.unit, row.values)
         low, high = made.ends
         rows.append({
-            "point": row["point"], "metric": row["name"], "subject": row["subject"], "unit": row["unit"],
-            "n": row["n"], "mean": row["mean"], "sd": row["sd"], "low": low, "high": high, "level": made.level,
+            "point": row.point, "metric": row.name, "subject": row.subject, "unit": row.unit,
+            "n": row.n, "mean": row.mean, "sd": row.sd, "low": low, "high": high, "level": made.level,
             "method": None if made.interval is None else made.interval.method, "groups": len(made.groups) or 1,
-            "values": list(made.values),
+            "values": list(made.values), "attempts": attempts[row.point].total,
+            "marked": "; ".join(attempts[row.point].reasons) or None,
         })  # fmt: skip
     frame = pl.DataFrame(rows, schema=MEANS)
     return _parameters(found).join(frame, on="point", how="inner", maintain_order="left_right")
 
 
 def _parameters(campaign: CampaignRow) -> pl.DataFrame:
-    points = campaign["points"]
-    fields = list(dict.fromkeys(field for point in points for field, _ in point["parameters"]))
-    rows = [{**dict.fromkeys(fields), **dict(one["parameters"]), "point": one["number"]} for one in points]
+    points = campaign.points
+    fields = list(dict.fromkeys(field for point in points for field, _ in point.parameters))
+    rows = [{**dict.fromkeys(fields), **dict(one.parameters), "point": one.number} for one in points]
     return pl.DataFrame(rows, schema=dict.fromkeys(fields, pl.String) | {"point": pl.Int64})
 
 
@@ -166,21 +171,21 @@ def run_data(run_id: str, results: Path | Store = RESULTS) -> RunData:
     """
     store = open_store(results)
     run = find_run(store, run_id)
-    folder = store.run_folder(run["id"])
+    folder = store.run_folder(run.id)
     if not (folder / "segments.parquet").is_file():
-        raise AnalysisError(f"run {run['id']} has no captures: its campaign says so (capture.at)")
+        raise AnalysisError(f"run {run.id} has no captures: its campaign says so (capture.at)")
     try:
-        return RunData.load(folder, run["scenario"], run["manifest"]["report"])
+        return RunData.load(folder, run.documents.scenario, run.documents.report)
     except (OSError, pl.exceptions.PolarsError, json.JSONDecodeError, KeyError) as error:
-        raise AnalysisError(f"the tables of run {run['id']} cannot be read: {error}") from None
+        raise AnalysisError(f"the tables of run {run.id} cannot be read: {error}") from None
 
 
 CONTRASTED: dict[str, type[pl.DataType]] = {
     "metric": pl.String, "subject": pl.String, "unit": pl.String, "first": pl.String, "second": pl.String,
     "n": pl.Int64, "mean_first": pl.Float64, "mean_second": pl.Float64, "difference": pl.Float64, "sd": pl.Float64,
-    "t_low": pl.Float64, "t_high": pl.Float64, "bootstrap_low": pl.Float64, "bootstrap_high": pl.Float64,
-    "p": pl.Float64, "d_z": pl.Float64, "g_z": pl.Float64, "relative": pl.Float64, "unpaired": pl.Int64,
-    "method": pl.String,
+    "low": pl.Float64, "high": pl.Float64, "level": pl.Float64, "p": pl.Float64, "p_holm": pl.Float64,
+    "verdict": pl.String, "margin": pl.Float64, "comparisons": pl.Int64, "d_z": pl.Float64, "g_z": pl.Float64,
+    "relative": pl.Float64, "unpaired": pl.Int64, "method": pl.String,
 }  # fmt: skip
 
 
@@ -189,44 +194,49 @@ def contrast(
     results: Path | Store = RESULTS,
     field: str = "",
     first: str = "",
+    metrics: Sequence[str] = (),
     level: float = LEVEL,
-    seed: int = 1,
+    margin: float = MARGIN,
 ) -> pl.DataFrame:
     """The values of a swept field against one of them, as analysis.comparison.contrast computes them.
 
     A row for each other value of the field, combination of the other swept fields, metric and subject. Columns: the
     other swept fields, then those of analysis.statistics.Difference; `n` is the number of pairs, or of runs of the
-    smaller side where `method` is welch.
+    smaller side where `method` is welch; `level` is that of the row's own interval, by Bonferroni over `comparisons`;
+    `p_holm` and `verdict` take all comparisons together.
 
     Args:
         campaign: its name or id.
         results: a folder or an open store.
         field: the swept field, or its last words; may be empty if there is only one.
         first: the reference value; the first of the sweep if empty.
-        level: of both intervals.
-        seed: of the bootstrap.
+        metrics: names of the metrics to compare; all if empty.
+        level: of all intervals and of all verdicts together.
+        margin: greatest difference of what is called the same, as a share of the reference's mean.
 
     Raises:
-        AnalysisError: there is no such campaign, field or value, or the field has one value only.
+        AnalysisError: there is no such campaign, field, value or metric, or the field has one value only.
     """
     store = open_store(results)
     found = find_campaign(store, campaign)
-    points = [dict(point["parameters"]) for point in found["points"]]
-    made = comparison.contrast(
-        Results.of_rows(found["name"], points, store.values(found["id"])), field, first, level, seed
-    )
+    points = [dict(point.parameters) for point in found.points]
+    stored = Results.of_rows(found.name, points, store.values(found.id))
+    known = dict.fromkeys(quantity.metric for values in stored.values.values() for quantity in values)
+    for name in metrics:
+        if name not in known:
+            raise unknown("metric of this campaign", name, list(known))
+    made = comparison.contrast(stored, field, first, metrics, level, margin)
     rows = []
     for one in made:
-        gap = one.difference
+        gap = one.compared.difference
         rows.append({
             **one.point, **one.quantity._asdict(), "first": one.first, "second": one.second,
             "n": min(gap.n_first, gap.n_second), "mean_first": gap.mean_first, "mean_second": gap.mean_second,
             "difference": gap.value, "sd": gap.sd,
-            "t_low": gap.interval.low if gap.interval else None, "t_high": gap.interval.high if gap.interval else None,
-            "bootstrap_low": one.bootstrap.low if one.bootstrap else None,
-            "bootstrap_high": one.bootstrap.high if one.bootstrap else None,
-            "p": gap.p, "d_z": gap.d_z, "g_z": gap.g_z, "relative": gap.relative, "unpaired": len(gap.unpaired),
-            "method": gap.method,
+            "low": gap.interval.low if gap.interval else None, "high": gap.interval.high if gap.interval else None,
+            "level": gap.level, "p": gap.p, "p_holm": one.compared.p_adjusted, "verdict": one.verdict,
+            "margin": margin, "comparisons": len(made), "d_z": gap.d_z, "g_z": gap.g_z, "relative": gap.relative,
+            "unpaired": len(gap.unpaired), "method": gap.method,
         })  # fmt: skip
     others: dict[str, type[pl.DataType]] = dict.fromkeys((name for one in made for name in one.point), pl.String)
     return pl.DataFrame(rows, schema=others | CONTRASTED)

@@ -35,6 +35,7 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator, model_valida
 
 from analysis.results import RENAMED, Parameters, Quantity, Values, line_name
 from analysis.statistics import pairs_of
+from testbed.scenario import Scenario
 
 Labels = Mapping[str, str]
 
@@ -149,7 +150,7 @@ class Table:
         splits: Sequence[Split],
         points: Mapping[int, Parameters],
         values: Mapping[int, Mapping[Quantity, Values]],
-        scenarios: Mapping[int, Mapping[str, Any]] | None = None,
+        scenarios: Mapping[int, Scenario] | None = None,
     ) -> None:
         self._scenarios = scenarios or {}
         self._measures = measures
@@ -187,7 +188,7 @@ class Table:
             return self._with_splits(name, self._of_metric(measure.metric, measure.of))
         if measure.configured is not None:
             found = [
-                (labels, _look_up(self._scenarios[number], measure.configured))
+                (labels, _look_up(self._scenarios[number].as_json(), measure.configured))
                 for number, labels in self._points.items()
                 if number in self._scenarios
             ]
@@ -234,7 +235,7 @@ class Table:
 
 
 def _look_up(scenario: Any, path: str) -> float | None:
-    """A number deep in a scenario; entries of lists by name. None if there is none."""
+    """A number deep in a scenario's JSON; entries of lists by name. None if there is none."""
     for part in path.split("."):
         if isinstance(scenario, list):
             scenario = next((entry for entry in scenario if entry.get("name") == part), None)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from analysis.statistics import RunKey
 
@@ -47,6 +47,20 @@ class MetricValue:
 
 
 @dataclass(frozen=True)
+class ValueRow:
+    """One metric of a campaign's run, as the store has it."""
+
+    point: int
+    repetition: int
+    run_id: str
+    seed: int
+    name: str
+    subject: str
+    unit: str
+    value: float
+
+
+@dataclass(frozen=True)
 class Results:
     """A campaign's points and the values of its valid runs, in SI units."""
 
@@ -57,7 +71,7 @@ class Results:
     values: Mapping[int, Mapping[Quantity, Values]]
 
     @classmethod
-    def of_rows(cls, name: str, points: Sequence[Parameters], rows: Sequence[Mapping[str, Any]]) -> Results:
+    def of_rows(cls, name: str, points: Sequence[Parameters], rows: Sequence[ValueRow]) -> Results:
         """From rows of Store.values."""
         return cls(name, [dict(point) for point in points], by_point(rows))
 
@@ -67,11 +81,11 @@ def line_name(subject: str) -> str:
     return re.sub(r"^([\w-]+):(forward|reverse)$", r"\1/\2", subject)
 
 
-def by_point(rows: Sequence[Mapping[str, Any]]) -> dict[int, dict[Quantity, Values]]:
+def by_point(rows: Sequence[ValueRow]) -> dict[int, dict[Quantity, Values]]:
     """Rows of Store.values by point and quantity."""
     found: dict[int, dict[Quantity, Values]] = {}
     for row in rows:
-        quantity = Quantity(row["name"], row["subject"], row["unit"])
-        of_quantity = found.setdefault(row["point"], {}).setdefault(quantity, {})
-        of_quantity[RunKey(row["repetition"], row["seed"])] = row["value"]
+        quantity = Quantity(row.name, row.subject, row.unit)
+        of_quantity = found.setdefault(row.point, {}).setdefault(quantity, {})
+        of_quantity[RunKey(row.repetition, row.seed)] = row.value
     return found

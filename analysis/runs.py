@@ -10,25 +10,21 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, TypeVar
+from functools import cached_property
+from typing import ClassVar, Literal, TypeVar
 
+from analysis.routes import bottlenecks
+from testbed.report import DirectionReport
 from testbed.scenario import Flow as FlowSpec
 from testbed.scenario import Scenario
 
 #: What came out of a line, by kind of packet: TCP segments with data, TCP segments without, everything else.
 Kind = Literal["data", "ack", "other"]
 KINDS: tuple[Kind, ...] = ("data", "ack", "other")
-#: Parts of a scenario that metrics use. An import has no other, and older results may have none.
-_USED = ("version", "seed", "duration_s", "warm_up_s", "nodes", "links", "workload")
 
 
 class Unmeasured(Exception):
     """A run did not keep what a metric needs. The message says what, and what to set."""
-
-
-def scenario_of(document: Mapping[str, Any]) -> Scenario:
-    """The parts of a stored scenario that metrics use."""
-    return Scenario.model_validate({key: document[key] for key in _USED if document.get(key) is not None})
 
 
 class RunView(ABC):
@@ -58,6 +54,11 @@ class RunView(ABC):
     @abstractmethod
     def window_s(self) -> tuple[float, float]:
         """The part of the run that is measured: from the end of the warm-up to the end of the run."""
+
+    @cached_property
+    def bottlenecks(self) -> Mapping[str, Sequence[str]]:
+        """Lines that several flows share in one direction, each with the names of these flows."""
+        return bottlenecks(self.scenario)
 
     @property
     def groups(self) -> Mapping[str, Sequence[Flow]]:
@@ -153,8 +154,8 @@ class Line(ABC):
     link: str
     #: Declared rate at the start in bit/s; None: not limited.
     rate_bps: int | None
-    #: Counters of the line in the run's report, over the whole run; empty without a report.
-    counters: Mapping[str, Any]
+    #: Counters of the line in the run's report, over the whole run; None without a report.
+    counters: DirectionReport | None
 
     @abstractmethod
     def share_of_capacity(self, *kinds: Kind) -> float | None:

@@ -14,22 +14,18 @@ from __future__ import annotations
 import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from functools import cache, partial
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
-from pydantic import TypeAdapter
-from ruamel.yaml import YAML
-from ruamel.yaml.error import YAMLError
-
-from analysis import theory
-from analysis.measures import Measure, Split, Table
+from analysis import campaign_file, theory
+from analysis.measures import Table
 from analysis.results import by_point
 from analysis.statistics import half_width, overlap, sd
 from analysis.store import Store, browse
 from analysis.store.rows import CampaignRow
+from analysis.targets import Expected, Ordering, Target, all_targets, expected_of
 
-_MEASURES, _SPLITS = TypeAdapter(dict[str, Measure]), TypeAdapter(list[Split])
 #: Share of an artefact's stated values that must lie within tolerance.
 ENOUGH = 0.8
 #: Overrides that do not change what a campaign reproduces.
@@ -46,7 +42,7 @@ class ValueScore:
     relation: str
     published: float
     unit: str
-    tolerance: Mapping[str, float]
+    tolerance: Mapping[Literal["rel", "abs"], float]
     #: stated or derived.
     origin: str
     #: Mean over the runs; None without a value.
@@ -133,64 +129,59 @@ def scorecard(store: Store, experiments: Path, keep: Keep = lambda _, make: make
         keep: a cache of scores. A score's key names everything that it depends on, except the targets.
     """
     campaigns = _newest(store)
-    landed = browse.last_landed(store, [row["id"] for row in campaigns.values()])
+    landed = browse.last_landed(store, [row.id for row in campaigns.values()])
     found = []
-    for path in sorted(experiments.glob("*/targets.yaml")):
-        for target in targets(path):
-            scores = {
-                backend: keep(
-                    (target["id"], backend, row["id"], row["started"], row["runs"], row["valid"], landed[row["id"]]),
-                    partial(_score, target, backend, store, row),
-                )
-                for (artefact, backend), row in campaigns.items()
-                if artefact == target["id"]
-            }
-            computed = theory.results(target["id"])
-            if computed is not None:
-                scores["theory"] = _hold(target, "theory", "", 1, 1, computed)
-            found.append(
-                Artefact(
-                    target["id"], target["paper"], target["title"], str(target["section"]), target["source"],
-                    len(target["expected"]), len(target["orderings"]), scores,
-                )
-            )  # fmt: skip
+    for target in all_targets(experiments):
+        scores = {
+            backend: keep(
+                (target.id, backend, row.id, row.started, row.runs, row.valid, landed[row.id]),
+                partial(_score, target, backend, store, row),
+            )
+            for (artefact, backend), row in campaigns.items()
+            if artefact == target.id
+        }
+        computed = theory.results(target.id)
+        if computed is not None:
+            scores["theory"] = _compare(target, "theory", "", 1, 1, computed)
+        found.append(
+            Artefact(
+                target.id, target.paper, target.title, target.section, target.source, len(target.expected),
+                len(target.orderings), scores,
+            )
+        )  # fmt: skip
     return found
 
 
-def published(experiments: Path, text: str) -> list[dict[str, Any]]:
-    """Published values of the artefact that a campaign file names, where a measure is a metric as it is stored.
+@dataclass(frozen=True)
+class PublishedValue:
+    """A published value of a stored metric, in the SI unit."""
 
-    Returns:
-        Of each, metric, subject, cell (labels), value in the SI unit.
-    """
-    file = file_of(text)
-    artefact = file.get("artefact")
-    if artefact is None:
+    metric: str
+    subject: str
+    #: Axis to label.
+    cell: Mapping[str, str]
+    value: float
+
+
+def published(experiments: Path, text: str) -> list[PublishedValue]:
+    """Published values of the artefact that a campaign file names, where a measure is a metric as it is stored."""
+    file = campaign_file.read(text)
+    if file.artefact is None:
         return []
-    measures = {name: Measure.model_validate(one) for name, one in file.get("measures", {}).items()}
-    return [
-        {
-            "metric": measures[one["metric"]].metric,
-            "subject": measures[one["metric"]].of,
-            "cell": {str(axis): str(label) for axis, label in one["cell"].items()},
-            "value": float(one["value"]) / (100 if one["unit"] == "%" else 1),
-        }
-        for path in sorted(experiments.glob("*/targets.yaml"))
-        for target in targets(path)
-        if target["id"] == artefact
-        for one in target["expected"]
-        if one["metric"] in measures and measures[one["metric"]].metric is not None
-    ]
-
-
-@cache
-def targets(path: Path) -> list[dict[str, Any]]:
-    """The artefacts of a targets file."""
-    return list(YAML(typ="safe").load(path.read_text()))
+    metrics = {name: (one.metric, one.of) for name, one in file.measures("").items()}
+    found = []
+    for one in expected_of(experiments, file.artefact):
+        metric, subject = metrics.get(one.measure, (None, ""))
+        if metric is not None:
+            cell = {axis: str(label) for axis, label in one.cell.items()}
+            value = float(one.value) / (100 if one.unit == "%" else 1)
+            found.append(PublishedValue(metric, subject, cell, value))
+    return found
 
 
 def document(artefacts: Sequence[Artefact]) -> dict[str, Any]:
     """The scorecard for scripts, with the totals."""
+    agreement = between_backends(artefacts)
     return {
         "artefacts": [
             {
@@ -207,18 +198,37 @@ def document(artefacts: Sequence[Artefact]) -> dict[str, Any]:
             for artefact in artefacts
         ],
         "count": count(artefacts),
-        "between_backends": between_backends(artefacts),
+        "between_backends": None if agreement is None else asdict(agreement),
     }  # fmt: skip
 
 
-def between_backends(artefacts: Sequence[Artefact]) -> dict[str, Any] | None:
-    """Agreement of real packets with virtual time, over the values that both measured; None without any.
+@dataclass(frozen=True)
+class Apart:
+    """A value on which real packets and virtual time do not agree."""
 
-    Returns:
-        `values`: their number; `median`: of the differences, as shares of the simulated value; `within_5_percent`;
-        `apart`: those that differ by more than 0.1 % and whose 95 % confidence intervals do not overlap, the largest
-        difference first, as {artefact, measure, cell, sim, emulated}.
-    """
+    artefact: str
+    measure: str
+    cell: Mapping[str, object]
+    sim: float
+    emulated: float
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """Agreement of real packets with virtual time, over the values that both measured."""
+
+    #: Their number.
+    values: int
+    #: Of the differences, as shares of the simulated value.
+    median: float
+    within_5_percent: int
+    #: Values that differ by more than 0.1 % and whose 95 % confidence intervals do not overlap, the largest
+    #: difference first.
+    apart: Sequence[Apart]
+
+
+def between_backends(artefacts: Sequence[Artefact]) -> Agreement | None:
+    """Agreement of the emulated with the sim backend; None without a value that both measured."""
     pairs = [
         (artefact.id, in_time, real)
         for artefact in artefacts
@@ -234,16 +244,13 @@ def between_backends(artefacts: Sequence[Artefact]) -> dict[str, Any] | None:
         shares.append(share)
         # Intervals of counts and constants may have no width.
         if share > 0.001 and difference > (one.half_interval or 0.0) + (other.half_interval or 0.0):
-            told = {"artefact": artefact_id, "measure": one.measure, "cell": dict(one.cell)}
-            apart.append((share, {**told, "sim": one.measured, "emulated": other.measured}))
+            apart.append((share, Apart(artefact_id, one.measure, one.cell, one.measured, other.measured)))
     if not shares:
         return None
-    return {
-        "values": len(shares),
-        "median": statistics.median(shares),
-        "within_5_percent": sum(share <= 0.05 for share in shares),
-        "apart": [told for _, told in sorted(apart, key=lambda pair: -pair[0])],
-    }
+    return Agreement(
+        len(shares), statistics.median(shares), sum(share <= 0.05 for share in shares),
+        [one for _, one in sorted(apart, key=lambda pair: -pair[0])],
+    )  # fmt: skip
 
 
 def count(artefacts: Sequence[Artefact]) -> dict[str, int]:
@@ -264,81 +271,60 @@ def _newest(store: Store) -> dict[tuple[str, str], CampaignRow]:
     """By artefact and backend the campaign that was started last, of those without overrides that matter."""
     found: dict[tuple[str, str], CampaignRow] = {}
     for row in store.campaigns():
-        if not set(row["overrides"]) <= HARMLESS or not row["valid"]:
+        if not set(row.overrides) <= HARMLESS or not row.valid:
             continue
-        artefact = file_of(row["text"]).get("artefact")
+        artefact = campaign_file.read(row.text).artefact
         if artefact is not None:
-            found.setdefault((str(artefact), row["backend"]), row)
+            found.setdefault((artefact, row.backend), row)
     return found
 
 
-def file_on(text: str, backend: str) -> dict[str, Any]:
-    """The measures and the figure of a campaign's file on a backend (`backends` in docs/campaigns.md)."""
-    file = dict(file_of(text))
-    own = (file.get("backends") or {}).get(backend) or {}
-    for name in ("measures", "figure"):
-        if name in own:
-            file[name] = {**(file.get(name) or {}), **own[name]}
-    return file
-
-
-@cache
-def file_of(text: str) -> dict[str, Any]:
-    """A campaign file's text as values."""
-    try:
-        values = YAML(typ="safe").load(text)
-    except YAMLError:
-        # A bundle from elsewhere may hold something else than a campaign file.
-        return {}
-    return values if isinstance(values, dict) else {}
-
-
-def _score(target: Mapping[str, Any], backend: str, store: Store, row: Mapping[str, Any]) -> Score:
-    return _hold(target, backend, row["id"], row["runs"], row["valid"], results_table(store, row["id"], row["text"]))
+def _score(target: Target, backend: str, store: Store, row: CampaignRow) -> Score:
+    return _compare(target, backend, row.id, row.runs, row.valid, results_table(store, row.id, row.text))
 
 
 def results_table(store: Store, campaign_id: str, text: str) -> Table:
     """A campaign's results as the measures that its file defines."""
     campaign = browse.campaign_head(store, campaign_id)
     assert campaign is not None
-    file = file_on(text, campaign["backend"])
-    measures = _MEASURES.validate_python(file.get("measures") or {})
+    file = campaign_file.read(text)
+    measures = file.measures(campaign.backend)
     configured = any(one.configured is not None for one in measures.values())
     return Table(
         measures,
-        _SPLITS.validate_python(file.get("split") or []),
-        {point["number"]: dict(point["parameters"]) for point in browse.points(store, campaign_id)},
+        file.splits(),
+        {point.number: dict(point.parameters) for point in browse.points(store, campaign_id)},
         by_point(store.values(campaign_id)),
         browse.scenarios(store, campaign_id) if configured else {},
     )
 
 
-def _hold(target: Mapping[str, Any], backend: str, campaign: str, asked: int, there: int, table: Table) -> Score:
+def _compare(target: Target, backend: str, campaign: str, asked: int, there: int, table: Table) -> Score:
     return Score(
         backend, campaign, asked, there,
-        [_value(table, one) for one in target["expected"]],
-        [_ordering(table, one) for one in target["orderings"]],
+        [_value(table, one) for one in target.expected],
+        [_ordering(table, one) for one in target.orderings],
     )  # fmt: skip
 
 
-def _value(table: Table, one: Mapping[str, Any]) -> ValueScore:
-    values = table.values(one["metric"], one["cell"])
+def _value(table: Table, one: Expected) -> ValueScore:
+    values = table.values(one.measure, one.cell)
     mean = statistics.fmean(values) if values else None
     return ValueScore(
-        measure=one["metric"], cell=one["cell"], relation=one["relation"], published=float(one["value"]),
-        unit=one["unit"], tolerance=one["tolerance"], origin=one["origin"], measured=mean, runs=len(values),
-        half_interval=half_interval(values),
-        within=mean is not None and within(mean, one["relation"], float(one["value"]), one["tolerance"]),
+        measure=one.measure, cell=one.cell, relation=one.relation, published=float(one.value), unit=one.unit,
+        tolerance=one.tolerance, origin=one.origin, measured=mean, runs=len(values),
+        half_interval=half_interval(values), within=mean is not None and within(mean, one),
     )  # fmt: skip
 
 
-def within(measured: float, relation: str, published: float, tolerance: Mapping[str, float]) -> bool:
+def within(measured: float, one: Expected) -> bool:
     """Whether a value is within tolerance of the published one: the larger of the relative and the absolute tolerance.
 
     For `le` and `ge` a value on the right side of it is within, too.
     """
-    slack = max(tolerance.get("rel", 0.0) * abs(published), tolerance.get("abs", 0.0)) + 1e-9 * abs(published)
-    match relation:
+    published = float(one.value)
+    slack = max(one.tolerance.get("rel", 0.0) * abs(published), one.tolerance.get("abs", 0.0)) + 1e-9 * abs(published)
+    match one.relation:
         case "le":
             return measured <= published + slack
         case "ge":
@@ -346,11 +332,11 @@ def within(measured: float, relation: str, published: float, tolerance: Mapping[
     return abs(measured - published) <= slack
 
 
-def _ordering(table: Table, one: Mapping[str, Any]) -> OrderingScore:
-    groups = [table.values(one["metric"], {**one["where"], one["axis"]: label}) for label in one["order"]]
-    least = one.get("min_ratio")
+def _ordering(table: Table, one: Ordering) -> OrderingScore:
+    groups = [table.values(one.measure, {**one.where, one.axis: label}) for label in one.order]
+    least = one.min_ratio
     holds, tie = all(groups), False
-    sign = 1 if one["direction"] == "descending" else -1
+    sign = 1 if one.direction == "descending" else -1
     for first, second in zip(groups, groups[1:], strict=False):
         if not first or not second:
             continue
@@ -363,7 +349,7 @@ def _ordering(table: Table, one: Mapping[str, Any]) -> OrderingScore:
             holds &= not apart
             tie |= not apart
     return OrderingScore(
-        measure=one["metric"], axis=one["axis"], order=one["order"], where=one["where"], min_ratio=least,
+        measure=one.measure, axis=one.axis, order=one.order, where=one.where, min_ratio=least,
         measured=[statistics.fmean(group) if group else None for group in groups], tie=tie and holds, holds=holds,
     )  # fmt: skip
 

@@ -3,12 +3,13 @@
 Every part that shows an interval or a difference calls this module: command line, site, scorecard, figures, exports.
 
 - **Interval of a mean.** Student's t with n - 1 degrees of freedom. None for fewer than two values.
+  analysis/estimates.py keeps it within a metric's bounds.
 - **Pairing.** Two runs belong together if they have the same key: repetition and seed. The difference of two sets is
   paired if at least two runs, and at least half of the smaller set, have a partner. Runs without a partner are then
   left out and listed (`unpaired`). In every other case all runs count and the interval is Welch's.
-- **Many differences.** `holm` adjusts p-values for the number of comparisons.
-- **Outliers** stay in every mean. `outliers` lists the values beyond Tukey's fences, and `summarise` leaves them out
-  only on request and says which.
+- **Many differences.** `compare_all` adjusts p-values by Holm's method and widens intervals by Bonferroni's, and finds
+  means equivalent only by a test.
+- **Outliers** stay in every mean. `outliers` lists the values beyond Tukey's fences.
 - **Warm-up.** Nothing is cut off but the scenario's `warm_up`. `steady_from` proposes where to cut a series.
 
 Invalid runs are not outliers. They are excluded because of how they were made (testbed/fidelity.py).
@@ -17,20 +18,18 @@ Invalid runs are not outliers. They are excluded because of how they were made (
 from __future__ import annotations
 
 import math
-import random
 import statistics
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Literal, NamedTuple, TypeVar
 
-Statistic = Callable[[Sequence[float]], float]
 Key = TypeVar("Key", bound=Hashable)
 
 #: Default confidence level of every interval.
 LEVEL = 0.95
-#: Default number of bootstrap resamples.
-RESAMPLES = 2000
+#: Default for the greatest difference of equivalent means, as a share of the first mean.
+MARGIN = 0.05
 #: Distance of Tukey's fences from the quartiles, in interquartile ranges.
 FENCE = 1.5
 #: Quartiles of fewer values are not used.
@@ -53,7 +52,7 @@ class Interval:
     low: float
     high: float
     level: float
-    #: "t", "welch" or "bootstrap".
+    #: "t", "t, cut at the bounds", "bootstrap" or "welch".
     method: str
 
     def __contains__(self, value: object) -> bool:
@@ -63,22 +62,6 @@ class Interval:
     def half(self) -> float:
         """Half of its width."""
         return (self.high - self.low) / 2
-
-
-@dataclass(frozen=True)
-class Summary:
-    """Statistics of one sample."""
-
-    n: int
-    mean: float
-    #: Sample standard deviation (n - 1); None for one value.
-    sd: float | None
-    t: Interval | None
-    bootstrap: Interval | None
-    #: Values beyond Tukey's fences.
-    outliers: tuple[float, ...]
-    #: Outliers that no figure above includes: all of them if the caller asked for that, otherwise none.
-    left_out: tuple[float, ...]
 
 
 @dataclass(frozen=True)
@@ -95,22 +78,55 @@ class Difference:
     value: float
     #: Standard deviation of the pairs' differences; None for Welch and for fewer than two pairs.
     sd: float | None
-    #: Confidence interval of `value`; None if a set has fewer than two runs.
-    interval: Interval | None
-    #: Two-sided p of the hypothesis that the means are equal; None as `interval`. Without any spread it is 0 or 1.
-    p: float | None
+    #: Standard error and degrees of freedom of `value`; None if a set has fewer than two runs, or if the means differ
+    #: and neither set has any spread: repetitions that are all equal say nothing of chance.
+    error: float | None
+    freedom: float | None
+    #: Level of `interval`.
+    level: float
     #: Keys that have no partner and are left out; empty for Welch.
     unpaired: tuple[Hashable, ...]
+
+    @property
+    def _exact(self) -> bool:
+        """Whether all pairs have the same difference."""
+        return self.error is not None and self.error <= abs(self.value) * ROUNDING
+
+    @property
+    def interval(self) -> Interval | None:
+        """Confidence interval of `value`; None as `error`, and if all pairs have the same difference."""
+        if self.error is None or self.freedom is None or self._exact:
+            return None
+        half = t_quantile(0.5 + self.level / 2, self.freedom) * self.error
+        method = "t" if self.method == "paired" else "welch"
+        return Interval(self.value - half, self.value + half, self.level, method)
+
+    @property
+    def p(self) -> float | None:
+        """Two-sided p of the hypothesis that the means are equal; None as `error`. Of equal pairs it is 0 or 1."""
+        if self.error is None or self.freedom is None:
+            return None
+        return float(self.value == 0) if self._exact else t_p_value(self.value / self.error, self.freedom)
+
+    def equivalence_p(self, margin: float) -> float | None:
+        """P of the hypothesis that the means differ by `margin` or more: two one-sided t tests (Schuirmann 1987).
+
+        None as `error`. Of equal pairs it is 0 or 1.
+
+        Args:
+            margin: in the metric's unit.
+        """
+        if self.error is None or self.freedom is None:
+            return None
+        slack = margin - abs(self.value)
+        if self._exact:
+            return float(slack < 0)
+        return t_p_value(slack / self.error, self.freedom) / 2 if slack > 0 else 1.0
 
     @property
     def half(self) -> float | None:
         """Half of the interval's width; None without an interval."""
         return None if self.interval is None else self.interval.half
-
-    @property
-    def clear(self) -> bool:
-        """Whether the interval excludes zero."""
-        return self.interval is not None and 0 not in self.interval
 
     @property
     def relative(self) -> float | None:
@@ -194,34 +210,6 @@ def t_interval(values: Sequence[float], level: float = LEVEL) -> Interval | None
     return None if half is None else Interval(mean(values) - half, mean(values) + half, level, "t")
 
 
-def bootstrap_interval(
-    values: Sequence[float],
-    seed: int,
-    level: float = LEVEL,
-    statistic: Statistic = statistics.fmean,
-    resamples: int = RESAMPLES,
-) -> Interval | None:
-    """The percentile bootstrap's interval (Efron and Tibshirani 1993, chapter 13) of any statistic.
-
-    The (1 - level) / 2 and (1 + level) / 2 quantiles of the statistic over samples drawn with replacement. The same
-    seed gives the same interval. None for fewer than two values. With fewer than about ten it is too narrow.
-
-    Args:
-        values: the sample.
-        seed: of the drawing.
-        level: between 0 and 1.
-        statistic: the mean by default.
-        resamples: number of samples to draw.
-    """
-    _check_level(level)
-    if resamples < 1:
-        raise ValueError(f"{resamples} resamples give no interval")
-    if len(values) < 2:
-        return None
-    draw = random.Random(f"bootstrap/{seed}")
-    return _percentiles([statistic(draw.choices(values, k=len(values))) for _ in range(resamples)], level)
-
-
 def quantile(ordered: Sequence[float], share: float) -> float:
     """The quantile of sorted values, linear between two of them (type 7 of Hyndman and Fan 1996)."""
     at = share * (len(ordered) - 1)
@@ -238,20 +226,6 @@ def outliers(values: Sequence[float]) -> tuple[float, ...]:
     first, third = quantile(ordered, 0.25), quantile(ordered, 0.75)
     reach = FENCE * (third - first)
     return tuple(value for value in values if value < first - reach or value > third + reach)
-
-
-def summarise(values: Sequence[float], seed: int, level: float = LEVEL, *, without_outliers: bool = False) -> Summary:
-    """Mean, deviation, both intervals, and the outliers, which are included unless `without_outliers`.
-
-    Raises:
-        ValueError: there are no values.
-    """
-    beyond = outliers(values)
-    kept = [value for value in values if value not in beyond] if without_outliers else list(values)
-    return Summary(
-        n=len(kept), mean=mean(kept), sd=sd(kept), t=t_interval(kept, level),
-        bootstrap=bootstrap_interval(kept, seed, level), outliers=beyond, left_out=beyond if without_outliers else (),
-    )  # fmt: skip
 
 
 # Two samples -------------------------------------------------------------------------------------------------
@@ -283,18 +257,13 @@ def difference(first: Mapping[Key, float], second: Mapping[Key, float], level: f
     pairs = pairs_of(first, second)
     a, b = ([side[key] for key in pairs or side] for side in (first, second))
     error, freedom, deviation, method = _welch(a, b) if pairs is None else _paired(a, b)
+    if len(set(a)) == len(set(b)) == 1 and a[0] != b[0]:
+        error = freedom = deviation = None
     # The mean of the differences where there are pairs: for exact values it is exact.
     value = mean([there - here for here, there in zip(a, b, strict=True)]) if pairs else mean(b) - mean(a)
-    interval = p = None
-    if error is not None and freedom is not None:
-        # Without spread there is no t: the means are equal, or certainly not.
-        exact = error <= abs(value) * ROUNDING
-        half = 0.0 if exact else t_quantile(0.5 + level / 2, freedom) * error
-        interval = Interval(value - half, value + half, level, "t" if pairs else "welch")
-        p = float(value == 0) if exact else t_p_value(value / error, freedom)
     used = set(pairs) if pairs else {*first, *second}
     return Difference(
-        method, len(a), len(b), mean(a), mean(b), value, deviation, interval, p,
+        method, len(a), len(b), mean(a), mean(b), value, deviation, error, freedom, level,
         tuple(key for key in (*first, *second) if key not in used),
     )  # fmt: skip
 
@@ -317,26 +286,44 @@ def _welch(a: Sequence[float], b: Sequence[float]) -> _Error:
     return math.sqrt(total), total**2 / below if below else 1.0, None, "welch"
 
 
-def bootstrap_difference(
-    first: Mapping[Key, float], second: Mapping[Key, float], seed: int, level: float = LEVEL,
-    resamples: int = RESAMPLES,
-) -> Interval | None:  # fmt: skip
-    """The percentile bootstrap's interval of `difference`: pairs are drawn together, other runs each from their set.
+@dataclass(frozen=True)
+class Compared:
+    """One of several differences that are judged together."""
 
-    None for fewer than two runs on a side.
+    #: Its interval has Bonferroni's level: all intervals hold together at the level asked for.
+    difference: Difference
+    #: p of equal means and p of a difference of the margin or more, each by Holm over all comparisons; None without.
+    p_adjusted: float | None
+    equivalence_p_adjusted: float | None
+    verdict: Literal["same", "different", "cannot tell"]
+
+
+def compare_all(
+    sets: Sequence[tuple[Mapping[Key, float], Mapping[Key, float]]], level: float = LEVEL, margin: float = MARGIN
+) -> list[Compared]:
+    """Judges many differences at once: "same" by an equivalence test, "different" by a test of equality.
+
+    The chance that any "same" is wrong, and that any "different" is wrong, is at most 1 - level each.
+
+    Args:
+        sets: pairs of sets of runs, as `difference` takes them.
+        level: of all verdicts, and of all intervals, together.
+        margin: greatest difference of equivalent means, as a share of the first mean.
     """
-    pairs = pairs_of(first, second)
-    if pairs is not None:
-        return bootstrap_interval([second[key] - first[key] for key in pairs], seed, level, resamples=resamples)
-    a, b = list(first.values()), list(second.values())
-    if len(a) < 2 or len(b) < 2:
-        return None
-    draw = random.Random(f"bootstrap/{seed}")
-    found = [
-        statistics.fmean(draw.choices(b, k=len(b))) - statistics.fmean(draw.choices(a, k=len(a)))
-        for _ in range(resamples)
+    each = 1 - (1 - level) / max(len(sets), 1)
+    found = [difference(first, second, each) for first, second in sets]
+    unequal = holm([one.p for one in found])
+    equal = holm([one.equivalence_p(margin * abs(one.mean_first)) for one in found])
+    return [
+        Compared(one, p, same_p, _verdict(p, same_p, 1 - level))
+        for one, p, same_p in zip(found, unequal, equal, strict=True)
     ]
-    return _percentiles(found, level)
+
+
+def _verdict(p: float | None, same_p: float | None, least: float) -> Literal["same", "different", "cannot tell"]:
+    if same_p is not None and same_p < least:
+        return "same"
+    return "different" if p is not None and p < least else "cannot tell"
 
 
 def overlap(first: Sequence[float], second: Sequence[float], level: float = LEVEL) -> bool:
@@ -345,16 +332,16 @@ def overlap(first: Sequence[float], second: Sequence[float], level: float = LEVE
     return one is not None and other is not None and one.low <= other.high and other.low <= one.high
 
 
-def holm(p_values: Sequence[float]) -> list[float]:
-    """p-values adjusted for their number (Holm 1979).
+def holm(p_values: Sequence[float | None]) -> list[float | None]:
+    """p-values adjusted for their number (Holm 1979). A comparison without a p counts, and has none.
 
     Rejecting all below a level makes any false rejection at most that probable.
     """
-    order = sorted(range(len(p_values)), key=lambda number: p_values[number])
-    adjusted = [0.0] * len(p_values)
+    known = [(p, number) for number, p in enumerate(p_values) if p is not None]
+    adjusted: list[float | None] = [None] * len(p_values)
     least = 0.0
-    for rank, number in enumerate(order):
-        least = max(least, min(1.0, (len(p_values) - rank) * p_values[number]))
+    for rank, (p, number) in enumerate(sorted(known)):
+        least = max(least, min(1.0, (len(p_values) - rank) * p))
         adjusted[number] = least
     return adjusted
 
@@ -377,11 +364,6 @@ def steady_from(values: Sequence[float], batch: int = 5) -> int:
         return statistics.pvariance(rest) / len(rest)
 
     return batch * min(range(len(means) // 2 + 1), key=error)
-
-
-def _percentiles(found: list[float], level: float) -> Interval:
-    found.sort()
-    return Interval(quantile(found, (1 - level) / 2), quantile(found, (1 + level) / 2), level, "bootstrap")
 
 
 def _check_level(level: float) -> None:

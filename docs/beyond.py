@@ -9,11 +9,11 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from analysis import frames
+from analysis import campaign_file, frames
 from analysis.figures.printed import save
 from analysis.figures.published import CampaignFigure, make
 from analysis.figures.spec import FigureSpec
-from analysis.scorecard import file_on, results_table
+from analysis.scorecard import results_table
 from analysis.store import Store
 
 IMAGES = Path(__file__).parent / "images" / "beyond"
@@ -59,20 +59,21 @@ def main(results: Path) -> None:
     """Draws and prints everything."""
     store = Store.open(results)
     for name, figures in FIGURES.items():
-        found = next((one for one in store.campaigns() if one["name"] == name and one["valid"]), None)
+        found = next((one for one in store.campaigns() if one.name == name and one.valid), None)
         if found is None:
             print(f"{name}: not run in {results}")
             continue
-        campaign = frames.find_campaign(store, found["id"])
-        file = file_on(campaign["text"], campaign["backend"])
-        table = results_table(store, campaign["id"], campaign["text"])
-        print(f"\n{name}: {found['valid']} of {found['runs']} runs\n")
+        campaign = frames.find_campaign(store, found.id)
+        file = campaign_file.read(campaign.text)
+        table = results_table(store, campaign.id, campaign.text)
+        print(f"\n{name}: {found.valid} of {found.runs} runs\n")
+        figure = file.figure(campaign.backend)
         for title, changes in figures:
-            spec = {**file["figure"], **changes}
-            spec["y"] = {**{key: value for key, value in file["figure"]["y"].items() if key == "range"}, **spec["y"]}
-            if changes["y"]["measures"] != file["figure"]["y"]["measures"]:
+            spec = {**figure, **changes}
+            spec["y"] = {**{key: value for key, value in figure["y"].items() if key == "range"}, **spec["y"]}
+            if changes["y"]["measures"] != figure["y"]["measures"]:
                 spec["y"].pop("range", None)
-            drawn = make(FigureSpec.model_validate(spec), file["title"], table)
+            drawn = make(FigureSpec.model_validate(spec), file.title, table)
             save(drawn.figure(), IMAGES / f"{name}-{title}.svg")
             print_table(drawn)
     store.close()

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING
 from experiments import exits
 from experiments.labels import (
     cell_text,
+    comparisons_note,
     duration_text,
     point_label,
     results_json,
@@ -47,6 +48,7 @@ __all__ = [
     "campaign_files",
     "campaign_text",
     "cell_text",
+    "comparisons_note",
     "duration_text",
     "estimate",
     "expand",

@@ -40,7 +40,7 @@ def calibrate(plan: Plan | None) -> list[Measurement]:
 def _distinct(plan: Plan) -> list[Scenario]:
     distinct: dict[tuple[str, str], Scenario] = {}
     for run in plan.runs:
-        scenario = Scenario.model_validate(run.scenario)
+        scenario = run.scenario
         distinct.setdefault((topology_key(scenario), lines_key(scenario)), scenario)
     return list(distinct.values())
 

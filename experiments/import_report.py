@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-from typing import Any
 
+from analysis.store.documents import ImportedFile
 from analysis.store.rows import RunRow
 from experiments.importing import Imported
 from testbed import units
@@ -16,40 +16,40 @@ def as_json(imported: Imported, run: RunRow) -> str:
         "run": imported.run_id,
         "campaign": imported.campaign_id,
         "known": imported.known,
-        **imported.manifest["import"],
-        "flows": imported.scenario["workload"],
-        "metrics": [{key: row[key] for key in ("name", "subject", "value", "unit")} for row in run["metrics"]],
+        **imported.description.as_json(),
+        "flows": [flow.as_json() for flow in imported.flows],
+        "metrics": [{key: getattr(row, key) for key in ("name", "subject", "value", "unit")} for row in run.metrics],
     }
     return json.dumps(document, indent=2)
 
 
 def lines(imported: Imported, run: RunRow) -> list[str]:
     """An import for people."""
-    told = imported.manifest["import"]
-    found = [f"run {imported.run_id}{', which was here already' if imported.known else ''}: {told['label']}"]
-    for file in told["files"]:
-        tcp = file["packets"] - file["not_tcp"]
-        by = "" if file["read_by"] == "backchannel" else f", read by {file['read_by']}"
+    description = imported.description
+    found = [f"run {imported.run_id}{', which was here already' if imported.known else ''}: {description.label}"]
+    for file in description.files:
+        tcp = file.packets - file.not_tcp
+        by = "" if file.read_by == "backchannel" else f", read by {file.read_by}"
         found.append(
-            f"  {file['label']}: {file['format']}{by}, {file['packets']} packets, {tcp} of TCP, "
-            f"{file['connections_total']} connections"
+            f"  {file.label}: {file.format}{by}, {file.packets} packets, {tcp} of TCP, "
+            f"{file.connections_total} connections"
         )
         found += [f"    {line}" for line in _damages(file)]
-        if len(told["files"]) > 1:
-            found.append(f"    clock: {file['clock']}")
-    values = {(row["subject"], row["name"]): row for row in run["metrics"]}
-    for flow in imported.scenario["workload"][:LINES]:
+        if len(description.files) > 1:
+            found.append(f"    clock: {file.clock}")
+    values = {(row.subject, row.name): row for row in run.metrics}
+    for flow in imported.flows[:LINES]:
         said = [
-            units.show(values[flow["name"], name]["value"], values[flow["name"], name]["unit"]) + f" {word}"
+            units.show(values[flow.name, name].value, values[flow.name, name].unit) + f" {word}"
             for name, word in (("throughput", "throughput"), ("goodput", "goodput"), ("retransmissions", "resent"))
-            if (flow["name"], name) in values
+            if (flow.name, name) in values
         ]
-        found.append(f"  {flow['name']}: {', '.join(said)}")
-    more = len(imported.scenario["workload"]) - LINES
+        found.append(f"  {flow.name}: {', '.join(said)}")
+    more = len(imported.flows) - LINES
     if more > 0:
         found.append(f"  and {more} more flows")
-    if told["flows_left_out"]:
-        found.append(f"  {told['flows_left_out']} smaller flows are in the tables alone")
+    if description.flows_left_out:
+        found.append(f"  {description.flows_left_out} smaller flows are in the tables alone")
     return found
 
 
@@ -57,23 +57,23 @@ def lines(imported: Imported, run: RunRow) -> list[str]:
 LINES = 12
 
 
-def _damages(file: dict[str, Any]) -> list[str]:
+def _damages(file: ImportedFile) -> list[str]:
     """What could not be read of a file, in sentences."""
     found = [
-        f"byte {one['offset']}: {one['reason']}" + (f", {one['bytes']} bytes passed over" if one["bytes"] else "")
-        for one in file["damage"][:5]
+        f"byte {one.offset}: {one.reason}" + (f", {one.bytes} bytes skipped" if one.bytes else "")
+        for one in file.damage[:5]
     ]
-    if file["damages"] > 5:
-        found.append(f"and {file['damages'] - 5} more places that could not be read")
-    for one in file["link_types"]:
-        if not one["known"]:
-            found.append(f"{one['packets']} packets of link type {one['link_type']}, which is not known")
-    for key, word in (
-        ("unreadable", "packets with headers that are cut off or contradict each other"),
-        ("unfinished_fragments", "packets of which fragments are missing"),
-        ("dropped_by_capture", "packets dropped by the capturing system"),
-        ("connections_given_up", "connections given up, too many at a time"),
+    if file.damages > 5:
+        found.append(f"and {file.damages - 5} more places that could not be read")
+    for one in file.link_types:
+        if not one.known:
+            found.append(f"{one.packets} packets of link type {one.link_type}, which is not known")
+    for count, word in (
+        (file.unreadable, "packets with headers that are cut off or contradict each other"),
+        (file.unfinished_fragments, "packets of which fragments are missing"),
+        (file.dropped_by_capture, "packets dropped by the capturing system"),
+        (file.connections_given_up, "connections given up, too many at a time"),
     ):
-        if file[key]:
-            found.append(f"{file[key]} {word}")
+        if count:
+            found.append(f"{count} {word}")
     return found

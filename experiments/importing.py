@@ -23,11 +23,15 @@ from analysis.alignment import ALONE, Aligned, align
 from analysis.captures import RunData
 from analysis.metrics import measure
 from analysis.store import Landing, Store
+from analysis.store.documents import Documents, ImportDescription, ImportedFile, Manifest
+from analysis.store.rows import NewCampaign
 from experiments import import_files
 from experiments.engine import machine
 from experiments.language.problems import ImportProblem
 from testbed import node_binary
 from testbed.errors import TestbedError, Unavailable
+from testbed.report import CaptureReport, InterfaceReport, Report
+from testbed.scenario import Flow, Node, Scenario
 
 #: Flows that are measured at most; the tables have all.
 MOST_FLOWS = 40
@@ -56,8 +60,8 @@ class Imported:
     campaign_id: str
     #: It was there before.
     known: bool
-    manifest: dict[str, Any]
-    scenario: dict[str, Any]
+    description: ImportDescription
+    flows: Sequence[Flow]
 
 
 def import_captures(store: Store, request: Request) -> Imported:
@@ -77,7 +81,7 @@ def import_captures(store: Store, request: Request) -> Imported:
         known = store.run(run_id)
         assert known is not None
         _enter(store, campaign_id, request, run_id)
-        return Imported(run_id, campaign_id, True, known["manifest"], known["scenario"])
+        return _imported(run_id, campaign_id, known.documents, known=True)
     store.sweep_incoming()
     folder = store.incoming(run_id)
     try:
@@ -88,50 +92,43 @@ def import_captures(store: Store, request: Request) -> Imported:
         if not any(file["packets"] > file["not_tcp"] for file in summary["files"]):
             raise ImportProblem(_nothing(summary, request.files))
         _orient(folder)
-        scenario, report = _describe(folder, summary, labels, aligned)
+        scenario, report, left_out = _describe(folder, summary, labels, aligned)
         for path, _ in readable.values():
             if path.parent.name == "converted":
                 shutil.rmtree(path.parent, ignore_errors=True)
         metrics = measure(RunData.load(folder, scenario, report)).rows
-        manifest = {
-            **machine.versions(),
-            "report": report,
-            "import": {
-                "label": request.label,
-                "note": request.note,
-                "files": [
-                    {
-                        "label": label,
-                        "path": str(path),
-                        "sha256": digests[label],
-                        "read_by": readable[label][1],
-                        "clock": aligned.files[number].sentence,
-                        "shift_ns": aligned.files[number].shift_ns,
-                        "uncertain_ns": aligned.files[number].uncertain_ns,
-                        **{key: file[key] for key in TOLD},
-                        # How it came, not how it is kept.
-                        "format": file["format"] if path.suffix in {".gz", ".zst"} else file["format"].split(" in ")[0],
-                    }
-                    for number, (label, path, file) in enumerate(
-                        zip(labels, request.files, summary["files"], strict=True)
-                    )
-                ],
-                "flows_left_out": report["flows_left_out"],
-            },
-        }
-        for name, value in (("scenario", scenario), ("manifest", manifest)):
-            (folder / f"{name}.json").write_text(json.dumps(value, indent=1, sort_keys=True) + "\n")
-        store.land(Landing(run_id, "import", scenario, manifest, metrics, [], 1, folder))
+        files = tuple(
+            ImportedFile(
+                label=label, path=str(path), sha256=digests[label], read_by=readable[label][1],
+                clock=aligned.files[number].sentence, shift_ns=aligned.files[number].shift_ns,
+                uncertain_ns=aligned.files[number].uncertain_ns,
+                # The format of the file that was imported, not of the copy.
+                format=file["format"] if path.suffix in {".gz", ".zst"} else file["format"].split(" in ")[0],
+                **{key: file[key] for key in REPEATED},
+            )
+            for number, (label, path, file) in enumerate(zip(labels, request.files, summary["files"], strict=True))
+        )  # fmt: skip
+        description = ImportDescription(label=request.label, note=request.note, files=files, flows_left_out=left_out)
+        manifest = Manifest(**dict(machine.versions()), report=report).replace(imported=description)
+        documents = Documents(scenario.as_json(), manifest.as_json())
+        documents.write(folder)
+        store.land(Landing(run_id, "import", documents, metrics, [], 1, folder))
     except BaseException:
         shutil.rmtree(folder, ignore_errors=True)
         raise
     _enter(store, campaign_id, request, run_id)
-    return Imported(run_id, campaign_id, False, manifest, scenario)
+    return _imported(run_id, campaign_id, documents, known=False)
+
+
+def _imported(run_id: str, campaign_id: str, documents: Documents, known: bool) -> Imported:
+    description = documents.manifest.imported
+    assert description is not None, "the run of an import has a description"
+    return Imported(run_id, campaign_id, known, description, documents.scenario.workload)
 
 
 #: Of a file's summary, what the manifest repeats.
-TOLD = (
-    "format", "packets", "not_tcp", "unreadable", "unfinished_fragments", "dropped_by_capture", "link_types",
+REPEATED = (
+    "packets", "not_tcp", "unreadable", "unfinished_fragments", "dropped_by_capture", "link_types",
     "interfaces", "remarks", "names", "connections_total", "connections_given_up", "damages", "damage",
 )  # fmt: skip
 
@@ -215,8 +212,8 @@ def _orient(folder: Path) -> None:
 
 def _describe(
     folder: Path, summary: dict[str, Any], labels: Sequence[str], aligned: Aligned
-) -> tuple[dict[str, Any], dict[str, Any]]:
-    """What was found, in the words of a scenario and of a run's report."""
+) -> tuple[Scenario, Report, int]:
+    """What was found, as a scenario and a run's report, and the number of flows that were left out."""
     connections = pl.read_parquet(folder / "connections.parquet")
     flows = (
         connections.group_by("client", "server", "server_port")
@@ -231,44 +228,42 @@ def _describe(
     left_out = max(flows.height - MOST_FLOWS, 0)
     first_ns = min(file["first_ns"] for file in summary["files"] if file["first_ns"] is not None)
     last_ns = max(file["last_ns"] for file in summary["files"] if file["last_ns"] is not None)
-    workload = [
-        {
+    workload = tuple(
+        Flow.model_validate({
             "name": f"{_host(row['client'])}-{_host(row['server'])}:{row['server_port']}",
             "kind": "bulk", "from": row["client"], "to": row["server"], "port": row["server_port"],
             "start_s": (row["first_ns"] - first_ns) / 1e9,
             # Just after its last segment.
             "stop_s": (row["last_ns"] - first_ns + 1000) / 1e9,
-        }
+        })
         for row in flows.head(MOST_FLOWS).iter_rows(named=True)
-    ]  # fmt: skip
-    hosts = sorted({flow[end] for flow in workload for end in ("from", "to")})
+    )  # fmt: skip
+    hosts = sorted({end for flow in workload for end in (flow.from_, flow.to)})
     files = connections.group_by(pl.concat_list("client", "server").alias("hosts")).agg(pl.col("file").min())
     anywhere = {host: row["file"] for row in files.iter_rows(named=True) for host in row["hosts"]}
     at = {host: aligned.nearest.get(host, anywhere.get(host, 0)) for host in hosts}
-    scenario = {
-        "version": 1,
-        "seed": 0,
-        "duration_s": (last_ns - first_ns + 1000) / 1e9,
-        "nodes": [{"name": host, "kind": "host"} for host in hosts],
-        "links": [],
-        "workload": workload,
-        "capture": {"at": list(labels)},
-    }
-    report = {
-        "interfaces": [
-            {"node": host, "interface": labels[at[host]], "link": "", "end": 0, "address": host} for host in hosts
-        ],
-        "t0_epoch_ns": first_ns,
-        "flows_left_out": left_out,
-        "captures": [
-            {
-                "interface": label, "node": "", "path": f"{label}.pcap", "captured": file["packets"],
-                "dropped": file["dropped_by_capture"],
-            }
+    scenario = Scenario(
+        version=1,
+        seed=0,
+        duration_s=(last_ns - first_ns + 1000) / 1e9,
+        nodes=tuple(Node(name=host, kind="host") for host in hosts),
+        links=(),
+        workload=workload,
+    )
+    report = Report(
+        t0_epoch_ns=first_ns,
+        interfaces=tuple(
+            InterfaceReport(node=host, interface=labels[at[host]], link="", end=0, address=host) for host in hosts
+        ),
+        captures=tuple(
+            CaptureReport(
+                interface=label, node="", path=f"{label}.pcap", captured=file["packets"],
+                dropped=file["dropped_by_capture"],
+            )
             for label, file in zip(labels, summary["files"], strict=True)
-        ],
-    }  # fmt: skip
-    return scenario, report
+        ),
+    )  # fmt: skip
+    return scenario, report, left_out
 
 
 def _host(address: str) -> str:
@@ -280,11 +275,9 @@ def _enter(store: Store, campaign_id: str, request: Request, run_id: str) -> Non
     with (store.folder / "import.lock").open("a") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         known = store.campaign(campaign_id)
-        points = [] if known is None else [[tuple(pair) for pair in one["parameters"]] for one in known["points"]]
+        points = [] if known is None else [list(one.parameters) for one in known.points]
         members = (
-            []
-            if known is None
-            else [(one["number"], m["repetition"], m["run_id"]) for one in known["points"] for m in one["members"]]
+            [] if known is None else [(one.number, m.repetition, m.run_id) for one in known.points for m in one.members]
         )
         wanted = [("import", request.label)]
         if wanted not in points:
@@ -292,10 +285,10 @@ def _enter(store: Store, campaign_id: str, request: Request, run_id: str) -> Non
         number = points.index(wanted)
         if all((at, of) != (number, run_id) for at, _, of in members):
             members.append((number, sum(at == number for at, _, _ in members), run_id))
-        fields = {
-            "id": campaign_id, "name": request.campaign, "title": f"Imported captures: {request.campaign}",
-            "file": "", "text": "", "overrides": {}, "backend": "import", "seed": 0,
-            "repetitions": max(repetition for _, repetition, _ in members) + 1,
-        }  # fmt: skip
-        store.begin_campaign(fields, points, members)
+        new = NewCampaign(
+            id=campaign_id, name=request.campaign, title=f"Imported captures: {request.campaign}", file="", text="",
+            overrides={}, backend="import", seed=0,
+            repetitions=max(repetition for _, repetition, _ in members) + 1,
+        )  # fmt: skip
+        store.begin_campaign(new, points, members)
         store.end_campaign(campaign_id, complete=True)

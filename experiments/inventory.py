@@ -1,4 +1,4 @@
-"""The inventory file of a lab (docs/physical.md): read, checked, and held against a campaign's topology.
+"""The inventory file of a lab (docs/physical.md): reads it and assigns a campaign's topology to its hosts.
 
 Ansible reads the same file through ansible/plugins/inventory/lab.py, which calls `read` and `placed` here.
 """
@@ -15,6 +15,8 @@ from pydantic import Field, ValidationError
 from ruamel.yaml import YAML
 
 from experiments.language import registry, source
+from experiments.language.fields import dotted
+from experiments.language.messages import message
 from experiments.language.problems import CampaignError, Problem
 from experiments.language.quantities import Model, Seconds
 from testbed import node_binary
@@ -30,13 +32,13 @@ InterfaceName = Annotated[str, Field(pattern=r"^[A-Za-z0-9_.:@-]+$", max_length=
 class Ssh(Model):
     """SSH connections."""
 
-    user: str = Field("root", description="Ansible's login: root, or an account with sudo and no password")
-    agent_user: str = Field("backchannel", description="the agent's account, and the controller's login")
-    key: Path | None = Field(None, description="private key; by default ssh's own")
-    known_hosts: Path | None = Field(None, description="host keys; by default those of the user and the system")
-    connect_timeout: Seconds = Field(CONNECT_S, gt=0, description="time for a host's first answer")
+    user: str = Field("root", description="login of Ansible: root, or an account with password-free sudo")
+    agent_user: str = Field("backchannel", description="account of the agent and login of the controller")
+    key: Path | None = Field(None, description="private key; default: that of ssh")
+    known_hosts: Path | None = Field(None, description="host keys; default: those of the user and the system")
+    connect_timeout: Seconds = Field(CONNECT_S, gt=0, description="maximum time until the first reply of a host")
     # Less than the lease, after which a host stops its run.
-    silence: Seconds = Field(SILENCE_S, ge=2, le=20, description="time without an answer after which a host is lost")
+    silence: Seconds = Field(SILENCE_S, ge=2, le=20, description="time without a reply until a host counts as lost")
 
 
 class HostEntry(Model):
@@ -109,10 +111,13 @@ def read(path: Path) -> Inventory:
     try:
         file = InventoryFile.model_validate(found.values)
     except ValidationError as error:
-        problems = [_problem(found, dict(one)) for one in error.errors(include_url=False)]
+        problems = []
+        for details in error.errors(include_url=False):
+            place = tuple(part for part in details["loc"] if part != "[key]")
+            problems.append(found.problem(place, dotted(place), message(dict(details), InventoryFile, place, ())))
         raise CampaignError(found.name, problems) from None
-    told = {name: wrong_variable(name, value) for name, value in file.vars.items()}
-    problems = [found.problem(("vars", name), f"vars.{name}", why) for name, why in told.items() if why]
+    reasons = {name: wrong_variable(name, value) for name, value in file.vars.items()}
+    problems = [found.problem(("vars", name), f"vars.{name}", why) for name, why in reasons.items() if why]
     if problems:
         raise CampaignError(found.name, problems)
     return Inventory(path, file)
@@ -129,7 +134,7 @@ def role_options() -> dict[str, dict[str, dict[str, Any]]]:
 
 def wrong_variable(name: str, value: object) -> str | None:
     """Why a role's variable is invalid. None for valid ones and for variables of other roles."""
-    role = next((one for one in role_options() if name.startswith(f"{one}_")), None)
+    role = next((role for role in role_options() if name.startswith(f"{role}_")), None)
     if role is None:
         return None
     options = role_options()[role]
@@ -142,11 +147,11 @@ def wrong_variable(name: str, value: object) -> str | None:
     if not _is(value, types):
         return f"'{value}' is not {words}: {spec['description']}"
     each, elements = TYPES[spec.get("elements", "str")]
-    wrong = [one for one in value if not _is(one, elements)] if isinstance(value, list) else []
+    wrong = [item for item in value if not _is(item, elements)] if isinstance(value, list) else []
     if wrong:
         return f"'{wrong[0]}' in it is not {each}: {spec['description']}"
     if "choices" in spec and value not in spec["choices"]:
-        return f"'{value}' is not possible; there are: {', '.join(spec['choices'])}"
+        return f"'{value}' is not one of {', '.join(spec['choices'])}"
     return None
 
 
@@ -184,26 +189,3 @@ def placed(
         return place(hosts, places, nodes, links, file.addresses)
     except TestbedError as error:
         raise CampaignError(str(inventory.path), [Problem(0, "", str(error))]) from None
-
-
-def _problem(found: source.Source, error: Mapping[str, Any]) -> Problem:
-    path = tuple(part for part in error["loc"] if part != "[key]")
-    field = ".".join(map(str, path))
-    match error["type"]:
-        case "extra_forbidden":
-            message = registry.unknown("field", str(path[-1]), _fields(path))
-        case "missing":
-            message = "this field is missing"
-        case "literal_error":
-            message = f"'{error['input']}' is not one of {error['ctx']['expected']}"
-        case "string_pattern_mismatch":
-            message = f"'{error['input']}' is not a name that can stand here"
-        case _:
-            message = f"{error['msg'][0].lower()}{error['msg'][1:]} (it is '{error['input']}')"
-    return found.problem(path, field, message)
-
-
-def _fields(path: Sequence[str | int]) -> list[str]:
-    models: dict[str, type[Model]] = {"ssh": Ssh, "hosts": HostEntry, "links": LinkEntry}
-    model = models.get(str(path[0]), InventoryFile) if len(path) > 1 else InventoryFile
-    return list(model.model_fields)

@@ -9,10 +9,9 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 from experiments import inventory
 from experiments.language import campaign
@@ -75,7 +74,7 @@ def playbook(name: str, path: Path, file: Path | None, arguments: Sequence[str])
     """
     found = inventory.read(path)
     scenario = campaign.load(topology(found, file)).runs[0].scenario
-    inventory.placed(found, scenario["nodes"], scenario["links"])
+    inventory.placed(found, scenario.nodes, scenario.links)
     program = Path(sys.executable).with_name("ansible-playbook")
     if not program.exists():
         raise Unavailable(f"Ansible is not installed beside {sys.executable}; ./backchannel installs it")
@@ -103,7 +102,7 @@ def rehearse(path: Path, file: Path | None, command: Sequence[str], machines: bo
         if found.file.connection != "ssh":
             raise CampaignError(str(path), [Problem(0, "connection", "virtual machines need 'ssh', not 'namespace'")])
         scenario = campaign.load(topology(found, file)).runs[0].scenario
-        inventory.placed(found, scenario["nodes"], scenario["links"])
+        inventory.placed(found, scenario.nodes, scenario.links)
         # The cell has no network to download packages.
         image.image(lambda text: print(f"backchannel: {text}", file=sys.stderr))
     words = [
@@ -123,7 +122,7 @@ def build(path: Path, file: Path, folder: Path, machines: bool = False) -> Lab |
     """
     found = inventory.read(path)
     scenario = campaign.load(file).runs[0].scenario
-    placement = inventory.placed(found, scenario["nodes"], scenario["links"])
+    placement = inventory.placed(found, scenario.nodes, scenario.links)
     ssh = None
     if found.file.connection == "ssh":
         key, known_hosts = found.own(found.file.ssh.key), found.own(found.file.ssh.known_hosts)
@@ -139,18 +138,18 @@ def build(path: Path, file: Path, folder: Path, machines: bool = False) -> Lab |
     return Lab(placement, folder, ssh)
 
 
-def check(path: Path | None, scenarios: Sequence[Mapping[str, Any]]) -> None:
+def check(path: Path | None, scenarios: Sequence[Scenario]) -> None:
     """Checks that every topology of a campaign fits a lab.
 
     Raises:
         CampaignError: there is no inventory, or they do not fit.
     """
     found = _given(path)
-    for scenario in {topology_key(Scenario.model_validate(one)): one for one in scenarios}.values():
-        inventory.placed(found, scenario["nodes"], scenario["links"])
+    for scenario in {topology_key(one): one for one in scenarios}.values():
+        inventory.placed(found, scenario.nodes, scenario.links)
 
 
-def greet(path: Path | None, name: str, scenario: Mapping[str, Any]) -> None:
+def greet(path: Path | None, name: str, scenario: Scenario) -> None:
     """Tries once that every host is there, has an agent, is nobody's and knows the time, and lets go of it.
 
     Raises:
@@ -158,7 +157,7 @@ def greet(path: Path | None, name: str, scenario: Mapping[str, Any]) -> None:
     """
     cell = cells(path, name)("lab", lambda progress: None)
     try:
-        cell.build(Scenario.model_validate(scenario))
+        cell.build(scenario)
     finally:
         cell.close()
 

@@ -7,7 +7,8 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from analysis.store.rows import TableRow
+    from analysis.attempts import PointAttempts
+    from analysis.store.rows import CampaignRow, TableRow
     from experiments.language.campaign import Plan, Run
 
 
@@ -45,33 +46,59 @@ def cell_text(row: TableRow | None, runs: int | None = None) -> str:
     return shown if runs in (None, row.n) else f"{shown}, n = {row.n}"
 
 
-def results_json(campaign: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> str:
+def comparisons_note(count: int, confidence: float, level: float, margin: float) -> str:
+    """How many means were compared, and what that makes of intervals, p-values and verdicts.
+
+    Args:
+        count: of the comparisons.
+        confidence: of all of them together.
+        level: of each interval.
+        margin: greatest difference of what is called the same, as a share of the first mean.
+    """
+    each = "" if count == 1 else f" (each at {level * 100:.4g} %, Bonferroni), p by Holm"
+    return (
+        f"{count} comparison{'' if count == 1 else 's'}: intervals at {confidence * 100:.4g} % together{each}. "
+        f"Same: shown to be less than {margin * 100:.3g} % of the first mean apart. Different, better, worse: shown "
+        "to be unequal. Cannot tell: neither."
+    )
+
+
+def attempts_json(attempts: PointAttempts | None) -> dict[str, Any]:
+    """Attempts at a point's runs, and why the valid ones may be a selection."""
+    if attempts is None:
+        return {"total": 0, "thrown": 0, "marked": []}
+    return {"total": attempts.total, "thrown": attempts.thrown, "marked": attempts.reasons}
+
+
+def results_json(campaign: CampaignRow, rows: Sequence[TableRow], attempts: Mapping[int, PointAttempts]) -> str:
     """A campaign's results as a JSON document, in SI units.
 
     Args:
         campaign: of Store.campaign.
         rows: of Store.table.
+        attempts: of analysis.attempts, by point.
     """
     from analysis.metrics.registry import estimate
 
-    by_point: dict[int, list[Mapping[str, Any]]] = {}
+    by_point: dict[int, list[dict[str, Any]]] = {}
     for row in rows:
-        low, high = estimate(row["name"], row["unit"], row["values"]).ends
-        own = {key: value for key, value in row.items() if key != "point"}
-        by_point.setdefault(row["point"], []).append({**own, "low_95": low, "high_95": high})
+        low, high = estimate(row.name, row.unit, row.values).ends
+        own = {key: value for key, value in vars(row).items() if key != "point"}
+        by_point.setdefault(row.point, []).append({**own, "low_95": low, "high_95": high})
     document = {
-        "campaign": campaign["id"],
-        "name": campaign["name"],
-        "state": campaign["state"],
+        "campaign": campaign.id,
+        "name": campaign.name,
+        "state": campaign.state,
         "points": [
             {
-                "parameters": dict(point["parameters"]),
+                "parameters": dict(point.parameters),
                 "runs": [
-                    {key: member[key] for key in ("run_id", "repetition", "state")} for member in point["members"]
+                    {key: getattr(member, key) for key in ("run_id", "repetition", "state")} for member in point.members
                 ],
-                "metrics": by_point.get(point["number"], []),
+                "attempts": attempts_json(attempts.get(point.number)),
+                "metrics": by_point.get(point.number, []),
             }
-            for point in campaign["points"]
+            for point in campaign.points
         ],
     }
     return json.dumps(document, indent=2)

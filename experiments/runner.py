@@ -67,7 +67,7 @@ class Runner:
 
     def _do(self, store: Store, request: RequestRow) -> bool:
         number = request.id
-        self._console.print(f"Request {number}: {request['file']}", highlight=False)
+        self._console.print(f"Request {number}: {request.file}", highlight=False)
         try:
             plan = expand(source.parse(request.file, request.text), request.overrides)
             requests.name_campaign(store, number, plan.id)

@@ -9,19 +9,21 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
-from experiments.labels import cell_text, duration_text, point_label
+from experiments.labels import cell_text, comparisons_note, duration_text, point_label
 from testbed import units
 
 if TYPE_CHECKING:
+    from analysis.attempts import PointAttempts
     from analysis.comparison import Comparison, Line
+    from analysis.metrics import Metric
     from analysis.scorecard import Artefact, OrderingScore, Score, ValueScore
-    from analysis.store.rows import TableRow
+    from analysis.store.rows import CampaignRow, PointRow, TableRow
     from experiments.reproduce import Expected
 
 #: Metrics of a campaign's table, in this order.
-COLUMNS = ("throughput", "goodput", "retransmissions", "completion_time", "fairness_index")
+COLUMNS = ("throughput", "goodput", "retransmissions", "completion_time", "direction_fairness")
 #: Column titles that are shorter than the metric's.
-SHORT_TITLES = {"retransmissions": "resent", "fairness_index": "fairness"}
+SHORT_TITLES = {"retransmissions": "resent", "direction_fairness": "fairness"}
 
 
 def _table(*columns: str, right: Sequence[str] = ()) -> Table:
@@ -31,45 +33,56 @@ def _table(*columns: str, right: Sequence[str] = ()) -> Table:
     return table
 
 
-def campaigns_table(campaigns: Sequence[Mapping[str, Any]]) -> Table:
+def campaigns_table(campaigns: Sequence[CampaignRow]) -> Table:
     """A row for each campaign of Store.campaigns."""
     table = _table("id", "name", "valid", "state", "title", right=["valid"])
     for campaign in campaigns:
-        counts = f"{campaign['valid']}/{campaign['runs']}"
-        table.add_row(campaign["id"], campaign["name"], counts, campaign["state"], campaign["title"])
+        counts = f"{campaign.valid}/{campaign.runs}"
+        table.add_row(campaign.id, campaign.name, counts, campaign.state, campaign.title)
     return table
 
 
-def results_table(points: Sequence[Mapping[str, Any]], rows: Sequence[TableRow], titles: Mapping[str, str]) -> Table:
-    """A row for each flow of each point: every metric's estimate over the valid runs. Metrics of the whole run stand in
-    the first row of their point.
+def results_table(
+    points: Sequence[PointRow], rows: Sequence[TableRow], metrics: Mapping[str, Metric],
+    attempts: Mapping[int, PointAttempts],
+) -> Group:  # fmt: skip
+    """A row for each flow of each point: every metric's estimate over the valid runs. Metrics of the whole run and of
+    lines stand in the first row of their point, under their subject. Below stands which points may be a selection.
 
     Args:
         points: of Store.campaign.
         rows: of Store.table.
-        titles: title of each metric.
+        metrics: by name.
+        attempts: of analysis.attempts, by point.
     """
-    cells = {(row["point"], row["name"], row["subject"]): row for row in rows}
-    flows = list(dict.fromkeys(row["subject"] for row in rows if row["subject"] and row["name"] in COLUMNS))
-    flow_metrics = [name for name in COLUMNS if any(row["name"] == name and row["subject"] for row in rows)]
-    run_metrics = [name for name in COLUMNS if any(row["name"] == name and not row["subject"] for row in rows)]
+    cells = {(row.point, row.name, row.subject): row for row in rows}
+    known = dict.fromkeys((row.name, row.subject) for row in rows if row.name in COLUMNS)
+    of_flow = [key for key in known if metrics[key[0]].per == "flow"]
+    flows = list(dict.fromkeys(flow for _, flow in of_flow))
+    flow_metrics = [name for name in COLUMNS if name in dict(of_flow)]
+    others = [key for name in COLUMNS for key in known if key[0] == name and key not in of_flow]
 
-    def title(name: str) -> str:
-        return SHORT_TITLES.get(name) or titles.get(name, name).lower()
+    def title(name: str, subject: str = "") -> str:
+        short = SHORT_TITLES.get(name) or metrics[name].title.lower()
+        return f"{short}, {subject}" if subject else short
 
-    heads = [title(name) for name in flow_metrics]
-    run_heads = [f"{title(name)} (run)" if name in flow_metrics else title(name) for name in run_metrics]
-    table = _table("point", "runs", "flow", *heads, *run_heads, right=["runs", *heads, *run_heads])
+    heads = [*map(title, flow_metrics), *(title(*key) for key in others)]
+    table = _table("point", "runs", "flow", *heads, right=["runs", *heads])
+    notes = []
     for point in points:
-        number = point["number"]
-        valid = sum(member["state"] == "valid" for member in point["members"])
-        label, runs = point_label(dict(point["parameters"])) or "all runs", str(valid)
-        of_run = [cell_text(cells.get((number, name, "")), valid) for name in run_metrics]
+        number = point.number
+        valid = sum(member.state == "valid" for member in point.members)
+        label, runs = point_label(dict(point.parameters)) or "all runs", str(valid)
+        took = attempts.get(number)
+        if took is not None and took.thrown:
+            runs += f" of {took.total} tried{' !' if took.reasons else ''}"
+            notes += [Text(f"! {label}: {'; '.join(took.reasons)}", style="yellow")] if took.reasons else []
+        of_point = [cell_text(cells.get((number, *key)), valid) for key in others]
         for flow in flows or [""]:
-            of_flow = [cell_text(cells.get((number, name, flow)), valid) for name in flow_metrics]
-            table.add_row(Text(label, style="bold"), runs, flow, *of_flow, *of_run)
-            label, runs, of_run = "", "", [""] * len(run_metrics)
-    return table
+            shown = [cell_text(cells.get((number, name, flow)), valid) for name in flow_metrics]
+            table.add_row(Text(label, style="bold"), runs, flow, *shown, *of_point)
+            label, runs, of_point = "", "", [""] * len(others)
+    return Group(table, *notes)
 
 
 def expected_table(rows: Sequence[Expected]) -> Group:
@@ -87,7 +100,7 @@ def expected_table(rows: Sequence[Expected]) -> Group:
 
 def comparison_table(compared: Comparison, everything: bool) -> Group:
     """A line for each difference that counts (each at all with `everything`), then what follows from them."""
-    shown = [line for line in compared.lines if everything or line.verdict not in ("same", "unknown")]
+    shown = [line for line in compared.lines if everything or line.verdict not in ("same", "cannot tell")]
     table = _table("point", "metric", compared.a, compared.b, "difference", "")
     styles = {"worse": "bold red", "better": "green", "different": "yellow"}
     for line in shown:
@@ -100,21 +113,17 @@ def comparison_table(compared: Comparison, everything: bool) -> Group:
     counts = {word: sum(line.verdict == word for line in compared.lines) for word in VERDICTS}
     told = ", ".join(f"{count} {word}" for word, count in counts.items() if count) or "nothing to compare"
     parts: list[Any] = [table] if shown else []
+    level = compared.lines[0].difference.level if compared.lines else compared.confidence
     parts.append(Text(
-        f"{len(compared.lines)} numbers that both have (a metric of a flow, or of the run, at a point): {told}. "
-        f"Same: less than {compared.tolerance:.2%} of {compared.a} apart, or no more than chance makes at "
-        f"{compared.confidence:.4g} confidence over all of them together; an interval is of its line alone.",
-        style="dim",
+        f"{told}. {comparisons_note(len(compared.lines), compared.confidence, level, compared.margin)}", style="dim",
     ))  # fmt: skip
     for name, points in ((compared.a, compared.only_a), (compared.b, compared.only_b)):
         parts += [Text(f"only in {name}: {point_label(point)}") for point in points]
-    if counts["unknown"]:
-        parts.append(Text("unknown: one run each says nothing of chance; more repetitions do"))
     return Group(*parts)
 
 
 #: Of analysis.comparison, in the order in which they are counted.
-VERDICTS = ("worse", "better", "different", "same", "unknown")
+VERDICTS = ("worse", "better", "different", "same", "cannot tell")
 
 
 def _difference(line: Line) -> str:
@@ -163,17 +172,17 @@ def score_table(artefacts: Sequence[Artefact], details: bool = False) -> Group:
     if both := between_backends(artefacts):
         parts.append(
             Text(
-                f"{both['values']} values were measured with real packets and in virtual time: half of them differ by "
-                f"{both['median']:.1%} or less, {both['within_5_percent']} by 5 % or less; the confidence intervals of "
-                f"{len(both['apart'])} do not meet"
+                f"{both.values} values were measured with real packets and in virtual time: half of them differ by "
+                f"{both.median:.1%} or less, {both.within_5_percent} by 5 % or less; the confidence intervals of "
+                f"{len(both.apart)} do not meet"
             )
         )
         parts += [
             Text(
-                f"    {one['artefact']} {one['measure']} {_labels(one['cell'])}: emulated {one['emulated']:.4g}, "
-                f"sim {one['sim']:.4g}"
+                f"    {apart.artefact} {apart.measure} {_labels(apart.cell)}: emulated {apart.emulated:.4g}, "
+                f"sim {apart.sim:.4g}"
             )
-            for one in both["apart"]
+            for apart in both.apart
             if details
         ]
     return Group(*parts)

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from testbed.errors import TestbedError
+from testbed.report import InterfaceReport
 from testbed.scenario import LinkSpec, Node
 
 #: Linux interface names hold 15 characters; "-eth" and two digits leave nine for the node.
@@ -244,13 +245,13 @@ def ip_batch(node: NodePlan) -> list[str]:
     return lines
 
 
-def interfaces(plan: Plan) -> list[dict[str, Any]]:
-    """Every interface of a network, for reports: node, interface, link, end, address."""
-    return [
-        {"node": end.node, "interface": end.name, "link": end.link, "end": end.end, "address": end.address}
+def interfaces(plan: Plan) -> tuple[InterfaceReport, ...]:
+    """Every interface of a network, for reports."""
+    return tuple(
+        InterfaceReport(node=end.node, interface=end.name, link=end.link, end=end.end, address=end.address)
         for ends in plan.links.values()
         for end in ends
-    ]
+    )
 
 
 def as_json(plan: Plan) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
+from agents.messages import Clocks
 from testbed import pcap
 from testbed.errors import TestbedError
 from testbed.report import HostClock
@@ -83,11 +84,11 @@ class Reading:
 
 
 def read(
-    ask: Callable[[], Mapping[str, int]],
+    ask: Callable[[], Clocks],
     realtime_ns: Callable[[], int] = time.time_ns,
     monotonic_ns: Callable[[], int] = time.monotonic_ns,
 ) -> Reading:
-    """Measures one host; `ask` returns its "realtime_ns" and "monotonic_ns"."""
+    """Measures one host; `ask` reads its clocks."""
     best: Reading | None = None
     for _ in range(QUESTIONS):
         realtime_before, before = realtime_ns(), monotonic_ns()
@@ -95,8 +96,8 @@ def read(
         half = (monotonic_ns() - before) // 2
         if best is None or half < best.uncertainty_ns:
             best = Reading(
-                answer["realtime_ns"] - realtime_before - half,
-                answer["monotonic_ns"] - before - half,
+                answer.realtime_ns - realtime_before - half,
+                answer.monotonic_ns - before - half,
                 half,
                 realtime_before + half,
             )

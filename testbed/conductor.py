@@ -10,12 +10,13 @@ import shutil
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, TypeVar
 
 from agents.errors import AgentError
 from agents.kernel import ROUTER_BASE, TCP_BASE
+from agents.messages import CaptureRequest
 from testbed import addressing, flows, kernel_links, kernel_tcp, load, probing
 from testbed.addressing import Interface
 from testbed.clock import Clock
@@ -28,13 +29,15 @@ from testbed.report import (
     CaptureReport,
     DirectionReport,
     DriverReport,
-    EndReport,
     FlowReport,
-    InterfaceReport,
     Measurement,
     Phase,
+    ProbeReport,
+    ProbeSendReport,
     Progress,
+    ReceiveReport,
     Report,
+    SendReport,
 )
 from testbed.scenario import Direction, Flow, Limits, LinkSpec, Scenario
 
@@ -142,15 +145,14 @@ class Conductor:
                 "spaced": train.spaced, "interval-s": train.interval_s,
             },
         )  # fmt: skip
-        sender.wait_traffic(f"{name}-send", train.patience_s)
-        received = receiver.wait_traffic(name, train.patience_s + 5)
+        sender.wait_traffic(f"{name}-send", train.patience_s, ProbeSendReport.model_validate)
+        received = receiver.wait_traffic(name, train.patience_s + 5, ProbeReport.model_validate)
         apart_ns = self._clock.realtime_offset_ns(target.node) - self._clock.realtime_offset_ns(source.node)
-        arrivals = [probing.Arrival(**packet) for packet in received["packets"]]
         return probing.Probe(
             link,
             direction,
             train,
-            [replace(arrival, received_ns=arrival.received_ns - apart_ns) for arrival in arrivals],
+            [arrival.replace(received_ns=arrival.received_ns - apart_ns) for arrival in received.packets],
         )
 
     # Links -----------------------------------------------------------------------------------------------------------
@@ -229,7 +231,7 @@ class Conductor:
             captures=tuple(captures),
             flows=flow_reports,
             settings=settings,
-            interfaces=tuple(InterfaceReport(**end) for end in addressing.interfaces(self._network.plan)),
+            interfaces=addressing.interfaces(self._network.plan),
             **self._optional_parts(),
         )
 
@@ -289,9 +291,11 @@ class Conductor:
         return flows.receiver_name(flow) in self._network.agents[flow.to].running_traffic()
 
     def _stop_flow(self, flow: Flow) -> FlowReport:
-        sent = self._network.agents[flow.from_].stop_traffic(flows.sender_name(flow))
-        received = self._network.agents[flow.to].stop_traffic(flows.receiver_name(flow))
-        return FlowReport(send=EndReport.model_validate(sent), receive=EndReport.model_validate(received))
+        sender, receiver = self._network.agents[flow.from_], self._network.agents[flow.to]
+        return FlowReport(
+            send=sender.stop_traffic(flows.sender_name(flow), SendReport.model_validate),
+            receive=receiver.stop_traffic(flows.receiver_name(flow), ReceiveReport.model_validate),
+        )
 
     # Nodes -----------------------------------------------------------------------------------------------------------
 
@@ -308,21 +312,18 @@ class Conductor:
     def _apply_settings(self, scenario: Scenario, name: str) -> dict[str, str]:
         node = scenario.node(name)
         sysctls = {**TCP_BASE, **(ROUTER_BASE if node.kind != "host" else {})} | kernel_tcp.sysctls(node.stack)
-        return dict(self._network.agents[name].settings(sysctls, [])["sysctls"])
+        return self._network.agents[name].settings(sysctls, [])
 
     def _start_captures(self, scenario: Scenario, name: str, loads_bps: Mapping[str, float | None]) -> None:
         ends = captured(scenario.capture.at, self._network.plan.nodes[name].interfaces)
         if ends:
-            interfaces = [
-                {"interface": end.name, "file": f"captures/{end.name}.pcap", "rate_bps": loads_bps[end.link]}
-                for end in ends
-            ]
-            self._network.agents[name].start_captures(interfaces, scenario.capture.snaplen)
+            requests = [CaptureRequest(end.name, f"captures/{end.name}.pcap", loads_bps[end.link]) for end in ends]
+            self._network.agents[name].start_captures(requests, scenario.capture.snaplen)
 
     def _collect(self, scenario: Scenario, out: Path) -> list[CaptureReport]:
         """Stops captures and copies files from the nodes."""
         captures = [
-            CaptureReport(node=name, **counters)
+            CaptureReport(node=name, **asdict(counters))
             for name, of_node in self._each(lambda name: self._network.agents[name].stop_captures()).items()
             for counters in of_node
         ]

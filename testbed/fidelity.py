@@ -6,8 +6,7 @@ own limits (testbed.scenario.Limits), narrower or wider. Loss that the scenario 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator
 
 from testbed.report import DirectionReport, FlowReport, Problem, ProblemKind, Report
 from testbed.scenario import Limits
@@ -15,11 +14,6 @@ from testbed.scenario import Limits
 LIMITS = Limits()
 #: Strain of a run that lost packets or was not ready at its zero. No measure of time says how near it was to the limit.
 LOST_STRAIN = 2.0
-
-
-def limits_of(scenario: Mapping[str, Any]) -> Limits:
-    """The limits in a scenario's JSON; the usual ones where it sets none."""
-    return Limits.model_validate(scenario.get("fidelity", {}))
 
 
 def wider(limits: Limits) -> list[str]:
@@ -63,12 +57,10 @@ def problems(report: Report, limits: Limits = LIMITS) -> list[Problem]:
 
 
 def _direction_problems(subject: str, counters: DirectionReport, limits: Limits) -> Iterator[Problem]:
-    if counters.lost_before_the_link:
-        yield Problem(
-            ProblemKind.LOST,
-            subject,
-            f"{subject}: the kernel dropped {counters.lost_before_the_link} packets before the emulator read them",
-        )
+    unread = counters.lost_before_the_link
+    if unread is None or unread > 0:
+        lost = f"dropped {unread} packets" if unread else "may have dropped packets (the interface is gone)"
+        yield Problem(ProblemKind.LOST, subject, f"{subject}: the kernel {lost} before the emulator read them")
     if counters.refused_by_interface:
         yield Problem(
             ProblemKind.LOST,
@@ -164,7 +156,7 @@ def strain(report: Report, limits: Limits = LIMITS) -> float:
     for _, _, counters in report.directions():
         late.append((counters.lateness_s.p99 or 0.0) / limits.lateness_p99_s)
         late.append(abs(counters.rate_error or 0.0) / limits.rate)
-        lost = lost or bool(counters.lost_before_the_link or counters.refused_by_interface)
+        lost = lost or counters.lost_before_the_link != 0 or counters.refused_by_interface > 0
     ends, latest_s = [0.0], 0.0
     for flow in report.flows.values():
         for _, p99_s, max_s in flow.lateness_of_ends():

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
+from agents.messages import OptionValue
 from agents.traffic import BEGIN
 from testbed import kernel_tcp
 from testbed.addressing import Plan, next_hop
@@ -25,7 +26,7 @@ class Program:
     name: str
     #: One of agents.traffic.PROGRAMS.
     program: str
-    options: dict[str, Any]
+    options: Mapping[str, OptionValue]
 
 
 def sender_name(flow: Flow) -> str:
@@ -59,7 +60,7 @@ def payload_seed(scenario: Scenario, flow: Flow) -> int:
 def receiver(scenario: Scenario, plan: Plan, flow: Flow) -> Program:
     """The receiving program."""
     stack = stack_of(scenario, flow.to)
-    options = {
+    options: dict[str, OptionValue] = {
         "listen": f"{plan.nodes[flow.to].address}:{flow.port}",
         "seed": payload_seed(scenario, flow),
     }
@@ -74,7 +75,7 @@ def sender(scenario: Scenario, plan: Plan, flow: Flow, zero_ns: int) -> Program:
     """The sending program; `zero_ns` is the start of the run on the node's CLOCK_MONOTONIC."""
     stack = stack_of(scenario, flow.from_)
     stop_s = min(flow.stop_s or scenario.duration_s, scenario.duration_s)
-    options = {
+    options: dict[str, OptionValue] = {
         "to": f"{plan.nodes[flow.to].address}:{flow.port}",
         "seed": payload_seed(scenario, flow),
         "bytes": flow.bytes,
@@ -86,11 +87,11 @@ def sender(scenario: Scenario, plan: Plan, flow: Flow, zero_ns: int) -> Program:
         options |= kernel_tcp.socket_options(stack, flow.stack)
         return Program(flow.from_, sender_name(flow), "send", options)
     source = f"{plan.nodes[flow.from_].address}:{FIRST_EPHEMERAL + flow.port}"
-    options |= {"from": source, "run-begins-ns": zero_ns} | _endpoint(plan, flow, flow.from_, flow.to, stack)
+    options |= {**_endpoint(plan, flow, flow.from_, flow.to, stack), "from": source, "run-begins-ns": zero_ns}
     return Program(flow.from_, sender_name(flow), "endpoint-send", options)
 
 
-def _endpoint(plan: Plan, flow: Flow, node: str, peer: str, stack: Named) -> dict[str, Any]:
+def _endpoint(plan: Plan, flow: Flow, node: str, peer: str, stack: Named) -> dict[str, OptionValue]:
     """Interface, addresses and stack of a research endpoint."""
     interface, next_interface = next_hop(plan, node, plan.nodes[peer].address)
     others = [end.name for end in plan.nodes[node].interfaces if end is not interface]

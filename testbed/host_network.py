@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from agents.client import AgentClient
+from agents.messages import InterfaceAddress
 from testbed import addressing
 from testbed.clock import HostClocks
 from testbed.errors import TestbedError
@@ -59,7 +60,7 @@ class HostNetwork:
     def set_addresses(self, node: str, present: bool) -> None:
         """Through the node's agent, which restores the addresses when the host is released."""
         plan = self.plan.nodes[node]
-        interfaces = [{"name": end.name, "address": f"{end.address}/{end.prefix}"} for end in plan.interfaces]
+        interfaces = [InterfaceAddress(end.name, f"{end.address}/{end.prefix}") for end in plan.interfaces]
         batch = [line for line in addressing.ip_batch(plan) if line.startswith(("neighbour", "route"))]
         self.agents[node].network(interfaces, batch, give=present)
 

@@ -11,13 +11,12 @@ import math
 import os
 import shlex
 import subprocess
-from collections.abc import Mapping
 from functools import cache
-from typing import Any
 
 from agents.client import AgentClient
 from agents.errors import AgentError
 from agents.kernel import offload_command
+from agents.messages import ShapingCounters
 from agents.shaping import ifb_name
 from testbed.addressing import Interface
 from testbed.errors import TestbedError
@@ -289,26 +288,26 @@ class KernelLink:
         """What tc counted, in the form of the emulator's report."""
         counters = [agent.shaped(end.name) for agent, end in zip(self._agents, self._ends, strict=True)]
         return {
-            "forward": counted(link.forward.rate_bps, counters[0]["root"], counters[1]["delayed"]),
-            "reverse": counted(link.reverse.rate_bps, counters[1]["root"], counters[0]["delayed"]),
+            "forward": counted(link.forward.rate_bps, counters[0].root, counters[1].delayed),
+            "reverse": counted(link.reverse.rate_bps, counters[1].root, counters[0].delayed),
         }
 
 
-def counted(rate_bps: int | None, root: Mapping[str, int], delayed: Mapping[str, int]) -> DirectionReport:
+def counted(rate_bps: int | None, root: ShapingCounters, delayed: ShapingCounters) -> DirectionReport:
     """One direction's report, from the counters at its sender's interface and behind its receiver's."""
-    events = {"dropped_full": root["drops"], "lost": delayed["drops"]}
-    counters: dict[str, Any] = {
-        "rate_bps": rate_bps,
-        "submitted_packets": root["packets"] + root["drops"],
-        "delivered_packets": root["packets"] - delayed["drops"],
-        "refused_by_interface": 0,
-        "transmitted_packets": root["packets"],
-        "transmitted_bytes": root["bytes"],
-        "transmitted_wire_bytes": root["bytes"],
-        "busy_s": None,
-        "rate_error": None,
-        "lateness_s": Lateness(p50=None, p99=None, max=None),
-        "error_losses": delayed["drops"],
-        "events": {kind: count for kind, count in events.items() if count},
-    }
-    return DirectionReport(**counters)
+    events = {"dropped_full": root.drops, "lost": delayed.drops}
+    # Every field is set, so that the stored report has it.
+    return DirectionReport(
+        rate_bps=rate_bps,
+        submitted_packets=root.packets + root.drops,
+        delivered_packets=root.packets - delayed.drops,
+        refused_by_interface=0,
+        transmitted_packets=root.packets,
+        transmitted_bytes=root.bytes,
+        transmitted_wire_bytes=root.bytes,
+        busy_s=None,
+        rate_error=None,
+        lateness_s=Lateness(p50=None, p99=None, max=None),
+        error_losses=delayed.drops,
+        events={kind: count for kind, count in events.items() if count},
+    )

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Any
 
 from agents.kernel import available_congestion_controls
+from agents.messages import OptionValue
 from testbed.errors import TestbedError
 from testbed.scenario import Named, Options
 
@@ -75,10 +75,10 @@ def sysctls(stack: Named | None) -> dict[str, str]:
     return result
 
 
-def socket_options(stack: Named, of_flow: Options) -> dict[str, Any]:
+def socket_options(stack: Named, of_flow: Options) -> dict[str, OptionValue]:
     """Options of a flow's sockets for the traffic programs; the flow's options override its host's."""
     options = {**stack.options, **of_flow}
-    result: dict[str, Any] = {"congestion": of_flow.get("name", stack.name)}
+    result: dict[str, OptionValue] = {"congestion": of_flow.get("name", stack.name)}
     for name, option in SOCKET_OPTIONS.items():
         if options.get(name) is not None:
             result[option] = int(options[name])

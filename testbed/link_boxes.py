@@ -61,7 +61,7 @@ class LinkBoxes:
         """
         reports = []
         for host, links in self._configured.items():
-            report = DriverReport.model_validate(self._agents.clients[host].stop_links())
+            report = self._agents.clients[host].stop_links(DriverReport.model_validate)
             missing = [link.name for link in links if link.name not in report.links]
             if missing:
                 raise TestbedError(f"host {host}: its emulator lost link '{missing[0]}' during the run")

@@ -320,7 +320,7 @@ def groups(placement: Placement) -> dict[str, list[str]]:
     return members
 
 
-def host_vars(placement: Placement, links: Sequence[Mapping[str, Any]], name: str) -> dict[str, Any]:
+def host_vars(placement: Placement, links: Sequence[LinkSpec], name: str) -> dict[str, Any]:
     """Variables of Ansible's roles for one host; ansible/README.md documents them."""
     host = placement.hosts[name]
     variables: dict[str, Any] = {
@@ -366,7 +366,7 @@ def host_vars(placement: Placement, links: Sequence[Mapping[str, Any]], name: st
             for other in placement.plan.links[end.link]
             if other.node != end.node and placement.links[end.link].real and not placement.links[end.link].queue_at
         ]
-    kinds = {link["name"]: link["kind"] for link in links}
+    kinds = {link.name: link.kind for link in links}
     for key, is_radio in (("backchannel_modems", False), ("backchannel_radios", True)):
         variables[key] = [
             {"link": place.link, "interfaces": list(box_interfaces(placement.plan, place))}

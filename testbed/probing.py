@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from testbed import kernel_links
 from testbed.fidelity import LIMITS
-from testbed.report import DirectionReport, Measurement
+from testbed.report import Arrival, DirectionReport, Measurement
 from testbed.scenario import Direction, DirectionSpec, Limits, LinkSpec, Named
 
 PORT = 9007
@@ -50,15 +50,6 @@ class Train:
     def total(self) -> int:
         """Packets."""
         return self.burst + self.spaced
-
-
-@dataclass(frozen=True)
-class Arrival:
-    """A probe at the receiver. Both stamps are CLOCK_REALTIME, each of its own host."""
-
-    seq: int
-    sent_ns: int
-    received_ns: int
 
 
 @dataclass(frozen=True)

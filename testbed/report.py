@@ -40,8 +40,8 @@ class DirectionReport(Part):
     delivered_packets: int = 0
     #: Packets that the receiving interface did not take.
     refused_by_interface: int = 0
-    #: Packets that the kernel dropped before the emulator read them.
-    lost_before_the_link: int = 0
+    #: Packets that the kernel dropped before the emulator read them; None: the interface is gone, so they are unknown.
+    lost_before_the_link: int | None = 0
     transmitted_packets: int = 0
     transmitted_bytes: int = 0
     #: With framing.
@@ -79,7 +79,7 @@ class Stalls(Part):
 class DriverReport(Part):
     """What moved the packets: the simulator, an emulator, or the emulators of several link boxes."""
 
-    links: Mapping[str, LinkReport]
+    links: Mapping[str, LinkReport] = {}
     #: Whether every emulator had a real-time priority; absent in virtual time.
     realtime: bool | None = None
     #: Absent in virtual time, and where nothing is emulated.
@@ -91,22 +91,56 @@ class DriverReport(Part):
 
 
 class EndReport(Part):
-    """One end of a flow, as its program reports it."""
+    """One end of a flow, as its program or the simulator reports it."""
 
     bytes: int = 0
-    #: Receiver: the payload is what the sender's generator makes.
-    payload_ok: bool = True
-    #: Sender: seconds between its start time and its real start.
-    started_late_s: Number = 0.0
     #: Research stack in real time: how late segments and timers were handled.
     lateness_s: Lateness | None = None
+
+
+class SendReport(EndReport):
+    """The sending end."""
+
+    #: Seconds between its start time and its real start.
+    started_late_s: Number = 0.0
+    #: Research stack: data segments sent again, and retransmissions that duplicate acks caused.
+    retransmitted: int | None = None
+    fast_retransmits: int | None = None
+
+
+class ReceiveReport(EndReport):
+    """The receiving end."""
+
+    #: The payload is what the sender's generator makes.
+    payload_ok: bool = True
+
+
+class Arrival(Part):
+    """A probe at the receiver. Both stamps are CLOCK_REALTIME, each of its own host."""
+
+    seq: int
+    sent_ns: int
+    received_ns: int
+
+
+class ProbeSendReport(Part):
+    """The sending end of a probe train."""
+
+    #: Probes.
+    sent: int
+
+
+class ProbeReport(Part):
+    """The receiving end of a probe train."""
+
+    packets: tuple[Arrival, ...]
 
 
 class FlowReport(Part):
     """Both ends of a flow."""
 
-    send: EndReport = EndReport()
-    receive: EndReport = EndReport()
+    send: SendReport = SendReport()
+    receive: ReceiveReport = ReceiveReport()
 
     def lateness_of_ends(self) -> Iterator[tuple[str, float, float]]:
         """Name, 99th percentile and maximum of lateness in seconds, for each end that measured any."""
@@ -124,9 +158,10 @@ class CaptureReport(Part):
     #: File name in the run's `captures` folder.
     path: str
     captured: int
-    received: int
-    #: Every packet that is not in the file.
-    dropped: int
+    #: None where it is unknown: an imported file.
+    received: int | None = None
+    #: Every packet that is not in the file; None where it is unknown.
+    dropped: int | None = None
 
 
 class InterfaceReport(Part):
@@ -178,7 +213,8 @@ class Report(Part):
 
     #: CLOCK_REALTIME at the run's zero.
     t0_epoch_ns: int
-    driver: DriverReport
+    #: Of an import: empty.
+    driver: DriverReport = DriverReport()
     captures: tuple[CaptureReport, ...] = ()
     flows: Mapping[str, FlowReport] = {}
     interfaces: tuple[InterfaceReport, ...] = ()

@@ -8,10 +8,11 @@ the same document. Unknown fields are rejected.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Annotated, Any, Literal, Self, TypeVar, get_args
 
-from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictFloat, StrictInt
+from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictFloat, StrictInt, ValidationError
 
 from testbed.errors import TestbedError
 
@@ -246,6 +247,33 @@ class Scenario(Model):
     @cached_property
     def _flows(self) -> dict[str, Flow]:
         return {flow.name: flow for flow in self.workload}
+
+
+#: A parsed JSON object.
+Document = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class ScenarioDocument:
+    """A scenario as JSON, which is typed when it is first asked for: a plan or a store has thousands."""
+
+    document: Document
+
+    @cached_property
+    def scenario(self) -> Scenario:
+        """The scenario, without null and unknown fields of its top level, which older versions wrote.
+
+        Raises:
+            TestbedError: it is none.
+        """
+        known = {name: self.document.get(name) for name in Scenario.model_fields}
+        # Imports recorded the names of files there.
+        if "snaplen" not in (known["capture"] or {}):
+            known["capture"] = None
+        try:
+            return Scenario.model_validate({name: value for name, value in known.items() if value is not None})
+        except ValidationError as error:
+            raise TestbedError(f"a scenario cannot be read: {error}") from None
 
 
 T = TypeVar("T")

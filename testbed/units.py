@@ -42,6 +42,8 @@ UNITS: Mapping[str, Mapping[str, Decimal]] = {
 }
 #: Kinds whose bare number is understood, beside those that have the empty spelling.
 BARE_ALLOWED = frozenset({"packets", "segments"})
+#: Names of the kinds in messages. Other kinds are their own names.
+NOUNS = {"packets": "number of packets", "segments": "number of segments", "bytes": "size", "count": "number"}
 EXAMPLES = {
     "rate": "28.8 kbit/s",
     "time": "5 ms",
@@ -69,26 +71,26 @@ def parse(value: object, kind: str) -> float | int:
     Raises:
         ValueError: with a sentence that says what is allowed.
     """
-    units = UNITS[kind]
+    units, noun = UNITS[kind], NOUNS.get(kind, kind)
     if isinstance(value, bool) or not isinstance(value, str | int | float):
-        raise ValueError(f"a {kind} is written like {EXAMPLES[kind]}")
+        raise ValueError(f"expected a {noun} such as {EXAMPLES[kind]}")
     found = _QUANTITY.match(str(value))
     if found is None:
-        raise ValueError(f"'{value}' is no {kind}: it is written like {EXAMPLES[kind]}")
+        raise ValueError(f"'{value}' is not a {noun}; write it like {EXAMPLES[kind]}")
     number_text, unit = found.groups()
     if unit == "" and "" not in units and kind not in BARE_ALLOWED:
-        raise ValueError(f"'{value}' has no unit: a {kind} is written like {EXAMPLES[kind]}")
+        raise ValueError(f"'{value}' has no unit; write a {noun} like {EXAMPLES[kind]}")
     if unit and unit not in units:
         raise ValueError(_wrong_unit(unit, kind))
     try:
         number = Decimal(number_text) * units.get(unit, Decimal(1))
     except ArithmeticError:
-        raise ValueError(f"'{value}' is no {kind}: it is written like {EXAMPLES[kind]}") from None
+        raise ValueError(f"'{value}' is not a {noun}; write it like {EXAMPLES[kind]}") from None
     if abs(number) > GREATEST:
-        raise ValueError(f"'{value}' is too great for a {kind}")
+        raise ValueError(f"'{value}' is out of range: a {noun} must be at most 2^62")
     if kind in WHOLE:
         if number != number.to_integral_value():
-            raise ValueError(f"'{value}' is not a whole number of {kind if kind != 'count' else 'things'}")
+            raise ValueError(f"'{value}' is not a whole number{'' if kind == 'count' else f' of {kind}'}")
         return int(number)
     return float(number)
 
@@ -97,11 +99,11 @@ def _wrong_unit(unit: str, kind: str) -> str:
     allowed = ", ".join(spelling for spelling in UNITS[kind] if spelling) or "none"
     owner = next((other for other, units in UNITS.items() if unit in units), None)
     if owner is not None and owner != kind:
-        return f"'{unit}' measures {owner}, and this is a {kind}: its units are {allowed}"
+        return f"'{unit}' is a unit of {owner}, but this is a {NOUNS.get(kind, kind)}; its units are {allowed}"
     near = [spelling for spelling in UNITS[kind] if spelling.lower() == unit.lower()]
     near = near or difflib.get_close_matches(unit, UNITS[kind], n=1, cutoff=0.5)
     hint = f" (did you mean '{near[0]}'?)" if near else ""
-    return f"'{unit}' is no unit of a {kind}{hint}; its units are {allowed}"
+    return f"'{unit}' is not a unit of a {NOUNS.get(kind, kind)}{hint}; its units are {allowed}"
 
 
 _SCALES: Mapping[str, tuple[tuple[float, str], ...]] = {

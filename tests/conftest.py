@@ -19,6 +19,7 @@ from testbed.cell import Cell
 from testbed.report import ProblemKind, sentences
 from testbed.scenario import Scenario
 from tests import quiet
+from tests.campaign_texts import TWO_WAYS, asymmetric_path
 
 #: The machines of CI are shared: where their host takes a twentieth of the time, five tries are not always enough. The
 #: limits of a valid run stay as they are.
@@ -89,17 +90,10 @@ def two_hosts(
     }  # fmt: skip
 
 
-CAMPAIGN = """
+CAMPAIGN = f"""
 name: small
 title: A small campaign
-network:
-  topology: asymmetric-path
-  forward: {rate: 10 Mbit/s, delay: 5 ms, queue: {policy: droptail, limit: 30 packets}}
-  reverse: {rate: 28.8 kbit/s, delay: 50 ms, queue: {policy: droptail, limit: 10 packets}}
-workload:
-  - {name: forward, from: server, to: client, start: [0 s, 0.2 s]}
-  - {name: reverse, from: client, to: server, start: 2 s}
-duration: 6 s
+{asymmetric_path()}{TWO_WAYS}duration: 6 s
 sweep:
   network.reverse.queue.policy: [droptail, acks-first]
 repetitions: 2
@@ -140,7 +134,7 @@ def run_validly(cell: Cell, scenario: dict[str, Any], out: Path) -> dict[str, An
             quiet.wait(deadline)
         shutil.rmtree(out, ignore_errors=True)
         report = cell.run(typed(scenario), out)
-        problems = fidelity.problems(report, fidelity.limits_of(scenario))
+        problems = fidelity.problems(report, typed(scenario).fidelity)
         if not problems:
             return report.as_json()
         if any(problem.kind not in OF_TIME for problem in problems):

@@ -14,8 +14,9 @@ from flask import Flask, g, render_template, request
 from werkzeug.exceptions import HTTPException
 from werkzeug.routing import IntegerConverter
 
+from analysis.captures import class_labels
 from analysis.estimates import ESTIMATES_NOTE
-from analysis.figures.page import STATIC
+from analysis.figures.page import SCRIPTS, STATIC
 from analysis.metrics import METRICS
 from analysis.store import Store, StoreError
 from analysis.thinning import View, thin
@@ -95,7 +96,9 @@ def create_app(results: Path | str, token: str = "", names: Sequence[str] = ()) 
         moment=_moment,
         ago=_ago,
     )
-    app.jinja_env.globals.update(metrics=METRICS, estimates_note=ESTIMATES_NOTE, version=_version())
+    app.jinja_env.globals.update(
+        metrics=METRICS, estimates_note=ESTIMATES_NOTE, version=_version(), figure_script_names=SCRIPTS
+    )
 
     @app.before_request
     def _store() -> None:
@@ -135,6 +138,7 @@ def warm(app: Flask) -> None:
         # Whoever asks for what cannot be read is told then.
         with contextlib.suppress(TestbedError, StoreError):
             mechanisms()
+            class_labels()
             scorecard.read()
     # Its first query costs polars several times the second, whatever it asks for.
     few = pl.DataFrame({"x": [0.0, 1.0, 2.0], "y": [0.0, 1.0, 0.0]})

@@ -9,7 +9,8 @@ from typing import Any, TypeVar
 from cachetools import LRUCache
 from flask import current_app
 
-from analysis.store import Store, browse
+from analysis.store import Store
+from analysis.store.pulse import Pulse
 
 T = TypeVar("T")
 #: Results of each cache.
@@ -20,7 +21,7 @@ class StoreCache:
     """Results by key; all are dropped when the store has changed."""
 
     def __init__(self, store: Store) -> None:
-        self._pulse = browse.Pulse(store)
+        self._pulse = Pulse(store)
         self._results: LRUCache[Hashable, Any] = LRUCache(MOST_CACHED)
         self._generation = 0
         self._lock = threading.Lock()

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
 
 from flask import abort, g, request
 
 from analysis.figures import campaign as figures
 from analysis.figures import published
-from analysis.figures.campaign import Means
+from analysis.figures.means import Means
 from analysis.figures.published import CampaignFigure
 from analysis.metrics import METRICS
 from analysis.store import browse
-from analysis.store.rows import MISSING
+from analysis.store.rows import MISSING, CampaignRow, ListedRunRow, MemberRow, PointRow, TableRow
 from experiments import api
+from testbed.scenario import Scenario
 from web import scorecard
 from web.cache import cached, permanent
 
@@ -24,7 +24,7 @@ RUNS = 25
 #: Pages that an address may ask for; a database refuses greater offsets.
 MOST_PAGES = 10**9
 #: Metrics in the table of runs.
-COLUMNS, MOST_COLUMNS = ("throughput", "goodput", "retransmissions", "completion_time", "fairness_index"), 8
+COLUMNS, MOST_COLUMNS = ("throughput", "goodput", "retransmissions", "completion_time", "direction_fairness"), 8
 
 
 @dataclass(frozen=True)
@@ -51,11 +51,11 @@ class Kind:
 class RunsPage:
     """A page of a campaign's runs."""
 
-    runs: Sequence[Mapping[str, Any]]
+    runs: Sequence[ListedRunRow]
     total: int
 
 
-def head(campaign_id: str) -> Mapping[str, Any]:
+def head(campaign_id: str) -> CampaignRow:
     """The campaign; 404 if there is none."""
     campaign = cached(("head", campaign_id), lambda: browse.campaign_head(g.store, campaign_id))
     if campaign is None:
@@ -63,8 +63,8 @@ def head(campaign_id: str) -> Mapping[str, Any]:
     return campaign
 
 
-def points(campaign_id: str) -> Sequence[Mapping[str, Any]]:
-    """Its points: number and parameters."""
+def points(campaign_id: str) -> Sequence[PointRow]:
+    """Its points."""
     return cached(("points", campaign_id), lambda: browse.points(g.store, campaign_id))
 
 
@@ -73,9 +73,9 @@ def kinds(campaign_id: str) -> list[Kind]:
 
     def compute() -> list[Kind]:
         # Details are on the run's page and in exports.
-        rows = [row for row in browse.kinds(g.store, campaign_id) if not is_detail(row["name"])]
-        rows.sort(key=lambda row: (order(row["name"]), len(row["subject"]), row["subject"]))
-        return [Kind(row["name"], row["subject"], row["unit"]) for row in rows]
+        rows = [row for row in browse.kinds(g.store, campaign_id) if not is_detail(row.name)]
+        rows.sort(key=lambda row: (order(row.name), len(row.subject), row.subject))
+        return [Kind(row.name, row.subject, row.unit) for row in rows]
 
     return cached(("kinds", campaign_id), compute)
 
@@ -85,7 +85,7 @@ def columns(campaign_id: str) -> list[Kind]:
     return [one for one in kinds(campaign_id) if one.name in COLUMNS][:MOST_COLUMNS]
 
 
-def scenario(campaign_id: str) -> dict[str, Any] | None:
+def scenario(campaign_id: str) -> Scenario | None:
     """The scenario of the first run in the store."""
     return cached(("scenario", campaign_id), lambda: browse.first_scenario(g.store, campaign_id))
 
@@ -113,68 +113,68 @@ def runs(campaign_id: str, query: browse.RunQuery) -> RunsPage:
     def compute() -> RunsPage:
         rows, total = browse.runs(g.store, campaign_id, query, _matching(points(campaign_id), query.words))
         # Runs that failed without a result say why.
-        failed = g.store.last_problems([one["run_id"] for one in rows if one["state"] == MISSING])
-        return RunsPage([{**one, "problems": failed.get(one["run_id"], one["problems"])} for one in rows], total)
+        failed = browse.last_problems(g.store, [one.run_id for one in rows if one.state == MISSING])
+        return RunsPage([replace(row, problems=failed.get(row.run_id, row.problems)) for row in rows], total)
 
     return cached(("runs", campaign_id, query), compute)
 
 
-def _matching(all_points: Sequence[Mapping[str, Any]], words: Sequence[str]) -> list[int] | None:
+def _matching(all_points: Sequence[PointRow], words: Sequence[str]) -> list[int] | None:
     """Points whose parameters contain every word; None without a search."""
     if not words:
         return None
     return [
-        point["number"]
+        point.number
         for point in all_points
-        if all(word in " ".join(f"{name}={value}" for name, value in point["parameters"]).lower() for word in words)
+        if all(word in " ".join(f"{name}={value}" for name, value in point.parameters).lower() for word in words)
     ]
 
 
 def tabled(campaign_id: str) -> list[tuple[str, str]]:
-    """Metrics of the table of means. Lines of the network have figures; a group stands for its flows."""
-    workload = (scenario(campaign_id) or {}).get("workload", [])
-    groups = {str(flow["group"]) for flow in workload if flow.get("group")}
+    """Metrics of the table of means. Most metrics of lines have figures only; a group stands for its flows."""
+    first = scenario(campaign_id)
+    groups = {flow.group for flow in first.workload if flow.group} if first else set()
     return [
         (one.name, one.subject)
         for one in kinds(campaign_id)
-        if (one.name not in METRICS or METRICS[one.name].per in ("flow", "run"))
+        if (one.name not in METRICS or METRICS[one.name].per in ("flow", "run") or one.name in COLUMNS)
         and ":" not in one.subject
         and one.subject.rpartition("-")[0] not in groups
     ]
 
 
 def means(
-    campaign_id: str, of: Sequence[tuple[str, str]], members: Mapping[int, Sequence[Mapping[str, Any]]]
-) -> Sequence[Mapping[str, Any]]:
+    campaign_id: str, of: Sequence[tuple[str, str]], members: Mapping[int, Sequence[MemberRow]]
+) -> Sequence[TableRow]:
     """Means of points. A landed run never changes, so only points with new runs are computed again."""
     keys: dict[Hashable, int] = {
         (
-            campaign_id, number, *of, *((one["run_id"], one["landed"]) for one in rows if one["state"] == "valid"),
+            campaign_id, number, *of, *((one.run_id, one.landed) for one in rows if one.state == "valid"),
         ): number
         for number, rows in members.items()
     }  # fmt: skip
 
-    def compute(missing: list[Hashable]) -> dict[Hashable, list[Mapping[str, Any]]]:
-        found: dict[Hashable, list[Mapping[str, Any]]] = {key: [] for key in missing}
+    def compute(missing: list[Hashable]) -> dict[Hashable, list[TableRow]]:
+        found: dict[Hashable, list[TableRow]] = {key: [] for key in missing}
         key_of = {keys[key]: key for key in missing}
         for row in browse.summary(g.store, campaign_id, list(of), list(key_of)):
-            found[key_of[row["point"]]].append(row)
+            found[key_of[row.point]].append(row)
         return found
 
     return [row for rows in permanent(keys, compute).values() for row in rows]
 
 
-def file_figure(campaign: Mapping[str, Any]) -> CampaignFigure | None:
+def file_figure(campaign: CampaignRow) -> CampaignFigure | None:
     """The figure that the campaign's file asks for."""
     return cached(
-        ("file figure", campaign["id"]),
-        lambda: published.of_campaign(g.store, campaign["id"], campaign["text"], api.targets_folder()),
+        ("file figure", campaign.id),
+        lambda: published.of_campaign(g.store, campaign.id, campaign.text, api.targets_folder()),
     )
 
 
-def metric_figure(campaign: Mapping[str, Any]) -> Means | None:
+def metric_figure(campaign: CampaignRow) -> Means | None:
     """Means of the metric that the address asks for, along the field that it asks for."""
-    campaign_id = campaign["id"]
+    campaign_id = campaign.id
     known = {(one.name, one.subject): one for one in kinds(campaign_id)}
     if not known:
         return None
@@ -182,7 +182,7 @@ def metric_figure(campaign: Mapping[str, Any]) -> Means | None:
     values = scorecard.published_for(campaign)
     if (metric, subject) not in known:
         # The metric that was published; else the first.
-        wanted = [(one["metric"], one["subject"]) for one in values] + [next(iter(known))]
+        wanted = [(one.metric, one.subject) for one in values] + [next(iter(known))]
         metric, subject = next(one for one in wanted if one in known)
     kind = known[metric, subject]
     rows = cached(

@@ -12,10 +12,14 @@ from flask import Blueprint, abort, flash, g, jsonify, redirect, render_template
 from markupsafe import Markup
 from werkzeug.datastructures import MultiDict
 
+from analysis import campaign_file
+from analysis.attempts import attempts_of
 from analysis.figures.campaign import axes_of
-from analysis.scorecard import file_of
+from analysis.metrics import METRICS
 from analysis.store import browse, requests
+from analysis.store.rows import CampaignRow, MemberRow, PointRow
 from testbed import fidelity
+from testbed.scenario import Scenario
 from web import campaign_data, topology
 from web.cache import cached
 from web.campaign_data import RunsPage, head, points
@@ -51,7 +55,7 @@ def show(campaign_id: str) -> str:
     axes = axes_of(all_points)
     means, of_file = campaign_data.metric_figure(campaign), campaign_data.file_figure(campaign)
     at = max(request.args.get("points", 1, int), 1)
-    per_page = max(min(POINTS, BEHIND // max(campaign["repetitions"], 1)), FEWEST)
+    per_page = max(min(POINTS, BEHIND // max(campaign.repetitions, 1)), FEWEST)
     some = all_points[(at - 1) * per_page : at * per_page]
     query = campaign_data.asked()
     page = campaign_data.runs(campaign_id, query)
@@ -60,7 +64,7 @@ def show(campaign_id: str) -> str:
         "campaign.html",
         campaign=campaign,
         question=_question(campaign, axes),
-        description=" ".join(str(file_of(campaign["text"]).get("description") or "").split()),
+        description=campaign_file.read(campaign.text).description,
         axes=axes,
         points=some,
         point_pages=math.ceil(len(all_points) / per_page),
@@ -83,7 +87,7 @@ def show(campaign_id: str) -> str:
         pages=max(math.ceil(page.total / query.per_page), 1),
         again=lambda **changes: _address(campaign_id, changes),
         topology=cached(("topology", campaign_id), lambda: network_picture(scenario)),
-        wider=fidelity.wider(fidelity.limits_of(scenario or {})),
+        wider=fidelity.wider(scenario.fidelity) if scenario else [],
         asked_for=requests.recent(g.store, 3, campaign_id),
         runners=requests.runners(g.store),
         selected={name: request.args.get(f"fix.{name}", "") for name in axes},
@@ -95,7 +99,7 @@ def act(campaign_id: str, action: str) -> Any:
     """Requests a rerun (all runs), a resume (missing runs) or a cancellation."""
     campaign = head(campaign_id)
     flash(request_action(campaign, action)[1])
-    return redirect(url_for("campaigns.show", campaign_id=campaign["id"]))
+    return redirect(url_for("campaigns.show", campaign_id=campaign.id))
 
 
 @blueprint.post("/api/campaigns/<campaign_id>/<action>")
@@ -105,44 +109,45 @@ def act_by_json(campaign_id: str, action: str) -> Any:
     return jsonify({"request": number, "message": message}), 202
 
 
-def request_action(campaign: Mapping[str, Any], action: str) -> tuple[int, str]:
+def request_action(campaign: CampaignRow, action: str) -> tuple[int, str]:
     """Enters a request for a campaign; returns its number and a message."""
-    overrides = [f"{name}={value}" for name, value in campaign["overrides"].items()]
+    overrides = [f"{name}={value}" for name, value in campaign.overrides.items()]
     if requests.release_lost(g.store):
         # The campaign may have lost its runner.
-        campaign = browse.campaign_head(g.store, campaign["id"]) or campaign
+        campaign = browse.campaign_head(g.store, campaign.id) or campaign
     if action == "cancel":
-        if campaign["state"] != "running":
-            abort(409, f"This campaign is {campaign['state']}; there is nothing to cancel.")
-        number = requests.ask_cancel(g.store, campaign["id"])
+        if campaign.state != "running":
+            abort(409, f"This campaign is {campaign.state}; there is nothing to cancel.")
+        number = requests.ask_cancel(g.store, campaign.id)
         return number, "The campaign stops in a few seconds. Results so far are kept."
     if action not in ("rerun", "resume"):
         abort(404, f"There is no action {action}; there are: rerun, resume, cancel.")
-    if campaign["state"] == "running":
+    if campaign.state == "running":
         abort(409, "This campaign is running.")
-    if not campaign["text"]:
+    if not campaign.text:
         abort(409, "These results come from no campaign file, so they cannot be run again here.")
-    number = requests.ask_run(g.store, campaign["file"], campaign["text"], overrides, force=action == "rerun")
+    number = requests.ask_run(g.store, campaign.file, campaign.text, overrides, force=action == "rerun")
     waiting = "A runner will start it." if requests.runners(g.store) else (
         "No runner is connected: ./backchannel runner starts one."
     )  # fmt: skip
     return number, f"Request {number} is entered. {waiting}"
 
 
-def network_picture(scenario: Mapping[str, Any] | None) -> Markup:
+def network_picture(scenario: Scenario | None) -> Markup:
     """The picture of a network as part of a page."""
-    return topology.draw(scenario).svg(page=True) if scenario and scenario.get("links") else Markup("")
+    return topology.draw(scenario).svg(page=True) if scenario and scenario.links else Markup("")
 
 
-def _table(campaign_id: str, fields: list[str], some: Sequence[Mapping[str, Any]]) -> Markup:
+def _table(campaign_id: str, fields: list[str], some: Sequence[PointRow]) -> Markup:
     """Means of a page of points."""
 
     def compute() -> Markup:
         tabled = campaign_data.tabled(campaign_id)
-        numbers = [point["number"] for point in some]
-        members: dict[int, list[Mapping[str, Any]]] = {number: [] for number in numbers}
+        of_flow = [key for key in tabled if key[1] and (key[0] not in METRICS or METRICS[key[0]].per == "flow")]
+        numbers = [point.number for point in some]
+        members: dict[int, list[MemberRow]] = {number: [] for number in numbers}
         for one in browse.members(g.store, campaign_id, numbers):
-            members[one["point"]].append(one)
+            members[one.point].append(one)
         rows = campaign_data.means(campaign_id, tabled, members)
         return Markup(
             render_template(
@@ -151,14 +156,15 @@ def _table(campaign_id: str, fields: list[str], some: Sequence[Mapping[str, Any]
                 fields=fields,
                 points=some,
                 members=members,
-                flows=list(dict.fromkeys(subject for _, subject in tabled if subject)) or [""],
-                of_flow=list(dict.fromkeys(name for name, subject in tabled if subject)),
-                of_run=list(dict.fromkeys(name for name, subject in tabled if not subject)),
-                cells={(row["point"], row["name"], row["subject"]): row for row in rows},
+                flows=list(dict.fromkeys(subject for _, subject in of_flow)) or [""],
+                of_flow=list(dict.fromkeys(name for name, _ in of_flow)),
+                others=[key for key in tabled if key not in of_flow],
+                attempts=attempts_of(g.store, campaign_id),
+                cells={(row.point, row.name, row.subject): row for row in rows},
             )
         )
 
-    return cached(("table", campaign_id, tuple(point["number"] for point in some)), compute)
+    return cached(("table", campaign_id, tuple(point.number for point in some)), compute)
 
 
 def _rows(campaign_id: str, query: browse.RunQuery, page: RunsPage) -> Markup:
@@ -171,7 +177,7 @@ def _rows(campaign_id: str, query: browse.RunQuery, page: RunsPage) -> Markup:
                 "_runs.html",
                 campaign_id=campaign_id,
                 runs=page.runs,
-                parameters={point["number"]: point["parameters"] for point in points(campaign_id)},
+                parameters={point.number: point.parameters for point in points(campaign_id)},
                 columns=campaign_data.columns(campaign_id),
                 asked=query,
                 again=lambda **changes: _address(campaign_id, changes),
@@ -180,15 +186,15 @@ def _rows(campaign_id: str, query: browse.RunQuery, page: RunsPage) -> Markup:
     )
 
 
-def _question(campaign: Mapping[str, Any], axes: Mapping[str, Sequence[str]]) -> str:
+def _question(campaign: CampaignRow, axes: Mapping[str, Sequence[str]]) -> str:
     """What the campaign varies, in a sentence."""
     if not axes:
-        return f"One point, {campaign['repetitions']} repetition{'s' if campaign['repetitions'] != 1 else ''}."
+        return f"One point, {campaign.repetitions} repetition{'s' if campaign.repetitions != 1 else ''}."
     parts = []
     for name, values in axes.items():
         shown = ", ".join(values) if len(values) <= 6 else f"{values[0]} to {values[-1]} ({len(values)} values)"
         parts.append(f"{name.replace('network.', '').replace('.', ' ')} is {shown}")
-    runs = "One run" if campaign["repetitions"] == 1 else f"{campaign['repetitions']} runs"
+    runs = "One run" if campaign.repetitions == 1 else f"{campaign.repetitions} runs"
     return f"What changes when {'; and when '.join(parts)}? {runs} at each point."
 
 

@@ -13,9 +13,11 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
+
+from testbed.scenario import Scenario
 
 LIMIT_S = 20
 LIMIT_BYTES = 2 << 30
@@ -34,7 +36,7 @@ class Verdict:
     #: Of a good campaign: name, title, id, backend, points, runs, known (runs in the store), estimate (of the others).
     summary: dict[str, Any] = field(default_factory=dict)
     #: The scenario of the first run.
-    scenario: Mapping[str, Any] | None = None
+    scenario: Scenario | None = None
 
     def as_json(self) -> dict[str, Any]:
         """For scripts."""
@@ -62,7 +64,9 @@ def check(results: str, file: str, text: str, overrides: Sequence[str] = ()) -> 
     if done.returncode != 0 or not done.stdout:
         last = (done.stderr.strip().splitlines() or [f"status {done.returncode}"])[-1]
         return Verdict([f"{file}: the check failed, which is a defect of Backchannel: {last[:200]}"])
-    return Verdict(**json.loads(done.stdout))
+    answer = json.loads(done.stdout)
+    scenario = answer.pop("scenario")
+    return Verdict(**answer, scenario=None if scenario is None else Scenario.model_validate(scenario))
 
 
 def main() -> None:
@@ -92,7 +96,8 @@ def main() -> None:
             "runs": len(plan.runs), "known": estimate.known, "estimate": {**cost, "sentence": estimate.text},
         }  # fmt: skip
         verdict = Verdict([], summary, plan.runs[0].scenario)
-    json.dump(asdict(verdict), sys.stdout)
+    scenario = None if verdict.scenario is None else verdict.scenario.as_json()
+    json.dump({"problems": verdict.problems, "summary": verdict.summary, "scenario": scenario}, sys.stdout)
 
 
 if __name__ == "__main__":

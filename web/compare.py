@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 from urllib.parse import urlencode
 
 from flask import Blueprint, Response, abort, g, jsonify, render_template, request, url_for
 
 from analysis.estimates import Estimate
-from analysis.figures.campaign import Group, Mean, Means
+from analysis.figures.means import Group, Mean, Means
 from analysis.figures.model import COLOURS, Figure, Series
 from analysis.metrics.registry import estimate
-from analysis.statistics import Difference, RunKey, difference
+from analysis.statistics import LEVEL, MARGIN, Compared, RunKey, compare_all
 from analysis.store import browse
-from experiments.api import point_label
+from experiments.api import comparisons_note, point_label
 from web import run_figures, runs
 from web.cache import cached
 from web.campaign_data import is_detail, order, title_of
@@ -47,8 +48,8 @@ class Cell:
     """A metric of one subject."""
 
     estimate: Estimate
-    #: Against the first subject.
-    difference: Difference | None
+    #: Against the first subject; all differences of the page are judged together.
+    compared: Compared | None
 
 
 @dataclass(frozen=True)
@@ -67,13 +68,13 @@ def show() -> str:
     subjects = _subjects()
     rows = _shown(subjects)
     scenario = browse.scenario(g.store, subjects[0].run_id) if subjects else None
-    flows = [flow["name"] for flow in scenario["workload"]] if scenario else []
+    flows = [flow.name for flow in scenario.workload] if scenario else []
     links = (
         [
-            f"{link['name']}/{side}"
-            for link in scenario["links"]
-            for side in ("forward", "reverse")
-            if link[side].get("rate_bps")
+            f"{link.name}/{side}"
+            for link in scenario.links
+            for side, direction in link.directions()
+            if direction.rate_bps
         ]
         if scenario
         else []
@@ -96,6 +97,7 @@ def show() -> str:
         campaigns=browse.campaigns(g.store, limit=12) if not subjects else [],
         most=MOST,
         without=_without,
+        comparisons=_comparisons_note(rows),
         means=means,
         figure=means.figure() if means else None,
         figure_data=embedded(means.figure()) if means else "",
@@ -132,6 +134,11 @@ def plot(kind: str) -> Response:
     return jsonify(whole.within(low, high, run_figures.POINTS).as_json())
 
 
+def _comparisons_note(rows: Sequence[Row]) -> str:
+    judged = [cell.compared for row in rows for cell in row.cells if cell is not None and cell.compared is not None]
+    return comparisons_note(len(judged), LEVEL, judged[0].difference.level, MARGIN) if judged else ""
+
+
 def _laid_over(kind: str) -> tuple[Figure, tuple[float, float]]:
     subjects = _subjects()
     if not subjects:
@@ -163,15 +170,24 @@ def as_json() -> Response:
             {
                 "of": one.key, "n": cell.estimate.n, "mean": cell.estimate.mean, "low_95": cell.estimate.ends[0],
                 "high_95": cell.estimate.ends[1], "values": cell.estimate.values,
-                "difference": None if cell.difference is None else cell.difference.value,
-                "difference_half_interval_95": None if cell.difference is None else cell.difference.half,
-                "method": None if cell.difference is None else cell.difference.method,
+                **_difference_json(cell.compared),
             }
             for one, cell in zip(subjects, row.cells, strict=True)
             if cell is not None
         ]  # fmt: skip
         metrics.append({"metric": row.name, "flow": row.subject, "unit": row.unit, "cells": cells})
     return jsonify({"subjects": [{"of": one.key, "label": one.label} for one in subjects], "metrics": metrics})
+
+
+def _difference_json(compared: Compared | None) -> dict[str, Any]:
+    if compared is None:
+        return {}
+    found = compared.difference
+    low, high = (None, None) if found.interval is None else (found.interval.low, found.interval.high)
+    return {
+        "difference": found.value, "difference_low": low, "difference_high": high, "difference_level": found.level,
+        "p_holm": compared.p_adjusted, "verdict": compared.verdict, "method": found.method,
+    }  # fmt: skip
 
 
 def _subjects() -> list[Subject]:
@@ -213,37 +229,39 @@ def _run(run_id: str, colour: str) -> Subject:
 def _point(name: str, colour: str) -> Subject:
     campaign_id, _, number = name.partition(":")
     campaign = browse.campaign_head(g.store, campaign_id)
-    point = next((one for one in browse.points(g.store, campaign_id) if str(one["number"]) == number), None)
+    point = next((one for one in browse.points(g.store, campaign_id) if str(one.number) == number), None)
     if campaign is None or point is None:
         abort(404, f"There is no point {number or '?'} of a campaign {campaign_id} here.")
-    rows = browse.point_metrics(g.store, campaign_id, point["number"])
+    rows = browse.point_metrics(g.store, campaign_id, point.number)
     if not rows:
-        abort(404, f"Point {number} of {campaign['title']} has no valid run yet.")
+        abort(404, f"Point {number} of {campaign.title} has no valid run yet.")
     values: dict[tuple[str, str], dict[RunKey, float]] = {}
     for row in rows:
-        values.setdefault((row["name"], row["subject"]), {})[RunKey(row["repetition"], row["seed"])] = row["value"]
-    label = point_label(dict(point["parameters"])) or campaign["title"]
+        values.setdefault((row.name, row.subject), {})[RunKey(row.repetition, row.seed)] = row.value
+    label = point_label(dict(point.parameters)) or campaign.title
     return Subject(
-        f"point:{name}", label, url_for("campaigns.show", campaign_id=campaign_id), rows[0]["run_id"], colour, values,
-        {row["name"]: row["unit"] for row in rows},
+        f"point:{name}", label, url_for("campaigns.show", campaign_id=campaign_id), rows[0].run_id, colour, values,
+        {row.name: row.unit for row in rows},
     )  # fmt: skip
 
 
 def _rows(subjects: Sequence[Subject], details: bool = True) -> list[Row]:
     """Every metric and flow with the subjects' means and their differences from the first."""
-    kinds = dict.fromkeys(kind for one in subjects for kind in one.values if details or not is_detail(kind[0]))
+    found = dict.fromkeys(kind for one in subjects for kind in one.values if details or not is_detail(kind[0]))
+    kinds = sorted(found, key=lambda kind: (order(kind[0]), kind[1]))
+    first = subjects[0].values if subjects else {}
+    others = [(kind, one) for kind in kinds for one in subjects[1:] if kind in first and kind in one.values]
+    judged = compare_all([(first[kind], one.values[kind]) for kind, one in others])
+    against = {(kind, one.key): compared for (kind, one), compared in zip(others, judged, strict=True)}
     rows = []
-    for name, subject in sorted(kinds, key=lambda kind: (order(kind[0]), kind[1])):
+    for name, subject in kinds:
         unit = next(one.units[name] for one in subjects if name in one.units)
-        first = subjects[0].values.get((name, subject), {})
-        cells: list[Cell | None] = []
-        for number, one in enumerate(subjects):
-            values = one.values.get((name, subject))
-            if not values:
-                cells.append(None)
-                continue
-            off = difference(first, values) if number and first else None
-            cells.append(Cell(estimate(name, unit, list(values.values())), off))
+        cells = [
+            Cell(estimate(name, unit, list(values.values())), against.get(((name, subject), one.key)))
+            if (values := one.values.get((name, subject)))
+            else None
+            for one in subjects
+        ]
         rows.append(Row(name, subject, unit, cells))
     return rows
 

@@ -9,7 +9,9 @@ from typing import Any
 
 import polars as pl
 
-from analysis.captures import DATA, RETRANSMISSION, MissingCapture, RunData
+from analysis.captures import DATA, RETRANSMISSION, MissingCapture, RunData, is_a
+from analysis.store.rows import RunRow
+from testbed.scenario import DIRECTIONS, LinkSpec, Scenario
 from web import tables
 
 #: Packets of one answer.
@@ -19,18 +21,17 @@ COLUMNS = ("dir", "seq", "ack", "payload", "ip_len", "class")
 STUDIED = ("bottleneck", "air", "line")
 
 
-def link_under_study(scenario: Mapping[str, Any]) -> dict[str, Any] | None:
+def link_under_study(scenario: Scenario) -> LinkSpec | None:
     """The topology's link under study; in a network written out in the file, the slowest link with two ends."""
-    links: list[dict[str, Any]] = [link for link in scenario["links"] if len(link["ends"]) == 2]
+    links = [link for link in scenario.links if len(link.ends) == 2]
     for name in STUDIED:
         for link in links:
-            if link["name"] == name:
+            if link.name == name:
                 return link
-    rates = [(min(link[side].get("rate_bps") or 1e15 for side in ("forward", "reverse")), link) for link in links]
-    return min(rates, key=lambda pair: pair[0])[1] if rates else None
+    return min(links, key=lambda link: min(side.rate_bps or 1e15 for _, side in link.directions()), default=None)
 
 
-def crossing(folder: Path, run: Mapping[str, Any], from_s: float, to_s: float) -> dict[str, Any]:
+def crossing(folder: Path, run: RunRow, from_s: float, to_s: float) -> dict[str, Any]:
     """Packets that were on the link, or in its queues, at any time of a period.
 
     Returns:
@@ -38,24 +39,24 @@ def crossing(folder: Path, run: Mapping[str, Any], from_s: float, to_s: float) -
         [[in_s, leaves_s, out_s or null, direction 0 or 1, bytes, kind 0 data 1 ack 2 sent again, flow]], "cut": whether
         there were more than MOST}; {"note"} if the captures do not show it.
     """
-    link = link_under_study(run["scenario"])
+    link = link_under_study(run.documents.scenario)
     if link is None:
         return {"note": "this network has no link with two ends"}
     slack_s = _longest_s(link)
     try:
         near, far = (
-            tables.interface(folder, run, end, link["name"], COLUMNS, from_s - slack_s, to_s + slack_s)
-            for end in link["ends"]
+            tables.interface(folder, run, end, link.name, COLUMNS, from_s - slack_s, to_s + slack_s)
+            for end in link.ends
         )
     except MissingCapture as error:
-        return {"note": f"{error}; both ends of {link['name']} are needed"}
-    left = _side(run["scenario"], link)
+        return {"note": f"{error}; both ends of {link.name} are needed"}
+    left = _side(run.documents.scenario, link)
     ends = _hosts(run)
-    names = [flow["name"] for flow in run["scenario"]["workload"]]
-    ports = {flow["port"]: number for number, flow in enumerate(run["scenario"]["workload"])}
+    workload = run.documents.scenario.workload
+    ports = {flow.port: number for number, flow in enumerate(workload)}
     packets: list[list[Any]] = []
     for direction, (entry, exit_) in enumerate(((near, far), (far, near))):
-        side = link["forward" if direction == 0 else "reverse"]
+        side = link.direction(DIRECTIONS[direction])
         going = _going(entry, left, ends, direction, from_s - slack_s, to_s + slack_s)
         coming = _going(exit_, left, ends, direction, from_s - slack_s, to_s + slack_s)
         arrived = _arrivals(going, coming, slack_s)
@@ -64,7 +65,7 @@ def crossing(folder: Path, run: Mapping[str, Any], from_s: float, to_s: float) -
             # Transmissions after the period are read as well: their arrivals must not count for earlier copies.
             if t_s > to_s or (out_s if out_s is not None else t_s) < from_s:
                 continue
-            on_air_s = side["delay_s"] + ip_len * 8 / side["rate_bps"] if side.get("rate_bps") else side["delay_s"]
+            on_air_s = side.delay_s + (ip_len * 8 / side.rate_bps if side.rate_bps else 0.0)
             leaves_s = max(t_s, out_s - on_air_s) if out_s is not None else t_s
             kind = 2 if again else 0 if data else 1
             packets.append(
@@ -80,13 +81,10 @@ def crossing(folder: Path, run: Mapping[str, Any], from_s: float, to_s: float) -
             )
     packets.sort(key=lambda one: one[0])
     return {
-        "link": link["name"], "ends": list(link["ends"]), "flows": names,
+        "link": link.name, "ends": list(link.ends), "flows": [flow.name for flow in workload],
         "directions": {
-            side: {
-                "rate_bps": link[side].get("rate_bps"), "delay_s": link[side]["delay_s"],
-                "queue": link[side]["queue"]["name"],
-            }
-            for side in ("forward", "reverse")
+            way: {"rate_bps": side.rate_bps, "delay_s": side.delay_s, "queue": side.queue.name}
+            for way, side in link.directions()
         },
         "packets": packets[:MOST], "cut": len(packets) > MOST,
     }  # fmt: skip
@@ -123,34 +121,33 @@ def _going(
     chosen = named.filter(forward if direction == 0 else ~forward).sort("t_s", maintain_order=True)
     return chosen.select(
         "t_s", "client", "server_port", "dir", "seq", "ack", "payload", "ip_len",
-        (pl.col("class") & RETRANSMISSION != 0).alias("again"), (pl.col("class") & DATA != 0).alias("data"),
+        is_a(RETRANSMISSION).alias("again"), is_a(DATA).alias("data"),
     )  # fmt: skip
 
 
-def _side(scenario: Mapping[str, Any], link: Mapping[str, Any]) -> set[str]:
+def _side(scenario: Scenario, link: LinkSpec) -> set[str]:
     """Nodes on the near side of a link: those that its first end reaches without it."""
-    found, todo = {link["ends"][0]}, [link["ends"][0]]
+    found, todo = {link.ends[0]}, [link.ends[0]]
     while todo:
         here = todo.pop()
-        for other in scenario["links"]:
-            if other["name"] != link["name"] and here in other["ends"]:
-                for end in other["ends"]:
+        for other in scenario.links:
+            if other.name != link.name and here in other.ends:
+                for end in other.ends:
                     if end not in found:
                         found.add(end)
                         todo.append(end)
     return found
 
 
-def _hosts(run: Mapping[str, Any]) -> dict[str, str]:
-    interfaces = run["manifest"].get("report", {}).get("interfaces", [])
-    return {one["address"]: one["node"] for one in interfaces}
+def _hosts(run: RunRow) -> dict[str, str]:
+    return {end.address: end.node for end in run.documents.report.interfaces}
 
 
-def _longest_s(link: Mapping[str, Any]) -> float:
+def _longest_s(link: LinkSpec) -> float:
     """The longest time in s that a packet takes through a full queue and over the link; 30 s at most."""
     longest = 0.0
-    for side in (link["forward"], link["reverse"]):
-        packets = side["queue"]["options"].get("limit_packets") or 100
-        per_packet_s = 1500 * 8 / side["rate_bps"] if side.get("rate_bps") else 0.0
-        longest = max(longest, side["delay_s"] + (packets + 1) * per_packet_s)
+    for _, side in link.directions():
+        packets = side.queue.options.get("limit_packets") or 100
+        per_packet_s = 1500 * 8 / side.rate_bps if side.rate_bps else 0.0
+        longest = max(longest, side.delay_s + (packets + 1) * per_packet_s)
     return min(longest + 0.5, 30.0)

@@ -19,7 +19,7 @@ def index() -> str:
     return render_template(
         "home.html",
         running=browse.active(store),
-        asked=[one for one in requests.recent(store, 8) if one["state"] in (requests.WAITING, requests.FAILED)],
+        asked=[one for one in requests.recent(store, 8) if one.state in (requests.WAITING, requests.FAILED)],
         runners=requests.runners(store),
         campaigns=browse.campaigns(store, limit=6),
         total=browse.count_campaigns(store),

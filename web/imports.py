@@ -7,18 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from flask import (
-    Blueprint,
-    Response,
-    abort,
-    current_app,
-    flash,
-    jsonify,
-    redirect,
-    render_template,
-    request,
-    url_for,
-)
+from flask import Blueprint, Response, abort, current_app, flash, jsonify, redirect, render_template, request, url_for
 from werkzeug.datastructures import FileStorage
 
 from web.import_queue import MOST_BYTES, MOST_FILES, Import, ImportQueue, QueueFull

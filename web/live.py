@@ -11,6 +11,7 @@ from typing import Any
 from flask import Blueprint, Response, current_app, g, request
 
 from analysis.store import Store, browse, requests
+from analysis.store.pulse import Pulse
 
 blueprint = Blueprint("live", __name__)
 
@@ -64,7 +65,7 @@ class Watcher:
             return self._count
 
     def _watch(self) -> None:
-        pulse = browse.Pulse(self._store)
+        pulse = Pulse(self._store)
         try:
             while True:
                 with self._changed:
@@ -87,9 +88,11 @@ def snapshot(store: Store, campaign_id: str = "") -> dict[str, Any]:
         running = [head] if head is not None else []
     else:
         running = browse.active(store)
-    states = [{key: one[key] for key in ("id", "state", "runs", "valid", "invalid", "progress")} for one in running]
+    states = [
+        {key: getattr(one, key) for key in ("id", "state", "runs", "valid", "invalid", "progress")} for one in running
+    ]
     asked = [
-        {key: one[key] for key in ("id", "state", "campaign_id", "message")}
+        {key: getattr(one, key) for key in ("id", "state", "campaign_id", "message")}
         for one in requests.recent(store, 5, campaign_id or None)
     ]
     return {

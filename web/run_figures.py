@@ -11,23 +11,24 @@ import polars as pl
 from analysis.captures import MissingCapture
 from analysis.figures import run as figures
 from analysis.figures.model import Figure
+from analysis.store.rows import RunRow
 from web import tables
 
 #: Points of a series at most; extremes are kept where there are more, and retransmissions and losses all stay.
 POINTS = 4000
 
 
-def sequence(folder: Path, run: Mapping[str, Any], flow: str) -> Figure:
+def sequence(folder: Path, run: RunRow, flow: str) -> Figure:
     """Sequence numbers over time at the sender: data, acks, window, retransmissions and losses."""
     return _sequence(folder, run, flow, receiver=False)
 
 
-def received(folder: Path, run: Mapping[str, Any], flow: str) -> Figure:
+def received(folder: Path, run: RunRow, flow: str) -> Figure:
     """The same at the receiver."""
     return _sequence(folder, run, flow, receiver=True)
 
 
-def _sequence(folder: Path, run: Mapping[str, Any], flow: str, receiver: bool) -> Figure:
+def _sequence(folder: Path, run: RunRow, flow: str, receiver: bool) -> Figure:
     def make() -> Figure:
         segments = tables.flow(folder, run, flow, receiver, figures.SEQUENCE_COLUMNS)
         arrived = None if receiver else _arrived(folder, run, flow)
@@ -36,7 +37,7 @@ def _sequence(folder: Path, run: Mapping[str, Any], flow: str, receiver: bool) -
     return _derived((str(folder), "sequence", flow, receiver), make)
 
 
-def _arrived(folder: Path, run: Mapping[str, Any], flow: str) -> pl.DataFrame | None:
+def _arrived(folder: Path, run: RunRow, flow: str) -> pl.DataFrame | None:
     is_data = (pl.col("dir") == 0) & (pl.col("payload") > 0)
     try:
         return tables.unordered(folder, run, flow, True, ("seq", "payload"), is_data)
@@ -44,7 +45,7 @@ def _arrived(folder: Path, run: Mapping[str, Any], flow: str) -> pl.DataFrame | 
         return None
 
 
-def rtt(folder: Path, run: Mapping[str, Any], flow: str) -> Figure:
+def rtt(folder: Path, run: RunRow, flow: str) -> Figure:
     """Round-trip samples of the sender over time, by Karn's rule: none of retransmitted data."""
 
     def make() -> Figure:
@@ -55,7 +56,7 @@ def rtt(folder: Path, run: Mapping[str, Any], flow: str) -> Figure:
     return _derived((str(folder), "rtt", flow), make)
 
 
-def throughput(folder: Path, run: Mapping[str, Any], flow: str) -> Figure:
+def throughput(folder: Path, run: RunRow, flow: str) -> Figure:
     """Bytes that arrived in order at the receivers, by slices of a hundredth of the run."""
 
     def make() -> Figure:
@@ -65,10 +66,10 @@ def throughput(folder: Path, run: Mapping[str, Any], flow: str) -> Figure:
     return _derived((str(folder), "throughput", flow), make)
 
 
-def _slices(folder: Path, run: Mapping[str, Any], flow: str) -> pl.DataFrame:
-    width_s = max(float(run["duration_s"]) / 100, 0.01)
+def _slices(folder: Path, run: RunRow, flow: str) -> pl.DataFrame:
+    width_s = max(float(run.duration_s) / 100, 0.01)
     data = tables.flow(folder, run, flow, True, ("in_order",), pl.col("dir") == 0)
-    slices = pl.DataFrame({"slice": pl.int_range(0, int(float(run["duration_s"]) / width_s) + 1, eager=True)})
+    slices = pl.DataFrame({"slice": pl.int_range(0, int(float(run.duration_s) / width_s) + 1, eager=True)})
     # Each connection counts from its own start.
     reached = data.group_by((pl.col("t_s") / width_s).floor().cast(pl.Int64).alias("slice"), "stream").agg(
         pl.col("in_order").max()
@@ -85,7 +86,7 @@ def _slices(folder: Path, run: Mapping[str, Any], flow: str) -> pl.DataFrame:
     )
 
 
-def queue(folder: Path, run: Mapping[str, Any], name: str) -> Figure:
+def queue(folder: Path, run: RunRow, name: str) -> Figure:
     """Packets that wait in a queue ("link/direction"), and what was dropped, purged or marked there."""
     link, _, direction = name.rpartition("/")
     lengths: list[tuple[float, float, float]] = []
@@ -103,22 +104,22 @@ def queue(folder: Path, run: Mapping[str, Any], name: str) -> Figure:
     return figures.queue("", pl.DataFrame(lengths, schema=schema, orient="row"), events)
 
 
-def cwnd(folder: Path, run: Mapping[str, Any], flow: str) -> Figure:
+def cwnd(folder: Path, run: RunRow, flow: str) -> Figure:
     """The sender's congestion window and slow-start threshold, as its stack reports them.
 
     With the window of the further sender of a split connection that carries the flow's data.
     """
-    spec = next((one for one in run["scenario"]["workload"] if one["name"] == flow), None)
+    spec = next((one for one in run.documents.scenario.workload if one.name == flow), None)
     rows = tables.telemetry(folder, flow) if spec is not None else []
     if spec is None or not rows:
         return figures.nothing("This flow left no telemetry.")
     # Samples count from the flow's start.
-    start_s = float(spec.get("start_s", 0.0))
+    start_s = float(spec.start_s)
     columns = ("cwnd_segments", "ssthresh_segments")
     samples = [(row["t_ns"] / 1e9 + start_s, *(row.get(name) for name in columns)) for row in rows]
     schema = dict.fromkeys(("t_s", *columns), pl.Float64)
     frame = pl.DataFrame(samples, schema=schema, orient="row")
-    return figures.congestion_window("", frame, _relays(folder, int(spec["port"])))
+    return figures.congestion_window("", frame, _relays(folder, spec.port))
 
 
 def _relays(folder: Path, port: int) -> dict[str, pl.DataFrame]:
@@ -132,7 +133,7 @@ def _relays(folder: Path, port: int) -> dict[str, pl.DataFrame]:
 
 
 #: What the API calls them.
-KINDS: Mapping[str, Callable[[Path, Mapping[str, Any], str], Figure]] = {
+KINDS: Mapping[str, Callable[[Path, RunRow, str], Figure]] = {
     "sequence": sequence, "received": received, "throughput": throughput, "rtt": rtt, "queue": queue, "cwnd": cwnd,
 }  # fmt: skip
 

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import polars as pl
@@ -21,10 +20,12 @@ from flask import (
     url_for,
 )
 
-from analysis.captures import MissingCapture
+from analysis.captures import MissingCapture, class_labels
 from analysis.figures.model import Figure
 from analysis.store import browse
+from analysis.store.rows import RunRow
 from testbed import fidelity
+from testbed.report import DirectionReport, Measurement
 from web import crossing, run_figures, tables
 from web.campaign_data import is_detail, order
 from web.campaign_exports import network_file
@@ -38,21 +39,23 @@ SEGMENTS = 500
 #: Columns of segments.parquet in an answer, and those that lead to its SACK blocks.
 FIELDS = ("dir", "seq", "payload", "ip_len", "ack", "window", "flags", "class", "rtt_ns", "in_order", "file", "frame")
 FLAGS = ((2, "SYN"), (1, "FIN"), (4, "RST"), (8, "PSH"), (16, "ACK"), (32, "URG"), (64, "ECE"), (128, "CWR"))
-CLASSES = (
-    (1, "new"), (2, "retransmission"), (4, "fast retransmission"), (8, "spurious"), (16, "out of order"),
-    (32, "gap before"), (64, "duplicate ack"), (128, "window update"), (256, "zero window"), (512, "keep-alive"),
-    (1024, "pure ack"), (2048, "SACK"), (4096, "data"), (1 << 13, "after a timeout"), (1 << 14, "probe"),
-    (1 << 15, "answers a probe"), (1 << 16, "fills the window"), (1 << 17, "lost in capture"), (1 << 18, "D-SACK"),
-    (1 << 19, "ECT"), (1 << 20, "CE"), (1 << 21, "bad checksum"), (1 << 22, "super-packet"),
-    (1 << 23, "proves a retransmission spurious"),
-)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Line:
+    """A direction of a link in a run's report, with its calibration if there was one."""
+
+    link: str
+    direction: str
+    counters: DirectionReport
+    calibrated: Measurement | None
 
 
 @blueprint.get("/runs")
 def find() -> Any:
     """The run whose id begins with `q`, as people copy it from a terminal."""
     wanted = request.args.get("q", "").strip().lower()
-    found = browse.run_ids(g.store, wanted, 2) if len(wanted) >= 4 else []
+    found = g.store.run_ids(wanted, 2) if len(wanted) >= 4 else []
     if len(found) != 1:
         abort(
             404,
@@ -65,57 +68,55 @@ def find() -> Any:
 def show(run_id: str) -> str:
     """One run."""
     run = load(run_id)
-    report = run["manifest"].get("report", {})
-    directions = [
-        {"link": link, "direction": direction, **counters}
-        for link, by_direction in report.get("driver", {}).get("links", {}).items()
-        for direction, counters in by_direction.items()
+    scenario, manifest = run.documents.scenario, run.documents.manifest
+    report = manifest.report
+    calibrated = {(one.link, str(one.direction)): one for one in manifest.calibration}
+    lines = [
+        Line(link, direction, counters, calibrated.get((link, direction)))
+        for link, direction, counters in (report.directions() if report else ())
     ]
-    queued = [one for one in directions if one["rate_bps"]]
+    queued = [line for line in lines if line.counters.rate_bps]
     # Shown first: queues that dropped or purged packets, and those of lines that were busy for half of the run.
-    busy = [one for one in queued if one["events"] or (one["busy_s"] or 0) > 0.5 * run["duration_s"]]
+    busy = [one for one in queued if one.counters.events or (one.counters.busy_s or 0) > 0.5 * run.duration_s]
     quiet = [one for one in queued if one not in busy]
-    link = crossing.link_under_study(run["scenario"])
-    beside = (
-        browse.siblings(g.store, run["campaigns"][0]["id"], run["campaigns"][0]["point"]) if run["campaigns"] else []
-    )
-    flows = run["scenario"]["workload"]
+    link = crossing.link_under_study(scenario)
+    beside = browse.siblings(g.store, run.campaigns[0].id, run.campaigns[0].point) if run.campaigns else []
+    flows = scenario.workload
     chosen = request.args.get("flow", "")
-    flow = next((one for one in flows if one["name"] == chosen), flows[0] if flows else None)
+    flow = next((one for one in flows if one.name == chosen), flows[0] if flows else None)
     side = "received" if request.args.get("side") == "receiver" else "sequence"
     return render_template(
         "run.html",
         run=run,
-        report=report,
-        directions=directions,
+        manifest=manifest,
+        captures=report.captures if report else (),
+        lines=lines,
         busy=busy[:8],
         quiet=[*busy[8:], *quiet],
         link=link,
         flows=flows,
         flow=flow,
         side=side,
-        first=_first_plot(run, side, flow["name"]) if flow is not None else "",
+        first=_first_plot(run, side, flow.name) if flow is not None else "",
         beside=beside,
-        wider=fidelity.wider(fidelity.limits_of(run["scenario"])),
-        topology=network_picture(run["scenario"]),
+        wider=fidelity.wider(scenario.fidelity),
+        topology=network_picture(scenario),
         range=(request.args.get("from", ""), request.args.get("to", "")),
-        shown=sorted(run["metrics"], key=lambda row: (is_detail(row["name"]), order(row["name"]), row["subject"]))[
-            :400
-        ],
+        shown=sorted(run.metrics, key=lambda row: (is_detail(row.name), order(row.name), row.subject))[:400],
     )
 
 
 @blueprint.get("/runs/<run_id>/network.<kind>")
 def network(run_id: str, kind: str) -> Response:
     """Its network as SVG or PDF."""
-    return network_file(load(run_id)["scenario"], kind, f"{run_id[:8]}-network")
+    return network_file(load(run_id).documents.scenario, kind, f"{run_id[:8]}-network")
 
 
 @blueprint.get("/runs/<run_id>/files/<path:path>")
 def download(run_id: str, path: str) -> Response:
     """One of its files."""
     run = load(run_id)
-    if path not in {one["path"] for one in run["files"]}:
+    if path not in {one.path for one in run.files}:
         abort(404, f"This run has no file {path}.")
     folder = g.store.run_folder(run_id).resolve()
     return send_from_directory(folder, path, as_attachment=True, max_age=0)
@@ -124,7 +125,10 @@ def download(run_id: str, path: str) -> Response:
 @blueprint.get("/api/runs/<run_id>")
 def as_json(run_id: str) -> Response:
     """Everything that the store has of a run: scenario, manifest, metrics, files, earlier attempts, campaigns."""
-    return jsonify(load(run_id))
+    run = load(run_id)
+    document = {name: value for name, value in vars(run).items() if name != "documents"}
+    documents = {"scenario": run.documents.scenario_document, "manifest": run.documents.manifest_document}
+    return jsonify(document | documents)
 
 
 @blueprint.get("/api/runs/<run_id>/segments")
@@ -180,16 +184,16 @@ def plot_file(run_id: str, kind: str, form: str) -> Response:
     return answer(drawn, form, name, lambda: whole.cut(low, high).as_csv("time_s"))
 
 
-def figure(run: Mapping[str, Any], kind: str) -> Figure:
+def figure(run: RunRow, kind: str) -> Figure:
     """A figure of the flow, or of the queue, that the address asks for."""
     if kind not in run_figures.KINDS:
         abort(404, f"There is no plot {kind}; there are: {', '.join(run_figures.KINDS)}.")
-    return run_figures.KINDS[kind](g.store.run_folder(run["id"]), run, request.args.get("flow", ""))
+    return run_figures.KINDS[kind](g.store.run_folder(run.id), run, request.args.get("flow", ""))
 
 
-def _first_plot(run: Mapping[str, Any], kind: str, flow: str) -> str:
+def _first_plot(run: RunRow, kind: str, flow: str) -> str:
     """The address of the uppermost plot's data. The page's head names it, so that the browser asks for it at once."""
-    low, high = 0.0, float(run["duration_s"])
+    low, high = 0.0, float(run.duration_s)
     try:
         asked = _number("from", low), _number("to", high)
     except ValueError:
@@ -197,7 +201,7 @@ def _first_plot(run: Mapping[str, Any], kind: str, flow: str) -> str:
     if asked[0] < asked[1] and asked[0] < high and asked[1] > low:
         low, high = max(asked[0], low), min(asked[1], high)
     period: dict[str, Any] = {"from": f"{low:.6f}", "to": f"{high:.6f}"}
-    return url_for("runs.plot", run_id=run["id"], kind=kind, flow=flow, **period)
+    return url_for("runs.plot", run_id=run.id, kind=kind, flow=flow, **period)
 
 
 def _segment(row: dict[str, Any], sacks: list[list[int]]) -> dict[str, Any]:
@@ -211,15 +215,15 @@ def _segment(row: dict[str, Any], sacks: list[list[int]]) -> dict[str, Any]:
         "ack": None if row["ack"] < 0 else row["ack"],
         "window": row["window"],
         "flags": [name for bit, name in FLAGS if row["flags"] & bit],
-        "classes": [name for bit, name in CLASSES if row["class"] & bit],
+        "classes": [label for bit, label in class_labels() if row["class"] & bit],
         "rtt_ms": None if row["rtt_ns"] is None else round(row["rtt_ns"] / 1e6, 3),
         "in_order": row["in_order"],
         "sack": sacks,
     }
 
 
-def _range(run: dict[str, Any]) -> tuple[float, float]:
-    return period_asked(float(run["duration_s"]))
+def _range(run: RunRow) -> tuple[float, float]:
+    return period_asked(float(run.duration_s))
 
 
 def period_asked(duration_s: float) -> tuple[float, float]:
@@ -238,10 +242,9 @@ def _number(name: str, default: float) -> float:
     return value
 
 
-def load(run_id: str) -> dict[str, Any]:
+def load(run_id: str) -> RunRow:
     """A run of the store; 404 if there is none."""
-    run = g.store.run(run_id)
+    run: RunRow | None = g.store.run(run_id)
     if run is None:
         abort(404, f"There is no run {run_id} here.")
-    found: dict[str, Any] = run
-    return found
+    return run

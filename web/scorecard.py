@@ -7,7 +7,7 @@ runs land. This page judges nothing itself. Why something disagrees stands in do
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -15,7 +15,8 @@ from typing import Any
 from flask import Blueprint, Response, g, jsonify, render_template, request
 from markupsafe import Markup, escape
 
-from analysis.scorecard import Score, document, published, scorecard
+from analysis.scorecard import Artefact, PublishedValue, Score, count, document, published, scorecard
+from analysis.store.rows import CampaignRow
 from experiments.api import targets_folder
 from testbed import node_binary
 from web.cache import cached, permanent
@@ -36,45 +37,43 @@ PAPERS = {
 class Card:
     """The scorecard of a store."""
 
-    artefacts: list[dict[str, Any]]
+    artefacts: list[Artefact]
     #: artefacts, run, pass, values, values_within, orderings, orderings_hold.
     count: dict[str, int]
-    #: How far real packets and virtual time agree; None where no artefact was run in both.
-    between_backends: dict[str, Any] | None
 
     @property
     def measured(self) -> bool:
-        """Whether any campaign was held against a paper; arithmetic needs none."""
-        return any(score["campaign"] for one in self.artefacts for score in one["scores"].values())
+        """Whether any campaign was compared with a paper; arithmetic needs none."""
+        return any(score.campaign for one in self.artefacts for score in one.scores.values())
 
     @property
     def papers(self) -> list[str]:
         """In the order of the document."""
-        return list(dict.fromkeys(one["paper"] for one in self.artefacts))
+        return list(dict.fromkeys(one.paper for one in self.artefacts))
 
     def of_paper(self, paper: str) -> dict[str, int]:
         """Artefacts of a paper by verdict."""
         found = {"pass": 0, "fail": 0, "not run": 0}
         for one in self.artefacts:
-            if one["paper"] == paper:
+            if one.paper == paper:
                 found[verdict(one)] += 1
         return found
 
 
-def verdict(artefact: dict[str, Any], backend: str = "") -> str:
+def verdict(artefact: Artefact, backend: str = "") -> str:
     """pass, fail or not run; of one backend, or of all on which it was run."""
     if backend:
-        score = artefact["scores"].get(backend)
-        return "not run" if score is None else "pass" if score["passes"] else "fail"
-    return "not run" if not artefact["scores"] else "pass" if artefact["passes"] else "fail"
+        score = artefact.scores.get(backend)
+        return "not run" if score is None else "pass" if score.passes else "fail"
+    return "not run" if not artefact.scores else "pass" if artefact.passes else "fail"
 
 
 def read() -> Card:
     """The scorecard of the store."""
 
     def make() -> Card:
-        told = document(scorecard(g.store, targets_folder(), _kept_score))
-        return Card(told["artefacts"], told["count"], told["between_backends"])
+        artefacts = scorecard(g.store, targets_folder(), _kept_score)
+        return Card(artefacts, count(artefacts))
 
     return cached(("scorecard",), make)
 
@@ -94,9 +93,9 @@ def reasons() -> dict[str, list[str]]:
     return found
 
 
-def reasons_for(artefact: dict[str, Any]) -> list[str]:
+def reasons_for(artefact: Artefact) -> list[str]:
     """Paragraphs of its paper that name an artefact, by its id or as "table 3" or "figures 20 and 21"."""
-    return [told for told in reasons().get(artefact["paper"], []) if artefact["id"] in _named(artefact["paper"], told)]
+    return [told for told in reasons().get(artefact.paper, []) if artefact.id in _named(artefact.paper, told)]
 
 
 def _named(paper: str, told: str) -> set[str]:
@@ -120,9 +119,9 @@ def _kept_score(key: tuple[Any, ...], make: Callable[[], Score]) -> Score:
     return permanent([("score", *key)], lambda missing: {missing[0]: make()})["score", *key]
 
 
-def published_for(campaign: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Published values that a campaign is held against: metric, subject, cell (labels), value in the SI unit."""
-    return published(targets_folder(), campaign["text"])
+def published_for(campaign: CampaignRow) -> list[PublishedValue]:
+    """Published values with which a campaign is compared."""
+    return published(targets_folder(), campaign.text)
 
 
 @blueprint.get("/scorecard")
@@ -130,9 +129,7 @@ def show() -> str:
     """All artefacts; `paper` and `show` (pass, fail, not run) narrow them."""
     card = read()
     paper, only = request.args.get("paper", ""), request.args.get("show", "")
-    shown = [
-        one for one in card.artefacts if (not paper or one["paper"] == paper) and (not only or verdict(one) == only)
-    ]
+    shown = [one for one in card.artefacts if (not paper or one.paper == paper) and (not only or verdict(one) == only)]
     return render_template(
         "scorecard.html",
         card=card,
@@ -151,5 +148,4 @@ def show() -> str:
 @blueprint.get("/api/scorecard")
 def as_json() -> Response:
     """The scorecard, as `./backchannel score --json` prints it."""
-    card = read()
-    return jsonify({"artefacts": card.artefacts, "count": card.count, "between_backends": card.between_backends})
+    return jsonify(document(read().artefacts))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from concurrent.futures import Future
 from pathlib import Path
 from typing import Any, TypeVar
@@ -13,7 +13,8 @@ import polars as pl
 from cachetools import LRUCache
 
 from analysis.captures import CapturedFlow, MissingCapture, RunData
-from analysis.runs import scenario_of
+from analysis.store.rows import RunRow
+from testbed.report import InterfaceReport
 
 T = TypeVar("T")
 
@@ -26,7 +27,7 @@ _lock = threading.Lock()
 
 
 def interface(
-    folder: Path, run: Mapping[str, Any], node: str, link: str, columns: Sequence[str], from_s: float, to_s: float
+    folder: Path, run: RunRow, node: str, link: str, columns: Sequence[str], from_s: float, to_s: float
 ) -> RunData:
     """What metrics see of a run, with what passed the interface of a node on a link during a period.
 
@@ -34,14 +35,14 @@ def interface(
         MissingCapture: the run has no tables, or nothing was captured there.
     """
     data = _without_segments(folder, run)
-    files = _files(data, [one for one in data.interfaces if one["node"] == node and one["link"] == link])
+    files = _files(data, [end for end in data.interfaces if end.node == node and end.link == link])
     here = _scan(folder).filter(pl.col("file").is_in(files), _during(data, from_s, to_s))
     return _with(data, here.select("file", "conn", "time_ns", *columns).collect())
 
 
 def flow(
     folder: Path,
-    run: Mapping[str, Any],
+    run: RunRow,
     name: str,
     receiver: bool,
     columns: Sequence[str],
@@ -71,7 +72,7 @@ def flow(
 
 
 def unordered(
-    folder: Path, run: Mapping[str, Any], name: str, receiver: bool, columns: Sequence[str], where: pl.Expr
+    folder: Path, run: RunRow, name: str, receiver: bool, columns: Sequence[str], where: pl.Expr
 ) -> pl.DataFrame:
     """The same without `t_s` and in no order, to be counted."""
     return _rows(_without_segments(folder, run), folder, name, receiver, where, True, columns)
@@ -90,7 +91,7 @@ def _rows(
     if found is None:
         raise MissingCapture(f"this run has no flow {name}")
     node = found.receiver if receiver else found.sender
-    files = _files(data, [one for one in data.interfaces if one["node"] == node])
+    files = _files(data, [end for end in data.interfaces if end.node == node])
     own = found.connections.filter(pl.col("file").is_in(files)).select("file", "conn", "stream")
     rows = _scan(folder).filter(
         pl.col("file").is_in(own["file"].unique().to_list()),
@@ -106,7 +107,7 @@ def _rows(
     return frame.join(_typed(own, frame), on=["file", "conn"], how="inner", maintain_order="left")
 
 
-def flows(folder: Path, run: Mapping[str, Any], name: str = "") -> list[CapturedFlow]:
+def flows(folder: Path, run: RunRow, name: str = "") -> list[CapturedFlow]:
     """Flows that were captured at their receivers."""
     found = []
     try:
@@ -114,13 +115,13 @@ def flows(folder: Path, run: Mapping[str, Any], name: str = "") -> list[Captured
     except MissingCapture:
         return []
     for one in data.flows:
-        captured = {label["interface"] for label in data.interfaces if label["node"] == one.receiver}
+        captured = {end.interface for end in data.interfaces if end.node == one.receiver}
         if name in ("", one.name) and captured & set(data.files):
             found.append(one)
     return found
 
 
-def sacks(folder: Path, run: Mapping[str, Any], name: str, receiver: bool) -> pl.DataFrame | None:
+def sacks(folder: Path, run: RunRow, name: str, receiver: bool) -> pl.DataFrame | None:
     """SACK blocks that a flow's receiver sent: `t_s`, `left` and `right` in bytes; None without a table of them."""
     path = folder / "sacks.parquet"
     if not path.is_file():
@@ -128,7 +129,7 @@ def sacks(folder: Path, run: Mapping[str, Any], name: str, receiver: bool) -> pl
     data = _without_segments(folder, run)
     found = next(one for one in data.flows if one.name == name)
     node = found.receiver if receiver else found.sender
-    files = _files(data, [one for one in data.interfaces if one["node"] == node])
+    files = _files(data, [end for end in data.interfaces if end.node == node])
     where = found.connections.filter(pl.col("file").is_in(files)).select("file", "conn").unique()
     rows = pl.scan_parquet(path).filter(pl.col("dir") == 1).collect()
     blocks = rows.join(_typed(where, rows), on=["file", "conn"], how="semi")
@@ -209,14 +210,14 @@ def _during(data: RunData, from_s: float, to_s: float) -> pl.Expr:
     )
 
 
-def _files(data: RunData, interfaces: Sequence[Mapping[str, Any]]) -> list[int]:
-    found = [data.files[one["interface"]] for one in interfaces if one["interface"] in data.files]
+def _files(data: RunData, interfaces: Sequence[InterfaceReport]) -> list[int]:
+    found = [data.files[end.interface] for end in interfaces if end.interface in data.files]
     if not found:
         raise MissingCapture("nothing was captured here: capture.at of the campaign says where")
     return found
 
 
-def _without_segments(folder: Path, run: Mapping[str, Any]) -> RunData:
+def _without_segments(folder: Path, run: RunRow) -> RunData:
     """A run's connections, and which file is whose."""
 
     def make() -> RunData:
@@ -226,9 +227,9 @@ def _without_segments(folder: Path, run: Mapping[str, Any]) -> RunData:
         except OSError:
             raise MissingCapture("this run kept no captures") from None
         return RunData(
-            scenario=scenario_of(run["scenario"]),
-            interfaces=list(run["manifest"].get("report", {}).get("interfaces", [])),
-            t0_epoch_ns=int(run["manifest"]["report"]["t0_epoch_ns"]),
+            scenario=run.documents.scenario,
+            interfaces=run.documents.report.interfaces,
+            t0_epoch_ns=run.documents.report.t0_epoch_ns,
             segments=pl.DataFrame(),
             connections=connections,
             files={one["label"]: one["file"] for one in summary["files"]},

@@ -7,15 +7,15 @@ from __future__ import annotations
 
 import io
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from flask import render_template
 from markupsafe import Markup
 
 from analysis.figures.model import COLOURS, PALETTE
 from experiments.api import format_quantity
+from testbed.scenario import DirectionSpec, Flow, LinkSpec, Named, Node, Scenario
 
 NODE_WIDTH, NODE_HEIGHT = 96.0, 40.0
 ROW = 74.0
@@ -106,10 +106,10 @@ class Picture:
         return file.getvalue()
 
 
-def draw(scenario: Mapping[str, Any]) -> Picture:
+def draw(scenario: Scenario) -> Picture:
     """The picture. Equal branches beyond a few are counted instead of drawn."""
-    nodes = {node["name"]: node for node in scenario["nodes"]}
-    links = scenario["links"]
+    nodes = {node.name: node for node in scenario.nodes}
+    links = scenario.links
     columns = _columns(list(nodes), links)
     hidden = [max(len(names) - MOST_ROWS, 0) for names in columns]
     gaps = _gaps(columns, links)
@@ -132,7 +132,7 @@ def draw(scenario: Mapping[str, Any]) -> Picture:
     crowded = len(links) > 6
     labelled: set[str] = set()
     for link in links:
-        ends = [places[end] for end in link["ends"] if end in places]
+        ends = [places[end] for end in link.ends if end in places]
         if len(ends) == 2:
             look = repr(_labels(link))
             _add_link(picture, link, ends, label=not crowded or look not in labelled)
@@ -157,12 +157,12 @@ def _fitted(text: str, size: float, width: float) -> str:
     return text if len(text) <= most else f"{text[: most - 1].rstrip()}…"
 
 
-def _columns(names: Sequence[str], links: Sequence[Mapping[str, Any]]) -> list[list[str]]:
+def _columns(names: Sequence[str], links: Sequence[LinkSpec]) -> list[list[str]]:
     """Nodes by their distance from one end of the longest path through the network."""
     beside: dict[str, list[str]] = {name: [] for name in names}
     for link in links:
-        for end in link["ends"]:
-            beside[end] += [other for other in link["ends"] if other != end]
+        for end in link.ends:
+            beside[end] += [other for other in link.ends if other != end]
 
     def distances(start: str) -> dict[str, int]:
         found, todo = {start: 0}, deque([start])
@@ -188,36 +188,36 @@ def _columns(names: Sequence[str], links: Sequence[Mapping[str, Any]]) -> list[l
     return [found[number] for number in sorted(found)]
 
 
-def _gaps(columns: Sequence[Sequence[str]], links: Sequence[Mapping[str, Any]]) -> list[float]:
+def _gaps(columns: Sequence[Sequence[str]], links: Sequence[LinkSpec]) -> list[float]:
     """Room between two columns, for the labels of their links."""
     column = {name: number for number, names in enumerate(columns) for name in names}
     gaps = [90.0] * (len(columns) - 1)
     for link in links:
-        at = sorted(column[end] for end in link["ends"])
+        at = sorted(column[end] for end in link.ends)
         if len(at) == 2 and at[1] == at[0] + 1:
             longest = max((_text_width(line, 10.5) for lines in _labels(link) for line in lines), default=0.0)
             gaps[at[0]] = max(gaps[at[0]], min(longest + 28, 300))
     return gaps
 
 
-def _add_node(picture: Picture, node: Mapping[str, Any], cx: float, cy: float) -> None:
-    host = node["kind"] == "host"
+def _add_node(picture: Picture, node: Node, cx: float, cy: float) -> None:
+    host = node.kind == "host"
     left, top = cx - NODE_WIDTH / 2, cy - NODE_HEIGHT / 2
     picture.boxes.append(Box(left, top, NODE_WIDTH, NODE_HEIGHT, "ink" if host else "soft", 6 if host else 20))
-    below = node["stack"]["name"] if "stack" in node else node["kind"].replace("-", " ")
+    below = node.stack.name if node.stack else node.kind.replace("-", " ")
     picture.labels += [
-        Label(cx, cy - 7, _fitted(node["name"], 12, NODE_WIDTH - 6), size=12, bold=True),
+        Label(cx, cy - 7, _fitted(node.name, 12, NODE_WIDTH - 6), size=12, bold=True),
         Label(cx, cy + 9, _fitted(below, 10.5, NODE_WIDTH - 6), "soft", 10.5),
     ]
 
 
-def _add_link(picture: Picture, link: Mapping[str, Any], ends: Sequence[tuple[float, float]], label: bool) -> None:
+def _add_link(picture: Picture, link: LinkSpec, ends: Sequence[tuple[float, float]], label: bool) -> None:
     (x0, y0), (x1, y1) = ends
     turned = x0 > x1
     if turned:
         (x0, y0), (x1, y1) = (x1, y1), (x0, y0)
     left, right = x0 + NODE_WIDTH / 2, x1 - NODE_WIDTH / 2
-    studied = link["name"] in ("bottleneck", "line", "air")
+    studied = link.name in ("bottleneck", "line", "air")
     picture.wires.append(Wire(left, y0, right, y1, "s0" if studied else "soft", 2.4 if studied else 1.6))
     if not label:
         return
@@ -229,65 +229,63 @@ def _add_link(picture: Picture, link: Mapping[str, Any], ends: Sequence[tuple[fl
         picture.labels.append(Label(x, y + 13 + 13 * number, _fitted(line, 10.5, LABEL_ROOM), colour, 10.5))
 
 
-def _labels(link: Mapping[str, Any]) -> tuple[list[str], list[str]]:
+def _labels(link: LinkSpec) -> tuple[list[str], list[str]]:
     """The labels above a link (forward) and below it (reverse)."""
-    forward, reverse = _direction(link["forward"], "→"), _direction(link["reverse"], "←")
-    if link["forward"] == link["reverse"]:
+    forward, reverse = _direction(link.forward, "→"), _direction(link.reverse, "←")
+    if link.forward == link.reverse:
         forward[0] = "↔" + forward[0][1:]
         reverse = []
     extra = []
-    if link["kind"] != "point-to-point":
-        extra.append(link["kind"])
-    extra += [f"{box['name']} at {link['ends'][box.get('end', 0)]}" for box in link.get("middleboxes", [])]
+    if link.kind != "point-to-point":
+        extra.append(link.kind)
+    extra += [f"{box.name} at {link.ends[box.end]}" for box in link.middleboxes]
     return ([", ".join(extra)] if extra else []) + forward, reverse
 
 
-def _direction(direction: Mapping[str, Any], arrow: str) -> list[str]:
-    rate = format_quantity(direction["rate_bps"], "rate") if direction.get("rate_bps") else "no rate limit"
-    queue = direction["queue"]
-    lines = [f"{arrow} {rate}, {format_quantity(direction['delay_s'], 'time')}"]
-    lines.append(f"{queue['name']}{f', {_limit(queue)}' if _limit(queue) else ''}")
-    errors = [error["name"] for error in direction.get("errors", [])]
-    if errors:
-        lines.append(f"errors: {', '.join(errors)}")
-    if direction.get("schedule"):
-        lines.append(f"{len(direction['schedule'])} changes")
-    if direction.get("options", {}).get("header_compression"):
-        lines.append(direction["options"]["header_compression"])
-    if direction.get("options", {}).get("device_buffer_bytes"):
-        lines.append(f"device holds {format_quantity(direction['options']['device_buffer_bytes'], 'bytes')}")
+def _direction(direction: DirectionSpec, arrow: str) -> list[str]:
+    rate = format_quantity(direction.rate_bps, "rate") if direction.rate_bps else "no rate limit"
+    queue, options = direction.queue, direction.options
+    lines = [f"{arrow} {rate}, {format_quantity(direction.delay_s, 'time')}"]
+    lines.append(f"{queue.name}{f', {_limit(queue)}' if _limit(queue) else ''}")
+    if direction.errors:
+        lines.append(f"errors: {', '.join(error.name for error in direction.errors)}")
+    if direction.schedule:
+        lines.append(f"{len(direction.schedule)} changes")
+    if options.get("header_compression"):
+        lines.append(options["header_compression"])
+    if options.get("device_buffer_bytes"):
+        lines.append(f"device holds {format_quantity(options['device_buffer_bytes'], 'bytes')}")
     return lines
 
 
-def _limit(queue: Mapping[str, Any]) -> str:
-    options = queue["options"]
+def _limit(queue: Named) -> str:
+    options = queue.options
     if options.get("limit_packets"):
         return f"{options['limit_packets']:g} packets"
     return format_quantity(options["limit_bytes"], "bytes") if options.get("limit_bytes") else ""
 
 
-def _flows(scenario: Mapping[str, Any]) -> list[tuple[str, str]]:
-    groups: dict[str, list[Mapping[str, Any]]] = {}
-    for flow in scenario["workload"]:
-        groups.setdefault(flow.get("group") or flow["name"], []).append(flow)
+def _flows(scenario: Scenario) -> list[tuple[str, str]]:
+    groups: dict[str, list[Flow]] = {}
+    for flow in scenario.workload:
+        groups.setdefault(flow.group or flow.name, []).append(flow)
     lines = []
     for number, (name, flows) in enumerate(groups.items()):
         flow = flows[0]
-        size = format_quantity(flow["bytes"], "bytes") if flow.get("bytes") else "until the end"
-        starts = [float(one.get("start_s", 0.0)) for one in flows]
+        size = format_quantity(flow.bytes, "bytes") if flow.bytes else "until the end"
         if len(flows) == 1:
-            text = f"{name}: {flow['from']} to {flow['to']}, {size}, from {format_quantity(starts[0], 'time')} on"
+            text = f"{name}: {flow.from_} to {flow.to}, {size}, from {format_quantity(flow.start_s, 'time')} on"
         else:
-            ends = [flow[end].rstrip("0123456789") + "s" for end in ("from", "to")]
+            ends = [end.rstrip("0123456789") + "s" for end in (flow.from_, flow.to)]
             text = f"{name}: {len(flows)} flows, {ends[0]} to {ends[1]}, {size}"
         lines.append((text, COLOURS[number % len(COLOURS)]))
     return lines[:8]
 
 
-def _description(scenario: Mapping[str, Any]) -> str:
+def _description(scenario: Scenario) -> str:
     parts = []
-    for link in scenario["links"][:8]:
+    for link in scenario.links[:8]:
         above, below = _labels(link)
-        parts.append(f"{' to '.join(link['ends'])}: {', '.join([*above, *below])}")
-    more = f"; and {len(scenario['links']) - 8} more links" if len(scenario["links"]) > 8 else ""
+        parts.append(f"{' to '.join(link.ends)}: {', '.join([*above, *below])}")
+    more = f"; and {len(scenario.links) - 8} more links" if len(scenario.links) > 8 else ""
     return f"Network. {'; '.join(parts)}{more}"

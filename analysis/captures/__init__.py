@@ -4,6 +4,7 @@ from analysis.captures.flow import CapturedFlow
 from analysis.captures.line import CapturedLine
 from analysis.captures.run import RunData, run_of
 from analysis.captures.segments import (
+    BAD_CHECKSUM,
     DATA,
     DUPLICATE_ACK,
     FAST_RETRANSMISSION,
@@ -14,15 +15,17 @@ from analysis.captures.segments import (
     RETRANSMISSION,
     SACK,
     SPURIOUS,
+    TIMEOUT,
     WINDOW_UPDATE,
     ZERO_WINDOW,
+    class_labels,
     is_a,
     step_mean,
 )
 from analysis.captures.tables import MissingCapture
 
 __all__ = [
-    "DATA", "DUPLICATE_ACK", "FAST_RETRANSMISSION", "KEEP_ALIVE", "NEW", "OUT_OF_ORDER", "PURE_ACK", "RETRANSMISSION",
-    "SACK", "SPURIOUS", "WINDOW_UPDATE", "ZERO_WINDOW", "CapturedFlow", "CapturedLine", "MissingCapture", "RunData",
-    "is_a", "run_of", "step_mean",
+    "BAD_CHECKSUM", "DATA", "DUPLICATE_ACK", "FAST_RETRANSMISSION", "KEEP_ALIVE", "NEW", "OUT_OF_ORDER", "PURE_ACK",
+    "RETRANSMISSION", "SACK", "SPURIOUS", "TIMEOUT", "WINDOW_UPDATE", "ZERO_WINDOW", "CapturedFlow", "CapturedLine",
+    "MissingCapture", "RunData", "class_labels", "is_a", "run_of", "step_mean",
 ]  # fmt: skip

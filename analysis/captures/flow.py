@@ -64,7 +64,7 @@ class CapturedFlow(Flow):
         return keys.join(ranked, on=["client", "client_port", "server", "nth"], maintain_order="left").drop("nth")
 
     def _segments(self, node: str) -> pl.DataFrame:
-        captured = [interface["interface"] for interface in self.tables.interfaces if interface["node"] == node]
+        captured = [interface.interface for interface in self.tables.interfaces if interface.node == node]
         files = [self.tables.files[name] for name in captured if name in self.tables.files]
         if not files:
             raise MissingCapture(f"flow {self.name} was not captured at {node}: add that interface to capture.at")

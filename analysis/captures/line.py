@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
 from functools import cached_property
 from itertools import pairwise
-from typing import Any
 
 import numpy as np
 import polars as pl
@@ -14,9 +12,10 @@ import polars as pl
 from analysis.captures.flow import CapturedFlow
 from analysis.captures.segments import DATA, PURE_ACK, is_a, step_mean
 from analysis.captures.tables import MissingCapture, Tables
+from analysis.routes import Routes, direction_name
 from analysis.runs import Kind, Line, RunView
-from testbed.addressing import Plan, make_plan, next_hop
-from testbed.errors import TestbedError
+from testbed.addressing import make_plan
+from testbed.report import DirectionReport
 from testbed.scenario import LinkSpec
 
 #: Length of `data_slices`, in s: those of aq's figure 1.
@@ -26,7 +25,7 @@ SLICE_S = 0.2
 class CapturedLine(Line):
     """One direction of a link."""
 
-    def __init__(self, run: RunView, tables: Tables, link: LinkSpec, port: int, network: _Network) -> None:
+    def __init__(self, run: RunView, tables: Tables, link: LinkSpec, port: int, network: Routes) -> None:
         self.run = run
         self.tables = tables
         self.link = link.name
@@ -45,9 +44,9 @@ class CapturedLine(Line):
         self._network = network
 
     @property
-    def counters(self) -> Mapping[str, Any]:  # type: ignore[override]
-        """Counters of the line in the run's report, over the whole run; empty without a report."""
-        return self.tables.counters.get(self.link, {}).get(self.direction, {})
+    def counters(self) -> DirectionReport | None:  # type: ignore[override]
+        """Counters of the line in the run's report, over the whole run; None without a report."""
+        return self.tables.counters.get(self.link, {}).get(self.direction)
 
     @cached_property
     def busy_window_s(self) -> tuple[float, float]:
@@ -63,11 +62,23 @@ class CapturedLine(Line):
 
     def path(self, flow: CapturedFlow) -> list[tuple[str, str, str]]:
         """(node, link, next node) for every hop of a flow's data."""
-        return self._network.of_flow(flow)
+        return self._route(flow)
 
     def path_back(self, flow: CapturedFlow) -> list[tuple[str, str, str]]:
         """(node, link, next node) for every hop of a flow's acks."""
-        return self._network.of_flow(flow, back=True)
+        return self._route(flow, back=True)
+
+    def _route(self, flow: CapturedFlow, *, back: bool = False) -> list[tuple[str, str, str]]:
+        """Between the addresses that the flow's connections use."""
+        known = flow.connections
+        if known.is_empty():
+            return (
+                self._network.between(flow.receiver, flow.sender)
+                if back
+                else self._network.between(flow.sender, flow.receiver)
+            )
+        source, target = known["client"][0], known["server"][0]
+        return self._network.path(target, source) if back else self._network.path(source, target)
 
     def rate_at(self, t_s: float) -> float:
         """The declared rate at an instant, with the schedule, in bit/s; infinite if not limited."""
@@ -105,11 +116,9 @@ class CapturedLine(Line):
 
     def _crossing(self, ports: list[int]) -> pl.DataFrame:
         captured = {
-            self.tables.files[interface["interface"]]: interface["node"]
+            self.tables.files[interface.interface]: interface.node
             for interface in self.tables.interfaces
-            if interface["link"] == self.link
-            and interface["end"] in ports
-            and interface["interface"] in self.tables.files
+            if interface.link == self.link and interface.end in ports and interface.interface in self.tables.files
         }
         if not captured:
             where = " or ".join(f"{self.ends[port]}:{self.link}" for port in ports)
@@ -198,55 +207,12 @@ class CapturedLine(Line):
         return None if self.rate_bps is None else step_mean(self.queue_steps(), *self.busy_window_s)
 
 
-def direction_name(port: int) -> str:
-    """The name of the direction that begins at an end of a link, as in reports and telemetry."""
-    return {0: "forward", 1: "reverse"}.get(port, f"port-{port}")
-
-
-class _Network:
-    """The routes of the run's network."""
-
-    def __init__(self, plan: Plan) -> None:
-        self._plan = plan
-        self._owner = {end.address: end for ends in plan.links.values() for end in ends}
-        self._paths: dict[tuple[str, str], list[tuple[str, str, str]]] = {}
-
-    def path(self, source: str, target: str) -> list[tuple[str, str, str]]:
-        """(node, link, next node) for every hop of a packet between two addresses; empty for unknown addresses."""
-        key = (source, target)
-        if key not in self._paths:
-            known = source in self._owner and target in self._owner
-            self._paths[key] = list(self._hops(self._owner[source].node, target)) if known else []
-        return self._paths[key]
-
-    def of_flow(self, flow: CapturedFlow, *, back: bool = False) -> list[tuple[str, str, str]]:
-        """The same for a flow's data, or its acks, between the addresses that it uses."""
-        known = flow.connections
-        if known.is_empty():
-            source, target = self._plan.nodes[flow.sender].address, self._plan.nodes[flow.receiver].address
-        else:
-            source, target = known["client"][0], known["server"][0]
-        return self.path(target, source) if back else self.path(source, target)
-
-    def _hops(self, node: str, target: str) -> Iterator[tuple[str, str, str]]:
-        goal = self._owner[target].node
-        for _ in range(len(self._plan.nodes)):
-            if node == goal:
-                return
-            try:
-                near, following = next_hop(self._plan, node, target)
-            except TestbedError:  # no route
-                return
-            yield node, near.link, following.node
-            node = following.node
-
-
 def lines_of(run: RunView, tables: Tables) -> list[CapturedLine]:
     """Both directions of every link; every end's of a shared medium, the first of a one-way link."""
     links = run.scenario.links
     if not links:
         return []
-    network = _Network(make_plan(run.scenario.nodes, links))
+    network = Routes(make_plan(run.scenario.nodes, links))
     return [
         CapturedLine(run, tables, link, port, network)
         for link in links

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 import polars as pl
+
+from testbed import node_binary
 
 #: Bits of the column `class`.
 NEW = 1 << 0
@@ -17,6 +21,8 @@ KEEP_ALIVE = 1 << 9
 PURE_ACK = 1 << 10
 SACK = 1 << 11
 DATA = 1 << 12
+TIMEOUT = 1 << 13
+BAD_CHECKSUM = 1 << 21
 
 #: Columns of the links' telemetry; null where a row has no such value.
 LINK_TELEMETRY = {
@@ -29,6 +35,12 @@ FLOW_TELEMETRY = {
     "t_ns": pl.Int64, "cwnd_segments": pl.Float64, "ssthresh_segments": pl.Float64, "rto_s": pl.Float64,
     "event": pl.String,
 }  # fmt: skip
+
+
+@cache
+def class_labels() -> tuple[tuple[int, str], ...]:
+    """Bit and label of every class, lowest bit first."""
+    return tuple((entry["bit"], entry["label"]) for entry in node_binary.call("registry")["segment_classes"])
 
 
 def is_a(bits: int) -> pl.Expr:

@@ -12,7 +12,8 @@ from typing import Any, Self
 import polars as pl
 
 from analysis.captures.segments import LINK_TELEMETRY
-from analysis.runs import Unmeasured, scenario_of
+from analysis.runs import Unmeasured
+from testbed.report import InterfaceReport, LinkReport, Report
 from testbed.scenario import Scenario
 
 
@@ -25,30 +26,30 @@ class Tables:
     """A run's tables. Times are seconds since the run's start; "at" an interface means in its capture."""
 
     scenario: Scenario
-    #: Interfaces of the run's report: node, interface, link, end, address.
-    interfaces: Sequence[Mapping[str, Any]]
+    #: Of the run's report.
+    interfaces: Sequence[InterfaceReport]
     t0_epoch_ns: int
     segments: pl.DataFrame
     connections: pl.DataFrame
     #: Capture label (the interface's name) to file number.
     files: Mapping[str, int]
-    #: Counters of the run's report: link to direction to counters. A second source, beside the captures.
-    counters: Mapping[str, Mapping[str, Mapping[str, Any]]] = field(default_factory=dict)
+    #: Counters of the run's report by link: a second source, beside the captures.
+    counters: Mapping[str, LinkReport] = field(default_factory=dict)
     #: The run's folder, for its telemetry.
     folder: Path | None = None
 
     @classmethod
-    def load(cls, folder: Path, scenario: Mapping[str, Any], report: Mapping[str, Any]) -> Self:
+    def load(cls, folder: Path, scenario: Scenario, report: Report) -> Self:
         """Reads segments.parquet, connections.parquet and summary.json of a run's folder."""
         summary = json.loads((folder / "summary.json").read_text())
         return cls(
-            scenario=scenario_of(scenario),
-            interfaces=report["interfaces"],
-            t0_epoch_ns=int(report["t0_epoch_ns"]),
+            scenario=scenario,
+            interfaces=report.interfaces,
+            t0_epoch_ns=report.t0_epoch_ns,
             segments=pl.read_parquet(folder / "segments.parquet"),
             connections=pl.read_parquet(folder / "connections.parquet"),
             files={file["label"]: file["file"] for file in summary["files"]},
-            counters=report.get("driver", {}).get("links", {}),
+            counters=report.driver.links,
             folder=folder,
         )
 
@@ -57,7 +58,7 @@ class Tables:
         """Node to the addresses of its interfaces."""
         found: dict[str, list[str]] = {}
         for interface in self.interfaces:
-            found.setdefault(interface["node"], []).append(interface["address"])
+            found.setdefault(interface.node, []).append(interface.address)
         return found
 
     @cached_property

@@ -25,6 +25,7 @@ from analysis.exports.preview import page
 from analysis.figures import published
 from analysis.frames import find_campaign, means, values
 from analysis.store import Store
+from analysis.store.rows import CampaignRow, RunRow
 
 METADATA = "ro-crate-metadata.json"
 CAMPAIGN = "campaign.json"
@@ -38,7 +39,9 @@ SOFTWARE, AUTHOR = "#backchannel", "#author"
 #: Neither file can be larger: campaigns of tens of thousands of runs stay below.
 MOST_METADATA_BYTES = 1 << 28
 #: Figures of metrics that every campaign has, where it has them.
-FIGURES = ("throughput", "goodput", "fairness_index", "completion_time", "utilisation", "queue_mean", "rtt_mean")
+FIGURES = (
+    "throughput", "goodput", "direction_fairness", "completion_time", "utilisation", "queue_mean", "rtt_mean"
+)  # fmt: skip
 #: The figure that the campaign's file asks for.
 OWN_FIGURE = "figures/figure"
 #: What campaign.json tells of the campaign.
@@ -68,7 +71,7 @@ def write(store: Store, campaign: str, path: Path, experiments: Path, author: st
     found = find_campaign(store, campaign)
     runs = [run for run_id in _run_ids(found) if (run := store.run(run_id)) is not None]
     if not runs:
-        raise AnalysisError(f"campaign {found['name']} has no runs: there is nothing to bundle")
+        raise AnalysisError(f"campaign {found.name} has no runs: there is nothing to bundle")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         return _write(store, found, runs, path, experiments, author, licence)
@@ -78,8 +81,8 @@ def write(store: Store, campaign: str, path: Path, experiments: Path, author: st
 
 def _write(
     store: Store,
-    found: Mapping[str, Any],
-    runs: Sequence[Mapping[str, Any]],
+    found: CampaignRow,
+    runs: Sequence[RunRow],
     path: Path,
     experiments: Path,
     author: str,
@@ -88,27 +91,27 @@ def _write(
     with tempfile.TemporaryDirectory(dir=path.parent, prefix=f".{path.name}-") as scratch:
         made = _generated(store, found, runs, experiments, Path(scratch))
         files = {name: (file.stat().st_size, _sha256(file), file) for name, file in made.items()}
-        names = [*files, *(f"runs/{run['id']}/{one['path']}" for run in runs for one in run["files"])]
-        of_means = means(found["id"], store) if any(run["state"] == "valid" for run in runs) else None
+        names = [*files, *(f"runs/{run.id}/{one.path}" for run in runs for one in run.files)]
+        of_means = means(found.id, store) if any(run.state == "valid" for run in runs) else None
         preview = Path(scratch) / PREVIEW
         preview.write_text(page(found, runs, of_means, names))
         files[PREVIEW] = (preview.stat().st_size, _sha256(preview), preview)
         for run in runs:
-            for one in run["files"]:
-                name = f"runs/{run['id']}/{one['path']}"
-                files[name] = (one["bytes"], one["sha256"], store.run_folder(run["id"]) / one["path"])
+            for one in run.files:
+                name = f"runs/{run.id}/{one.path}"
+                files[name] = (one.bytes, one.sha256, store.run_folder(run.id) / one.path)
         half = Path(scratch) / "bundle.zip"
         _zip(half, _metadata(found, runs, files, author, licence), files)
         half.replace(path)
     return _sha256(path)
 
 
-def _run_ids(campaign: Mapping[str, Any]) -> list[str]:
-    return list(dict.fromkeys(member["run_id"] for point in campaign["points"] for member in point["members"]))
+def _run_ids(campaign: CampaignRow) -> list[str]:
+    return list(dict.fromkeys(member.run_id for point in campaign.points for member in point.members))
 
 
 def _generated(
-    store: Store, campaign: Mapping[str, Any], runs: Sequence[Mapping[str, Any]], experiments: Path, scratch: Path
+    store: Store, campaign: CampaignRow, runs: Sequence[RunRow], experiments: Path, scratch: Path
 ) -> dict[str, Path]:
     """The files that are in no run's folder: the campaign's own file, its document, its tables and its figures."""
     from analysis.exports.tables import write as write_table
@@ -117,14 +120,14 @@ def _generated(
 
     made = {CAMPAIGN: scratch / CAMPAIGN, "campaign.yaml": scratch / "campaign.yaml"}
     made[CAMPAIGN].write_text(json.dumps(_document(campaign, runs), indent=1, sort_keys=True) + "\n")
-    made["campaign.yaml"].write_text(campaign["text"])
-    if all(run["state"] != "valid" for run in runs):
+    made["campaign.yaml"].write_text(campaign.text)
+    if all(run.state != "valid" for run in runs):
         return made
-    of_means = means(campaign["id"], store)
-    for name, frame in (("values", values(campaign["id"], store)), ("means", of_means)):
+    of_means = means(campaign.id, store)
+    for name, frame in (("values", values(campaign.id, store)), ("means", of_means)):
         made[f"tables/{name}.csv"] = scratch / f"{name}.csv"
         write_table(frame, made[f"tables/{name}.csv"])
-    own = published.of_campaign(store, campaign["id"], campaign["text"], experiments)
+    own = published.of_campaign(store, campaign.id, campaign.text, experiments)
     if own is not None and not own.is_empty:
         for ending in ("svg", "pdf"):
             made[f"{OWN_FIGURE}.{ending}"] = scratch / f"own.{ending}"
@@ -143,25 +146,25 @@ def _generated(
     return made
 
 
-def _document(campaign: Mapping[str, Any], runs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    of_run = ("id", "backend", "seed", "duration_s", "state", "problems", "attempt", "scenario", "manifest")
+def _document(campaign: CampaignRow, runs: Sequence[RunRow]) -> dict[str, Any]:
+    of_run = ("id", "backend", "seed", "duration_s", "state", "problems", "attempt")
     return {
         "version": VERSION,
-        "campaign": {key: campaign[key] for key in OF_CAMPAIGN},
-        "points": [one["parameters"] for one in campaign["points"]],
+        "campaign": {key: getattr(campaign, key) for key in OF_CAMPAIGN},
+        "points": [one.parameters for one in campaign.points],
         "members": [
-            [point["number"], member["repetition"], member["run_id"]]
-            for point in campaign["points"]
-            for member in point["members"]
+            [point.number, member.repetition, member.run_id] for point in campaign.points for member in point.members
         ],
         "runs": [
             {
-                **{key: run[key] for key in of_run},
+                **{key: getattr(run, key) for key in of_run},
+                "scenario": run.documents.scenario_document,
+                "manifest": run.documents.manifest_document,
                 "metrics": [
-                    {"metric": one["name"], "subject": one["subject"], "value": one["value"], "unit": one["unit"]}
-                    for one in run["metrics"]
+                    {"metric": one.name, "subject": one.subject, "value": one.value, "unit": one.unit}
+                    for one in run.metrics
                 ],
-                "files": [{key: one[key] for key in ("path", "bytes", "sha256")} for one in run["files"]],
+                "files": [{key: getattr(one, key) for key in ("path", "bytes", "sha256")} for one in run.files],
             }
             for run in runs
         ],
@@ -169,8 +172,8 @@ def _document(campaign: Mapping[str, Any], runs: Sequence[Mapping[str, Any]]) ->
 
 
 def _metadata(
-    campaign: Mapping[str, Any],
-    runs: Sequence[Mapping[str, Any]],
+    campaign: CampaignRow,
+    runs: Sequence[RunRow],
     files: Mapping[str, tuple[int, str, Path]],
     author: str,
     licence: str,
@@ -180,16 +183,16 @@ def _metadata(
     if author:
         for action in actions:
             action["agent"] = {"@id": AUTHOR}
-    commits = sorted({str(run["manifest"].get("commit") or "unknown") for run in runs})
+    commits = sorted({run.documents.manifest.commit or "unknown" for run in runs})
     graph: list[dict[str, Any]] = [
         {
             "@id": METADATA, "@type": "CreativeWork", "conformsTo": {"@id": SPECIFICATION}, "about": {"@id": "./"},
         },
         {
-            "@id": "./", "@type": "Dataset", "conformsTo": {"@id": PROFILE}, "name": campaign["title"],
-            "description": f"Captures, manifests, tables and figures of the campaign {campaign['name']}, "
-            f"{len(runs)} runs on the {campaign['backend']} backend of Backchannel.",
-            "datePublished": _moment(campaign["finished"] or campaign["started"]), "license": {"@id": licence},
+            "@id": "./", "@type": "Dataset", "conformsTo": {"@id": PROFILE}, "name": campaign.title,
+            "description": f"Captures, manifests, tables and figures of the campaign {campaign.name}, "
+            f"{len(runs)} runs on the {campaign.backend} backend of Backchannel.",
+            "datePublished": _moment(campaign.finished or campaign.started), "license": {"@id": licence},
             "hasPart": [one for name, one in ids.items() if name != PREVIEW],
             "mentions": [{"@id": action["@id"]} for action in actions],
         },
@@ -214,24 +217,24 @@ def _metadata(
     return (json.dumps({"@context": context, "@graph": graph}, indent=1) + "\n").encode()
 
 
-def _action(run: Mapping[str, Any], campaign: Mapping[str, Any], ids: Mapping[str, Any]) -> dict[str, Any]:
-    folder = f"runs/{run['id']}/"
+def _action(run: RunRow, campaign: CampaignRow, ids: Mapping[str, Any]) -> dict[str, Any]:
+    folder = f"runs/{run.id}/"
     own = [name for name in ids if name.startswith(folder)]
     inputs = [name for name in (f"{folder}scenario.json", "campaign.yaml") if name in ids]
     action: dict[str, Any] = {
-        "@id": f"#run-{run['id']}", "@type": "CreateAction", "instrument": {"@id": SOFTWARE},
-        "name": f"Run {run['id']} of {campaign['name']}",
-        "description": f"./backchannel run {Path(campaign['file']).name}: seed {run['seed']}, "
-        f"{run['duration_s']:g} s on the {run['backend']} backend",
+        "@id": f"#run-{run.id}", "@type": "CreateAction", "instrument": {"@id": SOFTWARE},
+        "name": f"Run {run.id} of {campaign.name}",
+        "description": f"./backchannel run {Path(campaign.file).name}: seed {run.seed}, "
+        f"{run.duration_s:g} s on the {run.backend} backend",
         "object": [ids[name] for name in inputs], "result": [ids[name] for name in own if name not in inputs],
         "actionStatus": "http://schema.org/CompletedActionStatus",
-        "endTime": _moment(run["landed"]),
+        "endTime": _moment(run.landed),
     }  # fmt: skip
-    if run["manifest"].get("started"):
-        action["startTime"] = _moment(float(run["manifest"]["started"]))
-    if run["state"] != "valid":
+    if run.documents.manifest.started:
+        action["startTime"] = _moment(run.documents.manifest.started)
+    if run.state != "valid":
         action |= {
-            "actionStatus": "http://schema.org/FailedActionStatus", "error": "; ".join(run["problems"]),
+            "actionStatus": "http://schema.org/FailedActionStatus", "error": "; ".join(run.problems),
         }  # fmt: skip
     return action
 

@@ -21,6 +21,8 @@ from analysis.errors import AnalysisError
 from analysis.exports.crate import CAMPAIGN, METADATA, MOST_METADATA_BYTES, OF_CAMPAIGN, PREVIEW, VERSION
 from analysis.results import RENAMED, MetricValue, line_name
 from analysis.store import Landing, Store
+from analysis.store.documents import Documents
+from analysis.store.rows import NewCampaign
 
 _CHUNK = 1 << 20
 _FLOW = re.compile(r"(?!\.)[^/\\\0\n]{1,200}")
@@ -213,14 +215,16 @@ def _land(store: Store, document: Mapping[str, Any], scratch: Path) -> dict[str,
             there.rename(folder)
         store.land(
             Landing(
-                run["id"], run["backend"], run["scenario"], run["manifest"], _values(run["metrics"]), run["problems"],
-                run["attempt"], folder,
+                run["id"], run["backend"], Documents(run["scenario"], run["manifest"]), _values(run["metrics"]),
+                run["problems"], run["attempt"], folder,
             )
         )  # fmt: skip
         landed += run["state"] == "valid"
     points = [[(str(field), str(value)) for field, value in pairs] for pairs in document["points"]]
     store.begin_campaign(
-        {key: campaign[key] for key in OF_CAMPAIGN}, points, [tuple(member) for member in document["members"]]
+        NewCampaign(**{key: campaign[key] for key in OF_CAMPAIGN}),
+        points,
+        [tuple(member) for member in document["members"]],
     )
     wanted = [member[2] for member in document["members"]]
     store.end_campaign(campaign["id"], complete=len(store.valid_runs(wanted)) == len(set(wanted)))

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import polars as pl
 from jinja2 import Environment
@@ -13,13 +12,12 @@ from analysis.estimates import ESTIMATES_NOTE
 from analysis.figures.campaign import fields
 from analysis.metrics import METRICS
 from analysis.metrics.registry import estimate
+from analysis.store.rows import CampaignRow, RunRow
 
 _TEMPLATE = Path(__file__).with_suffix(".html")
 
 
-def page(
-    campaign: Mapping[str, Any], runs: Sequence[Mapping[str, Any]], means: pl.DataFrame | None, files: Sequence[str]
-) -> str:
+def page(campaign: CampaignRow, runs: Sequence[RunRow], means: pl.DataFrame | None, files: Sequence[str]) -> str:
     """The page.
 
     Args:

@@ -2,192 +2,35 @@
 
 from __future__ import annotations
 
-import math
-import re
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import polars as pl
 
 from analysis.errors import AnalysisError, unknown
-from analysis.estimates import Estimate
-from analysis.figures.model import (
-    COLOURS,
-    Axis,
-    Figure,
-    Series,
-    axis_scale,
-    csv_text,
-    frame_of,
-    style_of,
-)
+from analysis.figures.means import INTERVALS, MOST_SERIES, Group, Mean, Means, number_of, quantities
+from analysis.figures.model import Axis, Figure, Series, axis_scale, style_of
 from analysis.metrics import METRICS
 from analysis.metrics.registry import estimate
-from analysis.statistics import sd
-from testbed import units
+from analysis.scorecard import PublishedValue
+from analysis.store.rows import PointRow, TableRow
 
-#: What an error bar shows.
-INTERVALS = {"confidence": "95 % confidence", "sd": "standard deviation"}
-#: More series or groups of bars cannot be told apart.
-MOST_SERIES, MOST_GROUPS = 12, 40
-#: Swept values up to this number are ticks themselves.
-MOST_TICKS = 12
-#: A quantity axis whose values span more than this factor is logarithmic.
-LOG_FROM = 10
 #: Columns of `analysis.means` that are no swept fields.
 _OWN = frozenset(
     ("point", "metric", "subject", "unit", "n", "mean", "sd", "low", "high", "level", "method", "groups", "values",
+     "attempts", "marked",
      "repetition", "run_id", "value")
 )  # fmt: skip
-_QUANTITY = re.compile(r"\s*([-+0-9.eE]+)\s*(\S*)")
-
-
-@dataclass(frozen=True)
-class Mean:
-    """A metric at a point, in the SI unit."""
-
-    #: The value of the x field, as the campaign file writes it.
-    place: str
-    estimate: Estimate
-    #: A key of INTERVALS.
-    interval: str = "confidence"
-
-    @property
-    def mean(self) -> float:
-        """The mean of the runs."""
-        return self.estimate.mean
-
-    @property
-    def ends(self) -> tuple[float, float] | tuple[None, None]:
-        """Both ends of the error bar."""
-        return ends_of(self.estimate, self.interval)
-
-
-def ends_of(estimate: Estimate, interval: str) -> tuple[float, float] | tuple[None, None]:
-    """Both ends of an error bar.
-
-    Args:
-        estimate: the mean.
-        interval: a key of INTERVALS.
-    """
-    if interval == "confidence":
-        return estimate.ends
-    deviation = sd(estimate.values)
-    return (None, None) if deviation is None else (estimate.mean - deviation, estimate.mean + deviation)
-
-
-def dots_of(estimate: Estimate) -> tuple[float, ...]:
-    """Values that are drawn one by one, because an interval cannot stand for them."""
-    lone = estimate.form == "values" and estimate.n > 1
-    return estimate.values if lone or estimate.form == "groups" else ()
-
-
-def dots(places: Iterable[tuple[float, Estimate]], size: float, colour: str) -> list[Series]:
-    """The series of such values, in units of `size`; none without any."""
-    rows = [{"x": x, "y": value / size} for x, estimate in places for value in dots_of(estimate)]
-    return [Series("single runs", "points", frame_of(rows), colour, "circle", 4, hollow=True)] if rows else []
-
-
-@dataclass
-class Group:
-    """One line of a figure, or one bar at every place."""
-
-    label: str
-    means: list[Mean] = field(default_factory=list)
-    #: Published values: place and value.
-    published: list[tuple[str, float]] = field(default_factory=list)
-
-
-@dataclass(frozen=True)
-class Means:
-    """Means of one metric, by the value of a field and by group."""
-
-    title: str
-    metric: str
-    subject: str
-    unit: str
-    x_field: str
-    #: Values of the x field, in order, and their sizes in the SI unit where all are quantities of one kind.
-    places: list[str]
-    sizes: list[float] | None
-    kind: str
-    groups: list[Group]
-    #: Groups for which the figure has no room; tables have them.
-    undrawn: list[Group] = field(default_factory=list)
-    #: Place to colour, where every bar has its own.
-    colours: Mapping[str, str] = field(default_factory=dict)
-    interval: str = "confidence"
-
-    @property
-    def is_line(self) -> bool:
-        """Whether it is drawn as lines over quantities; bars over names otherwise."""
-        return self.sizes is not None and len(self.places) >= 3
-
-    @property
-    def left_out(self) -> int:
-        """Groups that are not drawn."""
-        return len(self.undrawn)
-
-    @property
-    def has_published(self) -> bool:
-        """Whether published values are drawn beside."""
-        return any(one.published for one in self.groups)
-
-    def as_csv(self) -> str:
-        """Its values in SI units, undrawn groups included."""
-        head = [
-            self.x_field or "point", "series", "metric", "unit", "runs", "mean", "low_95", "high_95", "values",
-            "published",
-        ]  # fmt: skip
-        return csv_text(head, (row for group in (*self.groups, *self.undrawn) for row in self._csv_rows(group)))
-
-    def _csv_rows(self, group: Group) -> Iterable[Sequence[object]]:
-        published = dict(group.published)
-        for one in group.means:
-            yield [
-                one.place, group.label, self.metric, self.unit, one.estimate.n, one.mean, *one.estimate.ends,
-                " ".join(map(str, one.estimate.values)), published.get(one.place, ""),
-            ]  # fmt: skip
-
-    def figure(self) -> Figure:
-        """Its description: lines over quantities, bars over names."""
-        return _over_quantities(self) if self.is_line else _over_names(self)
-
-    def notes(self) -> tuple[str, ...]:
-        """What is drawn: means of how many runs, and what their error bars are."""
-        return means_note([one.estimate for group in self.groups for one in group.means], self.interval)
-
-
-def means_note(estimates: Sequence[Estimate], interval: str) -> tuple[str, ...]:
-    """ "means of 3 to 5 runs; bars: 95 % confidence".
-
-    Args:
-        estimates: the means that are drawn.
-        interval: a key of INTERVALS, or "" without error bars.
-    """
-    counts = [one.n for one in estimates]
-    if not counts:
-        return ()
-    low, high = min(counts), max(counts)
-    if high == 1:
-        return ("one run each",)
-    notes = [f"means of {low} runs" if low == high else f"means of {low} to {high} runs"]
-    if interval and any(None not in ends_of(one, interval) for one in estimates):
-        notes.append(f"bars: {INTERVALS[interval]}")
-    if any(dots_of(one) for one in estimates):
-        notes.append("dots: single runs, where they are two or form two groups")
-    return ("; ".join(notes),)
 
 
 # From stored rows ----------------------------------------------------------------------------------------------------
 
 
-def axes_of(points: Sequence[Mapping[str, Any]]) -> dict[str, list[str]]:
+def axes_of(points: Sequence[PointRow]) -> dict[str, list[str]]:
     """Swept fields and their values, in the order of the sweep."""
     found: dict[str, dict[str, None]] = {}
     for point in points:
-        for name, value in point["parameters"]:
+        for name, value in point.parameters:
             found.setdefault(name, {})[value] = None
     return {name: list(values) for name, values in found.items()}
 
@@ -201,28 +44,28 @@ def default_x(axes: Mapping[str, Sequence[str]]) -> str:
 
 
 def of_points(
-    points: Sequence[Mapping[str, Any]], rows: Sequence[Mapping[str, Any]], *, title: str, unit: str, metric: str,
-    subject: str, x_field: str, fixed: Mapping[str, str], published: Sequence[Mapping[str, Any]] = (),
+    points: Sequence[PointRow], rows: Sequence[TableRow], *, title: str, unit: str, metric: str,
+    subject: str, x_field: str, fixed: Mapping[str, str], published: Sequence[PublishedValue] = (),
 ) -> Means:  # fmt: skip
     """Means of a metric along one swept field; a group for each combination of the others.
 
     Args:
-        points: of the store: number, parameters.
-        rows: of the store: point, name, subject, values.
+        points: of the store.
+        rows: of the store.
         title: of the metric.
         unit: its unit kind.
         metric: which rows.
         subject: of the metric.
         x_field: the field along the x axis; empty: there is one point.
         fixed: fields held at one value.
-        published: metric, subject, cell (axis to label) and value in the SI unit.
+        published: drawn beside.
     """
-    found = {row["point"]: row for row in rows if row["name"] == metric and row["subject"] == subject}
+    found = {row.point: row for row in rows if row.name == metric and row.subject == subject}
     groups: dict[str, Group] = {}
     places: dict[str, None] = {}
     keys: dict[tuple[tuple[str, str], ...], tuple[str, str]] = {}
     for point in points:
-        parameters = dict(point["parameters"])
+        parameters = dict(point.parameters)
         if any(parameters.get(name) != value for name, value in fixed.items()):
             continue
         x = parameters.get(x_field, "")
@@ -235,15 +78,15 @@ def of_points(
         places[x] = None
         keys[tuple(sorted(parameters.items()))] = (label, x)
         group = groups.setdefault(label, Group(label))
-        row = found.get(point["number"])
+        row = found.get(point.number)
         if row is not None:
-            group.means.append(Mean(x, estimate(metric, unit, row["values"])))
+            group.means.append(Mean(x, estimate(metric, unit, row.values)))
     for one in published:
         # A cell names a point by its labels: an axis is a field, or the last word of one.
-        for parameters_, (label, x) in keys.items() if (one["metric"], one["subject"]) == (metric, subject) else ():
+        for parameters_, (label, x) in keys.items() if (one.metric, one.subject) == (metric, subject) else ():
             here = dict(parameters_) | {name.rpartition(".")[2]: value for name, value in parameters_}
-            if one["cell"] and all(here.get(axis) == wanted for axis, wanted in one["cell"].items()):
-                groups[label].published.append((x, float(one["value"])))
+            if one.cell and all(here.get(axis) == wanted for axis, wanted in one.cell.items()):
+                groups[label].published.append((x, one.value))
     known, ordered, kept = quantities(list(places)), list(places), list(groups.values())
     if known is not None:
         ordered = [place for _, place in sorted(zip(known[1], ordered, strict=True))]
@@ -252,92 +95,6 @@ def of_points(
         sizes=None if known is None else sorted(known[1]), kind=known[0] if known else "",
         groups=kept[:MOST_SERIES], undrawn=kept[MOST_SERIES:],
     )  # fmt: skip
-
-
-def number_of(text: str) -> tuple[float, str] | None:
-    """A swept value as SI number and unit kind ("28.8 kbit/s" is 28800, "rate"); None if it is no quantity."""
-    found = _QUANTITY.fullmatch(text)
-    if found is None:
-        return None
-    for kind in ("number",) if not found[2] else ("rate", "time", "bytes", "packets", "segments", "fraction"):
-        try:
-            return float(units.parse(text, kind)), kind
-        except ValueError:
-            continue
-    return None
-
-
-def quantities(values: Sequence[str]) -> tuple[str, list[float]] | None:
-    """The unit kind of values that are all quantities of one kind, and their sizes; None otherwise."""
-    found = [number_of(value) for value in values]
-    if any(one is None for one in found) or len({one[1] for one in found if one}) > 1:
-        return None
-    return found[0][1] if found and found[0] else "", [one[0] for one in found if one]
-
-
-# Descriptions --------------------------------------------------------------------------------------------------------
-
-
-def _axis_of(means: Means) -> tuple[float, Axis]:
-    drawn = [one for group in means.groups for one in group.means]
-    highs = [value for one in drawn for value in (*one.estimate.values, one.ends[1]) if value is not None]
-    size, unit = axis_scale([*highs, *(value for group in means.groups for _, value in group.published)], means.unit)
-    return size, Axis(means.title, unit)
-
-
-def _row(one: Mean, x: float, size: float) -> dict[str, Any]:
-    """A point of a series. Two groups have no mean that stands for them: their values are drawn."""
-    low, high = (None if value is None else value / size for value in one.ends)
-    y = None if one.estimate.form == "groups" else one.mean / size
-    return {"x": x, "y": y, "n": one.estimate.n, "low": low, "high": high}
-
-
-def _published(group: Group, places: Mapping[str, float], size: float, colour: str, shift: float = 0.0) -> list[Series]:
-    rows = [{"x": places[place] + shift, "y": value / size} for place, value in group.published if place in places]
-    return [Series("published", "points", frame_of(rows), colour, "diamond", 7, hollow=True)] if rows else []
-
-
-def _over_quantities(means: Means) -> Figure:
-    assert means.sizes is not None
-    low, high = means.sizes[0], means.sizes[-1]
-    log = low > 0 and high / low >= LOG_FROM
-    x_size, x_unit = axis_scale([math.sqrt(low * high) if log else high], means.kind)
-    size, y = _axis_of(means)
-    places = {place: value / x_size for place, value in zip(means.places, means.sizes, strict=True)}
-    ticks = tuple((value, f"{value:g}") for value in places.values()) if len(places) <= MOST_TICKS else ()
-    series: list[Series] = []
-    for number, group in enumerate(means.groups):
-        rows = sorted((_row(one, places[one.place], size) for one in group.means), key=lambda row: row["x"])
-        look = style_of(number)
-        points = frame_of(rows, "low", "high", "n")
-        series += [Series(group.label, "line", points, **look)]
-        series += dots(((places[one.place], one.estimate) for one in group.means), size, look["colour"])
-        series += _published(group, places, size, look["colour"])
-    x = Axis(means.x_field.replace("network.", ""), x_unit, log=log, ticks=ticks)
-    return Figure(x, y, tuple(series), notes=means.notes(), empty="no valid run yet")
-
-
-def _over_names(means: Means) -> Figure:
-    size, y = _axis_of(means)
-    places = {place: float(number) for number, place in enumerate(means.places[:MOST_GROUPS])}
-    width = 0.8 / max(len(means.groups), 1)
-    series: list[Series] = []
-    for number, group in enumerate(means.groups):
-        shift = (number - (len(means.groups) - 1) / 2) * width
-        by_colour: dict[str, list[dict[str, Any]]] = {}
-        for one in group.means:
-            if one.place in places:
-                colour = means.colours.get(one.place, COLOURS[number % len(COLOURS)])
-                by_colour.setdefault(colour, []).append(_row(one, places[one.place] + shift, size))
-        series += [
-            Series(group.label, "bars", frame_of(rows, "low", "high", "n"), colour, width=width * 0.92)
-            for colour, rows in by_colour.items()
-        ]
-        there = ((places[one.place] + shift, one.estimate) for one in group.means if one.place in places)
-        series += [*dots(there, size, "ink"), *_published(group, places, size, "ink", shift)]
-    ticks = tuple((at, place or "all runs") for place, at in places.items())
-    x = Axis(means.x_field.replace("network.", ""), ticks=ticks)
-    return Figure(x, y, tuple(series), notes=means.notes(), empty="no valid run yet")
 
 
 # From tables of `analysis.means` and `analysis.values` ---------------------------------------------------------------
@@ -363,11 +120,9 @@ def bars(table: pl.DataFrame, metric: str, subjects: Sequence[str] = (), interva
     for row in rows.to_dicts():
         groups[row["subject"]].means.append(_mean_of(row, _point_name(row, names), interval))
     places = list(dict.fromkeys(one.place for group in groups.values() for one in group.means))
-    return _over_names(
-        Means(
-            _title(metric), metric, "", rows["unit"][0], "", places, None, "", list(groups.values()), interval=interval
-        )
-    )
+    return Means(
+        _title(metric), metric, "", rows["unit"][0], "", places, None, "", list(groups.values()), interval=interval
+    ).over_names()
 
 
 def sweep(
@@ -398,12 +153,10 @@ def sweep(
         label = ", ".join(part for part in (name, apart) if part)
         group = groups.setdefault((name, row["subject"]), Group(label))
         group.means.append(_mean_of(row, str(row[axis]), interval))
-    return _over_quantities(
-        Means(
-            _title(metric), metric, "", rows["unit"][0], axis, [text for _, text in order],
-            [size for size, _ in order], known[0], list(groups.values()), interval=interval,
-        )
-    )  # fmt: skip
+    return Means(
+        _title(metric), metric, "", rows["unit"][0], axis, [text for _, text in order], [size for size, _ in order],
+        known[0], list(groups.values()), interval=interval,
+    ).over_quantities()  # fmt: skip
 
 
 def cdf(samples: Mapping[str, Sequence[float]], title: str, unit: str) -> Figure:

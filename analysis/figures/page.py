@@ -13,6 +13,9 @@ from analysis.figures.model import MOST_POINTS, Figure
 #: Scripts and styles that draw a figure in a browser; the site serves the same files.
 STATIC = Path(__file__).with_name("static")
 
+#: Scripts that draw a figure, in order.
+SCRIPTS = ("uplot/uPlot.iife.min.js", "figure-series.js", "figure.js")
+
 _TEMPLATE = Path(__file__).with_name("page.html")
 
 
@@ -40,7 +43,7 @@ def page(figure: Figure) -> str:
         .render(
             title=figure.title or figure.y.title or "Figure",
             styles=Markup(_read("uplot/uPlot.min.css") + _read("figure.css")),
-            scripts=Markup(_read("uplot/uPlot.iife.min.js") + _read("figure.js")),
+            scripts=Markup("".join(_read(name) for name in SCRIPTS)),
             data=Markup(data),
             thinned=bool(thinned),
         )

@@ -14,14 +14,16 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from analysis import campaign_file
 from analysis.counters import CountedRun
 from analysis.estimates import Estimate
-from analysis.figures.campaign import dots, ends_of, means_note
+from analysis.figures.means import dots, ends_of, means_note
 from analysis.figures.model import Axis, Figure, Marker, Series, csv_text, frame_of, style_of
 from analysis.figures.spec import MEASURES, FigureSpec, size_of
 from analysis.measures import Cell, Table
-from analysis.scorecard import file_on, results_table, targets
+from analysis.scorecard import results_table
 from analysis.store import Store, browse
+from analysis.targets import Expected, expected_of
 
 #: Published values: what the legend calls them, and their marker.
 PUBLISHED: dict[str, tuple[str, Marker]] = {
@@ -160,7 +162,7 @@ class CampaignFigure:
 
 
 def make(
-    spec: FigureSpec, title: str, table: Table, published: Sequence[Mapping[str, Any]] = (),
+    spec: FigureSpec, title: str, table: Table, published: Sequence[Expected] = (),
     counted: Sequence[tuple[Mapping[str, str], CountedRun]] = (),
 ) -> CampaignFigure:  # fmt: skip
     """The figure's points.
@@ -192,9 +194,9 @@ def make(
         estimate = Estimate(tuple(cell.values))
         low, high = ends_of(estimate, spec.error_bars) if spec.error_bars != "none" else (None, None)
         there = [
-            (float(one["value"]) / size, str(one["relation"]))
+            (float(one.value) / size, one.relation)
             for one in published
-            if one["metric"] == measure and _names_it(one["cell"], cell.labels, spec.x.axis)
+            if one.measure == measure and _names_it(one.cell, cell.labels, spec.x.axis)
         ]
         curves[_series(spec, measure, cell)].points.append(
             Point(
@@ -210,7 +212,7 @@ def _place(spec: FigureSpec, measure: str, cell: Cell) -> str:
     return measure if spec.x.axis == MEASURES else cell.labels.get(spec.x.axis, "")
 
 
-def _names_it(wanted: Mapping[str, Any], labels: Mapping[str, str], x_axis: str) -> bool:
+def _names_it(wanted: Mapping[str, object], labels: Mapping[str, str], x_axis: str) -> bool:
     """Whether a target's cell is this one, and not an average over the figure's axis."""
     named = {axis: str(label) for axis, label in wanted.items()}
     if x_axis not in ("", MEASURES) and x_axis in labels and x_axis not in named:
@@ -344,23 +346,18 @@ def of_campaign(store: Store, campaign_id: str, text: str, experiments: Path) ->
     """
     head = browse.campaign_head(store, campaign_id)
     assert head is not None
-    file = file_on(text, head["backend"])
-    if file.get("figure") is None:
+    file = campaign_file.read(text)
+    figure = file.figure(head.backend)
+    if figure is None:
         return None
     try:
-        spec, results = FigureSpec.model_validate(file["figure"]), results_table(store, campaign_id, text)
+        spec, results = FigureSpec.model_validate(figure), results_table(store, campaign_id, text)
     except ValidationError:
         # A campaign that was run has a file that was checked; one that came in a bundle need not.
         return None
-    expected = [
-        one
-        for path in sorted(experiments.glob("*/targets.yaml"))
-        for target in targets(path)
-        if target["id"] == file.get("artefact")
-        for one in target["expected"]
-    ]
+    expected = expected_of(experiments, file.artefact)
     counted = _first_runs(store, campaign_id) if spec.kind == "time" else []
-    return make(spec, str(file.get("title", "")), results, expected, counted)
+    return make(spec, file.title, results, expected, counted)
 
 
 def _first_runs(store: Store, campaign_id: str) -> list[tuple[Mapping[str, str], CountedRun]]:
@@ -368,15 +365,15 @@ def _first_runs(store: Store, campaign_id: str) -> list[tuple[Mapping[str, str],
     campaign = store.campaign(campaign_id)
     assert campaign is not None
     found: list[tuple[Mapping[str, str], CountedRun]] = []
-    for point in campaign["points"]:
-        for member in sorted(point["members"], key=lambda one: one["repetition"]):
-            run = store.run(member["run_id"])
+    for point in campaign.points:
+        for member in sorted(point.members, key=lambda one: one.repetition):
+            run = store.run(member.run_id)
             counted = (
                 None
-                if run is None or run["state"] != "valid"
-                else CountedRun.load(store.run_folder(run["id"]), run["scenario"], run["manifest"]["report"])
+                if run is None or run.state != "valid"
+                else CountedRun.load(store.run_folder(run.id), run.documents.scenario, run.documents.report)
             )
             if counted is not None:
-                found.append((dict(point["parameters"]), counted))
+                found.append((dict(point.parameters), counted))
                 break
     return found

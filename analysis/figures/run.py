@@ -10,11 +10,9 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import polars as pl
 
-from analysis.captures import DATA, FAST_RETRANSMISSION, RETRANSMISSION, SACK
+from analysis.captures import BAD_CHECKSUM, DATA, FAST_RETRANSMISSION, RETRANSMISSION, SACK, TIMEOUT, is_a
 from analysis.figures.model import COLOURS, Axis, Figure, Marker, Series, axis_scale
 
-#: Classes of segments (testbed's registry), beside those of analysis.metrics.
-TIMEOUT, DAMAGED = 1 << 13, 1 << 21
 TIME = Axis("time", "s")
 #: Columns of segments.parquet that `sequence` reads, beside `t_s` and `stream`.
 SEQUENCE_COLUMNS = ("dir", "seq", "payload", "ack", "window", "class")
@@ -39,15 +37,13 @@ def sequence(
             were sent more often than they arrived are drawn as "never arrived".
     """
     segments = segments.with_columns(pl.col("class").cast(pl.UInt32))
-    is_data, is_ack = (pl.col("dir") == 0) & (pl.col("class") & DATA != 0), (pl.col("dir") == 1) & (pl.col("ack") >= 0)
+    is_data, is_ack = (pl.col("dir") == 0) & is_a(DATA), (pl.col("dir") == 1) & (pl.col("ack") >= 0)
     data = segments.lazy().filter(is_data).select("t_s", "stream", "seq", "payload", "class").collect()
-    again, fast, timeout, damaged = (
-        pl.col("class") & bit != 0 for bit in (RETRANSMISSION, FAST_RETRANSMISSION, TIMEOUT, DAMAGED)
-    )
+    again, fast, timeout = is_a(RETRANSMISSION), is_a(FAST_RETRANSMISSION), is_a(TIMEOUT)
     acks = segments.lazy().filter(is_ack).select("t_s", "ack", "window", "class").collect()
     end, acked = pl.col("seq") + pl.col("payload"), pl.col("ack")
     if blocks is None:
-        selective = Series("SACK", "points", _kb(acks.filter(pl.col("class") & SACK != 0), acked), "s3", "tick")
+        selective = Series("SACK", "points", _kb(acks.filter(is_a(SACK)), acked), "s3", "tick")
     else:
         selective = Series("SACK", "segments", _kb(blocks, pl.col("right"), pl.col("left")), "s3")
     resent = data.filter(again)
@@ -64,7 +60,7 @@ def sequence(
         marks("fast retransmission", resent.filter(fast & ~timeout), "s4", "triangle"),
         marks("timeout retransmission", resent.filter(timeout), "s1", "square"),
         marks("retransmission", resent.filter(~fast & ~timeout), "mark", "diamond"),
-        marks("damaged", segments.filter(damaged & (pl.col("dir") == 0)), "s5", "down"),
+        marks("damaged", segments.filter(is_a(BAD_CHECKSUM) & (pl.col("dir") == 0)), "s5", "down"),
     ]
     if arrived is not None:
         found.append(marks("never arrived", _lost(data, arrived), "s6", "cross"))
@@ -193,7 +189,7 @@ def _lost(data: pl.DataFrame, arrived: pl.DataFrame) -> pl.DataFrame:
     sent, keys = data.with_columns(key), arrived.select(key)["key"].drop_nulls().to_numpy()
     came = pl.Series("key", np.sort(keys, kind="stable"))
     # A segment that was sent once is lost if it never arrived; only those that were sent again have to be counted.
-    twice = sent.filter(pl.col("class") & RETRANSMISSION != 0)["key"].unique()
+    twice = sent.filter(is_a(RETRANSMISSION))["key"].unique()
     again = sent["key"].is_in(twice.implode())
     once = sent.filter(~again & ~_among(sent["key"], came))
     counted = came.filter(came.is_in(twice.implode())).value_counts(name="came")

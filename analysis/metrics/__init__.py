@@ -40,7 +40,7 @@ from analysis.metrics.rtt import rtt_mean, rtt_median, rtt_p95, rtt_samples, rtt
 
 from analysis.metrics.completion import completion_time, mean_completion_time  # isort: split
 
-from analysis.metrics.fairness import fairness_index, jain  # isort: split
+from analysis.metrics.fairness import direction_fairness, fairness_index, jain  # isort: split
 
 from analysis.metrics.pace import (
     ack_arrivals,
@@ -128,8 +128,8 @@ __all__ = [
     "bandwidth_ratio", "burst_max", "burst_mean", "bursts", "carried", "carried_acks", "carried_data",
     "carried_other", "coarse_timeouts", "commonest_gap_of_acks", "completion_time", "cwnd_excursions", "cwnd_final",
     "cwnd_growth", "cwnd_mean", "cwnd_variation", "data_bin_variation", "data_fraction", "data_goodput",
-    "data_packet_size", "data_share", "fairness_index", "fast_retransmits", "first_upswing", "goodput",
-    "idle_fraction", "idle_gaps", "idle_longest", "idle_share", "jain", "line_busy", "link_goodput",
+    "data_packet_size", "data_share", "direction_fairness", "fairness_index", "fast_retransmits", "first_upswing",
+    "goodput", "idle_fraction", "idle_gaps", "idle_longest", "idle_share", "jain", "line_busy", "link_goodput",
     "longest_ack_drop_run", "longest_gap_of_data", "mean_completion_time", "measure", "nothing_outstanding_share",
     "outstanding", "outstanding_max", "outstanding_mean", "packet_throughput", "queue_max", "queue_mean",
     "relay_coarse_timeouts", "relay_cwnd_variation", "relay_fast_retransmits", "resent_per_loss", "retransmissions",

@@ -63,7 +63,7 @@ def line_busy(line: Line) -> float | None:
 
     Every packet counts, with framing and compression, whether or not it arrived. None for a line without a rate.
     """
-    busy_s = line.counters.get("busy_s")
+    busy_s = line.counters.busy_s if line.counters else None
     duration_s = line.run.window_s[1]
     if busy_s is None or line.rate_bps is None or duration_s <= 0:
         return None
@@ -204,11 +204,10 @@ def link_goodput(line: CapturedLine) -> float | None:
     retransmissions of a base station are in no capture. None if no flow's data cross the line.
     """
     crossing = [flow for flow in run_of(line).flows if _crosses(flow, line)]
-    sent = line.counters.get("transmitted_bytes")
-    if not crossing or sent is None:
+    if not crossing or line.counters is None:
         return None
     acks = int(line.at_exit.filter(is_a(PURE_ACK))["ip_len"].sum())
-    of_data = int(sent) - acks
+    of_data = line.counters.transmitted_bytes - acks
     delivered = sum(flow.delivered_bytes(-math.inf, math.inf) for flow in crossing)
     return delivered / of_data if of_data > 0 else None
 

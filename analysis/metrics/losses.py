@@ -52,5 +52,5 @@ def resent_per_loss(run: CountedRun) -> float | None:
 
     None without such losses.
     """
-    lost = sum(link["forward"]["error_losses"] for link in run.report["driver"]["links"].values())
-    return sum(flow.sent.get("retransmitted", 0) for flow in run.flows) / lost if lost else None
+    lost = sum(link["forward"].error_losses for link in run.report.driver.links.values())
+    return sum(flow.sent.retransmitted or 0 for flow in run.flows) / lost if lost else None

@@ -2,6 +2,7 @@
 
 from analysis.store.database import StoreError
 from analysis.store.landing import Landing
-from analysis.store.store import Store, is_url
+from analysis.store.location import is_url
+from analysis.store.store import Store
 
 __all__ = ["Landing", "Store", "StoreError", "is_url"]

@@ -2,18 +2,31 @@
 
 from __future__ import annotations
 
-import contextlib
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import sqlalchemy as sa
 
-from analysis.store.database import CHANNEL, POSTGRESQL
-from analysis.store.rows import MISSING, CampaignRow, MemberRow, MetricKind, PointRow, TableRow
+from analysis.store.database import batched
+from analysis.store.rows import (
+    MISSING,
+    CampaignRow,
+    LandedRow,
+    ListedRunRow,
+    MemberRow,
+    MetricKind,
+    MetricRow,
+    PlaceRow,
+    PointRow,
+    PointValueRow,
+    TableRow,
+)
 from analysis.store.schema import attempt, campaign, membership, metric, point, run
 from analysis.store.store import Store
+from testbed.scenario import Scenario, ScenarioDocument
 
 #: A campaign without its text, for lists.
 _LISTED = [column for column in campaign.c if column.name not in ("text", "overrides")]
@@ -38,24 +51,24 @@ class RunQuery:
 def campaigns(store: Store, words: Sequence[str] = (), limit: int = 50, offset: int = 0) -> list[CampaignRow]:
     """Campaigns, newest first, with `runs`, `valid` and `invalid`."""
     chosen = _matching(sa.select(*_LISTED), words).order_by(campaign.c.started.desc()).limit(limit).offset(offset)
-    return _counted(store, store.rows(chosen))
+    return _counted(store, chosen)
 
 
 def count_campaigns(store: Store, words: Sequence[str] = ()) -> int:
     """How many there are."""
-    return int(store.rows(_matching(sa.select(sa.func.count(campaign.c.id).label("n")), words))[0]["n"])
+    return int(store.scalars(_matching(sa.select(sa.func.count(campaign.c.id)), words))[0])
 
 
 def campaign_head(store: Store, campaign_id: str) -> CampaignRow | None:
     """One campaign with `runs`, `valid` and `invalid`, without its points."""
-    found = _counted(store, store.rows(sa.select(campaign).where(campaign.c.id == campaign_id)))
+    found = _counted(store, sa.select(campaign).where(campaign.c.id == campaign_id))
     return found[0] if found else None
 
 
 def active(store: Store) -> list[CampaignRow]:
     """Campaigns that run."""
     query = sa.select(*_LISTED).where(campaign.c.state == "running").order_by(campaign.c.started.desc())
-    return _counted(store, store.rows(query))
+    return _counted(store, query)
 
 
 def _matching(query: sa.Select[Any], words: Sequence[str]) -> sa.Select[Any]:
@@ -65,27 +78,30 @@ def _matching(query: sa.Select[Any], words: Sequence[str]) -> sa.Select[Any]:
     return query
 
 
-def _counted(store: Store, found: list[dict[str, Any]]) -> list[CampaignRow]:
+def _counted(store: Store, chosen: sa.Select[Any]) -> list[CampaignRow]:
+    """The chosen campaigns with the numbers of their runs."""
+    found = store.read(chosen, partial(CampaignRow, runs=0, valid=0))
     query = (
         sa.select(membership.c.campaign_id, _STATE.label("state"), sa.func.count().label("n"))
         .select_from(membership.outerjoin(run, run.c.id == membership.c.run_id))
-        .where(membership.c.campaign_id.in_([one["id"] for one in found]))
+        .where(membership.c.campaign_id.in_([row.id for row in found]))
         .group_by(membership.c.campaign_id, "state")
     )
     counts: dict[str, dict[str, int]] = {}
-    for row in store.rows(query):
-        counts.setdefault(row["campaign_id"], {})[row["state"]] = row["n"]
+    for campaign_id, state, n in store.tuples(query):
+        counts.setdefault(campaign_id, {})[state] = n
     rows = []
     for row in found:
-        n = counts.get(row["id"], {})
-        rows.append(CampaignRow(**row, runs=sum(n.values()), valid=n.get("valid", 0), invalid=n.get("invalid", 0)))
+        of_state = counts.get(row.id, {})
+        valid, invalid = of_state.get("valid", 0), of_state.get("invalid", 0)
+        rows.append(replace(row, runs=sum(of_state.values()), valid=valid, invalid=invalid))
     return rows
 
 
 def points(store: Store, campaign_id: str) -> list[PointRow]:
     """A campaign's points: number, parameters."""
     query = sa.select(point.c.number, point.c.parameters).where(point.c.campaign_id == campaign_id)
-    return [PointRow(**row) for row in store.rows(query.order_by(point.c.number))]
+    return store.read(query.order_by(point.c.number), PointRow)
 
 
 def kinds(store: Store, campaign_id: str) -> list[MetricKind]:
@@ -98,7 +114,7 @@ def kinds(store: Store, campaign_id: str) -> list[MetricKind]:
         .group_by(membership.c.point)
     )
     query = sa.select(metric.c.name, metric.c.subject, metric.c.unit).where(metric.c.run_id.in_(speakers)).distinct()
-    return [MetricKind(**row) for row in store.rows(query)]
+    return store.read(query, MetricKind)
 
 
 def summary(
@@ -151,13 +167,13 @@ def members(store: Store, campaign_id: str, numbers: Sequence[int]) -> list[Memb
         .where(membership.c.campaign_id == campaign_id, membership.c.point.in_(numbers))
         .order_by(membership.c.point, membership.c.repetition)
     )
-    return [MemberRow(**row) for row in store.rows(query)]
+    return store.read(query, MemberRow)
 
 
 def runs(
     store: Store, campaign_id: str, wanted: RunQuery, matching: Sequence[int] | None
-) -> tuple[list[dict[str, Any]], int]:
-    """A page of a campaign's runs and how many match in all; each with its problems and metrics by (name, subject).
+) -> tuple[list[ListedRunRow], int]:
+    """A page of a campaign's runs, and how many match in all.
 
     Args:
         store: where they are.
@@ -172,7 +188,7 @@ def runs(
         by_id = [membership.c.run_id.startswith(word, autoescape=True) for word in wanted.words]
         chosen.append(sa.or_(membership.c.point.in_(matching), *by_id))
     joined = membership.outerjoin(run, run.c.id == membership.c.run_id)
-    total = int(store.rows(sa.select(sa.func.count().label("n")).select_from(joined).where(*chosen))[0]["n"])
+    total = int(store.scalars(sa.select(sa.func.count()).select_from(joined).where(*chosen))[0])
     place: list[Any] = [membership.c.point, membership.c.repetition]
     columns = {"point": place, "repetition": [membership.c.repetition], "state": [_STATE], "landed": [run.c.landed]}
     order = columns.get(wanted.sort)
@@ -192,17 +208,15 @@ def runs(
         .select_from(joined).where(*chosen).order_by(*keys, *place)
         .limit(wanted.per_page).offset((wanted.page - 1) * wanted.per_page)
     )  # fmt: skip
-    found = store.rows(query)
-    values = metrics_of(store, [one["run_id"] for one in found])
-    for one in found:
-        one["metrics"] = values.get(one["run_id"], {})
-    return found, total
+    found = store.read(query, ListedRunRow)
+    values = metrics_of(store, [row.run_id for row in found])
+    return [replace(row, metrics=values.get(row.run_id, {})) for row in found], total
 
 
 def duration(store: Store, run_id: str) -> float:
     """Seconds that a run lasts; 0 for one that is not there."""
-    found = store.rows(sa.select(run.c.duration_s).where(run.c.id == run_id))
-    return float(found[0]["duration_s"]) if found else 0.0
+    found = store.scalars(sa.select(run.c.duration_s).where(run.c.id == run_id))
+    return float(found[0]) if found else 0.0
 
 
 def siblings(store: Store, campaign_id: str, number: int) -> list[MemberRow]:
@@ -210,19 +224,13 @@ def siblings(store: Store, campaign_id: str, number: int) -> list[MemberRow]:
     return [row for row in members(store, campaign_id, [number]) if row.state != MISSING]
 
 
-def run_ids(store: Store, beginning: str, limit: int) -> list[str]:
-    """Runs whose id begins so."""
-    query = sa.select(run.c.id).where(run.c.id.startswith(beginning, autoescape=True)).limit(limit)
-    return [row["id"] for row in store.rows(query)]
-
-
-def scenario(store: Store, run_id: str) -> dict[str, Any] | None:
+def scenario(store: Store, run_id: str) -> Scenario | None:
     """A run's scenario alone."""
-    found = store.rows(sa.select(run.c.scenario).where(run.c.id == run_id))
-    return found[0]["scenario"] if found else None
+    found = store.scalars(sa.select(run.c.scenario).where(run.c.id == run_id))
+    return ScenarioDocument(found[0]).scenario if found else None
 
 
-def first_scenario(store: Store, campaign_id: str) -> dict[str, Any] | None:
+def first_scenario(store: Store, campaign_id: str) -> Scenario | None:
     """The scenario of a campaign's first run that is there."""
     query = (
         sa.select(run.c.scenario)
@@ -231,11 +239,11 @@ def first_scenario(store: Store, campaign_id: str) -> dict[str, Any] | None:
         .order_by(membership.c.point, membership.c.repetition)
         .limit(1)
     )
-    found = store.rows(query)
-    return found[0]["scenario"] if found else None
+    found = store.scalars(query)
+    return ScenarioDocument(found[0]).scenario if found else None
 
 
-def scenarios(store: Store, campaign_id: str) -> dict[int, dict[str, Any]]:
+def scenarios(store: Store, campaign_id: str) -> dict[int, Scenario]:
     """Point to the scenario of one of its runs that is there."""
     speakers = (
         sa.select(membership.c.point, sa.func.min(membership.c.run_id).label("run_id"))
@@ -245,7 +253,8 @@ def scenarios(store: Store, campaign_id: str) -> dict[int, dict[str, Any]]:
         .subquery()
     )
     query = sa.select(speakers.c.point, run.c.scenario).join(run, run.c.id == speakers.c.run_id)
-    return {row["point"]: row["scenario"] for row in store.rows(query)}
+    with store.connect() as connection:
+        return {number: ScenarioDocument(document).scenario for number, document in connection.execute(query)}
 
 
 def last_landed(store: Store, campaign_ids: Sequence[str]) -> dict[str, float | None]:
@@ -256,22 +265,22 @@ def last_landed(store: Store, campaign_ids: Sequence[str]) -> dict[str, float | 
         .where(membership.c.campaign_id.in_(campaign_ids))
         .group_by(membership.c.campaign_id)
     )
-    found = {row["campaign_id"]: row["landed"] for row in store.rows(query)}
+    found = dict(store.tuples(query))
     return {one: found.get(one) for one in campaign_ids}
 
 
-def metrics_of(store: Store, run_ids: Sequence[str]) -> dict[str, dict[tuple[str, str], dict[str, Any]]]:
-    """Metrics of some runs: run id to {(name, subject): value and unit}."""
-    found: dict[str, dict[tuple[str, str], dict[str, Any]]] = {}
-    for start in range(0, len(run_ids), 500):
-        query = sa.select(metric).where(metric.c.run_id.in_(run_ids[start : start + 500]))
-        for row in store.rows(query):
-            found.setdefault(row["run_id"], {})[row["name"], row["subject"]] = row
+def metrics_of(store: Store, run_ids: Sequence[str]) -> dict[str, dict[tuple[str, str], MetricRow]]:
+    """Metrics of some runs: run id to name and subject."""
+    found: dict[str, dict[tuple[str, str], MetricRow]] = {}
+    for some in batched(run_ids):
+        query = sa.select(metric).where(metric.c.run_id.in_(some))
+        for row in store.read(query, MetricRow):
+            found.setdefault(row.run_id, {})[row.name, row.subject] = row
     return found
 
 
-def point_metrics(store: Store, campaign_id: str, number: int) -> list[dict[str, Any]]:
-    """Every value of a point's valid runs: run_id, repetition, seed, name, subject, unit, value."""
+def point_metrics(store: Store, campaign_id: str, number: int) -> list[PointValueRow]:
+    """Every value of a point's valid runs."""
     query = (
         sa.select(
             membership.c.run_id, membership.c.repetition, run.c.seed, metric.c.name, metric.c.subject, metric.c.unit,
@@ -282,23 +291,23 @@ def point_metrics(store: Store, campaign_id: str, number: int) -> list[dict[str,
         .where(membership.c.campaign_id == campaign_id, membership.c.point == number, run.c.state == "valid")
         .order_by(membership.c.repetition)
     )  # fmt: skip
-    return store.rows(query)
+    return store.read(query, PointValueRow)
 
 
-def newest(store: Store, limit: int = 8) -> list[dict[str, Any]]:
+def newest(store: Store, limit: int = 8) -> list[LandedRow]:
     """The runs that landed last, each with a campaign that asked for it."""
     last = sa.select(run.c.id, run.c.state, run.c.backend, run.c.landed).order_by(run.c.landed.desc()).limit(limit)
-    return _with_place(store, store.rows(last))
+    return _with_place(store, last)
 
 
-def invalid(store: Store, limit: int = 8) -> list[dict[str, Any]]:
+def invalid(store: Store, limit: int = 8) -> list[LandedRow]:
     """The latest invalid runs, with their problems."""
     query = sa.select(run.c.id, run.c.state, run.c.backend, run.c.landed, run.c.problems)
     query = query.where(run.c.state == "invalid").order_by(run.c.landed.desc()).limit(limit)
-    return _with_place(store, store.rows(query))
+    return _with_place(store, query)
 
 
-def failed(store: Store, limit: int = 8) -> list[dict[str, Any]]:
+def failed(store: Store, limit: int = 8) -> list[LandedRow]:
     """The latest tries that gave nothing, of runs that still have no result."""
     last = (
         sa.select(sa.func.max(attempt.c.id))
@@ -307,27 +316,41 @@ def failed(store: Store, limit: int = 8) -> list[dict[str, Any]]:
         .group_by(attempt.c.run_id)
     )
     query = (
-        sa.select(attempt.c.run_id.label("id"), attempt.c.at.label("landed"), attempt.c.problems)
+        sa.select(
+            attempt.c.run_id.label("id"), attempt.c.at.label("landed"), attempt.c.problems,
+            sa.literal("failed").label("state"),
+        )
         .where(attempt.c.id.in_(last))
         .order_by(attempt.c.at.desc())
         .limit(limit)
-    )
-    return _with_place(store, [{**one, "state": "failed"} for one in store.rows(query)])
+    )  # fmt: skip
+    return _with_place(store, query)
+
+
+def last_problems(store: Store, run_ids: Sequence[str]) -> dict[str, list[str]]:
+    """Why the last attempt of each of these runs gave no valid result."""
+    found: dict[str, list[str]] = {}
+    with store.connect() as connection:
+        for some in batched(run_ids):
+            query = sa.select(attempt.c.run_id, attempt.c.problems).where(attempt.c.run_id.in_(some))
+            found |= {row.run_id: row.problems for row in connection.execute(query.order_by(attempt.c.at))}
+    return found
 
 
 def unfinished(store: Store, limit: int = 8) -> list[CampaignRow]:
     """Campaigns that ended without all of their runs."""
     query = sa.select(*_LISTED).where(campaign.c.state == "incomplete").order_by(campaign.c.started.desc())
-    return _counted(store, store.rows(query.limit(limit)))
+    return _counted(store, query.limit(limit))
 
 
 def counts(store: Store) -> dict[str, int]:
     """Runs in the store by state."""
-    query = sa.select(run.c.state, sa.func.count().label("n")).group_by(run.c.state)
-    return {row["state"]: row["n"] for row in store.rows(query)}
+    return dict(store.tuples(sa.select(run.c.state, sa.func.count()).group_by(run.c.state)))
 
 
-def _with_place(store: Store, found: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def _with_place(store: Store, chosen: sa.Select[Any]) -> list[LandedRow]:
+    """The chosen runs, each with the campaign that asked for it last."""
+    found = store.read(chosen, LandedRow)
     query = (
         sa.select(
             membership.c.run_id, membership.c.repetition, campaign.c.title, campaign.c.id.label("campaign_id"),
@@ -335,53 +358,8 @@ def _with_place(store: Store, found: list[dict[str, Any]]) -> list[dict[str, Any
         )
         .join(campaign, campaign.c.id == membership.c.campaign_id)
         .join(point, (point.c.campaign_id == campaign.c.id) & (point.c.number == membership.c.point))
-        .where(membership.c.run_id.in_([one["id"] for one in found]))
+        .where(membership.c.run_id.in_([row.id for row in found]))
         .order_by(campaign.c.started)
     )  # fmt: skip
-    places = {row["run_id"]: row for row in store.rows(query)}
-    return [{**one, "place": places.get(one["id"])} for one in found]
-
-
-class Pulse:
-    """Tells whether anything in the store has changed since it was last asked; costs next to nothing."""
-
-    def __init__(self, store: Store) -> None:
-        self._store = store
-        self._connection = self._connect()
-        self._last: Any = None
-
-    def changed(self) -> bool:
-        """True at first, and after any other connection wrote."""
-        if self._connection.dialect.name == POSTGRESQL:
-            return self._notified()
-        # A number that SQLite keeps: it changes when another connection has changed the file.
-        now = self._connection.exec_driver_sql("PRAGMA data_version").scalar()
-        before, self._last = self._last, now
-        return bool(before != now)
-
-    def close(self) -> None:
-        """Lets go of the connection."""
-        self._connection.close()
-
-    def _connect(self) -> sa.Connection:
-        connection = self._store.connect()
-        if connection.dialect.name == POSTGRESQL:
-            # Outside of any transaction, so that the server tells at once and keeps nothing back for this one's sake.
-            connection = connection.execution_options(isolation_level="AUTOCOMMIT")
-            connection.exec_driver_sql(f"LISTEN {CHANNEL}")
-        return connection
-
-    def _notified(self) -> bool:
-        """Every transaction that writes tells so as it is committed (Store.writing)."""
-        try:
-            driver: Any = self._connection.connection.driver_connection
-            before, self._last = self._last, True
-            # All of them are taken in, so that one change is told once.
-            return len(list(driver.notifies(timeout=0))) > 0 or before is None
-        except Exception:  # noqa: BLE001 (psycopg's own, if it is there; what was missed meanwhile is unknown)
-            # As long as the server is away, what was opened last may never have been.
-            with contextlib.suppress(sa.exc.SQLAlchemyError):
-                self._connection.invalidate()
-                self._connection.close()
-            self._connection = self._connect()
-            return True
+    places = {place.run_id: place for place in store.read(query, PlaceRow)}
+    return [replace(row, place=places.get(row.id)) for row in found]

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import fcntl
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import sqlalchemy as sa
 from alembic import command
 from alembic.config import Config
 from alembic.runtime.migration import MigrationContext
 from alembic.script import ScriptDirectory
+
+Row = TypeVar("Row")
 
 POSTGRESQL = "postgresql"
 #: PostgreSQL notifies this channel of every transaction that wrote, as it is committed.
@@ -22,6 +24,8 @@ MIGRATIONS = Path(__file__).with_name("migrations")
 BUSY_S = 30
 #: Key of PostgreSQL's advisory lock under which one process at a time migrates.
 MIGRATION_LOCK = 0x6261636B
+#: Ids in one query.
+IDS_AT_ONCE = 500
 
 
 class StoreError(Exception):
@@ -103,15 +107,20 @@ class Database:
                 raise
             connection.exec_driver_sql("COMMIT")
 
-    def rows(self, query: Any) -> list[dict[str, Any]]:
-        """The rows of a query, as dictionaries of its columns."""
+    def read(self, query: Any, row: Callable[..., Row]) -> list[Row]:
+        """The rows of a query; `row` takes its columns by name."""
         with self.engine.connect() as connection:
             found = connection.execute(query)
             names = tuple(found.keys())
-            return [dict(zip(names, row, strict=True)) for row in found]
+            return [row(**dict(zip(names, values, strict=True))) for values in found]
+
+    def scalars(self, query: Any) -> list[Any]:
+        """The first column of a query."""
+        with self.engine.connect() as connection:
+            return list(connection.scalars(query))
 
     def tuples(self, query: Any) -> list[tuple[Any, ...]]:
-        """The rows of a query as the driver returns them: fast, for many rows of text and numbers."""
+        """The rows of a query as the driver returns them, without JSON columns: fast, for many rows."""
         with self.engine.connect() as connection:
             cursor = connection.execute(query).cursor
             return [] if cursor is None else list(cursor.fetchall())
@@ -142,3 +151,9 @@ def _on_connect(connection: Any, _: Any) -> None:
     connection.isolation_level = None
     for pragma in ("foreign_keys=ON", "synchronous=NORMAL"):
         connection.execute(f"PRAGMA {pragma}")
+
+
+def batched(ids: Sequence[str]) -> Iterator[Sequence[str]]:
+    """Parts short enough for one query: SQLite limits the number of parameters."""
+    for start in range(0, len(ids), IDS_AT_ONCE):
+        yield ids[start : start + IDS_AT_ONCE]

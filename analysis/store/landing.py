@@ -6,7 +6,7 @@ import hashlib
 import math
 import shutil
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,7 @@ import sqlalchemy as sa
 from analysis.results import MetricValue
 from analysis.store.artefacts import ArtefactError, Artefacts
 from analysis.store.database import Database, StoreError
+from analysis.store.documents import Documents
 from analysis.store.schema import attempt, file, metric, replaced, run
 
 
@@ -25,8 +26,7 @@ class Landing:
 
     run_id: str
     backend: str
-    scenario: Mapping[str, Any]
-    manifest: Mapping[str, Any]
+    documents: Documents
     metrics: Sequence[MetricValue]
     #: What makes it invalid; empty: it is valid.
     problems: Sequence[str]
@@ -48,14 +48,14 @@ def land(database: Database, artefacts: Artefacts, landing: Landing, replaces: b
     values = {
         "id": landing.run_id,
         "backend": landing.backend,
-        "seed": landing.scenario["seed"],
-        "duration_s": landing.scenario["duration_s"],
+        "seed": landing.documents.scenario_document["seed"],
+        "duration_s": landing.documents.scenario_document["duration_s"],
         "state": "invalid" if landing.problems else "valid",
         "problems": list(landing.problems),
         "attempt": landing.attempt,
         "landed": time.time(),
-        "scenario": dict(landing.scenario),
-        "manifest": dict(landing.manifest),
+        "scenario": dict(landing.documents.scenario_document),
+        "manifest": dict(landing.documents.manifest_document),
     }
     with database.writing() as connection:
         if database.is_postgresql:
@@ -64,7 +64,8 @@ def land(database: Database, artefacts: Artefacts, landing: Landing, replaces: b
             connection.execute(sa.select(sa.func.pg_advisory_xact_lock(key)))
         known = connection.execute(sa.select(run.c.state).where(run.c.id == landing.run_id)).scalar()
         if landing.problems:
-            note_attempt(connection, landing.run_id, landing.attempt, "invalid", landing.problems)
+            carried = {row.metric: row.value for row in landing.metrics if not row.subject}.get("aggregate_throughput")
+            note_attempt(connection, landing.run_id, landing.attempt, "invalid", landing.problems, carried)
         if known == "valid" and (landing.problems or not replaces):
             shutil.rmtree(landing.folder, ignore_errors=True)
             return
@@ -104,14 +105,18 @@ def _keep_values(connection: sa.Connection, run_id: str, until: float) -> None:
     connection.execute(sa.insert(replaced).from_select(columns, said))
 
 
-def note_attempt(connection: sa.Connection, run_id: str, number: int, outcome: str, problems: Sequence[str]) -> None:
-    """Notes an attempt that gave no valid result."""
+def note_attempt(
+    connection: sa.Connection, run_id: str, number: int, outcome: str, problems: Sequence[str],
+    throughput_bps: float | None = None,
+) -> None:  # fmt: skip
+    """Notes an attempt that gave no valid result, with its aggregate throughput if that was measured."""
     row = {
         "run_id": run_id,
         "number": number,
         "at": time.time(),
         "outcome": outcome,
         "problems": list(problems),
+        "throughput_bps": throughput_bps,
     }
     connection.execute(sa.insert(attempt).values(row))
 

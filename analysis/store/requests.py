@@ -87,7 +87,7 @@ def stop_wanted(store: Store, campaign_ids: Sequence[str]) -> bool:
         .where(request.c.kind == CANCEL, request.c.campaign_id.in_(campaign_ids), request.c.asked >= campaign.c.started)
         .limit(1)
     )
-    return bool(store.rows(query))
+    return bool(store.scalars(query))
 
 
 def recent(store: Store, limit: int = 20, campaign_id: str | None = None) -> list[RequestRow]:
@@ -96,18 +96,18 @@ def recent(store: Store, limit: int = 20, campaign_id: str | None = None) -> lis
     query = sa.select(*columns).where(request.c.kind == RUN).order_by(request.c.id.desc()).limit(limit)
     if campaign_id is not None:
         query = query.where(request.c.campaign_id == campaign_id)
-    return [RequestRow(**row) for row in store.rows(query)]
+    return store.read(query, RequestRow)
 
 
 def one(store: Store, number: int) -> RequestRow | None:
     """One request, with its text."""
-    found = store.rows(sa.select(request).where(request.c.id == number, request.c.kind == RUN))
-    return RequestRow(**found[0]) if found else None
+    found = store.read(sa.select(request).where(request.c.id == number, request.c.kind == RUN), RequestRow)
+    return found[0] if found else None
 
 
 def waiting(store: Store) -> int:
     """How many requests wait."""
-    return int(store.rows(sa.select(sa.func.count().label("n")).where(request.c.state == WAITING))[0]["n"])
+    return int(store.scalars(sa.select(sa.func.count(request.c.id)).where(request.c.state == WAITING))[0])
 
 
 def show_runner(store: Store, runner_id: str, started: float, lacks: Sequence[str]) -> None:
@@ -130,7 +130,7 @@ def remove_runner(store: Store, runner_id: str) -> None:
 def runners(store: Store) -> list[RunnerRow]:
     """Runners that are there."""
     query = sa.select(runner).where(runner.c.seen > time.time() - GONE_AFTER_S).order_by(runner.c.started)
-    return [RunnerRow(**row) for row in store.rows(query)]
+    return store.read(query, RunnerRow)
 
 
 def release_lost(store: Store) -> int:
@@ -138,17 +138,16 @@ def release_lost(store: Store) -> int:
     a campaign is resumed by asking again.
     """
     there = sa.select(runner.c.id).where(runner.c.seen > time.time() - GONE_AFTER_S)
-    running = store.rows(sa.select(campaign.c.id, campaign.c.progress).where(campaign.c.state == "running"))
-    silent = [
-        # One that waits for its turn in a batch has told nothing yet.
-        one["id"] for one in running if 0 < one["progress"].get("updated", 0) < time.time() - SILENT_AFTER_S
-    ]  # fmt: skip
-    if not silent and not store.rows(
-        sa.select(request.c.id).where(request.c.state == RUNNING, request.c.runner.not_in(there))
-    ):
+    lost = sa.and_(request.c.state == RUNNING, request.c.runner.not_in(there))
+    with store.connect() as connection:
+        running = connection.execute(
+            sa.select(campaign.c.id, campaign.c.progress).where(campaign.c.state == "running")
+        ).all()
+    # A campaign that waits for its turn in a batch has no progress yet.
+    silent = [id_ for id_, progress in running if 0 < progress.get("updated", 0) < time.time() - SILENT_AFTER_S]
+    if not silent and not store.scalars(sa.select(request.c.id).where(lost)):
         return 0
     with store.writing() as connection:
-        lost = sa.and_(request.c.state == RUNNING, request.c.runner.not_in(there))
         campaigns = list(connection.scalars(sa.select(request.c.campaign_id).where(lost)))
         changed = connection.execute(
             sa.update(request)

@@ -2,37 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields
-from typing import Any
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
-#: The JSON document of a scenario (testbed.scenario) or of a manifest.
-Document = Mapping[str, Any]
+from analysis.results import ValueRow
+from analysis.store.documents import Batch, Documents
+from testbed.scenario import ScenarioDocument
+
 #: (field, value) pairs as the campaign file writes them, in the order of the sweep.
-Parameters = Sequence[Sequence[str]]
+Parameters = Sequence[tuple[str, str]]
 MISSING = "missing"
 
 
-class Row(Mapping[str, Any]):
-    """A dataclass that can also be read by column name, for JSON and data frames."""
-
-    def __getitem__(self, name: str) -> Any:
-        if name not in self:
-            raise KeyError(name)
-        return getattr(self, name)
-
-    def __contains__(self, name: object) -> bool:
-        return name in self.__dataclass_fields__  # type: ignore[attr-defined]
-
-    def __iter__(self) -> Iterator[str]:
-        return (column.name for column in fields(self))  # type: ignore[arg-type]
-
-    def __len__(self) -> int:
-        return len(fields(self))  # type: ignore[arg-type]
-
-
-@dataclass(frozen=True, eq=False)
-class MemberRow(Row):
+@dataclass(frozen=True)
+class MemberRow:
     """A run that a campaign contains."""
 
     point: int
@@ -47,8 +30,8 @@ class MemberRow(Row):
     landed: float | None = None
 
 
-@dataclass(frozen=True, eq=False)
-class PointRow(Row):
+@dataclass(frozen=True)
+class PointRow:
     """One combination of a campaign's swept values."""
 
     number: int
@@ -56,8 +39,25 @@ class PointRow(Row):
     members: Sequence[MemberRow] = ()
 
 
-@dataclass(frozen=True, eq=False)
-class CampaignRow(Row):
+@dataclass(frozen=True)
+class NewCampaign:
+    """A campaign that is entered into the store."""
+
+    id: str
+    name: str
+    title: str
+    #: Name of its file, and the file's text; empty for results that no file made.
+    file: str
+    text: str
+    #: Of the command line: field to value.
+    overrides: Mapping[str, str]
+    backend: str
+    seed: int
+    repetitions: int
+
+
+@dataclass(frozen=True)
+class CampaignRow:
     """A campaign with the number of its runs."""
 
     id: str
@@ -72,7 +72,7 @@ class CampaignRow(Row):
     started: float
     finished: float | None
     #: experiments.engine.progress.Progress.as_json with `updated` while it runs; otherwise empty.
-    progress: Mapping[str, Any]
+    progress: Mapping[str, object]
     #: Runs that it contains; and those of them that the store has.
     runs: int
     valid: int
@@ -84,8 +84,8 @@ class CampaignRow(Row):
     points: Sequence[PointRow] = ()
 
 
-@dataclass(frozen=True, eq=False)
-class MetricRow(Row):
+@dataclass(frozen=True)
+class MetricRow:
     """One metric of a run."""
 
     run_id: str
@@ -96,13 +96,19 @@ class MetricRow(Row):
     unit: str
 
 
-@dataclass(frozen=True, eq=False)
-class ValueRow(Row):
-    """One metric of a campaign's run."""
+@dataclass(frozen=True)
+class LandedValueRow(ValueRow):
+    """One metric of a campaign's run, and when the run landed."""
 
-    point: int
-    repetition: int
+    landed: float
+
+
+@dataclass(frozen=True)
+class PointValueRow:
+    """One metric of a run of one point."""
+
     run_id: str
+    repetition: int
     seed: int
     name: str
     subject: str
@@ -110,15 +116,52 @@ class ValueRow(Row):
     value: float
 
 
-@dataclass(frozen=True, eq=False)
-class LandedValueRow(ValueRow):
-    """One metric of a campaign's run, and when the run landed."""
+@dataclass(frozen=True)
+class PlaceRow:
+    """A campaign that contains a run, and where."""
 
+    run_id: str
+    campaign_id: str
+    title: str
+    repetition: int
+    parameters: Parameters
+
+
+@dataclass(frozen=True)
+class LandedRow:
+    """A run for lists of what landed last."""
+
+    id: str
+    #: valid, invalid or failed.
+    state: str
+    #: When it landed; of a failed run, when its last attempt ended.
     landed: float
+    #: Empty where it was not asked for.
+    backend: str = ""
+    problems: Sequence[str] = ()
+    #: None where no campaign contains it.
+    place: PlaceRow | None = None
 
 
-@dataclass(frozen=True, eq=False)
-class TableRow(Row):
+@dataclass(frozen=True)
+class ListedRunRow:
+    """A run of a campaign's list."""
+
+    point: int
+    repetition: int
+    run_id: str
+    #: valid, invalid or missing.
+    state: str
+    #: None for a missing run, as the following.
+    problems: Sequence[str] | None
+    landed: float | None
+    seed: int | None
+    #: By name and subject.
+    metrics: Mapping[tuple[str, str], MetricRow] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class TableRow:
     """A metric at a point: its values over the valid runs, in the order of the repetitions, and their mean."""
 
     point: int
@@ -129,11 +172,11 @@ class TableRow(Row):
     mean: float
     #: Sample standard deviation; None for a single run.
     sd: float | None
-    values: Sequence[float]  # type: ignore[assignment]
+    values: Sequence[float]
 
 
-@dataclass(frozen=True, eq=False)
-class MetricKind(Row):
+@dataclass(frozen=True)
+class MetricKind:
     """A metric that a campaign's runs have."""
 
     name: str
@@ -141,8 +184,8 @@ class MetricKind(Row):
     unit: str
 
 
-@dataclass(frozen=True, eq=False)
-class FileRow(Row):
+@dataclass(frozen=True)
+class FileRow:
     """A file of a run."""
 
     id: int
@@ -153,8 +196,8 @@ class FileRow(Row):
     sha256: str
 
 
-@dataclass(frozen=True, eq=False)
-class AttemptRow(Row):
+@dataclass(frozen=True)
+class AttemptRow:
     """An attempt of a run that did not become its valid result."""
 
     id: int
@@ -164,10 +207,12 @@ class AttemptRow(Row):
     #: invalid or failed.
     outcome: str
     problems: Sequence[str]
+    #: Aggregate throughput in bit/s; None where nothing was measured.
+    throughput_bps: float | None = None
 
 
-@dataclass(frozen=True, eq=False)
-class CampaignOfRun(Row):
+@dataclass(frozen=True)
+class CampaignOfRun:
     """A campaign that contains a run, and where."""
 
     id: str
@@ -178,8 +223,8 @@ class CampaignOfRun(Row):
     parameters: Parameters
 
 
-@dataclass(frozen=True, eq=False)
-class RunRow(Row):
+@dataclass(frozen=True)
+class RunRow:
     """A run's result."""
 
     id: str
@@ -191,8 +236,7 @@ class RunRow(Row):
     problems: Sequence[str]
     attempt: int
     landed: float
-    scenario: Document
-    manifest: Document
+    documents: Documents
     metrics: Sequence[MetricRow] = ()
     files: Sequence[FileRow] = ()
     attempts: Sequence[AttemptRow] = ()
@@ -200,20 +244,19 @@ class RunRow(Row):
     campaigns: Sequence[CampaignOfRun] = ()
 
 
-@dataclass(frozen=True, eq=False)
-class HistoryRow(Row):
+@dataclass(frozen=True)
+class HistoryRow:
     """What a run cost."""
 
-    scenario: Document
-    #: Of the manifest: cells at work beside it, and its place in the campaign's order.
-    batch: Mapping[str, Any]
+    scenario: ScenarioDocument
+    batch: Batch
     #: None for runs of old versions.
     took_s: float | None
     bytes: int
 
 
-@dataclass(frozen=True, eq=False)
-class RequestRow(Row):
+@dataclass(frozen=True)
+class RequestRow:
     """A visitor's request to run a campaign, or to cancel one."""
 
     id: int
@@ -237,8 +280,8 @@ class RequestRow(Row):
     text: str = ""
 
 
-@dataclass(frozen=True, eq=False)
-class RunnerRow(Row):
+@dataclass(frozen=True)
+class RunnerRow:
     """A runner that serves requests."""
 
     id: str

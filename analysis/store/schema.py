@@ -93,6 +93,8 @@ attempt = Table(
     #: invalid or failed.
     Column("outcome", String, nullable=False),
     Column("problems", JSON, nullable=False),
+    #: Aggregate throughput in bit/s; NULL where nothing was measured.
+    Column("throughput_bps", Float),
     Index("attempt_run", "run_id"),
 )
 

@@ -10,12 +10,10 @@ are then behind the latter, `incoming` and files that were read in a folder of e
 
 from __future__ import annotations
 
-import hashlib
 import os
 import statistics
-import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
@@ -24,10 +22,13 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql, sqlite
 
-from analysis.store.artefacts import REASON, ArtefactError, Artefacts, LocalArtefacts, RemoteArtefacts
-from analysis.store.database import POSTGRESQL, Database, StoreError
+from analysis.results import ValueRow
+from analysis.store.artefacts import REASON, ArtefactError
+from analysis.store.database import Row, StoreError, batched
+from analysis.store.documents import Batch, Documents
 from analysis.store.incoming import Incoming
 from analysis.store.landing import Landing, land, note_attempt
+from analysis.store.location import Location, is_url, open_folder, open_postgresql
 from analysis.store.rows import (
     AttemptRow,
     CampaignOfRun,
@@ -37,30 +38,27 @@ from analysis.store.rows import (
     LandedValueRow,
     MemberRow,
     MetricRow,
+    NewCampaign,
     PointRow,
     RunRow,
     TableRow,
-    ValueRow,
 )
 from analysis.store.schema import attempt, campaign, file, membership, metric, point, replaced, run
+from testbed.scenario import Document, ScenarioDocument
 
 #: Where a run stands in a campaign.
 MEMBER = (membership.c.point, membership.c.repetition, membership.c.run_id)
-#: Folders of PostgreSQL stores on this machine, one for each store.
-LOCAL = Path(os.environ.get("BACKCHANNEL_LOCAL", Path(tempfile.gettempdir()) / f"backchannel-{os.getuid()}"))
-#: Ids in one query: SQLite limits the number of parameters.
-IDS_AT_ONCE = 500
 
 
 class Store:
     """An open store."""
 
-    def __init__(self, database: Database, folder: Path, artefacts: Artefacts) -> None:
-        self._database = database
+    def __init__(self, location: Location) -> None:
+        self._database = location.database
+        self._artefacts = location.artefacts
         #: On this machine: everything, or with PostgreSQL only runs that are being assembled and copies of files.
-        self.folder = folder
-        self._artefacts = artefacts
-        self._incoming = Incoming(folder)
+        self.folder = location.folder
+        self._incoming = Incoming(location.folder)
 
     @classmethod
     def open(cls, where: Path | str, artefacts: str | None = None) -> Store:
@@ -74,41 +72,10 @@ class Store:
             StoreError: it cannot be used, or a newer version made it.
         """
         if is_url(where):
-            return cls._open_postgresql(str(where), artefacts or os.environ.get("BACKCHANNEL_ARTEFACTS", ""))
-        folder = Path(where)
+            return cls(open_postgresql(str(where), artefacts or os.environ.get("BACKCHANNEL_ARTEFACTS", "")))
         if artefacts:
             raise StoreError("an artefact URL belongs to a PostgreSQL store; a results folder keeps its files itself")
-        try:
-            (folder / "runs").mkdir(parents=True, exist_ok=True)
-            (folder / "incoming").mkdir(exist_ok=True)
-        except OSError as error:
-            raise StoreError(f"the results folder {folder} cannot be used: {error.strerror}") from None
-        return cls(Database.open_sqlite(folder), folder, LocalArtefacts(folder))
-
-    @classmethod
-    def _open_postgresql(cls, where: str, artefacts: str) -> Store:
-        try:
-            url = sa.make_url(where)
-        except sa.exc.ArgumentError:
-            raise StoreError("a PostgreSQL store is named like postgresql://user@host/database") from None
-        shown = url.render_as_string(hide_password=True)
-        if url.get_backend_name() != POSTGRESQL:
-            raise StoreError(f"{shown} is no store: there are results folders, and postgresql://user@host/database")
-        if not artefacts:
-            raise StoreError(
-                f"the store {shown} needs a place for captures and tables: --artefacts URL, or $BACKCHANNEL_ARTEFACTS "
-                "(a folder that every machine sees, s3://bucket/path, sftp://host/path, ...)"
-            )
-        folder = LOCAL / hashlib.sha256(f"{shown} {artefacts}".encode()).hexdigest()[:16]
-        try:
-            (folder / "incoming").mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise StoreError(f"the folder {folder} of this machine cannot be used: {error.strerror}") from None
-        try:
-            files = RemoteArtefacts(artefacts, folder / "cache")
-        except ArtefactError as error:
-            raise StoreError(str(error)) from None
-        return cls(Database.open_postgresql(url), folder, files)
+        return cls(open_folder(Path(where)))
 
     def close(self) -> None:
         """Closes the database, and gives up what is being assembled."""
@@ -124,19 +91,19 @@ class Store:
 
     def begin_campaign(
         self,
-        fields: Mapping[str, Any],
+        new: NewCampaign,
         points: Sequence[Sequence[tuple[str, str]]],
         members: Sequence[tuple[int, int, str]],
     ) -> None:
         """Enters a campaign as running, or marks a known one so.
 
         Args:
-            fields: id, name, title, file, text, overrides, backend, seed, repetitions.
+            new: the campaign.
             points: per point its (field, value) pairs.
             members: (point, repetition, run id) of every run.
         """
         now = time.time()
-        row = {**fields, "state": "running", "started": now, "finished": None, "progress": {}}
+        row = {**vars(new), "state": "running", "started": now, "finished": None, "progress": {}}
         with self._database.writing() as connection:
             statement = (postgresql if self._database.is_postgresql else sqlite).insert(campaign).values(row)
             connection.execute(
@@ -144,15 +111,15 @@ class Store:
                     index_elements=["id"], set_={key: statement.excluded[key] for key in row if key != "id"}
                 )
             )
-            connection.execute(sa.delete(point).where(point.c.campaign_id == fields["id"]))
-            connection.execute(sa.delete(membership).where(membership.c.campaign_id == fields["id"]))
+            connection.execute(sa.delete(point).where(point.c.campaign_id == new.id))
+            connection.execute(sa.delete(membership).where(membership.c.campaign_id == new.id))
             rows = [
-                {"campaign_id": fields["id"], "number": number, "parameters": [list(pair) for pair in pairs]}
+                {"campaign_id": new.id, "number": number, "parameters": [list(pair) for pair in pairs]}
                 for number, pairs in enumerate(points)
             ]
             connection.execute(sa.insert(point), rows)
             rows = [
-                {"campaign_id": fields["id"], "point": at, "repetition": repetition, "run_id": run_id}
+                {"campaign_id": new.id, "point": at, "repetition": repetition, "run_id": run_id}
                 for at, repetition, run_id in members
             ]
             connection.execute(sa.insert(membership), rows)
@@ -194,28 +161,25 @@ class Store:
             .join(counted, counted.c.campaign_id == campaign.c.id)
             .order_by(campaign.c.started.desc())
         )
-        return [CampaignRow(**row) for row in self._database.rows(query)]
+        return self._database.read(query, CampaignRow)
 
     def campaign(self, campaign_id: str) -> CampaignRow | None:
         """One campaign, with its points and their members."""
         found = self.campaigns(campaign_id)
         if not found:
             return None
-        points = self._database.rows(
-            sa.select(point.c.number, point.c.parameters)
-            .where(point.c.campaign_id == campaign_id)
-            .order_by(point.c.number)
-        )
+        of_points = sa.select(point.c.number, point.c.parameters).where(point.c.campaign_id == campaign_id)
+        points = self._database.read(of_points.order_by(point.c.number), PointRow)
         query = (
             sa.select(*MEMBER, sa.func.coalesce(run.c.state, "missing").label("state"), run.c.problems)
             .select_from(membership.outerjoin(run, run.c.id == membership.c.run_id))
             .where(membership.c.campaign_id == campaign_id)
             .order_by(membership.c.point, membership.c.repetition)
         )
-        members: dict[int, list[MemberRow]] = {row["number"]: [] for row in points}
-        for row in self._database.rows(query):
-            members[row["point"]].append(MemberRow(**row))
-        return replace(found[0], points=[PointRow(**row, members=members[row["number"]]) for row in points])
+        members: dict[int, list[MemberRow]] = {row.number: [] for row in points}
+        for member in self._database.read(query, MemberRow):
+            members[member.point].append(member)
+        return replace(found[0], points=[replace(row, members=members[row.number]) for row in points])
 
     def table(self, campaign_id: str) -> list[TableRow]:
         """Means over a point's valid runs: point, name, subject, unit, n, mean, sd (sample; None for n < 2), values."""
@@ -226,9 +190,9 @@ class Store:
             .where(membership.c.campaign_id == campaign_id, run.c.state == "valid")
             .order_by(membership.c.point, metric.c.name, metric.c.subject, membership.c.repetition)
         )
-        groups: dict[tuple[int, str, str, str], list[float]] = {}
-        for row in self._database.rows(query):
-            groups.setdefault((row["point"], row["name"], row["subject"], row["unit"]), []).append(row["value"])
+        groups: dict[tuple[Any, ...], list[float]] = {}
+        for *key, value in self._database.tuples(query):
+            groups.setdefault(tuple(key), []).append(value)
         return [
             TableRow(
                 number, name, subject, unit, n=len(values), mean=statistics.fmean(values),
@@ -240,7 +204,7 @@ class Store:
     def values(self, campaign_id: str) -> list[ValueRow]:
         """Every metric of every valid run."""
         order = (membership.c.point, metric.c.name, metric.c.subject, membership.c.repetition)
-        return [ValueRow(**row) for row in self._database.rows(_values_of(campaign_id).order_by(*order))]
+        return self._database.read(_values_of(campaign_id).order_by(*order), ValueRow)
 
     def values_at(self, campaign_id: str, moment: float) -> list[LandedValueRow]:
         """Every metric of the results that were valid at an earlier time.
@@ -256,59 +220,50 @@ class Store:
             .join(replaced, past.run_id == membership.c.run_id)
             .where(membership.c.campaign_id == campaign_id, past.landed <= moment, past.until > moment)
         )
-        rows = [LandedValueRow(**row) for row in self._database.rows(sa.union_all(now, earlier))]
+        rows = self._database.read(sa.union_all(now, earlier), LandedValueRow)
         return sorted(rows, key=lambda row: (row.point, row.name, row.subject, row.repetition))
 
     # Runs ----------------------------------------------------------------------------------------------------
 
     def valid_runs(self, run_ids: Sequence[str]) -> set[str]:
         """Those of the runs that are in the store and valid."""
-        found: set[str] = set()
-        with self._database.engine.connect() as connection:
-            for start in range(0, len(run_ids), IDS_AT_ONCE):
-                query = sa.select(run.c.id).where(
-                    run.c.state == "valid", run.c.id.in_(run_ids[start : start + IDS_AT_ONCE])
-                )
-                found.update(connection.scalars(query))
-        return found
+        valid = sa.select(run.c.id).where(run.c.state == "valid")
+        return {found for some in batched(run_ids) for found in self._database.scalars(valid.where(run.c.id.in_(some)))}
 
-    def run_ids(self, beginning: str) -> list[str]:
+    def run_ids(self, beginning: str, limit: int | None = None) -> list[str]:
         """Ids of the runs that begin so, sorted."""
-        with self._database.engine.connect() as connection:
-            query = sa.select(run.c.id).where(run.c.id.startswith(beginning, autoescape=True)).order_by(run.c.id)
-            return list(connection.scalars(query))
+        query = sa.select(run.c.id).where(run.c.id.startswith(beginning, autoescape=True))
+        return self._database.scalars(query.order_by(run.c.id).limit(limit))
 
     def tried_runs(self, run_ids: Sequence[str]) -> set[str]:
         """Those of the runs that were tried and have no valid result."""
-        found: set[str] = set()
-        with self._database.engine.connect() as connection:
-            for start in range(0, len(run_ids), IDS_AT_ONCE):
-                some = run_ids[start : start + IDS_AT_ONCE]
-                found.update(connection.scalars(sa.select(attempt.c.run_id).where(attempt.c.run_id.in_(some))))
-        return found - self.valid_runs(run_ids)
+        query, of_run = sa.select(attempt.c.run_id), attempt.c.run_id
+        tried = {found for some in batched(run_ids) for found in self._database.scalars(query.where(of_run.in_(some)))}
+        return tried - self.valid_runs(run_ids)
 
     def history(self, backend: str, most: int = 400) -> list[HistoryRow]:
-        """What the latest valid runs of a backend took: scenario, batch (of the manifest), took_s, bytes."""
-        latest = self._database.rows(
+        """What the latest valid runs of a backend took."""
+        query = (
             sa.select(run.c.id, run.c.scenario, run.c.manifest)
             .where(run.c.backend == backend, run.c.state == "valid")
             .order_by(run.c.landed.desc())
             .limit(most)
         )
-        sizes = {
-            row["run_id"]: int(row["bytes"])
-            for row in self._database.rows(
-                sa.select(file.c.run_id, sa.func.sum(file.c.bytes).label("bytes"))
-                .where(file.c.run_id.in_([row["id"] for row in latest]))
+        with self._database.engine.connect() as connection:
+            latest = connection.execute(query).all()
+        sizes = dict(
+            self._database.tuples(
+                sa.select(file.c.run_id, sa.func.sum(file.c.bytes))
+                .where(file.c.run_id.in_([run_id for run_id, _, _ in latest]))
                 .group_by(file.c.run_id)
             )
-        }
+        )
         return [
             HistoryRow(
-                row["scenario"], row["manifest"].get("batch") or {}, row["manifest"].get("took_s"),
-                sizes.get(row["id"], 0),
+                ScenarioDocument(scenario), Batch.model_validate(manifest.get("batch") or {}), manifest.get("took_s"),
+                int(sizes.get(run_id, 0)),
             )
-            for row in latest
+            for run_id, scenario, manifest in latest
         ]  # fmt: skip
 
     def incoming(self, run_id: str) -> Path:
@@ -357,8 +312,8 @@ class Store:
 
     def run(self, run_id: str) -> RunRow | None:
         """One run with its metrics, files and attempts, and the campaigns that contain it."""
-        rows = self._database.rows
-        found = rows(sa.select(run).where(run.c.id == run_id))
+        read = self._database.read
+        found = read(sa.select(run).where(run.c.id == run_id), _run_row)
         if not found:
             return None
         metrics = sa.select(metric).where(metric.c.run_id == run_id).order_by(metric.c.name, metric.c.subject)
@@ -374,12 +329,12 @@ class Store:
             .where(membership.c.run_id == run_id)
             .order_by(campaign.c.started.desc())
         )  # fmt: skip
-        return RunRow(
-            **found[0],
-            metrics=[MetricRow(**row) for row in rows(metrics)],
-            files=[FileRow(**row) for row in rows(files)],
-            attempts=[AttemptRow(**row) for row in rows(attempts)],
-            campaigns=[CampaignOfRun(**row) for row in rows(campaigns)],
+        return replace(
+            found[0],
+            metrics=read(metrics, MetricRow),
+            files=read(files, FileRow),
+            attempts=read(attempts, AttemptRow),
+            campaigns=read(campaigns, CampaignOfRun),
         )
 
     def run_folder(self, run_id: str) -> Path:
@@ -392,8 +347,8 @@ class Store:
             if not self._database.is_postgresql:
                 return self._artefacts.folder(run_id)
             # Another machine may have landed it anew since its files were brought here.
-            landed = self._database.rows(sa.select(run.c.landed).where(run.c.id == run_id))
-            return self._artefacts.folder(run_id, str(landed[0]["landed"]) if landed else "0")
+            landed = self._database.scalars(sa.select(run.c.landed).where(run.c.id == run_id))
+            return self._artefacts.folder(run_id, str(landed[0]) if landed else "0")
         except ArtefactError as error:
             raise StoreError(str(error)) from error
 
@@ -409,21 +364,16 @@ class Store:
         except ArtefactError as error:
             raise StoreError(str(error)) from error
 
-    def last_problems(self, run_ids: Sequence[str]) -> dict[str, list[str]]:
-        """Why the last try of each of these runs gave no valid result."""
-        found: dict[str, list[str]] = {}
-        for start in range(0, len(run_ids), IDS_AT_ONCE):
-            some = run_ids[start : start + IDS_AT_ONCE]
-            query = sa.select(attempt.c.run_id, attempt.c.problems).where(attempt.c.run_id.in_(some))
-            found |= {row["run_id"]: row["problems"] for row in self._database.rows(query.order_by(attempt.c.at))}
-        return found
+    def read(self, query: Any, row: Callable[..., Row]) -> list[Row]:
+        """The rows of a query; `row` takes its columns by name."""
+        return self._database.read(query, row)
 
-    def rows(self, query: Any) -> list[dict[str, Any]]:
-        """The rows of a query, as dictionaries of its columns."""
-        return self._database.rows(query)
+    def scalars(self, query: Any) -> list[Any]:
+        """The first column of a query."""
+        return self._database.scalars(query)
 
     def tuples(self, query: Any) -> list[tuple[Any, ...]]:
-        """The rows of a query as the driver returns them: fast, for many rows of text and numbers."""
+        """The rows of a query as the driver returns them, without JSON columns: fast, for many rows."""
         return self._database.tuples(query)
 
     def writing(self) -> AbstractContextManager[sa.Connection]:
@@ -435,6 +385,10 @@ class Store:
         return self._database.engine.connect()
 
 
+def _run_row(scenario: Document, manifest: Document, **columns: Any) -> RunRow:
+    return RunRow(**columns, documents=Documents(scenario, manifest))
+
+
 def _values_of(campaign_id: str) -> sa.Select[Any]:
     """Every metric of a campaign's valid runs."""
     return (
@@ -443,8 +397,3 @@ def _values_of(campaign_id: str) -> sa.Select[Any]:
         .join(metric, metric.c.run_id == run.c.id)
         .where(membership.c.campaign_id == campaign_id, run.c.state == "valid")
     )
-
-
-def is_url(where: Path | str) -> bool:
-    """Whether a store is named by a URL, and not by a folder."""
-    return isinstance(where, str) and "://" in where

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from experiments import exits
-from experiments.commands.options import RESULTS, ArtefactsOption, JsonOption, ResultsOption
+from experiments.commands.options import RESULTS, ArtefactsOption, JsonOption, MarginOption, ResultsOption
 from experiments.commands.shared import console, fail
 
 
@@ -26,15 +26,13 @@ def compare(
     confidence: Annotated[
         float,
         typer.Option(
-            "--confidence", min=0.5, max=0.9999, help="Confidence level of the intervals and, after Holm, the verdicts."
+            "--confidence",
+            min=0.5,
+            max=0.9999,
+            help="Confidence level of all intervals and of all verdicts together.",
         ),
     ] = 0.95,
-    tolerance: Annotated[
-        float,
-        typer.Option(
-            "--tolerance", min=0.0, help="Differences below this fraction of A's mean count as 'same'; 0.01 is 1 %."
-        ),
-    ] = 0.01,
+    margin: MarginOption = 0.05,
     metrics: Annotated[
         list[str] | None,
         typer.Option("--metric", help="Compare only this metric. Repeatable; all by default.", show_default=False),
@@ -55,7 +53,7 @@ def compare(
             fail(registry.unknown("metric", metric, METRICS), exits.BAD_INPUT)
     try:
         in_a, in_b = (comparison.load(name, folder, artefacts) for name in (a, b))
-        compared = comparison.compare(in_a, in_b, confidence, tolerance, metrics or ())
+        compared = comparison.compare(in_a, in_b, confidence, margin, metrics or ())
     except comparison.CompareError as error:
         fail(str(error), exits.BAD_INPUT)
     if as_json:

@@ -74,7 +74,7 @@ def _write(kind: str, subject: str, out: Path | None, store: Store, author: str,
 
     of, _, called = KINDS[kind]
     # Told before anything is computed.
-    name = frames.find_campaign(store, subject)["name"] if of == "campaign" else frames.find_run(store, subject)["id"]
+    name = frames.find_campaign(store, subject).name if of == "campaign" else frames.find_run(store, subject).id
     path = out or Path(called.format(name=name))
     if kind == "bundle":
         digest = crate.write(store, subject, path, FOLDER, author, licence or crate.LICENCE)
@@ -99,9 +99,9 @@ def _table(kind: str, name: str, store: Store) -> pl.DataFrame:
     if kind == "means":
         return frames.means(name, store)
     if kind == "metrics":
-        rows = frames.find_run(store, name)["metrics"]
-        names = {"run_id": pl.String, "name": pl.String, "subject": pl.String, "value": pl.Float64, "unit": pl.String}
-        return pl.DataFrame(rows, schema=names).rename({"name": "metric"})
+        rows = frames.find_run(store, name).metrics
+        columns = {"run_id": pl.String, "name": pl.String, "subject": pl.String, "value": pl.Float64, "unit": pl.String}
+        return pl.DataFrame([vars(row) for row in rows], schema=columns).rename({"name": "metric"})
     run = frames.run_data(name, store)
     if kind == "acks":
         return metrics.ack_accounting(run)
@@ -112,11 +112,11 @@ def _title(store: Store, run_id: str) -> str:
     """A run's campaign and point, as Flent's legends show it."""
     run = store.run(run_id)
     assert run is not None
-    if not run["campaigns"]:
+    if not run.campaigns:
         return run_id
-    own = run["campaigns"][0]
-    point = ", ".join(f"{field.rpartition('.')[2]}={value}" for field, value in own["parameters"])
-    return ", ".join(part for part in (own["name"], point, f"repetition {own['repetition'] + 1}") if part)
+    own = run.campaigns[0]
+    point = ", ".join(f"{field.rpartition('.')[2]}={value}" for field, value in own.parameters)
+    return ", ".join(part for part in (own.name, point, f"repetition {own.repetition + 1}") if part)
 
 
 def _of_flent(kind: str, file: Path, out: Path | None) -> list[str]:

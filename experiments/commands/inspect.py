@@ -115,6 +115,7 @@ def results(
     as_json: JsonOption = False,
 ) -> None:
     """Show the results of a campaign, or list the campaigns of a results folder."""
+    from analysis.attempts import attempts_of
     from analysis.store import Store
     from experiments.labels import results_json
     from experiments.language import registry
@@ -125,17 +126,17 @@ def results(
     if not name:
         if as_json:
             fields = ("id", "name", "title", "state", "runs", "valid")
-            typer.echo(json.dumps([{key: one[key] for key in fields} for one in known], indent=2))
+            typer.echo(json.dumps([{key: getattr(one, key) for key in fields} for one in known], indent=2))
         elif known:
             console().print(campaigns_table(known))
         return
-    found = [one for one in known if name in (one["id"], one["name"])]
+    found = [one for one in known if name in (one.id, one.name)]
     if not found:
-        fail(registry.unknown("campaign", name, dict.fromkeys(one["name"] for one in known)), exits.BAD_INPUT)
-    campaign = store.campaign(found[0]["id"])
+        fail(registry.unknown("campaign", name, dict.fromkeys(one.name for one in known)), exits.BAD_INPUT)
+    campaign = store.campaign(found[0].id)
     assert campaign is not None
-    rows = store.table(campaign["id"])
+    rows, attempts = store.table(campaign.id), attempts_of(store, campaign.id)
     if as_json:
-        typer.echo(results_json(campaign, rows))
+        typer.echo(results_json(campaign, rows, attempts))
     else:
-        print_results(console(), campaign, rows)
+        print_results(console(), campaign, rows, attempts)

@@ -111,3 +111,12 @@ BackendOption = Annotated[
     ),
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON, in SI units. Progress goes to standard error.")]
+MarginOption = Annotated[
+    float,
+    typer.Option(
+        "--margin",
+        min=0.0,
+        max=1.0,
+        help="'same' means: shown to differ by less than this fraction of the first mean; 0.05 is 5 %.",
+    ),
+]

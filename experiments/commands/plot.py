@@ -160,9 +160,9 @@ def _as_published(name: str, store: Store) -> Figure:
     from experiments.reproduce import FOLDER
 
     campaign = frames.find_campaign(store, name)
-    made = published.of_campaign(store, campaign["id"], campaign["text"], FOLDER)
+    made = published.of_campaign(store, campaign.id, campaign.text, FOLDER)
     if made is None:
-        raise AnalysisError(f"the file of campaign {campaign['name']} has no `figure`; bars and sweep draw any metric")
+        raise AnalysisError(f"the file of campaign {campaign.name} has no `figure`; bars and sweep draw any metric")
     if made.is_empty:
         raise AnalysisError(f"there is no value yet for the figure '{made.title}'")
     return made.figure()

@@ -81,6 +81,7 @@ def run(
     as_json: JsonOption = False,
 ) -> None:  # fmt: skip
     """Run every run of a campaign that the results folder lacks, then print its table."""
+    from analysis.attempts import attempts_of
     from analysis.store import Store
     from experiments.engine.options import Options
     from experiments.engine.scheduling import run_campaign
@@ -97,12 +98,12 @@ def run(
     )  # fmt: skip
     outcome = run_campaign(plan, options, TerminalReporter(terminal))
     store = Store.open(options.results, artefacts)
-    campaign, rows = store.campaign(plan.id), store.table(plan.id)
+    campaign, rows, attempts = store.campaign(plan.id), store.table(plan.id), attempts_of(store, plan.id)
     assert campaign is not None
     if as_json:
-        typer.echo(results_json(campaign, rows))
+        typer.echo(results_json(campaign, rows, attempts))
     else:
-        print_results(terminal, campaign, rows)
+        print_results(terminal, campaign, rows, attempts)
     _print_outcome(terminal, plan, outcome, store, results)
     if outcome.interrupted:
         raise typer.Exit(exits.INTERRUPTED)
@@ -163,7 +164,7 @@ def _plan_document(plan: Plan, missing: Sequence[Run], done: set[str], expected:
         "runs": [
             {
                 "id": run.id, "point": run.point, "repetition": run.repetition, "backend": run.backend,
-                "done": run.id in done, "position": position.get(run.id), "scenario": run.scenario,
+                "done": run.id in done, "position": position.get(run.id), "scenario": run.document.document,
             }
             for run in plan.runs
         ],
@@ -187,7 +188,7 @@ def _print_plan(plan: Plan, missing: Sequence[Run], done: set[str], expected: Fo
         f"\n{len(plan.points)} points, {len(plan.runs)} runs on the {plan.backend} backend, "
         f"{show(plan.duration_s, 'time')} {passing}"
     )
-    durations_s = {run.id: float(run.scenario["duration_s"]) for run in missing}
+    durations_s = {run.id: run.duration_s for run in missing}
     typer.echo(
         f"{results} has {sum(run.id in done for run in plan.runs)} of them; "
         f"to be run: {len(durations_s)}, {show(sum(durations_s.values()), 'time')} {passing}"
@@ -225,7 +226,7 @@ def _print_outcome(terminal: Console, plan: Plan, outcome: Outcome, store: Store
         f"{len(outcome.failed)} without a valid result"
     )
     runs = {run.id: run for run in reversed(plan.runs)}
-    for limits in sorted({"; ".join(fidelity.wider(fidelity.limits_of(run.scenario))) for run in plan.runs} - {""}):
+    for limits in sorted({"; ".join(fidelity.wider(run.scenario.fidelity)) for run in plan.runs} - {""}):
         print_line(f"This campaign accepts runs by wider limits than the default: {limits}")
     for run_id, problems in outcome.failed.items():
         first, _, more = problems.partition("; ")

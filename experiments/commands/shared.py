@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -15,6 +15,7 @@ from experiments import exits
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from analysis.attempts import PointAttempts
     from analysis.store import Store
     from experiments.language.campaign import Plan
 
@@ -69,13 +70,12 @@ def open_existing(results: str, artefacts: str | None) -> Store | None:
     return Store.open(where, artefacts)
 
 
-def print_results(to: Console, campaign: Any, rows: Any) -> None:
+def print_results(to: Console, campaign: Any, rows: Any, attempts: Mapping[int, PointAttempts]) -> None:
     """A campaign's title and table of metrics."""
     from analysis.estimates import ESTIMATES_NOTE
     from analysis.metrics import METRICS
     from experiments.tables import results_table
 
     to.print(f"\n{campaign['title']}", style="bold", highlight=False)
-    titles = {name: metric.title for name, metric in METRICS.items()}
-    to.print(results_table(campaign["points"], rows, titles))
-    to.print(ESTIMATES_NOTE, style="dim", highlight=False)
+    to.print(results_table(campaign["points"], rows, METRICS, attempts))
+    to.print(ESTIMATES_NOTE, style="dim", highlight=False, markup=False)

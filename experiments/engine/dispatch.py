@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from types import FrameType
 
 from analysis.store import Store, StoreError, requests
+from analysis.store.documents import Batch
 from experiments import lab
 from experiments.engine.batch import PlannedCampaign
 from experiments.engine.executors import Executor, LocalExecutor, Machine
@@ -81,11 +82,11 @@ class Dispatcher:
             for run_id in [run.id for run in campaign.runs] + list(campaign.shared):
                 self._users[run_id].append(campaign)
         #: Each run's place in its campaign's order, for the manifest.
-        self._order: dict[str, dict[str, int]] = {}
+        self._order: dict[str, Batch] = {}
         for campaign in self._campaigns:
             seed = {} if campaign.order_seed is None else {"order_seed": campaign.order_seed}
             self._order |= {
-                run.id: {**seed, "position": position, "of": len(campaign.runs)}
+                run.id: Batch(position=position, of=len(campaign.runs), **seed)
                 for position, run in enumerate(campaign.runs)
             }
         #: Runs that wait, each with the number of its next attempt.

@@ -8,7 +8,7 @@ import os
 import shutil
 import subprocess
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from pathlib import Path
@@ -19,6 +19,7 @@ from analysis.counters import CountedRun
 from analysis.metrics import Measured, measure
 from analysis.runs import RunView
 from analysis.store import Landing
+from analysis.store.documents import Batch, CpuShares, Documents, Manifest
 from experiments.engine import machine
 from experiments.language.campaign import Run
 from experiments.testbeds import OnProgress, Testbed, TestbedFactory
@@ -27,11 +28,11 @@ from testbed.addressing import as_json, interfaces, make_plan
 from testbed.cell import Cell, topology_key
 from testbed.errors import CalibrationError, TestbedError
 from testbed.report import Measurement, Phase, Progress, Report, sentences
-from testbed.scenario import Scenario
+from testbed.scenario import Limits, Scenario
 
-#: What is left to do when the cell is free again: analyses a run's files and gives its verdict. Takes what the manifest
-#: says of the batch around it.
-Finish = Callable[[Mapping[str, Any]], Landing]
+#: What is left to do when the cell is free again: analyses a run's files and gives its verdict. Takes the run's place
+#: in its batch, for the manifest.
+Finish = Callable[[Batch], Landing]
 
 
 #: Why a run gives no result when nothing was wrong with it.
@@ -96,7 +97,7 @@ class Worker:
 
     def _simulate(self, run: Run, attempt: int, folder: Path) -> Finish:
         self._heed_kill()
-        scenario = Scenario.model_validate(run.scenario)
+        scenario = run.scenario
         self._on_progress(Progress(Phase.SIMULATING))
         words = [node_binary.path(), "simulate", "--out", str(folder), "--parent", str(os.getpid())]
         plan = make_plan(scenario.nodes, scenario.links)
@@ -114,12 +115,12 @@ class Worker:
             raise TestbedError(
                 f"the simulation failed: {trouble.strip().removeprefix('error: ') or f'status {status}'}"
             )
-        report = Report.model_validate({**json.loads(said), "interfaces": interfaces(plan)})
-        own = {"started": started, "took_s": time.time() - started}
-        return partial(_land, run, attempt, folder, report, own)
+        report = Report.model_validate_json(said).replace(interfaces=interfaces(plan))
+        made = Manifest(started=started, took_s=time.time() - started)
+        return partial(_land, run, attempt, folder, report, made)
 
     def _emulate(self, run: Run, attempt: int, folder: Path) -> Finish:
-        scenario = Scenario.model_validate(run.scenario)
+        scenario = run.scenario
         topology = topology_key(scenario)
         with nullcontext() if self._cell is not None and topology == self._topology else self._building:
             if self._cell is None and not self._killed:
@@ -137,11 +138,11 @@ class Worker:
         before, started = machine.cpu_seconds(), time.time()
         report = self._cell.run(scenario, folder)
         shares, took_s = machine.cpu_shares(before, machine.cpu_seconds()), time.time() - started
-        own = {
-            "started": started, "took_s": took_s, "calibration": [measurement.as_json() for measurement in calibration],
-            "cpu": shares, "limits": scenario.fidelity.model_dump(),
-        }  # fmt: skip
-        return partial(_land, run, attempt, folder, report, own)
+        made = Manifest(
+            started=started, took_s=took_s, calibration=tuple(calibration), cpu=CpuShares(**shares),
+            limits=Limits(**scenario.fidelity.model_dump()),
+        )  # fmt: skip
+        return partial(_land, run, attempt, folder, report, made)
 
     def _heed_kill(self) -> None:
         if self._killed:
@@ -169,26 +170,16 @@ class Worker:
         raise CalibrationError("calibration failed: " + "; ".join(troubles))
 
 
-def _land(
-    run: Run,
-    attempt: int,
-    folder: Path,
-    report: Report,
-    own: Mapping[str, Any],
-    batch: Mapping[str, Any],
-) -> Landing:
+def _land(run: Run, attempt: int, folder: Path, report: Report, made: Manifest, batch: Batch) -> Landing:
     """The second half of a run: its metrics, its verdict, and what reproduces it."""
-    scenario = dict(run.scenario)
-    problems = sentences(fidelity.problems(report, fidelity.limits_of(scenario)))
-    report_json = report.as_json()
-    measured = analyse(folder, scenario, report_json)
-    manifest = {
-        **machine.versions(), **own, "attempt": attempt, "batch": dict(batch), "report": report_json,
-        "unmeasured": measured.unmeasured,
-    }  # fmt: skip
-    for name, value in (("scenario", scenario), ("manifest", manifest)):
-        (folder / f"{name}.json").write_text(json.dumps(value, indent=1, sort_keys=True) + "\n")
-    return Landing(run.id, run.backend, scenario, manifest, measured.rows, problems, attempt, folder)
+    problems = sentences(fidelity.problems(report, run.scenario.fidelity))
+    measured = analyse(folder, run.scenario, report)
+    manifest = made.replace(
+        **dict(machine.versions()), attempt=attempt, batch=batch, report=report, unmeasured=tuple(measured.unmeasured)
+    )
+    documents = Documents(run.document.document, manifest.as_json())
+    documents.write(folder)
+    return Landing(run.id, run.backend, documents, measured.rows, problems, attempt, folder)
 
 
 def lines_key(scenario: Scenario) -> str:
@@ -206,7 +197,7 @@ def lines_key(scenario: Scenario) -> str:
     return json.dumps([lines, scenario.fidelity.as_json()], sort_keys=True)
 
 
-def analyse(folder: Path, scenario: Mapping[str, Any], report: Mapping[str, Any]) -> Measured:
+def analyse(folder: Path, scenario: Scenario, report: Report) -> Measured:
     """Classifies a run's captures, measures the run, and compresses the captures.
 
     A metric comes from the captures, or from the counters if the captures do not have it.

@@ -9,13 +9,17 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING
 
 from experiments.engine.governor import RULES
 from experiments.language.campaign import Run
 from experiments.language.routes import PACKET_BYTES, Route, route
+from testbed.scenario import Direction, LinkSpec, Scenario, ScenarioDocument
+
+if TYPE_CHECKING:
+    from analysis.store.rows import HistoryRow
 
 #: Segments that one ack covers.
 PER_ACK = 2
@@ -49,7 +53,7 @@ class Forecast:
     based_on: int
 
 
-def forecast(runs: Sequence[Run], history: Sequence[Mapping[str, Any]], cpus: int, jobs: int | None = None) -> Forecast:
+def forecast(runs: Sequence[Run], history: Sequence[HistoryRow], cpus: int, jobs: int | None = None) -> Forecast:
     """Time and disk of runs.
 
     Args:
@@ -61,20 +65,20 @@ def forecast(runs: Sequence[Run], history: Sequence[Mapping[str, Any]], cpus: in
     if not runs:
         return Forecast(0, 0.0, 0.0, 0, len(history))
     sim = runs[0].backend == "sim"
-    of_point: dict[str, list[Mapping[str, Any]]] = {}
+    of_point: dict[str, list[HistoryRow]] = {}
     for one in history:
-        of_point.setdefault(_point(one["scenario"]), []).append(one)
-    modelled = [_modelled_bytes(one["scenario"]) for one in history]
-    scale = sum(one["bytes"] for one in history) / sum(modelled) if modelled else 1.0
-    took = [float(one["took_s"]) for one in history if one["took_s"] is not None]
-    sim_scale = sum(took) / sum(_sim_s(one["scenario"]) for one in history) if sim and took else 1.0
+        of_point.setdefault(_point(one.scenario), []).append(one)
+    modelled = [_modelled_bytes(one.scenario.scenario) for one in history]
+    scale = sum(one.bytes for one in history) / sum(modelled) if modelled else 1.0
+    took = [float(one.took_s) for one in history if one.took_s is not None]
+    sim_scale = sum(took) / sum(_sim_s(one.scenario.scenario) for one in history) if sim and took else 1.0
     disk = time_s = longest_s = 0.0
     cpu_s = 0.0
     for run in runs:
         scenario = run.scenario
-        same = of_point.get(_point(scenario), [])
-        disk += _mean([one["bytes"] for one in same]) if same else scale * _modelled_bytes(scenario)
-        known = [float(one["took_s"]) for one in same if one["took_s"] is not None]
+        same = of_point.get(_point(run.document), [])
+        disk += _mean([one.bytes for one in same]) if same else scale * _modelled_bytes(scenario)
+        known = [float(one.took_s) for one in same if one.took_s is not None]
         if sim:
             one_s = _mean(known) if known else sim_scale * _sim_s(scenario)
         else:
@@ -89,7 +93,7 @@ def forecast(runs: Sequence[Run], history: Sequence[Mapping[str, Any]], cpus: in
         # A lab is one testbed, whatever was said of jobs.
         cells = 1
     else:
-        seen = sorted(int(one["batch"]["cells"]) for one in history if one["batch"].get("cells"))
+        seen = sorted(one.batch.cells for one in history if one.batch.cells)
         measured = seen[(9 * len(seen)) // 10] if len(seen) >= 8 else None
         fit = measured or max(1, math.floor(RULES.room * cpus / (cpu_s / time_s)))
         cells = min(jobs or fit, len(runs))
@@ -103,67 +107,72 @@ def effort_s(run: Run) -> float:
     return _sim_s(run.scenario) if run.backend == "sim" else _length_s(run.scenario)
 
 
-def _length_s(scenario: Mapping[str, Any]) -> float:
+def _length_s(scenario: Scenario) -> float:
     """How long an emulated run lasts: its duration, or about as long as its transfers take where all have a size."""
-    whole_s = float(scenario["duration_s"])
+    whole_s = float(scenario.duration_s)
     taken_s = 0.0
-    for flow in scenario["workload"]:
-        hops = route(scenario, flow["from"], flow["to"])
-        if not flow.get("bytes") or not hops:
+    for flow in scenario.workload:
+        hops = route(scenario, flow.from_, flow.to)
+        if not flow.bytes or not hops:
             return whole_s
-        rate_bps = min(link[side].get("rate_bps", FREE_BPS) for link, side in hops)
-        taken_s = max(taken_s, flow.get("start_s", 0.0) + SIZED_SLOWER * flow["bytes"] * 8 / rate_bps)
+        rate_bps = min(_rate_bps(*hop) for hop in hops)
+        taken_s = max(taken_s, flow.start_s + SIZED_SLOWER * flow.bytes * 8 / rate_bps)
     return min(whole_s, taken_s)
 
 
-def captured_packets(scenario: Mapping[str, Any]) -> float:
+def captured_packets(scenario: Scenario) -> float:
     """Packets that all captures of a run will hold, about."""
     return _packets(scenario, lambda hops: _captures(scenario, hops))
 
 
-def _packets(scenario: Mapping[str, Any], times: Callable[[Route], int]) -> float:
+def _packets(scenario: Scenario, times: Callable[[Route], int]) -> float:
     """Packets of all flows, each as many times as its way says."""
     total = 0.0
-    ways = [(flow, route(scenario, flow["from"], flow["to"])) for flow in scenario["workload"]]
+    ways = [(flow, route(scenario, flow.from_, flow.to)) for flow in scenario.workload]
     load: dict[tuple[str, str], int] = {}
     for _, hops in ways:
         for link, direction in hops:
-            load[link["name"], direction] = load.get((link["name"], direction), 0) + 1
+            load[link.name, direction] = load.get((link.name, direction), 0) + 1
     for flow, hops in ways:
         if not hops:
             continue
-        rate_bps = min(link[side].get("rate_bps", FREE_BPS) / load[link["name"], side] for link, side in hops)
-        back = [(link, "reverse" if side == "forward" else "forward") for link, side in hops]
-        ack_bps = min(link[side].get("rate_bps", FREE_BPS) for link, side in back)
+        rate_bps = min(_rate_bps(link, side) / load[link.name, side] for link, side in hops)
+        ack_bps = min(_rate_bps(link, "reverse" if side == "forward" else "forward") for link, side in hops)
         # Acks of 40 bytes on the slowest line back bound the data that they acknowledge.
         rate_bps = min(rate_bps, ack_bps / 320 * PER_ACK * PACKET_BYTES * 8 * 4)
-        end_s = min(flow.get("stop_s") or scenario["duration_s"], scenario["duration_s"])
-        packets = rate_bps * max(end_s - flow.get("start_s", 0.0), 0.0) / (8 * PACKET_BYTES)
-        if flow.get("bytes"):
-            packets = min(packets, flow["bytes"] / PACKET_BYTES)
+        end_s = min(flow.stop_s or scenario.duration_s, scenario.duration_s)
+        packets = rate_bps * max(end_s - flow.start_s, 0.0) / (8 * PACKET_BYTES)
+        if flow.bytes:
+            packets = min(packets, flow.bytes / PACKET_BYTES)
         total += packets * (1 + 1 / PER_ACK) * times(hops)
     return total
 
 
-def _captures(scenario: Mapping[str, Any], hops: Route) -> int:
+def _captures(scenario: Scenario, hops: Route) -> int:
     """Captured interfaces on a way: both ends of each link, unless the scenario names some."""
-    at = scenario["capture"]["at"]
-    return sum(not at or f"{end}:{link['name']}" in at for link, _ in hops for end in link["ends"])
+    at = scenario.capture.at
+    return sum(not at or f"{end}:{link.name}" in at for link, _ in hops for end in link.ends)
 
 
-def _modelled_bytes(scenario: Mapping[str, Any]) -> float:
+def _modelled_bytes(scenario: Scenario) -> float:
     return BYTES_A_RUN + BYTES_A_PACKET * captured_packets(scenario)
 
 
-def _sim_s(scenario: Mapping[str, Any]) -> float:
+def _sim_s(scenario: Scenario) -> float:
     crossings = _packets(scenario, len)
     return SIM_S_A_RUN + SIM_S_A_PACKET * captured_packets(scenario) + SIM_S_A_CROSSING * crossings
 
 
-def _point(scenario: Mapping[str, Any]) -> str:
+def _point(scenario: ScenarioDocument) -> str:
     """Equal for repetitions of one point: without its seed and what a repetition draws."""
-    drawn = {"seed": None, "workload": [{**flow, "start_s": None} for flow in scenario["workload"]]}
-    return json.dumps({**scenario, **drawn}, sort_keys=True)
+    document = scenario.document
+    drawn = {"seed": None, "workload": [{**flow, "start_s": None} for flow in document["workload"]]}
+    return json.dumps({**document, **drawn}, sort_keys=True)
+
+
+def _rate_bps(link: LinkSpec, way: Direction) -> float:
+    rate_bps = link.direction(way).rate_bps
+    return FREE_BPS if rate_bps is None else rate_bps
 
 
 def _mean(values: Sequence[float]) -> float:

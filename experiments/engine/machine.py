@@ -9,8 +9,8 @@ import subprocess
 import tomllib
 from functools import cache
 from pathlib import Path
-from typing import Any
 
+from analysis.store.documents import Versions
 from testbed import node_binary
 
 #: Where what makes runs lies; the site only shows them.
@@ -40,23 +40,23 @@ def sources() -> str:
 
 
 @cache
-def versions() -> dict[str, Any]:
+def versions() -> Versions:
     """Software: commit (None outside a checkout), whether it was changed, hashes of sources and node binary, Python,
     kernel, CPUs.
     """
     commit = _git("rev-parse", "HEAD")
     with Path(node_binary.path()).open("rb") as binary:
         digest = hashlib.file_digest(binary, "sha256").hexdigest()
-    return {
-        "commit": commit,
-        "changed": bool(_git("status", "--porcelain", "--untracked-files=no")) if commit else None,
-        "sources_sha256": sources(),
-        "node_binary_sha256": digest,
-        "python": platform.python_version(),
-        "kernel": platform.release(),
-        "machine": platform.machine(),
-        "cpus": os.cpu_count(),
-    }
+    return Versions(
+        commit=commit,
+        changed=bool(_git("status", "--porcelain", "--untracked-files=no")) if commit else None,
+        sources_sha256=sources(),
+        node_binary_sha256=digest,
+        python=platform.python_version(),
+        kernel=platform.release(),
+        machine=platform.machine(),
+        cpus=os.cpu_count(),
+    )
 
 
 def version() -> str:

@@ -12,11 +12,12 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from analysis.store import Landing, Store
+from analysis.store.documents import Batch
 from experiments.engine import machine
 from experiments.engine.execution import Worker, lines_key
 from experiments.engine.slots import Slots
@@ -25,8 +26,7 @@ from experiments.testbeds import TestbedFactory
 from testbed import cpu_hold, fidelity
 from testbed.cell import Cell, topology_key
 from testbed.errors import TestbedError
-from testbed.report import Phase, Progress, Report
-from testbed.scenario import Scenario
+from testbed.report import Phase, Progress
 
 #: Interval between two readings of the machine, in s.
 STATUS_INTERVAL_S = 1.0
@@ -47,7 +47,7 @@ class Job:
     #: Replace the store's result of this run when the new one has landed.
     replaces: bool = False
     #: The run's place in the campaign's order, for the manifest.
-    order: dict[str, int] = field(default_factory=dict)
+    order: Batch = Batch()
 
 
 @dataclass(frozen=True)
@@ -153,7 +153,7 @@ class CellPool:
 
     def submit(self, job: Job, done: Callable[[Result], None]) -> None:
         """Enqueues a job. `done` receives its result, in a thread of the pool."""
-        scenario = Scenario.model_validate(job.run.scenario)
+        scenario = job.run.scenario
         with self._lock:
             self._waiting.append(_WaitingJob(job, done, topology_key(scenario), lines_key(scenario)))
         self._start()
@@ -290,7 +290,7 @@ class CellPool:
 
     def _landed(self, job: Job, gathered: Any, folder: Path, max_cells: int) -> Result:
         try:
-            landing: Landing = gathered({"cells": max_cells, **job.order})
+            landing: Landing = gathered(job.order.replace(cells=max_cells))
             self._store.land(landing, replaces=job.replaces)
             strain = 0.0 if job.run.backend == "sim" else _strain(landing)
             return Result(tuple(landing.problems), strain=strain, cells=max_cells)
@@ -336,8 +336,7 @@ class CellPool:
 
 
 def _strain(landing: Landing) -> float:
-    report = Report.model_validate(landing.manifest["report"])
-    return fidelity.strain(report, fidelity.limits_of(landing.scenario))
+    return fidelity.strain(landing.documents.report, landing.documents.scenario.fidelity)
 
 
 def _lower_priority() -> None:

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from analysis.store import Store
+from analysis.store.rows import NewCampaign
 from experiments import lab
 from experiments.engine import selection
 from experiments.engine.batch import Outcome as Outcome
@@ -107,9 +108,9 @@ def _plan_batch(
 
 
 def _enter(store: Store, plan: Plan) -> None:
-    fields = {
-        "id": plan.id, "name": plan.name, "title": plan.title, "file": plan.file, "text": plan.text,
-        "overrides": dict(plan.overrides), "backend": plan.backend, "seed": plan.seed, "repetitions": plan.repetitions,
-    }  # fmt: skip
+    new = NewCampaign(
+        id=plan.id, name=plan.name, title=plan.title, file=plan.file, text=plan.text, overrides=dict(plan.overrides),
+        backend=plan.backend, seed=plan.seed, repetitions=plan.repetitions,
+    )  # fmt: skip
     points = [list(point.parameters.items()) for point in plan.points]
-    store.begin_campaign(fields, points, [(run.point, run.repetition, run.id) for run in plan.runs])
+    store.begin_campaign(new, points, [(run.point, run.repetition, run.id) for run in plan.runs])

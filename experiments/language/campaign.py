@@ -9,40 +9,51 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 from pydantic import ValidationError
 
 from experiments.language import checks, registry, source
-from experiments.language.fields import assign, dotted, error_message, look_up, resolve
+from experiments.language.fields import assign, dotted, look_up, resolve
 from experiments.language.identity import run_identity
 from experiments.language.mechanisms import MechanismError
+from experiments.language.messages import message as message_of
 from experiments.language.problems import CampaignError, Problem
 from experiments.language.scenarios import derive_seed, make_scenario
 from experiments.language.schema import Campaign
-from experiments.language.source import Path_
-from experiments.language.sweep import MOST_RUNS, SWEEP, Combination, Value, combinations, same_field, split_field
+from experiments.language.source import FieldPath
+from experiments.language.sweep import MAX_RUNS, SWEEP, Combination, Value, combinations, same_field, split_field
+from testbed.scenario import Scenario, ScenarioDocument
 
 #: One step of a field's path, as `--set` takes it.
 _STEP = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*|\d+")
 
-#: Fields that apply to the campaign and cannot be swept.
+#: Fields of the campaign as a whole, which cannot be swept.
 WHOLE_CAMPAIGN = frozenset({"name", "title", "description", "repetitions", "artefact", "measures", "split", "figure"})
 
-#: Swept fields of a point, by the path that each was put at.
-Places = dict[Path_, Value]
+#: The swept fields of a point by their paths.
+Places = dict[FieldPath, Value]
 
 
 @dataclass(frozen=True)
 class Run:
-    """One repetition of one point: everything that determines its result."""
+    """One repetition of one point, with everything that determines its result."""
 
     id: str
     point: int
     repetition: int
     backend: str
-    #: JSON for core::scenario::Scenario.
-    scenario: Mapping[str, Any]
+    document: ScenarioDocument
+
+    @property
+    def scenario(self) -> Scenario:
+        """The scenario, typed when it is first asked for."""
+        return self.document.scenario
+
+    @property
+    def duration_s(self) -> float:
+        """The scenario's duration."""
+        return float(self.document.document["duration_s"])
 
 
 @dataclass(frozen=True)
@@ -50,13 +61,13 @@ class Point:
     """One combination of a sweep's values."""
 
     number: int
-    #: Field to value, as the file writes them; in the order of the sweep.
+    #: Values as the file writes them, by field, in the order of the sweep.
     parameters: Mapping[str, str]
 
 
 @dataclass(frozen=True)
 class Plan:
-    """A campaign, ready to run."""
+    """An expanded campaign."""
 
     name: str
     title: str
@@ -71,23 +82,23 @@ class Plan:
 
     @property
     def id(self) -> str:
-        """Equal for equal runs under the same name."""
+        """A hash of the name and the runs."""
         return hashlib.sha256("\n".join([self.name, *(run.id for run in self.runs)]).encode()).hexdigest()[:16]
 
     @property
     def longest_s(self) -> float:
-        """Duration of its longest run."""
-        return max(float(run.scenario["duration_s"]) for run in self.runs)
+        """Duration of the longest run, in s."""
+        return max(run.duration_s for run in self.runs)
 
     @property
     def run_ids(self) -> list[str]:
-        """Of its runs, each once: points that come to the same scenario share theirs."""
+        """Ids of the runs, each once: points with the same scenario share their runs."""
         return list(dict.fromkeys(run.id for run in self.runs))
 
     @property
     def duration_s(self) -> float:
-        """Of all runs, one after another."""
-        return sum(float(run.scenario["duration_s"]) for run in self.runs)
+        """Sum of the durations of all runs, in s."""
+        return sum(run.duration_s for run in self.runs)
 
 
 def load(path: Path, overrides: Sequence[str] = ()) -> Plan:
@@ -98,13 +109,13 @@ def load(path: Path, overrides: Sequence[str] = ()) -> Plan:
         overrides: "field=value" texts, as `--set` takes them.
 
     Raises:
-        CampaignError: with every problem, each with its line.
+        CampaignError: lists every problem with its line.
     """
     return expand(source.read(path), overrides)
 
 
 def expand(file: source.Source, overrides: Sequence[str] = ()) -> Plan:
-    """The same for a file that was read."""
+    """Validates and expands a file that was read. Arguments and errors are those of `load`."""
     token = registry.FILES.set(file.file)
     try:
         return _expand(file, overrides)
@@ -113,170 +124,172 @@ def expand(file: source.Source, overrides: Sequence[str] = ()) -> Plan:
 
 
 def _expand(file: source.Source, overrides: Sequence[str]) -> Plan:
-    told = [text.partition("=")[2].strip() for text in overrides if text.partition("=")[0].strip() == "backend"]
-    backend = (told or [str(file.values.get("backend", "emulated"))])[-1]
+    backend = str(file.values.get("backend", "emulated"))
+    for text in overrides:
+        field, _, value = text.partition("=")
+        backend = value.strip() if field.strip() == "backend" else backend
     file = source.for_backend(file, backend, [entry.name for entry in registry.of_kind("backend")])
     expansion = _Expansion(file)
     values = copy.deepcopy(file.values)
-    # Defaults that a field such as stack.sack must find in its place.
+    # An override such as stack.sack needs the default stack.
     values.setdefault("stack", "reno")
-    given = {}
-    for text in overrides:
-        field, value = expansion.override(values, text)
-        given[field] = value
+    applied = dict(expansion.override(values, text) for text in overrides)
     points: list[Point] = []
     runs: list[Run] = []
     campaign: Campaign | None = None
     for number, combination in enumerate(expansion.combinations(values.pop(SWEEP, None), values)):
         point_values = copy.deepcopy(values)
-        where = expansion.place(point_values, combination)
-        if where is None:
+        places = expansion.assign(point_values, combination)
+        if places is None:
             continue
-        campaign = expansion.validate(point_values, where)
+        campaign = expansion.validate(point_values, places)
         points.append(Point(number, dict(itertools.chain.from_iterable(map(_parameters, combination)))))
-        if campaign is not None and len(runs) + campaign.repetitions > MOST_RUNS:
-            expansion.fail_if_any()
-            expansion.refuse(("repetitions",), f"this makes more than {MOST_RUNS} runs, the most a campaign can have")
+        if campaign is not None and len(runs) + campaign.repetitions > MAX_RUNS:
+            expansion.raise_problems()
+            message = f"the sweep and the repetitions make more than {MAX_RUNS} runs, the maximum of a campaign"
+            expansion.report(("repetitions",), message)
+            expansion.raise_problems()
         if campaign is not None:
             runs += expansion.runs(campaign, number)
-    if campaign is not None and campaign.figure is not None and set(given) <= {"backend"}:
-        # An override may take an axis out of the sweep; the figure then shows what is left.
+    if campaign is not None and campaign.figure is not None and set(applied) <= {"backend"}:
+        # An override may remove an axis that the figure uses. The figure then shows the other axes.
         axes: dict[str, list[str]] = {}
         for point in points:
             for name, label in point.parameters.items():
                 axes.setdefault(name, []).append(label)
         for problem in campaign.figure.problems(campaign.measures, axes):
-            expansion.note_of_figure(problem)
-    expansion.fail_if_any()
+            expansion.report(("figure",), problem)
+    expansion.raise_problems()
     assert campaign is not None
     return Plan(
-        name=campaign.name, title=campaign.title or campaign.name, file=file.name, text=file.text, overrides=given,
+        name=campaign.name, title=campaign.title or campaign.name, file=file.name, text=file.text, overrides=applied,
         backend=campaign.backend, seed=campaign.seed, repetitions=campaign.repetitions, points=points, runs=runs,
     )  # fmt: skip
 
 
 class _Expansion:
-    """Collects every problem of a file, so that all of them are reported."""
+    """Expands a file and collects all of its problems."""
 
     def __init__(self, file: source.Source) -> None:
         self._file = file
         self._problems: list[Problem] = []
-        self._overridden: dict[Path_, str] = {}
-        self._unswept = False
+        self._overridden: dict[FieldPath, str] = {}
+        self._sweep_failed = False
 
-    def note_of_figure(self, message: str) -> None:
-        self._note(("figure",), message)
-
-    def fail_if_any(self) -> None:
+    def raise_problems(self) -> None:
+        """Raises CampaignError if there are problems."""
         if self._problems:
             raise CampaignError(self._file.name, self._problems)
 
-    def refuse(self, path: Path_, message: str) -> NoReturn:
-        self._note(path, message)
-        raise CampaignError(self._file.name, self._problems)
-
     def override(self, values: dict[str, Any], text: str) -> tuple[str, str]:
+        """Applies "field=value" to the file's values. Returns field and value."""
         field, equals, value = text.partition("=")
         field = field.strip()
-        # An axis is named whole: its field's dots are no steps.
+        # The key of an axis is a field's whole path, dots included.
         path = (SWEEP, field.removeprefix("sweep.")) if field.startswith("sweep.") else split_field(field)
         if not equals or (path[0] != SWEEP and not all(_STEP.fullmatch(str(part)) for part in path)):
-            wanted = "is not FIELD=VALUE, such as network.reverse.rate='9.6 kbit/s'"
-            self._problems.append(Problem(0, "", f"'{text}' {wanted}", "--set"))
+            message = f"'{text}' is not FIELD=VALUE, such as network.reverse.rate='9.6 kbit/s'"
+            self._problems.append(Problem(0, "", message, "--set"))
             return field, value
         try:
             parsed = source.parse("--set", f"value: {value}").values["value"]
             path = resolve(values, path)
             assign(values, path, parsed)
         except CampaignError:
-            self._problems.append(Problem(0, field, f"'{value}' cannot be read as a YAML value", "--set"))
+            self._problems.append(Problem(0, field, f"'{value}' is not a YAML value", "--set"))
         except ValueError as error:
             self._problems.append(Problem(0, field, str(error), "--set"))
         self._overridden[path] = text
         return field, value.strip()
 
     def combinations(self, sweep: Any, values: Mapping[str, Any]) -> list[Combination]:
-        """The points of the sweep; after a mistake in it, what is left of it cannot be judged."""
+        """The points of the sweep; a single point without swept values if the sweep has an error."""
         fixed = {same_field(path): look_up(values, path) for path in self._overridden if path and path[0] != SWEEP}
         before = len(self._problems)
-        found = combinations(sweep, fixed, self._note)
-        # After a mistake in the sweep the rest of the file is still judged, as far as it goes without swept values.
-        self._unswept = len(self._problems) > before
-        return [()] if self._unswept else found
+        found = combinations(sweep, fixed, self.report)
+        # The other fields are validated nevertheless.
+        self._sweep_failed = len(self._problems) > before
+        return [()] if self._sweep_failed else found
 
-    def place(self, values: dict[str, Any], combination: Combination) -> Places | None:
-        """Puts a point's values into the fields; None, with a problem noted, where a field does not exist."""
-        where: Places = {}
-        good = True
-        for one in combination:
+    def assign(self, values: dict[str, Any], combination: Combination) -> Places | None:
+        """Sets a point's fields. Returns their places; None, after reporting, if a field cannot be set."""
+        places: Places = {}
+        for swept in combination:
             try:
-                path = resolve(values, split_field(one.field))
+                path = resolve(values, split_field(swept.field))
+                if path in places:
+                    raise ValueError(f"'{swept.field}' is swept twice; remove one of the axes")
                 if path[0] in WHOLE_CAMPAIGN:
                     raise ValueError(f"'{path[0]}' belongs to the campaign as a whole and cannot be swept")
-                assign(values, path, copy.deepcopy(one.value))
+                assign(values, path, copy.deepcopy(swept.value))
             except ValueError as error:
-                self._note(one.place, str(error), one.field)
-                good = False
+                self.report(swept.place, str(error), swept.field)
             else:
-                where[path] = one
-        return where if good else None
+                places[path] = swept
+        return places if len(places) == len(combination) else None
 
-    def validate(self, values: dict[str, Any], where: Places) -> Campaign | None:
+    def validate(self, values: dict[str, Any], places: Places) -> Campaign | None:
+        """Validates a point. Returns None, after reporting, if a field is invalid."""
         try:
             campaign = Campaign.model_validate(values)
         except ValidationError as error:
-            for one in error.errors(include_url=False):
-                self._note_pydantic(dict(one), where)
+            for details in error.errors(include_url=False):
+                self._report_invalid(dict(details), places)
             return None
         for path, text in checks.problems(campaign):
-            self._note(path, text)
+            self.report(path, text)
         return campaign
 
     def runs(self, campaign: Campaign, point: int) -> Iterator[Run]:
         for repetition in range(campaign.repetitions):
-            # Equal over the points of a sweep: repetitions are paired.
             seed = derive_seed(campaign.seed, repetition)
             scenario = make_scenario(campaign, seed)
             run_id = run_identity(campaign.backend, scenario)
-            yield Run(run_id, point, repetition, campaign.backend, scenario)
+            yield Run(run_id, point, repetition, campaign.backend, ScenarioDocument(scenario))
 
-    def _note(self, path: Path_, message: str, field: str = "") -> None:
+    def report(self, path: FieldPath, message: str, field: str = "") -> None:
+        """Adds a problem.
+
+        Args:
+            path: the value with the problem.
+            message: a sentence.
+            field: name of the field, if it is not the path's.
+        """
         for overridden, text in self._overridden.items():
             if path[: len(overridden)] == overridden:
                 self._problems.append(Problem(0, field or dotted(path), message, f"--set {text}"))
                 return
         self._problems.append(self._file.problem(path, field or dotted(path), message))
 
-    def _note_pydantic(self, error: dict[str, Any], where: Places) -> None:
-        if self._unswept and error["type"] == "missing":
+    def _report_invalid(self, error: dict[str, Any], places: Places) -> None:
+        """Reports an error of pydantic at the place of the value: in the sweep, if the value is swept."""
+        if self._sweep_failed and error["type"] == "missing":
             return
         inner = error.get("ctx", {}).get("error")
         if isinstance(inner, MechanismError):
             found = [((*error["loc"], *path), message) for path, message in inner.problems]
         else:
-            found = [(error["loc"], error_message(error, error["loc"]))]
+            extra = (SWEEP, source.INCLUDE, source.DEFAULTS, source.BACKENDS)
+            found = [(error["loc"], message_of(error, Campaign, error["loc"], extra))]
         for path, message in found:
-            swept = [one for field, one in where.items() if path[: len(field)] == field]
-            if swept:
-                # The longest: a field inside another that is swept too.
-                place = max(swept, key=lambda one: len(one.field)).place
-                self._note(place, message, dotted(path))
-            else:
-                self._note(path, message)
+            # A swept field may contain another swept field. The innermost has the value.
+            swept = max((field for field in places if path[: len(field)] == field), key=len, default=None)
+            if swept is None and path not in self._file.places:
+                # The sweep made the mapping around its field.
+                swept = next((field for field in places if field[: len(path)] == path), None)
+            self.report(path if swept is None else places[swept].place, message, dotted(path))
 
 
-def _parameters(one: Value) -> Iterator[tuple[str, str]]:
-    """What a point is told by: a field with its value, or the labels of a labelled axis, which may have several
-    names.
-    """
-    if not one.axis:
-        return iter([(one.field, _label(one.value))])
-    names, labels = one.axis.split(", "), one.label.split(", ")
-    return zip(names, labels, strict=True) if len(names) > 1 else iter([(one.axis, one.label)])
+def _parameters(swept: Value) -> Iterator[tuple[str, str]]:
+    """The parameters of a point that a swept value sets: its field, or the names and labels of its axis."""
+    if not swept.axis:
+        return iter([(swept.field, _label(swept.value))])
+    names, labels = swept.axis.split(", "), swept.label.split(", ")
+    return zip(names, labels, strict=True) if len(names) > 1 else iter([(swept.axis, swept.label)])
 
 
 def _label(value: Any) -> str:
-    """A sweep's value for tables."""
+    """A swept value as tables show it."""
     if isinstance(value, dict):
         return " ".join(str(part) for part in value.values())
     if isinstance(value, bool):

@@ -1,4 +1,4 @@
-"""Checks of a campaign that no single field can make: its network, stacks, flows and captures together."""
+"""Checks that need several fields of a campaign: network, stacks, flows and captures."""
 
 from __future__ import annotations
 
@@ -11,30 +11,34 @@ from typing import Any
 from experiments.language import registry, topologies
 from experiments.language.mechanisms import Stack
 from experiments.language.schema import Campaign
-from experiments.language.source import Path_
+from experiments.language.source import FieldPath
 from testbed import kernel_links, kernel_tcp, node_binary
 from testbed.addressing import make_plan
 from testbed.errors import TestbedError
 from testbed.kernel_tcp import is_kernel_stack
 from testbed.scenario import LinkSpec
 
-#: The telemetry of a run's links has this name; a flow's has the flow's.
+#: Name of the links' telemetry. The telemetry of a flow has the name of the flow.
 LINKS = "links"
 
-#: Where something is wrong, and what.
-Finding = tuple[Path_, str]
+#: A field and its problem.
+Finding = tuple[FieldPath, str]
 Nodes = Sequence[Mapping[str, Any]]
 Links = Sequence[Mapping[str, Any]]
 
 
 def problems(campaign: Campaign) -> Iterator[Finding]:
-    """Everything that is wrong with a campaign whose fields are valid by themselves."""
+    """All problems of a campaign whose fields are valid one by one."""
     network = campaign.network
     if network.rtt is not None and network.rtt[0] < 2 * topologies.near_half_s(network):
         least_ms = 2000 * topologies.near_half_s(network)
-        yield ("network", "rtt"), f"the line and the clients' wires alone take {least_ms:g} ms both ways"
+        yield ("network", "rtt"), f"must be at least {least_ms:g} ms, the delay of the line and the clients' wires"
         return
     nodes, links = topologies.build(network, campaign.workload, random.Random(0))
+    graph_problems = list(_of_graph(nodes, links))
+    if graph_problems:
+        yield from graph_problems
+        return
     try:
         make_plan(nodes, links)
     except TestbedError as error:
@@ -44,10 +48,26 @@ def problems(campaign: Campaign) -> Iterator[Finding]:
     yield from _of_stacks(campaign)
     yield from _of_stack_pairs(campaign)
     if campaign.warm_up >= campaign.duration:
-        yield ("warm_up",), "nothing is left to measure: the warm-up ends with the run"
+        yield ("warm_up",), f"must be shorter than the duration, {campaign.duration:g} s"
     yield from _of_members(campaign)
     yield from _of_flows(campaign, topologies.host_names(network, nodes))
     yield from _of_capture(campaign, links)
+
+
+def _of_graph(nodes: Nodes, links: Links) -> Iterator[Finding]:
+    """Names that two nodes or links share, and ends that are no nodes."""
+    names = [str(node["name"]) for node in nodes]
+    for kind, entries in (("node", nodes), ("link", links)):
+        seen: set[str] = set()
+        for number, entry in enumerate(entries):
+            if entry["name"] in seen:
+                message = f"two {kind}s have the name '{entry['name']}'; rename one"
+                yield ("network", f"{kind}s", number, "name"), message
+            seen.add(entry["name"])
+    for number, link in enumerate(links):
+        for index, end in enumerate(link["ends"]):
+            if end not in names:
+                yield ("network", "links", number, "ends", index), registry.unknown("node", str(end), names)
 
 
 def _of_links(campaign: Campaign, links: Links) -> Iterator[Finding]:
@@ -59,7 +79,8 @@ def _of_links(campaign: Campaign, links: Links) -> Iterator[Finding]:
             if change["at_s"] >= campaign.duration
         ]
         if late:
-            yield ("network",), f"link {link['name']} changes at {late[0]:g} s, when the run is over"
+            message = f"link {link['name']} changes at {late[0]:g} s, but the run ends at {campaign.duration:g} s"
+            yield ("network",), message
     reason = _kernel_link_refusal(links, campaign.backend)
     others = [link for link in links if link["kind"] != kernel_links.KIND]
     reason = reason or _link_refusal(json.dumps(others, sort_keys=True))
@@ -70,7 +91,7 @@ def _of_links(campaign: Campaign, links: Links) -> Iterator[Finding]:
 def _kernel_link_refusal(links: Links, backend: str) -> str | None:
     kernels = [link for link in links if link["kind"] == kernel_links.KIND]
     if kernels and backend == "sim":
-        return f"link '{kernels[0]['name']}': virtual time has no kernel link; emulated and physical have it"
+        return f"link '{kernels[0]['name']}' has the kind kernel, which needs the backend emulated or physical"
     is_here = backend == "emulated"
     specs = [LinkSpec.model_validate(link) for link in kernels]
     return next((reason for spec in specs if (reason := kernel_links.refusal(spec, is_here))), None)
@@ -97,8 +118,8 @@ def _of_stacks(campaign: Campaign) -> Iterator[Finding]:
                 yield path, reason
 
 
-def _stacks(campaign: Campaign) -> Iterator[tuple[Path_, Stack]]:
-    """Every stack that a campaign names, and where."""
+def _stacks(campaign: Campaign) -> Iterator[tuple[FieldPath, Stack]]:
+    """The stacks of a campaign with their fields."""
     yield ("stack",), campaign.stack
     for number, node in enumerate(campaign.network.nodes):
         if node.stack is not None:
@@ -109,7 +130,7 @@ def _stacks(campaign: Campaign) -> Iterator[tuple[Path_, Stack]]:
 
 
 def _of_stack_pairs(campaign: Campaign) -> Iterator[Finding]:
-    """The kernel and the research stack cannot both own a host's address."""
+    """Only one of the kernel and the research stack can use a host's address."""
     node_stacks = {node.name: node.stack for node in campaign.network.nodes}
     for number, flow in enumerate(campaign.workload):
         for end in (flow.from_, flow.to):
@@ -117,8 +138,8 @@ def _of_stack_pairs(campaign: Campaign) -> Iterator[Finding]:
             if flow.stack is not None and is_kernel_stack(of_host) != is_kernel_stack(flow.stack.name):
                 yield (
                     ("workload", number, "stack"),
-                    f"stack {flow.stack.name} cannot run beside {of_host} on host {end}: one is the kernel's, "
-                    "the other the research stack's",
+                    f"stack {flow.stack.name} cannot run beside {of_host} on host {end}, because one is a stack of "
+                    "the kernel and the other of Backchannel; use stacks of one kind on a host",
                 )
                 break
 
@@ -128,7 +149,7 @@ def _of_members(campaign: Campaign) -> Iterator[Finding]:
     names = [member.name for member in members]
     for member in members:
         if names.count(member.name) > 1 and member.group is not None:
-            yield ("workload", member.entry, "name"), f"there are two flows called '{member.name}'"
+            yield ("workload", member.entry, "name"), f"two flows have the name '{member.name}'; rename one"
             break
 
 
@@ -139,19 +160,23 @@ def _of_flows(campaign: Campaign, hosts: Sequence[str]) -> Iterator[Finding]:
         if backends and campaign.backend not in backends:
             yield (
                 ("workload", number, "kind"),
-                f"workload {flow.kind} does not run on the {campaign.backend} backend, only on: {backends[0]}",
+                f"workload {flow.kind} does not run on the {campaign.backend} backend, only on: {', '.join(backends)}",
             )
         for key, name in (("from", flow.from_), ("to", flow.to)):
             if name not in hosts:
                 yield ("workload", number, key), registry.unknown("host", name, hosts)
         if flow.from_ == flow.to:
-            yield ("workload", number, "to"), f"flow {flow.name} goes from '{flow.from_}' to itself"
+            yield (
+                ("workload", number, "to"),
+                f"flow {flow.name} needs two hosts, but goes from '{flow.from_}' to itself",
+            )
         if flow.start[1] >= campaign.duration:
-            yield ("workload", number, "start"), f"flow {flow.name} may start after the run has ended"
+            reason = f"flow {flow.name} may start at {flow.start[1]:g} s, but the run ends at {campaign.duration:g} s"
+            yield ("workload", number, "start"), reason
         if flow.name in names:
-            yield ("workload", number, "name"), f"there are two flows called '{flow.name}'"
+            yield ("workload", number, "name"), f"two flows have the name '{flow.name}'; rename one"
         if flow.name == LINKS:
-            reason = f"no flow can be called '{LINKS}': the telemetry of the links is, in every run"
+            reason = f"'{LINKS}' is reserved for the telemetry of the links; choose another name"
             yield ("workload", number, "name"), reason
         names.add(flow.name)
 
@@ -159,10 +184,10 @@ def _of_flows(campaign: Campaign, hosts: Sequence[str]) -> Iterator[Finding]:
 def _of_capture(campaign: Campaign, links: Links) -> Iterator[Finding]:
     capture = campaign.capture
     if not capture.telemetry and campaign.backend != "sim":
-        yield ("capture", "telemetry"), f"the {campaign.backend} backend always keeps its telemetry"
+        yield ("capture", "telemetry"), f"only the sim backend can omit telemetry, not {campaign.backend}"
     if capture.counters is not None:
         if campaign.backend != "sim":
-            yield ("capture", "counters"), f"the {campaign.backend} backend has captures and no counters"
+            yield ("capture", "counters"), f"only the sim backend has counters; {campaign.backend} has captures"
         names = [str(link["name"]) for link in links]
         for number, name in enumerate(capture.counters.at):
             if name not in names:
@@ -175,13 +200,13 @@ def _of_capture(campaign: Campaign, links: Links) -> Iterator[Finding]:
 
 @cache
 def _stack_refusal(stack: str) -> str | None:
-    """Why the node binary cannot build a research stack (JSON of name and options); None: it can."""
+    """Why the node binary cannot build a research stack (JSON of name and options); None if it can."""
     reason = node_binary.call("check", stdin=f"[{stack}]")[0]
     return None if reason is None else str(reason)
 
 
 @cache
 def _link_refusal(links: str) -> str | None:
-    """Why the node binary cannot build the first of these links (JSON) that it rejects; None: it can build all."""
+    """Why the node binary rejects the first of these links (JSON) that it cannot build; None if it can build all."""
     reasons = node_binary.call("check", stdin=links)
     return next((str(reason) for reason in reasons if reason is not None), None)

@@ -68,7 +68,8 @@ class Mechanism(BaseModel):
             return value
         named = {key: value} if isinstance(value, str) else value
         if not isinstance(named, dict) or not isinstance(named.get(key), str):
-            raise ValueError(f"this is a name, or a mapping with '{key}' and options, such as {{{key}: ...}}")
+            kind_name = kind.replace("-", " ")
+            raise ValueError(f"expected the name of a {kind_name}, or a mapping with '{key}' and its options")
         try:
             entry = registry.find(kind, named[key])
         except ValueError as error:

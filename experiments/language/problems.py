@@ -1,4 +1,4 @@
-"""What is wrong with a campaign file, and where."""
+"""Problems of campaign files and imports."""
 
 from __future__ import annotations
 
@@ -8,7 +8,14 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, order=True)
 class Problem:
-    """One mistake. `line` counts from 1; 0 stands for the whole file; `where` is set for what is not in the file."""
+    """One problem.
+
+    Attributes:
+        line: number from 1; 0 for the file as a whole.
+        field: dotted path; empty for the file as a whole.
+        message: a sentence.
+        where: place outside the file, such as an option or an included file.
+    """
 
     line: int
     field: str
@@ -16,13 +23,13 @@ class Problem:
     where: str = ""
 
     def text(self, file: str) -> str:
-        """As one line: file:line: field: what is wrong."""
+        """ "file:line: field: message"."""
         place = self.where or (f"{file}:{self.line}" if self.line else file)
         return f"{place}: {self.field}: {self.message}" if self.field else f"{place}: {self.message}"
 
 
 class CampaignError(Exception):
-    """A campaign that cannot be run as it is written; carries every problem found."""
+    """A campaign file is invalid. Lists every problem."""
 
     def __init__(self, file: str, problems: Sequence[Problem]) -> None:
         self.file = file
@@ -31,4 +38,4 @@ class CampaignError(Exception):
 
 
 class ImportProblem(Exception):
-    """Files that cannot be imported; the message is a sentence."""
+    """Files cannot be imported."""

@@ -1,13 +1,13 @@
-"""What exists: every stack, policy, link, error model, profile, workload and backend, with its parameters.
+"""The registry of mechanisms: stacks, policies, links, error models, profiles, workloads, backends, topologies.
 
-The node binary declares what is written in Rust (`backchannel-node registry`); what lives in Python stands here. The
-validator, `./backchannel list` and the documentation read nothing else.
+The node binary declares the mechanisms written in Rust (`backchannel-node registry`). The others are declared here.
+Validation, `./backchannel list` and the documentation use only this registry.
 """
 
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextvars import ContextVar
 from dataclasses import asdict, dataclass, field
 from functools import cache
@@ -16,7 +16,7 @@ from typing import Any
 
 from testbed import kernel_links, node_binary, units
 
-#: Kinds in the order in which people are shown them, with the word of `./backchannel list`.
+#: Kinds in the order of `./backchannel list`, with the argument that selects each.
 KINDS = {
     "stack": "stacks",
     "policy": "policies",
@@ -32,20 +32,20 @@ _SUFFIXES = ("_packets", "_bytes", "_bps", "_s", "_segments")
 
 
 def no_file(name: str) -> str:
-    """What stands for the files of a text that came without its folder.
+    """Reads files for a text that has no folder.
 
     Raises:
-        ValueError: always, with a sentence.
+        ValueError: always.
     """
     raise ValueError(
-        f"no file can be read from here, and this text does not bring {name} along: run the file where it lies "
+        f"files cannot be read here, and {name} is not attached to this text; run the file in its folder "
         "(./backchannel run)"
     )
 
 
-#: Gives the text of a file that the campaign being read names. Whoever may have files opened says so.
+#: Reads a file that the current campaign names. Set while a campaign is expanded.
 FILES: ContextVar[Callable[[str], str]] = ContextVar("FILES", default=no_file)
-#: Scenarios hold such files whole.
+#: Size limit of such files, because scenarios contain them.
 MAX_FILE_BYTES = 8 * 1024 * 1024
 
 
@@ -53,18 +53,18 @@ def read_file(value: object) -> str:
     """The text of a file that a campaign names.
 
     Raises:
-        ValueError: with a sentence.
+        ValueError: the value is not a file name, or the file cannot be read.
     """
     if not isinstance(value, str):
-        raise ValueError(f"'{value}' is no file name")
+        raise ValueError(f"'{value}' is not a file name; write the name of a file beside the campaign file")
     return FILES.get()(value)
 
 
 def read_path(path: Path) -> str:
-    """The text of a file of this machine.
+    """The text of a file on this machine.
 
     Raises:
-        ValueError: with a sentence.
+        ValueError: it cannot be read, is too large, or is not UTF-8.
     """
     try:
         if path.stat().st_size > MAX_FILE_BYTES:
@@ -73,12 +73,12 @@ def read_path(path: Path) -> str:
     except OSError as error:
         raise ValueError(f"cannot read {path}: {error.strerror}") from None
     except UnicodeDecodeError:
-        raise ValueError(f"{path} is no text") from None
+        raise ValueError(f"{path} is not UTF-8 text") from None
 
 
 @dataclass(frozen=True)
 class Param:
-    """One parameter of a mechanism."""
+    """A parameter of a mechanism."""
 
     name: str
     unit: str
@@ -91,21 +91,21 @@ class Param:
 
     @property
     def short(self) -> str:
-        """The name without its unit: how campaign files may write it."""
+        """The name without its unit, which campaign files may use."""
         for suffix in _SUFFIXES:
             if self.name.endswith(suffix):
                 return self.name.removesuffix(suffix)
         return self.name
 
     def allowed(self) -> str:
-        """Unit, range and default, for people: "packets, at least 1, default 20"."""
+        """Unit, range and default: "packets, at least 1, default 20"."""
         words = [", ".join(self.choices) if self.choices else "true or false" if self.unit == "flag" else self.unit]
         if self.min is not None:
             words.append(f"at least {self.min:g}")
         if self.max is not None:
             words.append(f"at most {self.max:g}")
         if self.required:
-            words.append("must be given")
+            words.append("required")
         elif self.default is not None:
             default = self.default
             shown = str(default).lower() if isinstance(default, bool) else default
@@ -113,14 +113,14 @@ class Param:
         return ", ".join(words)
 
     def read(self, value: object) -> Any:
-        """The value of a campaign file in the SI unit.
+        """A value of a campaign file in the SI unit.
 
         Raises:
-            ValueError: with a sentence.
+            ValueError: invalid value; the message says what is allowed.
         """
         if self.unit == "flag":
             if not isinstance(value, bool):
-                raise ValueError(f"'{value}' is neither true nor false")
+                raise ValueError(f"'{value}' is not true or false")
             return value
         if self.unit == "choice":
             if value not in self.choices:
@@ -130,30 +130,30 @@ class Param:
             return read_file(value)
         number = units.parse(value, self.unit)
         if self.min is not None and number < self.min:
-            raise ValueError(f"'{value}' is too small: it must be at least {self.min:g}")
+            raise ValueError(f"'{value}' is out of range: it must be at least {self.min:g}")
         if self.max is not None and number > self.max:
-            raise ValueError(f"'{value}' is too great: it must be at most {self.max:g}")
+            raise ValueError(f"'{value}' is out of range: it must be at most {self.max:g}")
         return number
 
 
 @dataclass(frozen=True)
 class Entry:
-    """One mechanism."""
+    """A mechanism."""
 
     kind: str
     name: str
     summary: str
     source: str
     params: tuple[Param, ...] = ()
-    #: Backends that have it; empty: all.
+    #: Backends that support it; empty: all.
     backends: tuple[str, ...] = ()
     spec: Mapping[str, Any] = field(default_factory=dict)
 
     def param(self, name: str) -> Param:
-        """By its full or short name.
+        """A parameter by its full or short name.
 
         Raises:
-            ValueError: there is none.
+            ValueError: no parameter has that name.
         """
         for param in self.params:
             if name in (param.name, param.short):
@@ -161,10 +161,12 @@ class Entry:
         raise ValueError(unknown(f"option of {self.kind} {self.name}", name, [param.short for param in self.params]))
 
     def as_dict(self) -> dict[str, Any]:
-        """For JSON."""
+        """As `list --json` and `show --json` print it."""
         return asdict(self)
 
 
+#: Backends with real packets.
+_REAL = ("emulated", "physical")
 _KERNEL_TCP = (
     Param("sack", "flag", "selective acknowledgments (RFC 2018)", True),
     Param("timestamps", "flag", "timestamp option (RFC 7323)", True),
@@ -172,44 +174,45 @@ _KERNEL_TCP = (
     Param("ecn", "flag", "explicit congestion notification (RFC 3168)", False),
     Param("slow_start_after_idle", "flag", "restart from the initial window after an idle time", False),
     Param("send_buffer_bytes", "bytes", "size of the send buffer; absent: the kernel sizes it", None, min=4096),
-    Param("receive_buffer_bytes", "bytes", "size of the receive buffer, which bounds the window", None, min=2304),
+    Param("receive_buffer_bytes", "bytes", "size of the receive buffer, which limits the window", None, min=2304),
     Param("mss_bytes", "bytes", "maximum segment size; absent: from the interface", None, min=88, max=32767),
 )
 
 _PYTHON_ENTRIES = (
-    Entry("link", "kernel", "a wire that the kernel's own qdiscs shape, where it has them", "tc(8)", (
-        Param("shaper", "choice", "what keeps the rate", "htb", choices=kernel_links.SHAPERS),
-        Param("burst_bytes", "bytes", "of htb and tbf; absent: two packets, or 250 us of the rate", None, min=1514),
-        Param("ack_filter", "choice", "cake's", "none", choices=("none", "filter", "aggressive")),
-        Param("rtt_s", "time", "of the flows, as cake takes it; absent: 100 ms", None, min=1e-6, max=1000),
-    ), ("emulated", "physical")),
-    Entry("stack", "reno", "the kernel's NewReno", "Linux tcp_cong.c; RFC 6582", _KERNEL_TCP, ("emulated", "physical")),
-    Entry("stack", "cubic", "the kernel's CUBIC", "Linux tcp_cubic.c; RFC 9438", _KERNEL_TCP, ("emulated", "physical")),
-    Entry("stack", "bbr", "the kernel's BBR", "Linux tcp_bbr.c", _KERNEL_TCP, ("emulated", "physical")),
-    Entry("stack", "vegas", "the kernel's Vegas, where it has it", "Linux tcp_vegas.c", _KERNEL_TCP,
-          ("emulated", "physical")),
-    Entry("stack", "westwood", "the kernel's Westwood+, where it has it", "Linux tcp_westwood.c", _KERNEL_TCP,
-          ("emulated", "physical")),
-    Entry("stack", "hybla", "the kernel's Hybla, where it has it", "Linux tcp_hybla.c", _KERNEL_TCP,
-          ("emulated", "physical")),
-    Entry("stack", "illinois", "the kernel's Illinois, where it has it", "Linux tcp_illinois.c", _KERNEL_TCP,
-          ("emulated", "physical")),
-    Entry("backend", "sim", "virtual time on any machine: the same bytes for the same scenario and seed",
+    Entry("link", "kernel", "a wire shaped by the kernel's qdiscs; the kernel must have them", "tc(8)", (
+        Param("shaper", "choice", "qdisc that limits the rate", "htb", choices=kernel_links.SHAPERS),
+        Param("burst_bytes", "bytes", "burst of htb and tbf; absent: two packets or 250 us", None, min=1514),
+        Param("ack_filter", "choice", "ACK filter of cake", "none", choices=("none", "filter", "aggressive")),
+        Param("rtt_s", "time", "round-trip time that cake assumes; absent: 100 ms", None, min=1e-6, max=1000),
+    ), _REAL),
+    *(
+        Entry("stack", name, f"the kernel's {title}", source, _KERNEL_TCP, _REAL)
+        for name, title, source in (
+            ("reno", "NewReno", "Linux tcp_cong.c; RFC 6582"),
+            ("cubic", "CUBIC", "Linux tcp_cubic.c; RFC 9438"),
+            ("bbr", "BBR", "Linux tcp_bbr.c"),
+            ("vegas", "Vegas, if the kernel has it", "Linux tcp_vegas.c"),
+            ("westwood", "Westwood+, if the kernel has it", "Linux tcp_westwood.c"),
+            ("hybla", "Hybla, if the kernel has it", "Linux tcp_hybla.c"),
+            ("illinois", "Illinois, if the kernel has it", "Linux tcp_illinois.c"),
+        )
+    ),
+    Entry("backend", "sim", "simulation in virtual time; deterministic for a scenario and a seed",
           "docs/architecture.md"),
-    Entry("workload", "bulk", "one connection that sends bytes until its end, or its time, is reached", "asym 4.1"),
-    Entry("backend", "emulated", "real packets on this machine: Mininet nodes and emulated links in a cell",
+    Entry("workload", "bulk", "one connection that sends until its size or stop time is reached", "asym 4.1"),
+    Entry("backend", "emulated", "real packets between Mininet nodes on this machine, over emulated links",
           "docs/architecture.md"),
-    Entry("backend", "physical", "real packets on the hosts of a lab, over SSH; wires, modems and radios may be real",
+    Entry("backend", "physical", "real packets between the hosts of a lab; lines may be emulated or real",
           "docs/physical.md"),
     Entry("topology", "asymmetric-path", "server - router1 - router2 - client with an asymmetric line in the middle",
           "asym 7.1, figure 7"),
-    Entry("topology", "dumbbell", "a server and a client of its own for each flow, and one line between them all",
+    Entry("topology", "dumbbell", "a server and a client for each flow, and one shared line between them",
           "aq 4, figure 2"),
     Entry("topology", "wireless", "server - base (a base station) - mobile; the second hop is under study",
           "ton IV-A, figure 2"),
-    Entry("topology", "packet-radio", "server - gateway - mobile, or several, over packet radio",
+    Entry("topology", "packet-radio", "server - gateway - one or more mobiles over packet radio",
           "asym 5.1, figure 5"),
-    Entry("topology", "hybrid", "server - router - client: one way over wireless cable, back over another link",
+    Entry("topology", "hybrid", "server - router - client; forward over one-way cable, reverse over another link",
           "asym 3.1, 7.3"),
     Entry("topology", "line", "two hosts, left and right, on one line", "docs/campaigns.md"),
 )  # fmt: skip
@@ -217,7 +220,7 @@ _PYTHON_ENTRIES = (
 
 @cache
 def entries() -> tuple[Entry, ...]:
-    """Everything that exists."""
+    """Every mechanism."""
     declared = node_binary.call("registry")
     keys = ("policies", "links", "directions", "error_models", "middleboxes", "stacks")
     found = [_entry(raw) for key in keys for raw in declared[key]]
@@ -237,7 +240,7 @@ def find(kind: str, name: str) -> Entry:
     """A mechanism by name.
 
     Raises:
-        ValueError: there is none; says which there are and which is nearest.
+        ValueError: none has that name; the message lists the names and the closest.
     """
     all_of_kind = of_kind(kind)
     for entry in all_of_kind:
@@ -246,25 +249,24 @@ def find(kind: str, name: str) -> Entry:
     raise ValueError(unknown(kind.replace("-", " "), name, [entry.name for entry in all_of_kind]))
 
 
-def unknown(what: str, name: str, allowed: Any) -> str:
-    """The sentence for a name that does not exist."""
-    allowed = list(allowed)
-    near = difflib.get_close_matches(name, allowed, n=1, cutoff=0.5)
+def unknown(kind: str, name: str, allowed: Iterable[str]) -> str:
+    """The message for a name that does not exist: the closest name and all allowed names."""
+    names = list(allowed)
+    near = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
     hint = f" (did you mean '{near[0]}'?)" if near else ""
-    listed = ", ".join(allowed) if allowed else "none"
-    return f"there is no {what} '{name}'{hint}; there are: {listed}"
+    return f"there is no {kind} '{name}'{hint}; there are: {', '.join(names) or 'none'}"
 
 
 def _entry(raw: Mapping[str, Any], backends: tuple[str, ...] = ()) -> Entry:
     params = []
-    for one in raw["params"]:
-        default, required = one["default"], False
-        if isinstance(default, dict):
-            default, required = None, True
+    for param in raw["params"]:
+        # Required parameters have a mapping as their default.
+        required = isinstance(param["default"], dict)
         params.append(
             Param(
-                name=one["name"], unit=one["unit"], help=one["help"], default=default, required=required,
-                min=one.get("min"), max=one.get("max"), choices=tuple(one.get("choices", ())),
+                name=param["name"], unit=param["unit"], help=param["help"],
+                default=None if required else param["default"], required=required,
+                min=param.get("min"), max=param.get("max"), choices=tuple(param.get("choices", ())),
             )
         )  # fmt: skip
     return Entry(raw["kind"], raw["name"], raw["summary"], raw["source"], tuple(params), backends)

@@ -16,31 +16,31 @@ FIRST_PORT = 5001
 def make_scenario(campaign: Campaign, seed: int) -> dict[str, Any]:
     """The scenario of one repetition (core::scenario::Scenario)."""
     nodes, links = topologies.build(campaign.network, campaign.workload, random.Random(f"{seed}/network"))
-    own_stacks = {node.name: node.stack for node in campaign.network.nodes}
+    node_stacks = {node.name: node.stack for node in campaign.network.nodes}
     for node in nodes:
         if node["kind"] == "host":
-            node["stack"] = (own_stacks.get(node["name"]) or campaign.stack).as_scenario()
+            node["stack"] = (node_stacks.get(node["name"]) or campaign.stack).as_scenario()
     draws = random.Random(seed)
     flows = []
     for number, member in enumerate(topologies.members(campaign.network, campaign.workload)):
         flow = campaign.workload[member.entry]
         low, high = flow.start
         start_s = round(low + draws.random() * (high - low), 6)
-        one: dict[str, Any] = {
+        spec: dict[str, Any] = {
             "name": member.name, "kind": flow.kind, "from": member.from_, "to": member.to, "start_s": start_s,
             "port": FIRST_PORT + number,
         }  # fmt: skip
         if member.group is not None:
-            one["group"] = member.group
+            spec["group"] = member.group
         if flow.stop is not None:
-            one["stop_s"] = flow.stop
+            spec["stop_s"] = flow.stop
         if flow.size is not None:
-            one["bytes"] = flow.size
+            spec["bytes"] = flow.size
         if flow.stack is not None:
-            one["stack"] = {"name": flow.stack.name, **flow.stack.options}
+            spec["stack"] = {"name": flow.stack.name, **flow.stack.options}
         if flow.options:
-            one["options"] = flow.options
-        flows.append(one)
+            spec["options"] = flow.options
+        flows.append(spec)
     return {
         "version": 1,
         "seed": seed,
@@ -50,12 +50,12 @@ def make_scenario(campaign: Campaign, seed: int) -> dict[str, Any]:
         "links": links,
         "workload": flows,
         "capture": _capture(campaign.capture),
-        **({"fidelity": own} if (own := _own_limits(campaign)) else {}),
+        **({"fidelity": limits} if (limits := _fidelity_limits(campaign)) else {}),
     }
 
 
-def _own_limits(campaign: Campaign) -> dict[str, float]:
-    """In virtual time nothing deviates, and the same file gives the same runs with and without them."""
+def _fidelity_limits(campaign: Campaign) -> dict[str, float]:
+    """The limits that the campaign sets. None in simulation, where they would only change the run's id."""
     return {} if campaign.backend == "sim" else campaign.fidelity.as_scenario()
 
 
@@ -67,6 +67,6 @@ def _capture(capture: CaptureSpec) -> dict[str, Any]:
 
 
 def derive_seed(seed: int, repetition: int) -> int:
-    """The seed of a repetition. Equal for all points of a sweep, so that repetitions are paired."""
+    """The seed of a repetition. It is equal for all points of a sweep, which pairs their repetitions."""
     digest = hashlib.sha256(f"{seed}/{repetition}".encode()).digest()
     return int.from_bytes(digest[:6], "big")

@@ -1,9 +1,8 @@
-"""A YAML file as plain values, each with its place; files that it includes, and its defaults, are worked in.
+"""A YAML file as plain values, each with its file and line. Applies `include`, `defaults` and `backends`.
 
-`include` names files, relative to the one that says so, whose fields hold unless the file has its own: mappings are
-merged key by key, everything else is replaced, and null removes a field. A mechanism that is given another name keeps
-none of the options that were included. `defaults` says what every flow, link, node or direction has unless it says
-otherwise.
+`include` names files relative to the file that includes them. The including file overrides their fields: mappings are
+merged key by key, other values are replaced, and null removes a field. A mechanism that gets another name loses its
+included options. `defaults` holds the fields of flows, links, nodes and directions that do not set them.
 """
 
 from __future__ import annotations
@@ -23,94 +22,93 @@ from ruamel.yaml.error import MarkedYAMLError, YAMLError
 from experiments.language import packed, registry
 from experiments.language.problems import CampaignError, Problem
 
-#: Keys and indices from the top of the file to a value.
-Path_ = tuple[str | int, ...]
-
-
+#: Keys and list indices from the top of the file to a value.
+FieldPath = tuple[str | int, ...]
 #: File and line of a value.
 Place = tuple[str, int]
 INCLUDE, DEFAULTS, BACKENDS = "include", "defaults", "backends"
-#: Files that include each other this deep are a slip.
-MOST_DEEP = 10
-#: Stands above an included text where it follows as comments; those that it includes itself are comments in it.
+#: Maximum depth of includes.
+MAX_DEPTH = 10
+#: Ends the comment above an attached text. Texts that the attached text includes are comments within it.
 _HEAD = ", which is included above:"
 _ATTACHED = re.compile(rf"# (?!# )(.+){re.escape(_HEAD)}")
-#: The field, and the option of mechanisms, that names a file which scenarios hold whole.
+#: The field, and the option of mechanisms, that names a file whose content becomes part of the scenario.
 TRACE = "trace"
-#: Fields that hold a mechanism, and the key of its name when it is written as a mapping.
+#: Fields that hold a mechanism, with the key of its name when it is written as a mapping.
 MECHANISMS = {"queue": "policy", "stack": "name", "link": "kind", "middlebox": "middlebox"}
-#: Kinds of entries that `defaults` knows, in the order in which they are worked in: a link's may bring directions.
+#: Keys of `defaults` in the order of their application: a default link may contain directions.
 _KINDS = ("flow", "node", "link", "direction")
 
 
 @dataclass(frozen=True)
 class Source:
-    """What a file says, with what it includes."""
+    """The values of a file and of the files that it includes."""
 
     name: str
-    #: Of the file; what it includes follows as comments, so that nothing is lost with those files (`parse` finds it).
+    #: The file, with included files attached as comments: the text is complete without them (`parse` finds them).
     text: str
     values: dict[str, Any]
-    places: Mapping[Path_, Place]
-    #: Where the files lie that it names; a text has no folder.
+    places: Mapping[FieldPath, Place]
+    #: Folder of the files that it names; None for a text without a folder.
     folder: Path | None = None
 
     def file(self, name: str) -> str:
-        """The text of a file that it names: one that it brings along, or one of its folder.
+        """The text of a file that this one names: attached to its text, or in its folder.
 
         Raises:
-            ValueError: with a sentence.
+            ValueError: the file cannot be read.
         """
-        there = packed.find(self.text, name)
-        if there is not None:
-            return there
+        attached = packed.find(self.text, name)
+        if attached is not None:
+            return attached
         return registry.no_file(name) if self.folder is None else registry.read_path(self.folder / name)
 
-    def place(self, path: Path_) -> Place:
-        """File and line of a value, or of the innermost thing around it that a file has."""
+    def place(self, path: FieldPath) -> Place:
+        """File and line of a value, or of the innermost mapping or list around it that a file contains."""
         for end in range(len(path), -1, -1):
             if path[:end] in self.places:
                 return self.places[path[:end]]
         return self.name, 0
 
-    def problem(self, path: Path_, field: str, message: str) -> Problem:
-        """A mistake at a value."""
+    def problem(self, path: FieldPath, field: str, message: str) -> Problem:
+        """A problem with the place of a value."""
         file, line = self.place(path)
         return Problem(line, field, message, "" if file == self.name else f"{file}:{line}")
 
 
 def read(path: Path) -> Source:
-    """Reads a campaign file and what it includes.
+    """Reads a campaign file and the files that it includes.
 
     Raises:
-        CampaignError: one cannot be read, is no YAML, or is no mapping.
+        CampaignError: a file cannot be read, is invalid YAML, or is not a mapping.
     """
-    read_ = _with_includes(str(path), _text(path), _from_files(path), (str(path.resolve()),))
-    return _with_defaults(_with_traces(replace(read_, folder=path.parent)))
+    source = _with_includes(str(path), _text(path), _from_files(path), (str(path.resolve()),))
+    return _with_defaults(_with_traces(replace(source, folder=path.parent)))
 
 
 def parse(name: str, text: str) -> Source:
-    """The same for a text: what it includes, and the traces that it names, must follow in it as comments, as in the
-    text of a file that was read.
+    """Reads a campaign's text. Opens no file: included files and traces must be attached to the text as comments, as
+    they are in `Source.text`.
 
-    No file is opened, whatever the text names.
+    Raises:
+        CampaignError: the text is invalid YAML, is not a mapping, or lacks a file that it includes.
     """
-    return _with_defaults(_with_includes(name, text, _nowhere, ()))
+    return _with_defaults(_with_includes(name, text, _from_nowhere, ()))
 
 
 class Absent(Exception):
-    """What is to be included is not there; the message is a sentence."""
+    """An included file does not exist."""
 
 
-#: Gives for the name of an include: a name that is told from all others, its text, and where it includes from.
+#: Maps the name in an include to a unique name, the text, and the function for the includes of that text.
 Include = Callable[[str], tuple[str, str, "Include"]]
 
 
-def _from_files(of: Path) -> Include:
-    """Files relative to one that includes them."""
+def _from_files(including: Path) -> Include:
+    """Finds files relative to the file that includes them."""
 
     def find(name: str) -> tuple[str, str, Include]:
-        file = of.parent / name
+        file = including.parent / name
         if not file.is_file():
             raise Absent(f"there is no file {file}")
         return str(file.resolve()), _text(file), _from_files(file)
@@ -118,15 +116,20 @@ def _from_files(of: Path) -> Include:
     return find
 
 
-def _nowhere(name: str) -> tuple[str, str, Include]:
+def _from_text(attached: str) -> Include:
+    """Finds an attached text, which contains the texts that it includes."""
+    return lambda name: (f"{name}\n{attached}", attached, _from_nowhere)
+
+
+def _from_nowhere(name: str) -> tuple[str, str, Include]:
     raise Absent(
-        f"no file can be included from here, and this text does not bring {name} along: write the fields of {name} "
-        "into it, or run the file where it lies (./backchannel run)"
+        f"files cannot be included here, and {name} is not attached to this text: copy the fields of {name} into it, "
+        "or run the file in its folder (./backchannel run)"
     )
 
 
 def _attached(text: str) -> dict[str, str]:
-    """Included texts, by the name under which they are included."""
+    """Attached texts by the name under which they are included."""
     found: dict[str, list[str]] = {}
     lines: list[str] | None = None
     for line in text.splitlines():
@@ -137,53 +140,56 @@ def _attached(text: str) -> dict[str, str]:
             lines = None
         elif lines is not None and line.startswith("#"):
             lines.append(line.removeprefix("#").removeprefix(" "))
-    return {name: "\n".join(own).strip("\n") + "\n" for name, own in found.items()}
+    return {name: "\n".join(lines).strip("\n") + "\n" for name, lines in found.items()}
 
 
-def _with_includes(name: str, text: str, include: Include, around: tuple[str, ...]) -> Source:
-    own = _parse(name, text)
-    wanted = own.values.pop(INCLUDE, None)
+def _with_includes(name: str, text: str, include: Include, ancestors: tuple[str, ...]) -> Source:
+    including = _parse(name, text)
+    wanted = including.values.pop(INCLUDE, None)
     if wanted is None:
-        return own
+        return including
+
+    def fail(path: FieldPath, message: str) -> CampaignError:
+        return CampaignError(including.name, [including.problem(path, INCLUDE, message)])
+
     names = wanted if isinstance(wanted, list) else [wanted]
-    if not names or not all(isinstance(one, str) and one for one in names):
-        raise CampaignError(own.name, [own.problem((INCLUDE,), INCLUDE, "this is a file's name, or a list of them")])
+    if not names or not all(isinstance(file, str) and file for file in names):
+        raise fail((INCLUDE,), "expected the name of a file, or a list of names")
     values: dict[str, Any] = {}
-    places: dict[Path_, Place] = {}
-    there = _attached(text)
-    for number, one in enumerate(names):
-        at: Path_ = (INCLUDE, number) if isinstance(wanted, list) else (INCLUDE,)
+    places: dict[FieldPath, Place] = {}
+    attached = _attached(text)
+    for number, file in enumerate(names):
+        at: FieldPath = (INCLUDE, number) if isinstance(wanted, list) else (INCLUDE,)
         try:
-            # A text that brings along what it includes is whole, wherever it lies. It holds itself nowhere.
-            known, more, inner = (f"{one}\n{there[one]}", there[one], _nowhere) if one in there else include(one)
+            find = _from_text(attached[file]) if file in attached else include
+            key, body, inner = find(file)
         except Absent as error:
-            raise CampaignError(own.name, [own.problem(at, INCLUDE, str(error))]) from None
-        if known in around or len(around) >= MOST_DEEP:
-            raise CampaignError(own.name, [own.problem(at, INCLUDE, f"{one} includes itself, by way of this file")])
-        shown = str(Path(name).parent / one)
-        included = _with_includes(shown, more, inner, (*around, known))
+            raise fail(at, str(error)) from None
+        if key in ancestors or len(ancestors) >= MAX_DEPTH:
+            raise fail(at, f"{file} includes itself through this file")
+        included = _with_includes(str(Path(name).parent / file), body, inner, (*ancestors, key))
         values = _merge(values, included.values, (), places, included.places)
-        if one not in there:
+        if file not in attached:
             commented = "".join(f"# {line}".rstrip() + "\n" for line in included.text.splitlines())
-            text = f"{text.rstrip()}\n\n# {one}{_HEAD}\n{commented}"
-    values = _merge(values, own.values, (), places, own.places)
-    places.setdefault((), (own.name, 0))
-    return Source(own.name, text, values, places)
+            text = f"{text.rstrip()}\n\n# {file}{_HEAD}\n{commented}"
+    values = _merge(values, including.values, (), places, including.places)
+    places.setdefault((), (including.name, 0))
+    return Source(including.name, text, values, places)
 
 
 def _with_traces(source: Source) -> Source:
-    """Lets the traces that a file names follow in its text, so that it is whole without its folder."""
+    """Attaches the traces that a file names to its text, so that the text is complete without its folder."""
     text = source.text
     for name in sorted(set(_traces(source.values, ""))):
         if packed.find(text, name) is None:
-            # One that cannot be read is a mistake of the field that names it, which is told where fields are judged.
+            # Validation of the field that names the trace reports an unreadable file.
             with contextlib.suppress(ValueError):
                 text = packed.attach(text, name, source.file(name))
     return replace(source, text=text)
 
 
 def _traces(value: Any, field: str) -> Iterator[str]:
-    """Names of traces, wherever in a file they stand: a sweep names its fields with dots, and gives lists."""
+    """Names of all traces in a file. A sweep names fields with dots and holds lists of names."""
     if isinstance(value, dict):
         for key, item in value.items():
             yield from _traces(item, key)
@@ -194,8 +200,10 @@ def _traces(value: Any, field: str) -> Iterator[str]:
         yield value
 
 
-def _merge(under: Any, over: Any, path: Path_, places: dict[Path_, Place], over_places: Mapping[Path_, Place]) -> Any:
-    """`over` on top of `under`; `places` has those of `under` and gets those of the result."""
+def _merge(
+    under: Any, over: Any, path: FieldPath, places: dict[FieldPath, Place], over_places: Mapping[FieldPath, Place]
+) -> Any:
+    """`under` overridden by `over`. `places` holds the places of `under` and receives those of the result."""
     name_key = MECHANISMS.get(str(path[-1])) if path else None
     if name_key is not None and isinstance(under, str) and isinstance(over, dict) and name_key not in over:
         under = {name_key: under}
@@ -218,97 +226,101 @@ def _merge(under: Any, over: Any, path: Path_, places: dict[Path_, Place], over_
     return over
 
 
-def _below(path: Path_, places: Mapping[Path_, Place]) -> dict[Path_, Place]:
+def _below(path: FieldPath, places: Mapping[FieldPath, Place]) -> dict[FieldPath, Place]:
     return {known: place for known, place in places.items() if known[: len(path)] == path}
 
 
-def _drop(path: Path_, places: dict[Path_, Place]) -> None:
+def _moved(path: FieldPath, target: FieldPath, places: Mapping[FieldPath, Place]) -> dict[FieldPath, Place]:
+    """The places below `path`, as paths below `target`."""
+    return {(*target, *known[len(path) :]): place for known, place in _below(path, places).items()}
+
+
+def _drop(path: FieldPath, places: dict[FieldPath, Place]) -> None:
     for known in _below(path, places):
         del places[known]
 
 
-def _with_defaults(source: Source) -> Source:
-    """Works `defaults` into every flow, link, node and direction."""
-    if DEFAULTS not in source.values:
-        return source
-    values, places = copy.deepcopy(source.values), dict(source.places)
-    defaults = values.pop(DEFAULTS)
+def _take_blocks(source: Source, section: str, kind: str, allowed: Iterable[str]) -> dict[str, dict[str, Any]]:
+    """The mappings of a section by their keys.
+
+    Raises:
+        CampaignError: unknown keys, or values that are not mappings; `kind` names the keys in messages.
+    """
+    blocks = source.values[section]
+    if not isinstance(blocks, dict):
+        message = f"expected a mapping with these keys: {', '.join(allowed)}"
+        raise CampaignError(source.name, [source.problem((section,), section, message)])
     problems = []
-    for kind, default in defaults.items() if isinstance(defaults, dict) else [("", defaults)]:
-        known = f"there are: {', '.join(_KINDS)}"
-        if kind not in _KINDS:
-            problems.append(source.problem((DEFAULTS, kind), DEFAULTS, f"there is no default for '{kind}'; {known}"))
-        elif not isinstance(default, dict):
-            problems.append(
-                source.problem((DEFAULTS, kind), f"{DEFAULTS}.{kind}", "a mapping of fields is wanted here")
-            )
+    for name, block in blocks.items():
+        field = f"{section}.{name}"
+        if name not in allowed:
+            problems.append(source.problem((section, name), field, registry.unknown(kind, name, allowed)))
+        elif not isinstance(block, dict):
+            problems.append(source.problem((section, name), field, "expected a mapping of fields"))
+        elif section == BACKENDS and (BACKENDS in block or "backend" in block):
+            problems.append(source.problem((section, name), field, "the fields of a backend cannot set the backend"))
     if problems:
         raise CampaignError(source.name, problems)
+    return blocks
+
+
+def _with_defaults(source: Source) -> Source:
+    """Merges `defaults` into every flow, link, node and direction."""
+    if DEFAULTS not in source.values:
+        return source
+    defaults = _take_blocks(source, DEFAULTS, "default", _KINDS)
+    values, places = copy.deepcopy(source.values), dict(source.places)
+    del values[DEFAULTS]
     for kind in _KINDS:
         if kind not in defaults:
             continue
-        at: Path_ = (DEFAULTS, kind)
+        at: FieldPath = (DEFAULTS, kind)
         for path, holder in _entries(kind, values):
-            own = _below(path, places)
+            explicit = _below(path, places)
             _drop(path, places)
-            places |= {(*path, *one[len(at) :]): place for one, place in _below(at, source.places).items() if one != at}
-            holder[path[-1]] = _merge(copy.deepcopy(defaults[kind]), holder[path[-1]], path, places, own)
+            places |= _moved(at, path, source.places)
+            places.pop(path, None)
+            holder[path[-1]] = _merge(copy.deepcopy(defaults[kind]), holder[path[-1]], path, places, explicit)
     return replace(source, values=values, places=places)
 
 
 def for_backend(source: Source, backend: str, known: Iterable[str]) -> Source:
-    """The file as it is on a backend: what it says under `backends` for that one stands above the rest.
+    """The file with the fields that it has under `backends` for a backend.
 
     Raises:
-        CampaignError: it names a backend that there is not.
+        CampaignError: the file names a backend that is not `known`.
     """
     if BACKENDS not in source.values:
         return source
+    blocks = _take_blocks(source, BACKENDS, "backend", list(known))
     values, places = copy.deepcopy(source.values), dict(source.places)
-    blocks = values.pop(BACKENDS)
-    problems = []
-    listed = ", ".join(known)
-    for name, block in blocks.items() if isinstance(blocks, dict) else [("", blocks)]:
-        if name not in known:
-            problems.append(
-                source.problem((BACKENDS, name), BACKENDS, f"there is no backend '{name}'; there are: {listed}")
-            )
-        elif not isinstance(block, dict):
-            problems.append(
-                source.problem((BACKENDS, name), f"{BACKENDS}.{name}", "a mapping of fields is wanted here")
-            )
-        elif BACKENDS in block or "backend" in block:
-            problems.append(
-                source.problem((BACKENDS, name), f"{BACKENDS}.{name}", "a backend's fields name no backend")
-            )
-    if problems:
-        raise CampaignError(source.name, problems)
-    own = blocks.get(backend)
-    if own is not None:
-        at: Path_ = (BACKENDS, backend)
-        over = {one[len(at) :]: place for one, place in _below(at, source.places).items()}
-        values = _merge(values, own, (), places, over)
+    del values[BACKENDS]
+    if backend in blocks:
+        values = _merge(values, blocks[backend], (), places, _moved((BACKENDS, backend), (), source.places))
     _drop((BACKENDS,), places)
     return replace(source, values=values, places=places)
 
 
-def _entries(kind: str, values: dict[str, Any]) -> list[tuple[Path_, Any]]:
+def _entries(kind: str, values: dict[str, Any]) -> list[tuple[FieldPath, Any]]:
     """Every mapping of a kind: its path, and the list or mapping that holds it."""
     network = values.get("network")
     network = network if isinstance(network, dict) else {}
-    links = [(("network", "links", number), one) for number, one in enumerate(_list(network.get("links")))]
-    found: list[tuple[Path_, Any]]
+    nodes, links, flows = (
+        _list(value) for value in (network.get("nodes"), network.get("links"), values.get("workload"))
+    )
+    found: list[tuple[FieldPath, Any]]
     match kind:
         case "flow":
-            flows = _list(values.get("workload"))
             found = [(("workload", number), flows) for number in range(len(flows))]
         case "node":
-            nodes = _list(network.get("nodes"))
             found = [(("network", "nodes", number), nodes) for number in range(len(nodes))]
         case "link":
-            found = [(path, network["links"]) for path, _ in links]
+            found = [(("network", "links", number), links) for number in range(len(links))]
         case _:
-            around = [(("network",), network), *links]
+            around = [
+                (("network",), network),
+                *((("network", "links", n), link) for n, link in enumerate(links) if isinstance(link, dict)),
+            ]
             found = [((*path, side), one) for path, one in around for side in ("forward", "reverse") if side in one]
     return [(path, holder) for path, holder in found if isinstance(holder[path[-1]], dict)]
 
@@ -323,7 +335,20 @@ def _text(path: Path) -> str:
     except OSError as error:
         raise CampaignError(str(path), [Problem(0, "", f"cannot be read: {error.strerror}")]) from None
     except UnicodeDecodeError as error:
-        raise CampaignError(str(path), [Problem(0, "", f"is no UTF-8 text (byte {error.start})")]) from None
+        message = f"is not UTF-8 text (byte {error.start}); save the file as UTF-8"
+        raise CampaignError(str(path), [Problem(0, "", message)]) from None
+
+
+#: Parts of the YAML reader's messages, and what to do about them.
+_YAML_HINTS = {
+    "duplicate key": "keep one of the two fields",
+    "mapping values are not allowed": "check the indentation, and quote a value that contains ': '",
+    "could not find expected ':'": "write 'field: value' with a space after the colon",
+    "cannot start any token": "indent with spaces, and quote a value that starts with a special character",
+    "expected ',' or": "close the bracket, or separate entries by commas",
+    "expected <block end>": "align this line with the other fields or entries",
+    "did not find expected node": "close the bracket, or write the missing value",
+}
 
 
 def _parse(name: str, text: str) -> Source:
@@ -331,24 +356,29 @@ def _parse(name: str, text: str) -> Source:
     yaml.allow_duplicate_keys = False
     try:
         document = yaml.load(text)
-    except MarkedYAMLError as error:
-        mark = error.problem_mark or error.context_mark
-        line = mark.line + 1 if mark else 0
-        what = " ".join((error.problem or "cannot be read as YAML").split("\n")[0].split())
-        raise CampaignError(name, [Problem(line, "", f"this is no YAML: {what}")]) from None
     except YAMLError as error:
-        raise CampaignError(name, [Problem(0, "", f"this is no YAML: {error}")]) from None
+        raise CampaignError(name, [_yaml_problem(error)]) from None
     if not isinstance(document, CommentedMap):
-        raise CampaignError(name, [Problem(1, "", "a campaign is a mapping of fields, such as 'name: quickstart'")])
-    lines: dict[Path_, int] = {}
+        found = "is empty" if document is None else "does not contain a mapping of fields"
+        message = f"the file {found}; it needs fields such as 'name: quickstart' (example: experiments/quickstart.yaml)"
+        raise CampaignError(name, [Problem(1, "", message)])
+    lines: dict[FieldPath, int] = {(): 1}
     values = _plain(document, (), lines)
     return Source(name, text, values, {path: (name, line) for path, line in lines.items()})
 
 
-def _plain(value: Any, path: Path_, lines: dict[Path_, int]) -> Any:
+def _yaml_problem(error: YAMLError) -> Problem:
+    mark = (error.problem_mark or error.context_mark) if isinstance(error, MarkedYAMLError) else None
+    text = (error.problem if isinstance(error, MarkedYAMLError) else str(error)) or "the text cannot be parsed"
+    reason = " ".join(text.split("\n")[0].split())
+    hint = next((f"; {hint}" for part, hint in _YAML_HINTS.items() if part in reason), "")
+    return Problem(mark.line + 1 if mark else 0, "", f"invalid YAML: {reason}{hint}")
+
+
+def _plain(value: Any, path: FieldPath, lines: dict[FieldPath, int]) -> Any:
     if isinstance(value, CommentedMap):
         for key in value:
-            # A key that came in by "<<" stands elsewhere; the mapping around it is the nearest line.
+            # Keys merged in by "<<" have no line here. `Source.place` uses the line of the mapping around them.
             if key in value.lc.data:
                 lines[(*path, str(key))] = value.lc.key(key)[0] + 1
         return {str(key): _plain(item, (*path, str(key)), lines) for key, item in value.items()}

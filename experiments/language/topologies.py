@@ -1,4 +1,4 @@
-"""Topologies by name: from a campaign's lines and flows to nodes, links, and flows between hosts."""
+"""Named topologies: nodes and links from a campaign's lines, and the hosts of its flows."""
 
 from __future__ import annotations
 
@@ -11,44 +11,38 @@ from experiments.language.mechanisms import Policy
 from experiments.language.network import Direction, Network
 from experiments.language.schema import Flow
 
-#: The hosts that a topology names; in a dumbbell they stand for a pair of hosts a flow.
+#: Hosts in a dumbbell's workload. Each flow has a pair of them: server1 and client1, server2 and client2, ...
 SIDES = ("server", "client")
 
 
 @dataclass(frozen=True)
 class Member:
-    """One of the flows that an entry of the workload stands for."""
+    """One flow. An entry of the workload with a `count` has several."""
 
     name: str
-    #: The entry's name, where it stands for several.
+    #: Name of the entry, if it has several flows.
     group: str | None
     from_: str
     to: str
-    #: Which entry it belongs to.
+    #: Index of the entry.
     entry: int
 
 
 def members(network: Network, workload: Sequence[Flow]) -> list[Member]:
-    """The flows of a workload, each with the hosts between which it runs."""
+    """The flows of a workload with their hosts."""
     found = []
     pair = 0
     for number, flow in enumerate(workload):
-        for one in range(flow.count):
+        for index in range(1, flow.count + 1):
             pair += 1
-            found.append(
-                Member(
-                    name=flow.name if flow.count == 1 else f"{flow.name}-{one + 1}",
-                    group=None if flow.count == 1 else flow.name,
-                    from_=_own(network, flow.from_, pair),
-                    to=_own(network, flow.to, pair),
-                    entry=number,
-                )
-            )
+            name, group = (flow.name, None) if flow.count == 1 else (f"{flow.name}-{index}", flow.name)
+            hosts = [_host_of(network, host, pair) for host in (flow.from_, flow.to)]
+            found.append(Member(name, group, hosts[0], hosts[1], number))
     return found
 
 
-def _own(network: Network, host: str, pair: int) -> str:
-    """Which host a flow means: in a dumbbell the pair's own; of several mobiles each flow the next one."""
+def _host_of(network: Network, host: str, pair: int) -> str:
+    """The host of a flow. In a dumbbell every flow has a pair of hosts; flows to several mobiles take turns."""
     if network.topology == "dumbbell":
         return f"{host}{pair}"
     if network.mobiles > 1 and host == _MOBILES.get(network.topology or ""):
@@ -57,23 +51,28 @@ def _own(network: Network, host: str, pair: int) -> str:
 
 
 def host_names(network: Network, nodes: Sequence[Mapping[str, Any]]) -> list[str]:
-    """What a flow may name as its hosts; `nodes` are the scenario's."""
+    """Names that a flow may use as its hosts.
+
+    Args:
+        network: of the campaign.
+        nodes: of the scenario.
+    """
     if network.topology == "dumbbell":
         return list(SIDES)
     hosts = [str(node["name"]) for node in nodes if node["kind"] == "host"]
     return [_MOBILES[str(network.topology)], *hosts] if network.mobiles > 1 else hosts
 
 
-#: What a topology calls the hosts of which it may have several.
+#: The host of which a topology may have several.
 _MOBILES = {"packet-radio": "mobile", "hybrid": "client"}
 
 
 def build(
     network: Network, workload: Sequence[Flow], draws: random.Random
 ) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """Nodes (name, kind) and links of a network, as scenarios have them; stacks are not yet on the nodes.
+    """Nodes and links of a network in the format of scenarios. Nodes have no stack yet.
 
-    `draws` is for what a repetition draws: the round-trip times of a dumbbell's pairs.
+    `draws` is the random stream of the repetition, for the round-trip times of a dumbbell's pairs.
     """
     match network.topology:
         case "asymmetric-path":
@@ -95,12 +94,7 @@ def build(
 def _asymmetric_path(network: Network) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     """Asym 7.1, figure 7: n0 - n1 = n2 - n3. Forward runs from the server to the client."""
     access = _access(network)
-    nodes = [
-        {"name": "server", "kind": "host"},
-        {"name": "router1", "kind": "router"},
-        {"name": "router2", "kind": "router"},
-        {"name": "client", "kind": "host"},
-    ]
+    nodes = _nodes(server="host", router1="router", router2="router", client="host")
     links = [
         _link("server-access", ["server", "router1"], access, access),
         _studied(network, "bottleneck", ["router1", "router2"]),
@@ -110,19 +104,19 @@ def _asymmetric_path(network: Network) -> tuple[list[dict[str, Any]], list[dict[
 
 
 def _dumbbell(network: Network, pairs: int, draws: random.Random) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """A pair of hosts for each flow, and the line between the servers' router and the clients' (aq 4, figure 2).
+    """A pair of hosts for each flow, and a line between the routers of servers and clients (aq 4, figure 2).
 
-    Where round-trip times are drawn, the clients' wires keep their delay and the servers' take what is left.
+    Where round-trip times are drawn, the servers' wires get the delay that the line and the clients' wires lack.
     """
     access = _access(network)
-    nodes = [{"name": "router1", "kind": "router"}, {"name": "router2", "kind": "router"}]
+    nodes = _nodes(router1="router", router2="router")
     links = [_studied(network, "bottleneck", ["router1", "router2"])]
     for number in range(1, pairs + 1):
         far = access
         if network.rtt is not None:
             rtt_s = round(draws.uniform(*network.rtt), 6)
             far = access.model_copy(update={"delay": rtt_s / 2 - near_half_s(network)})
-        nodes += [{"name": f"{side}{number}", "kind": "host"} for side in SIDES]
+        nodes += _nodes(**{f"{side}{number}": "host" for side in SIDES})
         links += [
             _link(f"server{number}-access", [f"server{number}", "router1"], far, far),
             _link(f"client{number}-access", ["router2", f"client{number}"], access, access),
@@ -131,34 +125,28 @@ def _dumbbell(network: Network, pairs: int, draws: random.Random) -> tuple[list[
 
 
 def near_half_s(network: Network) -> float:
-    """Half of the propagation round trip of a dumbbell without its servers' wires, in seconds."""
+    """Half of the propagation round trip of a dumbbell without its servers' wires, in s."""
     assert network.forward is not None
     line_s = network.forward.delay + (network.reverse or network.forward).delay
     return line_s / 2 + _access(network).delay
 
 
 def _line(network: Network) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    nodes = [{"name": "left", "kind": "host"}, {"name": "right", "kind": "host"}]
-    return nodes, [_studied(network, "line", ["left", "right"])]
+    return _nodes(left="host", right="host"), [_studied(network, "line", ["left", "right"])]
 
 
 def _wireless(network: Network) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     """Ton IV-A, figure 2: source - base station - mobile host. Forward runs towards the mobile."""
     access = _access(network)
-    nodes = [
-        {"name": "server", "kind": "host"},
-        {"name": "base", "kind": "base-station"},
-        {"name": "mobile", "kind": "host"},
-    ]
+    nodes = _nodes(server="host", base="base-station", mobile="host")
     return nodes, [_link("wire", ["server", "base"], access, access), _studied(network, "air", ["base", "mobile"])]
 
 
 def _packet_radio(network: Network) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """Asym 5.1, figure 5: the fixed host, the gateway of the radio network, and mobiles. Forward runs towards these."""
+    """Asym 5.1, figure 5: a fixed host, the gateway of the radio network, and mobiles. Forward runs towards mobiles."""
     access = _access(network)
     mobiles = _several("mobile", network.mobiles)
-    nodes = [{"name": "server", "kind": "host"}, {"name": "gateway", "kind": "router"}]
-    nodes += [{"name": name, "kind": "host"} for name in mobiles]
+    nodes = _nodes(server="host", gateway="router", **dict.fromkeys(mobiles, "host"))
     air = _studied(network, "air", ["gateway", *mobiles])
     if network.link is None:
         air["kind"] = "ricochet"
@@ -166,24 +154,24 @@ def _packet_radio(network: Network) -> tuple[list[dict[str, Any]], list[dict[str
 
 
 def _hybrid(network: Network) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """Asym 3.1 and 7.3: forward is a cable that goes one way; reverse is a link of its own, both of whose directions
-    have the rate and the queue of `reverse`. Several clients share the cable as far as a hub.
+    """Asym 3.1 and 7.3: forward is a one-way cable. Reverse is a second link, and both of its directions are like
+    `reverse`. Several clients share the cable up to a hub.
     """
     assert network.forward is not None
     access = _access(network)
     back = network.reverse or network.forward
     clients = _several("client", network.mobiles)
-    nodes = [{"name": "server", "kind": "host"}, {"name": "router", "kind": "router"}]
+    nodes = _nodes(server="host", router="router")
     links = [_link("server-access", ["server", "router"], access, access)]
     far = clients[0]
     if len(clients) > 1:
         far = "hub"
-        nodes.append({"name": far, "kind": "router"})
+        nodes += _nodes(hub="router")
     links.append(_link("cable", ["router", far], network.forward, network.forward) | {"options": {"one_way": True}})
     if len(clients) > 1:
         drop = Direction.model_validate({})
         links += [_link(f"{name}-drop", [far, name], drop, drop) | {"options": {"one_way": True}} for name in clients]
-    nodes += [{"name": name, "kind": "host"} for name in clients]
+    nodes += _nodes(**dict.fromkeys(clients, "host"))
     if network.link is not None and network.link.name != "point-to-point":
         links.append(
             _link("return", ["router", *clients], back, back)
@@ -199,6 +187,11 @@ def _hybrid(network: Network) -> tuple[list[dict[str, Any]], list[dict[str, Any]
     return nodes, links
 
 
+def _nodes(**kinds: str) -> list[dict[str, Any]]:
+    """Nodes from names and kinds."""
+    return [{"name": name, "kind": kind} for name, kind in kinds.items()]
+
+
 def _several(name: str, count: int) -> list[str]:
     return [name] if count == 1 else [f"{name}{number}" for number in range(1, count + 1)]
 
@@ -209,7 +202,7 @@ def _access(network: Network) -> Direction:
 
 
 def _studied(network: Network, name: str, ends: list[str]) -> dict[str, Any]:
-    """The topology's own line."""
+    """The line under study."""
     assert network.forward is not None
     link = _link(name, ends, network.forward, network.reverse or network.forward)
     if network.link is not None:

@@ -1,239 +1,241 @@
-"""Known traps of emulation: scenarios that run without a complaint and mean something other than they seem to.
+"""Known traps of emulation: scenarios that run without an error but do not measure what they seem to.
 
-Each trap is one function from a backend and a scenario to what it finds, with the reason and the cure. `./backchannel
-validate` warns; nothing is refused, because each may be what somebody wants to study.
+Each trap is a function that yields findings for a backend and a scenario, with the reason and the remedy. Traps cause
+warnings of `./backchannel validate` and reject nothing, because each may be the subject of a study.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import math
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from experiments.language import registry
 from experiments.language.campaign import Plan
 from experiments.language.routes import PACKET_BYTES, Route, route
-from experiments.language.source import Path_, Source
+from experiments.language.source import FieldPath, Source
 from testbed import fidelity
 from testbed.kernel_tcp import is_kernel_stack
+from testbed.scenario import DIRECTIONS, Direction, Flow, LinkSpec, Named, Scenario
 from testbed.units import show
 
-#: A timer's wake-up comes so late in one case of a hundred, on an idle machine, in seconds.
+#: 99th percentile of a timer's lateness on an idle machine, in s.
 TIMER_S = 65e-6
-#: Linux begins a connection with so many segments (RFC 6928).
+#: Initial window of Linux, in segments (RFC 6928).
 KERNEL_INITIAL_WINDOW = 10
-#: Packets a second that an emulator carries through one line on one core, with room to spare.
+#: Packet rate that the emulator carries through one line on one core, with a margin.
 EMULATOR_PPS = 100_000
-#: Full packets that a line should carry in a run, for shares and means to mean something.
-FEW_PACKETS = 50
+#: Minimum number of full packets on a line for meaningful shares and means.
+MIN_PACKETS = 50
 #: Share of a run that a full queue may take to drain.
 DRAIN_SHARE = 0.5
-#: Lines of the topologies, and where a campaign file describes them.
+#: Names of the lines under study in named topologies.
 STUDIED = ("bottleneck", "line", "air")
 #: Backends on which packets cross real interfaces.
 REAL = ("emulated", "physical")
 
-Link = Mapping[str, Any]
+#: Link, direction and message. Link and direction are empty for a finding about the whole scenario.
+Finding = tuple[str, str, str]
 
 
 @dataclass(frozen=True)
 class Trap:
-    """One finding."""
+    """One finding of a trap."""
 
     name: str
-    #: The link and direction it is about; "" for the whole.
     link: str
     direction: str
     message: str
-    #: Of the file, where it is about the whole.
-    field: str = "backend"
 
 
-def find(backend: str, scenario: Mapping[str, Any]) -> list[Trap]:
-    """Everything that one scenario runs into, each once."""
-    return list(dict.fromkeys(trap for look in TRAPS for trap in look(backend, scenario)))
+def find(backend: str, scenario: Scenario) -> list[Trap]:
+    """All findings for one scenario."""
+    found = (Trap(name, *finding) for name, look in TRAPS.items() for finding in look(backend, scenario))
+    return list(dict.fromkeys(found))
 
 
-def queue_below_one_burst(_: str, scenario: Mapping[str, Any]) -> Iterator[Trap]:
-    """A sender's first window comes back to back; a queue that cannot hold it decides the start of every connection."""
+def queue_below_one_burst(_: str, scenario: Scenario) -> Iterator[Finding]:
+    """A queue that is smaller than the initial window loses packets at the start of every connection."""
     for flow, hops in _flows(scenario):
         burst = _initial_window(scenario, flow)
-        faster_bps = float("inf")
+        faster_bps = math.inf
         for link, side in hops:
-            rate_bps = link[side].get("rate_bps", float("inf"))
-            limit = _limit_packets(link[side]["queue"])
-            # What comes no faster than it leaves needs no queue. One packet of the burst is on the line.
+            rate_bps = _rate_bps(link, side)
+            limit = _limit_packets(link.direction(side).queue)
+            # Packets that arrive no faster than they leave need no queue. One packet of the burst is on the line.
             if rate_bps < faster_bps and limit is not None and limit + 1 < burst:
-                yield Trap(
-                    "queue below one burst", link["name"], side,
-                    f"flow {flow['name']} begins with {burst:g} segments back to back, and this queue holds {limit:g}: "
-                    "the first window loses packets whatever is studied; a limit of at least "
-                    f"{burst:g} packets, or a stack with a smaller initial window, avoids it",
+                yield (
+                    link.name, side,
+                    f"flow {flow.name} begins with {burst:g} segments back to back, and this queue holds {limit:g}, "
+                    f"so the first window always loses packets; set a limit of at least {burst:g} packets, or use a "
+                    "stack with a smaller initial window",
                 )  # fmt: skip
             faster_bps = min(faster_bps, rate_bps)
 
 
-def timer_coarser_than_a_packet(backend: str, scenario: Mapping[str, Any]) -> Iterator[Trap]:
-    """On a fast line several packets are due before a timer has fired once: they leave in clumps."""
+def timer_coarser_than_a_packet(backend: str, scenario: Scenario) -> Iterator[Finding]:
+    """On a fast line several packets are due before a timer has fired once, so they leave in bursts."""
     if backend not in REAL:
         return
     for link, side in _directions(scenario):
-        rate_bps = link[side].get("rate_bps")
-        if rate_bps and PACKET_BYTES * 8 / rate_bps < TIMER_S:
-            yield Trap(
-                "timer coarser than a packet", link["name"], side,
-                f"at {show(rate_bps, 'rate')} a full packet takes {show(PACKET_BYTES * 8 / rate_bps, 'time')}, and "
-                f"timers come {show(TIMER_S, 'time')} late: packets leave in clumps, rates hold only on average; the "
-                "sim backend has no such limit",
+        packet_s = PACKET_BYTES * 8 / _rate_bps(link, side)
+        if 0 < packet_s < TIMER_S:
+            yield (
+                link.name, side,
+                f"at {show(_rate_bps(link, side), 'rate')} a full packet takes {show(packet_s, 'time')}, and timers "
+                f"are up to {show(TIMER_S, 'time')} late, so packets leave in bursts and rates hold only on average; "
+                "use the sim backend, which has no such limit",
             )  # fmt: skip
 
 
-def more_packets_than_the_emulator_carries(backend: str, scenario: Mapping[str, Any]) -> Iterator[Trap]:
-    """What one core cannot copy is late, and the run is invalid every time."""
+def more_packets_than_the_emulator_carries(backend: str, scenario: Scenario) -> Iterator[Finding]:
+    """Packets beyond the capacity of one core are late, and every run is invalid."""
     if backend != "emulated":
         return
     for flow, hops in _flows(scenario):
-        slowest_bps = min((link[side].get("rate_bps", float("inf")) for link, side in hops), default=0.0)
+        slowest_bps = min(_rate_bps(link, side) for link, side in hops)
         if slowest_bps / (8 * PACKET_BYTES) > EMULATOR_PPS:
-            yield Trap(
-                "more packets than the emulator carries", *_first(hops),
-                f"nothing on the way of flow {flow['name']} is slower than "
-                f"{show(EMULATOR_PPS * 8 * PACKET_BYTES, 'rate')}, which is what one core copies: the kernel, not the "
-                "line, will be the bottleneck; a rate on the line avoids it",
+            yield (
+                hops[0][0].name, hops[0][1],
+                f"every line of flow {flow.name} is faster than {show(EMULATOR_PPS * 8 * PACKET_BYTES, 'rate')}, "
+                "which one core can copy, so the kernel is the bottleneck; set a lower rate on a line",
             )  # fmt: skip
 
 
-def small_queues_on_the_senders_own_host(backend: str, scenario: Mapping[str, Any]) -> Iterator[Trap]:
-    """Linux keeps a socket from filling its own host's queue (TCP small queues): the shaped queue never fills.
+def small_queues_on_the_senders_host(_: str, scenario: Scenario) -> Iterator[Finding]:
+    """Linux limits a socket's packets in the queues of its host (TCP small queues), so the shaped queue never fills.
 
-    An emulated line takes packets out of the host at once, so that the kernel takes them for sent, and a link box is
-    another host; a shaper of the kernel on the host's own interface is neither.
+    Emulated lines take packets out of the host at once, and a link box is another host. Only a kernel shaper on the
+    sender's interface is affected.
     """
     for flow, hops in _flows(scenario):
         link, side = hops[0]
-        slowest_bps = min(one[way_].get("rate_bps", float("inf")) for one, way_ in hops)
-        shapes = link["kind"] == "kernel" and link[side].get("rate_bps") == slowest_bps
-        if shapes and is_kernel_stack(_node(scenario, flow["from"])["stack"]["name"]):
-            yield Trap(
-                "small queues on the sender's own host", link["name"], side,
-                f"{flow['from']} sends flow {flow['name']} and shapes it itself: the kernel's TCP holds packets back "
-                "(TCP small queues), and the queue under study hardly fills; a router between host and line avoids it",
+        slowest_bps = min(_rate_bps(*hop) for hop in hops)
+        shapes = link.kind == "kernel" and link.direction(side).rate_bps == slowest_bps
+        if shapes and is_kernel_stack(_stack(scenario, flow).name):
+            yield (
+                link.name, side,
+                f"{flow.from_} sends flow {flow.name} and shapes it too: its kernel holds packets back (TCP "
+                "small queues), so the queue under study hardly fills; put a router between the host and the line",
             )  # fmt: skip
 
 
-def offloads_may_be_on(backend: str, scenario: Mapping[str, Any]) -> Iterator[Trap]:
-    """Segmentation offload shows captures packets of up to 64 kB that never were on a wire.
+def offloads_may_be_on(backend: str, scenario: Scenario) -> Iterator[Finding]:
+    """With segmentation offload, captures show packets of up to 64 kB that were never on a wire.
 
-    Emulated lines end in interfaces that have no offloads; a host's network card has.
+    Emulated lines end in interfaces without offloads. Network cards have them.
     """
     if backend == "physical":
-        yield Trap(
-            "offloads", "", "",
-            "network cards join and split packets behind the capture's back (tso, gso, gro): 'ethtool -k' must say off "
-            "on every captured interface, which provisioning sees to and a check before the campaign confirms",
+        yield (
+            "", "",
+            "network cards join and split packets where captures do not see it (tso, gso, gro), so 'ethtool -k' must "
+            "report off on every captured interface; provisioning turns them off and the check before a campaign "
+            "verifies it",
         )  # fmt: skip
 
 
-def clocks_apart(backend: str, scenario: Mapping[str, Any]) -> Iterator[Trap]:
-    """A one-way delay between two hosts is wrong by what their clocks differ."""
+def clocks_apart(backend: str, scenario: Scenario) -> Iterator[Finding]:
+    """The error of a one-way delay between two hosts is the difference of their clocks."""
     if backend == "physical":
-        yield Trap(
-            "clocks apart", "", "",
-            "one-way delays compare the clocks of two hosts: they mean something only if chrony keeps them closer than "
-            "the delays; round trips and rates do not depend on it",
+        yield (
+            "", "",
+            "one-way delays compare the clocks of two hosts, so they are meaningful only if chrony keeps the clocks "
+            "closer than the delays; round trips and rates do not depend on it",
         )  # fmt: skip
 
 
-def bottleneck_elsewhere(_: str, scenario: Mapping[str, Any]) -> Iterator[Trap]:
-    """The wires around the line under study are slower than the line."""
+def bottleneck_elsewhere(_: str, scenario: Scenario) -> Iterator[Finding]:
+    """A wire around the line under study is slower than the line."""
     for flow, hops in _flows(scenario):
-        studied = [one for one in hops if one[0]["name"] in STUDIED and "rate_bps" in one[0][one[1]]]
+        studied = [hop for hop in hops if hop[0].name in STUDIED and hop[0].direction(hop[1]).rate_bps is not None]
         for link, side in hops if studied else ():
-            line, of_line = studied[0]
-            rate_bps = link[side].get("rate_bps", float("inf"))
-            if link["name"] not in STUDIED and rate_bps < line[of_line]["rate_bps"]:
-                yield Trap(
-                    "bottleneck elsewhere", link["name"], side,
-                    f"this wire carries {show(rate_bps, 'rate')} and the line under study "
-                    f"{show(line[of_line]['rate_bps'], 'rate')}: flow {flow['name']} queues here, and the policy of "
-                    "the line has nothing to do; a faster 'access' avoids it",
+            line_bps, rate_bps = _rate_bps(*studied[0]), _rate_bps(link, side)
+            if link.name not in STUDIED and rate_bps < line_bps:
+                yield (
+                    link.name, side,
+                    f"the rate of this wire is {show(rate_bps, 'rate')} and that of the line under study "
+                    f"{show(line_bps, 'rate')}, so flow {flow.name} queues here and not at the line's policy; set "
+                    "a faster 'access'",
                 )  # fmt: skip
 
 
-def run_shorter_than_a_queue(_: str, scenario: Mapping[str, Any]) -> Iterator[Trap]:
-    """A full queue takes a good part of the run to drain: what is measured is its filling."""
-    used = {(link["name"], side) for _, hops in _flows(scenario) for link, side in hops}
-    for link, side in _directions(scenario):
-        rate_bps, limit = link[side].get("rate_bps"), _limit_packets(link[side]["queue"])
-        if (link["name"], side) not in used or not rate_bps or limit is None:
-            continue
-        drain_s = limit * PACKET_BYTES * 8 / rate_bps
-        if drain_s > DRAIN_SHARE * scenario["duration_s"]:
-            yield Trap(
-                "run shorter than a queue", link["name"], side,
-                f"{limit:g} full packets take {show(drain_s, 'time')} at {show(rate_bps, 'rate')}, and a run lasts "
-                f"{show(scenario['duration_s'], 'time')}: it ends before the queue has come to rest; a longer run or a "
-                "smaller limit avoids it",
-            )  # fmt: skip
-        elif scenario["duration_s"] * rate_bps / (8 * PACKET_BYTES) < FEW_PACKETS:
-            yield Trap(
-                "few packets", link["name"], side,
-                f"in {show(scenario['duration_s'], 'time')} this line carries "
-                f"{scenario['duration_s'] * rate_bps / (8 * PACKET_BYTES):.0f} full packets: means over so few say "
-                "little; a longer run avoids it",
+def run_shorter_than_a_queue(_: str, scenario: Scenario) -> Iterator[Finding]:
+    """A full queue takes a large part of the run to drain, so the run measures how the queue fills."""
+    for link, side in _used_directions(scenario):
+        limit, duration_s = _limit_packets(link.direction(side).queue), scenario.duration_s
+        if _drain_s(link, side) > DRAIN_SHARE * duration_s:
+            yield (
+                link.name, side,
+                f"{limit:g} full packets take {show(_drain_s(link, side), 'time')} at "
+                f"{show(_rate_bps(link, side), 'rate')}, and a run takes {show(duration_s, 'time')}, so it ends before "
+                "the queue is stable; set a longer duration or a smaller limit",
             )  # fmt: skip
 
 
-def wider_than_usual(_: str, scenario: Mapping[str, Any]) -> Iterator[Trap]:
-    """Runs that the usual guard would refuse count as valid."""
-    wider = fidelity.wider(fidelity.limits_of(scenario))
+def few_packets(_: str, scenario: Scenario) -> Iterator[Finding]:
+    """Shares and means over few packets have little meaning."""
+    for link, side in _used_directions(scenario):
+        duration_s = scenario.duration_s
+        packets = duration_s * _rate_bps(link, side) / (8 * PACKET_BYTES)
+        if packets < MIN_PACKETS and _drain_s(link, side) <= DRAIN_SHARE * duration_s:
+            yield (
+                link.name, side,
+                f"this line carries {packets:.0f} full packets in {show(duration_s, 'time')}, too few for meaningful "
+                "means; set a longer duration",
+            )  # fmt: skip
+
+
+def wider_limits(_: str, scenario: Scenario) -> Iterator[Finding]:
+    """Runs count as valid that the default limits would reject."""
+    wider = fidelity.wider(scenario.fidelity)
     if wider:
-        yield Trap(
-            "limits wider than usual", "", "",
-            f"runs count as valid that deviate by more than elsewhere ({', '.join(wider)}): say so beside the results; "
-            "without 'fidelity' the usual limits hold",
-            "fidelity",
+        yield (
+            "", "",
+            f"'fidelity' accepts deviations beyond the default limits ({', '.join(wider)}); state that beside the "
+            "results, or remove 'fidelity' to use the default limits",
         )  # fmt: skip
 
 
-TRAPS: Sequence[Callable[[str, Mapping[str, Any]], Iterator[Trap]]] = (
-    queue_below_one_burst,
-    timer_coarser_than_a_packet,
-    more_packets_than_the_emulator_carries,
-    small_queues_on_the_senders_own_host,
-    offloads_may_be_on,
-    clocks_apart,
-    bottleneck_elsewhere,
-    run_shorter_than_a_queue,
-    wider_than_usual,
-)
+TRAPS: Mapping[str, Callable[[str, Scenario], Iterator[Finding]]] = {
+    "queue below one burst": queue_below_one_burst,
+    "timer coarser than a packet": timer_coarser_than_a_packet,
+    "more packets than the emulator carries": more_packets_than_the_emulator_carries,
+    "small queues on the sender's host": small_queues_on_the_senders_host,
+    "offloads": offloads_may_be_on,
+    "clocks apart": clocks_apart,
+    "bottleneck elsewhere": bottleneck_elsewhere,
+    "run shorter than a queue": run_shorter_than_a_queue,
+    "few packets": few_packets,
+    "wider limits": wider_limits,
+}
 
 
 def warnings(plan: Plan, source: Source) -> list[str]:
-    """What a campaign runs into, one line each with file, line and field; how many of its points, where not all."""
+    """One line for each trap of a campaign, with file, line, field, and the number of points if not all have it."""
     points: dict[Trap, set[int]] = {}
     for run in plan.runs:
         if run.repetition == 0:
             for trap in find(plan.backend, run.scenario):
                 points.setdefault(trap, set()).add(run.point)
-    # One finding may read differently at each point, having its values in it: the first stands for all.
-    groups: dict[tuple[str, Path_], list[Trap]] = {}
+    # Messages contain values, which differ between points. The first message of a group is printed.
+    groups: dict[tuple[str, FieldPath], list[Trap]] = {}
     for trap in points:
         groups.setdefault((trap.name, _place(source, trap)), []).append(trap)
-    told = []
+    lines = []
     for (name, path), traps in groups.items():
-        where = set().union(*(points[trap] for trap in traps))
-        some = f" (at {len(where)} of {len(plan.points)} points)" if len(where) < len(plan.points) else ""
+        affected = set().union(*(points[trap] for trap in traps))
+        some = f" (at {len(affected)} of {len(plan.points)} points)" if len(affected) < len(plan.points) else ""
         message = f"warning: {name}: {traps[0].message}{some}"
-        told.append(source.problem(path, ".".join(map(str, path)), message).text(source.name))
-    return told
+        lines.append(source.problem(path, ".".join(map(str, path)), message).text(source.name))
+    return lines
 
 
-def _place(source: Source, trap: Trap) -> Path_:
-    """Where the file says what a trap is about."""
+def _place(source: Source, trap: Trap) -> FieldPath:
+    """The field that causes a trap."""
     network = source.values.get("network")
     if not trap.link or not isinstance(network, dict):
-        return (trap.field,)
+        return ("fidelity" if trap.name == "wider limits" else "backend",)
     for number, link in enumerate(network.get("links") or []):
         if isinstance(link, dict) and link.get("name") == trap.link:
             return ("network", "links", number, trap.direction if trap.direction in link else "forward")
@@ -242,42 +244,58 @@ def _place(source: Source, trap: Trap) -> Path_:
     return ("network", "access")
 
 
-def _flows(scenario: Mapping[str, Any]) -> Iterator[tuple[Mapping[str, Any], Route]]:
-    for flow in scenario["workload"]:
-        hops = route(scenario, flow["from"], flow["to"])
+def _flows(scenario: Scenario) -> Iterator[tuple[Flow, Route]]:
+    """Flows with their routes. Flows without a route are left out."""
+    for flow in scenario.workload:
+        hops = route(scenario, flow.from_, flow.to)
         if hops:
             yield flow, hops
 
 
-def _directions(scenario: Mapping[str, Any]) -> Iterator[tuple[Link, str]]:
-    for link in scenario["links"]:
-        for side in ("forward", "reverse"):
+def _directions(scenario: Scenario) -> Iterator[tuple[LinkSpec, Direction]]:
+    return ((link, side) for link in scenario.links for side in DIRECTIONS)
+
+
+def _used_directions(scenario: Scenario) -> Iterator[tuple[LinkSpec, Direction]]:
+    """Directions with a rate and a queue limit that data cross."""
+    used = {(link.name, side) for _, hops in _flows(scenario) for link, side in hops}
+    for link, side in _directions(scenario):
+        if (link.name, side) in used and link.direction(side).rate_bps and _limit_packets(link.direction(side).queue):
             yield link, side
 
 
-def _first(hops: Sequence[tuple[Link, str]]) -> tuple[str, str]:
-    return hops[0][0]["name"], hops[0][1]
+def _rate_bps(link: LinkSpec, side: Direction) -> float:
+    """Rate of a direction; infinite without a limit."""
+    rate_bps = link.direction(side).rate_bps
+    return math.inf if rate_bps is None else rate_bps
 
 
-def _node(scenario: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-    found: Mapping[str, Any] = next(node for node in scenario["nodes"] if node["name"] == name)
-    return found
+def _drain_s(link: LinkSpec, side: Direction) -> float:
+    """Time in which a full queue drains."""
+    return (_limit_packets(link.direction(side).queue) or 0.0) * PACKET_BYTES * 8 / _rate_bps(link, side)
 
 
-def _initial_window(scenario: Mapping[str, Any], flow: Mapping[str, Any]) -> float:
-    """Segments that a flow's sender begins with."""
-    stack = _node(scenario, flow["from"])["stack"]
-    name = flow.get("stack", {}).get("name", stack["name"])
+def _stack(scenario: Scenario, flow: Flow) -> Named:
+    """The stack of a flow's sender."""
+    stack = scenario.node(flow.from_).stack
+    assert stack is not None, "a flow starts at a host, and every host has a stack"
+    return stack
+
+
+def _initial_window(scenario: Scenario, flow: Flow) -> float:
+    """Initial window of a flow's sender, in segments."""
+    stack = _stack(scenario, flow)
+    name = flow.stack.get("name", stack.name)
     if is_kernel_stack(name):
         return KERNEL_INITIAL_WINDOW
-    given = {**stack["options"], **flow.get("stack", {})}
-    return float(given.get("initial_window_segments") or _default("stack", name, "initial_window_segments") or 1)
+    options = {**stack.options, **flow.stack}
+    return float(options.get("initial_window_segments") or _default("stack", name, "initial_window_segments") or 1)
 
 
-def _limit_packets(queue: Mapping[str, Any]) -> float | None:
-    """Full packets that a queue holds; None where it has no limit that can be told."""
-    limit = queue["options"].get("limit_packets") or _default("policy", queue["name"], "limit_packets")
-    buffer = queue["options"].get("buffer_bytes")
+def _limit_packets(queue: Named) -> float | None:
+    """Number of full packets that a queue holds; None without a known limit."""
+    limit = queue.options.get("limit_packets") or _default("policy", queue.name, "limit_packets")
+    buffer = queue.options.get("buffer_bytes")
     found = [float(limit)] if limit else []
     found += [buffer / PACKET_BYTES] if buffer else []
     return min(found, default=None)

@@ -58,7 +58,7 @@ def test_the_research_stacks_ends_of_a_flow() -> None:
     assert (sender.options["interface"], sender.options["also-hear"]) == ("a-eth0", "a-eth1")
     assert (receiver.options["interface"], receiver.options["also-hear"]) == ("b-eth0", None)
     assert sender.options["next-hop-mac"] == receiver.options["mac"]
-    assert (sender.options["stack"], json.loads(sender.options["stack-options"])) == (
+    assert (sender.options["stack"], json.loads(str(sender.options["stack-options"]))) == (
         "sack", {"timer": "modern", "ack_every": 2},
     )  # fmt: skip
     assert receiver.options["run-begins-file"] == "begin"

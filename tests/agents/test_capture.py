@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from agents.capture import MOST_RING_BYTES, CaptureCounts, command, parse_counts, ring_bytes
+from agents.capture import MOST_RING_BYTES, command, parse_counts, ring_bytes
 from agents.errors import AgentError
+from agents.messages import CaptureCounts
 
 START = "tcpdump: listening on eth0, link-type EN10MB (Ethernet), snapshot length 128 bytes\n"
 ASKED = "tcpdump: 3 packets captured, 7 packets received by filter, 0 packets dropped by kernel\n"

@@ -16,7 +16,9 @@ from analysis.captures import RunData
 from analysis.metrics import measure
 from testbed import node_binary
 from testbed.addressing import as_json, interfaces, make_plan
+from testbed.report import Report
 from tests.analysis.traces import path_scenario
+from tests.conftest import typed
 
 FIELDS = (
     "frame.time_epoch", "ip.src", "ip.len", "tcp.len", "tcp.seq", "tcp.ack", "tcp.flags",
@@ -41,7 +43,7 @@ def run(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
     ).stdout  # fmt: skip
     labelled = [f"{path.stem}={path}" for path in sorted((folder / "captures").glob("*.pcap"))]
     node_binary.call("trace", "--out", str(folder), *labelled)
-    return RunData.load(folder, scenario, {**json.loads(said), "interfaces": interfaces(plan)})
+    return RunData.load(folder, typed(scenario), Report.model_validate_json(said).replace(interfaces=interfaces(plan)))
 
 
 def tshark(run: RunData, interface: str) -> pl.DataFrame:

@@ -7,6 +7,7 @@ import json
 import math
 import random
 import sqlite3
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,9 +15,10 @@ import pytest
 import analysis
 from analysis.comparison import CompareError, compare
 from analysis.measures import Measure, Table
-from analysis.results import Results, by_point
+from analysis.results import Results, ValueRow, by_point
 from analysis.scorecard import half_interval
 from analysis.store import Store
+from experiments.tables import comparison_table
 from tests.commands.test_command_line import backchannel
 from web.app import create_app
 
@@ -27,8 +29,9 @@ def side(
 ) -> Results:  # fmt: skip
     draws = random.Random(sample)
     rows = [
-        {"point": point, "repetition": number, "seed": seed + number, "name": metric, "subject": "bulk", "unit": "rate",
-         "value": 100.0 + shift + draws.gauss(0, noise)}
+        ValueRow(
+            point, number, f"r{number}", seed + number, metric, "bulk", "rate", 100.0 + shift + draws.gauss(0, noise)
+        )
         for point in (0, 1) for metric in ("throughput", "completion_time", "queue_mean")
         for number in range(repetitions)
     ]  # fmt: skip
@@ -42,23 +45,33 @@ def test_a_loss_of_throughput_is_worse_and_of_time_is_better() -> None:
 
 def test_chance_is_no_regression() -> None:
     alarms = sum(
-        bool([line for line in compare(side(sample=n), side(sample=-n - 1)).lines if line.verdict != "same"])
+        any(line.verdict not in ("same", "cannot tell") for line in compare(side(sample=n), side(sample=-n - 1)).lines)
         for n in range(200)
     )
     # At most one comparison in twenty errs, whatever its number of lines; three standard deviations on top.
     assert alarms <= 200 * 0.05 + 3 * math.sqrt(200 * 0.05 * 0.95)
 
 
-def test_small_differences_are_within_the_tolerance() -> None:
-    a, b = side(noise=1e-6), side(-0.5, noise=1e-6)
+def test_small_differences_are_within_the_margin() -> None:
+    a, b = side(noise=1e-3), side(-0.5, noise=1e-3, sample=2)
     assert {line.verdict for line in compare(a, b).lines} == {"same"}
-    assert "worse" in {line.verdict for line in compare(a, b, tolerance=0.001).lines}
+    assert "worse" in {line.verdict for line in compare(a, b, margin=0.001).lines}
 
 
-def test_one_run_each_is_unknown_and_other_seeds_are_no_pairs() -> None:
-    assert {line.verdict for line in compare(side(repetitions=1), side(-20, repetitions=1)).lines} == {"unknown"}
+def test_one_run_each_cannot_tell_and_other_seeds_are_no_pairs() -> None:
+    lone = compare(side(repetitions=1), side(-20, repetitions=1))
+    assert {line.verdict for line in lone.lines} == {"cannot tell"}
     methods = {line.difference.method for line in compare(side(), side(seed=100)).lines}
     assert methods == {"welch"}
+
+
+def test_a_comparison_says_how_many_it_makes() -> None:
+    compared = compare(side(), side(-20, sample=2))
+    document = json.loads(compared.as_json())
+    assert document["comparisons"] == len(compared.lines) == 6
+    assert [line["difference"]["level"] for line in document["lines"]] == pytest.approx([1 - 0.05 / 6] * 6)
+    text = "".join(part.plain for part in comparison_table(compared, False).renderables if hasattr(part, "plain"))
+    assert "6 comparisons: intervals at 95 % together (each at 99.17 %, Bonferroni)" in text
 
 
 def test_points_that_one_lacks_are_told() -> None:
@@ -125,29 +138,35 @@ def test_compare_contrast_site_and_scorecard_give_one_interval(tmp_path: Path, i
                 " (SELECT run_id FROM membership WHERE point = ? AND repetition = ?)", (point, repetition),
             )  # fmt: skip
     store = Store.open(folder)
-    campaign = store.campaigns()[0]["id"]
+    campaign = store.campaigns()[0].id
     rows = store.values(campaign)
     method = "welch" if len(invalid) > 1 else "paired"
 
     here, there = (
-        Results.of_rows(str(point), [{}], [{**row, "point": 0} for row in rows if row["point"] == point])
+        Results.of_rows(str(point), [{}], [replace(row, point=0) for row in rows if row.point == point])
         for point in (0, 1)
     )
-    line = next(one for one in compare(here, there).lines if (one.metric, one.subject) == ("throughput", "bulk"))
+    line = next(
+        one
+        for one in compare(here, there, metrics=["throughput"]).lines
+        if (one.metric, one.subject) == ("throughput", "bulk")
+    )
     assert line.difference.interval is not None
     low, high = line.difference.interval.low, line.difference.interval.high
     assert (line.difference.method, low < high) == (method, True)
 
-    frame = analysis.contrast("compared", folder)
+    frame = analysis.contrast("compared", folder, metrics=["throughput"])
     row = next(one for one in frame.to_dicts() if (one["metric"], one["subject"]) == ("throughput", "bulk"))
-    assert (row["method"], row["t_low"], row["t_high"]) == (method, low, high)
+    assert (row["method"], row["low"], row["high"], row["comparisons"]) == (method, low, high, 1)
 
     site = create_app(folder).test_client()
     answer = site.get(f"/api/compare?point={campaign}:0&point={campaign}:1").json
     cells = next(one for one in answer["metrics"] if (one["metric"], one["flow"]) == ("throughput", "bulk"))["cells"]
     assert cells[1]["method"] == method
-    middle, half = cells[1]["difference"], cells[1]["difference_half_interval_95"]
-    assert (middle - half, middle + half) == pytest.approx((low, high), rel=1e-12)
+    middle, half = (low + high) / 2, (high - low) / 2
+    assert cells[1]["difference"] == pytest.approx(middle)
+    # The site judges all metrics together.
+    assert cells[1]["difference_low"] < low < high < cells[1]["difference_high"]
 
     measures = {
         "rate": Measure(metric="throughput", of="bulk"),

@@ -10,10 +10,13 @@ import pytest
 from analysis.captures import RunData
 from analysis.counters import CountedRun
 from analysis.metrics import METRICS, measure
-from analysis.runs import scenario_of
+from analysis.store.documents import Batch
 from experiments.engine.execution import Worker
 from experiments.language import source
 from experiments.language.campaign import expand
+from testbed.report import Report
+from tests.campaign_texts import asymmetric_path
+from tests.conftest import typed
 
 
 def counted(**changes: Any) -> CountedRun:
@@ -37,12 +40,14 @@ def counted(**changes: Any) -> CountedRun:
         "workload": [{"name": "f", "kind": "bulk", "from": "a", "to": "b", "start_s": 0.5, "port": 5000}],
     }  # fmt: skip
     report = {
+        "t0_epoch_ns": 0,
         "flows": {"f": {"send": {"retransmitted": 1}}},
         "driver": {"links": {"l": {"forward": {"error_losses": 2}}}},
     }
     return CountedRun(
-        scenario_of(scenario | changes), 1.0, 4.0, {"l": {"forward": link, "reverse": link}}, {"f": flow}, report
-    )
+        typed(scenario | changes), 1.0, 4.0, {"l": {"forward": link, "reverse": link}}, {"f": flow},
+        Report.model_validate(report),
+    )  # fmt: skip
 
 
 def test_metrics_from_counters() -> None:
@@ -77,25 +82,21 @@ def test_metrics_that_need_captures_are_refused() -> None:
 
 # Both providers ----------------------------------------------------------------------------------------------
 
-BOTH = """
+BOTH = f"""
 name: both
 backend: sim
-network:
-  topology: asymmetric-path
-  forward: {rate: 10 Mbit/s, delay: 10 ms, queue: {policy: droptail, limit: 30 packets}}
-  reverse: {rate: 200 kbit/s, delay: 10 ms, queue: {policy: droptail, limit: 10 packets}}
-stack: newreno
+{asymmetric_path("10 Mbit/s, delay: 10 ms", "200 kbit/s, delay: 10 ms")}stack: newreno
 workload:
-  - {name: down, from: server, to: client, start: 0.3 s}
-  - {name: up, from: client, to: server, start: 1 s}
+  - {{name: down, from: server, to: client, start: 0.3 s}}
+  - {{name: up, from: client, to: server, start: 1 s}}
 duration: 20 s
 warm_up: 2 s
-capture: {counters: {every: 100 ms, at: [bottleneck]}}
+capture: {{counters: {{every: 100 ms, at: [bottleneck]}}}}
 sweep:
   stack: [newreno, reno-bsd]
   network.forward.errors:
     - []
-    - [{model: uniform, probability: 0.01}]
+    - [{{model: uniform, probability: 0.01}}]
 """
 #: Metrics whose definition depends on the provider (docs/metrics.md, "Where captures and counters differ").
 DIFFERENT = {
@@ -118,11 +119,11 @@ def test_counters_and_captures_of_a_run_agree(tmp_path: Path) -> None:
     for number, run in enumerate(expand(source.parse("both.yaml", BOTH)).runs):
         folder = tmp_path / str(number)
         folder.mkdir()
-        landing = Worker("test", lambda _: None).run(run, 1, folder)({})
-        report = landing.manifest["report"]
-        counted_run = CountedRun.load(folder, landing.scenario, report)
+        landing = Worker("test", lambda _: None).run(run, 1, folder)(Batch())
+        report = landing.documents.report
+        counted_run = CountedRun.load(folder, run.scenario, report)
         assert counted_run is not None
-        from_captures = measure(RunData.load(folder, landing.scenario, report)).values
+        from_captures = measure(RunData.load(folder, run.scenario, report)).values
         from_counters = measure(counted_run).values
         both = {name for name, metric in METRICS.items() if metric.subject.__module__ == "analysis.runs"}
         for name, subject in sorted(from_captures.keys() | from_counters.keys()):

@@ -343,9 +343,9 @@ def contents(folder: Path) -> dict[str, Any]:
     found = crate.find_campaign(store, "small")
     runs = [store.run(run_id) for run_id in crate._run_ids(found)]
     document = crate._document(found, [run for run in runs if run])
-    table = store.table(found["id"])
+    table = store.table(found.id)
     store.close()
-    return {"document": document, "table": table, "state": found["state"]}
+    return {"document": document, "table": table, "state": found.state}
 
 
 def test_the_figure_that_the_file_asks_for_comes_first(results: Path, tmp_path: Path) -> None:
@@ -566,5 +566,5 @@ def test_invalid_runs_travel_as_what_they_are(tmp_path: Path, results: Path) -> 
     assert (told["runs"], told["landed"]) == (4, 3)
     run = other.run(run_id)
     assert run is not None
-    assert (run["state"], run["problems"]) == ("invalid", ["it was late"])
-    assert other.campaigns()[0]["state"] == "incomplete"
+    assert (run.state, run.problems) == ("invalid", ["it was late"])
+    assert other.campaigns()[0].state == "incomplete"

@@ -15,7 +15,7 @@ from analysis.captures import MissingCapture
 from analysis.errors import AnalysisError
 from analysis.figures import campaign, page, printed
 from analysis.figures import run as over_time
-from analysis.figures.campaign import number_of, quantities
+from analysis.figures.means import number_of, quantities
 from analysis.figures.model import MOST_POINTS, PALETTE, Axis, Figure, Series, axis_scale
 from analysis.metrics import outstanding, rtt_samples, throughput_over_time, utilisation_over_time
 from tests.analysis.traces import Trace, path_scenario

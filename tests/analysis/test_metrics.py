@@ -16,7 +16,9 @@ from hypothesis import strategies as st
 from analysis import captures, metrics
 from analysis.captures import MissingCapture, RunData
 from analysis.metrics import METRICS, jain, measure
+from analysis.routes import bottlenecks
 from tests.analysis.traces import HEADER, Trace, path_scenario
+from tests.conftest import typed
 
 A, B = "a-eth0", "b-eth0"
 #: Of the line under study: its sending end forward, and its receiving end forward.
@@ -114,6 +116,36 @@ def test_two_flows_are_compared_while_both_are_active() -> None:
     assert found["aggregate_throughput", ""] == pytest.approx(16000 * 8 / 9)
     assert found["throughput", "bulk"] + found["throughput", "late"] != pytest.approx(16000 * 8 / 9)
     assert metrics.throughput_while(run.flows[0], run.flows[:1]) == pytest.approx(10000 * 8 / 9)
+
+
+def test_fairness_compares_flows_of_one_direction() -> None:
+    """Two downloads of 6 and 2 segments and an upload: the upload's slow line counts apart, and has one flow only."""
+    scenario = path_scenario()
+    first = scenario["workload"][0]
+    scenario["workload"] += [
+        {**first, "name": "second", "port": 5002}, {**first, "name": "back", "from": "b", "to": "a", "port": 5003},
+    ]  # fmt: skip
+    trace = Trace(scenario)
+    transfer(trace, segments=6)
+    transfer(trace, flow=1, port=40001, segments=2)
+    found = values(trace.run())
+    assert {key for key in found if key[0] == "direction_fairness"} == {("direction_fairness", "line/forward")}
+    assert found["direction_fairness", "line/forward"] == pytest.approx(8**2 / (2 * (6**2 + 2**2)))
+    # Over all flows, the idle upload counts as a third share.
+    assert found["fairness_index", ""] == pytest.approx(8**2 / (3 * (6**2 + 2**2)))
+
+
+def test_the_slowest_of_the_lines_that_flows_share_is_theirs() -> None:
+    scenario = path_scenario()
+    first = scenario["workload"][0]
+    scenario["workload"] += [{**first, "name": "second", "port": 5002}]
+    hop = {**scenario["links"][1], "name": "hop", "ends": ["r2", "r3"]}
+    hop["forward"] = {**hop["forward"], "rate_bps": 900_000}
+    scenario["nodes"].insert(3, {"name": "r3", "kind": "router"})
+    scenario["links"][1:] = [scenario["links"][1], hop, {**scenario["links"][2], "ends": ["r3", "b"]}]
+    assert bottlenecks(typed(scenario)) == {"hop/forward": ["bulk", "second"]}
+    hop["forward"]["rate_bps"] = 1_000_000
+    assert bottlenecks(typed(scenario)) == {"line/forward": ["bulk", "second"]}
 
 
 def test_the_warm_up_is_left_out() -> None:
@@ -423,7 +455,7 @@ def test_windows_of_the_stack_are_averaged_over_time(tmp_path: Path) -> None:
 def test_the_relay_of_a_split_connection_is_told_apart_from_the_source(tmp_path: Path) -> None:
     trace = Trace(path_scenario())
     trace.data(A, 1, 0)
-    client, server = (next(one["address"] for one in trace.interfaces if one["node"] == node) for node in "ab")
+    client, server = (next(end.address for end in trace.interfaces if end.node == node) for node in "ab")
     told = [(2, "ack", 2), (6, "coarse_timeout", 1), (7, "fast_retransmit", 1), (8, "ack", 6)]
     wireless = [
         {"t_ns": at_s * 10**9, "part": "wireless", "to": f"{server}:5001", "event": event, "cwnd_segments": cwnd}

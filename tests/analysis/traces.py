@@ -8,8 +8,8 @@ from typing import Any
 import polars as pl
 
 from analysis.captures import DATA, FAST_RETRANSMISSION, NEW, PURE_ACK, RETRANSMISSION, RunData
-from analysis.runs import scenario_of
 from testbed.addressing import interfaces, make_plan
+from tests.conftest import typed
 
 #: What a data segment is unless told otherwise, and the others by a letter.
 KINDS = {
@@ -59,8 +59,8 @@ class Trace:
     def __init__(self, scenario: dict[str, Any]) -> None:
         self.scenario = scenario
         self.interfaces = interfaces(make_plan(scenario["nodes"], scenario["links"]))
-        self.files = {one["interface"]: number for number, one in enumerate(self.interfaces)}
-        self._address = {one["node"]: one["address"] for one in reversed(self.interfaces)}
+        self.files = {end.interface: number for number, end in enumerate(self.interfaces)}
+        self._address = {end.node: end.address for end in reversed(self.interfaces)}
         self._connections: dict[tuple[int, str, str, int, int], int] = {}
         self._firsts: list[int] = []
         self._in_order: dict[tuple[int, int, int], dict[int, int]] = {}
@@ -116,7 +116,7 @@ class Trace:
             for (key, conn), first in zip(self._connections.items(), self._firsts, strict=True)
         ]  # fmt: skip
         return RunData(
-            scenario=scenario_of(self.scenario), interfaces=self.interfaces, t0_epoch_ns=0,
+            scenario=typed(self.scenario), interfaces=self.interfaces, t0_epoch_ns=0,
             segments=pl.DataFrame(sorted(self._rows, key=lambda row: row["file"]), schema=SCHEMA),
             connections=pl.DataFrame(connections, schema_overrides={"file": pl.UInt16, "conn": pl.UInt32}),
             files=self.files, counters=counters or {}, folder=folder,

@@ -139,11 +139,15 @@ def changes(results: list[dict[str, Any]]) -> list[str]:
     return [one["task"] for one in results if one["changed"]]
 
 
+#: Roles that change a host in namespaces. `common` finds the machine's packages there, and no chrony.
+CHANGING = sorted(set(PLACES) - {"common"})
+
+
 def test_every_role_is_tried() -> None:
     assert sorted(PLACES) == sorted(path.name for path in (ANSIBLE / "roles").iterdir())
 
 
-@pytest.mark.parametrize("role", PLACES)
+@pytest.mark.parametrize("role", CHANGING)
 def test_a_dry_run_tells_what_the_first_run_then_does(tried: dict[str, Tried], role: str) -> None:
     steps = tried[role].steps
     assert changes(steps["dry"]), "nothing was to be changed on a host that has nothing"
@@ -174,7 +178,7 @@ def test_the_site_stands_behind_its_proxy(tried: dict[str, Tried]) -> None:
     assert not any(one["failed"] for one in held)
 
 
-@pytest.mark.parametrize("role", PLACES)
+@pytest.mark.parametrize("role", CHANGING)
 def test_a_host_without_the_role_is_as_it_was(tried: dict[str, Tried], role: str) -> None:
     steps = tried[role].steps
     assert changes(steps["dry away"])

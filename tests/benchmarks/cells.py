@@ -18,11 +18,11 @@ import sys
 import tempfile
 import time
 from pathlib import Path
-from typing import Any
 
 from rich.console import Console
 
 from analysis.store import Store
+from analysis.store.rows import RunRow
 from experiments.engine import machine
 from experiments.engine.options import Options
 from experiments.engine.scheduling import Outcome, run_campaign
@@ -65,7 +65,7 @@ def main() -> int:
         if alone.interrupted:
             return 130
         first, second = alone_runs[: len(alone_runs) // 2], alone_runs[len(alone_runs) // 2 :]
-        landed = [run["landed"] for run in [first[-1], *second]]
+        landed = [run.landed for run in [first[-1], *second]]
         alone_s = len(second) * statistics.median(later - one for one, later in itertools.pairwise(landed))
         many, many_s, many_runs = batch(plan, Options(results))
         if many.interrupted:
@@ -75,14 +75,14 @@ def main() -> int:
         ("one by one", alone, alone_s, second),
         ("together", many, many_s, many_runs),
     ):
-        again = sum(int(run["attempt"]) - 1 for run in runs)
+        again = sum(int(run.attempt) - 1 for run in runs)
         print(
             f"{name:24}{len(runs):6}{took_s / 60:9.2f}{60 * len(runs) / took_s:15.2f}{outcome.cells:9}"
             f"{again:13}{len(outcome.failed):11}"
         )
     print(f"together / one by one: {len(many_runs) / many_s / (len(second) / alone_s):.1f}")
     for name, runs in (("one by one", second), ("together", many_runs)):
-        beside = sorted(run["manifest"]["took_s"] - run["duration_s"] for run in runs)
+        beside = sorted(run.documents.manifest.took_s - run.duration_s for run in runs)
         print(
             f"a run beside its own length, on a testbed that stands, {name}: median {statistics.median(beside):.2f} s, "
             f"at most {beside[-1]:.2f} s"
@@ -90,7 +90,7 @@ def main() -> int:
     return 1 if alone.failed or many.failed else 0
 
 
-def batch(plan: Plan, options: Options) -> tuple[Outcome, float, list[dict[str, Any]]]:
+def batch(plan: Plan, options: Options) -> tuple[Outcome, float, list[RunRow]]:
     """One of the two: outcome, seconds, the runs that landed."""
     began_s, began = time.monotonic(), time.time()
     outcome = run_campaign(plan, options, TerminalReporter(Console(file=sys.stderr)))
@@ -98,8 +98,8 @@ def batch(plan: Plan, options: Options) -> tuple[Outcome, float, list[dict[str, 
     store = Store.open(options.results)
     found = [store.run(run_id) for run_id in store.valid_runs([run.id for run in plan.runs])]
     store.close()
-    made = [run for run in found if run is not None and run["landed"] >= began]
-    return outcome, took_s, sorted(made, key=lambda run: float(run["landed"]))
+    made = [run for run in found if run is not None and run.landed >= began]
+    return outcome, took_s, sorted(made, key=lambda run: float(run.landed))
 
 
 if __name__ == "__main__":

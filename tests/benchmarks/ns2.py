@@ -18,6 +18,7 @@ from pathlib import Path
 
 from analysis.captures import RunData
 from analysis.metrics import packet_throughput
+from analysis.store.documents import Batch
 from experiments.engine.execution import Worker
 from experiments.language.campaign import load
 
@@ -61,8 +62,8 @@ def ours(setting: Setting, runs: int, folder: Path) -> dict[str, list[float]]:
     for number, run in enumerate(plan.runs):
         out = folder / f"{setting.campaign}-{number}"
         out.mkdir()
-        landing = worker.run(run, 1, out)({})
-        data = RunData.load(out, run.scenario, landing.manifest["report"])
+        landing = worker.run(run, 1, out)(Batch())
+        data = RunData.load(out, run.scenario, landing.documents.report)
         for direction in setting.directions:
             of_group = [flow for flow in data.flows if (flow.group or flow.name) in GROUPS[direction]]
             found[direction].append(sum(packet_throughput(flow) for flow in of_group) / 1e6)

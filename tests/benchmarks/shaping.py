@@ -181,7 +181,7 @@ def cost(links: int, busy: int, waiting: int, folder: Path, seconds: float) -> f
         used = _cpu_s(emulator) - before
         report = emulator.stop()
         sink.communicate()
-        packets = sum(one["forward"]["submitted_packets"] for one in report["links"].values())
+        packets = sum(link["forward"].submitted_packets for link in report.links.values())
         return used / packets
     finally:
         emulator.close()

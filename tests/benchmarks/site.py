@@ -28,28 +28,23 @@ import waitress
 from rich.console import Console
 
 from analysis.store import Store
+from analysis.store.rows import NewCampaign
 from analysis.store.schema import file, metric, run
 from experiments.engine.options import Options
 from experiments.engine.scheduling import run_campaign
 from experiments.language import source
 from experiments.language.campaign import expand
 from experiments.terminal import TerminalReporter
+from tests.campaign_texts import TWO_WAYS, asymmetric_path
 from web.app import create_app, warm
 from web.serve import THREADS
 
-SEED_CAMPAIGN = """
+SEED_CAMPAIGN = f"""
 name: seed
 title: What the others are copies of
 backend: sim
-network:
-  topology: asymmetric-path
-  forward: {rate: 10 Mbit/s, delay: 5 ms, queue: {policy: droptail, limit: 30 packets}}
-  reverse: {rate: 28.8 kbit/s, delay: 50 ms, queue: {policy: droptail, limit: 10 packets}}
 stack: newreno
-workload:
-  - {name: forward, from: server, to: client, start: [0 s, 0.2 s]}
-  - {name: reverse, from: client, to: server, start: 2 s}
-duration: 8 s
+{asymmetric_path()}{TWO_WAYS}duration: 8 s
 """
 #: Campaigns by points and repetitions; ten thousand runs in all.
 SHAPES = [(200, 20), (100, 20), (40, 50), *[(10, 10)] * 20]
@@ -115,7 +110,8 @@ def fill(folder: Path) -> tuple[list[str], list[str]]:
                 bad = draws.random() < 0.01
                 rows.append(
                     {
-                        **{key: model[key] for key in ("backend", "duration_s", "attempt", "scenario", "manifest")},
+                        **{key: getattr(model, key) for key in ("backend", "duration_s", "attempt")},
+                        "scenario": model.documents.scenario_document, "manifest": model.documents.manifest_document,
                         "id": run_id, "seed": repetition, "state": "invalid" if bad else "valid",
                         "problems": ["bottleneck forward left 3 ms late"] if bad else [],
                         "landed": time.time() + number,
@@ -123,35 +119,34 @@ def fill(folder: Path) -> tuple[list[str], list[str]]:
                 )  # fmt: skip
                 metrics += [
                     {
-                        "run_id": run_id, "name": one["name"], "subject": one["subject"], "unit": one["unit"],
-                        "value": one["value"] * (1 + 0.02 * point) * draws.gauss(1, 0.05),
+                        "run_id": run_id, "name": one.name, "subject": one.subject, "unit": one.unit,
+                        "value": one.value * (1 + 0.02 * point) * draws.gauss(1, 0.05),
                     }
-                    for one in model["metrics"]
+                    for one in model.metrics
                 ]  # fmt: skip
                 files += [
-                    {key: one[key] for key in ("path", "bytes", "sha256")} | {"run_id": run_id}
-                    for one in model["files"]
+                    {key: getattr(one, key) for key in ("path", "bytes", "sha256")} | {"run_id": run_id}
+                    for one in model.files
                 ]
-        fields = {
-            "id": f"{count:016x}", "name": f"bench-{count}", "title": f"Benchmark campaign {count}",
-            "file": "bench.yaml", "text": SEED_CAMPAIGN, "overrides": {}, "backend": "sim", "seed": 1,
-            "repetitions": repetitions,
-        }  # fmt: skip
-        store.begin_campaign(fields, parameters, members)
+        new = NewCampaign(
+            id=f"{count:016x}", name=f"bench-{count}", title=f"Benchmark campaign {count}", file="bench.yaml",
+            text=SEED_CAMPAIGN, overrides={}, backend="sim", seed=1, repetitions=repetitions,
+        )  # fmt: skip
+        store.begin_campaign(new, parameters, members)
         with store.writing() as connection:
             connection.execute(sa.insert(run), rows)
             connection.execute(sa.insert(metric), metrics)
             connection.execute(sa.insert(file), files)
-        store.end_campaign(fields["id"], complete=True)
-        campaigns.append(str(fields["id"]))
+        store.end_campaign(new.id, complete=True)
+        campaigns.append(new.id)
     long_runs = [f"{n:024x}" for n in (1, 40)]
     for long_run in long_runs:
-        shutil.copytree(store.run_folder(model["id"]), store.run_folder(long_run))
+        shutil.copytree(store.run_folder(model.id), store.run_folder(long_run))
         stretch(store.run_folder(long_run))
     with store.writing() as connection:
         connection.execute(sa.update(run).where(run.c.id.in_(long_runs)).values(state="valid", problems=[]))
     for ordinary in (f"{n:024x}" for n in range(2, 40)):
-        shutil.copytree(store.run_folder(model["id"]), store.run_folder(ordinary))
+        shutil.copytree(store.run_folder(model.id), store.run_folder(ordinary))
     store.close()
     return campaigns, long_runs
 

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from analysis.store import Landing, Store
+from analysis.store.documents import Documents
 from experiments.language.campaign import load
 from testbed import node_binary
 
@@ -84,7 +85,9 @@ def test_plan_knows_the_runs_that_the_store_has(tmp_path: Path) -> None:
     results = tmp_path / "results"
     first = load(Path(QUICKSTART)).runs[0]
     store = Store.open(results)
-    store.land(Landing(first.id, first.backend, first.scenario, {}, [], [], 1, store.incoming(first.id)))
+    store.land(
+        Landing(first.id, first.backend, Documents(first.document.document, {}), [], [], 1, store.incoming(first.id))
+    )
     store.note_failure(load(Path(QUICKSTART)).runs[1].id, 1, "it was not meant to be")
     store.close()
     done = backchannel("plan", QUICKSTART, "--results", str(results))

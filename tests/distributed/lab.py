@@ -220,7 +220,15 @@ def main() -> int:
         stack.enter_context(postgresql(folder / "postgresql.log"))
         if mode == "store":
             os.environ["BACKCHANNEL_TEST_POSTGRESQL"] = DATABASE
-            words = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "tests/test_store.py"]
+            words = [
+                sys.executable,
+                "-m",
+                "pytest",
+                "-q",
+                "-p",
+                "no:cacheprovider",
+                "tests/analysis/store/test_store.py",
+            ]
             said["status"], said["told"], _ = finish(words)
             print(json.dumps(said))
             return 0

@@ -22,7 +22,7 @@ from experiments.engine.execution import analyse
 from testbed import fidelity, node_binary
 from testbed.cell import Cell
 from testbed.errors import TestbedError
-from testbed.report import Phase, ProblemKind
+from testbed.report import Phase, ProblemKind, Report
 from tests.conftest import LATE_IS_FINE, run_validly, two_hosts, typed
 
 pytestmark = pytest.mark.emulated
@@ -134,8 +134,8 @@ def test_a_capture_holds_the_last_packet_of_a_run(tmp_path: Path) -> None:
     with Cell("cell") as cell:
         cell.build(typed(scenario))
         report = run_validly(cell, scenario, out)
-    analyse(out, scenario, report)
-    flow = RunData.load(out, scenario, report).flows[0]
+    analyse(out, typed(scenario), Report.model_validate(report))
+    flow = RunData.load(out, typed(scenario), Report.model_validate(report)).flows[0]
     received = report["flows"]["bulk"]["receive"]["bytes"]
     assert flow.delivered_bytes(0, 99) >= received
     last_s = flow.at_receiver.filter((pl.col("dir") == 0) & (pl.col("payload") > 0))["t_s"].to_list()[-1]

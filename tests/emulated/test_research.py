@@ -11,6 +11,7 @@ import pytest
 
 from experiments.engine.execution import analyse
 from testbed.cell import Cell
+from testbed.report import Report
 from tests.conftest import queue, run_validly, two_hosts, typed
 
 pytestmark = pytest.mark.emulated
@@ -104,7 +105,7 @@ def test_throughput_agrees_with_virtual_time(cell: Cell, tmp_path: Path) -> None
     found = []
     for name, run in (("real", partial(run_validly, cell)), ("virtual", simulate)):
         report = run(made, tmp_path / name)
-        rows = analyse(tmp_path / name, made, report).values
+        rows = analyse(tmp_path / name, typed(made), Report.model_validate(report)).values
         found.append(rows["throughput", "bulk"])
     assert found[0] == pytest.approx(found[1], rel=0.03)
 

@@ -24,6 +24,8 @@ from experiments.engine.scheduling import run_campaign
 from experiments.language.campaign import Run, load
 from experiments.terminal import TerminalReporter
 from testbed import node_binary
+from testbed.scenario import ScenarioDocument
+from tests.campaign_texts import one_line
 
 
 class Recorder:
@@ -190,16 +192,7 @@ def test_a_lost_share_is_sent_again(three: DaskExecutor) -> None:
     assert limits(three) == [(1, 0)] * 3
 
 
-CAMPAIGN = """
-name: single
-backend: sim
-network: {topology: line, forward: {rate: 10 Mbit/s, delay: 10 ms}}
-stack: newreno
-workload:
-  - {name: bulk, from: left, to: right}
-duration: 10 s
-repetitions: 4
-"""
+CAMPAIGN = one_line("single", "repetitions: 4", "rate: 10 Mbit/s, delay: 10 ms", "10 s")
 
 
 def test_one_job_at_a_time_on_a_cluster(tmp_path: Path) -> None:
@@ -209,12 +202,12 @@ def test_one_job_at_a_time_on_a_cluster(tmp_path: Path) -> None:
     options = Options(tmp_path / "results", jobs=1, scheduler="local")
     assert run_campaign(plan, options, TerminalReporter(Console(quiet=True))).landed == 4
     store = Store.open(tmp_path / "results")
-    manifests = [found["manifest"] for run_id in plan.run_ids if (found := store.run(run_id)) is not None]
+    manifests = [found.documents.manifest for run_id in plan.run_ids if (found := store.run(run_id)) is not None]
     store.close()
-    assert [one["batch"]["cells"] for one in manifests] == [1] * 4
-    manifests.sort(key=lambda one: one["started"])
+    assert [one.batch.cells for one in manifests] == [1] * 4
+    manifests.sort(key=lambda one: one.started)
     for one, following in zip(manifests, manifests[1:], strict=False):
-        assert one["started"] + one["took_s"] <= following["started"]
+        assert one.started + one.took_s <= following.started
 
 
 def test_a_run_that_a_worker_cannot_execute_counts_as_tried(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -222,7 +215,7 @@ def test_a_run_that_a_worker_cannot_execute_counts_as_tried(tmp_path: Path, monk
     Store.open(tmp_path).close()
     here = plugin(str(tmp_path), machine.sources())
     assert not isinstance(here.introduce(), str)
-    result = here.execute(Job(Run("r00", 0, 0, "emulated", {}), 1))
+    result = here.execute(Job(Run("r00", 0, 0, "emulated", ScenarioDocument({})), 1))
     assert (result.failed, result.problems) == (True, ("worker tcp://10.0.0.7:1: it is not root",))
     store = Store.open(tmp_path)
     assert store.tried_runs(["r00"]) == {"r00"}

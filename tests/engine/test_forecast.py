@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
+from analysis.store.documents import Batch
+from analysis.store.rows import HistoryRow
 from experiments.engine.forecast import captured_packets, effort_s, forecast
 from experiments.language import source
 from experiments.language.campaign import Plan, expand
@@ -32,8 +32,8 @@ def plan(backend: str = "emulated", **changes: str) -> Plan:
     return expand(source.parse("c.yaml", text))
 
 
-def past(of: Plan, took_s: float, size: int, cells: int = 1) -> list[dict[str, Any]]:
-    return [{"scenario": run.scenario, "took_s": took_s, "bytes": size, "batch": {"cells": cells}} for run in of.runs]
+def past(of: Plan, took_s: float, size: int, cells: int = 1) -> list[HistoryRow]:
+    return [HistoryRow(run.document, Batch(cells=cells), took_s, size) for run in of.runs]
 
 
 def test_captured_packets_by_hand() -> None:

@@ -11,25 +11,17 @@ from typing import Any
 import pytest
 
 from analysis.store import Landing, Store
+from analysis.store.documents import Documents, Manifest
 from experiments.engine import pool
 from experiments.engine.execution import Finish, Worker, lines_key
 from experiments.engine.pool import CellPool, Job, PoolStatus, Result
 from experiments.language.campaign import Run, load
 from testbed.errors import TestbedError
 from testbed.report import Phase, Progress
-from testbed.scenario import Scenario
+from testbed.scenario import ScenarioDocument
+from tests.campaign_texts import one_line
 
-FILE = """
-name: pool
-backend: sim
-network: {topology: line, forward: {rate: 1 Mbit/s, delay: 10 ms}}
-stack: newreno
-workload:
-  - {name: bulk, from: left, to: right}
-duration: 2 s
-repetitions: 6
-sweep: {network.forward.delay: [10 ms, 20 ms]}
-"""
+FILE = one_line("pool", "repetitions: 6\nsweep: {network.forward.delay: [10 ms, 20 ms]}")
 
 
 class Made:
@@ -45,9 +37,9 @@ class Made:
     def run(self, run: Run, attempt: int, folder: Path) -> Finish:
         self.log.append((self.name, run.id))
         assert self.gates[run.id].wait(10)
-        self.calibrated |= {lines_key(Scenario.model_validate(run.scenario))}
+        self.calibrated |= {lines_key(run.scenario)}
         return lambda batch: Landing(
-            run.id, "sim", run.scenario, {"batch": dict(batch), "report": {}}, [], [], 1, folder
+            run.id, "sim", Documents(run.document.document, Manifest(batch=batch).as_json()), [], [], 1, folder
         )
 
     def close(self) -> None:
@@ -183,7 +175,7 @@ def test_cells_of_other_processes_are_beside_a_run_as_well(runs: list[Run], watc
     assert [watched.results[run.id].cells for run in runs[:2]] == [9, 9]
     landed = watched.store.run(runs[0].id)
     assert landed is not None
-    assert landed["manifest"]["batch"]["cells"] == 9
+    assert landed.documents.manifest.batch.cells == 9
     # The next one began when they were fewer.
     Made.gates[runs[2].id].set()
     watched.submit(runs[2])
@@ -297,8 +289,8 @@ def test_whatever_is_built_goes_through_the_gate_and_nothing_else(tmp_path: Path
     file = tmp_path / "pool.yaml"
     file.write_text(FILE)
     run = replace(load(file).runs[0], backend="emulated")
-    renamed = [{**link, "name": "other"} for link in run.scenario["links"]]
-    other = replace(run, scenario={**run.scenario, "links": renamed})
+    renamed = [{**link, "name": "other"} for link in run.document.document["links"]]
+    other = replace(run, document=ScenarioDocument({**run.document.document, "links": renamed}))
     gate = Counted()
     worker = Worker("a", lambda progress: None, lambda _name, _on_progress: Stands(), gate)
     for one, entered in ((run, 1), (run, 1), (other, 2), (other, 2), (run, 3)):

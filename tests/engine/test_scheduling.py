@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from analysis.store import Store
+from analysis.store import Store, browse
 from experiments.engine import selection as select
 from experiments.engine.execution import Finish, Worker
 from experiments.engine.executors import Listener, Machine, this_machine
@@ -23,18 +23,9 @@ from experiments.language.campaign import Plan, Run, load
 from experiments.language.problems import CampaignError
 from experiments.terminal import TerminalReporter
 from testbed.errors import TestbedError
+from tests.campaign_texts import one_line
 
-FILE = """
-name: engine
-backend: sim
-network: {topology: line, forward: {rate: 1 Mbit/s, delay: 10 ms}}
-stack: newreno
-workload:
-  - {name: bulk, from: left, to: right}
-duration: 2 s
-repetitions: 2
-sweep: {network.forward.delay: [10 ms, 20 ms]}
-"""
+FILE = one_line("engine", "repetitions: 2\nsweep: {network.forward.delay: [10 ms, 20 ms]}")
 
 
 def run(tmp_path: Path, force: bool = False, **more: Any) -> Outcome:
@@ -228,7 +219,7 @@ def test_retry_failed_makes_what_took_its_workers_with_it(tmp_path: Path, monkey
     assert set(outcome.failed.values()) == {why}
     monkeypatch.undo()
     store = Store.open(tmp_path / "results")
-    assert store.last_problems(ids(tmp_path)) == dict.fromkeys(outcome.failed, [why])
+    assert browse.last_problems(store, ids(tmp_path)) == dict.fromkeys(outcome.failed, [why])
     store.close()
     again = run(tmp_path, retry_failed=True)
     assert (again.landed, again.left_out) == (2, 2)
@@ -316,9 +307,9 @@ def test_the_manifest_says_where_in_the_order_a_run_stood(tmp_path: Path) -> Non
     store = Store.open(tmp_path / "results")
     found = [store.run(run_id) for run_id in ids(tmp_path)]
     store.close()
-    batches = [one["manifest"]["batch"] for one in found if one is not None]
-    assert sorted(batch["position"] for batch in batches) == [0, 1, 2, 3]
-    assert {(batch["order_seed"], batch["of"]) for batch in batches} == {(1, 4)}
+    batches = [one.documents.manifest.batch for one in found if one is not None]
+    assert sorted(batch.position for batch in batches) == [0, 1, 2, 3]
+    assert {(batch.order_seed, batch.of) for batch in batches} == {(1, 4)}
 
 
 def batch(tmp_path: Path) -> list[Plan]:
@@ -336,7 +327,7 @@ def batch(tmp_path: Path) -> list[Plan]:
 def states(tmp_path: Path) -> dict[str, str]:
     store = Store.open(tmp_path / "results")
     try:
-        return {one["name"]: one["state"] for one in store.campaigns()}
+        return {one.name: one.state for one in store.campaigns()}
     finally:
         store.close()
 

@@ -33,7 +33,7 @@ def points(planned: Plan) -> list[tuple[str, ...]]:
 def test_quickstart_is_four_points_of_three_repetitions() -> None:
     planned = load(ROOT / "experiments/quickstart.yaml")
     assert (len(planned.points), len(planned.runs)) == (4, 12)
-    scenario = planned.runs[0].scenario
+    scenario = planned.runs[0].document.document
     bottleneck = next(link for link in scenario["links"] if link["name"] == "bottleneck")
     assert bottleneck["reverse"]["rate_bps"] == 28_800
     assert bottleneck["reverse"]["queue"] == {"name": "droptail", "options": {"limit_packets": 10}}
@@ -42,7 +42,7 @@ def test_quickstart_is_four_points_of_three_repetitions() -> None:
 def test_axes_combine_and_the_last_runs_fastest() -> None:
     planned = plan("sweep: {stack: [reno, cubic], duration: [1 s, 2 s]}")
     assert points(planned) == [("reno", "1 s"), ("reno", "2 s"), ("cubic", "1 s"), ("cubic", "2 s")]
-    assert [run.scenario["duration_s"] for run in planned.runs] == [1.0, 2.0, 1.0, 2.0]
+    assert [run.document.document["duration_s"] for run in planned.runs] == [1.0, 2.0, 1.0, 2.0]
 
 
 def test_zipped_axes_advance_together() -> None:
@@ -72,24 +72,24 @@ def test_include_alone_is_an_explicit_list() -> None:
 
 def test_a_swept_policy_keeps_the_options_of_its_queue() -> None:
     text = "sweep: {network.forward.queue.limit: [7 packets], network.forward.queue: [ack-filtering]}"
-    queue = plan(text).runs[0].scenario["links"][0]["forward"]["queue"]
+    queue = plan(text).runs[0].document.document["links"][0]["forward"]["queue"]
     assert queue == {"name": "ack-filtering", "options": {"limit_packets": 7}}
 
 
 def test_an_option_of_the_default_stack_can_be_swept() -> None:
     runs = plan("sweep: {stack.sack: [true, false]}").runs
-    assert [run.scenario["nodes"][0]["stack"]["options"] for run in runs] == [{"sack": True}, {"sack": False}]
+    assert [run.document.document["nodes"][0]["stack"]["options"] for run in runs] == [{"sack": True}, {"sack": False}]
 
 
 @pytest.mark.parametrize("field", ["workload.0.size", "workload.f.size"])
 def test_a_flow_is_found_by_number_and_by_name(field: str) -> None:
-    assert plan("", f"{field}=2 kB").runs[0].scenario["workload"][0]["bytes"] == 2000
+    assert plan("", f"{field}=2 kB").runs[0].document.document["workload"][0]["bytes"] == 2000
 
 
 def test_an_override_ends_the_axis_of_its_field() -> None:
     planned = plan("sweep: {stack: [reno, cubic], duration: [1 s, 2 s]}", "stack.name=bbr")
     assert points(planned) == [("1 s",), ("2 s",)]
-    assert planned.runs[0].scenario["nodes"][0]["stack"]["name"] == "bbr"
+    assert planned.runs[0].document.document["nodes"][0]["stack"]["name"] == "bbr"
 
 
 def test_an_override_can_be_an_axis() -> None:
@@ -105,8 +105,8 @@ def test_an_exclusion_of_an_overridden_value_applies_to_it() -> None:
 def test_repetitions_are_paired_over_points() -> None:
     planned = plan("repetitions: 3\nsweep: {stack: [reno, cubic]}")
     by_point = [[run for run in planned.runs if run.point == number] for number in (0, 1)]
-    seeds = [[run.scenario["seed"] for run in runs] for runs in by_point]
-    starts = [[run.scenario["workload"][0]["start_s"] for run in runs] for runs in by_point]
+    seeds = [[run.document.document["seed"] for run in runs] for runs in by_point]
+    starts = [[run.document.document["workload"][0]["start_s"] for run in runs] for runs in by_point]
     assert seeds[0] == seeds[1]
     assert starts[0] == starts[1]
     assert len(set(seeds[0])) == len(set(starts[0])) == 3
@@ -136,7 +136,7 @@ def test_spelling_makes_no_other_run() -> None:
 
 
 def test_backends_never_share_a_run() -> None:
-    scenario = plan().runs[0].scenario
+    scenario = plan().runs[0].document.document
     assert run_identity("emulated", scenario) != run_identity("sim", scenario)
 
 

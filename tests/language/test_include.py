@@ -32,17 +32,17 @@ def write(tmp_path: Path, **files: str) -> Path:
     return tmp_path / "own.yaml"
 
 
-def told(path: Path) -> list[str]:
+def problems_of(path: Path) -> list[str]:
     with pytest.raises(CampaignError) as caught:
         load(path)
     return str(caught.value).replace(f"{path.parent}/", "").split("\n")
 
 
 def line(plan: Plan) -> dict:  # type: ignore[type-arg]
-    return next(link for link in plan.runs[0].scenario["links"] if link["name"] == "bottleneck")
+    return next(link for link in plan.runs[0].document.document["links"] if link["name"] == "bottleneck")
 
 
-def test_a_file_says_only_what_differs(tmp_path: Path) -> None:
+def test_a_file_overrides_what_it_includes(tmp_path: Path) -> None:
     own = write(
         tmp_path,
         base=BASE,
@@ -54,12 +54,11 @@ def test_a_file_says_only_what_differs(tmp_path: Path) -> None:
     assert line(plan)["reverse"]["rate_bps"] == 9600
     assert line(plan)["reverse"]["queue"] == {"name": "droptail", "options": {"limit_packets": 5}}
     assert line(plan)["reverse"]["delay_s"] == 0.05
-    assert "warm_up_s" not in plan.runs[0].scenario
-    # Whoever has the text can make the campaign again.
+    assert "warm_up_s" not in plan.runs[0].document.document
     assert "# network:\n#   topology: asymmetric-path\n" in plan.text
 
 
-def test_another_mechanism_keeps_none_of_the_included_options(tmp_path: Path) -> None:
+def test_another_mechanism_loses_the_included_options(tmp_path: Path) -> None:
     own = write(
         tmp_path,
         base=BASE.replace("policy: red", "policy: red, min: 5 packets"),
@@ -68,26 +67,26 @@ def test_another_mechanism_keeps_none_of_the_included_options(tmp_path: Path) ->
     assert line(load(own))["forward"]["queue"] == {"name": "droptail", "options": {}}
 
 
-def test_the_last_of_several_wins_and_includes_nest(tmp_path: Path) -> None:
+def test_later_includes_override_earlier_ones_and_includes_nest(tmp_path: Path) -> None:
     own = write(
         tmp_path, base=BASE, slow="include: base.yaml\nduration: 50 s\nseed: 4\n", seeded="seed: 9\n",
         own="include: [slow.yaml, seeded.yaml]\n",
     )  # fmt: skip
     plan = load(own)
-    assert (plan.seed, plan.runs[0].scenario["duration_s"]) == (9, 50.0)
+    assert (plan.seed, plan.runs[0].document.document["duration_s"]) == (9, 50.0)
 
 
-def test_equal_campaigns_share_their_runs_however_they_are_written(tmp_path: Path) -> None:
+def test_a_campaign_with_includes_has_the_runs_of_the_included_file(tmp_path: Path) -> None:
     own = write(tmp_path, base=BASE, own="include: base.yaml\n")
     assert [run.id for run in load(own).runs] == [run.id for run in load(tmp_path / "base.yaml").runs]
 
 
-def test_mistakes_are_told_with_the_file_that_has_them(tmp_path: Path) -> None:
+def test_problems_name_the_included_file(tmp_path: Path) -> None:
     own = write(
         tmp_path, base=BASE.replace("28.8 kbit/s", "28.8 kb"), own="include: base.yaml\nduration: 3 m\nseed: -1\n"
     )
-    problems = told(own)
-    assert problems[0].startswith(("base.yaml:5: network.reverse.rate: 'kb' is no unit of a rate", "own.yaml:2"))
+    problems = problems_of(own)
+    assert problems[0].startswith(("base.yaml:5: network.reverse.rate: 'kb' is not a unit of a rate", "own.yaml:2"))
     assert {problem.split(": ")[0] for problem in problems} == {"base.yaml:5", "own.yaml:2", "own.yaml:3"}
 
 
@@ -95,19 +94,19 @@ def test_mistakes_are_told_with_the_file_that_has_them(tmp_path: Path) -> None:
     ("own", "message"),
     [
         ("include: nowhere.yaml\n", "own.yaml:1: include: there is no file nowhere.yaml"),
-        ("name: a\ninclude: 3\n", "own.yaml:2: include: this is a file's name, or a list of them"),
-        ("include: [own.yaml]\n", "own.yaml:1: include: own.yaml includes itself, by way of this file"),
-        ("include: loop.yaml\n", "loop.yaml:1: include: own.yaml includes itself, by way of this file"),
-        ("include: broken.yaml\n", "broken.yaml:2: this is no YAML: "),
+        ("name: a\ninclude: 3\n", "own.yaml:2: include: expected the name of a file, or a list of names"),
+        ("include: [own.yaml]\n", "own.yaml:1: include: own.yaml includes itself through this file"),
+        ("include: loop.yaml\n", "loop.yaml:1: include: own.yaml includes itself through this file"),
+        ("include: broken.yaml\n", "broken.yaml:2: invalid YAML: "),
     ],
 )
-def test_what_cannot_be_included(tmp_path: Path, own: str, message: str) -> None:
+def test_failing_includes(tmp_path: Path, own: str, message: str) -> None:
     path = write(tmp_path, own=own, loop="include: own.yaml\n", broken="{a: [\n")
-    (problem,) = told(path)
+    (problem,) = problems_of(path)
     assert problem.startswith(message)
 
 
-def test_the_text_of_a_campaign_brings_along_what_it_includes(tmp_path: Path) -> None:
+def test_included_files_are_attached_to_the_text(tmp_path: Path) -> None:
     own = write(
         tmp_path, base=BASE, slow="include: base.yaml\nduration: 50 s\n", own="include: slow.yaml\nname: own\n",
     )  # fmt: skip
@@ -115,17 +114,17 @@ def test_the_text_of_a_campaign_brings_along_what_it_includes(tmp_path: Path) ->
     again = expand(source.parse("own.yaml", plan.text))
     assert [run.id for run in again.runs] == [run.id for run in plan.runs]
     assert again.text == plan.text
-    # Also from a file elsewhere.
+    # The same text in a file in another folder.
     (tmp_path / "elsewhere").mkdir()
     (tmp_path / "elsewhere/own.yaml").write_text(plan.text)
     assert [run.id for run in load(tmp_path / "elsewhere/own.yaml").runs] == [run.id for run in plan.runs]
     wrong = plan.text.replace("28.8 kbit/s", "28.8 kb")
     with pytest.raises(CampaignError) as caught:
         expand(source.parse("own.yaml", wrong))
-    assert "base.yaml:5: network.reverse.rate: 'kb' is no unit" in str(caught.value)
+    assert "base.yaml:5: network.reverse.rate: 'kb' is not a unit" in str(caught.value)
 
 
-def test_the_text_of_a_campaign_brings_along_its_traces(tmp_path: Path) -> None:
+def test_traces_are_attached_to_the_text(tmp_path: Path) -> None:
     (tmp_path / "air.up").write_text("1\n2\n2\n9\n")
     (tmp_path / "air.down").write_text("".join(f"{ms}\n" for ms in range(1, 3000)))
     (tmp_path / "loss").write_text("# lost\n3 4\n")
@@ -142,17 +141,17 @@ def test_the_text_of_a_campaign_brings_along_its_traces(tmp_path: Path) -> None:
     assert [run.id for run in again.runs] == [run.id for run in plan.runs]
     assert again.text == plan.text
     assert "loss, which is read above" in plan.text
-    # What it brings along may be damaged, or unpack without end.
+    # An attached file may be damaged, or too large once decompressed.
     spoilt = plan.text.replace("base64):\n# ", "base64):\n# ?")
-    for wrong, said in ((plan.text[:-60], "cut short|unpacked"), (spoilt, "unpacked")):
-        with pytest.raises(ValueError, match=said):
+    for wrong, reason in ((plan.text[:-60], "incomplete|damaged"), (spoilt, "damaged")):
+        with pytest.raises(ValueError, match=reason):
             [packed.find(wrong, name) for name in ("air.down", "air.up", "loss")]
     endless = packed.attach("name: a", "big", "1\n" * registry.MAX_FILE_BYTES)
     with pytest.raises(ValueError, match="larger than 8 MiB"):
         packed.find(endless, "big")
 
 
-def test_every_option_that_names_a_file_is_known_to_the_reader() -> None:
+def test_every_option_that_names_a_file_is_attached() -> None:
     named = {
         param.name
         for kind in registry.KINDS
@@ -169,7 +168,7 @@ def test_a_text_opens_no_file(tmp_path: Path) -> None:
         with pytest.raises(CampaignError) as caught:
             source.parse("new.yaml", f"name: a\ninclude: {name}\n")
         assert str(caught.value).startswith(
-            f"new.yaml:2: include: no file can be included from here, and this text does not bring {name} along"
+            f"new.yaml:2: include: files cannot be included here, and {name} is not attached to this text"
         )
 
 
@@ -191,8 +190,8 @@ defaults:
 """
 
 
-def test_defaults_hold_where_nothing_else_is_said(tmp_path: Path) -> None:
-    scenario = load(write(tmp_path, own=DEFAULTS)).runs[0].scenario
+def test_defaults_hold_where_a_field_is_not_set(tmp_path: Path) -> None:
+    scenario = load(write(tmp_path, own=DEFAULTS)).runs[0].document.document
     assert [(flow["to"], flow["start_s"], flow["bytes"]) for flow in scenario["workload"]] == [
         ("c", 1.0, 1_000_000), ("c", 2.0, 1_000_000),
     ]  # fmt: skip
@@ -203,13 +202,18 @@ def test_defaults_hold_where_nothing_else_is_said(tmp_path: Path) -> None:
     assert last["reverse"]["queue"]["name"] == "acks-first"
 
 
-def test_a_mistake_in_a_default_is_told_there(tmp_path: Path) -> None:
-    assert told(write(tmp_path, own=DEFAULTS.replace("size: 1 MB", "size: 1 Mbit/s")))[0].startswith("own.yaml:13: ")
-    (problem,) = told(write(tmp_path, own=DEFAULTS.replace("  flow:", "  flwo:")))
-    assert problem == "own.yaml:13: defaults: there is no default for 'flwo'; there are: flow, node, link, direction"
+def test_problems_in_defaults_have_the_line_of_the_default(tmp_path: Path) -> None:
+    assert problems_of(write(tmp_path, own=DEFAULTS.replace("size: 1 MB", "size: 1 Mbit/s")))[0].startswith(
+        "own.yaml:13: "
+    )
+    (problem,) = problems_of(write(tmp_path, own=DEFAULTS.replace("  flow:", "  flwo:")))
+    assert problem == (
+        "own.yaml:13: defaults.flwo: there is no default 'flwo' (did you mean 'flow'?); "
+        "there are: flow, node, link, direction"
+    )
 
 
-def test_fields_of_a_backend_stand_above_the_rest_on_it_alone() -> None:
+def test_fields_of_a_backend_apply_to_that_backend_only() -> None:
     text = """\
 name: both
 backend: sim
@@ -225,13 +229,13 @@ backends:
     capture: {at: [], counters: null}
 """
     file = source.parse("both.yaml", text)
-    simulated = expand(file).runs[0].scenario
+    simulated = expand(file).runs[0].document.document
     assert simulated["duration_s"] == 60
-    emulated = expand(file, ["backend=emulated"]).runs[0].scenario
+    emulated = expand(file, ["backend=emulated"]).runs[0].document.document
     assert emulated["duration_s"] == 20
     assert emulated["capture"]["at"] == []
     with pytest.raises(CampaignError, match="there is no backend 'emulatd'"):
         expand(source.parse("both.yaml", text.replace("  emulated:", "  emulatd:")))
-    # A mistake below `backends` is told with its own line.
+    # Problems below `backends` have the line there.
     with pytest.raises(CampaignError, match=r"both\.yaml:11"):
         expand(source.parse("both.yaml", text.replace("duration: 20 s", "duration: 20 kbit")), ["backend=emulated"])

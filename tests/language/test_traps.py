@@ -1,4 +1,4 @@
-"""Emulation's known traps: each is found where it is, and not where it is not."""
+"""Known traps of emulation: each is found where it applies, and only there."""
 
 from __future__ import annotations
 
@@ -52,11 +52,11 @@ def test_each_is_found(name: str, was: str, becomes: str, link: tuple[str, str])
     assert (trap.link, trap.direction) == link
 
 
-def test_limits_of_the_guard_are_warned_of_where_they_are_wider() -> None:
+def test_wider_limits_cause_a_warning() -> None:
     wide = CLEAN + "fidelity: {delay: 30 ms, rate: 0.1 %, stalled: 5 %}\n"
-    trap = found(wide)["limits wider than usual"]
+    trap = found(wide)["wider limits"]
     assert "delay 30 ms instead of 1 ms, stalled 5 % instead of 1 %" in trap.message
-    assert "limits wider than usual" not in found(CLEAN + "fidelity: {delay: 0.5 ms, lateness: 1 ms, stall: 10 ms}\n")
+    assert "wider limits" not in found(CLEAN + "fidelity: {delay: 0.5 ms, lateness: 1 ms, stall: 10 ms}\n")
     read = source.parse("c.yaml", wide)
     (line,) = traps.warnings(expand(read), read)
     assert line.startswith("c.yaml:10: fidelity: warning: ")
@@ -76,15 +76,15 @@ def test_limits_are_part_of_a_run_with_real_packets_only() -> None:
     assert "greater than 0" in str(caught.value)
 
 
-def test_a_small_initial_window_needs_a_small_queue_only() -> None:
+def test_a_small_initial_window_needs_only_a_small_queue() -> None:
     text = CLEAN.replace("limit: 30 packets", "limit: 8 packets")
     assert "queue below one burst" in found(text)
     assert found(text + "stack: newreno\n") == {}
     assert "queue below one burst" in found(text + "stack: {name: newreno, initial_window: 10}\n")
 
 
-def test_a_queue_behind_a_slower_line_needs_no_room() -> None:
-    # The client's wire gets packets no faster than the line under study lets them out.
+def test_a_queue_behind_a_slower_line_needs_no_limit() -> None:
+    # Packets reach the client's wire at the rate of the line under study.
     text = CLEAN.replace("delay: 1 ms, queue: {policy: droptail, limit: 30 packets}", "queue: {limit: 2 packets}")
     plan = expand(source.parse("c.yaml", text.replace("queue: {limit", "queue: {policy: droptail, limit")))
     assert {trap.link for trap in traps.find("emulated", plan.runs[0].scenario)} == {"server-access"}
@@ -98,14 +98,14 @@ LINE = (
 )
 
 
-def test_shaping_on_the_senders_own_host_bites_where_the_kernel_does_it() -> None:
-    name = "small queues on the sender's own host"
+def test_shaping_on_the_senders_host_matters_only_in_the_kernel() -> None:
+    name = "small queues on the sender's host"
     shaped = LINE.replace("topology: line\n", "topology: line\n  link: {kind: kernel, shaper: htb}\n")
-    # What this machine's kernel can do is another matter.
+    # The emulated backend would require the qdisc in this machine's kernel.
     shaped = shaped.replace("name: t\n", "name: t\nbackend: physical\n")
     for backend in ("emulated", "physical"):
         assert name in found(shaped, backend)
-        assert name not in found(LINE, backend), "the emulator, or a link box, is no part of the sender's host"
+        assert name not in found(LINE, backend), "the emulator and a link box are not part of the sender's host"
         assert name not in found(shaped + "stack: newreno\n", backend)
 
 
@@ -121,18 +121,18 @@ def test_virtual_time_has_no_timers() -> None:
 def test_warnings_have_line_and_points() -> None:
     text = CLEAN + "sweep: {network.forward.queue.limit: [8 packets, 30 packets]}\n"
     read = source.parse("c.yaml", text)
-    (told,) = traps.warnings(expand(read), read)
-    assert told.startswith("c.yaml:4: network.forward: warning: queue below one burst: flow f begins with 10 segments")
-    assert told.endswith("(at 1 of 2 points)")
+    (line,) = traps.warnings(expand(read), read)
+    assert line.startswith("c.yaml:4: network.forward: warning: queue below one burst: flow f begins with 10 segments")
+    assert line.endswith("(at 1 of 2 points)")
 
 
 def campaigns() -> list[Any]:
-    # Published values lie beside the campaigns; they are none.
+    # targets.yaml has published values.
     return sorted(path for path in (ROOT / "experiments").rglob("*.yaml") if path.name != "targets.yaml")
 
 
 @pytest.mark.parametrize("path", campaigns(), ids=lambda path: path.stem)
-def test_every_campaign_of_ours_can_be_looked_at(path: Any) -> None:
+def test_every_campaign_can_be_searched_for_traps(path: Any) -> None:
     read = source.read(path)
     traps.warnings(expand(read), read)
 

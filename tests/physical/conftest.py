@@ -11,16 +11,13 @@ from typing import Any
 import pytest
 
 from tests.ansible.conftest import write_yaml
+from tests.campaign_texts import asymmetric_path
 
-CAMPAIGN = """
+CAMPAIGN = f"""
 name: small
 title: A small campaign
-network:
-  topology: asymmetric-path
-  forward: {rate: 10 Mbit/s, delay: 5 ms, queue: {policy: droptail, limit: 30 packets}}
-  reverse: {rate: 128 kbit/s, delay: 20 ms, queue: {policy: droptail, limit: 10 packets}}
-workload:
-  - {name: forward, from: server, to: client, start: [0 s, 0.2 s]}
+{asymmetric_path(reverse="128 kbit/s, delay: 20 ms")}workload:
+  - {{name: forward, from: server, to: client, start: [0 s, 0.2 s]}}
 duration: 4 s
 sweep:
   network.reverse.queue.policy: [droptail, acks-first]

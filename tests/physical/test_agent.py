@@ -23,6 +23,7 @@ from agents.agent import Agent, Grants
 from agents.client import AgentClient
 from agents.errors import AgentError, AgentUnreachable
 from agents.lease import Lease
+from agents.messages import CaptureCounts, CaptureRequest, InterfaceAddress, Shaped, ShapingCounters
 from agents.service import Server
 from testbed import node_binary
 
@@ -54,7 +55,7 @@ def test_a_second_controller_is_rejected_with_the_holders_name(host: Path) -> No
         second.reset()
     with pytest.raises(AgentError, match="held by campaign one"):
         second.fetch("anything", host.with_name("out"))
-    assert second.health()["holder"] == "campaign one, of ann on desk, process 7"
+    assert second.health().holder == "campaign one, of ann on desk, process 7"
     again = AgentClient("pc1", host)
     again.hold("campaign one, of ann on desk, process 7", 30)
     with pytest.raises(AgentError, match="held by campaign one"):
@@ -71,7 +72,7 @@ def test_release_restores_the_host(host: Path, monkeypatch: pytest.MonkeyPatch) 
     route = "route replace 10.3.0.0/16 via 10.1.0.2 dev eth7"
     first = AgentClient("pc1", host)
     first.hold("campaign one", 30)
-    first.network([{"name": "eth7", "address": "10.1.0.1/24"}], [route], give=False)
+    first.network([InterfaceAddress("eth7", "10.1.0.1/24")], [route], give=False)
     (host.parent / "run" / "left.json").touch()
     first.release()
     assert entered == [["address flush dev eth7"], ["address replace 10.1.0.1/24 dev eth7", route]]
@@ -80,10 +81,27 @@ def test_release_restores_the_host(host: Path, monkeypatch: pytest.MonkeyPatch) 
     with pytest.raises(AgentError, match="the lock on this node has expired"):
         first.start_traffic("late", "send", {})
     first.hold("campaign one", 30)
-    first.network([{"name": "eth7", "address": "10.1.0.1/24"}], [route], give=False)
-    first.network([{"name": "eth7", "address": "10.1.0.1/24"}], [route], give=True)
+    first.network([InterfaceAddress("eth7", "10.1.0.1/24")], [route], give=False)
+    first.network([InterfaceAddress("eth7", "10.1.0.1/24")], [route], give=True)
     first.release()
     assert len(entered) == 4
+
+
+def test_messages_arrive_as_they_were_sent(host: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    requests: list[CaptureRequest] = []
+    counts = [CaptureCounts("eth7", "eth7.pcap", captured=5, received=6, dropped=1)]
+    shaped = Shaped(root=ShapingCounters(9, 900, 1), delayed=ShapingCounters(8, 800, 2))
+    monkeypatch.setattr(Agent, "start_captures", lambda _, of, snaplen: requests.extend(of))
+    monkeypatch.setattr(Agent, "stop_captures", lambda _: counts)
+    monkeypatch.setattr(Agent, "shaped", lambda _, interface: shaped)
+    monkeypatch.setattr(Agent, "stop_traffic", lambda _, name: {"name": name})
+    client = AgentClient("pc1", host)
+    client.start_captures([CaptureRequest("eth7", "eth7.pcap", 1e6)], 128)
+    assert requests == [CaptureRequest("eth7", "eth7.pcap", 1e6)]
+    assert client.stop_captures() == counts
+    assert client.shaped("eth7") == shaped
+    assert client.stop_traffic("bulk", lambda report: report) == {"name": "bulk"}
+    assert client.clock().realtime_ns > client.clock().monotonic_ns > 0
 
 
 def test_the_body_of_a_rejected_request_is_not_parsed_as_the_next_request(
@@ -95,11 +113,11 @@ def test_the_body_of_a_rejected_request_is_not_parsed_as_the_next_request(
     for _ in range(3):
         with pytest.raises(AgentError, match="this node is held by campaign one"):
             second.settings({"net.ipv4.tcp_sack": "1"}, [])
-        assert second.health()["holder"] == "campaign one"
+        assert second.health().holder == "campaign one"
     monkeypatch.setattr(service, "MAX_BODY", 1000)
     with pytest.raises(AgentError, match="a request of 1[0-9]{6} bytes is too long; at most 1000 are"):
         first.configure_link({"name": "x" * 1_000_000}, 1, [])
-    assert first.health()["holder"] == "campaign one"
+    assert first.health().holder == "campaign one"
 
 
 def test_agent_and_emulator_accept_traces_of_the_same_length(host: Path) -> None:
@@ -177,7 +195,7 @@ def test_a_file_that_cannot_be_read_to_its_end_ends_the_connection(host: Path, m
     agent = AgentClient("pc1", host)
     with pytest.raises(AgentUnreachable, match=r"pc1: its agent does not answer \(its answer was cut off\)"):
         agent.fetch("server.pcap", host.with_name("out"))
-    assert agent.health()["holder"] == ""
+    assert agent.health().holder == ""
 
 
 def test_a_file_that_grows_is_sent_as_long_as_it_was(host: Path) -> None:
@@ -186,7 +204,7 @@ def test_a_file_that_grows_is_sent_as_long_as_it_was(host: Path) -> None:
         file.write_text(content)
         agent.fetch("links.jsonl", host.with_name("out"))
         assert host.with_name("out").read_text() == content
-        assert agent.health()["pid"]
+        assert agent.health().pid
     with pytest.raises(AgentError, match=r"pc1: there is no file 'nothing' here"):
         agent.fetch("nothing", host.with_name("out"))
 
@@ -199,12 +217,12 @@ def test_a_connection_that_the_agent_closed_is_opened_again(tmp_path: Path) -> N
         with Server(tmp_path / "sock", served) as server:
             thread = threading.Thread(target=server.serve_forever)
             thread.start()
-            assert agent.health()["holder"] == ""
+            assert agent.health().holder == ""
             with agent._lock:
                 (connection,) = agent._idle
             assert connection.sock is not None
             connection.sock.shutdown(socket.SHUT_RDWR)
-            assert agent.health()["holder"] == ""
+            assert agent.health().holder == ""
             server.shutdown()
             thread.join()
 
@@ -212,7 +230,7 @@ def test_a_connection_that_the_agent_closed_is_opened_again(tmp_path: Path) -> N
 def test_a_lease_ends_when_its_controller_is_silent(tmp_path: Path) -> None:
     ended = threading.Event()
     lease = Lease(tmp_path / "held", ended.set)
-    token = lease.take("somebody", 0.3)["token"]
+    token = lease.take("somebody", 0.3)
     for _ in range(4):
         time.sleep(0.1)
         lease.check(token, needed=True)
@@ -233,11 +251,11 @@ def test_a_lock_needs_a_holder_and_a_lease(tmp_path: Path, holder: str, lease_s:
 def test_an_agent_touches_no_interface_that_was_not_granted(host: Path) -> None:
     agent = AgentClient("pc1", host)
     with pytest.raises(AgentError, match=r"'lo' is not the experiment's interface; granted are: eth7 \(run site.yml"):
-        agent.start_captures([{"interface": "lo", "file": "lo.pcap"}], 128)
+        agent.start_captures([CaptureRequest("lo", "lo.pcap")], 128)
     with pytest.raises(AgentError, match="'lo' is not the experiment's"):
         agent.settings({}, ["lo"])
     with pytest.raises(AgentError, match="'lo' is not the experiment's"):
-        agent.network([{"name": "lo", "address": "10.1.0.1/24"}], [], give=True)
+        agent.network([InterfaceAddress("lo", "10.1.0.1/24")], [], give=True)
     with pytest.raises(AgentError, match="this host may not emulate link 'line'; granted are: none"):
         agent.configure_link({"name": "line"}, 1, [])
 
@@ -264,10 +282,10 @@ def test_neighbours_and_routes_of_the_experiment_are_accepted() -> None:
         "neighbour replace 10.1.0.2 lladdr 02:bc:00:01:00:01 dev eth7 nud permanent",
     ):
         assert kernel.checked_line(line, ["eth7"]) == line
-    given = kernel.address_lines([{"name": "eth7", "address": "10.1.0.1/24"}], give=True)
+    given = kernel.address_lines([InterfaceAddress("eth7", "10.1.0.1/24")], give=True)
     assert given == ["address replace 10.1.0.1/24 dev eth7"]
     with pytest.raises(ValueError, match="is not a valid netmask"):
-        kernel.address_lines([{"name": "eth7", "address": "10.1.0.1/24 dev lo"}], give=True)
+        kernel.address_lines([InterfaceAddress("eth7", "10.1.0.1/24 dev lo")], give=True)
 
 
 def test_an_unreadable_grant_stops_the_agent_with_its_name(tmp_path: Path) -> None:
@@ -288,7 +306,7 @@ spec = {
     "name": "line", "kind": "point-to-point", "ends": ["a", "b"], "forward": direction, "reverse": direction,
     "options": {},
 }
-asking = threading.Thread(target=links.configure, args=(spec, 1, []))
+asking = threading.Thread(target=links.configure, args=("line", spec, 1, []))
 asking.start()
 asking.join()
 time.sleep(0.2)

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from agents.messages import Clocks
 from testbed import clock, pcap
 from testbed.clock import Drift, HostClocks, Reading
 from testbed.errors import TestbedError
@@ -26,16 +27,13 @@ class World:
         self._delays_ns = delays_ns
         self._asked = 0
 
-    def ask(self) -> dict[str, int]:
+    def ask(self) -> Clocks:
         there, back = self._delays_ns[self._asked % len(self._delays_ns)]
         self._asked += 1
         self.now_ns += there
-        told = {
-            "realtime_ns": self.now_ns + self._ahead_ns,
-            "monotonic_ns": self.now_ns - EPOCH_NS + 7 * self._ahead_ns,
-        }
+        clocks = Clocks(self.now_ns + self._ahead_ns, self.now_ns - EPOCH_NS + 7 * self._ahead_ns)
         self.now_ns += back
-        return told
+        return clocks
 
     def read(self) -> Reading:
         return clock.read(self.ask, lambda: self.now_ns, lambda: self.now_ns - EPOCH_NS)

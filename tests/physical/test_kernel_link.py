@@ -127,7 +127,7 @@ def test_a_kernel_link_is_a_wire_and_nothing_else(tmp_path: Path, link: dict[str
     found = inventory.read(lab(tmp_path, link))
     scenario = campaign.load(tmp_path / "shaped.yaml").runs[0].scenario
     with pytest.raises(CampaignError, match="'line' is of kind 'kernel': .*set 'real: wire' for it"):
-        inventory.placed(found, scenario["nodes"], scenario["links"])
+        inventory.placed(found, scenario.nodes, scenario.links)
 
 
 def test_what_virtual_machines_need_is_told_at_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -47,7 +47,7 @@ state() { for name in pc0 pc1 pc2 pc3 box; do { echo "$name"; inside "$name" sh 
 
 state >before; snapshot
 trouble "no agent yet" run; ls
-trouble "no package" backchannel testbed site -i hosts.yml -e '{"common_packages": ["no-such-package"]}'
+trouble "no package" backchannel testbed site -i hosts.yml --limit pc0,pc1 -e '{"common_packages": ["no-such-package"]}'
 inside pc1 mount -t tmpfs -o size=1m small /opt
 trouble "full disk" backchannel testbed site -i hosts.yml
 inside pc1 umount /opt

@@ -28,7 +28,7 @@ def placed(path: Path) -> Placement:
     found = inventory.read(path)
     assert found.campaign is not None
     scenario = campaign.load(found.campaign).runs[0].scenario
-    return inventory.placed(found, scenario["nodes"], scenario["links"])
+    return inventory.placed(found, scenario.nodes, scenario.links)
 
 
 def changed(path: Path, change: Any) -> Path:
@@ -50,7 +50,7 @@ def test_each_node_has_the_host_that_plays_it(tmp_path: Path) -> None:
 def test_no_host_loses_its_own_default_route(tmp_path: Path) -> None:
     found = placed(lab(tmp_path))
     scenario = campaign.load(tmp_path / "small.yaml").runs[0].scenario
-    told = placement.host_vars(found, scenario["links"], "pc0")
+    told = placement.host_vars(found, scenario.links, "pc0")
     assert [route["subnet"] for route in told["backchannel_routes"]] == ["10.1.0.0/16", "10.2.0.0/16", "10.3.0.0/16"]
     assert {route["via"] for route in told["backchannel_routes"]} == {"10.1.0.2"}
 
@@ -69,15 +69,15 @@ def test_a_real_modem_keeps_its_address_behind_an_emulated_queue(tmp_path: Path)
     links["bottleneck"] = {"real": "modem", "queue_at": "router2"}
     found = placed(lab(tmp_path, links=links))
     scenario = campaign.load(tmp_path / "small.yaml").runs[0].scenario
-    told = placement.host_vars(found, scenario["links"], "pc2")
+    told = placement.host_vars(found, scenario.links, "pc2")
     assert told["backchannel_queues"] == [{"link": "bottleneck", "tap": "bq-router2-eth0", "interface": "router2-eth0"}]
     near = told["backchannel_interfaces"][0]
     assert (near["name"], near["mac"], near["queue"]) == ("bq-router2-eth0", None, True)
     assert {one["interface"] for one in told["backchannel_neighbours"]} == {"router2-eth1"}
-    spec = next(link for link in scenario["links"] if link["name"] == "bottleneck")
-    alone = queue_only(LinkSpec.model_validate(spec), found.links["bottleneck"]).as_json()
+    spec = next(link for link in scenario.links if link.name == "bottleneck")
+    alone = queue_only(spec, found.links["bottleneck"]).as_json()
     # router2 is the link's second end: its queue is the reverse direction's.
-    assert alone["forward"] == {"rate_bps": 128_000, "queue": spec["reverse"]["queue"]}
+    assert alone["forward"] == {"rate_bps": 128_000, "queue": spec.reverse.queue.as_json()}
     assert "rate_bps" not in alone["reverse"]
 
 
@@ -144,12 +144,12 @@ MISTAKES = {
     ),
     "a variable that cannot be": (
         lambda file: file["vars"].update(common_clock="sundial"),
-        "vars.common_clock: 'sundial' is not possible; there are: chrony, none",
+        "vars.common_clock: 'sundial' is not one of chrony, none",
     ),
     "no such range": (lambda file: file.update(addresses="192.0.2.0/24"), "there are: 10.0.0.0/8, 198.18.0.0/15"),
     "no interface name": (
         lambda file: file["hosts"]["pc1"].update(interfaces={"bottleneck": "eth 1"}),
-        "'eth 1' is not a name",
+        "'eth 1' is not a valid name",
     ),
 }
 
@@ -233,7 +233,7 @@ def test_slow_hosts_are_given_time(tmp_path: Path) -> None:
     words = ssh_command(options, "192.0.2.1", 22, Path("/c"), Path("/s"))
     assert "ConnectTimeout=120" in words
     assert "ServerAliveCountMax=19" in words
-    with pytest.raises(CampaignError, match=r"ssh\.silence: .* less than or equal to 20"):
+    with pytest.raises(CampaignError, match=r"ssh\.silence: .* must be at most 20"):
         inventory.read(changed(path, lambda file: file["ssh"].update(silence="1 min")))
 
 

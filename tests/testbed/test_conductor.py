@@ -16,6 +16,7 @@ import pytest
 
 from agents.client import AgentClient
 from agents.errors import AgentError, AgentUnreachable
+from agents.messages import CaptureCounts, CaptureRequest
 from testbed import conductor as conductor_module
 from testbed.addressing import make_plan
 from testbed.clock import HostClocks, Reading, SharedClock
@@ -41,15 +42,15 @@ class ModelAgent:
     def reset(self) -> None:
         self.calls.append(("reset", None))
 
-    def settings(self, sysctls: dict[str, str], _offloads: list[str]) -> dict[str, Any]:
-        return {"sysctls": sysctls}
+    def settings(self, sysctls: dict[str, str], _offloads: list[str]) -> dict[str, str]:
+        return sysctls
 
-    def start_captures(self, interfaces: list[dict[str, Any]], snaplen: int) -> None:
-        self.calls.append(("captures", [end["interface"] for end in interfaces]))
+    def start_captures(self, requests: Sequence[CaptureRequest], snaplen: int) -> None:
+        self.calls.append(("captures", [request.interface for request in requests]))
 
-    def stop_captures(self) -> list[dict[str, Any]]:
+    def stop_captures(self) -> list[CaptureCounts]:
         return [
-            {"interface": name, "path": f"{name}.pcap", "captured": 7, "received": 7, "dropped": 0}
+            CaptureCounts(name, f"{name}.pcap", captured=7, received=7, dropped=0)
             for call, names in self.calls if call == "captures" for name in names
         ]  # fmt: skip
 
@@ -63,12 +64,12 @@ class ModelAgent:
     def running_traffic(self) -> set[str]:
         return self._network.still_running(self.running)
 
-    def stop_traffic(self, name: str) -> dict[str, Any]:
+    def stop_traffic(self, name: str, read: Callable[[object], Any]) -> Any:
         self.running.discard(name)
-        return {"bytes": 1000, "payload_ok": True} if name.endswith("receive") else {"bytes": 1000}
+        return read({"bytes": 1000, "payload_ok": True} if name.endswith("receive") else {"bytes": 1000})
 
-    def wait_traffic(self, name: str, _timeout_s: float) -> dict[str, Any]:
-        return {} if name.endswith("-send") else {"packets": self._network.probes(name, self._node)}
+    def wait_traffic(self, name: str, _timeout_s: float, read: Callable[[object], Any]) -> Any:
+        return read({"sent": 1} if name.endswith("-send") else {"packets": self._network.probes(name, self._node)})
 
     def fetch(self, name: str, to: Path) -> None:
         to.write_text(f"{name} of {self._node}\n")
@@ -216,7 +217,7 @@ def test_a_real_link_is_measured_and_never_rejected(network: ModelNetwork) -> No
 
 
 def test_a_failure_is_reported_with_its_cause_and_leaves_files(network: ModelNetwork, tmp_path: Path) -> None:
-    def lost(_name: str) -> dict[str, Any]:
+    def lost(*_: object) -> Any:
         raise AgentUnreachable("b: its agent does not answer")
 
     network.lost = "host pc1 was lost"
@@ -225,7 +226,7 @@ def test_a_failure_is_reported_with_its_cause_and_leaves_files(network: ModelNet
     with pytest.raises(TestbedError, match="^host pc1 was lost$"):
         Conductor(network, SharedClock()).run(scenario(), tmp_path / "out", lambda progress: None)
     assert (tmp_path / "out/left/emulator.log").read_text() == "why\n"
-    network.model_agents["b"].wait_traffic = lambda *_: lost("")  # type: ignore[method-assign]
+    network.model_agents["b"].wait_traffic = lost  # type: ignore[method-assign]
     with pytest.raises(TestbedError, match="^host pc1 was lost$"):
         Conductor(network, SharedClock()).calibrate(scenario().links, 1)
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from testbed import fidelity, kernel_links, probing
-from testbed.report import DirectionReport, Measurement, Problem, ProblemKind, Report
+from testbed.report import Arrival, DirectionReport, Measurement, Problem, ProblemKind, Report
 from testbed.scenario import DirectionSpec, Limits, LinkSpec, Named
 
 
@@ -18,9 +18,7 @@ def link(rate_bps: int | None = 28_800, delay_s: float = 0.05, **options: Any) -
     return LinkSpec(name="line", kind="point-to-point", ends=("a", "b"), forward=direction, reverse=direction)
 
 
-def arrivals(
-    train: probing.Train, rate_bps: float, delay_s: float, lost: tuple[int, ...] = ()
-) -> list[probing.Arrival]:
+def arrivals(train: probing.Train, rate_bps: float, delay_s: float, lost: tuple[int, ...] = ()) -> list[Arrival]:
     """A train on an exact line."""
     packet_s = train.size_bytes * 8 / rate_bps
     packets = []
@@ -31,7 +29,7 @@ def arrivals(
             sent = train.burst * packet_s + (seq - train.burst + 1) * train.interval_s
             received = sent + packet_s + delay_s
         if seq not in lost:
-            packets.append(probing.Arrival(seq, round(sent * 1e9), round(received * 1e9)))
+            packets.append(Arrival(seq=seq, sent_ns=round(sent * 1e9), received_ns=round(received * 1e9)))
     return packets
 
 
@@ -116,7 +114,7 @@ def test_calibration_accounts_for_framing_and_start_and_stop_bits(framing: str, 
         assert seq == 0 or seq < train.burst or at >= free, "the line is idle when a single packet comes"
         free = max(at, free) + length * byte_s
         wire += length
-        packets.append(probing.Arrival(seq, round(at * 1e9), round((free + 0.05) * 1e9)))
+        packets.append(Arrival(seq=seq, sent_ns=round(at * 1e9), received_ns=round((free + 0.05) * 1e9)))
     counters = DirectionReport(transmitted_packets=train.total, transmitted_wire_bytes=wire * bits_per_byte / 8)
     result = probing.measurement(probing.Probe(probed, "forward", train, packets), counters)
     assert result.problems == ()
@@ -166,6 +164,11 @@ def test_a_good_run_is_valid() -> None:
         ({"counters": {"rate_error": -0.006}}, ProblemKind.RATE, "rate was off by -0.60 %"),
         ({"counters": {"lateness_s": {"p99": 0.003}}}, ProblemKind.LATE, "left 3.00 ms late"),
         ({"counters": {"lost_before_the_link": 7}}, ProblemKind.LOST, "dropped 7 packets before"),
+        (
+            {"counters": {"lost_before_the_link": None}},
+            ProblemKind.LOST,
+            "may have dropped packets (the interface is gone)",
+        ),
         ({"stalls": {"longest_s": 0.2}}, ProblemKind.STALLED, "did not run for 200 ms"),
         ({"stalls": {"total_s": 0.5}}, ProblemKind.STALLED, "did not run for 2.5 % of the time"),
         ({"dropped": 2}, ProblemKind.CAPTURE, "lost 2 packets"),
@@ -205,6 +208,7 @@ def test_each_fault_makes_a_run_invalid(changes: dict[str, Any], kind: ProblemKi
         ({"stalls": {"longest_s": 0.2, "total_s": 0.2, "queued_s": 0.15}}, 3.0),
         ({"stalls": {"longest_s": 0.2, "total_s": 0.2, "queued_s": 0.0}}, 0.0),
         ({"counters": {"lost_before_the_link": 7}, "stalls": {"queued_s": 0.0}}, 2.0),
+        ({"counters": {"lost_before_the_link": None}, "stalls": {"queued_s": 0.0}}, 2.0),
         ({"dropped": 2, "stalls": {"queued_s": 0.0}}, 2.0),
         ({"payload_ok": False, "stalls": {"queued_s": 0.0}}, 0.0),
         ({"sender": {"p99": 0.003}}, 1.5),
@@ -225,9 +229,9 @@ def test_strain_measures_the_effect_of_other_programs(changes: dict[str, Any], s
 def test_a_scenario_may_set_its_own_limits() -> None:
     late = run_report(counters={"lateness_s": {"p99": 0.003}, "rate_error": 0.004})
     assert len(fidelity.problems(late)) == 2
-    assert fidelity.problems(late, fidelity.limits_of({"fidelity": {"lateness_p99_s": 0.004}})) == []
-    assert len(fidelity.problems(late, fidelity.limits_of({"fidelity": {"rate": 0.003}}))) == 4
-    assert fidelity.strain(late, fidelity.limits_of({"fidelity": {"lateness_p99_s": 0.03}})) < fidelity.strain(late)
+    assert fidelity.problems(late, Limits(lateness_p99_s=0.004)) == []
+    assert len(fidelity.problems(late, Limits(rate=0.003))) == 4
+    assert fidelity.strain(late, Limits(lateness_p99_s=0.03)) < fidelity.strain(late)
     lost = run_report(dropped=2)
     assert (
         fidelity.problems(lost, Limits(rate=1, delay_s=10, lateness_p99_s=10, stall_s=10, stalled_share=1))
@@ -280,7 +284,7 @@ def test_the_burst_of_a_token_bucket_does_not_count_towards_the_rate(
         else:
             tokens -= train.size_bytes
             free = at + max(0.0, -tokens) * byte_s
-        packets.append(probing.Arrival(seq, round(sent * 1e9), round((leaves + 0.05) * 1e9)))
+        packets.append(Arrival(seq=seq, sent_ns=round(sent * 1e9), received_ns=round((leaves + 0.05) * 1e9)))
     result = probing.measurement(probing.Probe(declared, "forward", train, packets), report(train))
     assert result.measured_rate_bps == pytest.approx(rate_bps * off, rel=1e-3)
     assert bool(result.problems) == (off != 1.0)

@@ -4,7 +4,6 @@ import pytest
 
 from experiments.language import campaign, identity
 from testbed.node_binary import ROOT
-from testbed.scenario import Scenario
 
 CAMPAIGNS = sorted(
     path for folder in ("experiments", "tests/equality") for path in (ROOT / folder).rglob("*.yaml")
@@ -20,8 +19,7 @@ def test_scenarios_round_trip(path):
         assert "the kernel of this machine" in str(error)  # noqa: PT017 (it has no scenarios here)
         return
     for run in runs[:: max(1, len(runs) // 20)]:
-        given = run.scenario.as_json() if isinstance(run.scenario, Scenario) else run.scenario
-        again = Scenario.model_validate(given).as_json()
+        given, again = run.document.document, run.scenario.as_json()
         assert again == given
         assert repr(_sorted(again)) == repr(_sorted(given))  # 50 is not 50.0
         assert identity.run_identity(run.backend, again) == run.id

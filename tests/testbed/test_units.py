@@ -40,16 +40,16 @@ def test_spellings(text: object, kind: str, value: float) -> None:
 @pytest.mark.parametrize(
     ("text", "kind", "words"),
     [
-        ("5", "time", "'5' has no unit: a time is written like 5 ms"),
-        ("10 packets", "rate", "'packets' measures packets, and this is a rate"),
+        ("5", "time", "'5' has no unit; write a time like 5 ms"),
+        ("10 packets", "rate", "'packets' is a unit of packets, but this is a rate"),
         ("5 mbit/s", "rate", "did you mean 'Mbit/s'?"),
         ("1.5 packets", "packets", "not a whole number"),
-        ("fast", "rate", "'fast' is no rate: it is written like 28.8 kbit/s"),
-        (True, "count", "a count is written like 3"),
-        ("nan s", "time", "'nan s' is no time"),
-        ("1e999999999 s", "time", "is no time"),
-        ("1e30 B", "bytes", "too great"),
-        ([5], "time", "a time is written like"),
+        ("fast", "rate", "'fast' is not a rate; write it like 28.8 kbit/s"),
+        (True, "count", "expected a number such as 3"),
+        ("nan s", "time", "'nan s' is not a time"),
+        ("1e999999999 s", "time", "is not a time"),
+        ("1e30 B", "bytes", "out of range"),
+        ([5], "time", "expected a time such as 5 ms"),
     ],
 )
 def test_refusals(text: object, kind: str, words: str) -> None:

@@ -12,10 +12,19 @@ from typing import Any
 
 import polars as pl
 
+from analysis.captures import (
+    DUPLICATE_ACK,
+    KEEP_ALIVE,
+    OUT_OF_ORDER,
+    RETRANSMISSION,
+    SACK,
+    SPURIOUS,
+    WINDOW_UPDATE,
+    ZERO_WINDOW,
+    is_a,
+)
 from tests.traces.readers import FIELDS, tcptrace, tshark, without_bad_checksums
 
-NEW, RETRANSMISSION, SPURIOUS, OUT_OF_ORDER, DUPLICATE_ACK = 1 << 0, 1 << 1, 1 << 3, 1 << 4, 1 << 6
-WINDOW_UPDATE, ZERO_WINDOW, KEEP_ALIVE, SACK = 1 << 7, 1 << 8, 1 << 9, 1 << 11
 RST = 4
 
 #: Our column to tcptrace's.
@@ -71,8 +80,6 @@ def beside_tcptrace(capture: Path, out: Path, tally: Tally) -> None:
     cleaned, segments, connections = _tables(capture, out, tally)
     theirs = tcptrace(cleaned)
     name = f"{capture.parent.parent.name}/{capture.name}"
-    tally.captures += 1
-    tally.connections += connections.height
     tally.note(len(theirs) == connections.height, f"{name}: {connections.height} connections, tcptrace {len(theirs)}")
     for own, their in zip(connections.iter_rows(named=True), theirs, strict=False):
         for side, way, back in (("client", "a2b", "b2a"), ("server", "b2a", "a2b")):
@@ -97,7 +104,7 @@ def _side(
     repeating = resets.filter(
         (pl.col("ack") == pl.col("ack_before")) & (pl.col("window") == pl.col("window_before"))
     ).height
-    with_blocks = resets.filter(pl.col("class") & SACK != 0).height
+    with_blocks = resets.filter(is_a(SACK)).height
     for column, theirs in SAME.items():
         less = with_blocks if column == "sacks" else 0
         rule = "resets" if less and mine[column] - less == number(theirs) else None
@@ -119,13 +126,13 @@ def _side(
         pl.col("ack").cum_max().alias("highest"),
         (pl.col("seq") + pl.col("payload")).cum_max().shift().alias("sent"),
     )
-    overtaken = acks.filter((pl.col("class") & DUPLICATE_ACK != 0) & (pl.col("ack") != pl.col("before"))).height
+    overtaken = acks.filter((is_a(DUPLICATE_ACK)) & (pl.col("ack") != pl.col("before"))).height
     # To tcptrace one that came late or early is a duplicate of what came before it: of another such, of the data that
     # overtook it, or of the data before that which it overtook. Here, as in Wireshark, it is none.
     older = acks.filter(
         (pl.col("ack") == pl.col("before"))
         & ((pl.col("ack") < pl.col("highest")) | (pl.col("seq") != pl.col("sent")))
-        & (pl.col("class") & DUPLICATE_ACK == 0)
+        & ~is_a(DUPLICATE_ACK)
         & (pl.col("payload") == 0)
     ).height
     more = their_duplicates - (mine["duplicate_acks"] - overtaken)
@@ -139,11 +146,9 @@ def _side(
     # segments that fill a hole from its beginning. Rule "needless": what is sent again though it was acknowledged holds
     # no other ack back; to tcptrace it does.
     filling = rows.with_columns(pl.col("in_order").diff().alias("grown")).filter(
-        (pl.col("class") & (RETRANSMISSION | OUT_OF_ORDER) != 0)
-        & (pl.col("grown") == pl.col("payload"))
-        & (pl.col("payload") > 0)
+        (is_a(RETRANSMISSION | OUT_OF_ORDER)) & (pl.col("grown") == pl.col("payload")) & (pl.col("payload") > 0)
     )
-    needless = rows.filter(pl.col("class") & SPURIOUS != 0).height
+    needless = rows.filter(is_a(SPURIOUS)).height
     more = number("RTT_samples") - mine["rtt_samples"]
     rule = "first seen" if 0 < more <= filling.height else "needless" if -needless <= more < 0 else None
     said = f"{name}: rtt_samples {mine['rtt_samples']}, tcptrace {given['RTT_samples']}"
@@ -164,8 +169,6 @@ def beside_wireshark(capture: Path, out: Path, tally: Tally) -> None:
     cleaned, own, connections = _tables(capture, out, tally)
     theirs = tshark(cleaned)
     name = f"{capture.parent.parent.name}/{capture.name}"
-    tally.captures += 1
-    tally.connections += connections.height
     tally.seen["segments"] += own.height
     tally.note(own.height == theirs.height, f"{name}: {own.height} segments, Wireshark {theirs.height}")
     if own.height != theirs.height:
@@ -238,4 +241,7 @@ def _tables(capture: Path, out: Path, tally: Tally) -> tuple[Path, pl.DataFrame,
     if cleaned != capture:
         tally.damaged_frames += pl.read_parquet(out / "whole/segments.parquet").height - segments.height
     folder = out / ("whole" if cleaned == capture else "cleaned")
-    return cleaned, segments, pl.read_parquet(folder / "connections.parquet").sort("conn")
+    connections = pl.read_parquet(folder / "connections.parquet").sort("conn")
+    tally.captures += 1
+    tally.connections += connections.height
+    return cleaned, segments, connections

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import polars as pl
 
+from analysis.captures import BAD_CHECKSUM, is_a
 from testbed import node_binary
 
 FIELDS = (
@@ -15,7 +16,6 @@ FIELDS = (
     "tcp.analysis.out_of_order", "tcp.analysis.duplicate_ack", "tcp.analysis.ack_rtt", "tcp.analysis.window_update",
     "tcp.analysis.zero_window", "tcp.analysis.keep_alive",
 )  # fmt: skip
-BAD_CHECKSUM = 1 << 21
 
 
 def tshark(capture: Path) -> pl.DataFrame:
@@ -40,12 +40,12 @@ def without_bad_checksums(capture: Path, out: Path) -> tuple[Path, pl.DataFrame]
     So its frames are taken out for Wireshark; what ours says of the others must not depend on them.
     """
     own = ours(capture, out / "whole")
-    bad = own.filter(pl.col("class") & BAD_CHECKSUM != 0)["frame"].to_list()
+    bad = own.filter(is_a(BAD_CHECKSUM))["frame"].to_list()
     if not bad:
         return capture, own
     cleaned = out / capture.name
     subprocess.run(["editcap", str(capture), str(cleaned), *map(str, bad)], check=True, capture_output=True)
-    again, rest = ours(cleaned, out / "cleaned"), own.filter(pl.col("class") & BAD_CHECKSUM == 0)
+    again, rest = ours(cleaned, out / "cleaned"), own.filter(~is_a(BAD_CHECKSUM))
     assert again.drop("frame").equals(rest.drop("frame")), f"{capture}: a bad checksum changed what was said of others"
     return cleaned, again
 

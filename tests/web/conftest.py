@@ -14,24 +14,18 @@ import waitress
 from flask.testing import FlaskClient
 from playwright.sync_api import Browser, ConsoleMessage, Page, sync_playwright
 
+from tests.campaign_texts import TWO_WAYS, asymmetric_path
 from tests.conftest import backchannel
 from web.app import create_app
 
 #: Two axes, one of them of quantities; the slow line makes losses and timeouts.
-SWEEP = """
+SWEEP = f"""
 name: sweep
 title: A sweep of rates
 description: What the return line must carry.
 backend: sim
-network:
-  topology: asymmetric-path
-  forward: {rate: 10 Mbit/s, delay: 5 ms, queue: {policy: droptail, limit: 30 packets}}
-  reverse: {rate: 28.8 kbit/s, delay: 50 ms, queue: {policy: droptail, limit: 10 packets}}
 stack: newreno
-workload:
-  - {name: forward, from: server, to: client, start: [0 s, 0.2 s]}
-  - {name: reverse, from: client, to: server, start: 2 s}
-duration: 8 s
+{asymmetric_path()}{TWO_WAYS}duration: 8 s
 sweep:
   network.reverse.queue.policy: [droptail, acks-first]
   network.reverse.rate: [9.6 kbit/s, 28.8 kbit/s, 128 kbit/s]

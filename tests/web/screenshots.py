@@ -50,19 +50,17 @@ def main() -> None:
 def shoot(results: Path, target: Path) -> None:
     """Serves a folder and photographs its pages."""
     store = Store.open(results)
-    sweep = next(one for one in store.campaigns() if one["name"] == "return-rates")
-    campaign = store.campaign(sweep["id"])
+    sweep = next(one for one in store.campaigns() if one.name == "return-rates")
+    campaign = store.campaign(sweep.id)
     assert campaign is not None
-    runs = {
-        tuple(value for _, value in point["parameters"]): point["members"][0]["run_id"] for point in campaign["points"]
-    }
+    runs = {tuple(value for _, value in point.parameters): point.members[0].run_id for point in campaign.points}
     app = create_app(results)
     warm(app)
     server = waitress.create_server(app, host="127.0.0.1", port=0, threads=40)
     threading.Thread(target=server.run, daemon=True).start()
     base = f"http://127.0.0.1:{server.effective_port}"
-    address = f"{base}/campaigns/{sweep['id']}"
-    compared = "&".join(f"point={sweep['id']}:{number}" for number in (1, 5, 9))
+    address = f"{base}/campaigns/{sweep.id}"
+    compared = "&".join(f"point={sweep.id}:{number}" for number in (1, 5, 9))
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path="/usr/bin/chromium", args=["--no-sandbox"])
         page = browser.new_page(viewport={"width": 1200, "height": 900})

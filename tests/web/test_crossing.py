@@ -10,8 +10,10 @@ import polars as pl
 import pytest
 from flask.testing import FlaskClient
 
-from analysis.figures.campaign import MOST_SERIES, of_points
+from analysis.figures.campaign import of_points
+from analysis.figures.means import MOST_SERIES
 from analysis.store import Store
+from analysis.store.rows import PointRow, TableRow
 from tests.web.conftest import Simulated
 from web import tables
 from web.app import create_app
@@ -59,8 +61,8 @@ def test_a_look_at_the_head_takes_no_place_of_a_stream(client: FlaskClient) -> N
 
 
 def test_a_table_has_the_series_that_a_picture_has_no_room_for() -> None:
-    points = [{"number": n, "parameters": [("x", "1"), ("y", f"v{n}")]} for n in range(15)]
-    values = [{"point": n, "name": "m", "subject": "", "n": 1, "mean": 1.0, "sd": None} for n in range(15)]
+    points = [PointRow(n, [("x", "1"), ("y", f"v{n}")]) for n in range(15)]
+    values = [TableRow(n, "m", "", "", 1, 1.0, None, values=[1.0]) for n in range(15)]
     figure = of_points(points, values, title="M", unit="", metric="m", subject="", x_field="x", fixed={})
     assert (len(figure.groups), figure.left_out) == (MOST_SERIES, 3)
     assert len({row["series"] for row in csv.DictReader(io.StringIO(figure.as_csv()))}) == 15

@@ -9,31 +9,25 @@ from typing import Any
 import pytest
 
 from analysis.figures import printed
-from analysis.figures.campaign import Means, of_points
+from analysis.figures.campaign import of_points
+from analysis.figures.means import Means
+from analysis.scorecard import PublishedValue
+from analysis.store.rows import PointRow, TableRow
 from experiments.language.campaign import load
 from testbed import node_binary
 from web import topology
 from web.app import create_app
 
 
-def points(*fields: str) -> list[dict[str, Any]]:
+def points(*fields: str) -> list[PointRow]:
     combinations = [("droptail", "9.6 kbit/s"), ("droptail", "28.8 kbit/s"), ("droptail", "1 Mbit/s"),
                     ("red", "28.8 kbit/s"), ("red", "9.6 kbit/s")]  # fmt: skip
-    return [
-        {"number": number, "parameters": [list(pair) for pair in zip(fields, one, strict=True)]}
-        for number, one in enumerate(combinations)
-    ]
+    return [PointRow(number, list(zip(fields, one, strict=True))) for number, one in enumerate(combinations)]
 
 
-def rows(values: list[float]) -> list[dict[str, Any]]:
+def rows(values: list[float]) -> list[TableRow]:
     return [
-        {
-            "point": n,
-            "name": "throughput",
-            "subject": "f",
-            "unit": "rate",
-            "values": [value - 2, value, value, value + 2],
-        }  # fmt: skip
+        TableRow(n, "throughput", "f", "rate", 4, value, 1.63, values=[value - 2, value, value, value + 2])
         for n, value in enumerate(values)
     ]
 
@@ -77,11 +71,11 @@ def test_a_sweep_over_names_is_bars() -> None:
 
 
 def test_published_values_stand_where_their_cell_says() -> None:
+    cell = {"policy": "red", "rate": "9.6 kbit/s"}
     card = [
-        {"metric": "throughput", "subject": "f", "cell": {"policy": "red", "rate": "9.6 kbit/s"}, "value": 7e6},
-        {"metric": "goodput", "subject": "f", "cell": {"policy": "red", "rate": "9.6 kbit/s"}, "value": 8e6},
-        {"metric": "throughput", "subject": "f", "cell": {"policy": "other"}, "value": 9e6},
-    ]
+        PublishedValue("throughput", "f", cell, 7e6), PublishedValue("goodput", "f", cell, 8e6),
+        PublishedValue("throughput", "f", {"policy": "other"}, 9e6),
+    ]  # fmt: skip
     means = make(published=card)
     assert means.groups[1].published == [("9.6 kbit/s", 7e6)]
     assert not means.groups[0].published
@@ -101,10 +95,10 @@ def test_every_network_has_a_picture(name: str, tmp_path: Path) -> None:
             root = ElementTree.fromstring(str(picture.svg(page)))
             assert root.attrib["aria-label"] == picture.description
     texts = [one.text for one in picture.labels]
-    for link in scenario["links"][:2]:
-        assert any(link["forward"]["queue"]["name"] in text for text in texts)
+    for link in scenario.links[:2]:
+        assert any(link.forward.queue.name in text for text in texts)
     boxes = picture.boxes
-    assert len(boxes) >= min(len(scenario["nodes"]), 4)
+    assert len(boxes) >= min(len(scenario.nodes), 4)
     for shape in boxes:
         assert 0 <= shape.x <= picture.width - shape.width
         assert 0 <= shape.y <= picture.height - shape.height

@@ -22,9 +22,11 @@ from analysis.figures.model import Series
 from analysis.results import MetricValue
 from analysis.scorecard import document, scorecard
 from analysis.store import Landing, Store
+from analysis.store.documents import Documents
+from analysis.store.rows import NewCampaign, RunRow
 from analysis.thinning import View, thin
 from testbed.errors import TestbedError
-from tests.conftest import Finished, backchannel
+from tests.conftest import Finished, backchannel, two_hosts
 from tests.web.conftest import SWEEP, Simulated
 from web import run_figures, tables
 from web import scorecard as scorecards
@@ -203,7 +205,7 @@ def test_connections_of_one_flow_are_told_apart(simulated: Simulated, tmp_path: 
     run = store.run(simulated.run_id(1))
     assert run is not None
     folder = tmp_path / "run"
-    shutil.copytree(store.run_folder(run["id"]), folder)
+    shutil.copytree(store.run_folder(run.id), folder)
 
     def lost() -> list[float]:
         figure = run_figures.sequence(folder, run, "forward")
@@ -255,9 +257,9 @@ def test_selective_acks_are_drawn_from_edge_to_edge(simulated: Simulated, tmp_pa
     run = store.run(simulated.run_id())
     assert run is not None
     folder = tmp_path / "run"
-    shutil.copytree(store.run_folder(run["id"]), folder)
+    shutil.copytree(store.run_folder(run.id), folder)
     (folder / "sacks.parquet").unlink(missing_ok=True)
-    t0 = run["manifest"]["report"]["t0_epoch_ns"]
+    t0 = run.documents.report.t0_epoch_ns
     sent = tables.flow(folder, run, "forward", False, ("file", "conn"))
     where = sent.select("file", "conn").row(0)
     assert tables.sacks(folder, run, "forward", receiver=False) is None
@@ -292,7 +294,7 @@ def test_the_window_of_a_connection_split_on_the_way_stands_beside_the_senders(t
         {"t_ns": 5, "link": "air", "direction": "forward", "packets": 1, "bytes": 40, "max": 2},
     ]
     (tmp_path / "telemetry" / "links.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
-    run = {"scenario": {"workload": [{"name": "bulk", "port": 5001}]}}
+    run = RunRow("r", "sim", 1, 3.0, "valid", [], 1, 0.0, Documents(two_hosts(), {}))
     found = run_figures.cwnd(tmp_path, run, "bulk").within(0, 10, 100).as_json()["series"]
     shown = {one["name"]: (one["x"], one["y"]) for one in found}
     assert shown["cwnd, wireless part"] == ([2.0], [3.5])
@@ -432,20 +434,18 @@ def land(
 ) -> None:
     (folder / run_id).mkdir()
     row = MetricValue("throughput", "forward", throughput, "rate")
-    scenario = {"seed": int(run_id, 16), "duration_s": 1.0, "links": [], "workload": [], **more}
-    store.land(Landing(run_id, backend, scenario, {}, [row], [], 1, folder / run_id), replaces=replaces)
+    scenario = two_hosts(seed=int(run_id, 16), duration_s=1.0) | more
+    documents = Documents(scenario, {})
+    store.land(Landing(run_id, backend, documents, [row], [], 1, folder / run_id), replaces=replaces)
 
 
 def campaign(
     store: Store, text: str = "", policies: Sequence[str] = ("droptail", "acks-first"), backend: str = "sim"
 ) -> str:
-    fields = {
-        "id": "c" * 16, "name": "own", "title": "Own", "file": "own.yaml", "text": text, "overrides": {},
-        "backend": backend, "seed": 1, "repetitions": 2,
-    }  # fmt: skip
+    new = NewCampaign("c" * 16, "own", "Own", "own.yaml", text, {}, backend, seed=1, repetitions=2)
     members = [(n, r, f"{10 * n + r:024x}") for n in range(len(policies)) for r in range(2)]
-    store.begin_campaign(fields, [[("policy", policy)] for policy in policies], members)
-    return str(fields["id"])
+    store.begin_campaign(new, [[("policy", policy)] for policy in policies], members)
+    return new.id
 
 
 def test_the_scorecard_is_made_from_the_store_and_hides_no_miss(
@@ -581,7 +581,7 @@ def test_throughput_adds_up_to_what_was_delivered(client: FlaskClient, simulated
     store = Store.open(simulated.results)
     run = store.run(run_id)
     assert run is not None
-    data = RunData.load(store.run_folder(run_id), run["scenario"], run["manifest"]["report"])
+    data = RunData.load(store.run_folder(run_id), run.documents.scenario, run.documents.report)
     for flow, one in zip(data.flows, answer["series"], strict=True):
         assert sum(one["y"]) * 1e3 * 0.08 / 8 == pytest.approx(flow.delivered_bytes(0, 9), rel=1e-3)
 

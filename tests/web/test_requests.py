@@ -17,25 +17,18 @@ import pytest
 from flask.testing import FlaskClient
 
 from analysis.store import Store, browse, requests
+from analysis.store.rows import CampaignRow, NewCampaign, RequestRow
 from experiments import catalogue
 from experiments.api import campaign_files
 from experiments.language import source
 from experiments.language.campaign import expand
 from testbed import node_binary
+from tests.campaign_texts import one_line
 from tests.conftest import backchannel
 from web import launch
 from web.app import create_app
 
-TINY = """
-name: tiny
-backend: sim
-network: {topology: line, forward: {rate: 1 Mbit/s, delay: 20 ms}}
-stack: newreno
-workload:
-  - {name: download, from: left, to: right}
-duration: 2 s
-repetitions: 2
-"""
+TINY = one_line("tiny", "repetitions: 2", "rate: 1 Mbit/s, delay: 20 ms")
 #: Minutes of work for two processors, so that a cancel comes in the middle.
 LONG = TINY.replace("name: tiny", "name: long").replace("repetitions: 2", "repetitions: 3000").replace("2 s", "20 s")
 
@@ -84,6 +77,18 @@ def until(holds: Callable[[], Any], within_s: float = 60) -> Any:
     raise AssertionError(f"this did not come about within {within_s:g} s")
 
 
+def head_of(store: Store, campaign_id: str) -> CampaignRow:
+    head = browse.campaign_head(store, campaign_id)
+    assert head is not None
+    return head
+
+
+def request_of(store: Store, number: int) -> RequestRow:
+    request = requests.one(store, number)
+    assert request is not None
+    return request
+
+
 def test_the_validator_says_the_same_on_the_page_and_on_the_command_line(visitor: FlaskClient, tmp_path: Path) -> None:
     bad = TINY.replace("newreno", "newrno").replace("20 ms", "20 mss")
     file = tmp_path / "bad.yaml"
@@ -127,7 +132,7 @@ def test_the_form_makes_a_file_that_is_valid(visitor: FlaskClient) -> None:
     plan = expand(source.parse("made.yaml", made["text"]))
     assert plan.title == "Made: by hand"
     assert len(plan.runs) == 4
-    assert plan.runs[0].scenario["workload"][0]["start_s"] < 0.5
+    assert plan.runs[0].document.document["workload"][0]["start_s"] < 0.5
 
 
 def test_a_campaign_with_an_include_is_launched_with_what_it_includes(
@@ -144,8 +149,8 @@ def test_a_campaign_with_an_include_is_launched_with_what_it_includes(
     assert answer["problems"] == []
     asked = requests.one(Store.open(visitor.application.config["RESULTS"]), answer["request"])
     assert asked is not None
-    plan = expand(source.parse(asked["file"], asked["text"]))
-    assert (plan.name, len(plan.runs), plan.runs[0].scenario["workload"][0]["bytes"]) == ("own", 2, 20_000)
+    plan = expand(source.parse(asked.file, asked.text))
+    assert (plan.name, len(plan.runs), plan.runs[0].document.document["workload"][0]["bytes"]) == ("own", 2, 20_000)
     # What is pasted reaches no file, not even one of the repository's.
     for name in ("mine/base.yaml", "/etc/hostname", "../../etc/passwd"):
         pasted: Any = visitor.post(
@@ -184,7 +189,7 @@ def test_what_is_pasted_opens_no_file(visitor: FlaskClient, store: Store, result
     # The runner takes no path from a request either, whoever entered it.
     asked = requests.ask_run(store, f"{tmp_path}/x.yaml", text.replace(str(tmp_path / "nothing"), str(trace)))
     assert backchannel("runner", "--once", "--results", results).returncode == 1
-    assert "no file can be read from here" in (requests.one(store, asked) or {})["message"]
+    assert "no file can be read from here" in request_of(store, asked).message
 
 
 def test_a_request_is_taken_up_and_ends_as_a_campaign(
@@ -197,37 +202,37 @@ def test_a_request_is_taken_up_and_ends_as_a_campaign(
     )
     assert "Request 1" in answer.text
     until(lambda: requests.runners(store))
-    done = until(lambda: (requests.one(store, 1) or {}).get("state") == requests.DONE and requests.one(store, 1))
+    done = until(lambda: request_of(store, 1).state == requests.DONE and requests.one(store, 1))
     assert "2 runs made" in done["message"]
     head = browse.campaign_head(store, done["campaign_id"])
     assert head is not None
-    assert (head["state"], head["valid"]) == ("complete", 2)
+    assert (head.state, head.valid) == ("complete", 2)
     assert "See the campaign" in visitor.get("/requests/1").text
     # Again, everything is there already; forced, it is made anew.
     for action, wanted in (("resume", "0 runs made"), ("rerun", "2 runs made")):
-        told: Any = visitor.post(f"/api/campaigns/{head['id']}/{action}", headers={"X-CSRF-Token": token(visitor)}).json
+        told: Any = visitor.post(f"/api/campaigns/{head.id}/{action}", headers={"X-CSRF-Token": token(visitor)}).json
         number = told["request"]
-        until(lambda number=number: (requests.one(store, number) or {}).get("state") == requests.DONE)
-        assert wanted in (requests.one(store, number) or {})["message"]
+        until(lambda number=number: request_of(store, number).state == requests.DONE)
+        assert wanted in request_of(store, number).message
 
 
 def test_a_campaign_is_cancelled_and_resumed(store: Store, visitor: FlaskClient, runner: subprocess.Popen[str]) -> None:
     number = requests.ask_run(store, "long.yaml", LONG)
     campaign = until(lambda: browse.active(store))[0]["id"]
-    until(lambda: (browse.campaign_head(store, campaign) or {"valid": 0})["valid"] >= 2)
+    until(lambda: head_of(store, campaign).valid >= 2)
     page = visitor.get(f"/campaigns/{campaign}").text
     assert "Cancel" in page
     told = visitor.post(f"/campaigns/{campaign}/cancel", data={"csrf": token(visitor)}, follow_redirects=True)
     assert "Results so far are kept" in told.text
-    until(lambda: (requests.one(store, number) or {})["state"] == requests.FAILED)
+    until(lambda: request_of(store, number).state == requests.FAILED)
     head = browse.campaign_head(store, campaign)
     assert head is not None
-    assert head["state"] == "incomplete"
-    assert 2 <= head["valid"] < 3000
-    assert "stopped" in (requests.one(store, number) or {})["message"]
+    assert head.state == "incomplete"
+    assert 2 <= head.valid < 3000
+    assert "stopped" in request_of(store, number).message
     # The runner itself goes on with what comes next.
     following = requests.ask_run(store, "tiny.yaml", TINY)
-    until(lambda: (requests.one(store, following) or {})["state"] == requests.DONE)
+    until(lambda: request_of(store, following).state == requests.DONE)
     assert runner.poll() is None
     assert "Resume" in visitor.get(f"/campaigns/{campaign}").text
 
@@ -238,8 +243,8 @@ def test_a_request_that_cannot_be_run_says_why(store: Store, results: Path) -> N
     assert done.returncode == 1
     found = requests.one(store, bad)
     assert found is not None
-    assert found["state"] == requests.FAILED
-    assert "did you mean 'newreno'?" in found["message"]
+    assert found.state == requests.FAILED
+    assert "did you mean 'newreno'?" in found.message
     assert requests.runners(store) == []
 
 
@@ -259,16 +264,14 @@ def test_what_a_runner_left_behind_is_told(store: Store, results: Path) -> None:
         assert requests.release_lost(store) == 1
     finally:
         requests.GONE_AFTER_S = before
-    assert "resume the campaign" in (requests.one(store, number) or {})["message"]
-    assert (browse.campaign_head(store, campaign) or {})["state"] == "incomplete"
+    assert "resume the campaign" in request_of(store, number).message
+    assert head_of(store, campaign).state == "incomplete"
 
 
 def test_what_a_campaign_was_run_with_is_launched_again(visitor: FlaskClient, store: Store) -> None:
     store.begin_campaign(
-        {
-            "id": "c1", "name": "tiny", "title": "t", "file": "tiny.yaml", "text": TINY,
-            "overrides": {"repetitions": "3"}, "backend": "sim", "seed": 1, "repetitions": 3,
-        }, [[]], [(0, 0, "r0")],
+        NewCampaign("c1", "tiny", "t", "tiny.yaml", TINY, {"repetitions": "3"}, "sim", seed=1, repetitions=3),
+        [[]], [(0, 0, "r0")],
     )  # fmt: skip
     page = visitor.get("/launch?campaign=c1").text
     assert "repetitions=3</textarea>" in page
@@ -276,18 +279,15 @@ def test_what_a_campaign_was_run_with_is_launched_again(visitor: FlaskClient, st
 
 
 def test_a_campaign_that_nobody_is_at_can_be_resumed(visitor: FlaskClient, store: Store) -> None:
-    fields = {
-        "id": "c1", "name": "tiny", "title": "t", "file": "tiny.yaml", "text": TINY, "overrides": {}, "backend": "sim",
-        "seed": 1, "repetitions": 2,
-    }  # fmt: skip
-    store.begin_campaign(fields, [[]], [(0, 0, "r0")])
+    new = NewCampaign("c1", "tiny", "t", "tiny.yaml", TINY, {}, "sim", seed=1, repetitions=2)
+    store.begin_campaign(new, [[]], [(0, 0, "r0")])
     store.set_progress("c1", {"cells": []})
     assert visitor.post("/api/campaigns/c1/resume").status_code == 409
     before = requests.SILENT_AFTER_S
     try:
         requests.SILENT_AFTER_S = 0.0
         assert visitor.post("/api/campaigns/c1/cancel").status_code == 409
-        assert (browse.campaign_head(store, "c1") or {})["state"] == "incomplete"
+        assert head_of(store, "c1").state == "incomplete"
         assert visitor.post("/api/campaigns/c1/resume").status_code == 202
     finally:
         requests.SILENT_AFTER_S = before
@@ -314,6 +314,6 @@ def test_a_request_is_taken_once_and_may_be_withdrawn(store: Store) -> None:
     assert requests.withdraw(store, second)
     taken = requests.take(store, "me")
     assert taken is not None
-    assert taken["id"] == first
+    assert taken.id == first
     assert requests.take(store, "you") is None
     assert not requests.withdraw(store, first)

@@ -19,11 +19,11 @@ use backchannel_emulator::os::clock::{cpu_s, realtime_ns};
 use backchannel_simulator::write_samples;
 use backchannel_stacks::config::{stack_config, Config};
 use backchannel_stacks::{Connection, Content, End, Source};
-use serde_json::{json, Value};
 
 use crate::host_interface::{Attachment, HostInterface};
 use crate::promptness::LatenessHistogram;
 use crate::receive::Check;
+use crate::reports::{self, ConnectionReport, EndpointReceiveReport, EndpointSendReport, Outcome, ReceiveEnd};
 use crate::signals::{sleep_until, stop_on_signals, stopped, LONGEST_WAIT_NS};
 
 /// Frames that are processed before the application runs.
@@ -143,22 +143,22 @@ fn send(args: &SendArgs) -> Result<(), String> {
         connection.clear_samples();
     }
     let outcome = match connection.end() {
-        Some(End::Finished) => "completed",
-        Some(End::Reset) => "reset",
-        Some(End::TimedOut) => "timed_out",
-        _ => "stopped",
+        Some(End::Finished) => Outcome::Completed,
+        Some(End::Reset) => Outcome::Reset,
+        Some(End::TimedOut) => Outcome::TimedOut,
+        _ => Outcome::Stopped,
     };
     connection.abort();
     transmit(&interface, &mut connection, zero_ns)?;
     if let Some(mut file) = telemetry {
         file.flush().map_err(|error| format!("cannot write telemetry: {error}"))?;
     }
-    let mut report = counts(&connection, &interface.lateness);
-    report["bytes"] = connection.acknowledged().into();
-    report["outcome"] = outcome.into();
-    report["started_late_s"] = started_late.as_secs_f64().into();
-    println!("{report}");
-    Ok(())
+    reports::print(&EndpointSendReport {
+        bytes: connection.acknowledged(),
+        outcome,
+        started_late_s: started_late.as_secs_f64(),
+        connection: counts(&connection, &interface.lateness),
+    })
 }
 
 fn receive(args: &ReceiveArgs) -> Result<(), String> {
@@ -168,8 +168,7 @@ fn receive(args: &ReceiveArgs) -> Result<(), String> {
     let listening_ns = monotonic_ns();
     let mut check = Check::new(args.seed);
     let Some((mut connection, zero_ns)) = accept(&mut interface, &config, args, listening_ns)? else {
-        println!("{}", check.report(false));
-        return Ok(());
+        return reports::print(&EndpointReceiveReport { received: check.report(false), connection: None });
     };
     while connection.end().is_none() && !stopped() {
         step(&mut interface, &mut connection, zero_ns, None)?;
@@ -182,19 +181,15 @@ fn receive(args: &ReceiveArgs) -> Result<(), String> {
         }
     }
     check.end = match connection.end() {
-        Some(End::Finished) => "finished",
-        Some(End::Reset) => "reset",
-        Some(End::TimedOut) => "timed out",
-        _ => "stopped",
+        Some(End::Finished) => ReceiveEnd::Finished,
+        Some(End::Reset) => ReceiveEnd::Reset,
+        Some(End::TimedOut) => ReceiveEnd::TimedOut,
+        _ => ReceiveEnd::Stopped,
     };
     connection.abort();
     transmit(&interface, &mut connection, zero_ns)?;
-    let mut report = check.report(true);
-    if let (Value::Object(all), Value::Object(more)) = (&mut report, counts(&connection, &interface.lateness)) {
-        all.extend(more);
-    }
-    println!("{report}");
-    Ok(())
+    let connection = Some(counts(&connection, &interface.lateness));
+    reports::print(&EndpointReceiveReport { received: check.report(true), connection })
 }
 
 /// Waits for a SYN to the listening port. Returns the connection, and the start of the run in nanoseconds of CLOCK_MONOTONIC;
@@ -282,19 +277,19 @@ fn isn(seed: u64) -> u32 {
     (backchannel_core::rng::uniform(&mut backchannel_core::rng::stream(seed, "isn")) * f64::from(u32::MAX)) as u32
 }
 
-fn counts(connection: &Connection, lateness: &LatenessHistogram) -> Value {
+fn counts(connection: &Connection, lateness: &LatenessHistogram) -> ConnectionReport {
     let counts = connection.counts();
-    json!({
-        "segments_sent": counts.sent,
-        "segments_received": counts.received,
-        "segments_refused": counts.refused,
-        "retransmitted": counts.retransmitted,
-        "coarse_timeouts": counts.timeouts,
-        "fast_retransmits": counts.fast_retransmits,
-        "duplicate_acks": counts.duplicate_acks,
-        "lateness_s": lateness.report(),
-        "cpu_s": cpu_s(),
-    })
+    ConnectionReport {
+        segments_sent: counts.sent,
+        segments_received: counts.received,
+        segments_refused: counts.refused,
+        retransmitted: counts.retransmitted,
+        coarse_timeouts: counts.timeouts,
+        fast_retransmits: counts.fast_retransmits,
+        duplicate_acks: counts.duplicate_acks,
+        lateness_s: lateness.report(),
+        cpu_s: cpu_s(),
+    }
 }
 
 impl HostOptions {

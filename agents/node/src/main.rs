@@ -10,6 +10,7 @@ mod probe;
 mod promptness;
 mod receive;
 mod registry;
+mod reports;
 mod send;
 mod serial_line;
 mod signals;

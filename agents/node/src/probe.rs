@@ -10,8 +10,8 @@ use backchannel_emulator::os::process::Priority;
 use backchannel_emulator::os::socket_option::{receive_stamped, stamp_arrivals};
 use backchannel_emulator::{become_realtime, monotonic_ns};
 use rustix::net::sockopt::set_socket_recv_buffer_size_force;
-use serde_json::json;
 
+use crate::reports::{self, Arrival, ProbeReceiveReport, ProbeSendReport};
 use crate::signals::{sleep_until, stop_on_signals, stopped};
 use crate::socket::is_transient;
 
@@ -94,8 +94,7 @@ fn send(args: &SendArgs) -> Result<(), String> {
         send(seq)?;
         at += nanoseconds(args.interval_s);
     }
-    println!("{}", json!({"sent": args.burst + args.spaced}));
-    Ok(())
+    reports::print(&ProbeSendReport { sent: args.burst + args.spaced })
 }
 
 fn receive(args: &ReceiveArgs) -> Result<(), String> {
@@ -109,16 +108,13 @@ fn receive(args: &ReceiveArgs) -> Result<(), String> {
     let deadline = monotonic_ns() + nanoseconds(args.timeout_s);
     let mut packets = Vec::new();
     while packets.len() < args.count as usize && monotonic_ns() < deadline && !stopped() {
-        if let Some((seq, sent_ns, received_ns)) = receive_probe(&socket)? {
-            packets.push(json!({"seq": seq, "sent_ns": sent_ns, "received_ns": received_ns}));
-        }
+        packets.extend(receive_probe(&socket)?);
     }
-    println!("{}", json!({"packets": packets}));
-    Ok(())
+    reports::print(&ProbeReceiveReport { packets })
 }
 
-/// Number of a packet, when it was sent, and when the kernel received it. `None` if none arrived in time.
-fn receive_probe(socket: &UdpSocket) -> Result<Option<(u64, u64, u64)>, String> {
+/// The next probe; `None` if none arrived in time.
+fn receive_probe(socket: &UdpSocket) -> Result<Option<Arrival>, String> {
     let mut data = [0u8; 65_536];
     let (n, stamp_ns) = match receive_stamped(socket, &mut data) {
         Ok(received) => received,
@@ -129,8 +125,8 @@ fn receive_probe(socket: &UdpSocket) -> Result<Option<(u64, u64, u64)>, String> 
         return Ok(None);
     }
     let word = |at: usize| u64::from_be_bytes(data[at..at + 8].try_into().expect("eight bytes"));
-    let stamp_ns = stamp_ns.ok_or("the kernel did not time-stamp an arrival")?;
-    Ok(Some((word(0), word(8), stamp_ns)))
+    let received_ns = stamp_ns.ok_or("the kernel did not time-stamp an arrival")?;
+    Ok(Some(Arrival { seq: word(0), sent_ns: word(8), received_ns }))
 }
 
 fn nanoseconds(seconds: f64) -> u64 {

@@ -4,9 +4,9 @@ use std::net::SocketAddrV4;
 
 use backchannel_emulator::monotonic_ns;
 use backchannel_emulator::os::wait::Readiness;
-use serde_json::{json, Value};
 
 use crate::payload::Payload;
+use crate::reports::{self, ReceiveEnd, ReceiveReport};
 use crate::signals::{stop_on_signals, stopped, LONGEST_WAIT_NS};
 use crate::socket::{self, is_transient, TcpSocket};
 
@@ -34,8 +34,7 @@ pub fn run(args: &Args) -> Result<(), String> {
     if let Some(connection) = &connection {
         check.read_all(connection);
     }
-    println!("{}", check.report(connection.is_some()));
-    Ok(())
+    reports::print(&check.report(connection.is_some()))
 }
 
 fn wait_for_connection(listener: &TcpSocket) -> Result<Option<TcpSocket>, String> {
@@ -61,7 +60,7 @@ pub(crate) struct Check {
     first_ns: Option<u64>,
     last_ns: Option<u64>,
     /// How the connection ended, for the report.
-    pub(crate) end: &'static str,
+    pub(crate) end: ReceiveEnd,
 }
 
 impl Check {
@@ -73,7 +72,7 @@ impl Check {
             bytes: 0,
             first_ns: None,
             last_ns: None,
-            end: "stopped",
+            end: ReceiveEnd::Stopped,
         }
     }
 
@@ -82,7 +81,7 @@ impl Check {
         while !stopped() {
             match connection.read(&mut buffer) {
                 Ok(0) => {
-                    self.end = "finished";
+                    self.end = ReceiveEnd::Finished;
                     return;
                 }
                 Ok(n) => self.check(&buffer[..n]),
@@ -90,7 +89,7 @@ impl Check {
                     connection.wait(Readiness::Readable, Some(monotonic_ns() + LONGEST_WAIT_NS));
                 }
                 Err(_) => {
-                    self.end = "reset";
+                    self.end = ReceiveEnd::Reset;
                     return;
                 }
             }
@@ -115,16 +114,16 @@ impl Check {
     }
 
     /// The report. `connected`: whether there was a connection.
-    pub(crate) fn report(&self, connected: bool) -> Value {
-        json!({
-            "bytes": self.bytes,
-            "blake3": self.hash.finalize().to_hex().as_str(),
-            "payload_ok": self.hash.finalize() == self.expected_hash.finalize(),
-            "connected": connected,
-            "end": self.end,
-            "first_monotonic_ns": self.first_ns,
-            "last_monotonic_ns": self.last_ns,
-        })
+    pub(crate) fn report(&self, connected: bool) -> ReceiveReport {
+        ReceiveReport {
+            bytes: self.bytes,
+            blake3: self.hash.finalize().to_hex().to_string(),
+            payload_ok: self.hash.finalize() == self.expected_hash.finalize(),
+            connected,
+            end: self.end,
+            first_monotonic_ns: self.first_ns,
+            last_monotonic_ns: self.last_ns,
+        }
     }
 }
 
@@ -139,12 +138,12 @@ mod tests {
         let mut check = Check::new(3);
         check.check(&stream[..400]);
         check.check(&stream[400..]);
-        assert_eq!(check.report(true)["payload_ok"], true);
+        assert!(check.report(true).payload_ok);
 
         let mut bad = stream.clone();
         bad[700] ^= 1;
         let mut check = Check::new(3);
         check.check(&bad);
-        assert_eq!(check.report(true)["payload_ok"], false);
+        assert!(!check.report(true).payload_ok);
     }
 }

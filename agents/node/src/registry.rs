@@ -9,6 +9,11 @@ use backchannel_simulator::{CountersFile, SimulationReport};
 use schemars::{schema_for, JsonSchema};
 use serde_json::{json, Value};
 
+use crate::reports::{
+    EndpointReceiveReport, EndpointSendReport, ProbeReceiveReport, ProbeSendReport, ReceiveReport, SendReport,
+    TcpInfoLine,
+};
+
 /// Prints the document.
 pub fn print() -> Result<(), String> {
     println!("{:#}", document());
@@ -34,12 +39,19 @@ fn document() -> Value {
             "simulation": schema_for!(SimulationReport),
             "emulation": schema_for!(EmulationReport),
             "counters": schema_for!(CountersFile),
+            "send": schema_for!(SendReport),
+            "receive": schema_for!(ReceiveReport),
+            "endpoint-send": schema_for!(EndpointSendReport),
+            "endpoint-receive": schema_for!(EndpointReceiveReport),
+            "probe-send": schema_for!(ProbeSendReport),
+            "probe-receive": schema_for!(ProbeReceiveReport),
         },
         "telemetry": {
             "queue": schema_for!(QueueLine),
             "event": schema_for!(EventLine),
             "sender": schema_for!(SenderLine),
             "flow": schema_for!(FlowLine),
+            "kernel_flow": schema_for!(TcpInfoLine),
         },
     })
 }

@@ -9,9 +9,9 @@ use std::time::Duration;
 use backchannel_emulator::os::process::Priority;
 use backchannel_emulator::os::wait::Readiness;
 use backchannel_emulator::{become_realtime, leave_realtime, monotonic_ns};
-use serde_json::{json, Value};
 
 use crate::payload::Payload;
+use crate::reports::{self, Outcome, SendReport, TcpInfoLine};
 use crate::signals::{sleep_until, stop_on_signals, stopped};
 use crate::socket::{self, is_transient, TcpSocket};
 
@@ -65,18 +65,7 @@ pub fn run(args: &Args) -> Result<(), String> {
     if let Some(mut file) = telemetry {
         file.flush().map_err(|error| format!("cannot write telemetry: {error}"))?;
     }
-    println!("{report}");
-    Ok(())
-}
-
-/// How a transfer ended.
-enum Outcome {
-    /// The receiving program has read every byte and closed the connection.
-    Completed,
-    /// The time was over, or a signal arrived.
-    Stopped,
-    /// No connection was established before that.
-    NeverConnected,
+    reports::print(&report)
 }
 
 struct Sender<'a> {
@@ -157,23 +146,21 @@ impl Sender<'_> {
 
     fn sample(&self, telemetry: &mut Option<BufWriter<File>>) -> Result<(), String> {
         let Some(file) = telemetry else { return Ok(()) };
-        let Value::Object(mut line) = self.socket.info() else { return Ok(()) };
-        let zero = self.args.start_at_ns.unwrap_or(0);
-        line.insert("t_ns".into(), monotonic_ns().saturating_sub(zero).into());
-        writeln!(file, "{}", Value::Object(line)).map_err(|error| format!("cannot write telemetry: {error}"))
+        let Some(info) = self.socket.info() else { return Ok(()) };
+        let t_ns = monotonic_ns().saturating_sub(self.args.start_at_ns.unwrap_or(0));
+        serde_json::to_writer(&mut *file, &TcpInfoLine { t_ns, info })
+            .map_err(std::io::Error::from)
+            .and_then(|()| writeln!(file))
+            .map_err(|error| format!("cannot write telemetry: {error}"))
     }
 
-    fn report(&self, started_late: Duration, outcome: Outcome) -> Value {
-        json!({
-            "bytes": self.sent,
-            "blake3": self.hash.finalize().to_hex().as_str(),
-            "outcome": match outcome {
-                Outcome::Completed => "completed",
-                Outcome::Stopped => "stopped",
-                Outcome::NeverConnected => "never_connected",
-            },
-            "started_late_s": started_late.as_secs_f64(),
-            "tcp_info": self.socket.info(),
-        })
+    fn report(&self, started_late: Duration, outcome: Outcome) -> SendReport {
+        SendReport {
+            bytes: self.sent,
+            blake3: self.hash.finalize().to_hex().to_string(),
+            outcome,
+            started_late_s: started_late.as_secs_f64(),
+            tcp_info: self.socket.info(),
+        }
     }
 }

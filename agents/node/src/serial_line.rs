@@ -34,6 +34,17 @@ struct Direction {
     report: Report,
 }
 
+/// What is printed.
+#[derive(Serialize)]
+struct Summary {
+    from_the_lower_address: Report,
+    from_the_higher_address: Report,
+    /// Frames without an IPv4 packet.
+    other_frames: u64,
+    /// What is wrong with the capture file.
+    damage: Vec<String>,
+}
+
 #[derive(Default, Serialize)]
 struct Report {
     packets: u64,
@@ -77,11 +88,16 @@ pub fn run(args: &Args) -> Result<(), String> {
     }
     out.finish().map_err(failed)?;
     let [from_lower, from_higher] = directions.map(|direction| direction.report);
-    let report = serde_json::json!({
-        "from_the_lower_address": from_lower, "from_the_higher_address": from_higher, "other_frames": others,
-        "damage": capture.damage().iter().map(ToString::to_string).collect::<Vec<_>>(),
-    });
-    writeln!(std::io::stdout(), "{report:#}").map_err(|error| format!("the report cannot be printed: {error}"))
+    let summary = Summary {
+        from_the_lower_address: from_lower,
+        from_the_higher_address: from_higher,
+        other_frames: others,
+        damage: capture.damage().iter().map(ToString::to_string).collect(),
+    };
+    serde_json::to_writer_pretty(std::io::stdout(), &summary)
+        .map_err(std::io::Error::from)
+        .and_then(|()| writeln!(std::io::stdout()))
+        .map_err(|error| format!("the report cannot be printed: {error}"))
 }
 
 /// The IPv4 packet of a frame, without Ethernet's padding and with zeros for what the snap length cut off.

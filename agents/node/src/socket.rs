@@ -8,8 +8,9 @@ use backchannel_emulator::os::socket_option;
 use backchannel_emulator::os::wait::{wait_until, Readiness};
 use rustix::io::Errno;
 use rustix::net::{sockopt, RecvFlags, SendFlags};
-use serde_json::{json, Value};
 use socket2::{Domain, Socket, Type};
+
+use crate::reports::TcpInfo;
 
 /// Options of a flow's sockets.
 #[derive(Clone, Debug, clap::Args)]
@@ -114,24 +115,24 @@ impl TcpSocket {
         wait_until([&self.0], readiness, until_ns)
     }
 
-    /// The kernel's tcp_info in SI units; null if there is none.
-    pub fn info(&self) -> Value {
+    /// The kernel's tcp_info in SI units; `None` if there is none.
+    pub fn info(&self) -> Option<TcpInfo> {
         // SAFETY: TCP_INFO fills a tcp_info, which is all integers.
         let info = unsafe { socket_option::get::<libc::tcp_info>(&self.0, libc::IPPROTO_TCP, libc::TCP_INFO) };
-        let Ok(info) = info else { return Value::Null };
-        json!({
-            "cwnd_segments": info.tcpi_snd_cwnd,
+        let info = info.ok()?;
+        Some(TcpInfo {
+            cwnd_segments: info.tcpi_snd_cwnd,
             // The kernel's initial value stands for infinity.
-            "ssthresh_segments": (info.tcpi_snd_ssthresh < 0x7fff_ffff).then_some(info.tcpi_snd_ssthresh),
-            "rtt_s": f64::from(info.tcpi_rtt) * 1e-6,
-            "rttvar_s": f64::from(info.tcpi_rttvar) * 1e-6,
-            "rto_s": f64::from(info.tcpi_rto) * 1e-6,
-            "mss_bytes": info.tcpi_snd_mss,
-            "unacked_segments": info.tcpi_unacked,
-            "lost_segments": info.tcpi_lost,
-            "retransmitted_segments": info.tcpi_total_retrans,
-            "ca_state": info.tcpi_ca_state,
-            "backoff": info.tcpi_backoff,
+            ssthresh_segments: (info.tcpi_snd_ssthresh < 0x7fff_ffff).then_some(info.tcpi_snd_ssthresh),
+            rtt_s: f64::from(info.tcpi_rtt) * 1e-6,
+            rttvar_s: f64::from(info.tcpi_rttvar) * 1e-6,
+            rto_s: f64::from(info.tcpi_rto) * 1e-6,
+            mss_bytes: info.tcpi_snd_mss,
+            unacked_segments: info.tcpi_unacked,
+            lost_segments: info.tcpi_lost,
+            retransmitted_segments: info.tcpi_total_retrans,
+            ca_state: info.tcpi_ca_state,
+            backoff: info.tcpi_backoff,
         })
     }
 }

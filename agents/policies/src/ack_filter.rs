@@ -21,7 +21,7 @@ use backchannel_core::packet::{mark, FlowKey, Packet};
 use backchannel_core::registry::{Entry, Given, Param, Preset, Unit};
 use backchannel_core::rng::{self, RunRng};
 use backchannel_core::time::Time;
-use backchannel_core::traits::Policy;
+use backchannel_core::traits::{Backlog, Policy};
 use rustc_hash::FxHashMap;
 
 use crate::ack_queue::AckQueue;
@@ -246,12 +246,8 @@ impl Policy for AckFiltering {
         self.queue.front()
     }
 
-    fn len_packets(&self) -> usize {
-        self.queue.len()
-    }
-
-    fn len_bytes(&self) -> u64 {
-        self.queue.bytes()
+    fn backlog(&self) -> Backlog {
+        Backlog { packets: self.queue.len(), bytes: self.queue.bytes() }
     }
 }
 

@@ -7,7 +7,7 @@ use backchannel_core::event::{EventKind, Events};
 use backchannel_core::packet::Packet;
 use backchannel_core::registry::{Entry, Given};
 use backchannel_core::time::Time;
-use backchannel_core::traits::Policy;
+use backchannel_core::traits::{Backlog, Policy};
 
 use crate::ack_filter;
 use crate::ack_queue::AckQueue;
@@ -77,12 +77,8 @@ impl Policy for AcksFirst {
         self.acks.front().or_else(|| self.others.front())
     }
 
-    fn len_packets(&self) -> usize {
-        self.acks.len() + self.others.len()
-    }
-
-    fn len_bytes(&self) -> u64 {
-        self.acks.bytes() + self.others.bytes()
+    fn backlog(&self) -> Backlog {
+        Backlog { packets: self.acks.len() + self.others.len(), bytes: self.acks.bytes() + self.others.bytes() }
     }
 }
 

@@ -22,7 +22,7 @@ use backchannel_core::event::Events;
 use backchannel_core::packet::Packet;
 use backchannel_core::registry::{Entry, Given, Param, Preset, Unit};
 use backchannel_core::time::Time;
-use backchannel_core::traits::Policy;
+use backchannel_core::traits::{Backlog, Policy};
 
 use crate::cbq5050::{BOUNDED, CLASS_LIMIT, FILTER};
 use crate::classes::{Class, Classes};
@@ -233,12 +233,8 @@ impl Policy for Acq {
         }
     }
 
-    fn len_packets(&self) -> usize {
-        self.classes.len()
-    }
-
-    fn len_bytes(&self) -> u64 {
-        self.classes.bytes()
+    fn backlog(&self) -> Backlog {
+        Backlog { packets: self.classes.len(), bytes: self.classes.bytes() }
     }
 }
 

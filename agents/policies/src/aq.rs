@@ -24,7 +24,7 @@ use backchannel_core::event::Events;
 use backchannel_core::packet::Packet;
 use backchannel_core::registry::{Entry, Given, Param, Preset, Unit};
 use backchannel_core::time::Time;
-use backchannel_core::traits::Policy;
+use backchannel_core::traits::{Backlog, Policy};
 
 use crate::classes::{Class, Classes};
 use crate::meter::Intervals;
@@ -312,12 +312,8 @@ impl Policy for AsymmetricQueueing {
         }
     }
 
-    fn len_packets(&self) -> usize {
-        self.classes.len()
-    }
-
-    fn len_bytes(&self) -> u64 {
-        self.classes.bytes()
+    fn backlog(&self) -> Backlog {
+        Backlog { packets: self.classes.len(), bytes: self.classes.bytes() }
     }
 }
 

@@ -5,7 +5,7 @@ use backchannel_core::event::Events;
 use backchannel_core::packet::Packet;
 use backchannel_core::registry::{Entry, Given, Param, Preset, Unit};
 use backchannel_core::time::Time;
-use backchannel_core::traits::Policy;
+use backchannel_core::traits::{Backlog, Policy};
 
 use crate::classes::{Class, Classes};
 use crate::limit::{Limit, BUFFER};
@@ -102,12 +102,8 @@ impl Policy for Halves {
         self.classes.front()
     }
 
-    fn len_packets(&self) -> usize {
-        self.classes.len()
-    }
-
-    fn len_bytes(&self) -> u64 {
-        self.classes.bytes()
+    fn backlog(&self) -> Backlog {
+        Backlog { packets: self.classes.len(), bytes: self.classes.bytes() }
     }
 }
 

@@ -13,7 +13,7 @@ use backchannel_core::event::{EventKind, Events};
 use backchannel_core::packet::Packet;
 use backchannel_core::registry::{Entry, Given, Param, Preset, Unit};
 use backchannel_core::time::Time;
-use backchannel_core::traits::Policy;
+use backchannel_core::traits::{Backlog, Policy};
 
 use crate::fifo::Fifo;
 use crate::limit::{Limit, BUFFER};
@@ -197,12 +197,8 @@ impl Policy for CoDel {
         (self.queue.bytes() - u64::from(head.len()) <= self.parameters.max_packet).then_some(head)
     }
 
-    fn len_packets(&self) -> usize {
-        self.queue.len()
-    }
-
-    fn len_bytes(&self) -> u64 {
-        self.queue.bytes()
+    fn backlog(&self) -> Backlog {
+        Backlog { packets: self.queue.len(), bytes: self.queue.bytes() }
     }
 }
 

@@ -6,7 +6,7 @@ use backchannel_core::event::{EventKind, Events};
 use backchannel_core::packet::Packet;
 use backchannel_core::registry::{Entry, Given};
 use backchannel_core::time::Time;
-use backchannel_core::traits::Policy;
+use backchannel_core::traits::{Backlog, Policy};
 
 use crate::fifo::Fifo;
 use crate::limit::{Limit, BUFFER, LIMIT};
@@ -60,12 +60,8 @@ impl Policy for DropFront {
         self.queue.front()
     }
 
-    fn len_packets(&self) -> usize {
-        self.queue.len()
-    }
-
-    fn len_bytes(&self) -> u64 {
-        self.queue.bytes()
+    fn backlog(&self) -> Backlog {
+        Backlog { packets: self.queue.len(), bytes: self.queue.bytes() }
     }
 }
 

@@ -14,7 +14,7 @@ use backchannel_core::event::{EventKind, Events};
 use backchannel_core::packet::{FlowKey, Packet};
 use backchannel_core::registry::{Entry, Given, Param, Preset, Unit};
 use backchannel_core::time::Time;
-use backchannel_core::traits::Policy;
+use backchannel_core::traits::{Backlog, Policy};
 use rustc_hash::FxHashMap;
 
 use crate::fifo::Fifo;
@@ -182,12 +182,8 @@ impl Policy for FairQueueing {
             .map(|(_, _, packet)| packet)
     }
 
-    fn len_packets(&self) -> usize {
-        self.packets
-    }
-
-    fn len_bytes(&self) -> u64 {
-        self.bytes
+    fn backlog(&self) -> Backlog {
+        Backlog { packets: self.packets, bytes: self.bytes }
     }
 }
 

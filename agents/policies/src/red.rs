@@ -28,7 +28,7 @@ use backchannel_core::packet::Packet;
 use backchannel_core::registry::{Entry, Given, Param, Preset, Unit};
 use backchannel_core::rng::{self, RunRng};
 use backchannel_core::time::{service_time, Time};
-use backchannel_core::traits::Policy;
+use backchannel_core::traits::{Backlog, Policy};
 
 use crate::fifo::Fifo;
 use crate::limit::{Limit, BUFFER, LIMIT};
@@ -353,12 +353,8 @@ impl Policy for Red {
         self.acks.front().or_else(|| self.others.front())
     }
 
-    fn len_packets(&self) -> usize {
-        self.acks.len() + self.others.len()
-    }
-
-    fn len_bytes(&self) -> u64 {
-        self.acks.bytes() + self.others.bytes()
+    fn backlog(&self) -> Backlog {
+        Backlog { packets: self.acks.len() + self.others.len(), bytes: self.acks.bytes() + self.others.bytes() }
     }
 }
 

@@ -1,8 +1,8 @@
-//! Which bytes of a stream have been seen: half-open ranges of unwrapped sequence numbers.
+//! The bytes of a stream that were captured, as half-open ranges of unwrapped sequence numbers.
 
 use std::collections::BTreeMap;
 
-/// Disjoint, non-touching ranges. The one that came first and grows is at hand; a stream in order never needs another.
+/// Disjoint ranges that do not touch. A stream in order has only `main`, the range that was added first.
 #[derive(Debug, Default, Clone)]
 pub(crate) struct Ranges {
     main: Option<(i64, i64)>,
@@ -10,11 +10,11 @@ pub(crate) struct Ranges {
 }
 
 impl Ranges {
-    /// Adds `from..to`; how many of its bytes are new.
+    /// Adds `from..to`. Returns the number of bytes that are new.
     #[inline]
     pub(crate) fn add(&mut self, from: i64, to: i64) -> i64 {
         match &mut self.main {
-            // The common case: the stream goes on where it ended.
+            // The common case: the stream continues where it ended.
             Some((_, end)) if *end == from && to > from && self.islands.is_empty() => {
                 *end = to;
                 to - from
@@ -31,7 +31,7 @@ impl Ranges {
             self.main = Some((from, to));
             return to - from;
         };
-        // An island that just grows at its end.
+        // The last island grows at its end.
         if let Some(mut last) = self.islands.last_entry() {
             if *last.get() == from && from > main.1 {
                 *last.get_mut() = to;
@@ -44,7 +44,7 @@ impl Ranges {
         if touches_main {
             (low, high, known) = (low.min(main.0), high.max(main.1), overlap(main.0, main.1));
         }
-        // Islands lie apart, so that going back from the highest that begins within reach finds all that touch.
+        // Islands do not touch, so searching backwards from the highest one that begins within reach finds all that do.
         while let Some((&start, &end)) = self.islands.range(..=high).next_back() {
             if end < low {
                 break;
@@ -67,12 +67,12 @@ impl Ranges {
             + self.islands.iter().map(|(start, end)| end - start).sum::<i64>()
     }
 
-    /// The ranges, the first one first.
+    /// All ranges, `main` first.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (i64, i64)> + '_ {
         self.main.into_iter().chain(self.islands.iter().map(|(&start, &end)| (start, end)))
     }
 
-    /// End of the range that came first; 0 when nothing came.
+    /// End of `main`, or 0 if there are no ranges.
     #[inline]
     pub(crate) fn contiguous(&self) -> i64 {
         self.main.map_or(0, |(_, end)| end)
@@ -82,18 +82,18 @@ impl Ranges {
         self.main.is_none()
     }
 
-    /// Ranges beside the first.
+    /// Number of ranges besides `main`.
     pub(crate) fn islands(&self) -> usize {
         self.islands.len()
     }
 
-    /// The first hole after the first range: where it begins, and how many bytes it has.
+    /// Start and end of the first hole after `main`.
     pub(crate) fn first_hole(&self) -> Option<(i64, i64)> {
         let end = self.contiguous();
         self.islands.range(end..).next().map(|(&start, _)| (end, start))
     }
 
-    /// How many bytes of `from..to` are in the ranges.
+    /// Number of bytes of `from..to` in the ranges.
     pub(crate) fn holds(&self, from: i64, to: i64) -> i64 {
         let overlap = |start: i64, end: i64| (end.min(to) - start.max(from)).max(0);
         let main = self.main.map_or(0, |(start, end)| overlap(start, end));

@@ -46,16 +46,15 @@ links:
 """
 
 ROOT = Path(__file__).resolve().parents[3]
-#: Roles by group, in the order of their installation.
-ROLES = {
-    "queues": ("queue_policy",),
-    "endpoints": ("endpoint", "capture", "agent"),
-    "routers": ("router", "capture", "agent"),
-    "base_stations": ("base_station", "capture", "agent"),
-    "link_boxes": ("emulated_modem", "emulated_radio", "capture", "agent"),
-    "workers": ("worker",),
-    "results_sites": ("results_site",),
+#: Network roles by group, in the order of their installation.
+NETWORK_ROLES = {
+    "queues": "queue_policy",
+    "endpoints": "endpoint",
+    "routers": "router",
+    "base_stations": "base_station",
 }
+#: Network roles of a link box, by the variable with their links.
+BOX_ROLES = {"backchannel_modems": "emulated_modem", "backchannel_radios": "emulated_radio"}
 
 
 class InventoryModule(BaseInventoryPlugin):
@@ -85,7 +84,7 @@ class InventoryModule(BaseInventoryPlugin):
             if topology is None:
                 raise AnsibleParserError(f"{path}: 'campaign' is missing; it names the campaign file with the topology")
             scenario = campaign.load(Path(topology)).runs[0].scenario
-            placed = lab.placed(found, scenario["nodes"], scenario["links"])
+            placed = lab.placed(found, scenario.nodes, scenario.links)
         except (problems.CampaignError, errors.TestbedError, errors.Unavailable) as error:
             raise AnsibleParserError(str(error)) from None
         groups = placement.groups(placed)
@@ -96,10 +95,10 @@ class InventoryModule(BaseInventoryPlugin):
         namespaces = lab_processes()
         members = [*placed.members(), *(name for name, host in placed.hosts.items() if host.also)]
         for name in dict.fromkeys(members):
-            topology_vars = placement.host_vars(placed, scenario["links"], name) if name in placed.members() else {}
+            topology_vars = placement.host_vars(placed, scenario.links, name) if name in placed.members() else {}
             variables = {
                 **topology_vars,
-                "backchannel_roles": roles_of(name, groups, topology_vars),
+                "backchannel_roles": network_roles(name, groups, topology_vars),
                 **connection_vars(found, placed.hosts[name], namespaces),
                 **found.file.vars,
             }
@@ -107,14 +106,10 @@ class InventoryModule(BaseInventoryPlugin):
                 inventory.set_variable(name, key, value)
 
 
-def roles_of(name, groups, topology_vars):
-    """Roles of a host besides `common`, in the order of their installation."""
-    unused = {
-        role
-        for role, links in (("emulated_modem", "backchannel_modems"), ("emulated_radio", "backchannel_radios"))
-        if not topology_vars.get(links)
-    }
-    return [role for group, roles in ROLES.items() if name in groups[group] for role in roles if role not in unused]
+def network_roles(name, groups, topology_vars):
+    """Network roles of a host, in the order of their installation; none for a host outside the topology."""
+    of_node = [role for group, role in NETWORK_ROLES.items() if name in groups[group]]
+    return of_node + [role for links, role in BOX_ROLES.items() if topology_vars.get(links)]
 
 
 def lab_processes():

@@ -10,6 +10,7 @@ description:
   - Brings interfaces, addresses, permanent neighbours and routes to what a topology needs. All commands of
     one host are one batch of C(ip), which stops at the first error.
   - Turns segmentation and checksum offloads off and disables IPv6 on the experiment's interfaces.
+  - Makes the host answer ARP for an address only on the interface that has it.
   - Records what it found on each interface (hardware address, state, IPv4 addresses, offloads, kernel settings).
     With O(state=absent) it restores that.
   - Grants the agent the use of the interfaces, with a file in C(/etc/backchannel/agent.d).
@@ -164,6 +165,8 @@ from ansible_collections.backchannel.testbed.plugins.module_utils.host import (
 )
 from ansible_collections.backchannel.testbed.plugins.module_utils.sysctls import apply_sysctls, restore_sysctls
 
+#: Every host answers ARP for an address only on the interface that has it.
+HOST_SYSCTLS = {"net.ipv4.conf.all.arp_ignore": 1, "net.ipv4.conf.all.arp_announce": 2}
 #: Names that `ethtool -K` takes and `ethtool -k` prints.
 OFFLOADS = {
     "tso": "tcp-segmentation-offload",
@@ -227,7 +230,7 @@ def apply(parameters, changes):
     batch += entry_commands(changes, live, "neighbour", neighbours_of(live, names), neighbours)
     batch += entry_commands(changes, live, "route", routes_of(live, names), routes)
     run_batch(changes, batch)
-    apply_sysctls(changes, originals, parameters["sysctls"])
+    apply_sysctls(changes, originals, {**HOST_SYSCTLS, **parameters["sysctls"]})
     set_file(changes, grant_file, json.dumps(grants, indent=1, sort_keys=True) + "\n")
 
 

@@ -41,11 +41,27 @@ pub trait Policy: Send {
     /// configured rates ignore it.
     fn on_rates(&mut self, _now: Time, _own_bps: Option<u64>, _opposite_bps: Option<u64>) {}
 
+    /// What waits.
+    fn backlog(&self) -> Backlog;
+
     /// Packets waiting.
-    fn len_packets(&self) -> usize;
+    fn len_packets(&self) -> usize {
+        self.backlog().packets
+    }
 
     /// Network-layer bytes waiting.
-    fn len_bytes(&self) -> u64;
+    fn len_bytes(&self) -> u64 {
+        self.backlog().bytes
+    }
+}
+
+/// What waits in a policy.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Backlog {
+    /// Packets.
+    pub packets: usize,
+    /// Network-layer bytes.
+    pub bytes: u64,
 }
 
 /// An end of a link: 0 and 1 for a link with two ends, more for a shared medium.

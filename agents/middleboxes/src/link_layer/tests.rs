@@ -19,6 +19,26 @@ impl Bench {
         Bench { box_: build(&Given::check(entry, options).unwrap()), events: Events::default() }
     }
 
+    /// As [`Bench::new`], after `segments` segments at 0 ms and `acks` acks of segment 0 at 20, 21, ... ms.
+    fn after(entry: &Entry, build: fn(&Given<'_>) -> Box<dyn Middlebox>, segments: u32, acks: u64) -> Bench {
+        let mut bench = Bench::new(entry, build);
+        for number in 0..segments {
+            bench.data(0, number);
+        }
+        for at_ms in 20..20 + acks {
+            bench.ack(at_ms, 1);
+        }
+        bench
+    }
+
+    /// What comes out when the timer fires.
+    fn on_timer(&mut self) -> Vec<(Side, u64)> {
+        let due = self.box_.next_event().expect("a timer is set");
+        let mut out = Vec::new();
+        self.box_.poll(due, &mut out, &mut self.events);
+        out.into_iter().map(|(side, packet)| (side, packet.id)).collect()
+    }
+
     fn go(&mut self, at_ms: u64, from: Side, packet: Packet) -> Vec<(Side, u64)> {
         let mut out = Vec::new();
         self.box_.process(Time(at_ms * 1_000_000), from, packet, &mut out, &mut self.events);
@@ -57,11 +77,7 @@ fn snoop_sends_again_on_the_second_duplicate_and_keeps_the_later_ones() {
 
 #[test]
 fn plain_ll_sends_again_but_lets_every_duplicate_pass() {
-    let mut bench = Bench::new(&LL, ll);
-    for number in 0..6 {
-        bench.data(0, number);
-    }
-    bench.ack(20, 1);
+    let mut bench = Bench::after(&LL, ll, 6, 1);
     assert_eq!(bench.ack(21, 1), [(Side::A, 1001)]);
     assert_eq!(bench.ack(22, 1), [(Side::B, 1), (Side::A, 1001)]);
     assert_eq!(bench.ack(23, 1), [(Side::A, 1001)]);
@@ -69,13 +85,7 @@ fn plain_ll_sends_again_but_lets_every_duplicate_pass() {
 
 #[test]
 fn a_new_ack_that_stops_short_sends_the_next_of_the_burst_at_once() {
-    let mut bench = Bench::new(&LL_TCP_AWARE, ll_tcp_aware);
-    for number in 0..8 {
-        bench.data(0, number);
-    }
-    bench.ack(20, 1);
-    bench.ack(21, 1);
-    bench.ack(22, 1);
+    let mut bench = Bench::after(&LL_TCP_AWARE, ll_tcp_aware, 8, 3);
     // 1 was sent again and arrived; 2 is lost as well.
     assert_eq!(bench.ack(40, 2), [(Side::B, 2), (Side::A, 1002)]);
     assert_eq!(bench.ack(50, 8), [(Side::A, 1008)]);
@@ -83,12 +93,7 @@ fn a_new_ack_that_stops_short_sends_the_next_of_the_burst_at_once() {
 
 #[test]
 fn a_lost_retransmission_is_seen_when_the_expected_duplicates_have_come() {
-    let mut bench = Bench::new(&LL_TCP_AWARE, ll_tcp_aware);
-    for number in 0..6 {
-        bench.data(0, number);
-    }
-    bench.ack(20, 1);
-    bench.ack(21, 1);
+    let mut bench = Bench::after(&LL_TCP_AWARE, ll_tcp_aware, 6, 2);
     assert_eq!(bench.ack(22, 1), [(Side::B, 1)]);
     // Cached: 1 to 5. Two duplicates have come; of 2 to 5 two are to come, and the third is of the retransmission's time.
     assert_eq!(bench.ack(23, 1), []);
@@ -103,11 +108,8 @@ fn silence_for_a_timeout_sends_the_oldest_again_not_before_200_ms() {
     assert_eq!(bench.box_.next_event(), Some(Time(250_000_000)), "before the first sample");
     bench.ack(10, 1);
     bench.data(20, 1);
-    let due = bench.box_.next_event().unwrap();
-    assert_eq!(due, Time(220_000_000));
-    let mut out = Vec::new();
-    bench.box_.poll(due, &mut out, &mut bench.events);
-    assert_eq!(out.iter().map(|(side, packet)| (*side, packet.id)).collect::<Vec<_>>(), [(Side::B, 1)]);
+    assert_eq!(bench.box_.next_event(), Some(Time(220_000_000)));
+    assert_eq!(bench.on_timer(), [(Side::B, 1)]);
     assert_eq!(bench.box_.next_event(), Some(Time(420_000_000)), "and again after as long");
 }
 
@@ -135,31 +137,16 @@ fn a_packet_is_sent_again_as_often_as_retries_allow() {
 
 #[test]
 fn what_the_source_sent_again_is_the_sources_affair() {
-    let mut bench = Bench::new(&LL_TCP_AWARE, ll_tcp_aware);
-    for number in 0..4 {
-        bench.data(0, number);
-    }
-    bench.ack(20, 1);
-    bench.ack(21, 1);
-    bench.ack(22, 1);
+    let mut bench = Bench::after(&LL_TCP_AWARE, ll_tcp_aware, 4, 3);
     assert_eq!(bench.data(30, 1), [(Side::B, 1)]);
     assert_eq!(bench.ack(40, 1), [(Side::A, 1001)], "its duplicates pass again");
 }
 
 #[test]
 fn the_timer_goes_on_for_what_the_source_sent_again_and_the_rest_of_the_burst_follows() {
-    let mut bench = Bench::new(&LL_TCP_AWARE, ll_tcp_aware);
-    for number in 0..6 {
-        bench.data(0, number);
-    }
-    bench.ack(20, 1);
-    bench.ack(21, 1);
-    bench.ack(22, 1);
+    let mut bench = Bench::after(&LL_TCP_AWARE, ll_tcp_aware, 6, 3);
     bench.data(30, 1);
-    let due = bench.box_.next_event().expect("it waits for an ack");
-    let mut out = Vec::new();
-    bench.box_.poll(due, &mut out, &mut bench.events);
-    assert_eq!(out.iter().map(|(side, packet)| (*side, packet.id)).collect::<Vec<_>>(), [(Side::B, 1)]);
+    assert_eq!(bench.on_timer(), [(Side::B, 1)]);
     assert_eq!(bench.ack(400, 2), [(Side::B, 2), (Side::A, 1002)], "the next of the burst");
 }
 

@@ -1,5 +1,5 @@
 use super::*;
-use etherparse::{PacketBuilder, TcpOptionElement};
+use etherparse::{IpHeaders, PacketBuilder, PacketBuilderStep, TcpOptionElement};
 use proptest::prelude::*;
 
 fn decode(link_type: u16, data: &[u8]) -> Result<TcpPacket, NoTcp> {
@@ -17,30 +17,21 @@ fn elements() -> [TcpOptionElement; 4] {
     ]
 }
 
-fn frame() -> Vec<u8> {
+fn tcp_frame(ip: PacketBuilderStep<IpHeaders>, data: &[u8]) -> Vec<u8> {
     let mut bytes = Vec::new();
-    PacketBuilder::ethernet2([1; 6], [2; 6])
-        .ipv4([10, 0, 0, 1], [10, 0, 0, 2], 64)
-        .tcp(1000, 5001, 77, 4000)
-        .syn()
-        .options(&elements())
-        .expect("they fit")
-        .write(&mut bytes, &[3; 100])
-        .expect("a Vec takes every write");
+    let tcp = ip.tcp(1000, 5001, 77, 4000).syn().options(&elements()).expect("they fit");
+    tcp.write(&mut bytes, data).expect("a Vec takes every write");
     bytes
 }
 
+fn frame() -> Vec<u8> {
+    let ip = PacketBuilder::ethernet2([1; 6], [2; 6]).ipv4([10, 0, 0, 1], [10, 0, 0, 2], 64);
+    tcp_frame(ip, &[3; 100])
+}
+
 fn frame6() -> Vec<u8> {
-    let mut bytes = Vec::new();
-    PacketBuilder::ethernet2([1; 6], [2; 6])
-        .ipv6([0xfe; 16], [0xfd; 16], 64)
-        .tcp(1000, 5001, 77, 4000)
-        .syn()
-        .options(&elements())
-        .expect("they fit")
-        .write(&mut bytes, &[3; 101])
-        .expect("a Vec takes every write");
-    bytes
+    let ip = PacketBuilder::ethernet2([1; 6], [2; 6]).ipv6([0xfe; 16], [0xfd; 16], 64);
+    tcp_frame(ip, &[3; 101])
 }
 
 #[test]

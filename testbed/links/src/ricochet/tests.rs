@@ -23,6 +23,13 @@ fn submit(link: &mut Ricochet, at_us: u64, from: Port, to: Port, mut packet: Pac
     events
 }
 
+/// Submits packets 0 to `count` of 1000 bytes to radio 1, all at the start.
+fn submit_data(link: &mut Ricochet, count: u64) {
+    for id in 0..count {
+        submit(link, 0, 0, 1, data(id, 960));
+    }
+}
+
 fn drain_until(link: &mut Ricochet, at_us: u64) {
     while let Some(at) = link.next_event().filter(|at| at.nanos() <= at_us * 1000) {
         link.poll(at, &mut Vec::new(), &mut Events::default());
@@ -97,9 +104,7 @@ fn golden_exchange_with_turnarounds_at_every_frame() {
 fn link_acks_are_piggybacked_or_follow_each_frame() {
     let run = |piggyback: bool| {
         let mut link = radios(1, json!({"piggyback": piggyback}), 3);
-        for id in 0..5 {
-            submit(&mut link, 0, 0, 1, data(id, 960));
-        }
+        submit_data(&mut link, 5);
         let (out, events) = drain(&mut link);
         assert!(events.list.is_empty());
         let acks = sent_by(&link, 1).iter().filter(|(begin, end)| end - begin == 1_280).count();
@@ -115,9 +120,7 @@ fn link_acks_are_piggybacked_or_follow_each_frame() {
 #[test]
 fn a_radio_that_has_the_air_keeps_it_and_acks_accumulate() {
     let mut link = radios(1, json!({}), 3);
-    for id in 0..5 {
-        submit(&mut link, 0, 0, 1, data(id, 960));
-    }
+    submit_data(&mut link, 5);
     let (mut out, mut events) = (Vec::new(), Events::default());
     for id in 10u32..14 {
         let at = 110_930 + 100_930 * u64::from(id - 10);
@@ -162,9 +165,7 @@ fn a_busy_poletop_does_not_answer_and_the_poller_backs_off() {
 fn hops_share_their_radios() {
     let time = |hops: u64| {
         let mut link = radios(1, json!({"hops": hops}), 7);
-        for id in 0..10 {
-            submit(&mut link, 0, 0, 1, data(id, 960));
-        }
+        submit_data(&mut link, 10);
         let (out, _) = drain(&mut link);
         assert_eq!(out.iter().map(|one| one.2).collect::<Vec<_>>(), (0..10).collect::<Vec<_>>());
         out.last().unwrap().1
@@ -185,17 +186,13 @@ fn a_mobile_reaches_another_through_the_radio_between_them() {
 #[test]
 fn lost_frames_are_retransmitted_and_dropped_at_the_limit() {
     let mut link = radios(1, json!({"frame_loss": 0.3}), 2);
-    for id in 0..10 {
-        submit(&mut link, 0, 0, 1, data(id, 960));
-    }
+    submit_data(&mut link, 10);
     let (out, events) = drain(&mut link);
     assert_eq!(out.iter().map(|one| one.2).collect::<Vec<_>>(), (0..10).collect::<Vec<_>>());
     assert!(events.count(EventKind::LinkRetransmit) > 0);
 
     let mut link = radios(1, json!({"frame_loss": 0.6, "retries": 0}), 2);
-    for id in 0..10 {
-        submit(&mut link, 0, 0, 1, data(id, 960));
-    }
+    submit_data(&mut link, 10);
     let (out, events) = drain(&mut link);
     // Given up is what the neighbour says that it has not heard.
     assert!(events.count(EventKind::Lost) > 0);

@@ -18,6 +18,7 @@ from analysis.measures import Measure, Split, Table
 from analysis.results import Quantity
 from analysis.scorecard import Artefact, OrderingScore, Score, ValueScore, between_backends
 from analysis.statistics import RunKey
+from analysis.targets import all_targets, targets
 from experiments.catalogue import FOLDER, reproductions, select_reproductions
 from experiments.language import source
 from experiments.language.campaign import Plan, expand
@@ -65,14 +66,14 @@ def test_points_are_told_by_the_labels_of_their_axes() -> None:
         {"protocol": "Reno", "rate": "slow", "delay": "5"}, {"protocol": "Reno", "rate": "fast", "delay": "50"},
         {"protocol": "AF", "rate": "slow", "delay": "5"}, {"protocol": "AF", "rate": "fast", "delay": "50"},
     ]  # fmt: skip
-    last = planned.runs[-1].scenario["links"][0]["forward"]
+    last = planned.runs[-1].document.document["links"][0]["forward"]
     assert (last["rate_bps"], last["delay_s"], last["queue"]["name"]) == (2_000_000, 0.05, "ack-filtering")
 
 
 def test_a_label_can_be_excluded_and_a_field_overridden() -> None:
     planned = plan(AXES + "  exclude: [{protocol: AF, 'rate, delay': 'fast, 50'}]\n", "network.forward.delay=7 ms")
     assert len(planned.points) == 3
-    assert {run.scenario["links"][0]["forward"]["delay_s"] for run in planned.runs} == {0.007}
+    assert {run.document.document["links"][0]["forward"]["delay_s"] for run in planned.runs} == {0.007}
 
 
 def test_labels_and_measures_make_no_other_runs() -> None:
@@ -221,10 +222,10 @@ def test_student_s_quantiles_go_on_where_the_table_ends() -> None:
 
 
 def test_every_arithmetic_artefact_has_targets_and_meets_them() -> None:
-    known = {one["id"]: one for path in FOLDER.glob("*/targets.yaml") for one in scorecard.targets(path)}
+    known = {one.id: one for one in all_targets(FOLDER)}
     assert len(known) == 89
     for artefact in theory.ARITHMETIC:
-        assert known[artefact]["source"] == "theory"
+        assert known[artefact].source == "theory"
 
 
 # Whole --------------------------------------------------------------------------------------------------------
@@ -234,7 +235,7 @@ def test_every_arithmetic_artefact_has_targets_and_meets_them() -> None:
 def test_every_paper_s_campaign_is_good_and_reaches_every_target(one: Any) -> None:
     """Each value and ordering of the artefact finds cells among the campaign's labels and a measure of its name;
     what an artefact cannot have yet stands here."""
-    target = next(item for item in scorecard.targets(one.file.parent / "targets.yaml") if item["id"] == one.artefact)
+    target = next(item for item in targets(one.file.parent / "targets.yaml") if item.id == one.artefact)
     planned = one.plan(None)
     assert one.file.stem == one.artefact == planned.name
     measures = one.source.values["measures"]
@@ -244,10 +245,11 @@ def test_every_paper_s_campaign_is_good_and_reaches_every_target(one: Any) -> No
     removed = {each.get("axis") for each in measures.values() if "between" in each} | {
         each.get("over") for each in measures.values()
     }
-    for wanted in [*target["expected"], *target["orderings"]]:
-        where = wanted.get("cell", wanted.get("where"))
-        cells = [where] if "cell" in wanted else [{**where, wanted["axis"]: label} for label in wanted["order"]]
-        measure = measures[wanted["metric"]]
+    cells_of = [(wanted.measure, [wanted.cell]) for wanted in target.expected]
+    cells_of += [(wanted.measure, [{**wanted.where, wanted.axis: label} for label in wanted.order])
+                 for wanted in target.orderings]  # fmt: skip
+    for name, cells in cells_of:
+        measure = measures[name]
         gathered = [{**have, measure["axis"]: label} for label in measure.get("gather", {}) for have in labels]
         for cell in cells:
             named = {axis: str(label) for axis, label in cell.items() if axis not in removed}
@@ -321,10 +323,10 @@ def test_backends_are_held_against_each_other() -> None:
     )
     told = between_backends([two, artefact(sim=score("sim", 1.0))])
     assert told is not None
-    assert (told["values"], told["within_5_percent"]) == (4, 2)
-    assert told["median"] == pytest.approx((0.01 + 0.09) / 2)
+    assert (told.values, told.within_5_percent) == (4, 2)
+    assert told.median == pytest.approx((0.01 + 0.09) / 2)
     # 10.0 and 10.9 are half a unit wide either way, and so meet; 20 and 22 do not.
-    assert [(one["cell"], one["sim"], one["emulated"]) for one in told["apart"]] == [({"n": 2}, 20.0, 22.0)]
+    assert [(one.cell, one.sim, one.emulated) for one in told.apart] == [({"n": 2}, 20.0, 22.0)]
 
 
 def test_emulated_takes_the_artefacts_with_fields_for_it() -> None:

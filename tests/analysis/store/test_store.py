@@ -9,6 +9,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +19,11 @@ import sqlalchemy as sa
 from alembic.autogenerate import compare_metadata
 from alembic.runtime.migration import MigrationContext
 
-from analysis.results import MetricValue
+from analysis.results import MetricValue, ValueRow
 from analysis.store import Landing, Store, StoreError, browse, requests
+from analysis.store.documents import Documents
+from analysis.store.pulse import Pulse
+from analysis.store.rows import NewCampaign
 from analysis.store.schema import metadata
 from testbed.node_binary import ROOT
 
@@ -58,7 +62,7 @@ def campaign_fields(**changes: Any) -> dict[str, Any]:
 def begin(store: Store, **changes: Any) -> None:
     points = [[("stack", "reno")], [("stack", "cubic")]]
     members = [(0, 0, "r00"), (0, 1, "r01"), (1, 0, "r10"), (1, 1, "r11")]
-    store.begin_campaign(campaign_fields(**changes), points, members)
+    store.begin_campaign(NewCampaign(**campaign_fields(**changes)), points, members)
 
 
 def landing(store: Store, run_id: str, value: float, problems: tuple[str, ...] = (), attempt: int = 1) -> Landing:
@@ -66,13 +70,13 @@ def landing(store: Store, run_id: str, value: float, problems: tuple[str, ...] =
     (folder / "captures").mkdir()
     (folder / "captures/a.pcap").write_bytes(b"abc")
     return Landing(
-        run_id=run_id, backend="emulated", scenario={"seed": 1, "duration_s": 3.0}, manifest={"kernel": "6"},
+        run_id=run_id, backend="emulated", documents=Documents({"seed": 1, "duration_s": 3.0}, {"kernel": "6"}),
         metrics=[MetricValue("throughput", "bulk", value, "rate")],
         problems=list(problems), attempt=attempt, folder=folder,
     )  # fmt: skip
 
 
-def until_changed(pulse: browse.Pulse) -> bool:
+def until_changed(pulse: Pulse) -> bool:
     # A notification of PostgreSQL comes on its own wire, a moment after the commit.
     ends = time.monotonic() + 5
     while time.monotonic() < ends:
@@ -83,7 +87,7 @@ def until_changed(pulse: browse.Pulse) -> bool:
 
 
 def test_a_pulse_tells_of_every_write_and_of_nothing_else(store: Store, tmp_path: Path) -> None:
-    pulse, other = browse.Pulse(store), opened(tmp_path)
+    pulse, other = Pulse(store), opened(tmp_path)
     assert pulse.changed()
     other.campaigns()
     time.sleep(0.2)
@@ -106,7 +110,7 @@ def test_a_pulse_tells_of_every_write_and_of_nothing_else(store: Store, tmp_path
 
 @pytest.mark.only_on("postgresql")
 def test_a_pulse_outlives_its_connection(store: Store, tmp_path: Path) -> None:
-    pulse, other = browse.Pulse(store), opened(tmp_path)
+    pulse, other = Pulse(store), opened(tmp_path)
     pulse.changed()
     with other.writing() as connection:
         connection.execute(
@@ -131,17 +135,17 @@ def test_a_run_lands_whole(store: Store) -> None:
     store.land(landing(store, "r00", 5.0))
     run = store.run("r00")
     assert run is not None
-    assert run["state"] == "valid"
-    assert [(file["path"], file["bytes"]) for file in run["files"]] == [("captures/a.pcap", 3)]
+    assert run.state == "valid"
+    assert [(file.path, file.bytes) for file in run.files] == [("captures/a.pcap", 3)]
     assert (store.run_folder("r00") / "captures/a.pcap").read_bytes() == b"abc"
-    assert run["campaigns"][0]["parameters"] == [["stack", "reno"]]
+    assert run.campaigns[0].parameters == [["stack", "reno"]]
     assert store.valid_runs(["r00", "r01"]) == {"r00"}
 
 
 def test_a_landing_that_fails_leaves_nothing(store: Store) -> None:
     begin(store)
     broken = landing(store, "r00", 5.0)
-    bad = Landing(**{**broken.__dict__, "metrics": [*broken.metrics, *broken.metrics]})
+    bad = replace(broken, metrics=[*broken.metrics, *broken.metrics])
     with pytest.raises(sa.exc.IntegrityError):
         store.land(bad)
     assert store.run("r00") is None
@@ -155,14 +159,14 @@ def test_invalid_runs_stay_out_of_every_mean(store: Store) -> None:
     store.land(landing(store, "r00", 4.0))
     store.land(landing(store, "r01", 1000.0, problems=("it was late",)))
     (row,) = store.table("c1")
-    assert (row["mean"], row["sd"], row["n"]) == (4.0, None, 1)
+    assert (row.mean, row.sd, row.n) == (4.0, None, 1)
     store.land(landing(store, "r01", 6.0, attempt=2))
     (row,) = store.table("c1")
-    assert (row["mean"], row["n"]) == (5.0, 2)
-    assert row["sd"] == pytest.approx(2**0.5)
+    assert (row.mean, row.n) == (5.0, 2)
+    assert row.sd == pytest.approx(2**0.5)
     run = store.run("r01")
     assert run is not None
-    assert [one["outcome"] for one in run["attempts"]] == ["invalid"]
+    assert [one.outcome for one in run.attempts] == ["invalid"]
 
 
 def test_an_invalid_run_never_replaces_a_valid_one(store: Store) -> None:
@@ -171,7 +175,7 @@ def test_an_invalid_run_never_replaces_a_valid_one(store: Store) -> None:
     store.land(landing(store, "r00", 9.0, problems=("late",), attempt=2))
     run = store.run("r00")
     assert run is not None
-    assert (run["state"], run["metrics"][0]["value"]) == ("valid", 4.0)
+    assert (run.state, run.metrics[0].value) == ("valid", 4.0)
 
 
 def test_campaigns_count_their_valid_runs_and_share_them(store: Store) -> None:
@@ -179,18 +183,18 @@ def test_campaigns_count_their_valid_runs_and_share_them(store: Store) -> None:
     begin(store, id="c2", name="other")
     store.land(landing(store, "r00", 4.0))
     store.land(landing(store, "r10", 4.0, problems=("late",)))
-    assert {row["id"]: (row["runs"], row["valid"]) for row in store.campaigns()} == {
+    assert {row.id: (row.runs, row.valid) for row in store.campaigns()} == {
         "c1": (4, 1),
         "c2": (4, 1),
     }
     campaign = store.campaign("c1")
     assert campaign is not None
-    assert [[member["state"] for member in point["members"]] for point in campaign["points"]] == [
+    assert [[member.state for member in point.members] for point in campaign.points] == [
         ["valid", "missing"],
         ["invalid", "missing"],
     ]
     store.end_campaign("c1", complete=False)
-    assert store.campaign("c1")["state"] == "incomplete"  # type: ignore[index]
+    assert store.campaign("c1").state == "incomplete"  # type: ignore[union-attr]
     assert store.campaign("nowhere") is None
     assert store.run("nowhere") is None
 
@@ -265,7 +269,7 @@ def test_a_run_that_replaces_a_valid_one_takes_its_place(store: Store) -> None:
     store.land(landing(store, "r00", 5.0), replaces=True)
     run = store.run("r00")
     assert run is not None
-    assert run["metrics"][0]["value"] == 5.0
+    assert run.metrics[0].value == 5.0
     assert (store.run_folder("r00") / "captures/a.pcap").read_bytes() == b"abc"
 
 
@@ -278,10 +282,12 @@ def test_an_earlier_date_has_what_was_there_then(store: Store) -> None:
         time.sleep(0.002)
     store.land(landing(store, "r11", 9.0))
     store.land(landing(store, "r01", 1000.0, problems=("late",)))
-    then = [[(row["run_id"], row["value"]) for row in store.values_at("c1", moment)] for moment in moments]
+    then = [[(row.run_id, row.value) for row in store.values_at("c1", moment)] for moment in moments]
     assert then == [[], [("r00", 4.0)], [("r00", 5.0)], [("r00", 6.0)]]
     now = store.values_at("c1", time.time())
-    assert [{key: row[key] for key in row if key != "landed"} for row in now] == store.values("c1")
+    assert [
+        ValueRow(**{key: value for key, value in vars(row).items() if key != "landed"}) for row in now
+    ] == store.values("c1")
 
 
 def test_two_land_one_run_and_the_first_stays(store: Store, tmp_path: Path) -> None:
@@ -291,7 +297,7 @@ def test_two_land_one_run_and_the_first_stays(store: Store, tmp_path: Path) -> N
     for number, one in enumerate(stores):
         made = landing(store, "r00", float(number))
         own = made.folder.rename(made.folder.with_name(f"r00-{number}"))
-        threads.append(threading.Thread(target=one.land, args=(Landing(**{**made.__dict__, "folder": own}),)))
+        threads.append(threading.Thread(target=one.land, args=(replace(made, folder=own),)))
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -313,7 +319,7 @@ def test_what_a_failed_try_left_stays_until_the_run_is_valid(store: Store, tmp_p
         with fsspec.open(f"{left}/{name}", "rt") as kept:
             assert kept.read() == text
     assert store.tried_runs(["r00", "r01"]) == {"r00"}
-    assert store.last_problems(["r00", "r01"]) == {"r00": ["it broke"]}
+    assert browse.last_problems(store, ["r00", "r01"]) == {"r00": ["it broke"]}
     store.land(landing(store, "r00", 1.0))
     assert store.failed_folder("r00") is None
     assert store.tried_runs(["r00", "r01"]) == set()
@@ -324,10 +330,10 @@ def test_values_and_history_are_of_valid_runs(store: Store) -> None:
     store.land(landing(store, "r00", 4.0))
     store.land(landing(store, "r11", 6.0))
     store.land(landing(store, "r01", 9.0, problems=("late",)))
-    assert [(row["point"], row["repetition"], row["value"]) for row in store.values("c1")] == [(0, 0, 4.0), (1, 1, 6.0)]
-    assert store.values("c1")[0]["seed"] == 1
+    assert [(row.point, row.repetition, row.value) for row in store.values("c1")] == [(0, 0, 4.0), (1, 1, 6.0)]
+    assert store.values("c1")[0].seed == 1
     history = store.history("emulated")
-    assert [(one["bytes"], one["scenario"]["duration_s"]) for one in history] == [(3, 3.0), (3, 3.0)]
+    assert [(one.bytes, one.scenario.document["duration_s"]) for one in history] == [(3, 3.0), (3, 3.0)]
     assert store.history("sim") == []
 
 
@@ -340,10 +346,10 @@ def test_forgotten_runs_are_gone_with_their_files(store: Store) -> None:
 
 def test_a_seed_of_48_bits_has_room(store: Store) -> None:
     made = landing(store, "r00", 4.0)
-    store.land(Landing(**{**made.__dict__, "scenario": {"seed": 2**48 - 1, "duration_s": 3.0}}))
+    store.land(replace(made, documents=Documents({"seed": 2**48 - 1, "duration_s": 3.0}, {})))
     run = store.run("r00")
     assert run is not None
-    assert run["seed"] == 2**48 - 1
+    assert run.seed == 2**48 - 1
 
 
 def test_a_request_goes_to_one_runner_however_many_look(store: Store, tmp_path: Path) -> None:
@@ -355,7 +361,7 @@ def test_a_request_goes_to_one_runner_however_many_look(store: Store, tmp_path: 
         own = opened(tmp_path)
         begin_together.wait(30)
         while (found := requests.take(own, runner)) is not None:
-            taken.append(found["id"])
+            taken.append(found.id)
         own.close()
 
     runners = [threading.Thread(target=look, args=(f"r{number}",)) for number in range(4)]
@@ -367,7 +373,7 @@ def test_a_request_goes_to_one_runner_however_many_look(store: Store, tmp_path: 
 
 
 def test_a_pulse_comes_back_after_the_server_was_away(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    pulse = browse.Pulse(store)
+    pulse = Pulse(store)
     connect = store.connect
 
     def away() -> sa.Connection:

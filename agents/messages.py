@@ -1,0 +1,82 @@
+"""What an agent and its client exchange, as types. Standard library only: a bare host has nothing else."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+#: Value of a traffic program's option. True gives a bare flag; False and None leave the option out.
+OptionValue = str | int | float | bool | None
+
+
+@dataclass(frozen=True)
+class Health:
+    """The agent's process, the node's kernel and its holder."""
+
+    pid: int
+    #: Release of the kernel.
+    kernel: str
+    root: bool
+    congestion_controls: tuple[str, ...]
+    #: Interfaces that are being captured.
+    captures: int
+    #: Names of the traffic programs.
+    traffic: tuple[str, ...]
+    #: Empty: nobody.
+    holder: str
+
+
+@dataclass(frozen=True)
+class Clocks:
+    """A node's clocks, read together."""
+
+    realtime_ns: int
+    monotonic_ns: int
+
+
+@dataclass(frozen=True)
+class InterfaceAddress:
+    """An interface of the experiment and its address in CIDR notation."""
+
+    name: str
+    address: str
+
+
+@dataclass(frozen=True)
+class CaptureRequest:
+    """An interface to capture."""
+
+    interface: str
+    #: Path in the agent's folder.
+    file: str
+    #: Most that can pass, both directions together; None: no bound is known.
+    rate_bps: float | None = None
+
+
+@dataclass(frozen=True)
+class CaptureCounts:
+    """tcpdump's final counters, in packets; `dropped` counts every packet that is not in the file."""
+
+    interface: str
+    path: str
+    captured: int
+    received: int
+    dropped: int
+
+
+@dataclass(frozen=True)
+class ShapingCounters:
+    """What the kernel's queueing discipline counted."""
+
+    packets: int
+    bytes: int
+    drops: int
+
+
+@dataclass(frozen=True)
+class Shaped:
+    """Counters of a shaped interface."""
+
+    #: Packets that leave.
+    root: ShapingCounters
+    #: Packets that have arrived.
+    delayed: ShapingCounters

@@ -1,0 +1,215 @@
+//! Reports of the traffic programs, one JSON object each on standard output. `backchannel-node registry` exports their schemas.
+
+use backchannel_core::report::Lateness;
+use schemars::JsonSchema;
+use serde::Serialize;
+
+/// Report of `send`.
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct SendReport {
+    /// Bytes that the kernel accepted for sending.
+    #[schemars(extend("unit" = "byte"))]
+    pub bytes: u64,
+    /// BLAKE3 hash of these bytes, in hexadecimal.
+    pub blake3: String,
+    /// How the transfer ended.
+    pub outcome: Outcome,
+    /// Time between the requested and the actual start.
+    #[schemars(extend("unit" = "s"))]
+    pub started_late_s: f64,
+    /// The connection at the end. Null when the kernel reports none.
+    pub tcp_info: Option<TcpInfo>,
+}
+
+/// Report of `receive`.
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct ReceiveReport {
+    /// Bytes that arrived.
+    #[schemars(extend("unit" = "byte"))]
+    pub bytes: u64,
+    /// BLAKE3 hash of these bytes, in hexadecimal.
+    pub blake3: String,
+    /// Whether every byte is the sender's.
+    pub payload_ok: bool,
+    /// Whether a connection was accepted.
+    pub connected: bool,
+    /// How the connection ended.
+    pub end: ReceiveEnd,
+    /// Arrival of the first byte on CLOCK_MONOTONIC. Null without a byte.
+    #[schemars(extend("unit" = "ns"))]
+    pub first_monotonic_ns: Option<u64>,
+    /// Arrival of the last byte on CLOCK_MONOTONIC. Null without a byte.
+    #[schemars(extend("unit" = "ns"))]
+    pub last_monotonic_ns: Option<u64>,
+}
+
+/// Report of `endpoint send`.
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct EndpointSendReport {
+    /// Bytes that the receiver acknowledged.
+    #[schemars(extend("unit" = "byte"))]
+    pub bytes: u64,
+    /// How the transfer ended.
+    pub outcome: Outcome,
+    /// Time between the requested and the actual start.
+    #[schemars(extend("unit" = "s"))]
+    pub started_late_s: f64,
+    #[serde(flatten)]
+    pub connection: ConnectionReport,
+}
+
+/// Report of `endpoint receive`. Without a connection, it has the fields of `receive` only.
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct EndpointReceiveReport {
+    #[serde(flatten)]
+    pub received: ReceiveReport,
+    #[serde(flatten)]
+    pub connection: Option<ConnectionReport>,
+}
+
+/// What a connection of the research stack counted.
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct ConnectionReport {
+    /// Segments sent, retransmissions included.
+    #[schemars(extend("unit" = "segment"))]
+    pub segments_sent: u64,
+    /// Segments received.
+    #[schemars(extend("unit" = "segment"))]
+    pub segments_received: u64,
+    /// Received segments that the connection did not accept.
+    #[schemars(extend("unit" = "segment"))]
+    pub segments_refused: u64,
+    /// Data segments sent again.
+    #[schemars(extend("unit" = "segment"))]
+    pub retransmitted: u64,
+    /// Expiries of the retransmission timer.
+    #[schemars(extend("unit" = "1"))]
+    pub coarse_timeouts: u64,
+    /// Retransmissions that duplicate acks caused.
+    #[schemars(extend("unit" = "1"))]
+    pub fast_retransmits: u64,
+    /// Duplicate acks received.
+    #[schemars(extend("unit" = "1"))]
+    pub duplicate_acks: u64,
+    /// How late segments and timers were handled.
+    pub lateness_s: Lateness,
+    /// CPU time of the process.
+    #[schemars(extend("unit" = "s"))]
+    pub cpu_s: f64,
+}
+
+/// How a sending program ended.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Outcome {
+    /// The receiver has every byte.
+    Completed,
+    /// The time was over, or a signal arrived.
+    Stopped,
+    /// Stopped before there was a connection.
+    NeverConnected,
+    /// The peer reset the connection.
+    Reset,
+    /// Retransmissions stayed unanswered.
+    TimedOut,
+}
+
+/// How the connection of a receiving program ended.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, JsonSchema)]
+pub enum ReceiveEnd {
+    /// Every byte was read and the connection closed.
+    #[serde(rename = "finished")]
+    Finished,
+    /// A signal arrived first.
+    #[serde(rename = "stopped")]
+    Stopped,
+    /// The peer reset the connection.
+    #[serde(rename = "reset")]
+    Reset,
+    /// Retransmissions stayed unanswered.
+    #[serde(rename = "timed out")]
+    TimedOut,
+}
+
+/// The kernel's view of a connection: parts of `tcp_info` in SI units.
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct TcpInfo {
+    /// Congestion window.
+    #[schemars(extend("unit" = "segment"))]
+    pub cwnd_segments: u32,
+    /// Slow-start threshold. Null until a loss sets it.
+    #[schemars(extend("unit" = "segment"))]
+    pub ssthresh_segments: Option<u32>,
+    /// Smoothed round-trip time.
+    #[schemars(extend("unit" = "s"))]
+    pub rtt_s: f64,
+    /// Variation of the round-trip time.
+    #[schemars(extend("unit" = "s"))]
+    pub rttvar_s: f64,
+    /// Retransmission timeout.
+    #[schemars(extend("unit" = "s"))]
+    pub rto_s: f64,
+    /// Maximum segment size for sending.
+    #[schemars(extend("unit" = "byte"))]
+    pub mss_bytes: u32,
+    /// Segments sent and not acknowledged.
+    #[schemars(extend("unit" = "segment"))]
+    pub unacked_segments: u32,
+    /// Segments that the kernel considers lost.
+    #[schemars(extend("unit" = "segment"))]
+    pub lost_segments: u32,
+    /// Segments retransmitted since the start.
+    #[schemars(extend("unit" = "segment"))]
+    pub retransmitted_segments: u32,
+    /// State of congestion avoidance, `TCP_CA_*` in linux/tcp.h.
+    #[schemars(extend("unit" = "1"))]
+    pub ca_state: u8,
+    /// Consecutive expiries of the retransmission timer.
+    #[schemars(extend("unit" = "1"))]
+    pub backoff: u8,
+}
+
+/// A line of a kernel flow's telemetry.
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct TcpInfoLine {
+    /// Time since the start of the flow.
+    #[schemars(extend("unit" = "ns"))]
+    pub t_ns: u64,
+    #[serde(flatten)]
+    pub info: TcpInfo,
+}
+
+/// Report of `probe send`.
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct ProbeSendReport {
+    /// Probes sent.
+    #[schemars(extend("unit" = "packet"))]
+    pub sent: u32,
+}
+
+/// Report of `probe receive`.
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct ProbeReceiveReport {
+    /// Probes that arrived, in the order of arrival.
+    pub packets: Vec<Arrival>,
+}
+
+/// A probe at the receiver.
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct Arrival {
+    /// Number of the probe, from 0.
+    pub seq: u64,
+    /// CLOCK_REALTIME of the sender.
+    #[schemars(extend("unit" = "ns"))]
+    pub sent_ns: u64,
+    /// CLOCK_REALTIME of the receiving kernel.
+    #[schemars(extend("unit" = "ns"))]
+    pub received_ns: u64,
+}
+
+/// Prints a report as one line.
+pub(crate) fn print(report: &impl Serialize) -> Result<(), String> {
+    let line = serde_json::to_string(report).map_err(|error| format!("cannot write the report: {error}"))?;
+    println!("{line}");
+    Ok(())
+}

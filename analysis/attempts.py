@@ -1,0 +1,111 @@
+"""What it took to get a point's valid runs, and whether the attempts thrown away make them a selection.
+
+A run with real packets is repeated until it is valid. Attempts become invalid under load, and load may go with what is
+measured, so that the kept runs need not be like the others.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import random
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import sqlalchemy as sa
+
+from analysis.store.schema import attempt, membership, metric, run
+
+if TYPE_CHECKING:
+    from analysis.store import Store
+
+#: A point is marked when a greater share of its attempts was thrown away.
+MOST_THROWN = 0.1
+#: And when a permutation test finds the throughput of both kinds unequal at this level.
+LEVEL = 0.05
+#: Regroupings that the permutation test counts one by one; of more, it draws this many.
+MOST_COUNTED = 20_000
+#: The metric by which kept and thrown attempts are compared.
+METRIC = "aggregate_throughput"
+
+
+@dataclass
+class PointAttempts:
+    """The attempts at a point's runs."""
+
+    #: Throughput of the valid runs that have it, in bit/s.
+    kept_bps: list[float] = field(default_factory=list)
+    #: The same of attempts thrown away.
+    thrown_bps: list[float] = field(default_factory=list)
+    valid: int = 0
+    #: Invalid and failed attempts.
+    thrown: int = 0
+
+    @property
+    def total(self) -> int:
+        """All attempts."""
+        return self.valid + self.thrown
+
+    @property
+    def reasons(self) -> list[str]:
+        """Why the valid runs may be a selection; empty if nothing suggests it."""
+        found = []
+        if self.thrown > MOST_THROWN * self.total:
+            found.append(f"{self.thrown} of {self.total} attempts were thrown away")
+        p = permutation_p(self.kept_bps, self.thrown_bps)
+        if p is not None and p < LEVEL:
+            change = statistics.fmean(self.thrown_bps) / statistics.fmean(self.kept_bps) - 1
+            found.append(f"the thrown attempts had {change:+.1%} throughput (permutation test, p = {p:.2g})")
+        return found
+
+
+def permutation_p(kept: Sequence[float], thrown: Sequence[float]) -> float | None:
+    """P of the hypothesis that both come from one distribution, by the difference of their means.
+
+    The share of regroupings whose means differ at least as much (two-sided; Pitman 1937). None if either is empty, or
+    the first has no mean to compare with.
+    """
+    if not kept or not thrown or not statistics.fmean(kept):
+        return None
+    everything, size = [*kept, *thrown], len(thrown)
+    middle = statistics.fmean(everything)
+    seen = abs(math.fsum(thrown) - size * middle) * (1 - 1e-12)
+    if (ways := math.comb(len(everything), size)) <= MOST_COUNTED:
+        groups = itertools.combinations(everything, size)
+        return sum(abs(math.fsum(group) - size * middle) >= seen for group in groups) / ways
+    draw = random.Random("permutation")
+    extreme = sum(abs(math.fsum(draw.sample(everything, size)) - size * middle) >= seen for _ in range(MOST_COUNTED))
+    return (extreme + 1) / (MOST_COUNTED + 1)
+
+
+def attempts_of(store: Store, campaign_id: str) -> dict[int, PointAttempts]:
+    """The attempts at every point of a campaign that has runs."""
+    found: dict[int, PointAttempts] = {}
+    mine = membership.c.campaign_id == campaign_id
+    valid = (
+        sa.select(membership.c.point, metric.c.value)
+        .select_from(
+            membership.join(run, run.c.id == membership.c.run_id).outerjoin(
+                metric, (metric.c.run_id == run.c.id) & (metric.c.name == METRIC) & (metric.c.subject == "")
+            )
+        )
+        .where(mine, run.c.state == "valid")
+    )
+    for number, value in store.tuples(valid):
+        point = found.setdefault(number, PointAttempts())
+        point.valid += 1
+        if value is not None:
+            point.kept_bps.append(value)
+    thrown = (
+        sa.select(membership.c.point, attempt.c.throughput_bps)
+        .select_from(membership.join(attempt, attempt.c.run_id == membership.c.run_id))
+        .where(mine)
+    )
+    for number, value in store.tuples(thrown):
+        point = found.setdefault(number, PointAttempts())
+        point.thrown += 1
+        if value is not None:
+            point.thrown_bps.append(value)
+    return found

@@ -1,0 +1,73 @@
+"""What the analysis reads of a campaign file's text: its artefact, measures and figure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+from pydantic import TypeAdapter
+from ruamel.yaml import YAML
+from ruamel.yaml.error import YAMLError
+
+from analysis.measures import Measure, Split
+
+_MEASURES, _SPLITS = TypeAdapter(dict[str, Measure]), TypeAdapter(list[Split])
+
+
+@dataclass(frozen=True)
+class CampaignFile:
+    """A campaign file. Measures and figure are validated when they are asked for: a bundle may hold any text."""
+
+    _values: Mapping[str, Any]
+
+    @property
+    def artefact(self) -> str | None:
+        """Id of the published artefact that it reproduces."""
+        found = self._values.get("artefact")
+        return None if found is None else str(found)
+
+    @property
+    def title(self) -> str:
+        """Its title; may be empty."""
+        return str(self._values.get("title", ""))
+
+    @property
+    def description(self) -> str:
+        """Its description on one line; may be empty."""
+        return " ".join(str(self._values.get("description") or "").split())
+
+    def measures(self, backend: str) -> dict[str, Measure]:
+        """Its measures on a backend (`backends` in docs/campaigns.md).
+
+        Raises:
+            pydantic.ValidationError: they are none.
+        """
+        return _MEASURES.validate_python(self._on(backend, "measures") or {})
+
+    def splits(self) -> list[Split]:
+        """How runs of a point are told apart.
+
+        Raises:
+            pydantic.ValidationError: they are none.
+        """
+        return _SPLITS.validate_python(self._values.get("split") or [])
+
+    def figure(self, backend: str) -> Any:
+        """Its figure on a backend, to be validated as a FigureSpec; None without one."""
+        return self._on(backend, "figure")
+
+    def _on(self, backend: str, name: str) -> Any:
+        own = ((self._values.get("backends") or {}).get(backend) or {}).get(name)
+        return self._values.get(name) if own is None else {**(self._values.get(name) or {}), **own}
+
+
+@cache
+def read(text: str) -> CampaignFile:
+    """A campaign file's text. Text that is no campaign file gives an empty one: a bundle may hold any."""
+    try:
+        values = YAML(typ="safe").load(text)
+    except YAMLError:
+        return CampaignFile({})
+    return CampaignFile(values if isinstance(values, dict) else {})

@@ -1,0 +1,244 @@
+"""Means of a metric with error bars, over a swept field, and the figure that shows them."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from analysis.estimates import Estimate
+from analysis.figures.model import COLOURS, Axis, Figure, Series, axis_scale, csv_text, frame_of, style_of
+from analysis.statistics import sd
+from testbed import units
+
+#: What an error bar shows.
+INTERVALS = {"confidence": "95 % confidence", "sd": "standard deviation"}
+#: More series or groups of bars cannot be told apart.
+MOST_SERIES, MOST_GROUPS = 12, 40
+#: Swept values up to this number are ticks themselves.
+MOST_TICKS = 12
+#: A quantity axis whose values span more than this factor is logarithmic.
+LOG_FROM = 10
+_QUANTITY = re.compile(r"\s*([-+0-9.eE]+)\s*(\S*)")
+
+
+@dataclass(frozen=True)
+class Mean:
+    """A metric at a point, in the SI unit."""
+
+    #: The value of the x field, as the campaign file writes it.
+    place: str
+    estimate: Estimate
+    #: A key of INTERVALS.
+    interval: str = "confidence"
+
+    @property
+    def mean(self) -> float:
+        """The mean of the runs."""
+        return self.estimate.mean
+
+    @property
+    def ends(self) -> tuple[float, float] | tuple[None, None]:
+        """Both ends of the error bar."""
+        return ends_of(self.estimate, self.interval)
+
+
+def ends_of(estimate: Estimate, interval: str) -> tuple[float, float] | tuple[None, None]:
+    """Both ends of an error bar.
+
+    Args:
+        estimate: the mean.
+        interval: a key of INTERVALS.
+    """
+    if interval == "confidence":
+        return estimate.ends
+    deviation = sd(estimate.values)
+    return (None, None) if deviation is None else (estimate.mean - deviation, estimate.mean + deviation)
+
+
+def dots_of(estimate: Estimate) -> tuple[float, ...]:
+    """Values that are drawn one by one, because an interval cannot stand for them."""
+    lone = estimate.form == "values" and estimate.n > 1
+    return estimate.values if lone or estimate.form == "groups" else ()
+
+
+def dots(places: Iterable[tuple[float, Estimate]], size: float, colour: str) -> list[Series]:
+    """The series of such values, in units of `size`; none without any."""
+    rows = [{"x": x, "y": value / size} for x, estimate in places for value in dots_of(estimate)]
+    return [Series("single runs", "points", frame_of(rows), colour, "circle", 4, hollow=True)] if rows else []
+
+
+@dataclass
+class Group:
+    """One line of a figure, or one bar at every place."""
+
+    label: str
+    means: list[Mean] = field(default_factory=list)
+    #: Published values: place and value.
+    published: list[tuple[str, float]] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Means:
+    """Means of one metric, by the value of a field and by group."""
+
+    title: str
+    metric: str
+    subject: str
+    unit: str
+    x_field: str
+    #: Values of the x field, in order, and their sizes in the SI unit where all are quantities of one kind.
+    places: list[str]
+    sizes: list[float] | None
+    kind: str
+    groups: list[Group]
+    #: Groups for which the figure has no room; tables have them.
+    undrawn: list[Group] = field(default_factory=list)
+    #: Place to colour, where every bar has its own.
+    colours: Mapping[str, str] = field(default_factory=dict)
+    interval: str = "confidence"
+
+    @property
+    def is_line(self) -> bool:
+        """Whether it is drawn as lines over quantities; bars over names otherwise."""
+        return self.sizes is not None and len(self.places) >= 3
+
+    @property
+    def left_out(self) -> int:
+        """Groups that are not drawn."""
+        return len(self.undrawn)
+
+    @property
+    def has_published(self) -> bool:
+        """Whether published values are drawn beside."""
+        return any(one.published for one in self.groups)
+
+    def as_csv(self) -> str:
+        """Its values in SI units, undrawn groups included."""
+        head = [
+            self.x_field or "point", "series", "metric", "unit", "runs", "mean", "low_95", "high_95", "values",
+            "published",
+        ]  # fmt: skip
+        return csv_text(head, (row for group in (*self.groups, *self.undrawn) for row in self._csv_rows(group)))
+
+    def _csv_rows(self, group: Group) -> Iterable[Sequence[object]]:
+        published = dict(group.published)
+        for one in group.means:
+            yield [
+                one.place, group.label, self.metric, self.unit, one.estimate.n, one.mean, *one.estimate.ends,
+                " ".join(map(str, one.estimate.values)), published.get(one.place, ""),
+            ]  # fmt: skip
+
+    def figure(self) -> Figure:
+        """Lines if the x field has quantities, else bars."""
+        return self.over_quantities() if self.is_line else self.over_names()
+
+    def over_quantities(self) -> Figure:
+        """A line for each group over the sizes of the x field."""
+        assert self.sizes is not None
+        low, high = self.sizes[0], self.sizes[-1]
+        log = low > 0 and high / low >= LOG_FROM
+        x_size, x_unit = axis_scale([math.sqrt(low * high) if log else high], self.kind)
+        size, y = _axis_of(self)
+        places = {place: value / x_size for place, value in zip(self.places, self.sizes, strict=True)}
+        ticks = tuple((value, f"{value:g}") for value in places.values()) if len(places) <= MOST_TICKS else ()
+        series: list[Series] = []
+        for number, group in enumerate(self.groups):
+            rows = sorted((_row(one, places[one.place], size) for one in group.means), key=lambda row: row["x"])
+            look = style_of(number)
+            points = frame_of(rows, "low", "high", "n")
+            series += [Series(group.label, "line", points, **look)]
+            series += dots(((places[one.place], one.estimate) for one in group.means), size, look["colour"])
+            series += _published(group, places, size, look["colour"])
+        x = Axis(self.x_field.replace("network.", ""), x_unit, log=log, ticks=ticks)
+        return Figure(x, y, tuple(series), notes=self.notes(), empty="no valid run yet")
+
+    def over_names(self) -> Figure:
+        """A bar for each group at every place."""
+        size, y = _axis_of(self)
+        places = {place: float(number) for number, place in enumerate(self.places[:MOST_GROUPS])}
+        width = 0.8 / max(len(self.groups), 1)
+        series: list[Series] = []
+        for number, group in enumerate(self.groups):
+            shift = (number - (len(self.groups) - 1) / 2) * width
+            by_colour: dict[str, list[dict[str, Any]]] = {}
+            for one in group.means:
+                if one.place in places:
+                    colour = self.colours.get(one.place, COLOURS[number % len(COLOURS)])
+                    by_colour.setdefault(colour, []).append(_row(one, places[one.place] + shift, size))
+            series += [
+                Series(group.label, "bars", frame_of(rows, "low", "high", "n"), colour, width=width * 0.92)
+                for colour, rows in by_colour.items()
+            ]
+            there = ((places[one.place] + shift, one.estimate) for one in group.means if one.place in places)
+            series += [*dots(there, size, "ink"), *_published(group, places, size, "ink", shift)]
+        ticks = tuple((at, place or "all runs") for place, at in places.items())
+        x = Axis(self.x_field.replace("network.", ""), ticks=ticks)
+        return Figure(x, y, tuple(series), notes=self.notes(), empty="no valid run yet")
+
+    def notes(self) -> tuple[str, ...]:
+        """What is drawn: means of how many runs, and what their error bars are."""
+        return means_note([one.estimate for group in self.groups for one in group.means], self.interval)
+
+
+def means_note(estimates: Sequence[Estimate], interval: str) -> tuple[str, ...]:
+    """ "means of 3 to 5 runs; bars: 95 % confidence".
+
+    Args:
+        estimates: the means that are drawn.
+        interval: a key of INTERVALS, or "" without error bars.
+    """
+    counts = [one.n for one in estimates]
+    if not counts:
+        return ()
+    low, high = min(counts), max(counts)
+    if high == 1:
+        return ("one run each",)
+    notes = [f"means of {low} runs" if low == high else f"means of {low} to {high} runs"]
+    if interval and any(None not in ends_of(one, interval) for one in estimates):
+        notes.append(f"bars: {INTERVALS[interval]}")
+    if any(dots_of(one) for one in estimates):
+        notes.append("dots: single runs, where they are two or form two groups")
+    return ("; ".join(notes),)
+
+
+def number_of(text: str) -> tuple[float, str] | None:
+    """A swept value as SI number and unit kind ("28.8 kbit/s" is 28800, "rate"); None if it is no quantity."""
+    found = _QUANTITY.fullmatch(text)
+    if found is None:
+        return None
+    for kind in ("number",) if not found[2] else ("rate", "time", "bytes", "packets", "segments", "fraction"):
+        try:
+            return float(units.parse(text, kind)), kind
+        except ValueError:
+            continue
+    return None
+
+
+def quantities(values: Sequence[str]) -> tuple[str, list[float]] | None:
+    """The unit kind of values that are all quantities of one kind, and their sizes; None otherwise."""
+    found = [number_of(value) for value in values]
+    if any(one is None for one in found) or len({one[1] for one in found if one}) > 1:
+        return None
+    return found[0][1] if found and found[0] else "", [one[0] for one in found if one]
+
+
+def _axis_of(means: Means) -> tuple[float, Axis]:
+    drawn = [one for group in means.groups for one in group.means]
+    highs = [value for one in drawn for value in (*one.estimate.values, one.ends[1]) if value is not None]
+    size, unit = axis_scale([*highs, *(value for group in means.groups for _, value in group.published)], means.unit)
+    return size, Axis(means.title, unit)
+
+
+def _row(one: Mean, x: float, size: float) -> dict[str, Any]:
+    """A point of a series. Two groups have no mean that stands for them: their values are drawn."""
+    low, high = (None if value is None else value / size for value in one.ends)
+    y = None if one.estimate.form == "groups" else one.mean / size
+    return {"x": x, "y": y, "n": one.estimate.n, "low": low, "high": high}
+
+
+def _published(group: Group, places: Mapping[str, float], size: float, colour: str, shift: float = 0.0) -> list[Series]:
+    rows = [{"x": places[place] + shift, "y": value / size} for place, value in group.published if place in places]
+    return [Series("published", "points", frame_of(rows), colour, "diamond", 7, hollow=True)] if rows else []

@@ -1,0 +1,117 @@
+// How uPlot draws the series of a figure (analysis/figures/model.py): lines, steps, points, segments, bars and error bars.
+"use strict";
+
+const FigureSeries = (() => {
+  const color = (name) => getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();
+
+  const MARKS = {
+    circle: (p, x, y, r) => { p.moveTo(x + r, y); p.arc(x, y, r, 0, 2 * Math.PI); },
+    square: (p, x, y, r) => p.rect(x - 0.9 * r, y - 0.9 * r, 1.8 * r, 1.8 * r),
+    diamond: (p, x, y, r) => corners(p, [[x, y - 1.3 * r], [x + 1.3 * r, y], [x, y + 1.3 * r], [x - 1.3 * r, y]]),
+    triangle: (p, x, y, r) => corners(p, [[x, y - 1.2 * r], [x + 1.2 * r, y + r], [x - 1.2 * r, y + r]]),
+    down: (p, x, y, r) => corners(p, [[x, y + 1.2 * r], [x + 1.2 * r, y - r], [x - 1.2 * r, y - r]]),
+    cross: (p, x, y, r) => { p.moveTo(x - r, y - r); p.lineTo(x + r, y + r); p.moveTo(x - r, y + r); p.lineTo(x + r, y - r); },
+    tick: (p, x, y, r) => { p.moveTo(x, y - 1.2 * r); p.lineTo(x, y + 1.2 * r); },
+  };
+  const OPEN = new Set(["cross", "tick"]);
+
+  function corners(path, points) {
+    points.forEach(([x, y], index) => (index ? path.lineTo(x, y) : path.moveTo(x, y)));
+    path.closePath();
+  }
+
+  // From the last point before the view to the first after it; unsorted points are all in view.
+  function span(one, low, high) {
+    if (one.sorted === undefined) one.sorted = one.x.every((x, index) => !index || x >= one.x[index - 1]);
+    if (!one.sorted || one.kind === "bars") return [0, one.x.length];
+    return [Math.max(search(one.x, low) - 1, 0), Math.min(search(one.x, high) + 1, one.x.length)];
+  }
+
+  function search(x, wanted) {
+    let [low, high] = [0, x.length];
+    while (low < high) {
+      const middle = (low + high) >> 1;
+      if (x[middle] < wanted) low = middle + 1;
+      else high = middle;
+    }
+    return low;
+  }
+
+  // uPlot clips what a series draws to the plotting area; the series itself draws its points, intervals and bars.
+  function paint(u, one) {
+    const stroke = new Path2D();
+    const fill = new Path2D();
+    const { min, max } = u.scales.x;
+    const [from, end] = span(one, min, max);
+    const [x, y] = [(value) => u.valToPos(value, "x", true), (value) => u.valToPos(value, "y", true)];
+    const ratio = devicePixelRatio || 1;
+    const drawable = (index) => one.y[index] != null && (u.scales.y.distr !== 3 || one.y[index] > 0);
+    if (one.kind === "line" || one.kind === "steps") {
+      let before = -1;
+      for (let index = from; index < end; index++) {
+        if (!drawable(index)) continue;
+        if (before < 0) stroke.moveTo(x(one.x[index]), y(one.y[index]));
+        else {
+          if (one.kind === "steps") stroke.lineTo(x(one.x[index]), y(one.y[before]));
+          stroke.lineTo(x(one.x[index]), y(one.y[index]));
+        }
+        before = index;
+      }
+    }
+    for (let index = from; index < end; index++) {
+      if (!drawable(index)) continue;
+      const [left, top] = [x(one.x[index]), y(one.y[index])];
+      if (one.kind === "segments") {
+        const at = Math.round(left);
+        stroke.moveTo(at, y(one.low[index]));
+        // At least two pixels high, or a short segment would vanish.
+        stroke.lineTo(at, Math.min(top, y(one.low[index]) - 2 * ratio));
+      } else if (one.kind === "bars") {
+        const half = (x(one.x[index] + one.width / 2) - x(one.x[index] - one.width / 2)) / 2;
+        const zero = y(Math.max(u.scales.y.min, 0));
+        fill.rect(left - half, Math.min(top, zero), 2 * half, Math.abs(zero - top));
+      }
+      if (one.marker && one.kind !== "segments") {
+        for (const path of OPEN.has(one.marker) ? [stroke] : one.hollow ? [fill, stroke] : [fill]) {
+          MARKS[one.marker](path, left, top, ratio * radius(one));
+        }
+      }
+    }
+    return { stroke, fill, clip: null, band: null, gaps: null, flags: 3 };
+  }
+
+  const radius = (one) => (one.size && one.kind === "points" ? one.size / 2 : one.kind === "points" && one.x.length > 200 ? 1.7 : 3);
+
+  function intervals(u, one) {
+    if (!one.high || one.kind === "segments") return;
+    const ratio = devicePixelRatio || 1;
+    u.ctx.beginPath();
+    for (let index = 0; index < one.x.length; index++) {
+      if (one.high[index] == null) continue;
+      const [left, low, high] = [u.valToPos(one.x[index], "x", true), u.valToPos(one.low[index], "y", true), u.valToPos(one.high[index], "y", true)];
+      u.ctx.moveTo(left, low);
+      u.ctx.lineTo(left, high);
+      for (const top of [low, high]) {
+        u.ctx.moveTo(left - 4 * ratio, top);
+        u.ctx.lineTo(left + 4 * ratio, top);
+      }
+    }
+    u.ctx.strokeStyle = color(one.kind === "bars" ? "ink" : one.colour);
+    u.ctx.lineWidth = 1.2 * ratio;
+    u.ctx.stroke();
+  }
+
+  // uPlot wants one ascending x for all series. Equal times are kept apart by a step that nobody sees.
+  function aligned(figure) {
+    if (!figure.series.length) return [[]];
+    return uPlot.join(figure.series.map((one) => {
+      const order = span(one, -Infinity, Infinity) && one.sorted ? null : [...one.x.keys()].sort((a, b) => one.x[a] - one.x[b]);
+      const [xs, ys] = order ? [order.map((index) => one.x[index]), order.map((index) => one.y[index])] : [one.x, one.y];
+      let last = -Infinity;
+      const x = xs.map((value) => (last = value > last ? value : last + Math.max(Math.abs(last), 1) * 1e-12));
+      return [x, ys];
+    }));
+  }
+
+  return { aligned, color, intervals, paint, span };
+})();

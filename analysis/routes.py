@@ -1,0 +1,77 @@
+"""Routes of a scenario's network: which lines the packets between two addresses, or the data of a flow, cross."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+from testbed.addressing import Plan, make_plan, next_hop
+from testbed.errors import TestbedError
+from testbed.scenario import Scenario
+
+
+def direction_name(port: int) -> str:
+    """The name of the direction that begins at an end of a link, as in reports and telemetry."""
+    return {0: "forward", 1: "reverse"}.get(port, f"port-{port}")
+
+
+class Routes:
+    """The routes of the run's network."""
+
+    def __init__(self, plan: Plan) -> None:
+        self._plan = plan
+        self._owner = {end.address: end for ends in plan.links.values() for end in ends}
+        self._paths: dict[tuple[str, str], list[tuple[str, str, str]]] = {}
+
+    def path(self, source: str, target: str) -> list[tuple[str, str, str]]:
+        """(node, link, next node) for every hop of a packet between two addresses; empty for unknown addresses."""
+        key = (source, target)
+        if key not in self._paths:
+            known = source in self._owner and target in self._owner
+            self._paths[key] = list(self._hops(self._owner[source].node, target)) if known else []
+        return self._paths[key]
+
+    def between(self, source: str, target: str) -> list[tuple[str, str, str]]:
+        """The same between two nodes, by their first addresses."""
+        return self.path(self._plan.nodes[source].address, self._plan.nodes[target].address)
+
+    def _hops(self, node: str, target: str) -> Iterator[tuple[str, str, str]]:
+        goal = self._owner[target].node
+        for _ in range(len(self._plan.nodes)):
+            if node == goal:
+                return
+            try:
+                near, following = next_hop(self._plan, node, target)
+            except TestbedError:  # no route
+                return
+            yield node, near.link, following.node
+            node = following.node
+
+
+def bottlenecks(scenario: Scenario) -> dict[str, list[str]]:
+    """Lines that several flows share in one direction, each with the names of these flows.
+
+    Of the lines that the same flows cross, only that with the least declared rate at the start; of equal ones the first
+    on the path. Lines at a host count only where there are no others.
+    """
+    if not scenario.links:
+        return {}
+    routes = Routes(make_plan(scenario.nodes, scenario.links))
+    links = {link.name: link for link in scenario.links}
+    hosts = {node.name for node in scenario.nodes if node.kind == "host"}
+    inner = [link.name for link in scenario.links if not hosts & set(link.ends)] or list(links)
+    flows: dict[str, list[str]] = {}
+    rates: dict[str, float] = {}
+    for flow in scenario.workload:
+        for node, name, _ in routes.between(flow.from_, flow.to):
+            if name in inner:
+                port = links[name].ends.index(node)
+                line = f"{name}/{direction_name(port)}"
+                flows.setdefault(line, []).append(flow.name)
+                rate = (links[name].reverse if port else links[name].forward).rate_bps
+                rates[line] = math.inf if rate is None else rate
+    found: dict[tuple[str, ...], str] = {}
+    for line in sorted(flows, key=lambda line: rates[line]):
+        if len(flows[line]) > 1:
+            found.setdefault(tuple(flows[line]), line)
+    return {line: list(names) for names, line in found.items()}

@@ -1,0 +1,176 @@
+"""A run's scenario and manifest: JSON documents of the store, typed when first asked for."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+from pydantic import Field, ValidationError
+
+from analysis.store.database import StoreError
+from testbed.report import Measurement, Part, Report
+from testbed.scenario import Document, Limits, Number, Scenario, ScenarioDocument
+
+
+class Batch(Part):
+    """Where a run stood in the batch that made it."""
+
+    #: Cells at work beside it.
+    cells: int | None = None
+    #: Its place among the campaign's runs, and their number.
+    position: int | None = None
+    of: int | None = None
+    #: Seed of the runs' order; absent: they were made in the plan's order.
+    order_seed: int | None = None
+
+
+class CpuShares(Part):
+    """Shares of the machine's CPU time during a run."""
+
+    busy: Number
+    idle: Number
+    #: Taken by the machine's host.
+    steal: Number
+    niced: Number = 0.0
+
+
+class Damage(Part):
+    """A place of a capture file that could not be read."""
+
+    #: Bytes from the file's start.
+    offset: int
+    reason: str
+    #: Skipped.
+    bytes: int
+
+
+class LinkTypePackets(Part):
+    """Packets of one link type in a capture file."""
+
+    #: Number in the registry of libpcap.
+    link_type: int
+    packets: int
+    #: Whether the reader can decode it.
+    known: bool
+
+
+class ImportedFile(Part):
+    """A capture file that was imported."""
+
+    label: str
+    path: str
+    sha256: str
+    format: str
+    #: The program that converted it; "backchannel" without a conversion.
+    read_by: str
+    #: How its clock was aligned, as a sentence.
+    clock: str
+    #: Added to its time stamps, and their uncertainty; None where it is unknown.
+    shift_ns: int | None = None
+    uncertain_ns: int | None = None
+    packets: int
+    not_tcp: int
+    connections_total: int
+    connections_given_up: int = 0
+    #: Packets with headers that are cut off or contradict each other.
+    unreadable: int = 0
+    unfinished_fragments: int = 0
+    #: None where the file does not record it.
+    dropped_by_capture: int | None = None
+    link_types: tuple[LinkTypePackets, ...] = ()
+    #: Number of damaged places, and the first of them.
+    damages: int = 0
+    damage: tuple[Damage, ...] = ()
+
+
+class ImportDescription(Part):
+    """What was imported as a run."""
+
+    label: str
+    note: str
+    files: tuple[ImportedFile, ...]
+    #: Flows beyond those that were measured.
+    flows_left_out: int
+
+
+class Versions(Part):
+    """Software and machine that made a run; None where an older version did not record it."""
+
+    #: None outside a checkout.
+    commit: str | None = None
+    #: Whether the checkout had local changes.
+    changed: bool | None = None
+    sources_sha256: str | None = None
+    node_binary_sha256: str | None = None
+    python: str | None = None
+    kernel: str | None = None
+    #: Architecture.
+    machine: str | None = None
+    cpus: int | None = None
+
+
+class Manifest(Versions):
+    """What reproduces a run: versions, calibration, report."""
+
+    #: When it started, in seconds since the UNIX epoch.
+    started: Number | None = None
+    #: Seconds that it took to make.
+    took_s: Number | None = None
+    attempt: int | None = None
+    batch: Batch = Batch()
+    report: Report | None = None
+    #: Metrics that could not be measured, each with the reason.
+    unmeasured: tuple[str, ...] = ()
+    #: Real packets only, as the following.
+    calibration: tuple[Measurement, ...] = ()
+    cpu: CpuShares | None = None
+    limits: Limits | None = None
+    #: Of an import.
+    imported: ImportDescription | None = Field(default=None, alias="import")
+
+
+@dataclass(frozen=True)
+class Documents:
+    """A run's scenario and manifest."""
+
+    scenario_document: Document
+    manifest_document: Document
+
+    def write(self, folder: Path) -> None:
+        """Writes scenario.json and manifest.json."""
+        for name, document in (("scenario", self.scenario_document), ("manifest", self.manifest_document)):
+            (folder / f"{name}.json").write_text(json.dumps(document, indent=1, sort_keys=True) + "\n")
+
+    @cached_property
+    def scenario(self) -> Scenario:
+        """The scenario.
+
+        Raises:
+            TestbedError: it is none.
+        """
+        return ScenarioDocument(self.scenario_document).scenario
+
+    @property
+    def report(self) -> Report:
+        """The manifest's report.
+
+        Raises:
+            StoreError: there is none.
+        """
+        if self.manifest.report is None:
+            raise StoreError("this run's manifest has no report")
+        return self.manifest.report
+
+    @cached_property
+    def manifest(self) -> Manifest:
+        """The manifest.
+
+        Raises:
+            StoreError: it is none.
+        """
+        try:
+            return Manifest.model_validate(self.manifest_document)
+        except ValidationError as error:
+            raise StoreError(f"a stored manifest cannot be read: {error}") from None

@@ -1,0 +1,80 @@
+"""Where a store is: a results folder, or a PostgreSQL server with a folder of this machine beside it."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+import sqlalchemy as sa
+
+from analysis.store.artefacts import ArtefactError, Artefacts, LocalArtefacts, RemoteArtefacts
+from analysis.store.database import POSTGRESQL, Database, StoreError
+
+#: Folders of PostgreSQL stores on this machine, one for each store.
+LOCAL = Path(os.environ.get("BACKCHANNEL_LOCAL", Path(tempfile.gettempdir()) / f"backchannel-{os.getuid()}"))
+
+
+@dataclass(frozen=True)
+class Location:
+    """An open store's parts."""
+
+    database: Database
+    #: On this machine: everything, or with PostgreSQL only runs that are being assembled and copies of files.
+    folder: Path
+    artefacts: Artefacts
+
+
+def is_url(where: Path | str) -> bool:
+    """Whether a store is named by a URL, and not by a folder."""
+    return isinstance(where, str) and "://" in where
+
+
+def open_folder(folder: Path) -> Location:
+    """Opens a results folder, creating and migrating it as needed.
+
+    Raises:
+        StoreError: it cannot be used, or a newer version made it.
+    """
+    try:
+        (folder / "runs").mkdir(parents=True, exist_ok=True)
+        (folder / "incoming").mkdir(exist_ok=True)
+    except OSError as error:
+        raise StoreError(f"the results folder {folder} cannot be used: {error.strerror}") from None
+    return Location(Database.open_sqlite(folder), folder, LocalArtefacts(folder))
+
+
+def open_postgresql(where: str, artefacts: str) -> Location:
+    """Opens a PostgreSQL store, migrating it as needed.
+
+    Args:
+        where: URL of the database.
+        artefacts: fsspec URL of the runs' files.
+
+    Raises:
+        StoreError: it cannot be used, or a newer version made it.
+    """
+    try:
+        url = sa.make_url(where)
+    except sa.exc.ArgumentError:
+        raise StoreError("a PostgreSQL store is named like postgresql://user@host/database") from None
+    shown = url.render_as_string(hide_password=True)
+    if url.get_backend_name() != POSTGRESQL:
+        raise StoreError(f"{shown} is no store: there are results folders, and postgresql://user@host/database")
+    if not artefacts:
+        raise StoreError(
+            f"the store {shown} needs a place for captures and tables: --artefacts URL, or $BACKCHANNEL_ARTEFACTS "
+            "(a folder that every machine sees, s3://bucket/path, sftp://host/path, ...)"
+        )
+    folder = LOCAL / hashlib.sha256(f"{shown} {artefacts}".encode()).hexdigest()[:16]
+    try:
+        (folder / "incoming").mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise StoreError(f"the folder {folder} of this machine cannot be used: {error.strerror}") from None
+    try:
+        files = RemoteArtefacts(artefacts, folder / "cache")
+    except ArtefactError as error:
+        raise StoreError(str(error)) from None
+    return Location(Database.open_postgresql(url), folder, files)
