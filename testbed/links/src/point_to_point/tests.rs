@@ -3,7 +3,7 @@ use std::sync::{Arc, Mutex};
 use super::*;
 use backchannel_core::packet::build::{ack, data, Segment};
 use backchannel_core::packet::TcpFlags;
-use backchannel_core::traits::Headers;
+use backchannel_core::traits::{Backlog, Headers};
 use proptest::prelude::*;
 use serde_json::json;
 
@@ -217,11 +217,8 @@ impl Policy for RateSpy {
     fn on_rates(&mut self, _: Time, own_bps: Option<u64>, opposite_bps: Option<u64>) {
         self.0.lock().expect("one thread").push([own_bps, opposite_bps]);
     }
-    fn len_packets(&self) -> usize {
-        0
-    }
-    fn len_bytes(&self) -> u64 {
-        0
+    fn backlog(&self) -> Backlog {
+        Backlog { packets: 0, bytes: 0 }
     }
 }
 
