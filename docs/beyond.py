@@ -92,10 +92,10 @@ def print_table(drawn: CampaignFigure) -> None:
             point = next((one for key, one in cells.items() if drawn.spec.names.get(key, key) == label), None)
             if point is None or point.mean is None:
                 told.append("-")
-            elif point.high is None:
+            elif point.estimate is None or point.low is None or point.high is None:
                 told.append(f"{point.mean:.3g}")
             else:
-                told.append(f"{point.mean:.3g} ± {point.high - point.mean:.2g}")
+                told.append(f"{point.mean:.3g} ± {(point.high - point.low) / 2:.2g}")
         print(f"| {curve.name or drawn.spec.y.title} | " + " | ".join(told) + " |")
     print()
 

@@ -1,4 +1,4 @@
-"""`./backchannel calibrate`: measures links in a cell of their own and holds them against what they declare."""
+"""`./backchannel calibrate`: measures links in a cell and compares them with their declared values."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from testbed.report import Measurement
 from testbed.scenario import DirectionSpec, LinkSpec, Named, Node, Scenario
 from testbed.units import show
 
-#: Lines at the rates that the calibration gate promises: name, bit/s, s.
+#: Standard lines: name, rate in bit/s, delay in s.
 STANDARD = (("dialup", 28_800, 0.05), ("uplink", 1_000_000, 0.02), ("ethernet", 10_000_000, 0.005))
 
 
@@ -58,16 +58,16 @@ def _standard() -> Scenario:
 
 
 def table(measured: Sequence[Measurement]) -> Table:
-    """The measurements for people."""
+    """The measurements as a table."""
     shown = Table(box=None, pad_edge=False)
     for name in ("link", "rate", "off by", "delay", "measured", "lost", "verdict"):
         shown.add_column(name, justify="left" if name in ("link", "verdict") else "right", no_wrap=name != "verdict")
-    for one in measured:
-        declared, rate, delay = one.declared_rate_bps, one.measured_rate_bps, one.measured_delay_s
+    for line in measured:
+        declared, rate, delay = line.declared_rate_bps, line.measured_rate_bps, line.measured_delay_s
         error = f"{(rate / declared - 1) * 100:+.3f} %" if declared and rate else "–"
         shown.add_row(
-            f"{one.link} {one.direction}", show(declared, "rate"), error,
-            f"{one.declared_delay_s * 1e3:.2f} ms", "–" if delay is None else f"{delay * 1e3:.2f} ms",
-            f"{one.sent - one.received}/{one.sent}", "; ".join(one.problems) or "good",
+            f"{line.link} {line.direction}", show(declared, "rate"), error,
+            f"{line.declared_delay_s * 1e3:.2f} ms", "–" if delay is None else f"{delay * 1e3:.2f} ms",
+            f"{line.sent - line.received}/{line.sent}", "; ".join(line.problems) or "good",
         )  # fmt: skip
     return shown

@@ -11,9 +11,13 @@ from experiments import exits
 from experiments.commands import compare, contrast, export, imports, inspect, papers, plot, run, services, testbed
 from experiments.commands.shared import fail
 
-HELP = "Experiments on TCP over links that are asymmetric, lossy or half-duplex."
+HELP = (
+    "Experiments on TCP over links that are asymmetric, lossy or half-duplex.\n\n"
+    "First steps: './backchannel run experiments/quickstart.yaml', then './backchannel serve'. "
+    "'./backchannel COMMAND --help' describes a command, docs/tutorial.md explains more."
+)
 EPILOG = (
-    "./backchannel also knows 'test' (the test suite) and 'bench' (benchmarks, docs/benchmarks.md).\n\n"
+    "Development: './backchannel test' runs the test suite, './backchannel bench' benchmarks (docs/benchmarks.md).\n\n"
     "Exit status: 0 success; 1 a run failed or stayed invalid, or a comparison found a regression; "
     "2 an error in a file or on the command line; "
     "3 this machine lacks something; 130 interrupted."
@@ -28,30 +32,32 @@ app = typer.Typer(
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
-#: Arguments that these commands do not know go to Ansible, or to the command that they start.
+#: Unknown options of these commands go to Ansible, or to the command that they start.
 _PASS_ON = {"ignore_unknown_options": True}
 
-app.command("run", short_help="Run what a campaign lacks")(run.run)
-app.command("plan", short_help="Show what a campaign would run")(run.plan)
-app.command("validate", short_help="Check campaign files")(inspect.validate)
-app.command("list", short_help="List mechanisms")(inspect.list_)
-app.command("show", short_help="Show a mechanism with its options")(inspect.show_)
+app.command("validate", short_help="Check campaign files for errors")(inspect.validate)
+app.command("plan", short_help="Show the runs of a campaign and the expected time")(run.plan)
+app.command("run", short_help="Run a campaign")(run.run)
 app.command("results", short_help="Show results of campaigns")(inspect.results)
+app.command("serve", short_help="Show results in a browser")(services.serve)
+app.command("runner", short_help="Run campaigns that are requested on the site")(services.runner)
+app.command("plot", short_help="Draw a figure")(plot.plot)
+app.command("contrast", short_help="Compare the values of a swept field")(contrast.contrast)
+app.command("compare", short_help="Compare one campaign with another")(compare.compare)
+app.command("export", short_help="Export results for other programs")(export.export)
+app.command("import-bundle", short_help="Import a bundled campaign")(export.import_bundle)
+app.command("import", short_help="Import captures as a run")(imports.import_)
+app.command("list", short_help="List stacks, policies, links, topologies and other mechanisms")(inspect.list_)
+app.command("show", short_help="Show a mechanism with its options")(inspect.show_)
 app.command("reproduce", short_help="Run the papers' tables, figures and claims")(papers.reproduce)
 app.command("score", short_help="Compare results with published values")(papers.score)
-app.command("compare", short_help="Compare one campaign with another")(compare.compare)
-app.command("import", short_help="Import captures as a run")(imports.import_)
 app.command("calibrate", short_help="Measure emulated links")(testbed.calibrate)
-app.command("runner", short_help="Run what visitors of the site request")(services.runner)
-app.command("serve", short_help="Show results in a browser")(services.serve)
+app.command("testbed", context_settings=_PASS_ON, short_help="Set up hosts as a testbed")(testbed.on_testbed)
+app.command("lab", context_settings=_PASS_ON, short_help="Rehearse a lab in namespaces or virtual machines")(
+    testbed.in_lab
+)
 app.command("scheduler", short_help="Start the Dask scheduler of a lab")(services.scheduler)
 app.command("worker", short_help="Start a Dask worker on this machine")(services.worker)
-app.command("plot", short_help="Draw a figure for print")(plot.plot)
-app.command("export", short_help="Write results for other programs")(export.export)
-app.command("contrast", short_help="Compare the values of a swept field")(contrast.contrast)
-app.command("import-bundle", short_help="Import a bundled campaign")(export.import_bundle)
-app.command("testbed", context_settings=_PASS_ON, short_help="Set up hosts as a testbed")(testbed.on_testbed)
-app.command("lab", context_settings=_PASS_ON, short_help="Rehearse a lab in namespaces")(testbed.in_lab)
 
 
 def _print_version(wanted: bool) -> None:

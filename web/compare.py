@@ -209,20 +209,18 @@ def _subjects() -> list[Subject]:
 
 
 def _run(run_id: str, colour: str) -> Subject:
-    run = g.store.run(run_id)
-    if run is None:
-        abort(404, f"There is no run {run_id} here.")
-    home = run["campaigns"][0] if run["campaigns"] else None
+    run = runs.load(run_id)
+    home = run.campaigns[0] if run.campaigns else None
     label = f"run {run_id[:8]}"
-    key = RunKey(home["repetition"] if home else 0, run["seed"])
+    key = RunKey(home.repetition if home else 0, run.seed)
     if home is not None:
         label = ", ".join(
-            part for part in (point_label(dict(home["parameters"])), f"repetition {home['repetition'] + 1}") if part
+            part for part in (point_label(dict(home.parameters)), f"repetition {home.repetition + 1}") if part
         )
     return Subject(
         f"run:{run_id}", label, url_for("runs.show", run_id=run_id), run_id, colour,
-        {(one["name"], one["subject"]): {key: one["value"]} for one in run["metrics"]},
-        {one["name"]: one["unit"] for one in run["metrics"]},
+        {(one.name, one.subject): {key: one.value} for one in run.metrics},
+        {one.name: one.unit for one in run.metrics},
     )  # fmt: skip
 
 

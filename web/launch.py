@@ -49,9 +49,9 @@ def show() -> str:
         campaign = g.store.campaign(request.args["campaign"])
         if campaign is None:
             abort(404, f"There is no campaign {request.args['campaign']} here.")
-        name, text = Path(campaign["file"]).name, campaign["text"]
+        name, text = Path(campaign.file).name, campaign.text
         # What it was run with; what the address says comes after, and so holds.
-        overrides = [*(f"{field}={value}" for field, value in campaign["overrides"].items()), *overrides]
+        overrides = [*(f"{field}={value}" for field, value in campaign.overrides.items()), *overrides]
     return _page(text, name, overrides, None, {})
 
 

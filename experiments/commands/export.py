@@ -7,12 +7,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from experiments.commands.options import RESULTS, ResultsFolderOption
+
 if TYPE_CHECKING:
     import polars as pl
 
     from analysis.store import Store
 
-#: What can be written, of what, and what its file is called unless the command line says.
+#: Kinds of exports: subject, contents and default file name.
 KINDS = {
     "values": ("campaign", "a row per run, metric and flow", "{name}-values.csv"),
     "means": ("campaign", "means, deviations and confidence intervals", "{name}-means.csv"),
@@ -20,30 +22,45 @@ KINDS = {
     "metrics": ("run", "the run's metrics", "{name}-metrics.csv"),
     "segments": ("run", "every captured segment", "{name}-segments.parquet"),
     "connections": ("run", "every connection", "{name}-connections.csv"),
-    "acks": ("run", "what became of acks, at every line", "{name}-acks.csv"),
+    "acks": ("run", "acks at every line: forwarded, dropped, filtered", "{name}-acks.csv"),
     "flent": ("run", "Flent's data format", "{name}.flent.gz"),
     "xplot": ("run", "a folder of xplot files, as tcptrace writes them", "{name}-xplot"),
     "flent-series": ("a Flent file", "its series", "{name}-series.csv"),
     "flent-raw": ("a Flent file", "its raw values", "{name}-raw.csv"),
 }
 
-ResultsOption = Annotated[
-    Path, typer.Option("--results", metavar="DIR", envvar="BACKCHANNEL_RESULTS", help="Where results are kept.")
-]
+
+def _kinds_help() -> str:
+    """ "Of a run: metrics, ... Of a campaign: ..."."""
+    kinds: dict[str, list[str]] = {}
+    for name, (subject, _, _) in KINDS.items():
+        kinds.setdefault(subject.removeprefix("a "), []).append(name)
+    return " ".join(f"Of a {subject}: {', '.join(names)}." for subject, names in kinds.items())
 
 
 def export(
-    kind: Annotated[str, typer.Argument(metavar="KIND", help=f"{', '.join(KINDS)} (docs/exports.md).")],
+    kind: Annotated[str, typer.Argument(metavar="KIND", help=f"{_kinds_help()} Details: docs/exports.md.")],
     subject: Annotated[
-        str, typer.Argument(metavar="RUN|CAMPAIGN|FILE", help="A run's id or its beginning; a campaign; a Flent file.")
+        str,
+        typer.Argument(
+            metavar="RUN|CAMPAIGN|FILE", help="Id of a run, or its first characters; name of a campaign; a Flent file."
+        ),
     ],
     out: Annotated[
         Path | None,
-        typer.Option("--out", "-o", help="Where to write it; a table's ending (.csv, .parquet, .json) is its format."),
+        typer.Option(
+            "--out",
+            "-o",
+            metavar="FILE",
+            show_default=False,
+            help="File to write; of a table, .csv, .parquet or .json. Default: named after the subject and the kind.",
+        ),
     ] = None,
-    author: Annotated[str, typer.Option("--author", help="Of a bundle: who made the runs.")] = "",
-    licence: Annotated[str, typer.Option("--licence", metavar="URL", help="Of a bundle; CC BY 4.0 without it.")] = "",
-    results: ResultsOption = Path("results"),
+    author: Annotated[str, typer.Option("--author", metavar="NAME", help="Author of a bundle's runs.")] = "",
+    licence: Annotated[
+        str, typer.Option("--licence", metavar="URL", help="Licence of a bundle. Default: CC BY 4.0.")
+    ] = "",
+    results: ResultsFolderOption = Path(RESULTS),
 ) -> None:
     """Write results for other programs: tables, Flent and xplot files, and bundles of campaigns."""
     from analysis import frames
@@ -67,13 +84,13 @@ def export(
 
 
 def _write(kind: str, subject: str, out: Path | None, store: Store, author: str, licence: str) -> list[str]:
-    """Writes it; what to tell about it."""
+    """Writes an export. Returns lines to print."""
     from analysis import frames
     from analysis.exports import crate, flent, tables, xplot
     from experiments.catalogue import FOLDER
 
     of, _, called = KINDS[kind]
-    # Told before anything is computed.
+    # An unknown subject is reported before anything is computed.
     name = frames.find_campaign(store, subject).name if of == "campaign" else frames.find_run(store, subject).id
     path = out or Path(called.format(name=name))
     if kind == "bundle":
@@ -81,7 +98,7 @@ def _write(kind: str, subject: str, out: Path | None, store: Store, author: str,
         return [str(path), f"sha256 {digest}"]
     if kind == "xplot":
         run = frames.run_data(name, store)
-        return [str(one) for flow in run.flows for one in xplot.write(flow, path)]
+        return [str(file) for flow in run.flows for file in xplot.write(flow, path)]
     if kind == "flent":
         flent.write(frames.run_data(name, store), path, title=_title(store, name))
     else:
@@ -129,10 +146,10 @@ def _of_flent(kind: str, file: Path, out: Path | None) -> list[str]:
 
 
 def import_bundle(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="What `export bundle` wrote, here or elsewhere.")],
-    results: ResultsOption = Path("results"),
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="Bundle that `export bundle` wrote, on any machine.")],
+    results: ResultsFolderOption = Path(RESULTS),
 ) -> None:
-    """Bring a bundled campaign into the results, after every checksum has been verified."""
+    """Verify the checksums of a bundle and add its campaign to the results."""
     from analysis.errors import AnalysisError
     from analysis.exports import crate_reader
     from analysis.store import Store
@@ -141,9 +158,9 @@ def import_bundle(
         raise AnalysisError(f"there is no file {file}")
     store = Store.open(results)
     try:
-        told = crate_reader.read(store, file)
+        read = crate_reader.read(store, file)
     finally:
         store.close()
     typer.echo(
-        f"{told['name']} ({told['id']}): {told['files']} files verified; {told['runs']} runs, {told['landed']} new here"
+        f"{read['name']} ({read['id']}): {read['files']} files verified; {read['runs']} runs, {read['landed']} new here"
     )

@@ -1,4 +1,4 @@
-"""`import`: captures become a run."""
+"""`import`: captures as a run."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ def import_(
     files: Annotated[
         list[Path],
         typer.Argument(
-            metavar="FILE...", help="Captures of the same transfers, any format that docs/imports.md lists.",
+            metavar="FILE...", help="Captures of the same transfers, in a format that docs/imports.md lists.",
             show_default=False,
         ),
     ],
     label: Annotated[
-        str, typer.Option("--label", help="Name of the run beside other imports. By default the first file's name.")
+        str, typer.Option("--label", metavar="TEXT", help="Label of the run. Default: name of the first file.")
     ] = "",
-    note: Annotated[str, typer.Option("--note", help="A remark to store with the run.")] = "",
+    note: Annotated[str, typer.Option("--note", metavar="TEXT", help="Remark to store with the run.")] = "",
     campaign: Annotated[
         str,
         typer.Option("--campaign", metavar="NAME", help="Campaign that collects the run. Tables compare its imports."),

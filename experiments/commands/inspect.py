@@ -46,7 +46,7 @@ def list_(
         typer.Argument(
             metavar="KIND",
             help="stacks, policies, links, profiles, error-models, middleboxes, workloads, backends or topologies. "
-            "All by default.",
+            "Default: all.",
         ),
     ] = "",
     as_json: JsonOption = False,
@@ -58,7 +58,7 @@ def list_(
 
     kinds = {word: kind for kind, word in registry.KINDS.items()}
     if what and what not in kinds:
-        fail(registry.unknown("list", what, kinds), exits.BAD_INPUT)
+        fail(registry.unknown("kind", what, kinds), exits.BAD_INPUT)
     selected = [kinds[what]] if what else list(registry.KINDS)
     if as_json:
         entries = [entry.as_dict() for kind in selected for entry in registry.of_kind(kind)]
@@ -81,7 +81,12 @@ def list_(
 
 def show_(
     name: Annotated[
-        str, typer.Argument(metavar="NAME", help="Of a stack, policy, link or other mechanism.", show_default=False)
+        str,
+        typer.Argument(
+            metavar="NAME",
+            help="Name of a stack, policy, link or other mechanism, as `list` prints it.",
+            show_default=False,
+        ),
     ],
     as_json: JsonOption = False,
 ) -> None:
@@ -108,7 +113,7 @@ def show_(
 
 def results(
     name: Annotated[
-        str, typer.Argument(metavar="CAMPAIGN", help="Name or id of a campaign. By default all are listed.")
+        str, typer.Argument(metavar="CAMPAIGN", help="Name or id of a campaign. Default: list all campaigns.")
     ] = "",
     folder: ResultsOption = RESULTS,
     artefacts: ArtefactsOption = None,

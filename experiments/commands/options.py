@@ -18,7 +18,8 @@ SetOption = Annotated[
     typer.Option(
         "--set",
         metavar="FIELD=VALUE",
-        help="Replace a field of the file, such as stack=cubic, and remove it from the sweep. Repeatable.",
+        help="Set a field, such as stack=cubic or network.reverse.rate='9.6 kbit/s'. A swept field is then no longer "
+        "swept. Repeatable.",
     ),
 ]
 ResultsOption = Annotated[
@@ -27,11 +28,11 @@ ResultsOption = Annotated[
         "--results",
         metavar="DIR",
         envvar="BACKCHANNEL_RESULTS",
-        help="Results folder, or postgresql://user@host/database.",
+        help="Folder of the results, or postgresql://user@host/database.",
     ),
 ]
 ResultsFolderOption = Annotated[
-    Path, typer.Option("--results", metavar="DIR", envvar="BACKCHANNEL_RESULTS", help="Results folder.")
+    Path, typer.Option("--results", metavar="DIR", envvar="BACKCHANNEL_RESULTS", help="Folder of the results.")
 ]
 ArtefactsOption = Annotated[
     str | None,
@@ -48,11 +49,12 @@ JobsOption = Annotated[
     typer.Option(
         "--jobs",
         "-j",
+        metavar="N",
         min=1,
         max=1024,
         show_default=False,
-        help="Number of runs at the same time. By default the engine measures how many this machine runs without "
-        "delaying packets; lower it to keep CPUs free.",
+        help="Maximum number of runs at the same time; lower it to keep CPUs free. Default: as many as this machine "
+        "runs without delaying packets, which is measured during the runs.",
     ),
 ]
 TriesOption = Annotated[
@@ -63,14 +65,15 @@ TriesOption = Annotated[
         min=1,
         max=100,
         envvar="BACKCHANNEL_TRIES",
-        help="Maximum attempts for a real-packet run; raise it on a busy virtual machine.",
+        help="Maximum attempts per run with real packets until it is valid; raise it on a busy virtual machine.",
     ),
 ]
 ArtefactNames = Annotated[
     list[str] | None,
     typer.Argument(
         metavar="[PAPER|ARTEFACT]...",
-        help="Papers or artefacts, such as aq, aq-fig4 or ton-table2. All by default.",
+        help="Papers (asym, ton, pulsed, aq, acq) or their tables, figures and claims, such as aq-fig4 or ton-table2. "
+        "Default: all.",
         show_default=False,
     ),
 ]
@@ -81,24 +84,30 @@ OnlyOption = Annotated[
         metavar="CONDITION",
         show_default=False,
         help="Select runs by a value of a swept field (queue.policy=droptail), by repetition (repetition=2, counted "
-        "from 1) or by the start of a run's id. Repeatable.",
+        "from 1) or by the first 6 or more characters of a run's id. Conditions on one field add up, others restrict. "
+        "Repeatable.",
     ),
 ]
 LimitOption = Annotated[
-    int | None, typer.Option("--limit", metavar="N", min=1, help="Maximum number of runs.", show_default=False)
+    int | None,
+    typer.Option(
+        "--limit",
+        metavar="N",
+        min=1,
+        help="Stop after this number of runs; the same command continues. Default: no limit.",
+        show_default=False,
+    ),
 ]
-ForceOption = Annotated[
-    bool, typer.Option("--force", help="Repeat runs that the results folder already has a valid result of.")
-]
+ForceOption = Annotated[bool, typer.Option("--force", help="Repeat runs that have a valid result, and replace it.")]
 RetryFailedOption = Annotated[
-    bool, typer.Option("--retry-failed", help="Select only runs that were attempted and have no valid result.")
+    bool, typer.Option("--retry-failed", help="Select only runs that were attempted without a valid result.")
 ]
 OrderOption = Annotated[
     str,
     typer.Option(
         "--order",
         metavar="ORDER",
-        help="Order of a repetition's points: 'shuffled' (drawn from the campaign's seed) or 'file'.",
+        help="Order of the points in each repetition: 'shuffled' by the campaign's seed, or 'file', as in the file.",
     ),
 ]
 BackendOption = Annotated[
@@ -107,10 +116,13 @@ BackendOption = Annotated[
         "--backend",
         metavar="NAME",
         show_default=False,
-        help="sim, emulated or physical. By default the file's own, or emulated. Short for --set backend=NAME.",
+        help="sim (simulation), emulated (real packets on this machine) or physical (real packets on hosts of a lab). "
+        "Default: the backend in the file, or emulated.",
     ),
 ]
-JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON, in SI units. Progress goes to standard error.")]
+JsonOption = Annotated[
+    bool, typer.Option("--json", help="Print JSON in SI units to standard output; messages go to standard error.")
+]
 MarginOption = Annotated[
     float,
     typer.Option(

@@ -39,11 +39,12 @@ def reproduce(
     force: ForceOption = False,
     limit: LimitOption = None,
     plan_only: Annotated[
-        bool, typer.Option("--plan", help="Run nothing; print what would run and how long it would take.")
+        bool, typer.Option("--plan", help="Run nothing; print the runs and the expected time.")
     ] = False,
 ) -> None:
-    """Run the papers' tables, figures and claims that the results folder lacks, and print their score. With
-    --backend, artefacts are skipped whose file has no fields for that backend.
+    """Run the papers' tables, figures and claims that the results folder lacks, and print their score.
+
+    With --backend, only artefacts run whose file has fields for that backend.
     """
     from analysis.store import Store
     from experiments import reproduce as reproducing

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from experiments.commands.options import RESULTS, ResultsFolderOption
+
 if TYPE_CHECKING:
     from analysis.captures import CapturedFlow, CapturedLine, RunData
     from analysis.figures.model import Figure
@@ -57,12 +59,19 @@ def plot(
         str,
         typer.Argument(metavar="KIND", help=f"Of a run: {', '.join(OF_RUN)}. Of a campaign: {', '.join(OF_CAMPAIGN)}."),
     ],
-    subject: Annotated[str, typer.Argument(metavar="RUN|CAMPAIGN", help="A run's id or its beginning; a campaign.")],
+    subject: Annotated[
+        str,
+        typer.Argument(
+            metavar="RUN|CAMPAIGN",
+            help="Id of a run, or its first characters; for figures of a campaign its name or id.",
+        ),
+    ],
     out: Annotated[
         list[Path] | None,
         typer.Option(
             "--out",
             "-o",
+            metavar="FILE",
             help="File to write: .svg, .pdf, .png or .html (an interactive page). Repeatable. Default: KIND.svg.",
             show_default=False,
         ),
@@ -71,11 +80,13 @@ def plot(
         list[str] | None,
         typer.Option("--of", metavar="NAME", help="Flow, group or link/direction to draw. Repeatable. Default: all."),
     ] = None,
-    metric: Annotated[str, typer.Option("--metric", help="Metric that a figure of a campaign shows.")] = "throughput",
+    metric: Annotated[
+        str, typer.Option("--metric", metavar="NAME", help="Metric that a figure of a campaign shows.")
+    ] = "throughput",
     axis: Annotated[
         str,
         typer.Option(
-            "--axis", metavar="FIELD", help="Swept field on the x axis of a sweep. Default: the only numeric."
+            "--axis", metavar="FIELD", help="Swept field on the x axis of a sweep. Default: the only numeric field."
         ),
     ] = "",
     interval: Annotated[
@@ -98,9 +109,7 @@ def plot(
     pooled: Annotated[
         bool, typer.Option("--pooled", help="In a cdf, one curve for each point with the values of all subjects.")
     ] = False,
-    results: Annotated[
-        Path, typer.Option("--results", metavar="DIR", envvar="BACKCHANNEL_RESULTS", help="Results folder.")
-    ] = Path("results"),
+    results: ResultsFolderOption = Path(RESULTS),
 ) -> None:
     """Draw a figure of a run or a campaign, for print or as an interactive page."""
     from analysis.figures.printed import FORMATS, save

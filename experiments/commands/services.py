@@ -1,4 +1,4 @@
-"""`serve`, `runner`, `scheduler` and `worker`: programs that stay."""
+"""`serve`, `runner`, `scheduler` and `worker`: services that run until they are interrupted."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def runner(
     results: ResultsOption = RESULTS,
     jobs: JobsOption = None,
     tries: TriesOption = TRIES,
-    once: Annotated[bool, typer.Option("--once", help="Exit when no request waits, for scripts.")] = False,
+    once: Annotated[bool, typer.Option("--once", help="Exit as soon as no request is waiting; for scripts.")] = False,
 ) -> None:
     """Run the campaigns that visitors of the site request, until interrupted. The site itself runs nothing."""
     from experiments.runner import Runner
@@ -31,18 +31,19 @@ def serve(
     results: ResultsOption = RESULTS,
     artefacts: ArtefactsOption = None,
     port: Annotated[
-        int, typer.Option("--port", min=0, max=65535, help="TCP port to listen on; 0 selects a free one.")
+        int,
+        typer.Option("--port", metavar="PORT", min=0, max=65535, help="TCP port to listen on; 0 selects a free one."),
     ] = 8321,
     host: Annotated[
-        str, typer.Option("--host", help="Address to listen on. Addresses that other machines reach need a token.")
+        str, typer.Option("--host", metavar="ADDRESS", help="Address to listen on. All but loopback need a token.")
     ] = "127.0.0.1",
     token_file: Annotated[
         Path | None,
         typer.Option(
             "--token-file",
             metavar="FILE",
-            help="File with the token that visitors must enter; $BACKCHANNEL_TOKEN may hold it instead. "
-            "Required on any address but loopback.",
+            help="File with the token that visitors must enter. Alternative: environment variable BACKCHANNEL_TOKEN. "
+            "Required unless --host is a loopback address.",
             show_default=False,
         ),
     ] = None,
@@ -51,7 +52,7 @@ def serve(
         typer.Option(
             "--name",
             metavar="NAME",
-            help="Host name that requests may carry, besides the address itself; needed behind a proxy. Repeatable.",
+            help="Host name that requests may use in addition to the address; needed behind a proxy. Repeatable.",
         ),
     ] = None,
 ) -> None:
@@ -65,9 +66,10 @@ def serve(
 
 
 def scheduler(
-    host: Annotated[str, typer.Option("--host", help="Address to listen on.")] = "127.0.0.1",
+    host: Annotated[str, typer.Option("--host", metavar="ADDRESS", help="Address to listen on.")] = "127.0.0.1",
     port: Annotated[
-        int, typer.Option("--port", min=0, max=65535, help="TCP port to listen on; 0 selects a free one.")
+        int,
+        typer.Option("--port", metavar="PORT", min=0, max=65535, help="TCP port to listen on; 0 selects a free one."),
     ] = 8786,
 ) -> None:
     """Start the Dask scheduler of a lab (docs/distributed.md)."""
@@ -79,18 +81,19 @@ def scheduler(
 def worker(
     address: Annotated[
         str,
-        typer.Argument(metavar="SCHEDULER", help="Such as tcp://host:8786.", show_default=False),
+        typer.Argument(metavar="SCHEDULER", help="Scheduler, such as tcp://host:8786.", show_default=False),
     ],
     host: Annotated[
         str | None,
         typer.Option(
-            "--host", help="This machine's address as the other workers reach it; by default Dask chooses.",
+            "--host", metavar="ADDRESS",
+            help="Address of this machine at which other workers reach it. Default: chosen by Dask.",
             show_default=False,
         ),
     ] = None,
     name: Annotated[
         str | None,
-        typer.Option("--name", help="Name in messages; by default Dask makes one.", show_default=False),
+        typer.Option("--name", metavar="NAME", show_default=False, help="Name in messages. Default: host and process."),
     ] = None,
 ) -> None:  # fmt: skip
     """Start a Dask worker, which runs what a scheduler assigns to this machine (docs/distributed.md)."""

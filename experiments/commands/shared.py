@@ -6,7 +6,7 @@ import os
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 import typer
 
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from analysis.attempts import PointAttempts
     from analysis.store import Store
+    from analysis.store.rows import CampaignRow, TableRow
     from experiments.language.campaign import Plan
 
 #: Columns of tables that are not printed to a terminal.
@@ -70,12 +71,14 @@ def open_existing(results: str, artefacts: str | None) -> Store | None:
     return Store.open(where, artefacts)
 
 
-def print_results(to: Console, campaign: Any, rows: Any, attempts: Mapping[int, PointAttempts]) -> None:
+def print_results(
+    to: Console, campaign: CampaignRow, rows: Sequence[TableRow], attempts: Mapping[int, PointAttempts]
+) -> None:
     """A campaign's title and table of metrics."""
     from analysis.estimates import ESTIMATES_NOTE
     from analysis.metrics import METRICS
     from experiments.tables import results_table
 
-    to.print(f"\n{campaign['title']}", style="bold", highlight=False)
-    to.print(results_table(campaign["points"], rows, METRICS, attempts))
+    to.print(f"\n{campaign.title}", style="bold", highlight=False)
+    to.print(results_table(campaign.points, rows, METRICS, attempts))
     to.print(ESTIMATES_NOTE, style="dim", highlight=False, markup=False)

@@ -24,7 +24,7 @@ TopologyOption = Annotated[
     typer.Option(
         "--campaign",
         metavar="FILE",
-        help="Campaign file whose topology to set up. By default the inventory's own.",
+        help="Campaign file whose topology to set up. Default: the campaign that the inventory names.",
         show_default=False,
     ),
 ]
@@ -35,7 +35,7 @@ def calibrate(
         Path | None,
         typer.Argument(
             metavar="[FILE]",
-            help="Campaign file whose links to measure. By default links of 28.8 kbit/s, 1 Mbit/s and 10 Mbit/s.",
+            help="Campaign file whose links to measure. Default: links of 28.8 kbit/s, 1 Mbit/s and 10 Mbit/s.",
             show_default=False,
         ),
     ] = None,
@@ -89,7 +89,7 @@ def in_lab(
     campaign: TopologyOption = None,
     machines: Annotated[
         bool,
-        typer.Option("--vm", help="Use virtual machines with kernels of their own instead of namespaces; slower."),
+        typer.Option("--vm", help="Use virtual machines, which have separate kernels, instead of namespaces; slower."),
     ] = False,
 ) -> None:
     """Rehearse a lab: create its hosts as namespaces while a command runs."""

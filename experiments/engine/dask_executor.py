@@ -296,7 +296,7 @@ class DaskExecutor:
             if machine is None:
                 return
             self._statuses[worker] = status
-            if not self._shares[machine.id].heard(worker, status.allowed, status.running):
+            if not self._shares[machine.id].on_report(worker, status.allowed, status.running):
                 # The share is on its way or was lost. Send it again.
                 self._sent.pop(machine.id, None)
             now_s = time.monotonic()

@@ -1,4 +1,4 @@
-"""One run: in virtual time, or in a cell with its calibration; and, once the cell is free, its analysis and verdict."""
+"""Executes a run: by simulation, or in a cell after calibration. Then analyses it and gives the verdict."""
 
 from __future__ import annotations
 
@@ -30,17 +30,16 @@ from testbed.errors import CalibrationError, TestbedError
 from testbed.report import Measurement, Phase, Progress, Report, sentences
 from testbed.scenario import Limits, Scenario
 
-#: What is left to do when the cell is free again: analyses a run's files and gives its verdict. Takes the run's place
-#: in its batch, for the manifest.
+#: Analyses a run's files and gives the verdict, after the cell is free. The argument is the run's place in its batch.
 Finish = Callable[[Batch], Landing]
 
 
-#: Why a run gives no result when nothing was wrong with it.
+#: Why a stopped run has no result.
 STOPPED = "the campaign was stopped"
 
 
 class Worker:
-    """One cell after another, each used for as long as it lives. To be used by one thread that outlives it."""
+    """Runs one run after another in a cell, which it replaces when it fails. Belongs to one thread."""
 
     def __init__(
         self, name: str, on_progress: OnProgress, cells: TestbedFactory = Cell,
@@ -49,7 +48,7 @@ class Worker:
         self._name = name
         self._on_progress = on_progress
         self._cells = cells
-        #: Entered while a testbed is built: with it a pool says how many may do so at once.
+        #: Entered while a testbed is built, because a pool limits how many are built at once.
         self._building = building or nullcontext()
         self._cell: Testbed | None = None
         self._topology = ""
@@ -59,15 +58,15 @@ class Worker:
 
     @property
     def calibrated(self) -> frozenset[str]:
-        """`lines_key` of what the cell has measured: runs on these lines begin at once."""
+        """`lines_key` of the lines that the cell has calibrated. Runs on them start without calibration."""
         return frozenset(self._calibrated)
 
     def run(self, run: Run, attempt: int, folder: Path) -> Finish:
-        """Runs it and puts its files into `folder`. What it returns analyses them, in whichever thread.
+        """Executes a run and writes its files to `folder`. The returned function analyses them, in any thread.
 
         Raises:
-            TestbedError: it gave no result; the cell is gone then, and the next run gets a new one, unless its links
-                merely measured wrong: a testbed that is held stays held.
+            TestbedError: the run has no result. The cell is ended, except after a failed calibration, and the next run
+                gets a new cell.
         """
         try:
             return self._simulate(run, attempt, folder) if run.backend == "sim" else self._emulate(run, attempt, folder)
@@ -86,7 +85,7 @@ class Worker:
             cell.close()
 
     def kill(self) -> None:
-        """Ends the cell at once, from any thread; what is under way in it fails, and nothing else begins."""
+        """Ends the cell at once, from any thread. The current run fails and no other run starts."""
         self._killed = True
         cell = self._cell
         if cell is not None:
@@ -96,7 +95,7 @@ class Worker:
             simulation.kill()
 
     def _simulate(self, run: Run, attempt: int, folder: Path) -> Finish:
-        self._heed_kill()
+        self._raise_if_killed()
         scenario = run.scenario
         self._on_progress(Progress(Phase.SIMULATING))
         words = [node_binary.path(), "simulate", "--out", str(folder), "--parent", str(os.getpid())]
@@ -105,7 +104,7 @@ class Worker:
         simulation = self._simulation = subprocess.Popen(
             words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
         )
-        if self._killed:  # since it was looked at
+        if self._killed:  # while the process started
             simulation.kill()
         try:
             said, trouble = simulation.communicate(json.dumps({"scenario": scenario.as_json(), "nodes": as_json(plan)}))
@@ -131,10 +130,10 @@ class Worker:
             if self._cell.build(scenario):
                 self._calibrated = {}
             self._topology = topology
-        # A testbed that was being built or measured need not have noticed.
-        self._heed_kill()
+        # `kill` does not interrupt a testbed that is being built or calibrated.
+        self._raise_if_killed()
         calibration = self._calibration(scenario, folder)
-        self._heed_kill()
+        self._raise_if_killed()
         before, started = machine.cpu_seconds(), time.time()
         report = self._cell.run(scenario, folder)
         shares, took_s = machine.cpu_shares(before, machine.cpu_seconds()), time.time() - started
@@ -144,16 +143,15 @@ class Worker:
         )  # fmt: skip
         return partial(_land, run, attempt, folder, report, made)
 
-    def _heed_kill(self) -> None:
+    def _raise_if_killed(self) -> None:
         if self._killed:
             raise TestbedError(STOPPED)
 
     def _calibration(self, scenario: Scenario, folder: Path) -> list[Measurement]:
-        """What the links of this scenario measured, measuring them if this cell has not yet. A failure leaves what it
-        measured in `folder`.
+        """The calibration of a scenario's links, from an earlier run of this cell or measured now.
 
         Raises:
-            CalibrationError: they do not do what the scenario declares.
+            CalibrationError: the links do not behave as declared; `folder` has the measurements.
         """
         assert self._cell is not None
         key = lines_key(scenario)
@@ -171,7 +169,7 @@ class Worker:
 
 
 def _land(run: Run, attempt: int, folder: Path, report: Report, made: Manifest, batch: Batch) -> Landing:
-    """The second half of a run: its metrics, its verdict, and what reproduces it."""
+    """Computes a run's metrics and verdict, and writes the scenario and the manifest that reproduce it."""
     problems = sentences(fidelity.problems(report, run.scenario.fidelity))
     measured = analyse(folder, run.scenario, report)
     manifest = made.replace(
@@ -183,7 +181,7 @@ def _land(run: Run, attempt: int, folder: Path, report: Report, made: Manifest, 
 
 
 def lines_key(scenario: Scenario) -> str:
-    """Equal for scenarios whose links measure alike in calibration: links without queue policies, and limits."""
+    """Equal for scenarios that share a calibration: the links without their queue policies, and the limits."""
     lines = [
         {
             **link.as_json(),

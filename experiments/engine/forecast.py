@@ -1,8 +1,8 @@
-"""What a plan will take: time and disk, from what earlier runs took, or from what their links can carry.
+"""Estimates the time and disk space of a plan, from earlier runs or from the capacity of the links.
 
-A run's captured packets are estimated from its scenario: each flow fills the slowest line of its way, and every
-interface on that way sees its data and their acks. Where the store has runs of the same point, they are believed
-instead; where it has others, the estimate is scaled by what those came to.
+The number of captured packets follows from the scenario: each flow fills the slowest line of its route, and every
+interface on the route captures its data and acks. Earlier runs of the same point replace this estimate. Earlier runs of
+other points scale it.
 """
 
 from __future__ import annotations
@@ -23,33 +23,32 @@ if TYPE_CHECKING:
 
 #: Segments that one ack covers.
 PER_ACK = 2
-#: On a line without a rate, what a flow is taken to reach, in bit/s.
+#: Assumed rate of a flow over lines without a rate, in bit/s.
 FREE_BPS = 1e9
-#: Kept bytes of a captured packet: its compressed capture, its row, telemetry beside it.
+#: Stored bytes per captured packet (compressed capture, table row, telemetry) and per run.
 BYTES_A_PACKET = 160.0
 BYTES_A_RUN = 120_000.0
-#: CPU time of an emulated run: each second, each captured packet, and once.
+#: CPU time of an emulated run: per second, per captured packet, and once per run, in s.
 CPU_S_A_SECOND, CPU_S_A_PACKET, CPU_S_A_RUN = 0.025, 3e-5, 0.4
-#: What an emulated run takes beside its own length, and a cell until its first run, in seconds.
+#: Time of an emulated run in addition to its duration, and of a cell before its first run, in s.
 OVERHEAD_S, BUILD_S = 1.0, 4.0
-#: How many times longer a transfer of a known size takes than its slowest line would need: losses, sharing.
+#: Time of a transfer of a known size, relative to its transmission time on the slowest line: losses, sharing.
 SIZED_SLOWER = 4.0
-#: CPU time of a simulated run: once, for each captured packet, and each time that a packet crosses a link.
+#: CPU time of a simulated run: once, per captured packet, and per packet and link, in s.
 SIM_S_A_RUN, SIM_S_A_PACKET, SIM_S_A_CROSSING = 0.3, 6e-6, 2e-6
 
 
 @dataclass(frozen=True)
 class Forecast:
-    """Of the runs that are to be made."""
+    """The estimate for a set of runs."""
 
     runs: int
-    #: Seconds, from beginning to end.
+    #: Elapsed time of all runs, in s.
     time_s: float
-    #: Bytes that they will leave.
     disk_bytes: float
-    #: Cells that are taken to be at work at once.
+    #: Assumed number of cells at work.
     cells: int
-    #: Runs of the store that it is based on; 0: only on what the links can carry.
+    #: Number of stored runs that it is based on; 0: only the capacity of the links.
     based_on: int
 
 
@@ -57,10 +56,10 @@ def forecast(runs: Sequence[Run], history: Sequence[HistoryRow], cpus: int, jobs
     """Time and disk of runs.
 
     Args:
-        runs: those to be made, all of one backend.
+        runs: to estimate, all of one backend.
         history: of Store.history, for that backend.
-        cpus: that share the work.
-        jobs: cells at a time, where that was said.
+        cpus: number of CPUs.
+        jobs: maximum number of cells, if the user set it.
     """
     if not runs:
         return Forecast(0, 0.0, 0.0, 0, len(history))
@@ -90,25 +89,25 @@ def forecast(runs: Sequence[Run], history: Sequence[HistoryRow], cpus: int, jobs
     if sim:
         cells = min(jobs or cpus, len(runs))
     elif runs[0].backend == "physical":
-        # A lab is one testbed, whatever was said of jobs.
+        # A lab is one testbed, so `jobs` has no effect.
         cells = 1
     else:
         seen = sorted(one.batch.cells for one in history if one.batch.cells)
         measured = seen[(9 * len(seen)) // 10] if len(seen) >= 8 else None
         fit = measured or max(1, math.floor(RULES.room * cpus / (cpu_s / time_s)))
         cells = min(jobs or fit, len(runs))
-    # The last runs have no successors to keep the other cells at work.
+    # At the end some cells have no run left.
     whole_s = max(longest_s, time_s / cells + longest_s * (1 - 1 / cells) / 2) + (0.0 if sim else BUILD_S)
     return Forecast(len(runs), whole_s, disk, cells, len(history))
 
 
 def effort_s(run: Run) -> float:
-    """What a run costs against others of its backend: its length in real time, its calculation in virtual time."""
+    """Cost of a run relative to others of its backend: its duration in real time, its CPU time in simulation."""
     return _sim_s(run.scenario) if run.backend == "sim" else _length_s(run.scenario)
 
 
 def _length_s(scenario: Scenario) -> float:
-    """How long an emulated run lasts: its duration, or about as long as its transfers take where all have a size."""
+    """Length of an emulated run, in s: its duration, or the estimated time of its transfers if all have a size."""
     whole_s = float(scenario.duration_s)
     taken_s = 0.0
     for flow in scenario.workload:
@@ -121,12 +120,12 @@ def _length_s(scenario: Scenario) -> float:
 
 
 def captured_packets(scenario: Scenario) -> float:
-    """Packets that all captures of a run will hold, about."""
+    """Estimated number of packets in all captures of a run."""
     return _packets(scenario, lambda hops: _captures(scenario, hops))
 
 
 def _packets(scenario: Scenario, times: Callable[[Route], int]) -> float:
-    """Packets of all flows, each as many times as its way says."""
+    """Estimated packets of all flows, each multiplied by `times` of its route."""
     total = 0.0
     ways = [(flow, route(scenario, flow.from_, flow.to)) for flow in scenario.workload]
     load: dict[tuple[str, str], int] = {}
@@ -138,7 +137,7 @@ def _packets(scenario: Scenario, times: Callable[[Route], int]) -> float:
             continue
         rate_bps = min(_rate_bps(link, side) / load[link.name, side] for link, side in hops)
         ack_bps = min(_rate_bps(link, "reverse" if side == "forward" else "forward") for link, side in hops)
-        # Acks of 40 bytes on the slowest line back bound the data that they acknowledge.
+        # Acks of 40 bytes on the slowest reverse line limit the data rate.
         rate_bps = min(rate_bps, ack_bps / 320 * PER_ACK * PACKET_BYTES * 8 * 4)
         end_s = min(flow.stop_s or scenario.duration_s, scenario.duration_s)
         packets = rate_bps * max(end_s - flow.start_s, 0.0) / (8 * PACKET_BYTES)
@@ -149,7 +148,7 @@ def _packets(scenario: Scenario, times: Callable[[Route], int]) -> float:
 
 
 def _captures(scenario: Scenario, hops: Route) -> int:
-    """Captured interfaces on a way: both ends of each link, unless the scenario names some."""
+    """Number of captured interfaces on a route: both ends of each link, unless the scenario names interfaces."""
     at = scenario.capture.at
     return sum(not at or f"{end}:{link.name}" in at for link, _ in hops for end in link.ends)
 
@@ -164,7 +163,7 @@ def _sim_s(scenario: Scenario) -> float:
 
 
 def _point(scenario: ScenarioDocument) -> str:
-    """Equal for repetitions of one point: without its seed and what a repetition draws."""
+    """Equal for repetitions of a point: the scenario without its seed and drawn values."""
     document = scenario.document
     drawn = {"seed": None, "workload": [{**flow, "start_s": None} for flow in document["workload"]]}
     return json.dumps({**document, **drawn}, sort_keys=True)

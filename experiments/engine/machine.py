@@ -1,4 +1,4 @@
-"""What a manifest says of the machine and the software that made a run."""
+"""The machine and the software, as manifests record them, and readings of the CPUs."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from pathlib import Path
 from analysis.store.documents import Versions
 from testbed import node_binary
 
-#: Where what makes runs lies; the site only shows them.
+#: Folders whose sources determine a run's result. The site only shows results.
 FOLDERS = ("agents", "analysis", "experiments", "testbed")
-#: In a release: the digest of the sources from which it was made.
+#: File of a release with the digest of its sources.
 RELEASED = "sources.sha256"
 
 
 @cache
 def sources() -> str:
-    """Digest of the Python and Rust sources that make runs.
+    """Digest of the Python and Rust sources that determine a run's result.
 
-    A release (role worker) has it as a file, for it has no Rust sources, and its node binary is stripped.
+    A release (role worker) has it as a file, because a release contains no Rust sources.
     """
     released = node_binary.ROOT / RELEASED
     if released.is_file():
@@ -60,17 +60,14 @@ def versions() -> Versions:
 
 
 def version() -> str:
-    """Of this software: the release it is or is to become, and the commit where there is one."""
+    """Version of the release, and the commit in a checkout."""
     release = tomllib.loads((node_binary.ROOT / "Cargo.toml").read_text())["workspace"]["package"]["version"]
     commit = _git("rev-parse", "--short=10", "HEAD")
     return release if commit is None else f"{release}, commit {commit}"
 
 
 def cpu_seconds() -> dict[str, float]:
-    """Seconds that the machine's CPUs have spent since its start: busy, idle, stolen by its host, and niced.
-
-    What is niced gives way to everything else.
-    """
+    """CPU time since the machine's start, in s: busy, niced, idle, and stolen by the machine's host ("steal")."""
     ticks = os.sysconf("SC_CLK_TCK")
     user, nice, system, idle, iowait, irq, softirq, steal = (
         int(word) / ticks for word in Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:9]

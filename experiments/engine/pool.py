@@ -1,4 +1,4 @@
-"""The cells of one process. Each has a thread, and is reused by every run that fits it.
+"""The cells of one process. Each has a thread and is reused for runs with the same topology.
 
 The engine gives the pool more jobs than it may run, so that a free cell finds its next job waiting. Other threads
 analyse a run's captures while its cell continues with the next run.
@@ -64,7 +64,7 @@ class Result:
     strain: float = 0.0
     #: Maximum number of cells at work on the machine while it ran.
     cells: int = 1
-    #: An error that is not the run's own, such as a full disk.
+    #: An error that the run did not cause, such as a full disk.
     error: BaseException | None = None
 
 
@@ -78,9 +78,9 @@ class PoolStatus:
     stolen: float
     #: Share of all CPUs that niced work used, which gives way to cells.
     niced: float
-    #: TestbedFactory at work.
+    #: Number of cells at work.
     running: int
-    #: Those of them that have no testbed yet.
+    #: Number of them that have no testbed yet.
     building: int
     #: Number of cells that the pool was last allowed.
     allowed: int
@@ -108,7 +108,7 @@ class _CellThread:
         self.jobs: queue.SimpleQueue[tuple[Job, Callable[[Result], None]] | None] = queue.SimpleQueue()
         self.topology = ""
         self.run_id = ""
-        #: Its run is not in virtual time.
+        #: Whether its run has real packets.
         self.real_time = False
         self.progress = Progress(Phase.STARTING)
         self.max_cells = 0
@@ -133,10 +133,10 @@ class CellPool:
         self._store = store
         self.cells = cells
         self._stop = threading.Event()
-        #: Building a testbed takes a CPU for a second or two. With all of them at it, runs beside would be late, in
-        #: whichever process of this machine.
+        #: Building a testbed uses a CPU for a second or two. Half of the CPUs stay free for runs, across all processes
+        #: of this machine.
         self.building = Slots("building", max(1, (os.cpu_count() or 1) // 2), self._stop)
-        #: One process of the machine keeps the CPUs from halting; those of two would take them from each other.
+        #: Only one process of the machine keeps the CPUs from halting. Two would compete for them.
         self._awake = Slots("awake", 1, self._stop)
         self._on_status = on_status
         self._lock = threading.Lock()
@@ -178,8 +178,8 @@ class CellPool:
             slots = list(self._slots)
         for slot in slots:
             slot.worker.kill()
-        for one in waiting:
-            one.done(Result(stopped=True))
+        for job in waiting:
+            job.done(Result(stopped=True))
 
     def close(self) -> None:
         """Ends every cell, after pending analyses."""
@@ -218,14 +218,15 @@ class CellPool:
                 slot.jobs.put((waiting.job, waiting.done))
 
     def _update_max_cells(self) -> None:
-        for one in self._working:
-            one.max_cells = max(one.max_cells, len(self._working) + self._others)
+        for slot in self._working:
+            slot.max_cells = max(slot.max_cells, len(self._working) + self._others)
 
     def _next(self) -> tuple[_WaitingJob, _CellThread | None]:
-        """The next job and its cell; None: a new one.
+        """The next job and its cell; None for a new cell.
 
-        The first job for which a cell has measured the lines already; but a job is passed over only so often. Otherwise
-        the first of all, in a cell that has its topology, in a new one, or in any.
+        Preferred is the first job on lines that an idle cell has calibrated, as long as the first waiting job was
+        passed over fewer than MOST_PASSED_OVER times. Otherwise the first waiting job gets a cell with its topology, a
+        new cell, or any idle cell.
         """
         first = self._waiting[0]
         if first.passed_over < MOST_PASSED_OVER:
@@ -243,15 +244,15 @@ class CellPool:
     def _serve(self, slot: _CellThread) -> None:
         while True:
             try:
-                given = slot.jobs.get(timeout=IDLE_S)
+                assigned = slot.jobs.get(timeout=IDLE_S)
             except queue.Empty:
-                # Nobody has asked for a while; the runner may be gone.
+                # The runner may be gone.
                 slot.worker.close()
                 slot.topology = ""
                 continue
-            if given is None:
+            if assigned is None:
                 break
-            job, done = given
+            job, done = assigned
             try:
                 self._run(slot, job, done)
             except BaseException as error:  # noqa: BLE001 (the engine raises it)

@@ -1,4 +1,4 @@
-"""Which runs of a plan a command is about, and in which order they are made."""
+"""Selects runs of a plan and determines their order."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from experiments.language import registry
 from experiments.language.campaign import Plan, Run
 from experiments.language.problems import CampaignError, Problem
 
-#: As many characters of a run's id as tell it from others.
+#: Minimum length of a prefix that selects a run by its id.
 LEAST_ID = 6
 
 
 def chosen(plan: Plan, only: Sequence[str]) -> list[Run]:
-    """The runs that every one of the conditions allows.
+    """The runs that meet all conditions.
 
     Args:
         plan: the campaign.
@@ -22,7 +22,7 @@ def chosen(plan: Plan, only: Sequence[str]) -> list[Run]:
             beginning of a run's id. Two conditions on one field allow either value.
 
     Raises:
-        CampaignError: a condition that names nothing of this campaign.
+        CampaignError: a condition matches no field, value, repetition or run of this campaign.
     """
     problems: list[Problem] = []
     groups: dict[str, list[Callable[[Run], bool]]] = {}
@@ -54,8 +54,9 @@ def _condition(plan: Plan, text: str) -> tuple[str, Callable[[Run], bool]]:
     shorts = [field.rpartition(".")[2] for field in fields]
     found = [field for field in fields if field == name or field.endswith(f".{name}")]
     if len(found) != 1:
-        told = f"'{name}' may be any of {', '.join(found)}" if found else registry.unknown("swept field", name, shorts)
-        raise ValueError(told)
+        if found:
+            raise ValueError(f"'{name}' is ambiguous; use one of {', '.join(found)}")
+        raise ValueError(registry.unknown("swept field", name, shorts))
     field = found[0]
     values = list(dict.fromkeys(point.parameters[field] for point in plan.points if field in point.parameters))
     if value not in values:
@@ -65,10 +66,10 @@ def _condition(plan: Plan, text: str) -> tuple[str, Callable[[Run], bool]]:
 
 
 def ordered(runs: Sequence[Run], seed: int | None) -> list[Run]:
-    """The order in which runs are made: repetition by repetition, and in each the points in an order drawn from `seed`.
+    """The order of execution: by repetition, with the points of each repetition shuffled by `seed`, if there is one.
 
-    So a machine that grows slower or warmer over a night does not make the last point of the sweep look different, and
-    what an interrupted campaign has is something of every point. None: as the file has them.
+    A machine that becomes slower during a campaign then affects all points alike, and an interrupted campaign has runs
+    of every point.
     """
     blocks: dict[int, list[Run]] = {}
     for run in sorted(runs, key=lambda run: (run.repetition, run.point)):
@@ -80,7 +81,13 @@ def ordered(runs: Sequence[Run], seed: int | None) -> list[Run]:
 
 
 def to_make(runs: Sequence[Run], known: Collection[str], tried: Callable[[list[str]], set[str]] | None) -> list[Run]:
-    """Those that are not known; where somebody tells which of these were tried (Store.tried_runs), only those."""
+    """Runs without a known result.
+
+    Args:
+        runs: to select from.
+        known: ids of runs with a valid result.
+        tried: returns which of some ids were attempted (Store.tried_runs). If it is set, only those are selected.
+    """
     left = [run for run in runs if run.id not in known]
     if tried is None:
         return left
@@ -89,6 +96,6 @@ def to_make(runs: Sequence[Run], known: Collection[str], tried: Callable[[list[s
 
 
 def unique(runs: Sequence[Run]) -> list[Run]:
-    """Points that come to the same scenario share their runs: each once."""
+    """The runs, each once. Points with the same scenario share their runs."""
     by_id: Mapping[str, Run] = {run.id: run for run in reversed(runs)}
     return [run for run in runs if by_id[run.id] is run]

@@ -1,9 +1,9 @@
-"""Divides a machine's cells among its worker processes; together they never run more cells than allowed.
+"""Divides a machine's cells among its worker processes, which together never run more cells than allowed.
 
-A worker learns of a smaller share with a delay, and finishes the cells at work. So a share grows only by cells that no
-other worker may still use: a worker counts with its old share until it has reported its cells, or has no job left.
+A worker receives a smaller share with a delay and finishes its cells at work. A share therefore grows only by cells
+that no other worker may still use: a worker counts with its old share until it has reported its cells or has no job.
 
-Pure: reports of workers are passed in.
+Pure: reports of workers are arguments.
 """
 
 from __future__ import annotations
@@ -12,17 +12,17 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-#: Worker to its jobs, each by a number that is smaller for an older one, the oldest first.
+#: Sequence numbers of each worker's jobs, in ascending order. Older jobs have smaller numbers.
 Jobs = Mapping[str, Sequence[int]]
 
 
 @dataclass
 class WorkerShare:
-    """The share of one worker."""
+    """The share of a worker."""
 
-    #: Cells that it may have at work.
+    #: Number of cells that it may have at work.
     share: int = 0
-    #: Cells that may still be at work, because they started under a larger share.
+    #: Number of cells that may still be at work, because they started under a larger share.
     over: int = 0
 
 
@@ -30,7 +30,7 @@ class Shares:
     """The shares of one machine's workers."""
 
     def __init__(self) -> None:
-        #: Cells that may be at work on the machine.
+        #: Number of cells that may be at work on the machine.
         self.allowed = 0
         self._parts: dict[str, WorkerShare] = {}
 
@@ -38,7 +38,7 @@ class Shares:
         """Updates the shares.
 
         Args:
-            jobs: of all workers that are there.
+            jobs: of all connected workers.
         """
         self._parts = {worker: self._parts.get(worker, WorkerShare()) for worker in jobs}
         wanted = self._wanted(jobs)
@@ -49,26 +49,26 @@ class Shares:
             part.over = min(part.over, len(jobs[worker]))
         free = self.allowed - sum(max(part.share, part.over) for part in self._parts.values())
         for worker, part in self._parts.items():
-            own = max(0, part.over - part.share)
-            more = max(0, min(wanted[worker] - part.share, own + max(0, free)))
-            free -= max(0, more - own)
+            still_used = max(0, part.over - part.share)
+            more = max(0, min(wanted[worker] - part.share, still_used + max(0, free)))
+            free -= max(0, more - still_used)
             part.share += more
         return {worker: part.share for worker, part in self._parts.items()}
 
     def next(self, jobs: Jobs) -> str:
-        """The worker for the next job: the one with the fewest jobs for each of its cells."""
+        """The worker for the next job: the worker with the fewest jobs per cell."""
         wanted = self._wanted(jobs)
-        # While the machine's host holds all cells back, somebody has the job that waits.
+        # While no cells are allowed, any worker may hold the job.
         serving = [worker for worker in jobs if wanted[worker]] or list(jobs)
-        return min(serving, key=lambda one: ((len(jobs[one]) + 1) / max(wanted[one], 1), len(jobs[one])))
+        return min(serving, key=lambda worker: ((len(jobs[worker]) + 1) / max(wanted[worker], 1), len(jobs[worker])))
 
-    def heard(self, worker: str, share: int, running: int) -> bool:
-        """Handles a worker's report. Returns whether the worker knows its current share.
+    def on_report(self, worker: str, share: int, running: int) -> bool:
+        """Handles a worker's report. Returns whether the worker has its current share.
 
         Args:
-            worker: that reports.
-            share: the last one that it received.
-            running: cells at work.
+            worker: sender of the report.
+            share: the last share that it received.
+            running: number of cells at work.
         """
         part = self._parts.get(worker)
         if part is None or share != part.share:
@@ -77,8 +77,8 @@ class Shares:
         return True
 
     def _wanted(self, jobs: Jobs) -> dict[str, int]:
-        """Shares as they are to become: equal ones, but no worker has cells that it has no jobs for while another
-        worker's jobs wait. With fewer cells than workers, the oldest jobs come first, lest one waits for ever.
+        """The target shares: equal, but no worker has cells without jobs while jobs of another worker wait. With fewer
+        cells than workers, the workers with the oldest jobs come first, so that every job runs at some time.
         """
         wanted = dict.fromkeys(jobs, 0)
         if not jobs:
@@ -86,7 +86,7 @@ class Shares:
 
         def order(worker: str) -> tuple[int, float, int]:
             age = 0 if wanted[worker] else jobs[worker][0] if jobs[worker] else math.inf
-            # What need not move stays.
+            # Among equals, the current share stays.
             return wanted[worker], age, -self._parts.get(worker, WorkerShare()).share
 
         for _ in range(self.allowed):

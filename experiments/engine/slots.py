@@ -21,12 +21,12 @@ class Slots:
 
     Args:
         name: shared by all processes that use them.
-        count: how many there are.
+        count: number of slots.
         stop: once set, waiting ends and threads continue without a slot.
         folder: of the locks; None: FOLDER.
 
     Raises:
-        TestbedError: the folder cannot be used; by every method.
+        TestbedError: the folder cannot be used. All methods raise it.
     """
 
     def __init__(self, name: str, count: int, stop: threading.Event, folder: Path | None = None) -> None:

@@ -1,4 +1,4 @@
-"""A lab in namespaces, and playbooks run on it, their results recorded."""
+"""Runs playbooks on a lab in namespaces and records their results."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ruamel.yaml import YAML
 from experiments.lab import link_collection
 from testbed import node_binary
 
-#: One of each: end systems, a router with our queue before a real modem, a base station, a modem box, a radio box.
+#: End systems, a router with an emulated queue before a real modem, a base station, a modem box and a radio box.
 CAMPAIGN = """
 name: everything
 title: One of each
@@ -42,15 +42,15 @@ HOSTS: dict[str, Any] = {
     "links": {"dial": {"real": "modem", "queue_at": "r"}, "line": {"box": "box1"}, "air": {"box": "box2"}},
     "vars": {
         "worker_scheduler": "tcp://127.0.0.1:8786",
-        # What a real worker installs from the network is here already.
+        # A real worker installs these packages from the network.
         "worker_python": sys.executable,
         "results_site_python": sys.executable,
-        # That Python may lie in a folder of root's.
+        # Only root may be able to read that Python's folder.
         "results_site_user": "root",
         "results_site_token": "of-the-lab-0123456789",
     },
 }
-#: The lab has no network to install it from.
+#: Labs in namespaces have no network, so nginx must be installed on this machine.
 NGINX = Path("/usr/sbin/nginx").exists()
 if NGINX:
     HOSTS["vars"] |= {
@@ -73,14 +73,14 @@ def collection_module(name: str) -> Any:
 
 
 def write_yaml(path: Path, value: Any) -> Path:
-    """As a person would write it."""
+    """Writes a value as YAML."""
     with path.open("w") as file:
         YAML().dump(value, file)
     return path
 
 
 def recording(inventory: Path) -> dict[str, str]:
-    """The environment in which Ansible writes its results for `recorded`, beside its usual summary."""
+    """Environment variables that make Ansible record its results, for `recorded`."""
     return {
         "ANSIBLE_CALLBACK_PLUGINS": str(node_binary.ROOT / "tests/ansible/callbacks"),
         "ANSIBLE_CALLBACKS_ENABLED": "record,backchannel.testbed.summary",
@@ -89,7 +89,7 @@ def recording(inventory: Path) -> dict[str, str]:
 
 
 def in_lab(inventory: Path, script: str, timeout_s: float = 300, **more: str) -> subprocess.CompletedProcess[str]:
-    """A shell script in the cell of a lab; `backchannel` is the command line there."""
+    """Runs a shell script in the cell of a lab. The script can call `backchannel`."""
     shell = f'exec 2>&1\nbackchannel() {{ "{sys.executable}" -m experiments "$@"; }}\n{script}'
     return subprocess.run(
         [sys.executable, "-m", "experiments", "lab", "-i", str(inventory), "--", "bash", "-c", shell],
@@ -103,20 +103,20 @@ def in_lab(inventory: Path, script: str, timeout_s: float = 300, **more: str) ->
 
 
 def recorded(inventory: Path) -> list[dict[str, Any]]:
-    """Every result so far, in order."""
+    """Recorded results, in order."""
     path = inventory.with_suffix(".record")
     return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
 
 
 @pytest.fixture(scope="session", autouse=True)
 def collection() -> None:
-    """Ansible finds the collection, without the launcher too."""
+    """Links the collection, as the launcher does."""
     link_collection()
 
 
 @pytest.fixture(scope="session")
 def lab_files(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The inventory of a lab with one of each."""
+    """The inventory of a lab with every kind of host."""
     folder = tmp_path_factory.mktemp("lab")
     (folder / "everything.yaml").write_text(CAMPAIGN)
     return write_yaml(folder / "hosts.yml", HOSTS)

@@ -20,7 +20,7 @@ SHARED = ("type", "elements", "choices", "default", "required")
 
 
 def specification(options: dict[str, Any], nested: str) -> dict[str, Any]:
-    """What the options of a specification or documentation declare."""
+    """Declared properties of the options of a specification or documentation."""
     return {
         name: {key: option[key] for key in SHARED if key in option}
         | ({"options": specification(option[nested], nested)} if nested in option else {})
@@ -29,7 +29,7 @@ def specification(options: dict[str, Any], nested: str) -> dict[str, Any]:
 
 
 def documented(kind: str, *names: str) -> dict[str, Any]:
-    """What ansible-doc shows of plugins, by full name."""
+    """Output of ansible-doc, by full name of the plugin."""
     done = subprocess.run(
         [BIN / "ansible-doc", "--type", kind, "--json", *(f"backchannel.testbed.{name}" for name in names)],
         capture_output=True, text=True, check=True, cwd=ANSIBLE,

@@ -1,4 +1,4 @@
-"""The inventory plugin, the connection plugin, and that this folder does not hide Ansible."""
+"""Plugins for inventory and connection; the folder `ansible` does not hide the package."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def ansible(*words: str | Path) -> subprocess.CompletedProcess[str]:
 
 
 def listed(path: Path) -> dict[str, Any]:
-    """What ansible-inventory lists; texts from a plugin are marked as such, which is no matter here."""
+    """Output of ansible-inventory, without its marks for texts of plugins."""
     done = ansible("ansible-inventory", "-i", path, "--list")
     assert done.returncode == 0, done.stderr
     return dict(json.loads(done.stdout, object_hook=lambda value: value.get("__ansible_unsafe", value)))
@@ -55,16 +55,16 @@ def test_the_inventory_plugin_reads_a_campaigns_topology(lab_files: Path) -> Non
     assert groups["base_stations"] == ["b"]
     assert groups["link_boxes"] == ["box1", "box2"]
     assert groups["workers"] == groups["results_sites"] == ["m"]
-    told = everything["_meta"]["hostvars"]
-    assert told["r"]["backchannel_queues"] == [{"link": "dial", "tap": "bq-r-eth0", "interface": "r-eth0"}]
-    assert told["box1"]["backchannel_modems"] == [{"link": "line", "interfaces": ["l1e0", "l1e1"]}]
-    assert told["box2"]["backchannel_radios"] == [{"link": "air", "interfaces": ["l2e0", "l2e1"]}]
-    assert told["a"]["ansible_connection"] == "backchannel.testbed.namespace"
-    assert {name: told[name]["backchannel_roles"] for name in told} == {
+    hostvars = everything["_meta"]["hostvars"]
+    assert hostvars["r"]["backchannel_queues"] == [{"link": "dial", "tap": "bq-r-eth0", "interface": "r-eth0"}]
+    assert hostvars["box1"]["backchannel_modems"] == [{"link": "line", "interfaces": ["l1e0", "l1e1"]}]
+    assert hostvars["box2"]["backchannel_radios"] == [{"link": "air", "interfaces": ["l2e0", "l2e1"]}]
+    assert hostvars["a"]["ansible_connection"] == "backchannel.testbed.namespace"
+    assert {name: hostvars[name]["backchannel_roles"] for name in hostvars} == {
         "a": ["endpoint"], "r": ["queue_policy", "router"], "b": ["base_station"], "m": ["endpoint"],
         "box1": ["emulated_modem"], "box2": ["emulated_radio"],
     }  # fmt: skip
-    assert told["m"]["backchannel_interfaces"][0]["address"] == "10.3.0.2/24"
+    assert hostvars["m"]["backchannel_interfaces"][0]["address"] == "10.3.0.2/24"
 
 
 def test_ssh_hosts_are_reached_as_the_file_says(lab_files: Path) -> None:
@@ -73,15 +73,19 @@ def test_ssh_hosts_are_reached_as_the_file_says(lab_files: Path) -> None:
     }
     ssh = {"key": "lab_key", "known_hosts": "lab_known", "user": "ann", "agent_user": "bob"}
     path = write_yaml(lab_files.with_name("ssh.yml"), {**HOSTS, "connection": "ssh", "ssh": ssh, "hosts": hosts})
-    told = listed(path)["_meta"]["hostvars"]["r"]
-    assert (told["ansible_host"], told["ansible_user"], told["ansible_become"]) == ("192.0.2.1", "ann", True)
-    assert told["ansible_ssh_private_key_file"] == str(path.with_name("lab_key"))
-    assert str(path.with_name("lab_known")) in told["ansible_ssh_common_args"]
-    # Every role that knows an account of the agent's.
-    assert {told[name] for name in ("agent_user", "capture_user", "queue_policy_user")} == {"bob"}
+    hostvars = listed(path)["_meta"]["hostvars"]["r"]
+    assert (hostvars["ansible_host"], hostvars["ansible_user"], hostvars["ansible_become"]) == (
+        "192.0.2.1",
+        "ann",
+        True,
+    )
+    assert hostvars["ansible_ssh_private_key_file"] == str(path.with_name("lab_key"))
+    assert str(path.with_name("lab_known")) in hostvars["ansible_ssh_common_args"]
+    # Every role with a variable for the agent's account.
+    assert {hostvars[name] for name in ("agent_user", "capture_user", "queue_policy_user")} == {"bob"}
 
 
-def test_a_mistake_in_the_inventory_stops_ansible_with_its_line(lab_files: Path) -> None:
+def test_an_error_in_the_inventory_stops_ansible_with_its_line(lab_files: Path) -> None:
     path = write_yaml(lab_files.with_name("bad.yml"), {**HOSTS, "links": {**HOSTS["links"], "line": {"bix": "box1"}}})
     done = ansible("ansible-inventory", "-i", path, "--list")
     assert done.returncode != 0
@@ -94,7 +98,7 @@ def test_the_connection_plugin_enters_a_named_namespace(tmp_path: Path) -> None:
     inventory = tmp_path / "plain.yml"
     write_yaml(inventory, {"all": {"hosts": {"first": {"ansible_connection": "backchannel.testbed.namespace"}}}})
     words = f"{shlex.quote(str(BIN))}/ansible -i {inventory} first -m ansible.builtin.command -a"
-    # In a cell with a /run of its own: the machine's has no trace of it.
+    # A cell with a separate /run leaves no trace in the machine's.
     script = f"""
     mount -t tmpfs run /run && mkdir /run/netns
     ip netns add first && ip -n first link add probe type veth peer name b
@@ -114,7 +118,7 @@ def test_the_connection_plugin_enters_a_named_namespace(tmp_path: Path) -> None:
 
 
 @pytest.mark.emulated
-def test_a_module_of_ours_holds_its_arguments_against_its_documentation_and_tells_why_it_could_not_run(
+def test_modules_validate_arguments_and_report_why_they_cannot_run(
     tmp_path: Path,
 ) -> None:
     inventory = tmp_path / "plain.yml"
@@ -140,7 +144,7 @@ def test_a_module_of_ours_holds_its_arguments_against_its_documentation_and_tell
     assert "first | SUCCESS" in text
 
 
-#: A host's Python with another clock: the program comes on its standard input.
+#: Python of a host with another clock. It reads its program from standard input.
 OTHER_CLOCK = """#!/bin/sh
 exec /usr/bin/python3 -c 'import sys, time
 right = time.time
@@ -150,7 +154,7 @@ exec(sys.stdin.read())'
 
 
 @pytest.mark.emulated
-def test_a_clock_that_runs_would_refuse_is_told_by_a_controller_in_any_time_zone(tmp_path: Path) -> None:
+def test_a_clock_that_runs_would_reject_is_reported_in_any_time_zone(tmp_path: Path) -> None:
     hosts: dict[str, dict[str, str]] = {}
     for name, seconds in {"right": 0, "near": -3, "late": -15, "early": 15}.items():
         python = tmp_path / name
@@ -170,12 +174,14 @@ def test_a_clock_that_runs_would_refuse_is_told_by_a_controller_in_any_time_zone
     done = subprocess.run(
         [node_binary.path(), "cell", "--", "sh", "-c", script], capture_output=True, text=True, check=False
     )
-    # None of them has an agent, which is told as well.
+    # The missing agents are reported too.
     prefix = "backchannel: host "
-    told = [line.removeprefix(prefix).partition(": ") for line in done.stderr.splitlines() if line.startswith(prefix)]
-    assert sorted(name for name, _, _ in told) == ["early", "late", "near", "right"], done.stdout + done.stderr
-    off = {name: said.partition("the clock is ")[2].partition(" s off")[0] for name, _, said in told}
+    failures = [
+        line.removeprefix(prefix).partition(": ") for line in done.stderr.splitlines() if line.startswith(prefix)
+    ]
+    assert sorted(name for name, _, _ in failures) == ["early", "late", "near", "right"], done.stdout + done.stderr
+    off = {name: message.partition("the clock is ")[2].partition(" s off")[0] for name, _, message in failures}
     assert (off["right"], off["near"]) == ("", "")
-    # At least, for the way there and back may have taken a part of it.
+    # The measured offset is a lower bound, because the connection takes time.
     assert -15.1 < float(off["late"]) < -5
     assert 5 < float(off["early"]) < 15.1

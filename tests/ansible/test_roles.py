@@ -1,4 +1,4 @@
-"""Every role on a host of a lab in namespaces: dry, for the first time, again, held, and away."""
+"""Every role on a host in namespaces: check mode, first run, second run with verification, removal."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.ansible.conftest import NGINX, in_lab, recorded, write_yaml
 pytestmark = pytest.mark.emulated
 
 ANSIBLE = node_binary.ROOT / "ansible"
-#: Where each role is tried.
+#: Host of each role.
 PLACES = {
     "common": "a",
     "endpoint": "m",
@@ -32,7 +32,7 @@ PLACES = {
     "worker": "box1",
     "results_site": "m",
 }
-#: What must be the same before and after a role was there; times, process numbers and empty folders do not count.
+#: State that a role must restore. Times, process ids and empty folders may differ.
 SNAPSHOT = """
 ip -o -4 address; ip -o link | sed 's/qdisc [a-z]*//; s/ state [A-Z]*//; s/,LOWER_UP//; s/M-DOWN//'; ip route
 ip neighbour show nud permanent; cat /etc/passwd /etc/group /etc/fstab; mount | grep backchannel
@@ -46,7 +46,7 @@ true
 """
 
 
-class Tried(NamedTuple):
+class RoleResults(NamedTuple):
     """A role's results by step, and the host before and after."""
 
     steps: dict[str, list[dict[str, Any]]]
@@ -55,7 +55,7 @@ class Tried(NamedTuple):
 
 
 def scheduler() -> dict[str, Any]:
-    """What a worker serves; it ends with the lab."""
+    """Starts a Dask scheduler for the worker. It ends with the lab."""
     root = shlex.quote(str(node_binary.ROOT))
     words = f"{shlex.quote(sys.executable)} -m experiments scheduler --host 127.0.0.1 --port 8786"
     wait = "for i in $(seq 100); do grep -q 'scheduler at' /tmp/scheduler && exit 0; sleep 0.2; done"
@@ -67,7 +67,7 @@ def scheduler() -> dict[str, Any]:
 
 
 def certificate() -> dict[str, Any]:
-    """What a proxy shows; of this lab's own making."""
+    """Creates a certificate for the proxy."""
     return {
         "name": "certificate",
         "ansible.builtin.command": "openssl req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=results.lab "
@@ -101,13 +101,13 @@ def scenario(role: str, host: str) -> list[dict[str, Any]]:
     ]
 
 
-#: What must be there before some roles.
+#: Preparation of some roles.
 PREPARED = {"worker": scheduler, "results_site": certificate}
 
 
 @pytest.fixture(scope="module")
-def tried(lab_files: Path, emulation: None) -> dict[str, Tried]:
-    """Every role, tried in one lab; hosts in parallel."""
+def results_by_role(lab_files: Path, emulation: None) -> dict[str, RoleResults]:
+    """Results of every role in one lab, hosts in parallel."""
     hosts = sorted(set(PLACES.values()))
     script = f"cd {shlex.quote(str(ANSIBLE))}\nexport BACKCHANNEL_CAMPAIGN={lab_files.with_name('everything.yaml')}\n"
     for host in hosts:
@@ -118,77 +118,86 @@ def tried(lab_files: Path, emulation: None) -> dict[str, Tried]:
             f'"$(dirname "{sys.executable}")"/ansible-playbook -i {lab_files} {playbook} &\n'
         )
     done = in_lab(lab_files, f"{script}wait", timeout_s=600)
-    results = [one for host in hosts for one in recorded(lab_files.with_name(f"{host}.yml"))]
+    results = [result for host in hosts for result in recorded(lab_files.with_name(f"{host}.yml"))]
     assert results, done.stdout + done.stderr
-    assert not [one for one in results if one["failed"]], [one for one in results if one["failed"]]
+    assert not [result for result in results if result["failed"]], [result for result in results if result["failed"]]
     found = {}
     for role in PLACES:
         steps: dict[str, list[dict[str, Any]]] = {}
-        for one in results:
-            if one["play"].startswith(f"{role} "):
-                steps.setdefault(one["play"].removeprefix(f"{role} "), []).append(one)
-            elif one["play"] == f"Test of the role {role}":
-                steps.setdefault("held", []).append(one)
-        said = {step: steps[step][0]["stdout"] for step in ("before", "after the dry run", "after")}
-        assert said["before"] == said["after the dry run"], f"the dry run of {role} changed the host"
-        found[role] = Tried(steps, said["before"], said["after"])
+        for result in results:
+            if result["play"].startswith(f"{role} "):
+                steps.setdefault(result["play"].removeprefix(f"{role} "), []).append(result)
+            elif result["play"] == f"Test of the role {role}":
+                steps.setdefault("verify", []).append(result)
+        snapshots = {step: steps[step][0]["stdout"] for step in ("before", "after the dry run", "after")}
+        assert snapshots["before"] == snapshots["after the dry run"], f"the dry run of {role} changed the host"
+        found[role] = RoleResults(steps, snapshots["before"], snapshots["after"])
     return found
 
 
 def changes(results: list[dict[str, Any]]) -> list[str]:
-    return [one["task"] for one in results if one["changed"]]
+    return [result["task"] for result in results if result["changed"]]
 
 
 #: Roles that change a host in namespaces. `common` finds the machine's packages there, and no chrony.
 CHANGING = sorted(set(PLACES) - {"common"})
 
 
-def test_every_role_is_tried() -> None:
+def test_every_role_is_tested() -> None:
     assert sorted(PLACES) == sorted(path.name for path in (ANSIBLE / "roles").iterdir())
 
 
 @pytest.mark.parametrize("role", CHANGING)
-def test_a_dry_run_tells_what_the_first_run_then_does(tried: dict[str, Tried], role: str) -> None:
-    steps = tried[role].steps
+def test_check_mode_predicts_the_first_run(results_by_role: dict[str, RoleResults], role: str) -> None:
+    steps = results_by_role[role].steps
     assert changes(steps["dry"]), "nothing was to be changed on a host that has nothing"
     assert changes(steps["dry"]) == changes(steps["first"])
-    assert any(one["diff"] for one in steps["dry"])
+    assert any(result["diff"] for result in steps["dry"])
 
 
 @pytest.mark.parametrize("role", PLACES)
-def test_a_second_run_changes_nothing(tried: dict[str, Tried], role: str) -> None:
-    assert changes(tried[role].steps["held"]) == []
+def test_a_second_run_changes_nothing(results_by_role: dict[str, RoleResults], role: str) -> None:
+    assert changes(results_by_role[role].steps["verify"]) == []
 
 
 @pytest.mark.parametrize("role", PLACES)
-def test_what_a_role_promises_holds(tried: dict[str, Tried], role: str) -> None:
-    assert any(one["task"].endswith("Verify the answers") and not one["failed"] for one in tried[role].steps["held"])
+def test_the_verification_of_the_role_passes(results_by_role: dict[str, RoleResults], role: str) -> None:
+    assert any(
+        result["task"].endswith("Verify the answers") and not result["failed"]
+        for result in results_by_role[role].steps["verify"]
+    )
 
 
-def test_a_worker_says_of_which_sources_it_was_made(tried: dict[str, Tried]) -> None:
-    (asked,) = [one for one in tried["worker"].steps["held"] if one["task"].endswith("Ask the kernel")]
-    assert machine.sources() in asked["stdout"]
+def test_a_worker_reports_its_sources(results_by_role: dict[str, RoleResults]) -> None:
+    (answer,) = [
+        result for result in results_by_role["worker"].steps["verify"] if result["task"].endswith("Ask the kernel")
+    ]
+    assert machine.sources() in answer["stdout"]
 
 
-def test_the_site_stands_behind_its_proxy(tried: dict[str, Tried]) -> None:
+def test_the_site_runs_behind_its_proxy(results_by_role: dict[str, RoleResults]) -> None:
     if not NGINX:
         pytest.fail("there is no nginx: ./backchannel test installs it")
-    held = [one for one in tried["results_site"].steps["held"] if one["task"].endswith("Hold its answers")]
-    assert held
-    assert not any(one["failed"] for one in held)
+    answers = [
+        result
+        for result in results_by_role["results_site"].steps["verify"]
+        if result["task"].endswith("Verify the answers of the proxy")
+    ]
+    assert answers
+    assert not any(result["failed"] for result in answers)
 
 
 @pytest.mark.parametrize("role", CHANGING)
-def test_a_host_without_the_role_is_as_it_was(tried: dict[str, Tried], role: str) -> None:
-    steps = tried[role].steps
+def test_removal_restores_the_host(results_by_role: dict[str, RoleResults], role: str) -> None:
+    steps = results_by_role[role].steps
     assert changes(steps["dry away"])
     assert changes(steps["away"])
     assert changes(steps["away again"]) == []
-    assert tried[role].after == tried[role].before
+    assert results_by_role[role].after == results_by_role[role].before
 
 
-def test_ansible_lint_has_nothing_to_say() -> None:
-    """In its strictest profile, which ansible/.ansible-lint names."""
+def test_ansible_lint_reports_nothing() -> None:
+    """The strictest profile, production, is configured in ansible/.ansible-lint."""
     program = Path(sys.executable).with_name("ansible-lint")
     done = subprocess.run(
         [program, "--offline", "--nocolor"], capture_output=True, text=True, check=False, cwd=ANSIBLE,

@@ -1,4 +1,4 @@
-"""Units that the module `service` writes for systemd, which labs in namespaces do not have."""
+"""Unit files of the module `service`. Labs in namespaces have no systemd."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def unit() -> Callable[..., list[str]]:
 
     def lines(user: str, *capabilities: str) -> list[str]:
         wanted = {
-            "name": "tried", "description": "", "command": ["/bin/true"], "user": user, "folders": {},
+            "name": "example", "description": "", "command": ["/bin/true"], "user": user, "folders": {},
             "environment": {}, "capabilities": list(capabilities),
         }  # fmt: skip
         return list(systemd(wanted).text("0").splitlines())
@@ -24,18 +24,18 @@ def unit() -> Callable[..., list[str]]:
     return lines
 
 
-def test_root_keeps_what_it_may_do_unless_capabilities_are_named(unit: Callable[..., list[str]]) -> None:
+def test_root_keeps_its_capabilities_unless_some_are_listed(unit: Callable[..., list[str]]) -> None:
     assert not [line for line in unit("root") if "Capabilit" in line]
     assert "CapabilityBoundingSet=CAP_CHOWN CAP_SETUID" in unit("root", "chown", "setuid")
 
 
-def test_another_account_may_do_what_is_named_and_nothing_else(unit: Callable[..., list[str]]) -> None:
+def test_another_account_has_exactly_the_listed_capabilities(unit: Callable[..., list[str]]) -> None:
     for line in ("AmbientCapabilities=", "CapabilityBoundingSet="):
         assert line in unit("backchannel-site")
         assert f"{line}CAP_NET_RAW" in unit("backchannel", "net_raw")
 
 
-def test_a_service_that_ends_comes_back_however_often(unit: Callable[..., list[str]]) -> None:
+def test_a_service_restarts_without_a_limit(unit: Callable[..., list[str]]) -> None:
     lines = unit("root")
     assert "Restart=always" in lines
     assert lines.index("[Unit]") < lines.index("StartLimitIntervalSec=0") < lines.index("[Service]")

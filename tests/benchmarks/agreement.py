@@ -2,10 +2,10 @@
 
     ./backchannel bench agreement [--only NAME] [--repetitions N] [--jobs N]
 
-Each scenario runs N times (6) on either backend with the same seeds, and so the same start times and errors. Emulated
-mode agrees where the mean over its runs lies within the 99 % prediction interval that the simulator's runs give for the
-mean of as many further runs; where these hardly differ among themselves, within 1 %. docs/benchmarks.md holds what is
-left.
+Each scenario runs N times (6) on either backend with the same seeds, and so the same start times and errors. The
+verdicts take all scenarios together, at 95 %: "same" if an equivalence test shows that the means differ by less than
+the margin (5 % of the simulator's), "different" if they are unequal, else "cannot tell". docs/benchmarks.md holds what
+is left.
 """
 
 from __future__ import annotations
@@ -13,21 +13,17 @@ from __future__ import annotations
 import argparse
 import json
 import math
-import statistics
 import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-from analysis.statistics import t_quantile
+from analysis.statistics import MARGIN, compare_all
+from tests.benchmarks.repeats import shown
 
 ROOT = Path(__file__).resolve().parents[2]
-#: Of the prediction interval.
-CONFIDENCE = 0.99
-FLOOR = 0.01
 
 QUEUE = "{policy: droptail, limit: 20 packets}"
 MODEM = "  topology: asymmetric-path\n"
@@ -155,54 +151,36 @@ def throughputs(name: str, backend: str, options: argparse.Namespace, folder: Pa
     return values, options.repetitions - len(values)
 
 
-def verdict(sim: list[float], emulated: list[float], confidence: float = CONFIDENCE) -> tuple[bool, float, float]:
-    """Whether they agree, the difference, and the interval's half; both as shares of the simulator's mean."""
-    mean = statistics.fmean(sim)
-    half = FLOOR
-    if len(sim) > 1:
-        t = t_quantile(0.5 + confidence / 2, len(sim) - 1)
-        half = max(t * statistics.stdev(sim) * math.sqrt(1 / len(sim) + 1 / len(emulated)) / mean, FLOOR)
-    difference = statistics.fmean(emulated) / mean - 1
-    return abs(difference) <= half, difference, half
-
-
-def row(name: str, options: argparse.Namespace) -> dict[str, Any]:
-    """One scenario on both backends."""
-    with tempfile.TemporaryDirectory() as folder:
-        sim, _ = throughputs(name, "sim", options, Path(folder))
-        emulated, invalid = throughputs(name, "emulated", options, Path(folder))
-    if not emulated:
-        return {"scenario": name, "agrees": None, "invalid": invalid}
-    agrees, difference, half = verdict(sim, emulated)
-    return {
-        "scenario": name, "agrees": agrees, "difference": difference, "interval": half, "invalid": invalid,
-        "sim_bps": statistics.fmean(sim), "emulated_bps": statistics.fmean(emulated),
-    }  # fmt: skip
-
-
 def main() -> None:
-    """Prints a line for each scenario, and how many agree."""
+    """Prints a line for each scenario, and the verdicts."""
     parser = argparse.ArgumentParser(prog="./backchannel bench agreement", description=__doc__)
     parser.add_argument("--only", choices=sorted(SCENARIOS), action="append", help="a scenario; repeatable")
     parser.add_argument("--repetitions", type=int, default=6, help="runs of each on either backend (6)")
     parser.add_argument("--jobs", type=int, default=2, help="emulated runs at a time (2)")
+    parser.add_argument("--margin", type=float, default=MARGIN, help="greatest difference of what agrees (0.05)")
     options = parser.parse_args()
-    print(f"{'scenario':34} {'sim':>14} {'emulated':>14} {'difference':>11} {'interval':>9}")
-    rows = []
+    print(f"{'scenario':34} {'sim (kbit/s)':>24} {'emulated':>24}")
+    found: dict[str, tuple[list[float], list[float]]] = {}
     for name in options.only or SCENARIOS:
-        one = row(name, options)
-        rows.append(one)
-        if one["agrees"] is None:
+        with tempfile.TemporaryDirectory() as folder:
+            sim, _ = throughputs(name, "sim", options, Path(folder))
+            emulated, invalid = throughputs(name, "emulated", options, Path(folder))
+        if not emulated:
             print(f"{name:34} no valid emulated run", flush=True)
             continue
-        said = "" if one["agrees"] else "  DIFFERS"
-        said += f"  ({one['invalid']} runs not valid)" if one["invalid"] else ""
-        print(
-            f"{name:34} {one['sim_bps'] / 1e3:7.1f} kbit/s {one['emulated_bps'] / 1e3:7.1f} kbit/s "
-            f"{one['difference']:+10.2%} {one['interval']:8.2%}{said}",
-            flush=True,
-        )
-    print(f"{sum(bool(one['agrees']) for one in rows)} of {len(rows)} scenarios agree")
+        found[name] = sim, emulated
+        said = f"  ({invalid} runs not valid)" if invalid else ""
+        columns = (shown([value / 1e3 for value in values]) for values in (sim, emulated))
+        print(f"{name:34} {' '.join(f'{column:>24}' for column in columns)}{said}", flush=True)
+    # An invalid run leaves no pair, so that the runs are taken as they are.
+    sets = [(dict(enumerate(sim)), dict(enumerate(emulated, len(sim)))) for sim, emulated in found.values()]
+    judged = compare_all(sets, margin=options.margin)
+    print(f"\n{len(sets)} comparisons, judged together at 95 %, margin {options.margin:.0%}:")
+    for name, one in zip(found, judged, strict=True):
+        half = "" if one.difference.half is None else f" ± {one.difference.half / one.difference.mean_first:.1%}"
+        print(f"{name:34} {one.difference.relative:+.1%}{half}  {one.verdict}")
+    counts = {word: sum(one.verdict == word for one in judged) for word in ("same", "different", "cannot tell")}
+    print(", ".join(f"{count} {word}" for word, count in counts.items()))
 
 
 if __name__ == "__main__":

@@ -6,7 +6,8 @@ the fidelity guard allows.
 Two repetitions of every rate run one by one, of which the second counts: setting up, and measuring every line, is done
 by then, as in a long batch. What counts is the median time from one landing to the next, so that a try that was not
 valid does not make one by one slower than it is. All others run together, and there all of it counts, from the command
-to the landing of the last. It also prints what a run costs beside its own length on a testbed that stands.
+to the landing of the last: one batch, whose ratio has no interval. It also prints the times between landings, and what
+a run costs beside its own length on a testbed that stands, with the half-widths of their 95 % intervals.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from experiments.engine.options import Options
 from experiments.engine.scheduling import Outcome, run_campaign
 from experiments.language.campaign import Plan, load
 from experiments.terminal import TerminalReporter
+from tests.benchmarks.repeats import shown
 
 CAMPAIGN = """
 name: cells
@@ -66,7 +68,8 @@ def main() -> int:
             return 130
         first, second = alone_runs[: len(alone_runs) // 2], alone_runs[len(alone_runs) // 2 :]
         landed = [run.landed for run in [first[-1], *second]]
-        alone_s = len(second) * statistics.median(later - one for one, later in itertools.pairwise(landed))
+        gaps = [later - one for one, later in itertools.pairwise(landed)]
+        alone_s = len(second) * statistics.median(gaps)
         many, many_s, many_runs = batch(plan, Options(results))
         if many.interrupted:
             return 130
@@ -80,11 +83,12 @@ def main() -> int:
             f"{name:24}{len(runs):6}{took_s / 60:9.2f}{60 * len(runs) / took_s:15.2f}{outcome.cells:9}"
             f"{again:13}{len(outcome.failed):11}"
         )
-    print(f"together / one by one: {len(many_runs) / many_s / (len(second) / alone_s):.1f}")
+    print(f"together / one by one: {len(many_runs) / many_s / (len(second) / alone_s):.1f} (one batch)")
+    print(f"from one landing to the next, one by one: {shown(gaps, 's')}")
     for name, runs in (("one by one", second), ("together", many_runs)):
         beside = sorted(run.documents.manifest.took_s - run.duration_s for run in runs)
         print(
-            f"a run beside its own length, on a testbed that stands, {name}: median {statistics.median(beside):.2f} s, "
+            f"a run beside its own length, on a testbed that stands, {name}: {shown(beside, 's')}, "
             f"at most {beside[-1]:.2f} s"
         )
     return 1 if alone.failed or many.failed else 0

@@ -3,14 +3,15 @@
     ./backchannel bench ns2
 
 Throughput counts whole packets after the warm-up; ns-2's is of acknowledged packets, ours of packets that arrived in
-order. docs/ns2.md explains what is left of a difference.
+order. It prints means with the half-widths of their 95 % intervals, and a verdict on each row: "same" if an equivalence
+test shows that the means differ by less than the margin, "different" if they are unequal, else "cannot tell"; all rows
+are judged together. docs/ns2.md explains what is left of a difference.
 """
 
 from __future__ import annotations
 
 import argparse
 import shutil
-import statistics
 import subprocess
 import tempfile
 from dataclasses import dataclass
@@ -18,9 +19,11 @@ from pathlib import Path
 
 from analysis.captures import RunData
 from analysis.metrics import packet_throughput
+from analysis.statistics import MARGIN, compare_all
 from analysis.store.documents import Batch
 from experiments.engine.execution import Worker
 from experiments.language.campaign import load
+from tests.benchmarks.repeats import shown
 
 HERE = Path(__file__).resolve().parent
 CAMPAIGNS = HERE.parents[1] / "experiments" / "ns2"
@@ -88,19 +91,26 @@ def main() -> None:
     """Prints the table."""
     parser = argparse.ArgumentParser(description="Our simulator's throughput beside ns-2's.")
     parser.add_argument("--runs", type=int, default=10, help="runs of each setting, each with its own seed (10)")
+    parser.add_argument("--margin", type=float, default=MARGIN, help="greatest difference of 'same' rows (0.05)")
     args = parser.parse_args()
     folder = Path(tempfile.mkdtemp(prefix="backchannel-bench-"))
+    sets = []
     try:
-        print(f"{'setting':<32} {'':<5} {'ns-2 (Mbit/s)':>16} {'ours':>16} {'ours/ns-2':>10}")
+        print(f"{'setting':<32} {'':<5} {'ns-2 (Mbit/s)':>24} {'ours':>24} {'ours/ns-2':>10}")
         for setting in SETTINGS:
             theirs, own = ns2(setting, args.runs), ours(setting, args.runs, folder)
             for direction in setting.directions:
-                shown = [
-                    f"{statistics.mean(values):8.3f} +- {statistics.stdev(values):5.3f}"
-                    for values in (theirs[direction], own[direction])
-                ]
-                ratio = statistics.mean(own[direction]) / statistics.mean(theirs[direction])
-                print(f"{setting.title:<32} {direction:<5} {shown[0]:>16} {shown[1]:>16} {ratio:>10.3f}", flush=True)
+                # Other seeds mean other draws: the runs are no pairs.
+                first, second = theirs[direction], own[direction]
+                sets.append((dict(enumerate(first)), dict(enumerate(second, len(first)))))
+                ratio = sum(second) / len(second) / (sum(first) / len(first))
+                row = f"{setting.title:<32} {direction:<5}"
+                print(f"{row} {shown(first):>24} {shown(second):>24} {ratio:>10.3f}", flush=True)
+        titles = [f"{setting.title}, {direction}" for setting in SETTINGS for direction in setting.directions]
+        print(f"\n{len(sets)} comparisons, judged together at 95 %, margin {args.margin:.0%}:")
+        for title, one in zip(titles, compare_all(sets, margin=args.margin), strict=True):
+            half = "" if one.difference.half is None else f" ± {one.difference.half / one.difference.mean_first:.1%}"
+            print(f"{title:<38} {one.difference.relative:+.1%}{half}  {one.verdict}")
     finally:
         shutil.rmtree(folder)
 

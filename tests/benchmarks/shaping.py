@@ -1,11 +1,11 @@
 """How exactly links keep their rate, and how late packets leave: the emulator beside HTB, TBF and netem.
 
-    ./backchannel bench shaping [--seconds N] [--only RATE ...]
+    ./backchannel bench shaping [--seconds N] [--rounds N] [--only RATE ...]
 
-A UDP flood of 1.2 times the rate goes through each for some seconds (20); the rate is counted by the receiving kernel's
-time stamps. Lateness is the emulator's own, against its ideal timeline, beside that of a bare timerfd that runs at the
-same time. The second table has the emulator's CPU time for a packet while idle links, busy links and queues grow. Every
-program runs in one cell.
+A UDP flood of 1.2 times the rate goes through each for some seconds (20), in some rounds (3). The rate is counted by
+the receiving kernel's time stamps. Lateness is the emulator's own, against its ideal timeline, beside that of a bare
+timerfd that runs at the same time. The second table has the emulator's CPU time for a packet while idle links, busy
+links and queues grow. Every program runs in one cell.
 """
 
 from __future__ import annotations
@@ -19,11 +19,13 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+from analysis.estimates import Bounds
 from testbed import kernel_links, node_binary
 from testbed.emulator_process import Emulator, LinkEnd
 from testbed.errors import TestbedError
 from testbed.scenario import DirectionSpec, LinkSpec
 from tests.benchmarks.ends import ADDRESSES, Ends
+from tests.benchmarks.repeats import shown
 
 HERE = Path(__file__).resolve().parent
 RATES: dict[str, int] = {
@@ -117,31 +119,27 @@ def measure(shaper: str, rate_bps: int, seconds: float, folder: Path) -> dict[st
     }
 
 
-def rates(seconds: float, wanted: list[str], folder: Path) -> None:
-    """The first table."""
-    print(f"{'rate':<12}" + "".join(f"{shaper:>13}" for shaper in SHAPERS)
-          + "   lateness p50, p99 (us)     bare timer         ratio   while busy")  # fmt: skip
+def rates(seconds: float, rounds: int, wanted: list[str], folder: Path) -> None:
+    """The first table: mean errors of the rate with their half-widths, and medians over the rounds of lateness."""
     absent: dict[str, str] = {}
     for name in wanted:
-        line = f"{name:<12}"
-        late = ""
+        print(f"{name}:")
         for shaper in SHAPERS:
             try:
                 if shaper in absent:
                     raise TestbedError(absent[shaper])
-                got = measure(shaper, RATES[name], seconds, folder)
+                got = [measure(shaper, RATES[name], seconds, folder) for _ in range(rounds)]
             except TestbedError as error:
                 absent[shaper] = str(error)
-                line += f"{'absent':>13}"
                 continue
-            line += f"{got['error'] * 100:+12.4f}%"
+            line = f"  {shaper:<9} rate error in 1/10000: {shown([one['error'] * 1e4 for one in got], bounds=Bounds())}"
             if shaper == "emulator":
-                ours, bare = ([got[key][q] * 1e6 for q in ("p50", "p99")] for key in ("lateness", "timer"))
-                late = (f"   {ours[0]:8.0f} {ours[1]:8.0f}      {bare[0]:8.0f} {bare[1]:8.0f}"
-                        f"     {ours[0] / bare[0]:4.1f} {ours[1] / bare[1]:4.1f}")  # fmt: skip
-                if got["busy_error"] is not None:
-                    late += f"   {got['busy_error'] * 100:+8.4f}%"
-        print(line + late, flush=True)
+                busy = [one["busy_error"] * 1e4 for one in got if one["busy_error"] is not None]
+                line += f"; while busy: {shown(busy, bounds=Bounds())}" if busy else ""
+                for key, title in (("lateness", "lateness"), ("timer", "bare timer")):
+                    for q in ("p50", "p99"):
+                        line += f"\n            {title} {q} (us): {shown([one[key][q] * 1e6 for one in got])}"
+            print(line, flush=True)
     for shaper, why in absent.items():
         print(f"{shaper} is absent: {why}")
 
@@ -194,31 +192,32 @@ def _cpu_s(emulator: Emulator) -> float:
     return ticks / 100
 
 
-def costs(seconds: float, folder: Path) -> None:
+def costs(seconds: float, rounds: int, folder: Path) -> None:
     """The second table."""
     print()
-    print("CPU time of the emulator for a packet (600 bytes, 10 000 a second)")
-    base = None
+    print("CPU time of the emulator for a packet (600 bytes, 10 000 a second), in us, and relative to the first line")
+    base: list[float] = []
     for title, (links, busy, waiting) in {
         "1 link": (1, 1, 0), "10 links, 1 busy": (10, 1, 0), "100 links, 1 busy": (100, 1, 0),
         "10 links, 10 busy": (10, 10, 0), "1 link, 10 packets wait": (1, 1, 10),
         "1 link, 10 000 packets wait": (1, 1, 10_000),
     }.items():  # fmt: skip
-        got = cost(links, busy, waiting, folder, seconds)
-        if base is None or title.endswith("10 packets wait"):
+        got = [cost(links, busy, waiting, folder, seconds) * 1e6 for _ in range(rounds)]
+        if not base or title.endswith("10 packets wait"):
             # A line with a queue has a timer for each packet beside.
             base = got
-        print(f"{title:<30} {got * 1e6:6.2f} us   {got / base:4.2f}", flush=True)
+        ratios = [one / other for one, other in zip(got, base, strict=True)]
+        print(f"{title:<30} {shown(got):>24} {shown(ratios):>24}", flush=True)
 
 
-def inside(seconds: float, wanted: list[str]) -> None:
+def inside(seconds: float, rounds: int, wanted: list[str]) -> None:
     """The measurements, in a cell."""
     folder = Path(tempfile.mkdtemp(prefix="backchannel-bench-"))
     try:
         source, program = str(HERE / "blaster.c"), str(folder / "blaster")
         subprocess.run(["gcc", "-O2", "-o", program, source], check=True)
-        rates(seconds, wanted, folder)
-        costs(min(seconds, 5.0), folder)
+        rates(seconds, rounds, wanted, folder)
+        costs(min(seconds, 5.0), rounds, folder)
     finally:
         shutil.rmtree(folder)
 
@@ -227,11 +226,12 @@ def main() -> None:
     """Runs itself in a cell, where nothing can reach the machine's own network."""
     parser = argparse.ArgumentParser(description="Rate and lateness of links, beside the kernel's shapers.")
     parser.add_argument("--seconds", type=float, default=20.0, help="length of a flood (20)")
+    parser.add_argument("--rounds", type=int, default=3, help="floods of each (3)")
     parser.add_argument("--only", choices=RATES, action="append", help="a rate; repeatable")
     parser.add_argument("--inside", action="store_true", help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.inside:
-        inside(args.seconds, args.only or list(RATES))
+        inside(args.seconds, args.rounds, args.only or list(RATES))
         return
     words = [node_binary.path(), "cell", "--", sys.executable, *sys.argv, "--inside"]
     raise SystemExit(subprocess.run(words, check=False).returncode)

@@ -3,8 +3,9 @@
     ./backchannel bench simulator
 
 Long NewReno flows that ack every segment cross a 100 Mbit/s line of 10 ms with 100-packet droptail queues; their own
-wires have 1 Gbit/s and 1 ms. What is compared is wall time per data packet delivered, the whole process counted: best
-of several runs, taken in turn. ns-2 carries no headers; ns-3 and ours build every byte of them.
+wires have 1 Gbit/s and 1 ms. What is compared is wall time per data packet delivered, the whole process counted, in
+several rounds, each with a run of everybody. Ratios are of runs of one round. ns-2 carries no headers; ns-3 and ours
+build every byte of them.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from typing import Any
 
 from testbed import node_binary
 from testbed.addressing import as_json, make_plan
+from tests.benchmarks.repeats import shown
 
 HERE = Path(__file__).resolve().parent
 RATE_BPS = 100_000_000
@@ -102,33 +104,33 @@ def build_ns3(folder: Path) -> Path:
     return program
 
 
-def best(simulations: dict[str, Simulation], rounds: int) -> dict[str, tuple[float, int]]:
-    """Least wall seconds of each over several rounds, taken in turn, and its data packets."""
-    found: dict[str, tuple[float, int]] = {}
+def rounds_of(simulations: dict[str, Simulation], rounds: int) -> dict[str, list[tuple[float, int]]]:
+    """Wall seconds and data packets of each in every round."""
+    found: dict[str, list[tuple[float, int]]] = {name: [] for name in simulations}
     for _ in range(rounds):
         for name, run in simulations.items():
             started = time.perf_counter()
             packets = run()
-            took_s = time.perf_counter() - started
-            if name not in found or took_s < found[name][0]:
-                found[name] = (took_s, packets)
+            found[name].append((time.perf_counter() - started, packets))
     return found
 
 
-def tell(title: str, results: dict[str, tuple[float, int]], reference: str) -> None:
-    """A table, and ratios to the named one."""
+def tell(title: str, results: dict[str, list[tuple[float, int]]], reference: str) -> None:
+    """A table of means with their half-widths, and ratios to the named one."""
     print(f"\n{title}")
-    costs = {name: took_s / packets for name, (took_s, packets) in results.items()}
-    for name, (took_s, packets) in results.items():
-        ratio = costs[name] / costs[reference]
-        print(f"  {name:<28} {took_s:8.3f} s {packets:>9} packets {costs[name] * 1e6:8.3f} us each {ratio:8.2f} x")
+    costs = {name: [took_s / packets * 1e6 for took_s, packets in rounds] for name, rounds in results.items()}
+    print(f"  {'':<28} {'wall (s)':>22} {'packets':>9} {'us a packet':>24} {'relative':>22}")
+    for name, rounds in results.items():
+        ratios = [own / other for own, other in zip(costs[name], costs[reference], strict=True)]
+        wall = shown([took_s for took_s, _ in rounds])
+        print(f"  {name:<28} {wall:>22} {rounds[0][1]:>9} {shown(costs[name]):>24} {shown(ratios):>22}")
 
 
 def main() -> None:
     """Prints the comparison."""
     parser = argparse.ArgumentParser(description="The simulator beside ns-2 and ns-3.")
     parser.add_argument("--seconds", type=float, default=60.0, help="virtual seconds of a run (60)")
-    parser.add_argument("--rounds", type=int, default=3, help="runs of each, of which the best counts (3)")
+    parser.add_argument("--rounds", type=int, default=5, help="runs of each (5)")
     args = parser.parse_args()
     folder = Path(tempfile.mkdtemp(prefix="backchannel-bench-"))
     # One core for everybody, the same one.
@@ -140,17 +142,17 @@ def main() -> None:
             "ns-2": ns2(10, args.seconds),
             "ns-3": ns3(program, 10, args.seconds, None),
         }
-        tell("Ten flows, nothing captured:", best(silent, args.rounds), "backchannel")
+        tell("Ten flows, nothing captured:", rounds_of(silent, args.rounds), "backchannel")
         captured: dict[str, Simulation] = {
             "backchannel": ours(10, args.seconds, True, folder),
             "ns-3": ns3(program, 10, args.seconds, folder / "ns3"),
         }
-        tell("The same, both ends of the line captured:", best(captured, args.rounds), "backchannel")
+        tell("The same, both ends of the line captured:", rounds_of(captured, args.rounds), "backchannel")
         counts = (1, 10, 100, 1000)
         many: dict[str, Simulation] = {
             f"backchannel, {n} flows": ours(n, 2 * args.seconds, False, folder) for n in counts
         }
-        tell("Number of flows, nothing captured:", best(many, args.rounds), "backchannel, 1 flows")
+        tell("Number of flows, nothing captured:", rounds_of(many, args.rounds), "backchannel, 1 flows")
     finally:
         shutil.rmtree(folder)
 

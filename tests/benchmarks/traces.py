@@ -3,8 +3,9 @@
     ./backchannel bench traces
 
 The capture is made by the simulator: 26 flows over a lossy dumbbell, 96 bytes of each packet kept, at least two million
-packets. Every program reads it on the same core, one after another; what counts is the CPU time of the whole process
-(a busy machine stretches wall time, which is printed as well): best of several rounds, tshark once.
+packets. Every program reads it on the same core, one after another, in several rounds (tshark in one). What counts is
+the CPU time of the whole process; a busy machine stretches wall time, which is printed as well. Ratios are of runs of
+one round.
 """
 
 from __future__ import annotations
@@ -22,12 +23,15 @@ from pathlib import Path
 
 from testbed import node_binary
 from testbed.addressing import as_json, make_plan
+from tests.benchmarks.repeats import shown
 from tests.benchmarks.simulator import dumbbell
 
 HERE = Path(__file__).resolve().parent
 FLOWS = 26
 #: Virtual seconds of a million packets: 100 Mbit/s of full packets, and an ack for each.
 SECONDS_A_MILLION = 62.5
+#: Rounds of the table of several files.
+ROUNDS_OF_FOUR = 3
 TSHARK_FIELDS = ("frame.time_epoch", "ip.src", "ip.dst", "tcp.seq", "tcp.ack", "tcp.len", "tcp.analysis.retransmission")
 
 
@@ -68,7 +72,7 @@ def main() -> None:
     """Prints the comparison."""
     parser = argparse.ArgumentParser(description="Reading a capture beside tshark, tcptrace and a bare loop.")
     parser.add_argument("--millions", type=float, default=2.5, help="packets of the capture, in millions (2.5)")
-    parser.add_argument("--rounds", type=int, default=5, help="runs of each, of which the best counts (5); tshark: 1")
+    parser.add_argument("--rounds", type=int, default=5, help="runs of each (5); tshark: 1")
     parser.add_argument("--without-tshark", action="store_true", help="leave out tshark, which takes a minute or more")
     args = parser.parse_args()
     folder = Path(tempfile.mkdtemp(prefix="backchannel-bench-"))
@@ -92,20 +96,24 @@ def main() -> None:
         }
         if args.without_tshark:
             programs = {name: given for name, given in programs.items() if not name.startswith("tshark")}
-        best: dict[str, Cost] = {}
+        costs: dict[str, list[Cost]] = {name: [] for name in programs}
         for turn in range(args.rounds):
             for name, (words, rounds) in programs.items():
                 if turn < rounds:
-                    cost = run(words)
-                    if name not in best or cost.cpu_s < best[name].cpu_s:
-                        best[name] = cost
+                    costs[name].append(run(words))
         print(f"{packets} packets, {FLOWS} flows, {capture.stat().st_size / 1e6:.0f} MB, one core")
-        print(f"{'':<22} {'packets/s':>12} {'CPU':>9} {'wall':>9} {'peak':>9} {'to tcptrace':>12} {'to bare loop':>13}")
-        reference, floor = best["tcptrace -l"].cpu_s, best["bare loop"].cpu_s
-        for name, cost in best.items():
+        print(f"{'':<22} {'million packets/s':>24} {'CPU (s)':>24} {'wall (s)':>24} {'peak (MB)':>10} "
+              f"{'to tcptrace':>24} {'to bare loop':>24}")  # fmt: skip
+        for name, found in costs.items():
+            rates = [packets / cost.cpu_s / 1e6 for cost in found]
+            ratios = [
+                shown([other.cpu_s / cost.cpu_s for cost, other in zip(found, costs[against], strict=False)])
+                for against in ("tcptrace -l", "bare loop")
+            ]
             print(
-                f"{name:<22} {packets / cost.cpu_s:12,.0f} {cost.cpu_s:7.3f} s {cost.wall_s:7.3f} s "
-                f"{cost.peak_kb / 1024:6.1f} MB {reference / cost.cpu_s:10.2f} x {floor / cost.cpu_s:11.3f} x"
+                f"{name:<22} {shown(rates):>24} {shown([cost.cpu_s for cost in found]):>24} "
+                f"{shown([cost.wall_s for cost in found]):>24} {max(cost.peak_kb for cost in found) / 1024:10.1f} "
+                f"{ratios[0]:>24} {ratios[1]:>24}"
             )
         os.sched_setaffinity(0, cores)
         spread(ours[0], folder, capture, packets, len(cores))
@@ -118,9 +126,10 @@ def spread(program: str, folder: Path, capture: Path, packets: int, cores: int) 
     files = [f"{number}={capture}" for number in range(4)]
     print(f"\n4 such files, with Parquet, {cores} cores:")
     for jobs in (1, cores):
-        cost = run([program, "trace", "--out", str(folder / "tables"), "--jobs", str(jobs), *files])
-        rate = 4 * packets / cost.wall_s
-        print(f"  {jobs} at a time: {cost.wall_s:6.2f} s, {rate:,.0f} packets/s, {cost.peak_kb / 1024:.1f} MB")
+        words = [program, "trace", "--out", str(folder / "tables"), "--jobs", str(jobs), *files]
+        costs = [run(words) for _ in range(ROUNDS_OF_FOUR)]
+        rates = [4 * packets / cost.wall_s / 1e6 for cost in costs]
+        print(f"  {jobs} at a time: {shown([cost.wall_s for cost in costs], 's')}; {shown(rates, 'million packets/s')}")
 
 
 if __name__ == "__main__":

@@ -2,16 +2,16 @@
 
     backchannel-node cell -- python -m tests.distributed.lab FOLDER MODE
 
-The cell's own namespace is the lab's network: a bridge with the server's and the scheduler's address; each worker has
-a namespace behind a wire to it. MODE is what happens there; the last line on standard output tells, as JSON, what came:
+The cell's namespace is the lab's network: a bridge with the addresses of the server and the scheduler. A veth pair
+connects each worker's namespace to it. The last line on standard output is the outcome as JSON. The modes:
 
-    plain   the campaign in FOLDER/lab.yaml runs, and then once more
-    failed  one of its runs is tried, once
-    kill    while it runs, one worker's process is killed; its nanny with it
-    runner  the runner is killed in the middle; the same command goes on
-    scheduler  the scheduler is killed in the middle
-    store   nothing runs but the store's own tests, on PostgreSQL
-    tls     everybody has certificates of one authority; then come a worker without, and one of another authority
+    plain      run the campaign in FOLDER/lab.yaml twice
+    failed     attempt one of its runs once
+    kill       kill the process of one worker, with its nanny, during the campaign
+    runner     kill the runner during the campaign, then run the same command again
+    scheduler  kill the scheduler during the campaign
+    store      run the store's tests on PostgreSQL
+    tls        use certificates of one authority, then a worker and a runner without one and with another authority's
 """
 
 from __future__ import annotations
@@ -157,8 +157,8 @@ def certificates(folder: Path, by: Path) -> dict[str, str]:
     return settings
 
 
-def secured(folder: Path, said: dict[str, Any]) -> None:
-    """A campaign on workers with certificates, and who is turned away."""
+def secured(folder: Path, outcome: dict[str, Any]) -> None:
+    """A campaign on workers with certificates, and rejected clients."""
     own = certificates(folder, authority(folder, "own"))
     foreign = certificates(folder, authority(folder, "foreign"))
     os.environ.update(own)
@@ -172,17 +172,17 @@ def secured(folder: Path, said: dict[str, Any]) -> None:
             eventually("a worker", lambda log=folder / f"w{number}.log": "serves" in log.read_text())
         command = run(folder)
         command[command.index(SCHEDULER)] = SECURE
-        said["status"], said["campaign"], said["told"] = finish(command)
+        outcome["status"], outcome["campaign"], outcome["messages"] = finish(command)
         strangers = {"with no certificate": {}, "of another authority": foreign}
         for name, settings in strangers.items():
             for key in own:
                 os.environ.pop(key)
             os.environ.update(settings)
             for kind, words in (("worker", ["worker", SECURE, "--host", HERE]), ("runner", [*command[3:], "--force"])):
-                said[f"{kind} {name}"] = finish([sys.executable, "-m", "experiments", *words])
+                outcome[f"{kind} {name}"] = finish([sys.executable, "-m", "experiments", *words])
             os.environ.update(own)
-        # Who has certificates does not speak without them.
-        said["runner in clear"] = finish(run(folder, "--force"))
+        # A client whose settings require encryption rejects an address with tcp://.
+        outcome["runner in clear"] = finish(run(folder, "--force"))
 
 
 def run(folder: Path, *more: str) -> list[str]:
@@ -215,7 +215,7 @@ def main() -> int:
     sh("ip", "link", "add", "br0", "type", "bridge")
     sh("ip", "address", "add", f"{HERE}/24", "dev", "br0")
     sh("ip", "link", "set", "br0", "up")
-    said: dict[str, Any] = {}
+    outcome: dict[str, Any] = {}
     with ExitStack() as stack:
         stack.enter_context(postgresql(folder / "postgresql.log"))
         if mode == "store":
@@ -229,12 +229,12 @@ def main() -> int:
                 "no:cacheprovider",
                 "tests/analysis/store/test_store.py",
             ]
-            said["status"], said["told"], _ = finish(words)
-            print(json.dumps(said))
+            outcome["status"], outcome["messages"], _ = finish(words)
+            print(json.dumps(outcome))
             return 0
         if mode == "tls":
-            secured(folder, said)
-            print(json.dumps(said))
+            secured(folder, outcome)
+            print(json.dumps(outcome))
             return 0
         words = [sys.executable, "-m", "experiments", "scheduler", "--host", HERE]
         scheduler = stack.enter_context(running(*words, log=folder / "scheduler.log"))
@@ -245,33 +245,35 @@ def main() -> int:
             own = folder / f"w{number}.log"
             eventually("a worker", lambda own=own: "serves" in own.read_text())
         if mode == "plain":
-            said["status"], said["campaign"], said["told"] = finish(run(folder))
-            _, _, said["again"] = finish(run(folder))
+            outcome["status"], outcome["campaign"], outcome["messages"] = finish(run(folder))
+            _, _, outcome["again"] = finish(run(folder))
         elif mode == "failed":
-            said["status"], said["campaign"], said["told"] = finish(run(folder, "--limit", "1", "--tries", "1"))
+            outcome["status"], outcome["campaign"], outcome["messages"] = finish(
+                run(folder, "--limit", "1", "--tries", "1")
+            )
         else:
             runner = subprocess.Popen(
                 run(folder), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=node_binary.ROOT
             )
             eventually("a first run", lambda: landed() > 0, 120)
-            said["landed_before"] = landed()
+            outcome["landed_before"] = landed()
             if mode == "kill":
                 for pid in descendants(workers[0].pid):
                     try:
                         os.kill(pid, signal.SIGKILL)
                     except ProcessLookupError:
                         pass
-                said["campaign"], said["told"] = runner.communicate(timeout=240)
-                said["status"] = runner.returncode
+                outcome["campaign"], outcome["messages"] = runner.communicate(timeout=240)
+                outcome["status"] = runner.returncode
             elif mode == "scheduler":
                 scheduler.kill()
-                said["campaign"], said["told"] = runner.communicate(timeout=120)
-                said["status"] = runner.returncode
+                outcome["campaign"], outcome["messages"] = runner.communicate(timeout=120)
+                outcome["status"] = runner.returncode
             else:
                 runner.kill()
                 runner.communicate()
-                said["status"], said["campaign"], said["told"] = finish(run(folder))
-    print(json.dumps(said))
+                outcome["status"], outcome["campaign"], outcome["messages"] = finish(run(folder))
+    print(json.dumps(outcome))
     return 0
 
 

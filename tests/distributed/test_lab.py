@@ -46,10 +46,10 @@ def lab(tmp_path: Path, mode: str, campaign: str = CAMPAIGN) -> dict[str, Any]:
     return dict(json.loads(done.stdout.splitlines()[-1]))
 
 
-def complete(said: dict[str, Any]) -> list[str]:
+def complete(outcome: dict[str, Any]) -> list[str]:
     """Ids of the runs of a campaign in which every one is valid."""
-    assert said["status"] == 0, said["told"]
-    campaign = json.loads(said["campaign"])
+    assert outcome["status"] == 0, outcome["messages"]
+    campaign = json.loads(outcome["campaign"])
     runs = [run for point in campaign["points"] for run in point["runs"]]
     assert campaign["state"] == "complete"
     assert {run["state"] for run in runs} == {"valid"}
@@ -58,9 +58,9 @@ def complete(said: dict[str, Any]) -> list[str]:
 
 
 def test_two_workers_fill_one_store(tmp_path: Path) -> None:
-    said = lab(tmp_path, "plain")
-    ids = complete(said)
-    assert "0 runs made, 8 taken" in said["again"]
+    outcome = lab(tmp_path, "plain")
+    ids = complete(outcome)
+    assert "0 runs made, 8 taken" in outcome["again"]
     for run_id in ids:
         folder = tmp_path / "artefacts/runs" / run_id[:2] / run_id
         names = {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()}
@@ -68,63 +68,63 @@ def test_two_workers_fill_one_store(tmp_path: Path) -> None:
     assert not list((tmp_path / "local").glob("*/incoming/*"))
 
 
-def test_what_a_failed_try_left_is_where_the_runner_says(tmp_path: Path) -> None:
-    said = lab(tmp_path, "failed", CAMPAIGN + "fidelity: {delay: 1 us}\n")
-    assert said["status"] == 1, said["told"]
+def test_a_failed_attempt_leaves_its_files_at_the_reported_place(tmp_path: Path) -> None:
+    outcome = lab(tmp_path, "failed", CAMPAIGN + "fidelity: {delay: 1 us}\n")
+    assert outcome["status"] == 1, outcome["messages"]
     (folder,) = (tmp_path / "artefacts/failed").iterdir()
-    assert f"files: file://{folder}" in " ".join(said["told"].split())
+    assert f"files: file://{folder}" in " ".join(outcome["messages"].split())
     assert (folder / "reason.txt").read_text().startswith("try 1: calibration failed")
     assert {"calibration.json", "cell.log"} <= {path.name for path in folder.iterdir()}
 
 
-def test_a_killed_worker_costs_what_it_was_running_and_nothing_else(tmp_path: Path) -> None:
-    said = lab(tmp_path, "kill", CAMPAIGN.replace("duration: 4 s", "duration: 6 s"))
-    ids = complete(said)
+def test_a_killed_worker_costs_only_its_current_runs(tmp_path: Path) -> None:
+    outcome = lab(tmp_path, "kill", CAMPAIGN.replace("duration: 4 s", "duration: 6 s"))
+    ids = complete(outcome)
     assert len(set(ids)) == 8
-    assert "is gone; this run is repeated" in said["told"]
-    # What had landed was not made again.
-    again = said["told"].count("is gone; this run is repeated")
-    assert 1 <= again <= 8 - said["landed_before"]
+    assert "is gone; this run is repeated" in outcome["messages"]
+    # Stored runs were not repeated.
+    again = outcome["messages"].count("is gone; this run is repeated")
+    assert 1 <= again <= 8 - outcome["landed_before"]
 
 
 def test_a_killed_runner_loses_no_finished_run(tmp_path: Path) -> None:
-    said = lab(tmp_path, "runner")
-    complete(said)
-    taken = int(said["told"].rpartition(" runs made")[2].split(" taken")[0].split(",")[-1])
-    assert taken >= said["landed_before"] >= 1
+    outcome = lab(tmp_path, "runner")
+    complete(outcome)
+    taken = int(outcome["messages"].rpartition(" runs made")[2].split(" taken")[0].split(",")[-1])
+    assert taken >= outcome["landed_before"] >= 1
 
 
-def test_without_its_scheduler_a_runner_ends_with_a_sentence(tmp_path: Path) -> None:
-    said = lab(tmp_path, "scheduler")
-    assert said["status"] == 1
-    assert "the Dask scheduler tcp://10.77.0.1:8786 does not answer; finished runs are stored" in said["told"]
-    assert "Traceback" not in said["told"], said["told"]
+def test_a_runner_without_its_scheduler_ends_with_a_message(tmp_path: Path) -> None:
+    outcome = lab(tmp_path, "scheduler")
+    assert outcome["status"] == 1
+    assert "the Dask scheduler tcp://10.77.0.1:8786 does not answer; finished runs are stored" in outcome["messages"]
+    assert "Traceback" not in outcome["messages"], outcome["messages"]
 
 
-def test_workers_with_certificates_serve_nobody_without(tmp_path: Path) -> None:
-    # How packets get there does not matter here.
-    said = lab(tmp_path, "tls", CAMPAIGN.replace("name: lab", "name: lab\nbackend: sim\nstack: newreno"))
-    complete(said)
+def test_workers_with_certificates_reject_clients_without(tmp_path: Path) -> None:
+    # The link does not matter here.
+    outcome = lab(tmp_path, "tls", CAMPAIGN.replace("name: lab", "name: lab\nbackend: sim\nstack: newreno"))
+    complete(outcome)
     for kind in ("worker", "runner"):
         strangers = {
             "with no certificate": "without a certificate: $DASK_DISTRIBUTED__COMM__TLS__CA_FILE is not set",
             "of another authority": "certificate verify failed",
         }
         for stranger, why in strangers.items():
-            status, _, told = said[f"{kind} {stranger}"]
-            assert (status, "Traceback" in told) == (3, False), told
-            assert "no Dask scheduler answers at tls://10.77.0.1:8786" in told
-            assert why in told
-    status, _, told = said["runner in clear"]
-    assert (status, "Traceback" in told) == (3, False), told
-    assert "the scheduler's address must begin with tls://; it is tcp://10.77.0.1:8786" in told
+            status, _, messages = outcome[f"{kind} {stranger}"]
+            assert (status, "Traceback" in messages) == (3, False), messages
+            assert "no Dask scheduler answers at tls://10.77.0.1:8786" in messages
+            assert why in messages
+    status, _, messages = outcome["runner in clear"]
+    assert (status, "Traceback" in messages) == (3, False), messages
+    assert "the scheduler's address must begin with tls://; it is tcp://10.77.0.1:8786" in messages
 
 
 def test_the_store_is_the_same_on_postgresql(tmp_path: Path) -> None:
-    said = lab(tmp_path, "store")
-    assert said["status"] == 0, said["told"]
+    outcome = lab(tmp_path, "store")
+    assert outcome["status"] == 0, outcome["messages"]
     # Four are about SQLite's own files.
-    assert "4 skipped" in said["told"]
+    assert "4 skipped" in outcome["messages"]
 
 
 def test_an_interrupted_cluster_ends_with_its_runner(tmp_path: Path) -> None:
@@ -139,10 +139,10 @@ def test_an_interrupted_cluster_ends_with_its_runner(tmp_path: Path) -> None:
     # The first line of progress comes after some 20 s, when its cells are at work.
     first = runner.stdout.readline()
     os.killpg(runner.pid, signal.SIGINT)
-    said = first + runner.communicate(timeout=60)[0]
-    assert runner.returncode == 130, said
-    assert "the same command continues" in said
-    assert "Traceback" not in said
+    outcome = first + runner.communicate(timeout=60)[0]
+    assert runner.returncode == 130, outcome
+    assert "the same command continues" in outcome
+    assert "Traceback" not in outcome
 
 
 def test_a_cluster_of_this_machine_runs_the_same(tmp_path: Path) -> None:
@@ -160,7 +160,7 @@ def test_a_cluster_of_this_machine_runs_the_same(tmp_path: Path) -> None:
         [sys.executable, "-m", "experiments", *words], capture_output=True, text=True, timeout=240, check=False,
         cwd=node_binary.ROOT,
     )  # fmt: skip
-    complete({"status": done.returncode, "told": done.stderr, "campaign": done.stdout})
+    complete({"status": done.returncode, "messages": done.stderr, "campaign": done.stdout})
 
 
 NOWHERE = "postgresql://nobody@127.0.0.1:9/none"
@@ -177,7 +177,7 @@ NOWHERE = "postgresql://nobody@127.0.0.1:9/none"
         (["--artefacts", "file:///tmp"], 1, "an artefact URL belongs to a PostgreSQL store"),
     ],
 )  # fmt: skip
-def test_what_cannot_be_reached_is_told(tmp_path: Path, words: list[str], status: int, message: str) -> None:
+def test_an_unreachable_service_is_reported(tmp_path: Path, words: list[str], status: int, message: str) -> None:
     (tmp_path / "sim.yaml").write_text(CAMPAIGN.replace("name: lab", "name: lab\nbackend: sim\nstack: newreno"))
     own = [] if "--results" in words else ["--results", str(tmp_path / "results")]
     done = subprocess.run(

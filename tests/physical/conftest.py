@@ -1,4 +1,4 @@
-"""A lab whose hosts are reached over SSH: sshd in namespaces, each with an address, keys and a file tree of its own."""
+"""A lab over SSH: each host is a set of namespaces with sshd, address, keys and file tree."""
 
 from __future__ import annotations
 
@@ -69,6 +69,6 @@ def faketime() -> None:
         pytest.fail("no host can have a clock of its own without libfaketime: ./backchannel test installs it")
 
 
-def said(done: subprocess.CompletedProcess[str]) -> str:
-    """Everything that a program said, for a failed assertion."""
+def output_of(done: subprocess.CompletedProcess[str]) -> str:
+    """The end of a program's output, for a failed assertion."""
     return done.stdout[-4000:] + done.stderr[-4000:]

@@ -19,7 +19,7 @@ from testbed import image, kernel_links, kernel_tcp, node_binary, probing
 from testbed.errors import TestbedError, Unavailable
 from testbed.scenario import DirectionSpec, LinkSpec, Named
 from tests.ansible.conftest import in_lab, write_yaml
-from tests.physical.conftest import said
+from tests.physical.conftest import output_of
 
 CAMPAIGN = """
 name: shaped
@@ -55,7 +55,7 @@ def lab(folder: Path, link: dict[str, Any], campaign_text: str = CAMPAIGN) -> Pa
         "qdisc add dev d-eth7 root netem limit 1000000 delay 20000us loss random 1.5%",
     ],
 )
-def test_what_shapes_an_interface_passes(line: str) -> None:
+def test_an_agent_accepts_lines_that_shape_an_interface(line: str) -> None:
     assert " ".join(checked_line(line, "eth7")) == line
 
 
@@ -72,7 +72,7 @@ def test_what_shapes_an_interface_passes(line: str) -> None:
         "",
     ],
 )
-def test_an_agent_sets_up_nothing_else(line: str) -> None:
+def test_an_agent_rejects_other_lines(line: str) -> None:
     with pytest.raises(AgentError, match="tc"):
         checked_line(line, "eth7")
 
@@ -81,7 +81,7 @@ def direction(policy: str, **options: Any) -> DirectionSpec:
     return DirectionSpec(rate_bps=1_000_000, queue=Named(name=policy, options=options))
 
 
-def test_red_is_the_kernels_where_the_kernel_can_do_it() -> None:
+def test_red_maps_to_the_kernels_red() -> None:
     near, _ = kernel_links.commands(
         direction("red", limit_packets=40, victim="tail", action="drop", weight=0.002), {"shaper": "htb"}, "near", "far"
     )
@@ -95,7 +95,7 @@ def test_red_is_the_kernels_where_the_kernel_can_do_it() -> None:
         kernel_links.commands(direction("red", victim="tail", gentle=True), {"shaper": "htb"}, "near", "far")
 
 
-def test_cakes_own_queue_leaves_the_probes_of_a_calibration_alone() -> None:
+def test_the_queue_of_cake_does_not_affect_calibration() -> None:
     both = direction("droptail")
     options = {"shaper": "cake", "rtt_s": 0.03}
     link = LinkSpec(name="line", kind="kernel", ends=("a", "b"), options=options, forward=both, reverse=both)
@@ -114,7 +114,7 @@ def test_the_burst_gives_the_weight_by_tcs_own_formula(weight: float) -> None:
     assert 0.5 ** exponents[0] == pytest.approx(weight, rel=0.5) or burst == smallest
 
 
-def test_a_congestion_control_that_this_kernel_lacks_is_told_with_those_that_it_has() -> None:
+def test_a_missing_congestion_control_is_reported_with_the_available_ones() -> None:
     assert kernel_tcp.lack("reno") is None
     lacking = kernel_tcp.lack("no-such-thing")
     assert lacking is not None
@@ -130,18 +130,20 @@ def test_a_kernel_link_is_a_wire_and_nothing_else(tmp_path: Path, link: dict[str
         inventory.placed(found, scenario.nodes, scenario.links)
 
 
-def test_what_virtual_machines_need_is_told_at_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_missing_requirements_of_virtual_machines_are_reported_at_once(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     monkeypatch.setattr(image.platform, "machine", lambda: "riscv64")
     monkeypatch.setattr(image.os, "geteuid", lambda: 1000)
     monkeypatch.setattr(image.shutil, "which", lambda program, path: None)
-    with pytest.raises(Unavailable) as told:
+    with pytest.raises(Unavailable) as error:
         image.require()
-    assert "this machine is riscv64" in str(told.value)
-    assert "it needs root" in str(told.value)
-    assert "apt-get install qemu-system-x86 mmdebstrap e2fsprogs" in str(told.value)
+    assert "this machine is riscv64" in str(error.value)
+    assert "it needs root" in str(error.value)
+    assert "apt-get install qemu-system-x86 mmdebstrap e2fsprogs" in str(error.value)
 
 
-def test_no_room_for_the_machines_disk_is_told_with_its_place(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_full_disk_is_reported_with_its_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setattr(image, "require", lambda: None)
     monkeypatch.setattr(image, "ROOM_BYTES", 1 << 60)
@@ -182,7 +184,7 @@ def test_a_slow_line_is_measured_behind_its_bucket(tmp_path: Path) -> None:
         ],
         capture_output=True, text=True, check=False, timeout=120, cwd=node_binary.ROOT,
     )  # fmt: skip
-    assert done.returncode == 0, said(done)
+    assert done.returncode == 0, output_of(done)
     measured = {one["direction"]: one for one in json.loads(done.stdout)}
     assert measured["forward"]["measured_rate_bps"] == pytest.approx(28_800, rel=0.005)
     assert measured["reverse"]["measured_rate_bps"] == pytest.approx(9_600, rel=0.005)
@@ -190,10 +192,10 @@ def test_a_slow_line_is_measured_behind_its_bucket(tmp_path: Path) -> None:
 
 @pytest.mark.emulated
 @pytest.mark.usefixtures("emulation")
-def test_hosts_shape_their_wire_for_a_run_and_not_longer(tmp_path: Path) -> None:
+def test_hosts_shape_their_wire_during_a_run_only(tmp_path: Path) -> None:
     need_htb()
     done = in_lab(lab(tmp_path, {"real": "wire"}), SCRIPT, timeout_s=600, LAB=str(tmp_path))
-    assert "over" in done.stdout, said(done)
+    assert "over" in done.stdout, output_of(done)
     (path,) = tmp_path.glob("results/**/manifest.json")
     manifest = json.loads(path.read_text())
     assert manifest["report"]["real_links"] == {}

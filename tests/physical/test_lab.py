@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from tests.ansible.conftest import in_lab, recorded
-from tests.physical.conftest import lab, said
+from tests.physical.conftest import lab, output_of
 
 pytestmark = [pytest.mark.emulated, pytest.mark.usefixtures("sshd", "faketime")]
 
@@ -21,19 +21,19 @@ OTHER_CLOCK = """#!/bin/sh
 LD_PRELOAD=$(ls /usr/lib/*/faketime/libfaketimeMT.so.1) FAKETIME=-3h exec "$(readlink -f "$0.real")" "$@"
 """
 
-#: One lab, and in it everything that needs it provisioned: that costs most.
+#: All tests share one lab, because provisioning is slow.
 STORY = """
 cd "$LAB"
 eval "$(python3 -c "import json
 for name, pid in json.load(open('$BACKCHANNEL_LAB')).items(): print(f'pid_{name}={pid}')")"
 inside() { pid=pid_$1; shift; nsenter --target "${!pid}" --net --mount --uts --ipc --pid -- "$@"; }
 say() { echo "== $1"; date "+%s $1" >>"$LAB/times"; }
-# Bounded, so that a story that went wrong comes to its end and can be read.
+# Bounded, so that a failed story ends and can be read.
 till() { tries=0; until "$@"; do
     tries=$((tries + 1)); [ $tries -lt 300 ] || { echo "waited in vain: $*"; return 1; }; sleep 0.2; done; }
 run() { backchannel run small.yaml --backend physical -i hosts.yml --results results "$@"; }
 snapshot() { { state; find results -type f | sort; } >was 2>&1; }
-# A chapter in which something is wrong: what is there afterwards is what was there before.
+# A chapter with a fault, which must leave hosts and results unchanged.
 trouble() { say "$1"; shift; mv was expected; "$@"; echo "status $?"
     snapshot; diff expected was >>"$LAB/touched" && echo "untouched"; }
 without_agent() { inside "$1" sh -c '
@@ -72,7 +72,7 @@ inside pc3 ip link set mgmt0 up
 without_agent box; snapshot
 trouble "no box" run --force
 
-# Every Python of this host has another clock now: the agent's, and that of Ansible's modules.
+# Another clock for the agent and for Ansible's modules.
 inside pc1 sh -c 'cd /usr/bin; mv python3 python3.real; cat >python3; chmod 755 python3' <other-clock
 without_agent pc1
 backchannel testbed site -i hosts.yml --limit box,pc1 >/dev/null; snapshot
@@ -128,7 +128,7 @@ state >after
 
 @pytest.fixture(scope="module")
 def story(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """What happened, by chapter."""
+    """Output by chapter."""
     folder = tmp_path_factory.mktemp("lab")
     (folder / "other-clock").write_text(OTHER_CLOCK)
     done = in_lab(
@@ -138,12 +138,12 @@ def story(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     for part in done.stdout.split("== ")[1:]:
         name, _, text = part.partition("\n")
         chapters[name] = text
-    (folder / "said").write_text(done.stdout)
-    assert "teardown" in chapters, said(done)
+    (folder / "output").write_text(done.stdout)
+    assert "teardown" in chapters, output_of(done)
     return chapters
 
 
-#: What goes wrong, and the one sentence that names the host and the remedy.
+#: The sentence with host and remedy, by fault.
 TROUBLES = {
     "no agent yet": "host pc0: it refuses the key",
     "wrong host key": "host pc2: its key is",
@@ -155,17 +155,17 @@ TROUBLES = {
 
 
 @pytest.mark.parametrize("trouble", TROUBLES)
-def test_what_is_wrong_with_a_host_is_one_sentence_with_the_remedy(story: dict[str, Any], trouble: str) -> None:
+def test_a_fault_of_a_host_is_one_sentence_with_the_remedy(story: dict[str, Any], trouble: str) -> None:
     assert "status 1" in story[trouble]
     lines = [line for line in story[trouble].splitlines() if TROUBLES[trouble] in line]
     assert len(lines) == 1, story[trouble]
 
 
-def test_a_campaign_that_cannot_begin_makes_nothing(story: dict[str, Any]) -> None:
+def test_a_campaign_that_cannot_start_creates_nothing(story: dict[str, Any]) -> None:
     assert "results" not in story["no agent yet"].splitlines()
 
 
-#: The same of provisioning: the host, and what is to be done.
+#: Host and remedy, by fault of provisioning.
 UNFIT = {
     "no package": ("pc0", "packages are missing (no-such-package) and cannot be installed"),
     "full disk": ("pc1", "the disk of /opt/backchannel has 1 MB free, of 50 needed; free some space"),
@@ -175,16 +175,16 @@ UNFIT = {
 
 
 @pytest.mark.parametrize("trouble", UNFIT)
-def test_hosts_that_cannot_be_provisioned_are_told_with_the_reason(story: dict[str, Any], trouble: str) -> None:
+def test_hosts_that_cannot_be_provisioned_are_reported_with_the_reason(story: dict[str, Any], trouble: str) -> None:
     assert "status 0" not in story[trouble]
-    host, told = UNFIT[trouble]
+    host, reason = UNFIT[trouble]
     (line,) = [line for line in story[trouble].splitlines() if line.startswith(f"backchannel: host {host}: ")]
-    assert told in line
+    assert reason in line
     assert "backchannel: nothing was changed on any host" in story[trouble].splitlines()
 
 
 @pytest.mark.parametrize("trouble", sorted({**TROUBLES, **UNFIT}))
-def test_where_something_is_wrong_nothing_changes_on_any_host(story: dict[str, Any], trouble: str) -> None:
+def test_a_fault_changes_nothing_on_any_host(story: dict[str, Any], trouble: str) -> None:
     assert "untouched" in story[trouble].splitlines(), (story["folder"] / "touched").read_text()
 
 
@@ -195,7 +195,7 @@ def test_a_host_that_is_lost_fails_its_run_and_no_other(story: dict[str, Any]) -
     assert not [line for line in story["lost"].splitlines() if line.endswith(" tcpdump")]
 
 
-def test_hosts_become_a_testbed_and_a_second_time_nothing_changes(story: dict[str, Any]) -> None:
+def test_a_second_site_changes_nothing(story: dict[str, Any]) -> None:
     assert "status 0" in story["first"]
     assert "status 0" in story["second"]
     assert "changed=0" in story["second"]
@@ -207,19 +207,19 @@ def test_the_testbed_is_fit(story: dict[str, Any]) -> None:
 
 
 def test_the_campaign_is_measured_and_is_reused(story: dict[str, Any]) -> None:
-    assert "status 0" in story["campaign"], said(story["done"])
+    assert "status 0" in story["campaign"], output_of(story["done"])
     table = json.loads((story["folder"] / "table.json").read_text())
     assert table["state"] == "complete"
     for point in table["points"]:
         assert [run["state"] for run in point["runs"]] == ["valid"]
         (measured,) = [row for row in point["metrics"] if row["name"] == "throughput"]
-        # A line of 10 Mbit/s, which the transfer comes near to in 4 s.
+        # The transfer nearly fills the line of 10 Mbit/s within 4 s.
         assert 1e6 < measured["mean"] < 10e6
     assert "2 taken from results" in story["again"]
 
 
 def manifests(folder: Path) -> list[dict[str, Any]]:
-    """Of the campaign's own runs."""
+    """Manifests of the campaign's runs."""
     found = [json.loads(path.read_text()) for path in sorted(folder.glob("results/**/manifest.json"))]
     return [one for one in found if one["report"]["duration_s"] == 4]
 
@@ -231,14 +231,14 @@ def test_a_run_keeps_every_hosts_clock_before_and_after(story: dict[str, Any]) -
         clocks = one["report"]["clocks"]
         assert sorted(set(clocks) - {"one_way_delays", "why"}) == ["box", "pc0", "pc1", "pc2", "pc3"]
         assert clocks["one_way_delays"] in ("corrected", "unusable")
-        # Namespaces of one machine have one clock: what is measured is the measuring.
+        # Namespaces share one clock, so the offset is measurement error.
         for host in ("pc0", "pc3"):
             assert abs(clocks[host]["offset_before_s"]) <= clocks[host]["uncertainty_s"]
         assert one["report"]["real_links"] == {}
         assert sorted(one["report"]["driver"]["links"]) == ["bottleneck", "client-access", "server-access"]
 
 
-def test_lines_that_are_a_bump_in_the_wire_do_what_they_declare(story: dict[str, Any]) -> None:
+def test_a_link_box_emulates_the_declared_lines(story: dict[str, Any]) -> None:
     for one in manifests(story["folder"]):
         measured = {(line["link"], line["direction"]): line for line in one["calibration"]}
         assert measured["bottleneck", "reverse"]["measured_rate_bps"] == pytest.approx(128_000, rel=0.005)
@@ -259,12 +259,12 @@ def test_captures_hold_packets_of_true_size(story: dict[str, Any]) -> None:
     assert "incorrect" not in text
 
 
-def test_a_campaign_that_is_stopped_lets_go_of_the_hosts_at_once(story: dict[str, Any]) -> None:
-    """The research stack had their addresses; and no lease has to run out."""
+def test_a_stopped_campaign_releases_the_hosts_at_once(story: dict[str, Any]) -> None:
+    """The research stack returns their addresses, before any lease ends."""
     assert story["stopped"].split() == ["status", "130", *["agent.sock"] * 5, "as", "they", "were"]
 
 
-def test_a_second_campaign_is_told_who_holds_the_testbed(story: dict[str, Any]) -> None:
+def test_a_second_campaign_reports_the_holder(story: dict[str, Any]) -> None:
     text = story["held"] + story["done"].stderr
     assert text.count("status") >= 2
     assert "status 0" not in story["held"]
@@ -285,7 +285,7 @@ def test_logs_of_every_host_are_collected(story: dict[str, Any]) -> None:
     assert found == {"pc0.tar.gz", "pc1.tar.gz", "pc2.tar.gz", "pc3.tar.gz", "box.tar.gz"}
 
 
-def test_the_hosts_are_as_they_were(story: dict[str, Any]) -> None:
+def test_teardown_restores_the_hosts(story: dict[str, Any]) -> None:
     assert "status 0" in story["teardown"]
     assert (story["folder"] / "after").read_text() == (story["folder"] / "before").read_text()
     assert recorded(story["folder"] / "hosts.yml")

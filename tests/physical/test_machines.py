@@ -113,12 +113,12 @@ state >again
 
 @pytest.fixture(scope="module")
 def story(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """What happened, by chapter."""
+    """Output by chapter."""
     folder = tmp_path_factory.mktemp("machines")
     (folder / "machines.yaml").write_text(CAMPAIGN)
     inventory = write_yaml(folder / "hosts.yml", HOSTS)
-    # A file, to be read by whoever waits.
-    with (folder / "said").open("w") as file:
+    # A file, so that its progress can be watched.
+    with (folder / "output").open("w") as file:
         subprocess.run(
             [sys.executable, "-m", "experiments", "lab", "--vm", "-i", str(inventory), "--", "bash", "-c", STORY],
             stdin=subprocess.DEVNULL, stdout=file, stderr=file, timeout=STORY_S, check=False, cwd=node_binary.ROOT,
@@ -129,11 +129,11 @@ def story(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
                 **recording(inventory),
             },
         )  # fmt: skip
-    text = (folder / "said").read_text()
+    text = (folder / "output").read_text()
     chapters: dict[str, Any] = {"folder": folder}
     for part in text.split("== ")[1:]:
-        name, _, told = part.partition("\n")
-        chapters[name] = told
+        name, _, text = part.partition("\n")
+        chapters[name] = text
     assert "site and back" in chapters, text[-8000:]
     return chapters
 
@@ -144,7 +144,7 @@ def test_machines_have_kernels_of_their_own(story: dict[str, Any]) -> None:
     assert own not in theirs
 
 
-def test_hosts_with_systemd_become_a_testbed_and_a_second_time_nothing_changes(story: dict[str, Any]) -> None:
+def test_a_second_site_with_systemd_changes_nothing(story: dict[str, Any]) -> None:
     assert "status 0" in story["site"], story["site"]
     assert "status 0" in story["second"], story["second"]
     rows = [line for line in story["second"].splitlines() if "unreachable=" in line]
@@ -165,13 +165,13 @@ def test_the_agent_is_a_unit_with_an_account_and_three_capabilities(story: dict[
     assert story["power"].split()[-1] == "active", "systemd starts an agent that died"
 
 
-def test_chrony_keeps_the_clock_that_the_lab_has(story: dict[str, Any]) -> None:
+def test_chrony_synchronises_with_the_lab(story: dict[str, Any]) -> None:
     assert story["clock"].startswith("active")
     assert "192.168.50.20" in story["clock"]
     assert "status 0" in story["check"], story["check"]
 
 
-def test_a_clock_that_is_hours_off_is_told_with_its_host_and_nothing_is_made(story: dict[str, Any]) -> None:
+def test_a_clock_that_is_hours_off_is_reported_with_its_host(story: dict[str, Any]) -> None:
     assert "status 1" in story["hours off"]
     (line,) = [line for line in story["hours off"].splitlines() if "its clock is" in line]
     assert "host pc1: its clock is -10" in line

@@ -1,4 +1,4 @@
-"""Placement of a topology in a lab, and one sentence for every mistake."""
+"""Placement of a topology in a lab, and its errors."""
 
 from __future__ import annotations
 
@@ -50,9 +50,13 @@ def test_each_node_has_the_host_that_plays_it(tmp_path: Path) -> None:
 def test_no_host_loses_its_own_default_route(tmp_path: Path) -> None:
     found = placed(lab(tmp_path))
     scenario = campaign.load(tmp_path / "small.yaml").runs[0].scenario
-    told = placement.host_vars(found, scenario.links, "pc0")
-    assert [route["subnet"] for route in told["backchannel_routes"]] == ["10.1.0.0/16", "10.2.0.0/16", "10.3.0.0/16"]
-    assert {route["via"] for route in told["backchannel_routes"]} == {"10.1.0.2"}
+    variables = placement.host_vars(found, scenario.links, "pc0")
+    assert [route["subnet"] for route in variables["backchannel_routes"]] == [
+        "10.1.0.0/16",
+        "10.2.0.0/16",
+        "10.3.0.0/16",
+    ]
+    assert {route["via"] for route in variables["backchannel_routes"]} == {"10.1.0.2"}
 
 
 def test_a_hosts_interface_names_are_used_everywhere(tmp_path: Path) -> None:
@@ -69,11 +73,13 @@ def test_a_real_modem_keeps_its_address_behind_an_emulated_queue(tmp_path: Path)
     links["bottleneck"] = {"real": "modem", "queue_at": "router2"}
     found = placed(lab(tmp_path, links=links))
     scenario = campaign.load(tmp_path / "small.yaml").runs[0].scenario
-    told = placement.host_vars(found, scenario.links, "pc2")
-    assert told["backchannel_queues"] == [{"link": "bottleneck", "tap": "bq-router2-eth0", "interface": "router2-eth0"}]
-    near = told["backchannel_interfaces"][0]
+    variables = placement.host_vars(found, scenario.links, "pc2")
+    assert variables["backchannel_queues"] == [
+        {"link": "bottleneck", "tap": "bq-router2-eth0", "interface": "router2-eth0"}
+    ]
+    near = variables["backchannel_interfaces"][0]
     assert (near["name"], near["mac"], near["queue"]) == ("bq-router2-eth0", None, True)
-    assert {one["interface"] for one in told["backchannel_neighbours"]} == {"router2-eth1"}
+    assert {one["interface"] for one in variables["backchannel_neighbours"]} == {"router2-eth1"}
     spec = next(link for link in scenario.links if link.name == "bottleneck")
     alone = queue_only(spec, found.links["bottleneck"]).as_json()
     # router2 is the link's second end: its queue is the reverse direction's.
@@ -155,14 +161,14 @@ MISTAKES = {
 
 
 @pytest.mark.parametrize("mistake", MISTAKES)
-def test_a_mistake_is_one_sentence_with_the_host(tmp_path: Path, mistake: str) -> None:
+def test_an_error_is_one_sentence_with_the_host(tmp_path: Path, mistake: str) -> None:
     change, message = MISTAKES[mistake]
     path = changed(lab(tmp_path), change)
-    with pytest.raises(CampaignError) as told:
+    with pytest.raises(CampaignError) as error:
         placed(path)
-    assert message in str(told.value)
-    assert str(path) in str(told.value)
-    assert len(str(told.value).splitlines()) == 1
+    assert message in str(error.value)
+    assert str(path) in str(error.value)
+    assert len(str(error.value).splitlines()) == 1
 
 
 #: Of every type of an argument spec: what is one, and what is none though it may look like one.
@@ -180,7 +186,7 @@ def options() -> list[tuple[str, dict[str, Any]]]:
     return [(name, spec) for role in inventory.role_options().values() for name, spec in role.items()]
 
 
-def test_every_type_that_a_role_asks_for_is_tried() -> None:
+def test_every_type_of_the_argument_specs_is_tested() -> None:
     assert {spec["type"] for _, spec in options()} <= set(VALUES) == set(inventory.TYPES)
     assert {"bool", "int", "list", "dict", "str", "path"} == {spec["type"] for _, spec in options()}
 
@@ -203,9 +209,9 @@ def test_each_element_of_a_list_has_the_declared_type(elements: str, wrong: obje
     lists = [name for name, spec in options() if spec["type"] == "list" and spec["elements"] == elements]
     assert lists
     for name in lists:
-        told = inventory.wrong_variable(name, [wrong])
-        assert told is not None
-        assert told.startswith(f"'{wrong}' in it is not ")
+        error = inventory.wrong_variable(name, [wrong])
+        assert error is not None
+        assert error.startswith(f"'{wrong}' in it is not ")
 
 
 @pytest.mark.parametrize(
@@ -219,13 +225,13 @@ def test_each_element_of_a_list_has_the_declared_type(elements: str, wrong: obje
     ],
 )
 def test_a_hosts_own_fields_have_types_too(tmp_path: Path, change: dict[str, Any], message: str) -> None:
-    with pytest.raises(CampaignError) as told:
+    with pytest.raises(CampaignError) as error:
         placed(changed(lab(tmp_path), lambda file: file["hosts"]["pc1"].update(change)))
-    assert message in str(told.value)
-    assert len(str(told.value).splitlines()) == 1
+    assert message in str(error.value)
+    assert len(str(error.value).splitlines()) == 1
 
 
-def test_slow_hosts_are_given_time(tmp_path: Path) -> None:
+def test_slow_hosts_have_longer_timeouts(tmp_path: Path) -> None:
     path = changed(lab(tmp_path), lambda file: file["ssh"].update(connect_timeout="2 min", silence="20 s"))
     ssh = inventory.read(path).file.ssh
     assert (ssh.connect_timeout, ssh.silence) == (120.0, 20.0)
@@ -285,7 +291,7 @@ def test_the_ssh_command() -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "sentence"),
+    ("message", "sentence"),
     [
         ("ssh: connect to host 192.0.2.1 port 22: Connection refused", "nothing answers SSH at 192.0.2.1 port 22"),
         ("ssh: connect to host 192.0.2.1 port 22: Connection timed out", "does not answer at 192.0.2.1 (is it on"),
@@ -295,11 +301,11 @@ def test_the_ssh_command() -> None:
         ("ssh: something else.", "ssh: something else."),
     ],
 )
-def test_an_ssh_failure_becomes_a_sentence_with_a_remedy(said: str, sentence: str) -> None:
+def test_an_ssh_failure_becomes_a_sentence_with_a_remedy(message: str, sentence: str) -> None:
     facts: dict[str, object] = {
         "address": "192.0.2.1", "port": 22, "user": "backchannel", "key": "/k", "known": "/known", "enter": "do",
     }  # fmt: skip
-    assert sentence in meaning(said, facts)
+    assert sentence in meaning(message, facts)
 
 
 def test_reports_of_several_boxes_become_one() -> None:

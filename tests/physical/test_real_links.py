@@ -1,4 +1,4 @@
-"""Links that nobody emulates, and our queue in front of one of them; in a lab of namespaces without SSH."""
+"""Real links, and a queue policy before one of them, in a lab of namespaces without SSH."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.ansible.conftest import in_lab
-from tests.physical.conftest import lab, said
+from tests.physical.conftest import lab, output_of
 
 pytestmark = pytest.mark.emulated
 
@@ -45,7 +45,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory, emulation: None) -> dict[
     logs = "".join(path.read_text()[-2000:] for path in folder.glob("*.log"))
     assert [line for line in done.stdout.splitlines() if line in ("site 0", "check 0", "run 0")] == [
         "site 0", "check 0", "run 0",
-    ], said(done) + logs  # fmt: skip
+    ], output_of(done) + logs  # fmt: skip
     (path,) = folder.glob("results/**/manifest.json")
     return dict(json.loads(path.read_text()))
 
@@ -61,7 +61,7 @@ def test_real_links_are_declared_and_only_measured(finished: dict[str, Any]) -> 
     assert "real" not in measured["client-access", "forward"]
 
 
-def test_our_queue_holds_what_the_modem_would(finished: dict[str, Any]) -> None:
+def test_the_queue_policy_holds_packets_instead_of_the_modem(finished: dict[str, Any]) -> None:
     """The policy and the rate of the direction that leaves the node act; the other direction passes as it came."""
     counters = finished["report"]["driver"]["links"]["bottleneck"]
     assert counters["reverse"]["rate_bps"] == 256_000

@@ -1,4 +1,4 @@
-"""Writes every result of a playbook as a JSON line to $BACKCHANNEL_RECORD, for tests to hold."""
+"""Writes every result of a playbook as a JSON line to $BACKCHANNEL_RECORD."""
 
 from __future__ import annotations
 
@@ -40,16 +40,16 @@ class CallbackModule(CallbackBase):
         self._write(result, failed=True)
 
     def _write(self, result, failed=False):
-        told = result.result
+        values = result.result
         line = {
             "play": self._play,
             "task": result.task.get_name(),
             "host": result.host.get_name(),
-            "changed": bool(told.get("changed")),
+            "changed": bool(values.get("changed")),
             "failed": failed,
-            "msg": str(told.get("msg", "")),
-            "stdout": str(told.get("stdout", "")),
-            "diff": told.get("diff") or {},
+            "msg": str(values.get("msg", "")),
+            "stdout": str(values.get("stdout", "")),
+            "diff": values.get("diff") or {},
         }
         with Path(os.environ["BACKCHANNEL_RECORD"]).open("a") as file:
             file.write(json.dumps(line) + "\n")

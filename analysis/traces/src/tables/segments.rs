@@ -157,7 +157,9 @@ impl Group {
         self.window.push(segment.window);
         self.flags.push(i32::from(packet.flags));
         self.class.push(segment.class as i32);
-        self.rtt_ns.extend(segment.rtt_ns);
+        if let Some(rtt_ns) = segment.rtt_ns {
+            self.rtt_ns.push(rtt_ns);
+        }
         self.has_rtt.push(i16::from(segment.rtt_ns.is_some()));
         self.in_order.push(segment.in_order);
         if segment.class & class::SACK != 0 {

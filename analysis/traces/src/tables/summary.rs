@@ -16,14 +16,13 @@ use crate::tracker::Tracker;
 const MAX_CONNECTIONS: usize = 1000;
 
 /// What is counted of one capture.
-#[derive(Default)]
 pub(super) struct Summary {
     /// Frames so far.
     pub(super) packets: u64,
     not_tcp: u64,
     unreadable: u64,
-    /// Earliest and latest time.
-    times_ns: Option<(i64, i64)>,
+    first_ns: i64,
+    last_ns: i64,
     /// The link type of the last frame first.
     link_types: Vec<LinkType>,
     connections: Vec<(u32, Value)>,
@@ -36,13 +35,27 @@ struct LinkType {
     known: bool,
 }
 
+impl Default for Summary {
+    fn default() -> Summary {
+        Summary {
+            packets: 0,
+            not_tcp: 0,
+            unreadable: 0,
+            first_ns: i64::MAX,
+            last_ns: i64::MIN,
+            link_types: Vec::new(),
+            connections: Vec::new(),
+        }
+    }
+}
+
 impl Summary {
     /// Counts a frame.
     #[inline(always)]
     pub(super) fn count(&mut self, time_ns: i64, link_type: u16, decoded: Result<(), NoTcp>) {
         self.packets += 1;
-        let (first_ns, last_ns) = self.times_ns.unwrap_or((time_ns, time_ns));
-        self.times_ns = Some((first_ns.min(time_ns), last_ns.max(time_ns)));
+        self.first_ns = self.first_ns.min(time_ns);
+        self.last_ns = self.last_ns.max(time_ns);
         match self.link_types.first_mut() {
             Some(first) if first.number == link_type => first.packets += 1,
             _ => self.count_link_type(link_type, decoded != Err(NoTcp::UnknownLinkType)),
@@ -106,8 +119,8 @@ impl Summary {
             "connections_total": tracker.count,
             "connections_given_up": tracker.given_up,
             "connections": connections,
-            "first_ns": self.times_ns.map(|(first_ns, _)| first_ns),
-            "last_ns": self.times_ns.map(|(_, last_ns)| last_ns),
+            "first_ns": (self.packets > 0).then_some(self.first_ns),
+            "last_ns": (self.packets > 0).then_some(self.last_ns),
             "trouble": capture.damage().first().map(ToString::to_string),
             "damages": capture.damages(),
             "damage": damage.collect::<Vec<_>>(),
