@@ -8,7 +8,19 @@ from typing import Annotated, NoReturn
 import typer
 
 from experiments import exits
-from experiments.commands import compare, contrast, export, imports, inspect, papers, plot, run, services, testbed
+from experiments.commands import (
+    compare,
+    contrast,
+    export,
+    imports,
+    inspect,
+    papers,
+    plot,
+    run,
+    sensitivity,
+    services,
+    testbed,
+)
 from experiments.commands.shared import fail
 
 HELP = (
@@ -44,6 +56,7 @@ app.command("runner", short_help="Run campaigns that are requested on the site")
 app.command("plot", short_help="Draw a figure")(plot.plot)
 app.command("contrast", short_help="Compare the values of a swept field")(contrast.contrast)
 app.command("compare", short_help="Compare one campaign with another")(compare.compare)
+app.command("sensitivity", short_help="Perturb a campaign's links slightly")(sensitivity.sensitivity)
 app.command("export", short_help="Export results for other programs")(export.export)
 app.command("import-bundle", short_help="Import a bundled campaign")(export.import_bundle)
 app.command("import", short_help="Import captures as a run")(imports.import_)

@@ -31,6 +31,25 @@ def run_label(plan: Plan, run: Run) -> str:
     return f"{point + ', ' if point else ''}repetition {run.repetition + 1}"
 
 
+#: "one run five times".
+_TIMES = ("", "once", "twice", "three times", "four times", "five times", "six times", "seven times", "eight times",
+          "nine times", "ten times")  # fmt: skip
+
+
+def exact_note(plan: Plan) -> str:
+    """Says that repetitions are not made because they would be equal; empty where they differ."""
+    exact = sum(point.is_exact for point in plan.points)
+    if not exact:
+        return ""
+    n = plan.repetitions
+    times = _TIMES[n] if n < len(_TIMES) else f"{n} times"
+    where = "" if exact == len(plan.points) else f" (at {exact} of {len(plan.points)} points)"
+    return (
+        f"{n} repetitions of this are one run {times}{where}: nothing in it is random. One is made, and there is no "
+        "interval. 'variation' makes repetitions differ (docs/campaigns.md)"
+    )
+
+
 def cell_text(row: TableRow | None, runs: int | None = None) -> str:
     """A metric at a point, as `Estimate.text` writes it; "–" without a row.
 

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from analysis.scorecard import Artefact, OrderingScore, Score, ValueScore
     from analysis.store.rows import CampaignRow, PointRow, TableRow
     from experiments.reproduce import Expected
+    from experiments.sensitivity import Sensitivity
 
 #: Metrics of a campaign's table, in this order.
 COLUMNS = ("throughput", "goodput", "retransmissions", "completion_time", "direction_fairness")
@@ -134,6 +135,40 @@ def _difference(line: Line) -> str:
     interval = f" [{bounds[0] / scale:+.3g}, {bounds[1] / scale:+.3g}]" if bounds else ""
     share = "" if line.relative is None else f" ({line.relative:+.1%})"
     return f"{found.value / scale:+.3g}{' ' + unit if unit else ''}{interval}{share}"
+
+
+def sensitivity_table(found: Sensitivity) -> Group:
+    """A row for each flow and point with its means, the orderings that a perturbation reverses, and the counts."""
+    table = _table("flow", "point", "original", "perturbed", "inside", right=["inside"])
+    flow = None
+    for row in found.means:
+        shown = row.original.text(found.unit)
+        low, high = (units.show(value, found.unit) for value in (min(row.perturbed), max(row.perturbed)))
+        inside = "no interval" if row.inside is None else f"{row.inside} of {len(row.perturbed)}"
+        name = row.subject if row.subject != flow else ""
+        table.add_row(name, point_label(row.point) or "all runs", shown, f"{low} to {high}", inside)
+        flow = row.subject
+    parts: list[Any] = [table]
+    for one in found.orderings:
+        if one.kept < found.perturbations:
+            greater, less = (point_label(point) for point in (one.greater, one.less))
+            text = f"{one.subject}: {greater} above {less}: {one.kept} of {found.perturbations} perturbations keep it"
+            parts.append(Text(text, style="yellow" if one.is_clear else "dim"))
+    counted = [row.inside for row in found.means if row.inside is not None]
+    counts = [
+        f"{found.metric} under {found.perturbations} perturbations: every rate, delay and buffer changes by up to "
+        f"{found.by:.3%}",
+        _kept("clear orderings (the interval of the difference excludes 0)", *found.count(clear=True)),
+        _kept("clear signs of differences to the first point", *found.count(clear=True, with_first=True)),
+        _kept("other orderings", *found.count(clear=False)),
+        f"perturbed means inside the original interval: {sum(counted)} of {len(counted) * found.perturbations}; "
+        "as many other repetitions lie inside in 83 to 88 % of cases",
+    ]
+    return Group(*parts, *(Text(line) for line in counts))
+
+
+def _kept(what: str, kept: int, whole: int) -> str:
+    return f"{what}: {kept} of {whole} survive every perturbation" if whole else f"{what}: none"
 
 
 def score_table(artefacts: Sequence[Artefact], details: bool = False) -> Group:

@@ -58,6 +58,8 @@ class Node(Model):
     kind: NodeKind
     #: A host's TCP; absent for routers.
     stack: Named | None = None
+    #: Simulation only: bound of the uniform processing time of each segment sent or received; absent: none.
+    processing_s: Number | None = None
 
 
 class MiddleboxSpec(Model):
@@ -186,6 +188,21 @@ class Limits(Model):
     stalled_share: Number = 0.01
 
 
+class Variation(Model):
+    """What a repetition varied: bounds of the uniform draws, and the draws. A record that drivers ignore."""
+
+    #: Delay of a flow's start.
+    start_s: Number | None = None
+    #: A host's processing time of a segment, drawn during the run.
+    processing_s: Number | None = None
+    #: Growth of a round-trip time, as a share of it.
+    round_trip: Number | None = None
+    #: Whether traces start at a drawn offset.
+    phase: StrictBool = False
+    #: Draws by the field of the scenario that has them, such as `workload.bulk.start_s`, in its unit.
+    drawn: Mapping[str, Number] = {}
+
+
 class Scenario(Model):
     """One run's input."""
 
@@ -201,6 +218,8 @@ class Scenario(Model):
     links: tuple[LinkSpec, ...]
     workload: tuple[Flow, ...]
     capture: Capture = Capture(snaplen=128)
+    #: Absent: nothing varies but what draws during the run.
+    variation: Variation | None = None
     #: Python only: the node binary never sees it.
     fidelity: Limits = Limits()
 

@@ -18,6 +18,7 @@ def validate(
     overrides: SetOption = None,
 ) -> None:
     """Check campaign files. Reports every error with file, line and field, and warns of known traps of emulation."""
+    from experiments.labels import exact_note
     from experiments.language import source, traps
     from experiments.language.campaign import expand
     from experiments.language.problems import CampaignError
@@ -35,6 +36,8 @@ def validate(
             for line in warnings:
                 typer.echo(line)
             count = f", {len(warnings)} warning{'s' if len(warnings) > 1 else ''}" if warnings else ""
+            if note := exact_note(plan):
+                typer.echo(f"{file}: {note}")
             typer.echo(f"{file}: good, {len(plan.runs)} runs{count}")
     if rejected:
         raise typer.Exit(exits.BAD_INPUT)

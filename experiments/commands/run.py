@@ -157,6 +157,7 @@ def _plan_document(plan: Plan, missing: Sequence[Run], done: set[str], expected:
         "campaign": plan.id,
         "name": plan.name,
         "points": [dict(point.parameters) for point in plan.points],
+        "exact_points": [number for number, point in enumerate(plan.points) if point.is_exact],
         "expected": {
             "runs": expected.runs, "time_s": expected.time_s, "disk_bytes": expected.disk_bytes,
             "cells": expected.cells, "based_on_runs": expected.based_on,
@@ -172,7 +173,7 @@ def _plan_document(plan: Plan, missing: Sequence[Run], done: set[str], expected:
 
 
 def _print_plan(plan: Plan, missing: Sequence[Run], done: set[str], expected: Forecast, results: str) -> None:
-    from experiments.labels import duration_text, point_label
+    from experiments.labels import duration_text, exact_note, point_label
     from testbed.units import show
 
     typer.echo(f"{plan.title}\n")
@@ -182,6 +183,8 @@ def _print_plan(plan: Plan, missing: Sequence[Run], done: set[str], expected: Fo
         n_done, n_missing = sum(run.id in done for run in runs), sum(run.id in missing_ids for run in runs)
         line = f"  {number + 1:3}  {n_done}/{len(runs)} done, {n_missing} to run  {point_label(point.parameters)}"
         typer.echo(line.rstrip())
+    if note := exact_note(plan):
+        typer.echo(f"\n{note}")
     # How fast virtual time passes depends on the simulator.
     passing = "of virtual time" if plan.backend == "sim" else "one after another"
     typer.echo(
@@ -214,7 +217,7 @@ def _disk_warning(results: str, needed_bytes: float) -> str:
 
 
 def _print_outcome(terminal: Console, plan: Plan, outcome: Outcome, store: Store, results: str) -> None:
-    from experiments.labels import run_label
+    from experiments.labels import exact_note, run_label
     from testbed import fidelity
 
     def print_line(text: str) -> None:
@@ -225,6 +228,8 @@ def _print_outcome(terminal: Console, plan: Plan, outcome: Outcome, store: Store
         f"\n{outcome.landed} runs made{cells}, {outcome.reused} taken from {store.where}, "
         f"{len(outcome.failed)} without a valid result"
     )
+    if note := exact_note(plan):
+        print_line(note)
     runs = {run.id: run for run in reversed(plan.runs)}
     for limits in sorted({"; ".join(fidelity.wider(run.scenario.fidelity)) for run in plan.runs} - {""}):
         print_line(f"This campaign accepts runs by wider limits than the default: {limits}")

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from experiments.engine.governor import RULES
 from experiments.language.campaign import Run
 from experiments.language.routes import PACKET_BYTES, Route, route
-from testbed.scenario import Direction, LinkSpec, Scenario, ScenarioDocument
+from testbed.scenario import DIRECTIONS, Direction, Document, LinkSpec, Scenario, ScenarioDocument
 
 if TYPE_CHECKING:
     from analysis.store.rows import HistoryRow
@@ -165,13 +165,28 @@ def _sim_s(scenario: Scenario) -> float:
 def _point(scenario: ScenarioDocument) -> str:
     """Equal for repetitions of a point: the scenario without its seed and drawn values."""
     document = scenario.document
-    drawn = {"seed": None, "workload": [{**flow, "start_s": None} for flow in document["workload"]]}
+    growth_s = (document.get("variation") or {}).get("drawn", {})
+    links = [
+        {
+            **link,
+            **{way: _undrawn(link[way], growth_s.get(f"links.{link['name']}.delay_s", 0.0)) for way in DIRECTIONS},
+        }
+        for link in document["links"]
+    ]
+    flows = [{**flow, "start_s": None} for flow in document["workload"]]
+    drawn = {"seed": None, "variation": None, "workload": flows, "links": links}
     return json.dumps({**document, **drawn}, sort_keys=True)
 
 
 def _rate_bps(link: LinkSpec, way: Direction) -> float:
     rate_bps = link.direction(way).rate_bps
     return FREE_BPS if rate_bps is None else rate_bps
+
+
+def _undrawn(direction: Document, growth_s: float) -> Document:
+    """A direction without the growth of its delay and from the start of its trace."""
+    options = {key: value for key, value in direction.get("options", {}).items() if key != "offset_s"}
+    return {**direction, "delay_s": round(direction["delay_s"] - growth_s, 9), "options": options}
 
 
 def _mean(values: Sequence[float]) -> float:

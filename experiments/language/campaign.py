@@ -23,6 +23,7 @@ from experiments.language.scenarios import derive_seed, make_scenario
 from experiments.language.schema import Campaign
 from experiments.language.source import FieldPath
 from experiments.language.sweep import MAX_RUNS, SWEEP, Combination, Value, combinations, same_field, split_field
+from experiments.language.variation import is_repeated
 from testbed.scenario import Scenario, ScenarioDocument
 
 #: One step of a field's path, as `--set` takes it.
@@ -63,6 +64,8 @@ class Point:
     number: int
     #: Values as the file writes them, by field, in the order of the sweep.
     parameters: Mapping[str, str]
+    #: Whether every repetition would be the same run, so that there is only one.
+    is_exact: bool = False
 
 
 @dataclass(frozen=True)
@@ -143,14 +146,15 @@ def _expand(file: source.Source, overrides: Sequence[str]) -> Plan:
         if places is None:
             continue
         campaign = expansion.validate(point_values, places)
-        points.append(Point(number, dict(itertools.chain.from_iterable(map(_parameters, combination)))))
         if campaign is not None and len(runs) + campaign.repetitions > MAX_RUNS:
             expansion.raise_problems()
             message = f"the sweep and the repetitions make more than {MAX_RUNS} runs, the maximum of a campaign"
             expansion.report(("repetitions",), message)
             expansion.raise_problems()
-        if campaign is not None:
-            runs += expansion.runs(campaign, number)
+        made = [] if campaign is None else list(expansion.runs(campaign, number))
+        runs += made
+        is_exact = campaign is not None and len(made) < campaign.repetitions
+        points.append(Point(number, dict(itertools.chain.from_iterable(map(_parameters, combination))), is_exact))
     if campaign is not None and campaign.figure is not None and set(applied) <= {"backend"}:
         # An override may remove an axis that the figure uses. The figure then shows the other axes.
         axes: dict[str, list[str]] = {}
@@ -241,11 +245,17 @@ class _Expansion:
         return campaign
 
     def runs(self, campaign: Campaign, point: int) -> Iterator[Run]:
+        """The repetitions of a point; one if all would be the same simulation."""
+        first: Run | None = None
         for repetition in range(campaign.repetitions):
             seed = derive_seed(campaign.seed, repetition)
             scenario = make_scenario(campaign, seed)
+            if first is not None and campaign.backend == "sim" and is_repeated(first.document.document, scenario):
+                return
             run_id = run_identity(campaign.backend, scenario)
-            yield Run(run_id, point, repetition, campaign.backend, ScenarioDocument(scenario))
+            run = Run(run_id, point, repetition, campaign.backend, ScenarioDocument(scenario))
+            first = first or run
+            yield run
 
     def report(self, path: FieldPath, message: str, field: str = "") -> None:
         """Adds a problem.

@@ -52,6 +52,19 @@ def problems(campaign: Campaign) -> Iterator[Finding]:
     yield from _of_members(campaign)
     yield from _of_flows(campaign, topologies.host_names(network, nodes))
     yield from _of_capture(campaign, links)
+    yield from _of_variation(campaign)
+
+
+def _of_variation(campaign: Campaign) -> Iterator[Finding]:
+    spec = campaign.variation
+    if spec.processing and campaign.backend != "sim":
+        yield ("variation", "processing"), "only simulations have a processing time; real hosts have their own"
+    for flow in campaign.workload:
+        varied_s = spec.start or 0.0 if flow.start[0] == flow.start[1] else 0.0
+        if varied_s and flow.start[0] + varied_s >= (flow.stop or campaign.duration):
+            when = "after the run has ended" if flow.stop is None else "after it has stopped"
+            yield ("variation", "start"), f"flow {flow.name} may start {when}"
+            return
 
 
 def _of_graph(nodes: Nodes, links: Links) -> Iterator[Finding]:

@@ -57,6 +57,7 @@ Seconds = Annotated[float, quantity("time", most=1e6)]
 PositiveSeconds = Annotated[float, quantity("time", above=0, most=1e6)]
 #: Relative to the declared value.
 Deviation = Annotated[float, quantity("fraction", above=0, most=1)]
+Share = Annotated[float, quantity("fraction", most=1)]
 Bytes = Annotated[int, quantity("bytes", above=0, most=2**62)]
 
 #: Names in a scenario become interface names and file names.

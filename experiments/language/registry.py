@@ -145,6 +145,8 @@ class Entry:
     summary: str
     source: str
     params: tuple[Param, ...] = ()
+    #: When a simulation with it depends on the seed: always, never, or unless this option is 0, false, none or absent.
+    random: bool | str = False
     #: Backends that support it; empty: all.
     backends: tuple[str, ...] = ()
     spec: Mapping[str, Any] = field(default_factory=dict)
@@ -184,9 +186,9 @@ _PYTHON_ENTRIES = (
         Param("burst_bytes", "bytes", "burst of htb and tbf; absent: two packets or 250 us", None, min=1514),
         Param("ack_filter", "choice", "ACK filter of cake", "none", choices=("none", "filter", "aggressive")),
         Param("rtt_s", "time", "round-trip time that cake assumes; absent: 100 ms", None, min=1e-6, max=1000),
-    ), _REAL),
+    ), backends=_REAL),
     *(
-        Entry("stack", name, f"the kernel's {title}", source, _KERNEL_TCP, _REAL)
+        Entry("stack", name, f"the kernel's {title}", source, _KERNEL_TCP, backends=_REAL)
         for name, title, source in (
             ("reno", "NewReno", "Linux tcp_cong.c; RFC 6582"),
             ("cubic", "CUBIC", "Linux tcp_cubic.c; RFC 9438"),
@@ -249,6 +251,19 @@ def find(kind: str, name: str) -> Entry:
     raise ValueError(unknown(kind.replace("-", " "), name, [entry.name for entry in all_of_kind]))
 
 
+@cache
+def _random() -> dict[tuple[str, str], Entry]:
+    return {(entry.kind, entry.name): entry for entry in entries() if entry.random}
+
+
+def draws(kind: str, name: str, options: Mapping[str, Any]) -> bool:
+    """Whether a simulation with this mechanism depends on its seed."""
+    entry = _random().get((kind, name))
+    if entry is None or isinstance(entry.random, bool):
+        return entry is not None
+    return options.get(entry.random, entry.param(entry.random).default) not in (None, False, 0, "none")
+
+
 def unknown(kind: str, name: str, allowed: Iterable[str]) -> str:
     """The message for a name that does not exist: the closest name and all allowed names."""
     names = list(allowed)
@@ -269,4 +284,4 @@ def _entry(raw: Mapping[str, Any], backends: tuple[str, ...] = ()) -> Entry:
                 min=param.get("min"), max=param.get("max"), choices=tuple(param.get("choices", ())),
             )
         )  # fmt: skip
-    return Entry(raw["kind"], raw["name"], raw["summary"], raw["source"], tuple(params), backends)
+    return Entry(raw["kind"], raw["name"], raw["summary"], raw["source"], tuple(params), raw["random"], backends)

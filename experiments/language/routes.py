@@ -28,6 +28,8 @@ def route(scenario: Scenario, source: str, target: str) -> Route:
                 for neighbour in link.ends:
                     if neighbour not in routes:
                         side: Direction = "forward" if link.ends.index(node) < link.ends.index(neighbour) else "reverse"
+                        if side == "reverse" and link.one_way:
+                            continue
                         routes[neighbour] = [*routes[node], (link, side)]
                         following.append(neighbour)
         edge = following

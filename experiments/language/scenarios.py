@@ -8,6 +8,7 @@ from typing import Any
 
 from experiments.language import topologies
 from experiments.language.schema import Campaign, CaptureSpec
+from experiments.language.variation import Variation
 
 #: Port of the first flow; the others follow.
 FIRST_PORT = 5001
@@ -20,12 +21,14 @@ def make_scenario(campaign: Campaign, seed: int) -> dict[str, Any]:
     for node in nodes:
         if node["kind"] == "host":
             node["stack"] = (node_stacks.get(node["name"]) or campaign.stack).as_scenario()
-    draws = random.Random(seed)
+    draws, variation = random.Random(seed), Variation(campaign, seed)
     flows = []
     for number, member in enumerate(topologies.members(campaign.network, campaign.workload)):
         flow = campaign.workload[member.entry]
         low, high = flow.start
         start_s = round(low + draws.random() * (high - low), 6)
+        if low == high:
+            start_s = variation.start_s(flow, member.name)
         spec: dict[str, Any] = {
             "name": member.name, "kind": flow.kind, "from": member.from_, "to": member.to, "start_s": start_s,
             "port": FIRST_PORT + number,
@@ -41,7 +44,7 @@ def make_scenario(campaign: Campaign, seed: int) -> dict[str, Any]:
         if flow.options:
             spec["options"] = flow.options
         flows.append(spec)
-    return {
+    scenario = {
         "version": 1,
         "seed": seed,
         "duration_s": campaign.duration,
@@ -52,6 +55,9 @@ def make_scenario(campaign: Campaign, seed: int) -> dict[str, Any]:
         "capture": _capture(campaign.capture),
         **({"fidelity": limits} if (limits := _fidelity_limits(campaign)) else {}),
     }
+    rtt = campaign.network.rtt
+    variation.vary(scenario, has_rtt_range=rtt is not None and rtt[0] < rtt[1])
+    return scenario
 
 
 def _fidelity_limits(campaign: Campaign) -> dict[str, float]:

@@ -18,6 +18,7 @@ from experiments.language.quantities import (
     Name,
     PositiveSeconds,
     Seconds,
+    Share,
     quantity,
     time_range,
 )
@@ -99,6 +100,34 @@ class FidelitySpec(Model):
         return {names.get(name, name): value for name, value in self if value is not None}
 
 
+#: What `none` is in each part of the variation.
+_NOT_VARIED = {"start": "0 s", "processing": "0 s", "round_trip": "0 %", "phase": False}
+
+
+class VariationSpec(Model):
+    """What repetitions vary (experiments.language.variation): bounds of uniform draws. `none`: not varied."""
+
+    start: Seconds | None = Field(
+        None, description="greatest delay of a flow's start; default: 100 ms, at most 1 % of the flow's time"
+    )
+    processing: Seconds | None = Field(
+        None, description="greatest time of a host for a segment (sim); default: a full segment's on the fastest line"
+    )
+    round_trip: Share | None = Field(
+        None, description="greatest growth of a round-trip time; default: 1 % in simulations, otherwise none"
+    )
+    phase: bool = Field(True, description="whether traces start at a drawn offset")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _none(cls, value: object) -> object:
+        if value == "none":
+            return _NOT_VARIED
+        if not isinstance(value, dict):
+            raise ValueError(f"this is 'none', or a mapping with any of {', '.join(_NOT_VARIED)}")
+        return {name: _NOT_VARIED.get(name, part) if part == "none" else part for name, part in value.items()}
+
+
 class Campaign(Model):
     """One point of a campaign: every field has one value."""
 
@@ -114,6 +143,9 @@ class Campaign(Model):
     capture: CaptureSpec = Field(default_factory=lambda: CaptureSpec.model_validate({}))
     fidelity: FidelitySpec = Field(
         default_factory=lambda: FidelitySpec.model_validate({}), description="limits that make a run invalid"
+    )
+    variation: VariationSpec = Field(
+        default_factory=lambda: VariationSpec.model_validate({}), description="what repetitions vary, or none"
     )
     #: The published table, figure or claim that the campaign reproduces, and the names that its targets give to
     #: metrics. They do not change a run.

@@ -21,6 +21,7 @@ network:
 workload:
   - {name: f, from: server, to: client}
 duration: 12 s
+variation: {start: none}
 repetitions: 10
 """
 

@@ -21,6 +21,7 @@ POINTS = {
     "spelled-out": 1,
     "strict": 1,
     "flows": 1,
+    "varied": 1,
     "sweeps": 7,
     "labelled": 4,
     "listed": 2,

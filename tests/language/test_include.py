@@ -174,6 +174,7 @@ def test_a_text_opens_no_file(tmp_path: Path) -> None:
 
 DEFAULTS = """\
 name: own
+variation: none
 network:
   nodes: [{name: a}, {name: b}, {name: r, kind: router}, {name: c}]
   links:

@@ -27,7 +27,7 @@ use std::time::Duration;
 
 use backchannel_core::event::{EventKind, Events};
 use backchannel_core::packet::{FlowKey, Packet, TcpFlags};
-use backchannel_core::registry::{Entry, Given, Param, Preset, Unit};
+use backchannel_core::registry::{Entry, Given, Param, Preset, Random, Unit};
 use backchannel_core::time::Time;
 use backchannel_core::traits::{Middlebox, Side};
 
@@ -36,6 +36,7 @@ pub(crate) static ENTRY: Entry = Entry {
     name: "ack-reconstruction",
     summary: "ack reconstruction: fills gaps between acks behind a slow reverse line",
     source: "asym 6.4",
+    random: Random::Never,
     params: &[
         Param::new(
             "threshold_segments",

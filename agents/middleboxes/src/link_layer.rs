@@ -22,7 +22,7 @@ use std::time::Duration;
 
 use backchannel_core::event::{EventKind, Events};
 use backchannel_core::packet::{FlowKey, Packet, Tcp, TcpFlags};
-use backchannel_core::registry::{Entry, Given, Param, Preset, Unit};
+use backchannel_core::registry::{Entry, Given, Param, Preset, Random, Unit};
 use backchannel_core::time::Time;
 use backchannel_core::traits::{Middlebox, Side};
 
@@ -50,7 +50,7 @@ const RETRIES: Param = Param::new(
 const PARAMS: &[Param] = &[CACHE, LEAST_TIMEOUT, RETRIES];
 
 const fn entry(name: &'static str, summary: &'static str) -> Entry {
-    Entry { kind: "middlebox", name, summary, source: "ton III-B", params: PARAMS }
+    Entry { kind: "middlebox", name, summary, source: "ton III-B", random: Random::Never, params: PARAMS }
 }
 
 pub(crate) static LL: Entry = entry("ll", "local retransmission at the base station; duplicate acks reach the sender");

@@ -9,7 +9,7 @@ use std::collections::{HashMap, VecDeque};
 
 use backchannel_core::event::{EventKind, Events};
 use backchannel_core::packet::{mark, FlowKey, Packet, TcpFlags};
-use backchannel_core::registry::{Entry, Given, Param, Preset, Unit};
+use backchannel_core::registry::{Entry, Given, Param, Preset, Random, Unit};
 use backchannel_core::time::Time;
 use backchannel_core::traits::{Middlebox, Side};
 
@@ -18,6 +18,7 @@ pub(crate) static ENTRY: Entry = Entry {
     name: "loss-notification",
     summary: "explicit loss notification: marks duplicate acks for wireless losses (ELN)",
     source: "ton V-B",
+    random: Random::Never,
     params: &[Param::new(
         "remembered_packets",
         Unit::Packets,

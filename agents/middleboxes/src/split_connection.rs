@@ -22,7 +22,7 @@ use std::time::Duration;
 
 use backchannel_core::event::{EventKind, Events, SenderState};
 use backchannel_core::packet::{FlowKey, Packet, TcpFlags};
-use backchannel_core::registry::{Entry, Given, Param, Preset, Unit};
+use backchannel_core::registry::{Entry, Given, Param, Preset, Random, Unit};
 use backchannel_core::scenario::Options;
 use backchannel_core::time::Time;
 use backchannel_core::traits::{Endpoint, Middlebox, Side};
@@ -76,6 +76,7 @@ pub(crate) static SPLIT: Entry = Entry {
     name: "split",
     summary: "split connection: two TCP connections joined at the base station",
     source: "ton III-C",
+    random: Random::Never,
     params: &[BUFFER, WIRED, WIRELESS, PREDICTION],
 };
 

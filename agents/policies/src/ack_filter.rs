@@ -18,7 +18,7 @@
 
 use backchannel_core::event::{EventKind, Events};
 use backchannel_core::packet::{mark, FlowKey, Packet};
-use backchannel_core::registry::{Entry, Given, Param, Preset, Unit};
+use backchannel_core::registry::{Entry, Given, Param, Preset, Random, Unit};
 use backchannel_core::rng::{self, RunRng};
 use backchannel_core::time::Time;
 use backchannel_core::traits::{Backlog, Policy};
@@ -33,6 +33,7 @@ pub(crate) static ENTRY: Entry = Entry {
     name: "ack-filtering",
     summary: "ack filtering: a newer cumulative ack removes the older acks of its connection from the queue",
     source: "asym 6.2, 8.4, 6.3",
+    random: Random::With("random"),
     params: &[
         LIMIT,
         BUFFER,

@@ -5,7 +5,7 @@
 
 use backchannel_core::event::{EventKind, Events};
 use backchannel_core::packet::Packet;
-use backchannel_core::registry::{Entry, Given};
+use backchannel_core::registry::{Entry, Given, Random};
 use backchannel_core::time::Time;
 use backchannel_core::traits::{Backlog, Policy};
 
@@ -20,6 +20,7 @@ pub(crate) static ENTRY: Entry = Entry {
     name: "acks-first",
     summary: "pure acks are sent before all other packets; one shared buffer",
     source: "asym 6.5",
+    random: Random::Never,
     params: &[LIMIT, BUFFER],
 };
 
@@ -28,6 +29,7 @@ pub(crate) static ENTRY_WITH_FILTER: Entry = Entry {
     name: "ack-filtering-acks-first",
     summary: "pure acks are sent before all other packets, and a newer ack removes the older ones of its connection",
     source: "asym 6.2, 6.5, 7.1.3",
+    random: Random::Never,
     params: &[LIMIT, BUFFER],
 };
 

@@ -20,7 +20,7 @@
 
 use backchannel_core::event::Events;
 use backchannel_core::packet::Packet;
-use backchannel_core::registry::{Entry, Given, Param, Preset, Unit};
+use backchannel_core::registry::{Entry, Given, Param, Preset, Random, Unit};
 use backchannel_core::time::Time;
 use backchannel_core::traits::{Backlog, Policy};
 
@@ -35,6 +35,7 @@ pub(crate) static ENTRY: Entry = Entry {
     name: "acq",
     summary: "adaptive class-based queueing: the weights of acks and data follow the gradient of both directions' use",
     source: "acq 2, 3 (equation 5)",
+    random: Random::Never,
     params: &[
         CLASS_LIMIT,
         BUFFER,

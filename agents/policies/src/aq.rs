@@ -22,7 +22,7 @@
 
 use backchannel_core::event::Events;
 use backchannel_core::packet::Packet;
-use backchannel_core::registry::{Entry, Given, Param, Preset, Unit};
+use backchannel_core::registry::{Entry, Given, Param, Preset, Random, Unit};
 use backchannel_core::time::Time;
 use backchannel_core::traits::{Backlog, Policy};
 
@@ -35,6 +35,7 @@ pub(crate) static ENTRY: Entry = Entry {
     name: "aq",
     summary: "asymmetric queueing: acks get the share of the uplink that lets both directions fill",
     source: "aq 2, 3, 5 (equations 7 to 11)",
+    random: Random::Never,
     params: &[
         Param::new(
             "limit_packets",

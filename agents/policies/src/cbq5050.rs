@@ -3,7 +3,7 @@
 
 use backchannel_core::event::Events;
 use backchannel_core::packet::Packet;
-use backchannel_core::registry::{Entry, Given, Param, Preset, Unit};
+use backchannel_core::registry::{Entry, Given, Param, Preset, Random, Unit};
 use backchannel_core::time::Time;
 use backchannel_core::traits::{Backlog, Policy};
 
@@ -37,6 +37,7 @@ pub(crate) static ENTRY: Entry = Entry {
     name: "cbq-5050",
     summary: "class-based queueing: acks and data have a queue each and half of the line each",
     source: "acq 3.3",
+    random: Random::Never,
     params: &[
         CLASS_LIMIT,
         BUFFER,

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use backchannel_core::event::{EventKind, Events};
 use backchannel_core::packet::Packet;
-use backchannel_core::registry::{Entry, Given, Param, Preset, Unit};
+use backchannel_core::registry::{Entry, Given, Param, Preset, Random, Unit};
 use backchannel_core::time::Time;
 use backchannel_core::traits::{Backlog, Policy};
 
@@ -24,6 +24,7 @@ pub(crate) static ENTRY: Entry = Entry {
     name: "codel",
     summary: "controlled delay: drops or marks at the head while the waiting time stays above a target",
     source: "RFC 8289",
+    random: Random::Never,
     params: &[
         Param::new("limit_packets", Unit::Packets, Preset::Number(1000.0), "capacity in packets").at_least(1.0),
         BUFFER,

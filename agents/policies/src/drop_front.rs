@@ -4,7 +4,7 @@
 
 use backchannel_core::event::{EventKind, Events};
 use backchannel_core::packet::Packet;
-use backchannel_core::registry::{Entry, Given};
+use backchannel_core::registry::{Entry, Given, Random};
 use backchannel_core::time::Time;
 use backchannel_core::traits::{Backlog, Policy};
 
@@ -17,6 +17,7 @@ pub(crate) static ENTRY: Entry = Entry {
     name: "drop-from-front",
     summary: "first in, first out; a full queue drops its oldest packets to make room for the arriving one",
     source: "asym 2; Lakshman, Madhow, Suter 1997",
+    random: Random::Never,
     params: &[LIMIT, BUFFER],
 };
 

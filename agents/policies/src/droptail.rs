@@ -2,7 +2,7 @@
 
 use backchannel_core::event::{EventKind, Events};
 use backchannel_core::packet::Packet;
-use backchannel_core::registry::{Entry, Given};
+use backchannel_core::registry::{Entry, Given, Random};
 use backchannel_core::time::Time;
 use backchannel_core::traits::{Backlog, Policy};
 
@@ -15,6 +15,7 @@ pub(crate) static ENTRY: Entry = Entry {
     name: "droptail",
     summary: "first in, first out; a full queue drops the arriving packet",
     source: "asym 4.1",
+    random: Random::Never,
     params: &[LIMIT, BUFFER],
 };
 

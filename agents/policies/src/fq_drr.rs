@@ -12,7 +12,7 @@ use std::collections::VecDeque;
 
 use backchannel_core::event::{EventKind, Events};
 use backchannel_core::packet::{FlowKey, Packet};
-use backchannel_core::registry::{Entry, Given, Param, Preset, Unit};
+use backchannel_core::registry::{Entry, Given, Param, Preset, Random, Unit};
 use backchannel_core::time::Time;
 use backchannel_core::traits::{Backlog, Policy};
 use rustc_hash::FxHashMap;
@@ -26,6 +26,7 @@ pub(crate) static ENTRY: Entry = Entry {
     name: "fq-drr",
     summary: "fair queueing by deficit round robin; a full buffer drops from the longest flow",
     source: "Shreedhar and Varghese 1995; aq 6; RFC 3449, 5.4",
+    random: Random::Never,
     params: &[
         LIMIT,
         BUFFER,

@@ -25,7 +25,7 @@
 
 use backchannel_core::event::{EventKind, Events};
 use backchannel_core::packet::Packet;
-use backchannel_core::registry::{Entry, Given, Param, Preset, Unit};
+use backchannel_core::registry::{Entry, Given, Param, Preset, Random, Unit};
 use backchannel_core::rng::{self, RunRng};
 use backchannel_core::time::{service_time, Time};
 use backchannel_core::traits::{Backlog, Policy};
@@ -39,6 +39,7 @@ pub(crate) static ENTRY: Entry = Entry {
     name: "red",
     summary: "random early detection: marks (ECN) or drops packets by the average queue length, acks included",
     source: "asym 6.1, 7.1.1, 7.1.3; Floyd and Jacobson 1993",
+    random: Random::Always,
     params: &[
         LIMIT,
         BUFFER,

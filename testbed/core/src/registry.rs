@@ -1,7 +1,7 @@
 //! Registry entries: name, source and parameters of each mechanism. Each crate lists its entries in one table.
 //! `backchannel-node registry` prints them all for the campaign validator, `./backchannel list` and the docs.
 
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 use serde_json::Value;
 
 use crate::scenario::Options;
@@ -103,6 +103,28 @@ impl Param {
     }
 }
 
+/// When a mechanism's behaviour depends on the seed of the run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Random {
+    /// Never.
+    Never,
+    /// Always, as far as it is used.
+    Always,
+    /// Unless this option is 0, false, `none` or absent.
+    With(&'static str),
+}
+
+/// Serialised as true, false or the name of the option.
+impl Serialize for Random {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self {
+            Random::Never => serializer.serialize_bool(false),
+            Random::Always => serializer.serialize_bool(true),
+            Random::With(option) => serializer.serialize_str(option),
+        }
+    }
+}
+
 /// A mechanism.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct Entry {
@@ -114,6 +136,8 @@ pub struct Entry {
     pub summary: &'static str,
     /// Paper section or RFC.
     pub source: &'static str,
+    /// When a run with it depends on the seed.
+    pub random: Random,
     /// Parameters.
     pub params: &'static [Param],
 }
@@ -229,6 +253,7 @@ mod tests {
         name: "sample",
         summary: "",
         source: "",
+        random: Random::Never,
         params: &[
             Param::new("limit_packets", Unit::Packets, Preset::Number(10.0), "").at_least(1.0),
             Param::new("mark", Unit::Flag, Preset::Flag(false), ""),

@@ -35,6 +35,30 @@ pub struct Scenario {
     /// What is recorded.
     #[serde(default)]
     pub capture: Capture,
+    /// What the repetition varied. A record: drivers use the drawn values in their own fields. Absent: nothing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub variation: Option<Variation>,
+}
+
+/// Differences between repetitions that the expansion of a campaign drew: bounds of the uniform draws, and the draws.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Variation {
+    /// Bound of the delay of a flow's start, in seconds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub start_s: Option<f64>,
+    /// Bound of a host's processing time of a segment, in seconds; drawn during the run.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub processing_s: Option<f64>,
+    /// Bound of the growth of a round-trip time, as a share of it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub round_trip: Option<f64>,
+    /// Whether traces start at a drawn offset.
+    #[serde(default)]
+    pub phase: bool,
+    /// Draws by the field of the scenario that has them, such as `workload.bulk.start_s`, in its unit.
+    #[serde(default)]
+    pub drawn: BTreeMap<String, f64>,
 }
 
 impl Scenario {
@@ -67,6 +91,10 @@ pub struct Node {
     /// TCP of a host.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stack: Option<Named>,
+    /// Simulation only: each segment that a host sends or receives takes it a time drawn uniformly from 0 to this many
+    /// seconds. Segments of one direction keep their order. Absent: none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub processing_s: Option<f64>,
 }
 
 /// A mechanism by name, with its options.

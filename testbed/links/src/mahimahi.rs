@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use backchannel_core::event::Events;
 use backchannel_core::packet::Packet;
-use backchannel_core::registry::{Entry, Given, Param, Preset, Unit, MUST};
+use backchannel_core::registry::{Entry, Given, Param, Preset, Random, Unit, MUST};
 use backchannel_core::scenario::{DirectionSpec, LinkSpec};
 use backchannel_core::time::Time;
 use backchannel_core::traits::{Delivery, Link, Policy, Port, Usage};
@@ -24,6 +24,7 @@ pub(crate) static ENTRY: Entry = Entry {
     summary:
         "a link that replays a recorded trace of delivery opportunities per direction, with delay and error models",
     source: "mm-link(1)",
+    random: Random::Never,
     params: &[],
 };
 
@@ -33,12 +34,22 @@ pub(crate) static DIRECTION: Entry = Entry {
     name: "mahimahi",
     summary: "options of one direction of a mahimahi link",
     source: "mm-link(1)",
-    params: &[Param::new(
-        "trace",
-        Unit::File,
-        Preset::Required(MUST),
-        "file of delivery opportunities: one millisecond per line, in order, each good for 1504 bytes",
-    )],
+    random: Random::Never,
+    params: &[
+        Param::new(
+            "trace",
+            Unit::File,
+            Preset::Required(MUST),
+            "file of delivery opportunities: one millisecond per line, in order, each good for 1504 bytes",
+        ),
+        Param::new(
+            "offset_s",
+            Unit::Time,
+            Preset::Absent,
+            "instant of the trace at which the run starts, in whole milliseconds; absent: at its start",
+        )
+        .at_least(0.0),
+    ],
 };
 
 /// Capacity of an opportunity, and overhead of a packet.
@@ -73,11 +84,16 @@ fn trace(name: &str, spec: &DirectionSpec) -> Result<Trace, String> {
         return Err(in_direction("a mahimahi link changes with its trace; remove 'changes'".into()));
     }
     let given = Given::check(&DIRECTION, &spec.options).map_err(in_direction)?;
-    Trace::parse(given.text("trace").unwrap_or_default()).map_err(in_direction)
+    let offset_ms = given.number("offset_s").map_or(0, |seconds| (seconds * 1e3).round() as u64);
+    let trace = Trace::parse(given.text("trace").unwrap_or_default()).map_err(in_direction)?;
+    Ok(trace.starting_at(offset_ms))
 }
 
-/// Opportunities in milliseconds, in order; the last one is the period.
-struct Trace(Vec<u64>);
+struct Trace {
+    /// In milliseconds, in order, not after the period.
+    opportunities: Vec<u64>,
+    period_ms: u64,
+}
 
 impl Trace {
     fn parse(text: &str) -> Result<Trace, String> {
@@ -94,31 +110,42 @@ impl Trace {
         match all.last() {
             None => Err("trace: it is empty".into()),
             Some(0) => Err("trace: it ends at 0 ms, so its period would be 0".into()),
-            Some(_) => Ok(Trace(all)),
+            Some(&period_ms) => Ok(Trace { opportunities: all, period_ms }),
         }
     }
 
+    /// The trace from `offset_ms` on.
+    fn starting_at(mut self, offset_ms: u64) -> Trace {
+        let (period, offset) = (self.period_ms, offset_ms % self.period_ms);
+        if offset > 0 {
+            for at in &mut self.opportunities {
+                *at = (*at + period - offset - 1) % period + 1;
+            }
+            self.opportunities.sort_unstable();
+        }
+        self
+    }
+
     fn mean_bps(&self) -> u64 {
-        let period_ms = self.0[self.0.len() - 1];
-        (self.0.len() as u64 * OPPORTUNITY_BYTES * 8 * 1000 / period_ms).max(1)
+        (self.opportunities.len() as u64 * OPPORTUNITY_BYTES * 8 * 1000 / self.period_ms).max(1)
     }
 
     /// Time of an opportunity, numbered through all repetitions.
     fn at(&self, number: u64) -> Time {
-        let length = self.0.len() as u64;
+        let length = self.opportunities.len() as u64;
         let (round, place) = (number / length, (number % length) as usize);
-        Time((round * self.0[self.0.len() - 1] + self.0[place]).saturating_mul(1_000_000))
+        Time((round * self.period_ms + self.opportunities[place]).saturating_mul(1_000_000))
     }
 
     /// The first opportunity later than `now`.
     fn after(&self, now: Time) -> u64 {
-        let period = self.0[self.0.len() - 1];
+        let period = self.period_ms;
         let ms = now.nanos() / 1_000_000;
         // The last opportunity of a round falls on the first millisecond of the next, so start a round earlier.
         let round = (ms / period).saturating_sub(1);
-        let mut number = round * self.0.len() as u64;
+        let mut number = round * self.opportunities.len() as u64;
         let within = ms - round * period;
-        number += self.0.partition_point(|at| *at <= within) as u64;
+        number += self.opportunities.partition_point(|at| *at <= within) as u64;
         while self.at(number) <= now {
             number += 1;
         }
@@ -147,7 +174,7 @@ impl Direction {
     fn new(label: &str, spec: &DirectionSpec, trace: Trace, rates: [u64; 2], seed: u64) -> Result<Direction, String> {
         let [own, opposite] = rates.map(Some);
         let context = Context { seed, label: label.to_owned(), rate_bps: own, opposite_rate_bps: opposite };
-        let spacing = Duration::from_millis(trace.0[trace.0.len() - 1]) / trace.0.len() as u32;
+        let spacing = Duration::from_millis(trace.period_ms) / trace.opportunities.len() as u32;
         Ok(Direction {
             trace,
             policy: backchannel_policies::build(&spec.queue.name, &spec.queue.options, &context)?,
@@ -250,7 +277,13 @@ mod tests {
     use serde_json::json;
 
     fn link(trace: &str) -> Result<Box<dyn Link>, String> {
-        let way = json!({"delay_s": 0.0, "queue": {"name": "droptail", "options": {"limit_packets": 1000}}, "options": {"trace": trace}});
+        link_from(trace, 0.0)
+    }
+
+    fn link_from(trace: &str, offset_s: f64) -> Result<Box<dyn Link>, String> {
+        let options = json!({"trace": trace, "offset_s": offset_s});
+        let queue = json!({"name": "droptail", "options": {"limit_packets": 1000}});
+        let way = json!({"delay_s": 0.0, "queue": queue, "options": options});
         let spec = json!({"name": "lte", "kind": "mahimahi", "ends": ["a", "b"], "forward": way, "reverse": way});
         crate::build(&serde_json::from_value(spec).unwrap(), 1)
     }
@@ -308,6 +341,18 @@ mod tests {
     }
 
     #[test]
+    fn a_run_can_start_within_the_trace_or_after_whole_rounds_of_it() {
+        for offset_s in [0.004, 0.014] {
+            let mut link = link_from("1\n3\n3\n10\n", offset_s).unwrap();
+            let mut events = Events::default();
+            for id in 1..=4 {
+                link.submit(Time::ZERO, 0, data(id, 1460), &mut events);
+            }
+            assert_eq!(drain(&mut *link), [(6_000, 1), (7_000, 2), (9_000, 3), (9_000, 4)]);
+        }
+    }
+
+    #[test]
     fn invalid_traces_are_rejected_with_their_line() {
         assert!(link("1\nx\n").err().unwrap().contains("line 2"));
         assert!(link("5\n3\n").err().unwrap().contains("before the line above"));
@@ -336,7 +381,7 @@ mod tests {
             let out = drain(&mut *link);
             prop_assert_eq!(out.len(), sorted.len());
             prop_assert!(out.windows(2).all(|pair| pair[0].1 < pair[1].1));
-            let trace = Trace(lines);
+            let trace = Trace::parse(&text.join("\n")).unwrap();
             let (mut bytes, mut number) = (0, 0);
             for (at_us, id) in out {
                 bytes += u64::from(sorted[id as usize].1) + 44;

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use backchannel_core::event::{EventKind, Events};
 use backchannel_core::packet::Packet;
-use backchannel_core::registry::{Entry, Given, Param, Preset, Unit};
+use backchannel_core::registry::{Entry, Given, Param, Preset, Random, Unit};
 use backchannel_core::scenario::{Change, DirectionSpec, LinkSpec};
 use backchannel_core::time::{service_time, Time};
 use backchannel_core::traits::{Delivery, Link, Policy, Port, Usage};
@@ -24,6 +24,7 @@ pub(crate) static ENTRY: Entry = Entry {
     name: "point-to-point",
     summary: "a line with a rate, a propagation delay, a queue policy and error models per direction",
     source: "asym 8.1",
+    random: Random::Never,
     params: &[
         Param::new(
             "framing_bytes",

@@ -28,7 +28,7 @@ use std::time::Duration;
 
 use backchannel_core::event::{EventKind, Events};
 use backchannel_core::packet::Packet;
-use backchannel_core::registry::{Entry, Given, Param, Preset, Unit};
+use backchannel_core::registry::{Entry, Given, Param, Preset, Random, Unit};
 use backchannel_core::rng::{self, RunRng};
 use backchannel_core::scenario::{DirectionSpec, LinkSpec};
 use backchannel_core::time::{service_time, Time};
@@ -48,6 +48,7 @@ pub(crate) static ENTRY: Entry = Entry {
     name: "ricochet",
     summary: "packet radio: half-duplex hops with RTS/CTS polling and link acks; end 0 is the gateway, the others are mobiles",
     source: "asym 5.1, 7.2, table 4",
+    random: Random::Always,
     params: &[
         Param::new("hops", Unit::Count, Preset::Number(1.0), "number of radio hops between gateway and mobile").range(1.0, 10.0),
         milliseconds("transmit_receive_s", 11.125, "T_TR, the turnaround time from transmitting to receiving"),

@@ -5,7 +5,7 @@
 //! the TCP checksum shows) until a packet is sent whole.
 
 use backchannel_core::packet::{Packet, TcpFlags};
-use backchannel_core::registry::{Entry, Given, Param, Preset, Unit};
+use backchannel_core::registry::{Entry, Given, Param, Preset, Random, Unit};
 use backchannel_core::traits::Headers;
 
 use crate::far_end::Flying;
@@ -18,6 +18,7 @@ pub(crate) static DIRECTION: Entry = Entry {
     name: "point-to-point",
     summary: "options of one direction of a point-to-point link",
     source: "asym 4.2.1, 7.1; RFC 1144, 1055, 1332, 1662",
+    random: Random::With("framing"),
     params: &[
         Param::new(
             "header_compression",

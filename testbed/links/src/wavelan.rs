@@ -10,7 +10,7 @@
 
 use backchannel_core::event::Events;
 use backchannel_core::packet::Packet;
-use backchannel_core::registry::{Entry, Given, Param, Preset, Unit};
+use backchannel_core::registry::{Entry, Given, Param, Preset, Random, Unit};
 use backchannel_core::rng::{self, RunRng};
 use backchannel_core::scenario::{DirectionSpec, LinkSpec};
 use backchannel_core::time::{service_time, Time};
@@ -26,6 +26,7 @@ pub(crate) static ENTRY: Entry = Entry {
     name: "wavelan",
     summary: "wireless LAN: a half-duplex medium that two stations share; both directions have its rate",
     source: "ton IV-A",
+    random: Random::Always,
     params: &[Param::new(
         "overhead_s",
         Unit::Time,

@@ -16,6 +16,10 @@ pub(crate) enum Event {
     Application(u32),
     /// A flow is stopped.
     StopFlow(u32),
+    /// A host has processed a segment that it sends.
+    Sent(u32),
+    /// A host has processed a segment that it received.
+    Received(u32),
 }
 
 /// Events to come.

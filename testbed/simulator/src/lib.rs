@@ -7,6 +7,7 @@ mod event_queue;
 mod flow;
 mod input;
 mod node;
+mod processing;
 mod report;
 mod simulation;
 mod workload;

@@ -12,12 +12,15 @@ use backchannel_core::traits::Port;
 use rustc_hash::FxHashMap;
 
 use crate::input::{parse_subnet, Input, NodePlan};
+use crate::processing::Processing;
 
 /// A host or router.
 pub(crate) struct Node {
     pub(crate) name: String,
     pub(crate) forwards: bool,
     pub(crate) stack: Option<Named>,
+    /// Absent: the host takes no time.
+    pub(crate) processing: Option<Processing>,
     pub(crate) interfaces: Vec<Interface>,
     pub(crate) addresses: Vec<Ipv4Addr>,
     /// Longest prefix first.
@@ -118,6 +121,7 @@ pub(crate) fn build(
             name: spec.name.clone(),
             forwards: spec.kind != NodeKind::Host,
             stack: spec.stack.clone(),
+            processing: Processing::of(spec, input.scenario.seed)?,
             interfaces: Vec::new(),
             addresses: Vec::new(),
             routes: Vec::new(),

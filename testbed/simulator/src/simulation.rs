@@ -22,6 +22,7 @@ use crate::event_queue::{Event, EventQueue};
 use crate::flow::{FlowKeyV4, FlowState};
 use crate::input::Input;
 use crate::node::{self, Attachment, NextHop, Node};
+use crate::processing::{Processing, Stage};
 use crate::report::{CaptureReport, DriverReport, FlowReport, FlowSideReport, SimulationReport};
 use crate::workload::Application;
 
@@ -154,14 +155,37 @@ impl<'a> Simulation<'a> {
                 Event::ConnectionTimer(number) => self.on_connection_timer(number as usize)?,
                 Event::Application(flow) => self.on_application(flow as usize)?,
                 Event::StopFlow(flow) => self.stop_flow(flow as usize)?,
+                Event::Sent(node) => self.on_processed(node as usize, |stages| &mut stages.sent, Self::forward)?,
+                Event::Received(node) => {
+                    self.on_processed(node as usize, |stages| &mut stages.received, Self::deliver)?
+                }
             }
         }
         self.now = end;
         Ok(())
     }
 
-    /// Sends a packet from a node towards its destination. Without a route it is discarded.
+    /// Sends a packet from a host, once the host has processed it.
     fn send(&mut self, node: usize, packet: Packet) -> Result<(), String> {
+        let Some(processing) = &mut self.nodes[node].processing else { return self.forward(node, packet) };
+        let done = processing.sent.push(self.now, packet);
+        self.queue.schedule(done, Event::Sent(node as u32));
+        Ok(())
+    }
+
+    /// Passes the segment that a host has processed on.
+    fn on_processed(
+        &mut self,
+        node: usize,
+        stage: fn(&mut Processing) -> &mut Stage,
+        next: fn(&mut Self, usize, Packet) -> Result<(), String>,
+    ) -> Result<(), String> {
+        let packet = self.nodes[node].processing.as_mut().and_then(|processing| stage(processing).pop());
+        packet.map_or(Ok(()), |packet| next(self, node, packet))
+    }
+
+    /// Puts a packet on the link towards its destination. Without a route it is discarded.
+    fn forward(&mut self, node: usize, packet: Packet) -> Result<(), String> {
         let Some(IpAddr::V4(destination)) = packet.flow().map(|flow| flow.dst) else { return Ok(()) };
         match self.nodes[node].next_hop(destination) {
             NextHop::Interface(interface, to) => self.transmit(node, interface, to, packet),
@@ -231,17 +255,30 @@ impl<'a> Simulation<'a> {
         }
     }
 
-    /// A packet arrives at a node: forwards it, or hands it to its connection.
+    /// A packet arrives at a node: forwards it, or delivers it once the host has processed it.
     fn receive(&mut self, node: usize, mut packet: Packet) -> Result<(), String> {
         let Some(flow) = packet.flow() else { return Ok(()) };
         let IpAddr::V4(destination) = flow.dst else { return Ok(()) };
         match self.nodes[node].next_hop(destination) {
-            NextHop::Local => {}
-            NextHop::Interface(interface, to) if self.nodes[node].forwards => {
-                return if packet.lower_hop_limit() { self.transmit(node, interface, to, packet) } else { Ok(()) };
+            NextHop::Local => match &mut self.nodes[node].processing {
+                Some(processing) => {
+                    let done = processing.received.push(self.now, packet);
+                    self.queue.schedule(done, Event::Received(node as u32));
+                    Ok(())
+                }
+                None => self.deliver(node, packet),
+            },
+            NextHop::Interface(interface, to) if self.nodes[node].forwards && packet.lower_hop_limit() => {
+                self.transmit(node, interface, to, packet)
             }
-            NextHop::Interface(..) | NextHop::Unreachable => return Ok(()),
+            NextHop::Interface(..) | NextHop::Unreachable => Ok(()),
         }
+    }
+
+    /// Hands a packet to its connection, or to the flow that it opens one for.
+    fn deliver(&mut self, node: usize, packet: Packet) -> Result<(), String> {
+        let Some(flow) = packet.flow() else { return Ok(()) };
+        let IpAddr::V4(destination) = flow.dst else { return Ok(()) };
         if let Some(&number) = self.by_flow.get(&FlowKeyV4::from(flow.reversed())) {
             let host = &mut self.connections[number];
             if let (Role::Receiver, Some(counters)) = (host.role, &mut self.counters) {

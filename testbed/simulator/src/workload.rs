@@ -4,7 +4,7 @@ use std::net::Ipv4Addr;
 use std::time::Duration;
 
 use backchannel_core::packet::{fold, ones_sum, Packet};
-use backchannel_core::registry::{Entry, Given, Param, Preset, Unit, MUST};
+use backchannel_core::registry::{Entry, Given, Param, Preset, Random, Unit, MUST};
 use backchannel_core::rng::{self, RunRng};
 use backchannel_core::scenario::Flow;
 use backchannel_core::time::{service_time, Time};
@@ -14,6 +14,7 @@ static CBR: Entry = Entry {
     name: "cbr",
     summary: "UDP packets of one size at equal intervals",
     source: "acq 3.4; aq 4.7, 4.8",
+    random: Random::Never,
     params: &[
         Param::new("rate_bps", Unit::Rate, Preset::Required(MUST), "rate of IP packets, headers included")
             .at_least(1.0),
@@ -27,6 +28,7 @@ static ON_OFF: Entry = Entry {
     name: "on-off",
     summary: "one connection; the application writes at a rate, with exponential pauses",
     source: "acq 3.4",
+    random: Random::Always,
     params: &[
         Param::new("on_s", Unit::Time, Preset::Number(0.5), "mean length of a writing period (ns)").range(1e-6, 1e6),
         Param::new("off_s", Unit::Time, Preset::Number(0.5), "mean length of a pause (ns)").range(1e-6, 1e6),
@@ -40,6 +42,7 @@ static WEB: Entry = Entry {
     name: "web",
     summary: "connections that start at random and carry a Pareto-distributed number of bytes each",
     source: "aq 4.2",
+    random: Random::Always,
     params: &[
         Param::new("distance_s", Unit::Time, Preset::Number(1.0), "mean time between two starts, exponential (aq 4.2)")
             .range(1e-6, 1e6),
@@ -55,6 +58,7 @@ static ESTABLISHED: Entry = Entry {
     name: "established",
     summary: "bulk over a connection opened before the start, so the start has no handshake, as in ns-2's one-way TCP",
     source: "ns; asym 7.1; aq 4",
+    random: Random::Never,
     params: &[Param::new(
         "opened_s",
         Unit::Time,
@@ -69,6 +73,7 @@ static FETCH: Entry = Entry {
     name: "fetch",
     summary: "the receiver sends a request, which the sender answers over several connections at once",
     source: "asym 7.3",
+    random: Random::Never,
     params: &[
         Param::new("request_bytes", Unit::Bytes, Preset::Number(500.0), "size of the request (asym 7.3)")
             .range(1.0, 1e6),

@@ -1,6 +1,6 @@
 //! The named stacks of the papers: presets over the options.
 
-use backchannel_core::registry::{Entry, Param, Preset};
+use backchannel_core::registry::{Entry, Param, Preset, Random};
 
 use super::{number, text, OFF, ON, OPTIONS};
 
@@ -48,6 +48,7 @@ macro_rules! stacks {
                 name: $name,
                 summary: $summary,
                 source: $source,
+    random: Random::Never,
                 params: {
                     const PARAMS: [Param; OPTIONS.len()] = with([$((stringify!($option), $default)),*]);
                     &PARAMS

@@ -1,7 +1,7 @@
 //! Duplication: some packets are delivered twice.
 
 use backchannel_core::packet::Packet;
-use backchannel_core::registry::{Entry, Given, Param, Preset, Unit, MUST};
+use backchannel_core::registry::{Entry, Given, Param, Preset, Random, Unit, MUST};
 use backchannel_core::rng::{self, RunRng};
 use backchannel_core::time::Time;
 
@@ -12,6 +12,7 @@ pub(super) static ENTRY: Entry = Entry {
     name: "duplicate",
     summary: "delivers some packets twice",
     source: "tc-netem(8)",
+    random: Random::With("probability"),
     params: &[Param::new(
         "probability",
         Unit::Fraction,

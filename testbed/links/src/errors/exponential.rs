@@ -9,7 +9,7 @@
 //! the further packets of a burst do not shorten the next distance.
 
 use backchannel_core::packet::Packet;
-use backchannel_core::registry::{Entry, Given, Param, Preset, Unit};
+use backchannel_core::registry::{Entry, Given, Param, Preset, Random, Unit};
 use backchannel_core::rng::{self, RunRng};
 use backchannel_core::time::Time;
 
@@ -20,6 +20,7 @@ pub(super) static ENTRY: Entry = Entry {
     name: "exponential",
     summary: "errors at exponentially distributed distances in bytes; each error hits one packet or a burst of packets",
     source: "ton IV-A, IV-E",
+    random: Random::Always,
     params: &[
         Param::new(
             "mean_bytes",

@@ -5,7 +5,7 @@
 //! state is bad for p/(p + r) of the packets, and a bad period lasts 1/r packets on average.
 
 use backchannel_core::packet::Packet;
-use backchannel_core::registry::{Entry, Given, Param, Preset, Unit, MUST};
+use backchannel_core::registry::{Entry, Given, Param, Preset, Random, Unit, MUST};
 use backchannel_core::rng::{self, RunRng};
 use backchannel_core::time::Time;
 
@@ -16,6 +16,7 @@ pub(super) static ENTRY: Entry = Entry {
     name: "gilbert-elliott",
     summary: "bursty losses: a channel with a good and a bad state, each with its own loss probability",
     source: "Gilbert 1960, Elliott 1963",
+    random: Random::Always,
     params: &[
         Param::new(
             "p",

@@ -2,7 +2,7 @@
 //! end of the line) are ignored. After its end the trace starts again, unless `repeat` is off.
 
 use backchannel_core::packet::Packet;
-use backchannel_core::registry::{Entry, Given, Param, Preset, Unit, MUST};
+use backchannel_core::registry::{Entry, Given, Param, Preset, Random, Unit, MUST};
 use backchannel_core::rng::RunRng;
 use backchannel_core::time::Time;
 
@@ -13,6 +13,7 @@ pub(super) static ENTRY: Entry = Entry {
     name: "recorded",
     summary: "losses from a recorded trace: one digit per packet, 1 for a loss",
     source: "docs/links.md",
+    random: Random::Never,
     params: &[
         Param::new(
             "trace",
@@ -27,6 +28,13 @@ pub(super) static ENTRY: Entry = Entry {
             "start the trace again after its end; otherwise nothing is lost from there on",
         ),
         Param::new(
+            "offset_packets",
+            Unit::Packets,
+            Preset::Absent,
+            "packet of the trace with which the run starts; absent: at its start",
+        )
+        .at_least(0.0),
+        Param::new(
             "effect",
             Unit::Choice,
             Preset::Text("lose"),
@@ -38,8 +46,9 @@ pub(super) static ENTRY: Entry = Entry {
 
 pub(super) fn build(given: &Given<'_>, _: RunRng) -> Result<Box<dyn ErrorModel>, String> {
     let lost = parse(given.text("trace").unwrap_or_default())?;
+    let next = given.count("offset_packets").map_or(0, |packets| packets as usize % lost.len());
     let effect = if given.text("effect") == Some("damage") { Fate::Damaged } else { Fate::Lost };
-    Ok(Box::new(Recorded { lost, repeats: given.flag("repeat"), effect, next: 0 }))
+    Ok(Box::new(Recorded { lost, repeats: given.flag("repeat"), effect, next }))
 }
 
 fn parse(text: &str) -> Result<Vec<bool>, String> {
@@ -101,6 +110,7 @@ mod tests {
         let (ok, lost) = (Fate::Intact, Fate::Lost);
         let trace = "# a trace\n01 1\n0 # the end\n";
         assert_eq!(fates(json!({"trace": trace}), 9).unwrap(), [ok, lost, lost, ok, ok, lost, lost, ok, ok]);
+        assert_eq!(fates(json!({"trace": trace, "offset_packets": 6}), 3).unwrap(), [lost, ok, ok]);
         let once = json!({"trace": trace, "repeat": false, "effect": "damage"});
         let damaged = Fate::Damaged;
         assert_eq!(fates(once, 8).unwrap(), [ok, damaged, damaged, ok, ok, ok, ok, ok]);

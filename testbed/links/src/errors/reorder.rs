@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 use backchannel_core::packet::Packet;
-use backchannel_core::registry::{Entry, Given, Param, Preset, Unit, MUST};
+use backchannel_core::registry::{Entry, Given, Param, Preset, Random, Unit, MUST};
 use backchannel_core::rng::{self, RunRng};
 use backchannel_core::time::Time;
 
@@ -17,6 +17,7 @@ pub(super) static ENTRY: Entry = Entry {
     name: "reorder",
     summary: "holds some packets back, so that later packets overtake them",
     source: "tc-netem(8)",
+    random: Random::With("probability"),
     params: &[
         Param::new("probability", Unit::Fraction, Preset::Required(MUST), "probability that a packet is held back")
             .range(0.0, 1.0),

@@ -1,7 +1,7 @@
 //! Independent losses: every packet is lost or damaged with the same probability.
 
 use backchannel_core::packet::Packet;
-use backchannel_core::registry::{Entry, Given, Param, Preset, Unit, MUST};
+use backchannel_core::registry::{Entry, Given, Param, Preset, Random, Unit, MUST};
 use backchannel_core::rng::{self, RunRng};
 use backchannel_core::time::Time;
 
@@ -12,6 +12,7 @@ pub(super) static ENTRY: Entry = Entry {
     name: "uniform",
     summary: "independent losses: each packet is hit with the same probability",
     source: "ns2 ErrorModel, unit packet",
+    random: Random::With("probability"),
     params: &[
         Param::new("probability", Unit::Fraction, Preset::Required(MUST), "probability that a packet is hit")
             .range(0.0, 1.0),

@@ -1,0 +1,94 @@
+"""`sensitivity`: which conclusions of a campaign survive small changes of its links."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from experiments import exits
+from experiments.commands.options import FileArgument, JobsOption, JsonOption, SetOption
+from experiments.commands.shared import console, fail, load_plan
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from analysis.results import Results
+    from experiments.language.campaign import Plan
+    from experiments.sensitivity import Sensitivity
+
+
+def sensitivity(
+    file: FileArgument,
+    overrides: SetOption = None,
+    by: Annotated[
+        str, typer.Option("--by", metavar="SHARE", help="Greatest relative change of a rate, delay or buffer.")
+    ] = "0.1 %",
+    perturbations: Annotated[
+        int, typer.Option("--perturbations", "-n", min=1, max=100, help="Number of perturbed copies of the campaign.")
+    ] = 5,
+    metric: Annotated[str, typer.Option("--metric", help="Metric to compare, for each flow.")] = "throughput",
+    keep: Annotated[
+        Path | None,
+        typer.Option(
+            "--keep", metavar="DIR", help="Keep the runs in this results folder. By default they are deleted.",
+            show_default=False,
+        ),
+    ] = None,
+    jobs: JobsOption = None,
+    as_json: JsonOption = False,
+) -> None:  # fmt: skip
+    """Run a campaign again in simulation with slightly other rates, delays and buffers. Reports which orderings of the
+    points, signs of differences and intervals survive (docs/campaigns.md).
+    """
+    from experiments.sensitivity import assess, perturbed_plan
+    from testbed import units
+
+    try:
+        share = float(units.parse(by, "fraction"))
+    except ValueError as error:
+        fail(f"--by: {error}", exits.BAD_INPUT)
+    if not 0 < share <= 0.1:
+        fail(f"--by is a share above 0 and up to 10 %, not '{by}'", exits.BAD_INPUT)
+    plan = load_plan(file, overrides, "sim")
+    plans = [plan, *(perturbed_plan(plan, number + 1, share) for number in range(perturbations))]
+    with tempfile.TemporaryDirectory(prefix="sensitivity-") as folder:
+        original, *perturbed = _run(plans, keep or Path(folder) / "results", jobs, as_json)
+    try:
+        found = assess(original, perturbed, metric, share)
+    except ValueError as error:
+        fail(str(error), exits.BAD_INPUT)
+    if as_json:
+        typer.echo(json.dumps(found.as_json(), indent=2))
+    else:
+        _print(found)
+
+
+def _run(plans: Sequence[Plan], folder: Path, jobs: int | None, as_json: bool) -> list[Results]:
+    """Runs the plans and reads their values."""
+    from analysis.results import Results
+    from analysis.store import Store
+    from experiments.engine.options import Options
+    from experiments.engine.scheduling import run_campaigns
+    from experiments.terminal import TerminalReporter
+
+    outcomes = run_campaigns(plans, Options(results=folder, jobs=jobs), TerminalReporter(console(stderr=True)))
+    if any(outcome.interrupted for outcome in outcomes):
+        raise typer.Exit(exits.INTERRUPTED)
+    store = Store.open(folder)
+    try:
+        return [
+            Results.of_rows(plan.name, [dict(point.parameters) for point in plan.points], store.values(plan.id))
+            for plan in plans
+        ]
+    finally:
+        store.close()
+
+
+def _print(found: Sensitivity) -> None:
+    from experiments.tables import sensitivity_table
+
+    console().print(sensitivity_table(found))

@@ -1,0 +1,199 @@
+"""Whether a campaign's conclusions survive small changes of its links: the same simulations with slightly other rates,
+delays and buffers.
+
+A conclusion that holds at 10 ms and not at 10.01 ms is about the simulation and not about the protocol. The report is
+explained in docs/campaigns.md.
+"""
+
+from __future__ import annotations
+
+import itertools
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+from analysis.estimates import Estimate
+from analysis.metrics.registry import estimate
+from analysis.results import Parameters, Quantity, Results
+from analysis.statistics import LEVEL, difference, mean
+from experiments.language import registry
+from experiments.language.campaign import Plan, Run
+from experiments.language.identity import run_identity
+from testbed.scenario import ScenarioDocument
+
+#: Default for the greatest relative change.
+BY = 0.001
+#: Default number of perturbations.
+PERTURBATIONS = 5
+#: Options of policies that bound a buffer.
+_BUFFERS = ("limit_packets", "buffer_bytes")
+
+
+@dataclass(frozen=True)
+class PointMean:
+    """Mean of one flow at one point, in the metric's unit."""
+
+    subject: str
+    point: Parameters
+    original: Estimate
+    #: Means of the perturbed repetitions.
+    perturbed: tuple[float, ...]
+
+    @property
+    def inside(self) -> int | None:
+        """Perturbed means that the interval contains; None without an interval."""
+        interval = self.original.interval
+        return None if interval is None else sum(value in interval for value in self.perturbed)
+
+
+@dataclass(frozen=True)
+class Ordering:
+    """Two points in the order of their original means, the greater first."""
+
+    subject: str
+    greater: Parameters
+    less: Parameters
+    #: Whether one of them is the campaign's first point.
+    with_first: bool
+    #: Whether the interval of the original difference excludes 0.
+    is_clear: bool
+    #: Perturbations that keep the order.
+    kept: int
+
+
+@dataclass(frozen=True)
+class Sensitivity:
+    """What the perturbations change."""
+
+    campaign: str
+    metric: str
+    unit: str
+    #: Greatest relative change.
+    by: float
+    perturbations: int
+    means: tuple[PointMean, ...]
+    orderings: tuple[Ordering, ...]
+
+    def count(self, *, clear: bool, with_first: bool = False) -> tuple[int, int]:
+        """Orderings that every perturbation keeps, and all."""
+        found = [one for one in self.orderings if one.is_clear == clear and (one.with_first or not with_first)]
+        return sum(one.kept == self.perturbations for one in found), len(found)
+
+    def as_json(self) -> dict[str, Any]:
+        """For scripts."""
+        means = [
+            {
+                "subject": row.subject, "point": row.point, "mean": row.original.mean, "n": row.original.n,
+                "interval": row.original.ends, "perturbed": row.perturbed, "inside": row.inside,
+            }
+            for row in self.means
+        ]  # fmt: skip
+        return {**asdict(self), "means": means}
+
+
+def perturbed_plan(plan: Plan, number: int, by: float) -> Plan:
+    """The plan with every link changed by a factor from 1 - by to 1 + by for each rate, delay and buffer.
+
+    Equal links of all points and repetitions change equally. Buffers are whole packets or bytes, so that a change
+    of less than half a packet is none.
+    """
+    runs = [_perturbed_run(run, f"{plan.seed}/sensitivity/{number}", by) for run in plan.runs]
+    return replace(plan, name=f"{plan.name}-perturbed-{number}", runs=runs)
+
+
+def _perturbed_run(run: Run, stream: str, by: float) -> Run:
+    document = run.document.document
+    links = [_perturbed_link(link, f"{stream}/{link['name']}", by) for link in document["links"]]
+    scenario = {**document, "links": links}
+    return replace(run, id=run_identity(run.backend, scenario), document=ScenarioDocument(scenario))
+
+
+def _perturbed_link(link: Mapping[str, Any], stream: str, by: float) -> dict[str, Any]:
+    def factor(name: str) -> float:
+        return random.Random(f"{stream}/{name}").uniform(1 - by, 1 + by)
+
+    directions = {}
+    for way in ("forward", "reverse"):
+        # A shared medium has one rate.
+        rate = factor(f"{way}/rate" if link["kind"] == "point-to-point" else "rate")
+        directions[way] = _perturbed_direction(link[way], rate, factor(f"{way}/delay"), factor(f"{way}/buffer"))
+    return {**link, **directions}
+
+
+def _perturbed_direction(direction: Mapping[str, Any], rate: float, delay: float, buffer: float) -> dict[str, Any]:
+    queue = direction["queue"]
+    params = {param.name: param.default for param in registry.find("policy", queue["name"]).params}
+    sizes = {name: queue["options"].get(name, params.get(name)) for name in _BUFFERS}
+    options = {**queue["options"], **{name: round(size * buffer) for name, size in sizes.items() if size}}
+    found = _perturbed_line(direction, rate, delay) | {"queue": {**queue, "options": options}}
+    if "schedule" in direction:
+        found["schedule"] = [_perturbed_line(change, rate, delay) for change in direction["schedule"]]
+    return found
+
+
+def _perturbed_line(part: Mapping[str, Any], rate: float, delay: float) -> dict[str, Any]:
+    found = dict(part)
+    if "rate_bps" in part:
+        found["rate_bps"] = max(1, round(part["rate_bps"] * rate))
+    if "delay_s" in part:
+        found["delay_s"] = round(part["delay_s"] * delay, 9)
+    return found
+
+
+def assess(original: Results, perturbed: Sequence[Results], metric: str, by: float) -> Sensitivity:
+    """Compares the original results with the perturbed ones.
+
+    Args:
+        original: of the campaign.
+        perturbed: of the campaign under each perturbation; the points are in the same order.
+        metric: the metric to compare, per subject.
+        by: greatest relative change.
+
+    Raises:
+        ValueError: no point has the metric.
+    """
+    quantities = dict.fromkeys(
+        quantity for of_point in original.values.values() for quantity in of_point if quantity.metric == metric
+    )
+    if not quantities:
+        raise ValueError(f"no point has the metric '{metric}'")
+    means: list[PointMean] = []
+    orderings: list[Ordering] = []
+    for quantity in quantities:
+        points = [
+            number
+            for number in range(len(original.points))
+            if all(quantity in results.values.get(number, {}) for results in (original, *perturbed))
+        ]
+        means += [_point_mean(original, perturbed, quantity, number) for number in points]
+        orderings += [_ordering(original, perturbed, quantity, *pair) for pair in itertools.combinations(points, 2)]
+    unit = next(iter(quantities)).unit
+    return Sensitivity(original.name, metric, unit, by, len(perturbed), tuple(means), tuple(orderings))
+
+
+def _mean(results: Results, quantity: Quantity, number: int) -> float:
+    return mean(list(results.values[number][quantity].values()))
+
+
+def _point_mean(original: Results, perturbed: Sequence[Results], quantity: Quantity, number: int) -> PointMean:
+    values = list(original.values[number][quantity].values())
+    return PointMean(
+        quantity.subject, original.points[number], estimate(quantity.metric, quantity.unit, values),
+        tuple(_mean(results, quantity, number) for results in perturbed),
+    )  # fmt: skip
+
+
+def _ordering(original: Results, perturbed: Sequence[Results], quantity: Quantity, a: int, b: int) -> Ordering:
+    if _mean(original, quantity, a) < _mean(original, quantity, b):
+        greater, less = b, a
+    else:
+        greater, less = a, b
+    is_tie = _mean(original, quantity, a) == _mean(original, quantity, b)
+    changes = [_mean(results, quantity, greater) - _mean(results, quantity, less) for results in perturbed]
+    interval = difference(original.values[less][quantity], original.values[greater][quantity], LEVEL).interval
+    return Ordering(
+        quantity.subject, original.points[greater], original.points[less], with_first=0 in (a, b),
+        is_clear=interval is not None and 0 not in interval,
+        kept=sum(change == 0 if is_tie else change > 0 for change in changes),
+    )  # fmt: skip

@@ -1,0 +1,91 @@
+"""Perturbed links, and which conclusions survive them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from analysis.results import Quantity, Results
+from analysis.statistics import RunKey
+from experiments.language import source
+from experiments.language.campaign import expand
+from experiments.sensitivity import assess, perturbed_plan
+from tests.conftest import backchannel
+
+CAMPAIGN = """\
+name: t
+backend: sim
+network:
+  topology: asymmetric-path
+  forward: {rate: 50 Mbit/s, delay: 10 ms, queue: {policy: droptail, limit: 2000 packets}}
+  reverse: {rate: 1 Mbit/s, delay: 10 ms, changes: [{at: 1 s, rate: 2 Mbit/s}]}
+stack: newreno
+workload: [{name: f, from: server, to: client}]
+duration: 2 s
+repetitions: 3
+sweep: {network.reverse.queue.policy: [droptail, acks-first]}
+"""
+#: Values of the sample points, for three repetitions each.
+THROUGHPUT = Quantity("throughput", "f", "rate")
+
+
+def results(*points: Sequence[float]) -> Results:
+    values = {
+        number: {THROUGHPUT: {RunKey(repetition, repetition): value for repetition, value in enumerate(of_point)}}
+        for number, of_point in enumerate(points)
+    }
+    return Results("t", [{"policy": str(number)} for number in range(len(points))], values)
+
+
+def test_rates_delays_and_buffers_change_within_the_bound_and_equally_at_every_point() -> None:
+    plan = expand(source.parse("c.yaml", CAMPAIGN))
+    perturbed = perturbed_plan(plan, 1, 0.01)
+    assert not {run.id for run in plan.runs} & {run.id for run in perturbed.runs}
+    lines = [run.document.document["links"][1] for run in perturbed.runs]
+    first = lines[0]
+    assert 49_500_000 <= first["forward"]["rate_bps"] <= 50_500_000
+    assert first["forward"]["rate_bps"] != 50_000_000
+    assert 0.0099 <= first["forward"]["delay_s"] <= 0.0101
+    assert first["forward"]["delay_s"] != first["reverse"]["delay_s"] != 0.01
+    assert 1980 <= first["forward"]["queue"]["options"]["limit_packets"] <= 2020
+    # The change of the rate has the rate's factor.
+    assert first["reverse"]["schedule"][0]["rate_bps"] == pytest.approx(2 * first["reverse"]["rate_bps"], abs=2)
+    assert {line["forward"]["rate_bps"] for line in lines} == {first["forward"]["rate_bps"]}
+    others = perturbed_plan(plan, 2, 0.01).runs[0].document.document["links"][1]
+    assert others["forward"]["rate_bps"] != first["forward"]["rate_bps"]
+
+
+def test_what_survives() -> None:
+    original = results([1.0, 1.1, 1.2], [2.0, 2.15, 2.2], [2.0, 2.3, 2.15])
+    same, swapped = results([1.1] * 3, [2.1] * 3, [2.2] * 3), results([3.0] * 3, [2.1] * 3, [2.2] * 3)
+    found = assess(original, [same, swapped], "throughput", 0.001)
+    assert [row.inside for row in found.means] == [1, 2, 2]
+    kept = {(one.greater["policy"], one.less["policy"]): (one.is_clear, one.kept) for one in found.orderings}
+    assert kept == {("1", "0"): (True, 1), ("2", "0"): (True, 1), ("2", "1"): (False, 2)}
+    assert found.count(clear=True) == (0, 2)
+    assert found.count(clear=True, with_first=True) == (0, 2)
+    assert found.count(clear=False) == (1, 1)
+    with pytest.raises(ValueError, match="no point has the metric 'goodput'"):
+        assess(original, [same], "goodput", 0.001)
+
+
+def test_equal_means_survive_if_they_stay_equal_and_one_run_has_no_interval() -> None:
+    found = assess(results([1.0], [1.0]), [results([2.0], [2.0]), results([1.0], [2.0])], "throughput", 0.001)
+    assert [row.inside for row in found.means] == [None, None]
+    assert [(one.is_clear, one.kept) for one in found.orderings] == [(False, 1)]
+
+
+def test_the_command_prints_a_table_and_json(tmp_path: Path) -> None:
+    file = tmp_path / "c.yaml"
+    file.write_text(CAMPAIGN)
+    done = backchannel("sensitivity", file, "-n", "2", "--by", "1 %", "--json")
+    assert done.returncode == 0, done.stderr
+    report = json.loads(done.stdout)
+    assert (report["perturbations"], report["by"], len(report["means"]), len(report["orderings"])) == (2, 0.01, 2, 1)
+    assert all(len(row["perturbed"]) == 2 and row["n"] == 3 for row in report["means"])
+    refused = backchannel("sensitivity", file, "--by", "50 %")
+    assert refused.returncode == 2
+    assert "--by is a share above 0 and up to 10 %" in refused.stderr
