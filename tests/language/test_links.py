@@ -72,18 +72,22 @@ def test_acks_gather_before_a_radio_so_that_filtering_them_helps(tmp_path: Path)
 
 
 def test_several_mobiles_share_one_poletop(tmp_path: Path) -> None:
+    """Three downloads get together what one gets, less the turns that the poletop changes between them."""
     text = RADIO.replace("  link:", "  mobiles: 3\n  link:").replace("to: mobile,", "to: mobile, count: 3,")
+    (one,) = throughputs(RADIO, tmp_path)
     (all_three,) = throughputs(text, tmp_path)
-    assert 8_000 < all_three < 65_500
+    assert 0.85 * one < all_three < one
 
 
 def test_cable_down_and_radio_back_is_far_above_either_way_of_the_radio(tmp_path: Path) -> None:
+    """20 times the radio's throughput, because only acks cross it (0.89 Mbit/s and 44 kbit/s)."""
     text = RADIO.replace("packet-radio", "hybrid").replace("to: mobile", "to: client")
     text = text.replace(
         "forward: {rate: 100 kbit/s", "forward: {rate: 10 Mbit/s, delay: 5 ms}\n  reverse: {rate: 100 kbit/s"
     )
+    (radio,) = throughputs(RADIO, tmp_path)
     (hybrid,) = throughputs(text.replace("100 s", "20 s"), tmp_path)
-    assert 100_000 < hybrid < 10_000_000
+    assert 16 * radio < hybrid < 25 * radio
 
 
 def test_a_trace_gives_its_mean_rate_and_recorded_losses_take_theirs(tmp_path: Path) -> None:
@@ -95,8 +99,8 @@ def test_a_trace_gives_its_mean_rate_and_recorded_losses_take_theirs(tmp_path: P
     )
     traced = traced.replace("delay: 10 ms}", "delay: 10 ms}, reverse: {trace: cell.trace}")
     (clean,) = throughputs(traced, tmp_path)
-    assert clean == pytest.approx(3_008_000 * 1000 / 1504, rel=0.5)
-    assert 2_000_000 < clean < 3_008_000
+    # Less headers and slow start.
+    assert 0.85 * 3_008_000 < clean < 3_008_000 * 1460 / 1504
     (lossy,) = throughputs(
         traced.replace("delay: 10 ms}, rev", "delay: 10 ms, errors: [{model: recorded, trace: loss.txt}]}, rev"),
         tmp_path,

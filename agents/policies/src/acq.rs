@@ -244,6 +244,8 @@ mod tests {
     use super::*;
     use crate::testing::{at, drain};
     use backchannel_core::packet::build::{ack, data};
+    use backchannel_core::scenario::Options;
+    use serde_json::json;
 
     /// The setting of acq 3.2, with the rates that the catalogue infers.
     const PAPER: Parameters = Parameters {
@@ -258,19 +260,54 @@ mod tests {
         forward: LineRate { initial_bps: 1e6, follows_line: true },
     };
 
-    /// An interval in which `up` and `down` kilobytes of data passed, starting at `start`.
-    fn interval(acq: &mut Acq, start: f64, up: u32, down: u32) {
+    /// An interval in which `up` and `down` kilobytes of data passed, starting at `start`. The acks beside them do not count.
+    fn interval(acq: &mut dyn Policy, start: f64, up: u32, down: u32) {
         let mut events = Events::default();
-        for n in 0..up.max(down) {
-            let now = at(start + 0.01 * f64::from(n));
-            if n < up {
-                acq.enqueue(now, data(n.into(), 960), &mut events);
-                acq.dequeue(now, &mut events);
+        for n in 0..500 {
+            let now = at(start + 0.02 * f64::from(n));
+            for packet in [(n % 9 == 0 && n / 9 < up).then(|| data(n.into(), 960)), Some(ack(n))].into_iter().flatten()
+            {
+                acq.enqueue(now, packet, &mut events);
+                acq.dequeue(now, &mut events).expect("a bounded class is idle by now");
             }
-            if n < down {
-                acq.on_opposite(now, &data(n.into(), 960));
-            }
+            acq.on_opposite(now, &if n < down { data(n.into(), 960) } else { ack(n) });
         }
+        assert!(events.list.is_empty() && acq.len_packets() == 0);
+    }
+
+    /// C_r is the rate of the queue's own direction, C_f that of the opposite one, unless an option names another.
+    #[test]
+    fn rates_are_those_of_the_line_in_their_directions_or_the_ones_given() {
+        let share_of_data = |options: serde_json::Value, rates: Option<[u64; 2]>, reverse_bps: f64| {
+            let mut options: Options = serde_json::from_value(options).expect("an object");
+            options.insert("bounded".into(), true.into());
+            let given = Given::check(&ENTRY, &options).expect("allowed");
+            let (rate_bps, opposite_rate_bps) = (Some(100_000), Some(1_000_000));
+            let mut acq =
+                build(&given, &Context { seed: 1, label: "acq".into(), rate_bps, opposite_rate_bps }).expect("acq");
+            if let Some([own, opposite]) = rates {
+                acq.on_rates(Time::ZERO, Some(own), Some(opposite));
+            }
+            interval(&mut *acq, 0.0, 40, 500);
+            interval(&mut *acq, 10.0, 45, 490);
+            // A bounded class is idle for as long as its packet takes at its share of C_r.
+            let mut events = Events::default();
+            for id in 0..2 {
+                acq.enqueue(at(20.0), data(id, 960), &mut events);
+            }
+            acq.dequeue(at(20.0), &mut events).expect("one waits");
+            let next = acq.next_time().expect("another waits");
+            8000.0 / (next - at(20.0)).as_secs_f64() / reverse_bps
+        };
+        // 32 and 36 kbit/s up, 400 and 392 down: 36 + 50·(1/100 + (1/1000)·(−8/4)) = 36.4 kbit/s of 100.
+        let close = |share: f64, expected: f64| assert!((share - expected).abs() < 1e-6, "{share} {expected}");
+        close(share_of_data(json!({}), None, 100e3), 0.364);
+        // 36 + 50·(1/200 − (1/500)·2) = 36.05 kbit/s of 200.
+        close(share_of_data(json!({}), Some([200_000, 500_000]), 200e3), 0.18025);
+        close(share_of_data(json!({"reverse_bps": 200e3, "forward_bps": 500e3}), None, 200e3), 0.18025);
+        // Given rates do not follow the line.
+        let both = json!({"reverse_bps": 100e3, "forward_bps": 1e6});
+        close(share_of_data(both, Some([200_000, 500_000]), 100e3), 0.364);
     }
 
     #[test]

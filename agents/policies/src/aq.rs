@@ -102,23 +102,7 @@ pub(crate) static ENTRY: Entry = Entry {
 };
 
 pub(crate) fn build(given: &Given<'_>, context: &Context) -> Result<Box<dyn Policy>, String> {
-    let number = |name| given.number(name).expect("it has a default");
-    let parameters = Parameters {
-        limit: number("limit_packets") as usize,
-        uplink: LineRate::own(given, "aq", "uplink_bps", context)?,
-        downlink: LineRate::opposite(given, "aq", "downlink_bps", context)?,
-        ack_bytes: number("ack_bytes"),
-        data_bytes: number("data_bytes"),
-        by_size: given.text("classify") == Some("size"),
-        measure_other: given.flag("measure_other"),
-        period_s: number("period_s"),
-        infeasible: match given.text("infeasible") {
-            Some("no-acks") => Infeasible::NoAcks,
-            Some("only-acks") => Infeasible::OnlyAcks,
-            _ => Infeasible::Refuse,
-        },
-    };
-    Ok(Box::new(AsymmetricQueueing::new(parameters)?))
+    Ok(Box::new(AsymmetricQueueing::new(Parameters::of(given, context)?)?))
 }
 
 /// What to do where equation 11 does not hold.
@@ -144,7 +128,7 @@ impl Infeasible {
 }
 
 /// What the campaign sets; fixed for the run.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Parameters {
     /// Capacity in packets.
     pub limit: usize,
@@ -164,6 +148,27 @@ pub struct Parameters {
     pub period_s: f64,
     /// What to do where equation 11 does not hold.
     pub infeasible: Infeasible,
+}
+
+impl Parameters {
+    fn of(given: &Given<'_>, context: &Context) -> Result<Parameters, String> {
+        let number = |name| given.number(name).expect("it has a default");
+        Ok(Parameters {
+            limit: number("limit_packets") as usize,
+            uplink: LineRate::own(given, "aq", "uplink_bps", context)?,
+            downlink: LineRate::opposite(given, "aq", "downlink_bps", context)?,
+            ack_bytes: number("ack_bytes"),
+            data_bytes: number("data_bytes"),
+            by_size: given.text("classify") == Some("size"),
+            measure_other: given.flag("measure_other"),
+            period_s: number("period_s"),
+            infeasible: match given.text("infeasible") {
+                Some("no-acks") => Infeasible::NoAcks,
+                Some("only-acks") => Infeasible::OnlyAcks,
+                _ => Infeasible::Refuse,
+            },
+        })
+    }
 }
 
 /// What changes at run time, beside the queues.
@@ -319,6 +324,7 @@ mod tests {
     use crate::testing::{at, drain, kinds};
     use backchannel_core::event::EventKind;
     use backchannel_core::packet::build::{ack, data, udp};
+    use serde_json::json;
 
     /// The paper's own setting (aq 4).
     const PAPER: Parameters = Parameters {
@@ -335,6 +341,62 @@ mod tests {
 
     fn aq(parameters: Parameters) -> AsymmetricQueueing {
         AsymmetricQueueing::new(parameters).expect("feasible")
+    }
+
+    #[test]
+    fn options_and_the_lines_rates_become_parameters() {
+        let context =
+            |own, opposite| Context { seed: 1, label: "aq".into(), rate_bps: own, opposite_rate_bps: opposite };
+        let parameters = |options: serde_json::Value, context: &Context| {
+            let options = serde_json::from_value(options).expect("an object");
+            Parameters::of(&Given::check(&ENTRY, &options)?, context)
+        };
+        assert_eq!(parameters(json!({}), &context(Some(1_000_000), Some(10_000_000))), Ok(PAPER));
+        let options = json!({
+            "limit_packets": 20, "uplink_bps": 2e6, "downlink_bps": 4e6, "ack_bytes": 52, "data_bytes": 1000,
+            "classify": "pure-ack", "measure_other": false, "period_s": 0.5, "infeasible": "no-acks",
+        });
+        let expected = Parameters {
+            limit: 20,
+            uplink: LineRate { initial_bps: 2e6, follows_line: false },
+            downlink: LineRate { initial_bps: 4e6, follows_line: false },
+            ack_bytes: 52.0,
+            data_bytes: 1000.0,
+            by_size: false,
+            measure_other: false,
+            period_s: 0.5,
+            infeasible: Infeasible::NoAcks,
+        };
+        assert_eq!(parameters(options, &context(None, None)), Ok(expected));
+        let only_acks = parameters(json!({"infeasible": "only-acks"}), &context(Some(1), Some(2))).expect("allowed");
+        assert_eq!(only_acks.infeasible, Infeasible::OnlyAcks);
+        for (own, opposite, missing) in [(None, Some(1), "uplink_bps"), (Some(1), None, "downlink_bps")] {
+            let why = parameters(json!({}), &context(own, opposite)).expect_err("a rate is missing");
+            assert!(why.contains(missing), "{why}");
+        }
+    }
+
+    /// Of a line whose directions are unlike, C_u is the rate of this direction.
+    #[test]
+    fn both_rates_of_the_line_are_followed_each_in_its_place() {
+        let mut queue = aq(PAPER);
+        queue.on_rates(Time::ZERO, Some(4_000_000), Some(8_000_000));
+        assert_eq!(queue.share_of_acks(), ack_share(4e6, 8e6, 40.0, 1500.0).expect("feasible"));
+        queue.on_rates(Time::ZERO, None, Some(16_000_000));
+        assert_eq!(queue.share_of_acks(), ack_share(4e6, 16e6, 40.0, 1500.0).expect("feasible"));
+        let downlink = LineRate { follows_line: false, ..PAPER.downlink };
+        let mut queue = aq(Parameters { downlink, ..PAPER });
+        queue.on_rates(Time::ZERO, Some(4_000_000), Some(8_000_000));
+        assert_eq!(queue.share_of_acks(), ack_share(4e6, 10e6, 40.0, 1500.0).expect("feasible"));
+    }
+
+    #[test]
+    fn without_measure_other_datagrams_change_nothing() {
+        let mut queue = aq(Parameters { measure_other: false, ..PAPER });
+        let before = queue.share_of_acks();
+        queue.on_opposite(Time::ZERO, &udp(1, 60_000));
+        queue.dequeue(at(0.2), &mut Events::default());
+        assert_eq!(queue.share_of_acks(), before);
     }
 
     #[test]

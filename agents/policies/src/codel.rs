@@ -235,6 +235,44 @@ mod tests {
         assert_eq!(drops(1000, 390), [105, 205, 276, 334, 384]);
     }
 
+    /// Fills the queue at each of these instants (ms), serves it every millisecond for as long and then empties it at once.
+    /// Returns when packets were dropped.
+    fn drops_of_overloads(overloads: &[(u64, u64)]) -> Vec<u64> {
+        let (mut queue, mut events) = (CoDel::new(RFC), Events::default());
+        let ms = |ms: u64| Time(ms * 1_000_000);
+        for &(start, length) in overloads {
+            for id in 0..1000 {
+                queue.enqueue(ms(start), data(id, 1460), &mut events);
+            }
+            for now in start..start + length {
+                queue.dequeue(ms(now), &mut events);
+            }
+            // The next drop is later than this, so nothing is dropped.
+            while queue.dequeue(ms(start + length - 1), &mut events).is_some() {}
+        }
+        events.list.iter().map(|event| event.at.nanos() / 1_000_000).collect()
+    }
+
+    /// RFC 8289, 5.5: the second dropping state starts with the drops of the first one, less the one it began with.
+    #[test]
+    fn a_dropping_state_soon_after_another_resumes_its_rate() {
+        // Five drops: count 5, lastcount 1. The next state starts at 4: 100/sqrt(4), 100/sqrt(5), 100/sqrt(6) ms.
+        let first = [105, 205, 276, 334, 384];
+        assert_eq!(drops_of_overloads(&[(0, 390), (400, 245)])[5..], [505, 555, 600, 641]);
+        assert_eq!(drops_of_overloads(&[(0, 390), (400, 245)])[..5], first);
+        // Three drops of that state: count 6, lastcount 4. The third state starts at 2: 100/sqrt(2), 100/sqrt(3) ms.
+        assert_eq!(drops_of_overloads(&[(0, 390), (400, 205), (700, 235)])[8..], [805, 876, 934]);
+        // One drop: count 1, lastcount 1, so the next state starts at 1.
+        assert_eq!(drops_of_overloads(&[(0, 190), (200, 210)]), [105, 305, 405]);
+    }
+
+    /// The first state would have dropped next at 384 + 100/sqrt(5) = 428.7 ms. 16 INTERVALs later its rate is forgotten.
+    #[test]
+    fn a_dropping_state_16_intervals_later_starts_anew() {
+        assert_eq!(drops_of_overloads(&[(0, 390), (1923, 160)])[5..], [2028, 2078]);
+        assert_eq!(drops_of_overloads(&[(0, 390), (1924, 210)])[5..], [2029, 2129]);
+    }
+
     #[test]
     fn a_short_wait_drops_nothing() {
         let (mut queue, mut events) = (CoDel::new(RFC), Events::default());

@@ -251,6 +251,37 @@ mod tests {
     }
 
     #[test]
+    fn of_flows_equal_in_both_measures_the_one_whose_turn_comes_first_loses() {
+        let two_each = [(0, 1, 960), (1, 11, 960), (0, 2, 960), (1, 12, 960)];
+        let (_, events) = filled(4, 1500, &[&two_each[..], &[(2, 21, 0)]].concat());
+        assert_eq!(kinds(&events), [(2, EventKind::DroppedFull)]);
+        // With the second packet the turn has passed to flow 1.
+        let (mut queue, mut events) = filled(6, 1000, &[&two_each[..], &[(0, 3, 960), (1, 13, 960)]].concat());
+        let sent: Vec<_> =
+            (0..2).filter_map(|_| queue.dequeue(Time::ZERO, &mut events)).map(|packet| packet.id).collect();
+        assert_eq!(sent, [1, 11]);
+        for (flow, id) in [(2, 21), (2, 22), (3, 31)] {
+            queue.enqueue(Time::ZERO, of(flow, id, 0), &mut events);
+        }
+        assert_eq!(kinds(&events), [(13, EventKind::DroppedFull)]);
+    }
+
+    /// Buffer stealing may empty the flow that has its turn. The next flow's turn begins with a quantum.
+    #[test]
+    fn a_flow_that_loses_its_only_packet_loses_its_turn() {
+        let mut queue = FairQueueing::new(Limit { packets: 99, bytes: Some(2200) }, 1000);
+        let mut events = Events::default();
+        for (flow, id, payload) in [(0, 1, 60), (0, 2, 1460), (1, 11, 460)] {
+            queue.enqueue(Time::ZERO, of(flow, id, payload), &mut events);
+        }
+        assert_eq!(queue.dequeue(Time::ZERO, &mut events).map(|packet| packet.id), Some(1));
+        queue.enqueue(Time::ZERO, of(2, 21, 460), &mut events);
+        assert_eq!(kinds(&events), [(2, EventKind::DroppedFull)]);
+        assert_eq!((queue.len_packets(), queue.len_bytes()), (2, 1000));
+        assert_eq!(drain(&mut queue, &mut events), [11, 21]);
+    }
+
+    #[test]
     fn where_places_are_counted_acks_do_not_take_the_last_one_from_data() {
         let acks = [(1, 11, 0), (1, 12, 0), (1, 13, 0), (1, 14, 0)];
         let (mut queue, mut events) = filled(4, 1500, &[&acks[..], &[(0, 1, 1460)]].concat());

@@ -52,7 +52,7 @@ pub struct Context {
 }
 
 /// A rate that the campaign gives, or else the line's.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub struct LineRate {
     /// At the start of the run, bit/s.
     pub initial_bps: f64,

@@ -128,32 +128,13 @@ pub(crate) static ENTRY: Entry = Entry {
 };
 
 pub(crate) fn build(given: &Given<'_>, context: &Context) -> Result<Box<dyn Policy>, String> {
-    let number = |name| given.number(name).expect("it has a default");
-    let limit = Limit::of(given);
-    let parameters = Parameters {
-        limit,
-        min: number("min_fraction") * limit.packets as f64,
-        max: number("max_fraction") * limit.packets as f64,
-        weight: number("weight"),
-        max_p: number("max_p"),
-        gentle: given.flag("gentle"),
-        mark: given.text("action") == Some("mark"),
-        pass_incapable: given.text("not_capable") == Some("pass"),
-        drop_above_max: given.text("above_max") == Some("drop"),
-        random_victim: given.text("victim") == Some("random"),
-        spare_acks: given.text("candidates") == Some("data"),
-        acks_first: given.flag("acks_first"),
-        typical_packet_bytes: number("typical_packet_bytes") as u64,
-    };
-    if parameters.min >= parameters.max {
-        return Err("policy red: min_fraction must be below max_fraction".into());
-    }
+    let parameters = Parameters::of(given)?;
     let rng = rng::stream(context.seed, &format!("{}/red", context.label));
     Ok(Box::new(Red::new(parameters, context.rate_bps, rng)))
 }
 
 /// What the campaign sets; fixed for the run. Thresholds in packets.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Parameters {
     /// Capacity of the buffer.
     pub limit: Limit,
@@ -181,6 +162,32 @@ pub struct Parameters {
     pub acks_first: bool,
     /// Size of the packet whose transmission time is the unit of idle time.
     pub typical_packet_bytes: u64,
+}
+
+impl Parameters {
+    fn of(given: &Given<'_>) -> Result<Parameters, String> {
+        let number = |name| given.number(name).expect("it has a default");
+        let limit = Limit::of(given);
+        let parameters = Parameters {
+            limit,
+            min: number("min_fraction") * limit.packets as f64,
+            max: number("max_fraction") * limit.packets as f64,
+            weight: number("weight"),
+            max_p: number("max_p"),
+            gentle: given.flag("gentle"),
+            mark: given.text("action") == Some("mark"),
+            pass_incapable: given.text("not_capable") == Some("pass"),
+            drop_above_max: given.text("above_max") == Some("drop"),
+            random_victim: given.text("victim") == Some("random"),
+            spare_acks: given.text("candidates") == Some("data"),
+            acks_first: given.flag("acks_first"),
+            typical_packet_bytes: number("typical_packet_bytes") as u64,
+        };
+        if parameters.min >= parameters.max {
+            return Err("policy red: min_fraction must be below max_fraction".into());
+        }
+        Ok(parameters)
+    }
 }
 
 /// What changes at run time. Statistics are not kept: each mark and drop is an event, which the driver counts.

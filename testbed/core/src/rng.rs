@@ -53,6 +53,42 @@ mod tests {
         assert_ne!(draw(1, "a"), draw(2, "a"));
     }
 
+    /// P(X > x) = (scale/x)^shape, for the whole of the distribution that the workload `web` uses.
+    #[test]
+    fn pareto_has_its_least_value_its_tail_and_its_mean() {
+        let n = 200_000;
+        let draw = |mean: f64, shape: f64| {
+            let mut rng = stream(7, "test");
+            (0..n).map(|_| pareto(&mut rng, mean, shape)).collect::<Vec<_>>()
+        };
+        let values = draw(30_000.0, 1.3);
+        let scale = 30_000.0 * 0.3 / 1.3;
+        let least = values.iter().copied().fold(f64::INFINITY, f64::min);
+        assert!((scale..1.0001 * scale).contains(&least), "{least}");
+        for share in [0.5f64, 0.1, 0.01, 0.001] {
+            let above = scale * share.powf(-1.0 / 1.3);
+            let count = values.iter().filter(|value| **value > above).count() as f64;
+            let expected = f64::from(n) * share;
+            // Five standard deviations of the binomial distribution.
+            assert!((count - expected).abs() < 5.0 * (expected * (1.0 - share)).sqrt(), "{share}: {count}");
+        }
+        // With a shape of 4 the variance is finite: the mean of 200 000 is within 1 %.
+        let mean = draw(30_000.0, 4.0).iter().sum::<f64>() / f64::from(n);
+        assert!((mean / 30_000.0 - 1.0).abs() < 0.01, "{mean}");
+    }
+
+    #[test]
+    fn integers_below_a_bound_are_uniform() {
+        let mut rng = stream(7, "test");
+        let mut counts = [0u32; 7];
+        for _ in 0..70_000 {
+            counts[below(&mut rng, 7)] += 1;
+        }
+        // Five standard deviations of Binomial(70 000, 1/7).
+        assert!(counts.iter().all(|count| count.abs_diff(10_000) < 463), "{counts:?}");
+        assert_eq!(below(&mut rng, 0), 0);
+    }
+
     #[test]
     fn exponential_has_its_mean() {
         let mut rng = stream(7, "test");

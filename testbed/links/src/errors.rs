@@ -64,3 +64,82 @@ pub fn build(named: &Named, rng: RunRng) -> Result<Box<dyn ErrorModel>, String> 
     })?;
     build(&Given::check(entry, &named.options)?, rng)
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+    use backchannel_core::packet::build::data;
+    use backchannel_core::rng;
+    use serde_json::{json, Value};
+
+    /// What a model does to 2000 packets of 1040 bytes, in order.
+    fn fates(name: &str, options: Value) -> Result<Vec<Fate>, String> {
+        let named: Named =
+            serde_json::from_value(json!({"name": name, "options": options})).expect("a name and options");
+        let mut model = build(&named, rng::stream(1, "test"))?;
+        Ok((0..2000).map(|n| model.judge(Time(n), &data(n, 1000))).collect())
+    }
+
+    fn kinds(fates: &[Fate]) -> BTreeSet<&'static str> {
+        let kind = |fate: &Fate| match fate {
+            Fate::Intact => "intact",
+            Fate::Damaged => "damaged",
+            Fate::Lost => "lost",
+            Fate::Late(_) => "late",
+            Fate::Twice => "twice",
+        };
+        fates.iter().map(kind).collect()
+    }
+
+    #[test]
+    fn every_model_is_listed_and_has_the_effect_that_its_options_name() {
+        let table = [
+            ("uniform", json!({"probability": 0.1}), "lost"),
+            ("uniform", json!({"probability": 0.1, "effect": "damage"}), "damaged"),
+            ("exponential", json!({}), "damaged"),
+            ("exponential", json!({"effect": "lose"}), "lost"),
+            ("gilbert-elliott", json!({"p": 0.1, "r": 0.5}), "lost"),
+            ("gilbert-elliott", json!({"p": 0.1, "r": 0.5, "effect": "damage"}), "damaged"),
+            ("recorded", json!({"trace": "01"}), "lost"),
+            ("recorded", json!({"trace": "01", "effect": "damage"}), "damaged"),
+            ("reorder", json!({"probability": 0.1}), "late"),
+            ("duplicate", json!({"probability": 0.1}), "twice"),
+        ];
+        for (name, options, effect) in &table {
+            let found = fates(name, options.clone()).expect("allowed");
+            assert_eq!(kinds(&found), BTreeSet::from(["intact", effect]), "{name} {options}");
+        }
+        let tried: BTreeSet<_> = table.iter().map(|(name, ..)| *name).collect();
+        let listed: BTreeSet<_> =
+            crate::entries().into_iter().filter(|entry| entry.kind == "error-model").map(|entry| entry.name).collect();
+        assert_eq!(listed, tried);
+        let why = fates("gremlins", json!({})).expect_err("there is no such model");
+        assert!(listed.iter().all(|name| why.contains(name)), "{why}");
+    }
+
+    #[test]
+    fn numbers_among_the_options_are_obeyed() {
+        let hit = |name: &str, options: Value| {
+            fates(name, options).expect("allowed").iter().filter(|fate| **fate != Fate::Intact).count()
+        };
+        // Within five standard deviations of the binomial distribution.
+        let close = |hit: usize, share: f64| {
+            let deviation = (2000.0 * share * (1.0 - share)).sqrt();
+            assert!((hit as f64 - 2000.0 * share).abs() <= 5.0 * deviation, "{hit} of 2000 for {share}");
+        };
+        for probability in [0.0, 0.3, 1.0] {
+            for name in ["uniform", "reorder", "duplicate"] {
+                close(hit(name, json!({"probability": probability})), probability);
+            }
+            close(hit("gilbert-elliott", json!({"p": 0.0, "r": 0.0, "good_loss": probability})), probability);
+            close(hit("gilbert-elliott", json!({"p": 1.0, "r": 0.0, "bad_loss": probability})), probability);
+        }
+        // 1040 bytes, with an error every 2080 on average.
+        close(hit("exponential", json!({"mean_bytes": 2080})), 1.0 - (-0.5f64).exp());
+        let late = fates("reorder", json!({"probability": 1.0, "delay_s": 2.0})).expect("allowed");
+        let most = late.iter().filter_map(|fate| if let Fate::Late(by) = fate { Some(by.as_secs_f64()) } else { None });
+        assert!((1.9..=2.0).contains(&most.fold(0.0, f64::max)));
+    }
+}

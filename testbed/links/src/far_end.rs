@@ -18,6 +18,8 @@ use crate::serial::Receiver;
 pub(crate) struct FarEnd {
     pub(crate) delay: Duration,
     errors: Vec<Box<dyn ErrorModel>>,
+    /// Error models that replace these, and since when.
+    replacements: VecDeque<(Time, Vec<Box<dyn ErrorModel>>)>,
     /// Seed and label of its random streams.
     seed: u64,
     label: String,
@@ -44,6 +46,7 @@ impl FarEnd {
         let mut end = FarEnd {
             delay,
             errors: Vec::new(),
+            replacements: VecDeque::new(),
             seed,
             label: label.to_owned(),
             changes: 0,
@@ -51,7 +54,7 @@ impl FarEnd {
             held: BTreeMap::new(),
             receiver: None,
         };
-        end.set_errors(errors)?;
+        end.set_errors(Time::ZERO, errors)?;
         Ok(end)
     }
 
@@ -65,9 +68,10 @@ impl FarEnd {
         self.receiver.as_deref()
     }
 
-    /// Other error models from now on.
-    pub(crate) fn set_errors(&mut self, named: &[Named]) -> Result<(), String> {
-        self.errors = self.error_models(named)?;
+    /// Other error models judge packets that arrive from `from` on. Those before are judged by the present ones, however late
+    /// they are polled.
+    pub(crate) fn set_errors(&mut self, from: Time, named: &[Named]) -> Result<(), String> {
+        self.replacements.push_back((from, self.error_models(named)?));
         self.changes += 1;
         Ok(())
     }
@@ -110,6 +114,9 @@ impl FarEnd {
     pub(crate) fn poll(&mut self, now: Time, to: Port, out: &mut Vec<Delivery>, events: &mut Events) {
         while self.flying.front().is_some_and(|(at, _)| *at <= now) {
             let (at, flying) = self.flying.pop_front().expect("it has a front");
+            while self.replacements.front().is_some_and(|(from, _)| *from <= at) {
+                self.errors = self.replacements.pop_front().expect("it has a front").1;
+            }
             let packet = &flying.packet;
             let fate = self.errors.iter_mut().map(|model| model.judge(at, packet)).find(|fate| *fate != Fate::Intact);
             match fate.unwrap_or(Fate::Intact) {

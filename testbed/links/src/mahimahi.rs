@@ -316,6 +316,30 @@ mod tests {
         assert_eq!(drain(&mut *link), [(20_000, 7)]);
     }
 
+    /// A policy's own rate is its direction's mean, the opposite rate that of the other trace: 12.032 and 0.24064 Mbit/s.
+    #[test]
+    fn each_direction_has_its_own_traces_mean_rate() {
+        let (fast, slow) = ("1\n", "50\n");
+        let build = |forward: &str, reverse: &str, aq: &str| {
+            let way = |name: &str, trace: &str| {
+                let queue = json!({"name": if aq == name { "aq" } else { "droptail" }});
+                json!({"delay_s": 0.0, "queue": queue, "options": {"trace": trace}})
+            };
+            let (forward, reverse) = (way("forward", forward), way("reverse", reverse));
+            let spec =
+                json!({"name": "lte", "kind": "mahimahi", "ends": ["a", "b"], "forward": forward, "reverse": reverse});
+            crate::build(&serde_json::from_value(spec).unwrap(), 1)
+        };
+        // Equation 11 does not hold on a direction 50 times slower than the other. The message has both rates.
+        let rates = "the uplink's 240640 bit/s over the downlink's 12032000 bit/s";
+        for (forward, reverse, slower) in [(fast, slow, "reverse"), (slow, fast, "forward")] {
+            let why = build(forward, reverse, slower).err().expect("equation 11 does not hold");
+            assert!(why.contains(&format!("{slower}: policy aq")) && why.contains(rates), "{why}");
+            let faster = if slower == "reverse" { "forward" } else { "reverse" };
+            assert!(build(forward, reverse, faster).is_ok());
+        }
+    }
+
     #[test]
     fn a_run_can_start_within_the_trace_or_after_whole_rounds_of_it() {
         for offset_s in [0.004, 0.014] {

@@ -43,18 +43,7 @@ pub(crate) static ENTRY: Entry = Entry {
 };
 
 pub(crate) fn build(given: &Given<'_>, spec: &LinkSpec, seed: u64) -> Result<Box<dyn Link>, String> {
-    if spec.ends.len() != 2 {
-        return Err(format!("a point-to-point link has two ends, not {}", spec.ends.len()));
-    }
-    let framing = given.count("framing_bytes").unwrap_or(0);
-    let line = |name: &str, here: &DirectionSpec, opposite: &DirectionSpec| {
-        Line::new(&format!("{}/{name}", spec.name), here, opposite, framing, seed)
-            .map_err(|why| format!("{name}: {why}"))
-    };
-    Ok(Box::new(PointToPoint {
-        one_way: given.flag("one_way"),
-        lines: [line("forward", &spec.forward, &spec.reverse)?, line("reverse", &spec.reverse, &spec.forward)?],
-    }))
+    Ok(Box::new(PointToPoint::new(given, spec, seed)?))
 }
 
 /// A link of two independent directions.
@@ -107,6 +96,21 @@ impl Link for PointToPoint {
 }
 
 impl PointToPoint {
+    fn new(given: &Given<'_>, spec: &LinkSpec, seed: u64) -> Result<PointToPoint, String> {
+        if spec.ends.len() != 2 {
+            return Err(format!("a point-to-point link has two ends, not {}", spec.ends.len()));
+        }
+        let framing = given.count("framing_bytes").unwrap_or(0);
+        let line = |name: &str, here: &DirectionSpec, opposite: &DirectionSpec| {
+            Line::new(&format!("{}/{name}", spec.name), here, opposite, framing, seed)
+                .map_err(|why| format!("{name}: {why}"))
+        };
+        Ok(PointToPoint {
+            one_way: given.flag("one_way"),
+            lines: [line("forward", &spec.forward, &spec.reverse)?, line("reverse", &spec.reverse, &spec.forward)?],
+        })
+    }
+
     /// After a scheduled change, informs each policy of both rates.
     fn update_rates(&mut self, now: Time) {
         if self.lines.iter_mut().any(|line| std::mem::take(&mut line.changed)) {
@@ -343,7 +347,9 @@ impl Line {
             self.far_end.delay = Duration::from_secs_f64(delay_s);
         }
         if let Some(errors) = change.errors {
-            self.far_end.set_errors(&errors).expect("they were built once, when the link was");
+            self.far_end
+                .set_errors(Time::from_seconds(change.at_s), &errors)
+                .expect("they were built once, when the link was");
         }
     }
 }

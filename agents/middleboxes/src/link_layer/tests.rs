@@ -1,6 +1,7 @@
 use super::*;
 use crate::testing::back;
 use backchannel_core::packet::build::Segment;
+use backchannel_core::scenario::Options;
 
 const START: u32 = 4_294_966_000; // numbers wrap within the tests
 
@@ -11,8 +12,11 @@ struct Bench {
 
 impl Bench {
     fn new(entry: &Entry, build: fn(&Given<'_>) -> Box<dyn Middlebox>) -> Bench {
-        let options = Default::default();
-        Bench { box_: build(&Given::check(entry, &options).unwrap()), events: Events::default() }
+        Bench::with(entry, build, &Options::new())
+    }
+
+    fn with(entry: &Entry, build: fn(&Given<'_>) -> Box<dyn Middlebox>, options: &Options) -> Bench {
+        Bench { box_: build(&Given::check(entry, options).unwrap()), events: Events::default() }
     }
 
     /// As [`Bench::new`], after `segments` segments at 0 ms and `acks` acks of segment 0 at 20, 21, ... ms.
@@ -107,6 +111,28 @@ fn silence_for_a_timeout_sends_the_oldest_again_not_before_200_ms() {
     assert_eq!(bench.box_.next_event(), Some(Time(220_000_000)));
     assert_eq!(bench.on_timer(), [(Side::B, 1)]);
     assert_eq!(bench.box_.next_event(), Some(Time(420_000_000)), "and again after as long");
+}
+
+/// A mobile host that is gone: the base station sends as often as it may, and then leaves the packet to the source.
+#[test]
+fn a_packet_is_sent_again_as_often_as_retries_allow() {
+    for (options, retries) in [(Options::new(), 10), (Options::from([("retries".into(), 3.into())]), 3)] {
+        let mut bench = Bench::with(&LL_TCP_AWARE, ll_tcp_aware, &options);
+        bench.data(0, 0);
+        let mut out = Vec::new();
+        for _ in 0..100 {
+            let Some(due) = bench.box_.next_event() else { break };
+            bench.box_.poll(due, &mut out, &mut bench.events);
+        }
+        let sent: Vec<_> = out.iter().map(|(side, packet)| (*side, packet.id)).collect();
+        assert_eq!(sent, vec![(Side::B, 0); retries]);
+        assert_eq!(bench.events.count(EventKind::LinkRetransmit), retries);
+        assert_eq!(bench.box_.next_event(), None);
+        // The source recovers it: all duplicates pass.
+        for _ in 0..4 {
+            assert_eq!(bench.ack(90_000, 0), [(Side::A, 1000)]);
+        }
+    }
 }
 
 #[test]

@@ -2,6 +2,7 @@ use super::*;
 use crate::testing::{at, drain, kinds};
 use backchannel_core::packet::build::Segment;
 use backchannel_core::packet::Ecn;
+use serde_json::{json, Value};
 
 /// 1000 bytes take 0.1 s.
 const RATE_BPS: u64 = 80_000;
@@ -42,6 +43,96 @@ fn the_average_follows_the_equation_and_decays_when_idle() {
     while queue.dequeue(at(1.0), &mut events).is_some() {}
     queue.enqueue(at(1.2), capable(4, 960), &mut events);
     assert!((queue.average() - 1.25 / 4.0).abs() < 1e-12, "two typical packets passed: {}", queue.average());
+}
+
+/// The parameters that these options give.
+fn parameters(options: Value) -> Result<Parameters, String> {
+    let options = serde_json::from_value(options).expect("an object");
+    Parameters::of(&Given::check(&ENTRY, &options)?)
+}
+
+#[test]
+fn options_become_parameters() {
+    let defaults = Parameters {
+        limit: Limit { packets: 20, bytes: None },
+        min: 3.0,
+        max: 12.0,
+        weight: 0.01,
+        max_p: 0.1,
+        gentle: false,
+        mark: true,
+        pass_incapable: true,
+        drop_above_max: false,
+        random_victim: true,
+        spare_acks: false,
+        acks_first: false,
+        typical_packet_bytes: 500,
+    };
+    assert_eq!(parameters(json!({})), Ok(defaults));
+    let options = json!({
+        "limit_packets": 10, "buffer_bytes": 9000, "min_fraction": 0.2, "max_fraction": 0.5, "weight": 0.5, "max_p": 0.25,
+        "gentle": true, "action": "drop", "not_capable": "drop", "above_max": "drop", "victim": "tail",
+        "candidates": "data", "acks_first": true, "typical_packet_bytes": 1000,
+    });
+    let opposite = Parameters {
+        limit: Limit { packets: 10, bytes: Some(9000) },
+        min: 2.0,
+        max: 5.0,
+        weight: 0.5,
+        max_p: 0.25,
+        gentle: true,
+        mark: false,
+        pass_incapable: false,
+        drop_above_max: true,
+        random_victim: false,
+        spare_acks: true,
+        acks_first: true,
+        typical_packet_bytes: 1000,
+    };
+    assert_eq!(parameters(options), Ok(opposite));
+    for max in [0.1, 0.2] {
+        let why = parameters(json!({"min_fraction": 0.2, "max_fraction": max})).expect_err("min is not below max");
+        assert_eq!(why, "policy red: min_fraction must be below max_fraction");
+    }
+}
+
+#[test]
+fn queues_draw_from_the_stream_of_their_run_and_label() {
+    let survivors = |seed, label: &str| {
+        let options = serde_json::from_value(json!({"limit_packets": 3, "min_fraction": 0.98, "max_fraction": 0.99}));
+        let options = options.expect("an object");
+        let context = Context { seed, label: label.into(), rate_bps: None, opposite_rate_bps: None };
+        let mut queue = build(&Given::check(&ENTRY, &options).expect("allowed"), &context).expect("red");
+        let mut events = Events::default();
+        for id in 1..=100 {
+            queue.enqueue(Time::ZERO, capable(id, 0), &mut events);
+        }
+        drain(&mut *queue, &mut events)
+    };
+    assert_eq!(survivors(1, "a"), survivors(1, "a"));
+    assert_ne!(survivors(1, "a"), survivors(2, "a"));
+    assert_ne!(survivors(1, "a"), survivors(1, "b"));
+}
+
+/// The unit of idle time is a typical packet's transmission time at the present rate.
+#[test]
+fn after_a_change_of_the_rate_an_idle_average_decays_at_the_new_one() {
+    let after = |rates: Option<(Option<u64>, Option<u64>)>| {
+        let (mut queue, mut events) = red(Parameters { weight: 0.5, ..CASE_B });
+        queue.variables.average = 4.0;
+        if let Some((own, opposite)) = rates {
+            queue.on_rates(Time::ZERO, own, opposite);
+        }
+        queue.enqueue(at(0.2), capable(1, 960), &mut events);
+        queue.average()
+    };
+    let close = |average: f64, expected: f64| assert!((average - expected).abs() < 1e-9, "{average} {expected}");
+    // 0.2 s are two packets of 1000 bytes at 80 kbit/s, one at 40 kbit/s, four at 160 kbit/s.
+    close(after(None), 1.0);
+    close(after(Some((Some(RATE_BPS / 2), Some(RATE_BPS)))), 2.0);
+    close(after(Some((Some(2 * RATE_BPS), None))), 0.25);
+    // Without a rate there is no unit: the sample is the empty queue.
+    close(after(Some((None, Some(RATE_BPS)))), 2.0);
 }
 
 #[test]

@@ -1,7 +1,9 @@
+use std::sync::{Arc, Mutex};
+
 use super::*;
 use backchannel_core::packet::build::{ack, data, Segment};
 use backchannel_core::packet::TcpFlags;
-use backchannel_core::traits::Headers;
+use backchannel_core::traits::{Backlog, Headers};
 use proptest::prelude::*;
 use serde_json::json;
 
@@ -154,6 +156,90 @@ fn a_change_acts_from_the_next_packet_on_and_keeps_order() {
     link.submit(Time::ZERO, 0, data(2, 85), &mut events);
     // The first keeps 0.8 ms; the second takes 1 ms at the new rate.
     assert_eq!(drain(&mut *link, &mut events), [(1, 1_800_000, 1), (1, 2_800_000, 2)]);
+}
+
+/// Ids of the packets that arrive of 20, the last bit of packet n at 100 n ms; polled on time, or once at the end.
+fn arrived(schedule: &serde_json::Value, on_time: bool) -> (Vec<u64>, Events) {
+    let extra = json!({"delay_s": 0.0992, "schedule": schedule});
+    let mut link = crate::build(&ten_megabit(extra), 1).unwrap();
+    let (mut events, mut out) = (Events::default(), Vec::new());
+    for id in 0..20 {
+        let now = Time(id * 100_000_000);
+        while let Some(at) = link.next_event().filter(|at| on_time && *at < now) {
+            link.poll(at, &mut out, &mut events);
+        }
+        link.submit(now, 0, data(id + 1, 960), &mut events);
+    }
+    if !on_time {
+        link.poll(Time::from_seconds(10.0), &mut out, &mut events);
+    }
+    let polled: Vec<_> = out.into_iter().map(|delivery| delivery.packet.id).collect();
+    (polled.into_iter().chain(drain(&mut *link, &mut events).into_iter().map(|(_, _, id)| id)).collect(), events)
+}
+
+#[test]
+fn a_change_of_errors_judges_what_arrives_from_then_on_however_late_it_is_polled() {
+    let every = json!([{"name": "uniform", "options": {"probability": 1.0}}]);
+    // The tenth packet arrives at 1 s, the fifteenth at 1.5 s.
+    let schedule = json!([{"at_s": 1.0, "errors": every}, {"at_s": 1.5, "errors": []}]);
+    for on_time in [true, false] {
+        let (arrived, events) = arrived(&schedule, on_time);
+        assert_eq!(arrived, (1..10).chain(15..=20).collect::<Vec<_>>(), "{on_time}");
+        let lost: Vec<_> = events.list.iter().map(|event| (event.packet_id, event.kind)).collect();
+        assert_eq!(lost, (10..15).map(|id| (id, EventKind::Lost)).collect::<Vec<_>>());
+    }
+}
+
+#[test]
+fn each_change_of_errors_draws_from_a_stream_of_its_own() {
+    let half = json!([{"name": "uniform", "options": {"probability": 0.5}}]);
+    let fates = |first: f64, second: f64| {
+        let (arrived, _) = arrived(&json!([{"at_s": first, "errors": half}, {"at_s": second, "errors": half}]), true);
+        (1..=20).map(|id| arrived.contains(&id)).collect::<Vec<_>>()
+    };
+    // The same ten numbers would decide on packets 1 to 10 and 11 to 20.
+    let both = fates(0.0, 1.1);
+    assert_ne!(both[..10], both[10..]);
+    assert_eq!(both[..10], fates(0.0, 99.0)[..10], "a later change draws nothing from the first stream");
+}
+
+/// Notes the rates of which it is informed.
+struct RateSpy(Arc<Mutex<Vec<[Option<u64>; 2]>>>);
+
+impl Policy for RateSpy {
+    fn enqueue(&mut self, _: Time, _: Packet, _: &mut Events) {}
+    fn dequeue(&mut self, _: Time, _: &mut Events) -> Option<Packet> {
+        None
+    }
+    fn peek(&self) -> Option<&Packet> {
+        None
+    }
+    fn on_rates(&mut self, _: Time, own_bps: Option<u64>, opposite_bps: Option<u64>) {
+        self.0.lock().expect("one thread").push([own_bps, opposite_bps]);
+    }
+    fn backlog(&self) -> Backlog {
+        Backlog { packets: 0, bytes: 0 }
+    }
+}
+
+#[test]
+fn a_change_of_a_rate_informs_both_policies_of_their_own_and_the_opposite_rate() {
+    let schedule = json!({"schedule": [{"at_s": 1.0, "rate_bps": 1_000_000}, {"at_s": 2.0, "delay_s": 0.1}]});
+    let spec = ten_megabit(schedule);
+    let mut link = PointToPoint::new(&Given::check(&ENTRY, &spec.options).unwrap(), &spec, 1).unwrap();
+    let informed = [(); 2].map(|()| Arc::new(Mutex::new(Vec::new())));
+    for (line, rates) in link.lines.iter_mut().zip(&informed) {
+        line.policy = Box::new(RateSpy(Arc::clone(rates)));
+    }
+    let (mut events, mut out) = (Events::default(), Vec::new());
+    let rates = |port: usize| informed[port].lock().expect("one thread").clone();
+    link.poll(Time::from_seconds(0.5), &mut out, &mut events);
+    assert!(rates(0).is_empty() && rates(1).is_empty());
+    // A packet at the other end, or a poll: whichever finds that the rate has changed.
+    link.submit(Time::from_seconds(1.0), 1, ack(1), &mut events);
+    link.poll(Time::from_seconds(3.0), &mut out, &mut events);
+    assert_eq!(rates(0), [[Some(1_000_000), Some(28_800)]]);
+    assert_eq!(rates(1), [[Some(28_800), Some(1_000_000)]]);
 }
 
 #[test]

@@ -1,0 +1,161 @@
+"""Mutation tests: how many small faults of the crates their own tests find.
+
+    ./backchannel bench mutants --rust --package policies --sample 100 --seed 1
+
+cargo-mutants (https://mutants.rs) changes one operator or one function's value at a time. A mutant is killed if the
+tests of its package fail or hang, and survives if they pass. `mutants.toml` lists equivalent mutants, which no test can
+tell from the original, with reasons. They are not tried.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import random
+import re
+import subprocess
+import tempfile
+import tomllib
+from dataclasses import dataclass
+from pathlib import Path
+
+from pydantic import TypeAdapter
+
+ROOT = Path(__file__).resolve().parents[2]
+VERSION = "27.1.0"
+PROGRAM = ROOT / f".cache/cargo-mutants-{VERSION}/bin/cargo-mutants"
+EQUIVALENT = Path(__file__).with_suffix(".toml")
+PACKAGES = ("core", "links", "policies", "middleboxes", "stacks", "simulator", "traces")
+#: cargo-mutants: all killed, some survived, some timed out. Others are errors.
+RUN = (0, 2, 3)
+
+
+@dataclass(frozen=True)
+class Position:
+    line: int
+
+
+@dataclass(frozen=True)
+class Span:
+    start: Position
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """A mutant as `cargo mutants --list --json` describes it."""
+
+    file: str
+    name: str
+    span: Span
+
+
+@dataclass(frozen=True, order=True)
+class Change:
+    """A mutant without its line number, which other changes of the file move."""
+
+    file: str
+    line: str
+    mutant: str
+
+
+@dataclass(frozen=True)
+class Equivalent:
+    """An entry of `mutants.toml`: source line without indentation, cargo-mutants' description, reason."""
+
+    file: str
+    line: str
+    mutant: str
+    reason: str
+
+    @property
+    def change(self) -> Change:
+        return Change(self.file, self.line, self.mutant)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """Names of the mutants of one package by their fate; `unviable` do not compile."""
+
+    killed: list[str]
+    survived: list[str]
+    unviable: list[str]
+
+    def row(self, package: str) -> str:
+        tried = len(self.killed) + len(self.survived)
+        share = f"{100 * len(self.killed) / tried:.0f} %" if tried else "-"
+        return f"{package:12} {tried:6} {len(self.killed):7} {len(self.survived):9} {len(self.unviable):9} {share:>7}"
+
+
+HEADER = f"{'package':12} {'tried':>6} {'killed':>7} {'survived':>9} {'unviable':>9} {'killed':>7}"
+
+
+def change(mutant: Mutant) -> Change:
+    """Identifies a mutant by the text of its source line."""
+    line = (ROOT / mutant.file).read_text().splitlines()[mutant.span.start.line - 1]
+    return Change(mutant.file, line.strip(), mutant.name.split(": ", 1)[1])
+
+
+def equivalents() -> list[Equivalent]:
+    """Entries of `mutants.toml`."""
+    return TypeAdapter(list[Equivalent]).validate_python(tomllib.loads(EQUIVALENT.read_text())["equivalent"])
+
+
+def install() -> None:
+    """Builds cargo-mutants into `.cache`, once."""
+    if not PROGRAM.exists():
+        print(f"installing cargo-mutants {VERSION} (once, some minutes)", flush=True)
+        command = ["cargo", "install", "cargo-mutants", "--locked", "--quiet", "--version", VERSION]
+        subprocess.run([*command, "--root", PROGRAM.parents[1]], check=True)
+
+
+def cargo_mutants(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
+    """Runs cargo-mutants in the workspace. Dependencies are compiled once, for all runs."""
+    environment = {"CARGO_TARGET_DIR": str(ROOT / ".cache/mutants-target"), "PROPTEST_CASES": "64"} | os.environ
+    command = [PROGRAM, "mutants", "--colors", "never", *arguments]
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
+    if done.returncode not in RUN:
+        raise SystemExit(f"cargo-mutants failed:\n{done.stdout}{done.stderr}")
+    return done
+
+
+def sample(package: str, size: int | None, seed: int) -> list[str]:
+    """Names of the mutants to try: `size` of them, drawn by `seed`; without a size all."""
+    listed = cargo_mutants("--list", "--json", "--package", f"backchannel-{package}").stdout
+    left_out = {entry.change for entry in equivalents()}
+    mutants = TypeAdapter(list[Mutant]).validate_json(listed)
+    names = [mutant.name for mutant in mutants if change(mutant) not in left_out]
+    return names if size is None else random.Random(seed).sample(names, min(size, len(names)))
+
+
+def try_mutants(package: str, names: list[str]) -> Outcome:
+    """Builds each mutant and runs the tests of its package."""
+    with tempfile.TemporaryDirectory(prefix="backchannel-mutants-") as folder:
+        chosen = [argument for name in names for argument in ("--re", f"^{re.escape(name)}$")]
+        cargo_mutants("--package", f"backchannel-{package}", "--output", folder, *chosen)
+
+        def named(fate: str) -> list[str]:
+            return (Path(folder) / "mutants.out" / f"{fate}.txt").read_text().splitlines()
+
+        return Outcome(named("caught") + named("timeout"), named("missed"), named("unviable"))
+
+
+def main() -> None:
+    """Prints the table and the survivors."""
+    parser = argparse.ArgumentParser(description="Mutation tests of the crates.")
+    parser.add_argument("--rust", action="store_true", required=True, help="mutate the crates")
+    parser.add_argument("--package", choices=PACKAGES, action="append", help="a crate; repeatable; all by default")
+    parser.add_argument("--sample", type=int, metavar="N", help="mutants per package, drawn at random; all by default")
+    parser.add_argument("--seed", type=int, default=1, help="seed of the sample (default: 1)")
+    arguments = parser.parse_args()
+    install()
+    print(HEADER, flush=True)
+    survivors = []
+    for package in arguments.package or PACKAGES:
+        outcome = try_mutants(package, sample(package, arguments.sample, arguments.seed))
+        print(outcome.row(package), flush=True)
+        survivors += outcome.survived
+    print(f"\n{len(survivors)} survived", *sorted(survivors), sep="\n  ")
+
+
+if __name__ == "__main__":
+    main()
