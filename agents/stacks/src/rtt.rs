@@ -300,6 +300,29 @@ mod tests {
         assert_eq!(rto.rto(), Duration::from_millis(200), "the minimum");
     }
 
+    /// The timeout in ms after two samples, of these round trips in ms.
+    fn rto_after(config: RtoConfig, first: u64, second: u64) -> f64 {
+        let mut rto = RttEstimator::new(config);
+        rto.on_sample(ms(0), ms(first));
+        rto.on_sample(ms(10_000), ms(10_000 + second));
+        (rto.rto().as_secs_f64() * 1e6).round() / 1e3
+    }
+
+    #[test]
+    fn the_deviation_follows_rising_and_falling_round_trips_alike() {
+        // RFC 6298 2.3: rttvar 3/4·50 + 1/4·100 = 62.5 ms; srtt 7/8·100 + 1/8·200 = 112.5 or 1/8·0 = 87.5 ms.
+        assert_eq!(rto_after(MODERN, 100, 200), 112.5 + 4.0 * 62.5);
+        assert_eq!(rto_after(MODERN, 100, 0), 87.5 + 4.0 * 62.5);
+        // 4.4BSD: 2 ticks and the counter's 1: srtt 24/8, deviation 6/4. Then m = 6 - 3: 27/8 and (6 + 3 - 1)/4, or
+        // m = 0 - 3: 21/8 and (6 + 3 - 1)/4; the timeout is srtt and the scaled deviation, in ticks.
+        assert_eq!(rto_after(BSD, 1000, 3000), 500.0 * (3.0 + 8.0));
+        assert_eq!(rto_after(BSD, 1000, 0), 500.0 * (2.0 + 8.0));
+        // ns-2: 4 ticks: srtt 32/8, deviation 8/4. Then m = ±3: 35/8 or 29/8, deviation (8 + 3 - 2)/4.
+        let ns = RtoConfig { clock: Clock::Ns(Duration::from_millis(100)), ..BSD };
+        assert_eq!(rto_after(ns, 400, 700), 100.0 * (4.375f64 + 9.0).floor());
+        assert_eq!(rto_after(ns, 400, 100), 100.0 * (3.625f64 + 9.0).floor());
+    }
+
     #[test]
     fn backoff_doubles_up_to_sixty_four_times_and_a_sample_ends_it() {
         let mut rto = RttEstimator::new(MODERN);

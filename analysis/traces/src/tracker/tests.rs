@@ -110,6 +110,39 @@ fn at_the_receiver_a_hole_filled_soon_is_reordering_and_filled_late_a_retransmis
     assert_eq!(data(&mut tracker, 300, 301).class & !class::DATA, class::RETRANSMISSION);
 }
 
+/// docs/traces.md: within the round trip of the handshake, here 20 ms, or within 3 ms where it was not captured.
+#[test]
+fn a_hole_filled_within_a_round_trip_is_reordering_and_from_then_on_a_retransmission() {
+    for (after_ns, expected) in [(20 * MS - 1, class::OUT_OF_ORDER), (20 * MS, class::RETRANSMISSION)] {
+        let mut tracker = established();
+        data(&mut tracker, 30, 1);
+        data(&mut tracker, 31, 201);
+        let late = tracker.process(31 * MS + after_ns, &packet(true, 201, 301, ACK, 100), 0);
+        assert_eq!(late.class & !class::DATA, expected, "{after_ns}");
+    }
+    for (after_ns, expected) in [(3 * MS - 1, class::OUT_OF_ORDER), (3 * MS, class::RETRANSMISSION)] {
+        let mut tracker = Tracker::default();
+        for (ms, seq) in [(0, 5000), (1, 5200)] {
+            tracker.process(ms * MS, &packet(true, seq, 9000, ACK, 100), 0);
+        }
+        let late = tracker.process(MS + after_ns, &packet(true, 5100, 9000, ACK, 100), 0);
+        assert_eq!(late.class & !class::DATA, expected, "{after_ns}");
+    }
+}
+
+/// A repetition is spurious only if an ack covers all of it.
+#[test]
+fn a_repetition_of_what_is_not_all_acknowledged_is_not_spurious() {
+    for (acked, spurious) in [(100, 0), (200, 0), (201, class::SPURIOUS), (301, class::SPURIOUS)] {
+        let mut tracker = established();
+        for (ms, byte) in [(30, 1), (31, 101), (32, 201)] {
+            data(&mut tracker, ms, byte);
+        }
+        ack(&mut tracker, 50, acked);
+        assert_eq!(data(&mut tracker, 1030, 101).class & class::SPURIOUS, spurious, "{acked}");
+    }
+}
+
 #[test]
 fn window_update_zero_window_and_keep_alive() {
     let mut tracker = established();
