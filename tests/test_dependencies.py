@@ -25,7 +25,7 @@ DISTRIBUTIONS = {
     "yaml": "pyyaml",
 }
 #: Programs, and a library that Mininet imports.
-NOT_IMPORTED = {"ansible-lint", "import-linter", "mypy", "ruff", "setuptools"}
+NOT_IMPORTED = {"ansible-lint", "import-linter", "mypy", "pytest-xdist", "ruff", "setuptools"}
 
 
 def name(requirement: str) -> str:
