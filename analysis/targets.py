@@ -16,7 +16,7 @@ from ruamel.yaml import YAML
 from testbed.scenario import Number
 
 #: A label of a cell as the file writes it: a number, a name, or a range.
-Label = int | str | tuple[Number, ...]
+Label = int | str | list[Number]
 
 
 class _Part(BaseModel):
