@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-#: A download and an upload between the ends of an asymmetric path. Only the download's start differs between repetitions.
+#: A download and an upload between the ends of an asymmetric path. Only the first's start differs between repetitions.
 TWO_WAYS = """\
 variation: none
 workload:

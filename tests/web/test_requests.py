@@ -103,7 +103,9 @@ def test_the_validator_says_the_same_on_the_page_and_on_the_command_line(visitor
 
 
 def test_a_good_file_is_estimated_and_drawn(visitor: FlaskClient) -> None:
-    answer: Any = visitor.post("/api/check", json={"text": TINY, "overrides": ["repetitions=5", "variation.round_trip=none"]}).json
+    answer: Any = visitor.post(
+        "/api/check", json={"text": TINY, "overrides": ["repetitions=5", "variation.round_trip=none"]}
+    ).json
     assert (answer["points"], answer["runs"], answer["known"]) == (1, 5, 0)
     assert answer["estimate"]["runs"] == 5
     assert "5 runs, about" in answer["estimate"]["sentence"]
