@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
+from hypothesis import settings
 
 from testbed import fidelity, node_binary
 from testbed.capability import missing_for_emulation
@@ -30,6 +31,17 @@ ATTEMPTS = 6
 OF_TIME = frozenset({ProblemKind.RATE, ProblemKind.LATE, ProblemKind.STALLED, ProblemKind.CAPTURE})
 #: Limits for tests of files and counts, which hold on a network that runs late too. Lost packets stay a failure.
 LATE_IS_FINE = {"rate": 0.1, "delay_s": 0.2, "lateness_p99_s": 0.2, "stall_s": 0.5, "stalled_share": 0.2}
+
+
+#: The suite tries the same examples every time; `pytest --hypothesis-profile=long` tries many others.
+settings.register_profile("suite", derandomize=True, deadline=None)
+settings.register_profile("long", max_examples=5000, deadline=None, print_blob=True)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Chooses the suite's examples for property tests unless the command line names a profile."""
+    if not config.getoption("--hypothesis-profile"):
+        settings.load_profile("suite")
 
 
 @pytest.fixture(scope="session")

@@ -15,7 +15,7 @@ from typing import Any
 
 import polars as pl
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import analysis
@@ -279,7 +279,6 @@ def test_a_damaged_gzip_is_a_bad_flent_file(tmp_path: Path) -> None:
 
 
 @given(st.binary(max_size=300), st.sampled_from([b"", b"\x1f\x8b\x08", b"BZh9", b'{"metadata":']))
-@settings(max_examples=60, deadline=None)
 def test_no_bytes_are_more_than_a_bad_flent_file(
     tmp_path_factory: pytest.TempPathFactory, rest: bytes, begins: bytes
 ) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 import polars as pl
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from analysis import captures, metrics
@@ -535,7 +535,6 @@ def arrivals(draw: st.DrawFn) -> list[tuple[float, int, int]]:
 
 
 @given(arrivals(), st.sampled_from([0.05, 0.3, 1.0, 7.0]), st.floats(0.0, 10.0))
-@settings(max_examples=60, deadline=None)
 def test_every_byte_is_delivered_once(came: list[tuple[float, int, int]], width_s: float, cut_s: float) -> None:
     """Whatever is lost or comes twice: slices, periods and the total tell of the same bytes."""
     trace = Trace(path_scenario())

@@ -6,7 +6,7 @@ import random
 from collections import deque
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from experiments.engine.dispatch import AHEAD
@@ -80,7 +80,6 @@ def test_while_nothing_is_allowed_somebody_has_the_job_that_waits() -> None:
     assert sum(map(len, machine.jobs.values())) == 1
 
 
-@settings(max_examples=60, deadline=None)
 @given(workers=st.integers(1, 9), allowed=st.integers(1, 14), seed=st.integers(0, 1000))
 def test_never_more_at_work_than_allowed_and_nobody_waits_for_ever(workers: int, allowed: int, seed: int) -> None:
     machine = SimulatedWorkers(workers, allowed, seed)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import suppress
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from experiments.language import source
@@ -216,7 +216,6 @@ def test_merged_keys_have_the_line_of_the_mapping_around_them() -> None:
     assert any(line.startswith("c.yaml:1: base: there is no field 'base'") for line in lines)
 
 
-@settings(deadline=None, max_examples=200)
 @given(st.integers(0, len(GOOD) - 1), st.integers(0, 6), st.text("abc:{}[]-&*!<> \n'\"0159,|%@`é", max_size=6))
 def test_a_damaged_file_is_good_or_has_problems(at: int, removed: int, inserted: str) -> None:
     text = GOOD[:at] + inserted + GOOD[at + removed :]

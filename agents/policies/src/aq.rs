@@ -493,6 +493,18 @@ mod tests {
     }
 
     #[test]
+    fn tcp_is_not_measured_as_other_traffic_in_either_direction() {
+        let (mut queue, mut events) = (aq(PAPER), Events::default());
+        let before = queue.share_of_acks();
+        for id in 1..=5 {
+            queue.enqueue(at(0.1), data(id, 1460), &mut events);
+            queue.on_opposite(at(0.1), &data(id, 1460));
+        }
+        queue.dequeue(at(0.2), &mut events);
+        assert_eq!(queue.share_of_acks(), before);
+    }
+
+    #[test]
     fn acks_with_timestamps_need_their_size_or_their_kind() {
         use backchannel_core::packet::build::Segment;
         // A pure ack never has more than 40 bytes in these tests, so a tiny datagram stands for what size mistakes.
