@@ -15,8 +15,9 @@ from ruamel.yaml import YAML
 
 from testbed.scenario import Number
 
-#: A label of a cell as the file writes it: a number, a name, or a range.
-Label = int | str | tuple[Number, ...]
+#: A label of a cell as the file writes it: a number, a name, or a range. Its text is the campaign's label, so a range
+#: stays a list: '[60, 80]'.
+Label = int | str | list[Number]
 
 
 class _Part(BaseModel):

@@ -17,6 +17,7 @@ from analysis import captures, metrics
 from analysis.captures import MissingCapture, RunData
 from analysis.metrics import METRICS, jain, measure
 from analysis.routes import bottlenecks
+from testbed.report import DirectionReport
 from tests.analysis.traces import HEADER, Trace, path_scenario
 from tests.conftest import typed
 
@@ -288,7 +289,11 @@ def line_run(folder: Path, **changes: Any) -> RunData:
         said.append(f'{{"t_ns":{t_ns},"link":"line","direction":"reverse","packets":{waiting},"bytes":0,"max":{most}}}')
     said.append('{"t_ns":2500000000,"link":"line","direction":"reverse","event":"marked","bytes":99,"pure_ack":false}')
     said.append('{"t_ns":2500000000,"link":"line","direction":"reverse","event":"made","bytes":52,"pure_ack":true}')
-    counters = {"line": {"forward": {"busy_s": 2.5, "transmitted_bytes": 20_000}, "reverse": {"busy_s": 1.0}}}
+    counters = {
+        "line": {
+            "forward": DirectionReport(busy_s=2.5, transmitted_bytes=20_000), "reverse": DirectionReport(busy_s=1.0),
+        }
+    }  # fmt: skip
     return trace.run(folder, "\n".join(said) + "\n", counters)
 
 

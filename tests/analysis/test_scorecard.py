@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from rich.console import Console
 
@@ -18,14 +18,15 @@ from analysis.measures import Measure, Split, Table
 from analysis.results import Quantity
 from analysis.scorecard import Artefact, OrderingScore, Score, ValueScore, between_backends
 from analysis.statistics import RunKey
-from analysis.targets import all_targets, targets
+from analysis.targets import Expected, Ordering, all_targets, targets
 from experiments.catalogue import FOLDER, reproductions, select_reproductions
 from experiments.language import source
 from experiments.language.campaign import Plan, expand
 from experiments.language.problems import CampaignError
 from experiments.tables import score_table
 from testbed.node_binary import ROOT
-from tests.conftest import backchannel
+from tests.analysis.traces import path_scenario
+from tests.conftest import backchannel, typed
 
 BASE = """\
 name: t
@@ -34,6 +35,7 @@ network: {topology: line, forward: {rate: 1 Mbit/s, delay: 5 ms}}
 stack: {name: newreno, timestamps: false, ack_every: 1}
 workload: [{name: f, from: left, to: right}]
 duration: 5 s
+variation: none
 """
 AXES = """\
 sweep:
@@ -85,9 +87,9 @@ def test_labels_and_measures_make_no_other_runs() -> None:
 @pytest.mark.parametrize(
     ("more", "words"),
     [
-        ("sweep: {axes: [1]}", "labelled axes are a mapping"),
-        ("sweep: {axes: {p: {a: 3}}}", "a label maps fields to values"),
-        ("sweep: {axes: {'p, q': {a: {duration: 1 s}}}}", "a label here names 2 things"),
+        ("sweep: {axes: [1]}", "sweep.axes: expected a mapping such as"),
+        ("sweep: {axes: {p: {a: 3}}}", "sweep.axes.p.a: expected a mapping of fields to values"),
+        ("sweep: {axes: {'p, q': {a: {duration: 1 s}}}}", "the axis 'p, q' has 2 names, so each label needs 2 parts"),
         ("sweep: {axes: {p: {a: {duration: 1 s}}}, duration: [1 s]}", "'duration' is swept twice"),
         ("measures: {x: {metric: throughput, ratio: y}}", "exactly one of"),
         ("measures: {x: {ratio: y}}", "a measure with 'ratio' needs 'axis'"),
@@ -162,8 +164,9 @@ def test_measures_of_one_run_become_labels_of_an_axis() -> None:
 
 def test_a_configured_value_is_the_scenario_s() -> None:
     measures = {"rate": Measure(configured="links.air.forward.rate_bps"), "none": Measure(configured="links.sea.rate")}
-    scenario = {"links": [{"name": "wire"}, {"name": "air", "forward": {"rate_bps": 100}}]}
-    made = Table(measures, [], POINTS, VALUES, {0: scenario})
+    scenario = path_scenario(forward_bps=100)
+    scenario["links"][1]["name"] = "air"
+    made = Table(measures, [], POINTS, VALUES, {0: typed(scenario)})
     assert made.values("rate", {"policy": "a"}) == [100.0]
     assert made.values("none", {}) == []
 
@@ -191,11 +194,14 @@ def test_runs_of_two_kinds_are_told_apart() -> None:
     ],
 )
 def test_tolerance_is_the_greater_of_both(measured: float, relation: str, good: bool) -> None:
-    assert scorecard.within(measured, relation, 100, {"rel": 0.1, "abs": 1}) is good
+    one = {"metric": "x", "cell": {}, "value": 100, "unit": "", "tolerance": {"rel": 0.1, "abs": 1}, "origin": "stated"}
+    assert scorecard.within(measured, Expected.model_validate({**one, "relation": relation})) is good
 
 
 def test_a_reversal_inside_the_confidence_intervals_is_a_tie() -> None:
-    target = {"metric": "x", "axis": "policy", "order": ["a", "b"], "where": {"rate": 1}, "direction": "descending"}
+    target = Ordering.model_validate(
+        {"metric": "x", "axis": "policy", "order": ["a", "b"], "where": {"rate": 1}, "direction": "descending"}
+    )
     for a, b, holds, tie in (
         ([9.0, 11.0, 10.0], [9.5, 11.5, 10.5], True, True), ([9.0, 9.1, 9.2], [19.0, 19.1, 19.2], False, False),
         ([9.0], [9.1], False, False), ([9.1], [9.0], True, False),
@@ -209,6 +215,7 @@ def test_a_reversal_inside_the_confidence_intervals_is_a_tie() -> None:
         assert (found.holds, found.tie) == (holds, tie), (a, b)
 
 
+@settings(deadline=None)  # the first interval imports SciPy
 @given(st.lists(st.floats(-1e6, 1e6), min_size=2, max_size=50))
 def test_the_half_interval_is_never_negative_and_scales(values: list[float]) -> None:
     half = scorecard.half_interval(values)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ import polars as pl
 
 from analysis.captures import DATA, FAST_RETRANSMISSION, NEW, PURE_ACK, RETRANSMISSION, RunData
 from testbed.addressing import interfaces, make_plan
+from testbed.report import LinkReport
 from tests.conftest import typed
 
 #: What a data segment is unless told otherwise, and the others by a letter.
@@ -105,7 +107,9 @@ class Trace:
             "rtt_ns": None if rtt_s is None else round(rtt_s * 1e9), "in_order": top,
         })  # fmt: skip
 
-    def run(self, folder: Path | None = None, telemetry: str = "", counters: Any = None) -> RunData:
+    def run(
+        self, folder: Path | None = None, telemetry: str = "", counters: Mapping[str, LinkReport] | None = None
+    ) -> RunData:
         """The run that these captures are of; all interfaces were captured."""
         if folder is not None:
             (folder / "telemetry").mkdir(parents=True, exist_ok=True)

@@ -21,7 +21,7 @@ from testbed.report import Phase, Progress
 from testbed.scenario import ScenarioDocument
 from tests.campaign_texts import one_line
 
-FILE = one_line("pool", "repetitions: 6\nsweep: {network.forward.delay: [10 ms, 20 ms]}")
+FILE = one_line("pool", "repetitions: 6\nvariation: {round_trip: none}\nsweep: {network.forward.delay: [10 ms, 20 ms]}")
 
 
 class Made:

@@ -138,7 +138,7 @@ def test_a_run_lands_whole(store: Store) -> None:
     assert run.state == "valid"
     assert [(file.path, file.bytes) for file in run.files] == [("captures/a.pcap", 3)]
     assert (store.run_folder("r00") / "captures/a.pcap").read_bytes() == b"abc"
-    assert run.campaigns[0].parameters == [["stack", "reno"]]
+    assert run.campaigns[0].parameters == (("stack", "reno"),)
     assert store.valid_runs(["r00", "r01"]) == {"r00"}
 
 
@@ -397,6 +397,8 @@ def test_metrics_that_were_renamed_keep_their_values(tmp_path: Path) -> None:
                                  PRIMARY KEY (run_id, name, subject));
             CREATE TABLE replaced (run_id TEXT, landed FLOAT, name TEXT, subject TEXT, until FLOAT, seed BIGINT,
                                    value FLOAT, unit TEXT, PRIMARY KEY (run_id, landed, name, subject));
+            CREATE TABLE attempt (id INTEGER PRIMARY KEY, run_id TEXT, number INTEGER, at FLOAT, outcome TEXT,
+                                  problems JSON);
             CREATE TABLE alembic_version (version_num VARCHAR(32) PRIMARY KEY);
             INSERT INTO alembic_version VALUES ('0003_replaced');
             INSERT INTO metric VALUES
