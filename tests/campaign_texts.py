@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-#: A download and an upload between the ends of an asymmetric path.
+#: A download and an upload between the ends of an asymmetric path. Only the first's start differs between repetitions.
 TWO_WAYS = """\
+variation: none
 workload:
   - {name: forward, from: server, to: client, start: [0 s, 0.2 s]}
   - {name: reverse, from: client, to: server, start: 2 s}

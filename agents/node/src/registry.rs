@@ -111,7 +111,8 @@ mod tests {
     fn the_schema_has_every_field_of_a_scenario_and_rejects_others() {
         let document = document();
         let schema = &document["schema"];
-        let fields = ["capture", "duration_s", "links", "nodes", "seed", "version", "warm_up_s", "workload"];
+        let fields =
+            ["capture", "duration_s", "links", "nodes", "seed", "variation", "version", "warm_up_s", "workload"];
         assert_eq!(properties(schema), fields);
         assert_eq!(schema["required"], json!(["version", "seed", "duration_s", "nodes", "links", "workload"]));
         for (name, definition) in schema["$defs"].as_object().unwrap() {

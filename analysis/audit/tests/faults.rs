@@ -119,7 +119,7 @@ fn healthy_lines_of_other_rates_and_policies_stay_within_the_limits() {
         direction["rate_bps"] = rates_bps[number % 4].into();
         direction["queue"] =
             json!({"name": policies[number / 4 % 6], "options": {"limit_packets": 10 + 10 * (number % 5)}});
-        if number % 7 == 0 {
+        if number.is_multiple_of(7) {
             direction["errors"] = json!([{"name": "uniform", "options": {"probability": 0.005, "effect": "lose"}}]);
         }
         made["links"][0]["reverse"] = made["links"][0]["forward"].clone();
