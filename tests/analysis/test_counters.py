@@ -56,6 +56,10 @@ def test_metrics_from_counters() -> None:
     assert rows["packet_throughput", "f"] == pytest.approx(2000 * 8 / 3)
     assert rows["utilisation", "l/forward"] == 2500 * 8 / 3 / 10_000
     assert rows["ack_share", "l/forward"] == 250 * 8 / 3 / 10_000
+    assert rows["carried_data", "l/forward"] == 2000 * 8 / 3
+    assert rows["carried_acks", "l/forward"] == 250 * 8 / 3
+    assert rows["carried_other", "l/forward"] == 250 * 8 / 3
+    assert rows["carried", "l/forward"] == 2500 * 8 / 3
     assert rows["data_fraction", "l/reverse"] == 2000 / 2250
     assert rows["utility", "l"] == pytest.approx(2 * 2250 * 8 / 3 / 10_000)
     assert rows["queue_mean", "l/forward"] == 4

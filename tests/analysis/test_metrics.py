@@ -17,7 +17,6 @@ from analysis import captures, metrics
 from analysis.captures import MissingCapture, RunData
 from analysis.metrics import METRICS, jain, measure
 from analysis.routes import bottlenecks
-from testbed.report import DirectionReport
 from tests.analysis.traces import HEADER, Trace, path_scenario
 from tests.conftest import typed
 
@@ -205,6 +204,20 @@ def test_why_segments_were_sent_again() -> None:
     assert metrics.timeouts(run.flows[0])["waited_s"].to_list() == pytest.approx([1.0999, 2.4])
 
 
+def test_spurious_retransmissions_are_a_part_of_all() -> None:
+    trace = Trace(path_scenario())
+    for number in range(3):
+        trace.data(A, 2 + 0.01 * number, 1000 * number)
+    trace.data(A, 3.0, 0, kind="spurious")
+    trace.data(A, 3.1, 1000, kind="again")
+    trace.data(A, 3.2, 2000, kind="fast")
+    # At the receiver, the copy of a retransmission is no other retransmission.
+    trace.data(B, 3.3, 0, kind="spurious")
+    found = values(trace.run())
+    assert found["spurious_retransmissions", "bulk"] == 1
+    assert found["retransmissions", "bulk"] == 3
+
+
 def test_the_first_segment_of_all_can_time_out() -> None:
     trace = Trace(path_scenario())
     trace.data(A, 2, 0)
@@ -269,6 +282,17 @@ def test_acks_that_were_sent_apart_and_arrive_together() -> None:
     assert found["segments_per_ack", "bulk"] == pytest.approx(5 / 6)
 
 
+@pytest.mark.parametrize(("spacing_s", "compressed"), [(0.032, 1), (0.035, 0), (0.06, 0), (0.07, 0)])
+def test_acks_are_compressed_below_a_third_of_their_spacing(spacing_s: float, compressed: int) -> None:
+    """Two acks leave the receiver 0.1 s apart."""
+    trace = Trace(path_scenario())
+    for number in range(2):
+        trace.data(B, 2 + 0.1 * number, 1000 * number)
+        trace.ack(B, 2 + 0.1 * number, 1000 * (number + 1))
+        trace.ack(A, 2.1 + spacing_s * number, 1000 * (number + 1))
+    assert values(trace.run())["ack_compression", "bulk"] == compressed
+
+
 def line_run(folder: Path, **changes: Any) -> RunData:
     trace = Trace(path_scenario(**changes))
     for number in range(10):
@@ -289,11 +313,7 @@ def line_run(folder: Path, **changes: Any) -> RunData:
         said.append(f'{{"t_ns":{t_ns},"link":"line","direction":"reverse","packets":{waiting},"bytes":0,"max":{most}}}')
     said.append('{"t_ns":2500000000,"link":"line","direction":"reverse","event":"marked","bytes":99,"pure_ack":false}')
     said.append('{"t_ns":2500000000,"link":"line","direction":"reverse","event":"made","bytes":52,"pure_ack":true}')
-    counters = {
-        "line": {
-            "forward": DirectionReport(busy_s=2.5, transmitted_bytes=20_000), "reverse": DirectionReport(busy_s=1.0),
-        }
-    }  # fmt: skip
+    counters = {"line": {"forward": {"busy_s": 2.5, "transmitted_bytes": 20_000}, "reverse": {"busy_s": 1.0}}}
     return trace.run(folder, "\n".join(said) + "\n", counters)
 
 
@@ -323,6 +343,21 @@ def test_what_a_line_carried(tmp_path: Path) -> None:
     assert fine[at - 4 : at + 1] == pytest.approx([0, 0.104, 1, 1, 0], abs=1e-6)
     # asym 3.1: ten times the rate, packets of 1052 for acks of 52 bytes.
     assert found["bandwidth_ratio", "bulk"] == pytest.approx(10 / (1052 / 52))
+
+
+def test_carried_rates_count_data_and_acks_apart(tmp_path: Path) -> None:
+    scenario = path_scenario()
+    scenario["workload"].append({**scenario["workload"][0], "name": "back", "from": "b", "to": "a", "port": 5002})
+    trace = Trace(scenario)
+    for number in range(3):
+        trace.data(OUT, 2 + number / 10, 1000 * number)
+    trace.ack(OUT, 2.5, 1000, flow=1, port=40001)
+    found = values(trace.run(tmp_path))
+    data_bps, acks_bps = 3 * (1000 + HEADER) * 8 / 10, HEADER * 8 / 10
+    assert found["carried_data", "line/forward"] == pytest.approx(data_bps)
+    assert found["carried_acks", "line/forward"] == pytest.approx(acks_bps)
+    assert found["carried", "line/forward"] == pytest.approx(data_bps + acks_bps)
+    assert found["carried_acks", "line/reverse"] == 0
 
 
 def test_warm_up_and_schedule_count_in_utilisation(tmp_path: Path) -> None:

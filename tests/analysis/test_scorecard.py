@@ -25,8 +25,7 @@ from experiments.language.campaign import Plan, expand
 from experiments.language.problems import CampaignError
 from experiments.tables import score_table
 from testbed.node_binary import ROOT
-from tests.analysis.traces import path_scenario
-from tests.conftest import backchannel, typed
+from tests.conftest import backchannel, two_hosts, typed
 
 BASE = """\
 name: t
@@ -88,8 +87,8 @@ def test_labels_and_measures_make_no_other_runs() -> None:
     ("more", "words"),
     [
         ("sweep: {axes: [1]}", "sweep.axes: expected a mapping such as"),
-        ("sweep: {axes: {p: {a: 3}}}", "sweep.axes.p.a: expected a mapping of fields to values"),
-        ("sweep: {axes: {'p, q': {a: {duration: 1 s}}}}", "the axis 'p, q' has 2 names, so each label needs 2 parts"),
+        ("sweep: {axes: {p: {a: 3}}}", "expected a mapping of fields to values"),
+        ("sweep: {axes: {'p, q': {a: {duration: 1 s}}}}", "has 2 names, so each label needs 2 parts"),
         ("sweep: {axes: {p: {a: {duration: 1 s}}}, duration: [1 s]}", "'duration' is swept twice"),
         ("measures: {x: {metric: throughput, ratio: y}}", "exactly one of"),
         ("measures: {x: {ratio: y}}", "a measure with 'ratio' needs 'axis'"),
@@ -164,8 +163,9 @@ def test_measures_of_one_run_become_labels_of_an_axis() -> None:
 
 def test_a_configured_value_is_the_scenario_s() -> None:
     measures = {"rate": Measure(configured="links.air.forward.rate_bps"), "none": Measure(configured="links.sea.rate")}
-    scenario = path_scenario(forward_bps=100)
-    scenario["links"][1]["name"] = "air"
+    scenario = two_hosts(rate_bps=100)
+    scenario["links"] = [{**scenario["links"][0], "name": name} for name in ("wire", "air")]
+    scenario["links"][0]["forward"] = {**scenario["links"][0]["forward"], "rate_bps": 200}
     made = Table(measures, [], POINTS, VALUES, {0: typed(scenario)})
     assert made.values("rate", {"policy": "a"}) == [100.0]
     assert made.values("none", {}) == []
@@ -191,28 +191,69 @@ def test_runs_of_two_kinds_are_told_apart() -> None:
         (111, "ge", True),
         (89, "ge", False),
         (111, "le", False),
+        (89, "le", True),
     ],
 )
-def test_tolerance_is_the_greater_of_both(measured: float, relation: str, good: bool) -> None:
-    one = {"metric": "x", "cell": {}, "value": 100, "unit": "", "tolerance": {"rel": 0.1, "abs": 1}, "origin": "stated"}
-    assert scorecard.within(measured, Expected.model_validate({**one, "relation": relation})) is good
+@pytest.mark.parametrize("tolerance", [{"rel": 0.1, "abs": 1}, {"rel": 0.01, "abs": 10}])
+def test_tolerance_is_the_greater_of_both(
+    measured: float, relation: str, good: bool, tolerance: dict[str, float]
+) -> None:
+    of_target = {"metric": "x", "cell": {}, "value": 100, "unit": "bit/s", "origin": "stated"}
+    expected = Expected.model_validate({**of_target, "relation": relation, "tolerance": tolerance})
+    assert scorecard.within(measured, expected) is good
 
 
-def test_a_reversal_inside_the_confidence_intervals_is_a_tie() -> None:
-    target = Ordering.model_validate(
-        {"metric": "x", "axis": "policy", "order": ["a", "b"], "where": {"rate": 1}, "direction": "descending"}
-    )
-    for a, b, holds, tie in (
-        ([9.0, 11.0, 10.0], [9.5, 11.5, 10.5], True, True), ([9.0, 9.1, 9.2], [19.0, 19.1, 19.2], False, False),
-        ([9.0], [9.1], False, False), ([9.1], [9.0], True, False),
-    ):  # fmt: skip
-        values = {
-            number: {Quantity("throughput", "f", "rate"): {RunKey(at, at): value for at, value in enumerate(of_point)}}
-            for number, of_point in ((0, a), (2, b))
-        }
-        made = Table({"x": Measure(metric="throughput", of="f")}, [], POINTS, values)
-        found = scorecard._ordering(made, target)
-        assert (found.holds, found.tie) == (holds, tie), (a, b)
+@pytest.mark.parametrize(
+    ("within", "of", "passes"), [(4, 5, True), (3, 5, False), (79, 100, False), (80, 100, True), (1, 2, False)]
+)
+def test_an_artefact_passes_with_four_fifths_of_its_stated_values(within: int, of: int, passes: bool) -> None:
+    def value(origin: str, good: bool) -> ValueScore:
+        return ValueScore("x", {}, "eq", 10.0, "bit/s", {"rel": 0.1}, origin, 10.0, 3, 0.5, good)
+
+    stated = [value("stated", at < within) for at in range(of)]
+    # Derived values count for neither side.
+    for derived in ([], [value("derived", False)] * of, [value("derived", True)] * of):
+        assert Score("sim", "c", 3, 3, [*stated, *derived], []).passes is passes
+    # An incomplete campaign, and one whose ordering is reversed, never pass.
+    assert not Score("sim", "c", 4, 3, stated, []).passes
+    reversed_ = OrderingScore("x", "policy", ["a", "b"], {}, None, [1.0, 2.0], False, False)
+    assert not Score("sim", "c", 3, 3, stated, [reversed_]).passes
+    # Without stated values and orderings, the derived ones count.
+    assert Score("sim", "c", 3, 3, [value("derived", at < within) for at in range(of)], []).passes is passes
+
+
+@pytest.mark.parametrize(
+    ("min_ratio", "a", "b", "holds", "tie"),
+    [
+        (None, [9.0, 11.0, 10.0], [9.5, 11.5, 10.5], True, True),
+        (None, [9.0, 9.1, 9.2], [19.0, 19.1, 19.2], False, False),
+        (None, [9.0], [9.1], False, False),
+        (None, [9.1], [9.0], True, False),
+        # A label without a value, in either place, is no ordering.
+        (None, [], [9.0], False, False),
+        (None, [9.0], [], False, False),
+        # A least ratio is of the means; the intervals make no tie of a smaller one.
+        (2.0, [18.0, 22.0], [9.0, 11.0], True, False),
+        (2.0, [17.9, 21.9], [9.0, 11.0], False, False),
+        (1.0, [9.0, 11.0, 10.0], [9.5, 11.5, 10.5], False, False),
+    ],
+)
+@pytest.mark.parametrize("direction", ["descending", "ascending"])
+def test_an_ordering_holds_by_means_least_ratio_and_ties(
+    direction: str, min_ratio: float | None, a: list[float], b: list[float], holds: bool, tie: bool
+) -> None:
+    order = ["a", "b"] if direction == "descending" else ["b", "a"]
+    ordering = Ordering.model_validate(
+        {"metric": "x", "axis": "policy", "order": order, "where": {"rate": 1}, "direction": direction,
+         "min_ratio": min_ratio}
+    )  # fmt: skip
+    values = {
+        number: {Quantity("throughput", "f", "rate"): {RunKey(at, at): value for at, value in enumerate(of_point)}}
+        for number, of_point in ((0, a), (2, b))
+    }
+    made = Table({"x": Measure(metric="throughput", of="f")}, [], POINTS, values)
+    found = scorecard._ordering(made, ordering)
+    assert (found.holds, found.tie) == (holds, tie)
 
 
 @settings(deadline=None)  # the first interval imports SciPy

@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import polars as pl
 
-from analysis.captures import DATA, FAST_RETRANSMISSION, NEW, PURE_ACK, RETRANSMISSION, RunData
+from analysis.captures import DATA, FAST_RETRANSMISSION, NEW, PURE_ACK, RETRANSMISSION, SPURIOUS, RunData
 from testbed.addressing import interfaces, make_plan
-from testbed.report import LinkReport
+from testbed.report import DriverReport
 from tests.conftest import typed
 
 #: What a data segment is unless told otherwise, and the others by a letter.
 KINDS = {
     "new": NEW | DATA, "again": RETRANSMISSION | DATA, "fast": RETRANSMISSION | FAST_RETRANSMISSION | DATA,
-    "ack": PURE_ACK,
+    "spurious": RETRANSMISSION | SPURIOUS | DATA, "ack": PURE_ACK,
 }  # fmt: skip
 HEADER = 52
 SCHEMA = {
@@ -107,9 +106,7 @@ class Trace:
             "rtt_ns": None if rtt_s is None else round(rtt_s * 1e9), "in_order": top,
         })  # fmt: skip
 
-    def run(
-        self, folder: Path | None = None, telemetry: str = "", counters: Mapping[str, LinkReport] | None = None
-    ) -> RunData:
+    def run(self, folder: Path | None = None, telemetry: str = "", counters: Any = None) -> RunData:
         """The run that these captures are of; all interfaces were captured."""
         if folder is not None:
             (folder / "telemetry").mkdir(parents=True, exist_ok=True)
@@ -123,5 +120,5 @@ class Trace:
             scenario=typed(self.scenario), interfaces=self.interfaces, t0_epoch_ns=0,
             segments=pl.DataFrame(sorted(self._rows, key=lambda row: row["file"]), schema=SCHEMA),
             connections=pl.DataFrame(connections, schema_overrides={"file": pl.UInt16, "conn": pl.UInt32}),
-            files=self.files, counters=counters or {}, folder=folder,
+            files=self.files, counters=DriverReport.model_validate({"links": counters or {}}).links, folder=folder,
         )  # fmt: skip

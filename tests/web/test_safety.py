@@ -71,6 +71,54 @@ def test_a_forged_request_is_refused(client: FlaskClient, path: str, headers: di
     assert answer.status_code == 403
 
 
+def with_valid_token(client: FlaskClient, **headers: str) -> int:
+    """The status of a form post with the visitor's cookie and token; 400 is the form's own complaint."""
+    headers = {name.replace("_", "-"): value for name, value in headers.items()}
+    return client.post("/api/check", json={}, headers={"X-CSRF-Token": csrf(client), **headers}).status_code
+
+
+@pytest.mark.parametrize(
+    "origin",
+    [
+        "http://evil.example", "https://evil.example", "null", "http://localhost:8321", "http://localhost.evil.example",
+    ],
+)  # fmt: skip
+def test_a_valid_token_does_not_excuse_another_origin(client: FlaskClient, origin: str) -> None:
+    assert with_valid_token(client, Origin=origin) == 403
+
+
+@pytest.mark.parametrize("site", ["cross-site", "same-site"])
+def test_a_valid_token_does_not_excuse_a_request_from_another_site(client: FlaskClient, site: str) -> None:
+    assert with_valid_token(client, Sec_Fetch_Site=site) == 403
+    assert with_valid_token(client, Sec_Fetch_Site=site, Origin="http://localhost") == 403
+
+
+@pytest.mark.parametrize("path", ["/launch", "/import", "/leave"])
+@pytest.mark.parametrize("headers", [{"Origin": "http://evil.example"}, {"Sec-Fetch-Site": "cross-site"}])
+def test_a_form_from_another_site_is_refused_with_a_valid_token(
+    client: FlaskClient, path: str, headers: dict[str, str]
+) -> None:
+    assert client.post(path, data={"csrf": csrf(client)}, headers=headers).status_code == 403
+
+
+def test_a_valid_token_from_this_site_is_accepted(client: FlaskClient) -> None:
+    for headers in ({}, {"Origin": "http://localhost"}, {"Sec_Fetch_Site": "same-origin"}, {"Sec_Fetch_Site": "none"}):
+        assert with_valid_token(client, **headers) not in (401, 403)
+
+
+@pytest.mark.parametrize("path", ["/launch", "/import", "/leave"])
+def test_a_form_without_cookies_is_not_taken_for_a_script(tmp_path: Path, path: str) -> None:
+    assert create_app(tmp_path).test_client().post(path, data={"text": "name: x"}).status_code == 403
+
+
+def test_this_site_s_headers_do_not_excuse_a_wrong_token(client: FlaskClient) -> None:
+    csrf(client)
+    here = {"Origin": "http://localhost", "Sec-Fetch-Site": "same-origin"}
+    for token in ("", "guess"):
+        answer = client.post("/api/check", json={}, headers={**here, "X-CSRF-Token": token})
+        assert answer.status_code == 403
+
+
 def test_a_page_elsewhere_cannot_pass_as_a_script(tmp_path: Path) -> None:
     fresh = create_app(tmp_path).test_client()
     assert fresh.post("/api/check", json={"text": "x: 1"}).status_code == 200

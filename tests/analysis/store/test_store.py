@@ -130,6 +130,26 @@ def test_migrations_make_exactly_the_declared_tables(store: Store) -> None:
         assert compare_metadata(MigrationContext.configure(connection), metadata) == []
 
 
+def test_runs_are_found_however_many_are_asked_for(store: Store) -> None:
+    """More ids than fit into two queries: each of them, at every place of a query, is found."""
+    ids = [f"r{number:04}" for number in range(1203)]
+    of_run = {
+        "backend": "sim", "seed": 1, "duration_s": 1.0, "problems": [], "attempt": 1, "landed": 1.0, "scenario": {},
+        "manifest": {},
+    }  # fmt: skip
+    of_metric = {"name": "throughput", "subject": "f", "value": 1.0, "unit": "rate"}
+    of_attempt = {"number": 1, "at": 1.0, "outcome": "invalid", "problems": ["late"]}
+    tables = metadata.tables
+    with store.writing() as connection:
+        connection.execute(sa.insert(tables["run"]), [{"id": one, "state": "valid", **of_run} for one in ids[::2]])
+        connection.execute(sa.insert(tables["metric"]), [{"run_id": one, **of_metric} for one in ids[::2]])
+        connection.execute(sa.insert(tables["attempt"]), [{"run_id": one, **of_attempt} for one in ids])
+    assert store.valid_runs(ids) == set(ids[::2])
+    assert store.tried_runs(ids) == set(ids[1::2])
+    assert set(browse.metrics_of(store, ids)) == set(ids[::2])
+    assert browse.last_problems(store, ids) == {one: ["late"] for one in ids}
+
+
 def test_a_run_lands_whole(store: Store) -> None:
     begin(store)
     store.land(landing(store, "r00", 5.0))
