@@ -15,7 +15,8 @@ from ruamel.yaml import YAML
 
 from testbed.scenario import Number
 
-#: A label of a cell as the file writes it: a number, a name, or a range.
+#: A label of a cell as the file writes it: a number, a name, or a range. Its text is the campaign's label, so a range
+#: stays a list: '[60, 80]'.
 Label = int | str | list[Number]
 
 

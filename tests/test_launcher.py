@@ -178,3 +178,12 @@ def test_help_has_one_line_per_command() -> None:
     lines = done.stdout.split("Commands:\n")[1].split("\n\n")[0].splitlines()
     assert len(lines) >= 21
     assert not [line for line in lines if line.endswith("...")]
+
+
+def test_every_benchmark_can_be_called() -> None:
+    programs = {
+        path.stem for path in (node_binary.ROOT / "tests/benchmarks").glob("*.py") if "__main__" in path.read_text()
+    }
+    done = subprocess.run([str(LAUNCHER), "bench"], capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert set(done.stderr.split()[-1].split("|")) == programs

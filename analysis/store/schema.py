@@ -5,6 +5,9 @@ Values are in SI units (bit/s, s, bytes); times are seconds since the UNIX epoch
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 from sqlalchemy import (
     JSON,
     BigInteger,
@@ -16,10 +19,25 @@ from sqlalchemy import (
     MetaData,
     String,
     Table,
+    TypeDecorator,
     UniqueConstraint,
 )
 
 metadata = MetaData()
+
+
+class Pairs(TypeDecorator[tuple[tuple[str, str], ...]]):
+    """Pairs of texts, stored as JSON lists and read as tuples."""
+
+    impl = JSON
+    cache_ok = True
+
+    def process_result_value(
+        self, value: Sequence[Sequence[str]] | None, dialect: Any
+    ) -> tuple[tuple[str, str], ...] | None:
+        """Tuples in place of JSON's lists."""
+        return None if value is None else tuple((first, second) for first, second in value)
+
 
 campaign = Table(
     "campaign",
@@ -48,7 +66,7 @@ point = Table(
     Column("campaign_id", ForeignKey("campaign.id", ondelete="CASCADE"), primary_key=True),
     Column("number", Integer, primary_key=True),
     #: Field to value as the file writes it, in the order of the sweep: [[field, value], ...].
-    Column("parameters", JSON, nullable=False),
+    Column("parameters", Pairs, nullable=False),
 )
 
 #: A run belongs to every campaign that asks for it.

@@ -13,6 +13,7 @@ from analysis.figures.spec import FigureSpec, size_of
 from analysis.measures import Measure, Table
 from analysis.results import Quantity
 from analysis.statistics import RunKey
+from analysis.targets import Expected
 
 MEASURES = {
     "up": Measure.model_validate({"metric": "throughput", "of": "up"}),
@@ -45,6 +46,14 @@ def spec(**other: Any) -> FigureSpec:
     return FigureSpec.model_validate({**raw, **other})
 
 
+def published(measure: str, cell: dict[str, Any], value: float, relation: str) -> Expected:
+    """A published value in bit/s."""
+    return Expected.model_validate({
+        "metric": measure, "cell": cell, "value": value, "relation": relation, "unit": "bit/s", "tolerance": {},
+        "origin": "stated",
+    })  # fmt: skip
+
+
 def test_series_stand_in_the_order_asked_for_with_their_names_and_in_the_axes_units() -> None:
     drawn = make(spec(series=["aq", "droptail"], names={"aq": "AQ"}), "Rates", table())
     assert [curve.name for curve in drawn.curves] == ["AQ", "droptail"]
@@ -61,9 +70,9 @@ def test_series_stand_in_the_order_asked_for_with_their_names_and_in_the_axes_un
 
 def test_published_values_stand_at_their_own_points_only() -> None:
     expected = [
-        {"metric": "up", "cell": {"policy": "aq", "rate": 4000000}, "value": 1.5e6, "relation": "eq"},
-        {"metric": "up", "cell": {"policy": "droptail"}, "value": 9e6, "relation": "eq"},  # an average over the axis
-        {"metric": "down", "cell": {"policy": "aq", "rate": 1000000}, "value": 2e6, "relation": "ge"},
+        published("up", {"policy": "aq", "rate": 4000000}, 1.5e6, "eq"),
+        published("up", {"policy": "droptail"}, 9e6, "eq"),  # an average over the axis
+        published("down", {"policy": "aq", "rate": 1000000}, 2e6, "ge"),
     ]
     drawn = make(spec(), "", table(), expected)
     there = {(curve.name, point.x): point.published for curve in drawn.curves for point in curve.points}
@@ -96,7 +105,7 @@ def test_a_distribution_is_one_step_a_run() -> None:
 
 @pytest.mark.parametrize("kind", ["lines", "bars", "scatter", "cdf"])
 def test_both_renderers_draw_every_kind(kind: str) -> None:
-    expected = [{"metric": "up", "cell": {"policy": "aq", "rate": "4000000"}, "value": 1.5e6, "relation": "le"}]
+    expected = [published("up", {"policy": "aq", "rate": "4000000"}, 1.5e6, "le")]
     x = {} if kind == "cdf" else {"axis": "rate", "unit": "Mbit/s"}
     drawn = make(spec(kind=kind, x=x), "Rates", table(), expected)
     figure = drawn.figure()

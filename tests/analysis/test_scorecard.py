@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from rich.console import Console
 
@@ -256,6 +256,7 @@ def test_an_ordering_holds_by_means_least_ratio_and_ties(
     assert (found.holds, found.tie) == (holds, tie)
 
 
+@settings(deadline=None)  # the first interval imports SciPy
 @given(st.lists(st.floats(-1e6, 1e6), min_size=2, max_size=50))
 def test_the_half_interval_is_never_negative_and_scales(values: list[float]) -> None:
     half = scorecard.half_interval(values)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,7 @@ from testbed.report import Phase, Progress
 from testbed.scenario import ScenarioDocument
 from tests.campaign_texts import one_line
 
-FILE = one_line("pool", "repetitions: 6\nsweep: {network.forward.delay: [10 ms, 20 ms]}")
+FILE = one_line("pool", "repetitions: 6\nvariation: {round_trip: none}\nsweep: {network.forward.delay: [10 ms, 20 ms]}")
 
 
 class Made:
@@ -85,12 +85,15 @@ class Watched:
             assert self.news.wait_for(lambda: all(run.id in self.results for run in runs), 10)
 
     def started(self, count: int) -> None:
+        assert self._becomes(lambda: len(Made.log) >= count), f"only {len(Made.log)} of {count} were started"
+
+    def idle(self) -> None:
+        """Returns once no cell is at work: a cell is released after its result."""
+        assert self._becomes(lambda: self.pool.status(0.5, 0.0).running == 0), "a cell is still at work"
+
+    def _becomes(self, condition: Callable[[], bool]) -> bool:
         tick = threading.Event()
-        for _ in range(500):
-            if len(Made.log) >= count:
-                return
-            tick.wait(0.02)
-        pytest.fail(f"only {len(Made.log)} of {count} were started")
+        return any(condition() or tick.wait(0.02) for _ in range(500))
 
 
 @pytest.fixture
@@ -176,6 +179,7 @@ def test_cells_of_other_processes_are_beside_a_run_as_well(runs: list[Run], watc
     landed = watched.store.run(runs[0].id)
     assert landed is not None
     assert landed.documents.manifest.batch.cells == 9
+    watched.idle()
     # The next one began when they were fewer.
     Made.gates[runs[2].id].set()
     watched.submit(runs[2])

@@ -205,11 +205,11 @@ def test_defaults_hold_where_a_field_is_not_set(tmp_path: Path) -> None:
 
 def test_problems_in_defaults_have_the_line_of_the_default(tmp_path: Path) -> None:
     assert problems_of(write(tmp_path, own=DEFAULTS.replace("size: 1 MB", "size: 1 Mbit/s")))[0].startswith(
-        "own.yaml:13: "
+        "own.yaml:14: "
     )
     (problem,) = problems_of(write(tmp_path, own=DEFAULTS.replace("  flow:", "  flwo:")))
     assert problem == (
-        "own.yaml:13: defaults.flwo: there is no default 'flwo' (did you mean 'flow'?); "
+        "own.yaml:14: defaults.flwo: there is no default 'flwo' (did you mean 'flow'?); "
         "there are: flow, node, link, direction"
     )
 

@@ -112,7 +112,7 @@ def test_a_bad_input_is_told_in_a_sentence(tmp_path: Path) -> None:
 
 def test_a_campaign_runs_in_virtual_time(tmp_path: Path) -> None:
     file = tmp_path / "small.yaml"
-    file.write_text(CAMPAIGN.replace("workload:", "backend: sim\nvariation: none\nstack: newreno\nworkload:"))
+    file.write_text(CAMPAIGN.replace("workload:", "backend: sim\nstack: newreno\nworkload:"))
     done = backchannel("run", file, "--results", tmp_path / "results", "--json")
     assert done.returncode == 0, done.stderr
     campaign = json.loads(done.stdout)

@@ -158,7 +158,7 @@ def test_a_run_lands_whole(store: Store) -> None:
     assert run.state == "valid"
     assert [(file.path, file.bytes) for file in run.files] == [("captures/a.pcap", 3)]
     assert (store.run_folder("r00") / "captures/a.pcap").read_bytes() == b"abc"
-    assert run.campaigns[0].parameters == [["stack", "reno"]]
+    assert run.campaigns[0].parameters == (("stack", "reno"),)
     assert store.valid_runs(["r00", "r01"]) == {"r00"}
 
 
