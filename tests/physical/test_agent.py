@@ -310,7 +310,7 @@ asking = threading.Thread(target=links.configure, args=("line", spec, 1, []))
 asking.start()
 asking.join()
 time.sleep(0.2)
-print(*links.stop()["report"]["links"])
+print(*links.stop()["links"])
 links.close()
 try:
     links.stop()
