@@ -63,7 +63,8 @@ def test_a_full_disk_ends_the_campaign_with_a_sentence_and_the_rest_is_run_later
     with pytest.raises(TestbedError, match="the campaign stopped: No space left on device; landed runs stay"):
         run(tmp_path)
     landed = valid(tmp_path)
-    assert len(landed) in (2, 3)
+    # Those that were at work beside the third may have ended before it or not.
+    assert 1 <= len(landed) <= 3
     monkeypatch.undo()
     outcome = run(tmp_path)
     assert outcome.complete

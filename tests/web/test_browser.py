@@ -462,7 +462,7 @@ def test_the_site_tells_every_page_of_a_change(page: Page, own: tuple[str, Path]
     address, results = own
     page.goto(address)
     expect(page.get_by_text("Nothing was run yet")).to_be_visible()
-    page.wait_for_function("document.documentElement.dataset.live === 'on'")
+    expect(page.locator("html")).to_have_attribute("data-live", "on")
     file = results.parent / "tiny.yaml"
     file.write_text(TINY)
     done = backchannel("run", file, "--results", results, "--json")

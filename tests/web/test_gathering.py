@@ -108,7 +108,7 @@ def test_a_segment_is_reached_by_keys_alone_and_a_failed_zoom_is_told(
 def test_lists_follow_the_store_and_a_kept_page_wakes(page: Page, serve: Callable[[Path], str], tmp_path: Path) -> None:
     results = tmp_path / "results"
     page.goto(f"{serve(results)}/campaigns")
-    page.wait_for_function("document.documentElement.dataset.live === 'on'")
+    expect(page.locator("html")).to_have_attribute("data-live", "on")
     # As when the browser keeps the page and one comes back to it.
     page.evaluate("dispatchEvent(new PageTransitionEvent('pagehide', { persisted: true }))")
     page.evaluate("dispatchEvent(new PageTransitionEvent('pageshow', { persisted: true }))")
