@@ -115,6 +115,11 @@ class Means:
         """Whether published values are drawn beside."""
         return any(one.published for one in self.groups)
 
+    @property
+    def has_dots(self) -> bool:
+        """Whether runs are drawn one by one."""
+        return any(dots_of(one.estimate) for group in self.groups for one in group.means)
+
     def as_csv(self) -> str:
         """Its values in SI units, undrawn groups included."""
         head = [

@@ -87,8 +87,9 @@ class Series:
         return replace(self, points=points.filter(pl.col("x").is_between(view.from_s, view.to_s)))
 
     def as_json(self) -> dict[str, Any]:
-        """For static/figure.js. Points that are not finite are left out."""
-        frame = self.points.filter(pl.col("x").is_finite() & pl.col("y").is_finite())
+        """For static/figure.js. Points that are not finite are left out; a line keeps a null, which interrupts it."""
+        kept = pl.col("y").is_finite() | (pl.lit(self.kind == "line") & pl.col("y").is_null())
+        frame = self.points.filter(pl.col("x").is_finite() & kept)
         columns: dict[str, Any] = {
             name: frame[name].cast(pl.Float64).round_sig_figs(12 if name == "x" else 10).to_list()
             for name in ("x", "y", "low", "high")

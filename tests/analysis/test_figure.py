@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+import polars as pl
 import pytest
 from pydantic import ValidationError
 
 from analysis.figures import printed
+from analysis.figures.model import Series
 from analysis.figures.published import make
 from analysis.figures.spec import FigureSpec, size_of
 from analysis.measures import Measure, Table
@@ -144,3 +146,9 @@ def test_the_rest_of_the_file_must_have_what_the_figure_names() -> None:
     assert "there is no measure 'upp'" in wrong[0]
     assert "there is no axis 'path'" in wrong[1]
     assert [size_of(unit) for unit in ("", "%", "kbit/s", "ms", "KiB")] == [1.0, 0.01, 1000.0, 0.001, 1024.0]
+
+
+def test_a_place_without_a_mean_interrupts_its_line_and_no_other_kind() -> None:
+    points = pl.DataFrame({"x": [1.0, 2.0, 3.0], "y": [1.0, None, 3.0]})
+    assert Series("a", "line", points, "s0").as_json()["y"] == [1.0, None, 3.0]
+    assert Series("a", "points", points, "s0").as_json()["y"] == [1.0, 3.0]

@@ -88,8 +88,12 @@ def settle(page: Page) -> None:
     drawn = """() => [...document.querySelectorAll(".plot")].every((plot) => {
             const box = plot.getBoundingClientRect();
             return box.top > innerHeight || plot.closest("details:not([open])") || plot.dataset.drawn === "true"; })"""
-    while not page.evaluate(drawn):
+    for _ in range(600):
+        if page.evaluate(drawn):
+            break
         page.wait_for_timeout(100)
+    else:
+        raise TimeoutError("a plot was not drawn within a minute")
     page.wait_for_timeout(300)
 
 

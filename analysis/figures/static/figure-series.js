@@ -49,7 +49,11 @@ const FigureSeries = (() => {
     if (one.kind === "line" || one.kind === "steps") {
       let before = -1;
       for (let index = from; index < end; index++) {
-        if (!drawable(index)) continue;
+        if (!drawable(index)) {
+          // A place without a mean, such as one with two groups of runs, interrupts the line.
+          if (one.kind === "line") before = -1;
+          continue;
+        }
         if (before < 0) stroke.moveTo(x(one.x[index]), y(one.y[index]));
         else {
           if (one.kind === "steps") stroke.lineTo(x(one.x[index]), y(one.y[before]));
