@@ -264,6 +264,8 @@ def count(artefacts: Sequence[Artefact]) -> dict[str, int]:
         "values_within": sum(value.within for score in scores for value in score.stated),
         "orderings": sum(len(score.orderings) for score in scores),
         "orderings_hold": sum(ordering.holds for score in scores for ordering in score.orderings),
+        # Of those that hold: reversals within the confidence intervals.
+        "orderings_tied": sum(ordering.tie for score in scores for ordering in score.orderings),
     }
 
 

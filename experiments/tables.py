@@ -200,7 +200,8 @@ def score_table(artefacts: Sequence[Artefact], details: bool = False) -> Group:
         Text(
             f"{whole['pass']} of {whole['artefacts']} artefacts pass, {whole['run']} were run; "
             f"{whole['values_within']} of {whole['values']} values lie within tolerance, "
-            f"{whole['orderings_hold']} of {whole['orderings']} orderings hold",
+            f"{whole['orderings_hold']} of {whole['orderings']} orderings hold, "
+            f"{whole['orderings_tied']} of them as ties",
             style="bold",
         )
     )

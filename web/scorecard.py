@@ -38,7 +38,7 @@ class Card:
     """The scorecard of a store."""
 
     artefacts: list[Artefact]
-    #: artefacts, run, pass, values, values_within, orderings, orderings_hold.
+    #: artefacts, run, pass, values, values_within, orderings, orderings_hold, orderings_tied.
     count: dict[str, int]
 
     @property

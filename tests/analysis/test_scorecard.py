@@ -256,6 +256,15 @@ def test_an_ordering_holds_by_means_least_ratio_and_ties(
     assert (found.holds, found.tie) == (holds, tie)
 
 
+def test_ties_are_counted_apart_from_orderings_that_hold() -> None:
+    def ordering(tie: bool, holds: bool) -> OrderingScore:
+        return OrderingScore("x", "policy", ["a", "b"], {}, None, [1.0, 2.0], tie, holds)
+
+    made = Score("sim", "c", 3, 3, [], [ordering(True, True), ordering(False, True), ordering(False, False)])
+    found = scorecard.count([Artefact("a", "aq", "A", "4", "simulated", 0, 3, {"sim": made})])
+    assert (found["orderings"], found["orderings_hold"], found["orderings_tied"]) == (3, 2, 1)
+
+
 @settings(deadline=None)  # the first interval imports SciPy
 @given(st.lists(st.floats(-1e6, 1e6), min_size=2, max_size=50))
 def test_the_half_interval_is_never_negative_and_scales(values: list[float]) -> None:
