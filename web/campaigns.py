@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 from urllib.parse import urlencode
 
-from flask import Blueprint, abort, flash, g, jsonify, redirect, render_template, request, url_for
+from flask import Blueprint, abort, current_app, flash, g, jsonify, redirect, render_template, request, url_for
 from markupsafe import Markup
 from werkzeug.datastructures import MultiDict
 
@@ -128,7 +128,7 @@ def request_action(campaign: CampaignRow, action: str) -> tuple[int, str]:
         abort(409, "These results come from no campaign file, so they cannot be run again here.")
     number = requests.ask_run(g.store, campaign.file, campaign.text, overrides, force=action == "rerun")
     waiting = "A runner will start it." if requests.runners(g.store) else (
-        "No runner is connected: ./backchannel runner starts one."
+        f"No runner is connected: {current_app.jinja_env.globals['runner_command']} starts one."
     )  # fmt: skip
     return number, f"Request {number} is entered. {waiting}"
 
