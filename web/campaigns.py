@@ -64,6 +64,7 @@ def show(campaign_id: str) -> str:
         "campaign.html",
         campaign=campaign,
         question=_question(campaign, axes),
+        ignored=campaign_data.ignored(campaign_id, axes),
         description=campaign_file.read(campaign.text).description,
         axes=axes,
         points=some,

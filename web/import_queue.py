@@ -25,6 +25,8 @@ from experiments.api import import_command, import_error, imported_run
 MOST_BYTES, MOST_FILES, MOST_LISTED = 1 << 30, 6, 50
 #: Bytes of an upload with the form around it.
 MOST_BODY = MOST_BYTES + (1 << 20)
+#: Begins the names of uploaded files on this machine; no message has it by chance.
+UPLOADED = "uploaded-capture"
 #: Uploads on this machine at a time, being read or waiting.
 MOST_WAITING = 8
 #: Readers at a time, and the limits of each: elapsed and CPU time in s, memory and written bytes.
@@ -237,7 +239,7 @@ def _read(results: str, files: list[Path], upload: Import) -> str:
         )
         # The visitor knows the file by its own name, and is shown no path of this machine.
         for path, name in zip(files, upload.names, strict=True):
-            message = message.replace(str(path), name)
+            message = message.replace(str(path), name).replace(path.name, name)
         raise ImportFailed(message.replace(results, "the results folder"))
     try:
         return imported_run(stdout)

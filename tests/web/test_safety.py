@@ -390,7 +390,7 @@ def test_an_uploads_name_is_only_shown(tmp_path: Path, monkeypatch: pytest.Monke
     assert "<b>.pcap" not in page
     while client.get(f"/api/imports/{answer.json['id']}").json["state"] != "failed":  # type: ignore[index]
         pass
-    assert [path.name for path in seen[0]] == ["0.pcap.gz", "1"]
+    assert [path.name for path in seen[0]] == ["uploaded-capture-0.pcap.gz", "uploaded-capture-1"]
     assert list((tmp_path / "results/uploads").iterdir()) == []
 
 
