@@ -27,7 +27,7 @@ from analysis.store.rows import NewCampaign, RunRow
 from analysis.thinning import View, thin
 from testbed.errors import TestbedError
 from tests.conftest import Finished, backchannel, two_hosts
-from tests.web.conftest import SWEEP, Simulated
+from tests.web.conftest import SWEEP, Simulated, ran
 from web import run_figures, tables
 from web import scorecard as scorecards
 from web.app import create_app
@@ -642,6 +642,40 @@ def test_the_picture_of_a_network_is_a_file_too(client: FlaskClient, simulated: 
         # Of the first point.
         assert "9.6 kbit/s, 50 ms" in client.get(f"{place}/network.svg").text
         assert client.get(f"{place}/network.csv").status_code == 404
+
+
+#: Counters in place of captures, of one of the links.
+COUNTED = "capture: {at: [none], telemetry: false, counters: {every: 100 ms, at: [bottleneck]}}\n"
+
+
+def test_a_run_with_counters_shows_its_throughput_window_and_queue(tmp_path: Path) -> None:
+    text = SWEEP.partition("sweep:")[0].replace("name: sweep", "name: counted") + COUNTED
+    run = ran(tmp_path, "counted.yaml", text)
+    client = create_app(run.results).test_client()
+    address = f"/runs/{run.run_id()}"
+    page = client.get(address).text
+    kinds = re.findall(r'data-kind="(\w+)"', page)
+    assert kinds == ["throughput", "cwnd", "queue", "queue"]
+    assert "counters in bins of 100 ms" in page
+    assert "Crossing" not in page
+    # The uppermost plot's data are asked for with the page.
+    assert f'href="/api{address}/throughput' in page
+    answer: Any = client.get(f"/api{address}/throughput").json
+    counted = json.loads((Store.open(run.results).run_folder(run.run_id()) / "counters.json").read_text())
+    for one in answer["series"]:
+        delivered = sum(one["y"]) * 1e3 * counted["every_s"] / 8
+        assert delivered == pytest.approx(sum(counted["flows"][one["name"]]["delivered_bytes"]))
+    for kind, of, bins in (
+        ("cwnd", "forward", counted["flows"]["forward"]["cwnd_segments"]),
+        ("queue", "bottleneck/reverse", counted["links"]["bottleneck"]["reverse"]["queue_packets"]),
+    ):
+        drawn: Any = client.get(f"/api{address}/{kind}?flow={of}").json
+        assert [series["name"] for series in drawn["series"]] == ["cwnd" if kind == "cwnd" else "waiting"]
+        assert drawn["series"][0]["y"][: len(bins)] == pytest.approx(bins)
+        assert drawn["series"][0]["x"][:2] == [0, 0.1]
+        assert client.get(f"{address}/plots/{kind}.csv?flow={of}").text.count("\n") == len(bins) + 1
+    away: Any = client.get(f"/api{address}/queue?flow=server-access/forward").json
+    assert "was not counted" in away["empty"]
 
 
 def test_throughput_adds_up_to_what_was_delivered(client: FlaskClient, simulated: Simulated) -> None:
