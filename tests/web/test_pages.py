@@ -92,6 +92,49 @@ def test_its_exports_agree_with_each_other_and_the_command_line(client: FlaskCli
     assert client.get(f"/api{simulated.address}/progress").json["state"] == "complete"  # type: ignore[index]
 
 
+@pytest.mark.parametrize("path", ["/api{}", "{}.csv", "{}/runs.csv"])
+def test_an_export_begins_before_its_values_are_read(
+    client: FlaskClient, simulated: Simulated, path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[Any] = []
+    table, values = Store.table, Store.values
+    monkeypatch.setattr(Store, "table", lambda *given: asked.append(given[2]) or table(*given))  # type: ignore[func-returns-value]
+    monkeypatch.setattr(Store, "values", lambda *given: asked.append(given[2]) or values(*given))  # type: ignore[func-returns-value]
+    answer = client.get(path.format(simulated.address), buffered=False)
+    parts = answer.iter_encoded()
+    assert next(parts)
+    assert asked == []
+    rest = b"".join(parts)
+    # Point by point, each once.
+    assert asked == [[number] for number in range(6)]
+    assert rest.endswith(b"\n")
+
+
+def test_the_table_of_runs_has_every_value_and_every_run(client: FlaskClient, simulated: Simulated) -> None:
+    table = pl.read_csv(io.BytesIO(client.get(f"{simulated.address}/runs.csv").data))
+    store = Store.open(simulated.results)
+    stored = {(one.run_id, one.name, one.subject): one.value for one in store.values(simulated.campaign["campaign"])}
+    of_store = {
+        (run_id, metric, flow or ""): value
+        for run_id, metric, flow, value in table.select("run_id", "metric", "flow", "value").iter_rows()
+    }
+    assert of_store == stored
+    assert set(table["network.reverse.rate"]) == {"9.6 kbit/s", "28.8 kbit/s", "128 kbit/s"}
+    means = pl.read_csv(io.BytesIO(client.get(f"{simulated.address}.csv").data)).row(0, named=True)
+    numbers = [float(value) for value in means["values"].split()]
+    assert len(numbers) == means["runs"] == 2
+    assert sum(numbers) / 2 == pytest.approx(means["mean"])
+
+
+def test_the_table_of_runs_names_runs_without_a_result(tmp_path: Path) -> None:
+    store = Store.open(tmp_path / "results")
+    where = campaign(store)
+    land(store, tmp_path, f"{0:024x}", 1.0e6)
+    lines = create_app(tmp_path / "results").test_client().get(f"/campaigns/{where}/runs.csv").text.splitlines()
+    assert len(lines) == 1 + 1 + 3
+    assert sum(",missing," in line for line in lines) == 3
+
+
 def test_figures_are_svg_and_pdf(client: FlaskClient, simulated: Simulated) -> None:
     svg = client.get(f"{simulated.address}/figure.svg?x=network.reverse.queue.policy")
     assert svg.mimetype == "image/svg+xml"
