@@ -213,10 +213,11 @@ def mechanisms(kind: str | None = None) -> list[Mechanism]:
 # Importing captures ------------------------------------------------------------------------------------------
 
 
-def import_command(files: Sequence[Path], results: str, label: str) -> list[str]:
-    """The command that imports captures, for `subprocess`: a process of its own can be given limits."""
+def import_command(files: Sequence[Path], results: str, label: str, memory_gb: float, time_s: float) -> list[str]:
+    """The command that imports captures, for `subprocess`, with limits of memory and elapsed time."""
     command = [sys.executable, "-m", "experiments", "import", *map(str, files)]
-    return [*command, "--results", results, "--label", label, "--json"]
+    limits = ["--memory-limit", f"{memory_gb:g}", "--time-limit", f"{time_s:g}"]
+    return [*command, *limits, "--results", results, "--label", label, "--json"]
 
 
 def import_error(status: int, stderr: str) -> str | None:
