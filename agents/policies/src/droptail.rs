@@ -47,7 +47,7 @@ impl DropTail {
 }
 
 impl Policy for DropTail {
-    #[inline]
+    #[inline(always)]
     fn enqueue(&mut self, now: Time, packet: Packet, events: &mut Events) {
         if self.limit.admits(self.queue.len(), self.queue.bytes(), &packet) {
             self.queue.push(packet);
@@ -56,7 +56,7 @@ impl Policy for DropTail {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     fn dequeue(&mut self, _: Time, _: &mut Events) -> Option<Packet> {
         self.queue.pop()
     }

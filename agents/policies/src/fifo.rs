@@ -12,13 +12,13 @@ pub(crate) struct Fifo {
 }
 
 impl Fifo {
-    #[inline]
+    #[inline(always)]
     pub(crate) fn push(&mut self, packet: Packet) {
         self.bytes += u64::from(packet.len());
         self.packets.push_back(packet);
     }
 
-    #[inline]
+    #[inline(always)]
     pub(crate) fn pop(&mut self) -> Option<Packet> {
         let packet = self.packets.pop_front()?;
         self.bytes -= u64::from(packet.len());
@@ -41,12 +41,12 @@ impl Fifo {
         self.packets.front()
     }
 
-    #[inline]
+    #[inline(always)]
     pub(crate) fn len(&self) -> usize {
         self.packets.len()
     }
 
-    #[inline]
+    #[inline(always)]
     pub(crate) fn bytes(&self) -> u64 {
         self.bytes
     }

@@ -97,7 +97,7 @@ impl FarEnd {
     }
 
     /// The same for a packet in its form on the line.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn fly_compressed(&mut self, from: Time, flying: Flying) {
         let arrives = Time(from.nanos().saturating_add(self.delay_ns));
         // A line keeps order, even if its delay becomes shorter.
@@ -172,7 +172,7 @@ impl FarEnd {
     }
 
     /// A packet, damaged or not, reaches the end of the line.
-    #[inline]
+    #[inline(always)]
     fn deliver(
         &mut self,
         at: Time,

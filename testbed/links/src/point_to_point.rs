@@ -123,13 +123,20 @@ impl<P: Policy> PointToPoint<P> {
     }
 
     /// After a scheduled change, informs each policy of both rates.
+    #[inline]
     fn update_rates(&mut self, now: Time) {
-        if self.lines.iter_mut().any(|line| std::mem::take(&mut line.changed)) {
-            let rates = [self.lines[0].rate_bps, self.lines[1].rate_bps];
-            for (from, line) in self.lines.iter_mut().enumerate() {
-                line.policy.on_rates(now, rates[from], rates[1 - from]);
-                line.update_times();
-            }
+        if self.lines[0].changed || self.lines[1].changed {
+            self.inform_of_rates(now);
+        }
+    }
+
+    #[cold]
+    fn inform_of_rates(&mut self, now: Time) {
+        let rates = [self.lines[0].rate_bps, self.lines[1].rate_bps];
+        for (from, line) in self.lines.iter_mut().enumerate() {
+            line.changed = false;
+            line.policy.on_rates(now, rates[from], rates[1 - from]);
+            line.update_times();
         }
     }
 }
@@ -249,7 +256,7 @@ impl<P: Policy> Line<P> {
     ///
     /// The end of a transmission is an event only if another packet waits. Otherwise the next call, at the latest its arrival,
     /// finds that it has ended. That saves every second event of a line without a queue.
-    #[inline]
+    #[inline(always)]
     fn update_times(&mut self) {
         let queued = self.policy.len_packets() > 0;
         let poll_at = if queued || self.device.is_some() { self.policy_poll_at() } else { Time::MAX };
@@ -292,21 +299,30 @@ impl<P: Policy> Line<P> {
     }
 
     /// Advances transmitter and schedule to `now`. Returns whether there was something to do.
-    #[inline]
+    #[inline(always)]
     fn advance(&mut self, now: Time, events: &mut Events) -> bool {
-        let due = |at: Time| at <= now && at < Time::MAX;
-        if !due(self.advance_at) {
-            return false;
+        let due = self.advance_at <= now;
+        if due {
+            self.take_steps(now, events);
         }
-        while due(self.advance_at) {
+        due
+    }
+
+    fn take_steps(&mut self, now: Time, events: &mut Events) {
+        while self.advance_at <= now && self.advance_at < Time::MAX {
             self.step(self.advance_at, events);
-            self.update_times();
+            self.advance_at = self.next_step();
         }
-        true
+    }
+
+    /// When the transmitter or the schedule does something next.
+    #[inline(always)]
+    fn next_step(&self) -> Time {
+        self.change_at.min(self.sending_until).min(self.policy_poll_at())
     }
 
     /// The next step of transmitter or schedule.
-    #[inline]
+    #[inline(always)]
     fn step(&mut self, now: Time, events: &mut Events) {
         if self.change_at <= now {
             self.change();
@@ -333,7 +349,7 @@ impl<P: Policy> Line<P> {
     }
 
     /// The bits of a packet on the line, and its form in flight; `idle` if the line was idle until now.
-    #[inline]
+    #[inline(always)]
     fn put(&mut self, packet: Packet, idle: bool) -> (u64, Flying) {
         match &mut self.transmitter {
             None => ((u64::from(packet.len()) + self.framing) * 8, Flying { packet, compressed: None }),
@@ -357,7 +373,7 @@ impl<P: Policy> Line<P> {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     fn send(&mut self, now: Time, time_ns: u64, bits: u64, flying: Flying) {
         self.usage.line_bits += bits;
         self.busy_ns += time_ns;

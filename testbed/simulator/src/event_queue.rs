@@ -19,15 +19,18 @@ pub(crate) enum Event {
     Received(u32),
 }
 
-/// Children of a node of the heap. With four, the heap is half as deep as a binary one, and siblings share a cache line.
+/// Children of a node of the heap. With four, the heap is half as deep as a binary one.
 const ARITY: usize = 4;
 
-/// Events to come: a heap whose entries differ, so that it gives them in one order whatever its shape.
-#[derive(Debug, Default)]
+/// Events to come: a heap. No two entries are equal, so it gives them in one order whatever its shape.
+#[derive(Debug)]
 pub(crate) struct EventQueue {
-    heap: Vec<Entry>,
-    /// The first entry was popped. The next one that is scheduled takes its place, which saves moving the last one there.
-    popped: bool,
+    /// The first entry.
+    top: Entry,
+    /// Groups of children: those of the top, then those of each entry in turn. [`NONE`] fills the last ones.
+    groups: Vec<[Entry; ARITY]>,
+    /// Entries in the groups.
+    below_top: usize,
     scheduled: u64,
 }
 
@@ -39,24 +42,21 @@ struct Entry {
     event: Event,
 }
 
+/// Later than every event. At the top: the entry there was popped, or there is none. The next event that is scheduled takes its
+/// place, which saves moving the last entry there.
+const NONE: Entry = Entry { at: Time::MAX, order: u64::MAX, event: Event::Link(0) };
+
 impl Entry {
-    #[inline]
+    #[inline(always)]
     fn key(&self) -> u128 {
         u128::from(self.at.nanos()) << 64 | u128::from(self.order)
     }
 }
 
-/// Position and key of the earliest of some entries.
-#[inline]
-fn earliest(entries: &[Entry]) -> Option<(usize, u128)> {
-    let (first, others) = entries.split_first()?;
-    let mut least = (0, first.key());
-    for (place, entry) in others.iter().enumerate() {
-        if entry.key() < least.1 {
-            least = (place + 1, entry.key());
-        }
+impl Default for EventQueue {
+    fn default() -> EventQueue {
+        EventQueue { top: NONE, groups: Vec::new(), below_top: 0, scheduled: 0 }
     }
-    Some(least)
 }
 
 impl EventQueue {
@@ -64,57 +64,87 @@ impl EventQueue {
     pub(crate) fn schedule(&mut self, at: Time, event: Event) {
         self.scheduled += 1;
         let entry = Entry { at, order: self.scheduled, event };
-        if std::mem::take(&mut self.popped) {
+        if self.top.order == NONE.order {
             self.sift_down(entry);
         } else {
-            self.heap.push(entry);
-            self.sift_up(entry);
+            self.push(entry);
         }
     }
 
     /// Removes the next event that is not later than `end`.
     #[inline]
     pub(crate) fn pop(&mut self, end: Time) -> Option<(Time, Event)> {
-        if std::mem::take(&mut self.popped) {
-            let last = self.heap.pop()?;
-            if !self.heap.is_empty() {
-                self.sift_down(last);
-            }
+        if self.top.order == NONE.order {
+            let last = self.below_top.checked_sub(1)?;
+            self.below_top = last;
+            let entry = std::mem::replace(&mut self.groups[last / ARITY][last % ARITY], NONE);
+            self.sift_down(entry);
         }
-        let Entry { at, event, .. } = *self.heap.first().filter(|first| first.at <= end)?;
-        self.popped = true;
+        if self.top.at > end {
+            return None;
+        }
+        let Entry { at, event, .. } = std::mem::replace(&mut self.top, NONE);
         Some((at, event))
     }
 
     /// Moves an entry from the top to its place.
     fn sift_down(&mut self, entry: Entry) {
-        let heap = &mut self.heap[..];
-        let mut place = 0;
-        loop {
-            let first = place * ARITY + 1;
-            // Most groups are complete: their number is known to the compiler.
-            let children = heap.get(first..).unwrap_or_default();
-            let next = children.first_chunk::<ARITY>().map_or_else(|| earliest(children), |group| earliest(group));
-            let Some((child, _)) = next.filter(|(_, key)| *key < entry.key()) else { break };
-            heap[place] = heap[first + child];
-            place = first + child;
+        let (mut child, mut key) = match self.groups.first() {
+            Some(group) => earliest(group),
+            None => (0, NONE.key()),
+        };
+        if entry.key() <= key {
+            self.top = entry;
+            return;
         }
-        heap[place] = entry;
-    }
-
-    /// Moves an entry from the end to its place.
-    fn sift_up(&mut self, entry: Entry) {
-        let mut place = self.heap.len() - 1;
-        while place > 0 {
-            let parent = (place - 1) / ARITY;
-            if self.heap[parent].key() < entry.key() {
+        self.top = self.groups[0][child];
+        let (mut group, mut place) = (0, child);
+        loop {
+            let below = group * ARITY + place + 1;
+            let Some(children) = self.groups.get(below) else { break };
+            (child, key) = earliest(children);
+            if entry.key() <= key {
                 break;
             }
-            self.heap[place] = self.heap[parent];
-            place = parent;
+            self.groups[group][place] = self.groups[below][child];
+            (group, place) = (below, child);
         }
-        self.heap[place] = entry;
+        self.groups[group][place] = entry;
     }
+
+    /// Adds an entry at the end and moves it to its place.
+    fn push(&mut self, entry: Entry) {
+        let (mut group, mut place) = (self.below_top / ARITY, self.below_top % ARITY);
+        self.below_top += 1;
+        if group == self.groups.len() {
+            self.groups.push([NONE; ARITY]);
+        }
+        while let Some(parent) = group.checked_sub(1) {
+            let above = self.groups[parent / ARITY][parent % ARITY];
+            if above.key() < entry.key() {
+                break;
+            }
+            self.groups[group][place] = above;
+            (group, place) = (parent / ARITY, parent % ARITY);
+        }
+        if group == 0 && entry.key() < self.top.key() {
+            self.groups[0][place] = std::mem::replace(&mut self.top, entry);
+        } else {
+            self.groups[group][place] = entry;
+        }
+    }
+}
+
+/// Position and key of the earliest entry of a group.
+#[inline(always)]
+fn earliest(group: &[Entry; ARITY]) -> (usize, u128) {
+    let mut least = (0, group[0].key());
+    for (place, entry) in group.iter().enumerate().skip(1) {
+        if entry.key() < least.1 {
+            least = (place, entry.key());
+        }
+    }
+    least
 }
 
 #[cfg(test)]

@@ -10,6 +10,7 @@ use backchannel_core::scenario::{Named, NodeKind};
 use backchannel_core::service::LinkService;
 use backchannel_core::time::Time;
 use backchannel_core::traits::Port;
+use rustc_hash::FxHashMap;
 
 use crate::input::Input;
 use crate::processing::Processing;
@@ -160,6 +161,7 @@ pub(crate) fn build(
     links: &[LinkService],
 ) -> Result<(Vec<Node>, Vec<Vec<Attachment>>), String> {
     let mut attached: Vec<Vec<Option<Attachment>>> = links.iter().map(|link| vec![None; link.ends()]).collect();
+    let by_name: FxHashMap<_, _> = links.iter().map(LinkService::name).zip(0..).collect();
     let mut nodes = Vec::new();
     for (number, spec) in input.scenario.nodes.iter().enumerate() {
         let plan = input.nodes.get(&spec.name).ok_or_else(|| format!("node '{}' has no addresses", spec.name))?;
@@ -174,7 +176,7 @@ pub(crate) fn build(
             next_hops: NextHops::default(),
         };
         for (place, interface) in plan.interfaces.iter().enumerate() {
-            let link = links.iter().position(|link| link.name() == interface.link).ok_or_else(|| {
+            let link = *by_name.get(interface.link.as_str()).ok_or_else(|| {
                 format!("interface {} is on link '{}', which does not exist", interface.name, interface.link)
             })?;
             let end = attached[link].get_mut(usize::from(interface.end));

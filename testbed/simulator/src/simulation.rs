@@ -108,14 +108,17 @@ impl<'a> Simulation<'a> {
             next_id: 0,
             failed: None,
         };
+        let nodes: FxHashMap<_, _> = scenario.nodes.iter().map(|node| node.name.as_str()).zip(0..).collect();
         for (number, flow) in scenario.workload.iter().enumerate() {
-            simulation.add_flow(number, flow)?;
+            simulation.add_flow(number, flow, &nodes)?;
         }
         Ok(simulation)
     }
 
-    fn add_flow(&mut self, number: usize, flow: &Flow) -> Result<(), String> {
-        let (from, to) = (self.node(&flow.from)?, self.node(&flow.to)?);
+    /// `nodes`: number of each node by its name.
+    fn add_flow(&mut self, number: usize, flow: &Flow, nodes: &FxHashMap<&str, usize>) -> Result<(), String> {
+        let node = |name: &str| nodes.get(name).copied().ok_or_else(|| format!("there is no node '{name}'"));
+        let (from, to) = (node(&flow.from)?, node(&flow.to)?);
         let application = Application::new(flow, self.input.scenario.seed)?;
         let first = application.first(flow.start());
         let is_requested = application.request_bytes().is_some();
@@ -140,10 +143,6 @@ impl<'a> Simulation<'a> {
             self.queue.schedule(Time::from_seconds(stop_s), Event::StopFlow(number as u32));
         }
         Ok(())
-    }
-
-    fn node(&self, name: &str) -> Result<usize, String> {
-        self.nodes.iter().position(|node| node.name == name).ok_or_else(|| format!("there is no node '{name}'"))
     }
 
     fn run(&mut self) -> Result<(), String> {
@@ -317,8 +316,11 @@ impl<'a> Simulation<'a> {
             file.flush().map_err(|error| format!("cannot write telemetry: {error}"))?;
         }
         let links = self.links.iter_mut().map(|link| (link.service.name().to_owned(), link.service.report())).collect();
+        let mut ends: Vec<Vec<&HostConnection>> = workload.iter().map(|_| Vec::new()).collect();
+        self.connections.iter().for_each(|host| ends[host.flow].push(host));
         let flows = workload.iter().enumerate().map(|(number, flow)| {
-            let (send, receive) = (self.side(number, Role::Sender), self.side(number, Role::Receiver));
+            let side = |role| self.side(number, role, &ends[number]);
+            let (send, receive) = (side(Role::Sender), side(Role::Receiver));
             (flow.name.clone(), FlowReport { send, receive })
         });
         Ok(SimulationReport {
@@ -329,14 +331,15 @@ impl<'a> Simulation<'a> {
         })
     }
 
-    fn side(&self, number: usize, role: Role) -> FlowSideReport {
+    /// `connections`: those of the flow.
+    fn side(&self, number: usize, role: Role, connections: &[&HostConnection]) -> FlowSideReport {
         let flow = &self.flows[number];
         if flow.application.is_datagrams() {
             let sent = role == Role::Sender;
             let bytes = if sent { flow.datagram_bytes_sent } else { flow.datagram_bytes_received };
             return FlowSideReport::without_connections(bytes, if flow.stopped { "stopped" } else { "open" });
         }
-        let ends = self.connections.iter().filter(|host| host.flow == number && host.role == role);
+        let ends = connections.iter().copied().filter(|host| host.role == role);
         FlowSideReport::of(&ends.collect::<Vec<_>>())
     }
 }

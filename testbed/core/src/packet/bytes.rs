@@ -13,14 +13,18 @@ pub(super) enum Bytes {
 }
 
 impl Bytes {
-    /// `headers` and then `data`.
-    pub(super) fn new(headers: &[u8], data: &[u8]) -> Bytes {
-        if !data.is_empty() || headers.len() > INLINE_BYTES {
-            return Bytes::Allocated([headers, data].concat());
+    /// Headers of this length, which `write` writes, and then `data`.
+    #[inline]
+    pub(super) fn new(length: usize, data: &[u8], write: impl FnOnce(&mut [u8])) -> Bytes {
+        if !data.is_empty() || length > INLINE_BYTES {
+            let mut bytes = vec![0; length];
+            write(&mut bytes);
+            bytes.extend_from_slice(data);
+            return Bytes::Allocated(bytes);
         }
         let mut bytes = [0; INLINE_BYTES];
-        bytes[..headers.len()].copy_from_slice(headers);
-        Bytes::Inline { length: headers.len() as u8, bytes }
+        write(&mut bytes[..length]);
+        Bytes::Inline { length: length as u8, bytes }
     }
 }
 

@@ -7,7 +7,6 @@ use super::{fold, ones_sum, Body, Ecn, FlowKey, Packet, Tcp, Transport};
 
 const IP_HEADER: usize = 20;
 const TCP_HEADER: usize = 20;
-const MOST_OPTIONS: usize = 40;
 const TIME_TO_LIVE: u8 = 64;
 const PROTOCOL: u8 = 6;
 
@@ -34,19 +33,16 @@ impl TcpOverIpv4<'_> {
     /// The packet with this number.
     ///
     /// # Panics
-    /// There are more than 40 bytes of options, or more data than the payload has: defects of the caller.
+    /// There are more data than the payload has: a defect of the caller.
     pub fn packet(&self, id: u64) -> Packet {
         let zeros = self.tcp.payload.checked_sub(self.data.len() as u32).expect("the data fit the payload");
-        let end = IP_HEADER + TCP_HEADER + self.options.len();
-        let mut headers = [0; IP_HEADER + TCP_HEADER + MOST_OPTIONS];
-        self.write_ip(&mut headers[..IP_HEADER]);
-        self.write_tcp(&mut headers[IP_HEADER..end]);
+        let length = IP_HEADER + TCP_HEADER + self.options.len();
         let flow =
             FlowKey { src: self.src.0.into(), dst: self.dst.0.into(), src_port: self.src.1, dst_port: self.dst.1 };
         let body = Body {
             link_header: None,
             ports: [0; 2],
-            bytes: Bytes::new(&headers[..end], self.data),
+            bytes: Bytes::new(length, self.data, |headers| self.write(headers)),
             zeros,
             flow: Some(flow),
             transport: Transport::Tcp(self.tcp),
@@ -61,7 +57,18 @@ impl TcpOverIpv4<'_> {
         (TCP_HEADER + self.options.len()) as u16 + self.tcp.payload as u16
     }
 
-    fn write_ip(&self, header: &mut [u8]) {
+    /// Writes both headers, which consist of zeros so far.
+    fn write(&self, headers: &mut [u8]) {
+        let (ip, tcp) = headers.split_first_chunk_mut().expect("there is room for an IP header");
+        self.write_ip(ip);
+        let (tcp, options) = tcp.split_first_chunk_mut().expect("there is room for a TCP header");
+        if !self.options.is_empty() {
+            options.copy_from_slice(self.options);
+        }
+        self.write_tcp(tcp);
+    }
+
+    fn write_ip(&self, header: &mut [u8; IP_HEADER]) {
         header[0] = 0x45;
         header[1] = match self.ecn {
             Ecn::NotCapable => 0,
@@ -79,7 +86,7 @@ impl TcpOverIpv4<'_> {
         header[10..12].copy_from_slice(&checksum.to_be_bytes());
     }
 
-    fn write_tcp(&self, header: &mut [u8]) {
+    fn write_tcp(&self, header: &mut [u8; TCP_HEADER]) {
         let Tcp { seq, ack, flags, window, marks, .. } = self.tcp;
         header[0..2].copy_from_slice(&self.src.1.to_be_bytes());
         header[2..4].copy_from_slice(&self.dst.1.to_be_bytes());
@@ -88,11 +95,10 @@ impl TcpOverIpv4<'_> {
         header[12] = ((TCP_HEADER + self.options.len()) as u8 / 4) << 4 | marks;
         header[13] = flags.0;
         header[14..16].copy_from_slice(&window.to_be_bytes());
-        header[TCP_HEADER..].copy_from_slice(self.options);
         // Zeros add nothing to the sum, but the length in the pseudo header counts them.
         let addresses = u64::from(u32::from(self.src.0)) + u64::from(u32::from(self.dst.0));
         let pseudo_header = addresses + u64::from(PROTOCOL) + u64::from(self.tcp_length());
-        let checksum = !fold(pseudo_header + ones_sum(header) + ones_sum(self.data));
+        let checksum = !fold(pseudo_header + ones_sum(header) + ones_sum(self.options) + ones_sum(self.data));
         header[16..18].copy_from_slice(&checksum.to_be_bytes());
     }
 }
