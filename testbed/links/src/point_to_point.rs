@@ -358,18 +358,22 @@ impl<P: Policy> Line<P> {
     }
 
     /// Sends the next packet, if one waits; `idle` if the line was idle until now.
-    #[inline]
+    #[inline(always)]
     fn send_next(&mut self, now: Time, idle: bool, events: &mut Events) {
         let Some(rate_bps) = self.rate_bps else { return };
-        if let Some(device) = &mut self.device {
-            if let Some(Taken { time_ns, bits, flying }) = device.next() {
-                self.send(now, time_ns, bits, flying);
-            }
+        if self.device.is_some() {
+            self.send_from_device(now);
         } else if let Some(packet) = self.policy.dequeue(now, events) {
             let (bits, flying) = self.put(packet, idle);
             self.send(now, service_time_ns(bits, rate_bps), bits, flying);
         } else {
             self.idle_since = now;
+        }
+    }
+
+    fn send_from_device(&mut self, now: Time) {
+        if let Some(Taken { time_ns, bits, flying }) = self.device.as_mut().and_then(|device| device.next()) {
+            self.send(now, time_ns, bits, flying);
         }
     }
 

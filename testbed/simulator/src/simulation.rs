@@ -239,7 +239,15 @@ impl<'a> Simulation<'a> {
     }
 
     /// After every call of a link: samples its queues and schedules its next event.
+    #[inline]
     fn after_link(&mut self, link: usize) {
+        if self.counters.is_some() {
+            self.sample_queues(link);
+        }
+        self.schedule_link(link);
+    }
+
+    fn sample_queues(&mut self, link: usize) {
         if let Some(counters) = self.counters.as_mut().filter(|counters| counters.includes(link)) {
             let service = &self.links[link].service;
             for port in 0..service.ends() as Port {
@@ -248,7 +256,6 @@ impl<'a> Simulation<'a> {
                 }
             }
         }
-        self.schedule_link(link);
     }
 
     fn schedule_link(&mut self, number: usize) {
