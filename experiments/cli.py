@@ -89,6 +89,9 @@ def before_any_command(
     ] = False,
 ) -> None:
     """Options that stand before the command."""
+    from testbed.local_folders import sweep
+
+    sweep()
 
 
 def main() -> NoReturn:
