@@ -178,10 +178,11 @@ class Figure:
 
 
 def csv_text(head: Sequence[object], rows: Iterable[Sequence[object]]) -> str:
-    """A table as CSV."""
+    """A table as CSV; without a head, its further lines."""
     text = io.StringIO()
     writer = csv.writer(text)
-    writer.writerow(head)
+    if head:
+        writer.writerow(head)
     writer.writerows(rows)
     return text.getvalue()
 
