@@ -251,6 +251,22 @@ def test_the_figure_and_the_runs_follow_their_controls(page: Page, address: str,
     assert Path(download.value.path()).read_bytes().startswith(b"%PDF-")
 
 
+def test_a_dot_of_the_trade_off_opens_its_run(page: Page, address: str, simulated: Simulated) -> None:
+    page.goto(address + simulated.address)
+    figure = page.locator("#live-tradeoff")
+    expect(figure.locator("canvas")).to_be_visible()
+    figure.scroll_into_view_if_needed()
+    text = figure.locator("script").text_content()
+    dots = next(one for one in json.loads(text or "")["series"] if one.get("run"))
+    view = json.loads(figure.locator(".board").get_attribute("data-view") or "")
+    over = figure.locator(".u-over").bounding_box()
+    assert over is not None
+    share = [(dots[key][0] - view[key][0]) / (view[key][1] - view[key][0]) for key in ("x", "y")]
+    page.mouse.click(over["x"] + share[0] * over["width"], over["y"] + (1 - share[1]) * over["height"])
+    page.wait_for_url(re.compile("/runs/"))
+    assert page.url.rpartition("/")[2] in dots["run"]
+
+
 def test_packets_cross_the_line(page: Page, address: str, simulated: Simulated) -> None:
     page.goto(f"{address}/runs/{simulated.run_id(1)}")
     strip = page.locator("#strip")

@@ -63,7 +63,7 @@ def test_a_campaign_shows_figure_table_runs_and_file(client: FlaskClient, simula
     for wanted in ("What changes when", "acks-first", "Mbit/s", "95 % confidence", "topology: asymmetric-path", "<svg"):
         assert wanted in page
     # Two lines of three points; two runs are dots without an interval.
-    holder = page[page.index('id="live-figure"') : page.index("</figure>")]
+    holder = page[page.index('id="live-figure"') :]
     drawn = json.loads(holder[holder.index("{") : holder.index("</script>")])
     lines = [one for one in drawn["series"] if one["kind"] == "line"]
     assert [len(one["x"]) for one in lines] == [3, 3]
@@ -71,6 +71,30 @@ def test_a_campaign_shows_figure_table_runs_and_file(client: FlaskClient, simula
     dots = [one for one in drawn["series"] if one["name"] == "single runs"]
     assert [len(one["x"]) for one in dots] == [6, 6]
     assert "<noscript><img src=" in holder
+
+
+def test_a_campaign_is_answered_first(client: FlaskClient, simulated: Simulated) -> None:
+    page = client.get(simulated.address).text
+    before = page[: page.index('id="live-figure"')]
+    assert "Throughput, forward, is highest with policy=" in before
+    assert "the next:" in before
+    # Along the rates, each has an answer of its own.
+    for rate in ("9.6 kbit/s", "28.8 kbit/s", "128 kbit/s"):
+        assert f"<dt>{rate}</dt><dd>Highest with policy=" in before
+    holder = before[before.index('id="live-tradeoff"') :]
+    drawn = json.loads(holder[holder.index("{") : holder.index("</script>")])
+    dots = [run for one in drawn["series"] for run in one.get("run", [])]
+    assert len(dots) == 12
+    assert simulated.run_id() in dots
+    # One direction alone, or a fixed field, changes both.
+    fixed = client.get(f"{simulated.address}?fix.network.reverse.queue.policy=acks-first").text
+    assert "acks-first</b>" not in fixed
+    assert fixed.count(simulated.run_id()) < page.count(simulated.run_id())
+    alone = client.get(f"{simulated.address}?metric=aggregate_throughput/").text
+    assert "Aggregate throughput is highest with" in alone
+    assert 'id="live-tradeoff"' not in alone
+    assert client.get(f"{simulated.address}/tradeoff.svg").mimetype == "image/svg+xml"
+    assert client.get(f"{simulated.address}/tradeoff.svg?metric=aggregate_throughput/").status_code == 404
 
 
 def test_its_exports_agree_with_each_other_and_the_command_line(client: FlaskClient, simulated: Simulated) -> None:
