@@ -118,7 +118,7 @@ impl FarEnd {
     }
 
     /// Delivers everything that is due by `now`.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn poll(&mut self, now: Time, to: Port, out: &mut Vec<Delivery>, events: &mut Events) {
         while self.flying.front().is_some_and(|(at, _)| *at <= now) {
             let Some((at, flying)) = self.flying.pop_front() else { break };
