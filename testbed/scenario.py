@@ -222,6 +222,8 @@ class Scenario(Model):
     variation: Variation | None = None
     #: Python only: the node binary never sees it.
     fidelity: Limits = Limits()
+    #: Python only: the kernel in virtual time (testbed.virtual_kernel.kernels.name).
+    kernel: str | None = None
 
     def node(self, name: str) -> Node:
         """The node of that name.
