@@ -75,7 +75,9 @@ class VirtualMachine:
         command = [
             str(self._kernel.binary), "time-travel=inf-cpu", f"time-travel-start={BOOT_NS}", f"mem={MEMORY_MIB}M",
             "root=/dev/root", "rootfstype=hostfs", "rootflags=/", "ro", "con=null", "con0=null,fd:1", "ssl=null",
-            "quiet", "loglevel=4", f"init={init}",
+            # Linux mixes its command line into its entropy, so no word may depend on the machine or the run. This is the
+            # working directory, by a link that is read on the host.
+            "quiet", "loglevel=4", "init=/proc/self/cwd/init",
         ]  # fmt: skip
         host = {
             "PATH": os.environ.get("PATH", os.defpath),
@@ -87,7 +89,7 @@ class VirtualMachine:
         with log.open("w") as errors:
             self._process = subprocess.Popen(
                 command, env=host, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=errors, text=True,
-                errors="replace", start_new_session=True,
+                errors="replace", start_new_session=True, cwd=scratch,
             )  # fmt: skip
         self._watch(self._process, on_progress)
 
