@@ -26,7 +26,7 @@ SCRATCH = Path("/dev/shm/bc")
 
 def run(scenario: Scenario, out: Path) -> Report:
     """Builds the scenario's network and runs the scenario on it."""
-    network = LocalNetwork(scenario.nodes, scenario.links, SCRATCH)
+    network = LocalNetwork(scenario.nodes, scenario.links, SCRATCH, virtual_time=True)
     conductor = Conductor(network, SharedClock())
     try:
         return conductor.run(scenario, out, _say)

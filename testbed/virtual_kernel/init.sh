@@ -5,7 +5,8 @@
 mount -t proc proc /proc
 mount -t sysfs sysfs /sys
 mount -t devtmpfs devtmpfs /dev 2>/dev/null || true
-mkdir -p /dev/shm /dev/net
+mkdir -p /dev/shm /dev/net /dev/pts
+mount -t devpts devpts /dev/pts
 mount -t tmpfs tmpfs /dev/shm
 mount -t tmpfs tmpfs /run
 mkdir /run/host

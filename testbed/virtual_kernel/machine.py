@@ -72,11 +72,13 @@ class VirtualMachine:
         exports = "".join(f"export {name}={shlex.quote(value)}\n" for name, value in environment.items())
         init.write_text(f"#!/bin/sh\n{exports}exec /bin/sh {shlex.join(words)}\n")
         init.chmod(0o755)
+        # Linux mixes its command line into its entropy, so no word may depend on the machine or the run. `init` is in
+        # the working directory, by a link that is read on the host.
         command = [
+            # Ends with the thread that runs it, so also with a killed runner.
+            "setpriv", "--pdeathsig", "KILL",
             str(self._kernel.binary), "time-travel=inf-cpu", f"time-travel-start={BOOT_NS}", f"mem={MEMORY_MIB}M",
             "root=/dev/root", "rootfstype=hostfs", "rootflags=/", "ro", "con=null", "con0=null,fd:1", "ssl=null",
-            # Linux mixes its command line into its entropy, so no word may depend on the machine or the run. This is the
-            # working directory, by a link that is read on the host.
             "quiet", "loglevel=4", "init=/proc/self/cwd/init",
         ]  # fmt: skip
         host = {
