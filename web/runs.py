@@ -75,11 +75,13 @@ def show(run_id: str) -> str:
         Line(link, direction, counters, calibrated.get((link, direction)))
         for link, direction, counters in (report.directions() if report else ())
     ]
-    queued = [line for line in lines if line.counters.rate_bps]
+    counted = run_figures.is_counted(run)
+    counted_links = scenario.capture.counters.at if counted and scenario.capture.counters else ()
+    queued = [line for line in lines if line.counters.rate_bps and (not counted_links or line.link in counted_links)]
     # Shown first: queues that dropped or purged packets, and those of lines that were busy for half of the run.
     busy = [one for one in queued if one.counters.events or (one.counters.busy_s or 0) > 0.5 * run.duration_s]
     quiet = [one for one in queued if one not in busy]
-    link = crossing.link_under_study(scenario)
+    link = None if counted else crossing.link_under_study(scenario)
     beside = browse.siblings(g.store, run.campaigns[0].id, run.campaigns[0].point) if run.campaigns else []
     flows = scenario.workload
     chosen = request.args.get("flow", "")
@@ -97,7 +99,9 @@ def show(run_id: str) -> str:
         flows=flows,
         flow=flow,
         side=side,
-        first=_first_plot(run, side, flow.name) if flow is not None else "",
+        counted=counted,
+        counted_every_s=scenario.capture.counters.every_s if scenario.capture.counters else 0.0,
+        first="" if flow is None else _first_plot(run, "throughput") if counted else _first_plot(run, side, flow.name),
         beside=beside,
         wider=fidelity.wider(scenario.fidelity),
         topology=network_picture(scenario),
@@ -191,7 +195,7 @@ def figure(run: RunRow, kind: str) -> Figure:
     return run_figures.KINDS[kind](g.store.run_folder(run.id), run, request.args.get("flow", ""))
 
 
-def _first_plot(run: RunRow, kind: str, flow: str) -> str:
+def _first_plot(run: RunRow, kind: str, flow: str | None = None) -> str:
     """The address of the uppermost plot's data. The page's head names it, so that the browser asks for it at once."""
     low, high = 0.0, float(run.duration_s)
     try:

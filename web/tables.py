@@ -157,8 +157,8 @@ def derived(key: tuple[Any, ...], make: Callable[[], T], size: Callable[[T], int
     A landed run never changes; a run that was repeated has tables with another time. A request for something that is
     being made waits for it.
     """
-    path = Path(key[0]) / "segments.parquet"
-    dated = (*key, path.stat().st_mtime_ns if path.exists() else 0)
+    tables = [Path(key[0]) / name for name in ("segments.parquet", "counters.json")]
+    dated = (*key, *(path.stat().st_mtime_ns for path in tables if path.exists()))
     with _lock:
         if dated in _derived:
             found: T = _derived[dated][0]

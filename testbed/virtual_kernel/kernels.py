@@ -11,13 +11,13 @@ import hashlib
 import os
 import shutil
 import subprocess
-import tempfile
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from testbed.errors import TestbedError, Unavailable
+from testbed.local_folders import ScratchFolder
 
 HERE = Path(__file__).parent
 CONFIG, ENTROPY = HERE / "kernel.config", HERE / "seeded.c"
@@ -119,9 +119,9 @@ def build(version: str, say: Say) -> Kernel:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not kernel.binary.exists():
             _require(place)
-            with tempfile.TemporaryDirectory(prefix="new-", dir=place) as new:
-                _build(version, Path(new), place / f"build-{version}.log", say)
-                (Path(new) / "kernel").rename(kernel.folder)
+            with ScratchFolder(place, "new-") as new:
+                _build(version, new, place / f"build-{version}.log", say)
+                (new / "kernel").rename(kernel.folder)
     return kernel
 
 

@@ -8,13 +8,13 @@ import shlex
 import shutil
 import subprocess
 import sys
-import tempfile
 import threading
 from collections.abc import Callable
 from pathlib import Path
 
 from testbed import node_binary
 from testbed.errors import TestbedError
+from testbed.local_folders import ScratchFolder
 from testbed.report import Progress, Report
 from testbed.scenario import Scenario
 from testbed.virtual_kernel import kernels
@@ -40,13 +40,13 @@ class VirtualMachine:
         Raises:
             TestbedError: the run failed, or the machine ended or hung; `out` has guest.log and kernel.log.
         """
-        with tempfile.TemporaryDirectory(prefix="backchannel-virtual-") as scratch:
-            folder = Path(scratch) / "host"
+        with ScratchFolder() as scratch:
+            folder = scratch / "host"
             folder.mkdir()
             (folder / "scenario.json").write_text(json.dumps(scenario.as_json()))
-            log = Path(scratch) / "kernel.log"
+            log = scratch / "kernel.log"
             try:
-                self._boot(scenario.seed, Path(scratch), folder, log, on_progress)
+                self._boot(scenario.seed, scratch, folder, log, on_progress)
                 return self._report(folder, log)
             finally:
                 self._keep(folder, log, out)
