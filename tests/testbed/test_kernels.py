@@ -18,8 +18,8 @@ def empty_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_a_kernel_that_is_not_built_is_said_with_the_command_that_builds_it() -> None:
     assert kernels.built() == []
-    with pytest.raises(Unavailable, match="backchannel kernel build --version 6.1'"):
-        kernels.named(kernels.name("6.1"))
+    with pytest.raises(Unavailable, match="backchannel kernel build --version 6.12'"):
+        kernels.named(kernels.name("6.12"))
 
 
 def test_a_kernel_of_another_version_of_the_software_is_refused() -> None:
@@ -29,7 +29,6 @@ def test_a_kernel_of_another_version_of_the_software_is_refused() -> None:
 
 def test_a_kernels_name_follows_its_configuration(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     before = kernels.name("6.12")
-    assert before != kernels.name("6.1")
     other = tmp_path / "kernel.config"
     other.write_text(kernels.CONFIG.read_text().replace("CONFIG_NET_SCH_CAKE=y", "# CONFIG_NET_SCH_CAKE is not set"))
     monkeypatch.setattr(kernels, "CONFIG", other)
@@ -50,5 +49,5 @@ def test_missing_build_programs_are_named_by_package(monkeypatch: pytest.MonkeyP
 
 
 def test_there_is_no_other_version() -> None:
-    with pytest.raises(TestbedError, match="no Linux 5.4 to build; there are: 6.12, 6.1"):
+    with pytest.raises(TestbedError, match="no Linux 5.4 to build; there are: 6.12"):
         kernels.build("5.4", lambda line: None)
