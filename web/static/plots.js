@@ -9,6 +9,7 @@ let view = whole;
 let pending = 0;
 let segment = null;
 let story = null; // What became of it.
+const WIDEST_S = 3; // From a loss to the retransmission that is shown with it.
 
 const digits = () => Math.max(1, Math.ceil(3 - Math.log10(view[1] - view[0])));
 
@@ -170,7 +171,7 @@ async function step(direction) {
   }
 }
 
-function choose(one) {
+function choose(one, widens = false) {
   segment = one;
   const panel = document.getElementById("segment");
   const rows = [
@@ -208,7 +209,7 @@ function choose(one) {
   panel.replaceChildren(head, told, list, buttons);
   panel.hidden = false;
   story = null;
-  follow(one, told);
+  follow(one, told, widens);
   keep(one);
   if (one.time_s < view[0] || one.time_s > view[1]) {
     const half = (view[1] - view[0]) / 2;
@@ -218,7 +219,7 @@ function choose(one) {
 }
 
 // What became of a data segment that the sender sent: lost where and why, sent again when and why.
-async function follow(one, told) {
+async function follow(one, told, widens) {
   if (one.direction !== "data" || !one.payload || board.dataset.side !== "sender") return;
   let found;
   try {
@@ -230,6 +231,8 @@ async function follow(one, told) {
   if (one !== segment) return;
   story = found;
   told.textContent = found.sentence;
+  // With its retransmission, if that is near.
+  if (widens && found.again_s > view[1] && found.again_s < one.time_s + WIDEST_S) look([view[0], found.again_s + 0.1]);
   for (const plot of plots) if (plot.inspects) plot.chart?.redraw(false, false);
 }
 
@@ -307,12 +310,12 @@ async function seek(what, direction) {
   const beyond = ([t, end]) => direction * (t - here[0]) > 2e-6 || (Math.abs(t - here[0]) <= 2e-6 && direction * (end - here[1]) > 0);
   const [t, end] = marks.find(beyond) ?? marks[0];
   const found = (await segments(t - 2e-6, t + 2e-6)).segments.find((one) => one.direction === "data" && one.end === end);
-  if (found) zoomTo(found);
+  if (found) zoomTo(found, what === "loss");
 }
 
-function zoomTo(one) {
+function zoomTo(one, widens = false) {
   look([one.time_s - 0.25, one.time_s + 0.25]);
-  choose(one);
+  choose(one, widens);
 }
 
 // Setting up ---------------------------------------------------------------------------------------------------------
