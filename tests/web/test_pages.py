@@ -693,7 +693,7 @@ def test_known_troubles_are_told_in_words(tmp_path: Path, monkeypatch: pytest.Mo
     def gone(*_: Any) -> Any:
         raise TestbedError("the node binary is not built")
 
-    monkeypatch.setattr("experiments.language.registry.entries", gone)
+    monkeypatch.setattr("experiments.language.registry.of_kind", gone)
     answer = client.get("/docs")
     assert answer.status_code == 503
     assert "The node binary is not built." in answer.text
