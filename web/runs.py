@@ -26,7 +26,7 @@ from analysis.store import browse
 from analysis.store.rows import RunRow
 from testbed import fidelity
 from testbed.report import DirectionReport, Measurement
-from web import crossing, run_figures, tables
+from web import crossing, fates, run_figures, tables
 from web.campaign_data import is_detail, order
 from web.campaign_exports import network_file
 from web.campaigns import network_picture
@@ -157,6 +157,23 @@ def segments(run_id: str) -> Response:
     blocks = tables.blocks_of(folder, some)
     found = [_segment(row, blocks.get((row["file"], row["frame"]), [])) for row in some.to_dicts()]
     return jsonify({"total": inside.height, "segments": found})
+
+
+@blueprint.get("/api/runs/<run_id>/fate")
+def fate(run_id: str) -> Response:
+    """What became of the transmission at `at` of a flow's segment: lost where and why, sent again when and why."""
+    run = load(run_id)
+    asked = {name: request.args.get(name, type=int) for name in ("seq", "payload")}
+    seq, payload, at = asked["seq"], asked["payload"], request.args.get("at", type=float)
+    if seq is None or payload is None or at is None:
+        abort(400, "'seq' and 'payload' are whole numbers, 'at' is a time in seconds.")
+    try:
+        found = fates.story(g.store.run_folder(run_id), run, request.args.get("flow", ""), seq, payload, at)
+    except MissingCapture as error:
+        abort(404, f"{str(error)[0].upper()}{str(error)[1:]}.")
+    if found is None:
+        abort(404, f"The sender's capture has no segment {seq} of {payload} bytes at {at:g} s.")
+    return jsonify(found)
 
 
 @blueprint.get("/api/runs/<run_id>/crossing")
