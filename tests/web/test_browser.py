@@ -24,7 +24,7 @@ pytestmark = pytest.mark.browser
 
 
 def drawn(page: Page, kind: str) -> Locator:
-    plot = page.locator(f'.plot[data-kind="{kind}"]')
+    plot = page.locator(f'.plot[data-kind="{kind}"]').first
     plot.scroll_into_view_if_needed()
     expect(plot).to_have_attribute("data-drawn", "true", timeout=15_000)
     return plot
