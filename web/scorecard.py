@@ -24,7 +24,7 @@ from web.cache import cached, permanent
 
 blueprint = Blueprint("scorecard", __name__)
 
-BACKENDS = ("sim", "emulated", "theory")
+BACKENDS = ("sim", "emulated", "virtual-kernel", "theory")
 PAPERS = {
     "asym": "The effects of asymmetry on TCP performance",
     "ton": "A comparison of mechanisms for improving TCP performance over wireless links",

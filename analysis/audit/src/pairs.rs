@@ -123,17 +123,23 @@ fn overtaken(direction: &Direction<'_>, fates: &[Fate]) -> Vec<bool> {
     (0..entered.len()).map(|number| fates[number] == Fate::Open && is_overtaken(number)).collect()
 }
 
-/// Packets without an explanation that the line had time for: one that entered later has left, or all that entered before
-/// took less than the run.
+/// Packets without an explanation that the line had time for: one that entered later has left, or all that may have been
+/// served first took less than the run. Behind a policy that keeps the order these entered before; otherwise they are all
+/// packets of the run, for a policy may let a packet wait for ever.
 fn find_swallowed(direction: &Direction<'_>, line: Option<&Line>, overtaken: &[bool], fates: &mut [Fate]) {
-    let Direction { entered, window, .. } = direction;
-    let mut free_ns = window.begin_ns;
+    let Direction { entered, window, spec, .. } = direction;
+    let free_ns: Vec<i64> = entered
+        .iter()
+        .scan(window.begin_ns, |free_ns, record| {
+            // Dropped packets did not use the line. Those lost at its end did, and the two may be confused, so all count.
+            *free_ns = (*free_ns).max(record.time_ns) + line.map_or(0, |line| line.service_ns(Size::from(record)));
+            Some(*free_ns)
+        })
+        .collect();
+    let one_class = keeps_order(&spec.queue.name);
     for (number, record) in entered.iter().enumerate() {
-        // Dropped packets did not use the line. Those lost at its end did, and the two may be confused, so all count.
-        if let Some(line) = line {
-            free_ns = free_ns.max(record.time_ns) + line.service_ns(Size::from(record));
-        }
-        let overdue = line.is_some_and(|line| free_ns + line.delay_ns + GRACE_NS < window.end_ns);
+        let served_ns = if one_class { free_ns[number] } else { *free_ns.last().expect("it has this packet") };
+        let overdue = line.is_some_and(|line| served_ns + line.delay_ns + GRACE_NS < window.end_ns);
         if fates[number] == Fate::Open && record.time_ns >= window.begin_ns && (overtaken[number] || overdue) {
             fates[number] = Fate::Swallowed;
         }
