@@ -90,7 +90,7 @@ def campaigns() -> list[tuple[str, int | None]]:
         (str(path.relative_to(root)), 2)
         for paper in ("asym", "ton", "aq", "acq", "pulsed", "ns2")
         for path in sorted((root / "experiments" / paper).glob("*.yaml"))
-        if path.name != "targets.yaml"
+        if path.name not in ("targets.yaml", "chosen.yaml")
     ]
     return [*own, *published]
 
