@@ -14,6 +14,7 @@ from experiments.commands import (
     export,
     imports,
     inspect,
+    kernel,
     papers,
     plot,
     run,
@@ -69,6 +70,7 @@ app.command("testbed", context_settings=_PASS_ON, short_help="Set up hosts as a 
 app.command("lab", context_settings=_PASS_ON, short_help="Rehearse a lab in namespaces or virtual machines")(
     testbed.in_lab
 )
+app.add_typer(kernel.app, name="kernel", short_help="Build the kernels that run in virtual time")
 app.command("scheduler", short_help="Start the Dask scheduler of a lab")(services.scheduler)
 app.command("worker", short_help="Start a Dask worker on this machine")(services.worker)
 
@@ -89,33 +91,22 @@ def before_any_command(
     ] = False,
 ) -> None:
     """Options that stand before the command."""
+    from testbed.local_folders import sweep
+
+    sweep()
 
 
 def main() -> NoReturn:
     """Runs a command. Every error that a user can cause ends in a message and an exit status."""
-    from agents.errors import AgentError
-    from experiments.language.problems import CampaignError, ImportProblem
-    from testbed.errors import TestbedError, Unavailable
-
     try:
         app(standalone_mode=True, prog_name="backchannel")
-    except (CampaignError, ImportProblem) as error:
-        fail(str(error), exits.BAD_INPUT)
-    except Unavailable as error:
-        fail(str(error), exits.UNAVAILABLE)
-    except (TestbedError, AgentError) as error:
-        fail(str(error), exits.FAILED)
     except KeyboardInterrupt:
         fail("interrupted", exits.INTERRUPTED)
     except BrokenPipeError:
         sys.exit(exits.OK)
     except Exception as error:
-        from analysis.errors import AnalysisError
-        from analysis.store import StoreError
-
-        if isinstance(error, AnalysisError):
-            fail(str(error), exits.BAD_INPUT)
-        if isinstance(error, StoreError):
-            fail(str(error), exits.FAILED)
-        raise
+        known = exits.of_error(error)
+        if known is None:
+            raise
+        fail(*known)
     sys.exit(exits.OK)

@@ -10,13 +10,13 @@ import json
 import os
 import shutil
 import sys
-import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from testbed import node_binary, probing
 from testbed.json_lines import LineProcess
+from testbed.local_folders import ScratchFolder
 from testbed.report import Measurement, Progress, Report
 from testbed.scenario import Scenario
 
@@ -46,7 +46,7 @@ class Cell:
     """
 
     def __init__(self, name: str, on_progress: Callable[[Progress], None] | None = None) -> None:
-        self._log_folder = tempfile.TemporaryDirectory(prefix="backchannel-cell-")
+        self._log_folder = ScratchFolder()
         self._topology: str | None = None
         self._on_progress = on_progress
         command = [
@@ -62,7 +62,7 @@ class Cell:
             # Mininet imports distutils. Setuptools' replacement takes most of the time of that import.
             environment["SETUPTOOLS_USE_DISTUTILS"] = "stdlib"
         self._process = LineProcess(
-            name, command, Path(self._log_folder.name) / "cell.log", on_event=self._event, env=environment
+            name, command, self._log_folder.path / "cell.log", on_event=self._event, env=environment
         )
 
     def __enter__(self) -> Cell:
@@ -99,14 +99,14 @@ class Cell:
 
     def keep_log(self, to: Path) -> None:
         """Copies the cell's standard error to a file."""
-        log = Path(self._log_folder.name) / "cell.log"
+        log = self._log_folder.path / "cell.log"
         if log.exists():
             shutil.copy(log, to)
 
     def close(self) -> None:
         """Ends the cell and everything in it."""
         self._process.close()
-        self._log_folder.cleanup()
+        self._log_folder.close()
 
     def kill(self) -> None:
         """Ends the cell at once, from any thread; a request under way fails."""

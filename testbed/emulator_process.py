@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import atexit
 import os
-import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +11,7 @@ from typing import Any
 
 from testbed import node_binary
 from testbed.json_lines import LineProcess
+from testbed.local_folders import ScratchFolder
 from testbed.report import DriverReport
 from testbed.scenario import LinkSpec
 
@@ -35,16 +35,20 @@ class Emulator:
 
     _shared: Emulator | None = None
 
-    def __init__(self, log: Path) -> None:
+    _scratch: ScratchFolder | None = None
+
+    def __init__(self, log: Path, virtual_time: bool = False) -> None:
         command = [node_binary.path(), "emulate", "--parent", str(os.getpid())]
+        if virtual_time:
+            command.append("--virtual-time")
         self._process = LineProcess("the emulator", command, log)
 
     @classmethod
     def shared(cls) -> Emulator:
         """The emulator of this Python process, started on first use."""
         if cls._shared is None:
-            folder = tempfile.mkdtemp(prefix="backchannel-")
-            cls._shared = cls(Path(folder) / "emulator.log")
+            cls._scratch = ScratchFolder()
+            cls._shared = cls(cls._scratch.path / "emulator.log")
             atexit.register(cls._shared.close)
         return cls._shared
 
@@ -80,3 +84,5 @@ class Emulator:
         self._process.close()
         if Emulator._shared is self:
             Emulator._shared = None
+            if Emulator._scratch:
+                Emulator._scratch.close()

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import shutil
-import tempfile
 import threading
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TypeVar
 
 from agents.client import AgentClient
@@ -17,6 +14,7 @@ from agents.errors import AgentError, AgentUnreachable
 from testbed import clock
 from testbed.concurrency import on_each
 from testbed.errors import TestbedError
+from testbed.local_folders import ScratchFolder
 from testbed.placement import Placement
 from testbed.tunnels import SILENCE_S, NamespaceTunnel, SshOptions, SshTunnel, Tunnel
 
@@ -47,7 +45,7 @@ class HostAgents:
     """
 
     def __init__(self, placement: Placement, access: HostAccess, holder: str) -> None:
-        self._folder = Path(tempfile.mkdtemp(prefix="bc-"))
+        self._folder = ScratchFolder()
         self._silence_s = 0.0 if access.ssh is None else access.ssh.silence_s
         #: Longest wait for a host to release when the connections are being cut.
         self._release_s = self._silence_s or SILENCE_S
@@ -78,7 +76,7 @@ class HostAgents:
     def _open(self, placement: Placement, access: HostAccess, name: str) -> Tunnel:
         if access.ssh is not None:
             host = placement.hosts[name]
-            return SshTunnel(name, host.address, host.port, access.ssh, self._folder)
+            return SshTunnel(name, host.address, host.port, access.ssh, self._folder.path)
         pids = access.namespaces or {}
         if name not in pids:
             raise TestbedError(
@@ -154,7 +152,7 @@ class HostAgents:
 
     def log(self) -> str:
         """Everything that the ssh processes printed."""
-        logs = sorted(self._folder.glob("*.ssh.log"))
+        logs = sorted(self._folder.path.glob("*.ssh.log"))
         return "".join(f"{path.name.removesuffix('.ssh.log')}: {path.read_text(errors='replace')}\n" for path in logs)
 
     def close(self) -> None:
@@ -165,7 +163,7 @@ class HostAgents:
         for tunnel in self._tunnels.values():
             tunnel.close()
         self._pool.shutdown(wait=False, cancel_futures=True)
-        shutil.rmtree(self._folder, ignore_errors=True)
+        self._folder.close()
 
     def cut(self) -> None:
         """Unlocks the hosts that answer soon and cuts all connections, so that requests fail; from any thread."""

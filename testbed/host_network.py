@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
-import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -14,6 +12,7 @@ from testbed.clock import HostClocks
 from testbed.errors import TestbedError
 from testbed.host_agents import HostAgents
 from testbed.link_boxes import LinkBoxes
+from testbed.local_folders import ScratchFolder
 from testbed.placement import Placement
 from testbed.report import DriverReport
 from testbed.scenario import LinkSpec
@@ -30,7 +29,8 @@ class HostNetwork:
 
     def __init__(self, placement: Placement, agents: HostAgents, clocks: HostClocks) -> None:
         self.plan = placement.plan
-        self.folder = Path(tempfile.mkdtemp(prefix="backchannel-physical-"))
+        self._scratch = ScratchFolder()
+        self.folder = self._scratch.path
         self.hosts: Mapping[str, str] | None = dict(placement.host_of)
         self.agents: Mapping[str, AgentClient] = {
             node: agents.clients[host] for node, host in placement.host_of.items()
@@ -74,4 +74,4 @@ class HostNetwork:
 
     def close(self) -> None:
         """Removes the scratch folder. Hosts get their addresses back when their agents are closed."""
-        shutil.rmtree(self.folder, ignore_errors=True)
+        self._scratch.close()

@@ -13,12 +13,12 @@ import os
 import platform
 import shutil
 import subprocess
-import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 from testbed.errors import TestbedError, Unavailable
+from testbed.local_folders import ScratchFolder, sweep
 
 #: Debian's kernel for virtual machines has few drivers, and all queueing disciplines and congestion controls.
 INSTALLED = ("linux-image-cloud-amd64", "initramfs-tools", "systemd-sysv", "udev", "kmod", "openssh-server", "python3",
@@ -102,9 +102,10 @@ def image(say: Callable[[str], None]) -> Image:
                     "free: make room, or name another place with XDG_CACHE_HOME"
                 )
             say(f"making the machines' disk in {cache} (Debian {suite}; some minutes, once)")
-            with tempfile.TemporaryDirectory(prefix="new-", dir=cache) as new:
-                _make(suite, Path(new), cache / "log")
-                (Path(new) / "image").rename(folder)
+            sweep(cache, "new-")
+            with ScratchFolder(cache, "new-") as new:
+                _make(suite, new, cache / "log")
+                (new / "image").rename(folder)
     return Image(folder / "disk", folder / "vmlinuz", folder / "initrd")
 
 

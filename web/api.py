@@ -25,6 +25,9 @@ PARAMETERS: dict[str, tuple[str, dict[str, Any]]] = {
     "flow": ("A flow's name; of a queue, LINK/DIRECTION.", _TEXT),
     "from": ("Beginning of the period, in s.", _NUMBER),
     "to": ("End of the period, in s.", _NUMBER),
+    "seq": ("First byte of a segment, from 0.", {"type": "integer"}),
+    "payload": ("Bytes of data of a segment.", {"type": "integer"}),
+    "at": ("When it left, in s, to 1 us.", _NUMBER),
     "side": ("At whose interface.", {"type": "string", "enum": ["sender", "receiver"]}),
     "tail": ("The last ones instead of the first.", {"type": "integer", "enum": [1]}),
     "q": ("Words that what is found must hold.", _TEXT),
@@ -42,6 +45,7 @@ QUERIES = {
     "campaign_exports.runs_as_json": ("q", "state", "sort", "order", "page"),
     "runs.segments": ("flow", "side", "from", "to", "tail"),
     "runs.cross": ("from", "to"),
+    "runs.fate": ("flow", "seq", "payload", "at"),
     "runs.plot": ("flow", "from", "to"),
     "compare.as_json": ("run", "point"),
     "compare.plot": ("run", "point", "flow", "from", "to"),
@@ -96,7 +100,7 @@ _REQUEST = _object(
     asked=_NUMBER,
 )
 _IMPORT = _object(id=_TEXT, names=_list(_TEXT), bytes=_NUMBER, state=_TEXT, said=_TEXT, runs=_list(_TEXT))
-_VERDICT = _object(problems=_list(_TEXT))
+_VERDICT = _object(problems=_list(_TEXT), warnings=_list(_TEXT))
 #: What a good answer holds at least, of the main routes.
 ANSWERS: dict[str, dict[str, Any]] = {
     "api.healthy": _object(healthy=_FLAG),

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 from urllib.parse import urlencode
 
-from flask import Blueprint, abort, flash, g, jsonify, redirect, render_template, request, url_for
+from flask import Blueprint, abort, current_app, flash, g, jsonify, redirect, render_template, request, url_for
 from markupsafe import Markup
 from werkzeug.datastructures import MultiDict
 
@@ -20,7 +20,7 @@ from analysis.store import browse, requests
 from analysis.store.rows import CampaignRow, MemberRow, PointRow
 from testbed import fidelity
 from testbed.scenario import Scenario
-from web import campaign_data, topology
+from web import answers, campaign_data, topology
 from web.cache import cached
 from web.campaign_data import RunsPage, head, points
 from web.figures import embedded
@@ -54,6 +54,7 @@ def show(campaign_id: str) -> str:
     campaign, all_points = head(campaign_id), points(campaign_id)
     axes = axes_of(all_points)
     means, of_file = campaign_data.metric_figure(campaign), campaign_data.file_figure(campaign)
+    figure = means.figure() if means else None
     at = max(request.args.get("points", 1, int), 1)
     per_page = max(min(POINTS, BEHIND // max(campaign.repetitions, 1)), FEWEST)
     some = all_points[(at - 1) * per_page : at * per_page]
@@ -64,6 +65,7 @@ def show(campaign_id: str) -> str:
         "campaign.html",
         campaign=campaign,
         question=_question(campaign, axes),
+        ignored=campaign_data.ignored(campaign_id, axes),
         description=campaign_file.read(campaign.text).description,
         axes=axes,
         points=some,
@@ -73,8 +75,9 @@ def show(campaign_id: str) -> str:
         per_page=per_page,
         kinds=campaign_data.kinds(campaign_id),
         means=means,
-        figure=means.figure() if means else None,
-        figure_data=embedded(means.figure()) if means else "",
+        figure=figure,
+        figure_data=embedded(figure) if figure else "",
+        answer=answers.of(campaign, means, axes),
         of_file=of_file,
         file_figure=of_file.figure() if of_file else None,
         file_figure_data=embedded(of_file.figure()) if of_file else "",
@@ -128,7 +131,7 @@ def request_action(campaign: CampaignRow, action: str) -> tuple[int, str]:
         abort(409, "These results come from no campaign file, so they cannot be run again here.")
     number = requests.ask_run(g.store, campaign.file, campaign.text, overrides, force=action == "rerun")
     waiting = "A runner will start it." if requests.runners(g.store) else (
-        "No runner is connected: ./backchannel runner starts one."
+        f"No runner is connected: {current_app.jinja_env.globals['runner_command']} starts one."
     )  # fmt: skip
     return number, f"Request {number} is entered. {waiting}"
 

@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import polars as pl
 
 from analysis.captures import MissingCapture
+from analysis.counters import CountedRun
 from analysis.figures import run as figures
 from analysis.figures.model import Figure
 from analysis.store.rows import RunRow
+from testbed.units import show
 from web import tables
 
 #: Points of a series at most; extremes are kept where there are more, and retransmissions and losses all stay.
 POINTS = 4000
+#: Shortest slice in which throughput is counted, in s.
+LEAST_SLICE_S = 0.01
 
 
 def sequence(folder: Path, run: RunRow, flow: str) -> Figure:
@@ -56,18 +62,49 @@ def rtt(folder: Path, run: RunRow, flow: str) -> Figure:
     return _derived((str(folder), "rtt", flow), make)
 
 
-def throughput(folder: Path, run: RunRow, flow: str) -> Figure:
-    """Bytes that arrived in order at the receivers, by slices of a hundredth of the run."""
+def throughput(folder: Path, run: RunRow, of: str, span_s: float = math.inf) -> Figure:
+    """Bytes that arrived in order at the receivers, by slices of about a hundredth of a span, or by the counters' bins.
+
+    Args:
+        folder: of the run.
+        run: as the store gives it.
+        of: a flow, or a side of the network that receives ("client" for client1, client2, ...); empty: all flows.
+        span_s: of the period that is shown.
+    """
+    duration_s = float(run.duration_s)
+    # Halved as often as the period fits twice into the run, so that few widths are made.
+    halvings = max(math.floor(math.log2(duration_s / max(span_s, 1e-6))), 0)
+    width_s = max(duration_s / 100 / 2**halvings, LEAST_SLICE_S)
+    workload = run.documents.scenario.workload
+    named = {one.name for one in workload if one.name == of}
+    wanted = named or {one.name for one in workload if of in ("", side_of(one.to))}
 
     def make() -> Figure:
-        slices = {one.name: _slices(folder, run, one.name) for one in tables.flows(folder, run, flow)}
-        return figures.throughput("", slices, "kbit/s")
+        counted = _counted(folder, run)
+        if counted is not None:
+            of_flow = {
+                one.name: _amounts(counted, one.bins["delivered_bytes"], "bps", 8 / counted.every_s)
+                for one in counted.flows
+                if one.name in wanted
+            }
+            return _in_bins(figures.throughput("", of_flow, "kbit/s"), counted.every_s)
+        captured = [one.name for one in tables.flows(folder, run) if one.name in wanted]
+        slices = {name: _slices(folder, run, name, width_s) for name in captured}
+        return _in_bins(figures.throughput("", slices, "kbit/s"), width_s)
 
-    return _derived((str(folder), "throughput", flow), make)
+    return _derived((str(folder), "throughput", of, width_s), make)
 
 
-def _slices(folder: Path, run: RunRow, flow: str) -> pl.DataFrame:
-    width_s = max(float(run.duration_s) / 100, 0.01)
+def _in_bins(figure: Figure, width_s: float) -> Figure:
+    return replace(figure, notes=(f"bins of {show(width_s, 'time')}",))
+
+
+def side_of(host: str) -> str:
+    """A host without its number: client1 and client2 are one side of a network."""
+    return host.rstrip("0123456789")
+
+
+def _slices(folder: Path, run: RunRow, flow: str, width_s: float) -> pl.DataFrame:
     data = tables.flow(folder, run, flow, True, ("in_order",), pl.col("dir") == 0)
     slices = pl.DataFrame({"slice": pl.int_range(0, int(float(run.duration_s) / width_s) + 1, eager=True)})
     # Each connection counts from its own start.
@@ -86,9 +123,38 @@ def _slices(folder: Path, run: RunRow, flow: str) -> pl.DataFrame:
     )
 
 
+def _counted(folder: Path, run: RunRow) -> CountedRun | None:
+    """The counters of a run without captures; None for other runs."""
+    if not is_counted(run):
+        return None
+    counted = CountedRun.load(folder, run.documents.scenario, run.documents.report)
+    if counted is None:
+        raise MissingCapture("the counters of this run are gone from its folder")
+    return counted
+
+
+def is_counted(run: RunRow) -> bool:
+    """Whether a run has counters in place of captures."""
+    paths = {one.path for one in run.files}
+    return "counters.json" in paths and "segments.parquet" not in paths
+
+
+def _amounts(run: CountedRun, bins: Sequence[float], name: str, scale: float) -> pl.DataFrame:
+    """What was counted in each bin, at the bin's end, as slices of captures are drawn."""
+    times_s = [min((number + 1) * run.every_s, run.end_s) for number in range(len(bins))]
+    return pl.DataFrame({"t_s": times_s, name: [float(value) * scale for value in bins]})
+
+
+def _levels(run: CountedRun, bins: Sequence[float], name: str) -> pl.DataFrame:
+    """The mean of each bin, from the bin's start on."""
+    return pl.DataFrame({"t_s": [number * run.every_s for number in range(len(bins))], name: list(map(float, bins))})
+
+
 def queue(folder: Path, run: RunRow, name: str) -> Figure:
     """Packets that wait in a queue ("link/direction"), and what was dropped, purged or marked there."""
     link, _, direction = name.rpartition("/")
+    if is_counted(run):
+        return _derived((str(folder), "queue", name), lambda: _counted_queue(folder, run, name))
     lengths: list[tuple[float, float, float]] = []
     events: dict[str, list[float]] = {}
     for row in tables.telemetry(folder, "links"):
@@ -104,11 +170,32 @@ def queue(folder: Path, run: RunRow, name: str) -> Figure:
     return figures.queue("", pl.DataFrame(lengths, schema=schema, orient="row"), events)
 
 
+def _counted_queue(folder: Path, run: RunRow, name: str) -> Figure:
+    counted = _counted(folder, run)
+    line = next((one for one in counted.lines if one.name == name), None) if counted else None
+    if counted is None or line is None:
+        return figures.nothing("This line was not counted: capture.counters.at of the campaign names the links.")
+    lengths = _levels(counted, line.bins["queue_packets"], "y")
+    return figures.queue("", lengths.with_columns(pl.col("y").alias("most")), {})
+
+
+def _counted_window(folder: Path, run: RunRow, flow: str) -> Figure:
+    counted = _counted(folder, run)
+    found = next((one for one in counted.flows if one.name == flow), None) if counted else None
+    if counted is None or found is None:
+        return figures.nothing(f"This run has no flow {flow}.")
+    none = pl.lit(None, pl.Float64).alias("ssthresh_segments")
+    samples = _levels(counted, found.bins["cwnd_segments"], "cwnd_segments").with_columns(none)
+    return figures.congestion_window("", samples)
+
+
 def cwnd(folder: Path, run: RunRow, flow: str) -> Figure:
-    """The sender's congestion window and slow-start threshold, as its stack reports them.
+    """The sender's congestion window and slow-start threshold, as its stack reports them; of counters, bins' means.
 
     With the window of the further sender of a split connection that carries the flow's data.
     """
+    if is_counted(run):
+        return _derived((str(folder), "cwnd", flow), lambda: _counted_window(folder, run, flow))
     spec = next((one for one in run.documents.scenario.workload if one.name == flow), None)
     rows = tables.telemetry(folder, flow) if spec is not None else []
     if spec is None or not rows:

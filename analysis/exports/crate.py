@@ -13,7 +13,6 @@ import datetime
 import hashlib
 import json
 import mimetypes
-import tempfile
 import urllib.parse
 import zipfile
 from collections.abc import Mapping, Sequence
@@ -26,6 +25,7 @@ from analysis.figures import published
 from analysis.frames import find_campaign, means, values
 from analysis.store import Store
 from analysis.store.rows import CampaignRow, RunRow
+from testbed.local_folders import ScratchFolder, sweep
 
 METADATA = "ro-crate-metadata.json"
 CAMPAIGN = "campaign.json"
@@ -88,19 +88,21 @@ def _write(
     author: str,
     licence: str,
 ) -> str:
-    with tempfile.TemporaryDirectory(dir=path.parent, prefix=f".{path.name}-") as scratch:
-        made = _generated(store, found, runs, experiments, Path(scratch))
+    prefix = f".{path.name}-"
+    sweep(path.parent, prefix)
+    with ScratchFolder(path.parent, prefix) as scratch:
+        made = _generated(store, found, runs, experiments, scratch)
         files = {name: (file.stat().st_size, _sha256(file), file) for name, file in made.items()}
         names = [*files, *(f"runs/{run.id}/{one.path}" for run in runs for one in run.files)]
         of_means = means(found.id, store) if any(run.state == "valid" for run in runs) else None
-        preview = Path(scratch) / PREVIEW
+        preview = scratch / PREVIEW
         preview.write_text(page(found, runs, of_means, names))
         files[PREVIEW] = (preview.stat().st_size, _sha256(preview), preview)
         for run in runs:
             for one in run.files:
                 name = f"runs/{run.id}/{one.path}"
                 files[name] = (one.bytes, one.sha256, store.run_folder(run.id) / one.path)
-        half = Path(scratch) / "bundle.zip"
+        half = scratch / "bundle.zip"
         _zip(half, _metadata(found, runs, files, author, licence), files)
         half.replace(path)
     return _sha256(path)

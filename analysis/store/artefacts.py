@@ -7,11 +7,13 @@ is `failed/ABCD.../`.
 
 from __future__ import annotations
 
+import contextlib
 import shutil
-import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Protocol
+
+from testbed.local_folders import ScratchFolder, sweep
 
 #: Bytes that are kept of what a try without a result left, where that has a way to go: its captures are not compressed.
 MOST_FAILED_BYTES = 100_000_000
@@ -137,22 +139,20 @@ class RemoteArtefacts:
         except Exception as error:  # noqa: BLE001
             raise ArtefactError(f"the artefacts of a run cannot be read from {self.url}: {_said(error)}") from error
         here.parent.mkdir(parents=True, exist_ok=True)
-        # Of its own: several may bring the same run here at once.
-        making = Path(tempfile.mkdtemp(prefix="part-", dir=here.parent))
-        try:
-            top = self._at(run_id)
-            for path in self._files.find(top):
-                to = making / path[len(top) :].lstrip("/")
-                to.parent.mkdir(parents=True, exist_ok=True)
-                self._files.get_file(path, str(to))
-        except Exception as error:  # noqa: BLE001
-            shutil.rmtree(making, ignore_errors=True)
-            raise ArtefactError(f"the artefacts of a run cannot be read from {self.url}: {_said(error)}") from error
-        try:
-            making.rename(here)
-        except OSError:
-            # Another was faster.
-            shutil.rmtree(making, ignore_errors=True)
+        sweep(here.parent, "part-")
+        # Several processes may fetch the same run at once.
+        with ScratchFolder(here.parent, "part-") as making:
+            try:
+                top = self._at(run_id)
+                for path in self._files.find(top):
+                    to = making / path[len(top) :].lstrip("/")
+                    to.parent.mkdir(parents=True, exist_ok=True)
+                    self._files.get_file(path, str(to))
+            except Exception as error:  # noqa: BLE001
+                raise ArtefactError(f"the artefacts of a run cannot be read from {self.url}: {_said(error)}") from error
+            # Fails if another process was faster.
+            with contextlib.suppress(OSError):
+                making.rename(here)
         for other in here.parent.iterdir():
             if other != here and not other.name.startswith("part-"):
                 shutil.rmtree(other, ignore_errors=True)

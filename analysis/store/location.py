@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,9 +11,8 @@ import sqlalchemy as sa
 
 from analysis.store.artefacts import ArtefactError, Artefacts, LocalArtefacts, RemoteArtefacts
 from analysis.store.database import POSTGRESQL, Database, StoreError
-
-#: Folders of PostgreSQL stores on this machine, one for each store.
-LOCAL = Path(os.environ.get("BACKCHANNEL_LOCAL", Path(tempfile.gettempdir()) / f"backchannel-{os.getuid()}"))
+from testbed.errors import TestbedError
+from testbed.local_folders import shared_parent_folder
 
 
 @dataclass(frozen=True)
@@ -68,7 +66,12 @@ def open_postgresql(where: str, artefacts: str) -> Location:
             f"the store {shown} needs a place for captures and tables: --artefacts URL, or $BACKCHANNEL_ARTEFACTS "
             "(a folder that every machine sees, s3://bucket/path, sftp://host/path, ...)"
         )
-    folder = LOCAL / hashlib.sha256(f"{shown} {artefacts}".encode()).hexdigest()[:16]
+    try:
+        local = Path(os.environ.get("BACKCHANNEL_LOCAL") or shared_parent_folder())
+    except TestbedError as error:
+        raise StoreError(str(error)) from None
+    # One for each store.
+    folder = local / hashlib.sha256(f"{shown} {artefacts}".encode()).hexdigest()[:16]
     try:
         (folder / "incoming").mkdir(parents=True, exist_ok=True)
     except OSError as error:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -12,6 +11,7 @@ import typer
 from experiments import exits
 from experiments.commands.options import FileArgument, JobsOption, JsonOption, SetOption
 from experiments.commands.shared import console, fail, load_plan
+from testbed.local_folders import ScratchFolder
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -55,8 +55,8 @@ def sensitivity(
         fail(f"--by is a share above 0 and up to 10 %, not '{by}'", exits.BAD_INPUT)
     plan = load_plan(file, overrides, "sim")
     plans = [plan, *(perturbed_plan(plan, number + 1, share) for number in range(perturbations))]
-    with tempfile.TemporaryDirectory(prefix="sensitivity-") as folder:
-        original, *perturbed = _run(plans, keep or Path(folder) / "results", jobs, as_json)
+    with ScratchFolder() as folder:
+        original, *perturbed = _run(plans, keep or folder / "results", jobs, as_json)
     try:
         found = assess(original, perturbed, metric, share)
     except ValueError as error:

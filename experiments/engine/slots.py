@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import fcntl
 import os
-import tempfile
 import threading
 from pathlib import Path
 
 from testbed.errors import TestbedError
+from testbed.local_folders import runtime_folder
 
-#: Contains the locks; local to this machine.
-FOLDER = Path(tempfile.gettempdir()) / f"backchannel-{os.getuid()}"
 #: Interval between two attempts to take a slot, in s.
 LOOK_S = 0.05
 
@@ -23,21 +21,17 @@ class Slots:
         name: shared by all processes that use them.
         count: number of slots.
         stop: once set, waiting ends and threads continue without a slot.
-        folder: of the locks; None: FOLDER.
+        folder: of the locks; None: this user's on this machine.
 
     Raises:
         TestbedError: the folder cannot be used. All methods raise it.
     """
 
     def __init__(self, name: str, count: int, stop: threading.Event, folder: Path | None = None) -> None:
-        folder = folder or FOLDER
+        folder = folder or runtime_folder()
         self._paths = [folder / f"{name}-{number}.lock" for number in range(count)]
         self._stop = stop
         self._own = threading.local()
-        try:
-            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        except OSError as error:
-            raise _unusable(folder, error) from None
 
     def __enter__(self) -> None:
         while not self.take() and not self._stop.wait(LOOK_S):

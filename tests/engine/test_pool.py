@@ -17,6 +17,7 @@ from experiments.engine.execution import Finish, Worker, lines_key
 from experiments.engine.pool import CellPool, Job, PoolStatus, Result
 from experiments.language.campaign import Run, load
 from testbed.errors import TestbedError
+from testbed.local_folders import private_folder
 from testbed.report import Phase, Progress
 from testbed.scenario import ScenarioDocument
 from tests.campaign_texts import one_line
@@ -258,7 +259,7 @@ def test_testbeds_are_built_as_few_at_once_as_the_gate_lets(tmp_path: Path) -> N
 
 
 def test_the_gate_is_that_of_all_processes_of_a_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("experiments.engine.slots.FOLDER", tmp_path / "slots")
+    monkeypatch.setattr("experiments.engine.slots.runtime_folder", lambda: private_folder(tmp_path / "slots"))
     monkeypatch.setattr("os.cpu_count", lambda: 4)
     store = Store.open(tmp_path / "results")
     first, second = CellPool(store, lambda beat: None), CellPool(store, lambda beat: None)
@@ -351,7 +352,7 @@ def test_of_two_processes_on_a_machine_one_keeps_the_cpus_awake(
             have = asked.count(of)
             assert news.wait_for(lambda: asked.count(of) >= have + count, 10)
 
-    monkeypatch.setattr("experiments.engine.slots.FOLDER", tmp_path / "slots")
+    monkeypatch.setattr("experiments.engine.slots.runtime_folder", lambda: private_folder(tmp_path / "slots"))
     monkeypatch.setattr(pool, "STATUS_INTERVAL_S", 0.01)
     monkeypatch.setattr(pool.cpu_hold, "CpuHold", Held)
     monkeypatch.setattr(pool.machine, "cpu_seconds", lambda: {"busy": 1.0, "niced": 0.0, "idle": 1.0, "steal": 0.1})

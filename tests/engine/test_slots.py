@@ -68,7 +68,7 @@ def test_who_is_told_to_stop_waits_no_longer(tmp_path: Path) -> None:
     assert entered.is_set()
 
 
-def test_a_place_that_cannot_be_is_told(tmp_path: Path) -> None:
+def test_a_folder_that_cannot_be_used_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(TestbedError, match="which holds this machine's locks, cannot be used"):
-        Slots("building", 1, threading.Event(), tmp_path / "file")
+        Slots("building", 1, threading.Event(), tmp_path / "file").take()

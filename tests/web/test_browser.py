@@ -24,7 +24,7 @@ pytestmark = pytest.mark.browser
 
 
 def drawn(page: Page, kind: str) -> Locator:
-    plot = page.locator(f'.plot[data-kind="{kind}"]')
+    plot = page.locator(f'.plot[data-kind="{kind}"]').first
     plot.scroll_into_view_if_needed()
     expect(plot).to_have_attribute("data-drawn", "true", timeout=15_000)
     return plot
@@ -116,6 +116,27 @@ def test_one_zooms_to_a_retransmission_and_reads_its_fields(page: Page, address:
     page.locator("h1").click()
     page.keyboard.press("Shift+ArrowLeft")
     expect(panel).to_contain_text("retransmission")
+
+
+def test_a_loss_is_explained_and_stands_in_the_address(
+    page: Page, serve: Callable[[Path], str], dropping: Simulated
+) -> None:
+    page.goto(f"{serve(dropping.results)}/runs/{dropping.run_id()}")
+    drawn(page, "sequence")
+    panel = page.get_by_role("region", name="Segment")
+    page.get_by_role("button", name="Next loss").click()
+    expect(panel.locator(".fate")).to_contain_text("Dropped at bottleneck forward")
+    expect(panel.locator(".fate")).to_contain_text("queue 12 of 12 packets; sent again at")
+    first = panel.locator("dl").inner_text()
+    # By key to the next, and back.
+    page.locator("h1").click()
+    page.keyboard.press("l")
+    expect(panel.locator("dl")).not_to_have_text(first)
+    page.keyboard.press("Shift+L")
+    expect(panel.locator("dl")).to_have_text(first, use_inner_text=True)
+    page.reload()
+    expect(panel.locator("dl")).to_have_text(first, use_inner_text=True)
+    expect(panel.locator(".fate")).to_contain_text("Dropped at bottleneck forward")
 
 
 def test_the_receivers_side_is_seen_with_the_same_flow_and_zoom(page: Page, address: str, simulated: Simulated) -> None:
@@ -249,6 +270,22 @@ def test_the_figure_and_the_runs_follow_their_controls(page: Page, address: str,
     with page.expect_download() as download:
         page.locator("#live-figure").get_by_role("link", name="PDF").click()
     assert Path(download.value.path()).read_bytes().startswith(b"%PDF-")
+
+
+def test_a_dot_of_the_trade_off_opens_its_run(page: Page, address: str, simulated: Simulated) -> None:
+    page.goto(address + simulated.address)
+    figure = page.locator("#live-tradeoff")
+    expect(figure.locator("canvas")).to_be_visible()
+    figure.scroll_into_view_if_needed()
+    text = figure.locator("script").text_content()
+    dots = next(one for one in json.loads(text or "")["series"] if one.get("run"))
+    view = json.loads(figure.locator(".board").get_attribute("data-view") or "")
+    over = figure.locator(".u-over").bounding_box()
+    assert over is not None
+    share = [(dots[key][0] - view[key][0]) / (view[key][1] - view[key][0]) for key in ("x", "y")]
+    page.mouse.click(over["x"] + share[0] * over["width"], over["y"] + (1 - share[1]) * over["height"])
+    page.wait_for_url(re.compile("/runs/"))
+    assert page.url.rpartition("/")[2] in dots["run"]
 
 
 def test_packets_cross_the_line(page: Page, address: str, simulated: Simulated) -> None:
@@ -419,6 +456,20 @@ def test_a_campaign_is_launched_and_watched_until_it_is_finished(page: Page, own
         runner.wait(30)
 
 
+def test_a_form_makes_a_file_and_a_check_keeps_both(page: Page, own: tuple[str, Path]) -> None:
+    page.goto(f"{own[0]}/launch")
+    page.get_by_label("Title").fill("What it asks")
+    page.get_by_label("Rate", exact=True).first.fill("100 Mbit/s")
+    page.get_by_role("button", name="Make the file").click()
+    expect(page.get_by_label("The file")).to_have_value(re.compile("title: What it asks"))
+    # What validate warns of; its line is one click away.
+    expect(page.locator("#verdict .warnings")).to_contain_text("warning: bottleneck elsewhere", timeout=20_000)
+    page.get_by_role("button", name="Check").click()
+    expect(page.locator("#verdict .good")).to_contain_text("2 points, 6 runs")
+    expect(page.get_by_label("Title")).to_have_value("What it asks")
+    expect(page.get_by_label("The file")).to_have_value(re.compile("title: What it asks"))
+
+
 @pytest.fixture
 def capture(simulated: Simulated, tmp_path: Path) -> Path:
     """A capture of one of our own runs, as somebody might have it."""
@@ -456,6 +507,8 @@ def test_what_is_no_capture_is_said_in_words(page: Page, own: tuple[str, Path]) 
     expect(page.locator("#told.bad")).not_to_be_empty(timeout=30_000)
     assert str(results) not in page.locator("#told").inner_text()
     assert "Traceback" not in page.locator("#told").inner_text()
+    # By the name that the visitor knows.
+    expect(page.locator("#told")).to_contain_text("letter.txt is neither pcap nor pcapng")
 
 
 def test_the_site_tells_every_page_of_a_change(page: Page, own: tuple[str, Path]) -> None:

@@ -7,10 +7,10 @@ import hashlib
 import io
 import os
 import shlex
+import shutil
 import subprocess
 import sys
 import tarfile
-import tempfile
 from pathlib import Path
 
 from ansible.errors import AnsibleActionFail
@@ -107,12 +107,15 @@ def generated_files():
 
 
 def pack(archive, files, texts):
-    """Writes the archive atomically, with the node binary stripped."""
-    with tempfile.TemporaryDirectory(dir=archive.parent) as folder:
-        stripped = Path(folder) / "backchannel-node"
+    """Writes the archive atomically, with the node binary stripped. The caller holds the lock."""
+    folder = archive.parent / "packing"
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir()
+    try:
+        stripped = folder / "backchannel-node"
         # Symbols are half of the binary.
         done = subprocess.run(["strip", "-o", str(stripped), str(files["bin/backchannel-node"])], capture_output=True)
-        new = archive.with_suffix(".new")
+        new = folder / archive.name
         with tarfile.open(new, "w:gz", compresslevel=1) as packed:
             for name, text in texts.items():
                 entry = tarfile.TarInfo(name)
@@ -127,3 +130,5 @@ def pack(archive, files, texts):
                 with source.open("rb") as content:
                     packed.addfile(entry, content)
         new.rename(archive)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
