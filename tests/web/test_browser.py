@@ -24,7 +24,7 @@ pytestmark = pytest.mark.browser
 
 
 def drawn(page: Page, kind: str) -> Locator:
-    plot = page.locator(f'.plot[data-kind="{kind}"]')
+    plot = page.locator(f'.plot[data-kind="{kind}"]').first
     plot.scroll_into_view_if_needed()
     expect(plot).to_have_attribute("data-drawn", "true", timeout=15_000)
     return plot
@@ -116,6 +116,27 @@ def test_one_zooms_to_a_retransmission_and_reads_its_fields(page: Page, address:
     page.locator("h1").click()
     page.keyboard.press("Shift+ArrowLeft")
     expect(panel).to_contain_text("retransmission")
+
+
+def test_a_loss_is_explained_and_stands_in_the_address(
+    page: Page, serve: Callable[[Path], str], dropping: Simulated
+) -> None:
+    page.goto(f"{serve(dropping.results)}/runs/{dropping.run_id()}")
+    drawn(page, "sequence")
+    panel = page.get_by_role("region", name="Segment")
+    page.get_by_role("button", name="Next loss").click()
+    expect(panel.locator(".fate")).to_contain_text("Dropped at bottleneck forward")
+    expect(panel.locator(".fate")).to_contain_text("queue 12 of 12 packets; sent again at")
+    first = panel.locator("dl").inner_text()
+    # By key to the next, and back.
+    page.locator("h1").click()
+    page.keyboard.press("l")
+    expect(panel.locator("dl")).not_to_have_text(first)
+    page.keyboard.press("Shift+L")
+    expect(panel.locator("dl")).to_have_text(first, use_inner_text=True)
+    page.reload()
+    expect(panel.locator("dl")).to_have_text(first, use_inner_text=True)
+    expect(panel.locator(".fate")).to_contain_text("Dropped at bottleneck forward")
 
 
 def test_the_receivers_side_is_seen_with_the_same_flow_and_zoom(page: Page, address: str, simulated: Simulated) -> None:
