@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -219,6 +218,10 @@ def figure(run: RunRow, kind: str) -> Figure:
     if kind not in run_figures.KINDS:
         abort(404, f"There is no plot {kind}; there are: {', '.join(run_figures.KINDS)}.")
     folder, of = g.store.run_folder(run.id), request.args.get("flow", "")
+    known = run_figures.names(run, kind)
+    if of and of not in known:
+        what = "queue" if kind == "queue" else "flow"
+        abort(404, f"There is no {what} {of[:80]!r} in this run; there are: {', '.join(dict.fromkeys(known[:20]))}.")
     if kind == "throughput":
         low, high = _range(run)
         return run_figures.throughput(folder, run, of, high - low)
@@ -265,13 +268,17 @@ def period_asked(duration_s: float) -> tuple[float, float]:
     try:
         return _number("from", 0.0), _number("to", duration_s)
     except ValueError:
-        abort(400, "'from' and 'to' are seconds.")
+        abort(400, "'from' and 'to' are seconds, such as 12.5.")
+
+
+#: Times of a capture are nanoseconds in 64 bits.
+MAX_TIME_S = 2**63 / 1e9
 
 
 def _number(name: str, default: float) -> float:
     text = request.args.get(name)
     value = default if not text else float(text)
-    if not math.isfinite(value):
+    if not abs(value) <= MAX_TIME_S:
         raise ValueError(f"{name} is {value}")
     return value
 
