@@ -173,7 +173,7 @@ def fate(run_id: str) -> Response:
     run = load(run_id)
     asked = {name: request.args.get(name, type=int) for name in ("seq", "payload")}
     seq, payload, at = asked["seq"], asked["payload"], request.args.get("at", type=float)
-    if seq is None or payload is None or at is None:
+    if seq is None or payload is None or at is None or not (0 <= seq < 1 << 62 and 0 < payload < 1 << 31):
         abort(400, "'seq' and 'payload' are whole numbers, 'at' is a time in seconds.")
     try:
         found = fates.story(g.store.run_folder(run_id), run, request.args.get("flow", ""), seq, payload, at)
