@@ -89,10 +89,10 @@ def differences(setting: Setting) -> list[Setting]:
         )
     everything = [override for overrides in removed.values() for override in overrides]
     found.append(_with(setting, "all of these", everything))
-    name, *rest = setting.ns2
+    name, seconds, delayed, _ = setting.ns2
     if name in ROUND_TRIP_S:
         # The other settings draw their round trips already.
-        both = (name, *rest[:2], str(0.01 * ROUND_TRIP_S[name]))
+        both = (name, seconds, delayed, str(0.01 * ROUND_TRIP_S[name]))
         found.append(replace(_with(setting, "round trips vary in both", [VARIED]), ns2=both))
         found.append(replace(_with(setting, "all, and round trips vary", [*everything, VARIED]), ns2=both))
     return found
