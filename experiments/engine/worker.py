@@ -16,6 +16,7 @@ from experiments.engine.dask_executor import THREADS
 from experiments.engine.dask_security import check_encryption, protocol, root_cause
 from testbed.capability import missing_for_emulation
 from testbed.errors import TestbedError, Unavailable
+from testbed.local_folders import ScratchFolder
 
 #: Seconds for which a worker waits for its scheduler.
 CONNECT_S = 20.0
@@ -56,12 +57,14 @@ def serve_worker(scheduler: str, host: str | None, name: str | None) -> None:
     check_encryption(scheduler, "worker")
     missing = missing_for_emulation()
 
+    scratch = ScratchFolder()
+
     async def start() -> Server:
         # A nanny restarts its worker. The runner limits the cells, for which threads only wait.
         nanny = Nanny(
             scheduler, nthreads=THREADS, memory_limit=0, host=host, protocol=protocol(), dashboard=False,
             death_timeout=CONNECT_S, silence_logs=logging.WARNING, dashboard_address=f"{host}:0" if host else None,
-            name=name or f"{os.uname().nodename}-{os.getpid()}",
+            name=name or f"{os.uname().nodename}-{os.getpid()}", local_directory=str(scratch.path),
         )  # fmt: skip
         try:
             await asyncio.wait_for(nanny, CONNECT_S)
@@ -72,7 +75,8 @@ def serve_worker(scheduler: str, host: str | None, name: str | None) -> None:
             typer.echo(f"this worker can only run simulations: {'; '.join(missing)}", err=True)
         return nanny
 
-    _serve(start, f"the worker ended because the Dask scheduler {scheduler} is gone; restart it with the scheduler")
+    with scratch:
+        _serve(start, f"the worker ended because the Dask scheduler {scheduler} is gone; restart it with the scheduler")
 
 
 def _serve(start: Callable[[], Awaitable[Server]], ended: str) -> None:
