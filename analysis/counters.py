@@ -149,7 +149,8 @@ class CountedFlow(Flow):
     def arrival_slices(self) -> Slices:
         """Bytes in the bins of the flow's time."""
         first = math.ceil(self.start_s / self.run.every_s)
-        return Slices(first, self.run.every_s, self._whole("delivered_bytes"))
+        values = self._whole("delivered_bytes")
+        return Slices(first, self.run.every_s, len(values), {at: value for at, value in enumerate(values) if value})
 
     def retransmissions(self) -> float | None:
         """The sender's counter, over the whole run."""

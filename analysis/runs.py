@@ -191,7 +191,10 @@ class Slices:
     #: Number of the first slice, counted from the run's start.
     first: int
     width_s: float
-    values: Sequence[float]
+    #: Number of slices.
+    count: int
+    #: The values that are not 0, by the slice's place after the first one.
+    filled: Mapping[int, float]
 
 
 AnyFlow = TypeVar("AnyFlow", bound=Flow)

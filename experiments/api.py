@@ -63,6 +63,7 @@ __all__ = [
     "quantity_scale",
     "results_json",
     "targets_folder",
+    "warnings",
 ]
 
 #: `format_quantity(2.1e6, "rate")` is "2.1 Mbit/s".
@@ -105,6 +106,22 @@ def expand(name: str, text: str, overrides: Sequence[str] = ()) -> Plan:
     from experiments.language import campaign, source
 
     return campaign.expand(source.parse(name, text), overrides)
+
+
+def warnings(plan: Plan, name: str, text: str) -> list[str]:
+    """Known traps of emulation that a plan meets, as `./backchannel validate` prints them.
+
+    Args:
+        plan: of `expand`.
+        name: for messages.
+        text: from which the plan was expanded.
+    """
+    from experiments.labels import exact_note
+    from experiments.language import source, traps
+
+    found = traps.warnings(plan, source.parse(name, text))
+    note = exact_note(plan)
+    return [*found, f"{name}: {note}"] if note else found
 
 
 @dataclass(frozen=True)
@@ -196,10 +213,11 @@ def mechanisms(kind: str | None = None) -> list[Mechanism]:
 # Importing captures ------------------------------------------------------------------------------------------
 
 
-def import_command(files: Sequence[Path], results: str, label: str) -> list[str]:
-    """The command that imports captures, for `subprocess`: a process of its own can be given limits."""
+def import_command(files: Sequence[Path], results: str, label: str, memory_gb: float, time_s: float) -> list[str]:
+    """The command that imports captures, for `subprocess`, with limits of memory and elapsed time."""
     command = [sys.executable, "-m", "experiments", "import", *map(str, files)]
-    return [*command, "--results", results, "--label", label, "--json"]
+    limits = ["--memory-limit", f"{memory_gb:g}", "--time-limit", f"{time_s:g}"]
+    return [*command, *limits, "--results", results, "--label", label, "--json"]
 
 
 def import_error(status: int, stderr: str) -> str | None:

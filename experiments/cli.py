@@ -96,29 +96,15 @@ def before_any_command(
 
 def main() -> NoReturn:
     """Runs a command. Every error that a user can cause ends in a message and an exit status."""
-    from agents.errors import AgentError
-    from experiments.language.problems import CampaignError, ImportProblem
-    from testbed.errors import TestbedError, Unavailable
-
     try:
         app(standalone_mode=True, prog_name="backchannel")
-    except (CampaignError, ImportProblem) as error:
-        fail(str(error), exits.BAD_INPUT)
-    except Unavailable as error:
-        fail(str(error), exits.UNAVAILABLE)
-    except (TestbedError, AgentError) as error:
-        fail(str(error), exits.FAILED)
     except KeyboardInterrupt:
         fail("interrupted", exits.INTERRUPTED)
     except BrokenPipeError:
         sys.exit(exits.OK)
     except Exception as error:
-        from analysis.errors import AnalysisError
-        from analysis.store import StoreError
-
-        if isinstance(error, AnalysisError):
-            fail(str(error), exits.BAD_INPUT)
-        if isinstance(error, StoreError):
-            fail(str(error), exits.FAILED)
-        raise
+        known = exits.of_error(error)
+        if known is None:
+            raise
+        fail(*known)
     sys.exit(exits.OK)

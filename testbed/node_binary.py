@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -39,6 +40,11 @@ def call(*words: str, stdin: str | None = None, timeout_s: float = 600.0) -> Any
         )
     except subprocess.TimeoutExpired as error:
         raise TestbedError(f"backchannel-node {words[0]} took longer than {timeout_s:g} s") from error
+    if done.returncode < 0:
+        # An abort leaves a backtrace, or the bytes that it could not allocate.
+        first = next((line for line in done.stderr.splitlines() if line.strip()), "")
+        stop = signal.Signals(-done.returncode).name
+        raise TestbedError(f"backchannel-node {words[0]}: it was ended by {stop}" + (f": {first}" if first else ""))
     if done.returncode != 0:
         reason = done.stderr.strip().removeprefix("error: ") or f"it ended with status {done.returncode}"
         raise TestbedError(f"backchannel-node {words[0]}: {reason}")

@@ -96,7 +96,7 @@ _REQUEST = _object(
     asked=_NUMBER,
 )
 _IMPORT = _object(id=_TEXT, names=_list(_TEXT), bytes=_NUMBER, state=_TEXT, said=_TEXT, runs=_list(_TEXT))
-_VERDICT = _object(problems=_list(_TEXT))
+_VERDICT = _object(problems=_list(_TEXT), warnings=_list(_TEXT))
 #: What a good answer holds at least, of the main routes.
 ANSWERS: dict[str, dict[str, Any]] = {
     "api.healthy": _object(healthy=_FLAG),

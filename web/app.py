@@ -5,12 +5,14 @@ from __future__ import annotations
 import contextlib
 import datetime
 import io
+import shlex
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import polars as pl
 from flask import Flask, g, render_template, request
+from sqlalchemy.engine import make_url
 from werkzeug.exceptions import HTTPException
 from werkzeug.routing import IntegerConverter
 
@@ -18,7 +20,7 @@ from analysis.captures import class_labels
 from analysis.estimates import ESTIMATES_NOTE
 from analysis.figures.page import SCRIPTS, STATIC
 from analysis.metrics import METRICS
-from analysis.store import Store, StoreError
+from analysis.store import Store, StoreError, is_url
 from analysis.thinning import View, thin
 from experiments.api import (
     TestbedError,
@@ -97,7 +99,11 @@ def create_app(results: Path | str, token: str = "", names: Sequence[str] = ()) 
         ago=_ago,
     )
     app.jinja_env.globals.update(
-        metrics=METRICS, estimates_note=ESTIMATES_NOTE, version=_version(), figure_script_names=SCRIPTS
+        metrics=METRICS,
+        estimates_note=ESTIMATES_NOTE,
+        version=_version(),
+        figure_script_names=SCRIPTS,
+        runner_command=runner_command(str(results)),
     )
 
     @app.before_request
@@ -121,6 +127,13 @@ def create_app(results: Path | str, token: str = "", names: Sequence[str] = ()) 
         return render_template("error.html", code=503, name="Not available", message=message), 503
 
     return app
+
+
+def runner_command(results: str) -> str:
+    """The command that executes what is launched here, with this site's results; a password is left out."""
+    if is_url(results):
+        results = make_url(results).render_as_string(hide_password=True)
+    return "./backchannel runner" if results == "results" else f"./backchannel runner --results {shlex.quote(results)}"
 
 
 class _Number(IntegerConverter):

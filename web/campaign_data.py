@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 from flask import abort, g, request
 
+from analysis.errors import unknown
 from analysis.figures import campaign as figures
 from analysis.figures import published
 from analysis.figures.means import Means
@@ -23,6 +24,8 @@ from web.cache import cached, permanent
 RUNS = 25
 #: Pages that an address may ask for; a database refuses greater offsets.
 MOST_PAGES = 10**9
+#: Names that a message lists.
+MOST_LISTED = 12
 #: Metrics in the table of runs.
 COLUMNS, MOST_COLUMNS = ("throughput", "goodput", "retransmissions", "completion_time", "direction_fairness"), 8
 
@@ -120,14 +123,53 @@ def runs(campaign_id: str, query: browse.RunQuery) -> RunsPage:
 
 
 def _matching(all_points: Sequence[PointRow], words: Sequence[str]) -> list[int] | None:
-    """Points whose parameters contain every word; None without a search."""
+    """Points whose parameters have every word; None without a search.
+
+    A word finds equal words of fields, values and labels. If a campaign has none, it finds their beginnings, and if it
+    has none of these either, their parts.
+    """
     if not words:
         return None
-    return [
-        point.number
-        for point in all_points
-        if all(word in " ".join(f"{name}={value}" for name, value in point.parameters).lower() for word in words)
+    of_point = {point.number: _words_of(point) for point in all_points}
+    known = set().union(*of_point.values())
+    found = set(of_point)
+    for word in (one.strip(",") for one in words):
+        equal = {one for one in known if one == word}
+        wanted = equal or {one for one in known if one.startswith(word)} or {one for one in known if word in one}
+        found &= {number for number, own in of_point.items() if own & wanted}
+    return sorted(found)
+
+
+def _words_of(point: PointRow) -> set[str]:
+    """Words by which a point is found: "rate=9.6 kbit/s" has "rate", "9.6", "kbit/s" and "rate=9.6"."""
+    found: set[str] = set()
+    for name, value in point.parameters:
+        last = name.rpartition(".")[2]
+        found |= {name, last, *value.split(), *f"{name}={value}".split(), *f"{last}={value}".split()}
+    return {one.lower() for one in found}
+
+
+def ignored(campaign_id: str, axes: Mapping[str, Sequence[str]]) -> list[str]:
+    """Arguments of the address that name nothing this campaign has, each as a sentence."""
+    args = request.args
+    keys = [one.key for one in kinds(campaign_id)]
+    orders = ["point", "repetition", "state", "landed", *(one.key for one in columns(campaign_id))]
+    allowed = [
+        ("metric", "metric", keys), ("sort", "order of runs", [*orders, *keys]), ("x", "swept field", list(axes)),
+        ("state", "state of runs", ["valid", "invalid", MISSING]), ("order", "direction", ["asc", "desc"]),
+        *((f"fix.{name}", f"value of {name}", values) for name, values in axes.items()),
+    ]  # fmt: skip
+    found = [
+        str(unknown(what, args[name], known[:MOST_LISTED]))
+        for name, what, known in allowed
+        if args.get(name) and args[name] not in known
     ]
+    found += [
+        str(unknown("swept field", name.removeprefix("fix."), axes))
+        for name in args
+        if name.startswith("fix.") and name.removeprefix("fix.") not in axes
+    ]
+    return [f"{one[0].upper()}{one[1:]}. It is left out." for one in found]
 
 
 def tabled(campaign_id: str) -> list[tuple[str, str]]:

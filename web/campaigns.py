@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 from urllib.parse import urlencode
 
-from flask import Blueprint, abort, flash, g, jsonify, redirect, render_template, request, url_for
+from flask import Blueprint, abort, current_app, flash, g, jsonify, redirect, render_template, request, url_for
 from markupsafe import Markup
 from werkzeug.datastructures import MultiDict
 
@@ -64,6 +64,7 @@ def show(campaign_id: str) -> str:
         "campaign.html",
         campaign=campaign,
         question=_question(campaign, axes),
+        ignored=campaign_data.ignored(campaign_id, axes),
         description=campaign_file.read(campaign.text).description,
         axes=axes,
         points=some,
@@ -128,7 +129,7 @@ def request_action(campaign: CampaignRow, action: str) -> tuple[int, str]:
         abort(409, "These results come from no campaign file, so they cannot be run again here.")
     number = requests.ask_run(g.store, campaign.file, campaign.text, overrides, force=action == "rerun")
     waiting = "A runner will start it." if requests.runners(g.store) else (
-        "No runner is connected: ./backchannel runner starts one."
+        f"No runner is connected: {current_app.jinja_env.globals['runner_command']} starts one."
     )  # fmt: skip
     return number, f"Request {number} is entered. {waiting}"
 

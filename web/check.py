@@ -35,12 +35,14 @@ class Verdict:
     problems: list[str]
     #: Of a good campaign: name, title, id, backend, points, runs, known (runs in the store), estimate (of the others).
     summary: dict[str, Any] = field(default_factory=dict)
+    #: Known traps that a good campaign meets; they forbid nothing.
+    warnings: list[str] = field(default_factory=list)
     #: The scenario of the first run.
     scenario: Scenario | None = None
 
     def as_json(self) -> dict[str, Any]:
         """For scripts."""
-        return {"problems": self.problems, **self.summary}
+        return {"problems": self.problems, "warnings": self.warnings, **self.summary}
 
 
 def check(results: str, file: str, text: str, overrides: Sequence[str] = ()) -> Verdict:
@@ -95,9 +97,13 @@ def main() -> None:
             "name": plan.name, "title": plan.title, "id": plan.id, "backend": plan.backend, "points": len(plan.points),
             "runs": len(plan.runs), "known": estimate.known, "estimate": {**cost, "sentence": estimate.text},
         }  # fmt: skip
-        verdict = Verdict([], summary, plan.runs[0].scenario)
+        warnings = api.warnings(plan, request["file"], request["text"])
+        verdict = Verdict([], summary, warnings, plan.runs[0].scenario)
     scenario = None if verdict.scenario is None else verdict.scenario.as_json()
-    json.dump({"problems": verdict.problems, "summary": verdict.summary, "scenario": scenario}, sys.stdout)
+    answer = {
+        "problems": verdict.problems, "summary": verdict.summary, "warnings": verdict.warnings, "scenario": scenario,
+    }  # fmt: skip
+    json.dump(answer, sys.stdout)
 
 
 if __name__ == "__main__":

@@ -10,7 +10,7 @@ from typing import Any
 from flask import Blueprint, Response, abort, current_app, flash, jsonify, redirect, render_template, request, url_for
 from werkzeug.datastructures import FileStorage
 
-from web.import_queue import MOST_BYTES, MOST_FILES, Import, ImportQueue, QueueFull
+from web.import_queue import MOST_BYTES, MOST_FILES, UPLOADED, Import, ImportQueue, QueueFull
 
 blueprint = Blueprint("imports", __name__)
 
@@ -88,7 +88,7 @@ def _save(files: Sequence[FileStorage], folder: Path) -> tuple[list[str], int]:
         # Readers may use the suffix; nothing else of the name is.
         suffix = "".join(Path(file.filename or "").suffixes[-2:]).lower()
         kept = suffix if suffix.replace(".", "").isalnum() and len(suffix) <= 12 else ""
-        path = folder / f"{number}{kept}"
+        path = folder / f"{UPLOADED}-{number}{kept}"
         file.save(path)
         path.chmod(0o600)
         total += path.stat().st_size

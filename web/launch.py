@@ -64,7 +64,7 @@ def act() -> Any:
         return _page(text, "new.yaml", [], judge("new.yaml", text, []), form)
     text, name = form.get("text", ""), _name(form.get("file", ""))
     overrides = [line.strip() for line in form.get("overrides", "").splitlines() if line.strip()]
-    asked_for = [*overrides, *([f"backend={form['backend']}"] if form.get("backend") else [])]
+    asked_for = [*overrides, *([f"backend={form['run_backend']}"] if form.get("run_backend") else [])]
     verdict = judge(name, text, asked_for)
     if form.get("do") == "launch" and not verdict.problems:
         number = requests.ask_run(g.store, name, text, asked_for, force=form.get("force") == "yes")

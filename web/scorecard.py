@@ -19,6 +19,7 @@ from analysis.scorecard import Artefact, PublishedValue, Score, count, document,
 from analysis.store.rows import CampaignRow
 from experiments.api import targets_folder
 from testbed import node_binary
+from testbed.units import UNITS, scale_of
 from web.cache import cached, permanent
 
 blueprint = Blueprint("scorecard", __name__)
@@ -53,19 +54,53 @@ class Card:
 
     def of_paper(self, paper: str) -> dict[str, int]:
         """Artefacts of a paper by verdict."""
-        found = {"pass": 0, "fail": 0, "not run": 0}
+        found = dict.fromkeys(VERDICTS, 0)
         for one in self.artefacts:
             if one.paper == paper:
                 found[verdict(one)] += 1
         return found
 
 
+#: "incomplete": some of its runs have no valid result yet, so that nothing is decided.
+VERDICTS = ("pass", "fail", "incomplete", "not run")
+
+
 def verdict(artefact: Artefact, backend: str = "") -> str:
-    """pass, fail or not run; of one backend, or of all on which it was run."""
+    """One of VERDICTS; of one backend, or of all on which it was run."""
     if backend:
         score = artefact.scores.get(backend)
-        return "not run" if score is None else "pass" if score.passes else "fail"
-    return "not run" if not artefact.scores else "pass" if artefact.passes else "fail"
+        if score is None:
+            return "not run"
+        return "incomplete" if score.there < score.asked else "pass" if score.passes else "fail"
+    found = [verdict(artefact, one) for one in artefact.scores]
+    return next((word for word in ("fail", "incomplete", "pass") if word in found), "not run")
+
+
+def in_unit(value: float | None, unit: str, reference: float) -> str:
+    """A value in the unit in which a reference reads best: 698321 bit/s beside 700000 is "698.3 kbit/s".
+
+    Args:
+        value: in `unit`; None: nothing was measured.
+        unit: of the paper, such as bit/s or s.
+        reference: the published value.
+    """
+    if value is None:
+        return "nothing"
+    if unit == "%":
+        return f"{plain(value)} %"
+    kind = next((kind for kind in ("rate", "time", "bytes") if unit in UNITS[kind]), "")
+    if not kind or not reference:
+        return f"{plain(value)} {unit if unit != '1' else ''}".strip()
+    size = float(UNITS[kind][unit])
+    scale, name = scale_of(reference * size, kind)
+    return f"{plain(value * size / scale)} {name}"
+
+
+def plain(value: float | None) -> str:
+    """A number with four digits and without an exponent, as far as people read it."""
+    if value is None:
+        return "nothing"
+    return f"{value:.4g}" if abs(value) < 1e4 else f"{value:.0f}"
 
 
 def read() -> Card:
@@ -126,7 +161,7 @@ def published_for(campaign: CampaignRow) -> list[PublishedValue]:
 
 @blueprint.get("/scorecard")
 def show() -> str:
-    """All artefacts; `paper` and `show` (pass, fail, not run) narrow them."""
+    """All artefacts; `paper` and `show` (one of VERDICTS) narrow them."""
     card = read()
     paper, only = request.args.get("paper", ""), request.args.get("show", "")
     shown = [one for one in card.artefacts if (not paper or one.paper == paper) and (not only or verdict(one) == only)]
@@ -138,6 +173,9 @@ def show() -> str:
         only=only,
         backends=BACKENDS,
         verdict=verdict,
+        verdicts=VERDICTS,
+        in_unit=in_unit,
+        plain=plain,
         papers=PAPERS,
         reasons=reasons(),
         reasons_for=reasons_for,

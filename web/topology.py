@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import io
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from flask import render_template
@@ -16,13 +16,21 @@ from markupsafe import Markup
 from analysis.figures.model import COLOURS, PALETTE
 from experiments.api import format_quantity
 from testbed.scenario import DirectionSpec, Flow, LinkSpec, Named, Node, Scenario
+from web.crossing import STUDIED, link_under_study
 
 NODE_WIDTH, NODE_HEIGHT = 96.0, 40.0
-ROW = 74.0
+ROW = 76.0
+#: Beside the outer columns; labels under nodes are wider than the nodes.
+MARGIN, MARGIN_BESIDE_LABELS = 12.0, 34.0
 #: Nodes of a column that are drawn; the others are counted.
 MOST_ROWS = 6
 #: Widest label of a link, in points.
 LABEL_ROOM = 300.0
+#: Distance of each of two links between the same nodes from the line between their middles.
+TWIN = 9.0
+
+#: Nodes' middles.
+Places = Mapping[str, tuple[float, float]]
 
 
 @dataclass(frozen=True)
@@ -110,16 +118,17 @@ def draw(scenario: Scenario) -> Picture:
     """The picture. Equal branches beyond a few are counted instead of drawn."""
     nodes = {node.name: node for node in scenario.nodes}
     links = scenario.links
-    columns = _columns(list(nodes), links)
+    columns = _columns(list(nodes), links, link_under_study(scenario))
     hidden = [max(len(names) - MOST_ROWS, 0) for names in columns]
     gaps = _gaps(columns, links)
     rows = max(min(len(names), MOST_ROWS) + bool(extra) for names, extra in zip(columns, hidden, strict=True))
     flows = _flows(scenario)
     height = max(rows * ROW, 120.0) + 24
-    width = sum(gaps) + NODE_WIDTH * len(columns) + 24
+    margin = MARGIN_BESIDE_LABELS if any(_outer_end(link, links) for link in links) else MARGIN
+    width = sum(gaps) + NODE_WIDTH * len(columns) + 2 * margin
     picture = Picture(width, height + 22 * len(flows) + (8 if flows else 0), _description(scenario))
     places: dict[str, tuple[float, float]] = {}
-    x = 12.0
+    x = margin
     for number, names in enumerate(columns):
         shown = names[:MOST_ROWS]
         top = height / 2 - (len(shown) + bool(hidden[number])) * ROW / 2
@@ -132,11 +141,14 @@ def draw(scenario: Scenario) -> Picture:
     crowded = len(links) > 6
     labelled: set[str] = set()
     for link in links:
-        ends = [places[end] for end in link.ends if end in places]
-        if len(ends) == 2:
-            look = repr(_labels(link))
-            _add_link(picture, link, ends, label=not crowded or look not in labelled)
-            labelled.add(look)
+        if len(link.ends) != 2 or not all(end in places for end in link.ends):
+            continue
+        aside = _aside(link, links)
+        _add_link(picture, link, places, aside)
+        look = repr(_labels(link))
+        if not crowded or look not in labelled:
+            _add_label(picture, link, places, aside, _outer_end(link, links))
+        labelled.add(look)
     for name, (cx, cy) in places.items():
         _add_node(picture, nodes[name], cx, cy)
     for number, (text, colour) in enumerate(flows):
@@ -157,34 +169,50 @@ def _fitted(text: str, size: float, width: float) -> str:
     return text if len(text) <= most else f"{text[: most - 1].rstrip()}…"
 
 
-def _columns(names: Sequence[str], links: Sequence[LinkSpec]) -> list[list[str]]:
-    """Nodes by their distance from one end of the longest path through the network."""
+def _columns(names: Sequence[str], links: Sequence[LinkSpec], studied: LinkSpec | None) -> list[list[str]]:
+    """Nodes in columns: by their distance from the link under study, each on its side of it.
+
+    In a network that this link does not divide: by their distance from one end of the longest path.
+    """
+    apart = [link for link in links if link is not studied]
+    if studied is not None:
+        left, right = (_distances(end, names, apart) for end in studied.ends)
+        if left.keys().isdisjoint(right) and len(left) + len(right) == len(names):
+            # The node that the file names first is on the left.
+            if names[0] in right:
+                left, right = right, left
+            place = {name: -far for name, far in left.items()} | {name: far + 1 for name, far in right.items()}
+            return _by_column(place, names)
+    # In a network without loops, the node farthest from any other is an end of the longest path.
+    far = _distances(names[0], names, links)
+    end = max(far, key=lambda name: (far[name], -names.index(name)))
+    path = _distances(end, names, links)
+    other = max(path, key=lambda name: path[name])
+    if names.index(other) < names.index(end):
+        path = _distances(other, names, links)
+    return _by_column(path, names)
+
+
+def _distances(start: str, names: Sequence[str], links: Sequence[LinkSpec]) -> dict[str, int]:
+    """Nodes that are reached from one over these links, and over how many."""
     beside: dict[str, list[str]] = {name: [] for name in names}
     for link in links:
         for end in link.ends:
             beside[end] += [other for other in link.ends if other != end]
+    found, todo = {start: 0}, deque([start])
+    while todo:
+        here = todo.popleft()
+        for other in beside[here]:
+            if other not in found:
+                found[other] = found[here] + 1
+                todo.append(other)
+    return found
 
-    def distances(start: str) -> dict[str, int]:
-        found, todo = {start: 0}, deque([start])
-        while todo:
-            here = todo.popleft()
-            for other in beside[here]:
-                if other not in found:
-                    found[other] = found[here] + 1
-                    todo.append(other)
-        return found
 
-    # In a network without loops, the node farthest from any other is an end of the longest path.
-    far = distances(names[0])
-    end = max(far, key=lambda name: (far[name], -list(names).index(name)))
-    path = distances(end)
-    other = max(path, key=lambda name: path[name])
-    # The node that the file names first is on the left.
-    if list(names).index(other) < list(names).index(end):
-        path = distances(other)
+def _by_column(place: Mapping[str, int], names: Sequence[str]) -> list[list[str]]:
     found: dict[int, list[str]] = {}
     for name in names:
-        found.setdefault(path.get(name, 0), []).append(name)
+        found.setdefault(place.get(name, 0), []).append(name)
     return [found[number] for number in sorted(found)]
 
 
@@ -211,22 +239,44 @@ def _add_node(picture: Picture, node: Node, cx: float, cy: float) -> None:
     ]
 
 
-def _add_link(picture: Picture, link: LinkSpec, ends: Sequence[tuple[float, float]], label: bool) -> None:
-    (x0, y0), (x1, y1) = ends
-    turned = x0 > x1
-    if turned:
-        (x0, y0), (x1, y1) = (x1, y1), (x0, y0)
-    left, right = x0 + NODE_WIDTH / 2, x1 - NODE_WIDTH / 2
-    studied = link.name in ("bottleneck", "line", "air")
-    picture.wires.append(Wire(left, y0, right, y1, "s0" if studied else "soft", 2.4 if studied else 1.6))
-    if not label:
-        return
-    above, below = _labels(link) if not turned else _labels(link)[::-1]
-    x, y, colour = (left + right) / 2, (y0 + y1) / 2, "ink" if studied else "soft"
-    for number, line in enumerate(reversed(above)):
-        picture.labels.append(Label(x, y - 12 - 13 * number, _fitted(line, 10.5, LABEL_ROOM), colour, 10.5))
-    for number, line in enumerate(below):
-        picture.labels.append(Label(x, y + 13 + 13 * number, _fitted(line, 10.5, LABEL_ROOM), colour, 10.5))
+def _outer_end(link: LinkSpec, links: Sequence[LinkSpec]) -> str:
+    """The end at which a link's label stands: of a fan of links the one they do not share; empty: between the ends."""
+    between = {frozenset(other.ends) for other in links}
+    at_end = [sum(end in ends for ends in between) for end in link.ends]
+    if max(at_end) < 3 or min(at_end) > 1:
+        return ""
+    return link.ends[at_end.index(1)]
+
+
+def _aside(link: LinkSpec, links: Sequence[LinkSpec]) -> int:
+    """-1 and 1 for the first and the second of two links between the same nodes; 0 for other links."""
+    twins = [other.name for other in links if set(other.ends) == set(link.ends)]
+    return 0 if len(twins) < 2 else -1 if twins[0] == link.name else 1
+
+
+def _add_link(picture: Picture, link: LinkSpec, places: Places, aside: int) -> None:
+    (x0, y0), (x1, y1) = sorted(places[end] for end in link.ends)
+    y0, y1 = y0 + TWIN * aside, y1 + TWIN * aside
+    studied = link.name in STUDIED
+    wire = Wire(x0 + NODE_WIDTH / 2, y0, x1 - NODE_WIDTH / 2, y1, "s0" if studied else "soft", 2.4 if studied else 1.6)
+    picture.wires.append(wire)
+
+
+def _add_label(picture: Picture, link: LinkSpec, places: Places, aside: int, outer: str) -> None:
+    above, below = _labels(link)
+    if outer:
+        x, y = places[outer]
+        y, lines = y + NODE_HEIGHT / 2 - 3, [[], [*above, *below]]
+    else:
+        (x0, y0), (x1, y1) = (places[end] for end in link.ends)
+        x, y, lines = (x0 + x1) / 2, (y0 + y1) / 2 + TWIN * aside, [above, below] if x0 < x1 else [below, above]
+        if aside:
+            lines = [[*above, *below], []][::-aside]
+    colour = "ink" if link.name in STUDIED else "soft"
+    for side, texts in zip((-1, 1), lines, strict=True):
+        for number, text in enumerate(texts[::side]):
+            at = y + side * (12.5 + 13 * number)
+            picture.labels.append(Label(x, at, _fitted(text, 10.5, LABEL_ROOM), colour, 10.5))
 
 
 def _labels(link: LinkSpec) -> tuple[list[str], list[str]]:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import polars as pl
 
+from analysis import slices
 from analysis.captures.losses import retransmitted, timeouts
 from analysis.captures.rtt import rtt_samples
 from analysis.captures.segments import FAST_RETRANSMISSION, FLOW_TELEMETRY, is_a, step_mean, step_variation
@@ -192,7 +193,9 @@ class CapturedFlow(Flow):
         """Throughput in the whole seconds of the flow's time, in bit/s."""
         first = math.ceil(self.start_s)
         count = max(math.floor(self.ended_s()) - first, 0)
-        return Slices(first, SLICE_S, throughput_over_time(self, SLICE_S, first, first + count)["bps"].to_list())
+        got = slices.totals(self.arrivals, first, SLICE_S, count).filter(pl.col("bytes") > 0)
+        rates_bps = got.select("slice", pl.col("bytes") * 8 / SLICE_S).rows()
+        return Slices(first, SLICE_S, count, dict(rates_bps))
 
     def retransmissions(self) -> float:
         """Data segments that the sender sent again, at its interface (class RETRANSMISSION)."""
@@ -237,20 +240,18 @@ def throughput_over_time(
 ) -> pl.DataFrame:
     """Throughput at the receiver in slices: `t_s` (the slice's end) and `bps`; a slice without bytes has 0.
 
+    Long gaps are left out as analysis/slices.py states.
+
     Args:
         flow: the flow.
         width_s: of a slice; the last one may reach beyond `to_s`.
         from_s: where the first slice begins.
         to_s: the last slice begins before it; the run's end if absent.
+
+    Raises:
+        AnalysisError: the slices are too short for the period.
     """
-    if not width_s > 0:
-        raise ValueError(f"a slice of {width_s} s has no length")
-    end_s = flow.run.window_s[1] if to_s is None else to_s
-    count = max(-int(-(end_s - from_s) // width_s), 0)
-    slices = pl.DataFrame({"slice": range(count)}, schema={"slice": pl.Int64})
-    number = ((pl.col("t_s") - from_s) / width_s).floor().cast(pl.Int64).alias("slice")
-    got = flow.arrivals.group_by(number).agg(pl.col("bytes").sum())
-    filled = slices.join(got, on="slice", how="left", maintain_order="left").with_columns(pl.col("bytes").fill_null(0))
-    return filled.select(
+    number = slices.count(from_s, flow.run.window_s[1] if to_s is None else to_s, width_s)
+    return slices.totals(flow.arrivals, from_s, width_s, number).select(
         (from_s + (pl.col("slice") + 1) * width_s).alias("t_s"), (pl.col("bytes") * 8 / width_s).alias("bps")
     )

@@ -13,14 +13,14 @@ import gzip
 import json
 import math
 import zlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import polars as pl
 
-from analysis import metrics
+from analysis import metrics, slices
 from analysis.captures import CapturedFlow, MissingCapture, RunData
 from analysis.errors import AnalysisError
 
@@ -121,7 +121,8 @@ def write(run: RunData, path: Path, title: str, step_s: float = 0.2) -> None:
         run: its tables.
         path: FILE.flent.gz, or FILE.flent for plain JSON.
         title: what tells it from others in Flent's legends.
-        step_s: between x values; 0.2 s is Flent's own.
+        step_s: between x values; 0.2 s is Flent's own. Doubled until there are at most `slices.MAX_DENSE` of them. A
+            run with more steps has x values only where it has data (analysis/slices.py).
 
     Raises:
         AnalysisError: no flow was captured, or the file cannot be written.
@@ -139,22 +140,20 @@ def write(run: RunData, path: Path, title: str, step_s: float = 0.2) -> None:
 def compose(run: RunData, title: str, step_s: float = 0.2) -> dict[str, Any]:
     """The document that `write` writes."""
     length_s = run.window_s[1]
-    count = math.ceil(length_s / step_s) + 1
     t0_s = run.t0_epoch_ns / 1e9
     names = _series_names(run)
     results: dict[str, list[float | None]] = {}
     raw: dict[str, list[dict[str, float]]] = {}
     meta: dict[str, dict[str, Any]] = {}
-    for flow in run.flows:
-        name = names[flow.name]
-        for series, unit, frame, whole in _of_flow(flow, step_s):
-            key = name if series == "" else f"{name}::{series}"
-            results[key] = _on_grid(frame, step_s, count, held=whole)
-            raw[key] = [{"t": t0_s + t_s, "val": value} for t_s, value in frame.iter_rows()]
-            known = [value for value in results[key] if value is not None]
-            meta[key] = {"UNITS": unit, "FLOW": flow.name}
-            if known:
-                meta[key] |= {"MEAN_VALUE": math.fsum(known) / len(known)}
+    step_s, x_values, series = _grid(run, step_s)
+    for flow, suffix, unit, frame, is_held in series:
+        key = names[flow] if suffix == "" else f"{names[flow]}::{suffix}"
+        results[key] = _on_grid(frame, x_values, held=is_held)
+        raw[key] = [{"t": t0_s + t_s, "val": value} for t_s, value in frame.iter_rows()]
+        known = [value for value in results[key] if value is not None]
+        meta[key] = {"UNITS": unit, "FLOW": flow}
+        if known:
+            meta[key] |= {"MEAN_VALUE": math.fsum(known) / len(known)}
     if not any(value is not None for values in results.values() for value in values):
         raise AnalysisError("no flow of this run was captured where it is needed: there is nothing to write")
     for way in ("TCP download", "TCP upload"):
@@ -176,7 +175,6 @@ def compose(run: RunData, title: str, step_s: float = 0.2) -> dict[str, Any]:
         "BATCH_TITLE": None, "BATCH_UUID": None, "FLENT_VERSION": None, "SERIES_META": meta,
         "DATA_FILENAME": None, "HTTP_GETTER_URLLIST": None, "HTTP_GETTER_DNS": None, "HTTP_GETTER_WORKERS": None,
     }  # fmt: skip
-    x_values = [number * step_s for number in range(count)]
     return {"version": VERSION, "metadata": metadata, "x_values": x_values, "results": results, "raw_values": raw}
 
 
@@ -203,37 +201,58 @@ def _hops(run: RunData, flow: CapturedFlow) -> list[tuple[str, str, str]]:
     return run.all_lines[0].path(flow) if run.all_lines else []
 
 
-def _of_flow(flow: CapturedFlow, step_s: float) -> list[tuple[str, str, pl.DataFrame, bool]]:
-    """(suffix, unit, frame of time and value, whether a value holds until the next) of a flow's series."""
-    found = []
+#: Flow, suffix, unit, frame of time and value, whether a value holds until the next.
+_Series = tuple[str, str, str, pl.DataFrame, bool]
+
+
+def _grid(run: RunData, step_s: float) -> tuple[float, list[float], list[_Series]]:
+    """The step that keeps the x values few enough, the x values, and the series."""
+    while True:
+        count = slices.count(0.0, run.window_s[1], step_s) + 1
+        series = [one for flow in run.flows for one in _of_flow(flow, step_s)]
+        times_s = pl.concat([pl.Series("t_s", [], pl.Float64), *(frame["t_s"] for _, _, _, frame, _ in series)])
+        occupied = ((times_s - _ROUNDING_S) / step_s).ceil()
+        listed = slices.listed_slices(occupied.filter((occupied >= 0) & (occupied < count)), count)
+        if listed.len() <= slices.MAX_DENSE:
+            return step_s, [number * step_s for number in listed.to_list()], series
+        step_s *= 2
+
+
+def _of_flow(flow: CapturedFlow, step_s: float) -> list[_Series]:
+    """A flow's throughput, round-trip times and congestion window, as far as they were captured."""
+    found: list[_Series] = []
     try:
         rates = metrics.throughput_over_time(flow, step_s)
-        found.append(("", "Mbits/s", rates.select("t_s", pl.col("bps") / 1e6), False))
+        found.append((flow.name, "", "Mbits/s", rates.select("t_s", pl.col("bps") / 1e6), False))
     except MissingCapture:
         pass
     try:
         samples = metrics.rtt_samples(flow)
-        found.append(("tcp_rtt", "ms", samples.select("t_s", pl.col("rtt_s") * 1e3), True))
+        found.append((flow.name, "tcp_rtt", "ms", samples.select("t_s", pl.col("rtt_s") * 1e3), True))
     except MissingCapture:
         pass
     try:
         windows = flow.telemetry.filter(pl.col("cwnd_segments").is_not_null())
-        found.append(("tcp_cwnd", "", windows.select("t_s", "cwnd_segments"), True))
+        found.append((flow.name, "tcp_cwnd", "", windows.select("t_s", "cwnd_segments"), True))
     except MissingCapture:
         pass
     return found
 
 
-def _on_grid(frame: pl.DataFrame, step_s: float, count: int, *, held: bool) -> list[float | None]:
+#: Allowance for rounding of the times at the ends of slices.
+_ROUNDING_S = 1e-9
+
+
+def _on_grid(frame: pl.DataFrame, x_values: Sequence[float], *, held: bool) -> list[float | None]:
     """A value for each x: the last one up to it (within the step before, unless it holds), or None."""
     times, values = frame.get_columns()
     grid: list[float | None] = []
     at = 0
     last: float | None = None
     times_s, numbers = times.to_list(), values.to_list()
-    for number in range(count):
+    for x in x_values:
         fresh = None
-        while at < len(times_s) and times_s[at] <= number * step_s + 1e-9:
+        while at < len(times_s) and times_s[at] <= x + _ROUNDING_S:
             fresh = last = numbers[at]
             at += 1
         grid.append(last if held else fresh)

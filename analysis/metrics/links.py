@@ -9,6 +9,7 @@ from itertools import pairwise
 import numpy as np
 import polars as pl
 
+from analysis import slices
 from analysis.captures import DATA, PURE_ACK, CapturedFlow, CapturedLine, MissingCapture, is_a, run_of, step_mean
 from analysis.counters import CountedLine, CountedLink
 from analysis.estimates import AT_LEAST_0
@@ -78,10 +79,11 @@ def utilisation_over_time(line: CapturedLine, width_s: float) -> pl.DataFrame:
 
     Raises:
         MissingCapture: the line has no rate, or was not captured at its receiving end.
+        AnalysisError: more than `slices.MAX_DENSE` intervals.
     """
     if line.rate_bps is None:
         raise MissingCapture(f"{line.name} has no rate and therefore no utilisation")
-    count = math.ceil(line.run.window_s[1] / width_s)
+    count = slices.count(0.0, line.run.window_s[1], width_s, slices.MAX_DENSE)
     edges = np.arange(count + 1) * width_s
     bits = 8.0 * line.at_exit["ip_len"].to_numpy().astype(np.float64)
     ends = line.at_exit["t_s"].to_numpy()

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Sequence
 
 from analysis.metrics.registry import metric
-from analysis.runs import Flow, RunView, active_window_s
+from analysis.runs import Flow, RunView, Slices, active_window_s
 
 
 def rate_bps(size_bytes: float, from_s: float, to_s: float) -> float:
@@ -130,15 +131,17 @@ def throughput_spread(run: RunView) -> float | None:
 UPSWING_SLICES, UPSWING_FACTOR = 10, 2.0
 
 
-def upswing(values: Sequence[float]) -> int | None:
-    """Index of the first slice of an upswing; None without any.
+def upswing(slices: Slices) -> int | None:
+    """Place of the first slice of an upswing; None without any.
 
     It has something, the slice before it has nothing, and from it on UPSWING_SLICES slices have more than
     UPSWING_FACTOR times the mean of all.
     """
-    wanted = UPSWING_FACTOR * UPSWING_SLICES * statistics.fmean(values) if values else 0.0
-    for first in range(1, len(values) - UPSWING_SLICES + 1):
-        if not values[first - 1] and values[first] and sum(values[first : first + UPSWING_SLICES]) > wanted > 0:
+    filled = slices.filled
+    wanted = UPSWING_FACTOR * UPSWING_SLICES * (math.fsum(filled.values()) / slices.count) if filled else 0.0
+    for first in sorted(filled):
+        is_start = first > 0 and first - 1 not in filled and first + UPSWING_SLICES <= slices.count
+        if is_start and sum(filled.get(first + after, 0.0) for after in range(UPSWING_SLICES)) > wanted:
             return first
     return None
 
@@ -150,5 +153,5 @@ def first_upswing(flow: Flow) -> float | None:
     Since the run's start, to the length of a slice (1 s, or a counter's bin). None without any.
     """
     slices = flow.arrival_slices()
-    first = upswing(slices.values)
+    first = upswing(slices)
     return None if first is None else (slices.first + first) * slices.width_s

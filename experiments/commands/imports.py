@@ -34,23 +34,37 @@ def import_(
             "synchronised clocks.",
         ),
     ] = True,
+    memory_gb: Annotated[
+        float,
+        typer.Option(
+            "--memory-limit", metavar="GB", min=0.3, max=1e6,
+            help="Memory that reading the captures may use. Raise it for captures of many million packets.",
+        ),
+    ] = 8.0,
+    time_s: Annotated[
+        float,
+        typer.Option("--time-limit", metavar="S", min=1, max=1e7, help="Time that reading the captures may take."),
+    ] = 3600.0,
     results: ResultsOption = RESULTS,
     as_json: JsonOption = False,
 ) -> None:  # fmt: skip
     """Import captures from any source as a run, with the same metrics and plots as other runs."""
-    from analysis.store import Store
-    from experiments import import_report
-    from experiments.importing import Request, import_captures
+    from experiments.limits import GB, Limits, limited
 
     name = label or files[0].name.partition(".")[0] or files[0].name
-    store = Store.open(results)
-    imported = import_captures(store, Request(files, name, note, campaign, align))
-    run = store.run(imported.run_id)
-    assert run is not None
-    if as_json:
-        typer.echo(import_report.as_json(imported, run))
-        return
-    for line in import_report.lines(imported, run):
-        typer.echo(line)
+    with limited(Limits(round(memory_gb * GB), time_s)):
+        from analysis.store import Store
+        from experiments import import_report
+        from experiments.importing import Request, import_captures
+
+        store = Store.open(results)
+        imported = import_captures(store, Request(files, name, note, campaign, align))
+        run = store.run(imported.run_id)
+        assert run is not None
+        if as_json:
+            typer.echo(import_report.as_json(imported, run))
+            return
+        for line in import_report.lines(imported, run):
+            typer.echo(line)
     shown = "" if results == RESULTS else f" --results {results}"
     typer.echo(f"\nNext: ./backchannel serve{shown} shows it with its plots; results {campaign} compares imports.")

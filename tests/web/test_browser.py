@@ -419,6 +419,20 @@ def test_a_campaign_is_launched_and_watched_until_it_is_finished(page: Page, own
         runner.wait(30)
 
 
+def test_a_form_makes_a_file_and_a_check_keeps_both(page: Page, own: tuple[str, Path]) -> None:
+    page.goto(f"{own[0]}/launch")
+    page.get_by_label("Title").fill("What it asks")
+    page.get_by_label("Rate", exact=True).first.fill("100 Mbit/s")
+    page.get_by_role("button", name="Make the file").click()
+    expect(page.get_by_label("The file")).to_have_value(re.compile("title: What it asks"))
+    # What validate warns of; its line is one click away.
+    expect(page.locator("#verdict .warnings")).to_contain_text("warning: bottleneck elsewhere", timeout=20_000)
+    page.get_by_role("button", name="Check").click()
+    expect(page.locator("#verdict .good")).to_contain_text("2 points, 6 runs")
+    expect(page.get_by_label("Title")).to_have_value("What it asks")
+    expect(page.get_by_label("The file")).to_have_value(re.compile("title: What it asks"))
+
+
 @pytest.fixture
 def capture(simulated: Simulated, tmp_path: Path) -> Path:
     """A capture of one of our own runs, as somebody might have it."""
@@ -456,6 +470,8 @@ def test_what_is_no_capture_is_said_in_words(page: Page, own: tuple[str, Path]) 
     expect(page.locator("#told.bad")).not_to_be_empty(timeout=30_000)
     assert str(results) not in page.locator("#told").inner_text()
     assert "Traceback" not in page.locator("#told").inner_text()
+    # By the name that the visitor knows.
+    expect(page.locator("#told")).to_contain_text("letter.txt is neither pcap nor pcapng")
 
 
 def test_the_site_tells_every_page_of_a_change(page: Page, own: tuple[str, Path]) -> None:

@@ -109,3 +109,20 @@ def test_every_network_has_a_picture(name: str, tmp_path: Path) -> None:
                 apart = abs(one.x - other.x) >= one.width or abs(one.y - other.y) >= one.height
                 assert apart
     assert picture.pdf().startswith(b"%PDF-")
+
+
+@pytest.mark.parametrize("name", ["ns2/aq-main.yaml", "asym/asym-fig16.yaml"])
+def test_each_side_of_the_link_under_study_is_drawn_on_its_side(name: str) -> None:
+    scenario = load(node_binary.ROOT / "experiments" / name).runs[0].scenario
+    picture = topology.draw(scenario)
+    x_of = {one.text: one.x for one in picture.labels if one.bold}
+    routers = sorted(x_of[node.name] for node in scenario.nodes if node.kind == "router")
+    servers = [x for text, x in x_of.items() if text.startswith("server")]
+    clients = [x for text, x in x_of.items() if text.startswith("client")]
+    assert servers
+    assert max(servers) < routers[0]
+    assert min(clients) > routers[-1]
+    assert len(set(servers)) == len(set(clients)) == 1
+    # Two links between the same nodes are two lines.
+    lines = {(one.x0, one.y0, one.x1, one.y1) for one in picture.wires if not one.arrow}
+    assert len(lines) == len([one for one in picture.wires if not one.arrow])

@@ -466,19 +466,27 @@ def test_the_scorecard_is_made_from_the_store_and_hides_no_miss(
         land(store, tmp_path, f"{run_id:024x}", value)
     page = client.get("/scorecard").text
     for wanted in (
-        "0 of 2 artefacts pass", "0 of 1 values", "1 of 1 orderings", "sim: fail", "sim: not run", "3.2e+06",
-        "1.1e+06 \u00b1 1.3e+06", "Return &lt;channels", "3 of 4 runs",
+        "Of 2 published artefacts, 1 were run and 0 of these pass", "0 of 1 values", "1 of 1 orderings",
+        "sim: incomplete", "sim: not run", "3.2 Mbit/s", "1.1 Mbit/s <small>\u00b1 1.271 Mbit/s", "Return &lt;channels",
+        "3 of 4 runs", "nothing is decided",
     ):  # fmt: skip
         assert wanted in page
+    assert "sim: fail" not in page
+    assert "e+0" not in page
+    assert "asym-table9" in client.get("/scorecard?show=incomplete").text
     assert "asym-table9" not in client.get("/scorecard?show=not+run").text
-    assert "0 of 2" in client.get("/").text
+    home = client.get("/").text
+    assert "0 of 1</span><span>artefacts that were run are reproduced; 2 are published" in home
+    assert "1 incomplete, 1 not run" in home
     told: Any = client.get("/api/scorecard").json
     assert told == json.loads(json.dumps(document(scorecard(store, tmp_path))))
     # Its figure has what was published beside.
     assert "open diamonds are published values" in client.get(f"/campaigns/{where}").text
     # What lands later counts at once; also what takes an earlier one's place.
     land(store, tmp_path, f"{11:024x}", 2.0e6)
-    assert "4 of 4 runs" in client.get("/scorecard").text
+    page = client.get("/scorecard").text
+    assert "4 of 4 runs" in page
+    assert "sim: fail" in page
     for run_id in (0, 1):
         land(store, tmp_path, f"{run_id:024x}", 3.2e6, replaces=True)
     page = client.get("/scorecard").text
@@ -517,6 +525,65 @@ def test_a_campaign_page_keeps_means_until_a_run_of_the_point_lands(tmp_path: Pa
     assert "1, 3 Mbit/s" in client.get(f"/campaigns/{where}").text
     land(store, tmp_path, f"{0:024x}", 5.0e6, replaces=True)
     assert "5, 3 Mbit/s" in client.get(f"/campaigns/{where}").text
+
+
+@pytest.mark.parametrize(
+    ("value", "unit", "reference", "text"),
+    [(698321.0, "bit/s", 7e5, "698.3 kbit/s"), (7e5, "bit/s", 7e5, "700 kbit/s"), (0.00052, "s", 0.0005, "520 us"),
+     (None, "s", 1.0, "nothing"), (12.345, "%", 12.0, "12.35 %"), (123456.0, "1", 1e5, "123456"), (0.5, "1", 1, "0.5")],
+)  # fmt: skip
+def test_the_scorecard_writes_values_in_the_unit_of_what_was_published(
+    value: float | None, unit: str, reference: float, text: str
+) -> None:
+    assert scorecards.in_unit(value, unit, reference) == text
+
+
+def test_runs_that_are_still_to_come_are_told_from_invalid_ones(tmp_path: Path) -> None:
+    store = Store.open(tmp_path / "results")
+    where = campaign(store)
+    land(store, tmp_path, f"{0:024x}", 1.0e6)
+    store.end_campaign(where, complete=False)
+    client = create_app(tmp_path / "results").test_client()
+    assert "3 of 4 runs have no result yet</li>" in client.get("/").text
+    (tmp_path / f"{1:024x}").mkdir()
+    documents = Documents(two_hosts(seed=1, duration_s=1.0), {})
+    store.land(Landing(f"{1:024x}", "sim", documents, [], ["late"], 1, tmp_path / f"{1:024x}"))
+    assert "2 of 4 runs have no result yet, 1 are invalid</li>" in client.get("/").text
+
+
+@pytest.mark.parametrize(
+    ("words", "points"),
+    [("policy=acks-first", 2), ("acks-first", 2), ("acks", 4), ("filtering", 2), ("rate=9.6 kbit/s", 2),
+     ("policy=acks-first, rate=9.6 kbit/s", 1), ("1", 2), ("queue.policy", 4), ("none", 0)],
+)  # fmt: skip
+def test_a_search_finds_labels_and_whole_words_first(tmp_path: Path, words: str, points: int) -> None:
+    store = Store.open(tmp_path / "results")
+    client = create_app(tmp_path / "results").test_client()
+    new = NewCampaign("c" * 16, "own", "Own", "own.yaml", "", {}, "sim", seed=1, repetitions=1)
+    swept = [(policy, rate) for policy in ("acks-first", "acks-filtering-acks-first") for rate in ("9.6", "128")]
+    store.begin_campaign(
+        new, [[("queue.policy", policy), ("line.rate", f"{rate} kbit/s")] for policy, rate in swept],
+        [(n, 0, f"f{n:023x}") for n in range(4)],
+    )  # fmt: skip
+    found: Any = client.get(f"/api/campaigns/{new.id}/runs", query_string={"q": words}).json
+    assert found["total"] == points
+
+
+@pytest.mark.parametrize(
+    ("argument", "told"),
+    [("metric=thruput/forward", "There is no metric &#39;thruput/forward&#39; (did you mean"),
+     ("sort=speed", "There is no order of runs &#39;speed&#39;"),
+     ("x=colour", "There is no swept field &#39;colour&#39;"),
+     ("state=good", "There is no state of runs"), ("fix.colour=red", "There is no swept field &#39;colour&#39;"),
+     ("fix.network.reverse.rate=1", "There is no value of network.reverse.rate &#39;1&#39;")],
+)  # fmt: skip
+def test_an_argument_that_names_nothing_is_reported(
+    client: FlaskClient, simulated: Simulated, argument: str, told: str
+) -> None:
+    page = client.get(f"{simulated.address}?{argument}").text
+    assert told in page
+    assert 'role="alert"' in page
+    assert 'role="alert"' not in client.get(f"{simulated.address}?metric=goodput/forward&sort=landed&state=valid").text
 
 
 def test_a_campaign_that_failed_says_why(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import os
 import re
 import signal
@@ -26,7 +27,7 @@ from testbed import node_binary
 from tests.campaign_texts import one_line
 from tests.conftest import backchannel
 from web import launch
-from web.app import create_app
+from web.app import create_app, runner_command
 
 TINY = one_line("tiny", "repetitions: 2", "rate: 1 Mbit/s, delay: 20 ms")
 #: Minutes of work for two processors, so that a cancel comes in the middle.
@@ -100,6 +101,40 @@ def test_the_validator_says_the_same_on_the_page_and_on_the_command_line(visitor
     page = visitor.post("/launch", data={"csrf": token(visitor), "text": bad, "file": str(file), "do": "launch"}).text
     assert "did you mean &#39;newreno&#39;?" in page
     assert requests.recent(Store.open(visitor.application.config["RESULTS"])) == []
+
+
+def test_launching_warns_of_the_traps_that_validate_warns_of(visitor: FlaskClient, tmp_path: Path) -> None:
+    queue = "rate: 1 Mbit/s, delay: 20 ms, queue: {policy: droptail, limit: 2 packets}"
+    small = one_line("small", "", queue).replace("stack: newreno", "stack: {name: newreno, initial_window: 4}")
+    file = tmp_path / "small.yaml"
+    file.write_text(small)
+    told = backchannel("validate", file).stdout.strip().splitlines()[:-1]
+    assert any("the first window always loses packets" in line for line in told)
+    answer: Any = visitor.post("/api/check", json={"text": small, "file": str(file)}).json
+    assert answer["problems"] == []
+    assert answer["warnings"] == told
+    page = visitor.post("/launch", data={"csrf": token(visitor), "text": small, "file": str(file), "do": "check"}).text
+    assert html.escape(told[0]) in page
+
+
+def test_a_check_keeps_the_fields_of_the_form(visitor: FlaskClient) -> None:
+    fields = {"csrf": token(visitor), "name": "half-done", "flow.1.size": "123 kB", "axis.0.values": "red, codel"}
+    built = visitor.post("/launch", data={**fields, "do": "build"}).text
+    checked = visitor.post("/launch", data={**fields, "do": "check", "text": TINY, "file": "new.yaml"}).text
+    for page in (built, checked):
+        for value in ("half-done", "123 kB", "red, codel"):
+            assert f'value="{value}"' in page
+        # They belong to the form that is checked.
+        assert re.search('<input name="flow.1.size" value="123 kB"[^>]* form="launch"', page)
+
+
+def test_the_runner_that_is_named_has_this_sites_results(visitor: FlaskClient, results: Path) -> None:
+    command = f"./backchannel runner --results {results}"
+    assert command in html.unescape(visitor.get("/launch").text)
+    assert command in html.unescape(visitor.get("/").text)
+    assert runner_command("results") == "./backchannel runner"
+    assert runner_command("a b") == "./backchannel runner --results 'a b'"
+    assert "secret" not in runner_command("postgresql://me:secret@host/db")
 
 
 def test_a_good_file_is_estimated_and_drawn(visitor: FlaskClient) -> None:

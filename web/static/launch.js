@@ -16,32 +16,35 @@ function paragraph(className, words) {
   return made;
 }
 
-function show(answer) {
-  if (answer.problems.length) {
-    const list = document.createElement("ul");
-    list.className = "problems";
-    for (const problem of answer.problems) {
-      const item = document.createElement("li");
-      item.textContent = problem;
-      const line = /^[^:]*:(\d+): /.exec(problem);
-      if (line) {
-        const go = document.createElement("button");
-        go.type = "button";
-        go.className = "plain";
-        go.textContent = "show";
-        go.setAttribute("aria-label", `Show line ${line[1]}`);
-        go.addEventListener("click", () => toLine(Number(line[1])));
-        item.append(" ", go);
-      }
-      list.append(item);
+// Messages of the validator, each with a button that selects its line.
+function messages(className, all) {
+  const list = document.createElement("ul");
+  list.className = className;
+  for (const message of all) {
+    const item = document.createElement("li");
+    item.textContent = message;
+    const line = /^[^:]*:(\d+): /.exec(message);
+    if (line) {
+      const go = document.createElement("button");
+      go.type = "button";
+      go.className = "plain";
+      go.textContent = "show";
+      go.setAttribute("aria-label", `Show line ${line[1]}`);
+      go.addEventListener("click", () => toLine(Number(line[1])));
+      item.append(" ", go);
     }
-    verdict.replaceChildren(list);
-    return;
+    list.append(item);
   }
+  return list;
+}
+
+function show(answer) {
+  if (answer.problems.length) return verdict.replaceChildren(messages("problems", answer.problems));
   const many = (count, word) => `${count} ${word}${count === 1 ? "" : "s"}`;
   verdict.replaceChildren(
-    paragraph("good", `${many(answer.points, "point")}, ${many(answer.runs, "run")} on the ${answer.backend} backend; ${answer.known} of them are here already.`),
+    paragraph("good", `${many(answer.points, "point")}, ${many(answer.runs, "run")} on the ${answer.backend} backend; ${answer.known} of them have a valid result.`),
     paragraph("", `To be run: ${answer.estimate.sentence}.`),
+    ...(answer.warnings.length ? [messages("warnings", answer.warnings)] : []),
   );
   picture.innerHTML = answer.picture; // Made by the server from numbers and checked names.
   picture.hidden = false;
@@ -63,7 +66,7 @@ async function check() {
     file: form.elements.file.value,
     overrides: [
       ...form.elements.overrides.value.split("\n").map((line) => line.trim()).filter(Boolean),
-      ...(form.elements.backend.value ? [`backend=${form.elements.backend.value}`] : []),
+      ...(form.elements.run_backend.value ? [`backend=${form.elements.run_backend.value}`] : []),
     ],
   };
   verdict.setAttribute("aria-busy", "true");
@@ -85,14 +88,22 @@ for (const field of [text, form.elements.overrides]) {
   });
 }
 
-form.elements.backend.addEventListener("change", check);
+form.elements.run_backend.addEventListener("change", check);
 
-document.getElementById("build").addEventListener("submit", async (event) => {
+// Only a launch leaves the page.
+form.addEventListener("submit", (event) => {
+  const action = event.submitter?.value;
+  if (action === "launch") return;
   event.preventDefault();
-  const answer = await fetch("/api/build", { method: "POST", headers: { "X-CSRF-Token": token }, body: new URLSearchParams(new FormData(event.target)) });
+  if (action === "build") build();
+  else check();
+});
+
+async function build() {
+  const answer = await fetch("/api/build", { method: "POST", headers: { "X-CSRF-Token": token }, body: new URLSearchParams(new FormData(form)) });
   const said = await answer.json();
   if (!answer.ok) return show({ problems: [said.error] });
   text.value = said.text;
   form.elements.file.value = "new.yaml";
   check();
-});
+}

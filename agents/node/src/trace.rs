@@ -1,6 +1,8 @@
 //! `trace`: classifies the TCP segments of captures and writes them as Parquet.
 
+use std::panic::{self, UnwindSafe};
 use std::path::PathBuf;
+use std::sync::Mutex;
 
 use backchannel_traces::{Input, Options};
 
@@ -47,5 +49,45 @@ pub fn run(args: &Args) -> Result<(), String> {
             .ok_or_else(|| format!("--shift {word}: no capture has the label {label}"))?;
         input.shift_ns = shift_ns;
     }
-    backchannel_traces::write_tables(&inputs, &args.out, &Options { segments: !args.no_segments, jobs: args.jobs })
+    let options = Options { segments: !args.no_segments, jobs: args.jobs };
+    without_panics(|| backchannel_traces::write_tables(&inputs, &args.out, &options))
+}
+
+/// The first panic of any thread of the reader.
+static FIRST_PANIC: Mutex<Option<String>> = Mutex::new(None);
+
+/// Runs the reader. A panic becomes an error instead of a backtrace.
+fn without_panics(read: impl FnOnce() -> Result<(), String> + UnwindSafe) -> Result<(), String> {
+    panic::set_hook(Box::new(|info| {
+        let place = info.location().map_or_else(String::new, |at| format!(" ({}:{})", at.file(), at.line()));
+        let text = info.payload().downcast_ref::<&str>().copied();
+        let message = text.or_else(|| info.payload().downcast_ref::<String>().map(String::as_str));
+        let message = format!("{}{place}", message.unwrap_or("no message"));
+        FIRST_PANIC.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).get_or_insert(message);
+    }));
+    let result = panic::catch_unwind(read);
+    let _ = panic::take_hook();
+    let message = FIRST_PANIC.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).take();
+    result.unwrap_or_else(|_| {
+        let message = message.unwrap_or_else(|| "no message".to_owned());
+        Err(format!("the reader failed on this capture, which is a defect of Backchannel: {message}"))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::without_panics;
+
+    #[test]
+    fn a_panic_of_the_reader_is_an_error_with_its_place() {
+        let from_a_thread = || {
+            std::thread::scope(|scope| {
+                scope.spawn(|| panic!("queue of {} is empty", 3));
+            });
+            Ok(())
+        };
+        let message = without_panics(from_a_thread).unwrap_err();
+        assert!(message.contains("defect of Backchannel: queue of 3 is empty (agents/node/src/trace.rs:"), "{message}");
+        assert_eq!(without_panics(|| Err("no file".to_owned())), Err("no file".to_owned()));
+    }
 }
