@@ -24,8 +24,8 @@ from experiments.labels import (
     cell_text,
     comparisons_note,
     duration_text,
+    point_document,
     point_label,
-    results_json,
 )
 from experiments.language.problems import CampaignError, Problem
 from experiments.language.registry import KINDS as MECHANISM_KINDS
@@ -59,9 +59,9 @@ __all__ = [
     "load",
     "mechanisms",
     "parse_quantity",
+    "point_document",
     "point_label",
     "quantity_scale",
-    "results_json",
     "targets_folder",
     "warnings",
 ]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from analysis.attempts import PointAttempts
-    from analysis.store.rows import CampaignRow, TableRow
+    from analysis.store.rows import CampaignRow, PointRow, TableRow
     from experiments.language.campaign import Plan, Run
 
 
@@ -89,6 +89,29 @@ def attempts_json(attempts: PointAttempts | None) -> dict[str, Any]:
     return {"total": attempts.total, "thrown": attempts.thrown, "marked": attempts.reasons}
 
 
+def point_document(point: PointRow, rows: Sequence[TableRow], attempts: Mapping[int, PointAttempts]) -> dict[str, Any]:
+    """A point's runs and means with their intervals, in SI units.
+
+    Args:
+        point: with its members.
+        rows: of Store.table, of this point.
+        attempts: of analysis.attempts, by point.
+    """
+    from analysis.metrics.registry import estimate
+
+    metrics = []
+    for row in rows:
+        low, high = estimate(row.name, row.unit, row.values).ends
+        own = {key: value for key, value in vars(row).items() if key != "point"}
+        metrics.append({**own, "low_95": low, "high_95": high})
+    return {
+        "parameters": dict(point.parameters),
+        "runs": [{key: getattr(member, key) for key in ("run_id", "repetition", "state")} for member in point.members],
+        "attempts": attempts_json(attempts.get(point.number)),
+        "metrics": metrics,
+    }
+
+
 def results_json(campaign: CampaignRow, rows: Sequence[TableRow], attempts: Mapping[int, PointAttempts]) -> str:
     """A campaign's results as a JSON document, in SI units.
 
@@ -97,27 +120,9 @@ def results_json(campaign: CampaignRow, rows: Sequence[TableRow], attempts: Mapp
         rows: of Store.table.
         attempts: of analysis.attempts, by point.
     """
-    from analysis.metrics.registry import estimate
-
-    by_point: dict[int, list[dict[str, Any]]] = {}
+    of_point: dict[int, list[TableRow]] = {}
     for row in rows:
-        low, high = estimate(row.name, row.unit, row.values).ends
-        own = {key: value for key, value in vars(row).items() if key != "point"}
-        by_point.setdefault(row.point, []).append({**own, "low_95": low, "high_95": high})
-    document = {
-        "campaign": campaign.id,
-        "name": campaign.name,
-        "state": campaign.state,
-        "points": [
-            {
-                "parameters": dict(point.parameters),
-                "runs": [
-                    {key: getattr(member, key) for key in ("run_id", "repetition", "state")} for member in point.members
-                ],
-                "attempts": attempts_json(attempts.get(point.number)),
-                "metrics": by_point.get(point.number, []),
-            }
-            for point in campaign.points
-        ],
-    }
+        of_point.setdefault(row.point, []).append(row)
+    points = [point_document(point, of_point.get(point.number, []), attempts) for point in campaign.points]
+    document = {"campaign": campaign.id, "name": campaign.name, "state": campaign.state, "points": points}
     return json.dumps(document, indent=2)

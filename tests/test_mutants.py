@@ -1,8 +1,13 @@
-"""The list of equivalent mutants follows the crates."""
+"""The list of equivalent mutants follows the code, and Python mutants are what their names say."""
 
 from __future__ import annotations
 
-from tests.benchmarks import mutants
+import ast
+from pathlib import Path
+
+import pytest
+
+from tests.benchmarks import mutants, python_mutants
 from tests.benchmarks.mutants import Mutant, Outcome, Position, Span
 
 
@@ -27,3 +32,64 @@ def test_a_mutant_is_known_by_its_source_line() -> None:
 def test_unviable_mutants_count_neither_as_killed_nor_as_survived() -> None:
     assert Outcome(["a", "b", "c"], ["d"], ["e", "f"]).row("links").split() == ["links", "4", "3", "1", "2", "75", "%"]
     assert Outcome([], [], ["e"]).row("links").split()[-1] == "-"
+
+
+@pytest.mark.parametrize(
+    ("text", "changes"),
+    [
+        ("a = b < c <= d", ["b <= c <= d", "b < c < d"]),
+        ("a = b + c", ["b - c"]),
+        ("a += b", ["a -= b"]),
+        ("a = b and c", ["b or c"]),
+        ("a = not b", ["b"]),
+        ("a = -1", ["1", "2"]),
+        ("a = True", ["False"]),
+        ("def f() -> int:\n    return a", ["return None"]),
+        ("f(a)", ["pass"]),
+        ("while a:\n    break", ["not a", "continue"]),
+        ("a = [b for b in c if d]", ["not d"]),
+        ("def f(a: Literal[1] = b) -> Literal[2]:\n    return None", []),
+        ("@f(1)\ndef g() -> None:\n    pass", []),
+        ("a = zip(b, c, strict=True)", []),
+        ("a = 'b'", []),
+    ],
+)
+def test_a_mutant_changes_one_node(text: str, changes: list[str]) -> None:
+    tried = list(python_mutants.mutants("a.py", text))
+    assert [mutant.mutant.split(" with ")[1] for mutant in tried] == changes
+    sources = [mutant.source() for mutant in tried]
+    assert len({ast.unparse(ast.parse(text)), *sources}) == len(changes) + 1
+    assert [mutant.source() for mutant in tried] == sources, "a mutant leaves the tree as it was"
+
+
+def test_a_mutant_is_tried_by_the_tests_that_execute_it() -> None:
+    """Lines that run at import, or in no traced test, are tried by all of the files."""
+    mutant = next(python_mutants.mutants("a.py", "\na = b + c"))
+    assert (mutant.line, mutant.name) == ("a = b + c", "a.py:2: replace b + c with b - c")
+    executed = {"a.py:1": ["near.py::x"], "a.py:2": ["", "near.py::y", "wide.py::z"]}
+    assert mutant.tests(executed, ["near.py"]) == ["near.py::y"]
+    assert mutant.tests(executed, ["wide.py", "near.py"]) == ["near.py::y", "wide.py::z"]
+    assert mutant.tests(executed, ["other.py"]) == ["other.py"]
+    assert mutant.tests({"a.py:2": [""]}, ["near.py"]) == ["near.py"]
+
+
+def test_a_sample_depends_on_its_seed_and_leaves_equivalents_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(python_mutants, "COPY", tmp_path)
+    (tmp_path / "a.py").write_text("a = [" + ", ".join(map(str, range(50))) + "]")
+    package = python_mutants.Package(["a.py"], [], [])
+
+    def drawn(size: int | None, seed: int, *left_out: tuple[str, str, str]) -> list[str]:
+        return [mutant.mutant for mutant in python_mutants.sample(package, left_out, size, seed)]
+
+    assert len(drawn(None, 1)) == 50
+    assert drawn(5, 1) == drawn(5, 1) != drawn(5, 2)
+    equivalent = ("a.py", (tmp_path / "a.py").read_text(), "replace 7 with 8")
+    assert set(drawn(None, 1)) - set(drawn(None, 1, equivalent)) == {"replace 7 with 8"}
+
+
+def test_python_packages_have_files_and_tests() -> None:
+    for package in mutants.python_packages().values():
+        for path in (*package.files, *package.near, *package.wide):
+            assert (mutants.ROOT / path).exists(), path

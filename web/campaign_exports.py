@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
+
 from flask import Blueprint, Response, abort, g, jsonify, request
 
 from analysis.attempts import attempts_of
+from analysis.figures.campaign import axes_of
 from analysis.figures.means import Means
 from analysis.figures.model import csv_text
 from analysis.figures.published import CampaignFigure
 from analysis.metrics.registry import estimate
 from analysis.store import browse
+from analysis.store.rows import CampaignRow, PointRow
 from experiments import api
 from testbed.scenario import Scenario
-from web import campaign_data, topology
+from web import answers, campaign_data, topology
 from web.campaign_data import head, points
 from web.figures import answer, attachment
 
@@ -36,6 +42,18 @@ def file_figure(campaign_id: str, kind: str) -> Response:
     campaign = head(campaign_id)
     made = campaign_data.file_figure(campaign)
     return _file(made, kind, f"{campaign.name}-figure", "There is no `figure` in this campaign's file.")
+
+
+@blueprint.get("/campaigns/<campaign_id>/tradeoff.<kind>")
+def tradeoff(campaign_id: str, kind: str) -> Response:
+    """Both directions against each other, as SVG, PDF, PNG or CSV; arguments as the page has them."""
+    campaign = head(campaign_id)
+    axes = axes_of(points(campaign_id))
+    found = answers.of(campaign, campaign_data.metric_figure(campaign), axes)
+    if found is None or found.figure is None:
+        abort(404, "There are no two directions to compare.")
+    drawn = found.figure
+    return answer(drawn, kind, f"{campaign.name}-trade-off", lambda: drawn.as_csv(drawn.x.label))
 
 
 def _file(made: Means | CampaignFigure | None, kind: str, name: str, why_none: str) -> Response:
@@ -71,14 +89,20 @@ def all_as_json() -> Response:
 
 @blueprint.get("/api/campaigns/<campaign_id>")
 def as_json(campaign_id: str) -> Response:
-    """Its results, as `./backchannel results --json` prints them."""
-    campaign = g.store.campaign(campaign_id)
-    if campaign is None:
-        abort(404, f"There is no campaign {campaign_id} here.")
-    return Response(
-        api.results_json(campaign, g.store.table(campaign_id), attempts_of(g.store, campaign_id)),
-        mimetype="application/json",
-    )
+    """Its results, as `./backchannel results --json` prints them, point by point as they are computed."""
+    campaign, all_points, store = head(campaign_id), points(campaign_id), g.store
+    attempts = attempts_of(store, campaign_id)
+
+    def parts() -> Iterator[str]:
+        about = json.dumps({"campaign": campaign.id, "name": campaign.name, "state": campaign.state})
+        yield f'{about[:-1]}, "points": ['
+        for count, point in enumerate(all_points):
+            whole = replace(point, members=browse.members(store, campaign_id, [point.number]))
+            document = api.point_document(whole, store.table(campaign_id, [point.number]), attempts)
+            yield f"{',' if count else ''}\n{json.dumps(document)}"
+        yield "]}\n"
+
+    return Response(parts(), mimetype="application/json")
 
 
 @blueprint.get("/api/campaigns/<campaign_id>/progress")
@@ -109,40 +133,63 @@ def runs_as_json(campaign_id: str) -> Response:
     return jsonify({"total": page.total, "page": query.page, "per_page": query.per_page, "runs": rows})
 
 
+#: Of a line of the table of means, after the swept fields.
+MEANS = (
+    "metric", "flow", "unit", "runs", "mean", "low_95", "high_95", "standard_deviation", "values", "attempts", "marked",
+)  # fmt: skip
+#: Of a line of the table of runs. A run without a valid result has one line without a metric.
+VALUES = ("point", "repetition", "run_id", "state", "seed", "metric", "flow", "unit", "value")
+
+
 @blueprint.get("/campaigns/<campaign_id>.csv")
 def as_csv(campaign_id: str) -> Response:
-    """Its table: a line for each point, metric and flow, in SI units."""
-    campaign = head(campaign_id)
-    rows = browse.summary(g.store, campaign_id)
-    rows.sort(key=lambda row: (row.point, campaign_data.order(row.name), row.subject))
-    parameters = {point.number: dict(point.parameters) for point in points(campaign_id)}
-    fields = list(next(iter(parameters.values()), {}))
-    attempts = attempts_of(g.store, campaign_id)
-    lines = (
-        [
-            *(parameters[row.point].get(name, "") for name in fields), row.name, row.subject, row.unit,
-            row.n, row.mean, *estimate(row.name, row.unit, row.values).ends, row.sd,
-            attempts[row.point].total, "; ".join(attempts[row.point].reasons),
-        ]
-        for row in rows
-    )  # fmt: skip
-    text = csv_text(
-        [
-            *fields,
-            "metric",
-            "flow",
-            "unit",
-            "runs",
-            "mean",
-            "low_95",
-            "high_95",
-            "standard_deviation",
-            "attempts",
-            "marked",
-        ],
-        lines,
-    )
-    return attachment(text, "csv", campaign.name)
+    """Its means: a line for each point, metric and flow, in SI units, with the values in order of the repetitions."""
+    campaign, store = head(campaign_id), g.store
+    attempts = attempts_of(store, campaign_id)
+
+    def lines(point: PointRow) -> Iterator[Sequence[object]]:
+        rows = store.table(campaign_id, [point.number])
+        for row in sorted(rows, key=lambda row: (campaign_data.order(row.name), row.subject)):
+            tried = attempts[point.number]
+            yield [
+                row.name, row.subject, row.unit, row.n, row.mean, *estimate(row.name, row.unit, row.values).ends,
+                row.sd, " ".join(map(str, row.values)), tried.total, "; ".join(tried.reasons),
+            ]  # fmt: skip
+
+    return _table(campaign, campaign.name, MEANS, lines)
+
+
+@blueprint.get("/campaigns/<campaign_id>/runs.csv")
+def runs_as_csv(campaign_id: str) -> Response:
+    """Its runs: a line for each run, metric and flow, in SI units."""
+    campaign, store = head(campaign_id), g.store
+
+    def lines(point: PointRow) -> Iterator[Sequence[object]]:
+        for row in store.values(campaign_id, [point.number]):
+            yield [
+                point.number, row.repetition, row.run_id, "valid", row.seed, row.name, row.subject, row.unit, row.value,
+            ]  # fmt: skip
+        for member in browse.members(store, campaign_id, [point.number]):
+            if member.state != "valid":
+                yield [point.number, member.repetition, member.run_id, member.state, "", "", "", "", ""]
+
+    return _table(campaign, f"{campaign.name}-runs", VALUES, lines)
+
+
+def _table(
+    campaign: CampaignRow, name: str, columns: Sequence[str], lines: Callable[[PointRow], Iterable[Sequence[object]]]
+) -> Response:
+    """A CSV file that is sent point by point: the swept fields, then columns."""
+    all_points = points(campaign.id)
+    fields = [field for field, _ in all_points[0].parameters] if all_points else []
+
+    def parts() -> Iterator[str]:
+        yield csv_text([*fields, *columns], ())
+        for point in all_points:
+            own = [dict(point.parameters).get(field, "") for field in fields]
+            yield csv_text((), ([*own, *line] for line in lines(point)))
+
+    return attachment(parts(), "csv", name)
 
 
 @blueprint.get("/campaigns/<campaign_id>.yaml")

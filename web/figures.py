@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from cachetools import LRUCache
 from flask import Blueprint, Response, abort
@@ -43,7 +43,7 @@ def answer(figure: Figure, kind: str, name: str, table: Callable[[], str]) -> Re
     return attachment(table() if kind == "csv" else rendered(figure, kind), kind, name)
 
 
-def attachment(body: str | bytes, kind: str, name: str) -> Response:
+def attachment(body: str | bytes | Iterator[str], kind: str, name: str) -> Response:
     """A file of a figure, to be saved."""
     headers = {"Content-Disposition": f'attachment; filename="{name}.{kind}"'}
     return Response(body, mimetype=MIMETYPES[kind], headers=headers)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import polars as pl
 
 from analysis.captures import MissingCapture
+from analysis.counters import CountedRun
 from analysis.figures import run as figures
 from analysis.figures.model import Figure
 from analysis.store.rows import RunRow
@@ -57,9 +58,17 @@ def rtt(folder: Path, run: RunRow, flow: str) -> Figure:
 
 
 def throughput(folder: Path, run: RunRow, flow: str) -> Figure:
-    """Bytes that arrived in order at the receivers, by slices of a hundredth of the run."""
+    """Bytes that arrived in order at the receivers, by slices of a hundredth of the run, or by the counters' bins."""
 
     def make() -> Figure:
+        counted = _counted(folder, run)
+        if counted is not None:
+            of_flow = {
+                one.name: _amounts(counted, one.bins["delivered_bytes"], "bps", 8 / counted.every_s)
+                for one in counted.flows
+                if flow in ("", one.name)
+            }
+            return figures.throughput("", of_flow, "kbit/s")
         slices = {one.name: _slices(folder, run, one.name) for one in tables.flows(folder, run, flow)}
         return figures.throughput("", slices, "kbit/s")
 
@@ -86,9 +95,38 @@ def _slices(folder: Path, run: RunRow, flow: str) -> pl.DataFrame:
     )
 
 
+def _counted(folder: Path, run: RunRow) -> CountedRun | None:
+    """The counters of a run without captures; None for other runs."""
+    if not is_counted(run):
+        return None
+    counted = CountedRun.load(folder, run.documents.scenario, run.documents.report)
+    if counted is None:
+        raise MissingCapture("the counters of this run are gone from its folder")
+    return counted
+
+
+def is_counted(run: RunRow) -> bool:
+    """Whether a run has counters in place of captures."""
+    paths = {one.path for one in run.files}
+    return "counters.json" in paths and "segments.parquet" not in paths
+
+
+def _amounts(run: CountedRun, bins: Sequence[float], name: str, scale: float) -> pl.DataFrame:
+    """What was counted in each bin, at the bin's end, as slices of captures are drawn."""
+    times_s = [min((number + 1) * run.every_s, run.end_s) for number in range(len(bins))]
+    return pl.DataFrame({"t_s": times_s, name: [float(value) * scale for value in bins]})
+
+
+def _levels(run: CountedRun, bins: Sequence[float], name: str) -> pl.DataFrame:
+    """The mean of each bin, from the bin's start on."""
+    return pl.DataFrame({"t_s": [number * run.every_s for number in range(len(bins))], name: list(map(float, bins))})
+
+
 def queue(folder: Path, run: RunRow, name: str) -> Figure:
     """Packets that wait in a queue ("link/direction"), and what was dropped, purged or marked there."""
     link, _, direction = name.rpartition("/")
+    if is_counted(run):
+        return _derived((str(folder), "queue", name), lambda: _counted_queue(folder, run, name))
     lengths: list[tuple[float, float, float]] = []
     events: dict[str, list[float]] = {}
     for row in tables.telemetry(folder, "links"):
@@ -104,11 +142,32 @@ def queue(folder: Path, run: RunRow, name: str) -> Figure:
     return figures.queue("", pl.DataFrame(lengths, schema=schema, orient="row"), events)
 
 
+def _counted_queue(folder: Path, run: RunRow, name: str) -> Figure:
+    counted = _counted(folder, run)
+    line = next((one for one in counted.lines if one.name == name), None) if counted else None
+    if counted is None or line is None:
+        return figures.nothing("This line was not counted: capture.counters.at of the campaign names the links.")
+    lengths = _levels(counted, line.bins["queue_packets"], "y")
+    return figures.queue("", lengths.with_columns(pl.col("y").alias("most")), {})
+
+
+def _counted_window(folder: Path, run: RunRow, flow: str) -> Figure:
+    counted = _counted(folder, run)
+    found = next((one for one in counted.flows if one.name == flow), None) if counted else None
+    if counted is None or found is None:
+        return figures.nothing(f"This run has no flow {flow}.")
+    none = pl.lit(None, pl.Float64).alias("ssthresh_segments")
+    samples = _levels(counted, found.bins["cwnd_segments"], "cwnd_segments").with_columns(none)
+    return figures.congestion_window("", samples)
+
+
 def cwnd(folder: Path, run: RunRow, flow: str) -> Figure:
-    """The sender's congestion window and slow-start threshold, as its stack reports them.
+    """The sender's congestion window and slow-start threshold, as its stack reports them; of counters, bins' means.
 
     With the window of the further sender of a split connection that carries the flow's data.
     """
+    if is_counted(run):
+        return _derived((str(folder), "cwnd", flow), lambda: _counted_window(folder, run, flow))
     spec = next((one for one in run.documents.scenario.workload if one.name == flow), None)
     rows = tables.telemetry(folder, flow) if spec is not None else []
     if spec is None or not rows:

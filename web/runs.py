@@ -26,7 +26,7 @@ from analysis.store import browse
 from analysis.store.rows import RunRow
 from testbed import fidelity
 from testbed.report import DirectionReport, Measurement
-from web import crossing, run_figures, tables
+from web import crossing, fates, run_figures, tables
 from web.campaign_data import is_detail, order
 from web.campaign_exports import network_file
 from web.campaigns import network_picture
@@ -75,11 +75,13 @@ def show(run_id: str) -> str:
         Line(link, direction, counters, calibrated.get((link, direction)))
         for link, direction, counters in (report.directions() if report else ())
     ]
-    queued = [line for line in lines if line.counters.rate_bps]
+    counted = run_figures.is_counted(run)
+    counted_links = scenario.capture.counters.at if counted and scenario.capture.counters else ()
+    queued = [line for line in lines if line.counters.rate_bps and (not counted_links or line.link in counted_links)]
     # Shown first: queues that dropped or purged packets, and those of lines that were busy for half of the run.
     busy = [one for one in queued if one.counters.events or (one.counters.busy_s or 0) > 0.5 * run.duration_s]
     quiet = [one for one in queued if one not in busy]
-    link = crossing.link_under_study(scenario)
+    link = None if counted else crossing.link_under_study(scenario)
     beside = browse.siblings(g.store, run.campaigns[0].id, run.campaigns[0].point) if run.campaigns else []
     flows = scenario.workload
     chosen = request.args.get("flow", "")
@@ -97,7 +99,9 @@ def show(run_id: str) -> str:
         flows=flows,
         flow=flow,
         side=side,
-        first=_first_plot(run, side, flow.name) if flow is not None else "",
+        counted=counted,
+        counted_every_s=scenario.capture.counters.every_s if scenario.capture.counters else 0.0,
+        first="" if flow is None else _first_plot(run, "throughput") if counted else _first_plot(run, side, flow.name),
         beside=beside,
         wider=fidelity.wider(scenario.fidelity),
         topology=network_picture(scenario),
@@ -155,6 +159,23 @@ def segments(run_id: str) -> Response:
     return jsonify({"total": inside.height, "segments": found})
 
 
+@blueprint.get("/api/runs/<run_id>/fate")
+def fate(run_id: str) -> Response:
+    """What became of the transmission at `at` of a flow's segment: lost where and why, sent again when and why."""
+    run = load(run_id)
+    asked = {name: request.args.get(name, type=int) for name in ("seq", "payload")}
+    seq, payload, at = asked["seq"], asked["payload"], request.args.get("at", type=float)
+    if seq is None or payload is None or at is None:
+        abort(400, "'seq' and 'payload' are whole numbers, 'at' is a time in seconds.")
+    try:
+        found = fates.story(g.store.run_folder(run_id), run, request.args.get("flow", ""), seq, payload, at)
+    except MissingCapture as error:
+        abort(404, f"{str(error)[0].upper()}{str(error)[1:]}.")
+    if found is None:
+        abort(404, f"The sender's capture has no segment {seq} of {payload} bytes at {at:g} s.")
+    return jsonify(found)
+
+
 @blueprint.get("/api/runs/<run_id>/crossing")
 def cross(run_id: str) -> Response:
     """Packets on the link under study during a period: when each entered its queue, left it, and arrived."""
@@ -191,7 +212,7 @@ def figure(run: RunRow, kind: str) -> Figure:
     return run_figures.KINDS[kind](g.store.run_folder(run.id), run, request.args.get("flow", ""))
 
 
-def _first_plot(run: RunRow, kind: str, flow: str) -> str:
+def _first_plot(run: RunRow, kind: str, flow: str | None = None) -> str:
     """The address of the uppermost plot's data. The page's head names it, so that the browser asks for it at once."""
     low, high = 0.0, float(run.duration_s)
     try:

@@ -149,6 +149,8 @@ def congestion_window(title: str, samples: pl.DataFrame, relays: Mapping[str, pl
         ("ssthresh", "ssthresh_segments", "s1", False),
     ):
         known = samples.filter(pl.col(column).is_not_null())
+        if known.is_empty():
+            continue
         dash = (6.0, 3.0) if name == "ssthresh" else ()
         found.append(Series(name, "steps", _xy(known, pl.col(column)), colour, dash=dash, fits=fits))
     for number, (name, rows) in enumerate((relays or {}).items()):

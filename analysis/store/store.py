@@ -181,8 +181,13 @@ class Store:
             members[member.point].append(member)
         return replace(found[0], points=[replace(row, members=members[row.number]) for row in points])
 
-    def table(self, campaign_id: str) -> list[TableRow]:
-        """Means over a point's valid runs: point, name, subject, unit, n, mean, sd (sample; None for n < 2), values."""
+    def table(self, campaign_id: str, numbers: Sequence[int] | None = None) -> list[TableRow]:
+        """Means over a point's valid runs, by point, name and subject.
+
+        Args:
+            campaign_id: of a campaign.
+            numbers: of the points wanted; None: all.
+        """
         query = (
             sa.select(membership.c.point, metric.c.name, metric.c.subject, metric.c.unit, metric.c.value)
             .join(run, run.c.id == membership.c.run_id)
@@ -190,6 +195,8 @@ class Store:
             .where(membership.c.campaign_id == campaign_id, run.c.state == "valid")
             .order_by(membership.c.point, metric.c.name, metric.c.subject, membership.c.repetition)
         )
+        if numbers is not None:
+            query = query.where(membership.c.point.in_(numbers))
         groups: dict[tuple[Any, ...], list[float]] = {}
         for *key, value in self._database.tuples(query):
             groups.setdefault(tuple(key), []).append(value)
@@ -201,10 +208,24 @@ class Store:
             for (number, name, subject, unit), values in groups.items()
         ]  # fmt: skip
 
-    def values(self, campaign_id: str) -> list[ValueRow]:
-        """Every metric of every valid run."""
+    def values(
+        self, campaign_id: str, numbers: Sequence[int] | None = None, only: Sequence[tuple[str, str]] | None = None
+    ) -> list[ValueRow]:
+        """Every metric of every valid run.
+
+        Args:
+            campaign_id: of a campaign.
+            numbers: of the points wanted; None: all.
+            only: (name, subject) of the metrics wanted; None: all.
+        """
         order = (membership.c.point, metric.c.name, metric.c.subject, membership.c.repetition)
-        return self._database.read(_values_of(campaign_id).order_by(*order), ValueRow)
+        query = _values_of(campaign_id)
+        if numbers is not None:
+            query = query.where(membership.c.point.in_(numbers))
+        if only is not None:
+            wanted = [(metric.c.name == name) & (metric.c.subject == subject) for name, subject in only]
+            query = query.where(sa.or_(sa.false(), *wanted))
+        return self._database.read(query.order_by(*order), ValueRow)
 
     def values_at(self, campaign_id: str, moment: float) -> list[LandedValueRow]:
         """Every metric of the results that were valid at an earlier time.

@@ -8,10 +8,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from typing import Any
 
+from analysis.measures import chain_problem
 from experiments.language import registry, topologies
 from experiments.language.mechanisms import Stack
 from experiments.language.schema import Campaign
-from experiments.language.source import FieldPath
+from experiments.language.yaml_text import FieldPath
 from testbed import kernel_links, kernel_tcp, node_binary
 from testbed.addressing import make_plan
 from testbed.errors import TestbedError
@@ -53,6 +54,13 @@ def problems(campaign: Campaign) -> Iterator[Finding]:
     yield from _of_flows(campaign, topologies.host_names(network, nodes))
     yield from _of_capture(campaign, links)
     yield from _of_variation(campaign)
+    yield from _of_measures(campaign)
+
+
+def _of_measures(campaign: Campaign) -> Iterator[Finding]:
+    problem = chain_problem(campaign.measures)
+    if problem is not None:
+        yield ("measures", problem[0]), problem[1]
 
 
 def _of_variation(campaign: Campaign) -> Iterator[Finding]:

@@ -64,16 +64,20 @@ def read_path(path: Path) -> str:
     """The text of a file on this machine.
 
     Raises:
-        ValueError: it cannot be read, is too large, or is not UTF-8.
+        ValueError: it is no regular file, cannot be read, is too large, or is not UTF-8.
     """
     try:
-        if path.stat().st_size > MAX_FILE_BYTES:
+        if path.exists() and not path.is_file():
+            raise ValueError(f"{path} is no regular file")
+        with path.open("rb") as stream:
+            data = stream.read(MAX_FILE_BYTES + 1)
+        if len(data) > MAX_FILE_BYTES:
             raise ValueError(f"{path} is larger than {MAX_FILE_BYTES // 1024**2} MiB")
-        return path.read_text(encoding="utf-8")
+        return data.decode()
     except OSError as error:
-        raise ValueError(f"cannot read {path}: {error.strerror}") from None
-    except UnicodeDecodeError:
-        raise ValueError(f"{path} is not UTF-8 text") from None
+        raise ValueError(f"{path} cannot be read: {error.strerror}") from None
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path} is not UTF-8 text (byte {error.start}); save the file as UTF-8") from None
 
 
 @dataclass(frozen=True)
@@ -233,9 +237,10 @@ def entries() -> tuple[Entry, ...]:
     return (*_PYTHON_ENTRIES, *found)
 
 
-def of_kind(kind: str) -> list[Entry]:
+@cache
+def of_kind(kind: str) -> tuple[Entry, ...]:
     """Every mechanism of a kind."""
-    return [entry for entry in entries() if entry.kind == kind]
+    return tuple(entry for entry in entries() if entry.kind == kind)
 
 
 def find(kind: str, name: str) -> Entry:

@@ -14,7 +14,8 @@ from typing import Any
 from experiments.language import registry
 from experiments.language.campaign import Plan
 from experiments.language.routes import PACKET_BYTES, Route, route
-from experiments.language.source import FieldPath, Source
+from experiments.language.source import Source
+from experiments.language.yaml_text import FieldPath
 from testbed import fidelity
 from testbed.kernel_tcp import is_kernel_stack
 from testbed.scenario import DIRECTIONS, Direction, Flow, LinkSpec, Named, Scenario
@@ -214,10 +215,9 @@ TRAPS: Mapping[str, Callable[[str, Scenario], Iterator[Finding]]] = {
 def warnings(plan: Plan, source: Source) -> list[str]:
     """One line for each trap of a campaign, with file, line, field, and the number of points if not all have it."""
     points: dict[Trap, set[int]] = {}
-    for run in plan.runs:
-        if run.repetition == 0:
-            for trap in find(plan.backend, run.scenario):
-                points.setdefault(trap, set()).add(run.point)
+    for run in plan.first_runs():
+        for trap in find(plan.backend, run.scenario):
+            points.setdefault(trap, set()).add(run.point)
     # Messages contain values, which differ between points. The first message of a group is printed.
     groups: dict[tuple[str, FieldPath], list[Trap]] = {}
     for trap in points:

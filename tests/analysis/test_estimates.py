@@ -6,8 +6,10 @@ import itertools
 import math
 import random
 
+import numpy as np
 import pytest
 
+from analysis import estimates
 from analysis.estimates import AT_LEAST_0, SHARE, Bounds, Estimate, bootstrap_interval, bounded_interval, two_groups
 from analysis.metrics import METRICS
 from analysis.metrics.registry import estimate
@@ -119,3 +121,9 @@ def test_more_is_never_better_for_losses_and_times() -> None:
     named.pop("rtt_samples", None)
     assert set(named.values()) == {"less"}
     assert len(named) >= 9
+
+
+def test_resamples_of_many_values_are_those_of_numpy() -> None:
+    values = [float(value) for value in range(1, 12)]
+    drawn = np.random.default_rng(1).choice(np.asarray(values), (estimates.DRAWN_VALUES // 11, 11))
+    assert estimates._drawn_means(values) == np.sort(drawn.mean(axis=1)).tolist()

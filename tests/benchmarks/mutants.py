@@ -1,9 +1,10 @@
-"""Mutation tests: how many small faults of the crates their own tests find.
+"""Mutation tests: how many small faults of a crate or a Python package its tests find.
 
     ./backchannel bench mutants --rust --package policies --sample 100 --seed 1
+    ./backchannel bench mutants --python --package store --sample 30 --seed 1
 
-cargo-mutants (https://mutants.rs) changes one operator or one function's value at a time. A mutant is killed if the
-tests of its package fail or hang, and survives if they pass. `mutants.toml` lists equivalent mutants, which no test can
+cargo-mutants (https://mutants.rs) or `python_mutants.py` changes one operator, condition or value at a time. A mutant
+is killed if a test fails or hangs, and survives if all pass. `mutants.toml` lists equivalent mutants, which no test can
 tell from the original, with reasons. They are not tried.
 """
 
@@ -14,12 +15,16 @@ import os
 import random
 import re
 import subprocess
+import sys
 import tempfile
 import tomllib
 from dataclasses import dataclass
 from pathlib import Path
 
 from pydantic import TypeAdapter
+
+from tests.benchmarks import python_mutants
+from tests.benchmarks.python_mutants import Package
 
 ROOT = Path(__file__).resolve().parents[2]
 VERSION = "27.1.0"
@@ -100,6 +105,11 @@ def equivalents() -> list[Equivalent]:
     return TypeAdapter(list[Equivalent]).validate_python(tomllib.loads(EQUIVALENT.read_text())["equivalent"])
 
 
+def python_packages() -> dict[str, Package]:
+    """The Python packages of `mutants.toml`."""
+    return TypeAdapter(dict[str, Package]).validate_python(tomllib.loads(EQUIVALENT.read_text())["python"])
+
+
 def install() -> None:
     """Builds cargo-mutants into `.cache`, once."""
     if not PROGRAM.exists():
@@ -139,19 +149,46 @@ def try_mutants(package: str, names: list[str]) -> Outcome:
         return Outcome(named("caught") + named("timeout"), named("missed"), named("unviable"))
 
 
+def try_rust(package: str, size: int | None, seed: int) -> Outcome:
+    """Tries a sample of a crate's mutants."""
+    return try_mutants(package, sample(package, size, seed))
+
+
+def try_python(package: str, size: int | None, seed: int) -> Outcome:
+    """Tries a sample of a Python package's mutants, and prints survivors as they appear."""
+    fates: dict[bool, list[str]] = {True: [], False: []}
+    left_out = {(entry.file, entry.line, entry.mutant) for entry in equivalents()}
+    chosen = python_packages()[package]
+    with python_mutants.worktree():
+        tried = python_mutants.sample(chosen, left_out, size, seed)
+        for name, killed in python_mutants.fates(chosen, tried):
+            fates[killed].append(name)
+            if not killed:
+                print(f"survived: {name}", file=sys.stderr, flush=True)
+    return Outcome(fates[True], fates[False], [])
+
+
 def main() -> None:
     """Prints the table and the survivors."""
-    parser = argparse.ArgumentParser(description="Mutation tests of the crates.")
-    parser.add_argument("--rust", action="store_true", required=True, help="mutate the crates")
-    parser.add_argument("--package", choices=PACKAGES, action="append", help="a crate; repeatable; all by default")
+    parser = argparse.ArgumentParser(description="Mutation tests of the crates or of Python packages.")
+    languages = parser.add_mutually_exclusive_group(required=True)
+    languages.add_argument("--rust", action="store_true", help=f"mutate crates: {', '.join(PACKAGES)}")
+    languages.add_argument("--python", action="store_true", help=f"mutate packages: {', '.join(python_packages())}")
+    parser.add_argument("--package", action="append", help="a crate or package; repeatable; all by default")
     parser.add_argument("--sample", type=int, metavar="N", help="mutants per package, drawn at random; all by default")
     parser.add_argument("--seed", type=int, default=1, help="seed of the sample (default: 1)")
     arguments = parser.parse_args()
-    install()
+    packages = tuple(python_packages()) if arguments.python else PACKAGES
+    for package in arguments.package or ():
+        if package not in packages:
+            parser.error(f"there is no package '{package}'; there are: {', '.join(packages)}")
+    if arguments.rust:
+        install()
     print(HEADER, flush=True)
     survivors = []
-    for package in arguments.package or PACKAGES:
-        outcome = try_mutants(package, sample(package, arguments.sample, arguments.seed))
+    for package in arguments.package or packages:
+        attempt = try_python if arguments.python else try_rust
+        outcome = attempt(package, arguments.sample, arguments.seed)
         print(outcome.row(package), flush=True)
         survivors += outcome.survived
     print(f"\n{len(survivors)} survived", *sorted(survivors), sep="\n  ")

@@ -118,6 +118,27 @@ def test_one_zooms_to_a_retransmission_and_reads_its_fields(page: Page, address:
     expect(panel).to_contain_text("retransmission")
 
 
+def test_a_loss_is_explained_and_stands_in_the_address(
+    page: Page, serve: Callable[[Path], str], dropping: Simulated
+) -> None:
+    page.goto(f"{serve(dropping.results)}/runs/{dropping.run_id()}")
+    drawn(page, "sequence")
+    panel = page.get_by_role("region", name="Segment")
+    page.get_by_role("button", name="Next loss").click()
+    expect(panel.locator(".fate")).to_contain_text("Dropped at bottleneck forward")
+    expect(panel.locator(".fate")).to_contain_text("queue 12 of 12 packets; sent again at")
+    first = panel.locator("dl").inner_text()
+    # By key to the next, and back.
+    page.locator("h1").click()
+    page.keyboard.press("l")
+    expect(panel.locator("dl")).not_to_have_text(first)
+    page.keyboard.press("Shift+L")
+    expect(panel.locator("dl")).to_have_text(first, use_inner_text=True)
+    page.reload()
+    expect(panel.locator("dl")).to_have_text(first, use_inner_text=True)
+    expect(panel.locator(".fate")).to_contain_text("Dropped at bottleneck forward")
+
+
 def test_the_receivers_side_is_seen_with_the_same_flow_and_zoom(page: Page, address: str, simulated: Simulated) -> None:
     page.goto(f"{address}/runs/{simulated.run_id(1)}?flow=reverse&from=2&to=6")
     sent = drawn(page, "sequence")
@@ -249,6 +270,22 @@ def test_the_figure_and_the_runs_follow_their_controls(page: Page, address: str,
     with page.expect_download() as download:
         page.locator("#live-figure").get_by_role("link", name="PDF").click()
     assert Path(download.value.path()).read_bytes().startswith(b"%PDF-")
+
+
+def test_a_dot_of_the_trade_off_opens_its_run(page: Page, address: str, simulated: Simulated) -> None:
+    page.goto(address + simulated.address)
+    figure = page.locator("#live-tradeoff")
+    expect(figure.locator("canvas")).to_be_visible()
+    figure.scroll_into_view_if_needed()
+    text = figure.locator("script").text_content()
+    dots = next(one for one in json.loads(text or "")["series"] if one.get("run"))
+    view = json.loads(figure.locator(".board").get_attribute("data-view") or "")
+    over = figure.locator(".u-over").bounding_box()
+    assert over is not None
+    share = [(dots[key][0] - view[key][0]) / (view[key][1] - view[key][0]) for key in ("x", "y")]
+    page.mouse.click(over["x"] + share[0] * over["width"], over["y"] + (1 - share[1]) * over["height"])
+    page.wait_for_url(re.compile("/runs/"))
+    assert page.url.rpartition("/")[2] in dots["run"]
 
 
 def test_packets_cross_the_line(page: Page, address: str, simulated: Simulated) -> None:

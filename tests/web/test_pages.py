@@ -27,7 +27,7 @@ from analysis.store.rows import NewCampaign, RunRow
 from analysis.thinning import View, thin
 from testbed.errors import TestbedError
 from tests.conftest import Finished, backchannel, two_hosts
-from tests.web.conftest import SWEEP, Simulated
+from tests.web.conftest import SWEEP, Simulated, ran
 from web import run_figures, tables
 from web import scorecard as scorecards
 from web.app import create_app
@@ -63,7 +63,7 @@ def test_a_campaign_shows_figure_table_runs_and_file(client: FlaskClient, simula
     for wanted in ("What changes when", "acks-first", "Mbit/s", "95 % confidence", "topology: asymmetric-path", "<svg"):
         assert wanted in page
     # Two lines of three points; two runs are dots without an interval.
-    holder = page[page.index('id="live-figure"') : page.index("</figure>")]
+    holder = page[page.index('id="live-figure"') :]
     drawn = json.loads(holder[holder.index("{") : holder.index("</script>")])
     lines = [one for one in drawn["series"] if one["kind"] == "line"]
     assert [len(one["x"]) for one in lines] == [3, 3]
@@ -71,6 +71,30 @@ def test_a_campaign_shows_figure_table_runs_and_file(client: FlaskClient, simula
     dots = [one for one in drawn["series"] if one["name"] == "single runs"]
     assert [len(one["x"]) for one in dots] == [6, 6]
     assert "<noscript><img src=" in holder
+
+
+def test_a_campaign_is_answered_first(client: FlaskClient, simulated: Simulated) -> None:
+    page = client.get(simulated.address).text
+    before = page[: page.index('id="live-figure"')]
+    assert "Throughput, forward, is highest with policy=" in before
+    assert "the next:" in before
+    # Along the rates, each has an answer of its own.
+    for rate in ("9.6 kbit/s", "28.8 kbit/s", "128 kbit/s"):
+        assert f"<dt>{rate}</dt><dd>Highest with policy=" in before
+    holder = before[before.index('id="live-tradeoff"') :]
+    drawn = json.loads(holder[holder.index("{") : holder.index("</script>")])
+    dots = [run for one in drawn["series"] for run in one.get("run", [])]
+    assert len(dots) == 12
+    assert simulated.run_id() in dots
+    # One direction alone, or a fixed field, changes both.
+    fixed = client.get(f"{simulated.address}?fix.network.reverse.queue.policy=acks-first").text
+    assert "acks-first</b>" not in fixed
+    assert fixed.count(simulated.run_id()) < page.count(simulated.run_id())
+    alone = client.get(f"{simulated.address}?metric=aggregate_throughput/").text
+    assert "Aggregate throughput is highest with" in alone
+    assert 'id="live-tradeoff"' not in alone
+    assert client.get(f"{simulated.address}/tradeoff.svg").mimetype == "image/svg+xml"
+    assert client.get(f"{simulated.address}/tradeoff.svg?metric=aggregate_throughput/").status_code == 404
 
 
 def test_its_exports_agree_with_each_other_and_the_command_line(client: FlaskClient, simulated: Simulated) -> None:
@@ -90,6 +114,49 @@ def test_its_exports_agree_with_each_other_and_the_command_line(client: FlaskCli
     assert sorted(pl.read_csv(io.BytesIO(figure.data))["mean"]) == pytest.approx(sorted(by_hand))
     assert client.get(f"{simulated.address}.yaml").text == simulated.file.read_text()
     assert client.get(f"/api{simulated.address}/progress").json["state"] == "complete"  # type: ignore[index]
+
+
+@pytest.mark.parametrize("path", ["/api{}", "{}.csv", "{}/runs.csv"])
+def test_an_export_begins_before_its_values_are_read(
+    client: FlaskClient, simulated: Simulated, path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[Any] = []
+    table, values = Store.table, Store.values
+    monkeypatch.setattr(Store, "table", lambda *given: asked.append(given[2]) or table(*given))  # type: ignore[func-returns-value]
+    monkeypatch.setattr(Store, "values", lambda *given: asked.append(given[2]) or values(*given))  # type: ignore[func-returns-value]
+    answer = client.get(path.format(simulated.address), buffered=False)
+    parts = answer.iter_encoded()
+    assert next(parts)
+    assert asked == []
+    rest = b"".join(parts)
+    # Point by point, each once.
+    assert asked == [[number] for number in range(6)]
+    assert rest.endswith(b"\n")
+
+
+def test_the_table_of_runs_has_every_value_and_every_run(client: FlaskClient, simulated: Simulated) -> None:
+    table = pl.read_csv(io.BytesIO(client.get(f"{simulated.address}/runs.csv").data))
+    store = Store.open(simulated.results)
+    stored = {(one.run_id, one.name, one.subject): one.value for one in store.values(simulated.campaign["campaign"])}
+    of_store = {
+        (run_id, metric, flow or ""): value
+        for run_id, metric, flow, value in table.select("run_id", "metric", "flow", "value").iter_rows()
+    }
+    assert of_store == stored
+    assert set(table["network.reverse.rate"]) == {"9.6 kbit/s", "28.8 kbit/s", "128 kbit/s"}
+    means = pl.read_csv(io.BytesIO(client.get(f"{simulated.address}.csv").data)).row(0, named=True)
+    numbers = [float(value) for value in means["values"].split()]
+    assert len(numbers) == means["runs"] == 2
+    assert sum(numbers) / 2 == pytest.approx(means["mean"])
+
+
+def test_the_table_of_runs_names_runs_without_a_result(tmp_path: Path) -> None:
+    store = Store.open(tmp_path / "results")
+    where = campaign(store)
+    land(store, tmp_path, f"{0:024x}", 1.0e6)
+    lines = create_app(tmp_path / "results").test_client().get(f"/campaigns/{where}/runs.csv").text.splitlines()
+    assert len(lines) == 1 + 1 + 3
+    assert sum(",missing," in line for line in lines) == 3
 
 
 def test_figures_are_svg_and_pdf(client: FlaskClient, simulated: Simulated) -> None:
@@ -188,6 +255,28 @@ def test_series_hold_what_the_captures_hold(client: FlaskClient, simulated: Simu
     assert min(rtt["series"][0]["y"]) > 59
     assert client.get(f"/api/runs/{run_id}/queue?from=x").status_code == 400
     assert client.get(f"/api/runs/{run_id}/weather").status_code == 404
+
+
+def test_every_loss_of_a_run_is_explained(dropping: Simulated) -> None:
+    client = create_app(dropping.results).test_client()
+    run = dropping.run_id()
+    drawn: Any = client.get(f"/api/runs/{run}/sequence?flow=forward").json
+    losses = next(one for one in drawn["series"] if one["name"] == "never arrived")
+    assert len(losses["x"]) > 5
+    told = []
+    for t, end in zip(losses["x"][:20], losses["y"], strict=False):
+        near: Any = client.get(f"/api/runs/{run}/segments?flow=forward&from={t - 2e-6}&to={t + 2e-6}").json
+        one = next(one for one in near["segments"] if one["end"] == round(end * 1e3))
+        asked = {"flow": "forward", "seq": one["seq"], "payload": one["payload"], "at": one["time_s"]}
+        found: Any = client.get(f"/api/runs/{run}/fate", query_string=asked).json
+        told.append(found["sentence"])
+        assert found["arrived_s"] is None
+        assert (found["lost"]["link"], found["lost"]["event"]) == ("bottleneck", "dropped_full")
+        assert found["again_s"] > found["sent_s"]
+    assert all("Dropped at bottleneck forward" in one and "queue 12 of 12 packets" in one for one in told)
+    assert any(re.search(r"sent again at [\d.]+ s after [3-9]\d* duplicate acks", one) for one in told)
+    assert client.get(f"/api/runs/{run}/fate", query_string=asked | {"seq": 1 << 40}).status_code == 404
+    assert client.get(f"/api/runs/{run}/fate?flow=forward").status_code == 400
 
 
 def test_what_never_arrived_is_what_the_lines_dropped(client: FlaskClient, simulated: Simulated) -> None:
@@ -604,11 +693,40 @@ def test_known_troubles_are_told_in_words(tmp_path: Path, monkeypatch: pytest.Mo
     def gone(*_: Any) -> Any:
         raise TestbedError("the node binary is not built")
 
-    monkeypatch.setattr("experiments.language.registry.entries", gone)
+    monkeypatch.setattr("experiments.language.registry.of_kind", gone)
     answer = client.get("/docs")
     assert answer.status_code == 503
     assert "The node binary is not built." in answer.text
     assert client.get("/api/registry").json == {"error": "The node binary is not built."}
+
+
+def test_a_comparison_gives_its_verdict_in_words(tmp_path: Path) -> None:
+    store = Store.open(tmp_path / "results")
+    client = create_app(tmp_path / "results").test_client()
+    for name, factor in (("own", 1.0), ("other", 2.0)):
+        new = NewCampaign(name * 4, name, f"The {name} one", "own.yaml", "", {}, "sim", seed=1, repetitions=3)
+        ids = [f"{n + 16 * int(factor):024x}" for n in range(3)]
+        store.begin_campaign(new, [[("policy", "red")]], [(0, n, run_id) for n, run_id in enumerate(ids)])
+        for n, run_id in enumerate(ids):
+            (tmp_path / run_id).mkdir()
+            rows = [
+                MetricValue("throughput", "forward", factor * 1e6 + 1e4 * n * n, "rate"),
+                MetricValue("goodput", "forward", 0.9 - 0.1 * factor + 0.001 * n * n * factor, "fraction"),
+                MetricValue("retransmissions", "forward", 10.0 * n, "count"),
+            ]
+            documents = Documents(two_hosts(seed=n, duration_s=1.0), {})
+            store.land(Landing(run_id, "sim", documents, rows, [], 1, tmp_path / run_id))
+    page = client.get(f"/compare?point={'own' * 4}:0&point={'other' * 4}:0").text
+    # The campaign is part of a label where there are several.
+    assert "other: policy=red against own: policy=red, of 3 metrics: " in page
+    assert "better in 1 (throughput, forward)" in page
+    assert "worse in 1 (goodput, forward)" in page
+    assert '<span class="word better">better</span>' in page
+    assert '<span class="word worse">worse</span>' in page
+    assert re.search(r"\+1 Mbit/s \(\+9\d %\)|\+1 ± [\d.e-]+ Mbit/s \(\+9\d %\)", page)
+    # A share changes by points, not by percent of itself.
+    assert re.search(r"−9\.\d+ ± [\d.]+ points<", page)
+    assert page.count("<small>n = 3</small>") == 6
 
 
 def test_what_is_compared_can_be_taken_along(client: FlaskClient, simulated: Simulated) -> None:
@@ -642,6 +760,40 @@ def test_the_picture_of_a_network_is_a_file_too(client: FlaskClient, simulated: 
         # Of the first point.
         assert "9.6 kbit/s, 50 ms" in client.get(f"{place}/network.svg").text
         assert client.get(f"{place}/network.csv").status_code == 404
+
+
+#: Counters in place of captures, of one of the links.
+COUNTED = "capture: {at: [none], telemetry: false, counters: {every: 100 ms, at: [bottleneck]}}\n"
+
+
+def test_a_run_with_counters_shows_its_throughput_window_and_queue(tmp_path: Path) -> None:
+    text = SWEEP.partition("sweep:")[0].replace("name: sweep", "name: counted") + COUNTED
+    run = ran(tmp_path, "counted.yaml", text)
+    client = create_app(run.results).test_client()
+    address = f"/runs/{run.run_id()}"
+    page = client.get(address).text
+    kinds = re.findall(r'data-kind="(\w+)"', page)
+    assert kinds == ["throughput", "cwnd", "queue", "queue"]
+    assert "counters in bins of 100 ms" in page
+    assert "Crossing" not in page
+    # The uppermost plot's data are asked for with the page.
+    assert f'href="/api{address}/throughput' in page
+    answer: Any = client.get(f"/api{address}/throughput").json
+    counted = json.loads((Store.open(run.results).run_folder(run.run_id()) / "counters.json").read_text())
+    for one in answer["series"]:
+        delivered = sum(one["y"]) * 1e3 * counted["every_s"] / 8
+        assert delivered == pytest.approx(sum(counted["flows"][one["name"]]["delivered_bytes"]))
+    for kind, of, bins in (
+        ("cwnd", "forward", counted["flows"]["forward"]["cwnd_segments"]),
+        ("queue", "bottleneck/reverse", counted["links"]["bottleneck"]["reverse"]["queue_packets"]),
+    ):
+        drawn: Any = client.get(f"/api{address}/{kind}?flow={of}").json
+        assert [series["name"] for series in drawn["series"]] == ["cwnd" if kind == "cwnd" else "waiting"]
+        assert drawn["series"][0]["y"][: len(bins)] == pytest.approx(bins)
+        assert drawn["series"][0]["x"][:2] == [0, 0.1]
+        assert client.get(f"{address}/plots/{kind}.csv?flow={of}").text.count("\n") == len(bins) + 1
+    away: Any = client.get(f"/api{address}/queue?flow=server-access/forward").json
+    assert "was not counted" in away["empty"]
 
 
 def test_throughput_adds_up_to_what_was_delivered(client: FlaskClient, simulated: Simulated) -> None:

@@ -10,10 +10,11 @@ use std::time::Duration;
 use backchannel_core::event::{EventKind, Events};
 use backchannel_core::packet::Packet;
 use backchannel_core::registry::{Entry, Given, Param, Preset, Random, Unit};
+use backchannel_core::scenario::Named;
 use backchannel_core::scenario::{Change, DirectionSpec, LinkSpec};
-use backchannel_core::time::{service_time, Time};
+use backchannel_core::time::{service_time_ns, Time};
 use backchannel_core::traits::{Delivery, Link, Policy, Port, Usage};
-use backchannel_policies::Context;
+use backchannel_policies::{Context, DropTail};
 
 use crate::device::{Device, Taken};
 use crate::far_end::{FarEnd, Flying};
@@ -42,17 +43,22 @@ pub(crate) static ENTRY: Entry = Entry {
     ],
 };
 
+/// Most links of a network have droptail queues at both ends: their policies are called statically.
 pub(crate) fn build(given: &Given<'_>, spec: &LinkSpec, seed: u64) -> Result<Box<dyn Link>, String> {
-    Ok(Box::new(PointToPoint::new(given, spec, seed)?))
+    if [&spec.forward, &spec.reverse].iter().all(|direction| direction.queue.name == "droptail") {
+        return Ok(Box::new(PointToPoint::new(given, spec, seed, |queue, _| DropTail::from_options(&queue.options))?));
+    }
+    let any = |queue: &Named, context: &Context| backchannel_policies::build(&queue.name, &queue.options, context);
+    Ok(Box::new(PointToPoint::new(given, spec, seed, any)?))
 }
 
-/// A link of two independent directions.
-pub struct PointToPoint {
+/// A link of two independent directions with policies of type `P`.
+pub struct PointToPoint<P> {
     one_way: bool,
-    lines: [Line; 2],
+    lines: [Line<P>; 2],
 }
 
-impl Link for PointToPoint {
+impl<P: Policy> Link for PointToPoint<P> {
     fn submit(&mut self, now: Time, port: Port, packet: Packet, events: &mut Events) {
         if self.one_way && port == 1 {
             events.port = port;
@@ -67,10 +73,8 @@ impl Link for PointToPoint {
     }
 
     fn next_event(&self) -> Option<Time> {
-        match (self.lines[0].next_event(), self.lines[1].next_event()) {
-            (Some(one), Some(other)) => Some(one.min(other)),
-            (one, other) => one.or(other),
-        }
+        let next = self.lines[0].wake_at.min(self.lines[1].wake_at);
+        (next < Time::MAX).then_some(next)
     }
 
     fn poll(&mut self, now: Time, out: &mut Vec<Delivery>, events: &mut Events) {
@@ -87,7 +91,7 @@ impl Link for PointToPoint {
 
     fn policy(&self, port: Port) -> Option<&dyn Policy> {
         let line = &self.lines[usize::from(port)];
-        line.rate_bps.map(|_| &*line.policy)
+        line.rate_bps.map(|_| &line.policy as &dyn Policy)
     }
 
     fn usage(&self, port: Port) -> Usage {
@@ -95,15 +99,22 @@ impl Link for PointToPoint {
     }
 }
 
-impl PointToPoint {
-    fn new(given: &Given<'_>, spec: &LinkSpec, seed: u64) -> Result<PointToPoint, String> {
+impl<P: Policy> PointToPoint<P> {
+    fn new(
+        given: &Given<'_>,
+        spec: &LinkSpec,
+        seed: u64,
+        policy: impl Fn(&Named, &Context) -> Result<P, String>,
+    ) -> Result<PointToPoint<P>, String> {
         if spec.ends.len() != 2 {
             return Err(format!("a point-to-point link has two ends, not {}", spec.ends.len()));
         }
         let framing = given.count("framing_bytes").unwrap_or(0);
         let line = |name: &str, here: &DirectionSpec, opposite: &DirectionSpec| {
-            Line::new(&format!("{}/{name}", spec.name), here, opposite, framing, seed)
-                .map_err(|why| format!("{name}: {why}"))
+            let label = format!("{}/{name}", spec.name);
+            let (rate_bps, opposite_rate_bps) = (here.rate_bps, opposite.rate_bps);
+            let context = Context { seed, label, rate_bps, opposite_rate_bps };
+            Line::new(&context, here, framing, &policy).map_err(|why| format!("{name}: {why}"))
         };
         Ok(PointToPoint {
             one_way: given.flag("one_way"),
@@ -112,48 +123,64 @@ impl PointToPoint {
     }
 
     /// After a scheduled change, informs each policy of both rates.
+    #[inline]
     fn update_rates(&mut self, now: Time) {
-        if self.lines.iter_mut().any(|line| std::mem::take(&mut line.changed)) {
-            let rates = [self.lines[0].rate_bps, self.lines[1].rate_bps];
-            for (from, line) in self.lines.iter_mut().enumerate() {
-                line.policy.on_rates(now, rates[from], rates[1 - from]);
-            }
+        if self.lines[0].changed || self.lines[1].changed {
+            self.inform_of_rates(now);
+        }
+    }
+
+    #[cold]
+    fn inform_of_rates(&mut self, now: Time) {
+        let rates = [self.lines[0].rate_bps, self.lines[1].rate_bps];
+        for (from, line) in self.lines.iter_mut().enumerate() {
+            line.changed = false;
+            line.policy.on_rates(now, rates[from], rates[1 - from]);
+            line.update_times();
         }
     }
 }
 
 /// One direction.
-struct Line {
+struct Line<P> {
     rate_bps: Option<u64>,
     framing: u64,
     /// `None` if packets are sent unchanged.
     transmitter: Option<Box<Transmitter>>,
-    policy: Box<dyn Policy>,
+    policy: P,
     /// The modem's buffer behind the policy, if any.
     device: Option<Box<Device>>,
     schedule: VecDeque<Change>,
+    /// When the schedule's next change is due.
+    change_at: Time,
     /// The rate has changed since the policies were informed.
     changed: bool,
-    /// The packet in transmission and when its last bit leaves.
-    sending: Option<(Time, Flying)>,
+    /// When the last bit of the packet in transmission leaves; [`Time::MAX`]: the line is idle. The packet itself is the last
+    /// one in flight.
+    sending_until: Time,
+    /// Its network-layer length.
+    sending_bytes: u32,
     /// When the policy last had no packet to send. Packets that it held back are not sent before.
     idle_since: Time,
     far_end: FarEnd,
+    /// Without the time that the line was busy.
     usage: Usage,
+    busy_ns: u64,
+    /// When [`Line::advance`] has something to do; [`Time::MAX`]: not before a packet arrives.
+    advance_at: Time,
+    /// When [`Line::poll`] is next due; [`Time::MAX`]: not before a packet arrives.
+    wake_at: Time,
 }
 
-impl Line {
+impl<P: Policy> Line<P> {
     fn new(
-        label: &str,
+        context: &Context,
         spec: &DirectionSpec,
-        opposite: &DirectionSpec,
         framing: u64,
-        seed: u64,
-    ) -> Result<Line, String> {
+        policy: impl Fn(&Named, &Context) -> Result<P, String>,
+    ) -> Result<Line<P>, String> {
         check_rate(spec.rate_bps)?;
         let given = Given::check(&DIRECTION, &spec.options)?;
-        let context =
-            Context { seed, label: label.to_owned(), rate_bps: spec.rate_bps, opposite_rate_bps: opposite.rate_bps };
         for pair in spec.schedule.windows(2) {
             if pair[1].at_s < pair[0].at_s {
                 return Err(format!(
@@ -162,7 +189,7 @@ impl Line {
                 ));
             }
         }
-        let mut far_end = FarEnd::new(delay(spec.delay_s)?, &spec.errors, seed, label)?;
+        let mut far_end = FarEnd::new(delay(spec.delay_s)?, &spec.errors, context.seed, &context.label)?;
         let (transmitter, receiver) = serial::ends(&given, framing)?;
         let device =
             given.count("device_buffer_bytes").filter(|bytes| *bytes > 0).map(|bytes| Box::new(Device::new(bytes)));
@@ -180,14 +207,19 @@ impl Line {
             rate_bps: spec.rate_bps,
             framing,
             transmitter,
-            policy: backchannel_policies::build(&spec.queue.name, &spec.queue.options, &context)?,
+            policy: policy(&spec.queue, context)?,
             device,
             schedule: spec.schedule.iter().cloned().collect(),
+            change_at: next_change(&spec.schedule),
             changed: false,
-            sending: None,
+            sending_until: Time::MAX,
+            sending_bytes: 0,
             idle_since: Time::ZERO,
             far_end,
             usage: Usage::default(),
+            busy_ns: 0,
+            advance_at: next_change(&spec.schedule),
+            wake_at: next_change(&spec.schedule),
         })
     }
 
@@ -199,44 +231,49 @@ impl Line {
             let (bits, flying) = self.put(packet, true);
             self.usage.line_bits += bits;
             self.far_end.fly_compressed(now, flying);
-            return;
+        } else {
+            self.policy.enqueue(now, packet, events);
+            if self.device.is_some() {
+                self.fill_device(now, events);
+            } else if self.is_idle() {
+                self.send_next(now, true, events);
+            }
         }
-        self.policy.enqueue(now, packet, events);
-        if self.device.is_some() {
-            self.fill_device(now, events);
-        } else if self.sending.is_none() {
-            self.send_next(now, true, events);
-        }
+        self.update_times();
     }
 
     fn on_opposite(&mut self, now: Time, packet: &Packet, events: &mut Events) {
         // Events of this direction before `now` come first.
-        self.advance(now, events);
+        let advanced = self.advance(now, events);
         self.policy.on_opposite(now, packet);
+        // It may have changed when the policy releases what it holds back.
+        if advanced || self.policy.len_packets() > 0 {
+            self.update_times();
+        }
     }
 
+    /// Updates `advance_at` and `wake_at`. Called after every change of state.
+    ///
     /// The end of a transmission is an event only if another packet waits. Otherwise the next call, at the latest its arrival,
     /// finds that it has ended. That saves every second event of a line without a queue.
-    fn next_event(&self) -> Option<Time> {
-        let mut next = self.far_end.next_event().unwrap_or(Time::MAX);
-        if let Some((end, _)) = &self.sending {
-            let waiting = match &self.device {
-                None => self.policy.len_packets() > 0,
-                Some(device) => !device.is_empty(),
-            };
-            if waiting {
-                next = next.min(*end);
-            } else if self.far_end.is_clear() {
-                next = next.min(*end + self.far_end.delay);
-            }
+    #[inline(always)]
+    fn update_times(&mut self) {
+        let queued = self.policy.len_packets() > 0;
+        let poll_at = if queued || self.device.is_some() { self.policy_poll_at() } else { Time::MAX };
+        self.advance_at = self.change_at.min(self.sending_until).min(poll_at);
+        let mut wake_at = self.far_end.next_delivery().min(self.change_at);
+        if self.device.as_ref().map_or(queued, |device| !device.is_empty()) {
+            wake_at = wake_at.min(self.sending_until);
         }
-        if self.policy.len_packets() > 0 {
-            next = next.min(self.policy_poll_at());
+        if queued {
+            wake_at = wake_at.min(poll_at);
         }
-        if let Some(change) = self.schedule.front() {
-            next = next.min(Time::from_seconds(change.at_s));
-        }
-        (next < Time::MAX).then_some(next)
+        self.wake_at = wake_at;
+    }
+
+    #[inline]
+    fn is_idle(&self) -> bool {
+        self.sending_until == Time::MAX
     }
 
     /// When to poll the policy next, other than at the end of a transmission; [`Time::MAX`]: not before a packet arrives.
@@ -247,52 +284,72 @@ impl Line {
         };
         match &self.device {
             Some(device) => device.stopped_until().unwrap_or_else(held),
-            None if self.sending.is_none() => held(),
+            None if self.is_idle() => held(),
             None => Time::MAX,
         }
     }
 
     fn poll(&mut self, now: Time, to: Port, out: &mut Vec<Delivery>, events: &mut Events) {
+        if self.advance_at.min(self.wake_at) > now {
+            return;
+        }
         self.advance(now, events);
         self.far_end.poll(now, to, out, events);
+        self.update_times();
     }
 
-    /// Advances transmitter and schedule to `now`.
-    fn advance(&mut self, now: Time, events: &mut Events) {
-        loop {
-            let change = self.schedule.front().map_or(Time::MAX, |change| Time::from_seconds(change.at_s));
-            let end = self.sending.as_ref().map_or(Time::MAX, |(end, _)| *end);
-            let poll_at = self.policy_poll_at();
-            let next = end.min(poll_at);
-            if change <= next && change <= now && change < Time::MAX {
-                self.change();
-            } else if next > now || next == Time::MAX {
-                return;
-            } else if poll_at <= end {
-                match &mut self.device {
-                    Some(device) => {
-                        device.resume(self.rate_bps.unwrap_or(u64::MAX));
-                        self.fill_device(poll_at, events);
-                    }
-                    // The policy may release a packet that it held back.
-                    None => self.send_next(poll_at, true, events),
+    /// Advances transmitter and schedule to `now`. Returns whether there was something to do.
+    #[inline(always)]
+    fn advance(&mut self, now: Time, events: &mut Events) -> bool {
+        let due = self.advance_at <= now;
+        if due {
+            self.take_steps(now, events);
+        }
+        due
+    }
+
+    fn take_steps(&mut self, now: Time, events: &mut Events) {
+        while self.advance_at <= now && self.advance_at < Time::MAX {
+            self.step(self.advance_at, events);
+            self.advance_at = self.next_step();
+        }
+    }
+
+    /// When the transmitter or the schedule does something next.
+    #[inline(always)]
+    fn next_step(&self) -> Time {
+        self.change_at.min(self.sending_until).min(self.policy_poll_at())
+    }
+
+    /// The next step of transmitter or schedule.
+    #[inline(always)]
+    fn step(&mut self, now: Time, events: &mut Events) {
+        if self.change_at <= now {
+            self.change();
+        } else if self.policy_poll_at() <= self.sending_until {
+            match &mut self.device {
+                Some(device) => {
+                    device.resume(self.rate_bps.unwrap_or(u64::MAX));
+                    self.fill_device(now, events);
                 }
-            } else if let Some((end, flying)) = self.sending.take() {
-                self.usage.packets += 1;
-                self.usage.bytes += u64::from(flying.packet.len());
-                self.far_end.fly_compressed(end, flying);
-                self.send_next(end, false, events);
+                // The policy may release a packet that it held back.
+                None => self.send_next(now, true, events),
             }
+        } else {
+            self.sending_until = Time::MAX;
+            self.usage.packets += 1;
+            self.usage.bytes += u64::from(self.sending_bytes);
+            self.send_next(now, false, events);
         }
     }
 
     fn usage(&self) -> Usage {
         let headers = self.transmitter.as_ref().and_then(|near| near.headers(self.far_end.receiver()));
-        Usage { headers, ..self.usage }
+        Usage { headers, busy: Duration::from_nanos(self.busy_ns), ..self.usage }
     }
 
     /// The bits of a packet on the line, and its form in flight; `idle` if the line was idle until now.
-    #[inline]
+    #[inline(always)]
     fn put(&mut self, packet: Packet, idle: bool) -> (u64, Flying) {
         match &mut self.transmitter {
             None => ((u64::from(packet.len()) + self.framing) * 8, Flying { packet, compressed: None }),
@@ -301,24 +358,28 @@ impl Line {
     }
 
     /// Sends the next packet, if one waits; `idle` if the line was idle until now.
+    #[inline]
     fn send_next(&mut self, now: Time, idle: bool, events: &mut Events) {
         let Some(rate_bps) = self.rate_bps else { return };
         if let Some(device) = &mut self.device {
-            if let Some(Taken { time, bits, flying }) = device.next() {
-                self.send(now, time, bits, flying);
+            if let Some(Taken { time_ns, bits, flying }) = device.next() {
+                self.send(now, time_ns, bits, flying);
             }
         } else if let Some(packet) = self.policy.dequeue(now, events) {
             let (bits, flying) = self.put(packet, idle);
-            self.send(now, service_time(bits, rate_bps), bits, flying);
+            self.send(now, service_time_ns(bits, rate_bps), bits, flying);
         } else {
             self.idle_since = now;
         }
     }
 
-    fn send(&mut self, now: Time, time: Duration, bits: u64, flying: Flying) {
+    #[inline(always)]
+    fn send(&mut self, now: Time, time_ns: u64, bits: u64, flying: Flying) {
         self.usage.line_bits += bits;
-        self.usage.busy += time;
-        self.sending = Some((now + time, flying));
+        self.busy_ns += time_ns;
+        self.sending_until = Time(now.nanos().saturating_add(time_ns));
+        self.sending_bytes = flying.packet.len();
+        self.far_end.fly_compressed(self.sending_until, flying);
     }
 
     /// Fills the modem's buffer from the policy.
@@ -329,9 +390,9 @@ impl Line {
                 self.idle_since = now;
                 break;
             };
-            let (bits, flying) = self.put(packet, self.sending.is_none());
+            let (bits, flying) = self.put(packet, self.is_idle());
             self.device.as_mut().expect("the device has room").take(now, bits, flying, rate_bps);
-            if self.sending.is_none() {
+            if self.is_idle() {
                 self.send_next(now, false, events);
             }
         }
@@ -339,12 +400,14 @@ impl Line {
 
     fn change(&mut self) {
         let Some(change) = self.schedule.pop_front() else { return };
+        self.change_at = next_change(self.schedule.make_contiguous());
         if let Some(rate_bps) = change.rate_bps {
             self.rate_bps = Some(rate_bps);
             self.changed = true;
         }
         if let Some(delay_s) = change.delay_s {
-            self.far_end.delay = Duration::from_secs_f64(delay_s);
+            let sending_until = (!self.is_idle()).then_some(self.sending_until);
+            self.far_end.set_delay(Duration::from_secs_f64(delay_s), sending_until);
         }
         if let Some(errors) = change.errors {
             self.far_end
@@ -352,6 +415,10 @@ impl Line {
                 .expect("they were built once, when the link was");
         }
     }
+}
+
+fn next_change(schedule: &[Change]) -> Time {
+    schedule.first().map_or(Time::MAX, |change| Time::from_seconds(change.at_s))
 }
 
 pub(crate) fn check_rate(rate_bps: Option<u64>) -> Result<(), String> {
