@@ -20,6 +20,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+import dask
 from distributed import Client, Future, LocalCluster
 
 from analysis.store import is_url
@@ -87,6 +88,8 @@ class DaskExecutor:
             )
         if address is None:
             self._scratch = ScratchFolder()
+            # Of the scheduler and the workers. The default is a name in the temporary directory that all users share.
+            dask.config.set({"temporary-directory": str(self._scratch.path)})
             try:
                 with ignore_interrupts_in_children():
                     self._cluster = LocalCluster(
@@ -94,7 +97,6 @@ class DaskExecutor:
                         dashboard_address=None, host="127.0.0.1", protocol=protocol(), memory_limit=0,
                         # The scheduler opens this port even without a dashboard. Port 0 avoids a clash.
                         scheduler_kwargs={"dashboard_address": "127.0.0.1:0"},
-                        local_directory=str(self._scratch.path),
                     )  # fmt: skip
             except (OSError, RuntimeError, TimeoutError) as error:
                 self._scratch.close()

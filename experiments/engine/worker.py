@@ -8,6 +8,7 @@ import os
 import signal
 from collections.abc import Awaitable, Callable
 
+import dask
 import typer
 from distributed import Nanny, Scheduler
 from distributed.core import Server
@@ -57,14 +58,12 @@ def serve_worker(scheduler: str, host: str | None, name: str | None) -> None:
     check_encryption(scheduler, "worker")
     missing = missing_for_emulation()
 
-    scratch = ScratchFolder()
-
     async def start() -> Server:
         # A nanny restarts its worker. The runner limits the cells, for which threads only wait.
         nanny = Nanny(
             scheduler, nthreads=THREADS, memory_limit=0, host=host, protocol=protocol(), dashboard=False,
             death_timeout=CONNECT_S, silence_logs=logging.WARNING, dashboard_address=f"{host}:0" if host else None,
-            name=name or f"{os.uname().nodename}-{os.getpid()}", local_directory=str(scratch.path),
+            name=name or f"{os.uname().nodename}-{os.getpid()}",
         )  # fmt: skip
         try:
             await asyncio.wait_for(nanny, CONNECT_S)
@@ -75,8 +74,7 @@ def serve_worker(scheduler: str, host: str | None, name: str | None) -> None:
             typer.echo(f"this worker can only run simulations: {'; '.join(missing)}", err=True)
         return nanny
 
-    with scratch:
-        _serve(start, f"the worker ended because the Dask scheduler {scheduler} is gone; restart it with the scheduler")
+    _serve(start, f"the worker ended because the Dask scheduler {scheduler} is gone; restart it with the scheduler")
 
 
 def _serve(start: Callable[[], Awaitable[Server]], ended: str) -> None:
@@ -94,4 +92,5 @@ def _serve(start: Callable[[], Awaitable[Server]], ended: str) -> None:
             raise TestbedError(ended)
         await server.close()
 
-    asyncio.run(serve())
+    with ScratchFolder() as scratch, dask.config.set({"temporary-directory": str(scratch)}):
+        asyncio.run(serve())
