@@ -19,6 +19,7 @@ from testbed.scenario import Scenario
 from web import campaign_data
 from web.cache import cached
 from web.figures import embedded
+from web.run_figures import side_of
 
 #: Values of the x field that get a sentence each.
 MOST_PLACES = 12
@@ -83,15 +84,10 @@ def _made(
 
 def other_direction(scenario: Scenario, subject: str) -> str:
     """The first flow or group of flows that goes the other way; empty if there is none."""
-    ways = {flow.group or flow.name: (_side(flow.from_), _side(flow.to)) for flow in scenario.workload}
-    ways |= {flow.name: (_side(flow.from_), _side(flow.to)) for flow in scenario.workload if flow.name == subject}
+    ways = {flow.group or flow.name: (side_of(flow.from_), side_of(flow.to)) for flow in scenario.workload}
+    ways |= {flow.name: (side_of(flow.from_), side_of(flow.to)) for flow in scenario.workload if flow.name == subject}
     own = ways.get(subject)
     return next((name for name, way in ways.items() if own is not None and way == own[::-1]), "")
-
-
-def _side(host: str) -> str:
-    """A host without its number: server1 and server2 are one side."""
-    return host.rstrip("0123456789")
 
 
 def _places(points: Sequence[PointRow], means: Means) -> list[tuple[str, list[PointRow]]]:

@@ -14,6 +14,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from experiments.language.backends import REAL_PACKETS
 from testbed import kernel_links, node_binary, units
 
 #: Kinds in the order of `./backchannel list`, with the argument that selects each.
@@ -171,8 +172,6 @@ class Entry:
         return asdict(self)
 
 
-#: Backends with real packets.
-_REAL = ("emulated", "physical")
 _KERNEL_TCP = (
     Param("sack", "flag", "selective acknowledgments (RFC 2018)", True),
     Param("timestamps", "flag", "timestamp option (RFC 7323)", True),
@@ -190,9 +189,9 @@ _PYTHON_ENTRIES = (
         Param("burst_bytes", "bytes", "burst of htb and tbf; absent: two packets or 250 us", None, min=1514),
         Param("ack_filter", "choice", "ACK filter of cake", "none", choices=("none", "filter", "aggressive")),
         Param("rtt_s", "time", "round-trip time that cake assumes; absent: 100 ms", None, min=1e-6, max=1000),
-    ), backends=_REAL),
+    ), backends=REAL_PACKETS),
     *(
-        Entry("stack", name, f"the kernel's {title}", source, _KERNEL_TCP, backends=_REAL)
+        Entry("stack", name, f"the kernel's {title}", source, _KERNEL_TCP, backends=REAL_PACKETS)
         for name, title, source in (
             ("reno", "NewReno", "Linux tcp_cong.c; RFC 6582"),
             ("cubic", "CUBIC", "Linux tcp_cubic.c; RFC 9438"),
@@ -208,6 +207,8 @@ _PYTHON_ENTRIES = (
     Entry("workload", "bulk", "one connection that sends until its size or stop time is reached", "asym 4.1"),
     Entry("backend", "emulated", "real packets between Mininet nodes on this machine, over emulated links",
           "docs/architecture.md"),
+    Entry("backend", "virtual-kernel", "real packets between the nodes of a Linux kernel of its own, in virtual time",
+          "docs/virtual-kernel.md"),
     Entry("backend", "physical", "real packets between the hosts of a lab; lines may be emulated or real",
           "docs/physical.md"),
     Entry("topology", "asymmetric-path", "server - router1 - router2 - client with an asymmetric line in the middle",

@@ -17,6 +17,7 @@ import os
 import re
 import shutil
 import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Callable
@@ -75,6 +76,14 @@ def dumbbell(flows: int, seconds: float, capture: bool, policy: str = "droptail"
     }  # fmt: skip
 
 
+#: Runs a program and prints its peak resident memory in KiB to the error stream. A process inherits the peak of the
+#: process that starts it, so this one must be small.
+PEAK = (
+    "import os, subprocess, sys; process = subprocess.Popen(sys.argv[1:]); _, status, usage = os.wait4(process.pid, 0);"
+    "print(usage.ru_maxrss, file=sys.stderr); sys.exit(os.waitstatus_to_exitcode(status))"
+)
+
+
 class Ours:
     """This project's simulator with one scenario."""
 
@@ -82,27 +91,22 @@ class Ours:
         plan = as_json(make_plan(scenario["nodes"], scenario["links"]))
         self._input = json.dumps({"scenario": scenario, "nodes": plan})
         self._words = [str(node_binary.path()), "simulate", "--out", str(folder / "ours")]
-        #: Peak resident memory of the last run.
-        self.peak_bytes = 0
 
     def __call__(self) -> int:
         """Runs it; returns the data packets that it delivered."""
-        with tempfile.TemporaryFile("w+") as given, tempfile.TemporaryFile("w+") as report:
-            given.write(self._input)
-            given.seek(0)
-            process = subprocess.Popen(self._words, stdin=given, stdout=report)
-            _, status, usage = os.wait4(process.pid, 0)
-            process.returncode = os.waitstatus_to_exitcode(status)
-            if process.returncode:
-                raise subprocess.CalledProcessError(process.returncode, self._words)
-            self.peak_bytes = usage.ru_maxrss * 1024
-            report.seek(0)
-            return _delivered(report.read())
+        return _delivered(self._run(self._words).stdout)
+
+    def peak_bytes(self) -> int:
+        """Peak resident memory of a run."""
+        return int(self._run([sys.executable, "-c", PEAK, *self._words]).stderr) * 1024
+
+    def _run(self, words: list[str]) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(words, input=self._input, capture_output=True, text=True, check=True)
 
     def instructions(self) -> tuple[int, int]:
         """Instructions of a run under valgrind, and the data packets that it delivered."""
         words = ["valgrind", "--tool=callgrind", "--callgrind-out-file=/dev/null", *self._words]
-        done = subprocess.run(words, input=self._input, capture_output=True, text=True, check=True)
+        done = self._run(words)
         counted = re.search(r"Collected : (\d+)", done.stderr)
         if counted is None:
             raise RuntimeError(f"valgrind reported no count of instructions: {done.stderr}")
@@ -193,7 +197,7 @@ def compare(seconds: float, rounds: int, folder: Path) -> None:
     }
     tell("Number of flows, nothing captured:", rounds_of(dict(many), rounds), "10 flows")
     for name, simulation in many.items():
-        print(f"  {name:<28} {simulation.peak_bytes / 2**20:>8.0f} MiB at most")
+        print(f"  {name:<28} {simulation.peak_bytes() / 2**20:>8.0f} MiB at most")
 
 
 def main() -> None:

@@ -277,6 +277,9 @@ def test_every_loss_of_a_run_is_explained(dropping: Simulated) -> None:
     assert any(re.search(r"sent again at [\d.]+ s after [3-9]\d* duplicate acks", one) for one in told)
     assert client.get(f"/api/runs/{run}/fate", query_string=asked | {"seq": 1 << 40}).status_code == 404
     assert client.get(f"/api/runs/{run}/fate?flow=forward").status_code == 400
+    assert client.get(f"/api/runs/{run}/fate", query_string=asked | {"seq": 10**30}).status_code == 400
+    assert client.get(f"/api/runs/{run}/fate", query_string=asked | {"flow": "x"}).status_code == 404
+    assert client.get(f"/api/runs/{run}/fate", query_string=asked | {"at": "nan"}).status_code == 404
 
 
 def test_what_never_arrived_is_what_the_lines_dropped(client: FlaskClient, simulated: Simulated) -> None:
@@ -773,7 +776,7 @@ def test_a_run_with_counters_shows_its_throughput_window_and_queue(tmp_path: Pat
     address = f"/runs/{run.run_id()}"
     page = client.get(address).text
     kinds = re.findall(r'data-kind="(\w+)"', page)
-    assert kinds == ["throughput", "cwnd", "queue", "queue"]
+    assert kinds == ["throughput", "throughput", "cwnd", "queue", "queue"]
     assert "counters in bins of 100 ms" in page
     assert "Crossing" not in page
     # The uppermost plot's data are asked for with the page.
@@ -805,6 +808,32 @@ def test_throughput_adds_up_to_what_was_delivered(client: FlaskClient, simulated
     data = RunData.load(store.run_folder(run_id), run.documents.scenario, run.documents.report)
     for flow, one in zip(data.flows, answer["series"], strict=True):
         assert sum(one["y"]) * 1e3 * 0.08 / 8 == pytest.approx(flow.delivered_bytes(0, 9), rel=1e-3)
+
+
+def test_throughput_has_a_plot_for_each_direction_and_bins_that_follow_the_zoom(
+    client: FlaskClient, simulated: Simulated
+) -> None:
+    run_id = simulated.run_id(1)
+    page = client.get(f"/runs/{run_id}").text
+    assert [title in page for title in ("Throughput, received by client", "Throughput, received by server")] == [
+        True
+    ] * 2
+
+    def series(query: str) -> dict[str, tuple[list[float], list[float]]]:
+        answer: Any = client.get(f"/api/runs/{run_id}/throughput?{query}").json
+        return {one["name"]: (one["x"], one["y"]) for one in answer["series"]}
+
+    assert set(series("flow=client")) == {"forward"}
+    assert set(series("flow=server")) == {"reverse"}
+    assert set(series("flow=reverse")) == {"reverse"}
+    assert set(series("")) == {"forward", "reverse"}
+    whole, near = series("flow=client")["forward"], series("flow=client&from=2&to=4")["forward"]
+    assert [x[-1] - x[-2] for x, _ in (whole, near)] == pytest.approx([0.08, 0.02])
+    # The same bytes, in a quarter of the width.
+    assert sum(y for x, y in zip(*near, strict=True) if 2.4 + 1e-6 < x <= 3.2 + 1e-6) / 4 == pytest.approx(
+        sum(y for x, y in zip(*whole, strict=True) if 2.4 + 1e-6 < x <= 3.2 + 1e-6)
+    )
+    assert "bins of 20 ms" in client.get(f"/runs/{run_id}/plots/throughput.svg?flow=client&from=2&to=4").text
 
 
 def test_the_docs_hold_all_that_the_registry_holds(client: FlaskClient) -> None:

@@ -105,11 +105,13 @@ impl Segment {
     }
 
     /// Parses a packet; `None` when it is not TCP or its checksum is wrong.
+    #[inline]
     pub fn read(packet: &Packet) -> Option<Segment> {
         packet.checksum_ok().then(|| Segment::read_damaged(packet))?
     }
 
     /// The same whatever the checksum, for loss notification.
+    #[inline]
     pub fn read_damaged(packet: &Packet) -> Option<Segment> {
         let tcp: &Tcp = packet.tcp()?;
         let mut segment = Segment {

@@ -145,6 +145,8 @@ struct Body {
     ports: [Port; 2],
     bytes: Bytes,
     zeros: u32,
+    /// Of bytes and zeros.
+    length: u32,
     flow: Option<FlowKey>,
     transport: Transport,
     /// Offset of the transport header in `bytes`; 0 without a readable IP header.
@@ -163,6 +165,7 @@ impl Packet {
     pub fn with_zeros(id: u64, bytes: Vec<u8>, zeros: u32) -> Packet {
         let mut packet = Packet::opaque(id, bytes);
         packet.body.zeros = zeros;
+        packet.body.length += zeros;
         packet.parse();
         packet
     }
@@ -172,6 +175,7 @@ impl Packet {
         let body = Body {
             link_header: None,
             ports: [0; 2],
+            length: bytes.len() as u32,
             bytes: Bytes::Allocated(bytes),
             zeros: 0,
             flow: None,
@@ -209,7 +213,7 @@ impl Packet {
 
     /// Length on the wire in bytes, IP header included.
     pub fn len(&self) -> u32 {
-        self.body.bytes.len() as u32 + self.body.zeros
+        self.body.length
     }
 
     /// Whether it has no bytes at all.

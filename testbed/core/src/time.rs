@@ -70,7 +70,7 @@ pub fn service_time(bits: u64, rate_bps: u64) -> Duration {
 }
 
 /// [`service_time`] in nanoseconds.
-#[inline]
+#[inline(always)]
 pub fn service_time_ns(bits: u64, rate_bps: u64) -> u64 {
     match bits.checked_mul(1_000_000_000) {
         Some(product) => product.div_ceil(rate_bps),

@@ -118,19 +118,34 @@ impl FarEnd {
     }
 
     /// Delivers everything that is due by `now`.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn poll(&mut self, now: Time, to: Port, out: &mut Vec<Delivery>, events: &mut Events) {
         while self.flying.front().is_some_and(|(at, _)| *at <= now) {
-            let Some((at, flying)) = self.flying.pop_front() else { return };
-            while self.replacements.front().is_some_and(|(from, _)| *from <= at) {
-                self.errors = self.replacements.pop_front().expect("it has a front").1;
+            let Some((at, flying)) = self.flying.pop_front() else { break };
+            if !self.replacements.is_empty() {
+                self.replace_errors(at);
             }
-            if self.errors.is_empty() {
-                self.deliver(at, to, flying, false, out, events);
+            if self.errors.is_empty() && self.receiver.is_none() {
+                out.push(Delivery { port: to, at, packet: flying.packet });
             } else {
                 self.judge(at, to, flying, out, events);
             }
         }
+        if !self.held.is_empty() {
+            self.release(now, to, out, events);
+        }
+    }
+
+    /// Installs the error models that judge packets which arrive at `at`.
+    #[cold]
+    fn replace_errors(&mut self, at: Time) {
+        while self.replacements.front().is_some_and(|(from, _)| *from <= at) {
+            self.errors = self.replacements.pop_front().expect("it has a front").1;
+        }
+    }
+
+    /// Delivers what error models held back until `now`.
+    fn release(&mut self, now: Time, to: Port, out: &mut Vec<Delivery>, events: &mut Events) {
         while let Some(entry) = self.held.first_entry().filter(|entry| entry.key().0 <= now) {
             let ((at, _), flying) = entry.remove_entry();
             self.deliver(at, to, flying, false, out, events);
@@ -172,7 +187,6 @@ impl FarEnd {
     }
 
     /// A packet, damaged or not, reaches the end of the line.
-    #[inline(always)]
     fn deliver(
         &mut self,
         at: Time,

@@ -46,6 +46,20 @@ struct SimulatedLink {
     scheduled: Time,
 }
 
+impl SimulatedLink {
+    /// Schedules the next event of the link, which has this number.
+    #[inline(always)]
+    fn schedule(&mut self, number: usize, now: Time, queue: &mut EventQueue) {
+        if let Some(due) = self.service.next_event() {
+            let due = due.max(now);
+            if due < self.scheduled {
+                self.scheduled = due;
+                queue.schedule(due, Event::Link(number as u32));
+            }
+        }
+    }
+}
+
 struct Simulation<'a> {
     input: &'a Input,
     out: &'a Path,
@@ -146,8 +160,8 @@ impl<'a> Simulation<'a> {
     }
 
     fn run(&mut self) -> Result<(), String> {
-        for link in 0..self.links.len() {
-            self.schedule_link(link);
+        for (number, link) in self.links.iter_mut().enumerate() {
+            link.schedule(number, self.now, &mut self.queue);
         }
         let end = self.input.scenario.end();
         while let Some((at, event)) = self.queue.pop(end) {
@@ -210,54 +224,59 @@ impl<'a> Simulation<'a> {
         if let Some(counters) = &mut self.counters {
             counters.on_enter(link, port, &packet);
         }
-        self.links[link].service.submit(self.now, port, to, packet, &mut self.telemetry);
-        self.after_link(link);
+        let simulated = &mut self.links[link];
+        simulated.service.submit(self.now, port, to, packet, &mut self.telemetry);
+        simulated.schedule(link, self.now, &mut self.queue);
+        if self.counters.is_some() {
+            self.sample_queues(link);
+        }
     }
 
     fn on_link_event(&mut self, link: usize) {
-        let SimulatedLink { service, scheduled, .. } = &mut self.links[link];
-        if *scheduled != self.now {
+        let simulated = &mut self.links[link];
+        if simulated.scheduled != self.now {
             return;
         }
-        *scheduled = Time::MAX;
+        simulated.scheduled = Time::MAX;
         let mut deliveries = std::mem::take(&mut self.deliveries);
-        service.poll(self.now, &mut deliveries);
-        service.record(self.now, &mut self.telemetry);
-        self.after_link(link);
-        for delivery in deliveries.drain(..) {
-            let SimulatedLink { service, attached, .. } = &mut self.links[link];
-            let entered_at = service.entered_at(&delivery);
-            service.on_exact_delivery(entered_at);
-            let (node, interface) = attached[usize::from(delivery.port)];
-            if let Some(counters) = &mut self.counters {
-                counters.on_leave(link, entered_at, self.now, &delivery.packet);
-            }
-            self.nodes[node].interfaces[interface].capture(self.now, &delivery.packet);
-            self.receive(node, delivery.packet);
+        simulated.service.poll(self.now, &mut deliveries);
+        simulated.service.record(self.now, &mut self.telemetry);
+        simulated.schedule(link, self.now, &mut self.queue);
+        if self.counters.is_some() {
+            self.sample_queues(link);
+        }
+        // Taken from the end, the last one first. Most of the time there is one.
+        if deliveries.len() > 1 {
+            deliveries.reverse();
+        }
+        while let Some(delivery) = deliveries.pop() {
+            self.on_delivery(link, delivery);
         }
         self.deliveries = deliveries;
     }
 
-    /// After every call of a link: samples its queues and schedules its next event.
-    fn after_link(&mut self, link: usize) {
+    /// A packet leaves a link.
+    #[inline(always)]
+    fn on_delivery(&mut self, link: usize, delivery: Delivery) {
+        let SimulatedLink { service, attached, .. } = &mut self.links[link];
+        let entered_at = service.entered_at(&delivery);
+        service.on_exact_delivery(entered_at);
+        let (node, interface) = attached[usize::from(delivery.port)];
+        if let Some(counters) = &mut self.counters {
+            counters.on_leave(link, entered_at, self.now, &delivery.packet);
+        }
+        self.nodes[node].interfaces[interface].capture(self.now, &delivery.packet);
+        self.receive(node, delivery.packet);
+    }
+
+    /// Counts how many packets wait in front of a link.
+    fn sample_queues(&mut self, link: usize) {
         if let Some(counters) = self.counters.as_mut().filter(|counters| counters.includes(link)) {
             let service = &self.links[link].service;
             for port in 0..service.ends() as Port {
                 if let Some(policy) = service.policy(port) {
                     counters.on_queue_length(link, port, self.now, policy.len_packets());
                 }
-            }
-        }
-        self.schedule_link(link);
-    }
-
-    fn schedule_link(&mut self, number: usize) {
-        let link = &mut self.links[number];
-        if let Some(due) = link.service.next_event() {
-            let due = due.max(self.now);
-            if due < link.scheduled {
-                link.scheduled = due;
-                self.queue.schedule(due, Event::Link(number as u32));
             }
         }
     }

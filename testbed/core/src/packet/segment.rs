@@ -44,6 +44,7 @@ impl TcpOverIpv4<'_> {
             ports: [0; 2],
             bytes: Bytes::new(length, self.data, |headers| self.write(headers)),
             zeros,
+            length: length as u32 + self.tcp.payload,
             flow: Some(flow),
             transport: Transport::Tcp(self.tcp),
             transport_at: IP_HEADER as u16,
