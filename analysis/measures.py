@@ -74,7 +74,7 @@ FORMS: Mapping[str, tuple[str, ...]] = {
 class Measure(BaseModel):
     """One of the forms above."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
     metric: str | None = None
     of: str = ""
     configured: str | None = None
@@ -118,6 +118,40 @@ class Measure(BaseModel):
                 raise ValueError(f"a measure with '{present[0]}' {'needs' if name in needs else 'has no'} '{name}'")
         return self
 
+    @property
+    def parts(self) -> list[str]:
+        """Names of the measures that this one is computed from."""
+        single = (
+            self.difference, self.ratio, self.greatest, self.mean, self.best, self.share, self.scale, self.plus,
+            self.stdev,
+        )  # fmt: skip
+        return [name for name in (*single, *(self.sum or ()), *(self.gather or {}).values()) if name is not None]
+
+
+#: Measures in a row that are computed from each other, at most.
+MAX_CHAIN = 50
+
+
+def chain_problem(measures: Mapping[str, Measure]) -> tuple[str, str] | None:
+    """A measure that cannot be computed, and why: it refers to itself, or through too many others. None if all can."""
+    left = {name: [part for part in measure.parts if part in measures] for name, measure in measures.items()}
+    for _ in range(MAX_CHAIN):
+        ready = {name for name, parts in left.items() if not any(part in left for part in parts)}
+        if not ready:
+            break
+        left = {name: parts for name, parts in left.items() if name not in ready}
+    if not left:
+        return None
+    # Every measure that is left refers to another one that is left: following them closes a circle or meets the limit.
+    chain = [next(iter(left))]
+    while chain[-1] not in chain[:-1]:
+        following = next((part for part in left[chain[-1]] if part in left), None)
+        if following is None:
+            return chain[0], f"refers through more than {MAX_CHAIN} measures; define it by a metric"
+        chain.append(following)
+    circle = chain[chain.index(chain[-1]) :]
+    return circle[0], f"refers to itself: {' -> '.join(circle)}; define it by other measures"
+
 
 class Split(BaseModel):
     """Divides the runs of the cells with `label` on `axis`.
@@ -125,7 +159,7 @@ class Split(BaseModel):
     Runs whose measure `by` is less than `below` get the first label of `into`, the others the second.
     """
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
     axis: str
     label: str
     by: str

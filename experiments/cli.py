@@ -14,6 +14,7 @@ from experiments.commands import (
     export,
     imports,
     inspect,
+    kernel,
     papers,
     plot,
     run,
@@ -69,6 +70,7 @@ app.command("testbed", context_settings=_PASS_ON, short_help="Set up hosts as a 
 app.command("lab", context_settings=_PASS_ON, short_help="Rehearse a lab in namespaces or virtual machines")(
     testbed.in_lab
 )
+app.add_typer(kernel.app, name="kernel", short_help="Build the kernels that run in virtual time")
 app.command("scheduler", short_help="Start the Dask scheduler of a lab")(services.scheduler)
 app.command("worker", short_help="Start a Dask worker on this machine")(services.worker)
 

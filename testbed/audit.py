@@ -9,7 +9,7 @@ from typing import Any
 from testbed import node_binary
 from testbed.addressing import as_json, make_plan
 from testbed.report import Report
-from testbed.scenario import Scenario
+from testbed.scenario import PYTHON_ONLY, Scenario
 
 
 def audited(scenario: Scenario, report: Report, folder: Path, **more: Any) -> Report:
@@ -29,7 +29,7 @@ def audited(scenario: Scenario, report: Report, folder: Path, **more: Any) -> Re
         audit = {link.name: {way: unchecked for way, _ in link.directions()} for link in scenario.links}
     else:
         run = {
-            "scenario": {key: value for key, value in scenario.as_json().items() if key != "fidelity"},
+            "scenario": {key: value for key, value in scenario.as_json().items() if key not in PYTHON_ONLY},
             "nodes": as_json(make_plan(scenario.nodes, scenario.links)),
             "t0_epoch_ns": report.t0_epoch_ns,
             "duration_s": scenario.duration_s if report.duration_s is None else report.duration_s,

@@ -37,8 +37,10 @@ class Emulator:
 
     _scratch: ScratchFolder | None = None
 
-    def __init__(self, log: Path) -> None:
+    def __init__(self, log: Path, virtual_time: bool = False) -> None:
         command = [node_binary.path(), "emulate", "--parent", str(os.getpid())]
+        if virtual_time:
+            command.append("--virtual-time")
         self._process = LineProcess("the emulator", command, log)
 
     @classmethod

@@ -43,6 +43,7 @@ class LocalNetwork:
         nodes: the scenario's nodes.
         links: the scenario's links, with their first parameters.
         folder: short path for sockets and agents' folders; in memory, so that captures do not wait for a disk.
+        virtual_time: the machine's clock jumps from event to event (testbed.virtual_kernel).
 
     Raises:
         TestbedError: it could not be built. What remains of it ends with the cell.
@@ -52,7 +53,9 @@ class LocalNetwork:
     hosts: Mapping[str, str] | None = None
     real_links: Mapping[str, str] | None = None
 
-    def __init__(self, nodes: Sequence[Node], links: Sequence[LinkSpec], folder: Path) -> None:
+    def __init__(
+        self, nodes: Sequence[Node], links: Sequence[LinkSpec], folder: Path, virtual_time: bool = False
+    ) -> None:
         self.plan = addressing.make_plan(nodes, links)
         self.folder = folder
         folder.mkdir(parents=True, exist_ok=True)
@@ -60,7 +63,7 @@ class LocalNetwork:
         # Otherwise Mininet raises machine-wide limits (files, ptys, neighbour tables), which a cell does not need.
         mininet.net.Mininet.inited = True
         self._net = mininet.net.Mininet(topo=None, controller=None, build=False)
-        self.emulator = Emulator(folder / "emulator.log")
+        self.emulator = Emulator(folder / "emulator.log", virtual_time)
         self.agents: dict[str, AgentClient] = {}
         self._nodes: dict[str, Any] = {}
         self._processes: list[AgentProcess] = []

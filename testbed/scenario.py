@@ -1,6 +1,6 @@
 """The scenario: one point of a campaign with every value fixed, as the node binary takes it (JSON, SI units).
 
-Mirrors `testbed/core/src/scenario.rs` field by field; `fidelity` exists on this side only. A field that is absent from
+Mirrors `testbed/core/src/scenario.rs` field by field; PYTHON_ONLY exist on this side only. A field that is absent from
 the JSON is absent from `as_json()` too, and an integer stays an integer, so that a scenario read and written again is
 the same document. Unknown fields are rejected.
 """
@@ -32,7 +32,7 @@ Port = Annotated[StrictInt, Field(ge=0, le=65_535)]
 class Model(BaseModel):
     """A frozen part of a scenario."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True, defer_build=True)
 
     def as_json(self) -> dict[str, Any]:
         """The JSON object that the model was made from."""
@@ -203,6 +203,10 @@ class Variation(Model):
     drawn: Mapping[str, Number] = {}
 
 
+#: Fields of a scenario that the node binary never sees.
+PYTHON_ONLY = frozenset({"fidelity", "kernel"})
+
+
 class Scenario(Model):
     """One run's input."""
 
@@ -220,8 +224,10 @@ class Scenario(Model):
     capture: Capture = Capture(snaplen=128)
     #: Absent: nothing varies but what draws during the run.
     variation: Variation | None = None
-    #: Python only: the node binary never sees it.
+    #: What makes a run invalid.
     fidelity: Limits = Limits()
+    #: The kernel in virtual time (testbed.virtual_kernel.kernels.name).
+    kernel: str | None = None
 
     def node(self, name: str) -> Node:
         """The node of that name.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import re
+import unicodedata
 from collections.abc import Mapping
 from decimal import Decimal
 
@@ -74,7 +75,13 @@ def parse(value: object, kind: str) -> float | int:
     units, noun = UNITS[kind], NOUNS.get(kind, kind)
     if isinstance(value, bool) or not isinstance(value, str | int | float):
         raise ValueError(f"expected a {noun} such as {EXAMPLES[kind]}")
-    found = _QUANTITY.match(str(value))
+    text = str(value)
+    foreign = next((one for one in text if not one.isascii() and (one.isspace() or one.isdigit())), None)
+    if foreign is not None:
+        name = unicodedata.name(foreign, "a control character")
+        raise ValueError(f"'{_short(text)}' contains {name} (U+{ord(foreign):04X}); write ASCII digits and spaces")
+    found = _QUANTITY.match(text)
+    value = _short(text)
     if found is None:
         raise ValueError(f"'{value}' is not a {noun}; write it like {EXAMPLES[kind]}")
     number_text, unit = found.groups()
@@ -95,7 +102,13 @@ def parse(value: object, kind: str) -> float | int:
     return float(number)
 
 
+def _short(text: str) -> str:
+    """A value as messages show it."""
+    return text if len(text) <= 60 else f"{text[:40]}..."
+
+
 def _wrong_unit(unit: str, kind: str) -> str:
+    unit = _short(unit)
     allowed = ", ".join(spelling for spelling in UNITS[kind] if spelling) or "none"
     owner = next((other for other, units in UNITS.items() if unit in units), None)
     if owner is not None and owner != kind:

@@ -20,7 +20,7 @@ from testbed import node_binary
 Json = dict[str, Any]
 
 #: Fields that exist in Python alone.
-PYTHON_ONLY = {"Scenario": {"fidelity"}}
+PYTHON_ONLY = {"Scenario": set(testbed.scenario.PYTHON_ONLY)}
 #: Fields that some writers of a report leave out: their defaults hold.
 NOT_WRITTEN = {
     "FlowSideReport": {"lateness_s", "started_late_s"},

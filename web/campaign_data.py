@@ -236,10 +236,15 @@ def metric_figure(campaign: CampaignRow) -> Means | None:
         x_field = figures.default_x(axes)
     fixed = {name: request.args[f"fix.{name}"] for name in axes if request.args.get(f"fix.{name}") in axes[name]}
     fixed.pop(x_field, None)
-    return figures.of_points(
-        points(campaign_id), rows, title=kind.label, unit=kind.unit, metric=metric, subject=subject, x_field=x_field,
-        fixed=fixed, published=values,
-    )  # fmt: skip
+
+    def make() -> Means:
+        return figures.of_points(
+            points(campaign_id), rows, title=kind.label, unit=kind.unit, metric=metric, subject=subject,
+            x_field=x_field, fixed=fixed, published=values,
+        )  # fmt: skip
+
+    # With its intervals, which take most of the time.
+    return cached(("means", campaign_id, metric, subject, x_field, tuple(fixed.items())), make)
 
 
 def is_detail(name: str) -> bool:

@@ -9,6 +9,7 @@ from dataclasses import replace
 from flask import Blueprint, Response, abort, g, jsonify, request
 
 from analysis.attempts import attempts_of
+from analysis.figures.campaign import axes_of
 from analysis.figures.means import Means
 from analysis.figures.model import csv_text
 from analysis.figures.published import CampaignFigure
@@ -17,7 +18,7 @@ from analysis.store import browse
 from analysis.store.rows import CampaignRow, PointRow
 from experiments import api
 from testbed.scenario import Scenario
-from web import campaign_data, topology
+from web import answers, campaign_data, topology
 from web.campaign_data import head, points
 from web.figures import answer, attachment
 
@@ -41,6 +42,18 @@ def file_figure(campaign_id: str, kind: str) -> Response:
     campaign = head(campaign_id)
     made = campaign_data.file_figure(campaign)
     return _file(made, kind, f"{campaign.name}-figure", "There is no `figure` in this campaign's file.")
+
+
+@blueprint.get("/campaigns/<campaign_id>/tradeoff.<kind>")
+def tradeoff(campaign_id: str, kind: str) -> Response:
+    """Both directions against each other, as SVG, PDF, PNG or CSV; arguments as the page has them."""
+    campaign = head(campaign_id)
+    axes = axes_of(points(campaign_id))
+    found = answers.of(campaign, campaign_data.metric_figure(campaign), axes)
+    if found is None or found.figure is None:
+        abort(404, "There are no two directions to compare.")
+    drawn = found.figure
+    return answer(drawn, kind, f"{campaign.name}-trade-off", lambda: drawn.as_csv(drawn.x.label))
 
 
 def _file(made: Means | CampaignFigure | None, kind: str, name: str, why_none: str) -> Response:

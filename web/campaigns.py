@@ -20,7 +20,7 @@ from analysis.store import browse, requests
 from analysis.store.rows import CampaignRow, MemberRow, PointRow
 from testbed import fidelity
 from testbed.scenario import Scenario
-from web import campaign_data, topology
+from web import answers, campaign_data, topology
 from web.cache import cached
 from web.campaign_data import RunsPage, head, points
 from web.figures import embedded
@@ -54,6 +54,7 @@ def show(campaign_id: str) -> str:
     campaign, all_points = head(campaign_id), points(campaign_id)
     axes = axes_of(all_points)
     means, of_file = campaign_data.metric_figure(campaign), campaign_data.file_figure(campaign)
+    figure = means.figure() if means else None
     at = max(request.args.get("points", 1, int), 1)
     per_page = max(min(POINTS, BEHIND // max(campaign.repetitions, 1)), FEWEST)
     some = all_points[(at - 1) * per_page : at * per_page]
@@ -74,8 +75,9 @@ def show(campaign_id: str) -> str:
         per_page=per_page,
         kinds=campaign_data.kinds(campaign_id),
         means=means,
-        figure=means.figure() if means else None,
-        figure_data=embedded(means.figure()) if means else "",
+        figure=figure,
+        figure_data=embedded(figure) if figure else "",
+        answer=answers.of(campaign, means, axes),
         of_file=of_file,
         file_figure=of_file.figure() if of_file else None,
         file_figure_data=embedded(of_file.figure()) if of_file else "",

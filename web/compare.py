@@ -9,13 +9,14 @@ from urllib.parse import urlencode
 
 from flask import Blueprint, Response, abort, g, jsonify, render_template, request, url_for
 
+from analysis.comparison import verdict
 from analysis.estimates import Estimate
 from analysis.figures.means import Group, Mean, Means
 from analysis.figures.model import COLOURS, Figure, Series
 from analysis.metrics.registry import estimate
 from analysis.statistics import LEVEL, MARGIN, Compared, RunKey, compare_all
 from analysis.store import browse
-from experiments.api import comparisons_note, point_label
+from experiments.api import comparisons_note, point_label, quantity_scale
 from web import run_figures, runs
 from web.cache import cached
 from web.campaign_data import is_detail, order, title_of
@@ -25,6 +26,8 @@ blueprint = Blueprint("compare", __name__)
 
 #: More could not be told apart.
 MOST = 8
+#: Metrics that a verdict names, and its words in their order.
+MOST_NAMED, VERDICTS = 4, ("better", "worse", "different", "same", "cannot tell")
 
 
 @dataclass(frozen=True)
@@ -34,6 +37,9 @@ class Subject:
     #: "run:ID" or "point:CAMPAIGN:NUMBER", as the address names it.
     key: str
     label: str
+    #: Name and title of its campaign; empty for a run without one.
+    campaign: str
+    title: str
     address: str
     #: The run whose figures represent it.
     run_id: str
@@ -50,6 +56,26 @@ class Cell:
     estimate: Estimate
     #: Against the first subject; all differences of the page are judged together.
     compared: Compared | None
+    #: "better", "worse", "different", "same" or "cannot tell"; empty of the first subject.
+    verdict: str = ""
+
+    def change(self, unit: str) -> str:
+        """The difference from the first subject: "+1.2 ± 0.3 Mbit/s (+27 %)"; of shares in percentage points.
+
+        Args:
+            unit: of the metric.
+        """
+        if self.compared is None:
+            return ""
+        gap = self.compared.difference
+        scale, name = quantity_scale(max(abs(gap.value), gap.half or 0.0), unit)
+        if unit == "fraction":
+            scale, name = 0.01, "points"
+        half = f" ± {gap.half / scale:.2g}" if gap.half is not None else ""
+        sign = "−" if gap.value < 0 else "+"
+        share = gap.relative if unit != "fraction" else None
+        relative = f" ({share * 100:+.0f} %)".replace("-", "−") if share is not None and abs(share) < 10 else ""
+        return f"{sign}{abs(gap.value) / scale:.3g}{half} {name}".strip() + relative
 
 
 @dataclass(frozen=True)
@@ -98,6 +124,7 @@ def show() -> str:
         most=MOST,
         without=_without,
         comparisons=_comparisons_note(rows),
+        verdicts=_verdicts(subjects, rows),
         means=means,
         figure=means.figure() if means else None,
         figure_data=embedded(means.figure()) if means else "",
@@ -132,6 +159,33 @@ def plot(kind: str) -> Response:
     """Figures laid over each other: axes and series; `from` and `to` (s) choose a part."""
     whole, (low, high) = _laid_over(kind)
     return jsonify(whole.within(low, high, run_figures.POINTS).as_json())
+
+
+def _verdicts(subjects: Sequence[Subject], rows: Sequence[Row]) -> list[str]:
+    """A sentence for each subject but the first: in how many metrics it is better or worse, and which."""
+    found = []
+    for at, one in enumerate(subjects[1:], start=1):
+        of_word: dict[str, list[str]] = {word: [] for word in VERDICTS}
+        for row in rows:
+            cell = row.cells[at]
+            if cell is not None and cell.verdict:
+                of_word[cell.verdict].append(", ".join(filter(None, (title_of(row.name).lower(), row.subject))))
+        parts = [
+            f"{word} in {len(names)}{f' ({_listed(names)})' if word != 'cannot tell' else ''}"
+            for word, names in of_word.items()
+            if names and word != "cannot tell"
+        ]
+        count, unclear = sum(map(len, of_word.values())), len(of_word["cannot tell"])
+        told = "; ".join(parts) or "shown to differ in none"
+        if count:
+            rest = f"; {unclear} cannot be told apart" if unclear else ""
+            found.append(f"{one.label} against {subjects[0].label}, of {count} metrics: {told}{rest}.")
+    return found
+
+
+def _listed(names: Sequence[str]) -> str:
+    more = f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else ""
+    return f"{'; '.join(names[:MOST_NAMED])}{more}"
 
 
 def _comparisons_note(rows: Sequence[Row]) -> str:
@@ -200,6 +254,8 @@ def _subjects() -> list[Subject]:
         return cached(("subject", kind, name, colour), lambda: makers[kind](name, colour))
 
     found = [make(kind, name, COLOURS[number % len(COLOURS)]) for number, (kind, name) in enumerate(asked)]
+    if len({one.campaign for one in found}) > 1:
+        found = [replace(one, label=f"{one.campaign}: {one.label}" if one.campaign else one.label) for one in found]
     labels = [one.label for one in found]
     # Equal points of several campaigns are numbered.
     return [
@@ -218,7 +274,8 @@ def _run(run_id: str, colour: str) -> Subject:
             part for part in (point_label(dict(home.parameters)), f"repetition {home.repetition + 1}") if part
         )
     return Subject(
-        f"run:{run_id}", label, url_for("runs.show", run_id=run_id), run_id, colour,
+        f"run:{run_id}", label, home.name if home else "", home.title if home else "",
+        url_for("runs.show", run_id=run_id), run_id, colour,
         {(one.name, one.subject): {key: one.value} for one in run.metrics},
         {one.name: one.unit for one in run.metrics},
     )  # fmt: skip
@@ -236,10 +293,10 @@ def _point(name: str, colour: str) -> Subject:
     values: dict[tuple[str, str], dict[RunKey, float]] = {}
     for row in rows:
         values.setdefault((row.name, row.subject), {})[RunKey(row.repetition, row.seed)] = row.value
-    label = point_label(dict(point.parameters)) or campaign.title
+    label = point_label(dict(point.parameters)) or "all runs"
     return Subject(
-        f"point:{name}", label, url_for("campaigns.show", campaign_id=campaign_id), rows[0].run_id, colour, values,
-        {row.name: row.unit for row in rows},
+        f"point:{name}", label, campaign.name, campaign.title, url_for("campaigns.show", campaign_id=campaign_id),
+        rows[0].run_id, colour, values, {row.name: row.unit for row in rows},
     )  # fmt: skip
 
 
@@ -254,12 +311,11 @@ def _rows(subjects: Sequence[Subject], details: bool = True) -> list[Row]:
     rows = []
     for name, subject in kinds:
         unit = next(one.units[name] for one in subjects if name in one.units)
-        cells = [
-            Cell(estimate(name, unit, list(values.values())), against.get(((name, subject), one.key)))
-            if (values := one.values.get((name, subject)))
-            else None
-            for one in subjects
-        ]
+        cells: list[Cell | None] = []
+        for one in subjects:
+            values, compared = one.values.get((name, subject)), against.get(((name, subject), one.key))
+            word = verdict(name, compared) if compared is not None else ""
+            cells.append(Cell(estimate(name, unit, list(values.values())), compared, word) if values else None)
         rows.append(Row(name, subject, unit, cells))
     return rows
 

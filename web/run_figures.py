@@ -2,21 +2,28 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import polars as pl
 
+from analysis import slices
 from analysis.captures import MissingCapture
 from analysis.counters import CountedRun
 from analysis.figures import run as figures
 from analysis.figures.model import Figure
+from analysis.routes import direction_name
 from analysis.store.rows import RunRow
+from testbed.units import show
 from web import tables
 
 #: Points of a series at most; extremes are kept where there are more, and retransmissions and losses all stay.
 POINTS = 4000
+#: Shortest slice in which throughput is counted, in s.
+LEAST_SLICE_S = 0.01
 
 
 def sequence(folder: Path, run: RunRow, flow: str) -> Figure:
@@ -57,8 +64,22 @@ def rtt(folder: Path, run: RunRow, flow: str) -> Figure:
     return _derived((str(folder), "rtt", flow), make)
 
 
-def throughput(folder: Path, run: RunRow, flow: str) -> Figure:
-    """Bytes that arrived in order at the receivers, by slices of a hundredth of the run, or by the counters' bins."""
+def throughput(folder: Path, run: RunRow, of: str, span_s: float = math.inf) -> Figure:
+    """Bytes that arrived in order at the receivers, by slices of about a hundredth of a span, or by the counters' bins.
+
+    Args:
+        folder: of the run.
+        run: as the store gives it.
+        of: a flow, or a side of the network that receives ("client" for client1, client2, ...); empty: all flows.
+        span_s: of the period that is shown.
+    """
+    duration_s = float(run.duration_s)
+    # Halved as often as the period fits twice into the run, so that few widths are made.
+    halvings = max(math.floor(math.log2(duration_s / max(span_s, 1e-6))), 0)
+    width_s = max(duration_s / 100 / 2**halvings, LEAST_SLICE_S)
+    workload = run.documents.scenario.workload
+    named = {one.name for one in workload if one.name == of}
+    wanted = named or {one.name for one in workload if of in ("", side_of(one.to))}
 
     def make() -> Figure:
         counted = _counted(folder, run)
@@ -66,19 +87,38 @@ def throughput(folder: Path, run: RunRow, flow: str) -> Figure:
             of_flow = {
                 one.name: _amounts(counted, one.bins["delivered_bytes"], "bps", 8 / counted.every_s)
                 for one in counted.flows
-                if flow in ("", one.name)
+                if one.name in wanted
             }
-            return figures.throughput("", of_flow, "kbit/s")
-        slices = {one.name: _slices(folder, run, one.name) for one in tables.flows(folder, run, flow)}
-        return figures.throughput("", slices, "kbit/s")
+            return _in_bins(figures.throughput("", of_flow, "kbit/s"), counted.every_s)
+        captured = [one.name for one in tables.flows(folder, run) if one.name in wanted]
+        slices = {name: _slices(folder, run, name, width_s) for name in captured}
+        return _in_bins(figures.throughput("", slices, "kbit/s"), width_s)
 
-    return _derived((str(folder), "throughput", flow), make)
+    return _derived((str(folder), "throughput", of, width_s), make)
 
 
-def _slices(folder: Path, run: RunRow, flow: str) -> pl.DataFrame:
-    width_s = max(float(run.duration_s) / 100, 0.01)
+def names(run: RunRow, kind: str) -> list[str]:
+    """What a figure of this kind can show: flows, sides that receive, or queues."""
+    scenario = run.documents.scenario
+    if kind == "queue":
+        return [
+            f"{link.name}/{direction_name(port)}" for link in scenario.links for port in range(max(len(link.ends), 2))
+        ]
+    flows = [one.name for one in scenario.workload]
+    return flows + [side_of(one.to) for one in scenario.workload] if kind == "throughput" else flows
+
+
+def _in_bins(figure: Figure, width_s: float) -> Figure:
+    return replace(figure, notes=(f"bins of {show(width_s, 'time')}",))
+
+
+def side_of(host: str) -> str:
+    """A host without its number: client1 and client2 are one side of a network."""
+    return host.rstrip("0123456789")
+
+
+def _slices(folder: Path, run: RunRow, flow: str, width_s: float) -> pl.DataFrame:
     data = tables.flow(folder, run, flow, True, ("in_order",), pl.col("dir") == 0)
-    slices = pl.DataFrame({"slice": pl.int_range(0, int(float(run.duration_s) / width_s) + 1, eager=True)})
     # Each connection counts from its own start.
     reached = data.group_by((pl.col("t_s") / width_s).floor().cast(pl.Int64).alias("slice"), "stream").agg(
         pl.col("in_order").max()
@@ -90,7 +130,9 @@ def _slices(folder: Path, run: RunRow, flow: str) -> pl.DataFrame:
         .group_by("slice")
         .agg(pl.col("bytes").sum())
     )
-    return slices.join(grown, on="slice", how="left", maintain_order="left").select(
+    number = int(float(run.duration_s) / width_s) + 1
+    listed = pl.DataFrame({"slice": slices.listed_slices(grown["slice"], number)})
+    return listed.join(grown, on="slice", how="left", maintain_order="left").select(
         ((pl.col("slice") + 1) * width_s).alias("t_s"), (pl.col("bytes").fill_null(0) * 8 / width_s).alias("bps")
     )
 

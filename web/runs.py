@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -26,7 +25,7 @@ from analysis.store import browse
 from analysis.store.rows import RunRow
 from testbed import fidelity
 from testbed.report import DirectionReport, Measurement
-from web import crossing, run_figures, tables
+from web import crossing, fates, run_figures, tables
 from web.campaign_data import is_detail, order
 from web.campaign_exports import network_file
 from web.campaigns import network_picture
@@ -34,6 +33,8 @@ from web.figures import answer
 
 blueprint = Blueprint("runs", __name__)
 
+#: Plots of throughput on a page.
+MOST_SIDES = 4
 #: Segments of one answer.
 SEGMENTS = 500
 #: Columns of segments.parquet in an answer, and those that lead to its SACK blocks.
@@ -84,6 +85,8 @@ def show(run_id: str) -> str:
     link = None if counted else crossing.link_under_study(scenario)
     beside = browse.siblings(g.store, run.campaigns[0].id, run.campaigns[0].point) if run.campaigns else []
     flows = scenario.workload
+    # Throughput is drawn for each direction, because one may have a hundredth of the other's.
+    sides = list(dict.fromkeys(run_figures.side_of(one.to) for one in flows))
     chosen = request.args.get("flow", "")
     flow = next((one for one in flows if one.name == chosen), flows[0] if flows else None)
     side = "received" if request.args.get("side") == "receiver" else "sequence"
@@ -98,10 +101,15 @@ def show(run_id: str) -> str:
         link=link,
         flows=flows,
         flow=flow,
+        sides=sides[:MOST_SIDES],
         side=side,
         counted=counted,
         counted_every_s=scenario.capture.counters.every_s if scenario.capture.counters else 0.0,
-        first="" if flow is None else _first_plot(run, "throughput") if counted else _first_plot(run, side, flow.name),
+        first=""
+        if flow is None
+        else _first_plot(run, "throughput", sides[0])
+        if counted
+        else _first_plot(run, side, flow.name),
         beside=beside,
         wider=fidelity.wider(scenario.fidelity),
         topology=network_picture(scenario),
@@ -159,6 +167,23 @@ def segments(run_id: str) -> Response:
     return jsonify({"total": inside.height, "segments": found})
 
 
+@blueprint.get("/api/runs/<run_id>/fate")
+def fate(run_id: str) -> Response:
+    """What became of the transmission at `at` of a flow's segment: lost where and why, sent again when and why."""
+    run = load(run_id)
+    asked = {name: request.args.get(name, type=int) for name in ("seq", "payload")}
+    seq, payload, at = asked["seq"], asked["payload"], request.args.get("at", type=float)
+    if seq is None or payload is None or at is None or not (0 <= seq < 1 << 62 and 0 < payload < 1 << 31):
+        abort(400, "'seq' and 'payload' are whole numbers, 'at' is a time in seconds.")
+    try:
+        found = fates.story(g.store.run_folder(run_id), run, request.args.get("flow", ""), seq, payload, at)
+    except MissingCapture as error:
+        abort(404, f"{str(error)[0].upper()}{str(error)[1:]}.")
+    if found is None:
+        abort(404, f"The sender's capture has no segment {seq} of {payload} bytes at {at:g} s.")
+    return jsonify(found)
+
+
 @blueprint.get("/api/runs/<run_id>/crossing")
 def cross(run_id: str) -> Response:
     """Packets on the link under study during a period: when each entered its queue, left it, and arrived."""
@@ -192,10 +217,18 @@ def figure(run: RunRow, kind: str) -> Figure:
     """A figure of the flow, or of the queue, that the address asks for."""
     if kind not in run_figures.KINDS:
         abort(404, f"There is no plot {kind}; there are: {', '.join(run_figures.KINDS)}.")
-    return run_figures.KINDS[kind](g.store.run_folder(run.id), run, request.args.get("flow", ""))
+    folder, of = g.store.run_folder(run.id), request.args.get("flow", "")
+    known = run_figures.names(run, kind)
+    if of and of not in known:
+        what = "queue" if kind == "queue" else "flow"
+        abort(404, f"There is no {what} {of[:80]!r} in this run; there are: {', '.join(dict.fromkeys(known[:20]))}.")
+    if kind == "throughput":
+        low, high = _range(run)
+        return run_figures.throughput(folder, run, of, high - low)
+    return run_figures.KINDS[kind](folder, run, of)
 
 
-def _first_plot(run: RunRow, kind: str, flow: str | None = None) -> str:
+def _first_plot(run: RunRow, kind: str, flow: str) -> str:
     """The address of the uppermost plot's data. The page's head names it, so that the browser asks for it at once."""
     low, high = 0.0, float(run.duration_s)
     try:
@@ -235,13 +268,17 @@ def period_asked(duration_s: float) -> tuple[float, float]:
     try:
         return _number("from", 0.0), _number("to", duration_s)
     except ValueError:
-        abort(400, "'from' and 'to' are seconds.")
+        abort(400, "'from' and 'to' are seconds, such as 12.5.")
+
+
+#: Times of a capture are nanoseconds in 64 bits.
+MAX_TIME_S = 2**63 / 1e9
 
 
 def _number(name: str, default: float) -> float:
     text = request.args.get(name)
     value = default if not text else float(text)
-    if not math.isfinite(value):
+    if not abs(value) <= MAX_TIME_S:
         raise ValueError(f"{name} is {value}")
     return value
 

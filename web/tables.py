@@ -107,6 +107,29 @@ def _rows(
     return frame.join(_typed(own, frame), on=["file", "conn"], how="inner", maintain_order="left")
 
 
+def sightings(
+    folder: Path, run: RunRow, name: str, stream: int, seq: int, payload: int
+) -> dict[tuple[str, str], list[float]]:
+    """Where a data segment of a flow was captured: (node, link) to its times in s, ascending, in all of its copies.
+
+    An interface that was captured and never saw it has no times.
+    """
+    data = _without_segments(folder, run)
+    found = next(one for one in data.flows if one.name == name)
+    own = found.connections.filter(pl.col("stream") == stream).select("file", "conn")
+    mine = (pl.col("dir") == 0) & (pl.col("seq") == seq) & (pl.col("payload") == payload)
+    rows = _scan(folder).filter(mine).select("file", "conn", "time_ns").collect()
+    kept = rows.join(_typed(own, rows), on=["file", "conn"], how="semi").sort("time_ns")
+    times: dict[int, list[float]] = {}
+    for file, time_ns in kept.select("file", "time_ns").iter_rows():
+        times.setdefault(file, []).append((time_ns - data.t0_epoch_ns) / 1e9)
+    return {
+        (end.node, end.link): times.get(data.files[end.interface], [])
+        for end in data.interfaces
+        if end.interface in data.files
+    }
+
+
 def flows(folder: Path, run: RunRow, name: str = "") -> list[CapturedFlow]:
     """Flows that were captured at their receivers."""
     found = []

@@ -63,7 +63,8 @@ class Series:
 
     name: str
     kind: Kind
-    #: `x` and `y`; `low` and `high`, the ends of an error interval or `low` of a segment; `n`, the runs behind a mean.
+    #: `x` and `y`; `low` and `high`, the ends of an error interval or `low` of a segment; `n`, the runs behind a mean;
+    #: `run`, the id of the run that a point is.
     points: pl.DataFrame
     colour: str = "s0"
     marker: Marker = ""
@@ -95,8 +96,7 @@ class Series:
             for name in ("x", "y", "low", "high")
             if name in frame.columns
         }
-        if "n" in frame.columns:
-            columns["n"] = frame["n"].to_list()
+        columns |= {name: frame[name].to_list() for name in ("n", "run") if name in frame.columns}
         return {
             "name": self.name, "kind": self.kind, "colour": self.colour, "marker": self.marker, "size": self.size,
             "dash": list(self.dash), "hollow": self.hollow, "fits": self.fits, "width": self.width, **columns,

@@ -99,6 +99,8 @@ def _draw(figure: Figure) -> Sheet:
         axes.axvline(place, color=PALETTE["soft"], ls=":", lw=0.9, label=name)
     _scale(axes, "x", figure.x, figure)
     _scale(axes, "y", figure.y, figure)
+    for one in figure.series:
+        _cut_intervals(axes, one)
     if figure.is_empty:
         axes.text(0.5, 0.5, figure.empty or "no data", transform=axes.transAxes, ha="center", color=PALETTE["soft"])
     if figure.notes:
@@ -142,6 +144,20 @@ def _series(axes: Axes, one: Series, order: float) -> None:
             x, y, lw=one.size or 1.4, ls=(0, one.dash) if one.dash else "-", marker=_MARKERS[one.marker], ms=4,
             drawstyle="steps-post" if one.kind == "steps" else "default", **look,
         )  # fmt: skip
+
+
+def _cut_intervals(axes: Axes, one: Series) -> None:
+    """An arrow head at the edge of the axes for each error interval that goes on beyond it."""
+    if "high" not in one.points.columns:
+        return
+    bottom, top = axes.get_ylim()
+    colour = PALETTE["ink" if one.kind == "bars" else one.colour]
+    for column, edge, beyond, marker in (
+        ("high", top, pl.col("high") > top, "^"), ("low", bottom, pl.col("low") < bottom, "v"),
+    ):  # fmt: skip
+        cut = one.points.filter(pl.col(column).is_finite() & beyond)
+        if cut.height:
+            axes.plot(cut["x"], [edge] * cut.height, marker, ms=5, color=colour, clip_on=False, zorder=9)
 
 
 def _scale(axes: Axes, name: str, axis: Axis, figure: Figure) -> None:

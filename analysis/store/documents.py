@@ -123,7 +123,9 @@ class Manifest(Versions):
     report: Report | None = None
     #: Metrics that could not be measured, each with the reason.
     unmeasured: tuple[str, ...] = ()
-    #: Real packets only, as the following.
+    #: The kernel in virtual time that carried it: Debian's version and digest.
+    virtual_kernel: str | None = None
+    #: Real packets in real time only, as the following.
     calibration: tuple[Measurement, ...] = ()
     cpu: CpuShares | None = None
     limits: Limits | None = None

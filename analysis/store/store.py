@@ -208,12 +208,23 @@ class Store:
             for (number, name, subject, unit), values in groups.items()
         ]  # fmt: skip
 
-    def values(self, campaign_id: str, numbers: Sequence[int] | None = None) -> list[ValueRow]:
-        """Every metric of every valid run; `numbers` as in `table`."""
+    def values(
+        self, campaign_id: str, numbers: Sequence[int] | None = None, only: Sequence[tuple[str, str]] | None = None
+    ) -> list[ValueRow]:
+        """Every metric of every valid run.
+
+        Args:
+            campaign_id: of a campaign.
+            numbers: of the points wanted; None: all.
+            only: (name, subject) of the metrics wanted; None: all.
+        """
         order = (membership.c.point, metric.c.name, metric.c.subject, membership.c.repetition)
         query = _values_of(campaign_id)
         if numbers is not None:
             query = query.where(membership.c.point.in_(numbers))
+        if only is not None:
+            wanted = [(metric.c.name == name) & (metric.c.subject == subject) for name, subject in only]
+            query = query.where(sa.or_(sa.false(), *wanted))
         return self._database.read(query.order_by(*order), ValueRow)
 
     def values_at(self, campaign_id: str, moment: float) -> list[LandedValueRow]:

@@ -37,6 +37,7 @@ from experiments.commands.shared import (
     store_location,
 )
 from experiments.engine.options import TRIES
+from experiments.language.backends import in_virtual_time
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -186,7 +187,7 @@ def _print_plan(plan: Plan, missing: Sequence[Run], done: set[str], expected: Fo
     if note := exact_note(plan):
         typer.echo(f"\n{note}")
     # How fast virtual time passes depends on the simulator.
-    passing = "of virtual time" if plan.backend == "sim" else "one after another"
+    passing = "of virtual time" if in_virtual_time(plan.backend) else "one after another"
     typer.echo(
         f"\n{len(plan.points)} points, {len(plan.runs)} runs on the {plan.backend} backend, "
         f"{show(plan.duration_s, 'time')} {passing}"

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, NoReturn
 import typer
 
 from experiments import exits
+from experiments.language.backends import in_virtual_time
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -89,7 +90,7 @@ def wider_limits(store: Store, campaign_id: str, backend: str) -> list[str]:
     from analysis.store import browse
     from testbed import fidelity
 
-    if backend == "sim":  # virtual time has no limits
+    if in_virtual_time(backend):
         return []
     scenario = browse.first_scenario(store, campaign_id)
     wider = fidelity.wider(scenario.fidelity) if scenario else []

@@ -31,6 +31,7 @@ from experiments.engine.progress import (
     RunRetried,
     WorkerLost,
 )
+from experiments.language.backends import in_virtual_time
 from experiments.language.campaign import Plan, Run
 from testbed.errors import TestbedError
 
@@ -205,8 +206,8 @@ class Dispatcher:
             executor.submit(state.machine.id, job)
 
     def _governor_for(self, machine: Machine) -> Governor:
-        if self._backend == "sim":
-            # A simulation uses one CPU completely, and its results do not depend on the load.
+        if in_virtual_time(self._backend):
+            # A run uses one CPU completely, and its results do not depend on the load.
             return Governor(machine.cpus, machine.cpus, self._options.jobs or machine.cpus)
         if self._backend == "physical":
             return Governor(machine.cpus, 1, 1)
@@ -230,7 +231,7 @@ class Dispatcher:
         for campaign in self._campaigns:
             if not campaign.is_finished:
                 campaign.outcome.cells = max(campaign.outcome.cells, running)
-        if self._backend != "sim":
+        if not in_virtual_time(self._backend):
             # A lab's timing is that of its hosts, not of the machine that drives them.
             stolen = 0.0 if self._backend == "physical" else status.stolen
             cells = status.running - status.building
@@ -245,7 +246,7 @@ class Dispatcher:
             self._error = self._error or result.error
             self._stop.set()
             return
-        if run.backend != "sim":
+        if not in_virtual_time(run.backend):
             state.governor.on_run(time.monotonic(), result.strain, result.cells)
         if result.problems:
             self._retry(run, job.attempt, "; ".join(result.problems))
@@ -269,8 +270,8 @@ class Dispatcher:
         self._give_up(run, problem, f"{MAX_LOSSES + 1} workers")
 
     def _retry(self, run: Run, attempt: int, problems: str) -> None:
-        # A simulation would give the same result again.
-        attempts = 1 if run.backend == "sim" else self._options.tries
+        # In virtual time the result would be the same again.
+        attempts = 1 if in_virtual_time(run.backend) else self._options.tries
         if attempt < attempts:
             self._emit(RunRetried(self._plan(run), run, attempt, attempts, problems))
             # Not at once, beside the runs that disturbed it; and not last, where all easily disturbed runs would meet.

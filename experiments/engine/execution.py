@@ -21,6 +21,7 @@ from analysis.runs import RunView
 from analysis.store import Landing
 from analysis.store.documents import Batch, CpuShares, Documents, Manifest
 from experiments.engine import machine
+from experiments.language.backends import SIM, VIRTUAL_KERNEL
 from experiments.language.campaign import Run
 from experiments.testbeds import OnProgress, Testbed, TestbedFactory
 from testbed import fidelity, node_binary
@@ -30,6 +31,8 @@ from testbed.cell import Cell, topology_key
 from testbed.errors import CalibrationError, TestbedError
 from testbed.report import Measurement, Phase, Progress, Report, sentences
 from testbed.scenario import Limits, Scenario
+from testbed.virtual_kernel import kernels
+from testbed.virtual_kernel.machine import VirtualMachine
 
 #: Analyses a run's files and gives the verdict, after the cell is free. The argument is the run's place in its batch.
 Finish = Callable[[Batch], Landing]
@@ -55,6 +58,7 @@ class Worker:
         self._topology = ""
         self._calibrated: dict[str, list[Measurement]] = {}
         self._simulation: subprocess.Popen[str] | None = None
+        self._machine: VirtualMachine | None = None
         self._killed = False
 
     @property
@@ -70,7 +74,11 @@ class Worker:
                 gets a new cell.
         """
         try:
-            return self._simulate(run, attempt, folder) if run.backend == "sim" else self._emulate(run, attempt, folder)
+            if run.backend == SIM:
+                return self._simulate(run, attempt, folder)
+            if run.backend == VIRTUAL_KERNEL:
+                return self._run_in_virtual_kernel(run, attempt, folder)
+            return self._emulate(run, attempt, folder)
         except TestbedError as error:
             if self._cell is not None and folder.exists():
                 self._cell.keep_log(folder / "cell.log")
@@ -91,9 +99,9 @@ class Worker:
         cell = self._cell
         if cell is not None:
             cell.kill()
-        simulation = self._simulation
-        if simulation is not None:
-            simulation.kill()
+        for process in (self._simulation, self._machine):
+            if process is not None:
+                process.kill()
 
     def _simulate(self, run: Run, attempt: int, folder: Path) -> Finish:
         self._raise_if_killed()
@@ -117,6 +125,23 @@ class Worker:
             )
         report = Report.model_validate_json(said).replace(interfaces=interfaces(plan))
         made = Manifest(started=started, took_s=time.time() - started)
+        return partial(_land, run, attempt, folder, report, made)
+
+    def _run_in_virtual_kernel(self, run: Run, attempt: int, folder: Path) -> Finish:
+        scenario = run.scenario
+        kernel = kernels.named(scenario.kernel or "")
+        self._on_progress(Progress(Phase.BUILDING))
+        started = time.time()
+        machine = self._machine = VirtualMachine(kernel)
+        try:
+            self._raise_if_killed()
+            report = machine.run(scenario, folder, self._on_progress)
+        finally:
+            self._machine = None
+        made = Manifest(
+            started=started, took_s=time.time() - started, limits=Limits(**scenario.fidelity.model_dump()),
+            virtual_kernel=kernel.release,
+        )  # fmt: skip
         return partial(_land, run, attempt, folder, report, made)
 
     def _emulate(self, run: Run, attempt: int, folder: Path) -> Finish:
@@ -171,7 +196,7 @@ class Worker:
 
 def _land(run: Run, attempt: int, folder: Path, report: Report, made: Manifest, batch: Batch) -> Landing:
     """Computes a run's metrics and verdict, and writes the scenario and the manifest that reproduce it."""
-    if run.backend != "sim":
+    if run.backend != SIM:
         report = audited(run.scenario, report, folder)
     problems = sentences(fidelity.problems(report, run.scenario.fidelity))
     measured = analyse(folder, run.scenario, report)

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from experiments.engine.governor import RULES
+from experiments.language.backends import SIM, VIRTUAL_KERNEL, in_virtual_time
 from experiments.language.campaign import Run
 from experiments.language.routes import PACKET_BYTES, Route, route
 from testbed.scenario import DIRECTIONS, Direction, Document, LinkSpec, Scenario, ScenarioDocument
@@ -36,6 +37,8 @@ OVERHEAD_S, BUILD_S = 1.0, 4.0
 SIZED_SLOWER = 4.0
 #: CPU time of a simulated run: once, per captured packet, and per packet and link, in s.
 SIM_S_A_RUN, SIM_S_A_PACKET, SIM_S_A_CROSSING = 0.3, 6e-6, 2e-6
+#: CPU time of a run on a kernel in virtual time: once, per virtual second, and per captured packet, in s.
+VIRTUAL_S_A_RUN, VIRTUAL_S_A_SECOND, VIRTUAL_S_A_PACKET = 4.0, 0.05, 3e-4
 
 
 @dataclass(frozen=True)
@@ -63,14 +66,15 @@ def forecast(runs: Sequence[Run], history: Sequence[HistoryRow], cpus: int, jobs
     """
     if not runs:
         return Forecast(0, 0.0, 0.0, 0, len(history))
-    sim = runs[0].backend == "sim"
+    virtual = in_virtual_time(runs[0].backend)
+    cost_s = _sim_s if runs[0].backend == SIM else _virtual_kernel_s
     of_point: dict[str, list[HistoryRow]] = {}
     for one in history:
         of_point.setdefault(_point(one.scenario), []).append(one)
     modelled = [_modelled_bytes(one.scenario.scenario) for one in history]
     scale = sum(one.bytes for one in history) / sum(modelled) if modelled else 1.0
     took = [float(one.took_s) for one in history if one.took_s is not None]
-    sim_scale = sum(took) / sum(_sim_s(one.scenario.scenario) for one in history) if sim and took else 1.0
+    virtual_scale = sum(took) / sum(cost_s(one.scenario.scenario) for one in history) if virtual and took else 1.0
     disk = time_s = longest_s = 0.0
     cpu_s = 0.0
     for run in runs:
@@ -78,15 +82,15 @@ def forecast(runs: Sequence[Run], history: Sequence[HistoryRow], cpus: int, jobs
         same = of_point.get(_point(run.document), [])
         disk += _mean([one.bytes for one in same]) if same else scale * _modelled_bytes(scenario)
         known = [float(one.took_s) for one in same if one.took_s is not None]
-        if sim:
-            one_s = _mean(known) if known else sim_scale * _sim_s(scenario)
+        if virtual:
+            one_s = _mean(known) if known else virtual_scale * cost_s(scenario)
         else:
             length_s = _length_s(scenario)
             one_s = max(length_s, _mean(known)) + OVERHEAD_S if known else length_s + OVERHEAD_S
             cpu_s += CPU_S_A_RUN + CPU_S_A_SECOND * length_s + CPU_S_A_PACKET * captured_packets(scenario)
         time_s += one_s
         longest_s = max(longest_s, one_s)
-    if sim:
+    if virtual:
         cells = min(jobs or cpus, len(runs))
     elif runs[0].backend == "physical":
         # A lab is one testbed, so `jobs` has no effect.
@@ -97,13 +101,15 @@ def forecast(runs: Sequence[Run], history: Sequence[HistoryRow], cpus: int, jobs
         fit = measured or max(1, math.floor(RULES.room * cpus / (cpu_s / time_s)))
         cells = min(jobs or fit, len(runs))
     # At the end some cells have no run left.
-    whole_s = max(longest_s, time_s / cells + longest_s * (1 - 1 / cells) / 2) + (0.0 if sim else BUILD_S)
+    whole_s = max(longest_s, time_s / cells + longest_s * (1 - 1 / cells) / 2) + (0.0 if virtual else BUILD_S)
     return Forecast(len(runs), whole_s, disk, cells, len(history))
 
 
 def effort_s(run: Run) -> float:
-    """Cost of a run relative to others of its backend: its duration in real time, its CPU time in simulation."""
-    return _sim_s(run.scenario) if run.backend == "sim" else _length_s(run.scenario)
+    """Cost of a run relative to others of its backend: its duration in real time, its CPU time in virtual time."""
+    if run.backend == SIM:
+        return _sim_s(run.scenario)
+    return _virtual_kernel_s(run.scenario) if run.backend == VIRTUAL_KERNEL else _length_s(run.scenario)
 
 
 def _length_s(scenario: Scenario) -> float:
@@ -155,6 +161,11 @@ def _captures(scenario: Scenario, hops: Route) -> int:
 
 def _modelled_bytes(scenario: Scenario) -> float:
     return BYTES_A_RUN + BYTES_A_PACKET * captured_packets(scenario)
+
+
+def _virtual_kernel_s(scenario: Scenario) -> float:
+    """CPU time of a run on a kernel in virtual time, in s."""
+    return VIRTUAL_S_A_RUN + VIRTUAL_S_A_SECOND * scenario.duration_s + VIRTUAL_S_A_PACKET * captured_packets(scenario)
 
 
 def _sim_s(scenario: Scenario) -> float:

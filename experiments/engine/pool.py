@@ -21,6 +21,7 @@ from analysis.store.documents import Batch
 from experiments.engine import machine
 from experiments.engine.execution import Worker, lines_key
 from experiments.engine.slots import Slots
+from experiments.language.backends import in_virtual_time
 from experiments.language.campaign import Run
 from experiments.testbeds import TestbedFactory
 from testbed import cpu_hold, fidelity
@@ -211,7 +212,7 @@ class CellPool:
                     self._idle.remove(slot)
                 slot.topology, slot.run_id = waiting.topology, waiting.job.run.id
                 slot.progress = Progress(Phase.STARTING)
-                slot.real_time = waiting.job.run.backend != "sim"
+                slot.real_time = not in_virtual_time(waiting.job.run.backend)
                 slot.max_cells = 0
                 self._working.add(slot)
                 self._update_max_cells()
@@ -293,7 +294,7 @@ class CellPool:
         try:
             landing: Landing = gathered(job.order.replace(cells=max_cells))
             self._store.land(landing, replaces=job.replaces)
-            strain = 0.0 if job.run.backend == "sim" else _strain(landing)
+            strain = 0.0 if in_virtual_time(job.run.backend) else _strain(landing)
             return Result(tuple(landing.problems), strain=strain, cells=max_cells)
         except TestbedError as error:
             self._store.note_failure(job.run.id, job.attempt, str(error), folder)
@@ -332,7 +333,7 @@ class CellPool:
         """Whether runs with real packets are at work, or wait for the machine."""
         with self._lock:
             return any(slot.real_time for slot in self._working) or any(
-                waiting.job.run.backend != "sim" for waiting in self._waiting
+                not in_virtual_time(waiting.job.run.backend) for waiting in self._waiting
             )
 
 

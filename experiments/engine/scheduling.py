@@ -14,9 +14,11 @@ from experiments.engine.batch import PlannedCampaign
 from experiments.engine.dispatch import Dispatcher
 from experiments.engine.options import Options
 from experiments.engine.progress import Observer
+from experiments.language.backends import EMULATED, VIRTUAL_KERNEL
 from experiments.language.campaign import Plan, Run
 from experiments.language.problems import CampaignError, Problem
 from testbed.capability import require_emulation
+from testbed.virtual_kernel import kernels
 
 
 def run_campaign(plan: Plan, options: Options, observer: Observer) -> Outcome:
@@ -65,6 +67,8 @@ def run_campaigns(plans: Sequence[Plan], options: Options, observer: Observer) -
         missing = [run for campaign in campaigns for run in campaign.runs]
         if _needs_emulation(missing) and not is_remote:
             require_emulation()
+        if not is_remote:
+            _require_kernels(missing)
         if missing and backend == "physical":
             lab.greet(options.inventory, plans[0].name, missing[0].scenario)
         for campaign in campaigns:
@@ -82,7 +86,12 @@ def run_campaigns(plans: Sequence[Plan], options: Options, observer: Observer) -
 
 
 def _needs_emulation(runs: Sequence[Run]) -> bool:
-    return any(run.backend == "emulated" for run in runs)
+    return any(run.backend == EMULATED for run in runs)
+
+
+def _require_kernels(runs: Sequence[Run]) -> None:
+    for name in sorted({run.scenario.kernel or "" for run in runs if run.backend == VIRTUAL_KERNEL}):
+        kernels.named(name)
 
 
 def _plan_batch(

@@ -15,16 +15,15 @@ from pydantic import ValidationError
 
 from experiments.language import checks, registry, source
 from experiments.language.fields import assign, dotted, look_up, resolve
-from experiments.language.identity import run_identity
 from experiments.language.mechanisms import MechanismError
 from experiments.language.messages import message as message_of
 from experiments.language.problems import CampaignError, Problem
-from experiments.language.scenarios import derive_seed, make_scenario
+from experiments.language.runs import PointRuns, Run, Runs
 from experiments.language.schema import Campaign
-from experiments.language.source import FieldPath
 from experiments.language.sweep import MAX_RUNS, SWEEP, Combination, Value, combinations, same_field, split_field
-from experiments.language.variation import is_repeated
-from testbed.scenario import Scenario, ScenarioDocument
+from experiments.language.yaml_text import FieldPath
+
+__all__ = ["WHOLE_CAMPAIGN", "Plan", "Point", "Run", "expand", "load"]
 
 #: One step of a field's path, as `--set` takes it.
 _STEP = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*|\d+")
@@ -32,29 +31,11 @@ _STEP = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*|\d+")
 #: Fields of the campaign as a whole, which cannot be swept.
 WHOLE_CAMPAIGN = frozenset({"name", "title", "description", "repetitions", "artefact", "measures", "split", "figure"})
 
+#: Problems, the same ones at several points counted apart, after which the expansion ends.
+MAX_PROBLEMS = 200
+
 #: The swept fields of a point by their paths.
 Places = dict[FieldPath, Value]
-
-
-@dataclass(frozen=True)
-class Run:
-    """One repetition of one point, with everything that determines its result."""
-
-    id: str
-    point: int
-    repetition: int
-    backend: str
-    document: ScenarioDocument
-
-    @property
-    def scenario(self) -> Scenario:
-        """The scenario, typed when it is first asked for."""
-        return self.document.scenario
-
-    @property
-    def duration_s(self) -> float:
-        """The scenario's duration."""
-        return float(self.document.document["duration_s"])
 
 
 @dataclass(frozen=True)
@@ -92,6 +73,13 @@ class Plan:
     def longest_s(self) -> float:
         """Duration of the longest run, in s."""
         return max(run.duration_s for run in self.runs)
+
+    def first_runs(self) -> Iterator[Run]:
+        """The first run of every point."""
+        at = 0
+        for point in self.points:
+            yield self.runs[at]
+            at += 1 if point.is_exact else self.repetitions
 
     @property
     def run_ids(self) -> list[str]:
@@ -138,7 +126,8 @@ def _expand(file: source.Source, overrides: Sequence[str]) -> Plan:
     values.setdefault("stack", "reno")
     applied = dict(expansion.override(values, text) for text in overrides)
     points: list[Point] = []
-    runs: list[Run] = []
+    runs: list[PointRuns] = []
+    total = 0
     campaign: Campaign | None = None
     for number, combination in enumerate(expansion.combinations(values.pop(SWEEP, None), values)):
         point_values = copy.deepcopy(values)
@@ -146,14 +135,16 @@ def _expand(file: source.Source, overrides: Sequence[str]) -> Plan:
         if places is None:
             continue
         campaign = expansion.validate(point_values, places)
-        if campaign is not None and len(runs) + campaign.repetitions > MAX_RUNS:
-            expansion.raise_problems()
+        expansion.raise_problems(more_than=MAX_PROBLEMS)
+        is_exact = False
+        if campaign is not None:
+            runs.append(PointRuns(number, campaign))
+            total += runs[-1].count
+            is_exact = runs[-1].count < campaign.repetitions
+        if total > MAX_RUNS:
             message = f"the sweep and the repetitions make more than {MAX_RUNS} runs, the maximum of a campaign"
             expansion.report(("repetitions",), message)
             expansion.raise_problems()
-        made = [] if campaign is None else list(expansion.runs(campaign, number))
-        runs += made
-        is_exact = campaign is not None and len(made) < campaign.repetitions
         points.append(Point(number, dict(itertools.chain.from_iterable(map(_parameters, combination))), is_exact))
     if campaign is not None and campaign.figure is not None and set(applied) <= {"backend"}:
         # An override may remove an axis that the figure uses. The figure then shows the other axes.
@@ -167,7 +158,7 @@ def _expand(file: source.Source, overrides: Sequence[str]) -> Plan:
     assert campaign is not None
     return Plan(
         name=campaign.name, title=campaign.title or campaign.name, file=file.name, text=file.text, overrides=applied,
-        backend=campaign.backend, seed=campaign.seed, repetitions=campaign.repetitions, points=points, runs=runs,
+        backend=campaign.backend, seed=campaign.seed, repetitions=campaign.repetitions, points=points, runs=Runs(runs),
     )  # fmt: skip
 
 
@@ -180,9 +171,9 @@ class _Expansion:
         self._overridden: dict[FieldPath, str] = {}
         self._sweep_failed = False
 
-    def raise_problems(self) -> None:
-        """Raises CampaignError if there are problems."""
-        if self._problems:
+    def raise_problems(self, more_than: int = 0) -> None:
+        """Raises CampaignError if there are more problems than that."""
+        if len(self._problems) > more_than:
             raise CampaignError(self._file.name, self._problems)
 
     def override(self, values: dict[str, Any], text: str) -> tuple[str, str]:
@@ -243,19 +234,6 @@ class _Expansion:
         for path, text in checks.problems(campaign):
             self.report(path, text)
         return campaign
-
-    def runs(self, campaign: Campaign, point: int) -> Iterator[Run]:
-        """The repetitions of a point; one if all would be the same simulation."""
-        first: Run | None = None
-        for repetition in range(campaign.repetitions):
-            seed = derive_seed(campaign.seed, repetition)
-            scenario = make_scenario(campaign, seed)
-            if first is not None and campaign.backend == "sim" and is_repeated(first.document.document, scenario):
-                return
-            run_id = run_identity(campaign.backend, scenario)
-            run = Run(run_id, point, repetition, campaign.backend, ScenarioDocument(scenario))
-            first = first or run
-            yield run
 
     def report(self, path: FieldPath, message: str, field: str = "") -> None:
         """Adds a problem.

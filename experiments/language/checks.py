@@ -8,10 +8,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from typing import Any
 
+from analysis.measures import chain_problem
 from experiments.language import registry, topologies
+from experiments.language.backends import EMULATED, REAL_PACKETS, SIM
 from experiments.language.mechanisms import Stack
 from experiments.language.schema import Campaign
-from experiments.language.source import FieldPath
+from experiments.language.yaml_text import FieldPath
 from testbed import kernel_links, kernel_tcp, node_binary
 from testbed.addressing import make_plan
 from testbed.errors import TestbedError
@@ -53,11 +55,18 @@ def problems(campaign: Campaign) -> Iterator[Finding]:
     yield from _of_flows(campaign, topologies.host_names(network, nodes))
     yield from _of_capture(campaign, links)
     yield from _of_variation(campaign)
+    yield from _of_measures(campaign)
+
+
+def _of_measures(campaign: Campaign) -> Iterator[Finding]:
+    problem = chain_problem(campaign.measures)
+    if problem is not None:
+        yield ("measures", problem[0]), problem[1]
 
 
 def _of_variation(campaign: Campaign) -> Iterator[Finding]:
     spec = campaign.variation
-    if spec.processing and campaign.backend != "sim":
+    if spec.processing and campaign.backend != SIM:
         yield ("variation", "processing"), "only simulations have a processing time; real hosts have their own"
     for flow in campaign.workload:
         varied_s = spec.start or 0.0 if flow.start[0] == flow.start[1] else 0.0
@@ -103,9 +112,10 @@ def _of_links(campaign: Campaign, links: Links) -> Iterator[Finding]:
 
 def _kernel_link_refusal(links: Links, backend: str) -> str | None:
     kernels = [link for link in links if link["kind"] == kernel_links.KIND]
-    if kernels and backend == "sim":
-        return f"link '{kernels[0]['name']}' has the kind kernel, which needs the backend emulated or physical"
-    is_here = backend == "emulated"
+    if kernels and backend == SIM:
+        able = ", ".join(REAL_PACKETS)
+        return f"link '{kernels[0]['name']}' has the kind kernel, which needs one of the backends {able}"
+    is_here = backend == EMULATED
     specs = [LinkSpec.model_validate(link) for link in kernels]
     return next((reason for spec in specs if (reason := kernel_links.refusal(spec, is_here))), None)
 
@@ -122,7 +132,7 @@ def _of_stacks(campaign: Campaign) -> Iterator[Finding]:
             names = ", ".join(available)
             yield path, f"stack {stack.name} does not run on the {campaign.backend} backend, which has: {names}"
         elif is_kernel_stack(stack.name):
-            lack = kernel_tcp.lack(stack.name) if campaign.backend == "emulated" else None
+            lack = kernel_tcp.lack(stack.name) if campaign.backend == EMULATED else None
             if lack:
                 yield path, lack
         else:
@@ -196,10 +206,10 @@ def _of_flows(campaign: Campaign, hosts: Sequence[str]) -> Iterator[Finding]:
 
 def _of_capture(campaign: Campaign, links: Links) -> Iterator[Finding]:
     capture = campaign.capture
-    if not capture.telemetry and campaign.backend != "sim":
+    if not capture.telemetry and campaign.backend != SIM:
         yield ("capture", "telemetry"), f"only the sim backend can omit telemetry, not {campaign.backend}"
     if capture.counters is not None:
-        if campaign.backend != "sim":
+        if campaign.backend != SIM:
             yield ("capture", "counters"), f"only the sim backend has counters; {campaign.backend} has captures"
         names = [str(link["name"]) for link in links]
         for number, name in enumerate(capture.counters.at):

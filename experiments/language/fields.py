@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from experiments.language import registry, source
-from experiments.language.source import FieldPath
+from experiments.language.yaml_text import FieldPath
 
 
 def dotted(path: Sequence[str | int]) -> str:

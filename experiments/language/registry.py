@@ -14,6 +14,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from experiments.language.backends import REAL_PACKETS
 from testbed import kernel_links, node_binary, units
 
 #: Kinds in the order of `./backchannel list`, with the argument that selects each.
@@ -64,16 +65,20 @@ def read_path(path: Path) -> str:
     """The text of a file on this machine.
 
     Raises:
-        ValueError: it cannot be read, is too large, or is not UTF-8.
+        ValueError: it is no regular file, cannot be read, is too large, or is not UTF-8.
     """
     try:
-        if path.stat().st_size > MAX_FILE_BYTES:
+        if path.exists() and not path.is_file():
+            raise ValueError(f"{path} is no regular file")
+        with path.open("rb") as stream:
+            data = stream.read(MAX_FILE_BYTES + 1)
+        if len(data) > MAX_FILE_BYTES:
             raise ValueError(f"{path} is larger than {MAX_FILE_BYTES // 1024**2} MiB")
-        return path.read_text(encoding="utf-8")
+        return data.decode()
     except OSError as error:
-        raise ValueError(f"cannot read {path}: {error.strerror}") from None
-    except UnicodeDecodeError:
-        raise ValueError(f"{path} is not UTF-8 text") from None
+        raise ValueError(f"{path} cannot be read: {error.strerror}") from None
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path} is not UTF-8 text (byte {error.start}); save the file as UTF-8") from None
 
 
 @dataclass(frozen=True)
@@ -167,8 +172,6 @@ class Entry:
         return asdict(self)
 
 
-#: Backends with real packets.
-_REAL = ("emulated", "physical")
 _KERNEL_TCP = (
     Param("sack", "flag", "selective acknowledgments (RFC 2018)", True),
     Param("timestamps", "flag", "timestamp option (RFC 7323)", True),
@@ -186,9 +189,9 @@ _PYTHON_ENTRIES = (
         Param("burst_bytes", "bytes", "burst of htb and tbf; absent: two packets or 250 us", None, min=1514),
         Param("ack_filter", "choice", "ACK filter of cake", "none", choices=("none", "filter", "aggressive")),
         Param("rtt_s", "time", "round-trip time that cake assumes; absent: 100 ms", None, min=1e-6, max=1000),
-    ), backends=_REAL),
+    ), backends=REAL_PACKETS),
     *(
-        Entry("stack", name, f"the kernel's {title}", source, _KERNEL_TCP, backends=_REAL)
+        Entry("stack", name, f"the kernel's {title}", source, _KERNEL_TCP, backends=REAL_PACKETS)
         for name, title, source in (
             ("reno", "NewReno", "Linux tcp_cong.c; RFC 6582"),
             ("cubic", "CUBIC", "Linux tcp_cubic.c; RFC 9438"),
@@ -204,6 +207,8 @@ _PYTHON_ENTRIES = (
     Entry("workload", "bulk", "one connection that sends until its size or stop time is reached", "asym 4.1"),
     Entry("backend", "emulated", "real packets between Mininet nodes on this machine, over emulated links",
           "docs/architecture.md"),
+    Entry("backend", "virtual-kernel", "real packets between the nodes of a Linux kernel of its own, in virtual time",
+          "docs/virtual-kernel.md"),
     Entry("backend", "physical", "real packets between the hosts of a lab; lines may be emulated or real",
           "docs/physical.md"),
     Entry("topology", "asymmetric-path", "server - router1 - router2 - client with an asymmetric line in the middle",
@@ -233,9 +238,10 @@ def entries() -> tuple[Entry, ...]:
     return (*_PYTHON_ENTRIES, *found)
 
 
-def of_kind(kind: str) -> list[Entry]:
+@cache
+def of_kind(kind: str) -> tuple[Entry, ...]:
     """Every mechanism of a kind."""
-    return [entry for entry in entries() if entry.kind == kind]
+    return tuple(entry for entry in entries() if entry.kind == kind)
 
 
 def find(kind: str, name: str) -> Entry:

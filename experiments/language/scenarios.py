@@ -7,8 +7,10 @@ import random
 from typing import Any
 
 from experiments.language import topologies
+from experiments.language.backends import VIRTUAL_KERNEL
 from experiments.language.schema import Campaign, CaptureSpec
 from experiments.language.variation import Variation
+from testbed.virtual_kernel import kernels
 
 #: Port of the first flow; the others follow.
 FIRST_PORT = 5001
@@ -54,6 +56,7 @@ def make_scenario(campaign: Campaign, seed: int) -> dict[str, Any]:
         "workload": flows,
         "capture": _capture(campaign.capture),
         **({"fidelity": limits} if (limits := _fidelity_limits(campaign)) else {}),
+        **({"kernel": kernels.name(campaign.kernel)} if campaign.backend == VIRTUAL_KERNEL else {}),
     }
     rtt = campaign.network.rtt
     variation.vary(scenario, has_rtt_range=rtt is not None and rtt[0] < rtt[1])

@@ -22,6 +22,7 @@ from experiments.language.quantities import (
     quantity,
     time_range,
 )
+from testbed.virtual_kernel import kernels
 
 
 class Flow(Model):
@@ -135,6 +136,7 @@ class Campaign(Model):
     title: str = ""
     description: str = ""
     backend: str = "emulated"
+    kernel: str = Field(kernels.VERSIONS[0], description="Linux of the virtual-kernel backend")
     network: Network
     stack: Stack = Field(default_factory=lambda: Stack.model_validate("reno"))
     workload: list[Flow] = Field(min_length=1)
@@ -155,6 +157,15 @@ class Campaign(Model):
     figure: FigureSpec | None = Field(None, description="how the campaign's figure is drawn")
     repetitions: Annotated[int, quantity("count", above=0)] = 1
     seed: Annotated[int, quantity("count")] = 1
+
+    @field_validator("kernel", mode="before")
+    @classmethod
+    def _is_built_from_source(cls, value: object) -> str:
+        # YAML reads 6.12 as a number.
+        value = str(value)
+        if value not in kernels.VERSIONS:
+            raise ValueError(registry.unknown("kernel", value, kernels.VERSIONS))
+        return value
 
     @field_validator("backend")
     @classmethod

@@ -15,15 +15,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from ruamel.yaml import YAML
-from ruamel.yaml.comments import CommentedMap, CommentedSeq
-from ruamel.yaml.error import MarkedYAMLError, YAMLError
-
-from experiments.language import packed, registry
+from experiments.language import packed, registry, yaml_text
 from experiments.language.problems import CampaignError, Problem
+from experiments.language.yaml_text import FieldPath
 
-#: Keys and list indices from the top of the file to a value.
-FieldPath = tuple[str | int, ...]
 #: File and line of a value.
 Place = tuple[str, int]
 INCLUDE, DEFAULTS, BACKENDS = "include", "defaults", "backends"
@@ -331,65 +326,12 @@ def _list(value: Any) -> list[Any]:
 
 def _text(path: Path) -> str:
     try:
-        return path.read_text(encoding="utf-8")
-    except OSError as error:
-        raise CampaignError(str(path), [Problem(0, "", f"cannot be read: {error.strerror}")]) from None
-    except UnicodeDecodeError as error:
-        message = f"is not UTF-8 text (byte {error.start}); save the file as UTF-8"
+        return registry.read_path(path)
+    except ValueError as error:
+        message = str(error).removeprefix(f"{path} ")
         raise CampaignError(str(path), [Problem(0, "", message)]) from None
 
 
-#: Parts of the YAML reader's messages, and what to do about them.
-_YAML_HINTS = {
-    "duplicate key": "keep one of the two fields",
-    "mapping values are not allowed": "check the indentation, and quote a value that contains ': '",
-    "could not find expected ':'": "write 'field: value' with a space after the colon",
-    "cannot start any token": "indent with spaces, and quote a value that starts with a special character",
-    "expected ',' or": "close the bracket, or separate entries by commas",
-    "expected <block end>": "align this line with the other fields or entries",
-    "did not find expected node": "close the bracket, or write the missing value",
-}
-
-
 def _parse(name: str, text: str) -> Source:
-    yaml = YAML()
-    yaml.allow_duplicate_keys = False
-    try:
-        document = yaml.load(text)
-    except YAMLError as error:
-        raise CampaignError(name, [_yaml_problem(error)]) from None
-    if not isinstance(document, CommentedMap):
-        found = "is empty" if document is None else "does not contain a mapping of fields"
-        message = f"the file {found}; it needs fields such as 'name: quickstart' (example: experiments/quickstart.yaml)"
-        raise CampaignError(name, [Problem(1, "", message)])
-    lines: dict[FieldPath, int] = {(): 1}
-    values = _plain(document, (), lines)
+    values, lines = yaml_text.parse(name, text)
     return Source(name, text, values, {path: (name, line) for path, line in lines.items()})
-
-
-def _yaml_problem(error: YAMLError) -> Problem:
-    mark = (error.problem_mark or error.context_mark) if isinstance(error, MarkedYAMLError) else None
-    text = (error.problem if isinstance(error, MarkedYAMLError) else str(error)) or "the text cannot be parsed"
-    reason = " ".join(text.split("\n")[0].split())
-    hint = next((f"; {hint}" for part, hint in _YAML_HINTS.items() if part in reason), "")
-    return Problem(mark.line + 1 if mark else 0, "", f"invalid YAML: {reason}{hint}")
-
-
-def _plain(value: Any, path: FieldPath, lines: dict[FieldPath, int]) -> Any:
-    if isinstance(value, CommentedMap):
-        for key in value:
-            # Keys merged in by "<<" have no line here. `Source.place` uses the line of the mapping around them.
-            if key in value.lc.data:
-                lines[(*path, str(key))] = value.lc.key(key)[0] + 1
-        return {str(key): _plain(item, (*path, str(key)), lines) for key, item in value.items()}
-    if isinstance(value, CommentedSeq):
-        for index in range(len(value)):
-            lines[(*path, index)] = value.lc.item(index)[0] + 1
-        return [_plain(item, (*path, index), lines) for index, item in enumerate(value)]
-    if isinstance(value, bool) or value is None:
-        return value
-    if isinstance(value, int):
-        return int(value)
-    if isinstance(value, float):
-        return float(value)
-    return str(value)

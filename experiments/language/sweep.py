@@ -20,12 +20,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from experiments.language import registry
-from experiments.language.source import FieldPath
+from experiments.language.yaml_text import FieldPath
 
 #: The key of the campaign file.
 SWEEP = "sweep"
-#: Maximum number of points times repetitions of a campaign, against typing errors.
-MAX_RUNS = 100_000
+#: Maximum number of points, and of points times repetitions, of a campaign. A point takes about 1 ms to validate.
+MAX_POINTS, MAX_RUNS = 20_000, 100_000
 _AXES, _ZIP, _EXCLUDE, _INCLUDE = "axes", "zip", "exclude", "include"
 
 #: Receives a problem's place in the file and its message.
@@ -81,8 +81,8 @@ def combinations(sweep: Any, overrides: Mapping[FieldPath, Any], report: Report)
     if reader.failed:
         return []
     size = math.prod(len(steps) for steps in groups)
-    if size > MAX_RUNS:
-        report((SWEEP,), f"the axes make {size} points, but a campaign has at most {MAX_RUNS} runs")
+    if size > MAX_POINTS:
+        report((SWEEP,), f"the axes make {size} points, but a campaign has at most {MAX_POINTS}")
         return []
     found = [tuple(itertools.chain(*steps)) for steps in itertools.product(*groups)] if groups else []
     rules = reader.mappings(sweep, _EXCLUDE, "a list of mappings from swept fields to values")

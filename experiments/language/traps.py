@@ -14,10 +14,10 @@ from typing import Any
 from experiments.language import registry
 from experiments.language.campaign import Plan
 from experiments.language.routes import PACKET_BYTES, Route, route
-from experiments.language.source import FieldPath, Source
-from testbed import fidelity
+from experiments.language.source import Source
+from experiments.language.yaml_text import FieldPath
 from testbed.kernel_tcp import is_kernel_stack
-from testbed.scenario import DIRECTIONS, Direction, Flow, LinkSpec, Named, Scenario
+from testbed.scenario import DIRECTIONS, Direction, Flow, Limits, LinkSpec, Named, Scenario
 from testbed.units import show
 
 #: 99th percentile of a timer's lateness on an idle machine, in s.
@@ -188,6 +188,10 @@ def few_packets(_: str, scenario: Scenario) -> Iterator[Finding]:
 
 def wider_limits(_: str, scenario: Scenario) -> Iterator[Finding]:
     """Runs count as valid that the default limits would reject."""
+    if scenario.fidelity == Limits():
+        return
+    from testbed import fidelity
+
     wider = fidelity.wider(scenario.fidelity)
     if wider:
         yield (
@@ -214,10 +218,9 @@ TRAPS: Mapping[str, Callable[[str, Scenario], Iterator[Finding]]] = {
 def warnings(plan: Plan, source: Source) -> list[str]:
     """One line for each trap of a campaign, with file, line, field, and the number of points if not all have it."""
     points: dict[Trap, set[int]] = {}
-    for run in plan.runs:
-        if run.repetition == 0:
-            for trap in find(plan.backend, run.scenario):
-                points.setdefault(trap, set()).add(run.point)
+    for run in plan.first_runs():
+        for trap in find(plan.backend, run.scenario):
+            points.setdefault(trap, set()).add(run.point)
     # Messages contain values, which differ between points. The first message of a group is printed.
     groups: dict[tuple[str, FieldPath], list[Trap]] = {}
     for trap in points:

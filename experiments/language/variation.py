@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from experiments.language import registry
+from experiments.language.backends import SIM, in_virtual_time
 from experiments.language.routes import PACKET_BYTES, route
 from experiments.language.schema import Campaign, Flow
 from testbed.scenario import Scenario
@@ -34,7 +35,8 @@ class Variation:
 
     def __init__(self, campaign: Campaign, seed: int) -> None:
         self._spec = campaign.variation
-        self._is_simulated = campaign.backend == "sim"
+        self._is_simulated = campaign.backend == SIM
+        self._is_exact = in_virtual_time(campaign.backend)
         self._duration_s = campaign.duration
         self._seed = seed
         self._bounds: dict[str, Any] = {}
@@ -75,7 +77,7 @@ class Variation:
     def _vary_round_trips(self, scenario: Mapping[str, Any]) -> None:
         """Lengthens, for each flow, the wire of an end that has no other."""
         spec = self._spec.round_trip
-        bound = (ROUND_TRIP_SHARE if self._is_simulated else 0.0) if spec is None else spec
+        bound = (ROUND_TRIP_SHARE if self._is_exact else 0.0) if spec is None else spec
         if bound <= 0:
             return
         self._bounds["round_trip"] = bound

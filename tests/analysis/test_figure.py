@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import polars as pl
@@ -9,7 +10,7 @@ import pytest
 from pydantic import ValidationError
 
 from analysis.figures import printed
-from analysis.figures.model import Series
+from analysis.figures.model import Axis, Figure, Series, frame_of
 from analysis.figures.published import make
 from analysis.figures.spec import FigureSpec, size_of
 from analysis.measures import Measure, Table
@@ -152,3 +153,15 @@ def test_a_place_without_a_mean_interrupts_its_line_and_no_other_kind() -> None:
     points = pl.DataFrame({"x": [1.0, 2.0, 3.0], "y": [1.0, None, 3.0]})
     assert Series("a", "line", points, "s0").as_json()["y"] == [1.0, None, 3.0]
     assert Series("a", "points", points, "s0").as_json()["y"] == [1.0, 3.0]
+
+
+def test_an_interval_that_an_axis_cuts_has_an_arrow_head_there() -> None:
+    points = frame_of(
+        [{"x": 1, "y": 0.5, "low": 0.4, "high": 2}, {"x": 2, "y": 0.5, "low": -1, "high": 0.6}], "low", "high"
+    )
+    figure = Figure(Axis("x"), Axis("y", range=(0.0, 1.0)), (Series("a", "line", points),))
+    (axes,) = printed.draw(figure).axes
+    heads = {one.get_marker(): one.get_xydata().tolist() for one in axes.lines if one.get_marker() in ("^", "v")}
+    assert heads == {"^": [[1, 1]], "v": [[2, 0]]}
+    (whole,) = printed.draw(replace(figure, y=Axis("y"))).axes
+    assert not [one for one in whole.lines if one.get_marker() in ("^", "v")]

@@ -1,11 +1,12 @@
 """The simulator beside ns-2 and ns-3: the same dumbbell, in the same run, each alone on a core.
 
     ./backchannel bench simulator
+    ./backchannel bench simulator --instructions    # counts them with valgrind, which noise does not touch
 
-Long NewReno flows that ack every segment cross a 100 Mbit/s line of 10 ms with 100-packet droptail queues; their own
-wires have 1 Gbit/s and 1 ms. What is compared is wall time per data packet delivered, the whole process counted, in
-several rounds, each with a run of everybody. Ratios are of runs of one round. ns-2 carries no headers; ns-3 and ours
-build every byte of them.
+Long NewReno flows that ack every segment cross a 100 Mbit/s line of 10 ms with 100-packet droptail queues. Their own
+wires have 1 Gbit/s and 1 ms. The benchmark compares wall time per delivered data packet, the whole process counted, in
+several rounds, each with a run of every simulator. Ratios are of runs of one round. ns-2 carries no headers. ns-3 and
+ours build every byte of them.
 """
 
 from __future__ import annotations
@@ -13,8 +14,10 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import re
 import shutil
 import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Callable
@@ -30,18 +33,22 @@ RATE_BPS = 100_000_000
 NS3_MODULES = ("core", "network", "internet", "point-to-point", "applications", "traffic-control")
 SEGMENT = 1460
 
-#: Does one run; gives the data packets that it delivered.
+#: Does one run; returns the data packets that it delivered.
 Simulation = Callable[[], int]
+#: Queue policies of the line that are compared.
+POLICIES = ("droptail", "red", "ack-filtering", "aq")
+#: Numbers of flows that are compared, and the virtual time of each run over that of the others.
+FLOW_COUNTS = {1: 2.0, 10: 2.0, 100: 2.0, 1000: 2.0, 10_000: 0.5}
 
 
-def dumbbell(flows: int, seconds: float, capture: bool) -> dict[str, Any]:
-    """The scenario, as ours."""
+def dumbbell(flows: int, seconds: float, capture: bool, policy: str = "droptail") -> dict[str, Any]:
+    """The scenario, as ours; `policy` is that of both ends of the line."""
 
-    def wire(rate_bps: int, delay_s: float, packets: int) -> dict[str, Any]:
+    def wire(rate_bps: int, delay_s: float, packets: int, policy: str = "droptail") -> dict[str, Any]:
         return {
             "rate_bps": rate_bps,
             "delay_s": delay_s,
-            "queue": {"name": "droptail", "options": {"limit_packets": packets}},
+            "queue": {"name": policy, "options": {"limit_packets": packets}},
         }
 
     def link(name: str, ends: list[str], direction: dict[str, Any]) -> dict[str, Any]:
@@ -53,7 +60,7 @@ def dumbbell(flows: int, seconds: float, capture: bool) -> dict[str, Any]:
     stack = {"name": "newreno", "options": {"ack_every_segments": 1, "timestamps": False}}
     access = wire(10**9, 0.001, 1000)
     nodes: list[dict[str, Any]] = [{"name": name, "kind": "router"} for name in ("r1", "r2")]
-    links = [link("line", ["r1", "r2"], wire(RATE_BPS, 0.01, 100))]
+    links = [link("line", ["r1", "r2"], wire(RATE_BPS, 0.01, 100, policy))]
     workload = []
     for i in range(flows):
         nodes += [{"name": f"{side}{i}", "kind": "host", "stack": stack} for side in "sd"]
@@ -69,19 +76,45 @@ def dumbbell(flows: int, seconds: float, capture: bool) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def ours(flows: int, seconds: float, capture: bool, folder: Path) -> Simulation:
-    """This project's."""
-    scenario = dumbbell(flows, seconds, capture)
-    plan = as_json(make_plan(scenario["nodes"], scenario["links"]))
-    given = json.dumps({"scenario": scenario, "nodes": plan})
+#: Runs a program and prints its peak resident memory in KiB to the error stream. A process inherits the peak of the
+#: process that starts it, so this one must be small.
+PEAK = (
+    "import os, subprocess, sys; process = subprocess.Popen(sys.argv[1:]); _, status, usage = os.wait4(process.pid, 0);"
+    "print(usage.ru_maxrss, file=sys.stderr); sys.exit(os.waitstatus_to_exitcode(status))"
+)
 
-    def run() -> int:
-        words = [node_binary.path(), "simulate", "--out", str(folder / "ours")]
-        done = subprocess.run(words, input=given, capture_output=True, text=True, check=True)
-        flows_said = json.loads(done.stdout)["flows"].values()
-        return sum(int(flow["receive"]["bytes"]) for flow in flows_said) // SEGMENT
 
-    return run
+class Ours:
+    """This project's simulator with one scenario."""
+
+    def __init__(self, scenario: dict[str, Any], folder: Path) -> None:
+        plan = as_json(make_plan(scenario["nodes"], scenario["links"]))
+        self._input = json.dumps({"scenario": scenario, "nodes": plan})
+        self._words = [str(node_binary.path()), "simulate", "--out", str(folder / "ours")]
+
+    def __call__(self) -> int:
+        """Runs it; returns the data packets that it delivered."""
+        return _delivered(self._run(self._words).stdout)
+
+    def peak_bytes(self) -> int:
+        """Peak resident memory of a run."""
+        return int(self._run([sys.executable, "-c", PEAK, *self._words]).stderr) * 1024
+
+    def _run(self, words: list[str]) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(words, input=self._input, capture_output=True, text=True, check=True)
+
+    def instructions(self) -> tuple[int, int]:
+        """Instructions of a run under valgrind, and the data packets that it delivered."""
+        words = ["valgrind", "--tool=callgrind", "--callgrind-out-file=/dev/null", *self._words]
+        done = self._run(words)
+        counted = re.search(r"Collected : (\d+)", done.stderr)
+        if counted is None:
+            raise RuntimeError(f"valgrind reported no count of instructions: {done.stderr}")
+        return int(counted[1]), _delivered(done.stdout)
+
+
+def _delivered(report: str) -> int:
+    return sum(int(flow["receive"]["bytes"]) for flow in json.loads(report)["flows"].values()) // SEGMENT
 
 
 def ns2(flows: int, seconds: float) -> Simulation:
@@ -126,33 +159,62 @@ def tell(title: str, results: dict[str, list[tuple[float, int]]], reference: str
         print(f"  {name:<28} {wall:>22} {rounds[0][1]:>9} {shown(costs[name]):>24} {shown(ratios):>22}")
 
 
+def tell_instructions(folder: Path) -> None:
+    """A table of instructions per data packet of the second to the fifth virtual second, so without start-up."""
+    scenarios = {
+        **{f"ten flows, {policy}": (10, False, policy) for policy in POLICIES},
+        "ten flows, captured": (10, True, "droptail"),
+        **{f"{flows} flows, droptail": (flows, False, "droptail") for flows in (1, 100, 1000)},
+    }
+    print(f"  {'':<28} {'instructions a packet':>22}")
+    for name, (flows, capture, policy) in scenarios.items():
+        runs = [Ours(dumbbell(flows, seconds, capture, policy), folder).instructions() for seconds in (1.0, 5.0)]
+        (start, before), (whole, packets) = runs
+        print(f"  {name:<28} {(whole - start) / (packets - before):>22.0f}")
+
+
+def compare(seconds: float, rounds: int, folder: Path) -> None:
+    """All tables of wall times."""
+    program = build_ns3(folder)
+    silent: dict[str, Simulation] = {
+        "backchannel": Ours(dumbbell(10, seconds, capture=False), folder),
+        "ns-2": ns2(10, seconds),
+        "ns-3": ns3(program, 10, seconds, None),
+    }
+    tell("Ten flows, nothing captured:", rounds_of(silent, rounds), "backchannel")
+    captured: dict[str, Simulation] = {
+        "backchannel": Ours(dumbbell(10, seconds, capture=True), folder),
+        "ns-3": ns3(program, 10, seconds, folder / "ns3"),
+    }
+    tell("The same, both ends of the line captured:", rounds_of(captured, rounds), "backchannel")
+    policies: dict[str, Simulation] = {
+        policy: Ours(dumbbell(10, seconds, capture=False, policy=policy), folder) for policy in POLICIES
+    }
+    tell("Queue policy of the line, nothing captured:", rounds_of(policies, rounds), POLICIES[0])
+    many = {
+        f"{flows} flows": Ours(dumbbell(flows, share * seconds, capture=False), folder)
+        for flows, share in FLOW_COUNTS.items()
+    }
+    tell("Number of flows, nothing captured:", rounds_of(dict(many), rounds), "10 flows")
+    for name, simulation in many.items():
+        print(f"  {name:<28} {simulation.peak_bytes() / 2**20:>8.0f} MiB at most")
+
+
 def main() -> None:
     """Prints the comparison."""
     parser = argparse.ArgumentParser(description="The simulator beside ns-2 and ns-3.")
     parser.add_argument("--seconds", type=float, default=60.0, help="virtual seconds of a run (60)")
     parser.add_argument("--rounds", type=int, default=5, help="runs of each (5)")
+    parser.add_argument("--instructions", action="store_true", help="count instructions with valgrind instead")
     args = parser.parse_args()
     folder = Path(tempfile.mkdtemp(prefix="backchannel-bench-"))
     # One core for everybody, the same one.
     os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
     try:
-        program = build_ns3(folder)
-        silent: dict[str, Simulation] = {
-            "backchannel": ours(10, args.seconds, False, folder),
-            "ns-2": ns2(10, args.seconds),
-            "ns-3": ns3(program, 10, args.seconds, None),
-        }
-        tell("Ten flows, nothing captured:", rounds_of(silent, args.rounds), "backchannel")
-        captured: dict[str, Simulation] = {
-            "backchannel": ours(10, args.seconds, True, folder),
-            "ns-3": ns3(program, 10, args.seconds, folder / "ns3"),
-        }
-        tell("The same, both ends of the line captured:", rounds_of(captured, args.rounds), "backchannel")
-        counts = (1, 10, 100, 1000)
-        many: dict[str, Simulation] = {
-            f"backchannel, {n} flows": ours(n, 2 * args.seconds, False, folder) for n in counts
-        }
-        tell("Number of flows, nothing captured:", rounds_of(many, args.rounds), "backchannel, 1 flows")
+        if args.instructions:
+            tell_instructions(folder)
+        else:
+            compare(args.seconds, args.rounds, folder)
     finally:
         shutil.rmtree(folder)
 

@@ -42,7 +42,7 @@ def test_the_import_command_reports_an_error_that_can_be_read(tmp_path):
     empty = tmp_path / "empty.pcap"
     empty.write_bytes(b"")
     done = subprocess.run(
-        api.import_command([empty], str(tmp_path / "results"), "empty"), capture_output=True, text=True,
+        api.import_command([empty], str(tmp_path / "results"), "empty", 8.0, 60.0), capture_output=True, text=True,
         cwd=node_binary.ROOT, check=False,
     )  # fmt: skip
     assert done.returncode == exits.BAD_INPUT

@@ -117,12 +117,15 @@ def test_a_profile_fills_in_what_the_file_leaves_out(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "sentence"),
     [
-        (("rate: 1 Mbit/s,", "rate: 1 Mbit/s, errors: [{model: recorded, trace: nix.txt}],"), "cannot read"),
+        (("rate: 1 Mbit/s,", "rate: 1 Mbit/s, errors: [{model: recorded, trace: nix.txt}],"), "cannot be read"),
         (("topology: line,", "topology: line, link: wavelan,"), ""),
         (("topology: line,", "topology: line, link: mahimahi,"), "remove 'rate'"),
         (("delay: 10 ms", "delay: 10 ms, changes: [{at: 11 s, rate: 2 Mbit/s}]"), "but the run ends at 10 s"),
         (("delay: 10 ms", "delay: 10 ms, changes: [{at: 1 s}]"), "a change needs"),
-        (("topology: line,", "topology: line, link: kernel,"), "needs the backend emulated or physical"),
+        (
+            ("topology: line,", "topology: line, link: kernel,"),
+            "needs one of the backends emulated, physical, virtual-kernel",
+        ),
         (("topology: line,", "topology: line, profile: nix,"), "there is no profile 'nix'"),
         (("delay: 10 ms", "delay: 10 ms, queue: {policy: aq, uplink: 1 bit/s}"), "equation 11"),
         (("topology: line,", "topology: line, mobiles: 2,"), "'mobiles' is a field of"),

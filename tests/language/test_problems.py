@@ -25,8 +25,8 @@ workload:
 duration: 5 s
 """
 FIELDS = (
-    "name, title, description, backend, network, stack, workload, duration, warm_up, capture, fidelity, variation, "
-    "artefact, measures, split, figure, repetitions, seed, sweep, include, defaults, backends"
+    "name, title, description, backend, kernel, network, stack, workload, duration, warm_up, capture, fidelity, "
+    "variation, artefact, measures, split, figure, repetitions, seed, sweep, include, defaults, backends"
 )
 
 

@@ -15,8 +15,11 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, Locator, Page, expect
 
+from analysis.store import Landing, Store
+from analysis.store.documents import Documents
+from analysis.store.rows import NewCampaign
 from testbed import node_binary
-from tests.conftest import backchannel
+from tests.conftest import backchannel, two_hosts
 from tests.web.conftest import Simulated
 from tests.web.test_requests import TINY
 
@@ -24,7 +27,7 @@ pytestmark = pytest.mark.browser
 
 
 def drawn(page: Page, kind: str) -> Locator:
-    plot = page.locator(f'.plot[data-kind="{kind}"]')
+    plot = page.locator(f'.plot[data-kind="{kind}"]').first
     plot.scroll_into_view_if_needed()
     expect(plot).to_have_attribute("data-drawn", "true", timeout=15_000)
     return plot
@@ -116,6 +119,27 @@ def test_one_zooms_to_a_retransmission_and_reads_its_fields(page: Page, address:
     page.locator("h1").click()
     page.keyboard.press("Shift+ArrowLeft")
     expect(panel).to_contain_text("retransmission")
+
+
+def test_a_loss_is_explained_and_stands_in_the_address(
+    page: Page, serve: Callable[[Path], str], dropping: Simulated
+) -> None:
+    page.goto(f"{serve(dropping.results)}/runs/{dropping.run_id()}")
+    drawn(page, "sequence")
+    panel = page.get_by_role("region", name="Segment")
+    page.get_by_role("button", name="Next loss").click()
+    expect(panel.locator(".fate")).to_contain_text("Dropped at bottleneck forward")
+    expect(panel.locator(".fate")).to_contain_text("queue 12 of 12 packets; sent again at")
+    first = panel.locator("dl").inner_text()
+    # By key to the next, and back.
+    page.locator("h1").click()
+    page.keyboard.press("l")
+    expect(panel.locator("dl")).not_to_have_text(first)
+    page.keyboard.press("Shift+L")
+    expect(panel.locator("dl")).to_have_text(first, use_inner_text=True)
+    page.reload()
+    expect(panel.locator("dl")).to_have_text(first, use_inner_text=True)
+    expect(panel.locator(".fate")).to_contain_text("Dropped at bottleneck forward")
 
 
 def test_the_receivers_side_is_seen_with_the_same_flow_and_zoom(page: Page, address: str, simulated: Simulated) -> None:
@@ -249,6 +273,41 @@ def test_the_figure_and_the_runs_follow_their_controls(page: Page, address: str,
     with page.expect_download() as download:
         page.locator("#live-figure").get_by_role("link", name="PDF").click()
     assert Path(download.value.path()).read_bytes().startswith(b"%PDF-")
+
+
+def test_the_chip_of_an_invalid_repetition_is_red_on_its_own_page(
+    page: Page, serve: Callable[[Path], str], tmp_path: Path
+) -> None:
+    store = Store.open(tmp_path / "results")
+    new = NewCampaign("c" * 16, "own", "Own", "own.yaml", "", {}, "sim", seed=1, repetitions=2)
+    store.begin_campaign(new, [[("policy", "red")]], [(0, n, f"{n:024x}") for n in range(2)])
+    for n, problems in enumerate(([], ["late"])):
+        (tmp_path / f"{n:024x}").mkdir()
+        documents = Documents(two_hosts(seed=n, duration_s=1.0), {})
+        store.land(Landing(f"{n:024x}", "sim", documents, [], problems, 1, tmp_path / f"{n:024x}"))
+    address = serve(tmp_path / "results")
+    shown = []
+    for n in range(2):
+        page.goto(f"{address}/runs/{n:024x}")
+        chip = page.locator(".member[aria-current]")
+        shown.append(chip.evaluate("(e) => getComputedStyle(e).backgroundColor"))
+    assert shown == ["rgb(27, 122, 61)", "rgb(179, 38, 30)"]
+
+
+def test_a_dot_of_the_trade_off_opens_its_run(page: Page, address: str, simulated: Simulated) -> None:
+    page.goto(address + simulated.address)
+    figure = page.locator("#live-tradeoff")
+    expect(figure.locator("canvas")).to_be_visible()
+    figure.scroll_into_view_if_needed()
+    text = figure.locator("script").text_content()
+    dots = next(one for one in json.loads(text or "")["series"] if one.get("run"))
+    view = json.loads(figure.locator(".board").get_attribute("data-view") or "")
+    over = figure.locator(".u-over").bounding_box()
+    assert over is not None
+    share = [(dots[key][0] - view[key][0]) / (view[key][1] - view[key][0]) for key in ("x", "y")]
+    page.mouse.click(over["x"] + share[0] * over["width"], over["y"] + (1 - share[1]) * over["height"])
+    page.wait_for_url(re.compile("/runs/"))
+    assert page.url.rpartition("/")[2] in dots["run"]
 
 
 def test_packets_cross_the_line(page: Page, address: str, simulated: Simulated) -> None:

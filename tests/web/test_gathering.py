@@ -50,7 +50,7 @@ def test_next_retransmission_goes_to_each_and_begins_again(
     assert len(wanted) > 1
     found = []
     for _ in range(len(wanted) + 1):
-        page.evaluate("nextAgain()")
+        page.evaluate("seek('retransmission', 1)")
         found.append(page.evaluate("segment.time_s"))
     assert found == [*wanted, wanted[0]]
 
@@ -68,11 +68,11 @@ def test_times_that_were_rounded_up_do_not_hold_it(page: Page, address: str, sim
           const asked = new URL(url), [from, to] = ["from", "to"].map((key) => Number(asked.searchParams.get(key)));
           const inside = all.filter((one) => one.time_s >= from && one.time_s <= to);
           const series = [{ name: "retransmission", style: "marks", ink: "mark",
-            x: inside.map((one) => +one.time_s.toFixed(6)), y: inside.map(() => 1) }];
+            x: inside.map((one) => +one.time_s.toFixed(6)), y: inside.map((one) => one.end / 1e3) }];
           const told = asked.pathname.endsWith("segments") ? { segments: inside } : { y: "", series };
           return new Response(JSON.stringify(told));
         };
-        for (let n = 0; n < 5; n++) { await nextAgain(); met.push(segment.seq); }
+        for (let n = 0; n < 5; n++) { await seek("retransmission", 1); met.push(segment.seq); }
         window.fetch = real; return met; }"""
     )
     assert found == [0, 1, 2, 3, 0]

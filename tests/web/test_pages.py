@@ -63,7 +63,7 @@ def test_a_campaign_shows_figure_table_runs_and_file(client: FlaskClient, simula
     for wanted in ("What changes when", "acks-first", "Mbit/s", "95 % confidence", "topology: asymmetric-path", "<svg"):
         assert wanted in page
     # Two lines of three points; two runs are dots without an interval.
-    holder = page[page.index('id="live-figure"') : page.index("</figure>")]
+    holder = page[page.index('id="live-figure"') :]
     drawn = json.loads(holder[holder.index("{") : holder.index("</script>")])
     lines = [one for one in drawn["series"] if one["kind"] == "line"]
     assert [len(one["x"]) for one in lines] == [3, 3]
@@ -71,6 +71,30 @@ def test_a_campaign_shows_figure_table_runs_and_file(client: FlaskClient, simula
     dots = [one for one in drawn["series"] if one["name"] == "single runs"]
     assert [len(one["x"]) for one in dots] == [6, 6]
     assert "<noscript><img src=" in holder
+
+
+def test_a_campaign_is_answered_first(client: FlaskClient, simulated: Simulated) -> None:
+    page = client.get(simulated.address).text
+    before = page[: page.index('id="live-figure"')]
+    assert "Throughput, forward, is highest with policy=" in before
+    assert "the next:" in before
+    # Along the rates, each has an answer of its own.
+    for rate in ("9.6 kbit/s", "28.8 kbit/s", "128 kbit/s"):
+        assert f"<dt>{rate}</dt><dd>Highest with policy=" in before
+    holder = before[before.index('id="live-tradeoff"') :]
+    drawn = json.loads(holder[holder.index("{") : holder.index("</script>")])
+    dots = [run for one in drawn["series"] for run in one.get("run", [])]
+    assert len(dots) == 12
+    assert simulated.run_id() in dots
+    # One direction alone, or a fixed field, changes both.
+    fixed = client.get(f"{simulated.address}?fix.network.reverse.queue.policy=acks-first").text
+    assert "acks-first</b>" not in fixed
+    assert fixed.count(simulated.run_id()) < page.count(simulated.run_id())
+    alone = client.get(f"{simulated.address}?metric=aggregate_throughput/").text
+    assert "Aggregate throughput is highest with" in alone
+    assert 'id="live-tradeoff"' not in alone
+    assert client.get(f"{simulated.address}/tradeoff.svg").mimetype == "image/svg+xml"
+    assert client.get(f"{simulated.address}/tradeoff.svg?metric=aggregate_throughput/").status_code == 404
 
 
 def test_its_exports_agree_with_each_other_and_the_command_line(client: FlaskClient, simulated: Simulated) -> None:
@@ -231,6 +255,31 @@ def test_series_hold_what_the_captures_hold(client: FlaskClient, simulated: Simu
     assert min(rtt["series"][0]["y"]) > 59
     assert client.get(f"/api/runs/{run_id}/queue?from=x").status_code == 400
     assert client.get(f"/api/runs/{run_id}/weather").status_code == 404
+
+
+def test_every_loss_of_a_run_is_explained(dropping: Simulated) -> None:
+    client = create_app(dropping.results).test_client()
+    run = dropping.run_id()
+    drawn: Any = client.get(f"/api/runs/{run}/sequence?flow=forward").json
+    losses = next(one for one in drawn["series"] if one["name"] == "never arrived")
+    assert len(losses["x"]) > 5
+    told = []
+    for t, end in zip(losses["x"][:20], losses["y"], strict=False):
+        near: Any = client.get(f"/api/runs/{run}/segments?flow=forward&from={t - 2e-6}&to={t + 2e-6}").json
+        one = next(one for one in near["segments"] if one["end"] == round(end * 1e3))
+        asked = {"flow": "forward", "seq": one["seq"], "payload": one["payload"], "at": one["time_s"]}
+        found: Any = client.get(f"/api/runs/{run}/fate", query_string=asked).json
+        told.append(found["sentence"])
+        assert found["arrived_s"] is None
+        assert (found["lost"]["link"], found["lost"]["event"]) == ("bottleneck", "dropped_full")
+        assert found["again_s"] > found["sent_s"]
+    assert all("Dropped at bottleneck forward" in one and "queue 12 of 12 packets" in one for one in told)
+    assert any(re.search(r"sent again at [\d.]+ s after [3-9]\d* duplicate acks", one) for one in told)
+    assert client.get(f"/api/runs/{run}/fate", query_string=asked | {"seq": 1 << 40}).status_code == 404
+    assert client.get(f"/api/runs/{run}/fate?flow=forward").status_code == 400
+    assert client.get(f"/api/runs/{run}/fate", query_string=asked | {"seq": 10**30}).status_code == 400
+    assert client.get(f"/api/runs/{run}/fate", query_string=asked | {"flow": "x"}).status_code == 404
+    assert client.get(f"/api/runs/{run}/fate", query_string=asked | {"at": "nan"}).status_code == 404
 
 
 def test_what_never_arrived_is_what_the_lines_dropped(client: FlaskClient, simulated: Simulated) -> None:
@@ -647,11 +696,40 @@ def test_known_troubles_are_told_in_words(tmp_path: Path, monkeypatch: pytest.Mo
     def gone(*_: Any) -> Any:
         raise TestbedError("the node binary is not built")
 
-    monkeypatch.setattr("experiments.language.registry.entries", gone)
+    monkeypatch.setattr("experiments.language.registry.of_kind", gone)
     answer = client.get("/docs")
     assert answer.status_code == 503
     assert "The node binary is not built." in answer.text
     assert client.get("/api/registry").json == {"error": "The node binary is not built."}
+
+
+def test_a_comparison_gives_its_verdict_in_words(tmp_path: Path) -> None:
+    store = Store.open(tmp_path / "results")
+    client = create_app(tmp_path / "results").test_client()
+    for name, factor in (("own", 1.0), ("other", 2.0)):
+        new = NewCampaign(name * 4, name, f"The {name} one", "own.yaml", "", {}, "sim", seed=1, repetitions=3)
+        ids = [f"{n + 16 * int(factor):024x}" for n in range(3)]
+        store.begin_campaign(new, [[("policy", "red")]], [(0, n, run_id) for n, run_id in enumerate(ids)])
+        for n, run_id in enumerate(ids):
+            (tmp_path / run_id).mkdir()
+            rows = [
+                MetricValue("throughput", "forward", factor * 1e6 + 1e4 * n * n, "rate"),
+                MetricValue("goodput", "forward", 0.9 - 0.1 * factor + 0.001 * n * n * factor, "fraction"),
+                MetricValue("retransmissions", "forward", 10.0 * n, "count"),
+            ]
+            documents = Documents(two_hosts(seed=n, duration_s=1.0), {})
+            store.land(Landing(run_id, "sim", documents, rows, [], 1, tmp_path / run_id))
+    page = client.get(f"/compare?point={'own' * 4}:0&point={'other' * 4}:0").text
+    # The campaign is part of a label where there are several.
+    assert "other: policy=red against own: policy=red, of 3 metrics: " in page
+    assert "better in 1 (throughput, forward)" in page
+    assert "worse in 1 (goodput, forward)" in page
+    assert '<span class="word better">better</span>' in page
+    assert '<span class="word worse">worse</span>' in page
+    assert re.search(r"\+1 Mbit/s \(\+9\d %\)|\+1 ± [\d.e-]+ Mbit/s \(\+9\d %\)", page)
+    # A share changes by points, not by percent of itself.
+    assert re.search(r"−9\.\d+ ± [\d.]+ points<", page)
+    assert page.count("<small>n = 3</small>") == 6
 
 
 def test_what_is_compared_can_be_taken_along(client: FlaskClient, simulated: Simulated) -> None:
@@ -698,7 +776,7 @@ def test_a_run_with_counters_shows_its_throughput_window_and_queue(tmp_path: Pat
     address = f"/runs/{run.run_id()}"
     page = client.get(address).text
     kinds = re.findall(r'data-kind="(\w+)"', page)
-    assert kinds == ["throughput", "cwnd", "queue", "queue"]
+    assert kinds == ["throughput", "throughput", "cwnd", "queue", "queue"]
     assert "counters in bins of 100 ms" in page
     assert "Crossing" not in page
     # The uppermost plot's data are asked for with the page.
@@ -730,6 +808,32 @@ def test_throughput_adds_up_to_what_was_delivered(client: FlaskClient, simulated
     data = RunData.load(store.run_folder(run_id), run.documents.scenario, run.documents.report)
     for flow, one in zip(data.flows, answer["series"], strict=True):
         assert sum(one["y"]) * 1e3 * 0.08 / 8 == pytest.approx(flow.delivered_bytes(0, 9), rel=1e-3)
+
+
+def test_throughput_has_a_plot_for_each_direction_and_bins_that_follow_the_zoom(
+    client: FlaskClient, simulated: Simulated
+) -> None:
+    run_id = simulated.run_id(1)
+    page = client.get(f"/runs/{run_id}").text
+    assert [title in page for title in ("Throughput, received by client", "Throughput, received by server")] == [
+        True
+    ] * 2
+
+    def series(query: str) -> dict[str, tuple[list[float], list[float]]]:
+        answer: Any = client.get(f"/api/runs/{run_id}/throughput?{query}").json
+        return {one["name"]: (one["x"], one["y"]) for one in answer["series"]}
+
+    assert set(series("flow=client")) == {"forward"}
+    assert set(series("flow=server")) == {"reverse"}
+    assert set(series("flow=reverse")) == {"reverse"}
+    assert set(series("")) == {"forward", "reverse"}
+    whole, near = series("flow=client")["forward"], series("flow=client&from=2&to=4")["forward"]
+    assert [x[-1] - x[-2] for x, _ in (whole, near)] == pytest.approx([0.08, 0.02])
+    # The same bytes, in a quarter of the width.
+    assert sum(y for x, y in zip(*near, strict=True) if 2.4 + 1e-6 < x <= 3.2 + 1e-6) / 4 == pytest.approx(
+        sum(y for x, y in zip(*whole, strict=True) if 2.4 + 1e-6 < x <= 3.2 + 1e-6)
+    )
+    assert "bins of 20 ms" in client.get(f"/runs/{run_id}/plots/throughput.svg?flow=client&from=2&to=4").text
 
 
 def test_the_docs_hold_all_that_the_registry_holds(client: FlaskClient) -> None:

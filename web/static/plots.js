@@ -8,6 +8,8 @@ let whole = [0, 1];
 let view = whole;
 let pending = 0;
 let segment = null;
+let story = null; // What became of it.
+const WIDEST_S = 3; // From a loss to the retransmission that is shown with it.
 
 const digits = () => Math.max(1, Math.ceil(3 - Math.log10(view[1] - view[0])));
 
@@ -169,7 +171,7 @@ async function step(direction) {
   }
 }
 
-function choose(one) {
+function choose(one, widens = false) {
   segment = one;
   const panel = document.getElementById("segment");
   const rows = [
@@ -202,8 +204,13 @@ function choose(one) {
     button.addEventListener("click", () => step(direction));
     buttons.append(button, " ");
   }
-  panel.replaceChildren(head, list, buttons);
+  const told = document.createElement("p");
+  told.className = "fate";
+  panel.replaceChildren(head, told, list, buttons);
   panel.hidden = false;
+  story = null;
+  follow(one, told, widens);
+  keep(one);
   if (one.time_s < view[0] || one.time_s > view[1]) {
     const half = (view[1] - view[0]) / 2;
     look([one.time_s - half, one.time_s + half]);
@@ -211,10 +218,70 @@ function choose(one) {
   for (const plot of plots) if (plot.inspects) plot.chart?.redraw(false, false);
 }
 
+// What became of a data segment that the sender sent: lost where and why, sent again when and why.
+async function follow(one, told, widens) {
+  if (one.direction !== "data" || !one.payload || board.dataset.side !== "sender") return;
+  let found;
+  try {
+    found = await get(board.dataset.fate, { flow: board.dataset.flow, seq: one.seq, payload: one.payload, at: one.time_s });
+  } catch (error) {
+    if (one === segment) told.textContent = error.message;
+    return;
+  }
+  if (one !== segment) return;
+  story = found;
+  told.textContent = found.sentence;
+  // With its retransmission, if that is near.
+  if (widens && found.again_s > view[1] && found.again_s < one.time_s + WIDEST_S) look([view[0], found.again_s + 0.1]);
+  for (const plot of plots) if (plot.inspects) plot.chart?.redraw(false, false);
+}
+
+// The chosen segment stands in the address.
+function keep(one) {
+  const url = new URL(location.href);
+  url.searchParams.set("segment", `${one.time_s.toFixed(9)} ${one.end} ${one.direction}`);
+  history.replaceState(history.state, "", url);
+}
+
+async function chosenByAddress(text) {
+  const [t, end, direction] = (text ?? "").split(" ");
+  if (!direction || !board.dataset.segments) return;
+  const found = (await segments(Number(t) - 2e-6, Number(t) + 2e-6)).segments;
+  const one = found.find((each) => each.end === Number(end) && each.direction === direction);
+  if (one) choose(one);
+}
+
+// A line from the transmission over its loss to the next transmission.
+function path(u) {
+  if (!story) return;
+  const [x, y] = [(t) => u.valToPos(t, "x", true), u.valToPos(heightOf(segment), "y", true)];
+  const end = story.again_s ?? story.arrived_s ?? story.lost?.t_s ?? story.sent_s;
+  const ratio = devicePixelRatio;
+  u.ctx.strokeStyle = Figures.color(story.lost ? "mark" : "s2");
+  u.ctx.lineWidth = 1.5 * ratio;
+  u.ctx.setLineDash([5 * ratio, 4 * ratio]);
+  u.ctx.beginPath();
+  u.ctx.moveTo(x(story.sent_s), y);
+  u.ctx.lineTo(x(end), y);
+  u.ctx.stroke();
+  u.ctx.setLineDash([]);
+  if (!story.lost) return;
+  const [at, r] = [x(story.lost.t_s), 6 * ratio];
+  u.ctx.beginPath();
+  for (const way of [-1, 1]) {
+    u.ctx.moveTo(at - r, y - way * r);
+    u.ctx.lineTo(at + r, y + way * r);
+  }
+  u.ctx.stroke();
+}
+
 function ring(u) {
   if (!segment || segment.time_s < view[0] || segment.time_s > view[1]) return;
   const [x, y] = [u.valToPos(segment.time_s, "x", true), u.valToPos(heightOf(segment), "y", true)];
   u.ctx.save();
+  u.ctx.rect(u.bbox.left, u.bbox.top, u.bbox.width, u.bbox.height);
+  u.ctx.clip();
+  path(u);
   u.ctx.strokeStyle = Figures.color("ink");
   u.ctx.lineWidth = 2 * devicePixelRatio;
   u.ctx.beginPath();
@@ -223,26 +290,32 @@ function ring(u) {
   u.ctx.restore();
 }
 
-// To the next retransmission, close enough to tell it from its neighbours; after the last, the first. The series has
-// rounded times, segments exact ones: the segment's own time says where to go on.
-async function nextAgain() {
-  const current = segment && segment.time_s >= view[0] && segment.time_s <= view[1] ? segment : null;
-  const after = current ? current.time_s : view[0];
+// What one can go to: names of series of the first plot.
+const SOUGHT = {
+  retransmission: (name) => name.endsWith("retransmission"),
+  loss: (name) => name === "never arrived",
+  timeout: (name) => name === "timeout retransmission",
+};
+
+// To the next retransmission, loss or timeout, or the one before, close enough to tell it from its neighbours; after the
+// last, the first. Several segments may leave in one instant: their last bytes tell them apart.
+async function seek(what, direction) {
   const answer = await get(plots[0].holder.dataset.plot, { from: whole[0], to: whole[1] });
-  const times = answer.series.filter((one) => one.name.endsWith("retransmission")).flatMap((one) => one.x).sort((a, b) => a - b);
-  for (const t of [...times.filter((one) => one >= after - 2e-6), ...times.slice(0, 1)]) {
-    const found = (await segments(t - 2e-6, t + 2e-6)).segments.filter((one) => one.classes.includes("retransmission"));
-    // Several may have left in one instant: then those behind the current one are next.
-    const index = current ? found.findIndex((one) => same(one, current)) : -1;
-    const next = index >= 0 ? found[index + 1] : found.find((one) => one.time_s >= after || t < after - 2e-6);
-    if (next) return zoomTo(next);
-  }
-  if (!times.length) document.getElementById("range").textContent = "no retransmission in this run";
+  const marks = answer.series.filter((one) => SOUGHT[what](one.name)).flatMap((one) => one.x.map((t, index) => [t, Math.round(one.y[index] * 1e3)]));
+  if (!marks.length) return (document.getElementById("range").textContent = `no ${what} in this run`);
+  marks.sort((a, b) => direction * (a[0] - b[0] || a[1] - b[1]));
+  const inView = segment && segment.time_s >= view[0] && segment.time_s <= view[1];
+  const here = inView ? [segment.time_s, segment.end] : [direction > 0 ? view[0] : view[1], direction > 0 ? -1 : Infinity];
+  // Series have rounded times, segments exact ones.
+  const beyond = ([t, end]) => direction * (t - here[0]) > 2e-6 || (Math.abs(t - here[0]) <= 2e-6 && direction * (end - here[1]) > 0);
+  const [t, end] = marks.find(beyond) ?? marks[0];
+  const found = (await segments(t - 2e-6, t + 2e-6)).segments.find((one) => one.direction === "data" && one.end === end);
+  if (found) zoomTo(found, what === "loss");
 }
 
-function zoomTo(one) {
+function zoomTo(one, widens = false) {
   look([one.time_s - 0.25, one.time_s + 0.25]);
-  choose(one);
+  choose(one, widens);
 }
 
 // Setting up ---------------------------------------------------------------------------------------------------------
@@ -272,16 +345,19 @@ if (board) {
   const move = (share) => look([view[0] + share * (view[1] - view[0]), view[1] + share * (view[1] - view[0])]);
   const ways = { in: () => zoom(0.5), out: () => zoom(2), all: () => look(whole), back: () => move(-0.25), on: () => move(0.25) };
   for (const button of board.querySelectorAll("[data-zoom]")) button.addEventListener("click", ways[button.dataset.zoom]);
-  board.querySelector("[data-next]")?.addEventListener("click", nextAgain);
+  for (const button of board.querySelectorAll("[data-seek]")) button.addEventListener("click", () => seek(button.dataset.seek, Number(button.dataset.way)));
   document.addEventListener("keydown", (event) => {
-    if (event.ctrlKey || event.metaKey || event.altKey || event.target.closest("input, textarea, select")) return;
+    if (event.defaultPrevented || event.ctrlKey || event.metaKey || event.altKey || event.target.closest("input, textarea, select")) return;
     const keys = {
+      l: () => seek("loss", 1), L: () => seek("loss", -1), t: () => seek("timeout", 1), T: () => seek("timeout", -1),
       "+": ways.in, "=": ways.in, "-": ways.out, "0": ways.all,
       ArrowLeft: () => (event.shiftKey ? step(-1) : ways.back()),
       ArrowRight: () => (event.shiftKey ? step(1) : ways.on()),
     };
-    if (!keys[event.key]) return;
+    // Only where there are segments, letters seek.
+    if (!keys[event.key] || (/^[a-z]$/i.test(event.key) && !board.dataset.segments)) return;
     event.preventDefault();
     keys[event.key]();
   });
+  chosenByAddress(given.get("segment"));
 }

@@ -19,6 +19,7 @@ mod simulate;
 mod socket;
 mod trace;
 
+use backchannel_emulator::RunTime;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
@@ -43,6 +44,9 @@ enum Command {
         /// Die when process PID dies; it must be the parent of this one
         #[arg(long, value_name = "PID")]
         parent: Option<u32>,
+        /// The machine's clock is virtual: wake exactly when something is due, and expect no stalls
+        #[arg(long)]
+        virtual_time: bool,
     },
     /// Keep this machine's CPUs from halting until standard input ends
     Awake {
@@ -75,8 +79,9 @@ fn main() -> ExitCode {
         Command::Registry => registry::print(),
         Command::Check => check::run(),
         Command::Cell(args) => return cell::run(&args),
-        Command::Emulate { parent } => {
-            backchannel_emulator::die_with(parent).and_then(|()| backchannel_emulator::serve())
+        Command::Emulate { parent, virtual_time } => {
+            let time = if virtual_time { RunTime::Virtual } else { RunTime::Real };
+            backchannel_emulator::die_with(parent).and_then(|()| backchannel_emulator::serve(time))
         }
         Command::Awake { parent } => awake::run(parent),
         Command::Send(args) => send::run(&args),

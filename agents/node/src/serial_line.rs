@@ -84,7 +84,7 @@ pub fn run(args: &Args) -> Result<(), String> {
             .map_err(|why| format!("{}: packet {number}: {why}", args.capture.display()))?;
         let protocol = ppp::protocol(&compressed).to_be_bytes();
         let frame = [&[u8::from(sent), 0xff, 0x03], &protocol[..], &compressed.bytes].concat();
-        out.write(record.time_ns, &frame, 0).map_err(failed)?;
+        out.write(record.time_ns, &frame, 0);
     }
     out.finish().map_err(failed)?;
     let [from_lower, from_higher] = directions.map(|direction| direction.report);

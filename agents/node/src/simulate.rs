@@ -20,6 +20,7 @@ pub fn run(args: &Args) -> Result<(), String> {
     let mut text = String::new();
     std::io::stdin().read_to_string(&mut text).map_err(|error| format!("cannot read the scenario: {error}"))?;
     let input = serde_json::from_str(&text).map_err(|error| format!("invalid scenario: {error}"))?;
+    drop(text);
     let report = backchannel_simulator::simulate(&input, &args.out)?;
     println!("{}", serde_json::json!(report));
     Ok(())

@@ -3,6 +3,7 @@
 use backchannel_core::event::{EventKind, Events};
 use backchannel_core::packet::Packet;
 use backchannel_core::registry::{Entry, Given, Random};
+use backchannel_core::scenario::Options;
 use backchannel_core::time::Time;
 use backchannel_core::traits::{Backlog, Policy};
 
@@ -31,6 +32,14 @@ pub struct DropTail {
 }
 
 impl DropTail {
+    /// A queue with these options.
+    ///
+    /// # Errors
+    /// An option is unknown or invalid.
+    pub fn from_options(options: &Options) -> Result<DropTail, String> {
+        Ok(DropTail::new(Limit::of(&Given::check(&ENTRY, options)?)))
+    }
+
     /// A queue of at most `limit`.
     pub fn new(limit: impl Into<Limit>) -> DropTail {
         DropTail { limit: limit.into(), queue: Fifo::default() }
@@ -38,6 +47,7 @@ impl DropTail {
 }
 
 impl Policy for DropTail {
+    #[inline(always)]
     fn enqueue(&mut self, now: Time, packet: Packet, events: &mut Events) {
         if self.limit.admits(self.queue.len(), self.queue.bytes(), &packet) {
             self.queue.push(packet);
@@ -46,6 +56,7 @@ impl Policy for DropTail {
         }
     }
 
+    #[inline(always)]
     fn dequeue(&mut self, _: Time, _: &mut Events) -> Option<Packet> {
         self.queue.pop()
     }
@@ -54,6 +65,7 @@ impl Policy for DropTail {
         self.queue.front()
     }
 
+    #[inline]
     fn backlog(&self) -> Backlog {
         Backlog { packets: self.queue.len(), bytes: self.queue.bytes() }
     }

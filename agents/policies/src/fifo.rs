@@ -12,11 +12,13 @@ pub(crate) struct Fifo {
 }
 
 impl Fifo {
+    #[inline(always)]
     pub(crate) fn push(&mut self, packet: Packet) {
         self.bytes += u64::from(packet.len());
         self.packets.push_back(packet);
     }
 
+    #[inline(always)]
     pub(crate) fn pop(&mut self) -> Option<Packet> {
         let packet = self.packets.pop_front()?;
         self.bytes -= u64::from(packet.len());
@@ -39,10 +41,12 @@ impl Fifo {
         self.packets.front()
     }
 
+    #[inline(always)]
     pub(crate) fn len(&self) -> usize {
         self.packets.len()
     }
 
+    #[inline(always)]
     pub(crate) fn bytes(&self) -> u64 {
         self.bytes
     }

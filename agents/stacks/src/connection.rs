@@ -142,17 +142,24 @@ impl Connection {
 
     /// The sender's telemetry since it was last cleared.
     pub fn samples(&self) -> &[Sample] {
-        &self.sender.samples
+        self.sender.samples.as_deref().unwrap_or_default()
+    }
+
+    /// The sender takes no telemetry from now on, because nobody reads it.
+    pub fn ignore_samples(&mut self) {
+        self.sender.samples = None;
     }
 
     /// Drops the telemetry so far.
     pub fn clear_samples(&mut self) {
-        self.sender.samples.clear();
+        if let Some(samples) = &mut self.sender.samples {
+            samples.clear();
+        }
     }
 
     /// Data that have arrived in order since the last call.
-    pub fn read(&mut self) -> Vec<Chunk> {
-        std::mem::take(&mut self.arrived)
+    pub fn read(&mut self) -> impl Iterator<Item = Chunk> + '_ {
+        self.arrived.drain(..)
     }
 
     /// Whether the application reads what arrives; while it does not, the window closes.
@@ -168,7 +175,7 @@ impl Connection {
     /// Passes what is in order to the application, if it reads.
     pub(crate) fn deliver(&mut self) {
         if self.reading {
-            self.arrived.append(&mut self.receiver.read());
+            self.receiver.read_into(&mut self.arrived);
         }
     }
 

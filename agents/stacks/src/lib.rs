@@ -27,7 +27,7 @@
 //!             ends[to].on_timer(now);
 //!         }
 //!     }
-//!     received += server.read().iter().map(|chunk| chunk.len()).sum::<u64>();
+//!     received += server.read().map(|chunk| chunk.len()).sum::<u64>();
 //! }
 //! assert_eq!((received, client.counts().retransmitted), (50_000, 0));
 //! println!("{:?}", client.samples().last());

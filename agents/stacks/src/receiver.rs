@@ -158,16 +158,16 @@ impl Receiver {
         self.ready.push(data);
     }
 
-    /// The application reads everything in order.
-    pub fn read(&mut self) -> Vec<Chunk> {
+    /// The application reads everything in order: it is appended to `out`.
+    pub fn read_into(&mut self, out: &mut Vec<Chunk>) {
         self.window.unread = 0;
-        std::mem::take(&mut self.ready)
+        out.append(&mut self.ready);
     }
 
-    /// The same, but the data keep their room in the buffer until [`Receiver::release`].
+    /// The application reads everything in order. The data keep their room in the buffer until [`Receiver::release`].
     pub fn read_and_hold(&mut self) -> Vec<Chunk> {
-        self.window.held += self.window.unread;
-        self.read()
+        self.window.held += std::mem::take(&mut self.window.unread);
+        std::mem::take(&mut self.ready)
     }
 
     /// Frees the room of `bytes` that were held. Returns by how many bytes an ack sent now would move the window's edge.
@@ -256,7 +256,7 @@ mod tests {
         let mut bench = Bench::new(1500);
         bench.data(0, 1, 2000);
         assert_eq!((bench.receiver.next, bench.receiver.window_size()), (Offset(1501), 0));
-        bench.receiver.read();
+        bench.receiver.read_into(&mut Vec::new());
         assert_eq!(bench.receiver.window_size(), 1500);
     }
 
@@ -290,9 +290,9 @@ mod tests {
                 let bytes = stream[from as usize..to as usize].to_vec();
                 arrived[from as usize..to as usize].fill(true);
                 receiver.on_data(Time::ZERO, Offset::FIRST_BYTE + from, Chunk { bytes, zeros: 0 }, 2, &mut timers);
-                for part in receiver.read() {
-                    read.extend(part.bytes);
-                }
+                let mut parts = Vec::new();
+                receiver.read_into(&mut parts);
+                parts.into_iter().for_each(|part| read.extend(part.bytes));
                 let in_order = arrived.iter().take_while(|&&here| here).count();
                 prop_assert_eq!(receiver.next.data_bytes() as usize, in_order);
                 prop_assert_eq!(&read[..], &stream[..in_order]);

@@ -76,6 +76,9 @@ pub struct RttEstimator {
     /// Mean deviation: ticks scaled by 4, or seconds. Meaningless before the first sample.
     rttvar: f64,
     sampled: bool,
+    /// The smoothed round-trip time, and the timeout without backoff and within its least value: what follows from the three.
+    smoothed: Option<Duration>,
+    base: Duration,
     /// Doublings of the timeout since the last sample.
     pub backoff: u32,
     /// The segment that is timed: one beyond its last byte, and when it was sent. It was sent once only.
@@ -94,6 +97,8 @@ impl RttEstimator {
             srtt: 0.0,
             rttvar: 0.0,
             sampled: false,
+            smoothed: None,
+            base: config.initial.max(config.min),
             backoff: 0,
             timed: None,
             latest: None,
@@ -130,6 +135,7 @@ impl RttEstimator {
     pub fn on_sample(&mut self, sent: Time, now: Time) {
         self.backoff = 0;
         let rtt = now - sent;
+        let before = (self.sampled, self.srtt, self.rttvar);
         match self.config.clock {
             Clock::Ticks(tick) => {
                 let tick = tick.as_nanos() as u64;
@@ -143,6 +149,10 @@ impl RttEstimator {
             Clock::Smooth(_) => self.on_seconds(rtt.as_secs_f64()),
         }
         self.sampled = true;
+        // Those in ticks rarely change.
+        if before != (true, self.srtt, self.rttvar) {
+            self.update();
+        }
         self.latest = Some(rtt);
         self.exact_srtt = Some(self.exact_srtt.map_or(rtt, |srtt| (srtt * 7 + rtt) / 8));
     }
@@ -184,24 +194,30 @@ impl RttEstimator {
 
     /// The smoothed round-trip time; `None` before the first sample.
     pub fn srtt(&self) -> Option<Duration> {
-        self.sampled.then(|| match self.config.clock {
-            Clock::Ticks(tick) | Clock::Ns(tick) => tick.mul_f64(self.srtt / 8.0),
-            Clock::Smooth(_) => Duration::from_secs_f64(self.srtt),
-        })
+        self.smoothed
+    }
+
+    /// Derives the smoothed round-trip time and the timeout from the estimator's numbers.
+    fn update(&mut self) {
+        let (srtt, rttvar) = (self.srtt, self.rttvar);
+        let (smoothed, timeout) = match self.config.clock {
+            Clock::Ticks(tick) => (tick.mul_f64(srtt / 8.0), tick.mul_f64((srtt / 8.0).floor() + rttvar)),
+            Clock::Ns(tick) => (tick.mul_f64(srtt / 8.0), tick.mul_f64((srtt / 8.0 + rttvar).floor())),
+            Clock::Smooth(granularity) => {
+                let smoothed = Duration::from_secs_f64(srtt);
+                (smoothed, smoothed + granularity.max(Duration::from_secs_f64(4.0 * rttvar)))
+            }
+        };
+        self.smoothed = Some(smoothed);
+        self.base = timeout.max(self.config.min);
     }
 
     /// The timeout, backed off.
     pub fn rto(&self) -> Duration {
-        let base = match (self.sampled, self.config.clock) {
-            (false, _) => self.config.initial,
-            (true, Clock::Ticks(tick)) => tick.mul_f64((self.srtt / 8.0).floor() + self.rttvar),
-            (true, Clock::Ns(tick)) => tick.mul_f64((self.srtt / 8.0 + self.rttvar).floor()),
-            (true, Clock::Smooth(granularity)) => {
-                Duration::from_secs_f64(self.srtt) + granularity.max(Duration::from_secs_f64(4.0 * self.rttvar))
-            }
-        };
-        let base = base.max(self.config.min);
-        base.saturating_mul(1u32.checked_shl(self.backoff.min(6)).unwrap_or(64)).min(self.config.max)
+        if self.backoff == 0 {
+            return self.base.min(self.config.max);
+        }
+        self.base.saturating_mul(1u32.checked_shl(self.backoff.min(6)).unwrap_or(64)).min(self.config.max)
     }
 
     /// How long to wait before the next probe of a closed window, after `probes` probes.

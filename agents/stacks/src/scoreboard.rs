@@ -180,11 +180,18 @@ impl Scoreboard {
 
     /// Bytes that may be sent from `at` on before the next held range.
     pub fn room(&self, at: Offset) -> u64 {
+        // A search costs more than this test, and nothing is held most of the time.
+        if self.is_empty() {
+            return u64::MAX;
+        }
         self.held.range(at..).next().map_or(u64::MAX, |(&start, _)| start.since(at))
     }
 
     /// The first byte at or after `at` that is not held.
     pub fn skip_held(&self, at: Offset) -> Offset {
+        if self.is_empty() {
+            return at;
+        }
         match self.held.range(..=at).next_back() {
             Some((_, &end)) if end > at => end,
             _ => at,

@@ -63,8 +63,8 @@ pub(crate) struct Sender {
     pub received_at: Time,
     /// Counts of the sender; the connection adds its own.
     pub counts: Counts,
-    /// Telemetry since it was last cleared.
-    pub samples: Vec<Sample>,
+    /// Telemetry since it was last cleared; `None`: nobody reads it.
+    pub samples: Option<Vec<Sample>>,
 }
 
 /// Probes of a closed window (RFC 9293 3.8.6.1).
@@ -98,7 +98,7 @@ impl Sender {
             sent_at: Time::ZERO,
             received_at: Time::ZERO,
             counts: Counts::default(),
-            samples: Vec::new(),
+            samples: Some(Vec::new()),
             config: Arc::clone(config),
         }
     }
@@ -228,7 +228,9 @@ impl Sender {
         self.recovery.scoreboard.counted += length as i64;
         if at < self.max {
             self.counts.retransmitted += 1;
-            self.recovery.scoreboard.on_retransmit(at, now);
+            if self.config.sack_sender == SackSender::Smart {
+                self.recovery.scoreboard.on_retransmit(at, now);
+            }
             self.recovery.scoreboard.high_rxt = self.recovery.scoreboard.high_rxt.max(end);
             self.rtt.on_retransmission(at);
         } else {
@@ -281,12 +283,14 @@ impl Sender {
 
     /// Records the sender's state.
     pub fn record(&mut self, at: Time, event: SenderEvent) {
-        self.samples.push(Sample {
+        let outstanding = self.flight();
+        let Some(samples) = &mut self.samples else { return };
+        samples.push(Sample {
             at,
             event,
             cwnd: self.congestion.window.cwnd,
             ssthresh: self.congestion.window.ssthresh,
-            outstanding: self.flight(),
+            outstanding,
             rtt: self.rtt.latest,
             srtt: self.rtt.srtt(),
             rto: self.rtt.rto(),

@@ -23,19 +23,25 @@ impl Timer {
         [Timer::Retransmission, Timer::Persist, Timer::DelayedAck, Timer::Burst, Timer::TimeWait];
 }
 
-/// The deadlines; `None` is a timer that is not set.
-#[derive(Clone, Debug, Default)]
-pub struct TimerTable([Option<Time>; Timer::ALL.len()]);
+/// The deadlines; [`Time::MAX`] is a timer that is not set.
+#[derive(Clone, Debug)]
+pub struct TimerTable([Time; Timer::ALL.len()]);
+
+impl Default for TimerTable {
+    fn default() -> TimerTable {
+        TimerTable([Time::MAX; Timer::ALL.len()])
+    }
+}
 
 impl TimerTable {
     /// Sets a timer, or sets it anew.
     pub fn set(&mut self, timer: Timer, at: Time) {
-        self.0[timer as usize] = Some(at);
+        self.0[timer as usize] = at;
     }
 
     /// Stops a timer, set or not.
     pub fn stop(&mut self, timer: Timer) {
-        self.0[timer as usize] = None;
+        self.0[timer as usize] = Time::MAX;
     }
 
     /// Stops all.
@@ -45,12 +51,12 @@ impl TimerTable {
 
     /// The deadline of a timer.
     pub fn deadline(&self, timer: Timer) -> Option<Time> {
-        self.0[timer as usize]
+        Some(self.0[timer as usize]).filter(|at| *at < Time::MAX)
     }
 
     /// Whether a timer is set.
     pub fn is_set(&self, timer: Timer) -> bool {
-        self.0[timer as usize].is_some()
+        self.0[timer as usize] < Time::MAX
     }
 
     /// Whether a timer has expired. An expired timer is stopped.
@@ -64,7 +70,8 @@ impl TimerTable {
 
     /// The earliest deadline.
     pub fn next_timeout(&self) -> Option<Time> {
-        self.0.iter().flatten().min().copied()
+        let earliest = self.0.iter().fold(Time::MAX, |earliest, at| earliest.min(*at));
+        Some(earliest).filter(|at| *at < Time::MAX)
     }
 }
 

@@ -1,16 +1,13 @@
 //! TCP segments as values, and as packets with real headers and checksums (RFC 9293 3.1, options of RFC 2018 and 7323).
 
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::IpAddr;
 
-use backchannel_core::packet::{Ecn, FlowKey, Packet, Tcp, TcpFlags};
-use etherparse::{IpEcn, IpNumber, Ipv4Header, TcpHeader, TcpOptionElement};
+use backchannel_core::packet::{Ecn, FlowKey, Packet, Tcp, TcpFlags, TcpOverIpv4};
 
 use crate::seq::SeqNumber;
 
 /// Bytes of an IPv4 header without options.
 pub const IP_HEADER: u32 = 20;
-/// Place of the TCP checksum in a packet without IP options.
-const CHECKSUM_AT: usize = 36;
 /// Bytes of a TCP header without options.
 pub const TCP_HEADER: u32 = 20;
 /// Bytes that the timestamp option takes, padding included.
@@ -108,11 +105,13 @@ impl Segment {
     }
 
     /// Parses a packet; `None` when it is not TCP or its checksum is wrong.
+    #[inline]
     pub fn read(packet: &Packet) -> Option<Segment> {
         packet.checksum_ok().then(|| Segment::read_damaged(packet))?
     }
 
     /// The same whatever the checksum, for loss notification.
+    #[inline]
     pub fn read_damaged(packet: &Packet) -> Option<Segment> {
         let tcp: &Tcp = packet.tcp()?;
         let mut segment = Segment {
@@ -169,109 +168,101 @@ impl Segment {
     /// When addresses are not IPv4, or `payload` is longer than the segment: defects of the caller.
     pub fn packet(&self, id: u64, flow: FlowKey, payload: &[u8]) -> Packet {
         let (IpAddr::V4(src), IpAddr::V4(dst)) = (flow.src, flow.dst) else { panic!("the research stack speaks IPv4") };
-        let mut header = TcpHeader::new(flow.src_port, flow.dst_port, self.seq.0, self.window);
-        header.acknowledgment_number = self.ack.0;
-        let has = |mask| self.has(mask);
-        (header.fin, header.syn, header.rst) = (has(TcpFlags::FIN), has(TcpFlags::SYN), has(TcpFlags::RST));
-        (header.psh, header.ack) = (has(TcpFlags::PSH), has(TcpFlags::ACK));
-        (header.ece, header.cwr) = (has(TcpFlags::ECE), has(TcpFlags::CWR));
         let options = self.options();
-        if !options.is_empty() {
-            header.set_options(&options).expect("our options fit in 40 bytes");
-        }
-        let experimental = self.experimental_options();
-        if !experimental.is_empty() {
-            // In front: what set_options pads with ends the list.
-            let all = [&experimental, header.options.as_slice()].concat();
-            header.set_options_raw(&all).expect("the caller leaves room for them");
-        }
-        let zeros = self.payload.checked_sub(payload.len() as u32).expect("the payload fits its segment");
-        let mut bytes = Vec::with_capacity(20 + header.header_len() + payload.len());
-        let length = header.header_len() as u32 + self.payload;
-        let mut ip = Ipv4Header::new(length as u16, 64, IpNumber::TCP, src.octets(), dst.octets())
-            .expect("a segment is shorter than 64 KiB");
-        ip.ecn = match self.ecn {
-            Ecn::NotCapable => IpEcn::ZERO,
-            Ecn::Capable => IpEcn::TWO,
-            Ecn::Experienced => IpEcn::THREE,
+        let tcp = Tcp {
+            seq: self.seq.0,
+            ack: self.ack.0,
+            flags: TcpFlags(self.flags),
+            window: self.window,
+            payload: self.payload,
+            header: (TCP_HEADER as usize + options.padded().len()) as u8,
+            sack_blocks: self.sack.len() as u8,
+            marks: self.marks,
         };
-        // One more for each packet of the connection, as in Linux: header compression relies on it.
-        ip.identification = id as u16;
-        ip.header_checksum = ip.calc_header_checksum();
-        ip.write(&mut bytes).expect("a Vec takes every write");
-        header.write(&mut bytes).expect("a Vec takes every write");
-        bytes.extend_from_slice(payload);
-        let checksum = checksum(&bytes[IP_HEADER as usize..], src, dst, length);
-        bytes[CHECKSUM_AT..CHECKSUM_AT + 2].copy_from_slice(&checksum.to_be_bytes());
-        let mut packet = Packet::with_zeros(id, bytes, zeros);
-        if self.marks != 0 {
-            packet.set_mark(self.marks);
-        }
-        packet
+        let segment = TcpOverIpv4 {
+            src: (src, flow.src_port),
+            dst: (dst, flow.dst_port),
+            tcp,
+            ecn: self.ecn,
+            // One more for each packet of the connection, as in Linux: header compression relies on it.
+            identification: id as u16,
+            options: options.padded(),
+            data: payload,
+        };
+        segment.packet(id)
     }
 
-    fn experimental_options(&self) -> Vec<u8> {
-        let mut all = Vec::new();
+    fn options(&self) -> Options {
+        let mut options = Options { bytes: [0; MOST_OPTIONS as usize], length: 0 };
         if let Some(window) = self.peer_window {
-            all.extend([PEERWIN_KIND, 4]);
-            all.extend(window.to_be_bytes());
+            options.push(&[PEERWIN_KIND, 4]);
+            options.push(&window.to_be_bytes());
         }
         if let Some(pulse) = self.pulse {
-            all.extend([PULSE_KIND, 8]);
-            all.extend(PULSE_EXPERIMENT.to_be_bytes());
-            all.push(u8::from(pulse.on));
-            all.extend(pulse.w.to_be_bytes());
-            all.push(pulse.a);
+            options.push(&[PULSE_KIND, 8]);
+            options.push(&PULSE_EXPERIMENT.to_be_bytes());
+            options.push(&[u8::from(pulse.on)]);
+            options.push(&pulse.w.to_be_bytes());
+            options.push(&[pulse.a]);
         }
         if let Some(segments) = self.request {
-            all.extend([PULSE_KIND, 5]);
-            all.extend(REQUEST_EXPERIMENT.to_be_bytes());
-            all.extend([segments << 1, 1, 1, 1]);
+            options.push(&[PULSE_KIND, 5]);
+            options.push(&REQUEST_EXPERIMENT.to_be_bytes());
+            options.push(&[segments << 1, NOOP, NOOP, NOOP]);
         }
-        all
-    }
-
-    fn options(&self) -> Vec<TcpOptionElement> {
-        use TcpOptionElement as Option_;
-        let mut all = Vec::new();
-        all.extend(self.mss.map(Option_::MaximumSegmentSize));
+        if let Some(mss) = self.mss {
+            options.push(&[2, 4]);
+            options.push(&mss.to_be_bytes());
+        }
         if self.sack_permitted {
-            all.push(Option_::SelectiveAcknowledgementPermitted);
+            options.push(&[4, 2]);
         }
         if let Some((value, echo)) = self.timestamps {
             if !self.sack_permitted {
-                all.extend([Option_::Noop, Option_::Noop]);
+                options.push(&[NOOP, NOOP]);
             }
-            all.push(Option_::Timestamp(value, echo));
+            options.push(&[8, 10]);
+            options.push(&value.to_be_bytes());
+            options.push(&echo.to_be_bytes());
         }
         if let Some(shift) = self.window_scale {
-            all.extend([Option_::Noop, Option_::WindowScale(shift)]);
+            options.push(&[NOOP, 3, 3, shift]);
         }
-        if let [first, rest @ ..] = &self.sack[..] {
-            let mut more = [None; 3];
-            for (slot, block) in more.iter_mut().zip(rest) {
-                *slot = Some((block.0 .0, block.1 .0));
+        if !self.sack.is_empty() {
+            options.push(&[NOOP, NOOP, 5, 2 + 8 * self.sack.len() as u8]);
+            for (start, end) in &self.sack {
+                options.push(&start.0.to_be_bytes());
+                options.push(&end.0.to_be_bytes());
             }
-            all.extend([
-                Option_::Noop,
-                Option_::Noop,
-                Option_::SelectiveAcknowledgement((first.0 .0, first.1 .0), more),
-            ]);
         }
-        all
+        options
     }
 }
 
-/// Checksum of a segment of `length` bytes: `bytes`, with 0 in the checksum field, and zeros behind them. Those add nothing to
-/// a one's complement sum, but the length in the pseudo header counts them.
-fn checksum(bytes: &[u8], src: Ipv4Addr, dst: Ipv4Addr, length: u32) -> u16 {
-    use backchannel_core::packet::{fold, ones_sum};
-    !fold(ones_sum(&src.octets()) + ones_sum(&dst.octets()) + 6 + u64::from(length) + ones_sum(bytes))
+const NOOP: u8 = 1;
+
+/// TCP options as bytes.
+struct Options {
+    bytes: [u8; MOST_OPTIONS as usize],
+    length: usize,
+}
+
+impl Options {
+    fn push(&mut self, bytes: &[u8]) {
+        self.bytes[self.length..self.length + bytes.len()].copy_from_slice(bytes);
+        self.length += bytes.len();
+    }
+
+    /// Zeros, which end the list, fill the last word.
+    fn padded(&self) -> &[u8] {
+        &self.bytes[..self.length.next_multiple_of(4)]
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use backchannel_core::packet::{fold, ones_sum};
     use proptest::prelude::*;
 
     fn flow() -> FlowKey {
@@ -318,6 +309,9 @@ mod tests {
             // Zeros stand for real bytes: the packet with them spelled out has the same checksum.
             let whole = Packet::from_bytes(1, packet.to_vec());
             prop_assert!(whole.checksum_ok());
+            // The headers that were not parsed are those that parsing finds.
+            prop_assert_eq!((whole.flow(), whole.transport()), (packet.flow(), packet.transport()));
+            prop_assert_eq!((whole.ecn(), fold(ones_sum(&whole.bytes()[..20]))), (segment.ecn, 0xffff));
         }
 
         #[test]

@@ -262,7 +262,7 @@ impl Run {
         let now = self.now;
         let Some(ours) = self.ours.as_mut() else { return };
         ours.on_segment(now, packet);
-        ours.read();
+        ours.read().for_each(drop);
     }
 
     /// Writes down all that is sent now.

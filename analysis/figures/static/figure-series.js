@@ -90,19 +90,25 @@ const FigureSeries = (() => {
     if (!one.high || one.kind === "segments") return;
     const ratio = devicePixelRatio || 1;
     u.ctx.beginPath();
+    const heads = new Path2D();
+    const [bottom, ceiling] = [u.bbox.top + u.bbox.height, u.bbox.top];
     for (let index = 0; index < one.x.length; index++) {
       if (one.high[index] == null) continue;
       const [left, low, high] = [u.valToPos(one.x[index], "x", true), u.valToPos(one.low[index], "y", true), u.valToPos(one.high[index], "y", true)];
       u.ctx.moveTo(left, low);
       u.ctx.lineTo(left, high);
+      // An arrow head says that an interval goes on beyond the edge.
+      if (high < ceiling - 1) MARKS.triangle(heads, left, ceiling + 5 * ratio, 4 * ratio);
+      if (low > bottom + 1) MARKS.down(heads, left, bottom - 5 * ratio, 4 * ratio);
       for (const top of [low, high]) {
         u.ctx.moveTo(left - 4 * ratio, top);
         u.ctx.lineTo(left + 4 * ratio, top);
       }
     }
-    u.ctx.strokeStyle = color(one.kind === "bars" ? "ink" : one.colour);
+    u.ctx.strokeStyle = u.ctx.fillStyle = color(one.kind === "bars" ? "ink" : one.colour);
     u.ctx.lineWidth = 1.2 * ratio;
     u.ctx.stroke();
+    u.ctx.fill(heads);
   }
 
   // uPlot wants one ascending x for all series. Equal times are kept apart by a step that nobody sees.

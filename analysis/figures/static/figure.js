@@ -276,6 +276,14 @@ const Figures = (() => {
 
   function gestures(chart, u) {
     const to = (x, y = null) => (chart.options.onView ? chart.options.onView(x) : chart.look(x, y));
+    let pressed = null;
+    u.over.addEventListener("mousedown", (event) => (pressed = [event.clientX, event.clientY]), true);
+    u.over.addEventListener("click", (event) => {
+      if (!chart.options.onRun || !pressed || Math.hypot(event.clientX - pressed[0], event.clientY - pressed[1]) > 4) return;
+      const box = u.over.getBoundingClientRect();
+      const [one, index] = nearest(chart, u, event.clientX - box.left, event.clientY - box.top) ?? [];
+      if (one?.run) chart.options.onRun(one.run[index]);
+    });
     u.over.addEventListener("dblclick", () => to(chart.options.whole?.() ?? chart.whole().x));
     u.over.addEventListener("mousedown", (event) => {
       if (!event.shiftKey) return;
@@ -301,10 +309,8 @@ const Figures = (() => {
 
   const nearestTick = (axis, value) => axis.ticks.reduce((a, b) => (Math.abs(b[0] - value) < Math.abs(a[0] - value) ? b : a))[1];
 
-  // The point nearest to the cursor, in words.
-  function tell(chart, u) {
-    const { left, top } = u.cursor;
-    if (left == null || left < 0) return (chart.readout.textContent = "");
+  // The point nearest to a place on the chart: its series and index; null if none is near.
+  function nearest(chart, u, left, top) {
     let [best, least] = [null, 30 ** 2];
     for (const one of chart.figure.series) {
       if (chart.hidden.has(one.name)) continue;
@@ -320,7 +326,15 @@ const Figures = (() => {
         if (far < least) [best, least] = [[one, index], far];
       }
     }
+    return best;
+  }
+
+  // The point nearest to the cursor, in words.
+  function tell(chart, u) {
+    const { left, top } = u.cursor;
+    const best = left == null || left < 0 ? null : nearest(chart, u, left, top);
     chart.readout.textContent = best ? words(chart.figure, ...best) : "";
+    u.over.style.cursor = best?.[0].run && chart.options.onRun ? "pointer" : "";
   }
 
   // An error interval: its half-width, or its ends where it is not symmetric.
@@ -352,7 +366,9 @@ const Figures = (() => {
       const figure = JSON.parse(text);
       const board = holder.querySelector(".board");
       before?.chart.remove();
-      drawn.set(holder, { text, chart: draw(board, figure, { readout: true }) });
+      // A point that is a run opens its page.
+      const onRun = holder.dataset.runs && ((id) => location.assign(holder.dataset.runs.replace("RUN", id)));
+      drawn.set(holder, { text, chart: draw(board, figure, { readout: true, onRun }) });
       holder.dataset.drawn = "true";
     }
   }

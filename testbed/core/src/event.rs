@@ -173,6 +173,11 @@ impl Events {
         self.list.push(Event { at, kind, packet_id, len, pure_ack, port: self.port });
     }
 
+    /// Whether nothing was reported since the driver drained it.
+    pub fn is_empty(&self) -> bool {
+        self.list.is_empty() && self.senders.is_empty()
+    }
+
     /// Number of events of this kind.
     pub fn count(&self, kind: EventKind) -> usize {
         self.list.iter().filter(|event| event.kind == kind).count()

@@ -9,12 +9,16 @@ use std::net::IpAddr;
 use crate::traits::Port;
 
 pub mod build;
+mod bytes;
 mod edit;
 mod parse;
+mod segment;
 #[cfg(test)]
 mod tests;
 
+use bytes::Bytes;
 pub use edit::{fold, ones_sum};
+pub use segment::TcpOverIpv4;
 
 /// One direction of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -139,12 +143,16 @@ struct Body {
     link_header: Option<[u8; 14]>,
     /// Ends of a shared medium: from, to.
     ports: [Port; 2],
-    bytes: Vec<u8>,
+    bytes: Bytes,
     zeros: u32,
+    /// Of bytes and zeros.
+    length: u32,
     flow: Option<FlowKey>,
     transport: Transport,
     /// Offset of the transport header in `bytes`; 0 without a readable IP header.
     transport_at: u16,
+    /// The transport checksum need not be computed: it was written here, and nothing has damaged it.
+    checksum_is_right: bool,
 }
 
 impl Packet {
@@ -157,25 +165,25 @@ impl Packet {
     pub fn with_zeros(id: u64, bytes: Vec<u8>, zeros: u32) -> Packet {
         let mut packet = Packet::opaque(id, bytes);
         packet.body.zeros = zeros;
+        packet.body.length += zeros;
         packet.parse();
         packet
     }
 
     /// A packet that is not parsed.
     pub fn opaque(id: u64, bytes: Vec<u8>) -> Packet {
-        let transport = Transport::Other;
-        Packet {
-            id,
-            body: Box::new(Body {
-                link_header: None,
-                ports: [0; 2],
-                bytes,
-                zeros: 0,
-                flow: None,
-                transport,
-                transport_at: 0,
-            }),
-        }
+        let body = Body {
+            link_header: None,
+            ports: [0; 2],
+            length: bytes.len() as u32,
+            bytes: Bytes::Allocated(bytes),
+            zeros: 0,
+            flow: None,
+            transport: Transport::Other,
+            transport_at: 0,
+            checksum_is_right: false,
+        };
+        Packet { id, body: Box::new(body) }
     }
 
     /// Ethernet header of the frame that it arrived in, for the driver.
@@ -205,7 +213,7 @@ impl Packet {
 
     /// Length on the wire in bytes, IP header included.
     pub fn len(&self) -> u32 {
-        self.body.bytes.len() as u32 + self.body.zeros
+        self.body.length
     }
 
     /// Whether it has no bytes at all.

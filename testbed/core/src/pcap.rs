@@ -1,7 +1,7 @@
 //! Writes and reads captures of a run: pcap with nanosecond time stamps. analysis/traces reads captures of any other kind.
 
 use std::fs::File;
-use std::io::{self, BufWriter, Write};
+use std::io::{self, Write};
 use std::path::Path;
 
 /// Start of a run in virtual time, in nanoseconds since the epoch: 2001-09-09 01:46:40 UTC.
@@ -24,49 +24,51 @@ pub enum LinkType {
     PppWithDirection = 204,
 }
 
+/// The buffer is written to the file when it holds this many bytes.
+const BUFFER_BYTES: usize = 1 << 16;
+
 /// One capture file.
 pub struct PcapWriter {
-    out: BufWriter<File>,
+    file: File,
+    buffer: Vec<u8>,
+    /// The first error of the file. Nothing is written after it.
+    failed: Option<io::Error>,
     snaplen: u32,
     packets: u64,
 }
 
 impl PcapWriter {
-    /// Creates the file and writes its header.
+    /// Creates the file and its header.
     ///
     /// # Errors
-    /// The file cannot be written.
+    /// The file cannot be created.
     pub fn create(path: &Path, link_type: LinkType, snaplen: u32) -> io::Result<PcapWriter> {
-        let mut out = BufWriter::with_capacity(1 << 16, File::create(path)?);
+        let file = File::create(path)?;
+        let mut buffer = Vec::with_capacity(BUFFER_BYTES + (1 << 12));
         for word in [MAGIC_NANOSECONDS, VERSION, 0, 0, snaplen, link_type as u32] {
-            out.write_all(&word.to_le_bytes())?;
+            buffer.extend_from_slice(&word.to_le_bytes());
         }
-        Ok(PcapWriter { out, snaplen, packets: 0 })
+        Ok(PcapWriter { file, buffer, failed: None, snaplen, packets: 0 })
     }
 
-    /// Writes a frame of `bytes` and then `zeros` bytes of value 0, captured at `epoch_ns`.
-    ///
-    /// # Errors
-    /// The file cannot be written.
-    #[inline]
-    pub fn write(&mut self, epoch_ns: i64, bytes: &[u8], zeros: u32) -> io::Result<()> {
+    /// Adds a frame of `bytes` and then `zeros` bytes of value 0, captured at `epoch_ns`. [`PcapWriter::finish`] reports
+    /// errors of the file.
+    pub fn write(&mut self, epoch_ns: i64, bytes: &[u8], zeros: u32) {
         self.packets += 1;
         let length = bytes.len() as u32 + zeros;
         let kept = length.min(self.snaplen);
         let (seconds, nanos) = (epoch_ns.div_euclid(1_000_000_000), epoch_ns.rem_euclid(1_000_000_000));
-        for word in [seconds as u32, nanos as u32, kept, length] {
-            self.out.write_all(&word.to_le_bytes())?;
+        let mut header = [0; 16];
+        for (place, word) in header.chunks_exact_mut(4).zip([seconds as u32, nanos as u32, kept, length]) {
+            place.copy_from_slice(&word.to_le_bytes());
         }
-        let bytes = &bytes[..bytes.len().min(kept as usize)];
-        self.out.write_all(bytes)?;
-        const ZEROS: [u8; 256] = [0; 256];
-        let mut left = kept as usize - bytes.len();
-        while left > 0 {
-            let part = left.min(ZEROS.len());
-            self.out.write_all(&ZEROS[..part])?;
-            left -= part;
+        self.buffer.extend_from_slice(&header);
+        let end = self.buffer.len() + kept as usize;
+        self.buffer.extend_from_slice(&bytes[..bytes.len().min(kept as usize)]);
+        self.buffer.resize(end, 0);
+        if end >= BUFFER_BYTES {
+            self.flush();
         }
-        Ok(())
     }
 
     /// Frames written so far.
@@ -74,12 +76,20 @@ impl PcapWriter {
         self.packets
     }
 
-    /// Flushes the file.
+    /// Writes what is buffered to the file.
     ///
     /// # Errors
-    /// The file cannot be written.
+    /// The file could not be written, now or before.
     pub fn finish(mut self) -> io::Result<()> {
-        self.out.flush()
+        self.flush();
+        self.failed.map_or(Ok(()), Err)
+    }
+
+    fn flush(&mut self) {
+        if self.failed.is_none() {
+            self.failed = self.file.write_all(&self.buffer).err();
+        }
+        self.buffer.clear();
     }
 }
 
@@ -118,7 +128,7 @@ mod tests {
     fn a_frame_is_cut_at_the_snap_length_and_keeps_its_length() {
         let path = std::env::temp_dir().join(format!("backchannel-pcap-{}.pcap", std::process::id()));
         let mut pcap = PcapWriter::create(&path, LinkType::Raw, 6).unwrap();
-        pcap.write(5_000_000_007, &[1, 2, 3, 4], 1000).unwrap();
+        pcap.write(5_000_000_007, &[1, 2, 3, 4], 1000);
         assert_eq!(pcap.packets(), 1);
         pcap.finish().unwrap();
         let file = std::fs::read(&path).unwrap();

@@ -99,7 +99,14 @@ impl LinkService {
     }
 
     /// Counts the link's events since the last call and writes them and the queue lengths to telemetry.
+    #[inline]
     pub fn record(&mut self, now: Time, telemetry: &mut Option<Telemetry>) {
+        if telemetry.is_some() || !self.events.is_empty() {
+            self.record_events(now, telemetry);
+        }
+    }
+
+    fn record_events(&mut self, now: Time, telemetry: &mut Option<Telemetry>) {
         for event in self.events.list.drain(..) {
             let end = &mut self.ends[usize::from(event.port)];
             end.stats.on_event(&event);
@@ -117,8 +124,7 @@ impl LinkService {
         let Some(telemetry) = telemetry else { return };
         for (port, end) in self.ends.iter_mut().enumerate() {
             if let Some(policy) = self.link.policy(port as Port) {
-                let (packets, bytes) = (policy.len_packets(), policy.len_bytes());
-                telemetry.queue(&mut end.watch, now, &self.name, &end.direction, packets, bytes);
+                telemetry.queue(&mut end.watch, now, &self.name, &end.direction, policy.backlog());
             }
         }
     }

@@ -12,6 +12,7 @@ use serde::Serialize;
 
 use crate::event::{Event, EventKind, SenderSample, SenderState};
 use crate::time::Time;
+use crate::traits::Backlog;
 
 /// Least time between two [`QueueLine`]s of one queue, in nanoseconds.
 const PERIOD_NS: u64 = 10_000_000;
@@ -121,27 +122,62 @@ impl fmt::Display for SenderLine<'_> {
     }
 }
 
-impl fmt::Display for FlowLine {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{{\"t_ns\":{},{}}}", self.t_ns, self.sample)
+impl FlowLine {
+    /// Appends the line and its end to `text`.
+    pub fn append_to(&self, text: &mut String) {
+        text.push_str("{\"t_ns\":");
+        push_integer(text, self.t_ns);
+        text.push(',');
+        self.sample.append_to(text);
+        text.push_str("}\n");
+    }
+}
+
+impl SenderSample {
+    fn append_to(&self, text: &mut String) {
+        text.push_str("\"event\":\"");
+        text.push_str(self.event.name());
+        text.push_str("\",\"cwnd_segments\":");
+        push_number(text, Some(self.cwnd_segments));
+        text.push_str(",\"ssthresh_segments\":");
+        push_number(text, self.ssthresh_segments);
+        text.push_str(",\"outstanding_bytes\":");
+        push_integer(text, self.outstanding_bytes);
+        text.push_str(",\"rtt_s\":");
+        push_number(text, self.rtt_s);
+        text.push_str(",\"rto_s\":");
+        push_number(text, Some(self.rto_s));
+        text.push_str(",\"duplicate_acks\":");
+        push_integer(text, u64::from(self.duplicate_acks));
+        text.push_str(",\"burst_segments\":");
+        push_integer(text, u64::from(self.burst_segments));
     }
 }
 
 impl fmt::Display for SenderSample {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let SenderSample { event, cwnd_segments, outstanding_bytes, rto_s, duplicate_acks, burst_segments, .. } = self;
-        write!(f, "\"event\":\"{}\",\"cwnd_segments\":{cwnd_segments},\"ssthresh_segments\":", event.name())?;
-        number_or_null(f, self.ssthresh_segments)?;
-        write!(f, ",\"outstanding_bytes\":{outstanding_bytes},\"rtt_s\":")?;
-        number_or_null(f, self.rtt_s)?;
-        write!(f, ",\"rto_s\":{rto_s},\"duplicate_acks\":{duplicate_acks},\"burst_segments\":{burst_segments}")
+        let mut text = String::new();
+        self.append_to(&mut text);
+        f.write_str(&text)
     }
 }
 
-fn number_or_null(f: &mut fmt::Formatter<'_>, value: Option<f64>) -> fmt::Result {
+fn push_integer(text: &mut String, value: u64) {
+    text.push_str(itoa::Buffer::new().format(value));
+}
+
+/// Appends a number as `Display` writes it: the shortest digits that read back as the number, without an exponent and
+/// without a fraction if it is whole.
+fn push_number(text: &mut String, value: Option<f64>) {
     match value {
-        Some(value) => write!(f, "{value}"),
-        None => f.write_str("null"),
+        None => text.push_str("null"),
+        // In this range zmij writes no exponent.
+        Some(value) if value == 0.0 || (1e-4..1e15).contains(&value.abs()) => {
+            let mut buffer = zmij::Buffer::new();
+            let digits = buffer.format_finite(value);
+            text.push_str(digits.strip_suffix(".0").unwrap_or(digits));
+        }
+        Some(value) => text.push_str(&value.to_string()),
     }
 }
 
@@ -191,8 +227,7 @@ impl Telemetry {
         now: Time,
         link: &str,
         direction: &str,
-        packets: usize,
-        bytes: u64,
+        Backlog { packets, bytes }: Backlog,
     ) {
         if let Some(max) = watch.update(now, packets) {
             self.write(QueueLine { t_ns: now.nanos(), link, direction, packets, bytes, max });
@@ -232,6 +267,7 @@ impl Telemetry {
 mod tests {
     use super::*;
     use crate::event::SenderEvent;
+    use proptest::prelude::*;
     use serde_json::Value;
 
     const SAMPLE: SenderSample = SenderSample {
@@ -258,15 +294,35 @@ mod tests {
         assert_same(&EventLine { t_ns, link, direction, event: EventKind::Purged, bytes: 40, pure_ack: true });
         let (from, to) = ("10.0.0.1:4000".parse().unwrap(), "10.0.0.2:5001".parse().unwrap());
         assert_same(&SenderLine { t_ns, link, direction, part: "wireless", from, to, sample: SAMPLE });
-        assert_same(&FlowLine { t_ns, sample: SAMPLE });
+        let line = FlowLine { t_ns, sample: SAMPLE };
+        let parsed: Value = serde_json::from_str(&text(&line)).unwrap();
+        assert_eq!(parsed, serde_json::to_value(&line).unwrap());
+    }
+
+    fn text(line: &FlowLine) -> String {
+        let mut text = String::new();
+        line.append_to(&mut text);
+        text
+    }
+
+    proptest! {
+        #[test]
+        fn numbers_are_written_as_display_writes_them(bits: u64, scaled in -1e4f64..1e4, whole in -1000i32..1000) {
+            for value in [f64::from_bits(bits), scaled, scaled * 1e-5, scaled * 1e14, f64::from(whole)] {
+                let mut text = String::new();
+                push_number(&mut text, Some(value));
+                prop_assert_eq!(text, value.to_string());
+            }
+        }
     }
 
     #[test]
     fn whole_floats_have_no_fraction() {
         let line = FlowLine { t_ns: 7, sample: SenderSample { cwnd_segments: 1.0, ..SAMPLE } };
         assert_eq!(
-            line.to_string(),
-            r#"{"t_ns":7,"event":"coarse_timeout","cwnd_segments":1,"ssthresh_segments":null,"outstanding_bytes":2800,"rtt_s":0.25,"rto_s":1.5,"duplicate_acks":2,"burst_segments":1}"#
+            text(&line),
+            r#"{"t_ns":7,"event":"coarse_timeout","cwnd_segments":1,"ssthresh_segments":null,"outstanding_bytes":2800,"rtt_s":0.25,"rto_s":1.5,"duplicate_acks":2,"burst_segments":1}
+"#
         );
     }
 

@@ -66,8 +66,16 @@ impl fmt::Display for Time {
 /// # Panics
 /// If `rate_bps` is zero. Links reject that when they are built.
 pub fn service_time(bits: u64, rate_bps: u64) -> Duration {
-    let nanos = (u128::from(bits) * 1_000_000_000).div_ceil(u128::from(rate_bps));
-    Duration::from_nanos(nanos as u64)
+    Duration::from_nanos(service_time_ns(bits, rate_bps))
+}
+
+/// [`service_time`] in nanoseconds.
+#[inline(always)]
+pub fn service_time_ns(bits: u64, rate_bps: u64) -> u64 {
+    match bits.checked_mul(1_000_000_000) {
+        Some(product) => product.div_ceil(rate_bps),
+        None => (u128::from(bits) * 1_000_000_000).div_ceil(u128::from(rate_bps)) as u64,
+    }
 }
 
 #[cfg(test)]
@@ -78,6 +86,11 @@ mod tests {
     fn a_kilobyte_at_28800_takes_277_78_ms() {
         // asym 4.2.2: "about 280 ms"; 8000 bits / 28 800 bit/s.
         assert_eq!(service_time(8000, 28_800), Duration::from_nanos(277_777_778));
+    }
+
+    #[test]
+    fn a_product_beyond_64_bits_is_divided_as_well() {
+        assert_eq!(service_time(1 << 40, 1 << 30), Duration::from_secs(1024));
     }
 
     #[test]

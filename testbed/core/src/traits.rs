@@ -55,6 +55,36 @@ pub trait Policy: Send {
     }
 }
 
+impl<P: Policy + ?Sized> Policy for Box<P> {
+    fn enqueue(&mut self, now: Time, packet: Packet, events: &mut Events) {
+        (**self).enqueue(now, packet, events);
+    }
+
+    fn dequeue(&mut self, now: Time, events: &mut Events) -> Option<Packet> {
+        (**self).dequeue(now, events)
+    }
+
+    fn next_time(&self) -> Option<Time> {
+        (**self).next_time()
+    }
+
+    fn peek(&self) -> Option<&Packet> {
+        (**self).peek()
+    }
+
+    fn on_opposite(&mut self, now: Time, packet: &Packet) {
+        (**self).on_opposite(now, packet);
+    }
+
+    fn on_rates(&mut self, now: Time, own_bps: Option<u64>, opposite_bps: Option<u64>) {
+        (**self).on_rates(now, own_bps, opposite_bps);
+    }
+
+    fn backlog(&self) -> Backlog {
+        (**self).backlog()
+    }
+}
+
 /// What waits in a policy.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Backlog {

@@ -16,5 +16,5 @@ mod tap;
 pub use os::clock::monotonic_ns;
 pub use os::process::{become_realtime, die_with, leave_realtime};
 pub use pulse::Stalls;
-pub use server::{serve, EmulationReport};
+pub use server::{serve, EmulationReport, RunTime};
 pub use tap::parse_mac;

@@ -29,12 +29,23 @@ const EARLY_NS: u64 = 40_000;
 /// A sleep is long from here on, so that busy waiting takes at most 4 % of a CPU.
 const LONG_SLEEP_NS: u64 = 1_000_000;
 
-/// When to wake for something that is due.
-fn wake_for(due: u64, now: u64) -> u64 {
-    if due.saturating_sub(now) > LONG_SLEEP_NS {
-        due - EARLY_NS
-    } else {
-        due
+/// The time that a run's clocks count.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum RunTime {
+    /// Sleepers wake late, and the loop may be kept from running.
+    Real,
+    /// The clock stands still while programs compute and jumps to the next timer, so nothing is late.
+    Virtual,
+}
+
+impl RunTime {
+    /// When to wake for something that is due.
+    fn wake_for(self, due: u64, now: u64) -> u64 {
+        if self == RunTime::Real && due.saturating_sub(now) > LONG_SLEEP_NS {
+            due - EARLY_NS
+        } else {
+            due
+        }
     }
 }
 
@@ -96,7 +107,7 @@ fn fault() -> Result<Option<Fault>, String> {
 ///
 /// # Errors
 /// The kernel refuses what the event loop needs. An invalid request is answered and ends nothing.
-pub fn serve() -> Result<(), String> {
+pub fn serve(time: RunTime) -> Result<(), String> {
     let failed = |what: &'static str| move |error: io::Error| format!("{what}: {error}");
     let mut server = Server {
         links: Vec::new(),
@@ -108,6 +119,7 @@ pub fn serve() -> Result<(), String> {
         pulse: Pulse::default(),
         realtime: become_realtime(Priority::Link),
         fault: fault()?,
+        time,
     };
     let stdin = io::stdin();
     rustix::io::ioctl_fionbio(&stdin, true).map_err(|error| format!("standard input cannot be polled: {error}"))?;
@@ -118,10 +130,13 @@ pub fn serve() -> Result<(), String> {
     let mut input = Vec::new();
     let mut tokens = Vec::new();
     loop {
-        let due = server.agenda.first().map(|(at, _)| wake_for(*at, monotonic_ns()));
-        server.timer.set(due.into_iter().chain(server.pulse.next_ns()).min());
+        let due = server.agenda.first().map(|(at, _)| time.wake_for(*at, monotonic_ns()));
+        let pulse = server.pulse.next_ns().filter(|_| time == RunTime::Real);
+        server.timer.set(due.into_iter().chain(pulse).min());
         server.epoll.wait(&mut tokens).map_err(failed("cannot wait"))?;
-        server.pulse.on_wake(monotonic_ns(), || waits.total_ns());
+        if time == RunTime::Real {
+            server.pulse.on_wake(monotonic_ns(), || waits.total_ns());
+        }
         for &token in &tokens {
             match Source::of(token) {
                 Source::Timer => server.timer.clear(),
@@ -150,6 +165,7 @@ struct Server {
     pulse: Pulse,
     realtime: bool,
     fault: Option<Fault>,
+    time: RunTime,
 }
 
 impl Server {
@@ -167,7 +183,8 @@ impl Server {
     fn advance(&mut self) {
         let mut now = monotonic_ns();
         // Woken early on purpose, or by a frame just before.
-        if let Some((at, _)) = self.agenda.first().copied().filter(|(at, _)| *at > now && *at - now <= EARLY_NS) {
+        let soon = |at: u64| self.time == RunTime::Real && at > now && at - now <= EARLY_NS;
+        if let Some((at, _)) = self.agenda.first().copied().filter(|(at, _)| soon(*at)) {
             while now < at {
                 std::hint::spin_loop();
                 now = monotonic_ns();

@@ -20,7 +20,7 @@ const RESUME: u64 = 50;
 /// A packet in the buffer.
 pub(crate) struct Taken {
     /// Its time on the line, at the rate when it entered.
-    pub(crate) time: Duration,
+    pub(crate) time_ns: u64,
     pub(crate) bits: u64,
     pub(crate) flying: Flying,
 }
@@ -62,7 +62,7 @@ impl Device {
     /// Takes a packet of `bits` bits on the line from the policy.
     pub(crate) fn take(&mut self, now: Time, bits: u64, flying: Flying, rate_bps: u64) {
         let time = service_time(bits, rate_bps);
-        self.waiting.push_back(Taken { time, bits, flying });
+        self.waiting.push_back(Taken { time_ns: time.as_nanos() as u64, bits, flying });
         self.empty_at = self.empty_at.max(now) + time;
         let (held, full) = (self.empty_at - now, service_time(self.bits * STOP / 100, rate_bps));
         if held >= full {

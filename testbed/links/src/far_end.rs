@@ -16,7 +16,7 @@ use crate::serial::Receiver;
 
 /// Packets in flight to one end of a link.
 pub(crate) struct FarEnd {
-    pub(crate) delay: Duration,
+    delay_ns: u64,
     errors: Vec<Box<dyn ErrorModel>>,
     /// Error models that replace these, and since when.
     replacements: VecDeque<(Time, Vec<Box<dyn ErrorModel>>)>,
@@ -25,7 +25,7 @@ pub(crate) struct FarEnd {
     label: String,
     /// Number of replacements of the error models. Each set draws from streams of its own.
     changes: u64,
-    /// Packets in flight and the arrival of their last bits, in order.
+    /// Packets in flight or in transmission, and the arrival of their last bits, in order.
     flying: VecDeque<(Time, Flying)>,
     /// Packets that an error model holds back, by time of delivery.
     held: BTreeMap<(Time, u64), Flying>,
@@ -44,7 +44,7 @@ impl FarEnd {
     /// No packet is in flight. `label` names the direction's random streams.
     pub(crate) fn new(delay: Duration, errors: &[Named], seed: u64, label: &str) -> Result<FarEnd, String> {
         let mut end = FarEnd {
-            delay,
+            delay_ns: delay.as_nanos() as u64,
             errors: Vec::new(),
             replacements: VecDeque::new(),
             seed,
@@ -56,6 +56,14 @@ impl FarEnd {
         };
         end.set_errors(Time::ZERO, errors)?;
         Ok(end)
+    }
+
+    /// Changes the delay. A packet whose last bit leaves at `sending_until` is the last one in flight; it has the new delay.
+    pub(crate) fn set_delay(&mut self, delay: Duration, sending_until: Option<Time>) {
+        self.delay_ns = delay.as_nanos() as u64;
+        if let (Some(end), Some((_, flying))) = (sending_until, sending_until.and_then(|_| self.flying.pop_back())) {
+            self.fly_compressed(end, flying);
+        }
     }
 
     /// What comes out of the line goes through this, if there is one.
@@ -89,67 +97,85 @@ impl FarEnd {
     }
 
     /// The same for a packet in its form on the line.
+    #[inline(always)]
     pub(crate) fn fly_compressed(&mut self, from: Time, flying: Flying) {
+        let arrives = Time(from.nanos().saturating_add(self.delay_ns));
         // A line keeps order, even if its delay becomes shorter.
         let last = self.flying.back().map_or(Time::ZERO, |(at, _)| *at);
-        self.flying.push_back(((from + self.delay).max(last), flying));
+        self.flying.push_back((arrives.max(last), flying));
     }
 
     /// Time of the next delivery; `None` if no packet is in flight.
     pub(crate) fn next_event(&self) -> Option<Time> {
-        let arrives = self.flying.front().map(|(at, _)| *at);
-        let held = self.held.first_key_value().map(|((at, _), _)| *at);
-        match (arrives, held) {
-            (Some(one), Some(other)) => Some(one.min(other)),
-            (one, other) => one.or(other),
-        }
+        Some(self.next_delivery()).filter(|at| *at < Time::MAX)
     }
 
-    /// No packet is in flight; held packets do not count.
-    pub(crate) fn is_clear(&self) -> bool {
-        self.flying.is_empty()
+    /// Time of the next delivery; [`Time::MAX`] if no packet is in flight.
+    #[inline]
+    pub(crate) fn next_delivery(&self) -> Time {
+        let arrives = self.flying.front().map_or(Time::MAX, |(at, _)| *at);
+        self.held.first_key_value().map_or(arrives, |((held, _), _)| arrives.min(*held))
     }
 
     /// Delivers everything that is due by `now`.
+    #[inline(always)]
     pub(crate) fn poll(&mut self, now: Time, to: Port, out: &mut Vec<Delivery>, events: &mut Events) {
         while self.flying.front().is_some_and(|(at, _)| *at <= now) {
-            let (at, flying) = self.flying.pop_front().expect("it has a front");
-            while self.replacements.front().is_some_and(|(from, _)| *from <= at) {
-                self.errors = self.replacements.pop_front().expect("it has a front").1;
+            let Some((at, flying)) = self.flying.pop_front() else { break };
+            if !self.replacements.is_empty() {
+                self.replace_errors(at);
             }
-            let packet = &flying.packet;
-            let fate = self.errors.iter_mut().map(|model| model.judge(at, packet)).find(|fate| *fate != Fate::Intact);
-            match fate.unwrap_or(Fate::Intact) {
-                Fate::Intact => {}
-                // The framing discards a frame that fails its check.
-                Fate::Damaged if self.receiver.as_ref().is_some_and(|receiver| receiver.notices_damage()) => {
-                    self.lose(at, packet, events);
-                    continue;
-                }
-                Fate::Lost => {
-                    self.lose(at, packet, events);
-                    continue;
-                }
-                Fate::Damaged => {
-                    events.note(at, EventKind::Damaged, packet);
-                    self.deliver(at, to, flying, true, out, events);
-                    continue;
-                }
-                Fate::Late(by) => {
-                    events.note(at, EventKind::Reordered, packet);
-                    self.held.insert((at + by, packet.id), flying);
-                    continue;
-                }
-                Fate::Twice => {
-                    events.note(at, EventKind::Duplicated, packet);
-                    self.deliver(at, to, flying.clone(), false, out, events);
-                }
+            if self.errors.is_empty() && self.receiver.is_none() {
+                out.push(Delivery { port: to, at, packet: flying.packet });
+            } else {
+                self.judge(at, to, flying, out, events);
             }
-            self.deliver(at, to, flying, false, out, events);
         }
+        if !self.held.is_empty() {
+            self.release(now, to, out, events);
+        }
+    }
+
+    /// Installs the error models that judge packets which arrive at `at`.
+    #[cold]
+    fn replace_errors(&mut self, at: Time) {
+        while self.replacements.front().is_some_and(|(from, _)| *from <= at) {
+            self.errors = self.replacements.pop_front().expect("it has a front").1;
+        }
+    }
+
+    /// Delivers what error models held back until `now`.
+    fn release(&mut self, now: Time, to: Port, out: &mut Vec<Delivery>, events: &mut Events) {
         while let Some(entry) = self.held.first_entry().filter(|entry| entry.key().0 <= now) {
             let ((at, _), flying) = entry.remove_entry();
             self.deliver(at, to, flying, false, out, events);
+        }
+    }
+
+    /// The error models decide about a packet whose last bit arrives at `at`.
+    fn judge(&mut self, at: Time, to: Port, flying: Flying, out: &mut Vec<Delivery>, events: &mut Events) {
+        let packet = &flying.packet;
+        let fate = self.errors.iter_mut().map(|model| model.judge(at, packet)).find(|fate| *fate != Fate::Intact);
+        match fate.unwrap_or(Fate::Intact) {
+            Fate::Intact => self.deliver(at, to, flying, false, out, events),
+            // The framing discards a frame that fails its check.
+            Fate::Damaged if self.receiver.as_ref().is_some_and(|receiver| receiver.notices_damage()) => {
+                self.lose(at, packet, events);
+            }
+            Fate::Lost => self.lose(at, packet, events),
+            Fate::Damaged => {
+                events.note(at, EventKind::Damaged, packet);
+                self.deliver(at, to, flying, true, out, events);
+            }
+            Fate::Late(by) => {
+                events.note(at, EventKind::Reordered, packet);
+                self.held.insert((at + by, packet.id), flying);
+            }
+            Fate::Twice => {
+                events.note(at, EventKind::Duplicated, packet);
+                self.deliver(at, to, flying.clone(), false, out, events);
+                self.deliver(at, to, flying, false, out, events);
+            }
         }
     }
 
@@ -161,7 +187,6 @@ impl FarEnd {
     }
 
     /// A packet, damaged or not, reaches the end of the line.
-    #[inline]
     fn deliver(
         &mut self,
         at: Time,

@@ -97,9 +97,10 @@ pub(crate) fn flow_config(stack: Option<&Named>, flow: &Flow) -> Result<Config, 
 /// # Errors
 /// The file cannot be written.
 pub fn write_samples(out: &mut impl Write, samples: &[Sample], start: Time, mss: f64) -> std::io::Result<()> {
+    let mut text = String::new();
     for sample in samples {
         let t_ns = sample.at.since(start).as_nanos() as u64;
-        writeln!(out, "{}", FlowLine { t_ns, sample: sample.in_segments(mss) })?;
+        FlowLine { t_ns, sample: sample.in_segments(mss) }.append_to(&mut text);
     }
-    Ok(())
+    out.write_all(text.as_bytes())
 }

@@ -27,13 +27,57 @@ pub(crate) struct Node {
     /// Longest prefix first.
     routes: Vec<Route>,
     /// Results of [`Node::next_hop`], so that the cost of a packet does not grow with the number of hosts.
-    next_hops: FxHashMap<u32, NextHop>,
+    next_hops: NextHops,
+}
+
+/// A table of next hops by address, with open addressing: half of its places at least are empty.
+#[derive(Default)]
+struct NextHops {
+    places: Vec<Option<(u32, NextHop)>>,
+    known: usize,
+}
+
+impl NextHops {
+    #[inline]
+    fn get(&self, address: u32) -> Option<NextHop> {
+        let mask = self.places.len().checked_sub(1)?;
+        let mut place = NextHops::hash(address) & mask;
+        while let Some((known, hop)) = self.places[place] {
+            if known == address {
+                return Some(hop);
+            }
+            place = (place + 1) & mask;
+        }
+        None
+    }
+
+    /// Adds an address that is not in the table.
+    fn insert(&mut self, address: u32, hop: NextHop) {
+        if 2 * (self.known + 1) > self.places.len() {
+            let larger = (2 * self.places.len()).max(4);
+            let old = std::mem::replace(self, NextHops { places: vec![None; larger], known: 0 });
+            old.places.into_iter().flatten().for_each(|(address, hop)| self.insert(address, hop));
+        }
+        let mask = self.places.len() - 1;
+        let mut place = NextHops::hash(address) & mask;
+        while self.places[place].is_some() {
+            place = (place + 1) & mask;
+        }
+        self.places[place] = Some((address, hop));
+        self.known += 1;
+    }
+
+    /// Multiplication by 2^32 over the golden ratio spreads the low bits upwards.
+    fn hash(address: u32) -> usize {
+        (address.wrapping_mul(0x9e37_79b9) >> 12) as usize
+    }
 }
 
 struct Route {
     subnet: u32,
     prefix_length: u32,
-    interface: usize,
+    /// Number of the node's interface.
+    interface: u32,
     /// End of the link at which the next hop is. `None`: the destination itself is on the link.
     via: Option<Port>,
 }
@@ -50,7 +94,7 @@ pub(crate) enum NextHop {
     /// The address is the node's own.
     Local,
     /// Through this interface, to the node at this end of its link.
-    Interface(usize, Port),
+    Interface(u32, Port),
     /// There is no route.
     Unreachable,
 }
@@ -66,24 +110,26 @@ pub(crate) struct Interface {
 
 impl Interface {
     /// Captures a packet that passes.
-    ///
-    /// # Errors
-    /// The capture cannot be written.
     #[inline]
-    pub(crate) fn capture(&mut self, now: Time, packet: &Packet) -> Result<(), String> {
-        let Some(capture) = &mut self.capture else { return Ok(()) };
-        capture
-            .write(VIRTUAL_EPOCH_NS + now.nanos() as i64, packet.bytes(), packet.zeros())
-            .map_err(|error| format!("cannot write the capture on {}: {error}", self.name))
+    pub(crate) fn capture(&mut self, now: Time, packet: &Packet) {
+        if let Some(capture) = &mut self.capture {
+            capture.write(VIRTUAL_EPOCH_NS + now.nanos() as i64, packet.bytes(), packet.zeros());
+        }
     }
 }
 
 impl Node {
+    #[inline]
     pub(crate) fn next_hop(&mut self, destination: Ipv4Addr) -> NextHop {
         let address = u32::from(destination);
-        if let Some(&known) = self.next_hops.get(&address) {
+        if let Some(known) = self.next_hops.get(address) {
             return known;
         }
+        self.find_next_hop(destination, address)
+    }
+
+    /// The same for an address that comes for the first time.
+    fn find_next_hop(&mut self, destination: Ipv4Addr, address: u32) -> NextHop {
         let hop = if self.addresses.contains(&destination) {
             NextHop::Local
         } else {
@@ -115,6 +161,7 @@ pub(crate) fn build(
     links: &[LinkService],
 ) -> Result<(Vec<Node>, Vec<Vec<Attachment>>), String> {
     let mut attached: Vec<Vec<Option<Attachment>>> = links.iter().map(|link| vec![None; link.ends()]).collect();
+    let by_name: FxHashMap<_, _> = links.iter().map(LinkService::name).zip(0..).collect();
     let mut nodes = Vec::new();
     for (number, spec) in input.scenario.nodes.iter().enumerate() {
         let plan = input.nodes.get(&spec.name).ok_or_else(|| format!("node '{}' has no addresses", spec.name))?;
@@ -126,10 +173,10 @@ pub(crate) fn build(
             interfaces: Vec::new(),
             addresses: Vec::new(),
             routes: Vec::new(),
-            next_hops: FxHashMap::default(),
+            next_hops: NextHops::default(),
         };
         for (place, interface) in plan.interfaces.iter().enumerate() {
-            let link = links.iter().position(|link| link.name() == interface.link).ok_or_else(|| {
+            let link = *by_name.get(interface.link.as_str()).ok_or_else(|| {
                 format!("interface {} is on link '{}', which does not exist", interface.name, interface.link)
             })?;
             let end = attached[link].get_mut(usize::from(interface.end));
@@ -145,7 +192,7 @@ pub(crate) fn build(
             node.interfaces.push(Interface { name: interface.name.clone(), link, port: interface.end, capture });
             node.addresses.push(interface.address);
             let subnet = u32::from(interface.address) & !0xff;
-            node.routes.push(Route { subnet, prefix_length: 24, interface: place, via: None });
+            node.routes.push(Route { subnet, prefix_length: 24, interface: place as u32, via: None });
         }
         add_routes(&mut node, plan)?;
         nodes.push(node);
@@ -164,9 +211,28 @@ fn add_routes(node: &mut Node, plan: &NodePlan) -> Result<(), String> {
         let interface = interface.ok_or_else(|| {
             format!("a route of {} names interface {}, which the node does not have", node.name, route.interface)
         })?;
-        node.routes.push(Route { subnet, prefix_length, interface, via: Some(end_of(route.via)) });
+        node.routes.push(Route { subnet, prefix_length, interface: interface as u32, via: Some(end_of(route.via)) });
     }
     // Stable: among equal prefixes the connected subnet comes first.
     node.routes.sort_by_key(|route| std::cmp::Reverse(route.prefix_length));
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_known_address_is_found_and_no_other() {
+        let mut table = NextHops::default();
+        assert!(table.get(0).is_none());
+        let address = |number: u32| 0x0a00_0001 + (number << 8);
+        for number in 0..1000 {
+            table.insert(address(number), NextHop::Interface(number, 1));
+        }
+        for number in 0..1000 {
+            assert!(matches!(table.get(address(number)), Some(NextHop::Interface(found, 1)) if found == number));
+        }
+        assert!(table.get(address(1000)).is_none() && table.get(0).is_none());
+    }
 }

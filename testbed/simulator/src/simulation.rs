@@ -42,8 +42,22 @@ struct SimulatedLink {
     service: LinkService,
     /// Per end.
     attached: Vec<Attachment>,
-    /// When it is in the event queue.
-    scheduled: Option<Time>,
+    /// When it is in the event queue; [`Time::MAX`]: it is not.
+    scheduled: Time,
+}
+
+impl SimulatedLink {
+    /// Schedules the next event of the link, which has this number.
+    #[inline(always)]
+    fn schedule(&mut self, number: usize, now: Time, queue: &mut EventQueue) {
+        if let Some(due) = self.service.next_event() {
+            let due = due.max(now);
+            if due < self.scheduled {
+                self.scheduled = due;
+                queue.schedule(due, Event::Link(number as u32));
+            }
+        }
+    }
 }
 
 struct Simulation<'a> {
@@ -65,6 +79,8 @@ struct Simulation<'a> {
     counters: Option<Counters>,
     deliveries: Vec<Delivery>,
     next_id: u64,
+    /// Why the run cannot continue.
+    failed: Option<String>,
 }
 
 impl<'a> Simulation<'a> {
@@ -93,7 +109,7 @@ impl<'a> Simulation<'a> {
             links: services
                 .into_iter()
                 .zip(attached)
-                .map(|(service, attached)| SimulatedLink { service, attached, scheduled: None })
+                .map(|(service, attached)| SimulatedLink { service, attached, scheduled: Time::MAX })
                 .collect(),
             flows: Vec::new(),
             connections: Vec::new(),
@@ -104,15 +120,19 @@ impl<'a> Simulation<'a> {
             counters,
             deliveries: Vec::new(),
             next_id: 0,
+            failed: None,
         };
+        let nodes: FxHashMap<_, _> = scenario.nodes.iter().map(|node| node.name.as_str()).zip(0..).collect();
         for (number, flow) in scenario.workload.iter().enumerate() {
-            simulation.add_flow(number, flow)?;
+            simulation.add_flow(number, flow, &nodes)?;
         }
         Ok(simulation)
     }
 
-    fn add_flow(&mut self, number: usize, flow: &Flow) -> Result<(), String> {
-        let (from, to) = (self.node(&flow.from)?, self.node(&flow.to)?);
+    /// `nodes`: number of each node by its name.
+    fn add_flow(&mut self, number: usize, flow: &Flow, nodes: &FxHashMap<&str, usize>) -> Result<(), String> {
+        let node = |name: &str| nodes.get(name).copied().ok_or_else(|| format!("there is no node '{name}'"));
+        let (from, to) = (node(&flow.from)?, node(&flow.to)?);
         let application = Application::new(flow, self.input.scenario.seed)?;
         let first = application.first(flow.start());
         let is_requested = application.request_bytes().is_some();
@@ -139,38 +159,39 @@ impl<'a> Simulation<'a> {
         Ok(())
     }
 
-    fn node(&self, name: &str) -> Result<usize, String> {
-        self.nodes.iter().position(|node| node.name == name).ok_or_else(|| format!("there is no node '{name}'"))
-    }
-
     fn run(&mut self) -> Result<(), String> {
-        for link in 0..self.links.len() {
-            self.schedule_link(link);
+        for (number, link) in self.links.iter_mut().enumerate() {
+            link.schedule(number, self.now, &mut self.queue);
         }
         let end = self.input.scenario.end();
         while let Some((at, event)) = self.queue.pop(end) {
             self.now = at;
             match event {
-                Event::Link(link) => self.on_link_event(link as usize)?,
-                Event::ConnectionTimer(number) => self.on_connection_timer(number as usize)?,
-                Event::Application(flow) => self.on_application(flow as usize)?,
-                Event::StopFlow(flow) => self.stop_flow(flow as usize)?,
-                Event::Sent(node) => self.on_processed(node as usize, |stages| &mut stages.sent, Self::forward)?,
-                Event::Received(node) => {
-                    self.on_processed(node as usize, |stages| &mut stages.received, Self::deliver)?
-                }
+                Event::Link(link) => self.on_link_event(link as usize),
+                Event::ConnectionTimer(number) => self.on_connection_timer(number as usize),
+                Event::Application(flow) => self.on_application(flow as usize),
+                Event::StopFlow(flow) => self.stop_flow(flow as usize),
+                Event::Sent(node) => self.on_processed(node as usize, |stages| &mut stages.sent, Self::forward),
+                Event::Received(node) => self.on_processed(node as usize, |stages| &mut stages.received, Self::deliver),
+            }
+            if self.failed.is_some() {
+                break;
             }
         }
         self.now = end;
-        Ok(())
+        self.failed.take().map_or(Ok(()), Err)
+    }
+
+    /// Ends the run after this event.
+    fn fail(&mut self, why: String) {
+        self.failed.get_or_insert(why);
     }
 
     /// Sends a packet from a host, once the host has processed it.
-    fn send(&mut self, node: usize, packet: Packet) -> Result<(), String> {
+    fn send(&mut self, node: usize, packet: Packet) {
         let Some(processing) = &mut self.nodes[node].processing else { return self.forward(node, packet) };
         let done = processing.sent.push(self.now, packet);
         self.queue.schedule(done, Event::Sent(node as u32));
-        Ok(())
     }
 
     /// Passes the segment that a host has processed on.
@@ -178,61 +199,78 @@ impl<'a> Simulation<'a> {
         &mut self,
         node: usize,
         stage: fn(&mut Processing) -> &mut Stage,
-        next: fn(&mut Self, usize, Packet) -> Result<(), String>,
-    ) -> Result<(), String> {
+        next: fn(&mut Self, usize, Packet),
+    ) {
         let packet = self.nodes[node].processing.as_mut().and_then(|processing| stage(processing).pop());
-        packet.map_or(Ok(()), |packet| next(self, node, packet))
+        if let Some(packet) = packet {
+            next(self, node, packet);
+        }
     }
 
     /// Puts a packet on the link towards its destination. Without a route it is discarded.
-    fn forward(&mut self, node: usize, packet: Packet) -> Result<(), String> {
-        let Some(IpAddr::V4(destination)) = packet.flow().map(|flow| flow.dst) else { return Ok(()) };
+    fn forward(&mut self, node: usize, packet: Packet) {
+        let Some(IpAddr::V4(destination)) = packet.flow().map(|flow| flow.dst) else { return };
         match self.nodes[node].next_hop(destination) {
             NextHop::Interface(interface, to) => self.transmit(node, interface, to, packet),
-            NextHop::Local | NextHop::Unreachable => Ok(()),
+            NextHop::Local | NextHop::Unreachable => {}
         }
     }
 
     /// Puts a packet on the link of an interface.
-    fn transmit(&mut self, node: usize, interface: usize, to: Port, packet: Packet) -> Result<(), String> {
-        let interface = &mut self.nodes[node].interfaces[interface];
-        interface.capture(self.now, &packet)?;
+    fn transmit(&mut self, node: usize, interface: u32, to: Port, packet: Packet) {
+        let interface = &mut self.nodes[node].interfaces[interface as usize];
+        interface.capture(self.now, &packet);
         let (link, port) = (interface.link, interface.port);
         if let Some(counters) = &mut self.counters {
             counters.on_enter(link, port, &packet);
         }
-        self.links[link].service.submit(self.now, port, to, packet, &mut self.telemetry);
-        self.after_link(link);
-        Ok(())
+        let simulated = &mut self.links[link];
+        simulated.service.submit(self.now, port, to, packet, &mut self.telemetry);
+        simulated.schedule(link, self.now, &mut self.queue);
+        if self.counters.is_some() {
+            self.sample_queues(link);
+        }
     }
 
-    fn on_link_event(&mut self, link: usize) -> Result<(), String> {
-        if self.links[link].scheduled != Some(self.now) {
-            return Ok(());
+    fn on_link_event(&mut self, link: usize) {
+        let simulated = &mut self.links[link];
+        if simulated.scheduled != self.now {
+            return;
         }
-        self.links[link].scheduled = None;
+        simulated.scheduled = Time::MAX;
         let mut deliveries = std::mem::take(&mut self.deliveries);
-        let service = &mut self.links[link].service;
-        service.poll(self.now, &mut deliveries);
-        service.record(self.now, &mut self.telemetry);
-        self.after_link(link);
-        for delivery in deliveries.drain(..) {
-            let SimulatedLink { service, attached, .. } = &mut self.links[link];
-            let entered_at = service.entered_at(&delivery);
-            service.on_exact_delivery(entered_at);
-            let (node, interface) = attached[usize::from(delivery.port)];
-            if let Some(counters) = &mut self.counters {
-                counters.on_leave(link, entered_at, self.now, &delivery.packet);
-            }
-            self.nodes[node].interfaces[interface].capture(self.now, &delivery.packet)?;
-            self.receive(node, delivery.packet)?;
+        simulated.service.poll(self.now, &mut deliveries);
+        simulated.service.record(self.now, &mut self.telemetry);
+        simulated.schedule(link, self.now, &mut self.queue);
+        if self.counters.is_some() {
+            self.sample_queues(link);
+        }
+        // Taken from the end, the last one first. Most of the time there is one.
+        if deliveries.len() > 1 {
+            deliveries.reverse();
+        }
+        while let Some(delivery) = deliveries.pop() {
+            self.on_delivery(link, delivery);
         }
         self.deliveries = deliveries;
-        Ok(())
     }
 
-    /// After every call of a link: samples its queues and schedules its next event.
-    fn after_link(&mut self, link: usize) {
+    /// A packet leaves a link.
+    #[inline(always)]
+    fn on_delivery(&mut self, link: usize, delivery: Delivery) {
+        let SimulatedLink { service, attached, .. } = &mut self.links[link];
+        let entered_at = service.entered_at(&delivery);
+        service.on_exact_delivery(entered_at);
+        let (node, interface) = attached[usize::from(delivery.port)];
+        if let Some(counters) = &mut self.counters {
+            counters.on_leave(link, entered_at, self.now, &delivery.packet);
+        }
+        self.nodes[node].interfaces[interface].capture(self.now, &delivery.packet);
+        self.receive(node, delivery.packet);
+    }
+
+    /// Counts how many packets wait in front of a link.
+    fn sample_queues(&mut self, link: usize) {
         if let Some(counters) = self.counters.as_mut().filter(|counters| counters.includes(link)) {
             let service = &self.links[link].service;
             for port in 0..service.ends() as Port {
@@ -241,44 +279,31 @@ impl<'a> Simulation<'a> {
                 }
             }
         }
-        self.schedule_link(link);
-    }
-
-    fn schedule_link(&mut self, number: usize) {
-        let link = &mut self.links[number];
-        if let Some(due) = link.service.next_event() {
-            let due = due.max(self.now);
-            if link.scheduled.is_none_or(|scheduled| due < scheduled) {
-                link.scheduled = Some(due);
-                self.queue.schedule(due, Event::Link(number as u32));
-            }
-        }
     }
 
     /// A packet arrives at a node: forwards it, or delivers it once the host has processed it.
-    fn receive(&mut self, node: usize, mut packet: Packet) -> Result<(), String> {
-        let Some(flow) = packet.flow() else { return Ok(()) };
-        let IpAddr::V4(destination) = flow.dst else { return Ok(()) };
+    fn receive(&mut self, node: usize, mut packet: Packet) {
+        let Some(flow) = packet.flow() else { return };
+        let IpAddr::V4(destination) = flow.dst else { return };
         match self.nodes[node].next_hop(destination) {
             NextHop::Local => match &mut self.nodes[node].processing {
                 Some(processing) => {
                     let done = processing.received.push(self.now, packet);
                     self.queue.schedule(done, Event::Received(node as u32));
-                    Ok(())
                 }
                 None => self.deliver(node, packet),
             },
             NextHop::Interface(interface, to) if self.nodes[node].forwards && packet.lower_hop_limit() => {
                 self.transmit(node, interface, to, packet)
             }
-            NextHop::Interface(..) | NextHop::Unreachable => Ok(()),
+            NextHop::Interface(..) | NextHop::Unreachable => {}
         }
     }
 
     /// Hands a packet to its connection, or to the flow that it opens one for.
-    fn deliver(&mut self, node: usize, packet: Packet) -> Result<(), String> {
-        let Some(flow) = packet.flow() else { return Ok(()) };
-        let IpAddr::V4(destination) = flow.dst else { return Ok(()) };
+    fn deliver(&mut self, node: usize, packet: Packet) {
+        let Some(flow) = packet.flow() else { return };
+        let IpAddr::V4(destination) = flow.dst else { return };
         if let Some(&number) = self.by_flow.get(&FlowKeyV4::from(flow.reversed())) {
             let host = &mut self.connections[number];
             if let (Role::Receiver, Some(counters)) = (host.role, &mut self.counters) {
@@ -287,7 +312,7 @@ impl<'a> Simulation<'a> {
             host.connection.on_segment(self.now, &packet);
             return self.drive(number);
         }
-        let Some(&number) = self.listening.get(&(destination, flow.dst_port)) else { return Ok(()) };
+        let Some(&number) = self.listening.get(&(destination, flow.dst_port)) else { return };
         let Transport::Udp { payload } = *packet.transport() else {
             return self.accept(number, node, flow, &packet);
         };
@@ -296,7 +321,6 @@ impl<'a> Simulation<'a> {
             counters.on_arrival(number, &packet);
             counters.on_read(number, self.now, u64::from(payload));
         }
-        Ok(())
     }
 
     fn report(mut self) -> Result<SimulationReport, String> {
@@ -311,8 +335,11 @@ impl<'a> Simulation<'a> {
             file.flush().map_err(|error| format!("cannot write telemetry: {error}"))?;
         }
         let links = self.links.iter_mut().map(|link| (link.service.name().to_owned(), link.service.report())).collect();
+        let mut ends: Vec<Vec<&HostConnection>> = workload.iter().map(|_| Vec::new()).collect();
+        self.connections.iter().for_each(|host| ends[host.flow].push(host));
         let flows = workload.iter().enumerate().map(|(number, flow)| {
-            let (send, receive) = (self.side(number, Role::Sender), self.side(number, Role::Receiver));
+            let side = |role| self.side(number, role, &ends[number]);
+            let (send, receive) = (side(Role::Sender), side(Role::Receiver));
             (flow.name.clone(), FlowReport { send, receive })
         });
         Ok(SimulationReport {
@@ -323,14 +350,15 @@ impl<'a> Simulation<'a> {
         })
     }
 
-    fn side(&self, number: usize, role: Role) -> FlowSideReport {
+    /// `connections`: those of the flow.
+    fn side(&self, number: usize, role: Role, connections: &[&HostConnection]) -> FlowSideReport {
         let flow = &self.flows[number];
         if flow.application.is_datagrams() {
             let sent = role == Role::Sender;
             let bytes = if sent { flow.datagram_bytes_sent } else { flow.datagram_bytes_received };
             return FlowSideReport::without_connections(bytes, if flow.stopped { "stopped" } else { "open" });
         }
-        let ends = self.connections.iter().filter(|host| host.flow == number && host.role == role);
+        let ends = connections.iter().copied().filter(|host| host.role == role);
         FlowSideReport::of(&ends.collect::<Vec<_>>())
     }
 }

@@ -58,11 +58,16 @@ impl Packet {
             };
         // Every change makes the checksum wrong, except 0 <-> 0xffff, the same number in one's complement.
         self.body.bytes[at + 1] ^= 0x55;
+        self.body.checksum_is_right = false;
         true
     }
 
     /// Whether the transport checksum is correct; true if there is none to check.
     pub fn checksum_ok(&self) -> bool {
+        self.body.checksum_is_right || self.computed_checksum_ok()
+    }
+
+    fn computed_checksum_ok(&self) -> bool {
         let at = self.body.transport_at as usize;
         let (Some(flow), protocol) = (
             self.body.flow,
@@ -88,22 +93,28 @@ impl Packet {
 
     /// Decrements the time to live (IPv4) or hop limit (IPv6), as a router does when it forwards. Returns false if it has
     /// expired and the packet must be discarded (RFC 1812 5.3.1).
+    #[inline]
     pub fn lower_hop_limit(&mut self) -> bool {
-        let at = match self.body.bytes.first().map(|first| first >> 4) {
-            Some(4) if self.body.transport_at > 0 => 8,
-            Some(6) if self.body.transport_at > 0 => 7,
-            _ => return true,
-        };
-        let left = self.body.bytes[at];
-        if left <= 1 {
-            return false;
+        if self.body.transport_at == 0 {
+            return true;
         }
-        self.body.bytes[at] = left - 1;
-        if at == 8 {
-            let protocol = self.body.bytes[9];
-            self.patch_checksum(10, u16::from_be_bytes([left, protocol]), u16::from_be_bytes([left - 1, protocol]));
+        let Some(header) = self.body.bytes.first_chunk_mut::<20>() else { return true };
+        match header[0] >> 4 {
+            4 if header[8] > 1 => {
+                header[8] -= 1;
+                // The word that holds the time to live is less by 0x100 (RFC 1624, equation 3).
+                let sum = u32::from(!u16::from_be_bytes([header[10], header[11]])) + 0xfeff;
+                let checksum = !((sum & 0xffff) + (sum >> 16)) as u16;
+                [header[10], header[11]] = checksum.to_be_bytes();
+                true
+            }
+            6 if header[7] > 1 => {
+                header[7] -= 1;
+                true
+            }
+            4 | 6 => false,
+            _ => true,
         }
-        true
     }
 
     /// Updates a checksum after a 16-bit word that it covers has changed (RFC 1624).
@@ -114,14 +125,13 @@ impl Packet {
     }
 }
 
-/// Sum of big-endian 16-bit words, an odd byte padded with zero; not folded.
+/// Sum of big-endian 16-bit words, an odd byte padded with zero; not folded. Words are added in pairs, as 32-bit numbers, which
+/// folds to the same.
 pub fn ones_sum(bytes: &[u8]) -> u64 {
-    let mut chunks = bytes.chunks_exact(2);
-    let mut sum: u64 = chunks.by_ref().map(|pair| u64::from(u16::from_be_bytes([pair[0], pair[1]]))).sum();
-    if let [last] = chunks.remainder() {
-        sum += u64::from(*last) << 8;
-    }
-    sum
+    let (pairs, rest) = bytes.as_chunks::<4>();
+    let mut last = [0; 4];
+    last[..rest.len()].copy_from_slice(rest);
+    pairs.iter().chain([&last]).map(|pair| u64::from(u32::from_be_bytes(*pair))).sum()
 }
 
 /// Folds a sum of 16-bit words into one (RFC 1071).

@@ -3,6 +3,7 @@ use std::sync::{Arc, Mutex};
 use super::*;
 use backchannel_core::packet::build::{ack, data, Segment};
 use backchannel_core::packet::TcpFlags;
+use backchannel_core::time::service_time;
 use backchannel_core::traits::{Backlog, Headers};
 use proptest::prelude::*;
 use serde_json::json;
@@ -226,11 +227,10 @@ impl Policy for RateSpy {
 fn a_change_of_a_rate_informs_both_policies_of_their_own_and_the_opposite_rate() {
     let schedule = json!({"schedule": [{"at_s": 1.0, "rate_bps": 1_000_000}, {"at_s": 2.0, "delay_s": 0.1}]});
     let spec = ten_megabit(schedule);
-    let mut link = PointToPoint::new(&Given::check(&ENTRY, &spec.options).unwrap(), &spec, 1).unwrap();
     let informed = [(); 2].map(|()| Arc::new(Mutex::new(Vec::new())));
-    for (line, rates) in link.lines.iter_mut().zip(&informed) {
-        line.policy = Box::new(RateSpy(Arc::clone(rates)));
-    }
+    let spy =
+        |_: &Named, context: &Context| Ok(RateSpy(Arc::clone(&informed[usize::from(context.label == "line/reverse")])));
+    let mut link = PointToPoint::new(&Given::check(&ENTRY, &spec.options).unwrap(), &spec, 1, spy).unwrap();
     let (mut events, mut out) = (Events::default(), Vec::new());
     let rates = |port: usize| informed[port].lock().expect("one thread").clone();
     link.poll(Time::from_seconds(0.5), &mut out, &mut events);

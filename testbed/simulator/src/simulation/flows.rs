@@ -12,39 +12,38 @@ use crate::flow::{FlowKeyV4, FlowState, FIRST_EPHEMERAL};
 use crate::workload::{datagram, Action};
 
 impl Simulation<'_> {
-    pub(super) fn on_application(&mut self, number: usize) -> Result<(), String> {
+    pub(super) fn on_application(&mut self, number: usize) {
         let flow = &mut self.flows[number];
         if flow.stopped {
-            return Ok(());
+            return;
         }
         let (action, next) = flow.application.act(self.now);
         if let Some(next) = next {
             self.queue.schedule(next, Event::Application(number as u32));
         }
         match action {
-            Action::Pause => Ok(()),
+            Action::Pause => {}
             Action::Connect { bytes, silent } => self.connect(number, bytes, silent),
             Action::Request(bytes) => self.request(number, bytes),
-            Action::Write(bytes) => match flow.latest_connection {
-                Some(connection) => {
+            Action::Write(bytes) => {
+                if let Some(connection) = flow.latest_connection {
                     self.connections[connection].connection.send_more(bytes);
-                    self.drive(connection)
+                    self.drive(connection);
                 }
-                None => Ok(()),
-            },
+            }
             Action::Datagram(length) => {
                 flow.datagram_bytes_sent += u64::from(length) - 28;
                 let (from, to, port) = (flow.from, flow.to, self.input.scenario.workload[number].port);
                 let source = (self.nodes[from].addresses[0], FIRST_EPHEMERAL + number as u16);
                 self.next_id += 1;
                 let packet = datagram(self.next_id, source, (self.nodes[to].addresses[0], port), length);
-                self.send(from, packet)
+                self.send(from, packet);
             }
         }
     }
 
     /// Opens a connection of a flow. A silent one carries what [`Action::Write`] adds.
-    fn connect(&mut self, number: usize, bytes: Option<u64>, silent: bool) -> Result<(), String> {
+    fn connect(&mut self, number: usize, bytes: Option<u64>, silent: bool) {
         let flow = &mut self.flows[number];
         let src_port = flow.next_source_port(number);
         flow.latest_connection = Some(self.connections.len());
@@ -54,7 +53,7 @@ impl Simulation<'_> {
     }
 
     /// The receiver opens a connection to the flow's port at the sender and sends its request.
-    fn request(&mut self, number: usize, bytes: u64) -> Result<(), String> {
+    fn request(&mut self, number: usize, bytes: u64) {
         let FlowState { from, to, .. } = self.flows[number];
         let source = Source::new(Content::Zeros, Some(bytes));
         self.open(number, Role::RequestSender, (to, FIRST_EPHEMERAL + number as u16), from, source, "request")
@@ -68,7 +67,7 @@ impl Simulation<'_> {
         to: usize,
         source: Source,
         isn_label: &str,
-    ) -> Result<(), String> {
+    ) {
         let flow = &self.input.scenario.workload[number];
         let key = FlowKey {
             src: self.nodes[from].addresses[0].into(),
@@ -76,7 +75,10 @@ impl Simulation<'_> {
             src_port,
             dst_port: flow.port,
         };
-        let config = flow_config(self.nodes[from].stack.as_ref(), flow)?;
+        let config = match flow_config(self.nodes[from].stack.as_ref(), flow) {
+            Ok(config) => config,
+            Err(why) => return self.fail(why),
+        };
         let connection = Connection::connect(config, key, self.initial_sequence_number(number, isn_label), source);
         self.add_connection(HostConnection::new(connection, number, role, from), key)
     }
@@ -86,29 +88,35 @@ impl Simulation<'_> {
         (rng::uniform(&mut stream) * f64::from(u32::MAX)) as u32
     }
 
-    fn add_connection(&mut self, connection: HostConnection, key: FlowKey) -> Result<(), String> {
+    fn add_connection(&mut self, mut connection: HostConnection, key: FlowKey) {
         let number = self.connections.len();
+        if self.counters.is_none() && self.samples.is_empty() {
+            connection.connection.ignore_samples();
+        }
         self.connections.push(connection);
         self.by_flow.insert(FlowKeyV4::from(key), number);
         self.drive(number)
     }
 
     /// Accepts a connection at the port of a flow.
-    pub(super) fn accept(&mut self, number: usize, node: usize, flow: FlowKey, packet: &Packet) -> Result<(), String> {
-        let config = flow_config(self.nodes[node].stack.as_ref(), &self.input.scenario.workload[number])?;
+    pub(super) fn accept(&mut self, number: usize, node: usize, flow: FlowKey, packet: &Packet) {
+        let config = match flow_config(self.nodes[node].stack.as_ref(), &self.input.scenario.workload[number]) {
+            Ok(config) => config,
+            Err(why) => return self.fail(why),
+        };
         let isn = self.initial_sequence_number(number, "server");
         let Some(connection) = Connection::accept(config, flow.reversed(), isn, Source::silent(), packet) else {
-            return Ok(());
+            return;
         };
         let role = if node == self.flows[number].from { Role::RequestReceiver } else { Role::Receiver };
         self.add_connection(HostConnection::new(connection, number, role, node), flow.reversed())
     }
 
-    pub(super) fn on_connection_timer(&mut self, number: usize) -> Result<(), String> {
+    pub(super) fn on_connection_timer(&mut self, number: usize) {
         let now = self.now;
         let host = &mut self.connections[number];
         if host.scheduled != Some(now) {
-            return Ok(());
+            return;
         }
         host.scheduled = None;
         if host.connection.next_timeout().is_some_and(|due| due <= now) {
@@ -117,20 +125,19 @@ impl Simulation<'_> {
         self.drive(number)
     }
 
-    pub(super) fn stop_flow(&mut self, flow: usize) -> Result<(), String> {
+    pub(super) fn stop_flow(&mut self, flow: usize) {
         self.flows[flow].stopped = true;
         for number in 0..self.connections.len() {
             let host = &mut self.connections[number];
             if host.flow == flow && matches!(host.role, Role::Sender | Role::RequestSender) {
                 host.connection.abort();
-                self.drive(number)?;
+                self.drive(number);
             }
         }
-        Ok(())
     }
 
     /// After every call of a connection: reads and transmits all there is, records samples, schedules its timer.
-    pub(super) fn drive(&mut self, number: usize) -> Result<(), String> {
+    pub(super) fn drive(&mut self, number: usize) {
         let now = self.now;
         let host = &mut self.connections[number];
         let before = host.received;
@@ -153,7 +160,7 @@ impl Simulation<'_> {
         while let Some(mut packet) = self.connections[number].connection.poll_transmit(now) {
             self.next_id += 1;
             packet.id = self.next_id;
-            self.send(node, packet)?;
+            self.send(node, packet);
         }
         let host = &mut self.connections[number];
         let samples = host.connection.samples();
@@ -164,8 +171,10 @@ impl Simulation<'_> {
                     counters.on_samples(flow, samples, mss);
                 }
                 if let Some(file) = self.samples.get_mut(flow) {
-                    write_samples(file, samples, self.input.scenario.workload[flow].start(), mss)
-                        .map_err(|error| format!("cannot write telemetry: {error}"))?;
+                    let start = self.input.scenario.workload[flow].start();
+                    if let Err(error) = write_samples(file, samples, start, mss) {
+                        self.failed.get_or_insert(format!("cannot write telemetry: {error}"));
+                    }
                 }
             }
             host.connection.clear_samples();
@@ -176,6 +185,5 @@ impl Simulation<'_> {
                 self.queue.schedule(due.max(now), Event::ConnectionTimer(number as u32));
             }
         }
-        Ok(())
     }
 }

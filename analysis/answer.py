@@ -1,0 +1,165 @@
+"""What a campaign answers: which point is best by a metric, by how much, and what it costs another quantity.
+
+The best point and the next are chosen by their means, so their comparison is corrected for the choice: any of the
+k (k - 1) / 2 pairs of k points might have been compared, and they share the error (Bonferroni).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from analysis.estimates import Estimate
+from analysis.metrics import METRICS
+from analysis.metrics.registry import estimate
+from analysis.results import Quantity, Results, Values
+from analysis.statistics import LEVEL, MARGIN, Compared, compare_all
+from testbed import units
+
+#: Another quantity is starved at a point where its mean is below this share of its best mean.
+STARVED = 0.1
+
+
+@dataclass(frozen=True)
+class Ranked:
+    """A point and its mean."""
+
+    #: Index into the points.
+    point: int
+    estimate: Estimate
+
+
+@dataclass(frozen=True)
+class Cost:
+    """Another quantity at the best point, and where it is best itself."""
+
+    quantity: Quantity
+    here: Ranked
+    most: Ranked
+
+    @property
+    def starved(self) -> bool:
+        """Whether little of it is left; only of quantities of which more is better."""
+        wanted = METRICS[self.quantity.metric].better == "more"
+        return wanted and self.most.estimate.mean > 0 and self.here.estimate.mean < STARVED * self.most.estimate.mean
+
+
+@dataclass(frozen=True)
+class Best:
+    """The best point by a metric."""
+
+    quantity: Quantity
+    best: Ranked
+    #: None with a single point.
+    next: Ranked | None
+    #: Best less next. Interval and verdict have the same level.
+    compared: Compared | None
+    cost: Cost | None
+
+
+def best(
+    results: Results, quantity: Quantity, other: Quantity | None = None, among: Sequence[int] = (), questions: int = 1
+) -> Best | None:
+    """The best point by a metric; None if no point has it, or if neither more nor less of it is better.
+
+    Args:
+        results: of a campaign.
+        quantity: by which points are ranked.
+        other: whose cost is named, such as the other direction's.
+        among: indices of the points; all without any.
+        questions: that are answered together and share the error.
+    """
+    found = ranked(results, quantity, among)
+    if not found:
+        return None
+    first, rest = found[0], found[1:]
+
+    def values(one: Ranked) -> Values:
+        return results.values[one.point][quantity]
+
+    pairs = len(found) * (len(found) - 1) // 2
+    level = 1 - (1 - LEVEL) / max(pairs * questions, 1)
+    judged = compare_all([(values(one), values(first)) for one in rest[:1]], level)
+    cost = None
+    if other is not None and other in results.values[first.point]:
+        of_other = ranked(results, other, [one.point for one in found])
+        here = next((one for one in of_other if one.point == first.point), None)
+        cost = Cost(other, here, of_other[0]) if here is not None else None
+    return Best(quantity, first, rest[0] if rest else None, judged[0] if rest else None, cost)
+
+
+def ranked(results: Results, quantity: Quantity, among: Sequence[int] = ()) -> list[Ranked]:
+    """Points by the means of a metric, the best first; empty for a metric without a better direction."""
+    better = METRICS[quantity.metric].better if quantity.metric in METRICS else None
+    if better is None:
+        return []
+    found = [
+        Ranked(point, estimate(quantity.metric, quantity.unit, list(of_point[quantity].values())))
+        for point, of_point in results.values.items()
+        if quantity in of_point and (not among or point in among)
+    ]
+    return sorted(found, key=lambda one: one.estimate.mean, reverse=better == "more")
+
+
+def sentences(answer: Best, labels: Mapping[int, str], named: bool = True) -> list[str]:
+    """The answer in words: the best point, its lead over the next, and the cost.
+
+    Args:
+        answer: of `best`.
+        labels: of the points.
+        named: whether the quantity is named.
+    """
+    unit, word = answer.quantity.unit, _word(answer.quantity)
+    shown = _shown(answer.best.estimate, unit)
+    head = f"{_name(answer.quantity)} is {word}" if named else word.capitalize()
+    found = [f"{head} with {labels[answer.best.point]}: {shown}."]
+    if answer.next is None:
+        found = [f"{_name(answer.quantity)} is {shown}."]
+    if answer.next is not None and answer.compared is not None:
+        found.append(_lead(answer.next, answer.compared, unit, labels))
+    if answer.cost is not None:
+        found.append(_cost(answer.cost, labels))
+    return found
+
+
+def _word(quantity: Quantity) -> str:
+    return "highest" if METRICS[quantity.metric].better == "more" else "lowest"
+
+
+def _name(quantity: Quantity) -> str:
+    title = METRICS[quantity.metric].title
+    return f"{title}, {quantity.subject}," if quantity.subject else title
+
+
+def _shown(one: Estimate, unit: str) -> str:
+    return f"{one.text(unit)}, {one.n} run{'s' if one.n > 1 else ''}"
+
+
+def _lead(second: Ranked, compared: Compared, unit: str, labels: Mapping[int, str]) -> str:
+    gap = compared.difference
+    ends = (gap.interval.low, gap.interval.high) if gap.interval else ()
+    scale, name = units.scale_of(max(map(abs, (gap.value, *ends))), unit)
+    size = f"{abs(gap.value) / scale:.3g} {name}".strip()
+    share = f" ({gap.relative * 100:+.0f} %)" if gap.relative is not None and abs(gap.relative) < 10 else ""
+    way = "more" if gap.value >= 0 else "less"
+    text = f"That is {size}{share} {way} than with {labels[second.point]}, the next: {second.estimate.text(unit)}"
+    if ends:
+        low, high = (f"{end / scale:.3g}".replace("-", "−") for end in ends)
+        text += f"; interval of the difference {low} to {high} {name}".rstrip()
+    match compared.verdict:
+        case "different":
+            return f"{text}. The difference is conclusive."
+        case "same":
+            return f"{text}. The two are equal within {MARGIN * 100:.0f} %."
+    if gap.error is None:
+        return f"{text}. Nothing can be concluded, because neither side has runs that differ."
+    return f"{text}. The difference is not conclusive."
+
+
+def _cost(cost: Cost, labels: Mapping[int, str]) -> str:
+    unit, name = cost.quantity.unit, cost.quantity.subject or _name(cost.quantity)
+    text = f"With {labels[cost.here.point]}, {name} has {cost.here.estimate.text(unit)}"
+    if cost.here.point == cost.most.point:
+        return f"{text}, which is its best, too."
+    best_of_it = f"{cost.most.estimate.text(unit)} with {labels[cost.most.point]}"
+    return f"{text} and starves: it has up to {best_of_it}." if cost.starved else f"{text}; its best is {best_of_it}."

@@ -1,0 +1,91 @@
+"""The runs of a campaign. They are made when they are asked for: a large campaign never holds them all."""
+
+from __future__ import annotations
+
+import bisect
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import overload
+
+from experiments.language.identity import run_identity
+from experiments.language.scenarios import derive_seed, make_scenario
+from experiments.language.schema import Campaign
+from experiments.language.variation import is_repeated
+from testbed.scenario import Scenario, ScenarioDocument
+
+#: Runs of a campaign up to which each is made once and kept; a kept run takes about 20 kB.
+MAX_KEPT = 10_000
+
+
+@dataclass(frozen=True)
+class Run:
+    """One repetition of one point, with everything that determines its result."""
+
+    id: str
+    point: int
+    repetition: int
+    backend: str
+    document: ScenarioDocument
+
+    @property
+    def scenario(self) -> Scenario:
+        """The scenario, typed when it is first asked for."""
+        return self.document.scenario
+
+    @property
+    def duration_s(self) -> float:
+        """The scenario's duration."""
+        return float(self.document.document["duration_s"])
+
+
+@dataclass(frozen=True)
+class PointRuns:
+    """The repetitions of a valid point."""
+
+    number: int
+    campaign: Campaign
+
+    @cached_property
+    def count(self) -> int:
+        """Number of runs: one where every repetition would be the same simulation."""
+        if self.campaign.backend != "sim" or self.campaign.repetitions == 1:
+            return self.campaign.repetitions
+        first, second = (make_scenario(self.campaign, derive_seed(self.campaign.seed, each)) for each in (0, 1))
+        return 1 if is_repeated(first, second) else self.campaign.repetitions
+
+    def make(self, repetition: int) -> Run:
+        """One of the runs."""
+        scenario = make_scenario(self.campaign, derive_seed(self.campaign.seed, repetition))
+        run_id = run_identity(self.campaign.backend, scenario)
+        return Run(run_id, self.number, repetition, self.campaign.backend, ScenarioDocument(scenario))
+
+
+class Runs(Sequence[Run]):
+    """The runs of all points, in the order of the points."""
+
+    def __init__(self, points: Sequence[PointRuns]) -> None:
+        self._points = points
+        self._ends = list(itertools.accumulate(point.count for point in points))
+        self._kept: dict[int, Run] = {}
+
+    def __len__(self) -> int:
+        return self._ends[-1] if self._ends else 0
+
+    @overload
+    def __getitem__(self, index: int) -> Run: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[Run]: ...
+    def __getitem__(self, index: int | slice) -> Run | list[Run]:
+        if isinstance(index, slice):
+            return [self[number] for number in range(*index.indices(len(self)))]
+        number = range(len(self))[index]
+        if number in self._kept:
+            return self._kept[number]
+        at = bisect.bisect_right(self._ends, number)
+        point = self._points[at]
+        run = point.make(number - self._ends[at] + point.count)
+        if len(self) <= MAX_KEPT:
+            self._kept[number] = run
+        return run

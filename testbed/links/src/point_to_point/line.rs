@@ -1,0 +1,305 @@
+//! One direction of a point-to-point link.
+//!
+//! A line computes the time of its next step and of its next event once, after a change, because drivers and the other
+//! direction ask for them several times per event.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use backchannel_core::event::Events;
+use backchannel_core::packet::Packet;
+use backchannel_core::registry::Given;
+use backchannel_core::scenario::{Change, DirectionSpec, Named};
+use backchannel_core::time::{service_time_ns, Time};
+use backchannel_core::traits::{Delivery, Policy, Port, Usage};
+use backchannel_policies::Context;
+
+use super::{check_rate, delay};
+use crate::device::{Device, Taken};
+use crate::far_end::{FarEnd, Flying};
+use crate::serial::{self, Transmitter, DIRECTION};
+
+/// One direction of a point-to-point link.
+pub(super) struct Line<P> {
+    pub(super) rate_bps: Option<u64>,
+    framing: u64,
+    /// `None` if packets are sent unchanged.
+    transmitter: Option<Box<Transmitter>>,
+    pub(super) policy: P,
+    /// The modem's buffer behind the policy, if any.
+    device: Option<Box<Device>>,
+    schedule: VecDeque<Change>,
+    /// When the schedule's next change is due.
+    change_at: Time,
+    /// The rate has changed since the policies were informed.
+    pub(super) changed: bool,
+    /// When the last bit of the packet in transmission leaves; [`Time::MAX`]: the line is idle. The packet itself is the last
+    /// one in flight.
+    sending_until: Time,
+    /// Its network-layer length.
+    sending_bytes: u32,
+    /// When the policy last had no packet to send. Packets that it held back are not sent before.
+    idle_since: Time,
+    far_end: FarEnd,
+    /// Without the time that the line was busy.
+    usage: Usage,
+    busy_ns: u64,
+    /// When [`Line::advance`] has something to do; [`Time::MAX`]: not before a packet arrives.
+    advance_at: Time,
+    /// When [`Line::poll`] is next due; [`Time::MAX`]: not before a packet arrives.
+    pub(super) wake_at: Time,
+}
+
+impl<P: Policy> Line<P> {
+    pub(super) fn new(
+        context: &Context,
+        spec: &DirectionSpec,
+        framing: u64,
+        policy: impl Fn(&Named, &Context) -> Result<P, String>,
+    ) -> Result<Line<P>, String> {
+        check_rate(spec.rate_bps)?;
+        let given = Given::check(&DIRECTION, &spec.options)?;
+        for pair in spec.schedule.windows(2) {
+            if pair[1].at_s < pair[0].at_s {
+                return Err(format!(
+                    "its changes are not in order of time: {} s follows {} s",
+                    pair[1].at_s, pair[0].at_s
+                ));
+            }
+        }
+        let mut far_end = FarEnd::new(delay(spec.delay_s)?, &spec.errors, context.seed, &context.label)?;
+        let (transmitter, receiver) = serial::ends(&given, framing)?;
+        let device =
+            given.count("device_buffer_bytes").filter(|bytes| *bytes > 0).map(|bytes| Box::new(Device::new(bytes)));
+        if device.is_some() && spec.rate_bps.is_none() {
+            return Err("device_buffer_bytes needs a line with a rate".into());
+        }
+        far_end.set_receiver(receiver);
+        // Invalid changes are rejected now, not in the middle of the run.
+        for change in &spec.schedule {
+            check_rate(change.rate_bps)?;
+            change.delay_s.map(delay).transpose()?;
+            change.errors.as_deref().map(|errors| far_end.error_models(errors)).transpose()?;
+        }
+        Ok(Line {
+            rate_bps: spec.rate_bps,
+            framing,
+            transmitter,
+            policy: policy(&spec.queue, context)?,
+            device,
+            schedule: spec.schedule.iter().cloned().collect(),
+            change_at: next_change(&spec.schedule),
+            changed: false,
+            sending_until: Time::MAX,
+            sending_bytes: 0,
+            idle_since: Time::ZERO,
+            far_end,
+            usage: Usage::default(),
+            busy_ns: 0,
+            advance_at: next_change(&spec.schedule),
+            wake_at: next_change(&spec.schedule),
+        })
+    }
+
+    pub(super) fn submit(&mut self, now: Time, packet: Packet, events: &mut Events) {
+        self.advance(now, events);
+        if self.rate_bps.is_none() {
+            self.usage.packets += 1;
+            self.usage.bytes += u64::from(packet.len());
+            let (bits, flying) = self.put(packet, true);
+            self.usage.line_bits += bits;
+            self.far_end.fly_compressed(now, flying);
+        } else {
+            self.policy.enqueue(now, packet, events);
+            if self.device.is_some() {
+                self.fill_device(now, events);
+            } else if self.is_idle() {
+                self.send_next(now, true, events);
+            }
+        }
+        self.update_times();
+    }
+
+    pub(super) fn on_opposite(&mut self, now: Time, packet: &Packet, events: &mut Events) {
+        // Events of this direction before `now` come first.
+        let advanced = self.advance(now, events);
+        self.policy.on_opposite(now, packet);
+        // It may have changed when the policy releases what it holds back.
+        if advanced || self.policy.len_packets() > 0 {
+            self.update_times();
+        }
+    }
+
+    /// Updates `advance_at` and `wake_at`. Called after every change of state.
+    ///
+    /// The end of a transmission is an event only if another packet waits. Otherwise the next call, at the latest its arrival,
+    /// finds that it has ended. That saves every second event of a line without a queue.
+    #[inline(always)]
+    pub(super) fn update_times(&mut self) {
+        let queued = self.policy.len_packets() > 0;
+        let poll_at = if queued || self.device.is_some() { self.policy_poll_at() } else { Time::MAX };
+        self.advance_at = self.change_at.min(self.sending_until).min(poll_at);
+        let mut wake_at = self.far_end.next_delivery().min(self.change_at);
+        if self.device.as_ref().map_or(queued, |device| !device.is_empty()) {
+            wake_at = wake_at.min(self.sending_until);
+        }
+        if queued {
+            wake_at = wake_at.min(poll_at);
+        }
+        self.wake_at = wake_at;
+    }
+
+    #[inline]
+    fn is_idle(&self) -> bool {
+        self.sending_until == Time::MAX
+    }
+
+    /// When to poll the policy next, other than at the end of a transmission; [`Time::MAX`]: not before a packet arrives.
+    fn policy_poll_at(&self) -> Time {
+        let held = || {
+            let ready = self.rate_bps.and_then(|_| self.policy.next_time());
+            ready.map_or(Time::MAX, |ready| ready.max(self.idle_since))
+        };
+        match &self.device {
+            Some(device) => device.stopped_until().unwrap_or_else(held),
+            None if self.is_idle() => held(),
+            None => Time::MAX,
+        }
+    }
+
+    #[inline(always)]
+    pub(super) fn poll(&mut self, now: Time, to: Port, out: &mut Vec<Delivery>, events: &mut Events) {
+        if self.advance_at.min(self.wake_at) > now {
+            return;
+        }
+        self.advance(now, events);
+        self.far_end.poll(now, to, out, events);
+        self.update_times();
+    }
+
+    /// Advances transmitter and schedule to `now`. Returns whether there was something to do.
+    #[inline(always)]
+    fn advance(&mut self, now: Time, events: &mut Events) -> bool {
+        let due = self.advance_at <= now;
+        if due {
+            self.take_steps(now, events);
+        }
+        due
+    }
+
+    fn take_steps(&mut self, now: Time, events: &mut Events) {
+        while self.advance_at <= now && self.advance_at < Time::MAX {
+            self.step(self.advance_at, events);
+            self.advance_at = self.next_step();
+        }
+    }
+
+    /// When the transmitter or the schedule does something next.
+    #[inline(always)]
+    fn next_step(&self) -> Time {
+        self.change_at.min(self.sending_until).min(self.policy_poll_at())
+    }
+
+    /// The next step of transmitter or schedule.
+    #[inline(always)]
+    fn step(&mut self, now: Time, events: &mut Events) {
+        if self.change_at <= now {
+            self.change();
+        } else if self.policy_poll_at() <= self.sending_until {
+            match &mut self.device {
+                Some(device) => {
+                    device.resume(self.rate_bps.unwrap_or(u64::MAX));
+                    self.fill_device(now, events);
+                }
+                // The policy may release a packet that it held back.
+                None => self.send_next(now, true, events),
+            }
+        } else {
+            self.sending_until = Time::MAX;
+            self.usage.packets += 1;
+            self.usage.bytes += u64::from(self.sending_bytes);
+            self.send_next(now, false, events);
+        }
+    }
+
+    pub(super) fn usage(&self) -> Usage {
+        let headers = self.transmitter.as_ref().and_then(|near| near.headers(self.far_end.receiver()));
+        Usage { headers, busy: Duration::from_nanos(self.busy_ns), ..self.usage }
+    }
+
+    /// The bits of a packet on the line, and its form in flight; `idle` if the line was idle until now.
+    #[inline(always)]
+    fn put(&mut self, packet: Packet, idle: bool) -> (u64, Flying) {
+        match &mut self.transmitter {
+            None => ((u64::from(packet.len()) + self.framing) * 8, Flying { packet, compressed: None }),
+            Some(transmitter) => transmitter.put(packet, idle),
+        }
+    }
+
+    /// Sends the next packet, if one waits; `idle` if the line was idle until now.
+    #[inline(always)]
+    fn send_next(&mut self, now: Time, idle: bool, events: &mut Events) {
+        let Some(rate_bps) = self.rate_bps else { return };
+        if self.device.is_some() {
+            self.send_from_device(now);
+        } else if let Some(packet) = self.policy.dequeue(now, events) {
+            let (bits, flying) = self.put(packet, idle);
+            self.send(now, service_time_ns(bits, rate_bps), bits, flying);
+        } else {
+            self.idle_since = now;
+        }
+    }
+
+    fn send_from_device(&mut self, now: Time) {
+        if let Some(Taken { time_ns, bits, flying }) = self.device.as_mut().and_then(|device| device.next()) {
+            self.send(now, time_ns, bits, flying);
+        }
+    }
+
+    #[inline(always)]
+    fn send(&mut self, now: Time, time_ns: u64, bits: u64, flying: Flying) {
+        self.usage.line_bits += bits;
+        self.busy_ns += time_ns;
+        self.sending_until = Time(now.nanos().saturating_add(time_ns));
+        self.sending_bytes = flying.packet.len();
+        self.far_end.fly_compressed(self.sending_until, flying);
+    }
+
+    /// Fills the modem's buffer from the policy.
+    fn fill_device(&mut self, now: Time, events: &mut Events) {
+        let Some(rate_bps) = self.rate_bps else { return };
+        while self.device.as_ref().is_some_and(|device| device.has_room()) {
+            let Some(packet) = self.policy.dequeue(now, events) else {
+                self.idle_since = now;
+                break;
+            };
+            let (bits, flying) = self.put(packet, self.is_idle());
+            self.device.as_mut().expect("the device has room").take(now, bits, flying, rate_bps);
+            if self.is_idle() {
+                self.send_next(now, false, events);
+            }
+        }
+    }
+
+    fn change(&mut self) {
+        let Some(change) = self.schedule.pop_front() else { return };
+        self.change_at = next_change(self.schedule.make_contiguous());
+        if let Some(rate_bps) = change.rate_bps {
+            self.rate_bps = Some(rate_bps);
+            self.changed = true;
+        }
+        if let Some(delay_s) = change.delay_s {
+            let sending_until = (!self.is_idle()).then_some(self.sending_until);
+            self.far_end.set_delay(Duration::from_secs_f64(delay_s), sending_until);
+        }
+        if let Some(errors) = change.errors {
+            self.far_end
+                .set_errors(Time::from_seconds(change.at_s), &errors)
+                .expect("they were built once, when the link was");
+        }
+    }
+}
+
+fn next_change(schedule: &[Change]) -> Time {
+    schedule.first().map_or(Time::MAX, |change| Time::from_seconds(change.at_s))
+}

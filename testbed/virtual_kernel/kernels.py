@@ -1,0 +1,217 @@
+"""The kernels that run in virtual time: built once from Debian's source packages, kept in the user's cache.
+
+A kernel is identified by Linux's version, Debian's package version, its configuration and the seeded entropy that is
+loaded into it. Equal ones are one folder of the cache, which appears whole or not at all.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import os
+import shutil
+import subprocess
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from testbed.errors import TestbedError, Unavailable
+from testbed.local_folders import ScratchFolder
+
+HERE = Path(__file__).parent
+CONFIG, ENTROPY = HERE / "kernel.config", HERE / "seeded.c"
+#: Versions that are known to boot, the default first.
+VERSIONS = ("6.12",)
+#: Programs that a build needs, and the Debian package of each.
+PROGRAMS = {
+    "make": "make", "gcc": "gcc", "flex": "flex", "bison": "bison", "bc": "bc", "xz": "xz-utils", "tar": "tar",
+    "apt-get": "apt", "dpkg-deb": "dpkg",
+}  # fmt: skip
+#: The build's date and place are in the kernel's version, which Linux mixes into its entropy.
+MAKE = (
+    "make", "ARCH=um", "KBUILD_BUILD_TIMESTAMP=2000-01-01", "KBUILD_BUILD_USER=backchannel",
+    "KBUILD_BUILD_HOST=backchannel", "KBUILD_BUILD_VERSION=1",
+)  # fmt: skip
+#: Lines of output of a whole build, about; for the progress only.
+BUILD_LINES = 1000
+#: Free space that a build needs.
+ROOM_BYTES = 4 << 30
+
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """A built kernel."""
+
+    version: str
+    #: Its folder in the cache.
+    folder: Path
+
+    @property
+    def binary(self) -> Path:
+        """User-Mode Linux, an ordinary program."""
+        return self.folder / "linux"
+
+    @property
+    def entropy(self) -> Path:
+        """What is preloaded into it."""
+        return self.folder / "seeded.so"
+
+    @property
+    def release(self) -> str:
+        """Debian's version of the source package, and the digest of binary and entropy."""
+        return (self.folder / "release").read_text().strip()
+
+
+def cache() -> Path:
+    """The folder of the user's kernels."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "backchannel" / "kernels"
+
+
+def built() -> list[Kernel]:
+    """The kernels in the cache that this version of the software would build."""
+    return [kernel for version in VERSIONS if (kernel := _kernel(version)).binary.exists()]
+
+
+def name(version: str) -> str:
+    """What identifies a kernel on every machine: its version, and the digest of its configuration and entropy."""
+    return _kernel(version).folder.name
+
+
+def named(kernel_name: str) -> Kernel:
+    """A built kernel, by its `name`.
+
+    Raises:
+        Unavailable: it is not built, with the command that builds it.
+        TestbedError: this version of the software does not build that kernel.
+    """
+    version = next((version for version in VERSIONS if name(version) == kernel_name), None)
+    if version is None:
+        raise TestbedError(f"this version of Backchannel has no kernel '{kernel_name}'")
+    kernel = _kernel(version)
+    if not kernel.binary.exists():
+        raise Unavailable(
+            f"there is no Linux {version} for virtual time yet: './backchannel kernel build --version {version}' "
+            "builds it from Debian's source, once, in some minutes"
+        )
+    return kernel
+
+
+def build(version: str, say: Say) -> Kernel:
+    """The kernel from the cache, or a new one.
+
+    Args:
+        version: one of VERSIONS.
+        say: receives lines about the progress.
+
+    Raises:
+        Unavailable: a program that the build needs is missing.
+        TestbedError: the build failed; the message names the log.
+    """
+    if version not in VERSIONS:
+        raise TestbedError(f"there is no Linux {version} to build; there are: {', '.join(VERSIONS)}")
+    kernel = _kernel(version)
+    place = cache()
+    place.mkdir(parents=True, exist_ok=True)
+    with (place / f"lock-{version}").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not kernel.binary.exists():
+            _require(place)
+            with ScratchFolder(place, "new-") as new:
+                _build(version, new, place / f"build-{version}.log", say)
+                (new / "kernel").rename(kernel.folder)
+    return kernel
+
+
+def _kernel(version: str) -> Kernel:
+    parts = [version.encode(), CONFIG.read_bytes(), ENTROPY.read_bytes()]
+    return Kernel(version, cache() / f"linux-{version}-{hashlib.sha256(b'|'.join(parts)).hexdigest()[:12]}")
+
+
+def _require(place: Path) -> None:
+    lacking = sorted({package for program, package in PROGRAMS.items() if shutil.which(program) is None})
+    if lacking:
+        raise Unavailable(f"building a kernel needs programs that are missing: apt-get install {' '.join(lacking)}")
+    free = shutil.disk_usage(place).free
+    if free < ROOM_BYTES:
+        raise TestbedError(
+            f"building a kernel needs {ROOM_BYTES >> 30} GiB in {place}, where {free >> 30} GiB are free: make room, "
+            "or name another place with XDG_CACHE_HOME"
+        )
+
+
+def _build(version: str, folder: Path, log: Path, say: Say) -> None:
+    log.write_bytes(b"")
+    made = folder / "kernel"
+    made.mkdir()
+    say(f"fetching the source of Linux {version}")
+    # Not installed, so that no privilege is needed.
+    _logged(["apt-get", "-q", "download", f"linux-source-{version}"], folder, log)
+    package = next(folder.glob("linux-source-*.deb"))
+    _logged(["dpkg-deb", "-x", package.name, "package"], folder, log)
+    archive = next((folder / "package" / "usr" / "src").glob("linux-source-*.tar.xz"))
+    say("unpacking it")
+    _logged(["tar", "-xf", str(archive)], folder, log)
+    shutil.rmtree(folder / "package")
+    tree = folder / f"linux-source-{version}"
+    _configure(tree, log)
+    _make(tree, log, say)
+    shutil.copy2(tree / "linux", made / "linux")
+    _logged(["strip", str(made / "linux")], folder, log)
+    _logged(["gcc", "-O2", "-shared", "-fPIC", "-o", str(made / "seeded.so"), str(ENTROPY)], folder, log)
+    digest = hashlib.sha256((made / "linux").read_bytes() + (made / "seeded.so").read_bytes()).hexdigest()
+    debian = package.name.split("_")[1]
+    (made / "release").write_text(f"{debian} sha256:{digest}\n")
+
+
+def _configure(tree: Path, log: Path) -> None:
+    _logged([*MAKE, "tinyconfig"], tree, log)
+    config = tree / ".config"
+    config.write_text(config.read_text() + CONFIG.read_text())
+    _logged([*MAKE, "olddefconfig"], tree, log)
+    missing = lacking_options(CONFIG.read_text().splitlines(), config.read_text().splitlines())
+    if missing:
+        raise TestbedError(f"{tree.name} does not have the options {', '.join(missing)}, which {CONFIG.name} asks for")
+
+
+def lacking_options(wanted: Iterable[str], configured: Iterable[str]) -> list[str]:
+    """Options that are asked for (CONFIG_X=y) and not configured so."""
+    there = set(configured)
+    return [line.removesuffix("=y") for line in wanted if line.startswith("CONFIG_") and line not in there]
+
+
+def _make(tree: Path, log: Path, say: Say) -> None:
+    started, told_s, lines = time.monotonic(), 0.0, 0
+    words = [*MAKE, f"-j{os.cpu_count() or 1}", "linux"]
+    with log.open("ab") as file, subprocess.Popen(
+        words, cwd=tree, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=file
+    ) as process:  # fmt: skip
+        assert process.stdout is not None
+        for line in process.stdout:
+            file.write(line)
+            lines += 1
+            passed_s = time.monotonic() - started
+            if passed_s - told_s >= 20:
+                told_s = passed_s
+                share = min(lines / BUILD_LINES, 0.99)
+                left_min = max(1, round(passed_s * (1 - share) / share / 60))
+                say(f"building: {share:.0%}, about {left_min} min left")
+    if process.returncode != 0:
+        raise _failure(words, log)
+
+
+def _logged(words: Sequence[str], folder: Path, log: Path) -> None:
+    with log.open("ab") as file:
+        done = subprocess.run(
+            list(words), cwd=folder, stdin=subprocess.DEVNULL, stdout=file, stderr=file, check=False
+        )  # fmt: skip
+    if done.returncode != 0:
+        raise _failure(words, log)
+
+
+def _failure(words: Sequence[str], log: Path) -> TestbedError:
+    errors = [line for line in log.read_text(errors="replace").splitlines() if "rror" in line or "E:" in line]
+    reason = errors[-1].strip() if errors else "it gave no reason"
+    return TestbedError(f"'{' '.join(words[:3])}' failed: {reason} ({log} has all of its output)")

@@ -1,0 +1,131 @@
+"""A run in virtual time as one process: boots the kernel, which runs testbed.virtual_kernel.guest and ends."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+from testbed import node_binary
+from testbed.errors import TestbedError
+from testbed.local_folders import ScratchFolder
+from testbed.report import Progress, Report
+from testbed.scenario import Scenario
+from testbed.virtual_kernel import kernels
+
+#: The virtual clock at boot, 2000-01-01 UTC, in ns: the same for every run, so that equal runs have equal captures.
+BOOT_NS = 946_684_800_000_000_000
+#: Memory of a virtual machine in MiB. Pages that are not used cost nothing.
+MEMORY_MIB = 1024
+#: A machine that reports nothing for this long, in s of real time, hangs.
+SILENT_S = 300.0
+
+
+class VirtualMachine:
+    """One run; `kill` may be called from any thread."""
+
+    def __init__(self, kernel: kernels.Kernel) -> None:
+        self._kernel = kernel
+        self._process: subprocess.Popen[str] | None = None
+
+    def run(self, scenario: Scenario, out: Path, on_progress: Callable[[Progress], None]) -> Report:
+        """Runs a scenario; its captures and telemetry go to `out`.
+
+        Raises:
+            TestbedError: the run failed, or the machine ended or hung; `out` has guest.log and kernel.log.
+        """
+        with ScratchFolder() as scratch:
+            folder = scratch / "host"
+            folder.mkdir()
+            (folder / "scenario.json").write_text(json.dumps(scenario.as_json()))
+            log = scratch / "kernel.log"
+            try:
+                self._boot(scenario.seed, scratch, folder, log, on_progress)
+                return self._report(folder, log)
+            finally:
+                self._keep(folder, log, out)
+
+    def kill(self) -> None:
+        """Ends the machine at once; the run fails."""
+        process = self._process
+        if process is not None and process.poll() is None:
+            process.kill()
+
+    def _boot(self, seed: int, scratch: Path, folder: Path, log: Path, on_progress: Callable[[Progress], None]) -> None:
+        init = scratch / "init"
+        words = [str(kernels.HERE / "init.sh"), str(folder), sys.executable, str(node_binary.ROOT)]
+        environment = {
+            "PATH": f"{os.environ.get('PATH', os.defpath)}:/usr/sbin:/sbin",
+            "PYTHONPATH": str(node_binary.ROOT),
+            "PYTHONDONTWRITEBYTECODE": "1",
+            "PYTHONHASHSEED": "0",
+            "SETUPTOOLS_USE_DISTUTILS": "stdlib",
+            "BACKCHANNEL_NODE": node_binary.path(),
+            "HOME": "/run",
+        }
+        exports = "".join(f"export {name}={shlex.quote(value)}\n" for name, value in environment.items())
+        init.write_text(f"#!/bin/sh\n{exports}exec /bin/sh {shlex.join(words)}\n")
+        init.chmod(0o755)
+        # Linux mixes its command line into its entropy, so no word may depend on the machine or the run. `init` is in
+        # the working directory, by a link that is read on the host.
+        command = [
+            # Ends with the thread that runs it, so also with a killed runner.
+            "setpriv", "--pdeathsig", "KILL",
+            str(self._kernel.binary), "time-travel=inf-cpu", f"time-travel-start={BOOT_NS}", f"mem={MEMORY_MIB}M",
+            "root=/dev/root", "rootfstype=hostfs", "rootflags=/", "ro", "con=null", "con0=null,fd:1", "ssl=null",
+            "quiet", "loglevel=4", "init=/proc/self/cwd/init",
+        ]  # fmt: skip
+        host = {
+            "PATH": os.environ.get("PATH", os.defpath),
+            "LD_PRELOAD": str(self._kernel.entropy),
+            "BACKCHANNEL_KERNEL_SEED": str(seed),
+            "TMPDIR": "/dev/shm",
+            "HOME": str(scratch),
+        }
+        with log.open("w") as errors:
+            self._process = subprocess.Popen(
+                command, env=host, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=errors, text=True,
+                errors="replace", start_new_session=True, cwd=scratch,
+            )  # fmt: skip
+        self._watch(self._process, on_progress)
+
+    def _watch(self, process: subprocess.Popen[str], on_progress: Callable[[Progress], None]) -> None:
+        """Until the machine has ended."""
+        assert process.stdout is not None
+        timer = threading.Timer(SILENT_S, process.kill)
+        timer.start()
+        try:
+            for line in process.stdout:
+                timer.cancel()
+                timer = threading.Timer(SILENT_S, process.kill)
+                timer.start()
+                try:
+                    on_progress(Progress.from_json(json.loads(line)))
+                except (ValueError, KeyError, TypeError):
+                    continue  # The kernel's own words.
+        finally:
+            timer.cancel()
+            process.wait()
+
+    def _report(self, folder: Path, log: Path) -> Report:
+        path = folder / "report.json"
+        if not path.exists():
+            said = [line for line in log.read_text(errors="replace").splitlines() if line.strip()]
+            raise TestbedError(f"the virtual kernel ended before its run: {said[-1] if said else 'it said nothing'}")
+        answer = json.loads(path.read_text())
+        if "error" in answer:
+            raise TestbedError(str(answer["error"]))
+        return Report.model_validate(answer["report"])
+
+    def _keep(self, folder: Path, log: Path, out: Path) -> None:
+        """Moves what the run left to its folder."""
+        out.mkdir(parents=True, exist_ok=True)
+        for part in (*folder.iterdir(), log):
+            if part.name not in ("scenario.json", "report.json") and not (out / part.name).exists():
+                shutil.move(part, out / part.name)

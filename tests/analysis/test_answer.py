@@ -1,0 +1,127 @@
+"""What a campaign answers: the best point, whether that is conclusive, and its cost; and the trade-off's figure."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from analysis.answer import Best, best, sentences
+from analysis.figures import printed
+from analysis.figures.tradeoff import tradeoff
+from analysis.results import Quantity, Results, ValueRow
+from analysis.statistics import RunKey
+
+FORWARD, REVERSE = Quantity("throughput", "forward", "rate"), Quantity("throughput", "reverse", "rate")
+LABELS = {0: "a", 1: "b", 2: "c"}
+
+
+def results(*points: tuple[list[float], list[float]]) -> Results:
+    """Values of both directions by point."""
+    values = {
+        number: {
+            one: {RunKey(at, at): value for at, value in enumerate(mine)}
+            for one, mine in zip((FORWARD, REVERSE), point, strict=True)
+        }
+        for number, point in enumerate(points)
+    }
+    return Results("own", [{"policy": label} for label in LABELS.values()][: len(points)], values)
+
+
+def answered(*points: tuple[list[float], list[float]]) -> Best:
+    found = best(results(*points), FORWARD, REVERSE)
+    assert found is not None
+    return found
+
+
+def test_the_best_is_named_with_its_lead_and_its_cost() -> None:
+    found = answered(
+        ([1.00e6, 1.02e6, 1.01e6, 1.03e6], [40e3, 41e3, 42e3, 43e3]),
+        ([7.00e6, 7.05e6, 7.02e6, 7.01e6], [1e3, 2e3, 1e3, 2e3]),
+        ([5.00e6, 5.05e6, 5.01e6, 5.02e6], [20e3, 21e3, 22e3, 23e3]),
+    )
+    assert (found.best.point, found.next and found.next.point) == (1, 2)
+    text = " ".join(sentences(found, LABELS))
+    for wanted in (
+        "Throughput, forward, is highest with b: 7.020 ± 0.034 Mbit/s, 4 runs.",
+        "That is 2 Mbit/s (+40 %) more than with c, the next: 5.020 ± 0.034 Mbit/s;", "The difference is conclusive.",
+        "With b, reverse has 1.50 ± 0.92 kbit/s and starves: it has up to 41.5 ± 2.1 kbit/s with a.",
+    ):  # fmt: skip
+        assert wanted in text
+
+
+def test_a_lead_within_chance_is_not_conclusive() -> None:
+    found = answered(([1e6, 3e6, 2e6], [1e3, 1e3, 1e3]), ([2.5e6, 1.5e6, 3e6], [1e3, 1e3, 1e3]))
+    text = " ".join(sentences(found, LABELS))
+    assert "not conclusive" in text
+    assert "starves" not in text
+
+
+def test_equal_repetitions_conclude_nothing() -> None:
+    text = " ".join(sentences(answered(([1e6] * 3, [1.0] * 3), ([2e6] * 3, [1.0] * 3)), LABELS))
+    assert "2 Mbit/s (3 equal)" in text
+    assert "Nothing can be concluded" in text
+
+
+def test_the_comparison_pays_for_the_choice_among_all_points() -> None:
+    pair = ([1.0e6, 1.2e6, 1.1e6, 1.3e6], [1e3] * 4), ([1.3e6, 1.4e6, 1.5e6, 1.5e6], [1e3] * 4)
+    two, three = answered(*pair), answered(*pair, ([0.1e6] * 4, [1e3] * 4))
+    levels = [one.compared.difference.level for one in (two, three) if one.compared]
+    # One pair, and three pairs.
+    assert levels == pytest.approx([0.95, 1 - 0.05 / 3])
+    shared = best(results(*pair), FORWARD, questions=5)
+    assert shared is not None
+    assert shared.compared is not None
+    assert shared.compared.difference.level == pytest.approx(0.99)
+
+
+def test_interval_and_verdict_agree_and_chance_rarely_concludes() -> None:
+    draws = random.Random(1)
+    wrong = 0
+    for _ in range(400):
+        found = answered(*[([draws.gauss(1e6, 1e5) for _ in range(5)], [1.0] * 5) for _ in range(3)])
+        assert found.compared is not None
+        interval = found.compared.difference.interval
+        assert interval is not None
+        if found.compared.verdict != "same":
+            assert (found.compared.verdict == "different") == (0 not in interval)
+        wrong += found.compared.verdict == "different"
+    assert wrong <= 0.05 * 400
+
+
+def test_less_is_better_for_some_metrics() -> None:
+    resent = Quantity("retransmissions", "forward", "count")
+    values = {n: {resent: {RunKey(at, at): 10.0 * n + at for at in range(3)}} for n in range(3)}
+    found = best(Results("own", [{}] * 3, values), resent)
+    assert found is not None
+    assert found.best.point == 0
+    assert "is lowest with a" in sentences(found, LABELS)[0]
+    neither = Quantity("cwnd_mean", "forward", "segments")
+    assert best(Results("own", [{}], {0: {neither: {RunKey(0, 0): 1.0}}}), neither) is None
+
+
+def test_the_trade_off_has_a_dot_a_run_means_and_the_pareto_edge() -> None:
+    points = {0: (1e6, 40e3), 1: (7e6, 2e3), 2: (0.5e6, 30e3)}
+    rows = [
+        ValueRow(point, at, f"run{point}{at}", at, "throughput", subject, "rate", value * (1 + 0.01 * at * (1 + at)))
+        for point, both in points.items()
+        for subject, value in zip(("forward", "reverse"), both, strict=True)
+        for at in range(3)
+    ]
+    # Of the fourth point the runs form two groups: it has dots and no mean.
+    rows += [
+        ValueRow(3, at, f"run3{at}", at, "throughput", subject, "rate", 3e6 + at if at < 3 else 5e6 + at)
+        for subject in ("forward", "reverse")
+        for at in range(6)
+    ]
+    figure = tradeoff(rows, FORWARD, REVERSE, ("Forward", "Reverse"), {0: "a", 1: "b", 2: "c", 3: "d"})
+    assert figure is not None
+    named = {one.name: one for one in figure.series if one.name}
+    assert [named[name].points.height for name in "abcd"] == [3, 3, 3, 6]
+    assert set(named["a"].points["run"]) == {"run00", "run01", "run02"}
+    means = [one for one in figure.series if not one.name and one.kind == "points" and one.points.height]
+    assert len(means) == 3
+    # The third is beaten in both directions.
+    assert named["Pareto edge"].points.height == 2
+    assert next(one for one in figure.as_json()["series"] if one["name"] == "a")["run"] == ["run00", "run01", "run02"]
+    assert b"Pareto edge" in printed.rendered(figure, "svg", text=True)

@@ -1,0 +1,138 @@
+"""Runs in virtual time: the same bytes twice, nothing late, no capability, nothing left behind."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from testbed import fidelity
+from testbed.errors import TestbedError
+from testbed.report import Report
+from testbed.scenario import Scenario
+from testbed.virtual_kernel import kernels
+from testbed.virtual_kernel.machine import VirtualMachine
+from tests.conftest import two_hosts
+
+pytestmark = pytest.mark.emulated
+
+STACKS = ("reno", "cubic", "bbr", "newreno")
+
+
+@pytest.fixture(scope="session")
+def kernel() -> kernels.Kernel:
+    """Built when it is first needed."""
+    return kernels.build(kernels.VERSIONS[0], print)
+
+
+def scenario(stack: str = "cubic", **values: Any) -> Scenario:
+    document = two_hosts(duration_s=2.0, **values)
+    for node in document["nodes"]:
+        node["stack"] = {"name": stack, "options": {}}
+    return Scenario.model_validate(document)
+
+
+def made(kernel: kernels.Kernel, of: Scenario, out: Path) -> tuple[Report, dict[str, str]]:
+    """The report, and the digest of each file."""
+    report = VirtualMachine(kernel).run(of, out, lambda progress: None)
+    files = sorted(path for kind in ("captures", "telemetry") for path in (out / kind).iterdir())
+    return report, {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
+
+
+@pytest.mark.parametrize("stack", STACKS)
+def test_a_scenario_gives_the_same_bytes_twice(stack: str, kernel: kernels.Kernel, tmp_path: Path) -> None:
+    report, first = made(kernel, scenario(stack), tmp_path / "first")
+    _, second = made(kernel, scenario(stack), tmp_path / "in another folder")
+    assert first == second
+    assert len(first) == 4
+    assert report.flows["bulk"].receive.bytes > 100_000
+
+
+def test_another_seed_gives_other_sequence_numbers(kernel: kernels.Kernel, tmp_path: Path) -> None:
+    _, first = made(kernel, scenario(seed=1), tmp_path / "first")
+    _, second = made(kernel, scenario(seed=2), tmp_path / "second")
+    assert all(first[name] != second[name] for name in first if name.endswith(".pcap"))
+
+
+def test_nothing_is_late(kernel: kernels.Kernel, tmp_path: Path) -> None:
+    report, _ = made(kernel, scenario(rate_bps=10_000_000), tmp_path)
+    assert fidelity.problems(report) == []
+    late = report.driver.links["line"]["forward"].lateness_s
+    # Reading a clock takes 256 ns of virtual time.
+    assert late.max is not None
+    assert late.max < 50e-6
+    assert report.driver.stalls is not None
+    assert report.driver.stalls.count == 0
+
+
+def test_a_failure_inside_is_a_sentence(kernel: kernels.Kernel, tmp_path: Path) -> None:
+    with pytest.raises(TestbedError, match="lp"):
+        made(kernel, scenario("hybla-lp"), tmp_path)
+    with pytest.raises(TestbedError, match="virtual kernel"):
+        VirtualMachine(replace(kernel, folder=tmp_path)).run(scenario(), tmp_path / "out", lambda progress: None)
+
+
+CAMPAIGN = """
+name: virtual
+backend: virtual-kernel
+network:
+  topology: line
+  forward: {rate: 1 Mbit/s, delay: 10 ms, queue: {policy: droptail, limit: 50 packets}}
+  reverse: {rate: 1 Mbit/s, delay: 10 ms, queue: {policy: droptail, limit: 50 packets}}
+workload: [{name: bulk, from: left, to: right}]
+duration: 4 s
+"""
+
+
+def command(folder: Path, *prefix: str) -> list[str]:
+    (folder / "virtual.yaml").write_text(CAMPAIGN)
+    return [*prefix, sys.executable, "-m", "experiments", "run", str(folder / "virtual.yaml"),
+            "--results", str(folder / "results")]  # fmt: skip
+
+
+def test_a_campaign_needs_no_capability(kernel: kernels.Kernel, tmp_path: Path) -> None:
+    without = ("setpriv", "--bounding-set=-all", "--inh-caps=-all", "--no-new-privs")
+    done = subprocess.run(command(tmp_path, *without), capture_output=True, text=True, check=False, timeout=300)
+    assert done.returncode == 0, done.stdout + done.stderr
+    manifests = [json.loads(path.read_text()) for path in tmp_path.rglob("manifest.json")]
+    assert [manifest["virtual_kernel"] for manifest in manifests] == [kernel.release]
+    assert not manifests[0]["report"].get("stalls")
+
+
+def test_nothing_survives_a_killed_runner(kernel: kernels.Kernel, tmp_path: Path) -> None:
+    environment = {**os.environ, "TMPDIR": str(tmp_path)}
+    with subprocess.Popen(
+        command(tmp_path), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=environment
+    ) as runner:
+        _until(lambda: len(_machines(tmp_path)) > 1)
+        runner.send_signal(signal.SIGKILL)
+    _until(lambda: not _machines(tmp_path))
+
+
+def _machines(folder: Path) -> list[int]:
+    """Processes of virtual machines whose working directory is below a folder."""
+    found = []
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            is_machine = (process / "comm").read_text().strip() == "linux"
+            if is_machine and (process / "cwd").readlink().is_relative_to(folder):
+                found.append(int(process.name))
+        except OSError:
+            continue
+    return found
+
+
+def _until(condition: Any, timeout_s: float = 60.0) -> None:
+    deadline = time.monotonic() + timeout_s
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)

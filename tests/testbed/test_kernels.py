@@ -1,0 +1,53 @@
+"""Kernels in virtual time: what identifies one, and what is said when one is missing."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from testbed.errors import TestbedError, Unavailable
+from testbed.virtual_kernel import kernels
+
+
+@pytest.fixture(autouse=True)
+def empty_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    return tmp_path
+
+
+def test_a_kernel_that_is_not_built_is_said_with_the_command_that_builds_it() -> None:
+    assert kernels.built() == []
+    with pytest.raises(Unavailable, match="backchannel kernel build --version 6.12'"):
+        kernels.named(kernels.name("6.12"))
+
+
+def test_a_kernel_of_another_version_of_the_software_is_refused() -> None:
+    with pytest.raises(TestbedError, match="no kernel 'linux-6.12-000000000000'"):
+        kernels.named("linux-6.12-000000000000")
+
+
+def test_a_kernels_name_follows_its_configuration(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = kernels.name("6.12")
+    other = tmp_path / "kernel.config"
+    other.write_text(kernels.CONFIG.read_text().replace("CONFIG_NET_SCH_CAKE=y", "# CONFIG_NET_SCH_CAKE is not set"))
+    monkeypatch.setattr(kernels, "CONFIG", other)
+    assert kernels.name("6.12") != before
+
+
+def test_an_option_that_a_version_of_linux_does_not_have_is_named() -> None:
+    wanted = ["# A comment", "CONFIG_NET=y", "CONFIG_NET_SCH_DUALPI2=y", "# CONFIG_IPV6 is not set"]
+    assert kernels.lacking_options(wanted, ["CONFIG_NET=y", "# CONFIG_NET_SCH_DUALPI2 is not set"]) == [
+        "CONFIG_NET_SCH_DUALPI2"
+    ]
+
+
+def test_missing_build_programs_are_named_by_package(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kernels.shutil, "which", lambda program: None if program in ("flex", "xz") else program)
+    with pytest.raises(Unavailable, match="apt-get install flex xz-utils$"):
+        kernels.build("6.12", lambda line: None)
+
+
+def test_there_is_no_other_version() -> None:
+    with pytest.raises(TestbedError, match="no Linux 5.4 to build; there are: 6.12"):
+        kernels.build("5.4", lambda line: None)

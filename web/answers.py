@@ -1,0 +1,107 @@
+"""What a campaign answers, on top of its page: sentences, and the trade-off between the two directions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from flask import g, request
+from markupsafe import Markup
+
+from analysis import answer
+from analysis.figures import tradeoff
+from analysis.figures.means import Means, quantities
+from analysis.figures.model import Figure
+from analysis.results import Quantity, Results
+from analysis.store.rows import CampaignRow, PointRow
+from experiments.api import point_label
+from testbed.scenario import Scenario
+from web import campaign_data
+from web.cache import cached
+from web.figures import embedded
+from web.run_figures import side_of
+
+#: Values of the x field that get a sentence each.
+MOST_PLACES = 12
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What is shown."""
+
+    sentences: list[str]
+    #: Value of the x field to the sentences for the points that have it.
+    places: list[tuple[str, list[str]]]
+    #: None without another direction; and for the page.
+    figure: Figure | None
+    figure_data: Markup
+
+
+def of(campaign: CampaignRow, means: Means | None, axes: Mapping[str, Sequence[str]]) -> Answer | None:
+    """The answer for the metric, x field and fixed fields that the address asks for; None without results."""
+    if means is None:
+        return None
+    fixed = {name: request.args[f"fix.{name}"] for name in axes if request.args.get(f"fix.{name}") in axes[name]}
+    fixed.pop(means.x_field, None)
+    key = ("answer", campaign.id, means.metric, means.subject, means.x_field, tuple(fixed.items()))
+    return cached(key, lambda: _made(campaign, means, axes, fixed))
+
+
+def _made(
+    campaign: CampaignRow, means: Means, axes: Mapping[str, Sequence[str]], fixed: Mapping[str, str]
+) -> Answer | None:
+    points = campaign_data.points(campaign.id)
+    chosen = [point for point in points if fixed.items() <= dict(point.parameters).items()]
+    scenario = campaign_data.scenario(campaign.id)
+    opposite = other_direction(scenario, means.subject) if scenario else ""
+    asked, wanted = Quantity(means.metric, means.subject, means.unit), [(means.metric, means.subject)]
+    other = Quantity(means.metric, opposite, means.unit) if opposite else None
+    rows = g.store.values(campaign.id, only=[*wanted, *([(means.metric, opposite)] if opposite else [])])
+    results = Results.of_rows(campaign.name, [dict(point.parameters) for point in points], rows)
+    groups = _places(chosen, means)
+    questions = len(groups) + 1
+    labels = {point.number: point_label(dict(point.parameters)) or "all runs" for point in points}
+    best = answer.best(results, asked, other, [point.number for point in chosen], questions)
+    if best is None:
+        return None
+    found = []
+    for place, of_place in groups:
+        one = answer.best(results, asked, other, [point.number for point in of_place], questions)
+        short = {
+            point.number: point_label({name: value for name, value in point.parameters if name != means.x_field})
+            for point in of_place
+        }
+        if one is not None and one.next is not None:
+            found.append((place, answer.sentences(one, short, named=False)))
+    figure = None
+    if other is not None:
+        field = _coloured(axes, fixed)
+        colour_of = {point.number: dict(point.parameters).get(field, "all runs") for point in chosen}
+        titles = (campaign_data.Kind(*asked).label, campaign_data.Kind(*other).label)
+        figure = tradeoff.tradeoff([row for row in rows if row.point in colour_of], asked, other, titles, colour_of)
+    return Answer(answer.sentences(best, labels), found, figure, embedded(figure) if figure else Markup(""))
+
+
+def other_direction(scenario: Scenario, subject: str) -> str:
+    """The first flow or group of flows that goes the other way; empty if there is none."""
+    ways = {flow.group or flow.name: (side_of(flow.from_), side_of(flow.to)) for flow in scenario.workload}
+    ways |= {flow.name: (side_of(flow.from_), side_of(flow.to)) for flow in scenario.workload if flow.name == subject}
+    own = ways.get(subject)
+    return next((name for name, way in ways.items() if own is not None and way == own[::-1]), "")
+
+
+def _places(points: Sequence[PointRow], means: Means) -> list[tuple[str, list[PointRow]]]:
+    """Points by the value of a numeric x field, where several share a value."""
+    if means.sizes is None or not means.is_line:
+        return []
+    found = [
+        (place, [one for one in points if dict(one.parameters).get(means.x_field) == place]) for place in means.places
+    ]
+    return [(place, some) for place, some in found if len(some) > 1][:MOST_PLACES]
+
+
+def _coloured(axes: Mapping[str, Sequence[str]], fixed: Mapping[str, str]) -> str:
+    """The field that colours the dots: one with names, such as a policy, if there is one."""
+    free = [name for name in axes if name not in fixed]
+    names = [name for name in free if quantities(axes[name]) is None]
+    return next(iter([*names, *free]), "")

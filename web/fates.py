@@ -1,0 +1,122 @@
+"""What became of a segment of a run, in words, from its captures and the telemetry of its lines."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import polars as pl
+
+from analysis.captures import FAST_RETRANSMISSION, RETRANSMISSION, TIMEOUT
+from analysis.captures.fate import Fate, Lost, Sent, fate
+from analysis.routes import Routes
+from analysis.store.rows import RunRow
+from testbed.addressing import make_plan
+from testbed.scenario import Direction, Scenario
+from web import tables
+
+#: Time between a packet's capture and what its line wrote down of it, at most, in s.
+BESIDE_S = 0.001
+#: Reasons of telemetry in words.
+REASONS = {
+    "dropped_full": "dropped", "dropped_early": "dropped early by the policy", "purged": "purged by the policy",
+    "lost": "lost to an error of the line", "damaged": "damaged by an error of the line",
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where and why a transmission was lost."""
+
+    link: str
+    direction: Direction
+    t_s: float
+    #: A key of REASONS, or "" without telemetry.
+    event: str
+    queue_packets: int | None
+    limit_packets: int | None
+
+
+@dataclass(frozen=True)
+class Story:
+    """What became of a transmission, for the page."""
+
+    sentence: str
+    sent_s: float
+    arrived_s: float | None
+    lost: Place | None
+    again_s: float | None
+
+
+def story(folder: Path, run: RunRow, flow: str, seq: int, payload: int, at: float) -> Story | None:
+    """What became of the transmission of a segment at a time; None if the sender's capture does not have it.
+
+    Raises:
+        MissingCapture: the sender was not captured, or there is no such flow.
+    """
+    scenario = run.documents.scenario
+    spec = next((one for one in scenario.workload if one.name == flow), None)
+    columns = ("dir", "seq", "payload", "ack", "class")
+    asks = (pl.col("dir") == 1) & (pl.col("ack") == seq) & (pl.col("payload") == 0)
+    mine = (pl.col("dir") == 0) & (pl.col("seq") == seq) & (pl.col("payload") == payload)
+    rows = tables.flow(folder, run, flow, False, columns, mine | asks)
+    own = rows.filter((pl.col("dir") == 0) & ((pl.col("t_s") - at).abs() < 1e-6))
+    if spec is None or own.is_empty():
+        return None
+    stream = own["stream"][0]
+    rows = rows.filter(pl.col("stream") == stream)
+    sent = [Sent(t_s, _kind(bits)) for t_s, bits in rows.filter(pl.col("dir") == 0).select("t_s", "class").iter_rows()]
+    acks = rows.filter(pl.col("dir") == 1)["t_s"].to_list()
+    path = Routes(make_plan(scenario.nodes, scenario.links)).between(spec.from_, spec.to)
+    found = fate(sent, at, tables.sightings(folder, run, flow, stream, seq, payload), path, acks)
+    if found is None:
+        return None
+    place = _place(folder, scenario, found.lost) if found.lost else None
+    again_s = found.again.t_s if found.again else None
+    return Story(_sentence(found, place), found.sent.t_s, found.arrived_s, place, again_s)
+
+
+def _kind(bits: int) -> str:
+    if not bits & RETRANSMISSION:
+        return ""
+    return "timeout" if bits & TIMEOUT else "fast retransmission" if bits & FAST_RETRANSMISSION else "retransmission"
+
+
+def _place(folder: Path, scenario: Scenario, lost: Lost) -> Place:
+    """Where it was lost, with the event that the line wrote down nearest to that instant, and its queue then."""
+    link = next(one for one in scenario.links if one.name == lost.link)
+    direction: Direction = "reverse" if link.ends.index(lost.node) else "forward"
+    event, nearest_s, queue = "", BESIDE_S, None
+    for row in tables.telemetry(folder, "links"):
+        if (row["link"], row["direction"]) != (lost.link, direction) or "part" in row:
+            continue
+        apart_s = row["t_ns"] / 1e9 - lost.t_s
+        if "event" not in row and apart_s <= 0:
+            queue = int(row["packets"])
+        elif row.get("event") in REASONS and not row.get("pure_ack") and abs(apart_s) < nearest_s:
+            event, nearest_s = row["event"], abs(apart_s)
+    limit = scenario.direction(lost.link, direction).queue.options.get("limit_packets")
+    if event == "dropped_full" and limit:
+        # Samples are rarer than packets; the reason says that the queue was full.
+        queue = int(limit)
+    return Place(lost.link, direction, lost.t_s, event, queue, int(limit) if limit else None)
+
+
+def _sentence(found: Fate, place: Place | None) -> str:
+    if place is not None:
+        held = f", queue {place.queue_packets} of {place.limit_packets} packets" if place.limit_packets else ""
+        reason = REASONS.get(place.event, "lost")
+        where = f"{reason[0].upper()}{reason[1:]} at {place.link} {place.direction}, {place.t_s:.3f} s"
+        parts = [f"{where}{held if place.queue_packets is not None else ''}"]
+    elif found.arrived_s is not None:
+        parts = [f"Arrived after {(found.arrived_s - found.sent.t_s) * 1e3:.4g} ms"]
+    else:
+        parts = ["The captures do not show whether it arrived"]
+    if found.again is None:
+        return f"{parts[0]}; not sent again."
+    many = f"after {found.duplicate_acks} duplicate ack{'s' if found.duplicate_acks != 1 else ''}"
+    waited_s = found.again.t_s - found.sent.t_s
+    if not found.duplicate_acks:
+        many = "in recovery, without duplicate acks"
+    why = {"timeout": f"by a timeout, {waited_s:.3g} s later", "fast retransmission": many}
+    return f"{parts[0]}; sent again at {found.again.t_s:.3f} s {why.get(found.again.kind, f'{waited_s:.3g} s later')}."
