@@ -10,9 +10,12 @@ import ipaddress
 import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from agents.errors import AgentError
-from agents.messages import InterfaceAddress
+
+if TYPE_CHECKING:
+    from agents.messages import InterfaceAddress
 
 SYSCTL_ROOT = Path("/proc/sys")
 

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 #: Fewer values are listed, because their interval would rest on one or no difference.
 LEAST_FOR_INTERVAL = 3
+#: Values that differ by no more than this share are equal: sums of floating-point numbers in different orders.
+ROUNDING = 1e-12
 #: A sample of fewer values is not searched for two groups.
 LEAST_FOR_GROUPS = 5
 #: The gap between two groups exceeds the span of either this many times, and this share of the mean.
@@ -82,7 +84,7 @@ class Estimate:
         """How the estimate is shown."""
         if self.n < LEAST_FOR_INTERVAL:
             return "values"
-        if min(self.values) == max(self.values):
+        if max(self.values) - min(self.values) <= ROUNDING * max(map(abs, self.values)):
             return "equal"
         return "groups" if self.groups else "interval"
 

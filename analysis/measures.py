@@ -74,7 +74,7 @@ FORMS: Mapping[str, tuple[str, ...]] = {
 class Measure(BaseModel):
     """One of the forms above."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
     metric: str | None = None
     of: str = ""
     configured: str | None = None
@@ -159,7 +159,7 @@ class Split(BaseModel):
     Runs whose measure `by` is less than `below` get the first label of `into`, the others the second.
     """
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
     axis: str
     label: str
     by: str

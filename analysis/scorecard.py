@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from analysis import campaign_file, theory
+from analysis.choices import OVERRIDE, with_defaults
 from analysis.measures import Table
 from analysis.results import by_point
 from analysis.statistics import half_width, overlap, sd
@@ -108,13 +109,26 @@ class Artefact:
     values: int
     orderings: int
     scores: Mapping[str, Score] = field(default_factory=dict)
+    #: Scores with the defaults of what was chosen (analysis/choices.py), by backend.
+    defaults: Mapping[str, Score] = field(default_factory=dict)
+    #: Whether a parameter with a default was chosen.
+    has_choices: bool = False
 
     @property
     def passes(self) -> bool:
         """Whether it passes on every backend on which it was run, and was run on at least one."""
         return bool(self.scores) and all(score.passes for score in self.scores.values())
 
+    @property
+    def verdict_with_defaults(self) -> Verdict:
+        """The verdict with the defaults of what was chosen; the ordinary one where nothing was."""
+        scores = self.defaults if self.has_choices else self.scores
+        if not scores:
+            return "not run"
+        return "pass" if all(score.passes for score in scores.values()) else "fail"
 
+
+Verdict = Literal["pass", "fail", "not run"]
 #: Returns the score made under a key before, or makes it.
 Keep = Callable[[tuple[Any, ...], Callable[[], Score]], Score]
 
@@ -128,25 +142,30 @@ def scorecard(store: Store, experiments: Path, keep: Keep = lambda _, make: make
         experiments: with the targets.
         keep: a cache of scores. A score's key names everything that it depends on, except the targets.
     """
-    campaigns = _newest(store)
-    landed = browse.last_landed(store, [row.id for row in campaigns.values()])
-    found = []
-    for target in all_targets(experiments):
-        scores = {
+    campaigns, defaults = _newest(store), _newest(store, defaults=True)
+    landed = browse.last_landed(store, [row.id for row in (*campaigns.values(), *defaults.values())])
+    free = with_defaults(experiments)
+
+    def scores_of(target: Target, rows: Mapping[tuple[str, str], CampaignRow]) -> dict[str, Score]:
+        return {
             backend: keep(
                 (target.id, backend, row.id, row.started, row.runs, row.valid, landed[row.id]),
                 partial(_score, target, backend, store, row),
             )
-            for (artefact, backend), row in campaigns.items()
+            for (artefact, backend), row in rows.items()
             if artefact == target.id
         }
+
+    found = []
+    for target in all_targets(experiments):
+        scores = scores_of(target, campaigns)
         computed = theory.results(target.id)
         if computed is not None:
             scores["theory"] = _compare(target, "theory", "", 1, 1, computed)
         found.append(
             Artefact(
                 target.id, target.paper, target.title, target.section, target.source, len(target.expected),
-                len(target.orderings), scores,
+                len(target.orderings), scores, scores_of(target, defaults), target.id in free,
             )
         )  # fmt: skip
     return found
@@ -185,20 +204,23 @@ def document(artefacts: Sequence[Artefact]) -> dict[str, Any]:
     return {
         "artefacts": [
             {
-                **{key: value for key, value in asdict(artefact).items() if key != "scores"},
+                **{key: value for key, value in asdict(artefact).items() if key not in ("scores", "defaults")},
                 "passes": artefact.passes,
-                "scores": {
-                    backend: {
-                        **asdict(score), "passes": score.passes, "within": sum(value.within for value in score.stated),
-                        "stated": len(score.stated),
-                    }
-                    for backend, score in artefact.scores.items()
-                },
+                "with_defaults": artefact.verdict_with_defaults,
+                "scores": {backend: _document(score) for backend, score in artefact.scores.items()},
+                "defaults": {backend: _document(score) for backend, score in artefact.defaults.items()},
             }
             for artefact in artefacts
         ],
         "count": count(artefacts),
         "between_backends": None if agreement is None else asdict(agreement),
+    }  # fmt: skip
+
+
+def _document(score: Score) -> dict[str, Any]:
+    return {
+        **asdict(score), "passes": score.passes, "within": sum(value.within for value in score.stated),
+        "stated": len(score.stated),
     }  # fmt: skip
 
 
@@ -260,6 +282,9 @@ def count(artefacts: Sequence[Artefact]) -> dict[str, int]:
         "artefacts": len(artefacts),
         "run": sum(bool(artefact.scores) for artefact in artefacts),
         "pass": sum(artefact.passes for artefact in artefacts),
+        # With the defaults of what was chosen.
+        "defaults_pass": sum(artefact.verdict_with_defaults == "pass" for artefact in artefacts),
+        "defaults_not_run": sum(artefact.verdict_with_defaults == "not run" for artefact in artefacts),
         "values": sum(len(score.stated) for score in scores),
         "values_within": sum(value.within for score in scores for value in score.stated),
         "orderings": sum(len(score.orderings) for score in scores),
@@ -269,11 +294,14 @@ def count(artefacts: Sequence[Artefact]) -> dict[str, int]:
     }
 
 
-def _newest(store: Store) -> dict[tuple[str, str], CampaignRow]:
-    """By artefact and backend the campaign that was started last, of those without overrides that matter."""
+def _newest(store: Store, *, defaults: bool = False) -> dict[tuple[str, str], CampaignRow]:
+    """By artefact and backend the campaign that was started last, of those without overrides that matter, or of those
+    that `reproduce --defaults` started.
+    """
     found: dict[tuple[str, str], CampaignRow] = {}
     for row in store.campaigns():
-        if not set(row.overrides) <= HARMLESS or not row.valid:
+        wanted = OVERRIDE in row.overrides if defaults else set(row.overrides) <= HARMLESS
+        if not wanted or not row.valid:
             continue
         artefact = campaign_file.read(row.text).artefact
         if artefact is not None:

@@ -35,6 +35,10 @@ FIGURES: dict[str, list[tuple[str, dict[str, Any]]]] = {
         ("download", {"y": {"measures": ["download_share"], "title": "Download, of the link", "unit": "%"}}),
         ("upload", {"y": {"measures": ["upload_share"], "title": "Upload, of the link", "unit": "%"}}),
     ],
+    "flow-counts": [
+        ("download", {"y": {"measures": ["download_share"], "title": "Download, of the link", "unit": "%"}}),
+        ("upload", {"y": {"measures": ["upload_share"], "title": "Upload, of the link", "unit": "%"}}),
+    ],
     "ack-rates": [
         ("download", {"y": {"measures": ["download"], "title": "Download", "unit": "Mbit/s"}}),
         (
@@ -58,6 +62,7 @@ FIGURES: dict[str, list[tuple[str, dict[str, Any]]]] = {
 def main(results: Path) -> None:
     """Draws and prints everything."""
     store = Store.open(results)
+    IMAGES.mkdir(parents=True, exist_ok=True)
     for name, figures in FIGURES.items():
         found = next((one for one in store.campaigns() if one.name == name and one.valid), None)
         if found is None:

@@ -6,10 +6,12 @@ An artefact's campaign is `experiments/PAPER/*.yaml` with the field `artefact`.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeVar
 
+from analysis import choices
+from experiments.defaults import default_values
 from experiments.language import registry
 from experiments.language.campaign import Plan, expand
 from experiments.language.problems import CampaignError
@@ -19,13 +21,13 @@ T = TypeVar("T")
 
 #: Contains the campaign files; each paper has a folder in it.
 FOLDER = Path(__file__).parent
-#: Published values; not a campaign.
-TARGETS = "targets.yaml"
+#: Published values, and what the papers leave open.
+NOT_CAMPAIGNS = ("targets.yaml", choices.FILE)
 
 
 def campaign_files(folder: Path = FOLDER) -> list[str]:
     """The names of all campaign files, relative to the folder, sorted."""
-    return sorted(str(path.relative_to(folder)) for path in folder.rglob("*.yaml") if path.name != TARGETS)
+    return sorted(str(path.relative_to(folder)) for path in folder.rglob("*.yaml") if path.name not in NOT_CAMPAIGNS)
 
 
 def campaign_text(name: str, folder: Path = FOLDER) -> str:
@@ -55,13 +57,25 @@ class Reproduction:
     file: Path
     source: Source
 
-    def plan(self, backend: str | None) -> Plan:
-        """Its runs on its default backend (None) or on another.
+    def plan(self, backend: str | None, *, defaults: bool = False) -> Plan:
+        """Its runs on its default backend (None) or on another; `defaults` undoes what was chosen for it.
 
         Raises:
             CampaignError: the file is invalid, or cannot run on that backend.
         """
-        return expand(self.source, [] if backend is None else [f"backend={backend}"])
+        overrides = [] if backend is None else [f"backend={backend}"]
+        if not defaults:
+            return expand(self.source, overrides)
+        values = default_values(self.source.values, self.artefact, choices.choices(self.chosen))
+        values["name"] += choices.SUFFIX
+        plan = expand(replace(self.source, values=values), overrides)
+        # `--set` takes no such field, so that nobody repeats the file as it is under this name.
+        return replace(plan, overrides={**plan.overrides, choices.OVERRIDE: choices.FILE})
+
+    @property
+    def chosen(self) -> Path:
+        """The file that lists what was chosen for the artefacts of its paper."""
+        return self.file.with_name(choices.FILE)
 
     def supports(self, backend: str | None) -> bool:
         """Whether the file is written for a backend: its default (None), or one that it has a `backends` block for."""
@@ -77,7 +91,7 @@ def reproductions(folder: Path = FOLDER) -> list[Reproduction]:
     """
     found = []
     for path in sorted(folder.glob("*/*.yaml")):
-        if path.name == TARGETS:
+        if path.name in NOT_CAMPAIGNS:
             continue
         source = read(path)
         artefact = source.values.get("artefact")
@@ -108,11 +122,12 @@ def select_named(
 
 
 def select_reproductions(
-    names: Sequence[str] = (), folder: Path = FOLDER, backend: str | None = None
+    names: Sequence[str] = (), folder: Path = FOLDER, backend: str | None = None, *, defaults: bool = False
 ) -> list[Reproduction]:
     """The reproductions of some papers and artefacts; all without a name.
 
-    With a backend, files that are not written for it are left out, unless their artefact is named.
+    With a backend, files that are not written for it are left out, unless their artefact is named. `defaults` leaves
+    out those for which nothing with a default was chosen.
 
     Raises:
         ValueError: no paper or artefact has that name, or none of them supports the backend.
@@ -122,6 +137,11 @@ def select_reproductions(
         reproductions(folder), names, lambda item: (item.paper, item.artefact), "paper or artefact with a campaign file"
     )
     fitting = [item for item in found if item.artefact in names or item.supports(backend)]
+    if defaults:
+        affected = choices.with_defaults(folder)
+        fitting = [item for item in fitting if item.artefact in affected]
+    if not fitting and defaults:
+        raise ValueError(f"nothing that was chosen for {' or '.join(names)} has a default")
     if not fitting:
         raise ValueError(f"no artefact of {' or '.join(names) or 'any paper'} has fields for the {backend} backend")
     return fitting

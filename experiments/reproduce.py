@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
+from analysis.choices import Choice
 from analysis.store import Store
 from experiments.catalogue import FOLDER as FOLDER
 from experiments.catalogue import Reproduction
@@ -52,6 +53,8 @@ def expected(
     jobs: int | None = None,
     force: bool = False,
     limit: int | None = None,
+    *,
+    defaults: bool = False,
 ) -> tuple[list[Expected], float]:
     """What each would take by itself, in order, runs that two artefacts share counted once; and seconds for all of them
     as one batch, of which the artefacts with the longest runs come first.
@@ -64,6 +67,7 @@ def expected(
         jobs: runs at a time, if somebody asked for a number.
         force: count what the store has as to be run.
         limit: runs at most, of the whole batch.
+        defaults: with the defaults of what was chosen.
     """
     found, seen, batches = dict[Path, Expected](), set[str](), dict[str, list[Run]]()
     # Of thousands of runs, each with its scenario: read once a backend.
@@ -71,7 +75,7 @@ def expected(
     plans = list[tuple[Reproduction, Plan]]()
     for one in chosen_ones:
         try:
-            plans.append((one, one.plan(backend)))
+            plans.append((one, one.plan(backend, defaults=defaults)))
         except CampaignError as error:
             found[one.file] = Expected(one.artefact, 0, 0, 0, 0, 0.0, 0, str(error))
     for one, plan in sorted(plans, key=lambda pair: -pair[1].longest_s):
@@ -89,10 +93,15 @@ def expected(
 
 
 def reproduce(
-    chosen_ones: Sequence[Reproduction], backend: str | None, options: Options, reporter: TerminalReporter
+    chosen_ones: Sequence[Reproduction],
+    backend: str | None,
+    options: Options,
+    reporter: TerminalReporter,
+    *,
+    defaults: bool = False,
 ) -> list[Done]:
     """Runs what the results folder lacks, as one batch for each backend; a campaign that the backend does not carry is
-    told and passed over. Ends early when interrupted.
+    reported and left out. Ends early when interrupted. `defaults` undoes what was chosen for each artefact.
 
     Raises:
         As `run_campaigns`.
@@ -101,7 +110,7 @@ def reproduce(
     batches: dict[str, list[tuple[Reproduction, Plan]]] = {}
     for one in chosen_ones:
         try:
-            plan = one.plan(backend)
+            plan = one.plan(backend, defaults=defaults)
         except CampaignError as error:
             done.append(Done(one, None, str(error)))
         else:
@@ -112,3 +121,22 @@ def reproduce(
         if any(outcome.interrupted for outcome in outcomes):
             break
     return done
+
+
+def choices_table(choices: Iterable[Choice]) -> str:
+    """What was chosen where a paper is silent, as a Markdown table."""
+    lines = ["| artefacts | field | value | default | chosen by | when | reason |", "|---|---|---|---|---|---|---|"]
+    for one in choices:
+        paper = one.artefacts[0].partition("-")[0]
+        names = ", ".join(name.removeprefix(f"{paper}-") for name in one.artefacts)
+        fields = "<br>".join(f"`{field}`" for field in one.fields)
+        values = "<br>".join(_as_written(value) for value in one.fields.values())
+        default = {"language": "the language's", "none": "-"}.get(one.default, one.default)
+        lines.append(f"| {paper}: {names} | {fields} | {values} | {default} | {one.by} | {one.when} | {one.reason} |")
+    return "\n".join(lines) + "\n"
+
+
+def _as_written(value: object) -> str:
+    if isinstance(value, list):
+        return " to ".join(map(str, value))
+    return str(value).lower() if isinstance(value, bool) else str(value)

@@ -189,6 +189,8 @@ def score_table(artefacts: Sequence[Artefact], details: bool = False) -> Group:
             line.append(f"  {within:2} of {len(score.stated):2} values, {hold:2} of {len(score.orderings):2} orderings")
             if score.there < score.asked:
                 line.append(f", {score.there} of {score.asked} runs", style="yellow")
+            if one.has_choices and backend == "sim":
+                line.append(f", with defaults: {_with_defaults(one)}")
             parts.append(line)
             if details and len(one.scores) == 1:
                 parts += [_value_line(value) for value in score.values]
@@ -198,7 +200,8 @@ def score_table(artefacts: Sequence[Artefact], details: bool = False) -> Group:
     whole = count(artefacts)
     parts.append(
         Text(
-            f"{whole['pass']} of {whole['artefacts']} artefacts pass, {whole['run']} were run; "
+            f"{whole['pass']} of {whole['artefacts']} artefacts pass, {whole['run']} were run; with the defaults of "
+            f"what we chose {whole['defaults_pass']} pass, {whole['defaults_not_run']} were not run; "
             f"{whole['values_within']} of {whole['values']} values lie within tolerance, "
             f"{whole['orderings_hold']} of {whole['orderings']} orderings hold, "
             f"{whole['orderings_tied']} of them as ties",
@@ -222,6 +225,15 @@ def score_table(artefacts: Sequence[Artefact], details: bool = False) -> Group:
             if details
         ]
     return Group(*parts)
+
+
+def _with_defaults(artefact: Artefact) -> str:
+    """The verdict with defaults and what it rests on."""
+    score = artefact.defaults.get("sim")
+    if score is None:
+        return artefact.verdict_with_defaults
+    within, hold = sum(value.within for value in score.stated), sum(each.holds for each in score.orderings)
+    return f"{artefact.verdict_with_defaults} ({within} values, {hold} orderings)"
 
 
 def _side_by_side(scores: Mapping[str, Score]) -> list[Text]:

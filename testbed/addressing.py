@@ -10,11 +10,13 @@ import ipaddress
 from collections import Counter, deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from testbed.errors import TestbedError
-from testbed.report import InterfaceReport
 from testbed.scenario import LinkSpec, Node
+
+if TYPE_CHECKING:
+    from testbed.report import InterfaceReport
 
 #: Linux interface names hold 15 characters; "-eth" and two digits leave nine for the node.
 MAX_NODE_NAME = 9
@@ -247,6 +249,8 @@ def ip_batch(node: NodePlan) -> list[str]:
 
 def interfaces(plan: Plan) -> tuple[InterfaceReport, ...]:
     """Every interface of a network, for reports."""
+    from testbed.report import InterfaceReport
+
     return tuple(
         InterfaceReport(node=end.node, interface=end.name, link=end.link, end=end.end, address=end.address)
         for ends in plan.links.values()

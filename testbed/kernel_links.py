@@ -12,16 +12,18 @@ import os
 import shlex
 import subprocess
 from functools import cache
+from typing import TYPE_CHECKING
 
-from agents.client import AgentClient
 from agents.errors import AgentError
 from agents.kernel import offload_command
-from agents.messages import ShapingCounters
-from agents.shaping import ifb_name
 from testbed.addressing import Interface
 from testbed.errors import TestbedError
-from testbed.report import DirectionReport, Lateness, LinkReport
 from testbed.scenario import DirectionSpec, LinkSpec, Named, Options
+
+if TYPE_CHECKING:
+    from agents.client import AgentClient
+    from agents.messages import ShapingCounters
+    from testbed.report import DirectionReport, LinkReport
 
 KIND = "kernel"
 SHAPERS = ("htb", "tbf", "netem", "cake")
@@ -184,6 +186,8 @@ def _receiver(direction: DirectionSpec, far: str) -> list[str]:
             raise TestbedError(f"netem has no error model {model.name}; it has uniform and gilbert-elliott")
     if not netem:
         return []
+    from agents.shaping import ifb_name
+
     ifb = ifb_name(far)
     return [
         f"qdisc add dev {far} handle ffff: ingress",
@@ -295,6 +299,9 @@ class KernelLink:
 
 def counted(rate_bps: int | None, root: ShapingCounters, delayed: ShapingCounters) -> DirectionReport:
     """One direction's report, from the counters at its sender's interface and behind its receiver's."""
+    # Only a run has reports; a campaign is validated without them.
+    from testbed.report import DirectionReport, Lateness
+
     events = {"dropped_full": root.drops, "lost": delayed.drops}
     # Every field is set, so that the stored report has it.
     return DirectionReport(

@@ -8,11 +8,14 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from agents.kernel import available_congestion_controls
-from agents.messages import OptionValue
 from testbed.errors import TestbedError
 from testbed.scenario import Named, Options
+
+if TYPE_CHECKING:
+    from agents.messages import OptionValue
 
 #: Boolean options and the per-namespace sysctl of each.
 SWITCHES = {

@@ -32,7 +32,7 @@ Port = Annotated[StrictInt, Field(ge=0, le=65_535)]
 class Model(BaseModel):
     """A frozen part of a scenario."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True, defer_build=True)
 
     def as_json(self) -> dict[str, Any]:
         """The JSON object that the model was made from."""

@@ -22,10 +22,7 @@ from testbed.scenario import Scenario
 from tests import quiet
 from tests.campaign_texts import TWO_WAYS, asymmetric_path
 
-#: The machines of CI are shared: where their host takes a twentieth of the time, five tries are not always enough. The
-#: limits of a valid run stay as they are.
-os.environ.setdefault("BACKCHANNEL_TRIES", "12")
-#: Attempts of one run in a cell. The tests wait for a free CPU between them.
+#: Attempts of one run in a cell. The tests wait for a free CPU between them, as campaigns do.
 ATTEMPTS = 6
 #: Problems that a machine under load causes.
 OF_TIME = frozenset({ProblemKind.RATE, ProblemKind.LATE, ProblemKind.STALLED, ProblemKind.CAPTURE})
@@ -141,12 +138,13 @@ def run_validly(cell: Cell, scenario: dict[str, Any], out: Path) -> dict[str, An
     attempts the CPU must be free. A problem that is not one of time fails at once.
     """
     deadline = time.monotonic() + quiet.PATIENCE_S
+    checked = typed(scenario)
     for attempt in range(ATTEMPTS):
         if attempt:
             quiet.wait(deadline)
         shutil.rmtree(out, ignore_errors=True)
-        report = cell.run(typed(scenario), out)
-        problems = fidelity.problems(report, typed(scenario).fidelity)
+        report = cell.run(checked, out)
+        problems = fidelity.problems(report, checked.fidelity)
         if not problems:
             return report.as_json()
         if any(problem.kind not in OF_TIME for problem in problems):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import hashlib
 import re
 import sys
 import tomllib
@@ -11,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from testbed.node_binary import ROOT
+from tests.notices import crates
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 EXTRAS: dict[str, list[str]] = PROJECT["optional-dependencies"]
@@ -80,6 +82,22 @@ def test_every_declaration_is_pinned(file: str, extras: list[str]) -> None:
     pinned = {name(line) for line in lines}
     assert declared(PROJECT["dependencies"], *(EXTRAS[extra] for extra in extras)) <= pinned
     assert "mininet" not in pinned
+
+
+def test_vendored_scripts_are_those_that_were_published() -> None:
+    folder = ROOT / "analysis/figures/static/uplot"
+    listed = {}
+    for line in (folder / "SHA256SUMS").read_text().splitlines():
+        digest, _, file = line.partition("  ")
+        listed[file] = digest
+    files = {path.name: path for path in folder.iterdir() if path.name not in ("SHA256SUMS", "VERSION.md")}
+    assert {file: hashlib.sha256(path.read_bytes()).hexdigest() for file, path in files.items()} == listed
+
+
+def test_notices_name_every_crate_of_the_binary_with_its_version() -> None:
+    text = (ROOT / "THIRD-PARTY-NOTICES").read_text()
+    named = dict(re.findall(r"^([A-Za-z0-9_-]+) ([0-9][^ ]*) \(.+\)$", text, re.MULTILINE))
+    assert named == crates(), "python -m tests.notices >THIRD-PARTY-NOTICES"
 
 
 def test_supported_ansible_for_each_python() -> None:

@@ -17,6 +17,15 @@ from testbed import node_binary
 LAUNCHER = node_binary.ROOT / "backchannel"
 
 
+@pytest.mark.parametrize("path", ["tests/nothing.py", "tests/nothing", "nothing.py::test_a"])
+def test_the_suite_refuses_a_file_that_does_not_exist(path: str) -> None:
+    """pytest on several processes reports such a file as a part without tests."""
+    suite = [node_binary.ROOT / "tests/run", "python", "--", path, "-k", "a.b"]
+    done = subprocess.run(suite, capture_output=True, text=True, check=False, timeout=60)
+    file = path.partition("::")[0]
+    assert (done.returncode, done.stdout, done.stderr) == (2, "", f"tests/run: there is no file '{file}'\n")
+
+
 @pytest.fixture
 def bare(tmp_path: Path) -> Path:
     """A fresh checkout in a folder whose name has a space, and a PATH with basic tools only."""

@@ -103,7 +103,7 @@ _IMPORT = _object(id=_TEXT, names=_list(_TEXT), bytes=_NUMBER, state=_TEXT, said
 _VERDICT = _object(problems=_list(_TEXT), warnings=_list(_TEXT))
 #: What a good answer holds at least, of the main routes.
 ANSWERS: dict[str, dict[str, Any]] = {
-    "api.healthy": _object(healthy=_FLAG),
+    "monitoring.health": _object(healthy=_FLAG, store=_TEXT, runner=_TEXT, disk=_TEXT),
     "home.attention_as_json": _object(invalid=_list({}), failed=_list({}), unfinished=_list({})),
     "campaign_exports.all_as_json": _list(
         _object(id=_TEXT, name=_TEXT, title=_TEXT, state=_TEXT, runs=_WHOLE, valid=_WHOLE, invalid=_WHOLE,
@@ -135,12 +135,6 @@ ANSWERS: dict[str, dict[str, Any]] = {
 }  # fmt: skip
 #: Answers of 200 to a POST: nothing is left to be done.
 AT_ONCE = ("launch.check_as_json", "launch.build_as_json", "launch.withdraw_by_json")
-
-
-@blueprint.get("/api/health")
-def healthy() -> Response:
-    """Whether the site answers; the one address that needs no token."""
-    return jsonify({"healthy": True})
 
 
 @blueprint.get("/api/openapi.json")

@@ -42,6 +42,7 @@ from web import (
     imports,
     launch,
     live,
+    monitoring,
     runs,
     scorecard,
     security,
@@ -86,6 +87,7 @@ def create_app(results: Path | str, token: str = "", names: Sequence[str] = ()) 
         imports,
         docs,
         live,
+        monitoring,
         api,
     ):
         app.register_blueprint(part.blueprint)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 import threading
 from collections.abc import Callable, Iterator
 
@@ -45,7 +46,9 @@ def answer(figure: Figure, kind: str, name: str, table: Callable[[], str]) -> Re
 
 def attachment(body: str | bytes | Iterator[str], kind: str, name: str) -> Response:
     """A file of a figure, to be saved."""
-    headers = {"Content-Disposition": f'attachment; filename="{name}.{kind}"'}
+    # Names of flows and campaigns may hold anything, a header may not.
+    plain = re.sub(r"[^\w.:@+-]", "_", name, flags=re.ASCII)[:120]
+    headers = {"Content-Disposition": f'attachment; filename="{plain}.{kind}"'}
     return Response(body, mimetype=MIMETYPES[kind], headers=headers)
 
 

@@ -10,10 +10,12 @@ from typing import Any
 
 import polars as pl
 
+from analysis import slices
 from analysis.captures import MissingCapture
 from analysis.counters import CountedRun
 from analysis.figures import run as figures
 from analysis.figures.model import Figure
+from analysis.routes import direction_name
 from analysis.store.rows import RunRow
 from testbed.units import show
 from web import tables
@@ -95,6 +97,17 @@ def throughput(folder: Path, run: RunRow, of: str, span_s: float = math.inf) -> 
     return _derived((str(folder), "throughput", of, width_s), make)
 
 
+def names(run: RunRow, kind: str) -> list[str]:
+    """What a figure of this kind can show: flows, sides that receive, or queues."""
+    scenario = run.documents.scenario
+    if kind == "queue":
+        return [
+            f"{link.name}/{direction_name(port)}" for link in scenario.links for port in range(max(len(link.ends), 2))
+        ]
+    flows = [one.name for one in scenario.workload]
+    return flows + [side_of(one.to) for one in scenario.workload] if kind == "throughput" else flows
+
+
 def _in_bins(figure: Figure, width_s: float) -> Figure:
     return replace(figure, notes=(f"bins of {show(width_s, 'time')}",))
 
@@ -106,7 +119,6 @@ def side_of(host: str) -> str:
 
 def _slices(folder: Path, run: RunRow, flow: str, width_s: float) -> pl.DataFrame:
     data = tables.flow(folder, run, flow, True, ("in_order",), pl.col("dir") == 0)
-    slices = pl.DataFrame({"slice": pl.int_range(0, int(float(run.duration_s) / width_s) + 1, eager=True)})
     # Each connection counts from its own start.
     reached = data.group_by((pl.col("t_s") / width_s).floor().cast(pl.Int64).alias("slice"), "stream").agg(
         pl.col("in_order").max()
@@ -118,7 +130,9 @@ def _slices(folder: Path, run: RunRow, flow: str, width_s: float) -> pl.DataFram
         .group_by("slice")
         .agg(pl.col("bytes").sum())
     )
-    return slices.join(grown, on="slice", how="left", maintain_order="left").select(
+    number = int(float(run.duration_s) / width_s) + 1
+    listed = pl.DataFrame({"slice": slices.listed_slices(grown["slice"], number)})
+    return listed.join(grown, on="slice", how="left", maintain_order="left").select(
         ((pl.col("slice") + 1) * width_s).alias("t_s"), (pl.col("bytes").fill_null(0) * 8 / width_s).alias("bps")
     )
 

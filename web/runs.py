@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -174,7 +173,7 @@ def fate(run_id: str) -> Response:
     run = load(run_id)
     asked = {name: request.args.get(name, type=int) for name in ("seq", "payload")}
     seq, payload, at = asked["seq"], asked["payload"], request.args.get("at", type=float)
-    if seq is None or payload is None or at is None:
+    if seq is None or payload is None or at is None or not (0 <= seq < 1 << 62 and 0 < payload < 1 << 31):
         abort(400, "'seq' and 'payload' are whole numbers, 'at' is a time in seconds.")
     try:
         found = fates.story(g.store.run_folder(run_id), run, request.args.get("flow", ""), seq, payload, at)
@@ -219,6 +218,10 @@ def figure(run: RunRow, kind: str) -> Figure:
     if kind not in run_figures.KINDS:
         abort(404, f"There is no plot {kind}; there are: {', '.join(run_figures.KINDS)}.")
     folder, of = g.store.run_folder(run.id), request.args.get("flow", "")
+    known = run_figures.names(run, kind)
+    if of and of not in known:
+        what = "queue" if kind == "queue" else "flow"
+        abort(404, f"There is no {what} {of[:80]!r} in this run; there are: {', '.join(dict.fromkeys(known[:20]))}.")
     if kind == "throughput":
         low, high = _range(run)
         return run_figures.throughput(folder, run, of, high - low)
@@ -265,13 +268,17 @@ def period_asked(duration_s: float) -> tuple[float, float]:
     try:
         return _number("from", 0.0), _number("to", duration_s)
     except ValueError:
-        abort(400, "'from' and 'to' are seconds.")
+        abort(400, "'from' and 'to' are seconds, such as 12.5.")
+
+
+#: Times of a capture are nanoseconds in 64 bits.
+MAX_TIME_S = 2**63 / 1e9
 
 
 def _number(name: str, default: float) -> float:
     text = request.args.get(name)
     value = default if not text else float(text)
-    if not math.isfinite(value):
+    if not abs(value) <= MAX_TIME_S:
         raise ValueError(f"{name} is {value}")
     return value
 

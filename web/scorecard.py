@@ -39,7 +39,8 @@ class Card:
     """The scorecard of a store."""
 
     artefacts: list[Artefact]
-    #: artefacts, run, pass, values, values_within, orderings, orderings_hold, orderings_tied.
+    #: artefacts, run, pass, values, values_within, orderings, orderings_hold, orderings_tied, defaults_pass,
+    #: defaults_not_run.
     count: dict[str, int]
 
     @property

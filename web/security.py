@@ -50,7 +50,7 @@ LEAST_TOKEN = 16
 GUESSES = 20
 SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
 #: Endpoints that need no token.
-OPEN = frozenset({"door.enter", "static", "figures.static", "api.healthy"})
+OPEN = frozenset({"door.enter", "static", "figures.static", "monitoring.health"})
 #: Endpoints that accept captures; all others accept forms.
 UPLOADS = frozenset({"imports.act", "imports.enter"})
 

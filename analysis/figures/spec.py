@@ -51,7 +51,7 @@ def size_of(unit: str) -> float:
 
 
 class _Axis(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
     title: str = ""
     #: In which the axis is labelled: a unit as campaign files have them, or '' for the number itself.
     unit: str = ""
@@ -103,7 +103,7 @@ class YAxis(_Axis):
 class FigureSpec(BaseModel):
     """The `figure` of a campaign file."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
     kind: Literal["lines", "bars", "scatter", "cdf", "time"]
     title: str = ""
     x: XAxis = Field(default_factory=lambda: XAxis.model_validate({}))

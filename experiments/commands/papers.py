@@ -41,6 +41,14 @@ def reproduce(
     plan_only: Annotated[
         bool, typer.Option("--plan", help="Run nothing; print the runs and the expected time.")
     ] = False,
+    defaults: Annotated[
+        bool,
+        typer.Option(
+            "--defaults",
+            help="Run in simulation with the defaults of all parameters that were chosen where a paper is silent "
+            "(experiments/PAPER/chosen.yaml), as separate campaigns. The score shows both.",
+        ),
+    ] = False,
 ) -> None:
     """Run the papers' tables, figures and claims that the results folder lacks, and print their score.
 
@@ -54,15 +62,18 @@ def reproduce(
     from experiments.terminal import TerminalReporter
 
     try:
-        selected = select_reproductions(names or (), backend=backend)
+        if defaults and backend not in (None, "sim"):
+            raise ValueError(f"--defaults runs in simulation, not on the backend '{backend}'; leave --backend out")
+        backend = "sim" if defaults else backend
+        selected = select_reproductions(names or (), backend=backend, defaults=defaults)
     except ValueError as error:
         fail(str(error), exits.BAD_INPUT)
     if plan_only:
-        _print_expected(selected, backend, results, jobs, force, limit)
+        _print_expected(selected, backend, results, jobs, force, limit, defaults)
         return
     terminal = console()
     options = Options(results, jobs, force, limit=limit, tries=tries)
-    done = reproducing.reproduce(selected, backend, options, TerminalReporter(terminal))
+    done = reproducing.reproduce(selected, backend, options, TerminalReporter(terminal), defaults=defaults)
     for result in done:
         if result.refused:
             terminal.print(
@@ -85,6 +96,7 @@ def _print_expected(
     jobs: int | None,
     force: bool,
     limit: int | None,
+    defaults: bool,
 ) -> None:
     from experiments.labels import duration_text
     from experiments.reproduce import expected
@@ -92,7 +104,7 @@ def _print_expected(
 
     store = open_existing(results, None)
     try:
-        rows, total_s = expected(selected, backend, store, os.cpu_count() or 1, jobs, force, limit)
+        rows, total_s = expected(selected, backend, store, os.cpu_count() or 1, jobs, force, limit, defaults=defaults)
     finally:
         if store is not None:
             store.close()

@@ -20,6 +20,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+import dask
 from distributed import Client, Future, LocalCluster
 
 from analysis.store import is_url
@@ -30,6 +31,7 @@ from experiments.engine.machine import sources
 from experiments.engine.pool import STATUS_INTERVAL_S, Job, PoolStatus, Result
 from experiments.engine.shares import Shares
 from testbed.errors import TestbedError, Unavailable
+from testbed.local_folders import ScratchFolder
 from testbed.report import Progress
 
 if TYPE_CHECKING:
@@ -68,6 +70,7 @@ class DaskExecutor:
 
     Raises:
         Unavailable: no scheduler answers, it has no worker, or workers cannot reach the store.
+        TestbedError: the cluster of this machine does not start.
     """
 
     def __init__(self, address: str | None, options: Options, listener: Listener) -> None:
@@ -84,13 +87,22 @@ class DaskExecutor:
                 "that they reach too, with --artefacts (docs/distributed.md)"
             )
         if address is None:
-            with ignore_interrupts_in_children():
-                self._cluster = LocalCluster(
-                    n_workers=os.cpu_count() or 1, threads_per_worker=THREADS, processes=True, dashboard_address=None,
-                    host="127.0.0.1", protocol=protocol(), memory_limit=0,
-                    # The scheduler opens this port even without a dashboard. Port 0 avoids a clash between campaigns.
-                    scheduler_kwargs={"dashboard_address": "127.0.0.1:0"},
-                )  # fmt: skip
+            self._scratch = ScratchFolder()
+            # Of the scheduler and the workers. The default is a name in the temporary directory that all users share.
+            dask.config.set({"temporary-directory": str(self._scratch.path)})
+            try:
+                with ignore_interrupts_in_children():
+                    self._cluster = LocalCluster(
+                        n_workers=os.cpu_count() or 1, threads_per_worker=THREADS, processes=True,
+                        dashboard_address=None, host="127.0.0.1", protocol=protocol(), memory_limit=0,
+                        # The scheduler opens this port even without a dashboard. Port 0 avoids a clash.
+                        scheduler_kwargs={"dashboard_address": "127.0.0.1:0"},
+                    )  # fmt: skip
+            except (OSError, RuntimeError, TimeoutError) as error:
+                self._scratch.close()
+                raise TestbedError(
+                    f"the workers of this machine did not start: {root_cause(error)}; the same command tries again"
+                ) from None
         else:
             check_encryption(address, "client")
         try:
@@ -193,6 +205,7 @@ class DaskExecutor:
         self._client.close(timeout=CLOSE_S)
         if self._cluster is not None:
             self._cluster.close()
+            self._scratch.close()
 
     def _jobs(self, machine_id: str) -> dict[str, list[int]]:
         """Numbers of each worker's jobs on a machine, oldest first. Requires the lock."""

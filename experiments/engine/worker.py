@@ -8,6 +8,7 @@ import os
 import signal
 from collections.abc import Awaitable, Callable
 
+import dask
 import typer
 from distributed import Nanny, Scheduler
 from distributed.core import Server
@@ -16,6 +17,7 @@ from experiments.engine.dask_executor import THREADS
 from experiments.engine.dask_security import check_encryption, protocol, root_cause
 from testbed.capability import missing_for_emulation
 from testbed.errors import TestbedError, Unavailable
+from testbed.local_folders import ScratchFolder
 
 #: Seconds for which a worker waits for its scheduler.
 CONNECT_S = 20.0
@@ -90,4 +92,5 @@ def _serve(start: Callable[[], Awaitable[Server]], ended: str) -> None:
             raise TestbedError(ended)
         await server.close()
 
-    asyncio.run(serve())
+    with ScratchFolder() as scratch, dask.config.set({"temporary-directory": str(scratch)}):
+        asyncio.run(serve())

@@ -53,7 +53,7 @@ def read_options(entry: registry.Entry, options: Mapping[str, object], below: tu
 class Mechanism(BaseModel):
     """A mechanism by name with its options: "droptail", or {policy: droptail, limit: 10 packets}."""
 
-    model_config = ConfigDict(frozen=True)
+    model_config = ConfigDict(frozen=True, defer_build=True)
     #: Kind in the registry, and the key that holds the name.
     KIND: str = "policy"
     KEY: str = "policy"

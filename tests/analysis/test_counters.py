@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 from analysis.captures import RunData
 from analysis.counters import CountedRun
 from analysis.metrics import METRICS, measure
+from analysis.metrics.window import cwnd_excursions
 from analysis.store.documents import Batch
 from experiments.engine.execution import Worker
 from experiments.language import source
@@ -69,6 +71,15 @@ def test_metrics_from_counters() -> None:
     assert rows["rtt_sd", "f"] == pytest.approx(0.1)
     assert rows["data_goodput", "l/forward"] == 1
     assert rows["resent_per_loss", ""] == 0.5
+
+
+def test_the_window_falls_from_the_pipe_s_23000_bytes_to_less() -> None:
+    """Falls in the first 5 s of the flow do not count, nor do rises, nor further bins below."""
+    # A packet of 1040 bytes has 1000 of data, so 23 segments are 23 000 bytes.
+    sender = {"name": "a", "kind": "host", "stack": {"name": "sa", "options": {"packet_bytes": 1040}}}
+    run = replace(counted(duration_s=14.0, nodes=[sender, {"name": "b", "kind": "host"}]), end_s=14.0)
+    run.flows[0].bins["cwnd_segments"] = [30, 1, 30, 1, 30, 1, 23, 22, 1, 30, 22.9, 30, 30, 1]
+    assert cwnd_excursions(run.flows[0]) == 3
 
 
 def test_a_period_that_ends_within_a_bin_takes_its_share() -> None:

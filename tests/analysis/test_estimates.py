@@ -21,6 +21,7 @@ from analysis.metrics.registry import estimate
         ([1.4e6], "rate", "1.4 Mbit/s"),
         ([1.4e6, 1.62e6], "rate", "1.4, 1.62 Mbit/s"),
         ([134.0] * 5, "count", "134 (5 equal)"),
+        ([8269333.333333332, 8269333.333333333, 8269333.333333332], "rate", "8.27 Mbit/s (3 equal)"),
         # Mean 2, deviation 1, n = 3: t = 4.3027, half = 4.3027 / sqrt 3.
         ([1e6, 2e6, 3e6], "number", "2000000 ± 2484138"),
         ([2e6, 2.1e6, 2.2e6], "rate", "2.10 ± 0.25 Mbit/s"),

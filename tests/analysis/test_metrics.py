@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from analysis import captures, metrics
 from analysis.captures import MissingCapture, RunData
 from analysis.metrics import METRICS, jain, measure
+from analysis.metrics.registry import estimate
 from analysis.routes import bottlenecks
 from tests.analysis.traces import HEADER, Trace, path_scenario
 from tests.conftest import typed
@@ -343,6 +344,26 @@ def test_what_a_line_carried(tmp_path: Path) -> None:
     assert fine[at - 4 : at + 1] == pytest.approx([0, 0.104, 1, 1, 0], abs=1e-6)
     # asym 3.1: ten times the rate, packets of 1052 for acks of 52 bytes.
     assert found["bandwidth_ratio", "bulk"] == pytest.approx(10 / (1052 / 52))
+
+
+def test_the_goodput_of_a_link_counts_the_flows_whose_data_cross_it(tmp_path: Path) -> None:
+    scenario = path_scenario()
+    scenario["workload"].append({**scenario["workload"][0], "name": "back", "from": "b", "to": "a", "port": 5002})
+    trace = Trace(scenario)
+    for number in range(4):
+        trace.data(B, 2 + number / 10, 1000 * number)
+    trace.data(A, 2.5, 0, flow=1, port=40001)
+    counters = {"line": {"forward": {"transmitted_bytes": 5000}, "reverse": {"transmitted_bytes": 4000}}}
+    found = values(trace.run(tmp_path, "", counters))
+    assert found["link_goodput", "line/forward"] == 4000 / 5000
+    assert found["link_goodput", "line/reverse"] == 1000 / 4000
+
+
+def test_counts_are_resolved_to_1_and_other_values_exactly() -> None:
+    """Counts of 3 and 4 are not two groups of runs; rates that lie as far apart, relative to their spread, are."""
+    for name, unit in (("retransmissions", "count"), ("no_longer_declared", "count")):
+        assert estimate(name, unit, [3.0, 4.0]).resolution == 1
+    assert estimate("throughput", "rate", [3.0, 4.0]).resolution == 0
 
 
 def test_carried_rates_count_data_and_acks_apart(tmp_path: Path) -> None:

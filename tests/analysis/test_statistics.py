@@ -266,5 +266,13 @@ def test_a_series_becomes_steady_after_its_start() -> None:
     draw = random.Random(2)
     series = [20 * math.exp(-at / 8) + draw.gauss(10, 0.5) for at in range(200)]
     assert 15 <= steady_from(series) <= 60
-    assert steady_from([draw.gauss(10, 0.5) for _ in range(200)]) <= 100
     assert steady_from([1.0] * 12) == 0
+
+
+def test_a_start_is_cut_by_whole_batches_and_up_to_half_of_the_series() -> None:
+    steady = [9.0, 11.0] * 50
+    assert steady_from(steady) == 0
+    assert steady_from([20.0] * 20 + steady) == 20
+    assert steady_from([20.0] * 18 + steady) == 20
+    assert steady_from([20.0] * 100 + steady) == 100
+    assert steady_from([20.0] * 15 + [9.0, 11.0]) == 0, "three batches are too few"

@@ -14,9 +14,9 @@ def unit() -> Callable[..., list[str]]:
     """Lines of the unit for an account and its capabilities."""
     systemd = collection_module("modules.service").Systemd
 
-    def lines(user: str, *capabilities: str) -> list[str]:
+    def lines(user: str, *capabilities: str, folder: str = "/var/lib/example") -> list[str]:
         wanted = {
-            "name": "example", "description": "", "command": ["/bin/true"], "user": user, "folders": {},
+            "name": "example", "description": "", "command": ["/bin/true"], "user": user, "folders": {folder: "0700"},
             "environment": {}, "capabilities": list(capabilities),
         }  # fmt: skip
         return list(systemd(wanted).text("0").splitlines())
@@ -39,3 +39,23 @@ def test_a_service_restarts_without_a_limit(unit: Callable[..., list[str]]) -> N
     lines = unit("root")
     assert "Restart=always" in lines
     assert lines.index("[Unit]") < lines.index("StartLimitIntervalSec=0") < lines.index("[Service]")
+
+
+def test_a_service_without_capabilities_writes_to_its_folders_only(unit: Callable[..., list[str]]) -> None:
+    lines = unit("backchannel-site")
+    strict = {"ProtectSystem=strict", 'ReadWritePaths="/var/lib/example"', "PrivateDevices=yes", "ProtectHome=yes"}
+    assert strict <= set(lines)
+    assert "PrivateTmp=yes" in lines
+
+
+def test_services_that_change_the_network_keep_devices_and_kernel_settings(unit: Callable[..., list[str]]) -> None:
+    for lines in (unit("root"), unit("backchannel", "net_admin")):
+        names = {line.partition("=")[0] for line in lines}
+        assert {"PrivateTmp", "ProtectHome", "ProtectKernelModules"} <= names
+        # They would hide /dev/net/tun, make /proc/sys read-only or forbid namespaces.
+        assert not names & {"PrivateDevices", "ProtectClock", "ProtectKernelTunables", "RestrictNamespaces"}
+        assert "ProtectSystem=full" in lines
+
+
+def test_a_folder_in_a_home_is_not_hidden(unit: Callable[..., list[str]]) -> None:
+    assert "ProtectHome=yes" not in unit("backchannel-site", folder="/home/lab/results")

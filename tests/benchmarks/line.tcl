@@ -1,9 +1,10 @@
 # The settings of experiments/ns2 for ns-2.
-# usage: ns line.tcl SETTING SEED SECONDS DELACK
-#   SETTING: two-flows, main, table1
-#   DELACK:  0 or 1
+# usage: ns line.tcl SETTING SEED SECONDS DELACK STRETCH
+#   SETTING:  two-flows, main, table1
+#   DELACK:   0 or 1
+#   STRETCH:  the wires of the servers, and those of the clients, are longer by random times from 0 to this (s)
 # Prints, per direction, bit/s of whole packets acknowledged after the warm-up, and the time average of the window.
-foreach {setting seed seconds delack} $argv break
+foreach {setting seed seconds delack stretch} $argv break
 ns-random $seed
 set ns [new Simulator]
 proc draw {low high} { return [expr $low + ($high - $low) * [ns-random] / 2147483647.0] }
@@ -28,15 +29,18 @@ proc wire {a b delay} {
     $ns queue-limit $b $a $p(wires)
 }
 
+array set longer [list server 0 client 0]
+if {$stretch > 0} { array set longer [list server [draw 0 $stretch] client [draw 0 $stretch]] }
+
 # flow DIRECTION SERVER_DELAY CLIENT_DELAY START
 set flows(down) {}
 set flows(up) {}
 proc flow {direction far near start} {
-    global ns p left right flows setting delack
+    global ns p left right flows setting delack longer
     set server [$ns node]
     set client [$ns node]
-    wire $server $left $far
-    wire $client $right $near
+    wire $server $left [expr $far + $longer(server)]
+    wire $client $right [expr $near + $longer(client)]
     set tcp [new Agent/TCP/[expr {$setting == "table1" ? "Reno" : "Newreno"}]]
     set sink [new Agent/TCPSink[expr {$delack ? "/DelAck" : ""}]]
     if {$delack} { $sink set interval_ 200ms }
@@ -55,15 +59,15 @@ proc flow {direction far near start} {
 
 switch $setting {
     two-flows {
-        flow down 22.5ms 22.5ms [draw 0 0.1]
-        flow up 22.5ms 22.5ms [draw 0 0.1]
+        flow down 0.0225 0.0225 [draw 0 0.1]
+        flow up 0.0225 0.0225 [draw 0 0.1]
     }
     main {
         for {set i 0} {$i < 15} {incr i} {
-            flow [expr {$i < 10 ? "down" : "up"}] [expr [draw 0.020 0.300] / 2 - 0.006] 1ms [draw 0 1]
+            flow [expr {$i < 10 ? "down" : "up"}] [expr [draw 0.020 0.300] / 2 - 0.006] 0.001 [draw 0 1]
         }
     }
-    table1 { flow down 1ms 1ms [draw 0 0.5] }
+    table1 { flow down 0.001 0.001 [draw 0 0.5] }
 }
 
 set samples 0

@@ -1,11 +1,12 @@
 """The settings of experiments/ns2, in our simulator and in ns-2, side by side.
 
-    ./backchannel bench ns2
+    ./backchannel bench ns2                  # every row
+    ./backchannel bench ns2 --differences    # every row again, with one known difference removed at a time
 
 Throughput counts whole packets after the warm-up; ns-2's is of acknowledged packets, ours of packets that arrived in
 order. It prints means with the half-widths of their 95 % intervals, and a verdict on each row: "same" if an equivalence
 test shows that the means differ by less than the margin, "different" if they are unequal, else "cannot tell"; all rows
-are judged together. docs/ns2.md explains what is left of a difference.
+are judged together. docs/ns2.md has the results.
 """
 
 from __future__ import annotations
@@ -14,11 +15,9 @@ import argparse
 import shutil
 import subprocess
 import tempfile
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-from analysis.captures import RunData
-from analysis.metrics import packet_throughput
 from analysis.statistics import MARGIN, compare_all
 from analysis.store.documents import Batch
 from experiments.engine.execution import Worker
@@ -27,6 +26,11 @@ from tests.benchmarks.repeats import shown
 
 HERE = Path(__file__).resolve().parent
 CAMPAIGNS = HERE.parents[1] / "experiments" / "ns2"
+#: Counters, which are faster than captures.
+COUNTED = "capture={at: [none], telemetry: false, counters: {every: 1 s, at: [bottleneck]}}"
+#: Variation of round trips, by up to 1 % for each end, and the round trips without queues.
+VARIED = "variation={start: none, processing: none, round_trip: 1 %, phase: none}"
+ROUND_TRIP_S = {"two-flows": 0.1, "table1": 0.059}
 
 
 @dataclass(frozen=True)
@@ -36,54 +40,94 @@ class Setting:
     title: str
     campaign: str
     overrides: tuple[str, ...]
-    ns2: tuple[str, str, str]
-    directions: tuple[str, ...]
+    #: Setting, seconds, delayed acks and greatest stretch of line.tcl.
+    ns2: tuple[str, str, str, str]
+    #: Flow of the campaign by direction.
+    flows: dict[str, str]
 
 
-SETTINGS = (
-    Setting("two flows, 60 s", "aq-two-flows", ("duration=60 s", "stack.ack_every=1"),
-            ("two-flows", "60", "0"), ("down", "up")),
-    Setting("two flows, 60 s, delayed acks", "aq-two-flows", ("duration=60 s", "stack.ack_every=2"),
-            ("two-flows", "60", "1"), ("down", "up")),
-    Setting("two flows, 600 s", "aq-two-flows", ("duration=600 s", "stack.ack_every=1"),
-            ("two-flows", "600", "0"), ("down", "up")),
-    Setting("5 up, 10 down", "aq-main", ("stack.ack_every=1",), ("main", "60", "0"), ("down", "up")),
-    Setting("5 up, 10 down, delayed acks", "aq-main", ("stack.ack_every=2",), ("main", "60", "1"), ("down", "up")),
-    Setting("asym table 1, Reno", "asym-table1-reno", ("network.access.rate=10 Mbit/s",),
-            ("table1", "50", "0"), ("down",)),
+def _two_way(title: str, campaign: str, name: str, seconds: int, ack_every: int) -> Setting:
+    overrides = (f"duration={seconds} s", f"stack.ack_every={ack_every}")
+    return Setting(
+        title, campaign, overrides, (name, str(seconds), str(ack_every - 1), "0"), {"down": "download", "up": "upload"}
+    )
+
+
+TWO_FLOWS = _two_way("two flows, 60 s", "aq-two-flows", "two-flows", 60, 1)
+TABLE_1 = Setting(
+    "asym table 1, Reno", "asym-table1-reno", ("network.access.rate=10 Mbit/s",), ("table1", "50", "0", "0"),
+    {"down": "forward"},
 )  # fmt: skip
-#: What the campaigns call a direction.
-GROUPS = {"down": ("download", "forward"), "up": ("upload", "reverse")}
+SETTINGS = (
+    TWO_FLOWS,
+    _two_way("two flows, 60 s, delayed acks", "aq-two-flows", "two-flows", 60, 2),
+    _two_way("two flows, 600 s", "aq-two-flows", "two-flows", 600, 1),
+    _two_way("5 up, 10 down", "aq-main", "main", 60, 1),
+    _two_way("5 up, 10 down, delayed acks", "aq-main", "main", 60, 2),
+    TABLE_1,
+)
+
+
+def differences(setting: Setting) -> list[Setting]:
+    """The row with each known difference to ns-2 removed on its own, and with all of them removed."""
+    limit = 10 if setting.campaign == TABLE_1.campaign else 50
+    queues = [f"network.{way}.queue.limit={limit - 1} packets" for way in ("forward", "reverse")]
+    if setting.campaign == TABLE_1.campaign:
+        queues.append(f"network.access.queue.limit={limit - 1} packets")
+    established = [f"workload.{flow}.kind=established" for flow in setting.flows.values()]
+    removed = {"queues of n - 1": queues, "no handshake": [*established, "stack.handshake_sample=false"]}
+    if setting.campaign == TABLE_1.campaign:
+        removed["acks of 40 bytes"] = ["network.reverse.rate=192 kbit/s", "network.reverse.header_compression=none"]
+    found = [_with(setting, name, overrides) for name, overrides in removed.items()]
+    if setting.campaign == TABLE_1.campaign:
+        found.append(
+            _with(
+                setting,
+                "4.4BSD's recovery",
+                ["stack.successive_fast_retransmits=true", "stack.timeout_halves=outstanding"],
+            )
+        )
+    everything = [override for overrides in removed.values() for override in overrides]
+    found.append(_with(setting, "all of these", everything))
+    name, seconds, delayed, _ = setting.ns2
+    if name in ROUND_TRIP_S:
+        # The other settings draw their round trips already.
+        both = (name, seconds, delayed, str(0.01 * ROUND_TRIP_S[name]))
+        found.append(replace(_with(setting, "round trips vary in both", [VARIED]), ns2=both))
+        found.append(replace(_with(setting, "all, and round trips vary", [*everything, VARIED]), ns2=both))
+    return found
+
+
+def _with(setting: Setting, name: str, overrides: list[str]) -> Setting:
+    return replace(setting, title=f"{setting.title}: {name}", overrides=(*setting.overrides, *overrides))
 
 
 def ours(setting: Setting, runs: int, folder: Path) -> dict[str, list[float]]:
-    """Mbit/s of each direction in every run."""
+    """Mbit/s of each direction in every run; one run if all would be the same."""
     file = CAMPAIGNS / f"{setting.campaign}.yaml"
-    plan = load(file, [*setting.overrides, f"repetitions={runs}"])
-    found: dict[str, list[float]] = {direction: [] for direction in setting.directions}
+    plan = load(file, [*setting.overrides, COUNTED, f"repetitions={runs}"])
+    found: dict[str, list[float]] = {direction: [] for direction in setting.flows}
     worker = Worker("bench", lambda _: None)
     for number, run in enumerate(plan.runs):
         out = folder / f"{setting.campaign}-{number}"
         out.mkdir()
-        landing = worker.run(run, 1, out)(Batch())
-        data = RunData.load(out, run.scenario, landing.documents.report)
-        for direction in setting.directions:
-            of_group = [flow for flow in data.flows if (flow.group or flow.name) in GROUPS[direction]]
-            found[direction].append(sum(packet_throughput(flow) for flow in of_group) / 1e6)
+        rows = {(row.metric, row.subject): row.value for row in worker.run(run, 1, out)(Batch()).metrics}
+        for direction, flow in setting.flows.items():
+            found[direction].append(rows["packet_throughput", flow] / 1e6)
         shutil.rmtree(out)
     return found
 
 
-def ns2(setting: Setting, runs: int) -> dict[str, list[float]]:
+def ns2(arguments: tuple[str, str, str, str], runs: int) -> dict[str, list[float]]:
     """The same of ns-2."""
-    name, seconds, delayed = setting.ns2
-    found: dict[str, list[float]] = {direction: [] for direction in setting.directions}
+    name, *rest = arguments
+    found: dict[str, list[float]] = {"down": [], "up": []}
     for seed in range(1, runs + 1):
-        words = ["ns", str(HERE / "line.tcl"), name, str(seed), seconds, delayed]
-        said = subprocess.run(words, capture_output=True, text=True, check=True).stdout
-        values = dict(line.split() for line in said.splitlines())
-        for direction in setting.directions:
-            found[direction].append(float(values[direction]) / 1e6)
+        words = ["ns", str(HERE / "line.tcl"), name, str(seed), *rest]
+        printed = subprocess.run(words, capture_output=True, text=True, check=True).stdout
+        values = dict(line.split() for line in printed.splitlines())
+        for direction, measured in found.items():
+            measured.append(float(values[direction]) / 1e6)
     return found
 
 
@@ -92,25 +136,36 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Our simulator's throughput beside ns-2's.")
     parser.add_argument("--runs", type=int, default=10, help="runs of each setting, each with its own seed (10)")
     parser.add_argument("--margin", type=float, default=MARGIN, help="greatest difference of 'same' rows (0.05)")
+    parser.add_argument("--only", default="", metavar="TEXT", help="rows whose title contains this; all by default")
+    parser.add_argument(
+        "--differences", action="store_true", help="also run each row with one known difference removed at a time"
+    )
     args = parser.parse_args()
+    rows = [row for row in SETTINGS if args.only in row.title]
+    if args.differences:
+        rows = [one for row in rows for one in (row, *differences(row))]
     folder = Path(tempfile.mkdtemp(prefix="backchannel-bench-"))
-    sets = []
+    sets, titles = [], []
+    known: dict[tuple[str, ...], dict[str, list[float]]] = {}
     try:
-        print(f"{'setting':<32} {'':<5} {'ns-2 (Mbit/s)':>24} {'ours':>24} {'ours/ns-2':>10}")
-        for setting in SETTINGS:
-            theirs, own = ns2(setting, args.runs), ours(setting, args.runs, folder)
-            for direction in setting.directions:
+        print(f"{'setting':<58} {'':<5} {'ns-2 (Mbit/s)':>24} {'ours':>24} {'ours/ns-2':>10}")
+        for row in rows:
+            theirs = known.get(row.ns2) or ns2(row.ns2, args.runs)
+            known[row.ns2] = theirs
+            own = ours(row, args.runs, folder)
+            for direction in row.flows:
                 # Other seeds mean other draws: the runs are no pairs.
                 first, second = theirs[direction], own[direction]
                 sets.append((dict(enumerate(first)), dict(enumerate(second, len(first)))))
+                titles.append(f"{row.title}, {direction}")
                 ratio = sum(second) / len(second) / (sum(first) / len(first))
-                row = f"{setting.title:<32} {direction:<5}"
-                print(f"{row} {shown(first):>24} {shown(second):>24} {ratio:>10.3f}", flush=True)
-        titles = [f"{setting.title}, {direction}" for setting in SETTINGS for direction in setting.directions]
+                print(
+                    f"{row.title:<58} {direction:<5} {shown(first):>24} {shown(second):>24} {ratio:>10.3f}", flush=True
+                )
         print(f"\n{len(sets)} comparisons, judged together at 95 %, margin {args.margin:.0%}:")
         for title, one in zip(titles, compare_all(sets, margin=args.margin), strict=True):
             half = "" if one.difference.half is None else f" ± {one.difference.half / one.difference.mean_first:.1%}"
-            print(f"{title:<38} {one.difference.relative:+.1%}{half}  {one.verdict}")
+            print(f"{title:<64} {one.difference.relative:+.1%}{half}  {one.verdict}")
     finally:
         shutil.rmtree(folder)
 

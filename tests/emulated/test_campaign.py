@@ -31,12 +31,12 @@ def test_every_point_has_its_runs_and_metrics(finished: Finished) -> None:
         assert forward["unit"] == "rate"
         assert 100_000 < forward["mean"] < 10_000_000
         assert 0 <= reverse["mean"] < 28_800
-        assert 0.5 <= names["fairness_index", ""]["mean"] <= 1
         assert 0.5 < names["goodput", "forward"]["mean"] < 1
     # Acks first (asym 6.5): forward's fill the line, so that no data of reverse gets a turn. What forward gains by it
     # is, in two runs as short as these, a matter of luck.
     names = {(row["name"], row["subject"]): row["values"] for row in points[1]["metrics"]}
     assert names["throughput", "reverse"] == [0.0, 0.0]
+    assert names["fairness_index", ""] == [0.5, 0.5], "one of two flows has everything"
     assert min(names["throughput", "forward"]) > 3_000_000
 
 

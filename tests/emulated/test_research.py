@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import threading
+import time
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -10,9 +14,11 @@ from typing import Any
 import pytest
 
 from experiments.engine.execution import analyse
+from testbed import fidelity
 from testbed.cell import Cell
-from testbed.report import Report
+from testbed.report import Phase, Report
 from tests.conftest import queue, run_validly, two_hosts, typed
+from tests.emulated.test_cell import marked
 
 pytestmark = pytest.mark.emulated
 
@@ -108,6 +114,39 @@ def test_throughput_agrees_with_virtual_time(cell: Cell, tmp_path: Path) -> None
         rows = analyse(tmp_path / name, typed(made), Report.model_validate(report)).values
         found.append(rows["throughput", "bulk"])
     assert found[0] == pytest.approx(found[1], rel=0.03)
+
+
+@pytest.mark.parametrize("end", ["send", "receive"])
+def test_an_end_that_was_stopped_for_a_while_reports_how_late_it_was(
+    end: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Segments wait in the kernel while an end does not run. The other end only sees a longer round trip."""
+    mark = f"BACKCHANNEL_TEST_LATE={os.getpid()}-{end}"
+    monkeypatch.setenv(*mark.split("="))
+    made = two_hosts(duration_s=5.0)
+    for node in made["nodes"]:
+        node["stack"] = named("newreno")
+    running = threading.Event()
+
+    def stop() -> None:
+        assert running.wait(60)
+        time.sleep(1.0)
+        commands = {pid: Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0") for pid in marked(mark)}
+        (pid,) = (pid for pid, command in commands.items() if command[1:3] == [b"endpoint", end.encode()])
+        os.kill(pid, signal.SIGSTOP)
+        time.sleep(0.3)
+        os.kill(pid, signal.SIGCONT)
+
+    with Cell("late", on_progress=lambda progress: running.set() if progress.phase is Phase.RUNNING else None) as cell:
+        cell.build(typed(made))
+        stopping = threading.Thread(target=stop)
+        stopping.start()
+        report = cell.run(typed(made), tmp_path)
+        stopping.join()
+    late_s = report.as_json()["flows"]["bulk"][end]["lateness_s"]
+    assert 0.25 < late_s["max"] < 2.0
+    name = {"send": "sender", "receive": "receiver"}[end]
+    assert any(f"its {name} handled a segment or timer" in problem.sentence for problem in fidelity.problems(report))
 
 
 @pytest.mark.parametrize("sized", [True, False])

@@ -90,7 +90,7 @@ def campaigns() -> list[tuple[str, int | None]]:
         (str(path.relative_to(root)), 2)
         for paper in ("asym", "ton", "aq", "acq", "pulsed", "ns2")
         for path in sorted((root / "experiments" / paper).glob("*.yaml"))
-        if path.name != "targets.yaml"
+        if path.name not in ("targets.yaml", "chosen.yaml")
     ]
     return [*own, *published]
 
@@ -133,11 +133,11 @@ def _campaign(checkout: Path, file: str, limit: int | None) -> dict[str, Any]:
         database = Path(results, "results.sqlite")
         if not database.is_file():
             return {**told, "failed": ran.stderr}
-        told["results"] = _results(database)
+        told["results"] = recorded_results(database)
         return told
 
 
-def _results(database: Path) -> dict[str, Any]:
+def recorded_results(database: Path) -> dict[str, Any]:
     store = sqlite3.connect(f"file:{database}?mode=ro", uri=True)
     try:
         found: dict[str, Any] = {

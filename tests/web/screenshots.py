@@ -73,7 +73,7 @@ def shoot(results: Path, target: Path) -> None:
             print(target / f"{name}.png")
 
         photograph("home", base, 760)
-        photograph("campaign", f"{address}?metric=throughput/forward", 1000)
+        photograph("campaign", f"{address}?metric=throughput/forward", 1150)
         photograph("run", f"{base}/runs/{runs['droptail', '28.8 kbit/s']}?flow=forward#plots", 1000)
         photograph("compare", f"{base}/compare?{compared}", 1000)
         photograph("launch", f"{base}/launch?file=quickstart.yaml", 1050)

@@ -15,8 +15,11 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, Locator, Page, expect
 
+from analysis.store import Landing, Store
+from analysis.store.documents import Documents
+from analysis.store.rows import NewCampaign
 from testbed import node_binary
-from tests.conftest import backchannel
+from tests.conftest import backchannel, two_hosts
 from tests.web.conftest import Simulated
 from tests.web.test_requests import TINY
 
@@ -270,6 +273,25 @@ def test_the_figure_and_the_runs_follow_their_controls(page: Page, address: str,
     with page.expect_download() as download:
         page.locator("#live-figure").get_by_role("link", name="PDF").click()
     assert Path(download.value.path()).read_bytes().startswith(b"%PDF-")
+
+
+def test_the_chip_of_an_invalid_repetition_is_red_on_its_own_page(
+    page: Page, serve: Callable[[Path], str], tmp_path: Path
+) -> None:
+    store = Store.open(tmp_path / "results")
+    new = NewCampaign("c" * 16, "own", "Own", "own.yaml", "", {}, "sim", seed=1, repetitions=2)
+    store.begin_campaign(new, [[("policy", "red")]], [(0, n, f"{n:024x}") for n in range(2)])
+    for n, problems in enumerate(([], ["late"])):
+        (tmp_path / f"{n:024x}").mkdir()
+        documents = Documents(two_hosts(seed=n, duration_s=1.0), {})
+        store.land(Landing(f"{n:024x}", "sim", documents, [], problems, 1, tmp_path / f"{n:024x}"))
+    address = serve(tmp_path / "results")
+    shown = []
+    for n in range(2):
+        page.goto(f"{address}/runs/{n:024x}")
+        chip = page.locator(".member[aria-current]")
+        shown.append(chip.evaluate("(e) => getComputedStyle(e).backgroundColor"))
+    assert shown == ["rgb(27, 122, 61)", "rgb(179, 38, 30)"]
 
 
 def test_a_dot_of_the_trade_off_opens_its_run(page: Page, address: str, simulated: Simulated) -> None:

@@ -277,6 +277,9 @@ def test_every_loss_of_a_run_is_explained(dropping: Simulated) -> None:
     assert any(re.search(r"sent again at [\d.]+ s after [3-9]\d* duplicate acks", one) for one in told)
     assert client.get(f"/api/runs/{run}/fate", query_string=asked | {"seq": 1 << 40}).status_code == 404
     assert client.get(f"/api/runs/{run}/fate?flow=forward").status_code == 400
+    assert client.get(f"/api/runs/{run}/fate", query_string=asked | {"seq": 10**30}).status_code == 400
+    assert client.get(f"/api/runs/{run}/fate", query_string=asked | {"flow": "x"}).status_code == 404
+    assert client.get(f"/api/runs/{run}/fate", query_string=asked | {"at": "nan"}).status_code == 404
 
 
 def test_what_never_arrived_is_what_the_lines_dropped(client: FlaskClient, simulated: Simulated) -> None:

@@ -175,3 +175,18 @@ fn lost_repeated_and_overtaken_packets_are_counted() {
     assert!(reordered.reordered_packets > 5, "{reordered:?}");
     assert_eq!(duplicated.swallowed_packets + reordered.swallowed_packets, 0);
 }
+
+#[test]
+fn a_packet_that_its_policy_lets_wait_for_ever_is_not_swallowed() {
+    let mut made = scenario(1);
+    made["links"][0]["forward"] =
+        json!({"rate_bps": 28_800, "delay_s": 0.01, "queue": {"name": "acks-first", "options": {"limit_packets": 10}}});
+    // The acks of the download fill the slow line from the start, so the upload's packets never leave.
+    made["workload"] = json!([
+        {"name": "down", "kind": "bulk", "from": "b", "to": "a", "start_s": 0.0, "port": 5001},
+        {"name": "up", "kind": "bulk", "from": "a", "to": "b", "start_s": 1.0, "port": 5002},
+    ]);
+    let starved = audited_as("starved", &made, &made, None, None);
+    assert!(starved.entered_packets > starved.left_packets + 10, "{starved:?}");
+    assert_eq!(starved.swallowed_packets, 0, "{starved:?}");
+}

@@ -19,7 +19,7 @@ from ansible.plugins.action import ActionBase
 
 ROOT = Path(__file__).resolve().parents[3]
 #: Files of an agent. It needs no package besides the standard library.
-AGENT = ("agents/*.py",)
+AGENT = ("agents/*.py", "LICENSE", "THIRD-PARTY-NOTICES")
 #: Files of a worker or the site.
 WHOLE = (
     "agents/*.py",
@@ -31,6 +31,8 @@ WHOLE = (
     "requirements.txt",
     "backchannel",
     "pyproject.toml",
+    "LICENSE",
+    "THIRD-PARTY-NOTICES",
 )
 SKIPPED = {"__pycache__", "node_modules", "tests", "src"}
 

@@ -249,6 +249,7 @@ class Systemd:
         if parameters["capabilities"] or parameters["user"] != "root":
             granted = " ".join("CAP_" + name.upper() for name in parameters["capabilities"])
             lines += ["AmbientCapabilities=" + granted, "CapabilityBoundingSet=" + granted]
+        lines += sandbox(parameters)
         runtime = [path[len("/run/") :] for path in parameters["folders"] if path.startswith("/run/")]
         lines += ["RuntimeDirectory=" + path for path in runtime]
         lines += ["RuntimeDirectoryMode=0700"] if runtime else []
@@ -282,6 +283,34 @@ class Systemd:
     def after_removal(self):
         """Makes systemd forget the unit."""
         run(["systemctl", "daemon-reload"])
+
+
+#: Restrictions of every service. Agents and workers need kernel settings, network namespaces and /dev/net/tun, so these
+#: leave out what would hide them.
+RESTRICTED = (
+    "PrivateTmp=yes", "ProtectKernelModules=yes", "ProtectKernelLogs=yes", "LockPersonality=yes",
+    "RestrictSUIDSGID=yes", "SystemCallArchitectures=native",
+)  # fmt: skip
+#: Further restrictions of a service without capabilities.
+UNPRIVILEGED = (
+    "PrivateDevices=yes", "ProtectClock=yes", "ProtectKernelTunables=yes", "ProtectControlGroups=yes",
+    "ProtectHostname=yes", "ProtectProc=invisible", "RestrictNamespaces=yes", "RestrictRealtime=yes",
+    "RestrictAddressFamilies=AF_UNIX AF_INET AF_INET6", "SystemCallFilter=@system-service",
+    "SystemCallErrorNumber=EPERM",
+)  # fmt: skip
+HOMES = ("/home/", "/root/", "/run/user/")
+
+
+def sandbox(parameters):
+    """Lines of a unit that restrict the service to what it uses."""
+    used = [*parameters["folders"], *parameters["command"], *map(str, parameters["environment"].values())]
+    lines = list(RESTRICTED)
+    if not any(text.startswith(HOMES) for text in used):
+        lines.append("ProtectHome=yes")
+    if parameters["capabilities"] or parameters["user"] == "root":
+        return [*lines, "ProtectSystem=full"]
+    writable = [path for path in parameters["folders"] if not path.startswith("/run/")]
+    return [*lines, *UNPRIVILEGED, "ProtectSystem=strict", *("ReadWritePaths=" + quoted(path) for path in writable)]
 
 
 def quoted(word):

@@ -1,0 +1,65 @@
+"""Choices files (experiments/PAPER/chosen.yaml): parameters of campaigns that the papers do not state.
+
+`reproduce --defaults` runs artefacts with the defaults of these parameters; the scorecard counts what then passes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, TypeAdapter
+from ruamel.yaml import YAML
+
+#: Name of a choices file; it is no campaign.
+FILE = "chosen.yaml"
+#: Ends the name of a campaign that ran with defaults.
+SUFFIX = "-defaults"
+#: Entry of that campaign's overrides.
+OVERRIDE = "defaults"
+
+
+class Choice(BaseModel):
+    """Fields of some artefacts' campaigns and the value that was chosen for each."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    artefacts: tuple[str, ...]
+    #: Path in the campaign file to the value there. "*" stands for every flow.
+    fields: Mapping[str, Any]
+    #: `language`: the default where the field is absent. `none`: there is no default, or it contradicts the paper.
+    #: Anything else is the default itself.
+    default: str
+    #: Source of the value.
+    by: Literal["ours", "ns-2", "authors' script", "manual"]
+    #: `after` the artefact was first scored; `unknown` if the campaign's first version has the value, because scores
+    #: could be computed then.
+    when: Literal["before", "after", "unknown"]
+    reason: str
+
+    @property
+    def has_default(self) -> bool:
+        """Whether `reproduce --defaults` changes these fields."""
+        return self.default != "none"
+
+
+_CHOICES = TypeAdapter(tuple[Choice, ...])
+
+
+@cache
+def choices(path: Path) -> tuple[Choice, ...]:
+    """The choices of a file."""
+    return _CHOICES.validate_python(YAML(typ="safe").load(path.read_text()))
+
+
+def all_choices(experiments: Path) -> Iterator[Choice]:
+    """The choices of all papers, in the order of their folders."""
+    for path in sorted(experiments.glob(f"*/{FILE}")):
+        yield from choices(path)
+
+
+def with_defaults(experiments: Path) -> frozenset[str]:
+    """Artefacts of which at least one chosen parameter has a default."""
+    return frozenset(name for one in all_choices(experiments) if one.has_default for name in one.artefacts)

@@ -1,0 +1,95 @@
+"""Kills of running campaigns at seeded random moments: what stays behind, what is lost, how the command goes on.
+
+    ./backchannel bench faults [--kills N] [--emulated-kills N] [--site-kills N] [--seed S]
+
+A kill is SIGKILL of one part. After each, the machine is searched for processes, namespaces, interfaces, mounts,
+cgroups and sockets of the command, and the results folder is checked against its database. Each campaign is continued
+until it is complete; a simulated one must then have the results of an uninterrupted one. The exit status is 1 if
+anything was found.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from testbed.local_folders import ScratchFolder, sweep
+from tests.faults.kills import EMULATED, EMULATED_PARTS, SIMULATED, SIMULATED_PARTS, SITE_PARTS, Campaign, Count, Site
+
+
+def main() -> int:
+    """Parses the command line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--kills", type=int, default=100, help="kills in simulated campaigns (100)")
+    parser.add_argument("--emulated-kills", type=int, default=20, help="kills in campaigns with real packets (20)")
+    parser.add_argument("--site-kills", type=int, default=4, help="kills of the site and of its runner (4)")
+    parser.add_argument("--seed", type=int, default=1, help="of the moments and parts (1)")
+    options = parser.parse_args()
+    rng = random.Random(options.seed)
+    counts: dict[str, Count] = {}
+    compared = 0
+    sweep()
+    with ScratchFolder() as folder:
+        if options.kills:
+            compared += _campaign(folder / "sim", SIMULATED, SIMULATED_PARTS, options.kills, rng, counts)
+        if options.emulated_kills:
+            _campaign(folder / "emulated", EMULATED, EMULATED_PARTS, options.emulated_kills, rng, counts)
+        if options.site_kills:
+            _site(folder / "site", options.site_kills, rng, counts)
+    print(f"{'part':<28} {'kills':>6} {'too late':>9} {'completed':>10} {'sentence':>9} {'findings':>9}")
+    for name, count in counts.items():
+        print(
+            f"{name:<28} {count.kills:>6} {count.missed:>9} {count.completed:>10} {count.sentences:>9} "
+            f"{len(count.findings):>9}"
+        )
+    kills, findings = sum(count.kills for count in counts.values()), [f for c in counts.values() for f in c.findings]
+    print(f"{kills} kills; {compared} simulated campaigns completed with equal results; {len(findings)} findings")
+    for finding in findings:
+        print(f"  {finding}")
+    return bool(findings)
+
+
+def _campaign(
+    folder: Path, text: str, parts: dict[str, Callable[[int], bool]], kills: int, rng: random.Random,
+    counts: dict[str, Count],
+) -> int:  # fmt: skip
+    """Spreads the kills over the parts. Returns the number of campaigns that were compared."""
+    folder.mkdir()
+    campaign = Campaign(folder, text, rng)
+    names = list(parts)
+    done = 0
+    for attempt in range(3 * kills):
+        if done == kills:
+            break
+        part = names[attempt % len(names)]
+        count = counts.setdefault(f"{folder.name}: {part}", Count())
+        before = count.kills
+        campaign.kill_once(part, parts[part], count, ["--scheduler", "local"] if part == "Dask worker" else [])
+        done += count.kills - before
+        _progress(folder.name, done, kills, count)
+    campaign.check_complete(count)
+    return campaign.compared
+
+
+def _site(folder: Path, kills: int, rng: random.Random, counts: dict[str, Count]) -> None:
+    folder.mkdir()
+    site = Site(folder, rng)
+    for number in range(kills):
+        part = SITE_PARTS[number % len(SITE_PARTS)]
+        count = counts.setdefault(part, Count())
+        site.kill_once(part, number, count)
+        _progress("site", number + 1, kills, count)
+    site.close()
+
+
+def _progress(name: str, done: int, of: int, count: Count) -> None:
+    last = f"; last finding: {count.findings[-1]}" if count.findings else ""
+    print(f"{time.strftime('%H:%M:%S')} {name}: {done} of {of} kills{last}", file=sys.stderr, flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,73 @@
+"""A few of the kills of `./backchannel bench faults`, and what its checks must notice."""
+
+from __future__ import annotations
+
+import random
+import sqlite3
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import backchannel
+from tests.faults.kills import EMULATED, EMULATED_PARTS, SIMULATED, SIMULATED_PARTS, Campaign, Count
+from tests.faults.leftovers import Watch
+from tests.faults.stores import damage, digest
+
+
+def test_a_killed_simulated_campaign_continues_to_equal_results(tmp_path: Path) -> None:
+    campaign = Campaign(tmp_path, SIMULATED.replace("repetitions: 3", "repetitions: 1"), random.Random(3))
+    count = Count()
+    for part in ("runner", "node binary"):
+        campaign.kill_once(part, SIMULATED_PARTS[part], count)
+    campaign.check_complete(count)
+    assert count.findings == []
+    assert campaign.compared >= 1
+
+
+@pytest.mark.emulated
+def test_a_killed_campaign_with_real_packets_leaves_nothing(tmp_path: Path) -> None:
+    campaign = Campaign(tmp_path, EMULATED.replace("repetitions: 3", "repetitions: 1"), random.Random(3))
+    count = Count()
+    for part in ("runner", "tcpdump"):
+        campaign.kill_once(part, EMULATED_PARTS[part], count)
+    campaign.check_complete(count)
+    assert count.findings == []
+
+
+def test_the_checks_find_what_is_left(tmp_path: Path) -> None:
+    watch = Watch(tmp_path)
+    sleeper = subprocess.Popen(["sleep", "100"], env=watch.environment)
+    (tmp_path / "tmp/backchannel.left").mkdir()
+    try:
+        assert watch.left(patience_s=0) == [f"process {sleeper.pid}: sleep 100"]
+        assert watch.folders() == ["temporary backchannel.left"]
+    finally:
+        sleeper.kill()
+        sleeper.wait()
+    assert watch.left() == []
+
+
+def test_the_checks_find_damage(tmp_path: Path) -> None:
+    file, results = tmp_path / "small.yaml", tmp_path / "results"
+    file.write_text(SIMULATED.replace("duration: 10 s", "duration: 2 s").replace("repetitions: 3", "repetitions: 1"))
+    assert damage(results) == []
+    assert backchannel("run", file, "--results", results, "--jobs", "1").returncode == 0
+    assert damage(results) == []
+    before = digest(results)
+    run = next(results.glob("runs/*/*"))
+    (run / "stray").touch()
+    with (run / "summary.json").open("a") as summary:
+        summary.write(" ")
+    (run / "segments.parquet").unlink()
+    assert sorted(damage(results)) == [
+        f"run {run.name}: segments.parquet is missing",
+        f"run {run.name}: stray has no row",
+        f"run {run.name}: summary.json differs from its row",
+    ]
+    with sqlite3.connect(results / "results.sqlite") as store:
+        store.execute("UPDATE metric SET value = value + 1 WHERE rowid = (SELECT min(rowid) FROM metric)")
+    assert digest(results) != before
+    with sqlite3.connect(results / "results.sqlite") as store:
+        store.execute("INSERT INTO metric SELECT 'absent', name, subject, value, unit FROM metric LIMIT 1")
+    assert any(finding.startswith("foreign key") for finding in damage(results))

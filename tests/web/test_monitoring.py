@@ -1,0 +1,84 @@
+"""The site's health and its metrics for Prometheus."""
+
+from __future__ import annotations
+
+import re
+from collections import namedtuple
+from pathlib import Path
+
+import pytest
+from flask.testing import FlaskClient
+
+from analysis.store import Store, requests
+from web import monitoring
+from web.app import create_app
+
+TOKEN = "correct horse battery staple"
+
+
+@pytest.fixture
+def fresh(tmp_path: Path) -> FlaskClient:
+    return create_app(tmp_path).test_client()
+
+
+def test_a_site_whose_parts_work_is_healthy(fresh: FlaskClient) -> None:
+    answer = fresh.get("/api/health")
+    assert answer.status_code == 200
+    assert answer.json == {"healthy": True, "store": "ok", "runner": "ok", "disk": "ok"}
+
+
+def test_a_request_that_nobody_takes_is_reported(fresh: FlaskClient, tmp_path: Path) -> None:
+    store = Store.open(tmp_path)
+    requests.ask_run(store, "a.yaml", "name: a")
+    answer = fresh.get("/api/health")
+    assert answer.status_code == 503
+    assert answer.json is not None
+    assert answer.json["runner"] == "1 requests wait and no runner is there; start './backchannel runner'"
+    requests.show_runner(store, "host:1", 0.0, [])
+    assert fresh.get("/api/health").status_code == 200
+    store.close()
+
+
+def test_a_full_disk_is_reported(fresh: FlaskClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    usage = namedtuple("usage", "total used free")
+    monkeypatch.setattr(monitoring.shutil, "disk_usage", lambda _: usage(10**12, 10**12, 5_000_000))
+    answer = fresh.get("/api/health")
+    assert answer.status_code == 503
+    assert answer.json is not None
+    assert answer.json["disk"] == "5 MB are free; runs need 200 MB"
+
+
+def test_a_damaged_store_is_reported(fresh: FlaskClient, tmp_path: Path) -> None:
+    database = tmp_path / "results.sqlite"
+    for path in tmp_path.glob("results.sqlite-*"):
+        path.unlink()
+    database.write_bytes(b"damaged" * (database.stat().st_size // 7))
+    answer = fresh.get("/api/health")
+    assert answer.status_code == 503
+    assert answer.json is not None
+    assert (answer.json["store"], answer.json["healthy"]) == ("the store cannot be written", False)
+
+
+def test_metrics_are_in_prometheus_text_format(fresh: FlaskClient, tmp_path: Path) -> None:
+    store = Store.open(tmp_path)
+    requests.ask_run(store, "a.yaml", "name: a")
+    requests.show_runner(store, "host:1", 0.0, [])
+    store.close()
+    answer = fresh.get("/metrics")
+    assert answer.content_type == "text/plain; version=0.0.4; charset=utf-8"
+    lines = answer.text.splitlines()
+    assert 'backchannel_requests{state="waiting"} 1' in lines
+    assert "backchannel_runners 1" in lines
+    sample = re.compile(r'backchannel_[a-z_]+(\{state="[a-z]+"\})? \d+')
+    assert all(line.startswith("# ") or sample.fullmatch(line) for line in lines)
+    assert {line.split()[2] for line in lines if line.startswith("# TYPE")} == {
+        "backchannel_runs", "backchannel_campaigns", "backchannel_requests", "backchannel_runners",
+        "backchannel_disk_free_bytes", "backchannel_disk_size_bytes",
+    }  # fmt: skip
+
+
+def test_metrics_need_the_token_and_health_does_not(tmp_path: Path) -> None:
+    locked = create_app(tmp_path, token=TOKEN).test_client()
+    assert locked.get("/api/health").status_code == 200
+    assert locked.get("/metrics").status_code == 302
+    assert locked.get("/metrics", headers={"Authorization": f"Bearer {TOKEN}"}).status_code == 200

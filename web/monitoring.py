@@ -1,0 +1,79 @@
+"""`/api/health` for a load balancer or a person, `/metrics` for Prometheus."""
+
+from __future__ import annotations
+
+import shutil
+
+import sqlalchemy as sa
+from flask import Blueprint, Response, g, jsonify
+from sqlalchemy.exc import SQLAlchemyError
+
+from analysis.store import Store, requests
+from analysis.store.schema import campaign, request, run
+
+blueprint = Blueprint("monitoring", __name__)
+
+#: With less free space the store's next run may not land.
+LEAST_FREE_BYTES = 200_000_000
+OK = "ok"
+
+
+@blueprint.get("/api/health")
+def health() -> tuple[Response, int]:
+    """Whether store, runner and disk work; status 503 if one does not. Needs no token, and names no path."""
+    checks = {"store": _store(g.store), "runner": OK, "disk": _disk(g.store)}
+    if checks["store"] == OK:
+        checks["runner"] = _runner(g.store)
+    healthy = all(said == OK for said in checks.values())
+    return jsonify({"healthy": healthy, **checks}), 200 if healthy else 503
+
+
+@blueprint.get("/metrics")
+def metrics() -> Response:
+    """Counts of the store and free space, in Prometheus' text format."""
+    store: Store = g.store
+    usage = shutil.disk_usage(store.folder)
+    lines = []
+    for name, table in (("runs", run), ("campaigns", campaign), ("requests", request)):
+        lines.append(f"# HELP backchannel_{name} Number of {name} in the store by state.")
+        lines.append(f"# TYPE backchannel_{name} gauge")
+        counts = store.tuples(sa.select(table.c.state, sa.func.count()).group_by(table.c.state).order_by("state"))
+        lines += [f'backchannel_{name}{{state="{state}"}} {count}' for state, count in counts]
+    for name, text, value in (
+        ("runners", "Number of runners that execute requests of the site.", len(requests.runners(store))),
+        ("disk_free_bytes", "Free space of the file system of the results folder.", usage.free),
+        ("disk_size_bytes", "Size of the file system of the results folder.", usage.total),
+    ):
+        lines += [
+            f"# HELP backchannel_{name} {text}",
+            f"# TYPE backchannel_{name} gauge",
+            f"backchannel_{name} {value}",
+        ]
+    return Response("\n".join(lines) + "\n", content_type="text/plain; version=0.0.4; charset=utf-8")
+
+
+def _store(store: Store) -> str:
+    try:
+        # A transaction that writes nothing shows that the database is readable and its folder writable.
+        with store.writing() as connection:
+            connection.execute(sa.update(request).where(request.c.id < 0).values(state=request.c.state))
+    except (SQLAlchemyError, OSError):
+        return "the store cannot be written"
+    return OK
+
+
+def _runner(store: Store) -> str:
+    waiting = requests.waiting(store)
+    if waiting and not requests.runners(store):
+        return f"{waiting} requests wait and no runner is there; start './backchannel runner'"
+    return OK
+
+
+def _disk(store: Store) -> str:
+    try:
+        free = shutil.disk_usage(store.folder).free
+    except OSError:
+        return "the results folder cannot be read"
+    if free < LEAST_FREE_BYTES:
+        return f"{free // 1_000_000} MB are free; runs need {LEAST_FREE_BYTES // 1_000_000} MB"
+    return OK
