@@ -67,7 +67,8 @@ def story(folder: Path, run: RunRow, flow: str, seq: int, payload: int, at: floa
     rows = rows.filter(pl.col("stream") == stream)
     sent = [Sent(t_s, _kind(bits)) for t_s, bits in rows.filter(pl.col("dir") == 0).select("t_s", "class").iter_rows()]
     acks = rows.filter(pl.col("dir") == 1)["t_s"].to_list()
-    path = Routes(make_plan(scenario.nodes, scenario.links)).between(spec.from_, spec.to)
+    # Nothing is known of an import's network.
+    path = Routes(make_plan(scenario.nodes, scenario.links)).between(spec.from_, spec.to) if scenario.links else []
     found = fate(sent, at, tables.sightings(folder, run, flow, stream, seq, payload), path, acks)
     if found is None:
         return None
