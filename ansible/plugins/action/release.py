@@ -26,6 +26,7 @@ WHOLE = (
     "analysis/**/*",
     "experiments/**/*",
     "testbed/*.py",
+    "testbed/virtual_kernel/*",
     "web/**/*",
     "Cargo.toml",
     "requirements.txt",
