@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.sync_api import Browser, Locator, Page, expect
+from playwright.sync_api import Browser, Locator, Page, Route, expect
 
 from analysis.store import Landing, Store
 from analysis.store.documents import Documents
@@ -531,6 +531,23 @@ def test_what_is_no_capture_is_said_in_words(page: Page, own: tuple[str, Path]) 
     assert "Traceback" not in page.locator("#told").inner_text()
     # By the name that the visitor knows.
     expect(page.locator("#told")).to_contain_text("letter.txt is neither pcap nor pcapng")
+
+
+def test_what_ends_while_a_page_loads_is_shown_as_ended(page: Page, own: tuple[str, Path]) -> None:
+    address, results = own
+    store = Store.open(results)
+    new = NewCampaign("b" * 16, "short", "Short", "", TINY, {}, "sim", seed=1, repetitions=1)
+    store.begin_campaign(new, [[]], [(0, 0, "0" * 24)])
+
+    def end(route: Route) -> None:
+        store.end_campaign(new.id, complete=True)
+        route.continue_()
+
+    # After the page was made, before its first event.
+    page.route("**/api/events*", end)
+    page.goto(f"{address}/campaigns/{new.id}")
+    expect(page.locator("#live-state")).to_have_text("complete", timeout=8_000)
+    store.close()
 
 
 def test_the_site_tells_every_page_of_a_change(page: Page, own: tuple[str, Path]) -> None:

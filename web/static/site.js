@@ -141,7 +141,9 @@ if (live) {
   const hear = (event) => {
     const state = JSON.parse(event.data);
     tell(state);
-    if (last !== null && shape(state) !== last && !waiting) {
+    // What was shown as under way may have ended between the page and its first event.
+    const isBehind = last === null ? $(".state.running, .state.waiting") !== null : shape(state) !== last;
+    if (isBehind && !waiting) {
       // Runs that land one after another are shown together.
       waiting = setTimeout(() => {
         waiting = 0;
