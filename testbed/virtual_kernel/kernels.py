@@ -148,7 +148,15 @@ def _build(version: str, folder: Path, log: Path, say: Say) -> None:
     made.mkdir()
     say(f"fetching the source of Linux {version}")
     # Not installed, so that no privilege is needed.
-    _logged(["apt-get", "-q", "download", f"linux-source-{version}"], folder, log)
+    download = ["apt-get", "-q", "download", f"linux-source-{version}"]
+    try:
+        _logged(download, folder, log)
+    except TestbedError:
+        if os.geteuid() != 0:
+            raise
+        # The package lists may be missing, or name a version that the archive has replaced.
+        _logged(["apt-get", "-q", "update"], folder, log)
+        _logged(download, folder, log)
     package = next(folder.glob("linux-source-*.deb"))
     _logged(["dpkg-deb", "-x", package.name, "package"], folder, log)
     archive = next((folder / "package" / "usr" / "src").glob("linux-source-*.tar.xz"))
