@@ -99,7 +99,8 @@ class Handler(BaseHTTPRequestHandler):
             self._send(200, answer)
         except AgentError as error:
             self._send(error.status, {"error": str(error)})
-        except (KeyError, TypeError, ValueError) as error:
+        # A body of any kind: numbers without end, lists in place of objects, nesting without end.
+        except (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError) as error:
             self._send(400, {"error": f"the request is malformed: {error}"})
         except OSError as error:
             self._send(500, {"error": f"{error.strerror}: {error.filename}" if error.filename else str(error)})

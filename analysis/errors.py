@@ -10,6 +10,11 @@ class AnalysisError(Exception):
     """Something that was asked for does not exist, or cannot be read or written."""
 
 
+def no_results(results: object) -> AnalysisError:
+    """The folder or database `results` has no store."""
+    return AnalysisError(f"there are no results in {results}: run a campaign first, or name another folder")
+
+
 def unknown(what: str, name: str, known: Iterable[str]) -> AnalysisError:
     """ "there is no flow 'x' (did you mean 'y'?); there are: ..." """
     names = list(dict.fromkeys(known))

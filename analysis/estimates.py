@@ -152,8 +152,13 @@ def bootstrap_interval(values: Sequence[float], level: float = LEVEL) -> Interva
     is Student's quantile with n - 1 degrees of freedom. For normal values it is as wide as Student's interval. It never
     leaves the range of the values. The same values give the same interval. None for fewer than two values.
     """
-    if (n := len(values)) < 2:
-        return None
+    return _bootstrap_interval(tuple(values), level) if len(values) > 1 else None
+
+
+@lru_cache(4096)
+def _bootstrap_interval(values: tuple[float, ...], level: float) -> Interval:
+    """The same, kept: views of a campaign share most of their cells."""
+    n = len(values)
     from scipy.special import ndtr
 
     tail = float(ndtr(-math.sqrt(n / (n - 1)) * t_quantile(0.5 + level / 2, n - 1)))
@@ -200,17 +205,17 @@ def _resamples(n: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def two_groups(values: Sequence[float], resolution: float = 0.0) -> tuple[tuple[float, ...], ...]:
-    """The two groups that the widest gap between sorted values separates; empty without such a gap.
+    """Two groups of two values or more, on either side of the widest gap; empty without such a gap.
 
-    The gap exceeds GAP_SPANS times the span of either group (at least the resolution) and GAP_SHARE of the mean, and
-    each group has two values or more. Of five normal values 1.7 % are called two groups, of six or more 0.6 % or less.
+    The gap exceeds GAP_SPANS times the span of either group (at least the resolution) and GAP_SHARE of the mean. Of
+    five normal values 1.7 % are called two groups, of six or more 0.6 % or less.
     """
     if len(values) < LEAST_FOR_GROUPS:
         return ()
     ordered = sorted(values)
-    cut = max(range(1, len(ordered)), key=lambda at: ordered[at] - ordered[at - 1])
+    cut = max(range(2, len(ordered) - 1), key=lambda at: ordered[at] - ordered[at - 1])
     low, high = tuple(ordered[:cut]), tuple(ordered[cut:])
     span = max(low[-1] - low[0], high[-1] - high[0], resolution)
     gap = high[0] - low[-1]
     apart = gap > GAP_SPANS * span and gap > GAP_SHARE * abs(statistics.fmean(values))
-    return (low, high) if apart and min(len(low), len(high)) > 1 else ()
+    return (low, high) if apart else ()

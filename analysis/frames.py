@@ -15,7 +15,7 @@ import polars as pl
 from analysis import comparison
 from analysis.attempts import attempts_of
 from analysis.captures import RunData
-from analysis.errors import AnalysisError, unknown
+from analysis.errors import AnalysisError, no_results, unknown
 from analysis.metrics.registry import estimate
 from analysis.results import Results
 from analysis.statistics import LEVEL, MARGIN
@@ -49,7 +49,7 @@ def open_store(results: Path | Store = RESULTS) -> Store:
     if isinstance(results, Store):
         return results
     if not (Path(results) / "results.sqlite").is_file():
-        raise AnalysisError(f"there are no results in {results}: run a campaign first, or name another folder")
+        raise no_results(results)
     return Store.open(Path(results))
 
 

@@ -15,6 +15,7 @@ import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Literal
 
@@ -125,10 +126,13 @@ class Artefact:
         scores = self.defaults if self.has_choices else self.scores
         if not scores:
             return "not run"
+        if any(score.there < score.asked for score in scores.values()):
+            return "incomplete"
         return "pass" if all(score.passes for score in scores.values()) else "fail"
 
 
-Verdict = Literal["pass", "fail", "not run"]
+#: "incomplete": runs without a valid result leave it open.
+Verdict = Literal["pass", "fail", "incomplete", "not run"]
 #: Returns the score made under a key before, or makes it.
 Keep = Callable[[tuple[Any, ...], Callable[[], Score]], Score]
 
@@ -161,7 +165,7 @@ def scorecard(store: Store, experiments: Path, keep: Keep = lambda _, make: make
         scores = scores_of(target, campaigns)
         computed = theory.results(target.id)
         if computed is not None:
-            scores["theory"] = _compare(target, "theory", "", 1, 1, computed)
+            scores["theory"] = score_of(target, "theory", "", 1, 1, computed)
         found.append(
             Artefact(
                 target.id, target.paper, target.title, target.section, target.source, len(target.expected),
@@ -284,7 +288,7 @@ def count(artefacts: Sequence[Artefact]) -> dict[str, int]:
         "pass": sum(artefact.passes for artefact in artefacts),
         # With the defaults of what was chosen.
         "defaults_pass": sum(artefact.verdict_with_defaults == "pass" for artefact in artefacts),
-        "defaults_not_run": sum(artefact.verdict_with_defaults == "not run" for artefact in artefacts),
+        "defaults_not_run": sum(artefact.verdict_with_defaults in ("not run", "incomplete") for artefact in artefacts),
         "values": sum(len(score.stated) for score in scores),
         "values_within": sum(value.within for score in scores for value in score.stated),
         "orderings": sum(len(score.orderings) for score in scores),
@@ -310,7 +314,7 @@ def _newest(store: Store, *, defaults: bool = False) -> dict[tuple[str, str], Ca
 
 
 def _score(target: Target, backend: str, store: Store, row: CampaignRow) -> Score:
-    return _compare(target, backend, row.id, row.runs, row.valid, results_table(store, row.id, row.text))
+    return score_of(target, backend, row.id, row.runs, row.valid, results_table(store, row.id, row.text))
 
 
 def results_table(store: Store, campaign_id: str, text: str) -> Table:
@@ -329,7 +333,17 @@ def results_table(store: Store, campaign_id: str, text: str) -> Table:
     )
 
 
-def _compare(target: Target, backend: str, campaign: str, asked: int, there: int, table: Table) -> Score:
+def score_of(target: Target, backend: str, campaign: str, asked: int, there: int, table: Table) -> Score:
+    """A table beside what was published.
+
+    Args:
+        target: of the artefact.
+        backend: that made the results.
+        campaign: its id; empty for arithmetic.
+        asked: runs of the campaign.
+        there: its valid runs.
+        table: the campaign's results.
+    """
     return Score(
         backend, campaign, asked, there,
         [_value(table, one) for one in target.expected],
@@ -367,9 +381,7 @@ def _ordering(table: Table, one: Ordering) -> OrderingScore:
     least = one.min_ratio
     holds, tie = all(groups), False
     sign = 1 if one.direction == "descending" else -1
-    for first, second in zip(groups, groups[1:], strict=False):
-        if not first or not second:
-            continue
+    for first, second in pairwise(groups) if holds else ():
         greater, lesser = (first, second) if sign > 0 else (second, first)
         above, below = statistics.fmean(greater), statistics.fmean(lesser)
         if least is not None:

@@ -47,6 +47,7 @@ __all__ = [
     "TestbedError",
     "campaign_files",
     "campaign_text",
+    "campaign_titles",
     "cell_text",
     "comparisons_note",
     "duration_text",
@@ -184,6 +185,13 @@ def campaign_files() -> list[str]:
     return catalogue.campaign_files()
 
 
+def campaign_titles() -> dict[str, str]:
+    """The title of each of `campaign_files`, by name."""
+    from experiments import catalogue
+
+    return catalogue.campaign_titles()
+
+
 def campaign_text(name: str) -> str:
     """The text of one of `campaign_files`, with what it includes; ValueError for any other name."""
     from experiments import catalogue
@@ -213,11 +221,13 @@ def mechanisms(kind: str | None = None) -> list[Mechanism]:
 # Importing captures ------------------------------------------------------------------------------------------
 
 
-def import_command(files: Sequence[Path], results: str, label: str, memory_gb: float, time_s: float) -> list[str]:
+def import_command(
+    files: Sequence[Path], results: str, label: str, memory_gb: float, time_s: float, note: str = ""
+) -> list[str]:
     """The command that imports captures, for `subprocess`, with limits of memory and elapsed time."""
     command = [sys.executable, "-m", "experiments", "import", *map(str, files)]
     limits = ["--memory-limit", f"{memory_gb:g}", "--time-limit", f"{time_s:g}"]
-    return [*command, *limits, "--results", results, "--label", label, "--json"]
+    return [*command, *limits, "--results", results, f"--label={label}", f"--note={note}", "--json"]
 
 
 def import_error(status: int, stderr: str) -> str | None:

@@ -5,8 +5,10 @@ An artefact's campaign is `experiments/PAPER/*.yaml` with the field `artefact`.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 from typing import TypeVar
 
@@ -28,6 +30,17 @@ NOT_CAMPAIGNS = ("targets.yaml", choices.FILE)
 def campaign_files(folder: Path = FOLDER) -> list[str]:
     """The names of all campaign files, relative to the folder, sorted."""
     return sorted(str(path.relative_to(folder)) for path in folder.rglob("*.yaml") if path.name not in NOT_CAMPAIGNS)
+
+
+@cache
+def campaign_titles(folder: Path = FOLDER) -> dict[str, str]:
+    """The title of each of `campaign_files`; of a file without one, its name."""
+    found = {}
+    for name in campaign_files(folder):
+        text = (folder / name).read_text(encoding="utf-8")
+        title = re.search(r"^title: *(.+)$", text, re.MULTILINE)
+        found[name] = title[1].strip("\"' ") if title else Path(name).stem
+    return found
 
 
 def campaign_text(name: str, folder: Path = FOLDER) -> str:

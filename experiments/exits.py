@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+
 OK = 0
 #: A run failed or stayed invalid, or a comparison found a regression.
 FAILED = 1
@@ -12,6 +14,12 @@ UNAVAILABLE = 3
 #: SIGINT, as a shell reports it.
 INTERRUPTED = 130
 
+#: What the operating system says when the machine lacks something or a disk fails. Any other such error is a defect.
+_SHORTAGES = frozenset({
+    errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO, errno.EMFILE, errno.ENFILE, errno.EAGAIN,
+    errno.ENOMEM,
+})  # fmt: skip
+_REPEAT = "what was stored stays, and the command can be repeated"
 #: Starts each error message that carries no file name.
 MESSAGE_PREFIX = "backchannel: "
 
@@ -29,6 +37,11 @@ def of_error(error: Exception) -> tuple[str, int] | None:
         return str(error), UNAVAILABLE
     if isinstance(error, TestbedError | AgentError):
         return str(error), FAILED
-    from analysis.store import StoreError
+    if isinstance(error, OSError) and error.errno in _SHORTAGES:
+        at = f" ({error.filename})" if error.filename else ""
+        return f"the command stopped: {error.strerror}{at}; {_REPEAT}", FAILED
+    from analysis.store import StoreError, StoreFailed
 
+    if isinstance(error, StoreFailed):
+        return f"{error}; {_REPEAT}", FAILED
     return (str(error), FAILED) if isinstance(error, StoreError) else None

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from experiments.language.problems import ImportProblem
+from testbed import confined
 
 #: Time limit of a program that reads a capture, in s.
 READER_S = 3600.0
@@ -79,15 +80,15 @@ def readable(path: Path, label: str, folder: Path) -> tuple[Path, str]:
     source, target = folder / "converted" / f"{label}.other", folder / "converted" / f"{label}.pcapng"
     with opener(path) as packed, source.open("wb") as plain:
         shutil.copyfileobj(packed, plain, 1 << 20)
-    words = ["tshark", "-n", "-r", str(source), "-F", "pcapng", "-w", str(target)]
+    reader = ["tshark", "-n", "-r", str(source), "-F", "pcapng", "-w", str(target)]
+    words = confined.words(reader, write=[source.parent])
     done = subprocess.run(words, capture_output=True, text=True, timeout=READER_S, check=False)
     if not target.is_file() or target.stat().st_size == 0:
         why = [line for line in done.stderr.splitlines() if "Running as" not in line]
         said = (why[-1] if why else "it gave no reason").replace(str(source), label)
         raise ImportProblem(f"{label} is neither pcap nor pcapng, and tshark cannot read it: {said}")
-    kind = subprocess.run(
-        ["capinfos", "-t", "-T", "-r", str(source)], capture_output=True, text=True, timeout=READER_S, check=False
-    )
+    words = confined.words(["capinfos", "-t", "-T", "-r", str(source)], read=[source])
+    kind = subprocess.run(words, capture_output=True, text=True, timeout=READER_S, check=False)
     format_ = kind.stdout.strip().split("\t")[-1] or "a format of its own"
     version = subprocess.run(["tshark", "--version"], capture_output=True, text=True, check=False).stdout.split("\n")[0]
     source.unlink()

@@ -23,6 +23,8 @@ _OUT_OF_MEMORY, _FAILED, _OUT_OF_TIME = 70, 71, 72
 #: The child is killed this long after its time limit, in s: inside a library it cannot be interrupted.
 _GRACE_S = 10.0
 _PR_SET_PDEATHSIG = 1
+#: How libraries that end the process say that memory ran out: Rust's allocator, OpenBLAS.
+_NO_MEMORY = ("memory allocation of", "Memory allocation still failed")
 
 
 @dataclass(frozen=True)
@@ -118,7 +120,7 @@ def _reason(status: int, messages: str, limits: Limits) -> str | None:
     said = [line.strip() for line in messages.splitlines() if line.strip()] or ["no message"]
     if status in (_OUT_OF_TIME, -signal.SIGKILL):
         return f"reading it takes longer than {limits.time_s:g} s; --time-limit raises the limit"
-    if status == _OUT_OF_MEMORY or (status != exits.OK and "memory allocation of" in messages):
+    if status == _OUT_OF_MEMORY or (status != exits.OK and any(text in messages for text in _NO_MEMORY)):
         return (
             f"reading it needs more than {limits.memory_bytes / GB:.3g} GB of memory; --memory-limit raises the limit"
         )

@@ -12,18 +12,16 @@ from pathlib import Path
 
 from rich.console import Console
 
-from agents.errors import AgentError
-from analysis.store import Store, StoreError, requests
+from analysis.store import Store, requests
 from analysis.store.rows import RequestRow
+from experiments import exits
 from experiments.engine.dispatch import interruptible
 from experiments.engine.options import Options
 from experiments.engine.scheduling import Outcome, run_campaign
 from experiments.language import source
 from experiments.language.campaign import expand
-from experiments.language.problems import CampaignError
 from experiments.terminal import TerminalReporter
 from testbed.capability import missing_for_emulation
-from testbed.errors import TestbedError, Unavailable
 
 #: Between two looks for a request.
 LOOK_S = 1.0
@@ -73,14 +71,16 @@ class Runner:
             requests.name_campaign(store, number, plan.id)
             options = Options(self._results, self._jobs, bool(request.force), tries=self._tries)
             outcome = run_campaign(plan, options, TerminalReporter(self._console))
-        except (CampaignError, Unavailable, TestbedError, AgentError, StoreError) as error:
-            requests.finish(store, number, requests.FAILED, str(error))
-            self._console.print(f"Request {number} failed: {error}", style="yellow", highlight=False)
-            return False
         except Exception as error:
-            # The one who asked must not wait for ever; a defect is still told where it happened.
-            requests.finish(store, number, requests.FAILED, f"a defect: {type(error).__name__}: {error}")
-            raise
+            known = exits.of_error(error)
+            if known is None:
+                # The one who asked must not wait for ever; a defect is still told where it happened.
+                requests.finish(store, number, requests.FAILED, f"a defect: {type(error).__name__}: {error}")
+                raise
+            message, _ = known
+            requests.finish(store, number, requests.FAILED, message)
+            self._console.print(f"Request {number} failed: {message}", style="yellow", highlight=False)
+            return False
         if outcome.interrupted and not requests.stop_wanted(store, [plan.id]):
             # The engine has caught the signal that was meant for this process as well.
             self._stop.set()

@@ -181,12 +181,12 @@ def score_table(artefacts: Sequence[Artefact], details: bool = False) -> Group:
     parts = []
     for one in artefacts:
         if not one.scores:
-            parts.append(Text(f"{one.id.ljust(width)}  not run", style="dim"))
+            more = f", with defaults: {_with_defaults(one)}" if one.defaults else ""
+            parts.append(Text(f"{one.id.ljust(width)}  not run{more}", style="dim"))
         for backend, score in sorted(one.scores.items()):
-            within, hold = sum(value.within for value in score.stated), sum(each.holds for each in score.orderings)
             line = Text(f"{one.id.ljust(width)}  {backend:8}  ")
             line.append("pass" if score.passes else "fail", style="green" if score.passes else "red")
-            line.append(f"  {within:2} of {len(score.stated):2} values, {hold:2} of {len(score.orderings):2} orderings")
+            line.append(f"  {_counts(score)}")
             if score.there < score.asked:
                 line.append(f", {score.there} of {score.asked} runs", style="yellow")
             if one.has_choices and backend == "sim":
@@ -201,7 +201,7 @@ def score_table(artefacts: Sequence[Artefact], details: bool = False) -> Group:
     parts.append(
         Text(
             f"{whole['pass']} of {whole['artefacts']} artefacts pass, {whole['run']} were run; with the defaults of "
-            f"what we chose {whole['defaults_pass']} pass, {whole['defaults_not_run']} were not run; "
+            f"what we chose {whole['defaults_pass']} pass, {whole['defaults_not_run']} were not run in full; "
             f"{whole['values_within']} of {whole['values']} values lie within tolerance, "
             f"{whole['orderings_hold']} of {whole['orderings']} orderings hold, "
             f"{whole['orderings_tied']} of them as ties",
@@ -232,8 +232,15 @@ def _with_defaults(artefact: Artefact) -> str:
     score = artefact.defaults.get("sim")
     if score is None:
         return artefact.verdict_with_defaults
+    return f"{artefact.verdict_with_defaults} ({_counts(score)})"
+
+
+def _counts(score: Score) -> str:
+    """What agrees; orderings that hold as ties are counted apart."""
     within, hold = sum(value.within for value in score.stated), sum(each.holds for each in score.orderings)
-    return f"{artefact.verdict_with_defaults} ({within} values, {hold} orderings)"
+    ties = sum(each.tie for each in score.orderings)
+    counted = f"{within:2} of {len(score.stated):2} values, {hold:2} of {len(score.orderings):2} orderings"
+    return f"{counted} ({ties} as ties)" if ties else counted
 
 
 def _side_by_side(scores: Mapping[str, Score]) -> list[Text]:

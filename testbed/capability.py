@@ -25,7 +25,10 @@ def missing_for_emulation() -> list[str]:
     """One sentence for each missing requirement, with its remedy; empty when the backend can run."""
     missing = []
     if os.geteuid() != 0:
-        missing.append("it needs root, to make network namespaces and interfaces: run it with sudo")
+        missing.append(
+            "it needs root, to make network namespaces and interfaces: run it with sudo, or build a kernel that needs "
+            "none ('./backchannel kernel build', then --backend virtual-kernel)"
+        )
     if not Path("/dev/net/tun").exists():
         missing.append("/dev/net/tun does not exist: 'modprobe tun', or give the container that device")
     packages = sorted({package for program, package in PROGRAMS.items() if shutil.which(program) is None})

@@ -7,18 +7,16 @@ to a layer of its own.
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import os
 import platform
 import shutil
-import subprocess
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from testbed import build_cache
 from testbed.errors import TestbedError, Unavailable
-from testbed.local_folders import ScratchFolder, sweep
 
 #: Debian's kernel for virtual machines has few drivers, and all queueing disciplines and congestion controls.
 INSTALLED = ("linux-image-cloud-amd64", "initramfs-tools", "systemd-sysv", "udev", "kmod", "openssh-server", "python3",
@@ -88,24 +86,14 @@ def image(say: Callable[[str], None]) -> Image:
     require()
     suite = _suite()
     key = hashlib.sha256(repr((suite, INSTALLED, CACHED, UNIT, DISK_BYTES)).encode()).hexdigest()[:12]
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "backchannel" / "machines"
+    cache = build_cache.place("machines")
     folder = cache / f"{suite}-{key}"
-    cache.mkdir(parents=True, exist_ok=True)
-    with (cache / "lock").open("w") as lock:
-        # Concurrent callers make it once.
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if not folder.exists():
-            room = shutil.disk_usage(cache).free
-            if room < ROOM_BYTES:
-                raise TestbedError(
-                    f"making the machines' disk needs {ROOM_BYTES >> 30} GiB in {cache}, where {room >> 30} GiB are "
-                    "free: make room, or name another place with XDG_CACHE_HOME"
-                )
-            say(f"making the machines' disk in {cache} (Debian {suite}; some minutes, once)")
-            sweep(cache, "new-")
-            with ScratchFolder(cache, "new-") as new:
-                _make(suite, new, cache / "log")
-                (new / "image").rename(folder)
+
+    def make(new: Path) -> None:
+        say(f"making the machines' disk in {cache} (Debian {suite}; some minutes, once)")
+        _make(suite, new, cache / "log")
+
+    build_cache.build_once(folder, "lock", "making the machines' disk", ROOM_BYTES, make)
     return Image(folder / "disk", folder / "vmlinuz", folder / "initrd")
 
 
@@ -116,8 +104,7 @@ def _suite() -> str:
 
 
 def _make(suite: str, folder: Path, log: Path) -> None:
-    tree, made = folder / "tree", folder / "image"
-    made.mkdir()
+    tree, made = folder / "tree", folder / build_cache.BUILT
     (folder / "machine-setup.service").write_text(UNIT)
     hooks = [
         f'copy-in "{folder / "machine-setup.service"}" /etc/systemd/system',
@@ -131,7 +118,7 @@ def _make(suite: str, folder: Path, log: Path) -> None:
         "mmdebstrap", "--variant=minbase", "--skip=cleanup/apt", f"--include={','.join(INSTALLED)}",
         *(f"--customize-hook={hook}" for hook in hooks), suite, str(tree),
     ]  # fmt: skip
-    _logged(words, log, "is there a network, and an archive that serves this Debian?")
+    build_cache.logged(words, log, "is there a network, and an archive that serves this Debian?")
     for name in ("vmlinuz", "initrd"):
         found = sorted((tree / "boot").glob(f"{name}*"))
         if not found:
@@ -139,15 +126,4 @@ def _make(suite: str, folder: Path, log: Path) -> None:
         shutil.copy(found[-1], made / name)
     with (made / "disk").open("wb") as disk:
         disk.truncate(DISK_BYTES)
-    _logged(["mkfs.ext4", "-q", "-F", "-d", str(tree), str(made / "disk")], log, "is the disk full?")
-
-
-def _logged(words: list[str], log: Path, question: str) -> None:
-    environment = {**os.environ, "PATH": f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin", "LC_ALL": "C.UTF-8"}
-    with log.open("ab") as file:
-        done = subprocess.run(
-            words, stdin=subprocess.DEVNULL, stdout=file, stderr=file, env=environment, check=False
-        )  # fmt: skip
-    if done.returncode != 0:
-        last = log.read_text(errors="replace").strip().splitlines()[-1:]
-        raise TestbedError(f"{words[0]} failed: {''.join(last)} ({question} {log} has all it said)")
+    build_cache.logged(["mkfs.ext4", "-q", "-F", "-d", str(tree), str(made / "disk")], log, "is the disk full?")

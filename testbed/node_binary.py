@@ -40,12 +40,20 @@ def call(*words: str, stdin: str | None = None, timeout_s: float = 600.0) -> Any
         )
     except subprocess.TimeoutExpired as error:
         raise TestbedError(f"backchannel-node {words[0]} took longer than {timeout_s:g} s") from error
-    if done.returncode < 0:
-        # An abort leaves a backtrace, or the bytes that it could not allocate.
-        first = next((line for line in done.stderr.splitlines() if line.strip()), "")
-        stop = signal.Signals(-done.returncode).name
-        raise TestbedError(f"backchannel-node {words[0]}: it was ended by {stop}" + (f": {first}" if first else ""))
     if done.returncode != 0:
-        reason = done.stderr.strip().removeprefix("error: ") or f"it ended with status {done.returncode}"
-        raise TestbedError(f"backchannel-node {words[0]}: {reason}")
+        raise TestbedError(f"backchannel-node {words[0]}: {failure(done.returncode, done.stderr)}")
     return json.loads(done.stdout) if done.stdout.strip() else None
+
+
+def failure(status: int, stderr: str) -> str:
+    """Why a process of the node binary failed, in words.
+
+    Args:
+        status: as `subprocess` reports it, other than 0.
+        stderr: what it wrote.
+    """
+    if status >= 0:
+        return stderr.strip().removeprefix("error: ") or f"it ended with status {status}"
+    # An abort leaves a backtrace, or the bytes that it could not allocate.
+    first = next((line for line in stderr.splitlines() if line.strip()), "")
+    return f"it was ended by {signal.Signals(-status).name}" + (f": {first}" if first else "")

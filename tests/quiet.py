@@ -7,9 +7,10 @@ the tests wait between repetitions, as a campaign does (experiments.engine.gover
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
 
 #: Time that a test waits in all. A busy phase of a shared machine lasts minutes.
-PATIENCE_S = 300.0
+PATIENCE_S = 600.0
 #: Shorter gaps between two readings of the clock are the interpreter's own.
 GRAIN_S = 0.0005
 #: Share of the probe above which no run is tried: the guard allows 1 % to the emulator.
@@ -26,6 +27,15 @@ def taken(probe_s: float = 1.0) -> float:
             lost += now - last
         last = now
     return lost / probe_s
+
+
+def attempts(most: int) -> Iterator[int]:
+    """Numbers from 1 to `most`; between two, waits until the CPU is free, PATIENCE_S in all."""
+    deadline = time.monotonic() + PATIENCE_S
+    for number in range(1, most + 1):
+        if number > 1:
+            wait(deadline)
+        yield number
 
 
 def wait(deadline: float) -> None:

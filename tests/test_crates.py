@@ -20,6 +20,7 @@ LAYERS = [
     ["simulator", "emulator"],
     ["audit"],
     ["node"],
+    ["fuzz"],
 ]
 LAYER = {f"backchannel-{name}": number for number, names in enumerate(LAYERS) for name in names}
 SECTIONS = ("dependencies", "dev-dependencies", "build-dependencies")

@@ -23,6 +23,7 @@ FROM_DEBIAN = {"mininet"}
 DISTRIBUTIONS = {
     "ansible": "ansible-core",
     "ansible_collections": "ansible-core",
+    "markdown_it": "markdown-it-py",
     "ruamel": "ruamel.yaml",
     "yaml": "pyyaml",
 }
@@ -75,17 +76,26 @@ def test_every_declaration_is_used() -> None:
     assert unused == set()
 
 
+def pinned(file: str) -> list[str]:
+    """The packages of a list of requirements, each with its version, marker and hashes on one line."""
+    text = re.sub(r"^ *#.*\n", "", (ROOT / file).read_text(), flags=re.MULTILINE)
+    return re.sub(r" *\\\n *", " ", text).splitlines()
+
+
 @pytest.mark.parametrize(("file", "extras"), [("requirements.txt", ["lab"]), ("requirements-dev.txt", ["lab", "dev"])])
 def test_every_declaration_is_pinned(file: str, extras: list[str]) -> None:
-    lines = (ROOT / file).read_text().splitlines()
-    assert all(re.match(r"[a-z0-9.-]+==[0-9]", line) for line in lines)
-    pinned = {name(line) for line in lines}
-    assert declared(PROJECT["dependencies"], *(EXTRAS[extra] for extra in extras)) <= pinned
-    assert "mininet" not in pinned
+    pins = pinned(file)
+    assert all(re.match(r"[a-z0-9.-]+==[0-9]", pin) for pin in pins)
+    # With one hash in the file pip demands that of every package.
+    assert all(re.search(r" --hash=sha256:[0-9a-f]{64}\b", pin) for pin in pins)
+    names = {name(pin) for pin in pins}
+    assert declared(PROJECT["dependencies"], *(EXTRAS[extra] for extra in extras)) <= names
+    assert "mininet" not in names
 
 
-def test_vendored_scripts_are_those_that_were_published() -> None:
-    folder = ROOT / "analysis/figures/static/uplot"
+@pytest.mark.parametrize("where", ["analysis/figures/static/uplot", "tests/web/axe"])
+def test_vendored_scripts_are_those_that_were_published(where: str) -> None:
+    folder = ROOT / where
     listed = {}
     for line in (folder / "SHA256SUMS").read_text().splitlines():
         digest, _, file = line.partition("  ")
@@ -101,7 +111,7 @@ def test_notices_name_every_crate_of_the_binary_with_its_version() -> None:
 
 
 def test_supported_ansible_for_each_python() -> None:
-    pins = [line for line in (ROOT / "requirements.txt").read_text().splitlines() if line.startswith("ansible-core")]
+    pins = [pin.partition(" --hash")[0] for pin in pinned("requirements.txt") if pin.startswith("ansible-core")]
     assert len(pins) == 2
     assert pins[0].startswith("ansible-core==2.19.")
     assert pins[0].endswith("< '3.12'")

@@ -14,6 +14,7 @@ import pytest
 
 from testbed import node_binary
 
+EMULATED = ("--backend", "emulated")
 LAUNCHER = node_binary.ROOT / "backchannel"
 
 
@@ -166,7 +167,7 @@ def test_without_privileges_one_message_is_given_and_nothing_is_created(
 ) -> None:
     results = tmp_path / "results"
     done = subprocess.run(
-        [*restriction, str(LAUNCHER), "run", "experiments/quickstart.yaml", "--results", str(results)],
+        [*restriction, str(LAUNCHER), "run", "experiments/quickstart.yaml", "--results", str(results), *EMULATED],
         capture_output=True, text=True, check=False, cwd=node_binary.ROOT,
     )  # fmt: skip
     assert done.returncode == 3

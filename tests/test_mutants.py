@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import ast
+import json
+import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -73,6 +76,37 @@ def test_a_mutant_is_tried_by_the_tests_that_execute_it() -> None:
     assert mutant.tests({"a.py:2": [""]}, ["near.py"]) == ["near.py"]
 
 
+def test_the_fastest_of_the_tests_that_execute_a_line_comes_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(python_mutants, "COPY", tmp_path)
+    tracer = python_mutants.Tracer(["a.py"], tmp_path / "out.json")
+    line, before = compile("a = 1", tmp_path / "a.py", "exec"), sys.gettrace()
+    tracer.pytest_sessionstart()
+    for name, duration_s in (("a", 3.0), ("b", 1.0), ("c", 2.0)):
+        tracer.pytest_runtest_logstart(name)
+        exec(line, {})
+        report = pytest.TestReport(name, ("a.py", 0, name), {}, "passed", None, "call", duration=duration_s)
+        tracer.pytest_runtest_logreport(report)
+    tracer.pytest_sessionfinish()
+    sys.settrace(before)
+    assert json.loads((tmp_path / "out.json").read_text())["a.py:1"] == ["b", "c", "a"]
+
+
+def test_lines_that_a_test_executes_in_a_thread_are_traced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(python_mutants, "COPY", tmp_path)
+    tracer = python_mutants.Tracer(["a.py"], tmp_path / "out.json")
+    line, before = compile("a = 1", tmp_path / "a.py", "exec"), sys.gettrace()
+    tracer.pytest_sessionstart()
+    tracer.pytest_runtest_logstart("a")
+    thread = threading.Thread(target=exec, args=(line, {}))
+    thread.start()
+    thread.join()
+    tracer.pytest_sessionfinish()
+    sys.settrace(before)
+    assert json.loads((tmp_path / "out.json").read_text())["a.py:1"] == ["a"]
+
+
 def test_a_sample_depends_on_its_seed_and_leaves_equivalents_out(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -85,6 +119,10 @@ def test_a_sample_depends_on_its_seed_and_leaves_equivalents_out(
 
     assert len(drawn(None, 1)) == 50
     assert drawn(5, 1) == drawn(5, 1) != drawn(5, 2)
+    assert [mutant.mutant for mutant in python_mutants.sample(package, (), None, 1, ["7 with", "9 with 50"])] == [
+        "replace 7 with 8", "replace 17 with 18", "replace 27 with 28", "replace 37 with 38", "replace 47 with 48",
+        "replace 49 with 50",
+    ]  # fmt: skip
     equivalent = ("a.py", (tmp_path / "a.py").read_text(), "replace 7 with 8")
     assert set(drawn(None, 1)) - set(drawn(None, 1, equivalent)) == {"replace 7 with 8"}
 

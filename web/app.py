@@ -17,7 +17,7 @@ from werkzeug.exceptions import HTTPException
 from werkzeug.routing import IntegerConverter
 
 from analysis.captures import class_labels
-from analysis.estimates import ESTIMATES_NOTE
+from analysis.estimates import ESTIMATES_NOTE, MOST_ENUMERATED, bootstrap_interval
 from analysis.figures.page import SCRIPTS, STATIC
 from analysis.metrics import METRICS
 from analysis.store import Store, StoreError, is_url
@@ -36,6 +36,7 @@ from web import (
     campaigns,
     compare,
     docs,
+    explore,
     figures,
     home,
     import_queue,
@@ -80,6 +81,7 @@ def create_app(results: Path | str, token: str = "", names: Sequence[str] = ()) 
         home,
         campaigns,
         campaign_exports,
+        explore,
         runs,
         compare,
         scorecard,
@@ -95,6 +97,7 @@ def create_app(results: Path | str, token: str = "", names: Sequence[str] = ()) 
     app.jinja_env.lstrip_blocks = True
     app.jinja_env.filters.update(
         quantity=format_quantity,
+        pace=live.pace,
         cell=cell_text,
         label=lambda pairs: point_label(dict(pairs)),
         moment=_moment,
@@ -106,6 +109,8 @@ def create_app(results: Path | str, token: str = "", names: Sequence[str] = ()) 
         version=_version(),
         figure_script_names=SCRIPTS,
         runner_command=runner_command(str(results)),
+        same_with_options=launch.same_with_options,
+        working=lambda campaign: live.working(store, campaign),
     )
 
     @app.before_request
@@ -123,7 +128,8 @@ def create_app(results: Path | str, token: str = "", names: Sequence[str] = ()) 
     @app.errorhandler(StoreError)
     def _unavailable(error: Exception) -> Any:
         # Known troubles of this installation, such as a node binary that was never built, in their own words.
-        message = f"{str(error)[0].upper()}{str(error)[1:]}."
+        cause = str(error)
+        message = f"{cause[0].upper()}{cause[1:]}."
         if request.path.startswith("/api/"):
             return {"error": message}, 503
         return render_template("error.html", code=503, name="Not available", message=message), 503
@@ -145,7 +151,7 @@ class _Number(IntegerConverter):
 
 
 def warm(app: Flask) -> None:
-    """Reads what the first visitor would wait for: templates, the registry, the scorecard, what reads tables."""
+    """Reads what the first visitor would wait for: templates, the registry, the scorecard, statistics, tables."""
     with app.test_request_context():
         g.store = app.extensions["store"]
         for name in app.jinja_env.list_templates():
@@ -155,6 +161,8 @@ def warm(app: Flask) -> None:
             mechanisms()
             class_labels()
             scorecard.read()
+    # Loading scipy and drawing resamples takes longer than a campaign's page.
+    bootstrap_interval([0.0, 1.0] * MOST_ENUMERATED)
     # Its first query costs polars several times the second, whatever it asks for.
     few = pl.DataFrame({"x": [0.0, 1.0, 2.0], "y": [0.0, 1.0, 0.0]})
     table = io.BytesIO()

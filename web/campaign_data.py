@@ -4,18 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
+from urllib.parse import urlencode
 
-from flask import abort, g, request
+from flask import abort, g, request, url_for
+from werkzeug.datastructures import MultiDict
 
 from analysis.errors import unknown
 from analysis.figures import campaign as figures
 from analysis.figures import published
+from analysis.figures.explorer import KINDS, SLOTS, ordered
 from analysis.figures.means import Means
 from analysis.figures.published import CampaignFigure
 from analysis.metrics import METRICS
 from analysis.store import browse
-from analysis.store.rows import MISSING, CampaignRow, ListedRunRow, MemberRow, PointRow, TableRow
+from analysis.store import notes as written
+from analysis.store.rows import MISSING, CampaignRow, ListedRunRow, MemberRow, NoteRow, PointRow, TableRow
 from experiments import api
+from testbed import units
 from testbed.scenario import Scenario
 from web import scorecard
 from web.cache import cached, permanent
@@ -43,6 +49,11 @@ class Kind:
     def key(self) -> str:
         """As addresses write it."""
         return f"{self.name}/{self.subject}"
+
+    @property
+    def unit_name(self) -> str:
+        """Its SI unit; empty without one."""
+        return units.scale_of(1.0, self.unit)[1]
 
     @property
     def label(self) -> str:
@@ -84,8 +95,10 @@ def kinds(campaign_id: str) -> list[Kind]:
 
 
 def columns(campaign_id: str) -> list[Kind]:
-    """Metrics in the table of runs."""
-    return [one for one in kinds(campaign_id) if one.name in COLUMNS][:MOST_COLUMNS]
+    """Metrics in the table of runs: those that the address asks for, or usual ones."""
+    picked = request.args.getlist("col")
+    found = [one for one in kinds(campaign_id) if one.key in picked]
+    return found or [one for one in kinds(campaign_id) if one.name in COLUMNS][:MOST_COLUMNS]
 
 
 def scenario(campaign_id: str) -> Scenario | None:
@@ -93,16 +106,70 @@ def scenario(campaign_id: str) -> Scenario | None:
     return cached(("scenario", campaign_id), lambda: browse.first_scenario(g.store, campaign_id))
 
 
-def asked() -> browse.RunQuery:
+def asked(campaign_id: str) -> browse.RunQuery:
     """Filter, order and page of the runs, from the address."""
+    axes, sort = axes_of(campaign_id), request.args.get("sort", "point")
+    chosen = filtered(axes)
+    ranking: tuple[int, ...] = ()
+    if sort in axes:
+        rank = {value: number for number, value in enumerate(ordered(axes[sort]))}
+        by_value = sorted(points(campaign_id), key=lambda point: rank[dict(point.parameters)[sort]])
+        ranking = tuple(point.number for point in by_value)
     return browse.RunQuery(
         state=request.args.get("state", ""),
         words=tuple(request.args.get("q", "").lower().split()),
-        sort=request.args.get("sort", "point"),
+        points=chosen_points(campaign_id, chosen) if chosen != axes else None,
+        only=_tagged(campaign_id),
+        sort=sort,
+        ranking=ranking,
         descending=request.args.get("order") == "desc",
         page=page_number(),
         per_page=RUNS,
     )
+
+
+def axes_of(campaign_id: str) -> dict[str, list[str]]:
+    """Swept fields and their values."""
+    return cached(("axes", campaign_id), lambda: figures.axes_of(points(campaign_id)))
+
+
+def filtered(axes: Mapping[str, list[str]]) -> dict[str, list[str]]:
+    """The values of each field that the address keeps with `fix.FIELD`; all without any."""
+    kept = {name: [one for one in request.args.getlist(f"fix.{name}") if one in axes[name]] for name in axes}
+    return {name: [one for one in axes[name] if one in kept[name]] or list(axes[name]) for name in axes}
+
+
+def chosen_points(campaign_id: str, values: Mapping[str, Sequence[str]]) -> tuple[int, ...]:
+    """Points that have one of the given values in every field."""
+    return tuple(
+        point.number for point in points(campaign_id) if all(value in values[name] for name, value in point.parameters)
+    )
+
+
+def address(endpoint: str, campaign_id: str, changes: Mapping[str, Any]) -> str:
+    """A page with the arguments of this one, some of them changed; empty ones are removed."""
+    arguments: MultiDict[str, str] = request.args.copy()
+    for key, value in changes.items():
+        found = value if isinstance(value, list) else [value]
+        arguments.setlist(key.replace("__", "."), [str(one) for one in found if one not in ("", None)])
+    query = urlencode([(key, value) for key, values in arguments.lists() for value in values])
+    return url_for(endpoint, campaign_id=campaign_id) + (f"?{query}" if query else "")
+
+
+def notes(campaign_id: str) -> Mapping[str, NoteRow]:
+    """What people wrote about its runs."""
+    return cached(("notes", campaign_id), lambda: written.of_campaign(g.store, campaign_id))
+
+
+def tags(campaign_id: str) -> list[str]:
+    """Tags of its runs, sorted."""
+    return sorted({tag for one in notes(campaign_id).values() for tag in one.tags})
+
+
+def _tagged(campaign_id: str) -> tuple[str, ...] | None:
+    """Ids of the runs that have the tag of the address; None without one."""
+    tag = request.args.get("tag", "")
+    return tuple(run_id for run_id, one in notes(campaign_id).items() if tag in one.tags) if tag else None
 
 
 def page_number() -> int:
@@ -153,16 +220,20 @@ def ignored(campaign_id: str, axes: Mapping[str, Sequence[str]]) -> list[str]:
     """Arguments of the address that name nothing this campaign has, each as a sentence."""
     args = request.args
     keys = [one.key for one in kinds(campaign_id)]
-    orders = ["point", "repetition", "state", "landed", *(one.key for one in columns(campaign_id))]
+    orders = ["point", "repetition", "state", "landed", *axes, *(one.key for one in columns(campaign_id))]
+    slots = [(slot, "swept field", [*axes, "none"]) for slot in SLOTS]
     allowed = [
-        ("metric", "metric", keys), ("sort", "order of runs", [*orders, *keys]), ("x", "swept field", list(axes)),
+        ("metric", "metric", keys), ("sort", "order of runs", [*orders, *keys]), *slots,
+        ("kind", "view", list(KINDS)), ("col", "metric", keys),
         ("state", "state of runs", ["valid", "invalid", MISSING]), ("order", "direction", ["asc", "desc"]),
+        ("tag", "tag", tags(campaign_id)),
         *((f"fix.{name}", f"value of {name}", values) for name, values in axes.items()),
     ]  # fmt: skip
     found = [
-        str(unknown(what, args[name], known[:MOST_LISTED]))
+        str(unknown(what, value, known[:MOST_LISTED]))
         for name, what, known in allowed
-        if args.get(name) and args[name] not in known
+        for value in args.getlist(name)
+        if value and value not in known
     ]
     found += [
         str(unknown("swept field", name.removeprefix("fix."), axes))
@@ -214,23 +285,25 @@ def file_figure(campaign: CampaignRow) -> CampaignFigure | None:
     )
 
 
+def chosen_kind(campaign: CampaignRow) -> Kind | None:
+    """The metric that the address asks for; else the one that was published, or the first. None without results."""
+    known = {one.key: one for one in kinds(campaign.id)}
+    published = (f"{one.metric}/{one.subject}" for one in scorecard.published_for(campaign))
+    wanted = [request.args.get("metric", ""), *published, next(iter(known), "")]
+    return next((known[key] for key in wanted if key in known), None)
+
+
 def metric_figure(campaign: CampaignRow) -> Means | None:
     """Means of the metric that the address asks for, along the field that it asks for."""
     campaign_id = campaign.id
-    known = {(one.name, one.subject): one for one in kinds(campaign_id)}
-    if not known:
+    kind = chosen_kind(campaign)
+    if kind is None:
         return None
-    metric, _, subject = request.args.get("metric", "").partition("/")
-    values = scorecard.published_for(campaign)
-    if (metric, subject) not in known:
-        # The metric that was published; else the first.
-        wanted = [(one.metric, one.subject) for one in values] + [next(iter(known))]
-        metric, subject = next(one for one in wanted if one in known)
-    kind = known[metric, subject]
+    metric, subject, values = kind.name, kind.subject, scorecard.published_for(campaign)
     rows = cached(
         ("figure", campaign_id, metric, subject), lambda: browse.summary(g.store, campaign_id, [(metric, subject)])
     )
-    axes = figures.axes_of(points(campaign_id))
+    axes = axes_of(campaign_id)
     x_field = request.args.get("x", "")
     if x_field not in axes:
         x_field = figures.default_x(axes)

@@ -9,7 +9,6 @@ from dataclasses import replace
 from flask import Blueprint, Response, abort, g, jsonify, request
 
 from analysis.attempts import attempts_of
-from analysis.figures.campaign import axes_of
 from analysis.figures.means import Means
 from analysis.figures.model import csv_text
 from analysis.figures.published import CampaignFigure
@@ -20,7 +19,7 @@ from experiments import api
 from testbed.scenario import Scenario
 from web import answers, campaign_data, topology
 from web.campaign_data import head, points
-from web.figures import answer, attachment
+from web.figures import answer, attachment, picture_file
 
 blueprint = Blueprint("campaign_exports", __name__)
 
@@ -48,7 +47,7 @@ def file_figure(campaign_id: str, kind: str) -> Response:
 def tradeoff(campaign_id: str, kind: str) -> Response:
     """Both directions against each other, as SVG, PDF, PNG or CSV; arguments as the page has them."""
     campaign = head(campaign_id)
-    axes = axes_of(points(campaign_id))
+    axes = campaign_data.axes_of(campaign_id)
     found = answers.of(campaign, campaign_data.metric_figure(campaign), axes)
     if found is None or found.figure is None:
         abort(404, "There are no two directions to compare.")
@@ -72,10 +71,7 @@ def network_file(scenario: Scenario | None, kind: str, name: str) -> Response:
     """The picture of a network as SVG or PDF."""
     if not scenario or not scenario.links:
         abort(404, "There is no picture of this network.")
-    if kind not in ("svg", "pdf"):
-        abort(404, f"There is no picture as {kind}; there are: svg, pdf.")
-    picture = topology.draw(scenario)
-    return attachment(picture.svg() if kind == "svg" else picture.pdf(), kind, name)
+    return picture_file(topology.draw(scenario), kind, name)
 
 
 @blueprint.get("/api/campaigns")
@@ -116,12 +112,14 @@ def progress(campaign_id: str) -> Response:
 def runs_as_json(campaign_id: str) -> Response:
     """A page of its runs with their metrics; same arguments as the page."""
     head(campaign_id)
-    query = campaign_data.asked()
+    query = campaign_data.asked(campaign_id)
     page = campaign_data.runs(campaign_id, query)
     parameters = {point.number: dict(point.parameters) for point in points(campaign_id)}
+    notes = campaign_data.notes(campaign_id)
     rows = [
         {
             **{name: value for name, value in vars(one).items() if name != "metrics"},
+            "note": notes.get(one.run_id),
             "parameters": parameters.get(one.point, {}),
             "metrics": [
                 {"name": name, "subject": subject, "value": row.value, "unit": row.unit}

@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Mapping, Sequence
 from typing import Any
-from urllib.parse import urlencode
 
 from flask import Blueprint, abort, current_app, flash, g, jsonify, redirect, render_template, request, url_for
 from markupsafe import Markup
-from werkzeug.datastructures import MultiDict
 
 from analysis import campaign_file
 from analysis.attempts import attempts_of
-from analysis.figures.campaign import axes_of
 from analysis.metrics import METRICS
 from analysis.store import browse, requests
 from analysis.store.rows import CampaignRow, MemberRow, PointRow
@@ -22,7 +18,7 @@ from testbed import fidelity
 from testbed.scenario import Scenario
 from web import answers, campaign_data, topology
 from web.cache import cached
-from web.campaign_data import RunsPage, head, points
+from web.campaign_data import head, points
 from web.figures import embedded
 
 blueprint = Blueprint("campaigns", __name__)
@@ -52,14 +48,12 @@ def index() -> str:
 def show(campaign_id: str) -> str:
     """One campaign."""
     campaign, all_points = head(campaign_id), points(campaign_id)
-    axes = axes_of(all_points)
+    axes = campaign_data.axes_of(campaign_id)
     means, of_file = campaign_data.metric_figure(campaign), campaign_data.file_figure(campaign)
     figure = means.figure() if means else None
     at = max(request.args.get("points", 1, int), 1)
     per_page = max(min(POINTS, BEHIND // max(campaign.repetitions, 1)), FEWEST)
     some = all_points[(at - 1) * per_page : at * per_page]
-    query = campaign_data.asked()
-    page = campaign_data.runs(campaign_id, query)
     scenario = campaign_data.scenario(campaign_id)
     return render_template(
         "campaign.html",
@@ -82,13 +76,9 @@ def show(campaign_id: str) -> str:
         file_figure=of_file.figure() if of_file else None,
         file_figure_data=embedded(of_file.figure()) if of_file else "",
         query=request.query_string.decode("latin1"),
-        table=_table(campaign_id, list(axes), some),
-        rows=_rows(campaign_id, query, page),
-        runs=page.runs,
-        total=page.total,
-        asked=query,
-        pages=max(math.ceil(page.total / query.per_page), 1),
-        again=lambda **changes: _address(campaign_id, changes),
+        causes=cached(("causes", campaign_id), lambda: browse.causes(g.store, campaign_id)),
+        table=points_table(campaign_id, some),
+        again=lambda **changes: campaign_data.address("campaigns.show", campaign_id, changes),
         topology=cached(("topology", campaign_id), lambda: network_picture(scenario)),
         wider=fidelity.wider(scenario.fidelity) if scenario else [],
         asked_for=requests.recent(g.store, 3, campaign_id),
@@ -141,8 +131,8 @@ def network_picture(scenario: Scenario | None) -> Markup:
     return topology.draw(scenario).svg(page=True) if scenario and scenario.links else Markup("")
 
 
-def _table(campaign_id: str, fields: list[str], some: Sequence[PointRow]) -> Markup:
-    """Means of a page of points."""
+def points_table(campaign_id: str, some: Sequence[PointRow]) -> Markup:
+    """Means of a page of points, each by its values."""
 
     def compute() -> Markup:
         tabled = campaign_data.tabled(campaign_id)
@@ -156,7 +146,7 @@ def _table(campaign_id: str, fields: list[str], some: Sequence[PointRow]) -> Mar
             render_template(
                 "_table.html",
                 campaign_id=campaign_id,
-                fields=fields,
+                fields=list(campaign_data.axes_of(campaign_id)),
                 points=some,
                 members=members,
                 flows=list(dict.fromkeys(subject for _, subject in of_flow)) or [""],
@@ -170,25 +160,6 @@ def _table(campaign_id: str, fields: list[str], some: Sequence[PointRow]) -> Mar
     return cached(("table", campaign_id, tuple(point.number for point in some)), compute)
 
 
-def _rows(campaign_id: str, query: browse.RunQuery, page: RunsPage) -> Markup:
-    """A page of runs as rows of a table; rendered again every minute, because it shows how long ago each landed."""
-    minute = int(time.time() // 60)
-    return cached(
-        ("rows", campaign_id, query, minute, request.query_string),
-        lambda: Markup(
-            render_template(
-                "_runs.html",
-                campaign_id=campaign_id,
-                runs=page.runs,
-                parameters={point.number: point.parameters for point in points(campaign_id)},
-                columns=campaign_data.columns(campaign_id),
-                asked=query,
-                again=lambda **changes: _address(campaign_id, changes),
-            )
-        ),
-    )
-
-
 def _question(campaign: CampaignRow, axes: Mapping[str, Sequence[str]]) -> str:
     """What the campaign varies, in a sentence."""
     if not axes:
@@ -199,12 +170,3 @@ def _question(campaign: CampaignRow, axes: Mapping[str, Sequence[str]]) -> str:
         parts.append(f"{name.replace('network.', '').replace('.', ' ')} is {shown}")
     runs = "One run" if campaign.repetitions == 1 else f"{campaign.repetitions} runs"
     return f"What changes when {'; and when '.join(parts)}? {runs} at each point."
-
-
-def _address(campaign_id: str, changes: Mapping[str, Any]) -> str:
-    """The address of this page with other arguments; empty ones are removed."""
-    arguments: MultiDict[str, str] = request.args.copy()
-    for key, value in changes.items():
-        arguments.setlist(key.replace("__", "."), [] if value in ("", None) else [str(value)])
-    query = urlencode([(key, value) for key, values in arguments.lists() for value in values])
-    return url_for("campaigns.show", campaign_id=campaign_id) + (f"?{query}" if query else "")

@@ -9,6 +9,7 @@ from flask import Blueprint, Response, jsonify, render_template, request
 
 from analysis.metrics import METRICS
 from experiments.api import MECHANISM_KINDS, mechanisms
+from web import guide
 
 blueprint = Blueprint("docs", __name__)
 
@@ -24,6 +25,12 @@ def index() -> str:
             sections.append({"id": kind, "title": title.replace("-", " "), "entries": entries})
     found = [one for one in _metrics() if _holds(words, one["name"], one["title"], one["source"])]
     return render_template("docs.html", sections=sections, found=found, q=request.args.get("q", ""))
+
+
+@blueprint.get("/docs/guide")
+def guide_page() -> str:
+    """The guide to campaign files."""
+    return render_template("guide.html", parts=guide.parts())
 
 
 @blueprint.get("/api/registry")

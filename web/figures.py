@@ -14,6 +14,7 @@ from markupsafe import Markup
 
 from analysis.figures.model import Figure
 from analysis.figures.page import STATIC
+from web.topology import Picture
 
 blueprint = Blueprint("figures", __name__, static_folder=str(STATIC), static_url_path="/static/figures")
 
@@ -49,7 +50,17 @@ def attachment(body: str | bytes | Iterator[str], kind: str, name: str) -> Respo
     # Names of flows and campaigns may hold anything, a header may not.
     plain = re.sub(r"[^\w.:@+-]", "_", name, flags=re.ASCII)[:120]
     headers = {"Content-Disposition": f'attachment; filename="{plain}.{kind}"'}
+    if kind in ("svg", "png"):
+        # Other pages, such as a notebook's, may show it. They cannot read it, and bring no cookie of this site.
+        headers["Cross-Origin-Resource-Policy"] = "cross-origin"
     return Response(body, mimetype=MIMETYPES[kind], headers=headers)
+
+
+def picture_file(picture: Picture, kind: str, name: str) -> Response:
+    """A picture as SVG or PDF."""
+    if kind not in ("svg", "pdf"):
+        abort(404, f"There is no picture as {kind}; there are: svg, pdf.")
+    return attachment(picture.svg() if kind == "svg" else picture.pdf(), kind, name)
 
 
 def rendered(figure: Figure, kind: str) -> bytes:

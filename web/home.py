@@ -2,29 +2,36 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from flask import Blueprint, Response, g, jsonify, render_template
 
-from analysis.store import Store, browse, requests
+from analysis.store import browse, requests
+from experiments.api import campaign_text
 from web import scorecard
 
 blueprint = Blueprint("home", __name__)
+
+#: The campaign of the first-time page.
+FIRST = "quickstart.yaml"
+#: Causes of invalid and failed runs that the page lists.
+MOST_CAUSES = 8
 
 
 @blueprint.get("/")
 def index() -> str:
     """Home."""
     store = g.store
+    total = browse.count_campaigns(store)
     return render_template(
         "home.html",
         running=browse.active(store),
         asked=[one for one in requests.recent(store, 8) if one.state in (requests.WAITING, requests.FAILED)],
         runners=requests.runners(store),
         campaigns=browse.campaigns(store, limit=6),
-        total=browse.count_campaigns(store),
+        total=total,
+        first_campaign="" if total else campaign_text(FIRST),
         newest=browse.newest(store),
-        **_attention(store, 5),
+        causes=browse.causes(store)[:MOST_CAUSES],
+        unfinished=browse.unfinished(store, 5),
         counts=browse.counts(store),
         card=scorecard.read(),
     )
@@ -33,12 +40,6 @@ def index() -> str:
 @blueprint.get("/api/attention")
 def attention_as_json() -> Response:
     """Invalid runs, failed runs and unfinished campaigns; the latest 100 of each."""
-    return jsonify(_attention(g.store, 100))
-
-
-def _attention(store: Store, most: int) -> dict[str, Any]:
-    return {
-        "invalid": browse.invalid(store, most),
-        "failed": browse.failed(store, most),
-        "unfinished": browse.unfinished(store, most),
-    }
+    store, most = g.store, 100
+    found = {"invalid": browse.invalid(store, most), "failed": browse.failed(store, most)}
+    return jsonify(found | {"unfinished": browse.unfinished(store, most)})

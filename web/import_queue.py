@@ -43,6 +43,9 @@ class Import:
     #: File names as the visitor had them; only shown.
     names: list[str]
     bytes: int
+    #: The run's name in tables, and a remark that is stored with it.
+    label: str = ""
+    note: str = ""
     started: float = field(default_factory=time.time)
     #: waiting, reading, done, failed.
     state: str = "waiting"
@@ -217,7 +220,7 @@ def _read(results: str, files: list[Path], upload: Import) -> str:
     """
     try:
         child = subprocess.Popen(
-            import_command(files, results, ", ".join(upload.names), LIMIT_MEMORY_GB, LIMIT_S),
+            import_command(files, results, upload.label, LIMIT_MEMORY_GB, LIMIT_S, upload.note),
             stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, stdin=subprocess.DEVNULL, start_new_session=True,
         )  # fmt: skip
     except OSError as error:

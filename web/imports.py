@@ -14,11 +14,21 @@ from web.import_queue import MOST_BYTES, MOST_FILES, UPLOADED, Import, ImportQue
 
 blueprint = Blueprint("imports", __name__)
 
+#: Characters of a label and of a note.
+MOST_LABEL, MOST_NOTE = 120, 2000
+
 
 @blueprint.get("/import")
 def show() -> str:
     """The page."""
-    return render_template("upload.html", uploads=_queue().uploads(), most_bytes=MOST_BYTES, most_files=MOST_FILES)
+    return render_template(
+        "upload.html",
+        uploads=_queue().uploads(),
+        most_bytes=MOST_BYTES,
+        most_files=MOST_FILES,
+        most_label=MOST_LABEL,
+        most_note=MOST_NOTE,
+    )
 
 
 @blueprint.post("/import")
@@ -54,7 +64,7 @@ def as_json(import_id: str) -> Response:
 
 @blueprint.post("/api/imports")
 def enter() -> Any:
-    """Accepts captures (multipart, field `capture`)."""
+    """Accepts captures (multipart: `capture`, and perhaps `label` and `note`)."""
     return jsonify(_queue().as_json(_accept())), 202
 
 
@@ -76,7 +86,9 @@ def _accept() -> Import:
     except BaseException:
         queue.release(folder)
         raise
-    found = Import(secrets.token_hex(6), names, total)
+    label = _printable(request.form.get("label", ""), MOST_LABEL) or ", ".join(names)
+    note = request.form.get("note", "").strip()[:MOST_NOTE]
+    found = Import(secrets.token_hex(6), names, total, label, note.replace("\0", ""))
     queue.start(found, folder)
     return found
 
@@ -92,10 +104,13 @@ def _save(files: Sequence[FileStorage], folder: Path) -> tuple[list[str], int]:
         file.save(path)
         path.chmod(0o600)
         total += path.stat().st_size
-        names.append(
-            "".join(c for c in file.filename or "" if c.isprintable() and c not in "/\\")[:80].lstrip("-") or "capture"
-        )
+        names.append(_printable((file.filename or "").replace("/", "").replace("\\", ""), 80).lstrip("-") or "capture")
     return names, total
+
+
+def _printable(text: str, most: int) -> str:
+    """One line of a visitor's text, without control characters."""
+    return "".join(c for c in text if c.isprintable())[:most].strip()
 
 
 def _find(import_id: str) -> Import:

@@ -6,6 +6,7 @@ The site runs nothing: it enters a request, which `./backchannel runner` takes u
 from __future__ import annotations
 
 import io
+import re
 from pathlib import Path
 from typing import Any
 
@@ -26,10 +27,12 @@ from ruamel.yaml import YAML
 from ruamel.yaml.comments import CommentedMap, CommentedSeq
 from werkzeug.datastructures import MultiDict
 
-from analysis.store import requests
-from experiments.api import campaign_files, campaign_text, mechanisms
-from web.campaigns import network_picture
+from analysis.store import browse, requests
+from experiments.api import campaign_files, campaign_text, campaign_titles, mechanisms
+from web import campaign_data, guide
+from web.campaigns import POINTS, network_picture, points_table
 from web.check import Verdict, check
+from web.figures import embedded
 
 blueprint = Blueprint("launch", __name__)
 
@@ -40,11 +43,19 @@ FLOWS, AXES = 3, 3
 
 @blueprint.get("/launch")
 def show() -> str:
-    """The page; `file` names one of the campaign files, `campaign` one that was run."""
-    text, name, overrides = "", "new.yaml", request.args.getlist("set")
+    """The page. A start is `file`, a campaign file; `profile`, a line by name; `example`, one of the guide's; or
+    `campaign`, one that was run. `set` has overrides such as "stack=cubic".
+    """
+    text, name, overrides = "", "new.yaml", [one for one in request.args.getlist("set") if one.strip()]
     if request.args.get("file"):
         name = request.args["file"]
         text = _file(name)
+    elif request.args.get("profile"):
+        name, text = f"{request.args['profile']}.yaml", _on_profile(request.args["profile"])
+    elif request.args.get("example"):
+        text = guide.example(request.args.get("example", 0, int))
+        if not text:
+            abort(404, "The guide has no such example.")
     elif request.args.get("campaign"):
         campaign = g.store.campaign(request.args["campaign"])
         if campaign is None:
@@ -80,7 +91,19 @@ def asked(number: int) -> str:
     found = requests.one(g.store, number)
     if found is None:
         abort(404, f"There is no request {number} here.")
-    return render_template("request.html", request_=found, runners=requests.runners(g.store))
+    # Its campaign is in the store once its first run has begun.
+    campaign = browse.campaign_head(g.store, found.campaign_id) if found.campaign_id else None
+    means = campaign_data.metric_figure(campaign) if campaign else None
+    return render_template(
+        "request.html",
+        request_=found,
+        runners=requests.runners(g.store),
+        campaign=campaign,
+        means=means,
+        figure=means.figure() if means else None,
+        figure_data=embedded(means.figure()) if means else "",
+        table=points_table(campaign.id, campaign_data.points(campaign.id)[:POINTS]) if campaign else "",
+    )
 
 
 @blueprint.post("/requests/<int:number>/withdraw")
@@ -234,6 +257,32 @@ def to_yaml(document: dict[str, Any]) -> str:
     return text.getvalue()
 
 
+def _on_profile(name: str) -> str:
+    """A first campaign on a line: both directions at once, with a choice of queue policies; 404 for other names."""
+    known = {one.name: one.summary for one in mechanisms("profile")}
+    if name not in known:
+        abort(404, f"There is no profile {name}.")
+    return to_yaml({
+        "name": re.sub(r"[^a-z0-9]+", "-", name), "title": f"Both directions over {known[name]}", "backend": "sim",
+        "network": {"topology": "asymmetric-path", "profile": name},
+        "stack": "newreno",
+        "workload": [
+            {"name": "download", "from": "server", "to": "client", "start": ["0 s", "0.2 s"]},
+            {"name": "upload", "from": "client", "to": "server", "start": ["2 s", "3 s"]},
+        ],
+        "duration": "30 s",
+        "sweep": {"network.reverse.queue.policy": ["droptail", "acks-first", "ack-filtering"]},
+        "repetitions": 5,
+    })  # fmt: skip
+
+
+def same_with_options() -> list[str]:
+    """Overrides that are offered while somebody types: stacks, backends, repetitions, queue policies."""
+    kinds = {"stack": "stack", "backend": "backend", "network.reverse.queue.policy": "policy"}
+    found = [f"{field}={entry.name}" for field, kind in kinds.items() for entry in mechanisms(kind)]
+    return [*found, "repetitions=10", "duration=60 s", "seed=2"]
+
+
 def _range(value: str) -> Any:
     """ "0 s, 0.5 s" is a pair to draw from."""
     parts = [part.strip() for part in value.split(",")]
@@ -274,6 +323,14 @@ def _file(name: str) -> str:
         abort(404, f"There is no campaign file {name}.")
 
 
+def _catalogue() -> dict[str, dict[str, str]]:
+    """Titles of the campaign files by name, by the folder they are in."""
+    found: dict[str, dict[str, str]] = {}
+    for name, title in campaign_titles().items():
+        found.setdefault(name.rpartition("/")[0] or "to begin with", {})[name] = title
+    return found
+
+
 def _page(text: str, name: str, overrides: list[str], verdict: Verdict | None, form: Any) -> str:
     if verdict is None and text:
         verdict = judge(name, text, overrides)
@@ -282,7 +339,8 @@ def _page(text: str, name: str, overrides: list[str], verdict: Verdict | None, f
         "launch.html",
         text=text,
         file=name,
-        files=campaign_files(),
+        papers=_catalogue(),
+        profiles=mechanisms("profile"),
         overrides="\n".join(overrides),
         verdict=verdict.as_json() if verdict else None,
         picture=picture,

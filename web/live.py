@@ -5,13 +5,16 @@ from __future__ import annotations
 import json
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from functools import lru_cache
 from typing import Any
 
 from flask import Blueprint, Response, current_app, g, request
 
 from analysis.store import Store, browse, requests
 from analysis.store.pulse import Pulse
+from analysis.store.rows import CampaignRow
+from experiments.api import duration_text, point_label
 
 blueprint = Blueprint("live", __name__)
 
@@ -89,7 +92,9 @@ def snapshot(store: Store, campaign_id: str = "") -> dict[str, Any]:
     else:
         running = browse.active(store)
     states = [
-        {key: getattr(one, key) for key in ("id", "state", "runs", "valid", "invalid", "progress")} for one in running
+        {key: getattr(one, key) for key in ("id", "state", "runs", "valid", "invalid", "progress")}
+        | {"pace": pace(one.progress), "working": working(store, one)}
+        for one in running
     ]
     asked = [
         {key: getattr(one, key) for key in ("id", "state", "campaign_id", "message")}
@@ -101,6 +106,34 @@ def snapshot(store: Store, campaign_id: str = "") -> dict[str, Any]:
         "runners": len(requests.runners(store)),
         "counts": browse.counts(store),
     }
+
+
+def working(store: Store, campaign: CampaignRow) -> list[str]:
+    """What each cell is doing, by the values of its point: "policy=droptail, repetition 2, running"."""
+    progress: Mapping[str, Any] = campaign.progress
+    cells = progress.get("cells") or []
+    labels = _labels(store, campaign.id) if cells else {}
+    return [
+        ", ".join(
+            part
+            for part in (labels.get(cell["point"], ""), f"repetition {cell['repetition'] + 1}", str(cell["phase"]))
+            if part
+        )
+        for cell in cells
+    ]
+
+
+@lru_cache(32)
+def _labels(store: Store, campaign_id: str) -> dict[int, str]:
+    """Points' labels by number; a campaign's points never change."""
+    return {one.number: point_label(dict(one.parameters)) for one in browse.points(store, campaign_id)}
+
+
+def pace(progress: Mapping[str, Any]) -> str:
+    """How fast a campaign is and how long it takes: "3.2 runs a minute, 4 min left"; empty before that is known."""
+    rate, left_s = progress.get("per_minute"), progress.get("left_s")
+    words = [] if rate is None else [f"{rate:.3g} runs a minute"]
+    return ", ".join(words if left_s is None else [*words, f"{duration_text(left_s)} left"])
 
 
 @blueprint.get("/api/events")

@@ -6,9 +6,8 @@ import shutil
 
 import sqlalchemy as sa
 from flask import Blueprint, Response, g, jsonify
-from sqlalchemy.exc import SQLAlchemyError
 
-from analysis.store import Store, requests
+from analysis.store import Store, StoreError, requests
 from analysis.store.schema import campaign, request, run
 
 blueprint = Blueprint("monitoring", __name__)
@@ -57,7 +56,7 @@ def _store(store: Store) -> str:
         # A transaction that writes nothing shows that the database is readable and its folder writable.
         with store.writing() as connection:
             connection.execute(sa.update(request).where(request.c.id < 0).values(state=request.c.state))
-    except (SQLAlchemyError, OSError):
+    except (StoreError, OSError):
         return "the store cannot be written"
     return OK
 

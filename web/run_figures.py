@@ -11,10 +11,11 @@ from typing import Any
 import polars as pl
 
 from analysis import slices
-from analysis.captures import MissingCapture
+from analysis.captures import DATA, MissingCapture, is_a
 from analysis.counters import CountedRun
 from analysis.figures import run as figures
 from analysis.figures.model import Figure
+from analysis.metrics import pace
 from analysis.routes import direction_name
 from analysis.store.rows import RunRow
 from testbed.units import show
@@ -97,6 +98,18 @@ def throughput(folder: Path, run: RunRow, of: str, span_s: float = math.inf) -> 
     return _derived((str(folder), "throughput", of, width_s), make)
 
 
+def idle(folder: Path, run: RunRow, flow: str) -> list[tuple[float, float]]:
+    """Pauses between data segments of a flow's sender, from and to in s, as the metric `idle_share` counts them.
+
+    Raises:
+        MissingCapture: the sender was not captured, or there is no such flow.
+    """
+    start_s = next((one.start_s for one in run.documents.scenario.workload if one.name == flow), 0.0)
+    sent = tables.flow(folder, run, flow, False, (), (pl.col("dir") == 0) & is_a(DATA))
+    found = pace.pauses(sent.filter(pl.col("t_s") >= start_s))
+    return [(t_s, t_s + gap_s) for t_s, gap_s in found.iter_rows()]
+
+
 def names(run: RunRow, kind: str) -> list[str]:
     """What a figure of this kind can show: flows, sides that receive, or queues."""
     scenario = run.documents.scenario
@@ -113,8 +126,8 @@ def _in_bins(figure: Figure, width_s: float) -> Figure:
 
 
 def side_of(host: str) -> str:
-    """A host without its number: client1 and client2 are one side of a network."""
-    return host.rstrip("0123456789")
+    """A host without its number: client1 and client2 are one side of a network. An address is a side of its own."""
+    return host if "." in host or ":" in host else host.rstrip("0123456789")
 
 
 def _slices(folder: Path, run: RunRow, flow: str, width_s: float) -> pl.DataFrame:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -10,6 +11,7 @@ from flask import (
     Blueprint,
     Response,
     abort,
+    flash,
     g,
     jsonify,
     redirect,
@@ -20,8 +22,10 @@ from flask import (
 )
 
 from analysis.captures import MissingCapture, class_labels
+from analysis.captures.conversations import ORDERS, Conversation, conversations
 from analysis.figures.model import Figure
-from analysis.store import browse
+from analysis.metrics.pace import IDLE_S
+from analysis.store import browse, notes
 from analysis.store.rows import RunRow
 from testbed import fidelity
 from testbed.report import DirectionReport, Measurement
@@ -35,6 +39,8 @@ blueprint = Blueprint("runs", __name__)
 
 #: Plots of throughput on a page.
 MOST_SIDES = 4
+#: Connections of the table of an import.
+MOST_CONVERSATIONS = 100
 #: Segments of one answer.
 SEGMENTS = 500
 #: Columns of segments.parquet in an answer, and those that lead to its SACK blocks.
@@ -89,10 +95,16 @@ def show(run_id: str) -> str:
     sides = list(dict.fromkeys(run_figures.side_of(one.to) for one in flows))
     chosen = request.args.get("flow", "")
     flow = next((one for one in flows if one.name == chosen), flows[0] if flows else None)
-    side = "received" if request.args.get("side") == "receiver" else "sequence"
+    asked = request.args.get("side", "")
+    side = "received" if asked == "receiver" else "sequence"
+    by = request.args.get("by", "")
+    by = by if by in ORDERS else ORDERS[0]
     return render_template(
         "run.html",
         run=run,
+        conversations=_conversations(run, by) if manifest.imported else (),
+        conversations_by=by,
+        most_conversations=MOST_CONVERSATIONS,
         manifest=manifest,
         captures=report.captures if report else (),
         lines=lines,
@@ -103,6 +115,7 @@ def show(run_id: str) -> str:
         flow=flow,
         sides=sides[:MOST_SIDES],
         side=side,
+        drawn_sides=("sequence", "received") if asked == "both" else (side,),
         counted=counted,
         counted_every_s=scenario.capture.counters.every_s if scenario.capture.counters else 0.0,
         first=""
@@ -111,10 +124,28 @@ def show(run_id: str) -> str:
         if counted
         else _first_plot(run, side, flow.name),
         beside=beside,
+        note=notes.of_run(g.store, run_id),
         wider=fidelity.wider(scenario.fidelity),
         topology=network_picture(scenario),
         range=(request.args.get("from", ""), request.args.get("to", "")),
         shown=sorted(run.metrics, key=lambda row: (is_detail(row.name), order(row.name), row.subject))[:400],
+    )
+
+
+@blueprint.get("/api/runs/<run_id>/conversations")
+def conversations_as_json(run_id: str) -> Response:
+    """Every connection of its captures, the largest first."""
+    try:
+        return jsonify(_conversations(load(run_id), ORDERS[0]))
+    except MissingCapture as error:
+        abort(404, f"{error}")
+
+
+def _conversations(run: RunRow, by: str) -> Sequence[Conversation]:
+    folder = g.store.run_folder(run.id)
+    key = (str(folder), "conversations", by)
+    return tables.derived(
+        key, lambda: conversations(tables.without_segments(folder, run), by), lambda made: 400 * len(made)
     )
 
 
@@ -140,7 +171,16 @@ def as_json(run_id: str) -> Response:
     run = load(run_id)
     document = {name: value for name, value in vars(run).items() if name != "documents"}
     documents = {"scenario": run.documents.scenario_document, "manifest": run.documents.manifest_document}
-    return jsonify(document | documents)
+    return jsonify(document | documents | {"note": notes.of_run(g.store, run_id)})
+
+
+@blueprint.post("/runs/<run_id>/note")
+def write_note(run_id: str) -> Any:
+    """Replaces the note and the tags of a run; without both, it has none."""
+    load(run_id)
+    notes.write(g.store, run_id, request.form.get("text", "").strip(), notes.tags_of(request.form.get("tags", "")))
+    flash("The note is kept.")
+    return redirect(url_for("runs.show", run_id=run_id) + "#note")
 
 
 @blueprint.get("/api/runs/<run_id>/segments")
@@ -182,6 +222,17 @@ def fate(run_id: str) -> Response:
     if found is None:
         abort(404, f"The sender's capture has no segment {seq} of {payload} bytes at {at:g} s.")
     return jsonify(found)
+
+
+@blueprint.get("/api/runs/<run_id>/idle")
+def idle(run_id: str) -> Response:
+    """Pauses between data segments of a flow's sender that are longer than `longer_than_s`, from and to in s."""
+    run = load(run_id)
+    try:
+        found = run_figures.idle(g.store.run_folder(run_id), run, request.args.get("flow", ""))
+    except MissingCapture as error:
+        abort(404, f"{str(error)[0].upper()}{str(error)[1:]}.")
+    return jsonify({"longer_than_s": IDLE_S, "periods": found})
 
 
 @blueprint.get("/api/runs/<run_id>/crossing")

@@ -7,24 +7,24 @@ runs land. This page judges nothing itself. Why something disagrees stands in do
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-from flask import Blueprint, Response, g, jsonify, render_template, request
+from flask import Blueprint, Response, abort, g, jsonify, render_template, request
 from markupsafe import Markup, escape
 
 from analysis.scorecard import Artefact, PublishedValue, Score, count, document, published, scorecard
 from analysis.store.rows import CampaignRow
 from experiments.api import targets_folder
 from testbed import node_binary
-from testbed.units import UNITS, scale_of
+from web import wall
 from web.cache import cached, permanent
+from web.figures import picture_file
 
 blueprint = Blueprint("scorecard", __name__)
 
-BACKENDS = ("sim", "emulated", "virtual-kernel", "theory")
 PAPERS = {
     "asym": "The effects of asymmetry on TCP performance",
     "ton": "A comparison of mechanisms for improving TCP performance over wireless links",
@@ -77,33 +77,6 @@ def verdict(artefact: Artefact, backend: str = "") -> str:
     return next((word for word in ("fail", "incomplete", "pass") if word in found), "not run")
 
 
-def in_unit(value: float | None, unit: str, reference: float) -> str:
-    """A value in the unit in which a reference reads best: 698321 bit/s beside 700000 is "698.3 kbit/s".
-
-    Args:
-        value: in `unit`; None: nothing was measured.
-        unit: of the paper, such as bit/s or s.
-        reference: the published value.
-    """
-    if value is None:
-        return "nothing"
-    if unit == "%":
-        return f"{plain(value)} %"
-    kind = next((kind for kind in ("rate", "time", "bytes") if unit in UNITS[kind]), "")
-    if not kind or not reference:
-        return f"{plain(value)} {unit if unit != '1' else ''}".strip()
-    size = float(UNITS[kind][unit])
-    scale, name = scale_of(reference * size, kind)
-    return f"{plain(value * size / scale)} {name}"
-
-
-def plain(value: float | None) -> str:
-    """A number with four digits and without an exponent, as far as people read it."""
-    if value is None:
-        return "nothing"
-    return f"{value:.4g}" if abs(value) < 1e4 else f"{value:.0f}"
-
-
 def read() -> Card:
     """The scorecard of the store."""
 
@@ -132,6 +105,13 @@ def reasons() -> dict[str, list[str]]:
 def reasons_for(artefact: Artefact) -> list[str]:
     """Paragraphs of its paper that name an artefact, by its id or as "table 3" or "figures 20 and 21"."""
     return [told for told in reasons().get(artefact.paper, []) if artefact.id in _named(artefact.paper, told)]
+
+
+def general_reasons(artefacts: Sequence[Artefact]) -> dict[str, list[str]]:
+    """By paper, the paragraphs that name none of the artefacts."""
+    ids = {one.id for one in artefacts}
+    found = {paper: [told for told in all_ if not _named(paper, told) & ids] for paper, all_ in reasons().items()}
+    return {paper: told for paper, told in found.items() if told}
 
 
 def _named(paper: str, told: str) -> set[str]:
@@ -172,16 +152,27 @@ def show() -> str:
         shown=shown,
         paper=paper,
         only=only,
-        backends=BACKENDS,
+        backends=wall.BACKENDS,
         verdict=verdict,
         verdicts=VERDICTS,
-        in_unit=in_unit,
-        plain=plain,
+        wall=wall,
         papers=PAPERS,
-        reasons=reasons(),
+        general=general_reasons(card.artefacts),
         reasons_for=reasons_for,
         marked=marked,
     )
+
+
+@blueprint.get("/scorecard/<artefact_id>.<kind>")
+def small_figure(artefact_id: str, kind: str) -> Response:
+    """The small figure of an artefact as SVG or PDF."""
+    artefact = next((one for one in read().artefacts if one.id == artefact_id), None)
+    if artefact is None:
+        abort(404, f"There is no artefact {artefact_id}.")
+    picture = wall.draw(artefact)
+    if picture is None:
+        abort(404, f"{artefact_id} was not run here.")
+    return picture_file(picture, kind, artefact_id)
 
 
 @blueprint.get("/api/scorecard")

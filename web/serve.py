@@ -13,9 +13,8 @@ from types import FrameType
 
 import typer
 import waitress
-from sqlalchemy.exc import SQLAlchemyError
 
-from analysis.store import Store, requests
+from analysis.store import Store, StoreError, requests
 from testbed.errors import TestbedError
 from web.app import create_app, warm
 from web.import_queue import MOST_BODY
@@ -78,7 +77,7 @@ def _release_lost(store: Store) -> None:
     """Releases requests of dead runners, also if no other runner does."""
     while True:
         # A store that is unavailable for a while is polled again.
-        with contextlib.suppress(SQLAlchemyError):
+        with contextlib.suppress(StoreError):
             requests.release_lost(store)
         time.sleep(requests.GONE_AFTER_S)
 

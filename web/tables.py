@@ -34,7 +34,7 @@ def interface(
     Raises:
         MissingCapture: the run has no tables, or nothing was captured there.
     """
-    data = _without_segments(folder, run)
+    data = without_segments(folder, run)
     files = _files(data, [end for end in data.interfaces if end.node == node and end.link == link])
     here = _scan(folder).filter(pl.col("file").is_in(files), _during(data, from_s, to_s))
     return _with(data, here.select("file", "conn", "time_ns", *columns).collect())
@@ -63,7 +63,7 @@ def flow(
     Raises:
         MissingCapture: nothing was captured there, or there is no such flow.
     """
-    data = _without_segments(folder, run)
+    data = without_segments(folder, run)
     within = True if period is None else _during(data, *period)
     t_s = ((pl.col("time_ns") - data.t0_epoch_ns) / 1e9).alias("t_s")
     frame = _rows(data, folder, name, receiver, where, within, [*columns, t_s])
@@ -75,7 +75,7 @@ def unordered(
     folder: Path, run: RunRow, name: str, receiver: bool, columns: Sequence[str], where: pl.Expr
 ) -> pl.DataFrame:
     """The same without `t_s` and in no order, to be counted."""
-    return _rows(_without_segments(folder, run), folder, name, receiver, where, True, columns)
+    return _rows(without_segments(folder, run), folder, name, receiver, where, True, columns)
 
 
 def _rows(
@@ -114,7 +114,7 @@ def sightings(
 
     An interface that was captured and never saw it has no times.
     """
-    data = _without_segments(folder, run)
+    data = without_segments(folder, run)
     found = next(one for one in data.flows if one.name == name)
     own = found.connections.filter(pl.col("stream") == stream).select("file", "conn")
     mine = (pl.col("dir") == 0) & (pl.col("seq") == seq) & (pl.col("payload") == payload)
@@ -134,7 +134,7 @@ def flows(folder: Path, run: RunRow, name: str = "") -> list[CapturedFlow]:
     """Flows that were captured at their receivers."""
     found = []
     try:
-        data = _without_segments(folder, run)
+        data = without_segments(folder, run)
     except MissingCapture:
         return []
     for one in data.flows:
@@ -149,7 +149,7 @@ def sacks(folder: Path, run: RunRow, name: str, receiver: bool) -> pl.DataFrame 
     path = folder / "sacks.parquet"
     if not path.is_file():
         return None
-    data = _without_segments(folder, run)
+    data = without_segments(folder, run)
     found = next(one for one in data.flows if one.name == name)
     node = found.receiver if receiver else found.sender
     files = _files(data, [end for end in data.interfaces if end.node == node])
@@ -240,7 +240,7 @@ def _files(data: RunData, interfaces: Sequence[InterfaceReport]) -> list[int]:
     return found
 
 
-def _without_segments(folder: Path, run: RunRow) -> RunData:
+def without_segments(folder: Path, run: RunRow) -> RunData:
     """A run's connections, and which file is whose."""
 
     def make() -> RunData:

@@ -21,23 +21,18 @@ from typing import Any
 
 from analysis.errors import AnalysisError
 from analysis.exports.preview import page
+from analysis.exports.unpack import CAMPAIGN, METADATA, PREVIEW
 from analysis.figures import published
 from analysis.frames import find_campaign, means, values
 from analysis.store import Store
 from analysis.store.rows import CampaignRow, RunRow
 from testbed.local_folders import ScratchFolder, sweep
 
-METADATA = "ro-crate-metadata.json"
-CAMPAIGN = "campaign.json"
-#: The page for people; the specification has it in no list of data.
-PREVIEW = "ro-crate-preview.html"
 #: Of campaign.json.
 VERSION = 1
 PROFILE = "https://w3id.org/ro/wfrun/process/0.5"
 SPECIFICATION = "https://w3id.org/ro/crate/1.1"
 SOFTWARE, AUTHOR = "#backchannel", "#author"
-#: Neither file can be larger: campaigns of tens of thousands of runs stay below.
-MOST_METADATA_BYTES = 1 << 28
 #: Figures of metrics that every campaign has, where it has them.
 FIGURES = (
     "throughput", "goodput", "direction_fairness", "completion_time", "utilisation", "queue_mean", "rtt_mean"

@@ -6,36 +6,27 @@ files that are missing, too long, not described, or different from their checksu
 
 from __future__ import annotations
 
-import hashlib
 import json
 import re
 import shutil
-import urllib.parse
-import zipfile
-import zlib
+import subprocess
+import sys
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path, PurePosixPath
-from typing import IO, Any
+from pathlib import Path
+from typing import Any
 
 from analysis.errors import AnalysisError
-from analysis.exports.crate import CAMPAIGN, METADATA, MOST_METADATA_BYTES, OF_CAMPAIGN, PREVIEW, VERSION
+from analysis.exports import unpack
+from analysis.exports.crate import OF_CAMPAIGN, VERSION
+from analysis.exports.unpack import CAMPAIGN, MOST_METADATA_BYTES, BundleError, json_object
 from analysis.results import RENAMED, MetricValue, line_name
 from analysis.store import Landing, Store
 from analysis.store.documents import Documents
 from analysis.store.rows import NewCampaign
+from testbed import confined
 
-_CHUNK = 1 << 20
 _FLOW = re.compile(r"(?!\.)[^/\\\0\n]{1,200}")
 _RUN_ID = re.compile(r"[0-9A-Za-z_-]{3,64}")
-
-
-def is_bundle(path: Path) -> bool:
-    """Whether a file is a zip with an RO-Crate's metadata at its root."""
-    try:
-        with zipfile.ZipFile(path) as bundle:
-            return METADATA in bundle.namelist()
-    except (OSError, zipfile.BadZipFile):
-        return False
 
 
 def read(store: Store, path: Path) -> dict[str, Any]:
@@ -51,96 +42,35 @@ def read(store: Store, path: Path) -> dict[str, Any]:
     """
     scratch = store.incoming("bundle")
     try:
-        with zipfile.ZipFile(path) as bundle:
-            described = _described(bundle, path, shutil.disk_usage(scratch).free)
-            _unpack(bundle, described, scratch, path)
+        described = _unpacked(path, scratch)
         document = _checked(_load(scratch / CAMPAIGN, path), described, path)
         return _land(store, document, scratch) | {"files": len(described)}
-    except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError) as error:
-        raise AnalysisError(f"{path} is no bundle, or is damaged: {error}") from None
+    except BundleError as error:
+        raise AnalysisError(str(error)) from None
     except OSError as error:
         raise AnalysisError(f"{path} cannot be read: {error.strerror or error}") from None
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
 
 
-def _described(bundle: zipfile.ZipFile, path: Path, free: int) -> dict[str, tuple[int, str]]:
-    """Name to size and SHA-256 of every file that the metadata describe; held against what the zip lists."""
-    listed = [entry for entry in bundle.infolist() if not entry.is_dir()]
-    names = [entry.filename for entry in listed]
-    if METADATA not in names:
-        raise AnalysisError(f"{path} is no bundle: it has no {METADATA}")
-    with bundle.open(METADATA) as stream:
-        text = stream.read(MOST_METADATA_BYTES + 1)
-    graph = _json(text, path, METADATA).get("@graph")
-    if not isinstance(graph, list):
-        raise AnalysisError(f"{path}: {METADATA} has no @graph")
-    found: dict[str, tuple[int, str]] = {}
-    for one in graph:
-        if not isinstance(one, dict) or (one.get("@type") != "File" and one.get("@id") != PREVIEW):
-            continue
-        name = urllib.parse.unquote(str(one.get("@id")))
-        size, digest = str(one.get("contentSize")), str(one.get("sha256"))
-        if not size.isdigit() or not re.fullmatch("[0-9a-f]{64}", digest):
-            raise AnalysisError(f"{path}: {METADATA} tells no size and SHA-256 of {name}")
-        found[name] = (int(size), digest)
-    for name in (*found, *names):
-        parts = PurePosixPath(name).parts
-        if name.startswith("/") or "\\" in name or "\0" in name or ".." in parts or not parts:
-            raise AnalysisError(f"{path}: the name '{name}' leaves the bundle's folder")
-    if len(set(names)) < len(names):
-        raise AnalysisError(f"{path}: a file is in it twice")
-    for what, odd in (
-        ("is not described in it", set(names) - {METADATA} - set(found)), ("is missing", set(found) - set(names)),
-    ):  # fmt: skip
-        if odd:
-            raise AnalysisError(f"{path}: {min(odd)} {what}")
-    if CAMPAIGN not in found:
-        raise AnalysisError(f"{path} is an RO-Crate, but not of a Backchannel campaign: it has no {CAMPAIGN}")
-    total = sum(size for size, _ in found.values())
-    if total > free:
-        raise AnalysisError(f"{path} holds {total / 1e9:.1f} GB, and {free / 1e9:.1f} GB are free")
-    return found
-
-
-def _unpack(bundle: zipfile.ZipFile, described: Mapping[str, tuple[int, str]], folder: Path, path: Path) -> None:
-    """Writes every file, never more of one than its size, and verifies it."""
-    for name, (size, digest) in described.items():
-        target = folder / name
-        target.parent.mkdir(parents=True, exist_ok=True)
-        with bundle.open(name) as source, target.open("wb") as out:
-            seen = _copy(source, out, size)
-        if seen != digest:
-            raise AnalysisError(f"{path}: {name} is not what it was: its size or checksum differs")
-
-
-def _copy(source: IO[bytes], target: IO[bytes], size: int) -> str:
-    seen, left = hashlib.sha256(), size
-    while chunk := source.read(min(_CHUNK, left + 1)):
-        left -= len(chunk)
-        if left < 0:
-            return "too long"
-        seen.update(chunk)
-        target.write(chunk)
-    return seen.hexdigest() if left == 0 else "too short"
+def _unpacked(path: Path, folder: Path) -> dict[str, tuple[int, str]]:
+    """Size and SHA-256 of every file of a bundle, which a confined process wrote below a folder."""
+    script, room_bytes = str(unpack.__file__), shutil.disk_usage(folder).free
+    words = [sys.executable, "-I", script, str(path), str(folder), str(room_bytes)]
+    readable = [str(path), script, sys.prefix, sys.base_prefix]
+    done = subprocess.run(
+        confined.words(words, read=readable, write=[folder]), capture_output=True, text=True, check=False
+    )
+    if done.returncode != 0:
+        reason = done.stderr.strip().splitlines()[-1:] or [f"reading it ended with status {done.returncode}"]
+        raise AnalysisError(reason[0].removeprefix("error: "))
+    return {name: (size, digest) for name, (size, digest) in json.loads(done.stdout).items()}
 
 
 def _load(file: Path, path: Path) -> dict[str, Any]:
     if file.stat().st_size > MOST_METADATA_BYTES:
         raise AnalysisError(f"{path}: {file.name} is too large")
-    return _json(file.read_bytes(), path, file.name)
-
-
-def _json(text: bytes, path: Path, name: str) -> dict[str, Any]:
-    if len(text) > MOST_METADATA_BYTES:
-        raise AnalysisError(f"{path}: {name} is too large")
-    try:
-        document = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise AnalysisError(f"{path}: {name} is no JSON: {error}") from None
-    if not isinstance(document, dict):
-        raise AnalysisError(f"{path}: {name} is no JSON object")
-    return document
+    return json_object(file.read_bytes(), path, file.name)
 
 
 def _checked(document: dict[str, Any], described: Mapping[str, tuple[int, str]], path: Path) -> dict[str, Any]:

@@ -8,6 +8,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import polars as pl
+
 from analysis.estimates import Estimate
 from analysis.figures.model import COLOURS, Axis, Figure, Series, axis_scale, csv_text, frame_of, style_of
 from analysis.statistics import sd
@@ -33,6 +35,15 @@ class Mean:
     estimate: Estimate
     #: A key of INTERVALS.
     interval: str = "confidence"
+    #: Points that each value of the estimate is pooled over.
+    points: int = 1
+    #: The number of its cell in an explorer.
+    cell: int | None = None
+
+    @property
+    def runs(self) -> int:
+        """Runs behind the mean."""
+        return self.estimate.n * self.points
 
     @property
     def mean(self) -> float:
@@ -99,6 +110,8 @@ class Means:
     #: Place to colour, where every bar has its own.
     colours: Mapping[str, str] = field(default_factory=dict)
     interval: str = "confidence"
+    #: Size and name of the y axis' unit, where several figures share it.
+    scale: tuple[float, str] | None = None
 
     @property
     def is_line(self) -> bool:
@@ -153,7 +166,7 @@ class Means:
         for number, group in enumerate(self.groups):
             rows = sorted((_row(one, places[one.place], size) for one in group.means), key=lambda row: row["x"])
             look = style_of(number)
-            points = frame_of(rows, "low", "high", "n")
+            points = _frame(rows)
             series += [Series(group.label, "line", points, **look)]
             series += dots(((places[one.place], one.estimate) for one in group.means), size, look["colour"])
             series += _published(group, places, size, look["colour"])
@@ -174,7 +187,7 @@ class Means:
                     colour = self.colours.get(one.place, COLOURS[number % len(COLOURS)])
                     by_colour.setdefault(colour, []).append(_row(one, places[one.place] + shift, size))
             series += [
-                Series(group.label, "bars", frame_of(rows, "low", "high", "n"), colour, width=width * 0.92)
+                Series(group.label, "bars", _frame(rows), colour, width=width * 0.92)
                 for colour, rows in by_colour.items()
             ]
             there = ((places[one.place] + shift, one.estimate) for one in group.means if one.place in places)
@@ -233,7 +246,9 @@ def quantities(values: Sequence[str]) -> tuple[str, list[float]] | None:
 def _axis_of(means: Means) -> tuple[float, Axis]:
     drawn = [one for group in means.groups for one in group.means]
     highs = [value for one in drawn for value in (*one.estimate.values, one.ends[1]) if value is not None]
-    size, unit = axis_scale([*highs, *(value for group in means.groups for _, value in group.published)], means.unit)
+    size, unit = means.scale or axis_scale(
+        [*highs, *(value for group in means.groups for _, value in group.published)], means.unit
+    )
     return size, Axis(means.title, unit)
 
 
@@ -241,7 +256,12 @@ def _row(one: Mean, x: float, size: float) -> dict[str, Any]:
     """A point of a series. Two groups have no mean that stands for them: their values are drawn."""
     low, high = (None if value is None else value / size for value in one.ends)
     y = None if one.estimate.form == "groups" else one.mean / size
-    return {"x": x, "y": y, "n": one.estimate.n, "low": low, "high": high}
+    return {"x": x, "y": y, "n": one.runs, "low": low, "high": high, "cell": one.cell}
+
+
+def _frame(rows: Sequence[dict[str, Any]]) -> pl.DataFrame:
+    cells = ["cell"] if any(row["cell"] is not None for row in rows) else []
+    return frame_of(rows, "low", "high", "n", *cells)
 
 
 def _published(group: Group, places: Mapping[str, float], size: float, colour: str, shift: float = 0.0) -> list[Series]:

@@ -19,17 +19,21 @@ from analysis.thinning import View, thin
 from testbed import units
 
 #: line and steps join their points; a step holds until the next point. Segments run upright from `low` to `y`; bars
-#: from zero to `y`, `Series.width` wide.
-Kind = Literal["line", "steps", "points", "segments", "bars"]
-Marker = Literal["", "circle", "square", "triangle", "diamond", "down", "cross", "tick"]
+#: from zero to `y`, `Series.width` wide. Cells are squares around their points, `Series.width` wide and high.
+Kind = Literal["line", "steps", "points", "segments", "bars", "cells"]
+Marker = Literal["", "circle", "square", "triangle", "diamond", "down", "cross", "tick", "dash"]
 
 #: The light palette of static/figure.css. The series colours also differ in lightness, for print in grey.
 PALETTE = {
     "s0": "#1f5fa8", "s1": "#c8541c", "s2": "#2f8f4e", "s3": "#8a4fb0", "s4": "#a57c00", "s5": "#1c9a9a",
     "s6": "#b0306a", "s7": "#5b6670", "mark": "#d1351c", "ink": "#1c2321", "soft": "#5d6966",
+    "h0": "#e6eff7", "h1": "#c6dcef", "h2": "#9fc5e4", "h3": "#72a8d4", "h4": "#3779b3",
+    "h5": "#225f98", "h6": "#0f4578",
 }  # fmt: skip
 #: Series colours in their order, and the markers and dashes that tell further series apart.
 COLOURS = tuple(f"s{number}" for number in range(8))
+#: Colours of a scale from little to much. Text on those from DARK_FROM on is light.
+LEVELS, DARK_FROM = tuple(f"h{number}" for number in range(7)), 4
 MARKERS: tuple[Marker, ...] = ("circle", "square", "triangle", "diamond", "down", "cross")
 DASHES: tuple[tuple[float, ...], ...] = ((), (6, 3), (2, 2.5), (8, 3, 2, 3))
 #: Points of a series on a self-contained page; longer series are thinned.
@@ -64,7 +68,8 @@ class Series:
     name: str
     kind: Kind
     #: `x` and `y`; `low` and `high`, the ends of an error interval or `low` of a segment; `n`, the runs behind a mean;
-    #: `run`, the id of the run that a point is.
+    #: `run`, the id of the run that a point is; `cell`, the number of the cell of an explorer (figures/explorer.py);
+    #: `label`, written into a cell, and `text`, the value in words.
     points: pl.DataFrame
     colour: str = "s0"
     marker: Marker = ""
@@ -77,7 +82,7 @@ class Series:
     keep_all: bool = False
     #: Whether the fitted range of an axis makes room for it. A receive window may lie far from the rest.
     fits: bool = True
-    #: Of a bar, in units of the x axis.
+    #: Of a bar or cell, in units of the axis.
     width: float = 0.0
 
     def within(self, view: View) -> Series:
@@ -96,7 +101,9 @@ class Series:
             for name in ("x", "y", "low", "high")
             if name in frame.columns
         }
-        columns |= {name: frame[name].to_list() for name in ("n", "run") if name in frame.columns}
+        columns |= {
+            name: frame[name].to_list() for name in ("n", "run", "cell", "label", "text") if name in frame.columns
+        }
         return {
             "name": self.name, "kind": self.kind, "colour": self.colour, "marker": self.marker, "size": self.size,
             "dash": list(self.dash), "hollow": self.hollow, "fits": self.fits, "width": self.width, **columns,
@@ -200,6 +207,39 @@ def axis_scale(values: Iterable[float], unit: str) -> tuple[float, str]:
     return units.scale_of(greatest if greatest > 0 else 1.0, unit)
 
 
+def fitted(axis: Axis, figure: Figure, name: str) -> tuple[float, float]:
+    """The limits of an axis that fit what is shown; the same rule as in static/figure.js."""
+    values = []
+    for one in figure.series:
+        if not one.fits:
+            continue
+        points = one.points
+        if name == "y" and figure.x.range is not None:
+            points = points.filter(pl.col("x").is_between(*figure.x.range))
+        reach = one.width / 2 if name == "x" else 0.0
+        for column in ("x",) if name == "x" else ("y", "low", "high"):
+            if column in points.columns:
+                found = points[column].drop_nulls().drop_nans()
+                found = found.filter(found > 0) if axis.log else found
+                if len(found):
+                    values += [float(found.min()) - reach, float(found.max()) + reach]  # type: ignore[arg-type]
+        if one.kind == "bars" and name == "y":
+            values.append(0.0)
+    if not values:
+        return (0.1, 1.0) if axis.log else (0.0, 1.0)
+    low, high = min(values), max(values)
+    if low == high == 0:
+        return 0.0, 1.0
+    if axis.log:
+        return low / 1.15, high * 1.15
+    room = (high - low or abs(high) or 1.0) * 0.05
+    if name == "x" and axis.ticks and any(one.kind == "bars" for one in figure.series):
+        # One or two groups of bars are no wider than three would be.
+        middle, half = (low + high) / 2, max((high - low) / 2 + 0.1, 1.5)
+        return middle - half, middle + half
+    return (min(low, 0.0) if axis.zero and low <= 0.4 * high else low - room), high + room
+
+
 def style_of(number: int) -> dict[str, Any]:
     """Colour, marker and dash of the n-th series of a figure of means."""
     return {
@@ -211,8 +251,7 @@ def style_of(number: int) -> dict[str, Any]:
 def frame_of(rows: Sequence[dict[str, Any]], *columns: str) -> pl.DataFrame:
     """Points of a series from rows with `x`, `y` and further columns."""
     schema: dict[str, Any] = dict.fromkeys(("x", "y", *columns), pl.Float64)
-    if "n" in schema:
-        schema["n"] = pl.Int64
+    schema |= {name: pl.Int64 for name in ("n", "cell") if name in schema}
     return pl.DataFrame([[row.get(name) for name in schema] for row in rows], schema=schema, orient="row")
 
 

@@ -21,7 +21,7 @@ from matplotlib.patches import Patch
 from matplotlib.ticker import MaxNLocator
 
 from analysis.errors import AnalysisError
-from analysis.figures.model import PALETTE, Axis, Figure, Series
+from analysis.figures.model import DARK_FROM, LEVELS, PALETTE, Axis, Figure, Series, fitted
 
 #: Suffixes of the files that `save` writes.
 FORMATS = ("svg", "pdf", "png", "html")
@@ -32,6 +32,7 @@ MOST_VECTORS, RASTER_DPI = 20_000, 400
 
 _MARKERS = {
     "": "", "circle": "o", "square": "s", "triangle": "^", "diamond": "D", "down": "v", "cross": "x", "tick": "|",
+    "dash": "_",
 }  # fmt: skip
 _SETTINGS: Any = {
     "font.size": 9, "axes.titlesize": 10, "axes.labelsize": 9, "legend.fontsize": 8, "xtick.labelsize": 8,
@@ -132,9 +133,16 @@ def _series(axes: Axes, one: Series, order: float) -> None:
         axes.add_collection(drawn)
     elif one.kind == "bars":
         axes.bar(x, y, one.width, color=colour, zorder=order)
+    elif one.kind == "cells":
+        axes.bar(x, one.width, one.width, bottom=y - one.width / 2, color=colour, zorder=order)
+        dark = one.colour in LEVELS[DARK_FROM:]
+        for left, top, label in points.select("x", "y", "label").iter_rows():
+            axes.text(
+                left, top, label, ha="center", va="center", fontsize=6.5, color="white" if dark else PALETTE["ink"]
+            )
     elif one.kind == "points":
         size = one.size * 0.7 or (4.0 if points.height < 200 else 2.0)
-        thin = one.marker in ("cross", "tick")
+        thin = one.marker in ("cross", "tick", "dash")
         axes.plot(
             x, y, _MARKERS[one.marker or "circle"], ms=size, ls="none", mfc="white" if one.hollow else colour,
             mec=colour, mew=1.2 if one.hollow else 0.8 if thin else 0, **look,
@@ -182,39 +190,6 @@ def _scale(axes: Axes, name: str, axis: Axis, figure: Figure) -> None:
     axes.set(**{f"{name}label": axis.label})
 
 
-def fitted(axis: Axis, figure: Figure, name: str) -> tuple[float, float]:
-    """The limits of an axis that fit what is shown; the same rule as in static/figure.js."""
-    values = []
-    for one in figure.series:
-        if not one.fits:
-            continue
-        points = one.points
-        if name == "y" and figure.x.range is not None:
-            points = points.filter(pl.col("x").is_between(*figure.x.range))
-        reach = one.width / 2 if name == "x" else 0.0
-        for column in ("x",) if name == "x" else ("y", "low", "high"):
-            if column in points.columns:
-                found = points[column].drop_nulls().drop_nans()
-                found = found.filter(found > 0) if axis.log else found
-                if len(found):
-                    values += [float(found.min()) - reach, float(found.max()) + reach]  # type: ignore[arg-type]
-        if one.kind == "bars" and name == "y":
-            values.append(0.0)
-    if not values:
-        return (0.1, 1.0) if axis.log else (0.0, 1.0)
-    low, high = min(values), max(values)
-    if low == high == 0:
-        return 0.0, 1.0
-    if axis.log:
-        return low / 1.15, high * 1.15
-    room = (high - low or abs(high) or 1.0) * 0.05
-    if name == "x" and axis.ticks and any(one.kind == "bars" for one in figure.series):
-        # One or two groups of bars are no wider than three would be.
-        middle, half = (low + high) / 2, max((high - low) / 2 + 0.1, 1.5)
-        return middle - half, middle + half
-    return (min(low, 0.0) if axis.zero and low <= 0.4 * high else low - room), high + room
-
-
 def _named(figure: Figure) -> list[Series]:
     """Series by the names of the legend, each once."""
     shown = [one for one in reversed(figure.series) if one.name and (one.points.height or figure.x.range is None)]
@@ -229,7 +204,7 @@ def _legend(sheet: Sheet, axes: Axes, figure: Figure) -> None:
     for one in named:
         colour = PALETTE[one.colour]
         name = f"{one.name} ({one.points.height})" if one.keep_all else one.name
-        if one.kind == "bars":
+        if one.kind in ("bars", "cells"):
             handles.append(Patch(color=colour, label=name))
             continue
         joined = one.kind in ("line", "steps", "segments")

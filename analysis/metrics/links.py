@@ -65,10 +65,9 @@ def line_busy(line: Line) -> float | None:
     Every packet counts, with framing and compression, whether or not it arrived. None for a line without a rate.
     """
     busy_s = line.counters.busy_s if line.counters else None
-    duration_s = line.run.window_s[1]
-    if busy_s is None or line.rate_bps is None or duration_s <= 0:
+    if busy_s is None or line.rate_bps is None:
         return None
-    return float(busy_s) / duration_s
+    return float(busy_s) / line.run.window_s[1]
 
 
 def utilisation_over_time(line: CapturedLine, width_s: float) -> pl.DataFrame:

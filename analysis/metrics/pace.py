@@ -50,8 +50,13 @@ def idle_gaps(flow: CapturedFlow, longer_than_s: float = IDLE_S) -> pl.DataFrame
 
     Source: asym 5.2 and 7.1.3, whose idle times are the flat parts of a sequence trace. Data may be in flight.
     """
-    sent = _data_sent(flow).with_columns((pl.col("t_s").shift(-1) - pl.col("t_s")).alias("gap_s"))
-    return sent.filter(pl.col("gap_s") > longer_than_s).select("t_s", "gap_s")
+    return pauses(_data_sent(flow), longer_than_s)
+
+
+def pauses(sent: pl.DataFrame, longer_than_s: float = IDLE_S) -> pl.DataFrame:
+    """The same of data segments with their times `t_s` at the sender, ascending."""
+    gaps = sent.with_columns((pl.col("t_s").shift(-1) - pl.col("t_s")).alias("gap_s"))
+    return gaps.filter(pl.col("gap_s") > longer_than_s).select("t_s", "gap_s")
 
 
 @metric(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -14,6 +15,7 @@ from analysis.store.database import batched
 from analysis.store.rows import (
     MISSING,
     CampaignRow,
+    CauseRow,
     LandedRow,
     ListedRunRow,
     MemberRow,
@@ -30,6 +32,8 @@ from testbed.scenario import Scenario, ScenarioDocument
 
 #: A campaign without its text, for lists.
 _LISTED = [column for column in campaign.c if column.name not in ("text", "overrides")]
+#: Invalid and failed runs each whose causes are counted.
+MOST_CAUSED = 1000
 _STATE = sa.func.coalesce(run.c.state, MISSING)
 
 
@@ -41,8 +45,13 @@ class RunQuery:
     state: str = ""
     #: Words that a run's parameters or id hold, all of them.
     words: Sequence[str] = ()
-    #: "point", "repetition", "state", "landed", or "METRIC/SUBJECT".
+    #: Points and ids of runs that are listed; None: all.
+    points: tuple[int, ...] | None = None
+    only: tuple[str, ...] | None = None
+    #: "point", "repetition", "state", "landed", or "METRIC/SUBJECT"; "point" follows `ranking`, if there is one.
     sort: str = "point"
+    #: Numbers of the points in their order.
+    ranking: tuple[int, ...] = ()
     descending: bool = False
     page: int = 1
     per_page: int = 50
@@ -187,11 +196,20 @@ def runs(
     if matching is not None:
         by_id = [membership.c.run_id.startswith(word, autoescape=True) for word in wanted.words]
         chosen.append(sa.or_(membership.c.point.in_(matching), *by_id))
+    if wanted.points is not None:
+        chosen.append(membership.c.point.in_(wanted.points))
+    if wanted.only is not None:
+        chosen.append(membership.c.run_id.in_(wanted.only))
     joined = membership.outerjoin(run, run.c.id == membership.c.run_id)
     total = int(store.scalars(sa.select(sa.func.count()).select_from(joined).where(*chosen))[0])
     place: list[Any] = [membership.c.point, membership.c.repetition]
     columns = {"point": place, "repetition": [membership.c.repetition], "state": [_STATE], "landed": [run.c.landed]}
     order = columns.get(wanted.sort)
+    if wanted.ranking:
+        order = [
+            sa.case({number: rank for rank, number in enumerate(wanted.ranking)}, value=membership.c.point),
+            *place,
+        ]
     if order is None:
         name, _, subject = wanted.sort.partition("/")
         joined = joined.outerjoin(
@@ -300,21 +318,25 @@ def newest(store: Store, limit: int = 8) -> list[LandedRow]:
     return _with_place(store, last)
 
 
-def invalid(store: Store, limit: int = 8) -> list[LandedRow]:
-    """The latest invalid runs, with their problems."""
+def invalid(store: Store, limit: int = 8, campaign_id: str = "") -> list[LandedRow]:
+    """The latest invalid runs, with their problems; of one campaign, if it is named."""
     query = sa.select(run.c.id, run.c.state, run.c.backend, run.c.landed, run.c.problems)
+    if campaign_id:
+        query = query.where(run.c.id.in_(_members_of(campaign_id)))
     query = query.where(run.c.state == "invalid").order_by(run.c.landed.desc()).limit(limit)
     return _with_place(store, query)
 
 
-def failed(store: Store, limit: int = 8) -> list[LandedRow]:
-    """The latest tries that gave nothing, of runs that still have no result."""
+def failed(store: Store, limit: int = 8, campaign_id: str = "") -> list[LandedRow]:
+    """The latest attempts without a result, of runs that still have none; of one campaign, if it is named."""
     last = (
         sa.select(sa.func.max(attempt.c.id))
         .select_from(attempt.outerjoin(run, run.c.id == attempt.c.run_id))
         .where(attempt.c.outcome == "failed", run.c.id.is_(None))
         .group_by(attempt.c.run_id)
     )
+    if campaign_id:
+        last = last.where(attempt.c.run_id.in_(_members_of(campaign_id)))
     query = (
         sa.select(
             attempt.c.run_id.label("id"), attempt.c.at.label("landed"), attempt.c.problems,
@@ -325,6 +347,28 @@ def failed(store: Store, limit: int = 8) -> list[LandedRow]:
         .limit(limit)
     )  # fmt: skip
     return _with_place(store, query)
+
+
+def causes(store: Store, campaign_id: str = "", limit: int = MOST_CAUSED) -> list[CauseRow]:
+    """Why runs have no valid result: the latest runs by campaign, state and first problem, the most frequent first.
+
+    Problems that differ only in their numbers are one cause.
+    """
+    found: dict[tuple[str, str, str], list[LandedRow]] = {}
+    for one in invalid(store, limit, campaign_id) + failed(store, limit, campaign_id):
+        where = campaign_id or (one.place.campaign_id if one.place else "")
+        problem = one.problems[0] if one.problems else ""
+        found.setdefault((where, one.state, re.sub(r"\d[\d.]*", "0", problem)), []).append(one)
+    rows = [
+        CauseRow(where, some[0].place.title if some[0].place else "", state, some[0].problems[0], len(some), some[0].id)
+        for (where, state, problem), some in found.items()
+        if problem
+    ]
+    return sorted(rows, key=lambda row: -row.runs)
+
+
+def _members_of(campaign_id: str) -> sa.Select[Any]:
+    return sa.select(membership.c.run_id).where(membership.c.campaign_id == campaign_id)
 
 
 def last_problems(store: Store, run_ids: Sequence[str]) -> dict[str, list[str]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -32,8 +33,12 @@ class StoreError(Exception):
     """The store cannot be used; the message is a sentence."""
 
 
+class StoreFailed(StoreError):
+    """The database of an open store failed: its disk is full or damaged, say, or its server is away."""
+
+
 class Database:
-    """An open database.
+    """An open database. Its connections raise StoreFailed where the driver reports a failure of operation.
 
     Args:
         engine: of SQLAlchemy.
@@ -43,6 +48,7 @@ class Database:
     def __init__(self, engine: sa.Engine, where: str) -> None:
         self.engine = engine
         self.where = where
+        sa.event.listen(engine, "handle_error", _of_operation)
 
     @classmethod
     def open_sqlite(cls, folder: Path) -> Database:
@@ -60,8 +66,10 @@ class Database:
             with (folder / "store.lock").open("a") as lock:
                 fcntl.flock(lock, fcntl.LOCK_EX)
                 database._migrate()
-        except sa.exc.DatabaseError as error:
-            raise StoreError(f"the results store {file} cannot be opened: {error.orig}") from None
+        except (StoreFailed, sa.exc.DatabaseError) as error:
+            raise StoreError(f"the results store {file} cannot be opened: {_cause(error)}") from None
+        except OSError as error:
+            raise StoreError(f"the results store {file} cannot be opened: {error.strerror}") from None
         return database
 
     @classmethod
@@ -75,9 +83,8 @@ class Database:
         database = cls(sa.create_engine(url.set(drivername="postgresql+psycopg"), pool_pre_ping=True), where)
         try:
             database._migrate()
-        except sa.exc.DatabaseError as error:
-            cause = " ".join(str(error.orig).split())
-            raise StoreError(f"the results store {where} cannot be opened: {cause}") from None
+        except (StoreFailed, sa.exc.DatabaseError) as error:
+            raise StoreError(f"the results store {where} cannot be opened: {_cause(error)}") from None
         return database
 
     def close(self) -> None:
@@ -103,7 +110,9 @@ class Database:
             try:
                 yield connection
             except BaseException:
-                connection.exec_driver_sql("ROLLBACK")
+                # SQLite itself has rolled back if the disk is full.
+                with contextlib.suppress(StoreFailed):
+                    connection.exec_driver_sql("ROLLBACK")
                 raise
             connection.exec_driver_sql("COMMIT")
 
@@ -144,6 +153,20 @@ class Database:
                 raise StoreError(f"the results store in {self.where} was made by a newer version of Backchannel")
             config.attributes["connection"] = connection
             command.upgrade(config, "head")
+
+
+def _of_operation(context: sa.engine.ExceptionContext) -> StoreFailed | None:
+    """SQLAlchemy raises what this returns in place of its own error."""
+    error = context.sqlalchemy_exception
+    # A damaged file is a plain DatabaseError. The other kinds are mistakes in a statement.
+    failed = isinstance(error, sa.exc.OperationalError) or type(error) is sa.exc.DatabaseError
+    return StoreFailed(f"the results store failed: {_cause(error)}") if failed and error else None
+
+
+def _cause(error: Exception) -> str:
+    """What the driver said, in one line."""
+    driver = error.__cause__ if isinstance(error, StoreFailed) else getattr(error, "orig", None)
+    return " ".join(str(driver or error).split())
 
 
 def _on_connect(connection: Any, _: Any) -> None:

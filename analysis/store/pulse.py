@@ -7,7 +7,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from analysis.store.database import CHANNEL, POSTGRESQL
+from analysis.store.database import CHANNEL, POSTGRESQL, StoreError
 from analysis.store.store import Store
 
 
@@ -49,7 +49,7 @@ class Pulse:
             return len(list(driver.notifies(timeout=0))) > 0 or before is None
         except Exception:  # noqa: BLE001 (psycopg's own, if it is there; what was missed meanwhile is unknown)
             # As long as the server is away, what was opened last may never have been.
-            with contextlib.suppress(sa.exc.SQLAlchemyError):
+            with contextlib.suppress(sa.exc.SQLAlchemyError, StoreError):
                 self._connection.invalidate()
                 self._connection.close()
             self._connection = self._connect()

@@ -144,6 +144,22 @@ class LandedRow:
 
 
 @dataclass(frozen=True)
+class CauseRow:
+    """Runs of a campaign that have no valid result for the same reason."""
+
+    #: Empty for runs of no campaign.
+    campaign_id: str
+    title: str
+    #: invalid or failed.
+    state: str
+    #: Of the latest of these runs.
+    problem: str
+    runs: int
+    #: The latest.
+    run_id: str
+
+
+@dataclass(frozen=True)
 class ListedRunRow:
     """A run of a campaign's list."""
 
@@ -242,6 +258,16 @@ class RunRow:
     attempts: Sequence[AttemptRow] = ()
     #: Newest first.
     campaigns: Sequence[CampaignOfRun] = ()
+
+
+@dataclass(frozen=True)
+class NoteRow:
+    """What people wrote about a run."""
+
+    run_id: str
+    text: str
+    tags: Sequence[str]
+    changed: float
 
 
 @dataclass(frozen=True)

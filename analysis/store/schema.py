@@ -181,6 +181,17 @@ request = Table(
     Index("request_campaign", "campaign_id"),
 )
 
+#: What people wrote about runs. No foreign key: a run that is repeated keeps its note.
+note = Table(
+    "note",
+    metadata,
+    Column("run_id", String, primary_key=True),
+    Column("text", String, nullable=False),
+    #: Words.
+    Column("tags", JSON, nullable=False),
+    Column("changed", Float, nullable=False),
+)
+
 #: Runners that are there, by host and process.
 runner = Table(
     "runner",

@@ -10,7 +10,7 @@ import typer
 
 from experiments import exits
 from experiments.commands.options import RESULTS, ArtefactsOption, JsonOption, ResultsOption, SetOption
-from experiments.commands.shared import console, fail, print_results, store_location, wider_limits
+from experiments.commands.shared import console, fail, print_results, require_existing, wider_limits
 
 
 def validate(
@@ -124,12 +124,11 @@ def results(
 ) -> None:
     """Show the results of a campaign, or list the campaigns of a results folder."""
     from analysis.attempts import attempts_of
-    from analysis.store import Store
     from experiments.labels import results_json
     from experiments.language import registry
     from experiments.tables import campaigns_table
 
-    store = Store.open(store_location(folder), artefacts)
+    store = require_existing(folder, artefacts)
     known = store.campaigns()
     if not name:
         if as_json:

@@ -21,7 +21,7 @@ from experiments.commands.options import (
     ResultsOption,
     TriesOption,
 )
-from experiments.commands.shared import console, fail, open_existing
+from experiments.commands.shared import console, fail, open_existing, require_existing
 from experiments.engine.options import TRIES
 
 if TYPE_CHECKING:
@@ -123,11 +123,10 @@ def score(
 ) -> None:
     """Compare the results with the published ones: values within tolerance, orderings that hold, and their counts."""
     from analysis.scorecard import document
-    from analysis.store import Store
     from experiments.catalogue import select_named
     from experiments.tables import score_table
 
-    everything = _scorecard(Store.open(results))
+    everything = _scorecard(require_existing(results))
     try:
         found = select_named(everything, names or (), lambda one: (one.paper, one.id), "paper or artefact")
     except ValueError as error:

@@ -31,7 +31,7 @@ from experiments.commands.options import (
 from experiments.commands.shared import (
     console,
     is_file_order,
-    load_plan,
+    load_runnable_plan,
     open_existing,
     print_results,
     store_location,
@@ -91,7 +91,7 @@ def run(
 
     file_order = is_file_order(order)
     terminal = console(stderr=as_json)
-    plan = load_plan(file, overrides, backend)
+    plan = load_runnable_plan(file, overrides, backend)
     options = Options(
         results=store_location(results), jobs=jobs, tries=tries, force=force, only=only or (),
         retry_failed=retry_failed, limit=limit, fail_fast=fail_fast, file_order=file_order, scheduler=scheduler,
@@ -131,7 +131,7 @@ def plan(
     from experiments.engine.selection import chosen, ordered, to_make, unique
 
     file_order = is_file_order(order)
-    plan = load_plan(file, overrides, backend)
+    plan = load_runnable_plan(file, overrides, backend)
     selected = unique(chosen(plan, only or ()))
     store = open_existing(results, artefacts)
     try:

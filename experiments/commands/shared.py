@@ -48,6 +48,35 @@ def load_plan(file: Path, overrides: Sequence[str] | None, backend: str | None =
     return load(file, [*(overrides or ()), *(() if backend is None else [f"backend={backend}"])])
 
 
+def load_runnable_plan(file: Path, overrides: Sequence[str] | None, backend: str | None) -> Plan:
+    """Reads a campaign file for `run`. Without root, on Linux in virtual time if nothing names a backend and the kernel
+    is built; that is said on standard error.
+
+    Raises:
+        CampaignError: the file is invalid.
+    """
+    from experiments.language import source
+    from experiments.language.backends import EMULATED, VIRTUAL_KERNEL
+    from experiments.language.problems import CampaignError
+    from testbed.virtual_kernel import kernels
+
+    plan = load_plan(file, overrides, backend)
+    is_named = plan.backend != EMULATED or backend is not None or "backend" in plan.overrides
+    if os.geteuid() == 0 or is_named or "backend" in source.read(file).values or not (built := kernels.built()):
+        return plan
+    try:
+        virtual = load_plan(file, overrides, VIRTUAL_KERNEL)
+    except CampaignError:
+        # It uses something that there is only outside; root is what it lacks.
+        return plan
+    typer.echo(
+        f"{exits.MESSAGE_PREFIX}real interfaces need root; the campaign runs on Linux {built[0].version} in virtual "
+        "time (docs/virtual-kernel.md). --backend emulated refuses instead.",
+        err=True,
+    )
+    return virtual
+
+
 def is_file_order(order: str) -> bool:
     """The value of `--order`."""
     if order not in ("shuffled", "file"):
@@ -70,6 +99,16 @@ def open_existing(results: str, artefacts: str | None) -> Store | None:
     if isinstance(where, Path) and not (where / "results.sqlite").is_file():
         return None
     return Store.open(where, artefacts)
+
+
+def require_existing(results: str, artefacts: str | None = None) -> Store:
+    """The store; the command ends if the folder has none."""
+    from analysis.errors import no_results
+
+    store = open_existing(results, artefacts)
+    if store is None:
+        fail(str(no_results(results)), exits.BAD_INPUT)
+    return store
 
 
 def print_results(

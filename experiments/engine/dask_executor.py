@@ -45,8 +45,8 @@ UNREACHABLE_S = 10.0
 QUERY_INTERVAL_S = 0.5
 #: A machine's status is due after this part of STATUS_INTERVAL_S, because its workers' intervals vary.
 DUE = 0.9
-#: Threads of a worker. Each only waits for a cell.
-THREADS = 1024
+#: Jobs that a worker takes at once. The runner limits the cells, and a waiting job takes no thread.
+MOST_JOBS = 1024
 _numbers = itertools.count()
 
 
@@ -93,7 +93,7 @@ class DaskExecutor:
             try:
                 with ignore_interrupts_in_children():
                     self._cluster = LocalCluster(
-                        n_workers=os.cpu_count() or 1, threads_per_worker=THREADS, processes=True,
+                        n_workers=os.cpu_count() or 1, threads_per_worker=MOST_JOBS, processes=True,
                         dashboard_address=None, host="127.0.0.1", protocol=protocol(), memory_limit=0,
                         # The scheduler opens this port even without a dashboard. Port 0 avoids a clash.
                         scheduler_kwargs={"dashboard_address": "127.0.0.1:0"},

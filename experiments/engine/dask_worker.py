@@ -6,6 +6,7 @@ and tears it down with the worker or when the runner removes it. The functions b
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from collections.abc import Mapping
 from dataclasses import asdict, replace
@@ -81,25 +82,28 @@ class CampaignPlugin(WorkerPlugin):
             return str(error)
         return this_machine()
 
-    def execute(self, job: Job) -> Result:
+    async def execute(self, job: Job) -> Result:
         """Runs a job in a cell and waits for its result."""
         pool, store = self._pool, self._store
         assert pool is not None
         assert store is not None
-        if job.run.backend == "emulated" and (missing := missing_for_emulation()):
+        if job.run.backend == "emulated" and (missing := await asyncio.to_thread(missing_for_emulation)):
             problem = f"worker {self._worker.address}: {'; '.join(missing)}"
             store.note_failure(job.run.id, job.attempt, problem)
             return Result((problem,), failed=True)
-        results: list[Result] = []
-        finished = threading.Event()
+        loop = asyncio.get_running_loop()
+        finished: asyncio.Future[Result] = loop.create_future()
+
+        def finish(result: Result) -> None:
+            # The runner may have given up the job.
+            if not finished.done():
+                finished.set_result(result)
 
         def on_result(result: Result) -> None:
-            results.append(result)
-            finished.set()
+            loop.call_soon_threadsafe(finish, result)
 
         pool.submit(job, on_result)
-        finished.wait()
-        return results[0]
+        return await finished
 
     def allow(self, cells: int, others: int) -> None:
         """Sets how many cells may be active here, and how many are active in the machine's other workers."""
@@ -126,9 +130,12 @@ def introduce(name: str, dask_worker: Any = None) -> Machine | str | None:
     return None if plugin is None else plugin.introduce()
 
 
-def execute(name: str, job: Job) -> Result:
-    """CampaignPlugin.execute, as a Dask task."""
-    return get_worker().plugins[name].execute(job)  # type: ignore[attr-defined, no-any-return]
+async def execute(name: str, job: Job) -> Result:
+    """CampaignPlugin.execute, as a Dask task.
+
+    A coroutine, because Dask's pool of threads starts one for every task and keeps it, and idle ones poll.
+    """
+    return await get_worker().plugins[name].execute(job)  # type: ignore[attr-defined, no-any-return]
 
 
 def allow(name: str, cells: Mapping[str, tuple[int, int]], dask_worker: Any = None) -> None:

@@ -144,7 +144,9 @@ class Dispatcher:
         if isinstance(self._error, TestbedError | StoreError):
             raise self._error
         if self._error is not None:
-            cause = getattr(self._error, "strerror", None) or f"{type(self._error).__name__}: {self._error}"
+            # The operating system's words, or the database's.
+            words = getattr(self._error, "strerror", None) or getattr(self._error, "orig", None)
+            cause = words or f"{type(self._error).__name__}: {self._error}"
             raise TestbedError(
                 f"the campaign stopped: {cause}; landed runs stay, and the same command continues"
             ) from self._error

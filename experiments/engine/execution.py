@@ -57,8 +57,8 @@ class Worker:
         self._cell: Testbed | None = None
         self._topology = ""
         self._calibrated: dict[str, list[Measurement]] = {}
-        self._simulation: subprocess.Popen[str] | None = None
-        self._machine: VirtualMachine | None = None
+        #: A run in virtual time.
+        self._process: subprocess.Popen[str] | VirtualMachine | None = None
         self._killed = False
 
     @property
@@ -99,9 +99,9 @@ class Worker:
         cell = self._cell
         if cell is not None:
             cell.kill()
-        for process in (self._simulation, self._machine):
-            if process is not None:
-                process.kill()
+        process = self._process
+        if process is not None:
+            process.kill()
 
     def _simulate(self, run: Run, attempt: int, folder: Path) -> Finish:
         self._raise_if_killed()
@@ -110,7 +110,7 @@ class Worker:
         words = [node_binary.path(), "simulate", "--out", str(folder), "--parent", str(os.getpid())]
         plan = make_plan(scenario.nodes, scenario.links)
         started = time.time()
-        simulation = self._simulation = subprocess.Popen(
+        simulation = self._process = subprocess.Popen(
             words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
         )
         if self._killed:  # while the process started
@@ -118,11 +118,9 @@ class Worker:
         try:
             said, trouble = simulation.communicate(json.dumps({"scenario": scenario.as_json(), "nodes": as_json(plan)}))
         finally:
-            status, self._simulation = simulation.returncode, None
+            status, self._process = simulation.returncode, None
         if status != 0:
-            raise TestbedError(
-                f"the simulation failed: {trouble.strip().removeprefix('error: ') or f'status {status}'}"
-            )
+            raise TestbedError(f"the simulation failed: {node_binary.failure(status, trouble)}")
         report = Report.model_validate_json(said).replace(interfaces=interfaces(plan))
         made = Manifest(started=started, took_s=time.time() - started)
         return partial(_land, run, attempt, folder, report, made)
@@ -132,12 +130,12 @@ class Worker:
         kernel = kernels.named(scenario.kernel or "")
         self._on_progress(Progress(Phase.BUILDING))
         started = time.time()
-        machine = self._machine = VirtualMachine(kernel)
+        machine = self._process = VirtualMachine(kernel)
         try:
             self._raise_if_killed()
             report = machine.run(scenario, folder, self._on_progress)
         finally:
-            self._machine = None
+            self._process = None
         made = Manifest(
             started=started, took_s=time.time() - started, limits=Limits(**scenario.fidelity.model_dump()),
             virtual_kernel=kernel.release,

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from analysis.store import Store
+from analysis.store import Store, StoreError
 from analysis.store.rows import NewCampaign
 from experiments import lab
 from experiments.engine import selection
@@ -76,13 +77,21 @@ def run_campaigns(plans: Sequence[Plan], options: Options, observer: Observer) -
         try:
             if missing:
                 Dispatcher(store, campaigns, options, observer).run()
-        finally:
-            for campaign in campaigns:
-                campaign.close(store)
+        except BaseException:
+            # What stopped the batch, such as a full disk, may stop this as well, and is what the user must be told.
+            with contextlib.suppress(StoreError, OSError):
+                _close(store, campaigns)
+            raise
+        _close(store, campaigns)
     finally:
         store.close()
     outcomes = {campaign.plan.id: campaign.outcome for campaign in campaigns}
     return [outcomes[plan.id] for plan in plans]
+
+
+def _close(store: Store, campaigns: Sequence[PlannedCampaign]) -> None:
+    for campaign in campaigns:
+        campaign.close(store)
 
 
 def _needs_emulation(runs: Sequence[Run]) -> bool:
@@ -90,7 +99,7 @@ def _needs_emulation(runs: Sequence[Run]) -> bool:
 
 
 def _require_kernels(runs: Sequence[Run]) -> None:
-    for name in sorted({run.scenario.kernel or "" for run in runs if run.backend == VIRTUAL_KERNEL}):
+    for name in sorted({str(run.document.document["kernel"]) for run in runs if run.backend == VIRTUAL_KERNEL}):
         kernels.named(name)
 
 

@@ -13,7 +13,7 @@ import typer
 from distributed import Nanny, Scheduler
 from distributed.core import Server
 
-from experiments.engine.dask_executor import THREADS
+from experiments.engine.dask_executor import MOST_JOBS
 from experiments.engine.dask_security import check_encryption, protocol, root_cause
 from testbed.capability import missing_for_emulation
 from testbed.errors import TestbedError, Unavailable
@@ -59,9 +59,9 @@ def serve_worker(scheduler: str, host: str | None, name: str | None) -> None:
     missing = missing_for_emulation()
 
     async def start() -> Server:
-        # A nanny restarts its worker. The runner limits the cells, for which threads only wait.
+        # A nanny restarts its worker.
         nanny = Nanny(
-            scheduler, nthreads=THREADS, memory_limit=0, host=host, protocol=protocol(), dashboard=False,
+            scheduler, nthreads=MOST_JOBS, memory_limit=0, host=host, protocol=protocol(), dashboard=False,
             death_timeout=CONNECT_S, silence_logs=logging.WARNING, dashboard_address=f"{host}:0" if host else None,
             name=name or f"{os.uname().nodename}-{os.getpid()}",
         )  # fmt: skip

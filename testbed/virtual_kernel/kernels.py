@@ -1,23 +1,23 @@
 """The kernels that run in virtual time: built once from Debian's source packages, kept in the user's cache.
 
-A kernel is identified by Linux's version, Debian's package version, its configuration and the seeded entropy that is
-loaded into it. Equal ones are one folder of the cache, which appears whole or not at all.
+A kernel is identified by Linux's version, its configuration and the seeded entropy that is loaded into it. Debian's
+version of the source and the digest of what was built are in its `release`.
 """
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import os
 import shutil
 import subprocess
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
+from testbed import build_cache
 from testbed.errors import TestbedError, Unavailable
-from testbed.local_folders import ScratchFolder
 
 HERE = Path(__file__).parent
 CONFIG, ENTROPY = HERE / "kernel.config", HERE / "seeded.c"
@@ -65,11 +65,6 @@ class Kernel:
         return (self.folder / "release").read_text().strip()
 
 
-def cache() -> Path:
-    """The folder of the user's kernels."""
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "backchannel" / "kernels"
-
-
 def built() -> list[Kernel]:
     """The kernels in the cache that this version of the software would build."""
     return [kernel for version in VERSIONS if (kernel := _kernel(version)).binary.exists()]
@@ -77,7 +72,12 @@ def built() -> list[Kernel]:
 
 def name(version: str) -> str:
     """What identifies a kernel on every machine: its version, and the digest of its configuration and entropy."""
-    return _kernel(version).folder.name
+    return f"linux-{version}-{_digest(version, CONFIG, ENTROPY)}"
+
+
+@cache
+def _digest(version: str, *files: Path) -> str:
+    return hashlib.sha256(b"|".join([version.encode(), *(file.read_bytes() for file in files)])).hexdigest()[:12]
 
 
 def named(kernel_name: str) -> Kernel:
@@ -113,72 +113,62 @@ def build(version: str, say: Say) -> Kernel:
     if version not in VERSIONS:
         raise TestbedError(f"there is no Linux {version} to build; there are: {', '.join(VERSIONS)}")
     kernel = _kernel(version)
-    place = cache()
-    place.mkdir(parents=True, exist_ok=True)
-    with (place / f"lock-{version}").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if not kernel.binary.exists():
-            _require(place)
-            with ScratchFolder(place, "new-") as new:
-                _build(version, new, place / f"build-{version}.log", say)
-                (new / "kernel").rename(kernel.folder)
+    log = kernel.folder.with_name(f"build-{version}.log")
+
+    def make(new: Path) -> None:
+        _require()
+        _build(version, new, log, say)
+
+    build_cache.build_once(kernel.folder, f"lock-{version}", "building a kernel", ROOM_BYTES, make)
     return kernel
 
 
 def _kernel(version: str) -> Kernel:
-    parts = [version.encode(), CONFIG.read_bytes(), ENTROPY.read_bytes()]
-    return Kernel(version, cache() / f"linux-{version}-{hashlib.sha256(b'|'.join(parts)).hexdigest()[:12]}")
+    return Kernel(version, build_cache.place("kernels") / name(version))
 
 
-def _require(place: Path) -> None:
+def _require() -> None:
     lacking = sorted({package for program, package in PROGRAMS.items() if shutil.which(program) is None})
     if lacking:
         raise Unavailable(f"building a kernel needs programs that are missing: apt-get install {' '.join(lacking)}")
-    free = shutil.disk_usage(place).free
-    if free < ROOM_BYTES:
-        raise TestbedError(
-            f"building a kernel needs {ROOM_BYTES >> 30} GiB in {place}, where {free >> 30} GiB are free: make room, "
-            "or name another place with XDG_CACHE_HOME"
-        )
 
 
 def _build(version: str, folder: Path, log: Path, say: Say) -> None:
     log.write_bytes(b"")
-    made = folder / "kernel"
-    made.mkdir()
+    made = folder / build_cache.BUILT
     say(f"fetching the source of Linux {version}")
     # Not installed, so that no privilege is needed.
     download = ["apt-get", "-q", "download", f"linux-source-{version}"]
     try:
-        _logged(download, folder, log)
+        build_cache.logged(download, log, cwd=folder)
     except TestbedError:
         if os.geteuid() != 0:
             raise
         # The package lists may be missing, or name a version that the archive has replaced.
-        _logged(["apt-get", "-q", "update"], folder, log)
-        _logged(download, folder, log)
+        build_cache.logged(["apt-get", "-q", "update"], log, cwd=folder)
+        build_cache.logged(download, log, cwd=folder)
     package = next(folder.glob("linux-source-*.deb"))
-    _logged(["dpkg-deb", "-x", package.name, "package"], folder, log)
+    build_cache.logged(["dpkg-deb", "-x", package.name, "package"], log, cwd=folder)
     archive = next((folder / "package" / "usr" / "src").glob("linux-source-*.tar.xz"))
     say("unpacking it")
-    _logged(["tar", "-xf", str(archive)], folder, log)
+    build_cache.logged(["tar", "-xf", str(archive)], log, cwd=folder)
     shutil.rmtree(folder / "package")
     tree = folder / f"linux-source-{version}"
     _configure(tree, log)
     _make(tree, log, say)
     shutil.copy2(tree / "linux", made / "linux")
-    _logged(["strip", str(made / "linux")], folder, log)
-    _logged(["gcc", "-O2", "-shared", "-fPIC", "-o", str(made / "seeded.so"), str(ENTROPY)], folder, log)
+    build_cache.logged(["strip", str(made / "linux")], log, cwd=folder)
+    build_cache.logged(["gcc", "-O2", "-shared", "-fPIC", "-o", str(made / "seeded.so"), str(ENTROPY)], log, cwd=folder)
     digest = hashlib.sha256((made / "linux").read_bytes() + (made / "seeded.so").read_bytes()).hexdigest()
     debian = package.name.split("_")[1]
     (made / "release").write_text(f"{debian} sha256:{digest}\n")
 
 
 def _configure(tree: Path, log: Path) -> None:
-    _logged([*MAKE, "tinyconfig"], tree, log)
+    build_cache.logged([*MAKE, "tinyconfig"], log, cwd=tree)
     config = tree / ".config"
     config.write_text(config.read_text() + CONFIG.read_text())
-    _logged([*MAKE, "olddefconfig"], tree, log)
+    build_cache.logged([*MAKE, "olddefconfig"], log, cwd=tree)
     missing = lacking_options(CONFIG.read_text().splitlines(), config.read_text().splitlines())
     if missing:
         raise TestbedError(f"{tree.name} does not have the options {', '.join(missing)}, which {CONFIG.name} asks for")
@@ -207,19 +197,4 @@ def _make(tree: Path, log: Path, say: Say) -> None:
                 left_min = max(1, round(passed_s * (1 - share) / share / 60))
                 say(f"building: {share:.0%}, about {left_min} min left")
     if process.returncode != 0:
-        raise _failure(words, log)
-
-
-def _logged(words: Sequence[str], folder: Path, log: Path) -> None:
-    with log.open("ab") as file:
-        done = subprocess.run(
-            list(words), cwd=folder, stdin=subprocess.DEVNULL, stdout=file, stderr=file, check=False
-        )  # fmt: skip
-    if done.returncode != 0:
-        raise _failure(words, log)
-
-
-def _failure(words: Sequence[str], log: Path) -> TestbedError:
-    errors = [line for line in log.read_text(errors="replace").splitlines() if "rror" in line or "E:" in line]
-    reason = errors[-1].strip() if errors else "it gave no reason"
-    return TestbedError(f"'{' '.join(words[:3])}' failed: {reason} ({log} has all of its output)")
+        raise build_cache.failure(words, log)

@@ -25,6 +25,8 @@ BOOT_NS = 946_684_800_000_000_000
 MEMORY_MIB = 1024
 #: A machine that reports nothing for this long, in s of real time, hangs.
 SILENT_S = 300.0
+#: What a test may tell the programs inside: a fault to inject.
+FOR_TESTS = ("BACKCHANNEL_FAULT",)
 
 
 class VirtualMachine:
@@ -33,6 +35,7 @@ class VirtualMachine:
     def __init__(self, kernel: kernels.Kernel) -> None:
         self._kernel = kernel
         self._process: subprocess.Popen[str] | None = None
+        self._killed = False
 
     def run(self, scenario: Scenario, out: Path, on_progress: Callable[[Progress], None]) -> Report:
         """Runs a scenario; its captures and telemetry go to `out`.
@@ -53,9 +56,9 @@ class VirtualMachine:
 
     def kill(self) -> None:
         """Ends the machine at once; the run fails."""
-        process = self._process
-        if process is not None and process.poll() is None:
-            process.kill()
+        self._killed = True
+        if self._process is not None:
+            self._process.kill()
 
     def _boot(self, seed: int, scratch: Path, folder: Path, log: Path, on_progress: Callable[[Progress], None]) -> None:
         init = scratch / "init"
@@ -68,6 +71,7 @@ class VirtualMachine:
             "SETUPTOOLS_USE_DISTUTILS": "stdlib",
             "BACKCHANNEL_NODE": node_binary.path(),
             "HOME": "/run",
+            **{name: os.environ[name] for name in FOR_TESTS if name in os.environ},
         }
         exports = "".join(f"export {name}={shlex.quote(value)}\n" for name, value in environment.items())
         init.write_text(f"#!/bin/sh\n{exports}exec /bin/sh {shlex.join(words)}\n")
@@ -93,6 +97,8 @@ class VirtualMachine:
                 command, env=host, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=errors, text=True,
                 errors="replace", start_new_session=True, cwd=scratch,
             )  # fmt: skip
+        if self._killed:  # while the process started
+            self._process.kill()
         self._watch(self._process, on_progress)
 
     def _watch(self, process: subprocess.Popen[str], on_progress: Callable[[Progress], None]) -> None:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import datetime
+import io
 import json
 import math
 import random
 import sqlite3
+from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import replace
 from pathlib import Path
+from unittest import mock
 
 import pytest
 
@@ -18,6 +21,7 @@ from analysis.measures import Measure, Table
 from analysis.results import Results, ValueRow, by_point
 from analysis.scorecard import half_interval
 from analysis.store import Store
+from experiments import cli
 from experiments.tables import comparison_table
 from tests.commands.test_command_line import backchannel
 from web.app import create_app
@@ -93,6 +97,20 @@ repetitions: 3
 """
 
 
+def command(*words: str) -> tuple[int, str, str]:
+    """Exit status, output and errors of `compare` in this process, which saves the start of another Python."""
+    out, errors = io.StringIO(), io.StringIO()
+    argv = ["backchannel", "compare", *words]
+    with (
+        mock.patch("sys.argv", argv),
+        redirect_stdout(out),
+        redirect_stderr(errors),
+        pytest.raises(SystemExit) as ended,
+    ):
+        cli.main()
+    return int(ended.value.code or 0), out.getvalue(), errors.getvalue()
+
+
 def test_the_command_names_what_is_worse_and_exits_with_1(tmp_path: Path) -> None:
     file = tmp_path / "compared.yaml"
     file.write_text(FILE)
@@ -102,21 +120,25 @@ def test_the_command_names_what_is_worse_and_exits_with_1(tmp_path: Path) -> Non
     worse = backchannel("compare", a, b)
     assert worse.returncode == 1, worse.stderr
     assert "worse" in worse.stdout
-    assert backchannel("compare", b, f"{a}:compared").returncode == 0
-    same = backchannel("compare", a, a, "--json")
-    assert same.returncode == 0
-    assert json.loads(same.stdout)["regressions"] == 0
+    assert command(b, f"{a}:compared")[0] == 0
+    status, said, _ = command(a, a, "--json")
+    assert (status, json.loads(said)["regressions"]) == (0, 0)
     # Two dates of one campaign, run again with nothing changed.
     before = datetime.datetime.now().isoformat(timespec="milliseconds")
     assert backchannel("run", str(file), "--results", a, "--force").returncode == 0
-    dated = backchannel("compare", f"{a}@{before}", a, "--json")
-    assert (dated.returncode, json.loads(dated.stdout)["regressions"]) == (0, 0)
-    early = backchannel("compare", f"{a}@2020-01-01", a)
-    assert (early.returncode, "nothing had landed by 2020-01-01" in early.stderr) == (2, True)
-    for wrong in ([a, "nowhere"], [a, f"{b}:compard"], [a, f"{b}@yesterday"], [a, b, "--metric", "troughput"]):
-        done = backchannel("compare", *wrong)
-        assert done.returncode == 2
-        assert "Traceback" not in done.stderr
+    status, said, _ = command(f"{a}@{before}", a, "--json")
+    assert (status, json.loads(said)["regressions"]) == (0, 0)
+    status, _, error = command(f"{a}@2020-01-01", a)
+    assert (status, "nothing had landed by 2020-01-01" in error) == (2, True)
+    for wrong, error in (
+        ([a, "nowhere"], "is no results folder"),
+        ([a, f"{b}:compard"], "compard"),
+        ([a, f"{b}@yesterday"], "yesterday"),
+        ([a, b, "--metric", "troughput"], "troughput"),
+    ):
+        status, _, said = command(*wrong)
+        assert status == 2
+        assert error in said
 
 
 SWEPT = FILE.replace("repetitions: 3", "repetitions: 6\nsweep: {network.forward.queue.limit: [10 packets, 20 packets]}")

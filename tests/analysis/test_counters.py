@@ -10,7 +10,7 @@ import pytest
 
 from analysis.captures import RunData
 from analysis.counters import CountedRun
-from analysis.metrics import METRICS, measure
+from analysis.metrics import METRICS, commonest_gap_of_acks, longest_gap_of_data, measure, utility_settling_time
 from analysis.metrics.window import cwnd_excursions
 from analysis.store.documents import Batch
 from experiments.engine.execution import Worker
@@ -19,6 +19,8 @@ from experiments.language.campaign import expand
 from testbed.report import Report
 from tests.campaign_texts import asymmetric_path
 from tests.conftest import typed
+
+QUEUE = {"queue": {"name": "droptail"}}
 
 
 def counted(**changes: Any) -> CountedRun:
@@ -32,7 +34,7 @@ def counted(**changes: Any) -> CountedRun:
         "last_s": 2.5, "round_trips": 2, "round_trips_s": 0.5, "round_trips_squared_s2": 0.145, "packet_bytes": 2000,
         "payload_bytes": 1920,
     }  # fmt: skip
-    direction = {"rate_bps": 10_000, "queue": {"name": "droptail"}}
+    direction = {"rate_bps": 10_000} | QUEUE
     scenario = {
         "version": 1, "seed": 1, "duration_s": 4.0, "warm_up_s": 1.0,
         "links": [
@@ -63,14 +65,64 @@ def test_metrics_from_counters() -> None:
     assert rows["carried_other", "l/forward"] == 250 * 8 / 3
     assert rows["carried", "l/forward"] == 2500 * 8 / 3
     assert rows["data_fraction", "l/reverse"] == 2000 / 2250
+    assert rows["ack_fraction", "l/reverse"] == pytest.approx(250 / 2250)
+    assert rows["data_packet_size", "l/forward"] == 1000
+    assert rows["ack_packet_size", "l/forward"] == 40
+    assert rows["longest_gap_of_data", "l/forward"] == 0
+    # From the flow's start at 0.5 s on, the bins from 1 s on.
+    assert rows["idle_fraction", "l/forward"] == pytest.approx(1 / 3)
     assert rows["utility", "l"] == pytest.approx(2 * 2250 * 8 / 3 / 10_000)
     assert rows["queue_mean", "l/forward"] == 4
     assert rows["cwnd_mean", "f"] == pytest.approx(10 / 3)
+    assert rows["cwnd_growth", "f"] == 1
     assert rows["coarse_timeouts", "f"] == 1
     assert rows["rtt_mean", "f"] == 0.25
     assert rows["rtt_sd", "f"] == pytest.approx(0.1)
     assert rows["data_goodput", "l/forward"] == 1
     assert rows["resent_per_loss", ""] == 0.5
+
+
+def on_the_link(run: CountedRun, every_s: float, forward: dict[str, Any], reverse: dict[str, Any]) -> CountedRun:
+    """The run with other bins of its link."""
+    ways = {way: {**run.link_bins["l"][way], **bins} for way, bins in (("forward", forward), ("reverse", reverse))}
+    return replace(run, every_s=every_s, end_s=run.scenario.duration_s, link_bins={"l": ways})
+
+
+@pytest.mark.parametrize(("begins_s", "settled_s"), [(101, 290.0), (103, 300.0)])
+def test_the_utility_settles_once_its_average_reaches_97_percent_of_the_second_half(
+    begins_s: int, settled_s: float
+) -> None:
+    """Data fill the forward line from the start and the slower reverse line later, so that the utility ends at 2.
+
+    Averages over 200 s, every 10 s: 1.94 needs 188 s of the reverse line.
+    """
+    ways = {"forward": {"rate_bps": 10_000}, "reverse": {"rate_bps": 1000}}
+    link = {"name": "l", "kind": "point-to-point", "ends": ["a", "b"]}
+    run = counted(duration_s=800.0, links=[link | {way: spec | QUEUE for way, spec in ways.items()}])
+    late = [0] * begins_s + [125] * (800 - begins_s)
+    bins = {"data_bytes": [1250] * 800, "other_bytes": [0] * 800}, {"data_bytes": late, "other_bytes": [0] * 800}
+    assert utility_settling_time(on_the_link(run, 1.0, *bins).links[0]) == settled_s
+
+
+def test_the_utility_of_less_than_800_s_or_without_a_rate_does_not_settle() -> None:
+    full = {"data_bytes": [1250] * 800, "other_bytes": [0] * 800}
+    assert utility_settling_time(on_the_link(counted(duration_s=799.0), 1.0, full, full).links[0]) is None
+    assert utility_settling_time(on_the_link(counted(duration_s=800.0), 1.0, full, full).links[0]) == 200
+    link = {"name": "l", "kind": "point-to-point", "ends": ["a", "b"], "forward": {"rate_bps": 10_000} | QUEUE}
+    unlimited = counted(duration_s=800.0, links=[link | {"reverse": QUEUE}])
+    assert utility_settling_time(on_the_link(unlimited, 1.0, full, full).links[0]) is None
+
+
+def test_gaps_of_acks_count_above_50_ms_and_the_longest_of_data_is_reported() -> None:
+    """The flow runs from 0.5 s to 2 s. Two gaps of 90 ms are fewer than three of 30 ms, which are too short."""
+    bins = {"ack_bytes": [0] * 200, "data_bytes": [0] * 200}
+    for at in (10, 60, 70, 80, 84, 88, 92):
+        bins["ack_bytes"][at] = 40
+    for at in (10, 60, 70, 90):
+        bins["data_bytes"][at] = 1000
+    run = on_the_link(counted(duration_s=2.0, warm_up_s=0.0), 0.01, bins, bins)
+    assert commonest_gap_of_acks(run.lines[0]) == pytest.approx(0.09)
+    assert longest_gap_of_data(run.lines[0]) == pytest.approx(0.19)
 
 
 def test_the_window_falls_from_the_pipe_s_23000_bytes_to_less() -> None:

@@ -13,6 +13,7 @@ from analysis import estimates
 from analysis.estimates import AT_LEAST_0, SHARE, Bounds, Estimate, bootstrap_interval, bounded_interval, two_groups
 from analysis.metrics import METRICS
 from analysis.metrics.registry import estimate
+from analysis.statistics import Interval, t_interval
 
 
 @pytest.mark.parametrize(
@@ -20,10 +21,12 @@ from analysis.metrics.registry import estimate
     [
         ([1.4e6], "rate", "1.4 Mbit/s"),
         ([1.4e6, 1.62e6], "rate", "1.4, 1.62 Mbit/s"),
+        ([0.0] * 3, "count", "0 (3 equal)"),
         ([134.0] * 5, "count", "134 (5 equal)"),
         ([8269333.333333332, 8269333.333333333, 8269333.333333332], "rate", "8.27 Mbit/s (3 equal)"),
         # Mean 2, deviation 1, n = 3: t = 4.3027, half = 4.3027 / sqrt 3.
         ([1e6, 2e6, 3e6], "number", "2000000 ± 2484138"),
+        ([2e6, 2.5e6, 3e6], "rate", "2.5 ± 1.2 Mbit/s"),
         ([2e6, 2.1e6, 2.2e6], "rate", "2.10 ± 0.25 Mbit/s"),
         ([0.9, 0.999, 0.999, 0.99, 0.98], "fraction", "97.4 [91.6, 99.9] %"),
         ([1.19e6, 1.2e6, 1.21e6, 7.9e6, 7.9e6], "rate", "two groups: 1.2 Mbit/s (3 runs), 7.9 (2 runs)"),
@@ -52,6 +55,20 @@ def test_intervals_stay_within_the_bounds_of_the_metric() -> None:
     assert cut > 50
 
 
+@pytest.mark.parametrize(
+    ("values", "mean", "form"), [((1.0, 2.0), 1.5, "values"), ((2.0, 2.0, 2.0), 2, "equal"), ((1, 2, 6), 3, "interval")]
+)
+def test_three_different_values_have_an_interval(values: tuple[float, ...], mean: float, form: str) -> None:
+    assert (Estimate(values).mean, Estimate(values).form) == (mean, form)
+
+
+def test_an_interval_that_touches_its_bounds_is_students() -> None:
+    values = [9.1, 10.3, 9.8, 10.0, 11.2]
+    free = t_interval(values)
+    assert free is not None
+    assert bounded_interval(values, Bounds(free.low, free.high)) == free
+
+
 def test_within_the_bounds_the_interval_is_students() -> None:
     values = [9.1, 10.3, 9.8, 10.0, 11.2]
     found = bounded_interval(values, AT_LEAST_0)
@@ -78,6 +95,27 @@ def test_the_bootstrap_enumerates_what_it_would_draw() -> None:
     assert (drawn.low, drawn.high) == pytest.approx((3.21, 7.79), abs=0.12)
 
 
+def test_the_bootstrap_of_up_to_eight_values_does_not_depend_on_their_order() -> None:
+    values = [1.0, 1.9, 3.7, 7.3, 14.1, 27.7, 54.1, 99.0]
+    found, reverse = bootstrap_interval(values), bootstrap_interval(values[::-1])
+    assert found is not None
+    assert reverse is not None
+    assert (found.low, found.high) == pytest.approx((reverse.low, reverse.high), rel=1e-12)
+
+
+def test_a_bootstrap_needs_two_values() -> None:
+    assert bootstrap_interval([1.0]) is None
+    assert bootstrap_interval([1.0, 2.0]) == Interval(1.0, 2.0, 0.95, "bootstrap")
+
+
+@pytest.mark.parametrize("n", range(3, 8))
+def test_the_bootstrap_reaches_up_to_the_extreme_values(n: int) -> None:
+    values = [float(2**number) for number in range(n)]
+    found = bootstrap_interval(values, level=1 - 1e-15)
+    assert found is not None
+    assert (found.low, found.high) == pytest.approx((1, values[-1]))
+
+
 def test_intervals_of_skewed_shares_hold_as_often_as_students_would() -> None:
     """Shares near 1, of mean 5/5.5: the interval that stays within the bounds misses as rarely as Student's."""
     draw = random.Random(7)
@@ -91,9 +129,12 @@ def test_intervals_of_skewed_shares_hold_as_often_as_students_would() -> None:
 
 def test_two_groups_need_a_gap_and_two_values_each() -> None:
     assert two_groups([1.0, 1.1, 9.0, 9.2, 1.05]) == ((1.0, 1.05, 1.1), (9.0, 9.2))
-    assert two_groups([1.0, 1.1, 1.05, 1.02, 9.0]) == ()  # an outlier is no group
+    assert two_groups([1.0, 1.1, 9.0, 9.2, 9.1]) == ((1.0, 1.1), (9.0, 9.1, 9.2))
+    assert two_groups([1.0, 1.1, 1.05, 1.02, 9.0]) == two_groups([1.0, 9.1, 9.05, 9.02, 9.0]) == ()  # outliers
     assert two_groups([1.0, 1.1, 9.0, 9.2]) == ()  # too few
     assert two_groups([1.0, 2.0, 3.0, 9.0, 9.2]) == ()  # a gap of three spans
+    assert two_groups([0.0, 0.0, 1.0, 5.0, 5.0]) == two_groups([0.0, 0.0, 4.0, 4.0, 5.0, 5.0]) == ()  # of four
+    assert two_groups([19.5, 19.5, 19.5, 20.5, 20.5, 20.5]) == ()  # five per cent of the mean
     assert two_groups([100.0, 100.1, 100.0, 101.0, 101.1]) == ()  # one per cent apart
     assert two_groups([0.0, 0.0, 0.0, 1.0, 1.0]) == ((0, 0, 0), (1, 1))
     assert two_groups([0.0, 0.0, 0.0, 1.0, 1.0], resolution=1.0) == ()  # neighbouring counts

@@ -11,7 +11,7 @@ import subprocess
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import polars as pl
 import pytest
@@ -518,10 +518,17 @@ def test_a_truncated_bundle_and_another_file_are_refused(bundle: Path, tmp_path:
         status, _, err = called("import-bundle", path, "--results", tmp_path / "other")
         assert status == 2
         assert "is no bundle, or is damaged" in err
-        assert not crate_reader.is_bundle(path)
-    assert crate_reader.is_bundle(bundle)
     status, _, err = called("import-bundle", tmp_path / "nothing.zip", "--results", tmp_path / "other")
     assert (status, "there is no file" in err) == (2, True)
+
+
+def test_a_disk_that_is_full_is_a_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(_path: Path, _folder: Path) -> NoReturn:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(crate_reader, "_unpacked", full)
+    with pytest.raises(AnalysisError, match=r"b\.zip cannot be read: No space left on device"):
+        crate_reader.read(Store.open(tmp_path / "other"), tmp_path / "b.zip")
 
 
 def test_damage_anywhere_is_found(bundle: Path, tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ from analysis.captures import MissingCapture, RunData
 from analysis.metrics import METRICS, jain, measure
 from analysis.metrics.registry import estimate
 from analysis.routes import bottlenecks
+from analysis.runs import Slices
 from tests.analysis.traces import HEADER, Trace, path_scenario
 from tests.conftest import typed
 
@@ -52,6 +53,7 @@ def test_throughput_is_bytes_in_order_over_the_flows_own_time() -> None:
     assert found["aggregate_throughput", ""] == found["throughput", "bulk"]
     assert ("completion_time", "bulk") not in found
     assert ("active_throughput", "bulk") not in found
+    assert ("active_total_packet_throughput", "") not in found
 
 
 def test_a_transfer_with_a_size_ends_with_its_last_byte_which_counts() -> None:
@@ -159,11 +161,20 @@ def test_the_warm_up_is_left_out() -> None:
     assert metrics.rtt_samples(trace.run().flows[0])["t_s"].to_list() == [1.26, 1.36]
 
 
+def test_a_flow_that_stops_before_the_warm_up_ends_has_no_throughput() -> None:
+    scenario = path_scenario(warm_up_s=3.0)
+    scenario["workload"][0]["stop_s"] = 2.0
+    trace = Trace(scenario)
+    transfer(trace)
+    assert values(trace.run())["throughput", "bulk"] == 0
+
+
 def test_jain() -> None:
     assert jain([1, 1, 1, 1]) == 1
     assert jain([1, 0, 0, 0]) == 0.25
     assert jain([3, 1]) == pytest.approx(16 / 20)
     assert jain([]) is None
+    assert jain([0, 0]) is None
 
 
 def test_round_trips() -> None:
@@ -239,6 +250,31 @@ def test_an_upswing_follows_a_second_without_anything() -> None:
     assert ("first_upswing", "bulk") not in values(trace.run())
 
 
+@pytest.mark.parametrize(("seconds", "is_upswing"), [(20, False), (21, True)])
+def test_an_upswing_has_more_than_twice_the_mean(seconds: int, is_upswing: bool) -> None:
+    """Everything comes in ten seconds: of twenty, that is just twice the mean."""
+    trace = Trace(path_scenario(duration_s=1.0 + seconds))
+    for number in range(10):
+        trace.data(B, 5.5 + number, 1000 * number)
+    assert (("first_upswing", "bulk") in values(trace.run())) is is_upswing
+
+
+@pytest.mark.parametrize(
+    ("count", "filled", "first"),
+    [
+        (31, {21: 1, 25: 99}, 21),  # the ten slices after a pause have all
+        (30, {21: 1, 25: 99}, None),  # there are only nine
+        (30, {0: 100}, None),  # no slice before it
+        (30, {0: 1, 1: 99}, None),  # the slice before it has something
+        (30, {}, None),
+    ],
+)
+def test_an_upswing_needs_a_pause_before_it_and_ten_slices(
+    count: int, filled: dict[int, float], first: int | None
+) -> None:
+    assert metrics.upswing(Slices(0, 1.0, count, filled)) == first
+
+
 def test_bursts_and_pauses() -> None:
     trace = Trace(path_scenario())
     for number, t_s in enumerate((2.0, 2.0001, 2.0002, 2.5, 5.0, 5.0001)):
@@ -292,6 +328,27 @@ def test_acks_are_compressed_below_a_third_of_their_spacing(spacing_s: float, co
         trace.ack(B, 2 + 0.1 * number, 1000 * (number + 1))
         trace.ack(A, 2.1 + spacing_s * number, 1000 * (number + 1))
     assert values(trace.run())["ack_compression", "bulk"] == compressed
+
+
+def test_an_ack_that_arrives_as_the_flow_starts_counts_and_an_earlier_one_does_not() -> None:
+    for first_s, expected in ((1.0, 1.0), (0.999, None)):
+        trace = Trace(path_scenario())
+        for number, came_s in enumerate((first_s, 1.001)):
+            trace.data(B, 0.5 + 0.1 * number, 1000 * number)
+            trace.ack(B, 0.5 + 0.1 * number, 1000 * (number + 1))
+            trace.ack(A, came_s, 1000 * (number + 1))
+        assert values(trace.run()).get(("ack_compression", "bulk")) == expected
+
+
+def test_an_overtaken_ack_says_nothing_of_compression() -> None:
+    """Sent 0.1 s apart; the third overtakes the second. The gap from the third to the fourth is no third of 0.1 s."""
+    trace = Trace(path_scenario())
+    for number in range(4):
+        trace.data(B, 2 + 0.1 * number, 1000 * number)
+        trace.ack(B, 2 + 0.1 * number, 1000 * (number + 1))
+    for number, came_s in ((1, 2.1), (3, 2.2), (2, 2.201), (4, 2.24)):
+        trace.ack(A, came_s, 1000 * number)
+    assert values(trace.run())["ack_compression", "bulk"] == 0
 
 
 def line_run(folder: Path, **changes: Any) -> RunData:
@@ -353,7 +410,9 @@ def test_the_goodput_of_a_link_counts_the_flows_whose_data_cross_it(tmp_path: Pa
     for number in range(4):
         trace.data(B, 2 + number / 10, 1000 * number)
     trace.data(A, 2.5, 0, flow=1, port=40001)
-    counters = {"line": {"forward": {"transmitted_bytes": 5000}, "reverse": {"transmitted_bytes": 4000}}}
+    trace.ack(OUT, 2.6, 1000, flow=1, port=40001)
+    forward = {"transmitted_bytes": 5000 + HEADER}
+    counters = {"line": {"forward": forward, "reverse": {"transmitted_bytes": 4000}}}
     found = values(trace.run(tmp_path, "", counters))
     assert found["link_goodput", "line/forward"] == 4000 / 5000
     assert found["link_goodput", "line/reverse"] == 1000 / 4000
@@ -397,6 +456,7 @@ def test_queue_and_ack_accounting(tmp_path: Path) -> None:
     # 4 for 2 s, 1 for 3 s, of 10 s.
     assert found["queue_mean", "line/reverse"] == pytest.approx(1.1)
     assert found["queue_max", "line/reverse"] == 6
+    assert found["queue_max", "line/forward"] == 0
     assert found["queue_mean", "line/forward"] == 0
     assert found["acks_filtered", "line/reverse"] == 5
     assert found["acks_marked", "line/reverse"] == 0  # what was marked was data
@@ -407,6 +467,20 @@ def test_queue_and_ack_accounting(tmp_path: Path) -> None:
         "line": "line/reverse", "policy": "droptail", "entered": 10, "filtered": 5, "dropped": 0, "marked": 0,
         "reconstructed": 1, "lost": 0, "delivered": 5, "unexplained": 1,
     }  # fmt: skip
+
+
+def test_dropped_and_lost_acks_are_taken_off_what_entered(tmp_path: Path) -> None:
+    trace = Trace(path_scenario())
+    transfer(trace, segments=4)
+    events = ("dropped_full", "dropped_early", "dropped_early", "lost", "damaged")
+    said = [
+        f'{{"t_ns":{n}000000000,"link":"line","direction":"reverse","event":"{event}","bytes":52,"pure_ack":true}}\n'
+        for n, event in enumerate(events, 2)
+    ]
+    table = metrics.ack_accounting(trace.run(tmp_path, "".join(said)))
+    (row,) = table.filter(table["line"] == "line/reverse").to_dicts()
+    assert (row["dropped"], row["lost"]) == (3, 2)
+    assert row["unexplained"] == row["entered"] - row["delivered"] - 5
 
 
 def test_lines_are_measured_until_the_last_flow_ends(tmp_path: Path) -> None:
@@ -511,6 +585,7 @@ def test_windows_of_the_stack_are_averaged_over_time(tmp_path: Path) -> None:
     # Begun at 1 s: 2 segments from 2 s on for 4 s, then 6 for the last 4 s.
     assert found["cwnd_mean", "bulk"] == pytest.approx(4)
     assert found["cwnd_variation", "bulk"] == pytest.approx(2 / 4)
+    assert found["cwnd_final", "bulk"] == 6
 
 
 def test_the_relay_of_a_split_connection_is_told_apart_from_the_source(tmp_path: Path) -> None:

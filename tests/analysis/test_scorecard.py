@@ -229,6 +229,7 @@ def test_an_artefact_passes_with_four_fifths_of_its_stated_values(within: int, o
         (None, [9.0, 9.1, 9.2], [19.0, 19.1, 19.2], False, False),
         (None, [9.0], [9.1], False, False),
         (None, [9.1], [9.0], True, False),
+        (None, [9.0], [9.0], True, False),
         # A label without a value, in either place, is no ordering.
         (None, [], [9.0], False, False),
         (None, [9.0], [], False, False),
@@ -256,6 +257,53 @@ def test_an_ordering_holds_by_means_least_ratio_and_ties(
     assert (found.holds, found.tie) == (holds, tie)
 
 
+@pytest.mark.parametrize("tolerance", [{"rel": 0.1}, {"abs": 0.1}, {}])
+def test_a_tolerance_that_is_not_given_is_none(tolerance: dict[str, float]) -> None:
+    of_target = {"metric": "x", "cell": {}, "value": 1, "unit": "1", "origin": "stated", "relation": "eq"}
+    expected = Expected.model_validate({**of_target, "tolerance": tolerance})
+    assert [scorecard.within(measured, expected) for measured in (1, 1.05, 1.5)] == [True, bool(tolerance), False]
+
+
+@pytest.mark.parametrize(("relation", "measured"), [("ge", -0.5), ("le", 0.5), ("eq", 0.5), ("approx", -0.5)])
+def test_a_value_on_the_edge_of_its_tolerance_is_within(relation: str, measured: float) -> None:
+    of_target = {"metric": "x", "cell": {}, "value": 0, "unit": "1", "origin": "stated"}
+    expected = Expected.model_validate({**of_target, "relation": relation, "tolerance": {"abs": 0.5}})
+    assert scorecard.within(measured, expected)
+    assert not scorecard.within(1.02 * measured, expected)
+
+
+def test_the_verdict_with_defaults_is_the_ordinary_one_where_nothing_was_chosen() -> None:
+    good, bad = (Score("sim", "c", 3, 3, [], [OrderingScore("x", "p", ["a"], {}, None, [1.0], False, holds)])
+                 for holds in (True, False))  # fmt: skip
+
+    def verdict(scores: dict[str, Score], defaults: dict[str, Score], has_choices: bool) -> str:
+        made = Artefact("a", "aq", "A", "4", "simulated", 0, 1, scores, defaults, has_choices)
+        return made.verdict_with_defaults
+
+    assert verdict({"sim": good}, {}, has_choices=False) == "pass"
+    assert verdict({"sim": good}, {"sim": bad}, has_choices=True) == "fail"
+    assert verdict({"sim": bad}, {"sim": good}, has_choices=True) == "pass"
+    assert verdict({}, {"sim": good, "emulated": bad}, has_choices=True) == "fail"
+    assert verdict({"sim": good}, {}, has_choices=True) == "not run"
+    assert Artefact("a", "aq", "A", "4", "simulated", 0, 1, {"sim": good}).verdict_with_defaults == "pass"
+
+
+def test_published_values_are_those_of_measures_that_are_stored_metrics_in_si_units(tmp_path: Path) -> None:
+    common = "relation: eq, tolerance: {rel: 0.1}, origin: stated"
+    (tmp_path / "aq").mkdir()
+    (tmp_path / "aq/targets.yaml").write_text(
+        "- {id: a, paper: aq, title: A, section: '4', source: simulated, orderings: [], expected: [\n"
+        f"  {{metric: up, cell: {{rate: 2}}, value: 30, unit: '%', {common}}},\n"
+        f"  {{metric: up, cell: {{}}, value: 4, unit: s, {common}}},\n"
+        f"  {{metric: best, cell: {{}}, value: 5, unit: s, {common}}},\n"
+        f"  {{metric: other, cell: {{}}, value: 6, unit: s, {common}}}]}}\n"
+    )
+    text = "artefact: a\nmeasures:\n  up: {metric: goodput, of: bulk}\n  best: {best: up, over: rate}\n"
+    found = [(one.metric, one.subject, one.cell, one.value) for one in scorecard.published(tmp_path, text)]
+    assert found == [("goodput", "bulk", {"rate": "2"}, 0.3), ("goodput", "bulk", {}, 4.0)]
+    assert scorecard.published(tmp_path, text.replace("artefact: a\n", "")) == []
+
+
 def test_ties_are_counted_apart_from_orderings_that_hold() -> None:
     def ordering(tie: bool, holds: bool) -> OrderingScore:
         return OrderingScore("x", "policy", ["a", "b"], {}, None, [1.0, 2.0], tie, holds)
@@ -263,6 +311,28 @@ def test_ties_are_counted_apart_from_orderings_that_hold() -> None:
     made = Score("sim", "c", 3, 3, [], [ordering(True, True), ordering(False, True), ordering(False, False)])
     found = scorecard.count([Artefact("a", "aq", "A", "4", "simulated", 0, 3, {"sim": made})])
     assert (found["orderings"], found["orderings_hold"], found["orderings_tied"]) == (3, 2, 1)
+
+
+def test_the_document_for_scripts_has_scores_totals_and_agreement() -> None:
+    def score(backend: str, measured: float) -> Score:
+        values = [ValueScore("x", {}, "eq", 10.0, "1", {"rel": 0.1}, origin, measured, 3, 0.1, origin == "stated")
+                  for origin in ("stated", "derived")]  # fmt: skip
+        return Score(backend, "c", 3, 3, values, [])
+
+    scores = {"sim": score("sim", 10.0), "emulated": score("emulated", 10.4)}
+    made = Artefact("a", "aq", "A", "4", "simulated", 2, 0, scores, {"sim": scores["sim"]}, has_choices=True)
+    found = scorecard.document([made])
+    (artefact,) = found["artefacts"]
+    assert {key: value for key, value in artefact.items() if key not in ("scores", "defaults")} == {
+        "id": "a", "paper": "aq", "title": "A", "section": "4", "source": "simulated", "values": 2, "orderings": 0,
+        "has_choices": True, "passes": True, "with_defaults": "pass",
+    }  # fmt: skip
+    assert (artefact["scores"].keys(), artefact["defaults"].keys()) == ({"sim", "emulated"}, {"sim"})
+    sim = artefact["scores"]["sim"]
+    assert (sim["campaign"], sim["stated"], sim["within"], sim["passes"], len(sim["values"])) == ("c", 1, 1, True, 2)
+    assert (found["count"]["values"], found["count"]["values_within"], found["count"]["run"]) == (2, 2, 1)
+    assert (found["between_backends"]["values"], len(found["between_backends"]["apart"])) == (2, 2)
+    assert scorecard.document([])["between_backends"] is None
 
 
 @settings(deadline=None)  # the first interval imports SciPy
@@ -323,8 +393,6 @@ def test_a_paper_or_artefact_is_chosen_by_name() -> None:
 
 
 def test_score_reads_what_was_run_and_nothing_else(tmp_path: Path) -> None:
-    before = json.loads(backchannel("score", "aq-fig3", "--json", "--results", str(tmp_path)).stdout)
-    assert before["count"]["run"] == 0
     file = ROOT / "experiments/aq/aq-fig3.yaml"
     backchannel("run", str(file), "--results", str(tmp_path), "--set", "duration=6 s")
     assert json.loads(backchannel("score", "aq-fig3", "--json", "--results", str(tmp_path)).stdout)["count"]["run"] == 0
@@ -384,6 +452,44 @@ def test_backends_are_held_against_each_other() -> None:
     assert told.median == pytest.approx((0.01 + 0.09) / 2)
     # 10.0 and 10.9 are half a unit wide either way, and so meet; 20 and 22 do not.
     assert [(one.cell, one.sim, one.emulated) for one in told.apart] == [({"n": 2}, 20.0, 22.0)]
+
+
+def test_backends_that_disagree_most_come_first_and_of_zero_any_difference_is_one() -> None:
+    def score(backend: str, *measured: float) -> Score:
+        made = [ValueScore("rate", {"n": n}, "eq", 10.0, "1", {"rel": 0.1}, "stated", one, 3, 0.01, True)
+                for n, one in enumerate(measured)]  # fmt: skip
+        return Score(backend, "c", 3, 3, made, [])
+
+    scores = {"sim": score("sim", 10.0, 10.0, 0.0), "emulated": score("emulated", 11.0, 15.0, 0.5)}
+    told = between_backends([Artefact("a", "a", "A", "1", "measured", 3, 0, scores)])
+    assert told is not None
+    assert told.median == 0.5
+    assert [one.cell["n"] for one in told.apart] == [2, 1, 0]
+
+
+@pytest.mark.parametrize(
+    ("sim", "emulated", "half_interval", "apart"),
+    [(1000.0, 1001.0, None, 0), (1000.0, 1001.1, None, 1), (2.0, 2.5, None, 1), (2.0, 2.5, 0.25, 0)],
+)
+def test_values_apart_differ_by_more_than_a_thousandth_and_their_intervals(
+    sim: float, emulated: float, half_interval: float | None, apart: int
+) -> None:
+    scores = {
+        backend: Score(backend, "c", 1, 1, [
+            ValueScore("rate", {}, "eq", 10.0, "1", {"rel": 0.1}, "stated", measured, 1, half_interval, True)
+        ], [])
+        for backend, measured in (("sim", sim), ("emulated", emulated))
+    }  # fmt: skip
+    told = between_backends([Artefact("a", "a", "A", "1", "measured", 1, 0, scores)])
+    assert told is not None
+    assert len(told.apart) == apart
+
+
+def test_artefacts_without_a_run_with_defaults_are_counted() -> None:
+    good = {"sim": Score("sim", "c", 3, 3, [], [])}
+    chosen = Artefact("a", "aq", "A", "4", "simulated", 0, 0, good, {}, has_choices=True)
+    both = Artefact("b", "aq", "A", "4", "simulated", 0, 0, good, good, has_choices=True)
+    assert [scorecard.count(some)["defaults_not_run"] for some in ([chosen], [both], [chosen, both])] == [1, 0, 1]
 
 
 def test_emulated_takes_the_artefacts_with_fields_for_it() -> None:

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from analysis.statistics import (
+    Interval,
     compare_all,
     difference,
     half_width,
@@ -22,6 +23,7 @@ from analysis.statistics import (
     t_interval,
     t_p_value,
     t_quantile,
+    variation,
 )
 
 
@@ -69,9 +71,24 @@ def test_the_t_interval_of_ten_values() -> None:
     assert (found.low, found.high) == pytest.approx((10.0 - half, 10.0 + half))
     assert found.half == pytest.approx(half_width(statistics.stdev(values), 10))
     assert t_interval([1.0]) is None
-    assert half_width(None, 1) is None
-    with pytest.raises(ValueError, match="confidence level"):
-        t_interval(values, 95)
+    assert half_width(None, 2) is None
+    assert half_width(1.0, 1) is None
+    assert half_width(1.0, 2) == pytest.approx(12.7062047362 / math.sqrt(2))
+
+
+@pytest.mark.parametrize("level", [0, 1, 1.5, 95, -0.1])
+def test_a_level_is_above_0_and_below_1(level: float) -> None:
+    for use in (lambda: half_width(1.0, 5, level), lambda: difference({1: 1.0}, {1: 2.0}, level)):
+        with pytest.raises(ValueError, match="confidence level"):
+            use()
+    with pytest.raises(ValueError, match="quantile is between 0 and 1"):
+        t_quantile(level, 3)
+
+
+def test_variation_is_the_deviation_over_the_mean_of_two_or_more_values() -> None:
+    assert variation([9.0, 11.0]) == pytest.approx(math.sqrt(2) / 10)
+    assert variation([9.0]) is None
+    assert variation([-1.0, 1.0]) is None
 
 
 def test_intervals_cover_the_mean_as_often_as_they_say() -> None:
@@ -86,7 +103,12 @@ def test_outliers_lie_beyond_one_and_a_half_quartile_ranges() -> None:
     assert outliers([10.0, 10.1, 9.9, 10.2, 9.8, 30.0]) == (30.0,)
     assert outliers([10.0, 10.1, 9.9, 10.2, 9.8, 10.7]) == (10.7,)
     assert outliers([10.0, 10.1, 9.9, 10.2, 9.8, 10.5]) == ()
+    # Quartiles 1 and 3: values on the fences, -2 and 6, are no outliers.
+    assert outliers([0.0, 1.0, 2.0, 3.0, 6.0]) == outliers([-2.0, 1.0, 2.0, 3.0, 4.0]) == ()
+    assert outliers([0.0, 1.0, 2.0, 3.0, 6.1]) == (6.1,)
+    assert outliers([-2.1, 1.0, 2.0, 3.0, 4.0]) == (-2.1,)
     assert outliers([1.0, 2.0, 100.0]) == ()
+    assert outliers([0.0, 0.0, 0.0, 100.0]) == (100.0,)
 
 
 def test_quantiles_lie_linearly_between_values() -> None:
@@ -135,8 +157,17 @@ def test_runs_without_a_partner_are_left_out_and_listed() -> None:
     assert (found.value, found.sd, found.d_z, found.p) == (1, 0, None, 0)
     assert found.interval is None
     assert difference({1: 1.0, 2: 2.0}, {1: 1.0, 2: 2.0}).p == 1
-    with pytest.raises(ValueError, match="at least one run"):
-        difference({}, {2: 1.0})
+    for first, second in (({}, {2: 1.0}), ({2: 1.0}, {}), ({}, {})):
+        with pytest.raises(ValueError, match="at least one run"):
+            difference(first, second)
+
+
+def test_hedges_correction_needs_three_pairs() -> None:
+    two, three = difference({1: 1.0, 2: 2.0}, {1: 2.0, 2: 5.0}), difference({1: 1, 2: 2, 3: 3}, {1: 2, 2: 4, 3: 6})
+    assert (two.d_z, two.g_z) == (pytest.approx(math.sqrt(2)), None)
+    # Differences 1, 2, 3: d is 2, and 1 - 3 / (4 x 2 - 1) = 4/7 of it is left.
+    assert (three.d_z, three.g_z) == (2, pytest.approx(8 / 7))
+    assert difference({1: 1, 2: 2, 3: 3}, {1: 2, 2: 3, 3: 4}).g_z is None, "no spread"
 
 
 @pytest.mark.parametrize(
@@ -171,6 +202,14 @@ def test_welch_gives_what_a_textbook_gives() -> None:
     assert (found.sd, found.d_z, found.unpaired) == (None, None, ())
 
 
+def test_welch_needs_two_runs_of_each_set() -> None:
+    # Variances 2 and 0.5 of two runs each: error sqrt(1 + 0.25), freedom 1.25^2 / (1 + 0.0625).
+    two = difference({1: 0.0, 2: 2.0}, {3: 4.0, 4: 5.0})
+    assert (two.error, two.freedom) == (pytest.approx(math.sqrt(1.25)), pytest.approx(1.5625 / 1.0625))
+    for first, second in (({1: 0.0}, {3: 4.0, 4: 5.0}), ({3: 4.0, 4: 5.0}, {1: 0.0})):
+        assert difference(first, second).error is None
+
+
 def test_single_runs_have_no_interval() -> None:
     found = difference({1: 1.0}, {1: 2.0})
     assert (found.value, found.interval, found.half, found.p) == (1, None, None, None)
@@ -180,7 +219,9 @@ def test_repetitions_without_spread_claim_nothing() -> None:
     same, other = dict.fromkeys(range(5), 3.6), dict.fromkeys(range(5), 1.4)
     found = difference(same, other)
     assert (found.value, found.interval, found.p, found.equivalence_p(9.0)) == (pytest.approx(-2.2), None, None, None)
-    assert [one.verdict for one in compare_all([(same, other), (same, same)])] == ["cannot tell", "same"]
+    zero = dict.fromkeys(range(5), 0.0)
+    verdicts = [one.verdict for one in compare_all([(same, other), (same, same), (zero, zero)])]
+    assert verdicts == ["cannot tell", "same", "same"]
 
 
 def test_welch_covers_as_often_as_it_says() -> None:
@@ -198,6 +239,8 @@ def test_overlap_needs_repetitions() -> None:
     assert overlap([9.0, 11.0, 10.0], [9.5, 11.5, 10.5])
     assert not overlap([9.0, 9.1, 9.2], [19.0, 19.1, 19.2])
     assert not overlap([9.0], [9.1])
+    assert not overlap([9.0, 9.1], [9.0])
+    assert overlap([9.0, 9.0], [9.0, 9.0]), "intervals that touch overlap"
 
 
 def test_holm_by_hand() -> None:
@@ -214,6 +257,32 @@ def test_equivalence_by_hand() -> None:
     assert found.equivalence_p(5.0) == pytest.approx(tail, abs=1e-6)
     assert found.equivalence_p(1.0) == 1.0  # the margin is not exceeded by the difference itself
     assert found.equivalence_p(0.5) == 1.0
+    # A margin 0.5 above the difference: t = sqrt 3 / 2.
+    assert found.equivalence_p(1.5) == pytest.approx(0.5 - math.sqrt(3) / 2 / (2 * math.sqrt(2.75)), abs=1e-6)
+
+
+@pytest.mark.parametrize(("margin", "p"), [(0.5, 1), (1.0, 0), (1.5, 0), (2.5, 0)])
+def test_pairs_that_all_differ_by_1_are_equivalent_within_a_margin_of_1(margin: float, p: float) -> None:
+    assert difference({1: 1.0, 2: 2.0}, {1: 2.0, 2: 3.0}).equivalence_p(margin) == p
+
+
+def test_a_p_value_equal_to_the_level_shows_nothing() -> None:
+    sets = ({1: 10.0, 2: 10.0}, {1: 10.0, 2: 12.0})
+    found = difference(*sets)
+    margins = [0.1 + number / 100 for number in range(1, 40)]
+    # The test needs p-values that subtraction from 1 leaves exact.
+    equal = {margin: found.equivalence_p(10 * margin) for margin in margins}
+    margin, same_p = next((margin, p) for margin, p in equal.items() if p and p == 1 - (1 - p))
+    for p, at, verdict in ((same_p, margin, "same"), (found.p, 0.0, "different")):
+        levels = (1 - p, math.nextafter(1 - p, 0))
+        assert [compare_all([sets], level, at)[0].verdict for level in levels] == ["cannot tell", verdict]
+
+
+def test_an_interval_contains_its_ends_and_numbers_only() -> None:
+    interval = Interval(1.0, 2.0, 0.95, "t")
+    assert [value in interval for value in (0.99, 1.0, 1.5, 2.0, 2.01, 2, "1.5", None)] == [
+        False, True, True, True, False, True, False, False,
+    ]  # fmt: skip
 
 
 def sample(mean: float, sd: float, n: int = 8, seed: int = 1) -> dict[int, float]:
@@ -275,4 +344,7 @@ def test_a_start_is_cut_by_whole_batches_and_up_to_half_of_the_series() -> None:
     assert steady_from([20.0] * 20 + steady) == 20
     assert steady_from([20.0] * 18 + steady) == 20
     assert steady_from([20.0] * 100 + steady) == 100
+    assert steady_from([20.0] * 110 + steady[:90]) == 100
     assert steady_from([20.0] * 15 + [9.0, 11.0]) == 0, "three batches are too few"
+    assert steady_from([20.0] * 5 + [9.0] * 15) == 5, "four are enough"
+    assert steady_from([20.0] * 5 + [9.0] * 10) == 0

@@ -1,11 +1,11 @@
-"""Twenty scenarios over all links and policies, in virtual time and with real packets, side by side.
+"""Twenty-one scenarios over all links and policies, simulated and with real packets, side by side.
 
-    ./backchannel bench agreement [--only NAME] [--repetitions N] [--jobs N]
+    ./backchannel bench agreement [--only NAME] [--beside emulated] [--beside virtual-kernel] [--repetitions N]
 
-Each scenario runs N times (6) on either backend with the same seeds, and so the same start times and errors. The
-verdicts take all scenarios together, at 95 %: "same" if an equivalence test shows that the means differ by less than
-the margin (5 % of the simulator's), "different" if they are unequal, else "cannot tell". docs/benchmarks.md holds what
-is left.
+Each scenario runs N times (6) on every backend with the same seeds, and so the same start times and errors. The
+verdicts take all comparisons together, at 95 %: "same" if an equivalence test shows that the means differ by less than
+the margin (5 % of the first one's), "different" if they are unequal, else "cannot tell". docs/benchmarks.md holds what
+is left. A run in the virtual kernel is never late, so it tells a wrong model from a late machine.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import sys
 import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import combinations
 from pathlib import Path
 
 from analysis.statistics import MARGIN, compare_all
@@ -27,6 +28,8 @@ ROOT = Path(__file__).resolve().parents[2]
 
 QUEUE = "{policy: droptail, limit: 20 packets}"
 MODEM = "  topology: asymmetric-path\n"
+#: What the simulator is held against.
+BESIDE = ("emulated", "virtual-kernel")
 STACK = "{name: reno-ns, timestamps: true, packet: 1000 B}"
 BULK = "  - {name: bulk, from: server, to: client, start: [0 s, 0.5 s]}\n"
 BOTH = BULK + "  - {name: back, from: client, to: server, start: [0 s, 0.5 s]}\n"
@@ -155,30 +158,35 @@ def main() -> None:
     """Prints a line for each scenario, and the verdicts."""
     parser = argparse.ArgumentParser(prog="./backchannel bench agreement", description=__doc__)
     parser.add_argument("--only", choices=sorted(SCENARIOS), action="append", help="a scenario; repeatable")
-    parser.add_argument("--repetitions", type=int, default=6, help="runs of each on either backend (6)")
+    parser.add_argument("--beside", choices=BESIDE, action="append", help="held against sim; repeatable (emulated)")
+    parser.add_argument("--repetitions", type=int, default=6, help="runs of each on every backend (6)")
     parser.add_argument("--jobs", type=int, default=2, help="emulated runs at a time (2)")
     parser.add_argument("--margin", type=float, default=MARGIN, help="greatest difference of what agrees (0.05)")
     options = parser.parse_args()
-    print(f"{'scenario':34} {'sim (kbit/s)':>24} {'emulated':>24}")
-    found: dict[str, tuple[list[float], list[float]]] = {}
+    backends = ("sim", *dict.fromkeys(options.beside or BESIDE[:1]))
+    print(f"{'scenario':34} {'sim (kbit/s)':>24}" + "".join(f" {name:>24}" for name in backends[1:]))
+    found: dict[str, dict[str, list[float]]] = {}
     for name in options.only or SCENARIOS:
         with tempfile.TemporaryDirectory() as folder:
-            sim, _ = throughputs(name, "sim", options, Path(folder))
-            emulated, invalid = throughputs(name, "emulated", options, Path(folder))
-        if not emulated:
-            print(f"{name:34} no valid emulated run", flush=True)
-            continue
-        found[name] = sim, emulated
-        said = f"  ({invalid} runs not valid)" if invalid else ""
-        columns = (shown([value / 1e3 for value in values]) for values in (sim, emulated))
+            runs = {backend: throughputs(name, backend, options, Path(folder)) for backend in backends}
+        found[name] = {backend: values for backend, (values, _) in runs.items() if values}
+        columns = (shown([value / 1e3 for value in values]) if values else "-" for values, _ in runs.values())
+        invalid = [f"{count} {backend} runs not valid" for backend, (_, count) in runs.items() if count]
+        said = f"  ({', '.join(invalid)})" if invalid else ""
         print(f"{name:34} {' '.join(f'{column:>24}' for column in columns)}{said}", flush=True)
+    _judge(found, list(combinations(backends, 2)), options.margin)
+
+
+def _judge(found: Mapping[str, Mapping[str, list[float]]], pairs: list[tuple[str, str]], margin: float) -> None:
+    """Prints a verdict for each scenario and pair of backends that both have valid runs."""
+    asked = [(name, pair) for name, of in found.items() for pair in pairs if all(backend in of for backend in pair)]
     # An invalid run leaves no pair, so that the runs are taken as they are.
-    sets = [(dict(enumerate(sim)), dict(enumerate(emulated, len(sim)))) for sim, emulated in found.values()]
-    judged = compare_all(sets, margin=options.margin)
-    print(f"\n{len(sets)} comparisons, judged together at 95 %, margin {options.margin:.0%}:")
-    for name, one in zip(found, judged, strict=True):
+    sets = [(dict(enumerate(found[name][a])), dict(enumerate(found[name][b], 1000))) for name, (a, b) in asked]
+    judged = compare_all(sets, margin=margin)
+    print(f"\n{len(sets)} comparisons, judged together at 95 %, margin {margin:.0%}:")
+    for (name, (a, b)), one in zip(asked, judged, strict=True):
         half = "" if one.difference.half is None else f" ± {one.difference.half / one.difference.mean_first:.1%}"
-        print(f"{name:34} {one.difference.relative:+.1%}{half}  {one.verdict}")
+        print(f"{name:34} {b} beside {a}: {one.difference.relative:+.1%}{half}  {one.verdict}")
     counts = {word: sum(one.verdict == word for one in judged) for word in ("same", "different", "cannot tell")}
     print(", ".join(f"{count} {word}" for word, count in counts.items()))
 

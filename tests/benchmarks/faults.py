@@ -1,11 +1,11 @@
 """Kills of running campaigns at seeded random moments: what stays behind, what is lost, how the command goes on.
 
-    ./backchannel bench faults [--kills N] [--emulated-kills N] [--site-kills N] [--seed S]
+    ./backchannel bench faults [--kills N] [--emulated-kills N] [--site-kills N] [--no-shortages] [--seed S]
 
 A kill is SIGKILL of one part. After each, the machine is searched for processes, namespaces, interfaces, mounts,
 cgroups and sockets of the command, and the results folder is checked against its database. Each campaign is continued
-until it is complete; a simulated one must then have the results of an uninterrupted one. The exit status is 1 if
-anything was found.
+until it is complete; a simulated one must then have the results of an uninterrupted one. Then a command runs short of
+disk, inodes, descriptors or memory, is stopped, or has a clock that jumps. The exit status is 1 if anything was found.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from pathlib import Path
 
 from testbed.local_folders import ScratchFolder, sweep
 from tests.faults.kills import EMULATED, EMULATED_PARTS, SIMULATED, SIMULATED_PARTS, SITE_PARTS, Campaign, Count, Site
+from tests.faults.shortages import DISTURBANCES, SHORTAGES, Bench
 
 
 def main() -> int:
@@ -27,6 +28,7 @@ def main() -> int:
     parser.add_argument("--kills", type=int, default=100, help="kills in simulated campaigns (100)")
     parser.add_argument("--emulated-kills", type=int, default=20, help="kills in campaigns with real packets (20)")
     parser.add_argument("--site-kills", type=int, default=4, help="kills of the site and of its runner (4)")
+    parser.add_argument("--no-shortages", action="store_true", help="leave out the shortages (they need root)")
     parser.add_argument("--seed", type=int, default=1, help="of the moments and parts (1)")
     options = parser.parse_args()
     rng = random.Random(options.seed)
@@ -40,6 +42,7 @@ def main() -> int:
             _campaign(folder / "emulated", EMULATED, EMULATED_PARTS, options.emulated_kills, rng, counts)
         if options.site_kills:
             _site(folder / "site", options.site_kills, rng, counts)
+        others = {} if options.no_shortages else _shortages(folder / "shortages")
     print(f"{'part':<28} {'kills':>6} {'too late':>9} {'completed':>10} {'sentence':>9} {'findings':>9}")
     for name, count in counts.items():
         print(
@@ -48,6 +51,9 @@ def main() -> int:
         )
     kills, findings = sum(count.kills for count in counts.values()), [f for c in counts.values() for f in c.findings]
     print(f"{kills} kills; {compared} simulated campaigns completed with equal results; {len(findings)} findings")
+    for name, found in others.items():
+        print(f"{name:<34} {'told or endured, then completed' if not found else f'{len(found)} findings'}")
+        findings += found
     for finding in findings:
         print(f"  {finding}")
     return bool(findings)
@@ -84,6 +90,14 @@ def _site(folder: Path, kills: int, rng: random.Random, counts: dict[str, Count]
         site.kill_once(part, number, count)
         _progress("site", number + 1, kills, count)
     site.close()
+
+
+def _shortages(folder: Path) -> dict[str, list[str]]:
+    """Findings of each shortage and disturbance."""
+    folder.mkdir()
+    bench = Bench(folder)
+    found = {name: bench.shortage(shortage) for name, shortage in SHORTAGES.items()}
+    return found | {name: bench.disturbance(name) for name in DISTURBANCES}
 
 
 def _progress(name: str, done: int, of: int, count: Count) -> None:

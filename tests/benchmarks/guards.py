@@ -2,8 +2,8 @@
 
     ./backchannel bench guards [--runs N] [--emulated N]
 
-Every fault is injected once in virtual time and once with real packets, and must make its run invalid with the right
-sentence. N healthy runs in virtual time (500) and N with real packets (0) must stay valid by the audit. In virtual time
+Every fault is injected into a simulated run, a run of the virtual kernel and an emulated run, and must make each invalid
+with the right sentence. N healthy runs in virtual time (500) and N with real packets (0) must stay valid by the audit. In virtual time
 the stamps of both captures are exact, so the audit adds the lateness of a real-time driver to them.
 """
 
@@ -28,6 +28,8 @@ from testbed.audit import audited
 from testbed.cell import Cell
 from testbed.report import Problem, ProblemKind, Report
 from testbed.scenario import Scenario
+from testbed.virtual_kernel import kernels
+from testbed.virtual_kernel.machine import VirtualMachine
 
 #: Of a run with a fault.
 DURATION_S = 8.0
@@ -118,6 +120,14 @@ def injected(fault: Fault | None) -> Iterator[None]:
         os.environ.pop("BACKCHANNEL_FAULT", None)
 
 
+def in_virtual_kernel(made: dict[str, Any], folder: Path, fault: Fault | None = None) -> Report:
+    """An audited run of Linux in virtual time, where nothing is late."""
+    typed = Scenario.model_validate(made)
+    with injected(fault):
+        report = VirtualMachine(kernels.build(kernels.VERSIONS[0], print)).run(typed, folder, lambda progress: None)
+    return audited(typed, report, folder)
+
+
 def with_real_packets(made: dict[str, Any], folder: Path, fault: Fault | None = None) -> Report:
     """An audited run in a cell."""
     typed = Scenario.model_validate(made)
@@ -125,6 +135,10 @@ def with_real_packets(made: dict[str, Any], folder: Path, fault: Fault | None = 
         cell.build(typed)
         report = cell.run(typed, folder)
     return audited(typed, report, folder)
+
+
+#: Every fault is injected once into each.
+RUNS = (("simulated", in_virtual_time), ("virtual kernel", in_virtual_kernel), ("emulated", with_real_packets))
 
 
 def matching(fault: Fault, problems: list[Problem]) -> list[Problem]:
@@ -146,13 +160,13 @@ def _healthy_run(seed: int) -> tuple[int, list[str]]:
 def _print_faults(real: bool) -> bool:
     right = True
     for name, fault in FAULTS.items():
-        for backend, run in [("virtual time", in_virtual_time), ("real packets", with_real_packets)][: 1 + real]:
+        for backend, run in RUNS[: None if real else 1]:
             with tempfile.TemporaryDirectory(prefix="guards-") as folder:
                 problems = fidelity.problems(run(scenario(), Path(folder), fault))
             found = matching(fault, problems)
             right = right and bool(found)
             verdict = found[0].sentence if found else "NOT FOUND"
-            print(f"{name:24} {backend:13} {verdict}", flush=True)
+            print(f"{name:24} {backend:14} {verdict}", flush=True)
     return right
 
 
@@ -163,7 +177,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--runs", type=int, default=500, help="healthy runs in virtual time")
     parser.add_argument("--emulated", type=int, default=0, help="healthy runs with real packets")
-    parser.add_argument("--no-emulation", action="store_true", help="inject faults in virtual time only")
+    parser.add_argument("--no-emulation", action="store_true", help="inject faults into simulated runs only")
     options = parser.parse_args()
     right = _print_faults(not options.no_emulation)
     rejected = 0

@@ -3,9 +3,9 @@
     ./backchannel bench mutants --rust --package policies --sample 100 --seed 1
     ./backchannel bench mutants --python --package store --sample 30 --seed 1
 
-cargo-mutants (https://mutants.rs) or `python_mutants.py` changes one operator, condition or value at a time. A mutant
-is killed if a test fails or hangs, and survives if all pass. `mutants.toml` lists equivalent mutants, which no test can
-tell from the original, with reasons. They are not tried.
+cargo-mutants (https://mutants.rs) or `python_mutants.py` changes one operator, condition or value at a time, in a copy
+of the last commit under `.cache`. A mutant is killed if a test fails or hangs, and survives if all pass. `mutants.toml`
+lists equivalent mutants, which no test can tell from the original, with reasons. They are not tried.
 """
 
 from __future__ import annotations
@@ -30,6 +30,13 @@ ROOT = Path(__file__).resolve().parents[2]
 VERSION = "27.1.0"
 PROGRAM = ROOT / f".cache/cargo-mutants-{VERSION}/bin/cargo-mutants"
 EQUIVALENT = Path(__file__).with_suffix(".toml")
+COPY = ROOT / ".cache/rust-mutants"
+#: Time after which the tests of a mutant hang: many times what they take on a busy machine.
+HANGS_S = 120
+#: Cargo builds incrementally, and links faster without debug information. `--tests` leaves out the examples in docs.
+BUILD = {
+    "CARGO_TARGET_DIR": str(ROOT / ".cache/mutants-target"), "CARGO_PROFILE_DEV_DEBUG": "0", "PROPTEST_CASES": "64",
+}  # fmt: skip
 PACKAGES = ("core", "links", "policies", "middleboxes", "stacks", "simulator", "traces")
 #: cargo-mutants: all killed, some survived, some timed out. Others are errors.
 RUN = (0, 2, 3)
@@ -94,9 +101,9 @@ class Outcome:
 HEADER = f"{'package':12} {'tried':>6} {'killed':>7} {'survived':>9} {'unviable':>9} {'killed':>7}"
 
 
-def change(mutant: Mutant) -> Change:
+def change(mutant: Mutant, root: Path = ROOT) -> Change:
     """Identifies a mutant by the text of its source line."""
-    line = (ROOT / mutant.file).read_text().splitlines()[mutant.span.start.line - 1]
+    line = (root / mutant.file).read_text().splitlines()[mutant.span.start.line - 1]
     return Change(mutant.file, line.strip(), mutant.name.split(": ", 1)[1])
 
 
@@ -119,21 +126,21 @@ def install() -> None:
 
 
 def cargo_mutants(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
-    """Runs cargo-mutants in the workspace. Dependencies are compiled once, for all runs."""
-    environment = {"CARGO_TARGET_DIR": str(ROOT / ".cache/mutants-target"), "PROPTEST_CASES": "64"} | os.environ
+    """Runs cargo-mutants in the copy, where each mutant is one incremental build."""
     command = [PROGRAM, "mutants", "--colors", "never", *arguments]
-    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
+    done = subprocess.run(command, cwd=COPY, env=BUILD | os.environ, capture_output=True, text=True)
     if done.returncode not in RUN:
         raise SystemExit(f"cargo-mutants failed:\n{done.stdout}{done.stderr}")
     return done
 
 
-def sample(package: str, size: int | None, seed: int) -> list[str]:
-    """Names of the mutants to try: `size` of them, drawn by `seed`; without a size all."""
+def sample(package: str, size: int | None, seed: int, parts: list[str]) -> list[str]:
+    """Names of the mutants to try: `size` of those whose names contain one of `parts`, drawn by `seed`; or all."""
     listed = cargo_mutants("--list", "--json", "--package", f"backchannel-{package}").stdout
     left_out = {entry.change for entry in equivalents()}
     mutants = TypeAdapter(list[Mutant]).validate_json(listed)
-    names = [mutant.name for mutant in mutants if change(mutant) not in left_out]
+    names = [mutant.name for mutant in mutants if change(mutant, COPY) not in left_out]
+    names = [name for name in names if not parts or any(part in name for part in parts)]
     return names if size is None else random.Random(seed).sample(names, min(size, len(names)))
 
 
@@ -141,7 +148,8 @@ def try_mutants(package: str, names: list[str]) -> Outcome:
     """Builds each mutant and runs the tests of its package."""
     with tempfile.TemporaryDirectory(prefix="backchannel-mutants-") as folder:
         chosen = [argument for name in names for argument in ("--re", f"^{re.escape(name)}$")]
-        cargo_mutants("--package", f"backchannel-{package}", "--output", folder, *chosen)
+        options = ["--in-place", "--no-shuffle", "--timeout", str(HANGS_S), "--output", folder]
+        cargo_mutants("--package", f"backchannel-{package}", *options, *chosen, "--", "--tests")
 
         def named(fate: str) -> list[str]:
             return (Path(folder) / "mutants.out" / f"{fate}.txt").read_text().splitlines()
@@ -149,22 +157,23 @@ def try_mutants(package: str, names: list[str]) -> Outcome:
         return Outcome(named("caught") + named("timeout"), named("missed"), named("unviable"))
 
 
-def try_rust(package: str, size: int | None, seed: int) -> Outcome:
+def try_rust(package: str, size: int | None, seed: int, parts: list[str]) -> Outcome:
     """Tries a sample of a crate's mutants."""
-    return try_mutants(package, sample(package, size, seed))
+    python_mutants.check_out(COPY)
+    return try_mutants(package, sample(package, size, seed, parts))
 
 
-def try_python(package: str, size: int | None, seed: int) -> Outcome:
+def try_python(package: str, size: int | None, seed: int, parts: list[str]) -> Outcome:
     """Tries a sample of a Python package's mutants, and prints survivors as they appear."""
     fates: dict[bool, list[str]] = {True: [], False: []}
     left_out = {(entry.file, entry.line, entry.mutant) for entry in equivalents()}
     chosen = python_packages()[package]
-    with python_mutants.worktree():
-        tried = python_mutants.sample(chosen, left_out, size, seed)
-        for name, killed in python_mutants.fates(chosen, tried):
-            fates[killed].append(name)
-            if not killed:
-                print(f"survived: {name}", file=sys.stderr, flush=True)
+    python_mutants.check_out(python_mutants.COPY)
+    tried = python_mutants.sample(chosen, left_out, size, seed, parts)
+    for name, killed in python_mutants.fates(chosen, tried):
+        fates[killed].append(name)
+        if not killed:
+            print(f"survived: {name}", file=sys.stderr, flush=True)
     return Outcome(fates[True], fates[False], [])
 
 
@@ -177,6 +186,10 @@ def main() -> None:
     parser.add_argument("--package", action="append", help="a crate or package; repeatable; all by default")
     parser.add_argument("--sample", type=int, metavar="N", help="mutants per package, drawn at random; all by default")
     parser.add_argument("--seed", type=int, default=1, help="seed of the sample (default: 1)")
+    parser.add_argument(
+        "--name", action="append", default=[], metavar="TEXT",
+        help="only mutants with TEXT in their names, such as a survivor's change; repeatable",
+    )  # fmt: skip
     arguments = parser.parse_args()
     packages = tuple(python_packages()) if arguments.python else PACKAGES
     for package in arguments.package or ():
@@ -188,7 +201,7 @@ def main() -> None:
     survivors = []
     for package in arguments.package or packages:
         attempt = try_python if arguments.python else try_rust
-        outcome = attempt(package, arguments.sample, arguments.seed)
+        outcome = attempt(package, arguments.sample, arguments.seed, arguments.name)
         print(outcome.row(package), flush=True)
         survivors += outcome.survived
     print(f"\n{len(survivors)} survived", *sorted(survivors), sep="\n  ")

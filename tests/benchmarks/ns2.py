@@ -70,23 +70,21 @@ SETTINGS = (
 
 def differences(setting: Setting) -> list[Setting]:
     """The row with each known difference to ns-2 removed on its own, and with all of them removed."""
-    limit = 10 if setting.campaign == TABLE_1.campaign else 50
-    queues = [f"network.{way}.queue.limit={limit - 1} packets" for way in ("forward", "reverse")]
-    if setting.campaign == TABLE_1.campaign:
-        queues.append(f"network.access.queue.limit={limit - 1} packets")
-    established = [f"workload.{flow}.kind=established" for flow in setting.flows.values()]
-    removed = {"queues of n - 1": queues, "no handshake": [*established, "stack.handshake_sample=false"]}
-    if setting.campaign == TABLE_1.campaign:
+    table_1 = setting.campaign == TABLE_1.campaign
+    limit = 10 if table_1 else 50
+    ways = ("forward", "reverse", "access") if table_1 else ("forward", "reverse")
+    removed = {"queues of n - 1": [f"network.{way}.queue.limit={limit - 1} packets" for way in ways]}
+    if table_1:
         removed["acks of 40 bytes"] = ["network.reverse.rate=192 kbit/s", "network.reverse.header_compression=none"]
+    else:
+        removed["timing in recovery"] = ["stack.timing_in_recovery=true"]
+        removed["whole thresholds"] = ["stack.whole_threshold=true"]
+    if "stack.ack_every=2" in setting.overrides:
+        removed["no heartbeat of acks"] = ["stack.ack_heartbeat=false"]
     found = [_with(setting, name, overrides) for name, overrides in removed.items()]
-    if setting.campaign == TABLE_1.campaign:
-        found.append(
-            _with(
-                setting,
-                "4.4BSD's recovery",
-                ["stack.successive_fast_retransmits=true", "stack.timeout_halves=outstanding"],
-            )
-        )
+    if table_1:
+        bsd = ["stack.successive_fast_retransmits=true", "stack.timeout_halves=outstanding"]
+        found.append(_with(setting, "4.4BSD's recovery", bsd))
     everything = [override for overrides in removed.values() for override in overrides]
     found.append(_with(setting, "all of these", everything))
     name, seconds, delayed, _ = setting.ns2

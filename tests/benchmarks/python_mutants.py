@@ -18,9 +18,10 @@ import random
 import signal
 import subprocess
 import sys
+import threading
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
@@ -120,10 +121,10 @@ class PythonMutant:
             setattr(self.parent, self.field, node)
 
     def tests(self, executed: dict[str, list[str]], files: list[str]) -> list[str]:
-        """The tests of `files` that execute its lines; `files` if the lines run at import or in no traced test."""
+        """The tests of `files` that execute its lines, in order; `files` if they run at import or in no traced test."""
         lines = range(self.node.lineno, self.node.end_lineno + 1)
-        tests = {test for line in lines for test in executed.get(f"{self.file}:{line}", [])} - {""}
-        return sorted(test for test in tests if test.startswith(tuple(files))) or files
+        tests = dict.fromkeys(test for line in lines for test in executed.get(f"{self.file}:{line}", []))
+        return [test for test in tests if test.startswith(tuple(files))] or files
 
 
 def mutants(file: str, text: str) -> Iterator[PythonMutant]:
@@ -145,16 +146,20 @@ def mutants(file: str, text: str) -> Iterator[PythonMutant]:
 
 
 class Tracer:
-    """A pytest plugin that records which tests execute each line of the mutated files. Imports have the test ""."""
+    """A pytest plugin that records which tests execute each line of the mutated files, the fastest first. Imports have
+    the test "".
+    """
 
     def __init__(self, files: list[str], out: Path) -> None:
         self._files = tuple(str(COPY / file) for file in files)
         self._out = out
         self._test = ""
         self._tests: defaultdict[str, set[str]] = defaultdict(set)
+        self._took_s: defaultdict[str, float] = defaultdict(float)
 
     def pytest_sessionstart(self) -> None:
         sys.settrace(self._trace)
+        threading.settrace(self._trace)
 
     def _trace(self, frame: FrameType, event: str, argument: object) -> Callable[..., Any] | None:
         file = frame.f_code.co_filename
@@ -166,9 +171,14 @@ class Tracer:
     def pytest_runtest_logstart(self, nodeid: str) -> None:
         self._test = nodeid
 
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        self._took_s[report.nodeid] += report.duration
+
     def pytest_sessionfinish(self) -> None:
         sys.settrace(None)
-        self._out.write_text(json.dumps({line: sorted(tests) for line, tests in self._tests.items()}))
+        threading.settrace(None)  # type: ignore[arg-type]
+        fastest_first = {line: sorted(tests, key=self._took_s.__getitem__) for line, tests in self._tests.items()}
+        self._out.write_text(json.dumps(fastest_first))
 
 
 def passes(tests: list[str], plugin: object = None) -> bool:
@@ -195,24 +205,33 @@ def passes(tests: list[str], plugin: object = None) -> bool:
     return status == 0
 
 
-@contextmanager
-def worktree() -> Iterator[None]:
-    """The copy: a git worktree of the last commit, removed at the end."""
-    git = ["git", "-C", str(ROOT), "worktree"]
-    subprocess.run([*git, "add", "--force", "--detach", str(COPY)], check=True, capture_output=True)
-    try:
-        yield
-    finally:
-        subprocess.run([*git, "remove", "--force", str(COPY)], check=True)
+def check_out(copy: Path) -> None:
+    """Makes `copy` a git worktree of the last commit. Files that have not changed since keep their times."""
+    git = ["git", "-C", str(ROOT)]
+    if copy.exists():
+        commit = subprocess.run([*git, "rev-parse", "HEAD"], check=True, capture_output=True, text=True).stdout.strip()
+        command = ["git", "-C", str(copy), "checkout", "--force", "--detach", commit]
+    else:
+        command = [*git, "worktree", "add", "--force", "--detach", str(copy)]
+    subprocess.run(command, check=True, capture_output=True)
 
 
 def sample(
-    package: Package, left_out: Collection[tuple[str, str, str]], size: int | None, seed: int
+    package: Package,
+    left_out: Collection[tuple[str, str, str]],
+    size: int | None,
+    seed: int,
+    parts: Collection[str] = (),
 ) -> list[PythonMutant]:
-    """Mutants of a package, but for those left out by file, line and change: `size` of them, or all."""
+    """Mutants of a package, but for those left out by file, line and change: `size` of them, or all.
+
+    Args:
+        parts: names of the mutants contain one of these; empty for any name.
+    """
     files = [file for name in package.files for file in sorted(COPY.glob(f"{name}/**/*.py")) or [COPY / name]]
     found = [mutant for file in files for mutant in mutants(str(file.relative_to(COPY)), file.read_text())]
     found = [mutant for mutant in found if (mutant.file, mutant.line, mutant.mutant) not in left_out]
+    found = [mutant for mutant in found if not parts or any(part in mutant.name for part in parts)]
     return found if size is None else random.Random(seed).sample(found, min(size, len(found)))
 
 

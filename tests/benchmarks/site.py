@@ -17,7 +17,6 @@ import shutil
 import statistics
 import sys
 import tempfile
-import threading
 import time
 import urllib.request
 from pathlib import Path
@@ -25,7 +24,6 @@ from typing import Any
 
 import polars as pl
 import sqlalchemy as sa
-import waitress
 from rich.console import Console
 
 from analysis.store import Store
@@ -37,8 +35,8 @@ from experiments.language import source
 from experiments.language.campaign import expand
 from experiments.terminal import TerminalReporter
 from tests.campaign_texts import TWO_WAYS, asymmetric_path
+from tests.web.conftest import served
 from web.app import create_app, warm
-from web.serve import THREADS
 
 SEED_CAMPAIGN = f"""
 name: seed
@@ -71,14 +69,11 @@ def main() -> None:
         print(f"{runs} runs in {len(SHAPES)} campaigns, made in {time.perf_counter() - began:.0f} s", file=sys.stderr)
         app = create_app(folder)
         warm(app)
-        server = waitress.create_server(app, host="127.0.0.1", port=0, threads=THREADS)
-        threading.Thread(target=server.run, daemon=True).start()
-        base = f"http://127.0.0.1:{server.effective_port}"
-        said["pages"] = pages(base, ids, long_runs[0], given.rounds)
-        said["exports"] = exports(base, ids[2])
-        if not given.no_browser:
-            said["plot"] = browse_(base, ids[0], long_runs)
-        server.close()
+        with served(app) as base:
+            said["pages"] = pages(base, ids, long_runs[0], given.rounds)
+            said["exports"] = exports(base, ids[2])
+            if not given.no_browser:
+                said["plot"] = browse_(base, ids[0], long_runs)
         print(json.dumps(said, indent=2) if given.json else table(said))
     finally:
         shutil.rmtree(folder)
@@ -185,8 +180,10 @@ def pages(base: str, campaigns: list[str], long_run: str, rounds: int) -> list[d
         "campaigns": "/campaigns",
         "campaigns, searched": "/campaigns?q=benchmark+7",
         "campaign of 4000 runs": f"/campaigns/{large}",
-        "the same, sorted by a metric": f"/campaigns/{large}?sort=throughput/forward&order=desc&page=7",
-        "the same, searched": f"/campaigns/{large}?q=acks-first&state=invalid",
+        "explorer of 4000 runs": f"/campaigns/{large}/explore",
+        "the same, as single runs": f"/campaigns/{large}/explore?kind=dots&metric=goodput/forward",
+        "the same, sorted by a metric": f"/campaigns/{large}/explore?sort=throughput/forward&order=desc&page=7",
+        "the same, searched": f"/campaigns/{large}/explore?q=acks-first&state=invalid",
         "campaign of 2000 runs": f"/campaigns/{middle}",
         "figure as PDF": f"/campaigns/{large}/figure.pdf",
         "run": f"/runs/{2:024x}",

@@ -81,6 +81,14 @@ def test_plan_makes_no_results_folder_and_tells_what_is_done(tmp_path: Path) -> 
     assert not (tmp_path / "none").exists()
 
 
+@pytest.mark.parametrize("command", ["results", "score"])
+def test_what_reads_results_makes_no_folder(command: str, tmp_path: Path) -> None:
+    done = backchannel(command, "--results", str(tmp_path / "none"))
+    assert done.returncode == 2
+    assert f"there are no results in {tmp_path / 'none'}: run a campaign first" in done.stderr
+    assert not (tmp_path / "none").exists()
+
+
 def test_plan_knows_the_runs_that_the_store_has(tmp_path: Path) -> None:
     results = tmp_path / "results"
     first = load(Path(QUICKSTART)).runs[0]

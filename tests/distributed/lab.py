@@ -24,13 +24,13 @@ import signal
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
 from testbed import node_binary
+from tests.waiting import wait_until
 
 HERE = "10.77.0.1"
 SCHEDULER = f"tcp://{HERE}:8786"
@@ -40,14 +40,6 @@ DATABASE = f"postgresql://backchannel@{HERE}:5433/postgres"
 
 def sh(*words: str) -> None:
     subprocess.run(words, check=True, stdout=subprocess.DEVNULL)
-
-
-def eventually(what: str, is_so: Any, patience_s: float = 60.0) -> None:
-    deadline = time.monotonic() + patience_s
-    while not is_so():
-        if time.monotonic() > deadline:
-            raise SystemExit(f"the lab waited {patience_s:g} s for: {what}")
-        time.sleep(0.1)
 
 
 @contextmanager
@@ -86,7 +78,7 @@ def postgresql(log: Path) -> Iterator[None]:
         )  # fmt: skip
         with running(*words, log=log):
             ready = [str(programs / "pg_isready"), "-q", "-h", HERE, "-p", "5433"]
-            eventually("PostgreSQL", lambda: subprocess.run(ready, check=False).returncode == 0)
+            wait_until(lambda: subprocess.run(ready, check=False).returncode == 0, "PostgreSQL")
             yield
     finally:
         shutil.rmtree(data, ignore_errors=True)
@@ -98,7 +90,7 @@ def worker(number: int, folder: Path, scheduler: str = SCHEDULER) -> Iterator[su
     holder = subprocess.Popen(["unshare", "--net", "sleep", "1000"])
     try:
         own = Path("/proc/self/ns/net").readlink()
-        eventually("a namespace", lambda: Path(f"/proc/{holder.pid}/ns/net").readlink() != own)
+        wait_until(lambda: Path(f"/proc/{holder.pid}/ns/net").readlink() != own, "a namespace")
         near, address = f"w{number}", f"10.77.0.{10 + number}"
         sh("ip", "link", "add", near, "type", "veth", "peer", "name", "eth0", "netns", str(holder.pid))
         sh("ip", "link", "set", near, "master", "br0", "up")
@@ -166,10 +158,10 @@ def secured(folder: Path, outcome: dict[str, Any]) -> None:
         log = folder / "scheduler.log"
         words = [sys.executable, "-m", "experiments", "scheduler", "--host", HERE]
         stack.enter_context(running(*words, log=log))
-        eventually("the scheduler", lambda: SECURE in log.read_text())
+        wait_until(lambda: SECURE in log.read_text(), "the scheduler")
         for number in (1, 2):
             stack.enter_context(worker(number, folder, SECURE))
-            eventually("a worker", lambda log=folder / f"w{number}.log": "serves" in log.read_text())
+            wait_until(lambda log=folder / f"w{number}.log": "serves" in log.read_text(), "a worker")
         command = run(folder)
         command[command.index(SCHEDULER)] = SECURE
         outcome["status"], outcome["campaign"], outcome["messages"] = finish(command)
@@ -239,11 +231,11 @@ def main() -> int:
         words = [sys.executable, "-m", "experiments", "scheduler", "--host", HERE]
         scheduler = stack.enter_context(running(*words, log=folder / "scheduler.log"))
         log = folder / "scheduler.log"
-        eventually("the scheduler", lambda: "scheduler at" in log.read_text())
+        wait_until(lambda: "scheduler at" in log.read_text(), "the scheduler")
         workers = [stack.enter_context(worker(number, folder)) for number in (1, 2)]
         for number in (1, 2):
             own = folder / f"w{number}.log"
-            eventually("a worker", lambda own=own: "serves" in own.read_text())
+            wait_until(lambda own=own: "serves" in own.read_text(), "a worker")
         if mode == "plain":
             outcome["status"], outcome["campaign"], outcome["messages"] = finish(run(folder))
             _, _, outcome["again"] = finish(run(folder))
@@ -255,7 +247,7 @@ def main() -> int:
             runner = subprocess.Popen(
                 run(folder), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=node_binary.ROOT
             )
-            eventually("a first run", lambda: landed() > 0, 120)
+            wait_until(lambda: landed() > 0, "a first run", 120)
             outcome["landed_before"] = landed()
             if mode == "kill":
                 for pid in descendants(workers[0].pid):

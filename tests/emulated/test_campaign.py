@@ -16,6 +16,7 @@ import pytest
 from testbed import node_binary
 from tests.conftest import CAMPAIGN, Finished, backchannel
 from tests.emulated.test_cell import interfaces, left_behind, namespaces
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.emulated
 
@@ -67,6 +68,7 @@ def test_the_same_command_again_takes_everything_from_the_store(finished: Finish
 
 
 def test_a_killed_campaign_leaves_nothing_running_and_goes_on(finished: Finished, tmp_path: Path) -> None:
+    """`kill -9` three times at random moments, which the seed draws."""
     before, interfaces_before = namespaces(), interfaces()
     moments = random.Random(7)
     results = tmp_path / "results"
@@ -95,7 +97,7 @@ def test_an_interrupted_campaign_says_so_and_keeps_what_landed(tmp_path: Path) -
         [sys.executable, "-m", "experiments", "run", str(file), "--results", str(tmp_path / "results")],
         stdout=subprocess.PIPE, text=True, cwd=node_binary.ROOT,
     )  # fmt: skip
-    time.sleep(6)
+    wait_until(lambda: list(tmp_path.glob("results/incoming/*")), "a started run")
     runner.send_signal(signal.SIGINT)
     said, _ = runner.communicate(timeout=30)
     assert runner.returncode == 130

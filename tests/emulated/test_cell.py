@@ -22,8 +22,9 @@ from experiments.engine.execution import analyse
 from testbed import fidelity, node_binary
 from testbed.cell import Cell
 from testbed.errors import TestbedError
-from testbed.report import Phase, ProblemKind, Report
+from testbed.report import ProblemKind, Report
 from tests.conftest import LATE_IS_FINE, run_validly, two_hosts, typed
+from tests.emulated.processes import marked, run_with_a_pause
 
 pytestmark = pytest.mark.emulated
 
@@ -75,19 +76,6 @@ def namespaces() -> set[str]:
         if process.name.isdigit():
             try:
                 found.add(str((process / "ns/net").readlink()))
-            except OSError:
-                continue
-    return found
-
-
-def marked(mark: str) -> list[int]:
-    """Processes whose environment holds `mark`."""
-    found = []
-    for process in Path("/proc").iterdir():
-        if process.name.isdigit():
-            try:
-                if mark.encode() in (process / "environ").read_bytes():
-                    found.append(int(process.name))
             except OSError:
                 continue
     return found
@@ -156,22 +144,7 @@ def test_a_run_whose_emulator_was_stopped_for_a_while_is_invalid(
     mark = f"BACKCHANNEL_TEST_STALL={os.getpid()}"
     monkeypatch.setenv(*mark.split("="))
     scenario = two_hosts(duration_s=4.0)
-    running = threading.Event()
-
-    def stall() -> None:
-        assert running.wait(60)
-        time.sleep(1.0)
-        (emulator,) = (pid for pid in marked(mark) if b"emulate" in Path(f"/proc/{pid}/cmdline").read_bytes())
-        os.kill(emulator, signal.SIGSTOP)
-        time.sleep(0.3)
-        os.kill(emulator, signal.SIGCONT)
-
-    with Cell("cell", on_progress=lambda progress: running.set() if progress.phase is Phase.RUNNING else None) as cell:
-        cell.build(typed(scenario))
-        stalling = threading.Thread(target=stall)
-        stalling.start()
-        report = cell.run(typed(scenario), tmp_path)
-        stalling.join()
+    report = run_with_a_pause(typed(scenario), tmp_path, mark, lambda words: b"emulate" in words)
     assert report.driver.stalls is not None
     assert 0.29 < report.driver.stalls.longest_s < 1.0
     assert ProblemKind.STALLED in {problem.kind for problem in fidelity.problems(report)}

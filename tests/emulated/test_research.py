@@ -3,11 +3,7 @@
 from __future__ import annotations
 
 import os
-import signal
-import threading
-import time
 from collections.abc import Iterator
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +12,12 @@ import pytest
 from experiments.engine.execution import analyse
 from testbed import fidelity
 from testbed.cell import Cell
-from testbed.report import Phase, Report
-from tests.conftest import queue, run_validly, two_hosts, typed
-from tests.emulated.test_cell import marked
+from testbed.report import Report
+from testbed.virtual_kernel.kernels import Kernel
+from testbed.virtual_kernel.machine import VirtualMachine
+from tests.conftest import queue, two_hosts, typed
+from tests.emulated.processes import run_with_a_pause
+from tests.testbed.test_simulation import simulate
 
 pytestmark = pytest.mark.emulated
 
@@ -48,7 +47,7 @@ def cell(emulation: None) -> Iterator[Cell]:
 
 def scenario(left: dict[str, Any], right: dict[str, Any], **changes: Any) -> dict[str, Any]:
     """Both hosts send at the same time over a line that loses, damages, reorders and duplicates packets."""
-    made = two_hosts(rate_bps=400_000_000, delay_s=0.0003, duration_s=18.0, **changes)
+    made = two_hosts(rate_bps=400_000_000, delay_s=0.0003, duration_s=60.0, **changes)
     line = made["links"][0]
     deep = {"queue": queue(limit_packets=200)}
     line["forward"], line["reverse"] = line["forward"] | LOSSY | deep, line["reverse"] | LOSSY | deep
@@ -100,20 +99,20 @@ def test_the_kernel_gets_its_address_back(cell: Cell, tmp_path: Path) -> None:
     )
 
 
-def test_throughput_agrees_with_virtual_time(cell: Cell, tmp_path: Path) -> None:
-    """The same endpoint on the same line, in real and in virtual time: throughput within 3 %."""
-    from tests.testbed.test_simulation import simulate
-
+def test_throughput_agrees_with_the_simulator(kernel: Kernel, tmp_path: Path) -> None:
+    """The same endpoint on the same line, as a program on Linux and simulated: throughput within 1 %."""
     made = two_hosts(rate_bps=1_000_000, delay_s=0.05, duration_s=15.0)
     for node in made["nodes"]:
         node["stack"] = named("newreno", max_window_segments=30)
-    cell.build(typed(made))
-    found = []
-    for name, run in (("real", partial(run_validly, cell)), ("virtual", simulate)):
-        report = run(made, tmp_path / name)
-        rows = analyse(tmp_path / name, typed(made), Report.model_validate(report)).values
-        found.append(rows["throughput", "bulk"])
-    assert found[0] == pytest.approx(found[1], rel=0.03)
+    reports = {
+        "linux": VirtualMachine(kernel).run(typed(made), tmp_path / "linux", lambda progress: None),
+        "simulated": Report.model_validate(simulate(made, tmp_path / "simulated")),
+    }
+    found = {
+        name: analyse(tmp_path / name, typed(made), report).values["throughput", "bulk"]
+        for name, report in reports.items()
+    }
+    assert found["linux"] == pytest.approx(found["simulated"], rel=0.01)
 
 
 @pytest.mark.parametrize("end", ["send", "receive"])
@@ -126,23 +125,7 @@ def test_an_end_that_was_stopped_for_a_while_reports_how_late_it_was(
     made = two_hosts(duration_s=5.0)
     for node in made["nodes"]:
         node["stack"] = named("newreno")
-    running = threading.Event()
-
-    def stop() -> None:
-        assert running.wait(60)
-        time.sleep(1.0)
-        commands = {pid: Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0") for pid in marked(mark)}
-        (pid,) = (pid for pid, command in commands.items() if command[1:3] == [b"endpoint", end.encode()])
-        os.kill(pid, signal.SIGSTOP)
-        time.sleep(0.3)
-        os.kill(pid, signal.SIGCONT)
-
-    with Cell("late", on_progress=lambda progress: running.set() if progress.phase is Phase.RUNNING else None) as cell:
-        cell.build(typed(made))
-        stopping = threading.Thread(target=stop)
-        stopping.start()
-        report = cell.run(typed(made), tmp_path)
-        stopping.join()
+    report = run_with_a_pause(typed(made), tmp_path, mark, lambda words: words[1:3] == [b"endpoint", end.encode()])
     late_s = report.as_json()["flows"]["bulk"][end]["lateness_s"]
     assert 0.25 < late_s["max"] < 2.0
     name = {"send": "sender", "receive": "receiver"}[end]

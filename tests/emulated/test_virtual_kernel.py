@@ -8,7 +8,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -22,16 +21,11 @@ from testbed.scenario import Scenario
 from testbed.virtual_kernel import kernels
 from testbed.virtual_kernel.machine import VirtualMachine
 from tests.conftest import two_hosts
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.emulated
 
 STACKS = ("reno", "cubic", "bbr", "newreno")
-
-
-@pytest.fixture(scope="session")
-def kernel() -> kernels.Kernel:
-    """Built when it is first needed."""
-    return kernels.build(kernels.VERSIONS[0], print)
 
 
 def scenario(stack: str = "cubic", **values: Any) -> Scenario:
@@ -113,9 +107,9 @@ def test_nothing_survives_a_killed_runner(kernel: kernels.Kernel, tmp_path: Path
     with subprocess.Popen(
         command(tmp_path), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=environment
     ) as runner:
-        _until(lambda: len(_machines(tmp_path)) > 1)
+        wait_until(lambda: len(_machines(tmp_path)) > 1)
         runner.send_signal(signal.SIGKILL)
-    _until(lambda: not _machines(tmp_path))
+    wait_until(lambda: not _machines(tmp_path))
 
 
 def _machines(folder: Path) -> list[int]:
@@ -129,10 +123,3 @@ def _machines(folder: Path) -> list[int]:
         except OSError:
             continue
     return found
-
-
-def _until(condition: Any, timeout_s: float = 60.0) -> None:
-    deadline = time.monotonic() + timeout_s
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import shutil
+import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
 from pathlib import Path
 from types import SimpleNamespace
@@ -192,6 +195,30 @@ def test_a_lost_share_is_sent_again(three: DaskExecutor) -> None:
     assert limits(three) == [(1, 0)] * 3
 
 
+def test_jobs_leave_no_threads_behind(three: DaskExecutor) -> None:
+    name, job = three._name, Job(Run("r00", 0, 0, "sim", ScenarioDocument({})), 1)
+
+    class Answering:
+        """Answers from another thread, as cells do."""
+
+        def submit(self, job: Job, done: Any) -> None:
+            threading.Timer(0.0, done, [Result(("done",))]).start()
+
+    def exchange(dask_worker: Any) -> int:
+        plugin = dask_worker.plugins[name]
+        kept = getattr(plugin, "kept", None)
+        plugin.kept, plugin._pool = plugin._pool, kept or Answering()
+        return threading.active_count()
+
+    before = max(three._client.run(exchange).values())
+    results = three._client.gather(
+        [three._client.submit(dask_worker.execute, name, job, key=f"answered-{number}") for number in range(150)]
+    )
+    after = max(three._client.run(exchange).values())
+    assert {result.problems for result in results} == {("done",)}
+    assert after <= before + 3
+
+
 CAMPAIGN = one_line("single", "repetitions: 4", "rate: 10 Mbit/s, delay: 10 ms", "10 s")
 
 
@@ -215,7 +242,10 @@ def test_a_run_that_a_worker_cannot_execute_counts_as_tried(tmp_path: Path, monk
     Store.open(tmp_path).close()
     here = plugin(str(tmp_path), machine.sources())
     assert not isinstance(here.introduce(), str)
-    result = here.execute(Job(Run("r00", 0, 0, "emulated", ScenarioDocument({})), 1))
+    job = Job(Run("r00", 0, 0, "emulated", ScenarioDocument({})), 1)
+    # A loop runs in the main thread after a test in a browser: Playwright leaves it there.
+    with ThreadPoolExecutor(1) as thread:
+        result = thread.submit(lambda: asyncio.run(here.execute(job))).result()
     assert (result.failed, result.problems) == (True, ("worker tcp://10.0.0.7:1: it is not root",))
     store = Store.open(tmp_path)
     assert store.tried_runs(["r00"]) == {"r00"}

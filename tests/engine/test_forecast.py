@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from analysis.store.documents import Batch
 from analysis.store.rows import HistoryRow
 from experiments.engine.forecast import captured_packets, effort_s, forecast
 from experiments.language import source
-from experiments.language.campaign import Plan, expand
+from experiments.language.campaign import Plan, expand, load
 
 FILE = """\
 name: t
@@ -52,10 +54,23 @@ def test_flows_share_a_line() -> None:
 def test_effort_is_length_in_real_time_and_calculation_in_virtual_time() -> None:
     assert effort_s(plan().runs[0]) == 12
     # 1500 packets cross three links each, and every one is captured at six places.
-    assert effort_s(plan("sim").runs[0]) == pytest.approx(0.3 + 1500 * (3 * 2e-6 + 6 * 6e-6))
+    assert effort_s(plan("sim").runs[0]) == pytest.approx(0.1 + 1500 * (3 * 4e-7 + 6 * 4e-6))
     long = FILE.replace("BACKEND", "sim").replace("12 s", "12000 s")
     uncaptured = expand(source.parse("c.yaml", long + "capture: {at: [none]}\n")).runs[0]
-    assert effort_s(uncaptured) == pytest.approx(0.3 + 1_500_000 * 3 * 2e-6)
+    assert effort_s(uncaptured) == pytest.approx(0.1 + 1_500_000 * 3 * 4e-7)
+
+
+def test_a_trace_carries_its_mean_rate(tmp_path: Path) -> None:
+    # Three opportunities in 36 ms are 1 Mbit/s.
+    (tmp_path / "slow").write_text("12\n24\n36\n")
+    (tmp_path / "c.yaml").write_text(
+        FILE.replace("BACKEND", "sim")
+        .replace("topology: asymmetric-path", "topology: asymmetric-path\n  link: mahimahi")
+        .replace("forward: {rate: 1 Mbit/s", "forward: {trace: slow")
+        .replace("reverse: {rate: 64 kbit/s", "reverse: {trace: slow")
+        + "capture: {at: [client:client-access]}\n"
+    )
+    assert captured_packets(load(tmp_path / "c.yaml").runs[0].scenario) == pytest.approx(1500)
 
 
 def test_nothing_takes_nothing() -> None:

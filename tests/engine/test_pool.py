@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,7 @@ from testbed.local_folders import private_folder
 from testbed.report import Phase, Progress
 from testbed.scenario import ScenarioDocument
 from tests.campaign_texts import one_line
+from tests.waiting import wait_until
 
 FILE = one_line("pool", "repetitions: 6\nvariation: {round_trip: none}\nsweep: {network.forward.delay: [10 ms, 20 ms]}")
 
@@ -86,15 +87,11 @@ class Watched:
             assert self.news.wait_for(lambda: all(run.id in self.results for run in runs), 10)
 
     def started(self, count: int) -> None:
-        assert self._becomes(lambda: len(Made.log) >= count), f"only {len(Made.log)} of {count} were started"
+        wait_until(lambda: len(Made.log) >= count, f"{count} started runs", 10)
 
     def idle(self) -> None:
         """Returns once no cell is at work: a cell is released after its result."""
-        assert self._becomes(lambda: self.pool.status(0.5, 0.0).running == 0), "a cell is still at work"
-
-    def _becomes(self, condition: Callable[[], bool]) -> bool:
-        tick = threading.Event()
-        return any(condition() or tick.wait(0.02) for _ in range(500))
+        wait_until(lambda: self.pool.status(0.5, 0.0).running == 0, "an idle pool", 10)
 
 
 @pytest.fixture

@@ -5,15 +5,18 @@ from __future__ import annotations
 import os
 import re
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
 from analysis.choices import FILE, all_choices, choices, with_defaults
-from analysis.scorecard import Artefact, Score, count
+from analysis.scorecard import Artefact, OrderingScore, Score, count
 from experiments.catalogue import FOLDER, Reproduction, reproductions, select_reproductions
 from experiments.defaults import default_values, occurrences
 from experiments.reproduce import choices_table
+from experiments.tables import score_table
 from testbed.node_binary import ROOT
 
 ALL = {one.artefact: one for one in reproductions()}
@@ -78,7 +81,8 @@ def test_only_artefacts_with_a_default_are_selected() -> None:
 
 
 def test_the_scorecard_counts_what_passes_with_defaults() -> None:
-    good, bad = Score("sim", "c", 1, 1, [], []), Score("sim", "c", 2, 1, [], [])
+    good, part = Score("sim", "c", 1, 1, [], []), Score("sim", "c", 2, 1, [], [])
+    bad = replace(good, orderings=[OrderingScore("m", "axis", ["a", "b"], {}, None, [1.0, 2.0], False, False)])
 
     def artefact(scores: dict[str, Score], defaults: dict[str, Score], has_choices: bool) -> Artefact:
         return Artefact("a", "aq", "A", "4", "simulated", 0, 0, scores, defaults, has_choices)
@@ -86,10 +90,23 @@ def test_the_scorecard_counts_what_passes_with_defaults() -> None:
     found = [
         artefact({"sim": good}, {"sim": bad}, True), artefact({"sim": good}, {"sim": good}, True),
         artefact({"sim": good}, {}, True), artefact({"sim": good}, {}, False), artefact({}, {}, False),
+        artefact({}, {"sim": part}, True),
     ]  # fmt: skip
-    assert [one.verdict_with_defaults for one in found] == ["fail", "pass", "not run", "pass", "not run"]
+    verdicts = ["fail", "pass", "not run", "pass", "not run", "incomplete"]
+    assert [one.verdict_with_defaults for one in found] == verdicts
     counted = Counter(count(found))
-    assert (counted["pass"], counted["defaults_pass"], counted["defaults_not_run"]) == (4, 2, 2)
+    assert (counted["pass"], counted["defaults_pass"], counted["defaults_not_run"]) == (4, 2, 3)
+
+
+def test_the_printed_score_counts_ties_apart_and_shows_defaults_of_what_was_not_run_otherwise() -> None:
+    tie = OrderingScore("m", "axis", ["a", "b"], {}, None, [1.0, 2.0], tie=True, holds=True)
+    score = Score("sim", "c", 1, 1, [], [tie, replace(tie, tie=False)])
+    artefact = Artefact("a", "aq", "A", "4", "simulated", 0, 2, {}, {"sim": score}, True)
+    console = Console(width=300)
+    with console.capture() as capture:
+        console.print(score_table([artefact]))
+    line = capture.get().splitlines()[0].strip()
+    assert line == "a  not run, with defaults: pass ( 0 of  0 values,  2 of  2 orderings (1 as ties))"
 
 
 def test_the_page_lists_the_choices() -> None:

@@ -34,6 +34,7 @@ JOBS = {
     "done": ("print('done')", 0, ""),
     "memory": ("bytearray(2_000_000_000)", 2, MEMORY),
     "allocator": (ABORT.format("memory allocation of 4 bytes failed"), 2, MEMORY),
+    "mathematics": ("import os; os.write(2, b'Memory allocation still failed'); os._exit(1)", 2, MEMORY),
     "time": ("while True: pass", 2, "reading it takes longer than 2 s; --time-limit raises the limit"),
     "file": (LARGE, 2, "importing failed: File too large (the limit is 1e-05 GB)"),
     "missing": ("open('nothing')", 2, "importing failed: No such file or directory: nothing"),

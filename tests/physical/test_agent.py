@@ -26,6 +26,7 @@ from agents.lease import Lease
 from agents.messages import CaptureCounts, CaptureRequest, InterfaceAddress, Shaped, ShapingCounters
 from agents.service import Server
 from testbed import node_binary
+from tests.waiting import wait_until
 
 
 @pytest.fixture
@@ -227,14 +228,31 @@ def test_a_connection_that_the_agent_closed_is_opened_again(tmp_path: Path) -> N
             thread.join()
 
 
-def test_a_lease_ends_when_its_controller_is_silent(tmp_path: Path) -> None:
-    ended = threading.Event()
+class SetClock:
+    """A clock that the test sets. It counts how often it was read."""
+
+    def __init__(self) -> None:
+        self.now_s, self.readings = 0.0, 0
+
+    def monotonic(self) -> float:
+        self.readings += 1
+        return self.now_s
+
+    def sleep(self, duration_s: float) -> None:
+        time.sleep(min(duration_s, 0.001))
+
+
+def test_a_lease_ends_when_its_controller_is_silent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    clock, ended = SetClock(), threading.Event()
+    monkeypatch.setattr("agents.lease.time", clock)
     lease = Lease(tmp_path / "held", ended.set)
-    token = lease.take("somebody", 0.3)
-    for _ in range(4):
-        time.sleep(0.1)
+    token = lease.take("somebody", 30.0)
+    for clock.now_s in (20.0, 40.0, 60.0):
         lease.check(token, needed=True)
+    clock.now_s, read = 89.0, clock.readings
+    wait_until(lambda: clock.readings > read + 1, "a look at the clock")
     assert not ended.is_set()
+    clock.now_s = 90.0
     assert ended.wait(5)
     assert lease.holder == ""
     with pytest.raises(AgentError, match="has expired"):
@@ -295,11 +313,12 @@ def test_an_unreadable_grant_stops_the_agent_with_its_name(tmp_path: Path) -> No
 
 
 OUTLIVING = """
-import sys, threading, time
+import sys, threading
 from pathlib import Path
 from agents.errors import AgentError, AgentUnreachable
 from agents.links import Links
 from testbed import node_binary
+from tests.waiting import wait_until
 links = Links(node_binary.path(), Path(sys.argv[1]), {"line": ["lo", "lo"]})
 direction = {"rate_bps": 1_000_000, "delay_s": 0.0, "queue": {"name": "droptail", "options": {}}}
 spec = {
@@ -309,7 +328,8 @@ spec = {
 asking = threading.Thread(target=links.configure, args=("line", spec, 1, []))
 asking.start()
 asking.join()
-time.sleep(0.2)
+# A thread is joined a moment before the kernel ends it.
+wait_until(lambda: not Path(f"/proc/self/task/{asking.native_id}").exists(), "the end of the thread")
 print(*links.stop()["links"])
 links.close()
 try:

@@ -22,8 +22,14 @@ def flow(**ends: object) -> Report:
     ("p99_s", "max_s", "words"),
     [
         (LIMITS.lateness_p99_s, LIMITS.stall_s, None),
-        (LIMITS.lateness_p99_s * 1.01, LIMITS.stall_s, "one segment or timer in a hundred 2.02 ms late or more"),
-        (LIMITS.lateness_p99_s, LIMITS.stall_s * 1.02, "a segment or timer 51 ms late"),
+        (
+            LIMITS.lateness_p99_s * 1.01,
+            LIMITS.stall_s,
+            "one segment or timer in a hundred 2.02 ms late or more; at most 2 ms",
+        ),
+        (0.2, LIMITS.stall_s, "one segment or timer in a hundred 200.00 ms late or more; at most 2 ms"),
+        (LIMITS.lateness_p99_s, LIMITS.stall_s * 1.02, "a segment or timer 51 ms late; at most 50 ms"),
+        (LIMITS.lateness_p99_s, 1.0, "a segment or timer 1000 ms late; at most 50 ms"),
     ],
 )
 def test_each_end_of_a_flow_is_late_by_itself(
@@ -39,7 +45,7 @@ def test_each_end_of_a_flow_is_late_by_itself(
         return
     (problem,) = problems
     assert (problem.kind, problem.subject) == (ProblemKind.LATE, "f")
-    assert problem.sentence.startswith(f"flow f: its {name} handled {words}")
+    assert problem.sentence == f"flow f: its {name} handled {words} is allowed"
     assert fidelity.strain(report) > 1
     assert fidelity.problems(report, Limits(lateness_p99_s=1.0, stall_s=1.0)) == []
 
@@ -93,13 +99,25 @@ def test_limits_wider_than_the_usual_ones_are_named_with_both() -> None:
     ]
 
 
+def audited(**line: object) -> list[str]:
+    """Problems of a run whose captures show this of a line."""
+    report = Report.model_validate({"t0_epoch_ns": 0, "audit": {"line": {"forward": line}}})
+    return [problem.sentence for problem in fidelity.problems(report)]
+
+
+def test_a_rate_that_the_captures_show_is_bounded_and_named_with_bytes_that_would_explain_it() -> None:
+    assert audited(rate_error=LIMITS.rate) == audited(rate_error=-LIMITS.rate) == []
+    sentence = "line forward: the captures show a rate that was off by 0.60 %; at most 0.5 % is allowed"
+    assert audited(rate_error=0.006) == [sentence]
+    more = sentence.replace("0.60 %", "0.60 %, as by +5.0 bytes a packet")
+    assert audited(rate_error=0.006, rate_error_bytes=5.0) == [more]
+
+
 def test_a_captured_packet_may_leave_10_ms_after_the_longest_stall() -> None:
     def problems(latest_s: float) -> list[str]:
-        audit = {"line": {"forward": {"lateness_s": {"max": latest_s}}}}
-        report = Report.model_validate({"t0_epoch_ns": 0, "audit": audit})
-        return [problem.sentence for problem in fidelity.problems(report)]
+        return audited(lateness_s={"max": latest_s})
 
-    assert problems(0.06) == []
+    assert problems(LIMITS.stall_s + fidelity.AFTER_STALL_S) == []
     assert problems(0.08) == ["line forward: the captures show a packet that left 80 ms late; at most 60 ms is allowed"]
 
 
@@ -110,3 +128,94 @@ def test_a_sender_that_starts_late_and_a_wrong_payload_make_a_run_invalid() -> N
     assert problem.sentence == "flow f: its sender started 51 ms late; at most 50 ms is allowed"
     (problem,) = fidelity.problems(flow(receive={"payload_ok": False}))
     assert problem.kind is ProblemKind.PAYLOAD
+
+
+TOO_SLOW = "every packet took 0.30 ms longer than rate and delay allow, or more; at most 0.2 ms is allowed"
+
+
+@pytest.mark.parametrize(
+    ("line", "sentences"),
+    [
+        ({"least_excess_s": fidelity.LEAST_OF_MANY * LIMITS.delay_s}, []),
+        ({"least_excess_s": -fidelity.CLOCK_S}, []),
+        ({"least_excess_s": 0.0003}, [TOO_SLOW]),
+        ({"least_excess_s": -0.00011}, ["a packet arrived 0.11 ms before rate and delay allow"]),
+        ({"queue_limit_packets": 50, "longest_queue_packets": 50}, []),
+        ({"queue_limit_packets": 50, "longest_queue_packets": 51}, ["the queue held 51 packets; its limit is 50"]),
+        ({"longest_queue_packets": 51}, []),
+        ({"queue_limit_packets": 50, "drops_checked": 10, "drops_beyond_limit": 1, "drops_before_limit": 1}, []),
+        (
+            {"queue_limit_packets": 50, "drops_checked": 10, "drops_beyond_limit": 2},
+            ["2 of 10 packets were dropped by a queue longer than its limit of 50 packets"],
+        ),
+        (
+            {"queue_limit_packets": 50, "drops_checked": 10, "drops_before_limit": 2},
+            ["2 of 10 packets were dropped by a queue shorter than its limit of 50 packets"],
+        ),
+    ],
+)
+def test_captures_may_contradict_delay_and_queue_within_limits(line: dict[str, Any], sentences: list[str]) -> None:
+    assert audited(**line) == [f"line forward: {sentence}" for sentence in sentences]
+
+
+OTHERS, HOST = "; other programs used its CPU", "; no other program used its CPU, so the machine's host took it"
+
+
+@pytest.mark.parametrize(
+    ("stalls", "sentences"),
+    [
+        ({"longest_s": 0.05, "total_s": 0.1}, []),
+        ({"longest_s": 0.051, "total_s": 0.1}, ["for 51 ms; at most 50 ms is allowed"]),
+        ({"longest_s": 0.01, "total_s": 0.12}, ["for 1.2 % of the time; at most 1 % is allowed"]),
+        (
+            {"longest_s": 0.01, "total_s": 0.12, "queued_s": 0.06},
+            [f"for 1.2 % of the time; at most 1 % is allowed{OTHERS}"],
+        ),
+        ({"longest_s": 0.06, "total_s": 0.1, "queued_s": 0.04}, [f"for 60 ms; at most 50 ms is allowed{HOST}"]),
+    ],
+)  # fmt: skip
+def test_an_emulator_may_stand_still_for_50_ms_and_one_per_cent(stalls: dict[str, Any], sentences: list[str]) -> None:
+    report = Report.model_validate({"t0_epoch_ns": 0, "duration_s": 10, "driver": {"stalls": {"count": 1, **stalls}}})
+    found = [problem.sentence for problem in fidelity.problems(report)]
+    assert found == [f"the emulator did not run {sentence}" for sentence in sentences]
+
+
+def test_lost_packets_of_a_capture_and_an_injected_fault_are_named() -> None:
+    captures = [{"node": "a", "interface": name, "path": f"{name}.pcap", "captured": 9, "dropped": dropped}
+                for name, dropped in (("a-eth0", 0), ("a-eth1", 2), ("a-eth2", None))]  # fmt: skip
+    report = Report.model_validate({"t0_epoch_ns": 0, "captures": captures, "driver": {"fault": {"rate": 0.9}}})
+    assert [(problem.kind, problem.sentence) for problem in fidelity.problems(report)] == [
+        (ProblemKind.FAULT, "a fault was injected for a test: {'rate': 0.9}"),
+        (ProblemKind.CAPTURE, "the capture on a-eth1 lost 2 packets"),
+    ]
+
+
+@pytest.mark.parametrize(("latest_s", "strain"), [(0.0, 2), (0.1, 5), (0.101, 10)])
+def test_an_end_that_waits_longer_than_the_host_stalls_waits_for_other_programs(latest_s: float, strain: float) -> None:
+    """Other programs caused half of a stall of 200 ms among 20 s: four times the limit, halved. 1 % of the segments are
+    late by 10 times the limit, up to `latest_s`."""
+    stalls = {"count": 1, "total_s": 0.2, "longest_s": 0.2, "queued_s": 0.1}
+    late = {"p50": 0.0, "p99": 0.02 if latest_s else 0.0, "max": latest_s}
+    fields = {"duration_s": 20, "driver": {"stalls": stalls}, "flows": {"f": {"receive": {"lateness_s": late}}}}
+    assert fidelity.strain(Report.model_validate({"t0_epoch_ns": 0, **fields})) == pytest.approx(strain)
+
+
+@pytest.mark.parametrize(
+    ("driver", "strain"),
+    [
+        ({"links": {"line": {"forward": {"lost_before_the_link": 0}}}}, 0),
+        ({"links": {"line": {"forward": {"lost_before_the_link": 0, "rate_error": -0.01}}}}, 2),
+        # 2 % of the time in stalls, and none longer than 20 ms.
+        ({"stalls": {"count": 20, "total_s": 0.4, "longest_s": 0.02}}, 2),
+        ({"stalls": {"count": 1, "total_s": 0.1, "longest_s": 0.1}}, 2),
+    ],
+)
+def test_strain_is_the_greatest_deviation_over_its_limit(driver: dict[str, Any], strain: float) -> None:
+    report = Report.model_validate({"t0_epoch_ns": 0, "duration_s": 20, "driver": driver})
+    assert fidelity.strain(report) == pytest.approx(strain)
+
+
+def test_stalls_have_no_share_of_a_run_without_a_duration() -> None:
+    stalls = {"count": 1, "total_s": 0.04, "longest_s": 0.04}
+    report = Report.model_validate({"t0_epoch_ns": 0, "driver": {"stalls": stalls}})
+    assert (fidelity.problems(report), fidelity.strain(report)) == ([], pytest.approx(0.8))

@@ -11,7 +11,7 @@ import pytest
 
 from testbed import node_binary
 from testbed.cell import Cell
-from tests.conftest import backchannel, run_validly, two_hosts, typed
+from tests.conftest import LATE_IS_FINE, backchannel, run_validly, two_hosts, typed
 from tests.testbed.test_simulation import scenario, simulate
 
 FIELDS = (
@@ -262,7 +262,7 @@ def test_what_a_modem_holds_is_out_of_a_filters_reach(tmp_path: Path) -> None:
 @pytest.mark.parametrize("errors", [[], [{"name": "uniform", "options": {"probability": 0.02}}]])
 def test_the_kernels_acks_cross_a_compressing_modem_line(errors: list[dict[str, Any]], tmp_path: Path) -> None:
     """A modem line in real time, between kernels: what the far end puts together again is what they take for acks."""
-    made = two_hosts(rate_bps=1_000_000, duration_s=15.0)
+    made = two_hosts(rate_bps=1_000_000, duration_s=15.0) | {"fidelity": LATE_IS_FINE}
     made["links"][0]["reverse"] = {
         "rate_bps": 28_800, "delay_s": 0.02, "queue": {"name": "droptail", "options": {"limit_packets": 10}},
         "options": {"header_compression": "rfc1144", "framing": "ppp", "accm": 0}, "errors": errors,

@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 
 from analysis.captures import RunData
-from analysis.metrics import jain
 from experiments.engine.execution import analyse
 from testbed import node_binary
 from testbed.addressing import as_json, interfaces, make_plan
@@ -152,13 +151,6 @@ def test_metrics_need_their_captures(tmp_path: Path) -> None:
     assert data.flows[0].at_sender.height > 0
     with pytest.raises(Exception, match="was not captured at b"):
         _ = data.flows[0].at_receiver
-
-
-def test_jain() -> None:
-    assert jain([1, 1, 1, 1]) == 1
-    assert jain([1, 0, 0, 0]) == 0.25
-    assert jain([]) is None
-    assert jain([0, 0]) is None
 
 
 def test_hosts_by_the_hundred_share_a_line(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """Our tables of a capture beside Wireshark's and tcptrace's: each value equal, explained by a named rule, or neither.
 
-docs/traces.md says what each rule means. A rule explains a difference only where what it speaks of is there.
+docs/traces.md says what each rule means. A rule explains a difference only where its cause is in the capture: after a
+recovery, and of what was sent after it, every value is equal again.
 """
 
 from __future__ import annotations
@@ -161,6 +162,18 @@ def _side(
             rule = "zero round trips" if column == "rtt_min_ns" and mine[column] == 0 else None
             said = f"{name}: {column} {mine[column]}, tcptrace {given[theirs]} ms"
             tally.note(abs(mine[column] / 1e6 - number(theirs)) <= 0.1, said, rule)
+    elif rule and min(mine["rtt_samples"], number("RTT_samples")) > 0:
+        # One has all samples of the other: its range holds the other's, and the further samples lie within its range.
+        own_ms = [mine[column] / 1e6 for column in ("rtt_min_ns", "rtt_mean_ns", "rtt_max_ns")]
+        their_ms = [number(column) for column in ("RTT_min", "RTT_avg", "RTT_max")]
+        (low, mean, high), few = (their_ms, own_ms) if more > 0 else (own_ms, their_ms)
+        fewer, all_of_them = sorted((mine["rtt_samples"], number("RTT_samples")))
+        further = (all_of_them * mean - fewer * few[1]) / abs(more)
+        slack = 0.1 * all_of_them / abs(more)
+        holds = low - 0.1 <= few[0] and few[2] <= high + 0.1 and low - slack <= further <= high + slack
+        said = f"{name}: round trips {own_ms} ms of {mine['rtt_samples']} samples, tcptrace {their_ms} ms of {more:+g}"
+        tally.note(holds, said)
+        tally.seen["subsets"] += 1
     tally.seen["sides"] += 1
 
 
@@ -185,7 +198,14 @@ def beside_wireshark(capture: Path, out: Path, tally: Tally) -> None:
     for their in FIELDS[7:10]:
         their_again = their_again | (theirs[their] != "")
     same = (again == their_again) & ((overtaken == their_overtaken) | ~again)
-    tally.note_many(same, f"{name}: sent again", "retransmission or out of order", again == their_again)
+    # Its first byte was captured before: a segment began with it, or it lies before the first hole.
+    seen = own.select(
+        ~pl.struct("conn", "dir", "seq").is_first_distinct()
+        | (pl.col("seq") <= pl.col("in_order").shift().over("conn", "dir").fill_null(0))
+    ).to_series()
+    tally.note_many(
+        same, f"{name}: sent again", "retransmission or out of order", again & ~overtaken & their_overtaken & seen
+    )
     tally.seen["again"] += int(again.sum())
 
     # Rule "overtaken acks": ours compares an ack with the highest, Wireshark with the one before it, which may be an
@@ -217,16 +237,18 @@ def beside_wireshark(capture: Path, out: Path, tally: Tally) -> None:
     ).to_series()
     # Rule "zero round trips": Wireshark does not show them; virtual time has them.
     zero = both.select((pl.col("own") == 0) & pl.col("theirs").is_null()).to_series().fill_null(value=False)
-    # Rule "round trips" (Karn): none of what was sent again, nor of what an ack waited with for that. So there must be
-    # some of it, before the ack.
-    first = (
-        own.filter((again | (own["class"] & KEEP_ALIVE != 0)) | (own["class"] & SPURIOUS != 0))
-        .group_by("conn", (1 - pl.col("dir").cast(pl.Int8)).cast(own.schema["dir"]).alias("dir"))
-        .agg(pl.col("frame").min().alias("since"))
+    # Rule "round trips" (Karn): no sample of a segment that was in flight while its direction retransmitted or was
+    # reordered. Wireshark's sample says when it was sent.
+    disturbed = own.filter(again | (own["class"] & KEEP_ALIVE != 0)).select(
+        "conn", (1 - pl.col("dir").cast(pl.Int8)).cast(own.schema["dir"]).alias("dir"), "time_ns", disturbed="time_ns"
     )
-    after = own.select("conn", "dir", "frame").join(first, on=["conn", "dir"], how="left", maintain_order="left")
-    after_again = after.select((pl.col("frame") > pl.col("since")).fill_null(value=False)).to_series()
-    karn = both["own"].is_null() & both["theirs"].is_not_null() & after_again
+    latest = own.select("conn", "dir", "time_ns").join_asof(
+        disturbed, on="time_ns", by=["conn", "dir"], check_sortedness=False
+    )
+    sent = own["time_ns"] - both["theirs"].round().cast(pl.Int64)
+    karn = (
+        both["own"].is_null() & both["theirs"].is_not_null() & (latest["disturbed"] >= sent - 1).fill_null(value=False)
+    )
     tally.note_many(equal | zero, f"{name}: round trip", "round trips", karn)
     zeros = int((zero & ~equal).sum())
     tally.equal -= zeros

@@ -12,7 +12,7 @@ from typing import Any
 from testbed import node_binary
 from testbed.addressing import as_json, make_plan
 from testbed.cell import Cell
-from tests.conftest import run_validly, two_hosts, typed
+from tests.conftest import LATE_IS_FINE, run_validly, two_hosts, typed
 
 #: What a line does to packets of the data, and whether to their acks as well.
 SPOILT: dict[str, tuple[dict[str, Any], bool]] = {
@@ -43,7 +43,7 @@ def of_the_kernel(folder: Path) -> Iterator[Path]:
         for seed, name in enumerate(SPOILT):
             for stack in ("reno", "cubic"):
                 options = {"sack": name != "small-queue"}
-                scenario = spoilt(name, {"name": stack, "options": options}, seed + 1, 4.0)
+                scenario = spoilt(name, {"name": stack, "options": options}, seed + 1, 4.0) | {"fidelity": LATE_IS_FINE}
                 cell.build(typed(scenario))
                 out = folder / f"kernel-{name}-{stack}"
                 # Of a capture that lost packets everybody may think something else.

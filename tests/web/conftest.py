@@ -11,12 +11,15 @@ from typing import Any, NamedTuple
 
 import pytest
 import waitress
+from flask import Flask
 from flask.testing import FlaskClient
 from playwright.sync_api import Browser, ConsoleMessage, Page, sync_playwright
+from waitress import wasyncore
 
 from tests.campaign_texts import TWO_WAYS, asymmetric_path
 from tests.conftest import backchannel
 from web.app import create_app
+from web.serve import THREADS
 
 #: Two axes, one of them of quantities; the slow line makes losses and timeouts.
 SWEEP = f"""
@@ -91,18 +94,26 @@ def client(simulated: Simulated) -> FlaskClient:
 
 
 @contextmanager
-def served(results: Path, token: str = "") -> Iterator[str]:
+def served(app: Flask) -> Iterator[str]:
     """The site as `serve` serves it, on a free port; gives its address."""
-    server = waitress.create_server(create_app(results, token), host="127.0.0.1", port=0, threads=40)
+    sockets: dict[int, Any] = {}
+    server = waitress.create_server(app, map=sockets, host="127.0.0.1", port=0, threads=THREADS)
     thread = threading.Thread(target=server.run, daemon=True)
     thread.start()
-    yield f"http://127.0.0.1:{server.effective_port}"
-    server.close()
+    try:
+        yield f"http://127.0.0.1:{server.effective_port}"
+    finally:
+        # Streams end first, then the threads that answer. The server's own thread closes its sockets, because it
+        # selects on them.
+        app.extensions["watcher"].close()
+        server.task_dispatcher.shutdown()
+        server.trigger.pull_trigger(lambda: wasyncore.close_all(sockets))
+        thread.join()
 
 
 @pytest.fixture(scope="session")
 def address(simulated: Simulated) -> Iterator[str]:
-    with served(simulated.results) as found:
+    with served(create_app(simulated.results)) as found:
         yield found
 
 
@@ -118,7 +129,7 @@ def browser() -> Iterator[Browser]:
 def serve() -> Iterator[Callable[[Path], str]]:
     """Serves a results folder until the test is over, and gives its address."""
     with ExitStack() as sites:
-        yield lambda results: sites.enter_context(served(results))
+        yield lambda results: sites.enter_context(served(create_app(results)))
 
 
 @pytest.fixture

@@ -7,10 +7,8 @@ from __future__ import annotations
 
 import sys
 import tempfile
-import threading
 from pathlib import Path
 
-import waitress
 from playwright.sync_api import Page, sync_playwright
 from rich.console import Console
 
@@ -20,6 +18,8 @@ from experiments.engine.scheduling import run_campaign
 from experiments.language.campaign import load
 from experiments.terminal import TerminalReporter
 from testbed import node_binary
+from tests.waiting import wait_until
+from tests.web.conftest import served
 from web.app import create_app, warm
 
 SIM = ["backend=sim", "stack=newreno"]
@@ -56,12 +56,9 @@ def shoot(results: Path, target: Path) -> None:
     runs = {tuple(value for _, value in point.parameters): point.members[0].run_id for point in campaign.points}
     app = create_app(results)
     warm(app)
-    server = waitress.create_server(app, host="127.0.0.1", port=0, threads=40)
-    threading.Thread(target=server.run, daemon=True).start()
-    base = f"http://127.0.0.1:{server.effective_port}"
-    address = f"{base}/campaigns/{sweep.id}"
     compared = "&".join(f"point={sweep.id}:{number}" for number in (1, 5, 9))
-    with sync_playwright() as playwright:
+    with served(app) as base, sync_playwright() as playwright:
+        address = f"{base}/campaigns/{sweep.id}"
         browser = playwright.chromium.launch(executable_path="/usr/bin/chromium", args=["--no-sandbox"])
         page = browser.new_page(viewport={"width": 1200, "height": 900})
 
@@ -74,27 +71,24 @@ def shoot(results: Path, target: Path) -> None:
 
         photograph("home", base, 760)
         photograph("campaign", f"{address}?metric=throughput/forward", 1150)
+        photograph("explorer", f"{address}/explore?metric=throughput/forward", 1100)
         photograph("run", f"{base}/runs/{runs['droptail', '28.8 kbit/s']}?flow=forward#plots", 1000)
         photograph("compare", f"{base}/compare?{compared}", 1000)
+        for name in ("campaigns", "scorecard", "import", "docs"):
+            photograph(name, f"{base}/{name}", 760)
         photograph("launch", f"{base}/launch?file=quickstart.yaml", 1050)
         browser.close()
-    server.close()
 
 
 def settle(page: Page) -> None:
-    """Until every plot that is on screen stands."""
+    """Returns once every plot and image on screen is drawn, and two frames later."""
     page.wait_for_load_state("load")
     # The site's policy forbids `wait_for_function`, which evaluates text in the page.
-    drawn = """() => [...document.querySelectorAll(".plot")].every((plot) => {
-            const box = plot.getBoundingClientRect();
-            return box.top > innerHeight || plot.closest("details:not([open])") || plot.dataset.drawn === "true"; })"""
-    for _ in range(600):
-        if page.evaluate(drawn):
-            break
-        page.wait_for_timeout(100)
-    else:
-        raise TimeoutError("a plot was not drawn within a minute")
-    page.wait_for_timeout(300)
+    drawn = """() => [...document.querySelectorAll(".plot, img")].every((one) => {
+            const isOut = one.getBoundingClientRect().top > innerHeight || one.closest("details:not([open])");
+            return isOut || one.complete || one.dataset.drawn === "true"; })"""
+    wait_until(lambda: page.evaluate(drawn), "a drawn page")
+    page.evaluate("() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")
 
 
 if __name__ == "__main__":

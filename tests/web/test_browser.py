@@ -20,7 +20,9 @@ from analysis.store.documents import Documents
 from analysis.store.rows import NewCampaign
 from testbed import node_binary
 from tests.conftest import backchannel, two_hosts
+from tests.waiting import wait_until
 from tests.web.conftest import Simulated
+from tests.web.screenshots import settle
 from tests.web.test_requests import TINY
 
 pytestmark = pytest.mark.browser
@@ -87,8 +89,8 @@ def test_the_uppermost_plot_is_asked_for_with_the_page_and_once(page: Page, addr
             return [of("/sequence?").initiatorType, of("/sequence?").startTime <= of("plots.js").responseEnd]; }"""
         )
         assert first == ["link", True]
+        settle(page)
         assert len(asked) == 1, period
-        page.wait_for_timeout(200)
 
 
 def test_cursors_are_linked(page: Page, address: str, simulated: Simulated) -> None:
@@ -227,10 +229,11 @@ def test_it_is_used_with_a_finger_on_a_phone(browser: Browser, address: str, sim
     for name, view in (("Zoom in", [2, 6]), ("Later", [3, 7]), ("Zoom in", [4, 6]), ("Earlier", [3.5, 5.5])):
         page.get_by_role("button", name=name, exact=True).tap()
         assert page.evaluate("view") == view
-    page.wait_for_url(re.compile(r"from=3\.5"))
+    expect(plot).to_have_attribute("data-shown", "3.5 5.5")
+    assert "from=3.5" in page.url
     x, y, seq = page.evaluate(
-        """async () => { await new Promise((done) => setTimeout(done, 500));
-        const found = await segments(5, 5.2); const one = found.segments.find((s) => s.direction === "data");
+        """async () => { const found = await segments(5, 5.2);
+        const one = found.segments.find((s) => s.direction === "data");
         const u = plots[0].chart; return [u.valToPos(one.time_s, "x"), u.valToPos(one.end / 1e3, "y"), one.seq]; }"""
     )
     assert seq > 0
@@ -256,7 +259,7 @@ def test_two_policies_are_compared(page: Page, address: str, simulated: Simulate
     expect(page.locator(".chips li")).to_have_count(1)
 
 
-def test_the_figure_and_the_runs_follow_their_controls(page: Page, address: str, simulated: Simulated) -> None:
+def test_the_figure_follows_its_controls(page: Page, address: str, simulated: Simulated) -> None:
     page.goto(address + simulated.address)
     figure = page.locator("#live-figure .board")
     expect(figure).to_have_attribute("aria-label", re.compile("^Throughput, forward by reverse.rate"))
@@ -265,11 +268,6 @@ def test_the_figure_and_the_runs_follow_their_controls(page: Page, address: str,
     expect(figure).to_have_attribute("aria-label", re.compile("^Goodput, reverse"))
     page.get_by_label("Along").select_option("network.reverse.queue.policy")
     page.wait_for_url("**x=network.reverse.queue.policy*")
-    page.get_by_label("State").select_option("invalid")
-    expect(page.get_by_text("No run matches.")).to_be_visible()
-    page.get_by_role("link", name="Show all").click()
-    page.locator("#runs").get_by_role("link", name="Throughput, forward").click()
-    expect(page.locator('th[aria-sort="ascending"]')).to_contain_text("Throughput, forward")
     with page.expect_download() as download:
         page.locator("#live-figure").get_by_role("link", name="PDF").click()
     assert Path(download.value.path()).read_bytes().startswith(b"%PDF-")
@@ -310,6 +308,54 @@ def test_a_dot_of_the_trade_off_opens_its_run(page: Page, address: str, simulate
     assert page.url.rpartition("/")[2] in dots["run"]
 
 
+def test_all_plots_of_a_run_are_in_one_view(page: Page, address: str, simulated: Simulated) -> None:
+    page.goto(f"{address}/runs/{simulated.run_id(1)}")
+    page.locator("#plots > .controls").evaluate("(e) => e.scrollIntoView()")
+    plots = page.locator(".timeline > .plot")
+    for number in range(plots.count()):
+        expect(plots.nth(number)).to_have_attribute("data-drawn", "true", timeout=15_000)
+    assert plots.count() >= 6
+    boxes = [plots.nth(number).locator(".u-over").bounding_box() for number in range(plots.count())]
+    assert all(box is not None and box["y"] > 0 and box["y"] + box["height"] < 900 for box in boxes)
+    assert len({(round(box["x"]), round(box["width"])) for box in boxes if box}) == 1, "one time axis"
+    # Both hosts, beside the same other plots.
+    page.get_by_label("Captured at").select_option("both")
+    page.wait_for_url(re.compile("side=both"))
+    drawn(page, "sequence")
+    drawn(page, "received")
+    page.get_by_role("button", name="Zoom in").click()
+    page.wait_for_url(re.compile(r"from=2\.0"))
+    shown = page.evaluate("plots.slice(0, 2).map((p) => [p.chart.scales.x.min, p.chart.scales.x.max])")
+    assert shown == [[2, 6], [2, 6]]
+    # The packets on the line are those of the part in view.
+    expect(page.locator("#strip-from")).to_have_value("2.000")
+    expect(page.locator("#strip-span")).to_have_value("5")
+
+
+def test_one_goes_to_pauses_of_the_sender_by_key(page: Page, address: str, simulated: Simulated) -> None:
+    # The slowest return line, whose sender waits for timeouts.
+    run = simulated.run_id(0)
+    page.goto(f"{address}/runs/{run}?flow=forward")
+    drawn(page, "sequence")
+    found = page.request.get(f"{address}/api/runs/{run}/idle?flow=forward").json()
+    periods = found["periods"]
+    assert periods
+    metrics = {
+        (one["name"], one["subject"]): one["value"]
+        for one in page.request.get(f"{address}/api/runs/{run}").json()["metrics"]
+    }
+    assert max(end - start for start, end in periods) == pytest.approx(metrics["idle_longest", "forward"])
+    page.locator("h1").click()
+    page.keyboard.press("i")
+    start, end = periods[0]
+    expect(page.locator("#range")).to_contain_text(f"no data sent for {end - start:.3f} s")
+    low, high = page.evaluate("view")
+    assert low <= start < end <= high
+    page.keyboard.press("Shift+I")
+    start, end = periods[-1]
+    expect(page.locator("#range")).to_contain_text(f"no data sent for {end - start:.3f} s")
+
+
 def test_packets_cross_the_line(page: Page, address: str, simulated: Simulated) -> None:
     page.goto(f"{address}/runs/{simulated.run_id(1)}")
     strip = page.locator("#strip")
@@ -324,6 +370,27 @@ def test_packets_cross_the_line(page: Page, address: str, simulated: Simulated) 
     at.focus()
     page.keyboard.press("Home")
     assert at.input_value() == "0"
+
+
+def test_a_run_is_printed_with_all_its_plots_on_light_paper(
+    browser: Browser, address: str, simulated: Simulated
+) -> None:
+    page = browser.new_page(color_scheme="dark")
+    page.add_init_script("window.print = () => (window.printed = true)")
+    page.goto(f"{address}/runs/{simulated.run_id(1)}")
+    page.get_by_role("button", name="Print").click()
+    plots = page.locator(".timeline > .plot")
+    for number in range(plots.count()):
+        expect(plots.nth(number)).to_have_attribute("data-drawn", "true", timeout=15_000)
+    assert page.evaluate("window.printed")
+    page.evaluate("dispatchEvent(new Event('beforeprint'))")
+    page.emulate_media(media="print")
+    assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(251, 251, 249)"
+    expect(page.locator("header")).to_be_hidden()
+    expect(plots.first.locator("canvas")).to_be_visible()
+    page.evaluate("dispatchEvent(new Event('afterprint'))")
+    assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(19, 23, 22)"
+    page.close()
 
 
 def test_light_and_dark_is_remembered(page: Page, address: str) -> None:
@@ -351,6 +418,7 @@ def test_pages_fit_their_window(browser: Browser, address: str, simulated: Simul
         "/",
         "/campaigns",
         simulated.address,
+        f"{simulated.address}/explore",
         run,
         compare,
         "/scorecard",
@@ -405,8 +473,7 @@ def test_nothing_moves_while_it_loads(page: Page, address: str, simulated: Simul
         "/docs",
     ):
         page.goto(address + path)
-        page.wait_for_load_state("load")
-        page.wait_for_timeout(1500)
+        settle(page)
         assert page.evaluate("window.shifts") < 0.02, path
 
 
@@ -419,7 +486,8 @@ def test_scripts_that_are_put_in_are_blocked(browser: Browser, address: str) -> 
         "document.body.insertAdjacentHTML('beforeend', '<img src=x onerror=\"owned = 1\"><p style=\"top: 0\">x</p>')"
     )
     page.evaluate("{ const s = document.createElement('script'); s.text = 'owned = 1'; document.body.append(s); }")
-    page.wait_for_timeout(300)
+    # The image has failed, so that its handler would have run.
+    wait_until(lambda: page.evaluate("document.querySelector('img[src=x]').complete"))
     assert page.evaluate("window.owned") is None
     assert any("Content Security Policy" in one for one in said)
     page.close()
@@ -480,6 +548,7 @@ def test_a_campaign_is_launched_and_watched_until_it_is_finished(page: Page, own
 
 def test_a_form_makes_a_file_and_a_check_keeps_both(page: Page, own: tuple[str, Path]) -> None:
     page.goto(f"{own[0]}/launch")
+    page.get_by_text("A form", exact=True).click()
     page.get_by_label("Title").fill("What it asks")
     page.get_by_label("Rate", exact=True).first.fill("100 Mbit/s")
     page.get_by_role("button", name="Make the file").click()

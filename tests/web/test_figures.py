@@ -6,11 +6,13 @@ import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 from typing import Any
 
+import polars as pl
 import pytest
 
 from analysis.figures import printed
 from analysis.figures.campaign import of_points
 from analysis.figures.means import Means
+from analysis.figures.model import Axis, Figure, Series
 from analysis.scorecard import PublishedValue
 from analysis.store.rows import PointRow, TableRow
 from experiments.language.campaign import load
@@ -126,3 +128,25 @@ def test_each_side_of_the_link_under_study_is_drawn_on_its_side(name: str) -> No
     # Two links between the same nodes are two lines.
     lines = {(one.x0, one.y0, one.x1, one.y1) for one in picture.wires if not one.arrow}
     assert len(lines) == len([one for one in picture.wires if not one.arrow])
+
+
+def test_what_lies_outside_a_range_is_cut_off_and_not_moved_to_the_edge() -> None:
+    frame = pl.DataFrame({"x": [1.0, 2.0, 3.0], "y": [1.0, 500.0, 2.0]})
+    figure = Figure(
+        Axis("Time", "s", range=(0.0, 4.0)), Axis("Sequence", "kB", range=(0.0, 10.0)),
+        (Series("data", "points", frame, marker="square"),),
+    )  # fmt: skip
+    root = ElementTree.fromstring(printed.rendered(figure, "svg", text=True))
+    svg = "{http://www.w3.org/2000/svg}"
+    clip = root.find(f".//{svg}clipPath/{svg}rect")
+    assert clip is not None
+    top, bottom = float(clip.attrib["y"]), float(clip.attrib["y"]) + float(clip.attrib["height"])
+    drawn = [
+        [float(one.attrib["y"]) for one in group.iter(f"{svg}use")]
+        for group in root.iter(f"{svg}g")
+        if "clip-path" in group.attrib
+    ]
+    heights = [y for group in drawn for y in group]
+    # Two points are inside. The third is far above the axes, where the clip hides it, or is not drawn at all.
+    inside = sorted(y for y in heights if top - 1 <= y <= bottom + 1)
+    assert inside == pytest.approx([bottom - 0.2 * (bottom - top), bottom - 0.1 * (bottom - top)], abs=0.1)

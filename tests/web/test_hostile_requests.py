@@ -21,6 +21,7 @@ HOSTILE = (
 PARAMETERS = (
     "flow", "queue", "from", "to", "side", "tail", "at", "seq", "payload", "state", "q", "sort", "order", "page",
     "metric", "x", "points", "run", "point", "set", "file", "campaign", "paper", "show", "fix.network.reverse.rate",
+    "example", "profile", "kind", "panel", "col", "pin", "tag", "by", "box",
 )  # fmt: skip
 #: Streams that stay open.
 ENDLESS = {"/api/events"}
@@ -31,7 +32,7 @@ def addresses(client: FlaskClient, simulated: Simulated, method: str) -> dict[st
     known = {
         "campaign_id": str(simulated.campaign["campaign"]), "run_id": simulated.run_id(), "kind": "sequence",
         "form": "csv", "path": "manifest.json", "number": "1", "import_id": "x", "filename": "site.css",
-        "file": "quickstart.yaml", "action": "stop",
+        "file": "quickstart.yaml", "action": "stop", "artefact_id": "asym-fig8",
     }  # fmt: skip
     return {
         rule.rule: (re.sub(r"<(?:\w+:)?(\w+)>", r"{\1}", rule.rule), {name: known[name] for name in rule.arguments})

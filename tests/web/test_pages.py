@@ -28,7 +28,7 @@ from analysis.thinning import View, thin
 from testbed.errors import TestbedError
 from tests.conftest import Finished, backchannel, two_hosts
 from tests.web.conftest import SWEEP, Simulated, ran
-from web import run_figures, tables
+from web import run_figures, tables, wall
 from web import scorecard as scorecards
 from web.app import create_app
 
@@ -193,7 +193,7 @@ def test_runs_are_filtered_sorted_and_searched(client: FlaskClient, simulated: S
     assert rows(client, simulated, f"q={simulated.run_id()[:9]}")["total"] == 1
     assert rows(client, simulated, "state=invalid")["total"] == 0
     assert rows(client, simulated, "q=%25")["total"] == 0
-    page = client.get(f"{simulated.address}?q=zebra").text
+    page = client.get(f"{simulated.address}/explore?q=zebra").text
     assert "No run matches" in page
 
 
@@ -559,8 +559,8 @@ def test_the_scorecard_is_made_from_the_store_and_hides_no_miss(
     page = client.get("/scorecard").text
     for wanted in (
         "Of 2 published artefacts, 1 were run and 0 of these pass", "0 of 1 values", "1 of 1 orderings",
-        "sim: incomplete", "sim: not run", "3.2 Mbit/s", "1.1 Mbit/s <small>\u00b1 1.271 Mbit/s", "Return &lt;channels",
-        "3 of 4 runs", "nothing is decided",
+        "sim: incomplete", ">not run</span>", "3.2 Mbit/s", "1.1 Mbit/s <small>\u00b1 1.271 Mbit/s",
+        "Return &lt;channels", "3 of 4 runs", "nothing is decided",
     ):  # fmt: skip
         assert wanted in page
     assert "sim: fail" not in page
@@ -627,7 +627,7 @@ def test_a_campaign_page_keeps_means_until_a_run_of_the_point_lands(tmp_path: Pa
 def test_the_scorecard_writes_values_in_the_unit_of_what_was_published(
     value: float | None, unit: str, reference: float, text: str
 ) -> None:
-    assert scorecards.in_unit(value, unit, reference) == text
+    assert wall.in_unit(value, unit, reference) == text
 
 
 def test_runs_that_are_still_to_come_are_told_from_invalid_ones(tmp_path: Path) -> None:
@@ -666,16 +666,19 @@ def test_a_search_finds_labels_and_whole_words_first(tmp_path: Path, words: str,
     [("metric=thruput/forward", "There is no metric &#39;thruput/forward&#39; (did you mean"),
      ("sort=speed", "There is no order of runs &#39;speed&#39;"),
      ("x=colour", "There is no swept field &#39;colour&#39;"),
-     ("state=good", "There is no state of runs"), ("fix.colour=red", "There is no swept field &#39;colour&#39;"),
+     ("state=good", "There is no state of runs"), ("kind=pie", "There is no view &#39;pie&#39;"),
+     ("colour=hue", "There is no swept field &#39;hue&#39;"), ("box=9:0:1", "The box over a figure is not"),
+     ("fix.colour=red", "There is no swept field &#39;colour&#39;"),
      ("fix.network.reverse.rate=1", "There is no value of network.reverse.rate &#39;1&#39;")],
 )  # fmt: skip
 def test_an_argument_that_names_nothing_is_reported(
     client: FlaskClient, simulated: Simulated, argument: str, told: str
 ) -> None:
-    page = client.get(f"{simulated.address}?{argument}").text
+    page = client.get(f"{simulated.address}/explore?{argument}").text
     assert told in page
     assert 'role="alert"' in page
-    assert 'role="alert"' not in client.get(f"{simulated.address}?metric=goodput/forward&sort=landed&state=valid").text
+    fine = "metric=goodput/forward&sort=landed&state=valid&x=none&kind=box&sort=network.reverse.rate"
+    assert 'role="alert"' not in client.get(f"{simulated.address}/explore?{fine}").text
 
 
 def test_a_campaign_that_failed_says_why(tmp_path: Path) -> None:
@@ -683,7 +686,9 @@ def test_a_campaign_that_failed_says_why(tmp_path: Path) -> None:
     where = campaign(store)
     store.note_failure(f"{0:024x}", 1, "the sender <forward> ended with status 1")
     store.end_campaign(where, complete=False)
-    page = create_app(tmp_path / "results").test_client().get(f"/campaigns/{where}").text
+    client = create_app(tmp_path / "results").test_client()
+    assert "the sender &lt;forward&gt; ended with status 1" in client.get(f"/campaigns/{where}").text
+    page = client.get(f"/campaigns/{where}/explore").text
     assert "the sender &lt;forward&gt; ended with status 1" in page
     assert page.count(">failed</span>") == 1
     assert page.count(">not run</span>") == 3
@@ -904,3 +909,23 @@ def test_answers_are_what_the_description_says(client: FlaskClient, simulated: S
         hold(told["schema"], answer.json, path)
         held += 1
     assert held >= 14
+
+
+def test_runs_without_a_valid_result_are_grouped_by_cause(tmp_path: Path) -> None:
+    store = Store.open(tmp_path / "results")
+    where = campaign(store, policies=("droptail", "acks-first", "red"))
+    for number, late in ((0, "2"), (1, "3.5"), (10, "41")):
+        (tmp_path / f"{number:024x}").mkdir()
+        documents = Documents(two_hosts(seed=number, duration_s=1.0), {})
+        problem = f"bottleneck forward left {late} ms late"
+        folder = tmp_path / f"{number:024x}"
+        store.land(Landing(f"{number:024x}", "sim", documents, [], [problem], number, folder))
+    store.note_failure(f"{11:024x}", 1, "the sender ended with status 1")
+    client = create_app(tmp_path / "results").test_client()
+    for path, words in (("/", "3 runs of Own"), (f"/campaigns/{where}", "3 runs")):
+        page = client.get(path).text
+        assert f'/campaigns/{where}/explore?state=invalid#runs">{words}</a>' in page
+        assert re.search(r"bottleneck forward left \S+ ms late</li>", page)
+        assert "the sender ended with status 1</li>" in page
+    shown = client.get(f"/campaigns/{where}/explore?state=invalid").text
+    assert ">3 runs</span>" in shown

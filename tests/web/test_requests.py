@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -26,6 +26,7 @@ from experiments.language.campaign import expand
 from testbed import node_binary
 from tests.campaign_texts import one_line
 from tests.conftest import backchannel
+from tests.waiting import wait_until
 from web import launch
 from web.app import create_app, runner_command
 
@@ -66,16 +67,6 @@ def runner(results: Path) -> Iterator[subprocess.Popen[str]]:
     if started.poll() is None:
         started.send_signal(signal.SIGINT)
         started.wait(30)
-
-
-def until(holds: Callable[[], Any], within_s: float = 60) -> Any:
-    ends = time.monotonic() + within_s
-    while time.monotonic() < ends:
-        found = holds()
-        if found:
-            return found
-        time.sleep(0.1)
-    raise AssertionError(f"this did not come about within {within_s:g} s")
 
 
 def head_of(store: Store, campaign_id: str) -> CampaignRow:
@@ -239,8 +230,8 @@ def test_a_request_is_taken_up_and_ends_as_a_campaign(
         follow_redirects=True,
     )
     assert "Request 1" in answer.text
-    until(lambda: requests.runners(store))
-    done = until(lambda: request_of(store, 1).state == requests.DONE and requests.one(store, 1))
+    wait_until(lambda: requests.runners(store))
+    done = wait_until(lambda: request_of(store, 1).state == requests.DONE and requests.one(store, 1))
     assert "2 runs made" in done.message
     head = browse.campaign_head(store, done.campaign_id)
     assert head is not None
@@ -250,19 +241,19 @@ def test_a_request_is_taken_up_and_ends_as_a_campaign(
     for action, wanted in (("resume", "0 runs made"), ("rerun", "2 runs made")):
         told: Any = visitor.post(f"/api/campaigns/{head.id}/{action}", headers={"X-CSRF-Token": token(visitor)}).json
         number = told["request"]
-        until(lambda number=number: request_of(store, number).state == requests.DONE)
+        wait_until(lambda number=number: request_of(store, number).state == requests.DONE)
         assert wanted in request_of(store, number).message
 
 
 def test_a_campaign_is_cancelled_and_resumed(store: Store, visitor: FlaskClient, runner: subprocess.Popen[str]) -> None:
     number = requests.ask_run(store, "long.yaml", LONG)
-    campaign = until(lambda: browse.active(store))[0].id
-    until(lambda: head_of(store, campaign).valid >= 2)
+    campaign = wait_until(lambda: browse.active(store))[0].id
+    wait_until(lambda: head_of(store, campaign).valid >= 2)
     page = visitor.get(f"/campaigns/{campaign}").text
     assert "Cancel" in page
     told = visitor.post(f"/campaigns/{campaign}/cancel", data={"csrf": token(visitor)}, follow_redirects=True)
     assert "Results so far are kept" in told.text
-    until(lambda: request_of(store, number).state == requests.FAILED)
+    wait_until(lambda: request_of(store, number).state == requests.FAILED)
     head = browse.campaign_head(store, campaign)
     assert head is not None
     assert head.state == "incomplete"
@@ -270,7 +261,7 @@ def test_a_campaign_is_cancelled_and_resumed(store: Store, visitor: FlaskClient,
     assert "stopped" in request_of(store, number).message
     # The runner itself goes on with what comes next.
     following = requests.ask_run(store, "tiny.yaml", TINY)
-    until(lambda: request_of(store, following).state == requests.DONE)
+    wait_until(lambda: request_of(store, following).state == requests.DONE)
     assert runner.poll() is None
     assert "Resume" in visitor.get(f"/campaigns/{campaign}").text
 
@@ -292,7 +283,7 @@ def test_what_a_runner_left_behind_is_told(store: Store, results: Path) -> None:
         [sys.executable, "-m", "experiments", "runner", "--results", str(results)],
         stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, cwd=node_binary.ROOT,
     )  # fmt: skip
-    campaign = until(lambda: browse.active(store))[0].id
+    campaign = wait_until(lambda: browse.active(store))[0].id
     os.kill(started.pid, signal.SIGKILL)
     started.wait()
     assert requests.release_lost(store) == 0
@@ -314,6 +305,17 @@ def test_what_a_campaign_was_run_with_is_launched_again(visitor: FlaskClient, st
     page = visitor.get("/launch?campaign=c1").text
     assert "repetitions=3</textarea>" in page
     assert "3 runs on the sim backend" in page
+
+
+def test_a_running_campaign_tells_its_pace_and_time_left(visitor: FlaskClient, store: Store) -> None:
+    new = NewCampaign("c1", "tiny", "t", "tiny.yaml", TINY, {}, "sim", seed=1, repetitions=2)
+    store.begin_campaign(new, [[]], [(0, 0, "r0")])
+    store.set_progress("c1", {"share": 0.5, "per_minute": 3.21, "left_s": 240.0, "cells": []})
+    for path in ("/", "/campaigns/c1"):
+        assert ">3.21 runs a minute, 4 min left<" in visitor.get(path).text
+    assert '"pace": "3.21 runs a minute, 4 min left"' in visitor.get("/api/events?once").text
+    store.set_progress("c1", {"cells": []})
+    assert "left<" not in visitor.get("/").text
 
 
 def test_a_campaign_that_nobody_is_at_can_be_resumed(visitor: FlaskClient, store: Store) -> None:

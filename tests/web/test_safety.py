@@ -12,15 +12,19 @@ import sys
 import threading
 import time
 import urllib.request
+from datetime import timedelta
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from flask.testing import FlaskClient
+from werkzeug.exceptions import TooManyRequests
 
 from testbed import node_binary
 from testbed.errors import TestbedError
 from tests.conftest import backchannel
+from tests.waiting import wait_until
 from tests.web.conftest import Simulated
 from web import import_queue, imports, live, security, serve
 from web.app import create_app
@@ -54,10 +58,16 @@ def test_nothing_comes_from_elsewhere_or_inline(client: FlaskClient, simulated: 
         assert "<script>" not in text
 
 
-def test_another_name_is_refused(client: FlaskClient) -> None:
-    assert client.get("/", headers={"Host": "evil.example:8321"}).status_code == 400
-    assert client.get("/", headers={"Host": "127.0.0.1:8321"}).status_code == 200
-    assert client.get("/", headers={"Host": "[::1]:8321"}).status_code == 200
+@pytest.mark.parametrize(
+    ("host", "status"),
+    [
+        ("127.0.0.1:8321", 200), ("127.0.0.1", 200), ("localhost", 200), ("[::1]:8321", 200), ("[::1]", 200),
+        ("lab.example:80", 200), ("evil.example:8321", 400), ("localhost.evil.example", 400), ("[::2]", 400),
+    ],
+)  # fmt: skip
+def test_only_names_of_this_machine_and_those_given_are_accepted(tmp_path: Path, host: str, status: int) -> None:
+    client = create_app(tmp_path, names=["lab.example"]).test_client()
+    assert client.get("/docs", headers={"Host": host}).status_code == status
 
 
 @pytest.mark.parametrize(
@@ -144,7 +154,8 @@ def test_the_token_opens_the_door_for_a_browser_and_a_script(locked: FlaskClient
     right = locked.post("/enter", data={"token": TOKEN, "to": "/docs", "csrf": csrf(locked, "/enter")})
     assert right.headers["Location"] == "/docs"
     assert locked.get("/docs").status_code == 200
-    locked.post("/leave", data={"csrf": csrf(locked)})
+    left = locked.post("/leave", data={"csrf": csrf(locked)})
+    assert (left.status_code, left.headers["Location"]) == (302, "/enter")
     assert locked.get("/docs").status_code == 302
     script = locked.application.test_client()
     assert script.get("/api/campaigns", headers={"Authorization": f"Bearer {TOKEN}"}).json == []
@@ -191,6 +202,16 @@ def test_a_session_is_worth_as_much_as_the_token_it_was_given_for(tmp_path: Path
     assert visit(TOKEN + " changed", cookie(entered))[1] == 302
 
 
+def test_a_page_that_asks_for_the_token_is_shown_after_it_and_a_site_without_one_goes_on(tmp_path: Path) -> None:
+    client = create_app(tmp_path, token=TOKEN).test_client()
+    assert client.get("/compare?a=1&b=2").headers["Location"] == "/enter?to=/compare?a%3D1%26b%3D2"
+    form = client.get("/enter?to=/docs")
+    assert (form.status_code, 'value="/docs"' in form.text, "not the token" in form.text) == (200, True, False)
+    free = create_app(tmp_path).test_client()
+    answer = free.post("/enter", data={"to": "/docs", "csrf": csrf(free)})
+    assert (answer.status_code, answer.headers["Location"]) == (302, "/docs")
+
+
 def test_two_sites_of_one_host_have_cookies_of_their_own(tmp_path: Path) -> None:
     names = {create_app(tmp_path / name).config["SESSION_COOKIE_NAME"] for name in "ab"}
     assert len(names) == 2
@@ -227,8 +248,7 @@ def test_uploads_wait_for_each_other_up_to_a_number(tmp_path: Path, monkeypatch:
     assert not left.exists()
     assert len(list((tmp_path / "results/uploads").iterdir())) == import_queue.MOST_WAITING
     go_on.set()
-    while any(one["state"] != "failed" for one in client.get("/api/imports").json or []):
-        time.sleep(0.01)
+    wait_until(lambda: all(one["state"] == "failed" for one in client.get("/api/imports").json or []))
     assert upload(client, (b"x", "a.pcap")).status_code == 202
 
 
@@ -256,6 +276,30 @@ def test_guessing_is_slowed_down(locked: FlaskClient) -> None:
     assert codes[0] == 401
     assert codes[-1] == 429
     assert locked.post("/enter", data={"token": TOKEN, "csrf": token}).status_code == 429
+
+
+def test_a_minute_after_the_oldest_of_20_wrong_tokens_a_right_one_is_accepted(monkeypatch: pytest.MonkeyPatch) -> None:
+    now_s = 1000.0
+    monkeypatch.setattr(security, "time", SimpleNamespace(monotonic=lambda: now_s))
+    door = security.Door(TOKEN)
+    for _ in range(19):
+        assert not door.opens("wrong")
+    now_s += 30
+    assert door.opens(TOKEN), "19 wrong tokens"
+    assert not door.opens("wrong")
+    now_s = 1059.9
+    with pytest.raises(TooManyRequests):
+        door.opens(TOKEN)
+    now_s = 1060.0
+    assert door.opens(TOKEN)
+
+
+def test_a_session_lasts_30_days(locked: FlaskClient) -> None:
+    assert locked.application.permanent_session_lifetime == timedelta(days=30)
+    shown = locked.get("/enter")
+    entered = locked.post("/enter", data={"token": TOKEN, "csrf": csrf(locked, "/enter")})
+    for answer in (shown, entered):
+        assert "Expires=" in answer.headers["Set-Cookie"]
 
 
 def test_the_cookie_is_for_this_site_alone(locked: FlaskClient) -> None:
@@ -352,8 +396,13 @@ def test_a_hostile_capture_is_read_in_a_bounded_process(
     client = app.test_client()
     monkeypatch.setattr(import_queue, limit, value)
     answer = upload(client, (endless or packed.read_bytes(), "strange.pcap.gz"))
-    while (told := client.get(f"/api/imports/{answer.json['id']}").json or {})["state"] in ("waiting", "reading"):
-        time.sleep(0.05)
+    told: Any = {}
+
+    def has_ended() -> bool:
+        told.update(client.get(f"/api/imports/{answer.json['id']}").json)
+        return told["state"] not in ("waiting", "reading")
+
+    wait_until(has_ended)
     assert told["state"] == "failed"
     assert re.search(said, told["said"]), told["said"]
     # A sentence for people, which tells nothing of this machine.

@@ -29,7 +29,7 @@ function send(files) {
   const told = document.getElementById("told");
   told.className = "";
   const body = new FormData();
-  body.append("csrf", drop.elements.csrf.value);
+  for (const name of ["csrf", "label", "note"]) body.append(name, drop.elements[name].value);
   for (const file of files) body.append("capture", file);
   const request = new XMLHttpRequest();
   const bar = document.createElement("progress");

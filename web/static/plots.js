@@ -41,6 +41,7 @@ function remember() {
   }
   history.replaceState(history.state, "", url);
   showPeriod();
+  document.dispatchEvent(new CustomEvent("viewed", { detail: view }));
 }
 
 function showPeriod() {
@@ -114,7 +115,7 @@ async function draw(plot) {
       plot.board.textContent = answer.empty || "No packets in this period.";
     } else {
       plot.figure = Figures.draw(plot.board, answer, {
-        view, sync: "run", height: plot.holder.classList.contains("short") ? 230 : 380, onView: look, whole: () => whole,
+        view, sync: "run", height: plot.height, bare: plot.isBare, onView: look, whole: () => whole,
         onDraw: (u) => plot.inspects && ring(u), onReady: (u) => plot.inspects && clicks(u),
       });
       plot.holder.dataset.shown = view.join(" ");
@@ -125,6 +126,14 @@ async function draw(plot) {
   }
   plot.holder.dataset.drawn = "true";
   performance.mark(`drawn ${plot.holder.dataset.kind}`);
+}
+
+// On a screen with room, plots are as low as style.css says, and the last one alone has the times.
+function size(holder) {
+  const height = parseFloat(getComputedStyle(holder.querySelector(".board")).minHeight);
+  const isLast = holder === [...document.querySelectorAll(".timeline > .plot")].at(-1);
+  const isBare = Boolean(holder.closest(".timeline")) && innerWidth > 900 && !isLast;
+  return { height, isBare };
 }
 
 function clicks(u) {
@@ -300,6 +309,7 @@ const SOUGHT = {
 // To the next retransmission, loss or timeout, or the one before, close enough to tell it from its neighbours; after the
 // last, the first. Several segments may leave in one instant: their last bytes tell them apart.
 async function seek(what, direction) {
+  if (what === "idle") return seekIdle(direction);
   const answer = await get(plots[0].holder.dataset.plot, { from: whole[0], to: whole[1] });
   const marks = answer.series.filter((one) => SOUGHT[what](one.name)).flatMap((one) => one.x.map((t, index) => [t, Math.round(one.y[index] * 1e3)]));
   if (!marks.length) return (document.getElementById("range").textContent = `no ${what} in this run`);
@@ -311,6 +321,24 @@ async function seek(what, direction) {
   const [t, end] = marks.find(beyond) ?? marks[0];
   const found = (await segments(t - 2e-6, t + 2e-6)).segments.find((one) => one.direction === "data" && one.end === end);
   if (found) zoomTo(found, what === "loss");
+}
+
+// To the next pause of the sender, or the one before; after the last, the first.
+async function seekIdle(direction) {
+  const { longer_than_s: least, periods } = await get(board.dataset.idle, { flow: board.dataset.flow });
+  const middle = (view[0] + view[1]) / 2;
+  const whole_ = view[0] === whole[0] && view[1] === whole[1];
+  const here = whole_ ? (direction > 0 ? -Infinity : Infinity) : middle;
+  const ordered = direction > 0 ? periods : [...periods].reverse();
+  const next = ordered.find(([from, to]) => direction * ((from + to) / 2 - here) > 1e-3) ?? ordered[0];
+  if (next) {
+    const room = 0.15 * (next[1] - next[0]);
+    look([next[0] - room, next[1] + room]);
+  }
+  clearTimeout(pending);
+  remember();
+  plots.forEach(refresh);
+  document.getElementById("range").textContent += next ? `: no data sent for ${(next[1] - next[0]).toFixed(3)} s` : `: no pause of the sender is longer than ${least} s`;
 }
 
 function zoomTo(one, widens = false) {
@@ -327,9 +355,9 @@ if (board) {
   view = Number.isFinite(from) && Number.isFinite(to) && to > from && from < whole[1] && to > 0 ? [Math.max(from, 0), Math.min(to, whole[1])] : whole;
   showPeriod();
   for (const holder of board.querySelectorAll(".plot")) {
-    const inspects = Boolean(board.dataset.segments) && ["sequence", "received"].includes(holder.dataset.kind);
+    const inspects = Boolean(board.dataset.segments) && holder.dataset.kind === (board.dataset.side === "sender" ? "sequence" : "received");
     const first = prefetched(holder.dataset.first);
-    plots.push({ holder, first, board: holder.querySelector(".board"), inspects, figure: null, get chart() { return this.figure?.plot ?? null; } });
+    plots.push({ holder, first, board: holder.querySelector(".board"), inspects, ...size(holder), figure: null, get chart() { return this.figure?.plot ?? null; } });
   }
   // The uppermost at once, then those on screen, one after the other; the rest when they come near.
   let before = draw(plots[0]);
@@ -350,6 +378,7 @@ if (board) {
     if (event.defaultPrevented || event.ctrlKey || event.metaKey || event.altKey || event.target.closest("input, textarea, select")) return;
     const keys = {
       l: () => seek("loss", 1), L: () => seek("loss", -1), t: () => seek("timeout", 1), T: () => seek("timeout", -1),
+      i: () => seek("idle", 1), I: () => seek("idle", -1),
       "+": ways.in, "=": ways.in, "-": ways.out, "0": ways.all,
       ArrowLeft: () => (event.shiftKey ? step(-1) : ways.back()),
       ArrowRight: () => (event.shiftKey ? step(1) : ways.on()),
@@ -358,6 +387,11 @@ if (board) {
     if (!keys[event.key] || (/^[a-z]$/i.test(event.key) && !board.dataset.segments)) return;
     event.preventDefault();
     keys[event.key]();
+  });
+  document.getElementById("print")?.addEventListener("click", async () => {
+    await before;
+    for (const plot of plots) if (!plot.holder.dataset.drawn && !plot.holder.closest("details:not([open])")) await draw(plot);
+    print();
   });
   chosenByAddress(given.get("segment"));
 }

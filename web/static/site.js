@@ -28,7 +28,6 @@ theme.addEventListener("click", () => {
 // Forms that show their result at once -------------------------------------------------------------------------------
 
 function atOnce(form) {
-  for (const button of $$("[data-hide]", form)) button.hidden = true;
   const go = () => {
     const url = new URL(location.href);
     for (const [key, value] of new FormData(form)) url.searchParams.delete(key);
@@ -64,6 +63,61 @@ document.addEventListener("keydown", (event) => {
     }
   }
   if (event.key === "?") $("#keys").showModal();
+});
+
+// A link to something folded opens it.
+function unfold() {
+  const target = location.hash && document.getElementById(decodeURIComponent(location.hash.slice(1)));
+  if (target instanceof HTMLDetailsElement) {
+    target.open = true;
+    target.scrollIntoView();
+  }
+}
+addEventListener("hashchange", unfold);
+unfold();
+
+// Figures are shared: a link to the figure on its page, its picture, or an element that shows it on another page.
+async function share(button) {
+  const figure = button.closest("figure");
+  const told = $("output", figure);
+  const svg = $(".exports > a", figure).href; // It follows the zoom.
+  const picture = svg.replace(/\.svg(?=\?|$)/, ".png");
+  const place = figure.id || figure.closest("[id]").id;
+  const words = document.title.replaceAll("&", "&amp;").replaceAll('"', "&quot;");
+  const texts = { link: `${location.href.split("#")[0]}#${place}`, embed: `<img src="${svg.replaceAll("&", "&amp;")}" alt="${words}">`, picture };
+  const text = texts[button.dataset.copy];
+  try {
+    if (button.dataset.copy === "picture") {
+      await navigator.clipboard.write([new ClipboardItem({ "image/png": fetch(picture).then((answer) => answer.blob()) })]);
+    } else await navigator.clipboard.writeText(text);
+    told.textContent = "Copied";
+  } catch {
+    // Browsers give the clipboard to https and to this machine alone.
+    const field = document.createElement("input");
+    field.readOnly = true;
+    field.value = text;
+    field.setAttribute("aria-label", "To copy");
+    told.replaceChildren(field);
+    field.select();
+  }
+}
+document.addEventListener("click", (event) => {
+  const button = event.target.closest("[data-copy]");
+  if (button) share(button);
+  for (const open of $$(".share[open]")) if (!open.contains(event.target)) open.open = false;
+});
+
+// Paper is light, and shows every plot.
+let shownTheme = null;
+addEventListener("beforeprint", () => {
+  shownTheme = document.documentElement.dataset.theme ?? "";
+  document.documentElement.dataset.theme = "light";
+  document.dispatchEvent(new Event("themed"));
+});
+addEventListener("afterprint", () => {
+  if (shownTheme) document.documentElement.dataset.theme = shownTheme;
+  else delete document.documentElement.dataset.theme;
+  document.dispatchEvent(new Event("themed"));
 });
 
 // What changes while one looks ---------------------------------------------------------------------------------------
@@ -114,17 +168,20 @@ async function swap() {
     for (const box of $$("input[type=checkbox]", next)) box.checked = chosen.has(box.value);
   }
   if (typeof Figures !== "undefined") Figures.embedded();
+  document.dispatchEvent(new Event("swapped"));
 }
 
 function tell(state) {
   for (const one of state.campaigns) {
     const bar = $(`[data-share="${CSS.escape(one.id)}"]`);
     if (bar) bar.value = one.progress.share || 0;
+    const words = $(`[data-pace="${CSS.escape(one.id)}"]`);
+    if (words) words.textContent = one.pace;
     const list = $(`[data-cells="${CSS.escape(one.id)}"]`);
     if (list) {
-      list.replaceChildren(...(one.progress.cells || []).map((cell) => {
+      list.replaceChildren(...one.working.map((words) => {
         const item = document.createElement("li");
-        item.textContent = `${cell.cell}: point ${cell.point + 1}, repetition ${cell.repetition + 1}, ${cell.phase}`;
+        item.textContent = words;
         return item;
       }));
     }

@@ -19,6 +19,7 @@ if (strip) {
   let now = 0;
   let running = false;
   let last = 0;
+  let seen = false;
 
   async function load() {
     const start = Math.max(0, Number(from.value) || 0);
@@ -166,11 +167,19 @@ if (strip) {
     if (!running) paint();
   });
   for (const field of [from, span]) field.addEventListener("change", load);
+  // It follows the plots: the part in view, at most its longest span.
+  document.addEventListener("viewed", ({ detail: [start, end] }) => {
+    if (end - start >= Number(strip.dataset.duration)) return;
+    from.value = start.toFixed(3);
+    span.value = [...span.options].map((one) => one.value).find((value) => Number(value) >= end - start) ?? [...span.options].at(-1).value;
+    if (seen) load();
+  });
   document.addEventListener("themed", paint);
   new ResizeObserver(paint).observe(canvas);
-  new IntersectionObserver((entries, seen) => {
+  new IntersectionObserver((entries, watcher) => {
     if (entries.some((entry) => entry.isIntersecting)) {
-      seen.disconnect();
+      watcher.disconnect();
+      seen = true;
       load();
     }
   }, { rootMargin: "200px" }).observe(strip);

@@ -313,6 +313,18 @@ mod tests {
         assert_eq!(bench.0.next_event(), None);
     }
 
+    /// A gap of 1000 segments is filled, a wider one is stale.
+    #[test]
+    fn the_ack_after_too_wide_a_gap_passes_at_once() {
+        for spacing in ["share", "interval"] {
+            for (segment, passes) in [(1002, false), (1003, true)] {
+                let mut bench = Bench::new(serde_json::json!({"spacing": spacing}));
+                bench.ack(0, 2);
+                assert_eq!(bench.ack(10, segment) == [segment], passes, "{spacing} {segment}");
+            }
+        }
+    }
+
     #[test]
     fn a_duplicate_does_not_overtake_what_waits() {
         let mut bench = Bench::new(serde_json::json!({}));
@@ -377,6 +389,9 @@ mod tests {
         let data = back(&Segment { ack: 12_000, payload: 500, ..Segment::default() }.packet());
         bench.0.process(Time(1_000_000), Side::B, data, &mut Vec::new(), &mut bench.1);
         assert_eq!(bench.ack(5, 14), [14], "only two segments on");
+        let overtaken = back(&Segment { ack: 12_000, payload: 500, ..Segment::default() }.packet());
+        bench.0.process(Time(6_000_000), Side::B, overtaken, &mut Vec::new(), &mut bench.1);
+        assert_eq!(bench.ack(7, 16), [16], "an older ack on data takes nothing back");
     }
 
     proptest! {

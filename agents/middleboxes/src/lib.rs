@@ -44,3 +44,19 @@ pub fn build(name: &str, options: &Options) -> Result<Box<dyn Middlebox>, String
     })?;
     Ok(build(&Given::check(entry, options)?))
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    #[test]
+    fn every_middlebox_has_a_name_and_a_summary_of_its_own() {
+        let entries = super::entries();
+        let texts =
+            |of: fn(&super::Entry) -> &'static str| entries.iter().map(|entry| of(entry)).collect::<HashSet<_>>();
+        assert_eq!(
+            (texts(|entry| entry.name).len(), texts(|entry| entry.summary).len()),
+            (entries.len(), entries.len())
+        );
+    }
+}

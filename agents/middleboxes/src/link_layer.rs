@@ -223,7 +223,7 @@ impl Flow {
         }
         if let Some(known) = self.cache.iter_mut().find(|cached| cached.seq == tcp.seq) {
             // A retransmission by the source: its state here is void, and its duplicate acks pass.
-            *known = Cached { by_source: true, sent: now, tries: 0, ..cached(now, tcp, end, packet) };
+            *known = Cached { by_source: true, ..cached(now, tcp, end, packet) };
             self.expected = 0;
             self.deadline = Some(now + self.timeout(parameters));
             return;

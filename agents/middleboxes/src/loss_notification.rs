@@ -119,10 +119,13 @@ mod tests {
         for number in [1, 2, 4, 5] {
             go(Side::A, data(number));
         }
+        go(Side::A, Segment { seq: 3000, ..Segment::default() }.packet()); // an ack sends nothing
         assert!(!go(Side::B, ack(2)), "a new ack");
         assert!(go(Side::B, ack(2)), "2 went over the air");
         assert!(go(Side::B, ack(2)));
         assert!(!go(Side::B, ack(3)), "2 has arrived");
         assert!(!go(Side::B, ack(3)), "3 never came here");
+        assert!(!go(Side::B, ack(4)), "a new ack");
+        assert!(go(Side::B, ack(4)), "4 went over the air");
     }
 }

@@ -4,6 +4,7 @@ mod audit;
 mod awake;
 mod cell;
 mod check;
+mod confined;
 mod endpoint;
 mod host_interface;
 mod payload;
@@ -39,6 +40,8 @@ enum Command {
     Check,
     /// Run a command in new PID, mount and network namespaces that vanish with it
     Cell(cell::Args),
+    /// Run a program that reads foreign bytes without privileges, network or other files
+    Confined(confined::Args),
     /// Serve emulated links between interfaces; requests are JSON lines on standard input
     Emulate {
         /// Die when process PID dies; it must be the parent of this one
@@ -79,6 +82,7 @@ fn main() -> ExitCode {
         Command::Registry => registry::print(),
         Command::Check => check::run(),
         Command::Cell(args) => return cell::run(&args),
+        Command::Confined(args) => return confined::run(&args),
         Command::Emulate { parent, virtual_time } => {
             let time = if virtual_time { RunTime::Virtual } else { RunTime::Real };
             backchannel_emulator::die_with(parent).and_then(|()| backchannel_emulator::serve(time))

@@ -1,10 +1,13 @@
 //! `trace`: classifies the TCP segments of captures and writes them as Parquet.
 
+use std::fs;
 use std::panic::{self, UnwindSafe};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 
 use backchannel_traces::{Input, Options};
+
+use crate::confined::{confine, Programs};
 
 /// Arguments of `trace`.
 #[derive(clap::Args)]
@@ -49,6 +52,9 @@ pub fn run(args: &Args) -> Result<(), String> {
             .ok_or_else(|| format!("--shift {word}: no capture has the label {label}"))?;
         input.shift_ns = shift_ns;
     }
+    fs::create_dir_all(&args.out).map_err(|error| format!("cannot make {}: {error}", args.out.display()))?;
+    let captures: Vec<&Path> = inputs.iter().map(|input| input.path.as_path()).collect();
+    confine(&captures, &[&args.out], Programs::Refused)?;
     let options = Options { segments: !args.no_segments, jobs: args.jobs };
     without_panics(|| backchannel_traces::write_tables(&inputs, &args.out, &options))
 }

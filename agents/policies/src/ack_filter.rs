@@ -243,10 +243,6 @@ impl Policy for AckFiltering {
         self.queue.pop()
     }
 
-    fn peek(&self) -> Option<&Packet> {
-        self.queue.front()
-    }
-
     fn backlog(&self) -> Backlog {
         Backlog { packets: self.queue.len(), bytes: self.queue.bytes() }
     }

@@ -75,10 +75,6 @@ impl Policy for AcksFirst {
         self.acks.pop().or_else(|| self.others.pop())
     }
 
-    fn peek(&self) -> Option<&Packet> {
-        self.acks.front().or_else(|| self.others.front())
-    }
-
     fn backlog(&self) -> Backlog {
         Backlog { packets: self.acks.len() + self.others.len(), bytes: self.acks.bytes() + self.others.bytes() }
     }

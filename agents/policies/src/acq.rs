@@ -223,10 +223,6 @@ impl Policy for Acq {
         }
     }
 
-    fn peek(&self) -> Option<&Packet> {
-        self.classes.front()
-    }
-
     fn on_opposite(&mut self, now: Time, packet: &Packet) {
         self.update(now);
         if !packet.is_pure_ack() {

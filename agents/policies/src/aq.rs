@@ -290,10 +290,6 @@ impl Policy for AsymmetricQueueing {
         Some(self.classes.pop(now)?.1)
     }
 
-    fn peek(&self) -> Option<&Packet> {
-        self.classes.front()
-    }
-
     fn on_rates(&mut self, now: Time, own_bps: Option<u64>, opposite_bps: Option<u64>) {
         self.update(now);
         if let Some(bps) = self.parameters.uplink.follow(own_bps) {

@@ -99,10 +99,6 @@ impl Policy for Halves {
         }
     }
 
-    fn peek(&self) -> Option<&Packet> {
-        self.classes.front()
-    }
-
     fn backlog(&self) -> Backlog {
         Backlog { packets: self.classes.len(), bytes: self.classes.bytes() }
     }
@@ -114,6 +110,7 @@ mod tests {
     use crate::testing::{drain, kinds};
     use backchannel_core::event::EventKind;
     use backchannel_core::packet::build::{ack, data};
+    use serde_json::json;
 
     #[test]
     fn five_acks_of_40_bytes_are_sent_per_200_bytes_of_data() {
@@ -143,5 +140,29 @@ mod tests {
             queue.enqueue(Time::ZERO, packet, &mut events);
         }
         assert_eq!(drain(&mut queue, &mut events), [12, 1]);
+    }
+
+    /// When the second of two packets of 1000 bytes is due, after the line has changed to 2 Mbit/s.
+    fn second_due_ms(options: serde_json::Value, line_bps: Option<u64>) -> Result<u64, String> {
+        let context = Context { seed: 1, label: "x".into(), rate_bps: line_bps, opposite_rate_bps: None };
+        let mut queue = crate::build("cbq-5050", &serde_json::from_value(options).unwrap(), &context)?;
+        let mut events = Events::default();
+        for id in 1..=2 {
+            queue.enqueue(Time::ZERO, data(id, 960), &mut events);
+        }
+        queue.dequeue(Time::ZERO, &mut events);
+        queue.on_rates(Time::ZERO, Some(2_000_000), None);
+        Ok(queue.next_time().expect("a packet waits").nanos() / 1_000_000)
+    }
+
+    /// Data has three quarters of the line.
+    #[test]
+    fn bounded_classes_share_the_lines_rate_or_the_one_of_the_option() {
+        let due = |options, line_bps| second_due_ms(options, line_bps);
+        assert_eq!(due(json!({"ack_share": 0.25}), Some(1_000_000)), Ok(0));
+        assert_eq!(due(json!({"ack_share": 0.25, "bounded": true}), Some(1_000_000)), Ok(5));
+        assert_eq!(due(json!({"ack_share": 0.25, "bounded": true, "rate_bps": 1e6}), Some(4_000_000)), Ok(10));
+        let why = due(json!({"bounded": true}), None).unwrap_err();
+        assert!(why.contains("set rate_bps"), "{why}");
     }
 }

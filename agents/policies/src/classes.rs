@@ -159,14 +159,6 @@ impl Classes {
         Some((class, packet))
     }
 
-    /// The packet that is sent next. Unknown with bounded classes, because it depends on the time.
-    pub(crate) fn front(&self) -> Option<&Packet> {
-        match self.bounded {
-            Some(_) => None,
-            None => self.queues[self.next(Time::ZERO)? as usize].front(),
-        }
-    }
-
     /// Earliest time at which [`Classes::pop`] returns a packet, as for [`backchannel_core::traits::Policy::next_time`].
     pub(crate) fn next_time(&self) -> Option<Time> {
         match &self.bounded {

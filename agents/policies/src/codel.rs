@@ -192,12 +192,6 @@ impl Policy for CoDel {
         }
     }
 
-    fn peek(&self) -> Option<&Packet> {
-        // With at most MAXPACKET behind it the head is not dropped. Otherwise that depends on the time of the call.
-        let head = self.queue.front()?;
-        (self.queue.bytes() - u64::from(head.len()) <= self.parameters.max_packet).then_some(head)
-    }
-
     fn backlog(&self) -> Backlog {
         Backlog { packets: self.queue.len(), bytes: self.queue.bytes() }
     }
@@ -295,7 +289,6 @@ mod tests {
         queue.enqueue(at(1.0), data(3, 1460), &mut events);
         assert_eq!(queue.dequeue(at(2.0), &mut events).map(|packet| packet.id), Some(2));
         assert_eq!(kinds(&events), [(1, EventKind::DroppedEarly)]);
-        assert_eq!(queue.peek().map(|packet| packet.id), Some(3));
         assert_eq!(queue.dequeue(at(9.0), &mut events).map(|packet| packet.id), Some(3));
         assert_eq!(queue.dequeue(at(9.0), &mut events).map(|packet| packet.id), None);
     }

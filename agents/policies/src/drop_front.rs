@@ -57,10 +57,6 @@ impl Policy for DropFront {
         self.queue.pop()
     }
 
-    fn peek(&self) -> Option<&Packet> {
-        self.queue.front()
-    }
-
     fn backlog(&self) -> Backlog {
         Backlog { packets: self.queue.len(), bytes: self.queue.bytes() }
     }

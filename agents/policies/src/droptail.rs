@@ -61,10 +61,6 @@ impl Policy for DropTail {
         self.queue.pop()
     }
 
-    fn peek(&self) -> Option<&Packet> {
-        self.queue.front()
-    }
-
     #[inline]
     fn backlog(&self) -> Backlog {
         Backlog { packets: self.queue.len(), bytes: self.queue.bytes() }

@@ -165,24 +165,6 @@ impl Policy for FairQueueing {
         }
     }
 
-    fn peek(&self) -> Option<&Packet> {
-        // Whose head would fit first: after how many further turns, then in order.
-        let turns_needed = |(place, key): (usize, &Key)| {
-            let flow = &self.flows[key];
-            let packet = flow.queue.front()?;
-            let missing = u64::from(packet.len()).saturating_sub(flow.deficit).div_ceil(self.quantum);
-            // The first one of this turn has its quantum already; every other gets one before it is looked at.
-            let rounds = if place == 0 && self.granted { missing } else { missing.saturating_sub(1) };
-            Some((rounds, place, packet))
-        };
-        self.turns
-            .iter()
-            .enumerate()
-            .filter_map(turns_needed)
-            .min_by_key(|(rounds, place, _)| (*rounds, *place))
-            .map(|(_, _, packet)| packet)
-    }
-
     fn backlog(&self) -> Backlog {
         Backlog { packets: self.packets, bytes: self.bytes }
     }

@@ -350,10 +350,6 @@ impl Policy for Red {
         self.set_rate(own_bps);
     }
 
-    fn peek(&self) -> Option<&Packet> {
-        self.acks.front().or_else(|| self.others.front())
-    }
-
     fn backlog(&self) -> Backlog {
         Backlog { packets: self.acks.len() + self.others.len(), bytes: self.acks.bytes() + self.others.bytes() }
     }

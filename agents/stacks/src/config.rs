@@ -132,9 +132,13 @@ options! {
     timeout_halves: TimeoutDecrease = text("outstanding"), [Choice]
         "what a timeout in fast recovery halves: the bytes outstanding (RFC 5681 equation 4), or the window without what \
          duplicate acks have added, as in ns-2 (RenoTcpAgent::timeout)";
+    whole_threshold: bool = ABSENT, [Flag]
+        "the slow-start threshold after a loss is rounded down to whole segments, as in ns-2 (ssthresh_)";
     full_ack: FullAck = text("outstanding"), [Choice]
         "newreno's window after recovery: the bytes outstanding plus a segment, at most the threshold; or the threshold, as in \
          ns-2 (RFC 6582 3.2 step 3, options 1 and 2)";
+    timing_in_recovery: bool = ABSENT, [Flag]
+        "a segment first sent in fast recovery is timed although partial acks send earlier ones again, as in ns-2";
     header_prediction: bool = OFF, [Flag]
         "new acks do not end fast recovery while the window exceeds the peer's, as in 4.4BSD (RFC 2525 2.8)";
     sack: bool = OFF, [Flag] "selective acknowledgments (RFC 2018, 6675)";

@@ -312,6 +312,17 @@ pub(crate) mod tests {
         assert!((10_390.0..10_400.0).contains(&control.window.cwnd), "{}", control.window.cwnd);
     }
 
+    /// The first of the four ended recovery.
+    #[test]
+    fn the_ack_that_ends_recovery_grows_the_window_by_its_further_segments() {
+        for (name, expected) in [("segments", 0.297), ("half-segments", 0.15), ("acks", 0.0), ("bytes", 0.0)] {
+            let mut control = avoiding(10, &counting(name));
+            control.on_recovery_end(&ack(4000));
+            let grown = control.window.cwnd / 1000.0 - 10.0;
+            assert!((grown - expected).abs() < 0.001, "{name} {grown}");
+        }
+    }
+
     #[test]
     fn a_mark_halves_the_window_down_to_one_segment_and_the_threshold_to_two() {
         let mut control = avoiding(6, &[]);
@@ -332,6 +343,15 @@ pub(crate) mod tests {
             control.on_duplicate_ack();
         }
         assert_eq!(control.window.cwnd, 20_000.0);
+    }
+
+    #[test]
+    fn a_whole_threshold_is_half_the_window_rounded_down_to_segments() {
+        for (whole, threshold) in [(false, 3500.0), (true, 3000.0)] {
+            let mut control = control(7, &[("whole_threshold", json!(whole))]);
+            control.on_fast_retransmit(7000);
+            assert_eq!(control.window.ssthresh, threshold);
+        }
     }
 
     #[test]

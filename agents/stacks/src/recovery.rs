@@ -48,6 +48,11 @@ impl Recovery {
         self.end.is_some()
     }
 
+    /// Whether this recovery has seen a partial ack.
+    pub fn has_partial_ack(&self) -> bool {
+        self.partial_acks > 0
+    }
+
     /// Fast recovery begins, with everything before `max` sent, and the first segment is retransmitted.
     pub fn enter(&mut self, max: Offset) {
         self.end = Some(max);

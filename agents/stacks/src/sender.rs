@@ -232,7 +232,9 @@ impl Sender {
                 self.recovery.scoreboard.on_retransmit(at, now);
             }
             self.recovery.scoreboard.high_rxt = self.recovery.scoreboard.high_rxt.max(end);
-            self.rtt.on_retransmission(at);
+            if !(self.config.timing_in_recovery && self.recovery.has_partial_ack()) {
+                self.rtt.on_retransmission(at);
+            }
         } else {
             self.rtt.on_first_transmission(end, now);
         }

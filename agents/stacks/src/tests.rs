@@ -19,8 +19,11 @@ fn a_transfer_opens_sends_and_closes_on_both_sides() {
         let mut pair = Pair::bulk(entry.name, &[], 200_000, CLEAN, 7);
         pair.run(300);
         assert_eq!(difference(&pair.received[1], 7, 200_000), None, "{}", entry.name);
-        for end in &pair.ends {
-            assert_eq!(end.as_ref().unwrap().end(), Some(End::Finished), "{}", entry.name);
+        let sent = |from: usize| pair.log.iter().filter(|entry| entry.1 == from).count() as u64;
+        for (number, end) in pair.ends.iter().enumerate() {
+            let end = end.as_ref().unwrap();
+            assert_eq!(end.end(), Some(End::Finished), "{}", entry.name);
+            assert_eq!((end.counts().sent, end.counts().received), (sent(number), sent(1 - number)), "{}", entry.name);
         }
         assert_eq!(pair.client().counts().retransmitted, 0, "{}", entry.name);
     }
@@ -85,6 +88,21 @@ fn three_losses_in_a_window_part_reno_from_newreno_and_sack() {
     assert_eq!((newreno.timeouts, newreno.fast_retransmits, newreno.retransmitted), (0, 1, 3));
     assert_eq!((sack.timeouts, sack.fast_retransmits, sack.retransmitted), (0, 1, 3));
     assert!(sack_s <= newreno_s && newreno_s < reno_s, "{sack_s} {newreno_s} {reno_s}");
+}
+
+#[test]
+fn a_segment_first_sent_in_recovery_gives_a_sample_where_ns_2_takes_one() {
+    let longest_s = |timed: bool| {
+        let options =
+            [("timestamps", json!(false)), ("ack_every_segments", json!(1)), ("timing_in_recovery", json!(timed))];
+        let mut pair = Pair::bulk("newreno", &options, 600_000, CLEAN, 1);
+        pair.drop = vec![60, 62, 64, 66, 68];
+        pair.run(120);
+        let samples = pair.ends[0].as_ref().unwrap().samples().to_vec();
+        samples.iter().filter_map(|sample| sample.rtt).max().unwrap()
+    };
+    // Its ack waits for the holes that partial acks fill.
+    assert!(longest_s(true) > longest_s(false) * 2, "{:?} {:?}", longest_s(true), longest_s(false));
 }
 
 #[test]

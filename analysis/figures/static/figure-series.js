@@ -12,8 +12,11 @@ const FigureSeries = (() => {
     down: (p, x, y, r) => corners(p, [[x, y + 1.2 * r], [x + 1.2 * r, y - r], [x - 1.2 * r, y - r]]),
     cross: (p, x, y, r) => { p.moveTo(x - r, y - r); p.lineTo(x + r, y + r); p.moveTo(x - r, y + r); p.lineTo(x + r, y - r); },
     tick: (p, x, y, r) => { p.moveTo(x, y - 1.2 * r); p.lineTo(x, y + 1.2 * r); },
+    dash: (p, x, y, r) => { p.moveTo(x - r, y); p.lineTo(x + r, y); },
   };
-  const OPEN = new Set(["cross", "tick"]);
+  const OPEN = new Set(["cross", "tick", "dash"]);
+  // Text on the colours of a scale from here on is light (analysis/figures/model.py, DARK_FROM).
+  const DARK_FROM = 4;
 
   function corners(path, points) {
     points.forEach(([x, y], index) => (index ? path.lineTo(x, y) : path.moveTo(x, y)));
@@ -23,7 +26,7 @@ const FigureSeries = (() => {
   // From the last point before the view to the first after it; unsorted points are all in view.
   function span(one, low, high) {
     if (one.sorted === undefined) one.sorted = one.x.every((x, index) => !index || x >= one.x[index - 1]);
-    if (!one.sorted || one.kind === "bars") return [0, one.x.length];
+    if (!one.sorted || one.width) return [0, one.x.length];
     return [Math.max(search(one.x, low) - 1, 0), Math.min(search(one.x, high) + 1, one.x.length)];
   }
 
@@ -74,6 +77,9 @@ const FigureSeries = (() => {
         const half = (x(one.x[index] + one.width / 2) - x(one.x[index] - one.width / 2)) / 2;
         const zero = y(Math.max(u.scales.y.min, 0));
         fill.rect(left - half, Math.min(top, zero), 2 * half, Math.abs(zero - top));
+      } else if (one.kind === "cells") {
+        const [wide, high] = size(u, one, true);
+        fill.rect(left - wide / 2, top - high / 2, wide, high);
       }
       if (one.marker && one.kind !== "segments") {
         for (const path of OPEN.has(one.marker) ? [stroke] : one.hollow ? [fill, stroke] : [fill]) {
@@ -82,6 +88,24 @@ const FigureSeries = (() => {
       }
     }
     return { stroke, fill, clip: null, band: null, gaps: null, flags: 3 };
+  }
+
+  // Width and height of a series' cells in pixels.
+  const size = (u, one, canvas = false) => ["x", "y"].map((key) => Math.abs(u.valToPos(one.width, key, canvas) - u.valToPos(0, key, canvas)));
+
+  // The labels of cells, where there is room.
+  function labels(u, one) {
+    if (one.kind !== "cells") return;
+    const ratio = devicePixelRatio || 1;
+    const [wide, high] = size(u, one, true);
+    u.ctx.fillStyle = color(one.colour[0] === "h" && Number(one.colour[1]) >= DARK_FROM ? "raised" : "ink");
+    u.ctx.font = `${12 * ratio}px system-ui, sans-serif`;
+    u.ctx.textAlign = "center";
+    u.ctx.textBaseline = "middle";
+    one.label.forEach((text, index) => {
+      if (high < 15 * ratio || wide < u.ctx.measureText(text).width + 6 * ratio) return;
+      u.ctx.fillText(text, u.valToPos(one.x[index], "x", true), u.valToPos(one.y[index], "y", true));
+    });
   }
 
   const radius = (one) => (one.size && one.kind === "points" ? one.size / 2 : one.kind === "points" && one.x.length > 200 ? 1.7 : 3);
@@ -123,5 +147,5 @@ const FigureSeries = (() => {
     }));
   }
 
-  return { aligned, color, intervals, paint, span };
+  return { aligned, color, intervals, labels, paint, size, span };
 })();

@@ -3,7 +3,7 @@
 "use strict";
 
 const Figures = (() => {
-  const { aligned, color, intervals, paint, span } = FigureSeries;
+  const { aligned, color, intervals, labels, paint, size, span } = FigureSeries;
   const number = (value, digits = 6) => String(+value.toPrecision(digits));
   const FONT = "12px system-ui, sans-serif";
 
@@ -44,9 +44,13 @@ const Figures = (() => {
   function axisOptions(figure, key, chart) {
     const axis = figure[key];
     const look = { stroke: color("soft"), grid: { stroke: color("line"), width: 1 }, ticks: { stroke: color("line"), width: 1 }, font: FONT, labelFont: FONT, label: axis.label, labelSize: 20 };
-    if (key === "y") return { ...look, size: (_, values) => Math.max(44, 16 + 7 * Math.max(0, ...(values ?? []).map((text) => String(text).length))), labelSize: 20 };
+    const named = axis.ticks && key === "y" ? { splits: () => axis.ticks.map(([place]) => place), values: (_, places) => places.map((place) => axis.ticks.find(([at]) => at === place)?.[1] ?? "") } : {};
+    // Plots over one time axis begin at the same place.
+    if (chart.options.sync && key === "y") return { ...look, ...named, size: 56, label: chart.options.bare ? axis.unit || axis.label : axis.label };
+    if (chart.options.bare && key === "x") return { ...look, label: undefined, labelSize: 0, size: 6, values: (_, places) => places.map(() => "") };
+    if (key === "y") return { ...look, ...named, size: (_, values) => Math.max(44, 16 + 7 * Math.max(0, ...(values ?? []).map((text) => String(text).length))), labelSize: 20 };
     if (!axis.ticks) return { ...look, size: 34 };
-    const bars = figure.series.some((one) => one.kind === "bars");
+    const bars = Boolean(axis.range) || figure.series.some((one) => one.width > 0);
     const wide = () => chart.board.clientWidth - 90;
     const longest = Math.max(...axis.ticks.map(([, label]) => label.length));
     const room = Math.floor(wide() / axis.ticks.length / 7);
@@ -78,7 +82,7 @@ const Figures = (() => {
 
   // A chart -------------------------------------------------------------------------------------------------------
 
-  // Options: height; sync, the name of a group of linked cursors; onView(range), called instead of zooming here; readout,
+  // Options: height; bare, whether the x axis has no labels; sync, the name of a group of linked cursors; onView(range), called instead of zooming here; readout,
   // whether the nearest point is named below the chart; wheel, whether the wheel alone zooms; onDraw(u), onReady(u).
   function draw(board, figure, options = {}) {
     const chart = { board, figure, hidden: new Set(), view: { x: null, y: null }, plot: null, options };
@@ -130,6 +134,7 @@ const Figures = (() => {
     const uplot = {
       width: Math.max(board.clientWidth, 60),
       height: height(chart),
+      ...(chart.options.sync && innerWidth > 900 ? { padding: [6, null, 0, null] } : {}),
       scales: {
         x: { time: false, distr: x.log ? 3 : 1, range: () => chart.view.x },
         y: { distr: figure.y.log ? 3 : 1, range: () => chart.view.y ?? fitted(chart.figure, "y", chart.hidden, chart.view.x) },
@@ -144,7 +149,10 @@ const Figures = (() => {
       legend: { markers: { width: 0, fill: (u, index) => (index ? color(chart.figure.series[index - 1].colour) : null) } },
       hooks: {
         setSelect: [(u) => select(chart, u)],
-        drawSeries: [(u, index) => index && u.series[index].show && clipped(u, () => intervals(u, chart.figure.series[index - 1]))],
+        drawSeries: [(u, index) => index && u.series[index].show && clipped(u, () => {
+          intervals(u, chart.figure.series[index - 1]);
+          labels(u, chart.figure.series[index - 1]);
+        })],
         draw: [(u) => clipped(u, () => verticals(u, chart.figure.verticals)), (u) => chart.options.onDraw?.(u)],
         ready: [(u) => gestures(chart, u), (u) => chart.options.onReady?.(u)],
         setCursor: [(u) => chart.options.readout && tell(chart, u)],
@@ -239,13 +247,13 @@ const Figures = (() => {
         head.click();
       });
     });
-    // Further series of one name (published values) follow the first.
+    // Further series of a name follow the first.
     if (chart.figure.series.every((one) => !one.name)) chart.board.querySelector(".u-legend").hidden = true;
     const seen = new Set();
     chart.board.querySelectorAll(".u-legend .u-series").forEach((row, index) => {
       if (!index) return;
       const { name } = chart.figure.series[index - 1];
-      row.hidden = !name || (seen.has(name) && name === "published");
+      row.hidden = !name || (seen.has(name));
       seen.add(name);
     });
   }
@@ -271,7 +279,9 @@ const Figures = (() => {
     u.setSelect({ left: 0, width: 0, top: 0, height: 0 }, false);
     if (chart.options.onView) return chart.options.onView(x);
     // A flat drag chooses a range of x; a high one both.
-    chart.look(x, high > 24 && high < u.over.clientHeight ? [u.posToVal(top + high, "y"), u.posToVal(top, "y")] : null);
+    const y = high > 24 && high < u.over.clientHeight ? [u.posToVal(top + high, "y"), u.posToVal(top, "y")] : null;
+    if (chart.options.onBrush) return chart.options.onBrush(x, y);
+    chart.look(x, y);
   }
 
   function gestures(chart, u) {
@@ -319,8 +329,9 @@ const Figures = (() => {
         if (one.y[index] == null) continue;
         const half = one.width ? (u.valToPos(one.x[index] + one.width / 2, "x") - u.valToPos(one.x[index] - one.width / 2, "x")) / 2 : 0;
         const across = Math.max(Math.abs(u.valToPos(one.x[index], "x") - left) - half, 0);
-        const high = u.valToPos(one.y[index], "y");
-        const low = one.kind === "segments" ? u.valToPos(one.low[index], "y") : one.kind === "bars" ? u.valToPos(0, "y") : high;
+        const around = one.kind === "cells" ? size(u, one)[1] / 2 : 0;
+        const high = u.valToPos(one.y[index], "y") - around;
+        const low = one.kind === "segments" ? u.valToPos(one.low[index], "y") : one.kind === "bars" ? u.valToPos(0, "y") : high + 2 * around;
         const up = top < high ? high - top : top > low ? top - low : 0;
         const far = across * across + up * up;
         if (far < least) [best, least] = [[one, index], far];
@@ -334,6 +345,7 @@ const Figures = (() => {
     const { left, top } = u.cursor;
     const best = left == null || left < 0 ? null : nearest(chart, u, left, top);
     chart.readout.textContent = best ? words(chart.figure, ...best) : "";
+    chart.options.onNear?.(best);
     u.over.style.cursor = best?.[0].run && chart.options.onRun ? "pointer" : "";
   }
 
@@ -345,6 +357,7 @@ const Figures = (() => {
 
   function words(figure, one, index) {
     const place = figure.x.ticks ? nearestTick(figure.x, one.x[index]) : number(one.x[index], 9);
+    if (one.text) return [[figure.x.label, place].filter(Boolean).join(": "), figure.y.ticks ? `${figure.y.label}: ${nearestTick(figure.y, one.y[index])}` : "", one.text[index]].filter(Boolean).join(" · ");
     const half = one.high?.[index] != null && one.kind !== "segments" ? spread(one.low[index], one.y[index], one.high[index]) : "";
     const value = one.kind === "segments" ? `${number(one.low[index], 9)} to ${number(one.y[index], 9)}` : number(one.y[index], one.n ? 4 : 9);
     const runs = one.n?.[index] ? `, ${one.n[index]} run${one.n[index] === 1 ? "" : "s"}` : "";

@@ -53,3 +53,19 @@ impl Budget {
         self.0 += entries as i64;
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn charged_entries_are_lacking_until_they_are_released() {
+        let mut budget = Budget(10);
+        assert!(budget.charge(6));
+        assert!(!budget.charge(5), "only 4 are left");
+        assert!(budget.charge(4), "a refused charge takes nothing");
+        assert!(!budget.charge(1));
+        budget.release(10);
+        assert!(budget.charge(10));
+    }
+}

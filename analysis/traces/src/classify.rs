@@ -242,14 +242,21 @@ fn classify_recovery(
 
 /// No sender detects a loss sooner than a round trip: that of the handshake, from the capture to both ends.
 fn reordering_ns(fwd: &Stream, rev: &Stream) -> i64 {
-    fwd.rtt.syn_rtt_ns.zip(rev.rtt.syn_rtt_ns).map_or(REORDERING_NS, |(one_side, other_side)| one_side + other_side)
+    fwd.rtt
+        .syn_rtt_ns
+        .zip(rev.rtt.syn_rtt_ns)
+        .map_or(REORDERING_NS, |(one_side, other_side)| one_side.saturating_add(other_side))
 }
 
 /// RTO of the sender (RFC 6298 2). The round trip is the sum of those from the capture to both ends. Half of Linux's minimum is
 /// the lower bound.
 fn timeout_ns(fwd: &Stream, rev: &Stream) -> i64 {
     let to_sender_ns = rev.rtt.smoothed.map_or(0, |(srtt, _)| srtt);
-    fwd.rtt.smoothed.map_or(TIMEOUT_NS, |(srtt, rttvar)| (to_sender_ns + srtt + 4 * rttvar).max(TIMEOUT_NS / 2))
+    fwd.rtt.smoothed.map_or(TIMEOUT_NS, |(srtt, rttvar)| {
+        // A capture's clock may jump by centuries.
+        let path_ns = srtt.saturating_add(rttvar.saturating_mul(4));
+        to_sender_ns.saturating_add(path_ns).max(TIMEOUT_NS / 2)
+    })
 }
 
 /// The stream of `direction` and the opposite one.

@@ -113,7 +113,7 @@ fn read(number: usize, input: &Input, tables: &mut Tables) -> Result<Value, Stri
     let (mut tracker, mut decoder, mut summary) = (Tracker::default(), Decoder::default(), Summary::default());
     let (mut row, mut packet) = (0, TcpPacket::default());
     while let Some(frame) = capture.next() {
-        let time_ns = frame.time_ns + input.shift_ns;
+        let time_ns = frame.time_ns.saturating_add(input.shift_ns);
         let decoded = decoder.decode(&frame, &mut packet);
         summary.count(time_ns, frame.link_type, decoded);
         if decoded.is_err() {

@@ -29,10 +29,6 @@ pub trait Policy: Send {
         (self.len_packets() > 0).then_some(Time::ZERO)
     }
 
-    /// The packet that [`Policy::dequeue`] would return, if that is known without changing state. Radios use it to
-    /// piggyback link acks on frames for the same peer (asym 7.2.1).
-    fn peek(&self) -> Option<&Packet>;
-
     /// A packet passed in the opposite direction through the router that owns this queue. ACQ and AQ estimate the
     /// opposite direction from it; other policies ignore it.
     fn on_opposite(&mut self, _now: Time, _packet: &Packet) {}
@@ -66,10 +62,6 @@ impl<P: Policy + ?Sized> Policy for Box<P> {
 
     fn next_time(&self) -> Option<Time> {
         (**self).next_time()
-    }
-
-    fn peek(&self) -> Option<&Packet> {
-        (**self).peek()
     }
 
     fn on_opposite(&mut self, now: Time, packet: &Packet) {

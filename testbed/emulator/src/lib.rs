@@ -15,6 +15,7 @@ mod tap;
 
 pub use os::clock::monotonic_ns;
 pub use os::process::{become_realtime, die_with, leave_realtime};
+pub use protocol::check_request;
 pub use pulse::Stalls;
 pub use server::{serve, EmulationReport, RunTime};
 pub use tap::parse_mac;

@@ -32,6 +32,24 @@ pub(crate) enum Request {
     Stop {},
 }
 
+/// Reads one request, and builds the link that it describes, without serving it.
+///
+/// # Errors
+/// What the emulator would answer.
+pub fn check_request(line: &[u8]) -> Result<(), String> {
+    match read_request(line)? {
+        Request::AddLink { spec, seed, .. } | Request::Configure { spec, seed, .. } => {
+            backchannel_links::build(&spec, seed).map(drop)
+        }
+        Request::RemoveLink { .. } | Request::Start(_) | Request::Stop {} => Ok(()),
+    }
+}
+
+/// Reads one line.
+pub(crate) fn read_request(line: &[u8]) -> Result<Request, String> {
+    serde_json::from_slice(line).map_err(|error| format!("invalid request: {error}"))
+}
+
 /// An interface at one end of a link.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]

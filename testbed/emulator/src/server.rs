@@ -16,7 +16,7 @@ use crate::interface::Interface;
 use crate::os::clock::{monotonic_ns, Timer};
 use crate::os::process::{become_realtime, CpuWaits, Priority};
 use crate::os::wait::Epoll;
-use crate::protocol::{Answer, EndSpec, Request, Start};
+use crate::protocol::{read_request, Answer, EndSpec, Request, Start};
 use crate::pulse::{Pulse, Stalls};
 use crate::tap::{parse_mac, Tap};
 
@@ -241,8 +241,7 @@ impl Server {
     }
 
     fn answer(&mut self, line: &[u8]) -> Result<Answer, String> {
-        let request = serde_json::from_slice(line).map_err(|error| format!("invalid request: {error}"))?;
-        match request {
+        match read_request(line)? {
             Request::AddLink { name, spec, seed, ends } => self.add_link(&name, spec, seed, &ends)?,
             Request::RemoveLink { name } => {
                 let slot = self.slot(&name)?;

@@ -196,3 +196,62 @@ impl Link for Faulty {
         self.link.usage(port)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use backchannel_core::packet::build::data;
+    use serde_json::json;
+
+    /// Deliveries, in milliseconds and by id, of four packets of 1000 bytes submitted at 0. The link has 8 and 4 Mbit/s, a
+    /// delay of 10 ms and room for 9 packets.
+    fn deliveries(name: &str, kind: FaultKind, port: Port, limit_packets: u32) -> Vec<(f64, u64)> {
+        let queue = json!({"name": "droptail", "options": {"limit_packets": limit_packets}});
+        let way = |rate_bps: u64| json!({"rate_bps": rate_bps, "delay_s": 0.01, "queue": queue});
+        let spec = json!({
+            "name": "line", "kind": "point-to-point", "ends": ["a", "b"],
+            "forward": way(8_000_000), "reverse": way(4_000_000),
+        });
+        let fault = Fault { link: name.into(), kind };
+        let mut link = build_with_fault(&serde_json::from_value(spec).unwrap(), 1, Some(&fault)).unwrap();
+        let (mut events, mut out) = (Events::default(), Vec::new());
+        (1..=4).for_each(|id| link.submit(Time::ZERO, port, data(id, 960), &mut events));
+        while let Some(at) = link.next_event() {
+            link.poll(at, &mut out, &mut events);
+        }
+        assert!(out.iter().all(|delivery| delivery.port == 1 - port));
+        out.into_iter().map(|delivery| (delivery.at.nanos() as f64 / 1e6, delivery.packet.id)).collect()
+    }
+
+    #[test]
+    fn each_fault_changes_what_it_names_and_nothing_else() {
+        let healthy = [(11.0, 1), (12.0, 2), (13.0, 3), (14.0, 4)];
+        let twice = [(12.0, 1), (14.0, 2), (16.0, 3), (18.0, 4)];
+        let forward = |kind| deliveries("line", kind, 0, 9);
+        assert_eq!(deliveries("other", FaultKind::SwallowEvery(1), 0, 9), healthy);
+        assert_eq!(forward(FaultKind::RateFactor(0.5)), twice);
+        assert_eq!(forward(FaultKind::FramingBytes(1000)), twice);
+        assert_eq!(forward(FaultKind::DelayS(0.001)), healthy.map(|(ms, id)| (ms + 1.0, id)));
+        assert_eq!(forward(FaultKind::SwallowEvery(2)), [healthy[0], healthy[2]]);
+        let [a, b, c, d] = healthy;
+        assert_eq!(forward(FaultKind::DuplicateEvery(2)), [a, b, b, c, d, d]);
+        // The second follows the third; the fourth has no successor and waits for a second.
+        assert_eq!(forward(FaultKind::ReorderEvery(2)), [a, c, (13.0, 2), (1014.0, 4)]);
+    }
+
+    /// From the first packet after 12 ms on, everything is a second late, and one packet's time apart.
+    #[test]
+    fn a_line_that_stands_still_once_goes_on_at_its_own_rate() {
+        let stall = || FaultKind::Stall { at_s: 0.012, length_s: 1.0 };
+        let forward = deliveries("line", stall(), 0, 9);
+        assert_eq!(forward, [(11.0, 1), (1012.0, 2), (1013.0, 3), (1014.0, 4)]);
+        let reverse = deliveries("line", stall(), 1, 9);
+        assert_eq!(reverse, [(1012.0, 1), (1014.0, 2), (1016.0, 3), (1018.0, 4)]);
+    }
+
+    #[test]
+    fn a_longer_queue_holds_as_many_packets_more() {
+        let fits = |more| deliveries("line", FaultKind::QueuePackets(more), 0, 1).len();
+        assert_eq!((fits(0), fits(1), fits(2)), (2, 3, 4));
+    }
+}

@@ -307,6 +307,15 @@ mod tests {
             link.submit(Time::ZERO, 0, data(id, 960), &mut events);
         }
         assert_eq!(drain(&mut *link), [(1_000, 1), (3_000, 2), (3_000, 3), (3_000, 4)]);
+        // Three opportunities, on average 2.5 ms apart.
+        let used = Usage {
+            packets: 4,
+            bytes: 4000,
+            line_bits: 4 * 1004 * 8,
+            busy: Duration::from_micros(7500),
+            headers: None,
+        };
+        assert_eq!((link.usage(0), link.usage(1)), (used, Usage::default()));
         // At 4 ms the next is at 10, then at 11: the trace begins again.
         link.submit(Time(4_000_000), 0, data(5, 1460), &mut events);
         link.submit(Time(4_000_000), 0, data(6, 1460), &mut events);

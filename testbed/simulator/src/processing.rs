@@ -62,6 +62,7 @@ impl Stage {
 mod tests {
     use super::*;
     use backchannel_core::packet::build::data;
+    use proptest::prelude::*;
 
     fn node(processing: &str) -> Node {
         serde_json::from_str(&format!(r#"{{"name":"a","kind":"host"{processing}}}"#)).unwrap()
@@ -84,15 +85,29 @@ mod tests {
         assert!((454_000..546_000).contains(&mean), "{mean}");
     }
 
-    #[test]
-    fn segments_keep_their_order() {
-        let node = node(r#","processing_s":0.001"#);
-        let mut stage = Processing::of(&node, 1).unwrap().unwrap().received;
-        let done: Vec<_> = (1..=100).map(|id| stage.push(Time(id * 1000), data(id, 10))).collect();
-        assert!(done.is_sorted());
-        assert!(done[99] > Time(100_000), "the last one takes time");
-        let ids: Vec<_> = std::iter::from_fn(|| stage.pop()).map(|packet| packet.id).collect();
-        assert_eq!(ids, (1..=100).collect::<Vec<_>>());
+    proptest! {
+        #[test]
+        fn segments_keep_their_order_and_none_takes_longer_than_the_bound(
+            seed: u64,
+            bound_ns in 0..10_000_000_u64,
+            gaps_ns in prop::collection::vec(0..2_000_000_u64, 1..200),
+        ) {
+            let node = node(&format!(r#","processing_s":{}"#, bound_ns as f64 * 1e-9));
+            let stages = Processing::of(&node, seed).unwrap().unwrap();
+            for mut stage in [stages.sent, stages.received] {
+                let mut now = Time::ZERO;
+                let mut previous = Time::ZERO;
+                for (id, &gap_ns) in gaps_ns.iter().enumerate() {
+                    now += Duration::from_nanos(gap_ns);
+                    let done = stage.push(now, data(id as u64, 10));
+                    prop_assert!(done >= now.max(previous));
+                    prop_assert!(done.since(now) <= Duration::from_nanos(bound_ns));
+                    previous = done;
+                }
+                let ids: Vec<_> = std::iter::from_fn(|| stage.pop()).map(|packet| packet.id).collect();
+                prop_assert!(ids.into_iter().eq(0..gaps_ns.len() as u64));
+            }
+        }
     }
 
     #[test]

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import os
 import sqlite3
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
 
 import fsspec
 import pytest
@@ -19,92 +17,46 @@ import sqlalchemy as sa
 from alembic.autogenerate import compare_metadata
 from alembic.runtime.migration import MigrationContext
 
-from analysis.results import MetricValue, ValueRow
-from analysis.store import Landing, Store, StoreError, browse, requests
+from analysis.results import ValueRow
+from analysis.store import Landing, Store, StoreError, StoreFailed, browse, requests
 from analysis.store.documents import Documents
 from analysis.store.pulse import Pulse
-from analysis.store.rows import NewCampaign
 from analysis.store.schema import metadata
 from testbed.node_binary import ROOT
+from tests.analysis.store.conftest import POSTGRESQL, begin, landing, opened
+from tests.waiting import wait_until
 
-#: Of an empty server, where the same is tested with a database of its own (tests/distributed).
-POSTGRESQL = os.environ.get("BACKCHANNEL_TEST_POSTGRESQL")
 of_sqlite = pytest.mark.only_on("sqlite")
 
 
-def opened(tmp_path: Path) -> Store:
-    if POSTGRESQL is None:
-        return Store.open(tmp_path / "results")
-    return Store.open(POSTGRESQL, f"file://{tmp_path}/artefacts")
+def until_changed(pulse: Pulse) -> None:
+    """A notification of PostgreSQL comes on its own connection, some time after the commit."""
+    wait_until(pulse.changed, "a notification", 5)
 
 
-@pytest.fixture
-def store(tmp_path: Path) -> Iterator[Store]:
+def assert_unchanged(pulse: Pulse) -> None:
     if POSTGRESQL is not None:
-        engine = sa.create_engine(sa.make_url(POSTGRESQL).set(drivername="postgresql+psycopg"))
-        with engine.begin() as connection:
-            connection.exec_driver_sql("DROP SCHEMA public CASCADE")
-            connection.exec_driver_sql("CREATE SCHEMA public")
-        engine.dispose()
-    found = opened(tmp_path)
-    yield found
-    found.close()
-
-
-def campaign_fields(**changes: Any) -> dict[str, Any]:
-    fields = {
-        "id": "c1", "name": "demo", "title": "Demo", "file": "demo.yaml", "text": "name: demo", "overrides": {},
-        "backend": "emulated", "seed": 1, "repetitions": 2,
-    }  # fmt: skip
-    return fields | changes
-
-
-def begin(store: Store, **changes: Any) -> None:
-    points = [[("stack", "reno")], [("stack", "cubic")]]
-    members = [(0, 0, "r00"), (0, 1, "r01"), (1, 0, "r10"), (1, 1, "r11")]
-    store.begin_campaign(NewCampaign(**campaign_fields(**changes)), points, members)
-
-
-def landing(store: Store, run_id: str, value: float, problems: tuple[str, ...] = (), attempt: int = 1) -> Landing:
-    folder = store.incoming(run_id)
-    (folder / "captures").mkdir()
-    (folder / "captures/a.pcap").write_bytes(b"abc")
-    return Landing(
-        run_id=run_id, backend="emulated", documents=Documents({"seed": 1, "duration_s": 3.0}, {"kernel": "6"}),
-        metrics=[MetricValue("throughput", "bulk", value, "rate")],
-        problems=list(problems), attempt=attempt, folder=folder,
-    )  # fmt: skip
-
-
-def until_changed(pulse: Pulse) -> bool:
-    # A notification of PostgreSQL comes on its own wire, a moment after the commit.
-    ends = time.monotonic() + 5
-    while time.monotonic() < ends:
-        if pulse.changed():
-            return True
-        time.sleep(0.01)
-    return False
+        # The absence of a notification has no event to wait for.
+        time.sleep(0.2)
+    assert not pulse.changed()
 
 
 def test_a_pulse_tells_of_every_write_and_of_nothing_else(store: Store, tmp_path: Path) -> None:
     pulse, other = Pulse(store), opened(tmp_path)
     assert pulse.changed()
     other.campaigns()
-    time.sleep(0.2)
-    assert not pulse.changed()
+    assert_unchanged(pulse)
     begin(other)
-    assert until_changed(pulse)
-    time.sleep(0.2)
-    assert not pulse.changed()
+    until_changed(pulse)
+    assert_unchanged(pulse)
     with pytest.raises(sa.exc.IntegrityError), other.writing() as connection:
         # The second row has the key of the first: both are taken back.
         connection.execute(
             sa.insert(metadata.tables["runner"]), [{"id": "a", "started": 1, "seen": 1, "lacks": []}] * 2
         )
-    time.sleep(0.2)
-    assert not pulse.changed()
+    assert_unchanged(pulse)
     other.land(landing(other, "r00", 1.0))
-    assert until_changed(pulse)
+    until_changed(pulse)
     pulse.close()
 
 
@@ -116,12 +68,13 @@ def test_a_pulse_outlives_its_connection(store: Store, tmp_path: Path) -> None:
         connection.execute(
             sa.text("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE query = 'LISTEN backchannel'")
         )
-    # What was missed meanwhile is unknown, so it tells of a change; and then of the next.
-    assert until_changed(pulse)
+    # What was missed meanwhile is unknown, so it reports a change, and then the next.
+    until_changed(pulse)
+    # Lets the last notification arrive.
     time.sleep(0.2)
     pulse.changed()
     begin(other)
-    assert until_changed(pulse)
+    until_changed(pulse)
     pulse.close()
 
 
@@ -293,21 +246,29 @@ def test_a_run_that_replaces_a_valid_one_takes_its_place(store: Store) -> None:
     assert (store.run_folder("r00") / "captures/a.pcap").read_bytes() == b"abc"
 
 
-def test_an_earlier_date_has_what_was_there_then(store: Store) -> None:
+def test_an_earlier_date_has_what_was_there_then(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = SimpleNamespace(now_s=0.0, time=lambda: clock.now_s)
+    monkeypatch.setattr("analysis.store.landing.time", clock)
     begin(store)
-    moments = [time.time()]
-    for value in (4.0, 5.0, 6.0):
+    for clock.now_s, value in ((1.0, 4.0), (2.0, 5.0), (3.0, 6.0)):
         store.land(landing(store, "r00", value), replaces=True)
-        moments.append(time.time())
-        time.sleep(0.002)
+    clock.now_s = 4.0
     store.land(landing(store, "r11", 9.0))
     store.land(landing(store, "r01", 1000.0, problems=("late",)))
-    then = [[(row.run_id, row.value) for row in store.values_at("c1", moment)] for moment in moments]
+    then = [[(row.run_id, row.value) for row in store.values_at("c1", at_s)] for at_s in (0.5, 1.5, 2.5, 3.5)]
     assert then == [[], [("r00", 4.0)], [("r00", 5.0)], [("r00", 6.0)]]
-    now = store.values_at("c1", time.time())
+    now = store.values_at("c1", clock.now_s)
     assert [
         ValueRow(**{key: value for key, value in vars(row).items() if key != "landed"}) for row in now
     ] == store.values("c1")
+
+
+def test_at_the_moment_of_its_replacement_a_run_has_its_new_value(store: Store) -> None:
+    begin(store)
+    for value in (4.0, 5.0):
+        store.land(landing(store, "r00", value), replaces=True)
+    (now,) = store.values_at("c1", time.time())
+    assert [row.value for row in store.values_at("c1", now.landed)] == [5.0]
 
 
 def test_two_land_one_run_and_the_first_stays(store: Store, tmp_path: Path) -> None:
@@ -397,16 +358,23 @@ def test_a_pulse_comes_back_after_the_server_was_away(store: Store, monkeypatch:
     connect = store.connect
 
     def away() -> sa.Connection:
-        raise sa.exc.OperationalError("", {}, Exception("away"))
+        raise StoreFailed("away")
 
     monkeypatch.setattr(store, "connect", away)
     pulse._connection.close()
     for _ in range(2):
-        with pytest.raises(sa.exc.OperationalError):
+        with pytest.raises(StoreFailed):
             pulse._notified()
     monkeypatch.setattr(store, "connect", connect)
     assert pulse._notified()
     pulse.close()
+
+
+def test_a_failure_of_an_open_database_is_a_sentence(store: Store) -> None:
+    failing = "SELECT pg_terminate_backend(pg_backend_pid())" if POSTGRESQL else "SELECT 1 FROM nothing"
+    with store.connect() as connection, pytest.raises(StoreFailed, match="^the results store failed: .+") as caught:
+        connection.exec_driver_sql(failing)
+    assert "\n" not in str(caught.value)
 
 
 def test_metrics_that_were_renamed_keep_their_values(tmp_path: Path) -> None:

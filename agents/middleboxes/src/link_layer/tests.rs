@@ -91,6 +91,23 @@ fn a_new_ack_that_stops_short_sends_the_next_of_the_burst_at_once() {
     assert_eq!(bench.ack(50, 8), [(Side::A, 1008)]);
 }
 
+/// Until then a new ack that stops short shows the next of the burst. Afterwards the segment was sent later.
+#[test]
+fn recovery_ends_with_what_was_sent_before_it() {
+    let mut bench = Bench::after(&LL_TCP_AWARE, ll_tcp_aware, 4, 3);
+    assert_eq!(bench.data(30, 4), [(Side::B, 4)]);
+    assert_eq!(bench.ack(40, 4), [(Side::A, 1004)]);
+}
+
+#[test]
+fn the_timeout_is_three_times_the_first_round_trip() {
+    let mut bench = Bench::new(&LL_TCP_AWARE, ll_tcp_aware);
+    bench.data(0, 0);
+    bench.ack(100, 1);
+    bench.data(200, 1);
+    assert_eq!(bench.box_.next_event(), Some(Time(500_000_000)));
+}
+
 #[test]
 fn a_lost_retransmission_is_seen_when_the_expected_duplicates_have_come() {
     let mut bench = Bench::after(&LL_TCP_AWARE, ll_tcp_aware, 6, 2);

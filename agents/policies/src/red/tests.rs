@@ -255,7 +255,6 @@ fn a_full_queue_drops_the_tail_or_a_random_packet() {
     assert_eq!(queue.len_packets(), 3);
     let longest_stay = events.list.windows(2).filter(|pair| pair[0].packet_id > pair[1].packet_id).count();
     assert!(longest_stay > 50, "victims are not drawn from the whole queue: {longest_stay}");
-    assert_eq!(queue.peek().map(|packet| packet.id), Some(drain(&mut queue, &mut events)[0]));
 }
 
 #[test]

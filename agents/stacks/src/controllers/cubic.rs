@@ -308,4 +308,40 @@ mod tests {
         run(&mut control, 0, 2_972);
         assert!((segments(&control) - 59.5).abs() < 2.0, "{}", segments(&control));
     }
+
+    /// Loses at the window and recovers to `beta` of it; returns that window.
+    fn lose(control: &mut CongestionControl) -> f64 {
+        let lost_at = segments(control);
+        control.on_fast_retransmit(control.window.cwnd as u64);
+        control.window.cwnd = control.window.ssthresh;
+        lost_at
+    }
+
+    #[test]
+    fn a_second_loss_begins_a_new_stage() {
+        let mut control = after_a_loss();
+        run(&mut control, 0, 2_000);
+        let lost_at = lose(&mut control);
+        // Below W_max = 100: 0.85 of the window is reached K seconds after this loss, not after the first.
+        let k_s = (0.15 * lost_at / 0.4).cbrt();
+        run(&mut control, 2_000, 2_000 + (k_s * 1e3) as u64);
+        assert!((segments(&control) - 0.85 * lost_at).abs() < 2.0, "{} after {lost_at}", segments(&control));
+    }
+
+    /// 4.8 for a timeout within a stage, and 4.6 for the loss that follows it.
+    #[test]
+    fn a_timeout_begins_a_new_stage_and_does_not_outlast_the_next_loss() {
+        let mut control = after_a_loss();
+        run(&mut control, 0, 2_000);
+        control.on_timeout(control.window.cwnd as u64, false);
+        control.window.cwnd = 70_000.0;
+        let plateau = segments(&control);
+        run(&mut control, 10_000, 11_000);
+        assert!((plateau..plateau + 3.0).contains(&segments(&control)), "{} from {plateau}", segments(&control));
+        let lost_at = lose(&mut control);
+        // After half of K, 7/8 of what the loss took is back; on a curve from its plateau it would be 1/8.
+        let half_k_s = (0.3 * lost_at / 0.4).cbrt() / 2.0;
+        run(&mut control, 11_000, 11_000 + (half_k_s * 1e3) as u64);
+        assert!((segments(&control) - 0.9625 * lost_at).abs() < 2.0, "{} after {lost_at}", segments(&control));
+    }
 }

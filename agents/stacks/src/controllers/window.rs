@@ -38,6 +38,8 @@ pub struct Window {
     limit: f64,
     /// How it grows.
     pub counting: Counting,
+    /// Whether half a window is rounded down to whole segments.
+    whole_halves: bool,
 }
 
 impl Window {
@@ -51,6 +53,7 @@ impl Window {
             ssthresh: config.initial_ssthresh_segments.map_or(limit, |segments| f64::from(segments) * mss),
             limit,
             counting: config.counting,
+            whole_halves: config.whole_threshold || config.counting == Counting::Bsd,
         }
     }
 
@@ -98,11 +101,13 @@ impl Window {
         }
     }
 
-    /// Half of `bytes` (RFC 5681 equation 4), in whole segments where the window counts as 4.4BSD's.
+    /// Half of `bytes` (RFC 5681 equation 4), in whole segments where the stack has whole thresholds.
     pub(super) fn half_of(&self, bytes: f64) -> f64 {
-        match self.counting {
-            Counting::Bsd => (bytes / 2.0 / self.mss).floor() * self.mss,
-            _ => bytes / 2.0,
+        let half = bytes / 2.0;
+        if self.whole_halves {
+            (half / self.mss).floor() * self.mss
+        } else {
+            half
         }
     }
 }

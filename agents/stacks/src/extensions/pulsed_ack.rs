@@ -100,6 +100,7 @@ impl Extension for PulsedAck {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::seq::Offset;
 
     /// The published rule, segment by segment, with w / a in reals.
     fn published(w: u16, a: u32) -> u32 {
@@ -130,6 +131,22 @@ mod tests {
         assert_eq!(every(Some(Pulse { on: true, w: 100, a: 0 }), 5), 21, "4.76 acks a window");
         assert_eq!(every(Some(Pulse { on: false, w: 100, a: 0 }), 5), 1);
         assert_eq!(every(None, 5), 1);
+    }
+
+    #[test]
+    fn data_carry_the_senders_window_and_the_receivers_answer() {
+        let control = crate::controllers::tests::avoiding(7, &[]);
+        let outgoing = |data| Outgoing { data, window: &control.window, buffered: 0, next: Offset(0), out_of_order: 0 };
+        let pulse = |a, peer, data| {
+            let mut segment = Segment::default();
+            PulsedAck { sends: true, a, pulse: peer }.on_transmit(&mut segment, &outgoing(data));
+            segment.pulse
+        };
+        let peer = Some(Pulse { on: false, w: 3, a: 0 });
+        assert_eq!(pulse(Some(5), peer, true), Some(Pulse { on: true, w: 7, a: 5 }));
+        assert_eq!(pulse(None, peer, true), Some(Pulse { on: true, w: 7, a: 0 }));
+        assert_eq!(pulse(Some(5), peer, false), Some(Pulse { on: false, w: 3, a: 5 }));
+        assert_eq!(pulse(Some(5), None, false), None);
     }
 
     #[test]

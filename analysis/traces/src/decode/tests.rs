@@ -82,8 +82,9 @@ fn ipv6_extension_headers_are_skipped() {
     assert_eq!((plain.payload, plain.checksum), (101, Checksum::Good));
     assert_eq!(IpAddr::from(plain.src.0), IpAddr::from([0xfe; 16]));
     let (head, segment) = (&frame[14..54], &frame[54..]);
-    // Hop-by-hop (long), routing, destination options, authentication, an atomic fragment.
-    let mut extensions = [&[43u8, 1][..], &[0; 14], &[60, 0, 0, 0, 0, 0, 0, 0], &[51, 0, 0, 0, 0, 0, 0, 0]].concat();
+    // Hop-by-hop and routing (both long), destination options, authentication, an atomic fragment.
+    let mut extensions = [&[43u8, 1][..], &[0; 14], &[60, 1, 0, 0, 0, 0, 0, 0], &[0xff; 8]].concat();
+    extensions.extend([51, 0, 0, 0, 0, 0, 0, 0]);
     extensions.extend([44, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
     extensions.extend([6, 0, 0, 0, 0, 0, 0, 9]);
     let mut ip = [head, &extensions, segment].concat();
@@ -92,6 +93,16 @@ fn ipv6_extension_headers_are_skipped() {
     ip[4..6].copy_from_slice(&length.to_be_bytes());
     let packet = decode(229, &ip).expect("it is TCP");
     assert_eq!(packet, TcpPacket { ip_len: plain.ip_len + extensions.len() as u32, ..plain });
+}
+
+#[test]
+fn the_ecn_field_is_the_lower_two_bits_of_the_traffic_class() {
+    let mut four = frame();
+    let mut six = frame6();
+    for ecn in 0..4 {
+        (four[15], six[15]) = (0xb8 | ecn, 0x80 | ecn << 4);
+        assert_eq!([decode(1, &four).map(|packet| packet.ecn), decode(1, &six).map(|packet| packet.ecn)], [Ok(ecn); 2]);
+    }
 }
 
 #[test]
@@ -176,6 +187,21 @@ fn fragments6(ip: &[u8], units: usize) -> Vec<Vec<u8>> {
             piece
         })
         .collect()
+}
+
+#[test]
+fn a_fragmented_packet_has_the_bytes_of_its_fragments_and_no_verified_checksum() {
+    let ip = PacketBuilder::ethernet2([1; 6], [2; 6]).ipv4([10, 0, 0, 1], [10, 0, 0, 2], 64);
+    let frame = tcp_frame(ip, &[3; 8]);
+    let pieces = fragments4(&frame[14..], 3);
+    let mut decoder = Decoder::default();
+    let mut packet = TcpPacket::default();
+    let fates = pieces.iter().map(|piece| {
+        let frame = Frame { time_ns: 0, link_type: 101, wire_len: piece.len() as u32, data: piece };
+        decoder.decode(&frame, &mut packet)
+    });
+    assert_eq!(fates.collect::<Vec<_>>(), [Err(NoTcp::Incomplete), Ok(())]);
+    assert_eq!((packet.ip_len, packet.payload, packet.checksum), (20 + 24 + 20 + 24, 8, Checksum::Unknown));
 }
 
 proptest! {

@@ -244,6 +244,25 @@ fn later_retransmissions_of_a_fast_recovery_belong_to_it() {
 }
 
 #[test]
+fn of_many_retransmissions_the_latest_512_wait_for_a_proof() {
+    let waiting = |acked: bool| {
+        let mut tracker = established();
+        data(&mut tracker, 30, 1);
+        if acked {
+            ack(&mut tracker, 50, 101);
+        }
+        for i in 0..600 {
+            assert!(data(&mut tracker, 100 + i, 1).class & class::RETRANSMISSION != 0);
+        }
+        let stream = &tracker.live[0].as_ref().expect("it lives").streams[0];
+        (stream.retransmissions.len(), stream.unacked_retransmissions)
+    };
+    assert_eq!(waiting(false), (512, 512));
+    // The ack has already proved each of these spurious.
+    assert_eq!(waiting(true), (512, 0));
+}
+
+#[test]
 fn a_bad_checksum_changes_nothing_once_a_good_one_was_captured() {
     let mut tracker = established();
     let bad = TcpPacket { checksum: Checksum::Bad, ..packet(true, 9_000_000, 77, ACK, 100) };

@@ -212,9 +212,6 @@ impl Policy for RateSpy {
     fn dequeue(&mut self, _: Time, _: &mut Events) -> Option<Packet> {
         None
     }
-    fn peek(&self) -> Option<&Packet> {
-        None
-    }
     fn on_rates(&mut self, _: Time, own_bps: Option<u64>, opposite_bps: Option<u64>) {
         self.0.lock().expect("one thread").push([own_bps, opposite_bps]);
     }

@@ -3,17 +3,18 @@
 use super::*;
 
 #[test]
-fn compressed_headers_take_six_bytes_and_a_syn_all_of_its() {
+fn compressed_headers_take_six_bytes_and_those_of_syn_fin_and_rst_forty() {
     let reverse =
         json!({"rate_bps": 28_800, "queue": {"name": "droptail"}, "options": {"header_compression": "cslip"}});
     let mut link = crate::build(&spec(reverse), 1).unwrap();
     let mut events = Events::default();
-    // 40 bytes of ack, 1000 of data, 40 of SYN.
-    for packet in [ack(1), data(2, 960), Segment { id: 3, flags: TcpFlags::SYN, ..Segment::default() }.packet()] {
+    let plain =
+        [TcpFlags::SYN, TcpFlags::FIN, TcpFlags::RST].map(|flags| Segment { flags, ..Segment::default() }.packet());
+    for packet in [ack(1), data(2, 960)].into_iter().chain(plain) {
         link.submit(Time::ZERO, 0, packet, &mut events);
     }
     drain(&mut *link, &mut events);
-    assert_eq!(link.usage(0).line_bits, (6 + 966 + 40) * 8);
+    assert_eq!(link.usage(0).line_bits, (6 + 966 + 3 * 40) * 8);
     let bad = json!({"queue": {"name": "droptail"}, "options": {"header_compression": "vj"}});
     assert!(crate::build(&spec(bad), 1).err().expect("refused").contains("header_compression"));
 }

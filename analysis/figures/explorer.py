@@ -1,0 +1,367 @@
+"""A campaign's metric over any of its fields: panels by two fields, means, heatmaps and distributions.
+
+Fields that a view leaves out are pooled. Points share the seeds of their repetitions, so the pooled value of a
+repetition is its mean over the points, and an estimate over such values has the right interval. A repetition that lacks
+a point is left out of a pooled mean.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import product
+from typing import Any
+
+import polars as pl
+
+from analysis.figures.cells import Cell, Levels, Sample, boxes_of, single_runs
+from analysis.figures.means import MOST_GROUPS, MOST_SERIES, Group, Mean, Means, quantities
+from analysis.figures.model import COLOURS, Axis, Figure, Series, axis_scale, fitted, style_of
+from analysis.metrics.registry import estimate
+from analysis.results import Quantity
+from analysis.statistics import RunKey
+
+#: Kinds of views and their names.
+KINDS = {
+    "means": "means", "heatmap": "heatmap", "dots": "single runs", "box": "box plot", "ecdf": "distribution (ECDF)",
+    "effects": "main effects",
+}  # fmt: skip
+#: Where a field can be drawn, and its names.
+SLOTS = {
+    "x": "x axis",
+    "colour": "colour",
+    "row": "rows of panels",
+    "column": "columns of panels",
+}
+#: More panels, and values of a field that makes them, are not drawn; nor more runs one by one in a view.
+MOST_PANELS, MOST_FACETS, MOST_DOTS = 24, 6, 5000
+
+
+@dataclass(frozen=True)
+class Layout:
+    """A kind of view, and the field in each slot; "" for none."""
+
+    kind: str
+    x: str = ""
+    colour: str = ""
+    row: str = ""
+    column: str = ""
+
+    @property
+    def fields(self) -> list[str]:
+        """The fields that are drawn."""
+        return [name for name in (self.x, self.colour, self.row, self.column) if name]
+
+
+@dataclass(frozen=True)
+class Panel:
+    """One figure of a view."""
+
+    #: Its values of the fields that make panels: "rate 9.6 kbit/s".
+    title: str
+    figure: Figure
+    cells: Sequence[Cell]
+
+
+@dataclass(frozen=True)
+class View:
+    """All panels of a layout."""
+
+    layout: Layout
+    panels: Sequence[Panel]
+    #: Panels side by side.
+    columns: int
+    #: What is pooled and what is left out, as sentences.
+    notes: Sequence[str] = field(default=())
+
+
+def default_layout(axes: Mapping[str, Sequence[str]]) -> Layout:
+    """A heatmap from two fields of quantities on, means over one, single runs without fields.
+
+    Args:
+        axes: swept fields and their values.
+    """
+    swept = {name: values for name, values in axes.items() if len(values) > 1}
+    order = sorted(swept, key=lambda name: -len(swept[name]))
+    numeric = [name for name in order if len(swept[name]) > 2 and quantities(swept[name]) is not None]
+    if not order:
+        return Layout("dots")
+    x = numeric[0] if numeric else order[0]
+    kind = "heatmap" if len(numeric) > 1 else "means"
+    rest = [name for name in reversed(order) if name != x]
+    colour = numeric[1] if len(numeric) > 1 else next((name for name in rest if len(swept[name]) <= MOST_SERIES), "")
+    facets = [name for name in rest if name != colour and len(swept[name]) <= MOST_FACETS]
+    column, row = [*facets, "", ""][:2]
+    return Layout(kind, x, colour, row, column)
+
+
+def view(
+    samples: Sequence[Sample], axes: Mapping[str, Sequence[str]], layout: Layout, quantity: Quantity, title: str
+) -> View:
+    """The panels of a metric.
+
+    Args:
+        samples: of the valid runs that are looked at.
+        axes: swept fields and the values that are looked at, in their order.
+        layout: of KINDS, with fields of `axes`.
+        quantity: the metric.
+        title: of the metric.
+    """
+    made = _Maker(samples, {name: ordered(values) for name, values in axes.items()}, layout, quantity, title)
+    panels = made.effects() if layout.kind == "effects" else made.panels()
+    columns = 2 if layout.kind == "effects" else len(axes.get(layout.column, [""]))
+    return View(layout, _with_shared_axes(panels, layout.kind), columns, made.notes)
+
+
+def selected(figure: Figure, x: tuple[float, float], y: tuple[float, float] | None) -> tuple[set[int], set[str]]:
+    """What a box over a figure holds: numbers of cells, and ids of runs that are drawn one by one.
+
+    Args:
+        figure: of a panel.
+        x: from and to, in units of the axis.
+        y: the same; None: everything above x.
+    """
+    cells: set[int] = set()
+    runs: set[str] = set()
+    for one in figure.series:
+        frame = one.points
+        if "cell" not in frame.columns or frame.is_empty():
+            continue
+        reach = one.width / 2
+        inside = (pl.col("x") + reach >= x[0]) & (pl.col("x") - reach <= x[1])
+        if y is not None:
+            up = reach if one.kind == "cells" else 0.0
+            low = pl.col("low") if one.kind == "segments" else pl.lit(0.0) if one.kind == "bars" else pl.col("y") - up
+            inside &= (pl.col("y") + up >= y[0]) & (low <= y[1])
+        kept = frame.filter(inside)
+        if "run" in kept.columns:
+            runs |= set(kept["run"])
+        else:
+            cells |= set(kept["cell"].drop_nulls())
+    return cells, runs
+
+
+@dataclass
+class _Maker:
+    """Makes the panels of a view."""
+
+    samples: Sequence[Sample]
+    axes: Mapping[str, Sequence[str]]
+    layout: Layout
+    quantity: Quantity
+    title: str
+    notes: list[str] = field(default_factory=list)
+    _numbers: int = 0
+
+    def panels(self) -> list[Panel]:
+        """A panel for each value of both fields that make them."""
+        layout = self.layout
+        rows, columns = (self.axes.get(name, [""]) for name in (layout.row, layout.column))
+        wanted = [
+            {name: value for name, value in ((layout.row, row), (layout.column, column)) if name}
+            for row, column in product(rows, columns)
+        ]
+        if len(wanted) > MOST_PANELS:
+            self.notes.append(f"{len(wanted) - MOST_PANELS} more panels are left out. Filter a field to see them.")
+        self._note_pooled()
+        cells = self.cells(layout.fields)
+        kept = [(place, [one for one in cells if place.items() <= one.place.items()]) for place in wanted[:MOST_PANELS]]
+        # One scale for all panels.
+        scale = self._scale([one for _, some in kept for one in some])
+        draw = self._drawer(scale, [one for _, some in kept for one in some])
+        return [Panel(place_label(place), draw(some), some) for place, some in kept]
+
+    def effects(self) -> list[Panel]:
+        """A panel for each field, with its values' means over everything else."""
+        fields = [name for name, values in self.axes.items() if len(values) > 1]
+        of_field = {name: self.cells([name]) for name in fields}
+        scale = self._scale([one for cells in of_field.values() for one in cells])
+        self.notes.append(
+            "Each field's values, pooled over all other fields. A repetition's mean over the points is one value."
+        )
+        return [
+            Panel(f"by {short(name)}", self._means(cells, scale, name, ""), cells) for name, cells in of_field.items()
+        ]
+
+    def cells(self, fields: Sequence[str]) -> list[Cell]:
+        """The samples by their values of some fields, in the order of the values."""
+        found: dict[tuple[str, ...], list[Sample]] = {}
+        for one in self.samples:
+            found.setdefault(tuple(one.parameters[name] for name in fields), []).append(one)
+        cells = []
+        for key in product(*(self.axes[name] for name in fields)):
+            if key in found:
+                place = dict(zip(fields, key, strict=True))
+                cells.append(self._cell(place, found[key]))
+        return cells
+
+    def _cell(self, place: Mapping[str, str], samples: Sequence[Sample]) -> Cell:
+        self._numbers += 1
+        values, points = pooled(samples)
+        made = estimate(self.quantity.metric, self.quantity.unit, values) if values else None
+        return Cell(self._numbers, place, samples, made, points)
+
+    def _note_pooled(self) -> None:
+        layout = self.layout
+        # The curves of a distribution are the colours' or, without any, those of the x field.
+        drawn = replace(layout, x="").fields if layout.kind == "ecdf" and layout.colour else layout.fields
+        hidden = [short(name) for name, values in self.axes.items() if len(values) > 1 and name not in drawn]
+        if hidden and self.layout.kind in ("box", "ecdf"):
+            self.notes.append(f"Runs of all values of {', '.join(hidden)} are together.")
+        elif hidden:
+            self.notes.append(f"Pooled over {', '.join(hidden)}: a repetition's mean over the points is one value.")
+
+    def _scale(self, cells: Iterable[Cell]) -> tuple[float, str]:
+        return axis_scale([value.value for one in cells for value in one.samples], self.quantity.unit)
+
+    def _drawer(self, scale: tuple[float, str], cells: Sequence[Cell]) -> Callable[[Sequence[Cell]], Figure]:
+        layout = self.layout
+        if layout.kind == "heatmap":
+            levels = Levels([one.estimate.mean / scale[0] for one in cells if one.estimate and one.has_mean])
+            return lambda some: self._heatmap(some, scale, levels)
+        if layout.kind == "ecdf":
+            return lambda some: self._ecdf(some, scale)
+        if layout.kind in ("dots", "box"):
+            if layout.kind == "dots" and len(self.samples) > MOST_DOTS:
+                self.notes.append(f"Runs are drawn one by one up to {MOST_DOTS}; filter a field to see them.")
+            return lambda some: self._distributions(some, scale)
+        series = self.axes.get(layout.colour, [""])
+        if len(series) > MOST_SERIES:
+            self.notes.append(f"{len(series) - MOST_SERIES} more values of {short(layout.colour)} are left out.")
+        if len(self.axes.get(layout.x, [])) > MOST_GROUPS and quantities(self.axes[layout.x]) is None:
+            self.notes.append(f"The first {MOST_GROUPS} values of {short(layout.x)} are drawn.")
+        return lambda some: self._means(some, scale, layout.x, layout.colour)
+
+    def _means(self, cells: Sequence[Cell], scale: tuple[float, str], x: str, colour: str) -> Figure:
+        groups = {value: Group(place_label({colour: value}) if colour else "") for value in self.axes.get(colour, [""])}
+        for one in cells:
+            if one.estimate is not None:
+                mean = Mean(one.place.get(x, ""), one.estimate, points=one.points, cell=one.number)
+                groups[one.place.get(colour, "")].means.append(mean)
+        places = list(self.axes.get(x, [""]))
+        known = quantities(places) if x else None
+        kept = list(groups.values())
+        return Means(
+            self.title, self.quantity.metric, self.quantity.subject, self.quantity.unit, x, places,
+            known[1] if known else None, known[0] if known else "", kept[:MOST_SERIES], kept[MOST_SERIES:], scale=scale,
+        ).figure()  # fmt: skip
+
+    def _heatmap(self, cells: Sequence[Cell], scale: tuple[float, str], levels: Levels) -> Figure:
+        x, y = self.layout.x, self.layout.colour
+        rows: dict[int, list[dict[str, Any]]] = {}
+        for one in cells:
+            if one.estimate is None:
+                continue
+            flat = one.has_mean
+            mean = one.estimate.mean / scale[0]
+            rows.setdefault(levels.of(mean) if flat else -1, []).append({
+                "x": float(self._index(x, one)), "y": float(self._index(y, one)), "cell": one.number,
+                "label": f"{mean:.3g}" if flat else "2 groups",
+                "text": f"{self.title}: {one.estimate.text(self.quantity.unit)}, {_runs(one.runs)}",
+            })  # fmt: skip
+        schema = {"x": pl.Float64, "y": pl.Float64, "cell": pl.Int64, "label": pl.String, "text": pl.String}
+        series = [
+            Series(
+                levels.name(number, scale[1]), "cells", pl.DataFrame(rows.get(number, []), schema), colour, width=0.96
+            )
+            for number, colour in enumerate(levels.colours)
+        ]
+        if -1 in rows:
+            series.append(Series("two groups, no mean", "cells", pl.DataFrame(rows[-1], schema), "soft", width=0.96))
+        return Figure(self._names(x), self._names(y), tuple(series), empty="no valid run yet")
+
+    def _ecdf(self, cells: Sequence[Cell], scale: tuple[float, str]) -> Figure:
+        by = self.layout.colour or self.layout.x
+        series = []
+        for number, value in enumerate(self.axes.get(by, [""])[:MOST_SERIES]):
+            drawn = [(one, sample) for one in cells if one.place.get(by, "") == value for sample in one.samples]
+            drawn.sort(key=lambda pair: pair[1].value)
+            frame = pl.DataFrame(
+                {
+                    "x": [sample.value / scale[0] for _, sample in [*drawn[:1], *drawn]],
+                    "y": [0.0, *((at + 1) / len(drawn) for at in range(len(drawn)))] if drawn else [],
+                    "cell": [one.number for one, _ in [*drawn[:1], *drawn]],
+                    "run": [sample.run_id for _, sample in [*drawn[:1], *drawn]],
+                },
+                {"x": pl.Float64, "y": pl.Float64, "cell": pl.Int64, "run": pl.String},
+            )
+            series.append(
+                Series(
+                    place_label({by: value}) if by else "all runs", "steps", frame, **style_of(number) | {"marker": ""}
+                )
+            )
+        x = Axis(self.title, scale[1], zero=False)
+        return Figure(x, Axis("share of runs", range=(0.0, 1.02)), tuple(series), empty="no valid run yet")
+
+    def _distributions(self, cells: Sequence[Cell], scale: tuple[float, str]) -> Figure:
+        """Boxes, or single runs with the mean and its interval, side by side at each place."""
+        x, colour = self.layout.x, self.layout.colour
+        values = list(self.axes.get(colour, [""]))[:MOST_SERIES]
+        series: list[Series] = []
+        for number, value in enumerate(values):
+            mine = [one for one in cells if one.place.get(colour, "") == value]
+            shift = (number - (len(values) - 1) / 2) * 0.8 / len(values)
+            at = {one.number: self._index(x, one) + shift for one in mine}
+            name, ink = place_label({colour: value}) if colour else "", COLOURS[number % len(COLOURS)]
+            if self.layout.kind == "box":
+                wide = max(3.0, min(16.0, 400.0 / max(len(cells), 1)))
+                series += boxes_of(name, ink, mine, at, scale[0], wide)
+            else:
+                series += single_runs(name, ink, mine, at, scale[0], 0.8 / len(values), len(self.samples) <= MOST_DOTS)
+        return Figure(self._names(x), Axis(self.title, scale[1]), tuple(series), empty="no valid run yet")
+
+    def _index(self, name: str, one: Cell) -> int:
+        return list(self.axes[name]).index(one.place[name]) if name else 0
+
+    def _names(self, name: str) -> Axis:
+        """An axis with a field's values at 0, 1, 2 ..."""
+        values = self.axes.get(name, [""])
+        ticks = tuple((float(number), value or "all runs") for number, value in enumerate(values))
+        return Axis(short(name), ticks=ticks, range=(-0.5, len(values) - 0.5))
+
+
+def pooled(samples: Sequence[Sample]) -> tuple[list[float], int]:
+    """Values to estimate a mean from, and how many points each of them is the mean over."""
+    by_point: dict[int, dict[RunKey, Sample]] = {}
+    for one in samples:
+        by_point.setdefault(one.point, {})[one.key] = one
+    keys = [key for key in next(iter(by_point.values())) if all(key in found for found in by_point.values())]
+    means = [math.fsum(found[key].value for found in by_point.values()) / len(by_point) for key in sorted(keys)]
+    return means, len(by_point)
+
+
+def short(name: str) -> str:
+    """A field for people: "reverse.rate"."""
+    return name.replace("network.", "")
+
+
+def place_label(place: Mapping[str, str]) -> str:
+    """Values of fields: "droptail, rate 9.6 kbit/s"."""
+    return ", ".join(
+        f"{name.rpartition('.')[2]} {value}" if value[:1].isdigit() else value for name, value in place.items()
+    )
+
+
+def ordered(values: Sequence[str]) -> list[str]:
+    """Quantities by size; names as the sweep has them."""
+    known = quantities(list(values))
+    return list(values) if known is None else [text for _, text in sorted(zip(known[1], values, strict=True))]
+
+
+def _runs(count: int) -> str:
+    return f"{count} run{'' if count == 1 else 's'}"
+
+
+def _with_shared_axes(panels: Sequence[Panel], kind: str) -> list[Panel]:
+    """Panels that are read against each other have the same axes."""
+    if len(panels) < 2:
+        return list(panels)
+    shown = tuple(series for one in panels for series in one.figure.series)
+    whole = replace(panels[0].figure, series=shown)
+    y = fitted(whole.y, whole, "y") if whole.y.range is None else whole.y.range
+    x = None if kind == "effects" else whole.x.range or fitted(whole.x, whole, "x")
+    return [
+        replace(one, figure=replace(one.figure, x=replace(one.figure.x, range=x), y=replace(one.figure.y, range=y)))
+        for one in panels
+    ]

@@ -1,0 +1,43 @@
+"""Notes and tags that people give to runs on the site. A note outlives its run's result, which may land again."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Sequence
+
+import sqlalchemy as sa
+
+from analysis.store.rows import NoteRow
+from analysis.store.schema import membership, note
+from analysis.store.store import Store
+
+#: Limits of a note.
+MOST_CHARACTERS, MOST_TAGS, TAG_CHARACTERS = 2000, 12, 40
+
+
+def tags_of(text: str) -> list[str]:
+    """The tags that a person wrote, separated by spaces or commas, each once; longer ones are cut."""
+    words = (one[:TAG_CHARACTERS] for one in re.split(r"[\s,]+", text) if one)
+    return list(dict.fromkeys(words))[:MOST_TAGS]
+
+
+def write(store: Store, run_id: str, text: str, tags: Sequence[str]) -> None:
+    """Replaces the note of a run; without text and tags, the run has none."""
+    values = {"run_id": run_id, "text": text[:MOST_CHARACTERS], "tags": list(tags), "changed": time.time()}
+    with store.writing() as connection:
+        connection.execute(sa.delete(note).where(note.c.run_id == run_id))
+        if text or tags:
+            connection.execute(sa.insert(note).values(values))
+
+
+def of_run(store: Store, run_id: str) -> NoteRow | None:
+    """The note of a run."""
+    found = store.read(sa.select(note).where(note.c.run_id == run_id), NoteRow)
+    return found[0] if found else None
+
+
+def of_campaign(store: Store, campaign_id: str) -> dict[str, NoteRow]:
+    """The notes of a campaign's runs, by run."""
+    mine = sa.select(membership.c.run_id).where(membership.c.campaign_id == campaign_id)
+    return {row.run_id: row for row in store.read(sa.select(note).where(note.c.run_id.in_(mine)), NoteRow)}

@@ -1,0 +1,78 @@
+"""What takes minutes to build is built once and kept in the user's cache, whole or not at all."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+import subprocess
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from testbed.errors import TestbedError
+from testbed.local_folders import ScratchFolder, sweep
+
+#: Of scratch folders beside what is built.
+PREFIX = "new-"
+#: What a build fills in its scratch folder.
+BUILT = "built"
+
+
+def place(kind: str) -> Path:
+    """The folder of the user's builds of one kind."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "backchannel" / kind
+
+
+def build_once(folder: Path, lock: str, what: str, room_bytes: int, build: Callable[[Path], None]) -> None:
+    """Builds a folder unless it exists. Of concurrent callers with one lock, one builds.
+
+    Args:
+        folder: a child of `place`.
+        lock: name of the lock in the same folder.
+        what: is built, for the message about missing room.
+        room_bytes: free space that building needs.
+        build: called with a scratch folder; leaves the result in its child BUILT.
+
+    Raises:
+        TestbedError: there is not enough room, or `build` failed.
+    """
+    parent = folder.parent
+    parent.mkdir(parents=True, exist_ok=True)
+    with (parent / lock).open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        sweep(parent, PREFIX)
+        if folder.exists():
+            return
+        free = shutil.disk_usage(parent).free
+        if free < room_bytes:
+            raise TestbedError(
+                f"{what} needs {room_bytes >> 30} GiB in {parent}, where {free >> 30} GiB are free: make room, or name "
+                "another place with XDG_CACHE_HOME"
+            )
+        with ScratchFolder(parent, PREFIX) as new:
+            (new / BUILT).mkdir()
+            build(new)
+            (new / BUILT).rename(folder)
+
+
+def logged(words: Sequence[str], log: Path, question: str = "", cwd: Path | None = None) -> None:
+    """Runs a program whose output goes to a log.
+
+    Raises:
+        TestbedError: it failed; the message has its last line, the question and the log.
+    """
+    environment = {**os.environ, "PATH": f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin", "LC_ALL": "C.UTF-8"}
+    with log.open("ab") as file:
+        done = subprocess.run(
+            list(words), cwd=cwd, stdin=subprocess.DEVNULL, stdout=file, stderr=file, env=environment, check=False
+        )  # fmt: skip
+    if done.returncode != 0:
+        raise failure(words, log, question)
+
+
+def failure(words: Sequence[str], log: Path, question: str = "") -> TestbedError:
+    """The error of a program that failed."""
+    last = log.read_text(errors="replace").strip().splitlines()[-1:]
+    return TestbedError(
+        f"{words[0]} failed: {''.join(last)} ({f'{question} ' if question else ''}{log} has all it said)"
+    )

@@ -1,0 +1,127 @@
+"""Reading a store page by page: campaigns, runs, scenarios, means."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from analysis.results import MetricValue
+from analysis.store import Store, browse
+from analysis.store.documents import Documents
+from analysis.store.rows import NewCampaign
+from tests.analysis.store.conftest import begin, campaign_fields, landing
+from tests.conftest import two_hosts
+
+
+def test_campaigns_are_listed_newest_first_with_their_counts(store: Store) -> None:
+    begin(store)
+    store.begin_campaign(NewCampaign(**campaign_fields(id="c2", name="other")), [[("stack", "reno")]], [(0, 0, "r20")])
+    store.land(landing(store, "r00", 4.0))
+    store.land(landing(store, "r01", 1.0, problems=("late",)))
+    found = [(row.id, row.runs, row.valid, row.invalid) for row in browse.campaigns(store)]
+    assert found == [("c2", 1, 0, 0), ("c1", 4, 1, 1)]
+    assert [row.id for row in browse.campaigns(store, limit=1, offset=1)] == ["c1"]
+    assert [row.id for row in browse.campaigns(store, ["OTHER"])] == ["c2"]
+    assert browse.count_campaigns(store, ["demo"]) == 2
+
+
+def test_the_first_page_of_a_campaigns_runs_comes_first(store: Store) -> None:
+    begin(store)
+    store.land(landing(store, "r11", 4.0))
+    rows, total = browse.runs(store, "c1", browse.RunQuery(), None)
+    assert ([row.run_id for row in rows], total) == (["r00", "r01", "r10", "r11"], 4)
+    rows, total = browse.runs(store, "c1", browse.RunQuery(page=2, per_page=3), None)
+    assert ([row.run_id for row in rows], total) == (["r11"], 4)
+
+
+def test_the_first_scenario_is_that_of_the_campaigns_first_run_there(store: Store) -> None:
+    begin(store)
+    store.begin_campaign(NewCampaign(**campaign_fields(id="c2")), [[("stack", "reno")]], [(0, 0, "r20")])
+    assert browse.first_scenario(store, "c1") is None
+    for seed, run_id in enumerate(("r20", "r11", "r10"), 1):
+        made = landing(store, run_id, 1.0)
+        store.land(replace(made, documents=Documents(two_hosts(seed=seed), {})))
+    first = browse.first_scenario(store, "c1")
+    assert first is not None
+    assert first.seed == 3
+
+
+def test_a_summary_has_the_deviation_of_two_runs(store: Store) -> None:
+    begin(store)
+    store.land(landing(store, "r00", 4.0))
+    (one,) = browse.summary(store, "c1")
+    assert (one.n, one.mean, one.sd) == (1, 4.0, None)
+    store.land(landing(store, "r01", 6.0))
+    (two,) = browse.summary(store, "c1")
+    assert (two.n, two.mean, two.sd) == (2, 5.0, pytest.approx(2**0.5))
+
+
+def test_runs_are_listed_by_state_points_and_ids(store: Store) -> None:
+    begin(store)
+    store.land(landing(store, "r01", 4.0))
+    store.land(landing(store, "r10", 4.0, problems=("late",)))
+
+    def listed(**wanted: object) -> tuple[list[str], int]:
+        rows, total = browse.runs(store, "c1", browse.RunQuery(**wanted), None)  # type: ignore[arg-type]
+        return [row.run_id for row in rows], total
+
+    assert listed(state="invalid") == (["r10"], 1)
+    assert listed(state="missing") == (["r00", "r11"], 2)
+    assert listed(points=(1,)) == (["r10", "r11"], 2)
+    assert listed(only=("r11", "r00")) == (["r00", "r11"], 2)
+    assert listed(only=()) == ([], 0)
+
+
+def test_means_are_of_the_metrics_points_and_campaign_that_are_asked_for(store: Store) -> None:
+    begin(store)
+    store.begin_campaign(NewCampaign(**campaign_fields(id="c2")), [[("stack", "reno")]], [(0, 0, "r20")])
+    for value, run_id in enumerate(("r00", "r10", "r20"), 1):
+        made = landing(store, run_id, value)
+        rest = [MetricValue(name, subject, value, "time") for name in ("rtt_mean", "rtt_sd") for subject in ("f", "g")]
+        store.land(replace(made, metrics=[*made.metrics, *rest]))
+    store.land(landing(store, "r01", 99.0, problems=("late",)))
+
+    def means(**asked: object) -> list[tuple[int, str, str, float]]:
+        found = browse.summary(store, "c1", **asked)  # type: ignore[arg-type]
+        return [(row.point, row.name, row.subject, row.mean) for row in found]
+
+    assert sorted(means(only=[("rtt_mean", "f"), ("rtt_sd", "g")])) == [
+        (0, "rtt_mean", "f", 1.0), (0, "rtt_sd", "g", 1.0), (1, "rtt_mean", "f", 2.0), (1, "rtt_sd", "g", 2.0),
+    ]  # fmt: skip
+    assert means(only=[("throughput", "bulk")], numbers=[1]) == [(1, "throughput", "bulk", 2.0)]
+    assert len(means()) == 10
+    assert {(row.name, row.subject) for row in browse.kinds(store, "c2")} == {
+        ("throughput", "bulk"), *((name, subject) for name in ("rtt_mean", "rtt_sd") for subject in ("f", "g"))
+    }  # fmt: skip
+    of_point = browse.point_metrics(store, "c1", 0)
+    assert {(row.run_id, row.value) for row in of_point} == {("r00", 1.0)}
+    assert store.values("c1", numbers=[1], only=[("rtt_sd", "g")])[0].value == 2.0
+    assert len(store.values("c1", only=[("rtt_sd", "g")])) == 2
+    assert {row.point for row in store.table("c1", [1])} == {1}
+
+
+def test_the_latest_runs_are_listed_with_the_campaign_that_asked_for_them(store: Store) -> None:
+    begin(store)
+    store.land(landing(store, "r00", 4.0))
+    store.land(landing(store, "r10", 4.0, problems=("late",)))
+    store.note_failure("r01", 1, "it broke")
+    places = [(row.id, row.place and row.place.campaign_id) for row in browse.newest(store)]
+    assert places == [("r10", "c1"), ("r00", "c1")]
+    assert [row.id for row in browse.newest(store, limit=1)] == ["r10"]
+    assert [(row.id, row.problems) for row in browse.invalid(store)] == [("r10", ["late"])]
+    assert [(row.id, row.problems) for row in browse.failed(store, campaign_id="c1")] == [("r01", ["it broke"])]
+    assert browse.failed(store, campaign_id="c2") == browse.invalid(store, campaign_id="c2") == []
+
+
+def test_problems_that_differ_in_numbers_alone_are_one_cause(store: Store) -> None:
+    begin(store)
+    store.land(landing(store, "r00", 4.0, problems=("3 packets were 1.5 ms late", "another")))
+    store.land(landing(store, "r01", 4.0, problems=("12 packets were 7 ms late",)))
+    store.land(landing(store, "r10", 4.0, problems=("the link was down",)))
+    store.note_failure("r11", 1, "it broke")
+    found = {(row.state, row.problem): row.runs for row in browse.causes(store, "c1")}
+    assert found == {
+        ("invalid", "12 packets were 7 ms late"): 2, ("invalid", "the link was down"): 1, ("failed", "it broke"): 1,
+    }  # fmt: skip
+    assert browse.causes(store)[0].runs == 2

@@ -1,0 +1,13 @@
+"""The kernel that runs in virtual time: tests that hold numbers use it, because no busy machine can be late there."""
+
+from __future__ import annotations
+
+import pytest
+
+from testbed.virtual_kernel import kernels
+
+
+@pytest.fixture(scope="session")
+def kernel() -> kernels.Kernel:
+    """Built when it is first needed."""
+    return kernels.build(kernels.VERSIONS[0], print)

@@ -1,0 +1,96 @@
+//! Feeds parsers and state machines with mutated bytes (docs/testing.md).
+//!
+//!     backchannel-fuzz TARGET --seed S --seconds N --corpus FOLDER --at FILE     tries inputs until the time is over
+//!     backchannel-fuzz TARGET --seed S --only NUMBER --corpus FOLDER             writes one input to standard output
+//!
+//! FILE holds the number of the current input (8 bytes), so that a caller knows it after a panic, an abort or a limit.
+
+mod mutation;
+mod targets;
+
+use std::fs::{self, File};
+use std::io::Write;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use targets::{Target, TARGETS};
+
+fn main() -> ExitCode {
+    match run(&std::env::args().skip(1).collect::<Vec<_>>()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(why) => {
+            eprintln!("error: {why}");
+            ExitCode::from(2)
+        }
+    }
+}
+
+fn run(words: &[String]) -> Result<(), String> {
+    let names = || TARGETS.map(|target| format!("{}: {}", target.name, target.about)).join("\n");
+    let name = words.first().ok_or_else(|| format!("name a target:\n{}", names()))?;
+    let target = TARGETS.iter().find(|target| target.name == name);
+    let target = target.ok_or_else(|| format!("there is no target '{name}'; there are:\n{}", names()))?;
+    let option = |name: &str| words.iter().position(|word| word == name).and_then(|at| words.get(at + 1));
+    let number = |name: &str| -> Result<Option<u64>, String> {
+        let word = option(name);
+        word.map(|word| word.parse().map_err(|_| format!("{name} {word} is not a whole number"))).transpose()
+    };
+    let seed = number("--seed")?.unwrap_or(1);
+    let corpus = read(Path::new(option("--corpus").ok_or("--corpus FOLDER is missing")?), target)?;
+    if let Some(only) = number("--only")? {
+        let bytes = mutation::input(seed, only, &corpus);
+        return std::io::stdout().write_all(&bytes).map_err(|error| error.to_string());
+    }
+    let at = option("--at").ok_or("--at FILE is missing")?;
+    let at =
+        File::options().write(true).create(true).truncate(false).open(at).map_err(|error| format!("{at}: {error}"))?;
+    let end = Instant::now() + Duration::from_secs(number("--seconds")?.ok_or("--seconds N is missing")?);
+    // The corpus itself, whole, comes first.
+    corpus.iter().for_each(|bytes| (target.run)(bytes));
+    let mut tried = 0;
+    while Instant::now() < end {
+        at.write_all_at(&u64::to_le_bytes(tried), 0).map_err(|error| error.to_string())?;
+        (target.run)(&mutation::input(seed, tried, &corpus));
+        tried += 1;
+    }
+    println!("{tried}");
+    Ok(())
+}
+
+/// The corpus of a target, in the order of its names.
+fn read(folder: &Path, target: &Target) -> Result<Vec<Vec<u8>>, String> {
+    let folder = folder.join(target.name);
+    let failed = |error: std::io::Error| format!("{}: {error}", folder.display());
+    let mut paths: Vec<_> = fs::read_dir(&folder).map_err(failed)?.flatten().map(|entry| entry.path()).collect();
+    paths.sort();
+    paths.iter().map(fs::read).collect::<Result<_, _>>().map_err(failed)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What a corpus lacks, its target is never fed with.
+    #[test]
+    fn every_target_has_a_corpus_and_takes_a_hundred_inputs_of_it() {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("corpus");
+        for target in &TARGETS {
+            let corpus = read(&folder, target).unwrap();
+            assert!(!corpus.is_empty(), "{} has no corpus", target.name);
+            corpus.iter().for_each(|bytes| (target.run)(bytes));
+            (0..100).for_each(|number| (target.run)(&mutation::input(1, number, &corpus)));
+        }
+    }
+
+    #[test]
+    fn an_input_is_the_same_each_time_and_unlike_its_neighbours() {
+        let corpus = [b"some bytes of a corpus".to_vec(), vec![7; 100]];
+        let inputs: Vec<_> = (0..50).map(|number| mutation::input(3, number, &corpus)).collect();
+        let again: Vec<_> = (0..50).map(|number| mutation::input(3, number, &corpus)).collect();
+        assert_eq!(inputs, again);
+        let different: std::collections::HashSet<_> = inputs.iter().collect();
+        assert!(different.len() > 40, "{}", different.len());
+    }
+}

@@ -1,0 +1,41 @@
+"""docs/beyond.md holds what its data, experiments/beyond/results.json, say."""
+
+from __future__ import annotations
+
+import re
+
+from tests.benchmarks.beyond import DATA, PAGE, STUDIES, Data, Point, page, tables
+
+KEPT = Data.model_validate_json(DATA.read_text(encoding="utf-8"))
+TEXT = PAGE.read_text(encoding="utf-8")
+
+
+def test_the_page_has_the_tables_of_the_data() -> None:
+    assert page(TEXT, KEPT) == TEXT
+
+
+def test_every_interval_of_the_prose_stands_in_a_table() -> None:
+    made = "".join(tables(study, KEPT.points[study.campaign]) for study in STUDIES)
+    prose = re.sub(r"^\|.*$", "", TEXT, flags=re.MULTILINE)
+    for stated in re.findall(r"[+-]?\d+(?:\.\d+)? ± \d+(?:\.\d+)?", prose):
+        assert stated in made, stated
+
+
+def test_every_point_has_its_repetitions() -> None:
+    assert {len(point.values) for points in KEPT.points.values() for point in points} == {20}
+
+
+def test_a_difference_that_a_perturbation_turns_round_is_marked() -> None:
+    def point(row: str, level: float, perturbed: tuple[float, ...]) -> Point:
+        values = tuple(level + 0.1 * (number % 3) * (1 if row == "AQ" else 2) for number in range(20))
+        return Point(measure="download_share", row=row, column="cable", values=values, perturbed=perturbed)
+
+    upload = [
+        Point(measure="upload_share", row=row, column="cable", values=(5.0, 5.1, 5.2), perturbed=(5.0, 5.0))
+        for row in ("droptail", "fq-drr", "AQ")
+    ]
+    found = tables(STUDIES[0], [
+        point("droptail", 10, (10, 10)), point("fq-drr", 10, (10, 10)), point("AQ", 20, (20, 9)), *upload
+    ])  # fmt: skip
+    lines = [line for line in found.splitlines() if line.startswith("| AQ")]
+    assert re.match(r"\| AQ \| \+9\.9\d* ± 0\.\d+ \(1 of 2\) \| same \|", lines[1]), lines[1]

@@ -1,0 +1,25 @@
+"""Waits for a condition, for tests of what other processes and threads do."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import TypeVar
+
+T = TypeVar("T")
+
+#: Time between two looks at the condition.
+LOOK_S = 0.02
+
+
+def wait_until(condition: Callable[[], T], what: str = "the condition", timeout_s: float = 120.0) -> T:
+    """The condition's first true value.
+
+    Raises:
+        AssertionError: there is none within `timeout_s`, which only a failing test waits for.
+    """
+    deadline = time.monotonic() + timeout_s
+    while not (value := condition()):
+        assert time.monotonic() < deadline, f"waited {timeout_s:g} s for {what}"
+        time.sleep(LOOK_S)
+    return value

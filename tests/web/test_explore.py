@@ -1,0 +1,275 @@
+"""The explorer: its figures and tables have the same numbers, and a person finds runs with it."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import re
+import shutil
+import statistics
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from flask.testing import FlaskClient
+from playwright.sync_api import Browser, Page, expect
+
+from analysis.figures import explorer
+from analysis.figures.cells import Sample
+from analysis.figures.explorer import Layout
+from analysis.results import Quantity
+from analysis.statistics import RunKey
+from analysis.store import Store
+from tests.waiting import wait_until
+from tests.web.conftest import Simulated
+
+RATE, POLICY = "network.reverse.rate", "network.reverse.queue.policy"
+THROUGHPUT = Quantity("throughput", "forward", "rate")
+AXES = {"line.rate": ["20 kbit/s", "10 kbit/s", "1 Mbit/s"], "delay": ["1 ms", "2 ms", "3 ms"], "policy": ["a", "b"]}
+
+
+def sample(point: int, repetition: int, place: Mapping[str, str], value: float) -> Sample:
+    return Sample(point, RunKey(repetition, repetition), f"{point}-{repetition}", place, value)
+
+
+def samples() -> list[Sample]:
+    """Three repetitions of every combination."""
+    found = []
+    for number in range(18):
+        place = {
+            "line.rate": AXES["line.rate"][number % 3], "delay": AXES["delay"][number // 3 % 3],
+            "policy": AXES["policy"][number // 9],
+        }  # fmt: skip
+        found += [sample(number, n, place, 1e6 * (number + 1) + 1e5 * n * n) for n in range(3)]
+    return found
+
+
+def explored(kind: str, **slots: str) -> explorer.View:
+    return explorer.view(samples(), AXES, Layout(kind, **slots), THROUGHPUT, "Throughput")
+
+
+def test_a_heatmap_is_the_default_from_two_fields_of_quantities_on() -> None:
+    assert explorer.default_layout(AXES) == Layout("heatmap", "line.rate", "delay", "", "policy")
+    assert explorer.default_layout({"rate": ["1", "2", "3"], "policy": ["a", "b"]}) == Layout("means", "rate", "policy")
+    assert explorer.default_layout({"rate": ["1"]}) == Layout("dots")
+
+
+def test_a_pooled_value_is_a_repetitions_mean_over_the_points() -> None:
+    cell = explored("effects").panels[2].cells[0]
+    assert (cell.place, cell.points, cell.runs) == ({"policy": "a"}, 9, 27)
+    by_repetition = [statistics.fmean(1e6 * (n + 1) + 1e5 * r * r for n in range(9)) for r in range(3)]
+    assert cell.estimate is not None
+    assert cell.estimate.values == pytest.approx(by_repetition)
+    # Points share their seeds: the spread is that of the repetitions, not that of the points.
+    assert cell.estimate.interval is not None
+    assert cell.estimate.interval.half == pytest.approx(4.303 * statistics.stdev(by_repetition) / 3**0.5, rel=1e-3)
+
+
+def test_a_repetition_that_lacks_a_point_is_left_out_of_a_pooled_mean() -> None:
+    values, points = explorer.pooled([sample(0, 0, {}, 1.0), sample(0, 1, {}, 2.0), sample(1, 1, {}, 4.0)])
+    assert (values, points) == ([3.0], 2)
+    assert explorer.pooled([sample(0, 0, {}, 1.0), sample(1, 1, {}, 4.0)]) == ([], 2)
+
+
+@pytest.mark.parametrize("kind", ["means", "heatmap", "dots", "box", "ecdf", "effects"])
+def test_marks_have_the_numbers_of_their_cells(kind: str) -> None:
+    view = explored(kind, x="line.rate", colour="delay", column="policy")
+    assert [one.title for one in view.panels] == (
+        ["by line.rate", "by delay", "by policy"] if kind == "effects" else ["a", "b"]
+    )
+    marks = 0
+    for panel in view.panels:
+        cells = {one.number: one for one in panel.cells}
+        for series in panel.figure.series:
+            for row in series.points.iter_rows(named=True) if "cell" in series.points.columns else ():
+                cell = cells[row["cell"]]
+                assert cell.estimate is not None
+                marks += 1
+                if row.get("run"):
+                    value = next(one.value for one in cell.samples if one.run_id == row["run"]) / 1e6
+                    assert value == pytest.approx(row["x"] if kind == "ecdf" else row["y"])
+                elif kind == "heatmap":
+                    assert row["label"] == f"{cell.estimate.mean / 1e6:.3g}"
+                    low, high = (float(one) for one in re.findall(r"[\d.]+", series.name)[:2])
+                    assert low * 0.99 <= cell.estimate.mean / 1e6 <= high * 1.01
+                elif kind == "box":
+                    values = sorted(one.value / 1e6 for one in cell.samples)
+                    tops = [values[1], values[2], (values[1] + values[2]) / 2]
+                    assert min(abs(row["y"] - top) for top in tops) < 1e-9
+                else:
+                    assert row["y"] == pytest.approx(cell.estimate.mean / 1e6)
+                    assert (row["low"], row["high"]) == pytest.approx([end / 1e6 for end in cell.estimate.ends if end])
+    assert marks >= 8
+    # Panels that are read against each other have one scale.
+    assert len({(one.figure.y.label, one.figure.y.range) for one in view.panels}) == 1
+    rates = [label for _, label in view.panels[0].figure.x.ticks]
+    if kind in ("heatmap", "dots", "box"):
+        assert rates == ["10 kbit/s", "20 kbit/s", "1 Mbit/s"], "by size"
+
+
+def test_a_box_over_a_figure_selects_what_it_covers() -> None:
+    heatmap = explored("heatmap", x="line.rate", colour="delay", column="policy").panels[0]
+    cells, _ = explorer.selected(heatmap.figure, (0.6, 1.4), (-0.4, 0.4))
+    assert [one.place for one in heatmap.cells if one.number in cells] == [
+        {"line.rate": "20 kbit/s", "delay": "1 ms", "policy": "a"}
+    ]
+    dots = explored("dots", x="line.rate").panels[0]
+    cells, runs = explorer.selected(dots.figure, (0.5, 1.5), (0.9, 1.05))
+    assert (cells, runs) == (set(), {"0-0"})
+    assert len(explorer.selected(dots.figure, (0.5, 1.5), None)[1]) == 18
+
+
+def test_the_page_the_csv_and_the_store_agree(client: FlaskClient, simulated: Simulated) -> None:
+    where = f"{simulated.address}/explore"
+    rows = list(csv.DictReader(io.StringIO(client.get(f"{where}.csv?metric=goodput/reverse").text)))
+    table = Store.open(simulated.results).table(simulated.campaign["campaign"])
+    means = sorted(row.mean for row in table if (row.name, row.subject) == ("goodput", "reverse"))
+    assert sorted(float(row["mean"]) for row in rows) == pytest.approx(means)
+    page = client.get(f"{where}?metric=goodput/reverse").text
+    figure = json.loads(re.findall(r'<script type="application/json">(.*?)</script>', page)[0])
+    drawn = sorted(value for one in figure["series"] for value in one["y"] if one["kind"] == "line")
+    assert drawn == pytest.approx([100 * mean for mean in means])
+    for kind, begin in (("svg", b"<?xml"), ("pdf", b"%PDF-"), ("csv", b"series")):
+        assert client.get(f"{where}.{kind}?kind=heatmap&panel=0").data.startswith(begin)
+    assert client.get(f"{where}.svg?panel=7").status_code == 404
+
+
+def test_filters_and_order_by_a_field_hold_for_the_table_of_runs(client: FlaskClient, simulated: Simulated) -> None:
+    def found(query: str) -> list[dict[str, Any]]:
+        runs: list[dict[str, Any]] = client.get(f"/api{simulated.address}/runs?{query}").json["runs"]  # type: ignore[index]
+        return runs
+
+    kept = found(f"fix.{RATE}=9.6+kbit/s&fix.{RATE}=128+kbit/s&fix.{POLICY}=droptail")
+    assert [one["parameters"][RATE] for one in kept] == ["9.6 kbit/s"] * 2 + ["128 kbit/s"] * 2
+    rates = [one["parameters"][RATE] for one in found(f"sort={RATE}&order=desc")]
+    assert rates == ["128 kbit/s"] * 4 + ["28.8 kbit/s"] * 4 + ["9.6 kbit/s"] * 4
+
+
+@pytest.mark.browser
+def test_a_person_finds_runs_with_the_explorer(page: Page, address: str, simulated: Simulated) -> None:
+    page.goto(address + simulated.address)
+    page.get_by_role("link", name="Explore 12 runs").click()
+    panels, status = page.locator(".panel"), page.locator("#runs [role=status]")
+    expect(panels).to_have_count(1)
+    expect(status).to_have_text("12 runs")
+    # A field is dragged from the colours to columns of panels.
+    field = page.locator(f'[data-field="{POLICY}"]')
+    expect(page.locator("#slot-colour")).to_have_value(POLICY)
+    field.drag_to(page.locator('[data-slot="column"]'))
+    expect(panels).to_have_count(2)
+    expect(page.locator("#slot-colour")).to_have_value("none")
+    # A chip filters; the keyboard stays where it was.
+    chip = page.locator(f'[data-field="{RATE}"]')
+    chip.locator("summary").click()
+    chip.get_by_label("9.6 kbit/s").check()
+    expect(status).to_have_text("4 runs")
+    expect(chip.get_by_label("9.6 kbit/s")).to_be_focused()
+    assert f"fix.{RATE}=9.6" in page.url
+    # Everything is in the address.
+    page.reload()
+    expect(panels).to_have_count(2)
+    expect(status).to_have_text("4 runs")
+    page.go_back()
+    expect(status).to_have_text("12 runs")
+    page.go_back()
+    expect(panels).to_have_count(1)
+
+
+@pytest.mark.browser
+def test_figure_and_table_show_each_others_runs(page: Page, address: str, simulated: Simulated) -> None:
+    page.goto(f"{address}{simulated.address}/explore?kind=dots&x={RATE}&colour=none&row=none&column=none")
+    board, status = page.locator(".panel .board"), page.locator("#runs [role=status]")
+    over = board.locator(".u-over")
+    box = over.bounding_box()
+    assert box is not None
+    page.mouse.move(box["x"] + 2, box["y"] + 50)
+    page.mouse.down()
+    page.mouse.move(box["x"] + box["width"] / 3, box["y"] + 52, steps=4)
+    page.mouse.up()
+    expect(status).to_have_text("4 runs")
+    expect(page.locator("#runs tbody tr")).to_have_count(4)
+    assert "box=0" in page.url
+    page.get_by_role("link", name="Show all runs").click()
+    expect(status).to_have_text("12 runs")
+    # A row rings its mark.
+    canvas = page.locator(".panel canvas")
+    plain = canvas.evaluate("(c) => c.toDataURL()")
+    page.locator("#runs tbody tr").nth(3).hover()
+    wait_until(lambda: canvas.evaluate("(c) => c.toDataURL()") != plain, "a ringed mark")
+    # A mark names its row; a click on it opens the run.
+    x, y, run = page.evaluate(
+        """() => { const holder = document.querySelector(".panel");
+        const one = JSON.parse(holder.querySelector("script").textContent).series[0];
+        const v = JSON.parse(holder.querySelector(".board").dataset.view);
+        const { clientWidth: wide, clientHeight: high } = holder.querySelector(".u-over");
+        const share = (value, [low, high]) => (value - low) / (high - low);
+        return [share(one.x[0], v.x) * wide, (1 - share(one.y[0], v.y)) * high, one.run[0]];
+        }"""
+    )
+    over.hover(position={"x": x, "y": y})
+    expect(page.locator("#runs tr.near")).to_have_attribute("data-run", run)
+    over.click(position={"x": x, "y": y})
+    page.wait_for_url(f"**/runs/{run}")
+
+
+@pytest.mark.browser
+def test_runs_are_pinned_sorted_and_shown_with_other_columns(page: Page, address: str, simulated: Simulated) -> None:
+    page.goto(f"{address}{simulated.address}/explore")
+    rows = page.locator("#runs tbody tr")
+    last = rows.nth(11)
+    pinned = str(last.get_attribute("data-run"))
+    last.get_by_role("link", name="Pin run").click()
+    expect(page.locator("tr.pinned")).to_have_attribute("data-run", pinned)
+    page.locator("#runs").get_by_role("link", name="reverse.rate").click()
+    expect(page.locator('th[aria-sort="ascending"]')).to_contain_text("reverse.rate")
+    expect(page.locator("tr.pinned")).to_have_count(1)
+    expect(rows.nth(1)).to_contain_text("9.6 kbit/s")
+    page.locator("#columns summary").click()
+    page.locator("#columns").get_by_label("Packet throughput").first.check()
+    expect(page.locator("#runs thead")).not_to_contain_text("Goodput")
+    page.get_by_label("State").select_option("invalid")
+    expect(page.get_by_text("No run matches.")).to_be_visible()
+    page.reload()
+    expect(page.locator("tr.pinned")).to_have_attribute("data-run", pinned)
+    page.get_by_role("link", name="Unpin run").click()
+    expect(page.locator("tr.pinned")).to_have_count(0)
+
+
+@pytest.mark.browser
+def test_the_explorer_works_without_scripts(browser: Browser, address: str, simulated: Simulated) -> None:
+    context = browser.new_context(java_script_enabled=False)
+    page = context.new_page()
+    page.goto(f"{address}{simulated.address}/explore")
+    expect(page.locator(".panel img")).to_be_visible()
+    page.locator("#kind").select_option("box")
+    page.get_by_role("button", name="Show", exact=True).click()
+    page.wait_for_url(re.compile("kind=box"))
+    expect(page.locator("#kind")).to_have_value("box")
+    context.close()
+
+
+@pytest.mark.browser
+def test_a_note_is_written_shown_and_found_by_its_tag(
+    page: Page, serve: Callable[[Path], str], simulated: Simulated, tmp_path: Path
+) -> None:
+    shutil.copytree(simulated.results, tmp_path / "results")
+    address, run = serve(tmp_path / "results"), simulated.run_id(2)
+    page.goto(f"{address}/runs/{run}")
+    page.get_by_text("Write a note").click()
+    page.get_by_label("Tags").fill("odd, look-again odd")
+    page.get_by_label("Note", exact=True).fill("<b>Why</b> does it wait?")
+    page.get_by_role("button", name="Keep").click()
+    expect(page.get_by_text("The note is kept.")).to_be_visible()
+    page.goto(f"{address}{simulated.address}/explore")
+    expect(page.locator(f'#runs tr[data-run="{run}"]')).to_contain_text("<b>Why</b> does it wait?")
+    page.get_by_label("Tag", exact=False).last.select_option("look-again")
+    expect(page.locator("#runs [role=status]")).to_have_text("1 run")
+    stored = page.request.get(f"{address}/api/runs/{run}").json()["note"]
+    assert (stored["tags"], stored["text"]) == (["odd", "look-again"], "<b>Why</b> does it wait?")
+    page.goto(f"{address}/runs/{run}")
+    page.get_by_label("Tags").fill("")
+    page.get_by_label("Note", exact=True).fill("")
+    page.get_by_role("button", name="Keep").click()
+    assert page.request.get(f"{address}/api/runs/{run}").json()["note"] is None

@@ -1,0 +1,232 @@
+"""Small figures of the scorecard: the published values of an artefact beside the measured ones, in one picture each."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from analysis.metrics import METRICS
+from analysis.scorecard import Artefact, OrderingScore, ValueScore
+from testbed.units import UNITS, scale_of
+from web.topology import Box, Label, Picture, Wire
+
+WIDTH, HEIGHT = 260.0, 138.0
+LEFT, RIGHT, TOP, BOTTOM = 2.0, 258.0, 32.0, 116.0
+#: Value to vertical position, in points.
+Height = Callable[[float], float]
+#: Backends in the order of their marks, and the colour of each.
+COLOUR_OF = {"sim": "s1", "emulated": "s0", "virtual-kernel": "s2", "theory": "s3"}
+BACKENDS = tuple(COLOUR_OF)
+#: An axis is logarithmic if its greatest value is this many times the least.
+LOG_FROM = 50.0
+#: Width of a character below the axis, in points.
+CHARACTER = 4.9
+#: Disagreements that are listed above the tables.
+MOST_LISTED = 6
+
+
+@dataclass(frozen=True)
+class _Column:
+    """One place of the horizontal axis: a published value, and what each backend measured."""
+
+    name: str
+    value: ValueScore | None
+    #: Backend to mean, half of the 95 % interval and whether it agrees.
+    measured: Mapping[str, tuple[float, float, bool]]
+
+    @property
+    def reach(self) -> list[float]:
+        """Every number that is drawn."""
+        found = [] if self.value is None else [self.value.published]
+        if self.value is not None and self.value.relation in ("eq", "approx"):
+            found += [self.value.published - slack(self.value), self.value.published + slack(self.value)]
+        return found + [end for mean, half, _ in self.measured.values() for end in (mean - half, mean + half)]
+
+
+def draw(artefact: Artefact) -> Picture | None:
+    """The picture of an artefact's first measure, or of its first ordering; None before it was run."""
+    scores = {name: artefact.scores[name] for name in BACKENDS if name in artefact.scores}
+    if not scores:
+        return None
+    first = next(iter(scores.values()))
+    if first.values:
+        stated = first.stated or first.values
+        measure = Counter(one.measure for one in stated).most_common(1)[0][0]
+        unit = next(one.unit for one in stated if one.measure == measure)
+        at = [number for number, one in enumerate(first.values) if one.measure == measure and one.unit == unit]
+        rest = len({one.measure for one in first.values}) - 1
+        columns = [_of_values(artefact, number) for number in at]
+    elif first.orderings:
+        measure, rest = first.orderings[0].measure, len(first.orderings) - 1
+        unit = {"rate": "bit/s", "time": "s"}.get(METRICS[measure].unit if measure in METRICS else "", "")
+        columns = _of_ordering({name: score.orderings[0] for name, score in scores.items()})
+    else:
+        return None
+    title = words(measure) + (f" and {rest} more" if rest else "")
+    return _picture(title, unit, columns, f"{artefact.title}: {words(measure)}, published and measured")
+
+
+def _of_values(artefact: Artefact, number: int) -> _Column:
+    measured = {}
+    for backend in BACKENDS:
+        score = artefact.scores.get(backend)
+        one = score.values[number] if score is not None else None
+        if one is not None and one.measured is not None:
+            measured[backend] = one.measured, one.half_interval or 0.0, one.within
+    value = next(iter(artefact.scores.values())).values[number]
+    return _Column(" ".join(str(label) for label in value.cell.values()), value, measured)
+
+
+def _of_ordering(by_backend: Mapping[str, OrderingScore]) -> list[_Column]:
+    first = next(iter(by_backend.values()))
+    columns = []
+    for number, label in enumerate(first.order):
+        means = {name: one.measured[number] for name, one in by_backend.items()}
+        found = {name: (mean, 0.0, by_backend[name].holds) for name, mean in means.items() if mean is not None}
+        columns.append(_Column(str(label), None, found))
+    return columns
+
+
+def _picture(title: str, unit: str, columns: Sequence[_Column], description: str) -> Picture:
+    picture = Picture(WIDTH, HEIGHT, description)
+    picture.labels.append(Label(LEFT, 8, title, size=11, centred=False, bold=True))
+    numbers = [number for column in columns for number in column.reach]
+    if not numbers:
+        picture.labels.append(Label((LEFT + RIGHT) / 2, (TOP + BOTTOM) / 2, "no value yet", "soft"))
+        return picture
+    low, high, logarithmic = _limits(numbers)
+
+    def height(value: float) -> float:
+        value = min(max(value, low), high)
+        share = math.log(value / low) / math.log(high / low) if logarithmic else (value - low) / (high - low)
+        return BOTTOM - share * (BOTTOM - TOP)
+
+    for edge in (low, high):
+        picture.wires.append(Wire(LEFT, height(edge), RIGHT, height(edge), "h1", 0.8))
+    reference = max(map(abs, numbers))
+    picture.labels.append(Label(LEFT, TOP - 7, in_unit(high, unit, reference), "soft", 9, centred=False))
+    picture.labels.append(Label(LEFT, BOTTOM - 7, in_unit(low, unit, reference), "soft", 9, centred=False))
+    step = (RIGHT - LEFT - 50) / len(columns)
+    wide = min(step * 0.7, 16.0)
+    for number, column in enumerate(columns):
+        x = LEFT + 50 + (number + 0.5) * step
+        if column.value is not None:
+            _published(picture, column.value, x, wide, height)
+        for place, (backend, (mean, half, agrees)) in enumerate(column.measured.items()):
+            at = x + (place - (len(column.measured) - 1) / 2) * min(7.0, wide / 2)
+            picture.wires.append(Wire(at, height(mean - half), at, height(mean + half), COLOUR_OF[backend], 1.2))
+            # A circle agrees, a square does not.
+            picture.boxes.append(Box(at - 2.5, height(mean) - 2.5, 5, 5, COLOUR_OF[backend], 2.5 if agrees else 0))
+    if max(len(column.name) for column in columns) * CHARACTER <= step:
+        for number, column in enumerate(columns):
+            picture.labels.append(Label(LEFT + 50 + (number + 0.5) * step, BOTTOM + 10, column.name, "soft", 9))
+    else:
+        picture.labels.append(
+            Label(
+                (LEFT + 50 + RIGHT) / 2,
+                BOTTOM + 10,
+                f"{len(columns)} place{'s' if len(columns) > 1 else ''}",
+                "soft",
+                9,
+            )
+        )
+    return picture
+
+
+def _published(picture: Picture, value: ValueScore, x: float, wide: float, height: Height) -> None:
+    """A published value as a dash, on a band of its tolerance; the band of a bound has no other end."""
+    ends = [value.published - slack(value), value.published + slack(value)]
+    if value.relation == "le":
+        ends[0] = -math.inf
+    if value.relation == "ge":
+        ends[1] = math.inf
+    picture.wires.append(Wire(x, height(ends[0]), x, height(ends[1]), "h1", wide))
+    at = height(value.published)
+    picture.wires.append(Wire(x - wide / 2, at, x + wide / 2, at, "ink", 2))
+
+
+def _limits(numbers: Sequence[float]) -> tuple[float, float, bool]:
+    """The ends of the vertical axis, and whether it is logarithmic. It has zero unless all values are far from it."""
+    low, high = min(numbers), max(numbers)
+    if low > 0 and high / low > LOG_FROM:
+        return low / 1.2, high * 1.2, True
+    if low >= 0 and low < 0.6 * high:
+        return 0.0, high, False
+    room = (high - low) * 0.15 or abs(high) * 0.1 or 1.0
+    return low - room, high + room, False
+
+
+def slack(value: ValueScore) -> float:
+    """The tolerance of a published value, in its unit: the larger of the relative and the absolute one."""
+    return max(value.tolerance.get("rel", 0.0) * abs(value.published), value.tolerance.get("abs", 0.0))
+
+
+def disagreements(artefact: Artefact) -> list[str]:
+    """What this store's values of an artefact miss, each as a sentence; the farthest values first."""
+    found: list[tuple[float, str]] = []
+    for backend in BACKENDS:
+        score = artefact.scores.get(backend)
+        if score is None:
+            continue
+        found += [_miss(one, backend) for one in score.values if not one.within and one.origin == "stated"]
+        for one in score.orderings:
+            if not one.holds:
+                means = ", ".join(f"{label} {plain(mean)}" for label, mean in zip(one.order, one.measured, strict=True))
+                place = place_of(one.where)
+                text = f"{words(one.measure)}{' at ' + place if place else ''} on {backend}: the published order is not"
+                found.append((0.0, f"{text} measured ({means})."))
+    found.sort(key=lambda miss: -miss[0])
+    listed = [text for _, text in found[:MOST_LISTED]]
+    return listed + ([f"{len(found) - MOST_LISTED} more are in the tables."] if len(found) > MOST_LISTED else [])
+
+
+def _miss(one: ValueScore, backend: str) -> tuple[float, str]:
+    place = place_of(one.cell)
+    head = f"{words(one.measure)}{' at ' + place if place else ''} on {backend}"
+    published = in_unit(one.published, one.unit, one.published)
+    if one.measured is None:
+        return math.inf, f"{head}: {published} published, nothing measured."
+    share = (one.measured - one.published) / abs(one.published) if one.published else math.inf
+    apart = f" ({100 * share:+.3g} %)".replace("-", "\N{MINUS SIGN}") if math.isfinite(share) else ""
+    return abs(
+        share
+    ), f"{head}: {published} published, {in_unit(one.measured, one.unit, one.published)} measured{apart}."
+
+
+def place_of(cell: Mapping[str, object]) -> str:
+    """A cell in words: "policy droptail, rate 9.6"."""
+    return ", ".join(f"{axis} {label}" for axis, label in cell.items())
+
+
+def words(name: str) -> str:
+    """The name of a measure for people: "Reverse throughput"."""
+    return name.replace("_", " ").capitalize()
+
+
+def in_unit(value: float | None, unit: str, reference: float) -> str:
+    """A value in the unit in which a reference reads best: 698321 bit/s beside 700000 is "698.3 kbit/s".
+
+    Args:
+        value: in `unit`; None: nothing was measured.
+        unit: of the paper, such as bit/s or s.
+        reference: the published value.
+    """
+    if value is None:
+        return "nothing"
+    if unit == "%":
+        return f"{plain(value)} %"
+    kind = next((kind for kind in ("rate", "time", "bytes") if unit in UNITS[kind]), "")
+    if not kind or not reference:
+        return f"{plain(value)} {unit if unit != '1' else ''}".strip()
+    size = float(UNITS[kind][unit])
+    scale, name = scale_of(reference * size, kind)
+    return f"{plain(value * size / scale)} {name}"
+
+
+def plain(value: float | None) -> str:
+    """A number with four digits and without an exponent, as far as people read it."""
+    if value is None:
+        return "nothing"
+    return f"{value:.4g}" if abs(value) < 1e4 else f"{value:.0f}"
