@@ -13,6 +13,7 @@ from tests.conftest import backchannel
 from tests.faults.kills import EMULATED, EMULATED_PARTS, SIMULATED, SIMULATED_PARTS, Campaign, Count
 from tests.faults.leftovers import Watch
 from tests.faults.stores import damage, digest
+from tests.waiting import wait_until
 
 
 def test_a_killed_simulated_campaign_continues_to_equal_results(tmp_path: Path) -> None:
@@ -40,6 +41,8 @@ def test_the_checks_find_what_is_left(tmp_path: Path) -> None:
     sleeper = subprocess.Popen(["sleep", "100"], env=watch.environment)
     (tmp_path / "tmp/backchannel.left").mkdir()
     try:
+        # For a moment after its start a program's environment reads as empty.
+        wait_until(watch.processes, "the process to be found")
         assert watch.left(patience_s=0) == [f"process {sleeper.pid}: sleep 100"]
         assert watch.folders() == ["temporary backchannel.left"]
     finally:

@@ -105,6 +105,21 @@ def test_a_segment_is_reached_by_keys_alone_and_a_failed_zoom_is_told(
     expect(page.get_by_text("the line is cut")).to_have_count(0)
 
 
+def test_a_plot_that_could_not_be_drawn_is_drawn_at_the_next_zoom(
+    page: Page, address: str, simulated: Simulated
+) -> None:
+    page.route("**/api/runs/*/throughput*", lambda route: route.abort())
+    page.goto(f"{address}/runs/{simulated.run_id(1)}?flow=forward")
+    plot = drawn(page, "throughput")
+    expect(plot).to_contain_text("cannot be shown")
+    page.unroute("**/api/runs/*/throughput*")
+    page.locator("h1").click()
+    page.keyboard.press("+")
+    expect(plot.locator(".u-over")).to_be_visible()
+    expect(plot).not_to_contain_text("cannot be shown")
+    expect(plot.locator(".board.failed, .failed")).to_have_count(0)
+
+
 def test_lists_follow_the_store_and_a_kept_page_wakes(page: Page, serve: Callable[[Path], str], tmp_path: Path) -> None:
     results = tmp_path / "results"
     page.goto(f"{serve(results)}/campaigns")

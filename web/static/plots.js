@@ -77,7 +77,8 @@ function prefetched(address) {
 }
 
 async function refresh(plot) {
-  if (!plot.figure) return;
+  // What failed, or was empty in its first period, may have something to show in this one.
+  if (!plot.figure) return plot.holder.dataset.drawn === "true" ? draw(plot) : undefined;
   const asked = view;
   let answer;
   try {
@@ -107,9 +108,13 @@ function trouble(plot, words) {
 
 async function draw(plot) {
   plot.holder.dataset.drawn = "asked";
+  const asked = view;
+  const answering = ask(plot);
+  plot.first = null;
   try {
-    const answer = await ask(plot);
-    plot.first = null;
+    const answer = await answering;
+    plot.board.classList.remove("failed", "note");
+    plot.board.replaceChildren();
     if (!answer.series.some((one) => one.x.length)) {
       plot.board.classList.add("note");
       plot.board.textContent = answer.empty || "No packets in this period.";
@@ -126,6 +131,7 @@ async function draw(plot) {
   }
   plot.holder.dataset.drawn = "true";
   performance.mark(`drawn ${plot.holder.dataset.kind}`);
+  if (asked !== view) await refresh(plot);
 }
 
 // On a screen with room, plots are as low as style.css says, and the last one alone has the times.
