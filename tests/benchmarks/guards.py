@@ -2,9 +2,9 @@
 
     ./backchannel bench guards [--runs N] [--emulated N]
 
-Every fault is injected into a simulated run, a run of the virtual kernel and an emulated run, and must make each invalid
-with the right sentence. N healthy runs in virtual time (500) and N with real packets (0) must stay valid by the audit. In virtual time
-the stamps of both captures are exact, so the audit adds the lateness of a real-time driver to them.
+Every fault is injected into a simulated run, a run of the virtual kernel and an emulated run, and must make each
+invalid with the right sentence. N healthy runs in virtual time (500) and N with real packets (0) must stay valid by the
+audit. In virtual time the stamps of both captures are exact, so the audit adds the lateness of a real-time driver.
 """
 
 from __future__ import annotations

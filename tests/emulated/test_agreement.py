@@ -23,10 +23,10 @@ HEARTBEAT_S = 0.2
 
 @pytest.mark.parametrize("name", ["ack filtering, 28.8 kbit/s", "header compression, 9.6 kbit/s"])
 def test_the_same_seed_gives_the_same_throughput(name: str, kernel: Kernel, tmp_path: Path) -> None:
-    """The median of three runs, within 5 %. Without its limit of bursts by the clock, ack filtering's sender loses 20 %.
+    """The median of three runs, within 5 %.
 
-    Which packet a full queue drops follows from fractions of a millisecond: half of one takes 3 % from ack filtering in
-    the simulator.
+    Without its limit of bursts by the clock, ack filtering's sender loses 20 %. Which packet a full queue drops follows
+    from fractions of a millisecond: half of one takes 3 % from ack filtering in the simulator.
     """
     options = argparse.Namespace(repetitions=3, jobs=1)
     simulated, _ = throughputs(name, "sim", options, tmp_path)
