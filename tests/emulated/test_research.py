@@ -9,15 +9,10 @@ from typing import Any
 
 import pytest
 
-from experiments.engine.execution import analyse
 from testbed import fidelity
 from testbed.cell import Cell
-from testbed.report import Report
-from testbed.virtual_kernel.kernels import Kernel
-from testbed.virtual_kernel.machine import VirtualMachine
 from tests.conftest import queue, two_hosts, typed
 from tests.emulated.processes import run_with_a_pause
-from tests.testbed.test_simulation import simulate
 
 pytestmark = pytest.mark.emulated
 
@@ -97,22 +92,6 @@ def test_the_kernel_gets_its_address_back(cell: Cell, tmp_path: Path) -> None:
         cell.run(typed(two_hosts(duration_s=2.0)), tmp_path / "2").as_json()["flows"]["bulk"]["receive"]["bytes"]
         > 50_000
     )
-
-
-def test_throughput_agrees_with_the_simulator(kernel: Kernel, tmp_path: Path) -> None:
-    """The same endpoint on the same line, as a program on Linux and simulated: throughput within 1 %."""
-    made = two_hosts(rate_bps=1_000_000, delay_s=0.05, duration_s=15.0)
-    for node in made["nodes"]:
-        node["stack"] = named("newreno", max_window_segments=30)
-    reports = {
-        "linux": VirtualMachine(kernel).run(typed(made), tmp_path / "linux", lambda progress: None),
-        "simulated": Report.model_validate(simulate(made, tmp_path / "simulated")),
-    }
-    found = {
-        name: analyse(tmp_path / name, typed(made), report).values["throughput", "bulk"]
-        for name, report in reports.items()
-    }
-    assert found["linux"] == pytest.approx(found["simulated"], rel=0.01)
 
 
 @pytest.mark.parametrize("end", ["send", "receive"])

@@ -23,8 +23,6 @@ from testbed.virtual_kernel.machine import VirtualMachine
 from tests.conftest import two_hosts
 from tests.waiting import wait_until
 
-pytestmark = pytest.mark.emulated
-
 STACKS = ("reno", "cubic", "bbr", "newreno")
 
 

@@ -1,4 +1,4 @@
-"""Real packets agree with the simulator; `./backchannel bench agreement` has the rest, and the machine's own time."""
+"""Linux in virtual time agrees with the simulator; `./backchannel bench agreement` has the rest, and real packets."""
 
 from __future__ import annotations
 
@@ -11,10 +11,13 @@ import pytest
 
 import analysis
 from analysis.statistics import t_quantile
+from experiments.engine.execution import analyse
+from testbed.report import Report
 from testbed.virtual_kernel.kernels import Kernel
+from testbed.virtual_kernel.machine import VirtualMachine
 from tests.benchmarks.agreement import throughputs
-
-pytestmark = pytest.mark.emulated
+from tests.conftest import two_hosts, typed
+from tests.testbed.test_simulation import simulate
 
 RADIO = "packet radio, one hop"
 #: The period of 4.4BSD's delayed acks, in seconds.
@@ -56,3 +59,19 @@ def test_a_radio_agrees_within_what_its_backoffs_do(kernel: Kernel, tmp_path: Pa
     ]
     assert len(delayed) > 10
     assert sorted(delayed)[len(delayed) // 2] < 0.005
+
+
+def test_our_own_endpoint_has_the_simulated_throughput(kernel: Kernel, tmp_path: Path) -> None:
+    """The same endpoint on the same line, as a program on Linux and simulated: throughput within 1 %."""
+    made = two_hosts(rate_bps=1_000_000, delay_s=0.05, duration_s=15.0)
+    for node in made["nodes"]:
+        node["stack"] = {"name": "newreno", "options": {"max_window_segments": 30}}
+    reports = {
+        "linux": VirtualMachine(kernel).run(typed(made), tmp_path / "linux", lambda progress: None),
+        "simulated": Report.model_validate(simulate(made, tmp_path / "simulated")),
+    }
+    found = {
+        name: analyse(tmp_path / name, typed(made), report).values["throughput", "bulk"]
+        for name, report in reports.items()
+    }
+    assert found["linux"] == pytest.approx(found["simulated"], rel=0.01)
