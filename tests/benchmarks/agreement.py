@@ -148,7 +148,7 @@ def throughputs(name: str, backend: str, options: argparse.Namespace, folder: Pa
     if not done.stdout:
         raise SystemExit(f"{name}, {backend}: {done.stderr.strip()}")
     (point,) = json.loads(done.stdout)["points"]
-    values = next(
+    values: list[float] = next(
         (row["values"] for row in point["metrics"] if (row["name"], row["subject"]) == ("throughput", "bulk")), []
     )
     return values, options.repetitions - len(values)

@@ -3,14 +3,34 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from testbed.cell import Cell
-from tests.conftest import queue, typed
+from tests import quiet
+from tests.conftest import ATTEMPTS, queue, typed
 from tests.split_connections import both_ways, check_whole, splitting
 
 pytestmark = pytest.mark.emulated
+
+
+def test_the_shared_medium_calibrates() -> None:
+    """Times on the shared medium include its overhead, and so does what the calibration holds them against."""
+    air = {"rate_bps": 2_000_000, "delay_s": 0.0005, "queue": queue(limit_packets=100)}
+    wire = {"rate_bps": 10_000_000, "delay_s": 0.001, "queue": queue(limit_packets=100)}
+    made = splitting(air, wire, {"name": "split", "options": {}}, duration_s=1.0, workload=both_ways(1000, 1000))
+    made["links"][1]["kind"] = "wavelan"
+    problems: list[Any] = []
+    with Cell("medium") as cell:
+        cell.build(typed(made))
+        for _ in quiet.attempts(ATTEMPTS):
+            measured = cell.calibrate(typed(made))
+            assert {(one.link, one.direction) for one in measured} >= {("air", "forward"), ("air", "reverse")}
+            problems = [problem for one in measured for problem in one.problems]
+            if not problems:
+                break
+    assert problems == []
 
 
 def test_split_connections_are_whole_whatever_a_fast_line_does(tmp_path: Path) -> None:
