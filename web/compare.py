@@ -14,7 +14,7 @@ from analysis.estimates import Estimate
 from analysis.figures.means import Group, Mean, Means
 from analysis.figures.model import COLOURS, Figure, Series
 from analysis.metrics.registry import estimate
-from analysis.statistics import LEVEL, MARGIN, Compared, RunKey, compare_all
+from analysis.statistics import LEVEL, MARGIN, Compared, Difference, RunKey, compare_all
 from analysis.store import browse
 from experiments.api import comparisons_note, point_label, quantity_scale
 from web import run_figures, runs
@@ -86,6 +86,32 @@ class Row:
     subject: str
     unit: str
     cells: list[Cell | None]
+
+    def bar(self, cell: Cell) -> Bar | None:
+        """How a cell's difference from the first subject is drawn; None of the first subject, and if none differs."""
+        gaps = [one.compared.difference for one in self.cells if one and one.compared]
+        reach = max((abs(end) for gap in gaps for end in _ends(gap)), default=0.0)
+        if cell.compared is None or reach == 0:
+            return None
+        gap = cell.compared.difference
+        low, high = _ends(gap)
+        return Bar(low / reach, high / reach, gap.value / reach, gap.level if gap.interval else None)
+
+
+@dataclass(frozen=True)
+class Bar:
+    """A difference and its confidence interval, as shares of the farthest end in the row; 0 is no difference."""
+
+    low: float
+    high: float
+    value: float
+    #: Confidence level; None without an interval.
+    level: float | None
+
+
+def _ends(gap: Difference) -> tuple[float, float]:
+    """Of the interval; the difference twice where there is none."""
+    return (gap.interval.low, gap.interval.high) if gap.interval else (gap.value, gap.value)
 
 
 @blueprint.get("/compare")

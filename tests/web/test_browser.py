@@ -243,6 +243,47 @@ def test_it_is_used_with_a_finger_on_a_phone(browser: Browser, address: str, sim
     context.close()
 
 
+def test_tables_are_cards_on_a_phone(browser: Browser, address: str, simulated: Simulated) -> None:
+    """Every number stands with its name, and nothing lies beside the screen."""
+    page = browser.new_page(viewport={"width": 390, "height": 800})
+    points = [f"point={simulated.campaign['campaign']}:{number}" for number in range(2)]
+    tables = 0
+    for path in (
+        "/campaigns", simulated.address, f"{simulated.address}/explore", f"/runs/{simulated.run_id()}",
+        f"/compare?{'&'.join(points)}",
+    ):  # fmt: skip
+        page.goto(address + path)
+        found = page.evaluate(
+            """() => [...document.querySelectorAll("table.cards")].map((table) => [
+              table.closest(".scroll").scrollWidth - table.closest(".scroll").clientWidth,
+              [...table.querySelectorAll("td.number:not([data-title])")].length,
+              [...table.querySelectorAll("td")].filter((one) => one.offsetWidth > 390).length])"""
+        )
+        assert found and all(one == [0, 0, 0] for one in found), (path, found)
+        tables += len(found)
+    assert tables >= 6
+    page.close()
+
+
+def test_a_comparison_draws_each_interval(page: Page, address: str, simulated: Simulated) -> None:
+    points = [f"point={simulated.campaign['campaign']}:{number}" for number in range(2)]
+    page.goto(f"{address}/compare?{'&'.join(points)}")
+    # The farthest end of a row is the edge of its scale, 58 units from "no difference".
+    drawn = page.evaluate(
+        """() => [...document.querySelectorAll(".bar")].map((bar) => [bar.ariaLabel, ...["x1", "x2"].map(
+          (end) => Number(bar.querySelector("line:not(.none)")?.getAttribute(end) ?? NaN)),
+          Number(bar.querySelector("circle").getAttribute("cx"))])"""
+    )
+    assert drawn
+    for label, low, high, value in drawn:
+        if label == "no interval":
+            assert abs(value) == 58
+        else:
+            assert low <= value <= high
+            assert max(-low, high) == 58
+            assert (low <= 0 <= high) == ("spans" in label)
+
+
 def test_two_policies_are_compared(page: Page, address: str, simulated: Simulated) -> None:
     page.goto(address + simulated.address)
     page.get_by_label("Compare policy=droptail, rate=28.8 kbit/s").check()
