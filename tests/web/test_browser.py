@@ -259,7 +259,8 @@ def test_tables_are_cards_on_a_phone(browser: Browser, address: str, simulated: 
               [...table.querySelectorAll("td.number:not([data-title])")].length,
               [...table.querySelectorAll("td")].filter((one) => one.offsetWidth > 390).length])"""
         )
-        assert found and all(one == [0, 0, 0] for one in found), (path, found)
+        assert found, path
+        assert all(one == [0, 0, 0] for one in found), (path, found)
         tables += len(found)
     assert tables >= 6
     page.close()
