@@ -78,7 +78,7 @@ def comparisons_note(count: int, confidence: float, level: float, margin: float)
     return (
         f"{count} comparison{'' if count == 1 else 's'}: intervals at {confidence * 100:.4g} % together{each}. "
         f"Same: shown to be less than {margin * 100:.3g} % of the first mean apart. Different, better, worse: shown "
-        "to be unequal. Cannot tell: neither."
+        f"to be unequal{', at times by Holm although the wider interval has 0' if count > 1 else ''}. Cannot tell: neither."
     )
 
 

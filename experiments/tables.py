@@ -9,6 +9,7 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
+from analysis.estimates import decimals
 from experiments.labels import cell_text, comparisons_note, duration_text, point_label
 from testbed import units
 
@@ -265,7 +266,7 @@ def _side_by_side(scores: Mapping[str, Score]) -> list[Text]:
 
 def _measured(value: ValueScore) -> str:
     ours = "nothing" if value.measured is None else f"{value.measured:.4g}"
-    return ours if value.half_interval is None else f"{ours} ± {value.half_interval:.2g}"
+    return ours if value.half_interval is None else f"{ours} ± {value.half_interval:.{decimals(value.half_interval)}f}"
 
 
 def _published(value: ValueScore) -> str:

@@ -10,7 +10,7 @@ from urllib.parse import urlencode
 from flask import Blueprint, Response, abort, g, jsonify, render_template, request, url_for
 
 from analysis.comparison import verdict
-from analysis.estimates import Estimate
+from analysis.estimates import Estimate, decimals
 from analysis.figures.means import Group, Mean, Means
 from analysis.figures.model import COLOURS, Figure, Series
 from analysis.metrics.registry import estimate
@@ -71,11 +71,15 @@ class Cell:
         scale, name = quantity_scale(max(abs(gap.value), gap.half or 0.0), unit)
         if unit == "fraction":
             scale, name = 0.01, "points"
-        half = f" ± {gap.half / scale:.2g}" if gap.half is not None else ""
         sign = "−" if gap.value < 0 else "+"
         share = gap.relative if unit != "fraction" else None
         relative = f" ({share * 100:+.0f} %)".replace("-", "−") if share is not None and abs(share) < 10 else ""
-        return f"{sign}{abs(gap.value) / scale:.3g}{half} {name}".strip() + relative
+        size = abs(gap.value) / scale
+        shown = f"{size:.3g}"
+        if gap.half is not None:
+            digits = decimals(gap.half / scale)
+            shown = f"{size:.{digits}f} ± {gap.half / scale:.{digits}f}"
+        return f"{sign}{shown} {name}".strip() + relative
 
 
 @dataclass(frozen=True)

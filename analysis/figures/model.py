@@ -15,6 +15,7 @@ from typing import Any, Literal
 
 import polars as pl
 
+from analysis.estimates import decimals
 from analysis.thinning import View, thin
 from testbed import units
 
@@ -261,7 +262,8 @@ def _spread(row: dict[str, Any]) -> str:
     if low is None or high is None or low == high:
         return ""
     if math.isclose(high - row["y"], row["y"] - low, rel_tol=1e-6):
-        return f" ± {(high - low) / 2:.2g}"
+        half = (high - low) / 2
+        return f" ± {half:.{decimals(half)}f}"
     return f" [{low:.3g}, {high:.3g}]"
 
 

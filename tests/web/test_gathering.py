@@ -69,7 +69,8 @@ def test_times_that_were_rounded_up_do_not_hold_it(page: Page, address: str, sim
           const inside = all.filter((one) => one.time_s >= from && one.time_s <= to);
           const series = [{ name: "retransmission", style: "marks", ink: "mark",
             x: inside.map((one) => +one.time_s.toFixed(6)), y: inside.map((one) => one.end / 1e3) }];
-          const told = asked.pathname.endsWith("segments") ? { segments: inside } : { y: "", series };
+          const figure = { x: { label: "", unit: "s" }, y: { label: "", unit: "" }, series };
+          const told = asked.pathname.endsWith("segments") ? { segments: inside } : figure;
           return new Response(JSON.stringify(told));
         };
         for (let n = 0; n < 5; n++) { await seek("retransmission", 1); met.push(segment.seq); }

@@ -107,14 +107,16 @@ document.addEventListener("click", (event) => {
   for (const open of $$(".share[open]")) if (!open.contains(event.target)) open.open = false;
 });
 
-// Paper is light, and shows every plot.
+// Paper is light and narrow: figures are drawn again to its width.
 let shownTheme = null;
 addEventListener("beforeprint", () => {
   shownTheme = document.documentElement.dataset.theme ?? "";
   document.documentElement.dataset.theme = "light";
+  document.documentElement.dataset.paper = "";
   document.dispatchEvent(new Event("themed"));
 });
 addEventListener("afterprint", () => {
+  delete document.documentElement.dataset.paper;
   if (shownTheme) document.documentElement.dataset.theme = shownTheme;
   else delete document.documentElement.dataset.theme;
   document.dispatchEvent(new Event("themed"));
