@@ -414,6 +414,10 @@ def test_packets_cross_the_line(page: Page, address: str, simulated: Simulated) 
     assert at.input_value() == "0"
 
 
+#: Width of the widest figure on a page, px.
+WIDEST = "Math.max(...[...document.querySelectorAll('.board canvas')].map((one) => one.offsetWidth))"
+
+
 def test_a_run_is_printed_with_all_its_plots_on_light_paper(
     browser: Browser, address: str, simulated: Simulated
 ) -> None:
@@ -426,11 +430,15 @@ def test_a_run_is_printed_with_all_its_plots_on_light_paper(
         expect(plots.nth(number)).to_have_attribute("data-drawn", "true", timeout=15_000)
     assert page.evaluate("window.printed")
     page.evaluate("dispatchEvent(new Event('beforeprint'))")
-    page.emulate_media(media="print")
+    assert page.evaluate(WIDEST) <= 700
     assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(251, 251, 249)"
+    page.emulate_media(media="print")
+    assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
     expect(page.locator("header")).to_be_hidden()
     expect(plots.first.locator("canvas")).to_be_visible()
+    page.emulate_media(media="screen")
     page.evaluate("dispatchEvent(new Event('afterprint'))")
+    assert page.evaluate(WIDEST) > 900
     assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(19, 23, 22)"
     page.close()
 
