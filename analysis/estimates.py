@@ -122,15 +122,15 @@ class Estimate:
         return ", ".join(f"{value / scale:.3g}" for value in self.values) + suffix
 
 
-def decimals(half: float, most: int = 6) -> int:
+def decimals(half: float) -> int:
     """Decimals with which two digits of an interval's half-width are written, and the value it belongs to."""
-    return min(max(1 - math.floor(math.log10(half)), 0), most) if half > 0 else most
+    return max(1 - math.floor(math.log10(half)), 0) if half > 0 else 0
 
 
 def _interval_text(mean: float, interval: Interval, scale: float) -> str:
     """Two digits of the half-width, at most three decimals."""
     low, high = interval.low / scale, interval.high / scale
-    digits = decimals((high - low) / 2, 3)
+    digits = min(decimals((high - low) / 2), 3)
     if interval.method == "t":
         return f"{mean:.{digits}f} ± {(high - low) / 2:.{digits}f}"
     return f"{mean:.{digits}f} [{low:.{digits}f}, {high:.{digits}f}]"

@@ -91,15 +91,17 @@ class Row:
     unit: str
     cells: list[Cell | None]
 
-    def bar(self, cell: Cell) -> Bar | None:
-        """How a cell's difference from the first subject is drawn; None of the first subject, and if none differs."""
-        gaps = [one.compared.difference for one in self.cells if one and one.compared]
-        reach = max((abs(end) for gap in gaps for end in _ends(gap)), default=0.0)
-        if cell.compared is None or reach == 0:
-            return None
-        gap = cell.compared.difference
-        low, high = _ends(gap)
-        return Bar(low / reach, high / reach, gap.value / reach, gap.level if gap.interval else None)
+    def bars(self) -> list[Bar | None]:
+        """How each cell's difference from the first subject is drawn; None without a difference, and if all are 0."""
+        gaps = [one.compared.difference if one and one.compared else None for one in self.cells]
+        ends = [_ends(gap) if gap else None for gap in gaps]
+        reach = max((abs(end) for both in ends if both for end in both), default=0.0)
+        return [
+            Bar(both[0] / reach, both[1] / reach, gap.value / reach, gap.level if gap.interval else None)
+            if gap and both and reach
+            else None
+            for gap, both in zip(gaps, ends, strict=True)
+        ]
 
 
 @dataclass(frozen=True)

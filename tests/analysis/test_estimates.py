@@ -169,3 +169,11 @@ def test_resamples_of_many_values_are_those_of_numpy() -> None:
     values = [float(value) for value in range(1, 12)]
     drawn = np.random.default_rng(1).choice(np.asarray(values), (estimates.DRAWN_VALUES // 11, 11))
     assert estimates._drawn_means(values) == np.sort(drawn.mean(axis=1)).tolist()
+
+
+@pytest.mark.parametrize(
+    ("half", "text"),
+    [(0.0, "0"), (3.14e-8, "0.000000031"), (0.0011, "0.0011"), (2.0, "2.0"), (31.4, "31"), (163.0, "163")],
+)
+def test_a_half_width_is_written_without_an_exponent_and_never_as_zero(half: float, text: str) -> None:
+    assert f"{half:.{estimates.decimals(half)}f}" == text
