@@ -13,7 +13,7 @@ from __future__ import annotations
 import os
 import statistics
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
@@ -40,6 +40,7 @@ from analysis.store.rows import (
     MetricRow,
     NewCampaign,
     PointRow,
+    ProgressRow,
     RunRow,
     TableRow,
 )
@@ -124,7 +125,7 @@ class Store:
             ]
             connection.execute(sa.insert(membership), rows)
 
-    def set_progress(self, campaign_id: str, progress: Mapping[str, Any]) -> None:
+    def set_progress(self, campaign_id: str, progress: ProgressRow) -> None:
         """Notes what a running campaign is doing."""
         with self._database.writing() as connection:
             connection.execute(

@@ -169,7 +169,7 @@ class Dispatcher:
             progress = self._progress([campaign])
             # A campaign that waits for its turn has no progress yet.
             if progress.cells or campaign.finished:
-                self._store.set_progress(campaign.outcome.campaign_id, progress.as_json())
+                self._store.set_progress(campaign.outcome.campaign_id, progress.row())
         open_ids = [campaign.outcome.campaign_id for campaign in self._campaigns if not campaign.closed]
         if requests.stop_wanted(self._store, open_ids):
             self._stop.set()

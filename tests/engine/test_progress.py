@@ -37,7 +37,7 @@ def test_rate_and_remaining_time_follow_from_what_is_finished(plan: Plan) -> Non
 
 
 def test_the_store_gets_json_and_the_site_its_fields(plan: Plan) -> None:
-    document = json.loads(json.dumps(progress(plan).as_json()))
+    document = json.loads(json.dumps(progress(plan).row()))
     assert document["share"] == 0.5
     assert [cell["phase"] for cell in document["cells"]] == ["running 3.4", "analysing"]
     assert document["cells"][0]["run"] == plan.runs[0].id
