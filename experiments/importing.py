@@ -194,7 +194,7 @@ def _orient(folder: Path) -> None:
     connections = pl.read_parquet(path)
 
     def data(side: str) -> pl.Expr:
-        # Where acks alone were captured, they tell.
+        # A capture of acks alone has no payload, but the acks count the bytes.
         return pl.max_horizontal(f"{side}_payload_bytes", f"{side}_acked_bytes")
 
     reversed_ = data("server") > data("client")

@@ -153,10 +153,10 @@ def check(path: Path | None, scenarios: Sequence[Scenario]) -> None:
 
 
 def greet(path: Path | None, name: str, scenario: Scenario) -> None:
-    """Tries once that every host is there, has an agent, is nobody's and knows the time, and lets go of it.
+    """Checks every host once (reachable, agent, not held, clock) and releases it.
 
     Raises:
-        TestbedError: the first host that is not, with the remedy; nothing was changed.
+        TestbedError: the first host with a problem, with the remedy; nothing was changed.
     """
     cell = cells(path, name)("lab", lambda progress: None)
     try:

@@ -140,7 +140,7 @@ def events() -> Response:
     """A stream of `state` events, one for every change; `campaign` narrows it to one."""
     watcher: Watcher = current_app.extensions["watcher"]
     store, campaign_id = g.store, request.args.get("campaign", "")
-    # HEAD takes no place: nobody reads its stream, so it would never end.
+    # HEAD gets no stream, because its client would never read it.
     stays = request.method == "GET" and request.args.get("once") is None and watcher.acquire_stream()
     stream = _stream(watcher, store, campaign_id) if stays else iter([_event(snapshot(store, campaign_id), RETRY_S)])
     return Response(

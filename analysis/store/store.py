@@ -47,7 +47,7 @@ from analysis.store.rows import (
 from analysis.store.schema import attempt, campaign, file, membership, metric, point, replaced, run
 from testbed.scenario import Document, ScenarioDocument
 
-#: Where a run stands in a campaign.
+#: A run's position in a campaign.
 MEMBER = (membership.c.point, membership.c.repetition, membership.c.run_id)
 
 
@@ -232,7 +232,7 @@ class Store:
         """Every metric of the results that were valid at an earlier time.
 
         Args:
-            campaign_id: of a campaign, whenever it was begun.
+            campaign_id: id of the campaign.
             moment: seconds since the UNIX epoch.
         """
         now = _values_of(campaign_id).add_columns(run.c.landed).where(run.c.landed <= moment)
@@ -301,7 +301,7 @@ class Store:
         self._incoming.sweep()
 
     def land(self, landing: Landing, replaces: bool = False) -> None:
-        """Takes a run in. Nobody sees it before it is complete; a crash leaves nothing visible.
+        """Stores a run. It is visible only once it is complete; a crash leaves nothing visible.
 
         An invalid run is kept until a valid one with the same id replaces it; it never replaces a valid one.
 

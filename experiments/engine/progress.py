@@ -68,7 +68,7 @@ class Progress:
         words = [f"{self.done + self.failed} of {self.runs} runs"]
         if self.failed:
             words.append(f"{self.failed} without a valid result")
-        words.append(f"{sum(1 for cell in self.cells if cell.progress.phase is not Phase.ANALYSING)} cells at work")
+        words.append(f"{sum(1 for cell in self.cells if cell.progress.phase is not Phase.ANALYSING)} busy cells")
         if not self.allowed:
             words.append("waiting, because the machine's host takes too much CPU time")
         if self.per_minute is not None:
