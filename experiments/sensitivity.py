@@ -24,8 +24,6 @@ from testbed.scenario import ScenarioDocument
 
 #: Default for the greatest relative change.
 BY = 0.001
-#: Default number of perturbations.
-PERTURBATIONS = 5
 #: Options of policies that bound a buffer.
 _BUFFERS = ("limit_packets", "buffer_bytes")
 

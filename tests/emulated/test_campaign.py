@@ -30,7 +30,8 @@ def test_every_point_has_its_runs_and_metrics(finished: Finished) -> None:
         names = {(row["name"], row["subject"]): row for row in point["metrics"]}
         forward, reverse = names["throughput", "forward"], names["throughput", "reverse"]
         assert forward["unit"] == "rate"
-        assert 100_000 < forward["mean"] < 10_000_000
+        # Twelve runs had 3.9 Mbit/s with a standard deviation of 1.1; these are two.
+        assert 1_000_000 < forward["mean"] < 8_000_000
         assert 0 <= reverse["mean"] < 28_800
         assert 0.5 < names["goodput", "forward"]["mean"] < 1
     # Acks first (asym 6.5): forward's fill the line, so that no data of reverse gets a turn. What forward gains by it
