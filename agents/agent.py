@@ -182,7 +182,7 @@ class Agent:
             words = traffic.command(self.node_binary, program, options, self.folder)
             started = traffic.Program(name, words, self.folder)
             self._programs[name] = started
-        if program in ("receive", "endpoint-receive", "probe-receive"):
+        if program in traffic.RECEIVERS:
             started.wait_until_ready()
 
     def wait_traffic(self, name: str, timeout_s: float) -> object:

@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 from agents.errors import AgentError
 from agents.kernel import ROUTER_BASE, TCP_BASE
 from agents.messages import CaptureRequest
-from testbed import addressing, flows, kernel_links, kernel_tcp, load, probing
+from testbed import addressing, exchanges, flows, kernel_links, kernel_tcp, load, probing
 from testbed.addressing import Interface
 from testbed.clock import Clock
 from testbed.concurrency import on_each
@@ -257,16 +257,12 @@ class Conductor:
         return settings, LEAST_LEAD_S + LEAD_OF_RECEIVERS * (time.monotonic() - began_s)
 
     def _start_senders(self, scenario: Scenario, zero_ns: int) -> None:
-        """Announces the run's zero to research-stack receivers and starts all senders, on each node's own clock."""
+        """Announces the run's zero to receivers that need it and starts all senders, on each node's own clock."""
 
         def node_zero_ns(node: str) -> int:
             return zero_ns + self._clock.monotonic_offset_ns(node)
 
-        receivers = {
-            flow.to
-            for flow in scenario.workload
-            if not kernel_tcp.is_kernel_stack(flows.stack_of(scenario, flow.to).name)
-        }
+        receivers = {flow.to for flow in scenario.workload if flows.hears_the_start(scenario, flow)}
         on_each(self._pool, sorted(receivers), lambda name: self._network.agents[name].begin(node_zero_ns(name)))
         for flow in scenario.workload:
             self._start(flows.sender(scenario, self._network.plan, flow, node_zero_ns(flow.from_)))
@@ -328,7 +324,20 @@ class Conductor:
             for counters in of_node
         ]
         self._each(lambda name: self._fetch(scenario, name, captures, out))
+        for flow in scenario.workload:
+            if not flows.is_bulk(flow):
+                self._collect_exchanges(flow, out / exchanges.FOLDER)
         return captures
+
+    def _collect_exchanges(self, flow: Flow, to: Path) -> None:
+        """Fetches what both programs of a flow recorded, and joins it."""
+        to.mkdir(exist_ok=True)
+        sent, arrived = to / flows.sent_file(flow), to / flows.arrived_file(flow)
+        self._network.agents[flow.from_].fetch(sent.name, sent)
+        self._network.agents[flow.to].fetch(arrived.name, arrived)
+        exchanges.join(sent, arrived, to / f"{flow.name}.jsonl")
+        sent.unlink()
+        arrived.unlink()
 
     def _fetch(self, scenario: Scenario, name: str, captures: Iterable[CaptureReport], out: Path) -> None:
         agent = self._network.agents[name]

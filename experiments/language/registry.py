@@ -231,7 +231,7 @@ def entries() -> tuple[Entry, ...]:
     declared = node_binary.call("registry")
     keys = ("policies", "links", "directions", "error_models", "middleboxes", "stacks")
     found = [_entry(raw) for key in keys for raw in declared[key]]
-    found += [_entry(raw, ("sim",)) for raw in declared["workloads"]]
+    found += [_entry(raw) for raw in declared["workloads"]]
     found += [
         Entry("profile", raw["name"], raw["summary"], raw["source"], spec=raw["spec"]) for raw in declared["profiles"]
     ]

@@ -219,7 +219,7 @@ fn accept(
 
 /// Reads the start of the run from a file. The conductor writes it when the start is settled, which is after receivers have to
 /// listen.
-fn read_run_start(file: &Path) -> Result<u64, String> {
+pub(crate) fn read_run_start(file: &Path) -> Result<u64, String> {
     let text = std::fs::read_to_string(file)
         .map_err(|error| format!("a SYN arrived before the run's start was written to {}: {error}", file.display()))?;
     text.trim().parse().map_err(|_| format!("{}: '{}' is not a number of nanoseconds", file.display(), text.trim()))

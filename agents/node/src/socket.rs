@@ -2,6 +2,7 @@
 
 use std::io;
 use std::net::{Shutdown, SocketAddrV4};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
 
 use backchannel_emulator::os::socket_option;
@@ -84,6 +85,16 @@ impl TcpSocket {
         Ok(TcpSocket(connection))
     }
 
+    /// Port at this end.
+    pub fn local_port(&self) -> io::Result<u16> {
+        Ok(self.0.local_addr()?.as_socket().map_or(0, |address| address.port()))
+    }
+
+    /// Port at the other end.
+    pub fn peer_port(&self) -> io::Result<u16> {
+        Ok(self.0.peer_addr()?.as_socket().map_or(0, |address| address.port()))
+    }
+
     /// Writes what fits into the send buffer.
     pub fn write(&self, bytes: &[u8]) -> io::Result<usize> {
         Ok(rustix::net::send(&self.0, bytes, SendFlags::NOSIGNAL)?)
@@ -134,6 +145,12 @@ impl TcpSocket {
             ca_state: info.tcpi_ca_state,
             backoff: info.tcpi_backoff,
         })
+    }
+}
+
+impl AsFd for TcpSocket {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
     }
 }
 
