@@ -61,8 +61,8 @@ pub(super) fn send(args: &SendArgs, flow: &Flow, mut application: Application) -
             }
             continue;
         }
-        let next_ns = due.map_or(u64::MAX, |at| args.run_begins_ns + at.nanos());
-        let until_ns = next_ns.min(monotonic_ns() + LONGEST_WAIT_NS).min(args.stop_at_ns.max(monotonic_ns() + 1));
+        let next_ns = due.map_or(u64::MAX, |at| (args.run_begins_ns + at.nanos()).min(args.stop_at_ns));
+        let until_ns = next_ns.min(monotonic_ns() + LONGEST_WAIT_NS);
         if wait_until([&socket], Readiness::Readable, Some(until_ns)) {
             while let Some(packet) = receive_packet(&socket)? {
                 let at = Time(packet.at_ns.saturating_sub(args.run_begins_ns));
