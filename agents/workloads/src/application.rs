@@ -405,4 +405,73 @@ mod tests {
         let why = Application::new(&flow(r#"{"name":"x","kind":"cbr","from":"a","to":"b","port":9}"#), 1).unwrap_err();
         assert!(why.contains("'rate_bps' must be given"), "{why}");
     }
+
+    #[test]
+    fn a_call_sends_its_codecs_frames() {
+        let call = |options: &str| {
+            let json = format!(r#"{{"name":"c","kind":"call","from":"a","to":"b","port":9,"options":{options}}}"#);
+            actions(&mut Application::new(&flow(&json), 1).unwrap(), 0.9999)
+        };
+        // RFC 3551: 160 bytes of PCM in 20 ms, 20 of G.729; 40 bytes of IP, UDP and RTP.
+        let pcm = call("{}");
+        assert_eq!((pcm.len(), pcm[1]), (50, (0.02, Action::Datagram(200))));
+        let g729 = call(r#"{"codec":"g729","frame_s":0.04}"#);
+        assert_eq!((g729.len(), g729[1]), (25, (0.04, Action::Datagram(80))));
+    }
+
+    #[test]
+    fn a_probe_is_echoed_and_a_call_is_not() {
+        let of = |kind: &str| {
+            let json = format!(r#"{{"name":"p","kind":"{kind}","from":"a","to":"b","port":9}}"#);
+            Application::new(&flow(&json), 1).unwrap()
+        };
+        assert!(of("probe").is_echoed() && of("probe").is_datagrams() && of("call").is_datagrams());
+        assert!(!of("call").is_echoed() && !of("web").is_datagrams());
+        let sent = actions(&mut of("probe"), 0.99);
+        assert_eq!((sent.len(), sent[19]), (20, (0.95, Action::Datagram(64))));
+    }
+
+    #[test]
+    fn the_next_request_follows_the_response_and_the_thinking() {
+        let of = |think: &str| {
+            let options = format!(r#"{{"request_bytes":7,"response_bytes":9,"think_s":{think}}}"#);
+            let json = format!(r#"{{"name":"t","kind":"transactions","from":"a","to":"b","port":9,"options":{options}}}"#);
+            Application::new(&flow(&json), 1).unwrap()
+        };
+        let mut at_once = of("0");
+        let (opened, next) = at_once.act(Time::ZERO);
+        assert_eq!((opened, next), (Action::Connect { bytes: None, silent: true }, Some(Time::ZERO)));
+        assert_eq!(at_once.act(Time::ZERO), (Action::Write(7), None));
+        assert_eq!(at_once.transaction(), Some(Transaction { request: 7, response: 9 }));
+        let at = Time::from_seconds(2.0);
+        assert_eq!(at_once.on_response(at), at);
+        let mut thinks = of("0.5");
+        let waits: Vec<_> = (0..4000).map(|_| thinks.on_response(at).since(at).as_secs_f64()).collect();
+        let mean = waits.iter().sum::<f64>() / 4000.0;
+        assert!((0.47..0.53).contains(&mean), "{mean}");
+    }
+
+    #[test]
+    fn transfers_have_the_sizes_and_distances_that_are_asked_for() {
+        let of = |options: &str| {
+            let json = format!(r#"{{"name":"t","kind":"transfers","from":"a","to":"b","port":9,"options":{options}}}"#);
+            actions(&mut Application::new(&flow(&json), 1).unwrap(), 2000.0)
+        };
+        let size = |action: &Action| match action {
+            Action::Connect { bytes: Some(bytes), silent: false } => *bytes,
+            other => panic!("{other:?}"),
+        };
+        let constant = of(r#"{"arrivals":"constant","sizes":"constant","mean_bytes":5000,"distance_s":2}"#);
+        assert_eq!(constant.len(), 1001);
+        assert!(constant.iter().all(|(at, action)| at % 2.0 == 0.0 && size(action) == 5000));
+        let drawn = of(r#"{"sizes":"exponential","mean_bytes":5000}"#);
+        assert!((1850..2150).contains(&drawn.len()), "{}", drawn.len());
+        let mean = drawn.iter().map(|(_, action)| size(action)).sum::<u64>() as f64 / drawn.len() as f64;
+        assert!((4600.0..5400.0).contains(&mean), "{mean}");
+        // A third of an exponential distribution is longer than its mean; of Pareto's sizes none is below the least.
+        let long = drawn.iter().filter(|(_, action)| size(action) > 5000).count() as f64 / drawn.len() as f64;
+        assert!((0.33..0.41).contains(&long), "{long}");
+        let least = (30_000.0f64 * 0.3 / 1.3).floor() as u64;
+        assert!(of("{}").iter().all(|(_, action)| size(action) >= least));
+    }
 }
