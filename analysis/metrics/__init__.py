@@ -146,7 +146,7 @@ from analysis.results import MetricValue
 from analysis.runs import active_window_s
 
 #: Metrics of which a group has the sum over its flows.
-SUMMED = frozenset(one.name for one in METRICS.values() if one.summed)
+SUMMED = frozenset(metric.name for metric in METRICS.values() if metric.summed)
 
 __all__ = [
     "METRICS", "SUMMED", "Measured", "Metric", "MetricValue", "ack_accounting", "ack_arrivals", "ack_compression",

@@ -149,8 +149,7 @@ impl Arrivals {
             return args.workload.record::<ArrivalLine>([]);
         }
         let zero_ns = read_run_start(&args.run_begins_file)?;
-        args.workload.record(
-            self.0.iter().map(|&(key, at_ns)| ArrivalLine { key, arrived_ns: at_ns.saturating_sub(zero_ns) }),
-        )
+        args.workload
+            .record(self.0.iter().map(|&(key, at_ns)| ArrivalLine { key, arrived_ns: at_ns.saturating_sub(zero_ns) }))
     }
 }

@@ -11,8 +11,8 @@ use schemars::{schema_for, JsonSchema};
 use serde_json::{json, Value};
 
 use crate::reports::{
-    EndpointReceiveReport, EndpointSendReport, LoadReceiveReport, LoadSendReport, ProbeReceiveReport, ProbeSendReport, ReceiveReport, SendReport,
-    TcpInfoLine,
+    EndpointReceiveReport, EndpointSendReport, LoadReceiveReport, LoadSendReport, ProbeReceiveReport, ProbeSendReport,
+    ReceiveReport, SendReport, TcpInfoLine,
 };
 
 /// Prints the document.

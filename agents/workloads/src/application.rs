@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use backchannel_core::registry::Given;
+use backchannel_core::registry::CheckedOptions;
 use backchannel_core::rng::{self, RunRng};
 use backchannel_core::scenario::Flow;
 use backchannel_core::time::{service_time, Time};
@@ -259,8 +259,8 @@ impl Kind {
             let names: Vec<_> = WORKLOADS.iter().map(|entry| entry.name).collect();
             wrong(format!("there is no workload '{}'; there are: bulk, {}", flow.kind, names.join(", ")))
         })?;
-        let given = Given::check(entry, &flow.options).map_err(wrong)?;
-        let number = |name| given.number(name).expect("validated: it has a default or is required");
+        let checked = CheckedOptions::check(entry, &flow.options).map_err(wrong)?;
+        let number = |name| checked.number(name).expect("validated: it has a default or is required");
         let spacing = |bytes: f64| service_time(bytes as u64 * 8, number("rate_bps") as u64);
         let rng = rng::stream(seed, &format!("workload/{}", flow.name));
         Ok(match flow.kind.as_str() {
@@ -296,7 +296,7 @@ impl Kind {
                 echoed: true,
             },
             "call" => {
-                let rate_bps = if given.text("codec") == Some("g729") { 8_000.0 } else { 64_000.0 };
+                let rate_bps = if checked.text("codec") == Some("g729") { 8_000.0 } else { 64_000.0 };
                 let frame_s = number("frame_s");
                 let speech = (rate_bps * frame_s / 8.0).round() as u32;
                 let packet_bytes = speech + RTP_HEADER + HEADERS;
@@ -308,9 +308,9 @@ impl Kind {
                 Kind::Transactions { each, think_s: number("think_s"), rng, connected: false }
             }
             "transfers" => Kind::Transfers {
-                arrivals: Law::named(given.text("arrivals"), 0.0),
+                arrivals: Law::named(checked.text("arrivals"), 0.0),
                 distance_s: number("distance_s"),
-                sizes: Law::named(given.text("sizes"), number("shape")),
+                sizes: Law::named(checked.text("sizes"), number("shape")),
                 mean_bytes: number("mean_bytes"),
                 rng,
             },
@@ -435,7 +435,8 @@ mod tests {
     fn the_next_request_follows_the_response_and_the_thinking() {
         let of = |think: &str| {
             let options = format!(r#"{{"request_bytes":7,"response_bytes":9,"think_s":{think}}}"#);
-            let json = format!(r#"{{"name":"t","kind":"transactions","from":"a","to":"b","port":9,"options":{options}}}"#);
+            let json =
+                format!(r#"{{"name":"t","kind":"transactions","from":"a","to":"b","port":9,"options":{options}}}"#);
             Application::new(&flow(&json), 1).unwrap()
         };
         let mut at_once = of("0");

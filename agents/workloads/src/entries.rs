@@ -102,8 +102,7 @@ static CALL: Entry = Entry {
     params: &[
         Param::new("codec", Unit::Choice, Preset::Text("g711"), "64 kbit/s (g711) or 8 kbit/s (g729)")
             .of(&["g711", "g729"]),
-        Param::new("frame_s", Unit::Time, Preset::Number(0.02), "speech in one packet (RFC 3551 4.2)")
-            .range(0.01, 0.2),
+        Param::new("frame_s", Unit::Time, Preset::Number(0.02), "speech in one packet (RFC 3551 4.2)").range(0.01, 0.2),
         Param::new(
             "buffer_s",
             Unit::Time,
@@ -140,11 +139,19 @@ static TRANSFERS: Entry = Entry {
     source: "Paxson and Floyd 1995, section 3",
     random: Random::Always,
     params: &[
-        Param::new("arrivals", Unit::Choice, Preset::Text("exponential"), "distribution of the time between two starts")
-            .of(&["exponential", "constant"]),
+        Param::new(
+            "arrivals",
+            Unit::Choice,
+            Preset::Text("exponential"),
+            "distribution of the time between two starts",
+        )
+        .of(&["exponential", "constant"]),
         Param::new("distance_s", Unit::Time, Preset::Number(1.0), "mean time between two starts").range(1e-6, 1e6),
-        Param::new("sizes", Unit::Choice, Preset::Text("pareto"), "distribution of the sizes")
-            .of(&["pareto", "exponential", "constant"]),
+        Param::new("sizes", Unit::Choice, Preset::Text("pareto"), "distribution of the sizes").of(&[
+            "pareto",
+            "exponential",
+            "constant",
+        ]),
         Param::new("mean_bytes", Unit::Bytes, Preset::Number(30_000.0), "mean size of a transfer").range(1.0, 1e12),
         Param::new("shape", Unit::Number, Preset::Number(1.3), "shape of the Pareto distribution").range(1.01, 100.0),
     ],

@@ -29,8 +29,8 @@ pub(super) fn send(args: &SendArgs, flow: &Flow, application: Application) -> Re
             Some(listener)
         }
     };
-    let file = File::create(&args.telemetry)
-        .map_err(|error| format!("cannot write {}: {error}", args.telemetry.display()))?;
+    let file =
+        File::create(&args.telemetry).map_err(|error| format!("cannot write {}: {error}", args.telemetry.display()))?;
     let mut sender = Sender {
         args,
         flow,

@@ -10,9 +10,9 @@ use backchannel_workloads::Action;
 
 use super::Simulation;
 use crate::connection::{flow_config, write_samples, HostConnection, Role};
+use crate::datagram::datagram;
 use crate::event_queue::Event;
 use crate::flow::{FlowKeyV4, FlowState, FIRST_EPHEMERAL};
-use crate::datagram::datagram;
 
 impl Simulation<'_> {
     pub(super) fn on_application(&mut self, number: usize) {
