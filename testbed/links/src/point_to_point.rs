@@ -9,7 +9,7 @@ use std::time::Duration;
 use backchannel_core::event::{EventKind, Events};
 use backchannel_core::packet::Packet;
 use backchannel_core::registry::{Entry, Given, Param, Preset, Random, Unit};
-use backchannel_core::scenario::{DirectionSpec, LinkSpec, Named};
+use backchannel_core::scenario::{Change, DirectionSpec, LinkSpec, Named};
 use backchannel_core::time::Time;
 use backchannel_core::traits::{Delivery, Link, Policy, Port, Usage};
 use backchannel_policies::{Context, DropTail};
@@ -43,12 +43,21 @@ pub(crate) static ENTRY: Entry = Entry {
 
 /// Most links of a network have droptail queues at both ends: their policies are called statically.
 pub(crate) fn build(given: &Given<'_>, spec: &LinkSpec, seed: u64) -> Result<Box<dyn Link>, String> {
-    if [&spec.forward, &spec.reverse].iter().all(|direction| direction.queue.name == "droptail") {
+    if [&spec.forward, &spec.reverse].into_iter().flat_map(DirectionSpec::queues).all(|queue| queue.name == "droptail") {
         return Ok(Box::new(PointToPoint::new(given, spec, seed, |queue, _| DropTail::from_options(&queue.options))?));
     }
-    let any = |queue: &Named, context: &Context| backchannel_policies::build(&queue.name, &queue.options, context);
+    build_dynamic(given, spec, seed)
+}
+
+/// A link whose policies can be replaced by any other.
+pub(crate) fn build_dynamic(given: &Given<'_>, spec: &LinkSpec, seed: u64) -> Result<Box<dyn Link>, String> {
+    let any: Build<Box<dyn Policy>> =
+        |queue, context| backchannel_policies::build(&queue.name, &queue.options, context);
     Ok(Box::new(PointToPoint::new(given, spec, seed, any)?))
 }
+
+/// Builds a policy.
+type Build<P> = fn(&Named, &Context) -> Result<P, String>;
 
 /// A link of two independent directions with policies of type `P`.
 pub struct PointToPoint<P> {
@@ -95,6 +104,10 @@ impl<P: Policy> Link for PointToPoint<P> {
     fn usage(&self, port: Port) -> Usage {
         self.lines[usize::from(port)].usage()
     }
+
+    fn change(&mut self, now: Time, port: Port, change: &Change) -> Result<(), String> {
+        self.lines[usize::from(port)].change_at(now, change)
+    }
 }
 
 impl<P: Policy> PointToPoint<P> {
@@ -102,7 +115,7 @@ impl<P: Policy> PointToPoint<P> {
         given: &Given<'_>,
         spec: &LinkSpec,
         seed: u64,
-        policy: impl Fn(&Named, &Context) -> Result<P, String>,
+        policy: Build<P>,
     ) -> Result<PointToPoint<P>, String> {
         if spec.ends.len() != 2 {
             return Err(format!("a point-to-point link has two ends, not {}", spec.ends.len()));
@@ -112,7 +125,7 @@ impl<P: Policy> PointToPoint<P> {
             let label = format!("{}/{name}", spec.name);
             let (rate_bps, opposite_rate_bps) = (here.rate_bps, opposite.rate_bps);
             let context = Context { seed, label, rate_bps, opposite_rate_bps };
-            Line::new(&context, here, framing, &policy).map_err(|why| format!("{name}: {why}"))
+            Line::new(context, here, framing, policy).map_err(|why| format!("{name}: {why}"))
         };
         Ok(PointToPoint {
             one_way: given.flag("one_way"),
