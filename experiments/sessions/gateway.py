@@ -6,6 +6,7 @@ creates an interface in the gateway node. It needs no forwarding, no address tra
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 import time
@@ -48,17 +49,21 @@ class Gateway:
         outside = _process_in(host.net_inode)
         self._scratch = ScratchFolder()
         log = self._scratch.path / "pasta.log"
+        # As a descriptor, because pasta gives up the right to look into other processes before it opens the path.
+        space = os.open(f"/proc/{outside}/ns/net", os.O_RDONLY)
         words = [
             "nsenter", f"--pid=/proc/{cell_pid}/ns/pid_for_children", "--",
             "pasta", "--foreground", "--quiet", "--runas", "0", "--config-net", "--ipv4-only",
             "--tcp-ports", "none", "--udp-ports", "none", "--tcp-ns", "none", "--udp-ns", "none",
-            "--ns-ifname", INTERFACE, "--address", ADDRESS, "--netmask", "24", "--gateway", PEER,
-            "--dns-forward", NAME_SERVER, "--netns-only", "--netns", f"/proc/{outside}/ns/net",
+            "--mtu", "1500", "--ns-ifname", INTERFACE, "--address", ADDRESS, "--netmask", "24", "--gateway", PEER,
+            "--dns-forward", NAME_SERVER, "--netns-only", "--netns", f"/proc/self/fd/{space}",
         ]  # fmt: skip
         with log.open("wb") as stream:
             self._process = subprocess.Popen(
-                words, stdin=subprocess.DEVNULL, stdout=stream, stderr=stream, start_new_session=True
-            )
+                words, stdin=subprocess.DEVNULL, stdout=stream, stderr=stream, start_new_session=True,
+                pass_fds=[space],
+            )  # fmt: skip
+        os.close(space)
         deadline = time.monotonic() + START_S
         while INTERFACE not in Path(f"/proc/{outside}/net/dev").read_text():
             if self._process.poll() is not None or time.monotonic() > deadline:
