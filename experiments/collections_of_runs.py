@@ -15,9 +15,7 @@ def campaign_id(backend: str, name: str) -> str:
 
 
 def enter(store: Store, backend: str, name: str, title: str, parameter: tuple[str, str], run_id: str) -> None:
-    """Makes a landed run a member of its collection: a point for every value of the parameter, and a repetition for every
-    run that has it.
-    """
+    """Adds a landed run to its collection: a point for each value of the parameter, a repetition for each run."""
     collection = campaign_id(backend, name)
     with (store.folder / "import.lock").open("a") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)

@@ -9,7 +9,7 @@ Progress comes in between as {"event": "progress", "phase": ..., "passed_s": ...
     {"op": "calibrate", "scenario": {...}}                 {"measurements": [...]} of its links (testbed.report)
     {"op": "run", "scenario": {...}, "out": "/folder"}     {"report": {...}} (testbed.report)
     {"op": "open", "scenario": {...}, "out": "/folder", "name_server": null}
-                                                           builds and starts a session: {"hosts": {...}} (testbed.session)
+                                                           builds and starts a session: {"hosts": {...}}
     {"op": "status"}                                       {"status": {...}} of the session
     {"op": "change", "link": ..., "direction": ..., "change": {...}}
                                                            changes a line now: {"at_s": ...}
@@ -91,7 +91,8 @@ class CellServer:
         from testbed.session import Session
 
         self._build(scenario)
-        assert self._network is not None and self._conductor is not None
+        assert self._network is not None
+        assert self._conductor is not None
         self._session = Session(self._network, self._conductor, scenario, out, name_server)
         return {"hosts": {name: host.as_json() for name, host in self._session.hosts().items()}}
 

@@ -282,7 +282,7 @@ class Conductor:
         return {name: part for name, part in parts.items() if part is not None}
 
     def _prepare(self, scenario: Scenario) -> tuple[dict[str, dict[str, str]], float]:
-        """Links, settings, captures and receivers. Returns the settings in force, and how long the receivers took, in s."""
+        """Links, settings, captures, receivers. Returns the settings in force and how long receivers took, in s."""
         self._configure(scenario.links, scenario.seed)
         for node in scenario.nodes:
             self._set_addresses(node.name, present=kernel_tcp.kernel_owns(node.stack))

@@ -30,8 +30,8 @@ def shell(
         list[str] | None,
         typer.Argument(
             metavar="[-- COMMAND... | status | watch | set FIELD=VALUE... | enter [NODE] [-- COMMAND...]]",
-            help="After --: the command; default: your shell. Without --: status prints a running session, watch repeats "
-            "it every second, set changes its line, enter runs a command on another of its nodes.",
+            help="After --: the command; default: your shell. Without --: status prints a running session, watch "
+            "repeats it every second, set changes its line, enter runs a command on another of its nodes.",
             show_default=False,
         ),
     ] = None,
@@ -63,7 +63,7 @@ def shell(
     record_limit: Annotated[
         int,
         typer.Option("--record-limit", metavar="MB", min=1, max=100_000,
-                     help="Size of captures and telemetry at which the record ends; the line goes on. They are in memory."),
+                     help="Size of captures and telemetry, kept in memory, at which the record ends; the line goes on."),
     ] = 256,
     session: Annotated[
         str | None,
@@ -83,7 +83,15 @@ def shell(
     require_emulation()
     raise typer.Exit(
         _start(
-            command, profile, network, overrides or [], at, internet, time_limit, record_limit * MEGABYTE, results,
+            command,
+            profile,
+            network,
+            overrides or [],
+            at,
+            internet,
+            time_limit,
+            record_limit * MEGABYTE,
+            results,
             as_json,
         )  # fmt: skip
     )
@@ -108,8 +116,8 @@ def _split(words: Sequence[str]) -> tuple[list[str], str | None, list[str]]:
 
 
 def _start(
-    command: Sequence[str], profile: str, network: Path | None, overrides: Sequence[str], at: str | None, internet: bool,
-    time_limit_s: float | None, record_bytes: int, results: str, as_json: bool,
+    command: Sequence[str], profile: str, network: Path | None, overrides: Sequence[str], at: str | None,
+    internet: bool, time_limit_s: float | None, record_bytes: int, results: str, as_json: bool,
 ) -> int:  # fmt: skip
     from analysis.store import Store
     from experiments.sessions import program

@@ -7,8 +7,8 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from experiments.language.messages import message as message_of
 from experiments.language.mechanisms import MechanismError
+from experiments.language.messages import message as message_of
 from experiments.language.network import Change as FileChange
 from experiments.language.problems import CampaignError, Problem
 from experiments.language.source import parse
@@ -37,6 +37,10 @@ def parse_changes(words: Sequence[str]) -> dict[Direction, dict[str, Any]]:
         way, dot, field = name.strip().rpartition(".")
         if not equals or not text.strip() or field not in FIELDS or (dot and way not in DIRECTIONS):
             raise _problem(word, f"'{word}' is not a change: {_HINT}")
+        if field == "rate" and "0" in text and not any(digit in text for digit in "123456789"):
+            raise _problem(
+                "rate", "a line with a rate of 0 carries nothing; to cut the line for a while, use loss=100%"
+            )
         value = parse("the change", f"value: {text}").values["value"]
         for direction in DIRECTIONS:
             if way in ("", direction):
@@ -73,8 +77,6 @@ def typed(fields: Mapping[str, Any], at_s: float) -> Change:
             )
             problems += [Problem(0, ".".join(map(str, details["loc"])), text, "set") for text in texts]
         raise CampaignError("set", problems) from None
-    if change.rate is not None and round(change.rate) == 0:
-        raise _problem("rate", "a rate of 0 carries nothing, ever; to cut the line for a while, use loss=100%")
     return Change.model_validate(change.as_scenario())
 
 

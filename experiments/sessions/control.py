@@ -7,7 +7,6 @@ answer: {"op": "status"} or {"op": "set", "changes": {"forward": {"rate": "2 Mbi
 from __future__ import annotations
 
 import json
-import os
 import socket
 import socketserver
 import threading
@@ -65,7 +64,7 @@ class ControlServer:
             daemon_threads = True
 
         self._server = Server(str(self.path), Handler)
-        os.chmod(self.path, 0o600)
+        self.path.chmod(0o600)
         threading.Thread(target=self._server.serve_forever, args=(0.2,), name="control", daemon=True).start()
 
     def close(self) -> None:

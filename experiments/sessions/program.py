@@ -1,4 +1,4 @@
-"""Programs on a session's hosts: the words that start one in a host's namespaces with this terminal, and their status."""
+"""Programs on a session's hosts: how one starts in a host's namespaces with this terminal, and how it ended."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A session as a campaign file: its lines with every change at its time, and one bulk transfer in place of the program."""
+"""A session as a campaign file: its lines with every change at its time, and a transfer in place of the program."""
 
 from __future__ import annotations
 
@@ -44,8 +44,10 @@ def campaign_text(plan: SessionPlan, scenario: Scenario, description: SessionDes
         "name": "session-replay",
         "title": f"Replay of a session: {description.label}",
         # Hosts of the replay are hosts, whether or not they were gateways.
-        "network": {"nodes": [{"name": node.name, "kind": _kind(plan, node.name, node.kind)} for node in scenario.nodes],
-                    "links": links},
+        "network": {
+            "nodes": [{"name": node.name, "kind": _kind(plan, node.name, node.kind)} for node in scenario.nodes],
+            "links": links,
+        },
         "stack": _stack(scenario, plan.host),
         "workload": [{"name": "bulk", "from": other, "to": plan.host}],
         "duration": f"{scenario.duration_s:.6f} s",
