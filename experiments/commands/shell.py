@@ -63,7 +63,7 @@ def shell(
     record_limit: Annotated[
         int,
         typer.Option("--record-limit", metavar="MB", min=1, max=100_000,
-                     help="Size of captures and telemetry, kept in memory, at which the record ends; the line goes on."),
+                     help="Size of captures and telemetry (in memory) at which the record ends; the line goes on."),
     ] = 256,
     session: Annotated[
         str | None,

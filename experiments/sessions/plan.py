@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from experiments.language import campaign, source
 from experiments.language.problems import CampaignError, Problem
@@ -71,7 +72,7 @@ def plan_session(
     if host not in hosts:
         raise _problem("--at", f"there is no host '{host}'; there are: {', '.join(hosts)}")
     gateway = _far_end(scenario, host)
-    changes = {"workload": (), "variation": None}
+    changes: dict[str, Any] = {"workload": (), "variation": None}
     if internet:
         changes["nodes"] = tuple(_as_router(node) if node.name == gateway else node for node in scenario.nodes)
     document = {

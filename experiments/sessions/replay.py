@@ -51,6 +51,8 @@ def campaign_text(plan: SessionPlan, scenario: Scenario, description: SessionDes
         "stack": _stack(scenario, plan.host),
         "workload": [{"name": "bulk", "from": other, "to": plan.host}],
         "duration": f"{scenario.duration_s:.6f} s",
+        # The lines of the session, not lines like them.
+        "variation": "none",
     }  # fmt: skip
     out = io.StringIO()
     yaml = YAML()

@@ -53,8 +53,9 @@ def run_of(results: Path) -> tuple[Any, Path]:
 
 
 def test_a_command_runs_behind_the_line_and_is_kept_as_a_run(tmp_path: Path) -> None:
+    end = tmp_path / "end"
     control = subprocess.Popen(
-        words(tmp_path, *LINE, "--", "sh", "-c", "ping -c 3 -i 0.2 left; sleep 8; exit 7"),
+        words(tmp_path, *LINE, "--", "sh", "-c", f"ping -c 3 -i 0.2 left; until [ -e {end} ]; do sleep 0.1; done; exit 7"),
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=node_binary.ROOT, env=environment("shell-kept"),
     )  # fmt: skip
 
@@ -75,6 +76,7 @@ def test_a_command_runs_behind_the_line_and_is_kept_as_a_run(tmp_path: Path) -> 
     state = json.loads(ask("--json", "status").stdout)
     assert state["declared"]["line"]["forward"]["rate_bps"] == 5_000_000
     assert state["links"]["line"]["reverse"]["delivered_packets"] >= 3
+    end.touch()
     output, errors = control.communicate(timeout=90)
     assert control.returncode == 7, errors
     assert "3 received" in output

@@ -36,7 +36,7 @@ def test_no_loss_removes_error_models(word: str) -> None:
     ("word", "reason"),
     [
         ("rate=0 bit/s", "to cut the line for a while, use loss=100%"),
-        ("rate=5", "such as"),
+        ("rate=5", "has no unit"),
         ("rate", "is not a change"),
         ("sideways.rate=1 Mbit/s", "is not a change"),
         ("colour=red", "is not a change"),
@@ -59,9 +59,11 @@ def described(changes: list[dict[str, Any]]) -> SessionDescription:
 
 def test_a_session_replays_as_a_campaign_with_the_same_lines() -> None:
     plan = plan_session(PROFILE, None, ["network.forward.rate=9 Mbit/s"], None, internet=False, seed=5)
+    slower = parse_changes(["rate=2 Mbit/s"])["forward"]
+    lossy = parse_changes(["loss=3%", "policy=codel"])["reverse"]
     description = described([
-        {"at_s": 1.25, "link": "line", "direction": "forward", "fields": parse_changes(["rate=2 Mbit/s"])["forward"]},
-        {"at_s": 2.5, "link": "line", "direction": "reverse", "fields": parse_changes(["loss=3%", "policy=codel"])["reverse"]},
+        {"at_s": 1.25, "link": "line", "direction": "forward", "fields": slower},
+        {"at_s": 2.5, "link": "line", "direction": "reverse", "fields": lossy},
         # After the record had ended.
         {"at_s": 9.2, "link": "line", "direction": "forward", "fields": {"delay": "1 s"}},
     ])  # fmt: skip
