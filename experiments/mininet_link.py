@@ -113,12 +113,13 @@ def common_fields(
 def _number(
     where: str, name: str, value: object, unit: str, least: float, most: float | None = None, above: bool = False
 ) -> float:
-    is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    if not is_number or not (value > least if above else value >= least) or (most is not None and value > most):
-        allowed = f"more than {least:g}" if above else f"{least:g} or more"
-        allowed = allowed if most is None else f"from {least:g} to {most:g}"
-        raise TestbedError(f"{where}: {name}={value!r} is not a number of {unit}; it must be {allowed}")
-    return value  # type: ignore[return-value]
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        is_enough = value > least if above else value >= least
+        if is_enough and (most is None or value <= most):
+            return value
+    allowed = f"more than {least:g}" if above else f"{least:g} or more"
+    allowed = allowed if most is None else f"from {least:g} to {most:g}"
+    raise TestbedError(f"{where}: {name}={value!r} is not a number of {unit}; it must be {allowed}")
 
 
 def link_spec(

@@ -38,8 +38,8 @@ class EmulatedLink(Link):  # type: ignore[misc]
     """A Mininet link between two TAP interfaces.
 
     Args:
-        spec: the link's parameters, as a type or as the scenario's JSON (`LinkSpec` in `backchannel-node registry`); its
-            `ends` are ignored, and a missing `name` is made up. `experiments.mininet_link.Line` takes friendlier words.
+        spec: the link's parameters, as a type or as the scenario's JSON (`LinkSpec` of `backchannel-node
+            registry`); its `ends` are ignored. `experiments.mininet_link.Line` takes friendlier words.
         emulator: that serves it; by default the process's shared one.
         seed: of its random streams.
         others: as in mininet.link.Link.

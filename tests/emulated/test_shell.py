@@ -54,8 +54,9 @@ def run_of(results: Path) -> tuple[Any, Path]:
 
 def test_a_command_runs_behind_the_line_and_is_kept_as_a_run(tmp_path: Path) -> None:
     end = tmp_path / "end"
+    script = f"ping -c 3 -i 0.2 left; until [ -e {end} ]; do sleep 0.1; done; exit 7"
     control = subprocess.Popen(
-        words(tmp_path, *LINE, "--", "sh", "-c", f"ping -c 3 -i 0.2 left; until [ -e {end} ]; do sleep 0.1; done; exit 7"),
+        words(tmp_path, *LINE, "--", "sh", "-c", script),
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=node_binary.ROOT, env=environment("shell-kept"),
     )  # fmt: skip
 
@@ -127,7 +128,7 @@ def test_a_command_that_floods_its_output_is_kept(tmp_path: Path) -> None:
 
 
 def test_the_record_ends_at_its_limit_and_the_line_goes_on(tmp_path: Path) -> None:
-    flood = "ping -q -f -s 8 -c 6000 left; sleep 2; ping -c 2 -i 0.2 left"
+    flood = "ping -q -f -l 20 -s 100 -c 5000 left; sleep 2; ping -c 2 -i 0.2 left"
     done = session(tmp_path, "--record-limit", "1", "--", "sh", "-c", flood)
     assert done.returncode == 0, done.stderr
     assert "the record ended after" in done.stderr

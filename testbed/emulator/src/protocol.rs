@@ -158,11 +158,15 @@ mod tests {
 
     #[test]
     fn unknown_fields_are_rejected() {
-        let parse = |text| serde_json::from_str::<Request>(text).map(|_| ()).map_err(|error| error.to_string());
+        let parse = |text: &str| serde_json::from_str::<Request>(text).map(|_| ()).map_err(|error| error.to_string());
         assert_eq!(parse(r#"{"op": "start", "lead_s": 0.5}"#), Ok(()));
         assert_eq!(parse(r#"{"op": "stop"}"#), Ok(()));
         assert!(parse(r#"{"op": "start", "lead": 0.5}"#).unwrap_err().contains("lead"));
         assert!(parse(r#"{"op": "stop", "now": true}"#).unwrap_err().contains("now"));
+        assert_eq!(parse(r#"{"op": "stop", "keep": true}"#), Ok(()));
+        let change = |way| format!(r#"{{"op": "change", "name": "l", "direction": "{way}", "change": {{"at_s": 0}}}}"#);
+        assert_eq!(parse(&change("reverse")), Ok(()));
+        assert!(parse(&change("sideways")).unwrap_err().contains("sideways"));
     }
 
     #[test]
