@@ -20,6 +20,7 @@ from experiments.commands import (
     run,
     sensitivity,
     services,
+    shell,
     testbed,
 )
 from experiments.commands.shared import fail
@@ -51,6 +52,9 @@ _PASS_ON = {"ignore_unknown_options": True}
 app.command("validate", short_help="Check campaign files for errors")(inspect.validate)
 app.command("plan", short_help="Show the runs of a campaign and the expected time")(run.plan)
 app.command("run", short_help="Run a campaign")(run.run)
+app.command("shell", context_settings=_PASS_ON, short_help="Run a shell or any command behind an emulated line")(
+    shell.shell
+)
 app.command("results", short_help="Show results of campaigns")(inspect.results)
 app.command("serve", short_help="Show results in a browser")(services.serve)
 app.command("runner", short_help="Run campaigns that are requested on the site")(services.runner)

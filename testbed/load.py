@@ -36,6 +36,9 @@ def greatest_load_bps(scenario: Scenario, plan: Plan) -> dict[str, float | None]
     greatest: dict[str, float | None] = {}
     for name, rate in rates.items():
         bound = None if name in boundless else sum(loads[name].values())
+        if not scenario.workload:
+            # Programs of a user send what they like.
+            bound = None
         greatest[name] = min((limit for limit in (rate, bound) if limit is not None), default=None)
     return greatest
 

@@ -148,6 +148,18 @@ class LocalNetwork:
         """Ends it; the emulator's report."""
         return self.emulator.stop()
 
+    def run_on(self, node: str, command: list[str], stdin: str = "") -> None:
+        """Runs a command in a node's namespaces until it ends.
+
+        Raises:
+            TestbedError: it failed.
+        """
+        self._run(node, command, stdin)
+
+    def node_pid(self, node: str) -> int:
+        """A process in a node's namespaces, as this cell numbers it."""
+        return int(self._nodes[node].pid)
+
     def set_addresses(self, node: str, present: bool) -> None:
         """Runs `ip` in the node's namespace."""
         plan = self.plan.nodes[node]

@@ -223,8 +223,8 @@ def lines_key(scenario: Scenario) -> str:
     return json.dumps([lines, scenario.fidelity.as_json()], sort_keys=True)
 
 
-def analyse(folder: Path, scenario: Scenario, report: Report) -> Measured:
-    """Classifies a run's captures, measures the run, and compresses the captures.
+def analyse(folder: Path, scenario: Scenario, report: Report, trace: bool = True) -> Measured:
+    """Classifies a run's captures, unless `trace` is false, measures the run, and compresses the captures.
 
     A metric comes from the captures, or from the counters if the captures do not have it.
     """
@@ -232,7 +232,8 @@ def analyse(folder: Path, scenario: Scenario, report: Report) -> Measured:
     views: list[RunView] = []
     if captures:
         labelled = [f"{path.stem}={path}" for path in captures]
-        node_binary.call("trace", "--out", str(folder), *labelled)
+        if trace:
+            node_binary.call("trace", "--out", str(folder), *labelled)
         views.append(RunData.load(folder, scenario, report))
     counted = CountedRun.load(folder, scenario, report)
     if counted is not None:

@@ -1,13 +1,15 @@
 //! One emulated link: the link in service, its interfaces and its clock.
 
+use std::collections::BTreeMap;
+
 use backchannel_core::packet::Packet;
-use backchannel_core::report::LinkReport;
-use backchannel_core::scenario::LinkSpec;
+use backchannel_core::report::{DirectionStatus, LinkReport};
+use backchannel_core::scenario::{Change, LinkSpec};
 use backchannel_core::service::LinkService;
 use backchannel_core::telemetry::Telemetry;
 use backchannel_core::time::Time;
 use backchannel_core::traits::{Delivery, Port};
-use backchannel_links::{build_with_fault, Fault};
+use backchannel_links::{build_changeable, Fault};
 
 use crate::interface::Interface;
 use crate::os::clock::monotonic_ns;
@@ -43,7 +45,7 @@ pub(crate) struct EmulatedLink {
 /// # Errors
 /// The specification is invalid.
 fn service(spec: &LinkSpec, seed: u64, fault: Option<&Fault>) -> Result<LinkService, String> {
-    let link = build_with_fault(spec, seed, fault)?;
+    let link = build_changeable(spec, seed, fault)?;
     // The rate error is measured against one rate, so a schedule leaves none to measure against.
     let rates_bps = if spec.has_schedule() { [None; 2] } else { spec.rates_bps() };
     Ok(LinkService::new(&spec.name, link, spec.ends.len(), rates_bps))
@@ -184,6 +186,23 @@ impl EmulatedLink {
         }
         self.deliveries = deliveries;
         self.service.record(now, telemetry);
+    }
+
+    /// Changes the direction that enters at `port` now. Returns when, in seconds since time zero.
+    pub(crate) fn change(&mut self, port: Port, change: &Change) -> Result<f64, String> {
+        let now = self.now();
+        self.service.change(now, port, change)?;
+        Ok(now.seconds())
+    }
+
+    /// Every direction as it is now.
+    pub(crate) fn status(&self) -> BTreeMap<String, DirectionStatus> {
+        self.service.status()
+    }
+
+    /// Ends the record of the run; the link goes on.
+    pub(crate) fn close(&mut self) {
+        self.service.close();
     }
 
     /// Report of every direction since the link was configured.

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Read, Write};
 
 use backchannel_core::report::LinkReport;
-use backchannel_core::scenario::LinkSpec;
+use backchannel_core::scenario::{Change, LinkSpec};
 use backchannel_core::telemetry::Telemetry;
 use backchannel_core::traits::Port;
 use backchannel_links::Fault;
@@ -16,7 +16,7 @@ use crate::interface::Interface;
 use crate::os::clock::{monotonic_ns, Timer};
 use crate::os::process::{become_realtime, CpuWaits, Priority};
 use crate::os::wait::Epoll;
-use crate::protocol::{read_request, Answer, EndSpec, Request, Start};
+use crate::protocol::{read_request, Answer, Direction, EndSpec, Request, Start};
 use crate::pulse::{Pulse, Stalls};
 use crate::tap::{parse_mac, Tap};
 
@@ -258,7 +258,12 @@ impl Server {
                 self.schedule(slot);
             }
             Request::Start(start) => return self.start(&start),
-            Request::Stop {} => return self.stop(),
+            Request::Stop { keep } => return self.stop(keep),
+            Request::Change { name, direction, change } => return self.change(&name, direction, &change),
+            Request::Status {} => {
+                let links = self.links.iter().flatten().map(|link| (link.spec.name.clone(), link.status()));
+                return Ok(Answer::status(links.collect()));
+            }
         }
         Ok(Answer::done())
     }
@@ -317,11 +322,24 @@ impl Server {
         Ok(Answer::started(zero_ns))
     }
 
-    fn stop(&mut self) -> Result<Answer, String> {
+    fn change(&mut self, name: &str, direction: Direction, change: &Change) -> Result<Answer, String> {
+        let slot = self.slot(name)?;
+        let Some(link) = &mut self.links[slot] else { return Err(format!("there is no link '{name}'")) };
+        let at_s = link.change(direction as Port, change).map_err(|why| format!("link '{name}': {why}"))?;
+        link.advance(&mut self.telemetry);
+        self.schedule(slot);
+        Ok(Answer::changed(at_s))
+    }
+
+    fn stop(&mut self, keep: bool) -> Result<Answer, String> {
         self.telemetry.take().map_or(Ok(()), Telemetry::finish)?;
         let links = self.links.iter_mut().flatten().map(|link| (link.spec.name.clone(), link.report())).collect();
         for link in self.links.iter_mut().flatten() {
-            link.silence()?;
+            if keep {
+                link.close();
+            } else {
+                link.silence()?;
+            }
         }
         self.schedule_all();
         let stalls = std::mem::take(&mut self.pulse).report();
