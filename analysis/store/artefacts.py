@@ -180,8 +180,8 @@ class RemoteArtefacts:
             ArtefactError: the place does not take it.
         """
         taken, left_out, room = [], [], MOST_FAILED_BYTES
-        found = [path for path in folder.rglob("*") if path.is_file()]
-        for path in sorted(found, key=lambda path: (path.name != REASON, path.stat().st_size, path)):
+        paths = [path for path in folder.rglob("*") if path.is_file()]
+        for path in sorted(paths, key=lambda path: (path.name != REASON, path.stat().st_size, path)):
             size = path.stat().st_size
             room -= size
             if room >= 0:
@@ -200,10 +200,10 @@ class RemoteArtefacts:
             ArtefactError: the place does not say.
         """
         try:
-            there = _answer(partial(self._files.exists, self._failed(run_id)))
+            exists = _answer(partial(self._files.exists, self._failed(run_id)))
         except Exception as error:  # noqa: BLE001
             raise ArtefactError(f"the artefacts of a run cannot be read from {self.url}: {_said(error)}") from error
-        return f"{self.url.rstrip('/')}/{FAILED}/{run_id}" if there else None
+        return f"{self.url.rstrip('/')}/{FAILED}/{run_id}" if exists else None
 
     def remove_failed(self, run_id: str) -> None:
         """Forgets it, if there is anything."""
@@ -250,24 +250,24 @@ def _answer(call: Callable[[], T], size: int = 0) -> T:
     Raises:
         TimeoutError: it took longer than ANSWER_S, and than SLOWEST_BYTES_PER_S allows for.
     """
-    found: list[T] = []
-    raised: list[Exception] = []
+    results: list[T] = []
+    errors: list[Exception] = []
 
     def attempt() -> None:
         try:
-            found.append(call())
+            results.append(call())
         except Exception as error:  # noqa: BLE001 (raised again below)
-            raised.append(error)
+            errors.append(error)
 
     limit_s = ANSWER_S + size / SLOWEST_BYTES_PER_S
     thread = threading.Thread(target=attempt, daemon=True)
     thread.start()
     thread.join(limit_s)
-    if raised:
-        raise raised[0]
-    if not found:
+    if errors:
+        raise errors[0]
+    if not results:
         raise TimeoutError(f"no answer within {limit_s:.0f} s")
-    return found[0]
+    return results[0]
 
 
 def _check(name: str, size: int | None, expected: int) -> None:
