@@ -59,6 +59,7 @@ class Database:
         """Opens `results.sqlite` in a folder, creating and migrating it as needed.
 
         Raises:
+            StoreDamaged: its file is damaged.
             StoreError: it cannot be opened, or a newer version made it.
         """
         file = folder / "results.sqlite"
@@ -70,6 +71,8 @@ class Database:
             with (folder / "store.lock").open("a") as lock:
                 fcntl.flock(lock, fcntl.LOCK_EX)
                 database._migrate()
+        except StoreDamaged as error:
+            raise StoreDamaged(f"the results store {file} cannot be opened: {_cause(error)}") from None
         except (StoreFailed, sa.exc.DatabaseError) as error:
             raise StoreError(f"the results store {file} cannot be opened: {_cause(error)}") from None
         except OSError as error:
