@@ -177,7 +177,8 @@ def run_data(run_id: str, results: Path | Store = RESULTS) -> RunData:
     try:
         return RunData.load(folder, run.documents.scenario, run.documents.report)
     except (OSError, pl.exceptions.PolarsError, json.JSONDecodeError, KeyError) as error:
-        raise AnalysisError(f"the tables of run {run.id} cannot be read: {error}") from None
+        remedy = "'run --force --only ID' makes the run again; an imported run has to be imported again"
+        raise AnalysisError(f"the tables of run {run.id} cannot be read: {error}; {remedy}") from None
 
 
 CONTRASTED: dict[str, type[pl.DataType]] = {
