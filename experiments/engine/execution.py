@@ -160,6 +160,7 @@ class Worker:
         self._raise_if_killed()
         before, started = machine.cpu_seconds(), time.time()
         report = self._cell.run(scenario, folder)
+        _require_installation(run, report)
         shares, took_s = machine.cpu_shares(before, machine.cpu_seconds()), time.time() - started
         made = Manifest(
             started=started, took_s=took_s, calibration=tuple(calibration), cpu=CpuShares(**shares),
@@ -190,6 +191,15 @@ class Worker:
         measurements = [measurement.as_json() for measurement in measured]
         (folder / "calibration.json").write_text(json.dumps(measurements, indent=1) + "\n")
         raise CalibrationError("calibration failed: " + "; ".join(troubles))
+
+
+def _require_installation(run: Run, report: Report) -> None:
+    """Raises TestbedError if other hosts, kernels or interfaces made a run than its id states."""
+    if run.installation is not None and report.installation != run.installation.as_json():
+        raise TestbedError(
+            "a host of the lab has changed since the campaign began (another kernel or interface); start `run` again, "
+            "which makes the runs of the lab as it is now"
+        )
 
 
 def _land(run: Run, attempt: int, folder: Path, report: Report, made: Manifest, batch: Batch) -> Landing:
