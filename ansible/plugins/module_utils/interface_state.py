@@ -1,6 +1,6 @@
 """Complete state of network interfaces, and the lines for `ip -batch` that bring it back.
 
-Everything here but `Live` is pure: entries are those of `ip -json -details`.
+Everything here but `KernelState` is pure: entries are those of `ip -json -details`.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ ROUTE_FIELDS = {
 KERNEL_PROTOCOLS = ("kernel", "ra", "redirect")
 
 
-class Live:
+class KernelState:
     """The kernel's present state."""
 
     def __init__(self):

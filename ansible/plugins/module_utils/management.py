@@ -48,7 +48,7 @@ def management_interfaces(links, connection, interface_to):
     """Interfaces that carry the SSH connection: with its address, on the way to the controller, and those below them.
 
     Args:
-        links: of Live.
+        links: of KernelState.
         connection: of `ssh_connection`.
         interface_to: the interface by which packets to an address leave (`interface_towards`).
     """

@@ -127,7 +127,7 @@ import time
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.backchannel.testbed.plugins.module_utils.host import HostError, read, refuse_if_held, run
-from ansible_collections.backchannel.testbed.plugins.module_utils.interface_state import Live
+from ansible_collections.backchannel.testbed.plugins.module_utils.interface_state import KernelState
 from ansible_collections.backchannel.testbed.plugins.module_utils.management import objections, ssh_connection
 
 OFFLOADS = (
@@ -288,7 +288,7 @@ def take(parameters):
             "the way to the controller is unknown, because no process above this one has SSH_CONNECTION; "
             "no interface is taken"
         ]
-    return objections(Live(), names, parameters["destinations"])
+    return objections(KernelState(), names, parameters["destinations"])
 
 
 CHECKS = (unheld, kernel, programs, packages, congestion_controls, interfaces, take, room, agent, neighbours)

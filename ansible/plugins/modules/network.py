@@ -166,7 +166,7 @@ from ansible_collections.backchannel.testbed.plugins.module_utils.host import (
     set_file,
 )
 from ansible_collections.backchannel.testbed.plugins.module_utils.interface_state import (
-    Live,
+    KernelState,
     address_lines,
     described,
     flush_lines,
@@ -235,7 +235,7 @@ def apply(parameters, changes):
             originals.forget()
             remove_empty_configuration()
         return
-    live = Live()
+    live = KernelState()
     grants = expand(parameters, live)
     interfaces = {interface["name"]: interface for interface in parameters["interfaces"]}
     present = [name for name, interface in interfaces.items() if not is_to_come(live, interface)]
@@ -291,7 +291,7 @@ def interface_commands(changes, originals, live, interface, parameters):
             return []
         originals.record("tap " + name, True)
         run(["ip", "tuntap", "add", "dev", name, "mode", "tap", "user", tap])
-        live.links[name] = Live().links[name]
+        live.links[name] = KernelState().links[name]
         record_interface(originals, live, name)
     state = live.state(name)
     # The role that knows the topology sets a TAP's addresses and routes.
@@ -326,7 +326,7 @@ def since_boot_s():
 
 
 def requested(interface, parameters):
-    """The requested IPv4 state of an interface, as `Live.state` has it."""
+    """The requested IPv4 state of an interface, as `KernelState.state` has it."""
     name = interface["name"]
     addresses = []
     if interface.get("address"):
@@ -390,7 +390,7 @@ def set_offloads(name, offloads, value):
 
 def restore_interfaces(changes, originals):
     """Removes TAPs and restores the recorded state of the other interfaces."""
-    live = Live()
+    live = KernelState()
     recorded = {}
     for key, original in sorted(originals.values.items()):
         kind, _, name = key.partition(" ")
@@ -419,7 +419,7 @@ def restore_interfaces(changes, originals):
 
 def restore_ipv6(changes, recorded, passed_s):
     """Restores IPv6 addresses, neighbours and routes. The kernel has removed them while IPv6 was disabled."""
-    live = Live()
+    live = KernelState()
     lines, routes = [], []
     for name, original in recorded.items():
         present = described(live.state(name), name, "inet6")
@@ -446,7 +446,7 @@ def await_addresses(names):
     """Waits until duplicate address detection has ended, because a route's source address must be usable."""
     deadline = time.monotonic() + DETECTION_S
     while time.monotonic() < deadline:
-        links = Live().links
+        links = KernelState().links
         if not any(entry.get("tentative") for name in names for entry in links[name]["addr_info"]):
             return
         time.sleep(0.1)
