@@ -283,6 +283,7 @@ class ProblemKind(StrEnum):
     STALLED = "stalled"
     CAPTURE = "capture"
     PAYLOAD = "payload"
+    DELIVERY = "delivery"
     FAULT = "fault"
 
 

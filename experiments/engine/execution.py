@@ -24,7 +24,7 @@ from experiments.engine import machine
 from experiments.language.backends import SIM, VIRTUAL_KERNEL
 from experiments.language.campaign import Run
 from experiments.testbeds import OnProgress, Testbed, TestbedFactory
-from testbed import fidelity, node_binary
+from testbed import delivery, fidelity, node_binary
 from testbed.addressing import as_json, interfaces, make_plan
 from testbed.audit import audited
 from testbed.cell import Cell, topology_key
@@ -208,7 +208,9 @@ def _land(run: Run, attempt: int, folder: Path, report: Report, made: Manifest, 
     """Computes a run's metrics and verdict, and writes the scenario and the manifest that reproduce it."""
     if run.backend != SIM:
         report = audited(run.scenario, report, folder)
-    problems = sentences(fidelity.problems(report, run.scenario.fidelity))
+    scenario = run.scenario
+    undelivered = delivery.problems(scenario, report, make_plan(scenario.nodes, scenario.links))
+    problems = sentences([*fidelity.problems(report, scenario.fidelity), *undelivered])
     measured = analyse(folder, run.scenario, report)
     manifest = made.replace(
         **dict(machine.versions()), attempt=attempt, batch=batch, report=report, unmeasured=tuple(measured.unmeasured)
