@@ -11,6 +11,7 @@ from experiments import exits
 from experiments.commands import (
     compare,
     contrast,
+    copying,
     export,
     imports,
     inspect,
@@ -60,6 +61,7 @@ app.command("compare", short_help="Compare one campaign with another")(compare.c
 app.command("sensitivity", short_help="Perturb a campaign's links slightly")(sensitivity.sensitivity)
 app.command("export", short_help="Export results for other programs")(export.export)
 app.command("import-bundle", short_help="Import a bundled campaign")(export.import_bundle)
+app.command("copy", short_help="Copy a campaign into another store")(copying.copy)
 app.command("import", short_help="Import captures as a run")(imports.import_)
 app.command("list", short_help="List stacks, policies, links, topologies and other mechanisms")(inspect.list_)
 app.command("show", short_help="Show a mechanism with its options")(inspect.show_)

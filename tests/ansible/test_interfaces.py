@@ -142,6 +142,29 @@ echo "status $?"; network "$absent"; settled; state >/run/after; diff /run/befor
 
 
 @pytest.mark.emulated
+def test_an_interface_without_a_link_layer_header_is_taken_and_restored_with_its_peer() -> None:
+    """As pppd leaves it; here a TUN."""
+    tun = '"interfaces": [{"name": "tun0", "address": "10.1.0.1/24"MAC}], "neighbours": [], "routes": []'
+    out = on_host(
+        f"""
+ip tuntap add dev tun0 mode tun; ip link set tun0 up; ip address add 192.0.2.41 peer 192.0.2.42/32 dev tun0
+show() {{ ip -4 -o address show dev tun0; ip -4 route show dev tun0; ip link show tun0 | grep -o ,UP; }}
+show >/run/before
+network '{{{tun.replace("MAC", "")}}}'; ip -4 -o address show dev tun0; network "$absent"
+show >/run/after; diff /run/before /run/after && echo same
+network '{{{tun.replace("MAC", ', "mac": "02:00:00:00:00:01"')}}}'
+network '{{"interfaces": [], "neighbours": [], "routes": [], "queues": [{{"link": "l", "tap": "bq-tun0", "interface": "tun0"}}]}}'
+exit 0
+"""
+    )
+    taken, address, restored, same, wire, queue = out.splitlines()
+    assert (taken, restored, same) == ("changed", "changed", "same"), out
+    assert "inet 10.1.0.1/24 scope" in address
+    assert wire.startswith("rejected: interface tun0 has no hardware address, so it is no wire; set 'real: modem'")
+    assert queue.startswith("rejected: interface tun0 has no link-layer header")
+
+
+@pytest.mark.emulated
 def test_an_interface_that_was_down_is_down_again() -> None:
     out = on_host(
         'ip link set eth1 down; state >/run/before; network; network "$absent"; state >/run/after\n'

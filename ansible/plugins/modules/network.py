@@ -271,6 +271,11 @@ def expand(parameters, live):
         links[queue["link"]] = [tap, name]
         # The TAP has the real interface's hardware address: a radio sends with no other.
         mac = live.links.get(name, {}).get("address")
+        if name in live.links and not mac:
+            raise HostError(
+                f"interface {name} has no link-layer header (PPP, SLIP, TUN), and the queue of 'queue_at' works on "
+                "frames with one; remove 'queue_at' for its link"
+            )
         # The agent takes packets from the real interface, and the kernel receives them too. Its strict reverse-path
         # filter drops its copies because the route back leads over the TAP.
         parameters["sysctls"][f"net.ipv4.conf.{name}.rp_filter"] = 1
