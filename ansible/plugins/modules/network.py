@@ -286,7 +286,8 @@ def expand(parameters, live):
 def interface_commands(changes, originals, live, interface, parameters):
     """Lines for `ip -batch` that bring one interface to the requested state. Creates a TAP at once."""
     name, tap = interface["name"], interface.get("tap")
-    if name not in live.links:
+    is_new = name not in live.links
+    if is_new:
         if not tap:
             if not changes.check_mode:
                 raise HostError(f"interface '{name}' does not exist; the role queue_policy creates it")
@@ -301,7 +302,9 @@ def interface_commands(changes, originals, live, interface, parameters):
     state = live.state(name)
     # The role that knows the topology sets a TAP's addresses and routes.
     wanted = state if tap else requested(interface, parameters)
-    wanted = {**wanted, "mac": interface.get("mac") or state["mac"], "up": True}
+    # On a wire, that role also chooses the hardware address.
+    mac = state["mac"] if tap and not is_new else interface.get("mac") or state["mac"]
+    wanted = {**wanted, "mac": mac, "up": True}
     if wanted["mac"] and not state["mac"]:
         raise HostError(
             f"interface {name} has no hardware address, so it is no wire; set 'real: modem' for its link in 'links'"
