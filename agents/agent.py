@@ -11,7 +11,7 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from agents import capture, kernel, traffic
+from agents import capture, hardware, kernel, traffic
 from agents.errors import AgentError
 from agents.lease import Lease
 from agents.links import Links
@@ -80,6 +80,7 @@ class Agent:
             captures=len(self._captures),
             traffic=tuple(sorted(self._programs)),
             holder=self.lease.holder,
+            interfaces=hardware.interfaces(),
         )
 
     def clock(self) -> Clocks:

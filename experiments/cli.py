@@ -49,6 +49,7 @@ _COMMANDS = {
     "sensitivity": _Command("sensitivity:sensitivity", "Perturb a campaign's links slightly"),
     "export": _Command("export:export", "Export results for other programs"),
     "import-bundle": _Command("export:import_bundle", "Import a bundled campaign"),
+    "copy": _Command("copying:copy", "Copy a campaign into another store"),
     "import": _Command("imports:import_", "Import captures as a run"),
     "list": _Command("inspect:list_", "List stacks, policies, links, topologies and other mechanisms"),
     "show": _Command("inspect:show_", "Show a mechanism with its options"),
@@ -80,12 +81,12 @@ def application(first_word: str = "") -> typer.Typer:
     for name in [first_word] if first_word in _COMMANDS else _COMMANDS:
         command = _COMMANDS[name]
         module, _, attribute = command.place.partition(":")
-        found = getattr(importlib.import_module(f"experiments.commands.{module}"), attribute)
-        if isinstance(found, typer.Typer):
-            app.add_typer(found, name=name, short_help=command.summary)
+        target = getattr(importlib.import_module(f"experiments.commands.{module}"), attribute)
+        if isinstance(target, typer.Typer):
+            app.add_typer(target, name=name, short_help=command.summary)
         else:
             settings = {"ignore_unknown_options": True} if command.passes_on else None
-            app.command(name, context_settings=settings, short_help=command.summary)(found)
+            app.command(name, context_settings=settings, short_help=command.summary)(target)
     return app
 
 

@@ -280,6 +280,8 @@ class Report(Part):
     real_links: Mapping[str, str] | None = None
     #: Which host each node runs on.
     hosts: Mapping[str, str] | None = None
+    #: What played nodes and links on real hosts (testbed.installation).
+    installation: Mapping[str, Any] | None = None
     #: By link and direction; absent in virtual time.
     audit: Mapping[str, Mapping[str, DirectionAudit]] | None = None
 
@@ -322,6 +324,7 @@ class ProblemKind(StrEnum):
     STALLED = "stalled"
     CAPTURE = "capture"
     PAYLOAD = "payload"
+    DELIVERY = "delivery"
     FAULT = "fault"
 
 
