@@ -25,8 +25,8 @@ class CampaignFile:
     @property
     def artefact(self) -> str | None:
         """Id of the published artefact that it reproduces."""
-        found = self._values.get("artefact")
-        return None if found is None else str(found)
+        artefact = self._values.get("artefact")
+        return None if artefact is None else str(artefact)
 
     @property
     def title(self) -> str:
@@ -60,8 +60,8 @@ class CampaignFile:
 
     def _on(self, backend: str, name: str) -> Any:
         blocks = self._values.get("backends") or {}
-        own = (blocks.get(block_for(blocks, backend)) or {}).get(name)
-        return self._values.get(name) if own is None else {**(self._values.get(name) or {}), **own}
+        of_backend = (blocks.get(block_for(blocks, backend)) or {}).get(name)
+        return self._values.get(name) if of_backend is None else {**(self._values.get(name) or {}), **of_backend}
 
 
 def block_for(blocks: Container[str], backend: str) -> str | None:
