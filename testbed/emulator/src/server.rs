@@ -14,11 +14,11 @@ use serde::Serialize;
 use crate::emulated_link::EmulatedLink;
 use crate::interface::Interface;
 use crate::os::clock::{monotonic_ns, Timer};
-use crate::run_clock::{RunClock, RunTime, EARLY_NS};
 use crate::os::process::{become_realtime, CpuWaits, Priority};
 use crate::os::wait::Epoll;
 use crate::protocol::{read_request, Answer, EndSpec, Request, Start};
 use crate::pulse::{Pulse, Stalls};
+use crate::run_clock::{RunClock, RunTime, EARLY_NS};
 use crate::tap::{parse_mac, Tap};
 
 /// Greatest length of a request in bytes. A link may carry recorded traces.
