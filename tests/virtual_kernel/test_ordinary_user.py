@@ -104,6 +104,6 @@ def test_a_campaign_runs_for_an_ordinary_user(campaign: str, announced: str, ker
     (manifest,) = (json.loads(path.read_text()) for path in (home / "results").rglob("manifest.json"))
     assert manifest["virtual_kernel"] == kernel.release
     assert not manifest.get("problems")
-    captures = list((home / "results").rglob("*.pcap"))
+    captures = list((home / "results").rglob("*.pcap.gz"))
     assert captures
     assert {path.stat().st_uid for path in captures} == {UID}
