@@ -55,10 +55,14 @@ class Agent:
         node_binary: path of backchannel-node.
         grants: interfaces and links that may be used.
         lock_file: names the node's holder, for others on the node.
+        virtual_time: the node's clock jumps from event to event (testbed.virtual_kernel).
     """
 
-    def __init__(self, folder: Path, node_binary: str, grants: Grants, lock_file: Path) -> None:
+    def __init__(
+        self, folder: Path, node_binary: str, grants: Grants, lock_file: Path, virtual_time: bool = False
+    ) -> None:
         self.folder = folder
+        self.virtual_time = virtual_time
         self.node_binary = node_binary
         self.grants = grants
         self.lease = Lease(lock_file, self.release)
@@ -149,7 +153,10 @@ class Agent:
                     self.grants.check(request.interface)
                     path = traffic.inside(self.folder, request.file)
                     path.parent.mkdir(parents=True, exist_ok=True)
-                    self._captures.append(capture.Capture(request.interface, path, snaplen, request.rate_bps))
+                    started = capture.Capture(
+                        request.interface, path, snaplen, request.rate_bps, virtual_time=self.virtual_time
+                    )
+                    self._captures.append(started)
             except BaseException:
                 self._kill_captures()
                 raise

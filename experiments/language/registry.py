@@ -200,6 +200,7 @@ _PYTHON_ENTRIES = (
             ("westwood", "Westwood+, if the kernel has it", "Linux tcp_westwood.c"),
             ("hybla", "Hybla, if the kernel has it", "Linux tcp_hybla.c"),
             ("illinois", "Illinois, if the kernel has it", "Linux tcp_illinois.c"),
+            ("dctcp", "DCTCP, if the kernel has it; it needs queues that mark", "Linux tcp_dctcp.c; RFC 8257"),
         )
     ),
     Entry("backend", "sim", "simulation in virtual time; deterministic for a scenario and a seed",

@@ -6,7 +6,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
 
 use backchannel_emulator::os::socket_option;
-use backchannel_emulator::os::wait::{wait_until, Readiness};
+use backchannel_emulator::os::wait::{wait_for, Readiness};
 use rustix::io::Errno;
 use rustix::net::{sockopt, RecvFlags, SendFlags};
 use socket2::{Domain, Socket, Type};
@@ -121,9 +121,9 @@ impl TcpSocket {
         self.0.take_error().ok().flatten()
     }
 
-    /// Waits until the socket is ready, at most until an instant of CLOCK_MONOTONIC. False if it is not ready then.
-    pub fn wait(&self, readiness: Readiness, until_ns: Option<u64>) -> bool {
-        wait_until([&self.0], readiness, until_ns)
+    /// Waits until the socket is ready, at most for a time in nanoseconds. False if it is not ready then.
+    pub fn wait(&self, readiness: Readiness, timeout_ns: u64) -> bool {
+        wait_for([&self.0], readiness, Some(timeout_ns))
     }
 
     /// The kernel's tcp_info in SI units; `None` if there is none.
