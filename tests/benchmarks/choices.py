@@ -42,25 +42,33 @@ def main() -> int:
         parser.error(str(error))
     targets = {target.id: target for target in all_targets(FOLDER)}
     with ScratchFolder() as scratch:
-        for one in selected:
-            _artefact(one, targets[one.artefact], options.results or scratch / "results", options.repetitions)
+        for entry in selected:
+            _artefact(entry, targets[entry.artefact], options.results or scratch / "results", options.repetitions)
     return 0
 
 
-def _artefact(one: Reproduction, target: Target, results: Path, repetitions: int) -> None:
+def _artefact(reproduction: Reproduction, target: Target, results: Path, repetitions: int) -> None:
     """Prints a line for the artefact as chosen, and for each of its choices."""
-    print(f"{one.artefact}, {repetitions} runs a point", flush=True)
-    print(f"  as chosen: {_verdict(_score(one, one.source.values, target, results, repetitions))}", flush=True)
-    for choice in choices.choices(one.chosen):
-        if one.artefact in choice.artefacts and choice.has_default:
-            changed = default_values(one.source.values, one.artefact, [choice])
+    print(f"{reproduction.artefact}, {repetitions} runs a point", flush=True)
+    print(
+        f"  as chosen: {_verdict(_score(reproduction, reproduction.source.values, target, results, repetitions))}",
+        flush=True,
+    )
+    for choice in choices.choices(reproduction.chosen):
+        if reproduction.artefact in choice.artefacts and choice.has_default:
+            changed = default_values(reproduction.source.values, reproduction.artefact, [choice])
             fields = ", ".join(choice.fields)
-            print(f"  default of {fields}: {_verdict(_score(one, changed, target, results, repetitions))}", flush=True)
+            print(
+                f"  default of {fields}: {_verdict(_score(reproduction, changed, target, results, repetitions))}",
+                flush=True,
+            )
 
 
-def _score(one: Reproduction, values: dict[str, Any], target: Target, results: Path, repetitions: int) -> Score | str:
+def _score(
+    reproduction: Reproduction, values: dict[str, Any], target: Target, results: Path, repetitions: int
+) -> Score | str:
     try:
-        plan = expand(replace(one.source, values=values), ["backend=sim", f"repetitions={repetitions}"])
+        plan = expand(replace(reproduction.source, values=values), ["backend=sim", f"repetitions={repetitions}"])
     except CampaignError as error:
         return str(error)
     run_campaigns([plan], Options(results, 1, scheduler="none"), TerminalReporter(console(stderr=True)))
@@ -76,8 +84,10 @@ def _verdict(score: Score | str) -> str:
     if isinstance(score, str):
         return f"cannot run: {score}"
     stated = [value for value in score.values if value.origin == "stated"]
-    failed = [f"{one.measure} {_measured(one.measured)} for {one.published:g}" for one in stated if not one.within]
-    orders = [one for one in score.orderings if not one.holds]
+    failed = [
+        f"{entry.measure} {_measured(entry.measured)} for {entry.published:g}" for entry in stated if not entry.within
+    ]
+    orders = [ordering for ordering in score.orderings if not ordering.holds]
     verdict = (
         f"{'passes' if score.passes else 'FAILS'}, {len(stated) - len(failed)} of {len(stated)} values, "
         f"{len(score.orderings) - len(orders)} of {len(score.orderings)} orderings"
