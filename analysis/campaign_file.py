@@ -47,10 +47,10 @@ class CampaignFile:
         return _MEASURES.validate_python(self._on(backend, "measures") or {})
 
     def splits(self) -> list[Split]:
-        """How runs of a point are told apart.
+        """Rules that split the runs of a point.
 
         Raises:
-            pydantic.ValidationError: they are none.
+            pydantic.ValidationError: the field has another form.
         """
         return _SPLITS.validate_python(self._values.get("split") or [])
 

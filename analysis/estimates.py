@@ -33,7 +33,7 @@ MOST_ENUMERATED = 8
 LEAST_FOR_BOOTSTRAP = 5
 #: Values drawn for a bootstrap in all.
 DRAWN_VALUES = 2_000_000
-#: Stands below every table of estimates.
+#: Note below every table of estimates.
 ESTIMATES_NOTE = (
     "mean ± half-width of its 95 % confidence interval over the valid runs, or [low, high] where it is not symmetric; "
     "fewer than three runs: their values"
@@ -60,7 +60,7 @@ class Estimate:
 
     values: tuple[float, ...]
     bounds: Bounds = Bounds()
-    #: Step between two values that can be told apart; 1 for counts.
+    #: Smallest difference between two values; 1 for counts.
     resolution: float = 0.0
     level: float = LEVEL
 

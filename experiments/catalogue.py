@@ -83,7 +83,7 @@ class Reproduction:
         values = default_values(self.source.values, self.artefact, choices.choices(self.chosen))
         values["name"] += choices.SUFFIX
         plan = expand(replace(self.source, values=values), overrides)
-        # `--set` takes no such field, so that nobody repeats the file as it is under this name.
+        # `--set` rejects this field, so the unchanged file cannot run under this name.
         return replace(plan, overrides={**plan.overrides, choices.OVERRIDE: choices.FILE})
 
     @property

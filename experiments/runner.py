@@ -74,7 +74,7 @@ class Runner:
         except Exception as error:
             known = exits.of_error(error)
             if known is None:
-                # The one who asked must not wait for ever; a defect is still told where it happened.
+                # Ends the request, so that the site does not wait for ever. The traceback goes to the terminal.
                 requests.finish(store, number, requests.FAILED, f"a defect: {type(error).__name__}: {error}")
                 raise
             message, _ = known

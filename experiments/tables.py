@@ -58,7 +58,7 @@ def results_table(
     attempts: Mapping[int, PointAttempts],
 ) -> Group:  # fmt: skip
     """A row for each flow of each point: every metric's estimate over the valid runs. Metrics of the whole run and of
-    lines stand in the first row of their point, under their subject. Below stands which points may be a selection.
+    lines are in the first row of their point, under their subject. A note below lists points that may be a selection.
 
     Args:
         points: of Store.campaign.

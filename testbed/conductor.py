@@ -75,7 +75,7 @@ class Conductor:
     """Runs one scenario after another.
 
     Args:
-        network: nodes and links; whoever made it closes it.
+        network: nodes and links; the caller closes it.
         clock: of the same nodes.
     """
 
@@ -138,7 +138,7 @@ class Conductor:
     def _measurement(self, probe: probing.Probe, report: DriverReport, limits: Limits) -> Measurement:
         kind = self._real_links().get(probe.link.name)
         if kind is not None:
-            # Nobody shapes this link, so its measurement is recorded and cannot be wrong.
+            # A real link has no declared values, so its measurement is recorded and not checked.
             return probing.measurement(probe, DirectionReport(), limits).replace(problems=(), real=kind)
         return probing.measurement(probe, report.links[probe.link.name][probe.direction], limits)
 
@@ -191,7 +191,7 @@ class Conductor:
         return report.with_links(shaped)
 
     def _real_links(self) -> dict[str, str]:
-        """Links that nobody shapes, neither an emulator nor the kernels at their ends."""
+        """Links that neither an emulator nor the kernels at their ends shape."""
         return {name: kind for name, kind in (self._network.real_links or {}).items() if name not in self._kernel_links}
 
     # Runs ------------------------------------------------------------------------------------------------------------

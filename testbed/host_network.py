@@ -23,7 +23,7 @@ class HostNetwork:
 
     Args:
         placement: the host of each node and the place of each link.
-        agents: of these hosts; whoever made them closes them.
+        agents: of these hosts; the caller closes them.
         clocks: of these hosts.
     """
 

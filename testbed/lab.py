@@ -78,7 +78,7 @@ Subsystem sftp internal-sftp
 
 @dataclass(frozen=True)
 class SshFiles:
-    """Files for a lab's keys: the controller's private key (its public half stands beside it), and the hosts' keys."""
+    """Files for a lab's keys: the controller's private key (its public half is beside it), and the hosts' keys."""
 
     key: Path
     known_hosts: Path

@@ -276,7 +276,7 @@ class Report(Part):
     settings: Mapping[str, Mapping[str, str]] = {}
     #: Hosts by name, and with "one_way_delays" and "why" whether stamps of two hosts compare.
     clocks: Mapping[str, HostClock | str] | None = None
-    #: Links that nobody emulates, by kind.
+    #: Real links, by kind.
     real_links: Mapping[str, str] | None = None
     #: Which host each node runs on.
     hosts: Mapping[str, str] | None = None

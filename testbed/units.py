@@ -66,7 +66,7 @@ def parse(value: object, kind: str) -> float | int:
     """A quantity in SI units; whole kinds (bytes, packets, segments, count) give an int.
 
     Args:
-        value: what stands in the file: a text such as "28.8 kbit/s", or a number where the kind has no unit.
+        value: from the file: a text such as "28.8 kbit/s", or a number where the kind has no unit.
         kind: a unit kind of the registry (the keys of UNITS).
 
     Raises:

@@ -222,6 +222,7 @@ def test_completion() -> None:
 
 
 @pytest.mark.emulated
+@pytest.mark.shares_cpu
 @pytest.mark.parametrize(
     ("restriction", "message"),
     [

@@ -13,7 +13,7 @@ blueprint = Blueprint("api", __name__)
 _CONVERTER = re.compile(r"<(?:\w+:)?(\w+)>")
 _NUMBER = {"type": "number"}
 _TEXT = {"type": "string"}
-#: What parameters mean, wherever they stand.
+#: Meaning and schema of each parameter, of paths and queries.
 PARAMETERS: dict[str, tuple[str, dict[str, Any]]] = {
     "campaign_id": ("A campaign's id.", _TEXT),
     "run_id": ("A run's id, all 24 digits.", _TEXT),

@@ -160,7 +160,7 @@ def warm(app: Flask) -> None:
         g.store = app.extensions["store"]
         for name in app.jinja_env.list_templates():
             app.jinja_env.get_template(name)
-        # Whoever asks for what cannot be read is told then.
+        # A failure is reported by the page that needs the value.
         with contextlib.suppress(TestbedError, StoreError):
             mechanisms()
             class_labels()

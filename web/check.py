@@ -15,7 +15,7 @@ import sys
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypedDict
 
 from testbed.scenario import Scenario
 
@@ -27,14 +27,41 @@ NO_MEMORY = 3
 _slots = threading.Semaphore(2)
 
 
+class Cost(TypedDict):
+    """What the runs that the store lacks are expected to take (experiments.api.Estimate)."""
+
+    runs: int
+    time_s: float
+    disk_bytes: float
+    cells: int
+    based_on: int
+    #: The same for people.
+    sentence: str
+
+
+class Summary(TypedDict):
+    """What a good campaign is."""
+
+    name: str
+    title: str
+    id: str
+    backend: str
+    points: int
+    runs: int
+    #: Runs that the store has.
+    known: int
+    #: Of the other runs.
+    estimate: Cost
+
+
 @dataclass(frozen=True)
 class Verdict:
     """What the validator found."""
 
     #: Messages; a campaign without any is good.
     problems: list[str]
-    #: Of a good campaign: name, title, id, backend, points, runs, known (runs in the store), estimate (of the others).
-    summary: dict[str, Any] = field(default_factory=dict)
+    #: Of a good campaign.
+    summary: Summary | None = None
     #: Known traps that a good campaign meets; they forbid nothing.
     warnings: list[str] = field(default_factory=list)
     #: The scenario of the first run.
@@ -42,7 +69,7 @@ class Verdict:
 
     def as_json(self) -> dict[str, Any]:
         """For scripts."""
-        return {"problems": self.problems, "warnings": self.warnings, **self.summary}
+        return {"problems": self.problems, "warnings": self.warnings, **(self.summary or {})}
 
 
 def check(results: str, file: str, text: str, overrides: Sequence[str] = ()) -> Verdict:
@@ -76,8 +103,6 @@ def main() -> None:
     resource.setrlimit(resource.RLIMIT_AS, (LIMIT_BYTES, LIMIT_BYTES))
     # SIGXCPU names the limit; a second later the kernel kills.
     resource.setrlimit(resource.RLIMIT_CPU, (LIMIT_S, LIMIT_S + 1))
-    from dataclasses import asdict
-
     from experiments import api
 
     request = json.load(sys.stdin)
@@ -92,11 +117,14 @@ def main() -> None:
         verdict = Verdict([str(error)])
     else:
         estimate = api.estimate(plan, request["results"])
-        cost = {key: value for key, value in asdict(estimate).items() if key != "known"}
-        summary = {
-            "name": plan.name, "title": plan.title, "id": plan.id, "backend": plan.backend, "points": len(plan.points),
-            "runs": len(plan.runs), "known": estimate.known, "estimate": {**cost, "sentence": estimate.text},
-        }  # fmt: skip
+        cost = Cost(
+            runs=estimate.runs, time_s=estimate.time_s, disk_bytes=estimate.disk_bytes, cells=estimate.cells,
+            based_on=estimate.based_on, sentence=estimate.text,
+        )  # fmt: skip
+        summary = Summary(
+            name=plan.name, title=plan.title, id=plan.id, backend=plan.backend, points=len(plan.points),
+            runs=len(plan.runs), known=estimate.known, estimate=cost,
+        )  # fmt: skip
         warnings = api.warnings(plan, request["file"], request["text"])
         verdict = Verdict([], summary, warnings, plan.runs[0].scenario)
     scenario = None if verdict.scenario is None else verdict.scenario.as_json()

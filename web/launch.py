@@ -91,7 +91,7 @@ def asked(number: int) -> str:
     row = requests.find(g.store, number)
     if row is None:
         abort(404, f"There is no request {number} here.")
-    # Its campaign is in the store once its first run has begun.
+    # The store has the campaign once its first run has started.
     campaign = browse.campaign_head(g.store, row.campaign_id) if row.campaign_id else None
     means = campaign_data.metric_figure(campaign) if campaign else None
     return render_template(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from functools import lru_cache
 from typing import Any
 
@@ -13,7 +13,7 @@ from flask import Blueprint, Response, current_app, g, request
 
 from analysis.store import Store, browse, requests
 from analysis.store.pulse import Pulse
-from analysis.store.rows import CampaignRow
+from analysis.store.rows import CampaignRow, ProgressRow
 from experiments.api import duration_text, point_label
 
 blueprint = Blueprint("live", __name__)
@@ -110,8 +110,7 @@ def snapshot(store: Store, campaign_id: str = "") -> dict[str, Any]:
 
 def working(store: Store, campaign: CampaignRow) -> list[str]:
     """What each cell is doing, by the values of its point: "policy=droptail, repetition 2, running"."""
-    progress: Mapping[str, Any] = campaign.progress
-    cells = progress.get("cells") or []
+    cells = campaign.progress.get("cells", [])
     labels = _labels(store, campaign.id) if cells else {}
     return [
         ", ".join(
@@ -129,7 +128,7 @@ def _labels(store: Store, campaign_id: str) -> dict[int, str]:
     return {point.number: point_label(dict(point.parameters)) for point in browse.points(store, campaign_id)}
 
 
-def pace(progress: Mapping[str, Any]) -> str:
+def pace(progress: ProgressRow) -> str:
     """How fast a campaign is and how long it takes: "3.2 runs a minute, 4 min left"; empty before that is known."""
     rate, left_s = progress.get("per_minute"), progress.get("left_s")
     words = [] if rate is None else [f"{rate:.3g} runs a minute"]
@@ -141,7 +140,7 @@ def events() -> Response:
     """A stream of `state` events, one for every change; `campaign` narrows it to one."""
     watcher: Watcher = current_app.extensions["watcher"]
     store, campaign_id = g.store, request.args.get("campaign", "")
-    # HEAD takes no place: nobody reads its stream, so it would never end.
+    # HEAD gets no stream, because its client would never read it.
     stays = request.method == "GET" and request.args.get("once") is None and watcher.acquire_stream()
     stream = _stream(watcher, store, campaign_id) if stays else iter([_event(snapshot(store, campaign_id), RETRY_S)])
     return Response(

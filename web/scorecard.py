@@ -1,7 +1,7 @@
 """The scorecard: every published value and ordering beside what was simulated and emulated.
 
-It is made from the store by the function of `./backchannel score`; what a campaign scored is kept until more of its
-runs land. This page judges nothing itself. Why something disagrees stands in docs/reproduction.md, and is shown beside.
+`./backchannel score` uses the same function on the store. A campaign's score is cached until more of its runs land.
+The page shows the reasons for disagreements from docs/reproduction.md beside the values.
 """
 
 from __future__ import annotations

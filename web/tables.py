@@ -200,7 +200,7 @@ def derived(key: tuple[Any, ...], make: Callable[[], T], size: Callable[[T], int
         mine.set_exception(error)
         raise
     with _lock:
-        # What alone is larger than the cache is made again each time.
+        # A value larger than the whole cache is computed again each time.
         if (bytes_ := max(size(made), LEAST_BYTES)) <= MOST_BYTES:
             _derived[dated] = made, bytes_
         del _making[dated]

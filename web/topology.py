@@ -240,7 +240,7 @@ def _add_node(picture: Picture, node: Node, cx: float, cy: float) -> None:
 
 
 def _outer_end(link: LinkSpec, links: Sequence[LinkSpec]) -> str:
-    """The end at which a link's label stands: of a fan of links the one they do not share; empty: between the ends."""
+    """The end beside which a link's label is drawn: in a fan of links the end they do not share; empty: the middle."""
     between = {frozenset(other.ends) for other in links}
     at_end = [sum(end in ends for ends in between) for end in link.ends]
     if max(at_end) < 3 or min(at_end) > 1:

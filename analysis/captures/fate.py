@@ -85,7 +85,7 @@ def fate(
 def matched(entries: Sequence[float], exits: Sequence[float]) -> list[float | None]:
     """The arrival of each transmission over a link; None of a lost one.
 
-    Only time tells copies apart: the last arrival belongs to the latest transmission before it, and so on backwards.
+    Copies differ only in time: the last arrival belongs to the latest transmission before it, and so on backwards.
     """
     exits_s: list[float | None] = [None] * len(entries)
     end = len(entries)

@@ -2,9 +2,8 @@
 
 The crate follows RO-Crate 1.1 (w3id.org/ro/crate/1.1) and the profile Process Run Crate 0.5
 (w3id.org/ro/wfrun/process/0.5): every run is a CreateAction whose instrument is Backchannel, whose object is the run's
-scenario, and whose result is the files that it left. Every file but the metadata itself stands in it with its size and
-SHA-256. What another installation needs to show the campaign as this one does (points, memberships, metrics, problems)
-is in `campaign.json`.
+scenario, and whose result is its files. The metadata lists every other file with its size and SHA-256. Points,
+memberships, metrics and problems, which another installation needs to show the same campaign, are in `campaign.json`.
 """
 
 from __future__ import annotations
@@ -39,10 +38,10 @@ FIGURES = (
 )  # fmt: skip
 #: The figure that the campaign's file asks for.
 OWN_FIGURE = "figures/figure"
-#: What campaign.json tells of the campaign.
+#: The campaign's columns in campaign.json.
 OF_CAMPAIGN = ("id", "name", "title", "file", "text", "overrides", "backend", "seed", "repetitions")
 _CHUNK = 1 << 20
-#: Under which results are given away unless told otherwise.
+#: Default licence of exported results.
 LICENCE = "https://creativecommons.org/licenses/by/4.0/"
 
 
@@ -53,8 +52,8 @@ def write(store: Store, campaign: str, path: Path, experiments: Path, author: st
         store: that has it.
         campaign: its name or id.
         path: of the zip, which appears whole or not at all.
-        experiments: the folder with each paper's targets, which stand in the campaign's own figure.
-        author: who made the runs, a person's name; the bundle names nobody without it.
+        experiments: the folder with each paper's targets, which the campaign's own figure shows.
+        author: who made the runs, a person's name; without it the bundle names no author.
         licence: under which the results are given away: a URL.
 
     Returns:
@@ -256,7 +255,7 @@ def _zip(path: Path, metadata: bytes, files: Mapping[str, tuple[int, str, Path]]
         bundle.writestr(_entry(METADATA), metadata)
         for name, (size, digest, file) in files.items():
             entry = _entry(name)
-            # What is packed already is stored: packing it again costs time and gives nothing.
+            # Compressed files are stored as they are, because compressing them again saves no space.
             packed = name.endswith((".gz", ".parquet"))
             entry.compress_type = zipfile.ZIP_STORED if packed else zipfile.ZIP_DEFLATED
             entry.file_size = size

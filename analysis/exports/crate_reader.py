@@ -1,4 +1,4 @@
-"""Reads a bundle that `analysis.exports.crate` wrote, and brings its campaign into a store.
+"""Reads a bundle that `analysis.exports.crate` wrote, and stores its campaign.
 
 Reading trusts nothing. A bundle is rejected before anything enters the store if it has names that leave the folder, or
 files that are missing, too long, not described, or different from their checksum.
@@ -30,7 +30,7 @@ _RUN_ID = re.compile(r"[0-9A-Za-z_-]{3,64}")
 
 
 def read(store: Store, path: Path) -> dict[str, Any]:
-    """Brings a bundle's campaign into a store, after every checksum has been verified.
+    """Verifies every checksum of a bundle, then stores its campaign.
 
     Valid runs that the store has already stay as they are.
 
@@ -74,7 +74,7 @@ def _load(file: Path, path: Path) -> dict[str, Any]:
 
 
 def _checked(document: dict[str, Any], described: Mapping[str, tuple[int, str]], path: Path) -> dict[str, Any]:
-    """The campaign's document, when it is of the form that `_document` gives and tells of the files that are there."""
+    """The campaign's document, checked for the form that `_document` writes and against the files of the bundle."""
     version = document.get("version")
     if version != VERSION:
         raise AnalysisError(f"{path}: its version {version} is not known here; {VERSION} is. Is this one older?")

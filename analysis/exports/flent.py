@@ -122,7 +122,7 @@ def write(run: RunData, path: Path, title: str, step_s: float = 0.2) -> None:
     Args:
         run: its tables.
         path: FILE.flent.gz, or FILE.flent for plain JSON.
-        title: what tells it from others in Flent's legends.
+        title: its name in Flent's legends.
         step_s: between x values; 0.2 s is Flent's own. Doubled until there are at most `slices.MAX_DENSE` of them. A
             run with more steps has x values only where it has data (analysis/slices.py).
 

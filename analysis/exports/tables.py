@@ -22,7 +22,7 @@ def _json(frame: pl.DataFrame, path: Path) -> None:
 
 
 def _csv(frame: pl.DataFrame, path: Path) -> None:
-    # CSV has no lists: their numbers stand beside each other in one field.
+    # CSV has no lists, so a field holds the numbers of a list, separated by spaces.
     frame.with_columns(cs.by_dtype(pl.List(pl.Float64)).cast(pl.List(pl.String)).list.join(" ")).write_csv(path)
 
 

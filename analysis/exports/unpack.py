@@ -29,7 +29,7 @@ _CHUNK = 1 << 20
 
 
 class BundleError(Exception):
-    """What is wrong with a bundle, as a sentence."""
+    """A fault of a bundle, as a sentence."""
 
 
 def unpack(path: Path, folder: Path, most_bytes: int) -> dict[str, tuple[int, str]]:
@@ -53,7 +53,7 @@ def unpack(path: Path, folder: Path, most_bytes: int) -> dict[str, tuple[int, st
 
 
 def _described(bundle: zipfile.ZipFile, path: Path, most_bytes: int) -> dict[str, tuple[int, str]]:
-    """Name to size and SHA-256 of every file that the metadata describe; held against what the zip lists."""
+    """Size and SHA-256 of every file in the metadata, by name, checked against the list of the zip."""
     listed = [entry for entry in bundle.infolist() if not entry.is_dir()]
     names = [entry.filename for entry in listed]
     if METADATA not in names:
@@ -70,7 +70,7 @@ def _described(bundle: zipfile.ZipFile, path: Path, most_bytes: int) -> dict[str
         name = urllib.parse.unquote(str(entity.get("@id")))
         size, digest = str(entity.get("contentSize")), str(entity.get("sha256"))
         if not size.isdigit() or not re.fullmatch("[0-9a-f]{64}", digest):
-            raise BundleError(f"{path}: {METADATA} tells no size and SHA-256 of {name}")
+            raise BundleError(f"{path}: {METADATA} has no size and SHA-256 of {name}")
         members[name] = (int(size), digest)
     for name in (*members, *names):
         parts = PurePosixPath(name).parts

@@ -70,7 +70,7 @@ def ends_of(estimate: Estimate, interval: str) -> tuple[float, float] | tuple[No
 
 
 def dots_of(estimate: Estimate) -> tuple[float, ...]:
-    """Values that are drawn one by one, because an interval cannot stand for them."""
+    """Values drawn one by one, because no interval describes them."""
     lone = estimate.form == "values" and estimate.n > 1
     return estimate.values if lone or estimate.form == "groups" else ()
 

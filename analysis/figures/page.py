@@ -35,7 +35,7 @@ def page(figure: Figure) -> str:
         ]
         low, high = figure.x.range or (float(min(xs)), float(max(xs)))  # type: ignore[arg-type]
         figure = figure.within(low, high)
-    # A script element ends at the first "</script", wherever it stands.
+    # A script element ends at the first "</script", even inside a string.
     data = json.dumps(figure.as_json(), separators=(",", ":"), allow_nan=False).replace("<", "\\u003c")
     return (
         Environment(autoescape=True)

@@ -221,7 +221,7 @@ def _names_it(wanted: Mapping[str, object], labels: Mapping[str, str], x_axis: s
 
 
 def _places(spec: FigureSpec, labels: Sequence[str]) -> tuple[dict[str, float], list[tuple[float, str]]]:
-    """Where each label stands, and the ticks of an axis that is none of numbers."""
+    """Position of each label, and the ticks of an axis without numbers."""
     if spec.x.at:
         return {label: spec.x.at[label] for label in labels if label in spec.x.at}, []
     if spec.kind != "bars":
@@ -236,7 +236,7 @@ def _places(spec: FigureSpec, labels: Sequence[str]) -> tuple[dict[str, float], 
 
 
 def _series(spec: FigureSpec, measure: str, cell: Cell) -> tuple[str, ...]:
-    """What tells a series from the others, before names are given."""
+    """Labels that distinguish a series, before names replace them."""
     labels = [label for axis, label in cell.labels.items() if axis != spec.x.axis and axis not in spec.where]
     return (*labels, *([measure] if spec.x.axis != MEASURES and len(spec.y.measures) > 1 else []))
 

@@ -74,7 +74,7 @@ class XAxis(_Axis):
     axis: str = Field("", description=f"of the sweep; '{MEASURES}' for a group of bars a measure; '' for cdf and time")
     #: The labels shown, in this order; all, as the sweep has them, without it.
     order: list[str] = []
-    #: Where labels stand that are no numbers, in the axis' unit.
+    #: Positions of labels that are not numbers, in the axis' unit.
     at: dict[str, float] = {}
 
 

@@ -1,8 +1,8 @@
-"""Where the files of runs lie: a folder, or any place that an fsspec URL names (an S3 bucket, an SFTP server, a share).
+"""Storage of runs' files: a folder, or an fsspec URL (an S3 bucket, an SFTP server, a share).
 
-A run's files are `runs/AB/ABCD.../` below it. They are put there before the run's row is, and nobody looks at files
-without a row; so a run that was being put when its machine died is simply put again. What a try without a result left
-is `failed/ABCD.../`.
+A run's files are in `runs/AB/ABCD.../`. They are written before the run's row, and files without a row are ignored.
+A run whose machine died during the write is therefore simply written again. The files of a failed attempt are in
+`failed/ABCD.../`.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from typing import Any, Protocol, TypeVar
 
 from testbed.local_folders import ScratchFolder, sweep
 
-#: Bytes that are kept of what a try without a result left, where that has a way to go: its captures are not compressed.
+#: Bytes of a failed attempt that remote storage keeps. Its captures are not compressed.
 MOST_FAILED_BYTES = 100_000_000
-#: Its folder, and the file in it that says why there was none.
+#: Folder of failed attempts, and the file in it with the reason.
 FAILED, REASON = "failed", "reason.txt"
 #: How long a remote place may take for an answer, in s, and the slowest transfer of a file beyond that, in bytes/s.
 ANSWER_S, SLOWEST_BYTES_PER_S = 120.0, 50_000.0
@@ -28,31 +28,31 @@ T = TypeVar("T")
 
 
 class ArtefactError(Exception):
-    """The place cannot be used; the message is a sentence."""
+    """The storage cannot be used; the message is a sentence."""
 
 
 class Artefacts(Protocol):
     """The files of runs."""
 
     def put(self, run_id: str, folder: Path) -> None:
-        """Takes a run's folder in, in place of an earlier one."""
+        """Moves a run's folder into the storage; it replaces an earlier one."""
 
     def remove(self, run_id: str) -> None:
-        """Forgets a run's files, if there are any."""
+        """Deletes a run's files, if it has any."""
 
     def folder(self, run_id: str, version: str = "0", sizes: Callable[[], Mapping[str, int]] = dict) -> Path:
-        """A local folder with the run's files, which are only to be read; another version is another landing. What is
-        brought here must have these files with these sizes, in bytes.
+        """A local, read-only folder with the run's files of one version (landing). Fetched files must have these sizes, in
+        bytes.
         """
 
     def put_failed(self, run_id: str, folder: Path) -> None:
-        """Takes in what a try without a result left, in place of an earlier one's."""
+        """Moves the files of a failed attempt into the storage; they replace those of an earlier one."""
 
     def failed(self, run_id: str) -> str | None:
-        """Where that is; None: there is nothing."""
+        """Location of the files of a failed attempt; None without any."""
 
     def remove_failed(self, run_id: str) -> None:
-        """Forgets it, if there is anything."""
+        """Deletes the files of a failed attempt, if there are any."""
 
 
 def _below(run_id: str) -> str:
@@ -66,7 +66,7 @@ class LocalArtefacts:
         self._folder = folder
 
     def put(self, run_id: str, folder: Path) -> None:
-        """Takes a run's folder in, in place of an earlier one."""
+        """Moves a run's folder into the storage; it replaces an earlier one."""
         target = self.folder(run_id)
         if target.exists():
             shutil.rmtree(target)
@@ -74,27 +74,27 @@ class LocalArtefacts:
         folder.rename(target)
 
     def remove(self, run_id: str) -> None:
-        """Forgets a run's files, if there are any."""
+        """Deletes a run's files, if it has any."""
         shutil.rmtree(self.folder(run_id), ignore_errors=True)
 
     def folder(self, run_id: str, version: str = "0", sizes: Callable[[], Mapping[str, int]] = dict) -> Path:
-        """A local folder with the run's files, which are only to be read; another version is another landing."""
+        """A local, read-only folder with the run's files of one version (landing)."""
         return self._folder / _below(run_id)
 
     def put_failed(self, run_id: str, folder: Path) -> None:
-        """Takes in what a try without a result left, in place of an earlier one's."""
+        """Moves the files of a failed attempt into the storage; they replace those of an earlier one."""
         kept = self._failed(run_id)
         shutil.rmtree(kept, ignore_errors=True)
         kept.parent.mkdir(parents=True, exist_ok=True)
         folder.rename(kept)
 
     def failed(self, run_id: str) -> str | None:
-        """Where that is; None: there is nothing."""
+        """Location of the files of a failed attempt; None without any."""
         kept = self._failed(run_id)
         return str(kept) if kept.exists() else None
 
     def remove_failed(self, run_id: str) -> None:
-        """Forgets it, if there is anything."""
+        """Deletes the files of a failed attempt, if there are any."""
         shutil.rmtree(self._failed(run_id), ignore_errors=True)
 
     def _failed(self, run_id: str) -> Path:
@@ -102,7 +102,7 @@ class LocalArtefacts:
 
 
 class RemoteArtefacts:
-    """A place behind an fsspec URL; what is read is kept in a local folder.
+    """Storage behind an fsspec URL, with a local folder as the cache of reads.
 
     The place is not trusted: it may be silent, and what it takes or gives may be cut.
 
@@ -121,7 +121,7 @@ class RemoteArtefacts:
             raise ArtefactError(f"the artefacts cannot be kept at {url}: {error}") from None
 
     def put(self, run_id: str, folder: Path) -> None:
-        """Takes a run's folder in, in place of an earlier one.
+        """Moves a run's folder into the storage; it replaces an earlier one.
 
         Raises:
             ArtefactError: the place does not take it.
@@ -130,12 +130,12 @@ class RemoteArtefacts:
         shutil.rmtree(self._cache / _below(run_id), ignore_errors=True)
 
     def remove(self, run_id: str) -> None:
-        """Forgets a run's files, if there are any."""
+        """Deletes a run's files, if it has any."""
         self._remove(self._at(run_id))
         shutil.rmtree(self._cache / _below(run_id), ignore_errors=True)
 
     def folder(self, run_id: str, version: str = "0", sizes: Callable[[], Mapping[str, int]] = dict) -> Path:
-        """A local folder with the run's files, only to be read: each version is brought here when first asked for.
+        """A local, read-only folder with the run's files. Each version is fetched at its first use.
 
         Raises:
             ArtefactError: the place does not give them, or not all of their bytes.
@@ -173,7 +173,7 @@ class RemoteArtefacts:
         return here
 
     def put_failed(self, run_id: str, folder: Path) -> None:
-        """Takes in what a try without a result left, in place of an earlier one's: the small files first, until
+        """Stores the files of a failed attempt in place of those of an earlier one: the small files first, until
         `MOST_FAILED_BYTES` are reached; what is left out, the reason names.
 
         Raises:
@@ -194,7 +194,7 @@ class RemoteArtefacts:
         self._put(self._failed(run_id), folder, taken)
 
     def failed(self, run_id: str) -> str | None:
-        """Where that is; None: there is nothing.
+        """Location of the files of a failed attempt; None without any.
 
         Raises:
             ArtefactError: the place does not say.
@@ -206,11 +206,11 @@ class RemoteArtefacts:
         return f"{self.url.rstrip('/')}/{FAILED}/{run_id}" if exists else None
 
     def remove_failed(self, run_id: str) -> None:
-        """Forgets it, if there is anything."""
+        """Deletes the files of a failed attempt, if there are any."""
         self._remove(self._failed(run_id))
 
     def _put(self, target: str, folder: Path, paths: Sequence[Path]) -> None:
-        """Puts files of a folder, which goes then, in place of what is at `target`."""
+        """Uploads a folder's files in place of those at `target`, and deletes the folder."""
         try:
             self._clear(target)
             for path in paths:

@@ -216,7 +216,7 @@ def runs(
             metric, (metric.c.run_id == run.c.id) & (metric.c.name == name) & (metric.c.subject == subject)
         )
         order = [metric.c.value]
-    # What is not there stands last, whichever way.
+    # Runs without the metric come last in both orders.
     keys = [(column.desc() if wanted.descending else column.asc()).nulls_last() for column in order]
     query = (
         sa.select(

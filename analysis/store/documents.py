@@ -19,7 +19,7 @@ from testbed.scenario import Document, Limits, Number, Scenario, ScenarioDocumen
 class Batch(Part):
     """Where a run stood in the batch that made it."""
 
-    #: Cells at work beside it.
+    #: Cells that were busy beside it.
     cells: int | None = None
     #: Its place among the campaign's runs, and their number.
     position: int | None = None

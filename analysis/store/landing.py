@@ -36,7 +36,7 @@ class Landing:
 
 
 def land(database: Database, artefacts: Artefacts, landing: Landing, replaces: bool = False) -> None:
-    """Takes a run in: files first, then one transaction. Nobody sees it before; a crash leaves nothing visible.
+    """Stores a run: files first, then one transaction. It is not visible before; a crash leaves nothing visible.
 
     An invalid run is kept until a valid one with the same id takes its place; it never replaces a valid one. With
     `replaces`, a valid one takes the place of a valid one.

@@ -1,7 +1,7 @@
-"""Requests: what a person asks for on the site, and the runners that do it.
+"""Requests from the site, and the runners that execute them.
 
-The site has no rights and runs nothing. It enters a request; `./backchannel runner`, started by somebody with the
-rights, takes it up. A campaign under way looks for a cancel whenever it tells its progress, whoever started it.
+The site has no privileges and runs nothing. It stores a request; `./backchannel runner`, started by a user with the
+needed rights, executes it. Every running campaign checks for a cancel each time it writes its progress.
 """
 
 from __future__ import annotations
@@ -16,28 +16,28 @@ from analysis.store.rows import RequestRow, RunnerRow
 from analysis.store.schema import campaign, request, runner
 from analysis.store.store import Store
 
-#: A runner that was not seen for so long is gone; it shows itself every SEEN_EVERY_S.
+#: A runner is gone if it has not updated its row for this long. It updates it every SEEN_EVERY_S.
 GONE_AFTER_S = 15.0
 SEEN_EVERY_S = 3.0
-#: A campaign tells its progress every two seconds; one that has told nothing for so long has nobody at it. Its last
-#: captures are analysed in silence, so this is long.
+#: A campaign writes its progress every two seconds. If it has written none for this long, its process is gone. The
+#: limit is long because the last captures are analysed without a progress report.
 SILENT_AFTER_S = 120.0
 RUN, CANCEL = "run", "cancel"
 WAITING, RUNNING, DONE, FAILED, WITHDRAWN = "waiting", "running", "done", "failed", "withdrawn"
 
 
 def ask_run(store: Store, file: str, text: str, overrides: Sequence[str] = (), force: bool = False) -> int:
-    """Asks for a campaign to be run; `file` is only a name for messages. Gives the request's number."""
+    """Requests a campaign. `file` is only a name for messages. Returns the request's number."""
     return _enter(store, kind=RUN, file=file, text=text, overrides=list(overrides), force=int(force))
 
 
 def ask_cancel(store: Store, campaign_id: str) -> int:
-    """Asks for a campaign to stop where it is; what has landed stays."""
+    """Requests that a campaign stops. Runs that have landed stay."""
     return _enter(store, kind=CANCEL, file="", text="", overrides=[], force=0, campaign_id=campaign_id, state=DONE)
 
 
 def withdraw(store: Store, number: int) -> bool:
-    """Takes back a request that still waits; False when it no longer does."""
+    """Withdraws a waiting request. Returns False if it no longer waits."""
     with store.writing() as connection:
         changed = connection.execute(
             sa.update(request)
@@ -48,7 +48,7 @@ def withdraw(store: Store, number: int) -> bool:
 
 
 def take(store: Store, runner_id: str) -> RequestRow | None:
-    """The oldest waiting request, which is this runner's from now on; None when nothing waits."""
+    """Assigns the oldest waiting request to this runner and returns it; None if none waits."""
     oldest = sa.select(request).where(request.c.state == WAITING).order_by(request.c.id).limit(1)
     with store.writing() as connection:
         while True:
@@ -60,19 +60,19 @@ def take(store: Store, runner_id: str) -> RequestRow | None:
                 .where(request.c.id == row["id"], request.c.state == WAITING)
                 .values(state=RUNNING, taken=time.time(), runner=runner_id)
             )
-            # PostgreSQL lets two read the same one; the row itself goes to the first who writes it.
+            # On PostgreSQL two runners can read the same request. The first to update the row gets it.
             if taken.rowcount:
                 return RequestRow(**row)
 
 
 def name_campaign(store: Store, number: int, campaign_id: str) -> None:
-    """Notes which campaign a request turned out to be."""
+    """Stores the id of a request's campaign."""
     with store.writing() as connection:
         connection.execute(sa.update(request).where(request.c.id == number).values(campaign_id=campaign_id))
 
 
 def finish(store: Store, number: int, state: str, message: str) -> None:
-    """Notes how a request ended: DONE or FAILED, with a sentence."""
+    """Stores a request's outcome: DONE or FAILED, with a sentence."""
     with store.writing() as connection:
         connection.execute(
             sa.update(request).where(request.c.id == number).values(state=state, message=message, finished=time.time())
@@ -80,7 +80,7 @@ def finish(store: Store, number: int, state: str, message: str) -> None:
 
 
 def stop_wanted(store: Store, campaign_ids: Sequence[str]) -> bool:
-    """Whether a cancel of one of these campaigns was asked for since it last began."""
+    """Whether a cancel of one of these campaigns was requested since it last started."""
     query = (
         sa.select(request.c.id)
         .join(campaign, campaign.c.id == request.c.campaign_id)
@@ -111,7 +111,7 @@ def waiting(store: Store) -> int:
 
 
 def show_runner(store: Store, runner_id: str, started: float, lacks: Sequence[str]) -> None:
-    """A runner says that it is there."""
+    """Creates or updates a runner's row."""
     now = time.time()
     with store.writing() as connection:
         known = connection.execute(
@@ -122,20 +122,20 @@ def show_runner(store: Store, runner_id: str, started: float, lacks: Sequence[st
 
 
 def remove_runner(store: Store, runner_id: str) -> None:
-    """A runner leaves."""
+    """Removes a runner's row."""
     with store.writing() as connection:
         connection.execute(sa.delete(runner).where(runner.c.id == runner_id))
 
 
 def runners(store: Store) -> list[RunnerRow]:
-    """Runners that are there."""
+    """Runners that are alive."""
     query = sa.select(runner).where(runner.c.seen > time.time() - GONE_AFTER_S).order_by(runner.c.started)
     return store.read(query, RunnerRow)
 
 
 def release_lost(store: Store) -> int:
-    """Fails requests whose runner is gone, and marks campaigns that nobody is at any more; gives how many of both. Such
-    a campaign is resumed by asking again.
+    """Fails requests whose runner is gone and marks campaigns without a process as incomplete. Returns the number of
+    both. A new request resumes such a campaign.
     """
     live_runners = sa.select(runner.c.id).where(runner.c.seen > time.time() - GONE_AFTER_S)
     lost = sa.and_(request.c.state == RUNNING, request.c.runner.not_in(live_runners))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TypedDict
 
 from analysis.results import ValueRow
 from analysis.store.documents import Batch, Documents
@@ -56,6 +57,38 @@ class NewCampaign:
     repetitions: int
 
 
+class CellProgressRow(TypedDict):
+    """What one cell of a running campaign does."""
+
+    #: Name of the cell; "analysis" for an analysis.
+    cell: str
+    #: Id of the run, number of its point, and its repetition, from 0.
+    run: str
+    point: int
+    repetition: int
+    #: In words for people: "running 3.2" (seconds into the run).
+    phase: str
+
+
+class ProgressRow(TypedDict, total=False):
+    """How far a running campaign is, as its column and the API have it. Empty while nothing runs it."""
+
+    #: Process that runs the campaign.
+    pid: int
+    #: Finished effort, 0 to 1.
+    share: float
+    done: int
+    failed: int
+    runs: int
+    #: Cells that may run at once.
+    allowed: int
+    per_minute: float | None
+    left_s: float | None
+    cells: list[CellProgressRow]
+    #: Time of writing, in s since the epoch; the store sets it.
+    updated: float
+
+
 @dataclass(frozen=True)
 class CampaignRow:
     """A campaign with the number of its runs."""
@@ -71,8 +104,7 @@ class CampaignRow:
     state: str
     started: float
     finished: float | None
-    #: experiments.engine.progress.Progress.as_json with `updated` while it runs; otherwise empty.
-    progress: Mapping[str, object]
+    progress: ProgressRow
     #: Runs that it contains; and those of them that the store has.
     runs: int
     valid: int

@@ -56,7 +56,7 @@ campaign = Table(
     Column("state", String, nullable=False),
     Column("started", Float, nullable=False),
     Column("finished", Float),
-    #: While it runs: experiments.engine.progress.Progress.as_json, with `updated`, the time of writing. Otherwise {}.
+    #: A ProgressRow (rows.py).
     Column("progress", JSON, nullable=False),
 )
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 import os
 import statistics
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
@@ -40,13 +40,14 @@ from analysis.store.rows import (
     MetricRow,
     NewCampaign,
     PointRow,
+    ProgressRow,
     RunRow,
     TableRow,
 )
 from analysis.store.schema import attempt, campaign, file, membership, metric, point, replaced, run
 from testbed.scenario import Document, ScenarioDocument
 
-#: Where a run stands in a campaign.
+#: A run's position in a campaign.
 MEMBER = (membership.c.point, membership.c.repetition, membership.c.run_id)
 
 
@@ -124,7 +125,7 @@ class Store:
             ]
             connection.execute(sa.insert(membership), rows)
 
-    def set_progress(self, campaign_id: str, progress: Mapping[str, Any]) -> None:
+    def set_progress(self, campaign_id: str, progress: ProgressRow) -> None:
         """Notes what a running campaign is doing."""
         with self._database.writing() as connection:
             connection.execute(
@@ -231,7 +232,7 @@ class Store:
         """Every metric of the results that were valid at an earlier time.
 
         Args:
-            campaign_id: of a campaign, whenever it was begun.
+            campaign_id: id of the campaign.
             moment: seconds since the UNIX epoch.
         """
         now = _values_of(campaign_id).add_columns(run.c.landed).where(run.c.landed <= moment)
@@ -300,7 +301,7 @@ class Store:
         self._incoming.sweep()
 
     def land(self, landing: Landing, replaces: bool = False) -> None:
-        """Takes a run in. Nobody sees it before it is complete; a crash leaves nothing visible.
+        """Stores a run. It is visible only once it is complete; a crash leaves nothing visible.
 
         An invalid run is kept until a valid one with the same id replaces it; it never replaces a valid one.
 

@@ -22,7 +22,7 @@ class Outcome:
     failed: dict[str, str] = field(default_factory=dict)
     #: Runs of the plan that remain, because options excluded them.
     left_out: int = 0
-    #: Maximum number of cells at work at once.
+    #: Maximum number of busy cells.
     cells: int = 0
     interrupted: bool = False
     #: Whether `fail_fast` stopped it.

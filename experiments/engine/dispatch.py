@@ -37,7 +37,7 @@ from testbed.errors import TestbedError
 
 #: A run that has lost its worker more often than this is given up, because it is the likely cause.
 MAX_LOSSES = 3
-#: Jobs that a machine holds beyond those at work, as a share of them: a free cell then need not wait for the engine,
+#: Jobs that a machine holds beyond the running ones, as a share of them: a free cell then need not wait for the engine,
 #: and can choose a run on lines that it has already calibrated.
 AHEAD = 0.5
 #: Emulated campaigns with at least this many runs use a local Dask cluster.
@@ -169,7 +169,7 @@ class Dispatcher:
             progress = self._progress([campaign])
             # A campaign that waits for its turn has no progress yet.
             if progress.cells or campaign.finished:
-                self._store.set_progress(campaign.outcome.campaign_id, progress.as_json())
+                self._store.set_progress(campaign.outcome.campaign_id, progress.row())
         open_ids = [campaign.outcome.campaign_id for campaign in self._campaigns if not campaign.closed]
         if requests.stop_wanted(self._store, open_ids):
             self._stop.set()

@@ -53,7 +53,7 @@ class Executor(Protocol):
         """Gives a job to a machine; the listener receives its result."""
 
     def allow(self, machine_id: str, cells: int) -> None:
-        """How many cells may be at work on a machine at once."""
+        """How many cells may be busy on a machine at once."""
 
     def stop(self) -> None:
         """Ends all runs at once."""
@@ -100,7 +100,7 @@ class LocalExecutor:
         self._pool.submit(job, done)
 
     def allow(self, machine_id: str, cells: int) -> None:
-        """How many cells may be at work on a machine at once."""
+        """How many cells may be busy on a machine at once."""
         self._pool.allow(cells)
 
     def stop(self) -> None:

@@ -50,7 +50,7 @@ class Forecast:
     #: Elapsed time of all runs, in s.
     time_s: float
     disk_bytes: float
-    #: Assumed number of cells at work.
+    #: Assumed number of busy cells.
     cells: int
     #: Number of stored runs that it is based on; 0: only the capacity of the links.
     based_on: int

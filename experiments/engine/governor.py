@@ -96,7 +96,7 @@ class Governor:
         Args:
             now_s: time of a monotonic clock, in s.
             busy: busy share of all CPUs since the last reading, without niced work, 0 to 1.
-            running: number of cells at work that have their testbed.
+            running: number of busy cells that have their testbed.
             stolen: share of all CPUs that the host stole since the last reading, 0 to 1.
             niced: share of all CPUs that niced work used since the last reading, 0 to 1.
         """
@@ -117,7 +117,7 @@ class Governor:
             self._full_since_s = now_s
             # Only invalid runs reduce the number of cells below that of CPUs.
             self._allowed = max(min(self._allowed, self._floor), min(self._allowed, running) - 1)
-        # Growth needs readings with all allowed cells at work.
+        # Growth needs readings while all allowed cells are busy.
         if self._grows and running >= self.allowed and now_s >= self._growth_paused_until_s and self._has_room():
             # The number that fits if new cells use as much as the present ones. Half of it first, because cells that
             # have just started use less than later.
@@ -150,7 +150,7 @@ class Governor:
         Args:
             now_s: as in `on_reading`.
             strain: testbed.fidelity.strain; above 1 the run is invalid.
-            cells: number of cells at work on the machine during the run, including its cell.
+            cells: number of busy cells on the machine during the run, including its cell.
         """
         rules = self._rules
         if self._busy is not None and self._withheld() >= rules.stolen:

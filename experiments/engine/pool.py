@@ -63,7 +63,7 @@ class Result:
     stopped: bool = False
     #: testbed.fidelity.strain; 0 in virtual time.
     strain: float = 0.0
-    #: Maximum number of cells at work on the machine while it ran.
+    #: Maximum number of busy cells on the machine while it ran.
     cells: int = 1
     #: An error that the run did not cause, such as a full disk.
     error: BaseException | None = None
@@ -79,7 +79,7 @@ class PoolStatus:
     stolen: float
     #: Share of all CPUs that niced work used, which gives way to cells.
     niced: float
-    #: Number of cells at work.
+    #: Number of busy cells.
     running: int
     #: Number of them that have no testbed yet.
     building: int
@@ -160,11 +160,11 @@ class CellPool:
         self._start()
 
     def allow(self, cells: int, others: int = 0) -> None:
-        """Sets the number of cells that may be at work. Cells at work continue.
+        """Sets the number of cells that may be busy. Busy cells continue.
 
         Args:
             cells: number in this pool.
-            others: number of cells at work in other processes of this machine.
+            others: number of busy cells in other processes of this machine.
         """
         with self._lock:
             self._allowed, self._others = cells, others
@@ -330,7 +330,7 @@ class CellPool:
         return cpus.active
 
     def _in_real_time(self) -> bool:
-        """Whether runs with real packets are at work, or wait for the machine."""
+        """Whether runs with real packets are running, or wait for the machine."""
         with self._lock:
             return any(slot.real_time for slot in self._working) or any(
                 not in_virtual_time(waiting.job.run.backend) for waiting in self._waiting

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Protocol
 
+from analysis.store.rows import CellProgressRow, ProgressRow
 from experiments.labels import duration_text
 from experiments.language.campaign import Plan, Run
 from testbed import report as testbed
@@ -22,7 +23,7 @@ class CellProgress:
     run: Run
     progress: testbed.Progress
 
-    def as_json(self) -> dict[str, Any]:
+    def row(self) -> CellProgressRow:
         """As the store keeps it."""
         run, phase = self.run, self.progress.phase.value
         return {
@@ -67,7 +68,7 @@ class Progress:
         words = [f"{self.done + self.failed} of {self.runs} runs"]
         if self.failed:
             words.append(f"{self.failed} without a valid result")
-        words.append(f"{sum(1 for cell in self.cells if cell.progress.phase is not Phase.ANALYSING)} cells at work")
+        words.append(f"{sum(1 for cell in self.cells if cell.progress.phase is not Phase.ANALYSING)} busy cells")
         if not self.allowed:
             words.append("waiting, because the machine's host takes too much CPU time")
         if self.per_minute is not None:
@@ -76,7 +77,7 @@ class Progress:
             words.append(f"{duration_text(self.left_s)} left")
         return ", ".join(words)
 
-    def as_json(self) -> dict[str, Any]:
+    def row(self) -> ProgressRow:
         """As the store keeps it (column `progress` of analysis.store.schema), where the site reads it."""
         return {
             "pid": self.pid,
@@ -87,7 +88,7 @@ class Progress:
             "allowed": self.allowed,
             "per_minute": self.per_minute,
             "left_s": self.left_s,
-            "cells": [cell.as_json() for cell in self.cells],
+            "cells": [cell.row() for cell in self.cells],
         }
 
 

@@ -73,7 +73,7 @@ def run_campaigns(plans: Sequence[Plan], options: Options, observer: Observer) -
             if missing:
                 Dispatcher(store, campaigns, options, observer).run()
         except BaseException:
-            # What stopped the batch, such as a full disk, may stop this as well, and is what the user must be told.
+            # The cause, such as a full disk, may stop this as well. The user needs the first error.
             with contextlib.suppress(StoreError, OSError):
                 _close(store, campaigns)
             raise

@@ -1,6 +1,6 @@
 """Divides a machine's cells among its worker processes, which together never run more cells than allowed.
 
-A worker receives a smaller share with a delay and finishes its cells at work. A share therefore grows only by cells
+A worker receives a smaller share with a delay and finishes its busy cells. A share therefore grows only by cells
 that no other worker may still use: a worker counts with its old share until it has reported its cells or has no job.
 
 Pure: reports of workers are arguments.
@@ -20,9 +20,9 @@ Jobs = Mapping[str, Sequence[int]]
 class WorkerShare:
     """The share of a worker."""
 
-    #: Number of cells that it may have at work.
+    #: Number of cells that it may have busy.
     share: int = 0
-    #: Number of cells that may still be at work, because they started under a larger share.
+    #: Number of cells that may still be busy, because they started under a larger share.
     over: int = 0
 
 
@@ -30,7 +30,7 @@ class Shares:
     """The shares of one machine's workers."""
 
     def __init__(self) -> None:
-        #: Number of cells that may be at work on the machine.
+        #: Number of cells that may be busy on the machine.
         self.allowed = 0
         self._parts: dict[str, WorkerShare] = {}
 
@@ -68,7 +68,7 @@ class Shares:
         Args:
             worker: sender of the report.
             share: the last share that it received.
-            running: number of cells at work.
+            running: number of busy cells.
         """
         part = self._parts.get(worker)
         if part is None or share != part.share:

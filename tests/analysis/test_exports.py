@@ -479,7 +479,7 @@ def edited(edit: Callable[[dict[str, Any]], None]) -> Callable[[dict[str, bytes]
         (flip, "its size or checksum differs"), (lengthen, "its size or checksum differs"),
         (shorten, "its size or checksum differs"), (drop, "segments.parquet is missing"),
         (add, "runs/more.sh is not described in it"), (climb, "leaves the bundle's folder"),
-        (unsum, "tells no size and SHA-256"), (scribble, "ro-crate-preview.html is not what it was"),
+        (unsum, "has no size and SHA-256"), (scribble, "ro-crate-preview.html is not what it was"),
         (no_campaign, "not of a Backchannel campaign"),
         (lambda files: files.pop(crate.METADATA), "it has no ro-crate-metadata.json"),
         (lambda files: files.update({crate.METADATA: b"{"}), "is no JSON"),

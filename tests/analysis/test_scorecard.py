@@ -358,7 +358,7 @@ def test_every_arithmetic_artefact_has_targets_and_meets_them() -> None:
 # Whole --------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("one", reproductions(), ids=lambda item: item.file.stem)
+@pytest.mark.parametrize("entry", reproductions(), ids=lambda item: item.file.stem)
 def test_every_paper_s_campaign_is_good_and_reaches_every_target(entry: Any) -> None:
     """Each value and ordering of the artefact finds cells among the campaign's labels and a measure of its name;
     what an artefact cannot have yet stands here."""

@@ -38,6 +38,7 @@ def test_a_role_that_creates_a_python_environment_installs_its_packages(role: st
 
 
 @pytest.mark.emulated
+@pytest.mark.shares_cpu
 @pytest.mark.parametrize("role", ["worker", "results_site"])
 def test_a_missing_package_is_reported_before_any_host_changes(lab_files: Path, role: str) -> None:
     lacking = json.dumps({f"{role}_packages": ["no-such-package"]})

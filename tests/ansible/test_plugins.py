@@ -94,6 +94,7 @@ def test_an_error_in_the_inventory_stops_ansible_with_its_line(lab_files: Path) 
 
 
 @pytest.mark.emulated
+@pytest.mark.shares_cpu
 def test_the_connection_plugin_enters_a_named_namespace(tmp_path: Path) -> None:
     inventory = tmp_path / "plain.yml"
     write_yaml(inventory, {"all": {"hosts": {"first": {"ansible_connection": "backchannel.testbed.namespace"}}}})
@@ -118,6 +119,7 @@ def test_the_connection_plugin_enters_a_named_namespace(tmp_path: Path) -> None:
 
 
 @pytest.mark.emulated
+@pytest.mark.shares_cpu
 def test_modules_validate_arguments_and_report_why_they_cannot_run(
     tmp_path: Path,
 ) -> None:
@@ -154,6 +156,7 @@ exec(sys.stdin.read())'
 
 
 @pytest.mark.emulated
+@pytest.mark.shares_cpu
 def test_a_clock_that_runs_would_reject_is_reported_in_any_time_zone(tmp_path: Path) -> None:
     hosts: dict[str, dict[str, str]] = {}
     for name, seconds in {"right": 0, "near": -3, "late": -15, "early": 15}.items():

@@ -15,7 +15,7 @@ from experiments.engine import machine
 from testbed import node_binary
 from tests.ansible.conftest import NGINX, in_lab, recorded, write_yaml
 
-pytestmark = pytest.mark.emulated
+pytestmark = [pytest.mark.emulated, pytest.mark.shares_cpu]
 
 ANSIBLE = node_binary.ROOT / "ansible"
 #: Host of each role.
@@ -117,7 +117,7 @@ def results_by_role(lab_files: Path, emulation: None) -> dict[str, RoleResults]:
             f"BACKCHANNEL_RECORD={playbook.with_suffix('.record')} ANSIBLE_CONFIG=ansible.cfg "
             f'"$(dirname "{sys.executable}")"/ansible-playbook -i {lab_files} {playbook} &\n'
         )
-    done = in_lab(lab_files, f"{script}wait", timeout_s=600)
+    done = in_lab(lab_files, f"{script}wait", timeout_s=1200)
     results = [result for host in hosts for result in recorded(lab_files.with_name(f"{host}.yml"))]
     assert results, done.stdout + done.stderr
     assert not [result for result in results if result["failed"]], [result for result in results if result["failed"]]

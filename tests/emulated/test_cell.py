@@ -178,24 +178,32 @@ def test_a_run_that_fails_leaves_its_logs_and_captures(tmp_path: Path) -> None:
 
 
 def test_nothing_survives_a_killed_runner(tmp_path: Path) -> None:
-    """`kill -9` twenty times at random moments, from the cell's first instant to the middle of a run."""
-    moments = random.Random(20261121)
+    """`kill -9` twenty times at random moments, from the cell's first instant to the middle of a run.
+
+    Four runners live side by side, and whichever has the earliest moment is killed next.
+    """
+    draws = random.Random(20261121)
     scenario = json.dumps(two_hosts(duration_s=5.0))
     before, interfaces_before = namespaces(), interfaces()
-    for number in range(20):
-        mark = f"BACKCHANNEL_TEST_VICTIM={os.getpid()}-{number}"
+    for group in range(5):
+        mark = f"BACKCHANNEL_TEST_VICTIM={os.getpid()}-{group}"
         environment = {**os.environ, "PYTHONPATH": str(node_binary.ROOT), **dict([mark.split("=")])}
-        runner = subprocess.Popen(
-            [sys.executable, "-c", RUNNER, scenario, str(tmp_path)],
-            stdout=subprocess.DEVNULL,
-            env=environment,
-        )
-        time.sleep(moments.uniform(0.05, 6.0))
-        assert runner.poll() is None, "the runner ended of itself"
-        runner.send_signal(signal.SIGKILL)
-        runner.wait()
+        moments = sorted(draws.uniform(0.05, 8.0) for _ in range(4))
+        begin = time.monotonic()
+        runners = [
+            subprocess.Popen(
+                [sys.executable, "-c", RUNNER, scenario, str(tmp_path / str(number))],
+                stdout=subprocess.DEVNULL, env=environment,
+            )
+            for number in range(4)
+        ]  # fmt: skip
+        for moment, runner in zip(moments, runners, strict=True):
+            time.sleep(max(0.0, begin + moment - time.monotonic()))
+            assert runner.poll() is None, "the runner ended of itself"
+            runner.send_signal(signal.SIGKILL)
+            runner.wait()
         left = left_behind(mark, before)
-        assert not left, f"after kill number {number}, still there: {left}"
+        assert not left, f"after the kills of group {group}, still there: {left}"
     assert interfaces() == interfaces_before
 
 

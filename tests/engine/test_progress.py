@@ -33,11 +33,11 @@ def test_rate_and_remaining_time_follow_from_what_is_finished(plan: Plan) -> Non
     result = progress(plan)
     assert (result.per_minute, result.left_s) == (8.0, 30.0)
     assert progress(plan, elapsed_s=1.0).left_s is None
-    assert result.text == "4 of 12 runs, 1 without a valid result, 1 cells at work, 8 runs a minute, 30 s left"
+    assert result.text == "4 of 12 runs, 1 without a valid result, 1 busy cells, 8 runs a minute, 30 s left"
 
 
 def test_the_store_gets_json_and_the_site_its_fields(plan: Plan) -> None:
-    document = json.loads(json.dumps(progress(plan).as_json()))
+    document = json.loads(json.dumps(progress(plan).row()))
     assert document["share"] == 0.5
     assert [cell["phase"] for cell in document["cells"]] == ["running 3.4", "analysing"]
     assert document["cells"][0]["run"] == plan.runs[0].id

@@ -33,7 +33,7 @@ def test_the_campaigns_have_the_chosen_values(paper: str) -> None:
                 assert occurrences(ALL[artefact].source.values, field, value), (artefact, field, value)
 
 
-@pytest.mark.parametrize("one", ALL.values(), ids=lambda item: item.artefact)
+@pytest.mark.parametrize("reproduction", ALL.values(), ids=lambda item: item.artefact)
 def test_everything_that_a_file_calls_chosen_is_listed(reproduction: Reproduction) -> None:
     listed = [choice for choice in all_choices(FOLDER) if reproduction.artefact in choice.artefacts]
     text = reproduction.file.read_text()

@@ -13,6 +13,7 @@ def bench(tmp_path_factory: pytest.TempPathFactory) -> Bench:
 
 
 @pytest.mark.emulated
+@pytest.mark.shares_cpu
 @pytest.mark.parametrize("name", SHORTAGES)
 def test_a_shortage_is_told_and_the_same_command_goes_on(bench: Bench, name: str) -> None:
     assert bench.shortage(SHORTAGES[name]) == []
