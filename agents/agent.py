@@ -11,7 +11,7 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from agents import capture, kernel, traffic
+from agents import capture, hardware, kernel, traffic
 from agents.errors import AgentError
 from agents.lease import Lease
 from agents.links import Links
@@ -55,10 +55,14 @@ class Agent:
         node_binary: path of backchannel-node.
         grants: interfaces and links that may be used.
         lock_file: names the node's holder, for others on the node.
+        virtual_time: the node's clock jumps from event to event (testbed.virtual_kernel).
     """
 
-    def __init__(self, folder: Path, node_binary: str, grants: Grants, lock_file: Path) -> None:
+    def __init__(
+        self, folder: Path, node_binary: str, grants: Grants, lock_file: Path, virtual_time: bool = False
+    ) -> None:
         self.folder = folder
+        self.virtual_time = virtual_time
         self.node_binary = node_binary
         self.grants = grants
         self.lease = Lease(lock_file, self.release)
@@ -80,6 +84,7 @@ class Agent:
             captures=len(self._captures),
             traffic=tuple(sorted(self._programs)),
             holder=self.lease.holder,
+            interfaces=hardware.interfaces(),
         )
 
     def clock(self) -> Clocks:
@@ -148,7 +153,10 @@ class Agent:
                     self.grants.check(request.interface)
                     path = traffic.inside(self.folder, request.file)
                     path.parent.mkdir(parents=True, exist_ok=True)
-                    self._captures.append(capture.Capture(request.interface, path, snaplen, request.rate_bps))
+                    started = capture.Capture(
+                        request.interface, path, snaplen, request.rate_bps, virtual_time=self.virtual_time
+                    )
+                    self._captures.append(started)
             except BaseException:
                 self._kill_captures()
                 raise
@@ -182,7 +190,7 @@ class Agent:
             words = traffic.command(self.node_binary, program, options, self.folder)
             started = traffic.Program(name, words, self.folder)
             self._programs[name] = started
-        if program in ("receive", "endpoint-receive", "probe-receive"):
+        if program in traffic.RECEIVERS:
             started.wait_until_ready()
 
     def wait_traffic(self, name: str, timeout_s: float) -> object:

@@ -24,7 +24,7 @@ COUNTERS = re.compile(
 #: tcpdump's counters on SIGUSR1, in one line.
 SO_FAR = re.compile(r"(\d+) packets? captured, (\d+) packets? received by filter")
 #: Longest time for tcpdump to read the packets that the kernel has taken, and the time between two SIGUSR1.
-DRAIN_S, ASK_S = 3.0, 0.02
+DRAIN_S, ASK_S, ASK_IN_VIRTUAL_TIME_S = 3.0, 0.02, 0.25
 INTERFACE_DROPS = re.compile(r"(\d+) packets? dropped by interface")
 #: Size of tcpdump's ring. A kernel that is not preemptible takes 1 to 2 ms to allocate a megabyte of fresh memory
 #: (measured: 8 to 15 ms for 8 MiB), and every emulator on that CPU waits. The least ring has four of libpcap's blocks,
@@ -43,16 +43,20 @@ def ring_bytes(rate_bps: float | None, snaplen: int) -> int:
     return round(min(max(size, LEAST_RING_BYTES), MOST_RING_BYTES))
 
 
-def command(interface: str, path: Path, snaplen: int, ring: int = MOST_RING_BYTES) -> list[str]:
+def command(
+    interface: str, path: Path, snaplen: int, ring: int = MOST_RING_BYTES, virtual_time: bool = False
+) -> list[str]:
     """Tcpdump's arguments: nanosecond stamps, no name resolution, no change of user; `ring` is in bytes.
 
     A tcpdump that only writes a file leaves packets in its ring for up to a second. One that also prints line by line
-    reads them every 100 ms, so a run need not wait for them at its end. Its output is discarded.
+    reads them every 100 ms, so a run need not wait for them at its end. Its output is discarded. In virtual time
+    waiting is free, and a line for each packet is not.
     """
-    return [
+    words = [
         "tcpdump", "-i", interface, "-w", str(path), "-s", str(snaplen), "-B", str(ring >> 10),
-        "--time-stamp-precision=nano", "-n", "-p", "-Z", "root", "--print", "-l", "-q", "-t",
+        "--time-stamp-precision=nano", "-n", "-p", "-Z", "root",
     ]  # fmt: skip
+    return words if virtual_time else [*words, "--print", "-l", "-q", "-t"]
 
 
 def parse_counts(interface: str, path: str, stderr: str) -> CaptureCounts:
@@ -83,15 +87,22 @@ class Capture:
     """
 
     def __init__(
-        self, interface: str, path: Path, snaplen: int, rate_bps: float | None = None, timeout_s: float = 10.0
+        self,
+        interface: str,
+        path: Path,
+        snaplen: int,
+        rate_bps: float | None = None,
+        timeout_s: float = 10.0,
+        virtual_time: bool = False,
     ) -> None:
         self.interface = interface
+        self._ask_s = ASK_IN_VIRTUAL_TIME_S if virtual_time else ASK_S
         self.path = path
         self._log = path.with_suffix(".tcpdump.log")
         try:
             with self._log.open("wb") as log:
                 self._process = subprocess.Popen(
-                    command(interface, path, snaplen, ring_bytes(rate_bps, snaplen)),
+                    command(interface, path, snaplen, ring_bytes(rate_bps, snaplen), virtual_time),
                     stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=log,
                 )  # fmt: skip
         except FileNotFoundError as error:
@@ -145,7 +156,7 @@ class Capture:
             captured, received = answers[-1] if answers else (0, 0)
             if captured >= received:
                 return
-            time.sleep(ASK_S)
+            time.sleep(self._ask_s)
 
     def _so_far(self) -> list[tuple[int, int]]:
         """Packets captured and received, for each SIGUSR1."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 #: Value of a traffic program's option. True gives a bare flag; False and None leave the option out.
@@ -23,6 +24,8 @@ class Health:
     traffic: tuple[str, ...]
     #: Empty: nobody.
     holder: str
+    #: Driver and identifiers of each interface (agents.hardware).
+    interfaces: Mapping[str, str]
 
 
 @dataclass(frozen=True)

@@ -232,6 +232,7 @@ def main(words: Sequence[str] | None = None) -> int:
         help="folder of JSON files with the interfaces and links that the agent may use; without it, every interface "
         "and no link",
     )
+    add("--virtual-time", action="store_true", help="the node's clock jumps from event to event")
     arguments = parser.parse_args(words)
     os.umask(0o077)
     arguments.folder.mkdir(parents=True, exist_ok=True)
@@ -241,7 +242,7 @@ def main(words: Sequence[str] | None = None) -> int:
         print(f"error: {error}", file=sys.stderr)
         return 1
     lock_file = arguments.socket.parent / f"{arguments.socket.stem}.held"
-    agent = Agent(arguments.folder.resolve(), arguments.node_binary, grants, lock_file)
+    agent = Agent(arguments.folder.resolve(), arguments.node_binary, grants, lock_file, arguments.virtual_time)
     # Its children must not outlive it.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     try:

@@ -1,4 +1,4 @@
-"""Traffic programs of a node: `send`, `receive`, `endpoint` and `probe` of the node binary, run by the agent.
+"""Traffic programs of a node: `send`, `receive`, `endpoint`, `load` and `probe` of the node binary, run by the agent.
 
 Each is one process. It writes its report as JSON to standard output, at the latest on SIGTERM.
 """
@@ -22,12 +22,16 @@ PROGRAMS: Mapping[str, Sequence[str]] = {
     "receive": ("receive",),
     "endpoint-send": ("endpoint", "send"),
     "endpoint-receive": ("endpoint", "receive"),
+    "load-send": ("load", "send"),
+    "load-receive": ("load", "receive"),
     "probe-send": ("probe", "send"),
     "probe-receive": ("probe", "receive"),
 }
+#: Programs that listen before the run begins.
+RECEIVERS = ("receive", "endpoint-receive", "load-receive", "probe-receive")
 OPTION = re.compile(r"[a-z][a-z0-9-]*\Z")
 #: Options whose value is a file in the agent's folder.
-FILES = ("telemetry", "run-begins-file")
+FILES = ("telemetry", "records", "run-begins-file")
 #: File with the start of the run, for receivers, which listen before it is known.
 BEGIN = "begin"
 #: Start of the line on standard error that reports that the program listens.

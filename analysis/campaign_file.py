@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -59,8 +59,19 @@ class CampaignFile:
         return self._on(backend, "figure")
 
     def _on(self, backend: str, name: str) -> Any:
-        of_backend = ((self._values.get("backends") or {}).get(backend) or {}).get(name)
+        blocks = self._values.get("backends") or {}
+        of_backend = (blocks.get(block_for(blocks, backend)) or {}).get(name)
         return self._values.get(name) if of_backend is None else {**(self._values.get(name) or {}), **of_backend}
+
+
+def block_for(blocks: Container[str], backend: str) -> str | None:
+    """The backend whose fields under `backends` apply to a backend; None for no such fields.
+
+    The virtual kernel has the network and the stacks of the emulated backend, so it takes that backend's fields where
+    the file has none for it.
+    """
+    wanted = ("virtual-kernel", "emulated") if backend == "virtual-kernel" else (backend,)
+    return next((name for name in wanted if name in blocks), None)
 
 
 @cache

@@ -171,8 +171,9 @@ def load(text: str, results: str, artefacts: str | None = None) -> Results:
 
     Args:
         text: a campaign's name or id in `results`; FOLDER for the only campaign of another results folder, or
-            FOLDER:NAME. After any of these @DATE (2026-11-21, or with a time: 2026-11-21T08:00) selects the results
-            that were stored then; of campaigns with one name, the one with the latest result.
+            FOLDER:NAME. A PostgreSQL URL may stand for FOLDER. After any of these @DATE (2026-11-21, or with a time:
+            2026-11-21T08:00) selects the results that were stored then; of campaigns with one name, the one with the
+            latest result.
         results: the store of names without a folder.
         artefacts: artefact store of a PostgreSQL store.
 
@@ -182,9 +183,15 @@ def load(text: str, results: str, artefacts: str | None = None) -> Results:
     """
     what, at, date = text.partition("@")
     folder, name = results, what
-    if Path(what).is_dir() and (Path(what) / "results.sqlite").is_file():
+    if is_url(text):
+        # The first @ and : may belong to user and port, before the database.
+        server, _, database = text.partition("://")[2].partition("/")
+        what, at, date = database.partition("@")
+        database, _, name = what.partition(":")
+        folder = f"{text.partition('://')[0]}://{server}/{database}"
+    elif Path(what).is_dir() and (Path(what) / "results.sqlite").is_file():
         folder, name = what, ""
-    elif ":" in what and not is_url(what):
+    elif ":" in what:
         folder, _, name = what.rpartition(":")
     if not is_url(folder) and not (Path(folder) / "results.sqlite").is_file():
         raise CompareError(f"{folder} is no results folder")

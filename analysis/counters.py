@@ -39,6 +39,7 @@ class CountedRun(RunView):
     flow_bins: Mapping[str, Mapping[str, Any]]
     #: The simulator's report.
     report: Report
+    folder: Path | None = None
 
     @classmethod
     def load(cls, folder: Path, scenario: Scenario, report: Report) -> CountedRun | None:
@@ -47,7 +48,7 @@ class CountedRun(RunView):
         if not path.is_file():
             return None
         raw = json.loads(path.read_text())
-        return cls(scenario, raw["every_s"], raw["end_s"], raw["links"], raw["flows"], report)
+        return cls(scenario, raw["every_s"], raw["end_s"], raw["links"], raw["flows"], report, folder)
 
     @cached_property
     def flows(self) -> list[CountedFlow]:

@@ -19,7 +19,7 @@ from analysis.errors import AnalysisError, no_results, unknown
 from analysis.metrics.registry import estimate
 from analysis.results import Results
 from analysis.statistics import LEVEL, MARGIN
-from analysis.store import Store
+from analysis.store import Store, is_url
 from analysis.store.rows import CampaignRow, RunRow
 
 if TYPE_CHECKING:
@@ -39,8 +39,12 @@ MEANS: dict[str, type[pl.DataType] | pl.DataType] = {
 }  # fmt: skip
 
 
-def open_store(results: Path | Store = RESULTS) -> Store:
-    """The store of a results folder; an open store is returned as it is.
+def open_store(results: Path | str | Store = RESULTS, artefacts: str | None = None) -> Store:
+    """The store of a results folder or of a PostgreSQL URL; an open store is returned as it is.
+
+    Args:
+        results: where the store is.
+        artefacts: fsspec URL of the files beside a PostgreSQL store; None: $BACKCHANNEL_ARTEFACTS.
 
     Raises:
         AnalysisError: the folder has no store. None is created.
@@ -48,9 +52,11 @@ def open_store(results: Path | Store = RESULTS) -> Store:
     """
     if isinstance(results, Store):
         return results
+    if is_url(results):
+        return Store.open(results, artefacts)
     if not (Path(results) / "results.sqlite").is_file():
         raise no_results(results)
-    return Store.open(Path(results))
+    return Store.open(Path(results), artefacts)
 
 
 def to_pandas(frame: pl.DataFrame) -> pandas.DataFrame:
@@ -76,7 +82,7 @@ def to_pandas(frame: pl.DataFrame) -> pandas.DataFrame:
     return pandas.DataFrame(columns)
 
 
-def campaigns(results: Path | Store = RESULTS) -> pl.DataFrame:
+def campaigns(results: Path | str | Store = RESULTS) -> pl.DataFrame:
     """Every campaign, newest first: id, name, title, backend, state, runs, valid."""
     keys = ("id", "name", "title", "backend", "state", "runs", "valid")
     rows = [{key: getattr(campaign, key) for key in keys} for campaign in open_store(results).campaigns()]
@@ -117,7 +123,7 @@ def find_run(store: Store, name: str) -> RunRow:
     return run
 
 
-def values(campaign: str, results: Path | Store = RESULTS) -> pl.DataFrame:
+def values(campaign: str, results: Path | str | Store = RESULTS) -> pl.DataFrame:
     """Every value of a campaign's valid runs: a row per run, metric and subject, with the point's parameters.
 
     Columns: one for each swept field, as the campaign file writes its values; then point, repetition, run_id, metric,
@@ -130,7 +136,7 @@ def values(campaign: str, results: Path | Store = RESULTS) -> pl.DataFrame:
     return _parameters(campaign_row).join(frame, on="point", how="inner", maintain_order="left_right")
 
 
-def means(campaign: str, results: Path | Store = RESULTS) -> pl.DataFrame:
+def means(campaign: str, results: Path | str | Store = RESULTS) -> pl.DataFrame:
     """Means over each point's valid runs, with their 95 % confidence intervals (analysis/estimates.py).
 
     Columns: the swept fields, point, metric, subject, unit, n, mean, sd (sample standard deviation), low, high, level
@@ -163,7 +169,7 @@ def _parameters(campaign: CampaignRow) -> pl.DataFrame:
     return pl.DataFrame(rows, schema=dict.fromkeys(fields, pl.String) | {"point": pl.Int64})
 
 
-def run_data(run_id: str, results: Path | Store = RESULTS) -> RunData:
+def run_data(run_id: str, results: Path | str | Store = RESULTS) -> RunData:
     """The tables of a run, for the functions of analysis.metrics.
 
     Raises:
@@ -177,7 +183,8 @@ def run_data(run_id: str, results: Path | Store = RESULTS) -> RunData:
     try:
         return RunData.load(folder, run.documents.scenario, run.documents.report)
     except (OSError, pl.exceptions.PolarsError, json.JSONDecodeError, KeyError) as error:
-        raise AnalysisError(f"the tables of run {run.id} cannot be read: {error}") from None
+        remedy = "'run --force --only ID' makes the run again; an imported run has to be imported again"
+        raise AnalysisError(f"the tables of run {run.id} cannot be read: {error}; {remedy}") from None
 
 
 CONTRASTED: dict[str, type[pl.DataType]] = {
@@ -191,7 +198,7 @@ CONTRASTED: dict[str, type[pl.DataType]] = {
 
 def contrast(
     campaign: str,
-    results: Path | Store = RESULTS,
+    results: Path | str | Store = RESULTS,
     field: str = "",
     first: str = "",
     metrics: Sequence[str] = (),

@@ -11,8 +11,12 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 from typing import ClassVar, Literal, TypeVar
 
+import polars as pl
+
+from analysis import exchanges
 from analysis.routes import bottlenecks
 from testbed.report import DirectionReport
 from testbed.scenario import Flow as FlowSpec
@@ -32,6 +36,8 @@ class RunView(ABC):
 
     kind: ClassVar[str] = "run"
     scenario: Scenario
+    #: Where the run's files are; None: nowhere.
+    folder: Path | None
     #: Whether a single flow has values over the period in which all flows are active.
     single_flow_is_active: ClassVar[bool]
 
@@ -94,6 +100,18 @@ class Flow(ABC):
             return done_s
         end_s = self.run.window_s[1]
         return end_s if self.spec.stop_s is None else min(float(self.spec.stop_s), end_s)
+
+    @cached_property
+    def exchanges(self) -> pl.DataFrame:
+        """The exchanges of the flow's application that began in its measured time; columns: analysis/exchanges.py.
+
+        Raises:
+            Unmeasured: the run did not record them.
+        """
+        found = exchanges.read(self.run.folder, self.spec)
+        if found is None:
+            raise Unmeasured(f"flow {self.name} left no record of its application: set capture.telemetry to true")
+        return found.filter(pl.col("sent_s") >= self.start_s)
 
     @abstractmethod
     def completed_s(self) -> float | None:

@@ -17,7 +17,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from experiments import exits
 from experiments.labels import (
@@ -63,6 +63,9 @@ __all__ = [
     "point_document",
     "point_label",
     "quantity_scale",
+    "running_sessions",
+    "session_state",
+    "set_session",
     "targets_folder",
     "warnings",
 ]
@@ -255,3 +258,41 @@ def imported_run(stdout: str) -> str:
     if not isinstance(document, Mapping) or "run" not in document:
         raise ValueError("the importer printed no run")
     return str(document["run"])
+
+
+# Sessions ----------------------------------------------------------------------------------------------------
+
+
+def running_sessions() -> list[str]:
+    """Names of this user's running sessions (`./backchannel shell`)."""
+    from experiments.sessions import control
+
+    return control.running()
+
+
+def session_state(name: str) -> dict[str, Any]:
+    """A running session: its lines as they are declared now, their counters and queues.
+
+    Raises:
+        TestbedError: it has ended.
+    """
+    from experiments.sessions import control
+
+    return control.ask(control.only(name), {"op": "status"})
+
+
+def set_session(name: str, link: str, words: Sequence[str]) -> list[str]:
+    """Changes a line of a running session. Returns what was changed, as sentences.
+
+    Args:
+        name: of the session.
+        link: name of the link.
+        words: changes such as "forward.rate=2 Mbit/s".
+
+    Raises:
+        TestbedError: it has ended, or a change is invalid.
+    """
+    from experiments.sessions import control, panel
+
+    answer = control.ask(control.only(name), {"op": "set", "link": link, "words": list(words)})
+    return [panel.change_text(change) for change in answer["changes"]]

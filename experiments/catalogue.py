@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from analysis import choices
+from analysis.campaign_file import block_for
 from experiments.defaults import default_values
 from experiments.language import registry
 from experiments.language.campaign import Plan, expand
@@ -93,7 +94,9 @@ class Reproduction:
     def supports(self, backend: str | None) -> bool:
         """Whether the file is written for a backend: its default (None), or one that it has a `backends` block for."""
         default = str(self.source.values.get("backend", "emulated"))
-        return backend in (None, default) or backend in (self.source.values.get(BACKENDS) or {})
+        if backend in (None, default):
+            return True
+        return backend is not None and block_for(self.source.values.get(BACKENDS) or {}, backend) is not None
 
 
 def reproductions(folder: Path = FOLDER) -> list[Reproduction]:

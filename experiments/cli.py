@@ -2,26 +2,14 @@
 
 from __future__ import annotations
 
+import importlib
 import sys
+from dataclasses import dataclass
 from typing import Annotated, NoReturn
 
 import typer
 
 from experiments import exits
-from experiments.commands import (
-    compare,
-    contrast,
-    export,
-    imports,
-    inspect,
-    kernel,
-    papers,
-    plot,
-    run,
-    sensitivity,
-    services,
-    testbed,
-)
 from experiments.commands.shared import fail
 
 HELP = (
@@ -36,43 +24,70 @@ EPILOG = (
     "3 this machine lacks something; 130 interrupted."
 )
 
-app = typer.Typer(
-    name="backchannel",
-    help=HELP,
-    epilog=EPILOG,
-    no_args_is_help=True,
-    pretty_exceptions_enable=False,
-    rich_markup_mode=None,
-    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
-)
-#: Unknown options of these commands go to Ansible, or to the command that they start.
-_PASS_ON = {"ignore_unknown_options": True}
 
-app.command("validate", short_help="Check campaign files for errors")(inspect.validate)
-app.command("plan", short_help="Show the runs of a campaign and the expected time")(run.plan)
-app.command("run", short_help="Run a campaign")(run.run)
-app.command("results", short_help="Show results of campaigns")(inspect.results)
-app.command("serve", short_help="Show results in a browser")(services.serve)
-app.command("runner", short_help="Run campaigns that are requested on the site")(services.runner)
-app.command("plot", short_help="Draw a figure")(plot.plot)
-app.command("contrast", short_help="Compare the values of a swept field")(contrast.contrast)
-app.command("compare", short_help="Compare one campaign with another")(compare.compare)
-app.command("sensitivity", short_help="Perturb a campaign's links slightly")(sensitivity.sensitivity)
-app.command("export", short_help="Export results for other programs")(export.export)
-app.command("import-bundle", short_help="Import a bundled campaign")(export.import_bundle)
-app.command("import", short_help="Import captures as a run")(imports.import_)
-app.command("list", short_help="List stacks, policies, links, topologies and other mechanisms")(inspect.list_)
-app.command("show", short_help="Show a mechanism with its options")(inspect.show_)
-app.command("reproduce", short_help="Run the papers' tables, figures and claims")(papers.reproduce)
-app.command("score", short_help="Compare results with published values")(papers.score)
-app.command("calibrate", short_help="Measure emulated links")(testbed.calibrate)
-app.command("testbed", context_settings=_PASS_ON, short_help="Set up hosts as a testbed")(testbed.on_testbed)
-app.command("lab", context_settings=_PASS_ON, short_help="Rehearse a lab in namespaces or virtual machines")(
-    testbed.in_lab
-)
-app.add_typer(kernel.app, name="kernel", short_help="Build the kernels that run in virtual time")
-app.command("scheduler", short_help="Start the Dask scheduler of a lab")(services.scheduler)
-app.command("worker", short_help="Start a Dask worker on this machine")(services.worker)
+@dataclass(frozen=True)
+class _Command:
+    """Where a command is, as `module:name` in `experiments.commands`, and its line in the list of commands."""
+
+    place: str
+    summary: str
+    #: Whether unknown options go on to Ansible, or to the command that it starts.
+    passes_on: bool = False
+
+
+_COMMANDS = {
+    "validate": _Command("inspect:validate", "Check campaign files for errors"),
+    "plan": _Command("run:plan", "Show the runs of a campaign and the expected time"),
+    "run": _Command("run:run", "Run a campaign"),
+    "shell": _Command("shell:shell", "Run a shell or any command behind an emulated line", passes_on=True),
+    "results": _Command("inspect:results", "Show results of campaigns"),
+    "serve": _Command("services:serve", "Show results in a browser"),
+    "runner": _Command("services:runner", "Run campaigns that are requested on the site"),
+    "plot": _Command("plot:plot", "Draw a figure"),
+    "contrast": _Command("contrast:contrast", "Compare the values of a swept field"),
+    "compare": _Command("compare:compare", "Compare one campaign with another"),
+    "sensitivity": _Command("sensitivity:sensitivity", "Perturb a campaign's links slightly"),
+    "export": _Command("export:export", "Export results for other programs"),
+    "import-bundle": _Command("export:import_bundle", "Import a bundled campaign"),
+    "copy": _Command("copying:copy", "Copy a campaign into another store"),
+    "import": _Command("imports:import_", "Import captures as a run"),
+    "list": _Command("inspect:list_", "List stacks, policies, links, topologies and other mechanisms"),
+    "show": _Command("inspect:show_", "Show a mechanism with its options"),
+    "reproduce": _Command("papers:reproduce", "Run the papers' tables, figures and claims"),
+    "score": _Command("papers:score", "Compare results with published values"),
+    "calibrate": _Command("testbed:calibrate", "Measure emulated links"),
+    "testbed": _Command("testbed:on_testbed", "Set up hosts as a testbed", passes_on=True),
+    "lab": _Command("testbed:in_lab", "Rehearse a lab in namespaces or virtual machines", passes_on=True),
+    "kernel": _Command("kernel:app", "Build the kernels that run in virtual time"),
+    "scheduler": _Command("services:scheduler", "Start the Dask scheduler of a lab"),
+    "worker": _Command("services:worker", "Start a Dask worker on this machine"),
+}
+
+
+def application(first_word: str = "") -> typer.Typer:
+    """The command line. If the first word is a command, its module alone is imported: all of them take longer than
+    `validate` takes for a small file.
+    """
+    app = typer.Typer(
+        name="backchannel",
+        help=HELP,
+        epilog=EPILOG,
+        no_args_is_help=True,
+        pretty_exceptions_enable=False,
+        rich_markup_mode=None,
+        context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    )
+    app.callback(help=HELP)(before_any_command)
+    for name in [first_word] if first_word in _COMMANDS else _COMMANDS:
+        command = _COMMANDS[name]
+        module, _, attribute = command.place.partition(":")
+        target = getattr(importlib.import_module(f"experiments.commands.{module}"), attribute)
+        if isinstance(target, typer.Typer):
+            app.add_typer(target, name=name, short_help=command.summary)
+        else:
+            settings = {"ignore_unknown_options": True} if command.passes_on else None
+            app.command(name, context_settings=settings, short_help=command.summary)(target)
+    return app
 
 
 def _print_version(wanted: bool) -> None:
@@ -83,7 +98,6 @@ def _print_version(wanted: bool) -> None:
         raise typer.Exit
 
 
-@app.callback(help=HELP)
 def before_any_command(
     version: Annotated[
         bool,
@@ -99,7 +113,7 @@ def before_any_command(
 def main() -> NoReturn:
     """Runs a command. Every error that a user can cause ends in a message and an exit status."""
     try:
-        app(standalone_mode=True, prog_name="backchannel")
+        application(*sys.argv[1:2])(standalone_mode=True, prog_name="backchannel")
     except KeyboardInterrupt:
         fail("interrupted", exits.INTERRUPTED)
     except BrokenPipeError:

@@ -20,6 +20,10 @@ _SHORTAGES = frozenset({
     errno.ENOMEM,
 })  # fmt: skip
 _REPEAT = "what was stored stays, and the command can be repeated"
+_RECOVER = (
+    "the files of its runs are not touched: restore a copy of results.sqlite, recover it with SQLite's '.recover', or "
+    "choose another folder with --results"
+)
 #: Starts each error message that carries no file name.
 MESSAGE_PREFIX = "backchannel: "
 
@@ -40,8 +44,10 @@ def of_error(error: Exception) -> tuple[str, int] | None:
     if isinstance(error, OSError) and error.errno in _SHORTAGES:
         at = f" ({error.filename})" if error.filename else ""
         return f"the command stopped: {error.strerror}{at}; {_REPEAT}", FAILED
-    from analysis.store import StoreError, StoreFailed
+    from analysis.store import StoreDamaged, StoreError, StoreFailed
 
+    if isinstance(error, StoreDamaged):
+        return f"{error}; {_RECOVER}", FAILED
     if isinstance(error, StoreFailed):
         return f"{error}; {_REPEAT}", FAILED
     return (str(error), FAILED) if isinstance(error, StoreError) else None

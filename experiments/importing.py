@@ -7,7 +7,6 @@ hosts, and a flow for every direction of data between two of them, the largest f
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import json
 import os
@@ -24,8 +23,7 @@ from analysis.captures import RunData
 from analysis.metrics import measure
 from analysis.store import Landing, Store
 from analysis.store.documents import Documents, ImportDescription, ImportedFile, Manifest
-from analysis.store.rows import NewCampaign
-from experiments import import_files
+from experiments import collections_of_runs, found_flows, import_files
 from experiments.engine import machine
 from experiments.language.problems import ImportProblem
 from testbed import node_binary
@@ -33,8 +31,6 @@ from testbed.errors import TestbedError, Unavailable
 from testbed.report import CaptureReport, InterfaceReport, Report
 from testbed.scenario import Flow, Node, Scenario
 
-#: Flows that are measured at most; the tables have all.
-MOST_FLOWS = 40
 #: Part of a run's identity: raise it when the same captures come to give other results.
 VERSION = 2
 
@@ -76,11 +72,11 @@ def import_captures(store: Store, request: Request) -> Imported:
     labels = import_files.labels(request.files)
     digests = {label: import_files.sha256(path) for label, path in zip(labels, request.files, strict=True)}
     run_id = _run_id(request, digests)
-    campaign_id = hashlib.sha256(f"import {request.campaign}".encode()).hexdigest()[:12]
+    campaign_id = collections_of_runs.campaign_id("import", request.campaign)
     if store.valid_runs([run_id]):
         known = store.run(run_id)
         assert known is not None
-        _enter(store, campaign_id, request, run_id)
+        _enter(store, request, run_id)
         return _imported(run_id, campaign_id, known.documents, known=True)
     store.sweep_incoming()
     folder = store.incoming(run_id)
@@ -91,7 +87,7 @@ def import_captures(store: Store, request: Request) -> Imported:
         summary = json.loads((folder / "summary.json").read_text())
         if not any(file["packets"] > file["not_tcp"] for file in summary["files"]):
             raise ImportProblem(_nothing(summary, request.files))
-        _orient(folder)
+        found_flows.orient(folder)
         scenario, report, left_out = _describe(folder, summary, labels, aligned)
         for path, _ in readable.values():
             if path.parent.name == "converted":
@@ -116,7 +112,7 @@ def import_captures(store: Store, request: Request) -> Imported:
     except BaseException:
         shutil.rmtree(folder, ignore_errors=True)
         raise
-    _enter(store, campaign_id, request, run_id)
+    _enter(store, request, run_id)
     return _imported(run_id, campaign_id, documents, known=False)
 
 
@@ -185,54 +181,13 @@ def _nothing(summary: dict[str, Any], files: Sequence[Path]) -> str:
     return f"no TCP was found in {names}: {packets} packets" + (f"; {trouble}" if trouble else "")
 
 
-def _orient(folder: Path) -> None:
-    """Lets direction 0 be that of most data, as metrics have it: an import may be of downloads.
-
-    The columns `client` and `server` of the connections change places with it; `opened_by_server` says where they did.
-    """
-    path = folder / "connections.parquet"
-    connections = pl.read_parquet(path)
-
-    def data(side: str) -> pl.Expr:
-        # A capture of acks alone has no payload, but the acks count the bytes.
-        return pl.max_horizontal(f"{side}_payload_bytes", f"{side}_acked_bytes")
-
-    reversed_ = data("server") > data("client")
-    turned = connections.with_columns(reversed_.alias("opened_by_server"))
-    swapped = []
-    for name in connections.columns:
-        other = name.replace("client", "@").replace("server", "client").replace("@", "server")
-        swapped.append(pl.when(pl.col("opened_by_server")).then(pl.col(other)).otherwise(pl.col(name)).alias(name))
-    turned.select(*swapped, "opened_by_server").write_parquet(path)
-    which = turned.filter("opened_by_server").select("file", "conn")
-    if which.is_empty():
-        return
-    marked = which.lazy().with_columns(turn=pl.lit(value=True))
-    direction = pl.when(pl.col("turn").fill_null(value=False)).then(1 - pl.col("dir")).otherwise(pl.col("dir"))
-    for name in ("segments", "sacks"):
-        table, new = folder / f"{name}.parquet", folder / f"{name}.new"
-        rows = pl.scan_parquet(table).with_columns(pl.col("dir").cast(pl.Int8))
-        rows = rows.join(marked, on=["file", "conn"], how="left", maintain_order="left")
-        rows.with_columns(direction.cast(pl.UInt8).alias("dir")).drop("turn").sink_parquet(new)
-        new.replace(table)
-
-
 def _describe(
     folder: Path, summary: dict[str, Any], labels: Sequence[str], aligned: Aligned
 ) -> tuple[Scenario, Report, int]:
     """What was found, as a scenario and a run's report, and the number of flows that were left out."""
     connections = pl.read_parquet(folder / "connections.parquet")
-    flows = (
-        connections.group_by("client", "server", "server_port")
-        .agg(
-            pl.col("first_ns").min(), pl.col("last_ns").max(),
-            pl.max_horizontal(pl.col("client_payload_bytes").max(), pl.col("client_acked_bytes").max()).alias("bytes"),
-        )
-        # What was seen at one instant only has no rate: a single packet, whole or damaged.
-        .filter((pl.col("bytes") > 0) & (pl.col("last_ns") > pl.col("first_ns")))
-        .sort(["bytes", "first_ns", "client", "server_port"], descending=[True, False, False, False])
-    )  # fmt: skip
-    left_out = max(flows.height - MOST_FLOWS, 0)
+    flows = found_flows.flows(connections)
+    left_out = max(flows.height - found_flows.MOST_FLOWS, 0)
     first_ns = min(file["first_ns"] for file in summary["files"] if file["first_ns"] is not None)
     last_ns = max(file["last_ns"] for file in summary["files"] if file["last_ns"] is not None)
     workload = tuple(
@@ -243,7 +198,7 @@ def _describe(
             # Just after its last segment.
             "stop_s": (row["last_ns"] - first_ns + 1000) / 1e9,
         })
-        for row in flows.head(MOST_FLOWS).iter_rows(named=True)
+        for row in flows.head(found_flows.MOST_FLOWS).iter_rows(named=True)
     )  # fmt: skip
     hosts = sorted({end for flow in workload for end in (flow.from_, flow.to)})
     files = connections.group_by(pl.concat_list("client", "server").alias("hosts")).agg(pl.col("file").min())
@@ -277,27 +232,6 @@ def _host(address: str) -> str:
     return f"[{address}]" if ":" in address else address
 
 
-def _enter(store: Store, campaign_id: str, request: Request, run_id: str) -> None:
-    """Makes the run a member of its campaign: a point for every label, and a repetition for every import under it."""
-    with (store.folder / "import.lock").open("a") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        known = store.campaign(campaign_id)
-        points = [] if known is None else [list(point.parameters) for point in known.points]
-        members = (
-            []
-            if known is None
-            else [(point.number, m.repetition, m.run_id) for point in known.points for m in point.members]
-        )
-        wanted = [("import", request.label)]
-        if wanted not in points:
-            points.append(wanted)
-        number = points.index(wanted)
-        if all((at, of) != (number, run_id) for at, _, of in members):
-            members.append((number, sum(at == number for at, _, _ in members), run_id))
-        new = NewCampaign(
-            id=campaign_id, name=request.campaign, title=f"Imported captures: {request.campaign}", file="", text="",
-            overrides={}, backend="import", seed=0,
-            repetitions=max(repetition for _, repetition, _ in members) + 1,
-        )  # fmt: skip
-        store.begin_campaign(new, points, members)
-        store.end_campaign(campaign_id, complete=True)
+def _enter(store: Store, request: Request, run_id: str) -> None:
+    title = f"Imported captures: {request.campaign}"
+    collections_of_runs.enter(store, "import", request.campaign, title, ("import", request.label), run_id)

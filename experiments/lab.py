@@ -9,12 +9,13 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 
 from experiments import inventory
 from experiments.language import campaign
+from experiments.language.campaign import Plan
 from experiments.language.problems import CampaignError, Problem
 from experiments.testbeds import TestbedFactory
 from testbed import image, node_binary
@@ -23,6 +24,7 @@ from testbed.cellmain import FOLDER, private_memory_folder
 from testbed.errors import TestbedError, Unavailable
 from testbed.host_agents import HostAccess
 from testbed.host_testbed import HostTestbed
+from testbed.installation import Installation
 from testbed.lab import Lab, SshFiles, processes
 from testbed.machines import Machines
 from testbed.placement import Placement
@@ -30,6 +32,7 @@ from testbed.scenario import Scenario
 from testbed.tunnels import SshOptions
 
 ANSIBLE = node_binary.ROOT / "ansible"
+NEEDS_INVENTORY = "the physical backend needs a lab's inventory: --inventory FILE"
 #: Playbooks with their effects.
 PLAYBOOKS = {
     "site": "sets the hosts up; a second run changes nothing",
@@ -141,32 +144,39 @@ def build(path: Path, file: Path, folder: Path, machines: bool = False) -> Lab |
     return Lab(placement, folder, ssh)
 
 
-def check(path: Path | None, scenarios: Sequence[Scenario]) -> None:
-    """Checks that every topology of a campaign fits a lab.
+def in_lab(path: Path | None, plan: Plan) -> Plan:
+    """A campaign on the hosts of a lab, with that lab's ids of runs.
+
+    Connects once to the hosts of every topology: each is reachable, has an agent, is held by nobody and has the right
+    time. Then releases them.
 
     Raises:
-        CampaignError: there is no inventory, or they do not fit.
+        CampaignError: there is no inventory, or a topology does not fit it.
+        TestbedError: the first host of which that is not true, with the remedy; nothing was changed.
     """
-    inventory_ = _given(path)
-    for scenario in {topology_key(scenario): scenario for scenario in scenarios}.values():
-        inventory.placed(inventory_, scenario.nodes, scenario.links)
-
-
-def greet(path: Path | None, name: str, scenario: Scenario) -> None:
-    """Checks every host once (reachable, agent, not held, clock) and releases it.
-
-    Raises:
-        TestbedError: the first host with a problem, with the remedy; nothing was changed.
-    """
-    cell = cells(path, name)("lab", lambda progress: None)
+    place, access = _access(path)
+    by_topology = {topology_key(run.scenario): run.scenario for run in plan.first_runs()}
+    for scenario in by_topology.values():
+        place(scenario)
+    found: dict[str, Installation] = {}
+    testbed = HostTestbed(place, access, f"campaign {plan.name}")
     try:
-        cell.build(scenario)
+        for key, scenario in by_topology.items():
+            testbed.build(scenario)
+            found[key] = testbed.installation()
     finally:
-        cell.close()
+        testbed.close()
+    return plan.in_lab(lambda scenario: found[topology_key(scenario)])
 
 
 def cells(path: Path | None, name: str) -> TestbedFactory:
     """What makes the physical backend's cells: connections to the lab's hosts, held in the campaign's name."""
+    place, access = _access(path)
+    return lambda _, on_progress: HostTestbed(place, access, f"campaign {name}", on_progress)
+
+
+def _access(path: Path | None) -> tuple[Callable[[Scenario], Placement], HostAccess]:
+    """How scenarios are placed in a lab, and how its hosts are reached."""
     inventory_ = _given(path)
     options = inventory_.file.ssh
     ssh = SshOptions(
@@ -178,14 +188,12 @@ def cells(path: Path | None, name: str) -> TestbedFactory:
     def place(scenario: Scenario) -> Placement:
         return inventory.placed(inventory_, scenario.nodes, scenario.links)
 
-    return lambda _, on_progress: HostTestbed(place, access, f"campaign {name}", on_progress)
+    return place, access
 
 
 def _given(path: Path | None) -> inventory.Inventory:
     if path is None:
-        raise CampaignError(
-            "--inventory", [Problem(0, "", "the physical backend needs a lab's inventory: --inventory FILE")]
-        )
+        raise CampaignError("--inventory", [Problem(0, "", NEEDS_INVENTORY)])
     return inventory.read(path)
 
 

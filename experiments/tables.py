@@ -23,9 +23,18 @@ if TYPE_CHECKING:
     from experiments.sensitivity import Sensitivity
 
 #: Metrics of a campaign's table, in this order.
-COLUMNS = ("throughput", "goodput", "retransmissions", "completion_time", "direction_fairness")
+COLUMNS = (
+    "throughput", "goodput", "retransmissions", "latency_p50", "latency_p95", "latency_p99", "responsiveness",
+    "delay_forward", "delay_reverse", "jitter", "packet_loss", "call_quality", "flow_completion_p50",
+    "flow_completion_p95", "completion_time", "direction_fairness",
+)  # fmt: skip
 #: Column titles that are shorter than the metric's.
-SHORT_TITLES = {"retransmissions": "resent", "direction_fairness": "fairness"}
+SHORT_TITLES = {
+    "retransmissions": "resent", "direction_fairness": "fairness", "latency_p50": "latency p50",
+    "latency_p95": "p95", "latency_p99": "p99", "responsiveness": "round trips/min", "delay_forward": "delay forward",
+    "delay_reverse": "delay back", "packet_loss": "loss", "flow_completion_p50": "completion p50",
+    "flow_completion_p95": "completion p95",
+}  # fmt: skip
 
 
 def _table(*columns: str, right: Sequence[str] = ()) -> Table:

@@ -17,8 +17,8 @@ from typing import Any
 from testbed import node_binary, probing
 from testbed.json_lines import LineProcess
 from testbed.local_folders import ScratchFolder
-from testbed.report import Measurement, Progress, Report
-from testbed.scenario import Scenario
+from testbed.report import Measurement, Progress, Report, SessionHost, SessionStatus
+from testbed.scenario import Change, Direction, Scenario
 
 #: Building takes 1 to 2 s on an idle machine; on a busy one many cells may build at the same time.
 BUILD_S = 90.0
@@ -96,6 +96,26 @@ class Cell:
         timeout_s = scenario.duration_s + RUN_SLACK_S
         answer = self._process.ask("run", timeout_s, scenario=scenario.as_json(), out=str(out.resolve()))
         return Report.model_validate(answer["report"])
+
+    def open(self, scenario: Scenario, out: Path, name_server: str | None) -> dict[str, SessionHost]:
+        """Builds the scenario's network and starts a session on it (testbed.session.Session). Returns its nodes."""
+        answer = self._process.ask(
+            "open", BUILD_S, scenario=scenario.as_json(), out=str(out.resolve()), name_server=name_server
+        )
+        return {name: SessionHost.model_validate(host) for name, host in answer["hosts"].items()}
+
+    def status(self) -> SessionStatus:
+        """The session's links as they are now."""
+        return SessionStatus.model_validate(self._process.ask("status")["status"])
+
+    def change(self, link: str, direction: Direction, change: Change) -> float:
+        """Changes a direction of a session's link now. Returns when, in s since the session's zero."""
+        answer = self._process.ask("change", link=link, direction=direction, change=change.as_json())
+        return float(answer["at_s"])
+
+    def end_record(self) -> Report:
+        """Ends the session's record and collects its files. Its links go on."""
+        return Report.model_validate(self._process.ask("end_record", RUN_SLACK_S)["report"])
 
     def keep_log(self, to: Path) -> None:
         """Copies the cell's standard error to a file."""

@@ -8,6 +8,12 @@ Progress comes in between as {"event": "progress", "phase": ..., "passed_s": ...
     {"op": "build", "scenario": {...}}                     replaces the network by the scenario's
     {"op": "calibrate", "scenario": {...}}                 {"measurements": [...]} of its links (testbed.report)
     {"op": "run", "scenario": {...}, "out": "/folder"}     {"report": {...}} (testbed.report)
+    {"op": "open", "scenario": {...}, "out": "/folder", "name_server": null}
+                                                           builds and starts a session: {"hosts": {...}}
+    {"op": "status"}                                       {"status": {...}} of the session
+    {"op": "change", "link": ..., "direction": ..., "change": {...}}
+                                                           changes a line now: {"at_s": ...}
+    {"op": "end_record"}                                   {"report": {...}}; the session's links go on
 
 The program ends at the end of its input. It is alone in its namespaces, so everything that it made ends with it.
 """
@@ -25,11 +31,12 @@ from typing import TYPE_CHECKING, Any
 from testbed.clock import SharedClock
 from testbed.errors import TestbedError
 from testbed.report import Progress
-from testbed.scenario import Scenario
+from testbed.scenario import Change, Scenario
 
 if TYPE_CHECKING:
     from testbed.conductor import Conductor
     from testbed.local_network import LocalNetwork
+    from testbed.session import Session
 
 #: Folder of sockets, whose paths must be short, and captures: a memory file system that only this cell has.
 FOLDER = Path("/dev/shm")
@@ -52,6 +59,7 @@ class CellServer:
     def __init__(self) -> None:
         self._network: LocalNetwork | None = None
         self._conductor: Conductor | None = None
+        self._session: Session | None = None
         self._built = 0
 
     def handle(self, request: dict[str, Any]) -> dict[str, Any]:
@@ -61,12 +69,16 @@ class CellServer:
             TestbedError: it failed.
         """
         op = request.get("op")
-        if op not in ("build", "calibrate", "run"):
+        if op in ("status", "change", "end_record"):
+            return self._of_session(op, request)
+        if op not in ("build", "calibrate", "run", "open"):
             raise TestbedError(f"a cell has no operation '{op}'")
         scenario = Scenario.model_validate(request["scenario"])
         if op == "build":
             self._build(scenario)
             return {}
+        if op == "open":
+            return self._open(scenario, Path(request["out"]), request["name_server"])
         if self._conductor is None:
             raise TestbedError("this cell has no network yet: 'build' comes first")
         if op == "calibrate":
@@ -75,8 +87,28 @@ class CellServer:
         report = self._conductor.run(scenario, Path(request["out"]), _send_progress)
         return {"report": report.as_json()}
 
+    def _open(self, scenario: Scenario, out: Path, name_server: str | None) -> dict[str, Any]:
+        from testbed.session import Session
+
+        self._build(scenario)
+        assert self._network is not None
+        assert self._conductor is not None
+        self._session = Session(self._network, self._conductor, scenario, out, name_server)
+        return {"hosts": {name: host.as_json() for name, host in self._session.hosts().items()}}
+
+    def _of_session(self, op: str, request: dict[str, Any]) -> dict[str, Any]:
+        if self._session is None:
+            raise TestbedError("this cell has no session: 'open' comes first")
+        if op == "status":
+            return {"status": self._session.status().as_json()}
+        if op == "change":
+            change = Change.model_validate(request["change"])
+            return {"at_s": self._session.change(request["link"], request["direction"], change)}
+        return {"report": self._session.end_record().as_json()}
+
     def close(self) -> None:
         """Ends the network."""
+        self._session = None
         conductor, self._conductor = self._conductor, None
         network, self._network = self._network, None
         for part in (conductor, network):

@@ -10,14 +10,14 @@ import shutil
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
 from agents.errors import AgentError
 from agents.kernel import ROUTER_BASE, TCP_BASE
 from agents.messages import CaptureRequest
-from testbed import addressing, flows, kernel_links, kernel_tcp, load, probing
+from testbed import addressing, exchanges, flows, kernel_links, kernel_tcp, load, probing
 from testbed.addressing import Interface
 from testbed.clock import Clock
 from testbed.concurrency import on_each
@@ -53,6 +53,22 @@ OnProgress = Callable[[Progress], None]
 T = TypeVar("T")
 #: A direction with the interfaces of its sender and its receiver.
 Leg = tuple[Direction, Interface, Interface]
+
+
+@dataclass(frozen=True)
+class Opened:
+    """A run whose links carry packets."""
+
+    #: The run's zero on CLOCK_MONOTONIC and on CLOCK_REALTIME.
+    zero_ns: int
+    zero_epoch_ns: int
+    #: What each node's kernel answered to its settings.
+    settings: Mapping[str, Mapping[str, str]]
+
+    @property
+    def passed_s(self) -> float:
+        """Seconds since the run's zero."""
+        return (time.monotonic_ns() - self.zero_ns) / 1e9
 
 
 class Conductor:
@@ -200,40 +216,62 @@ class Conductor:
 
     def _run(self, scenario: Scenario, out: Path, on_progress: OnProgress) -> Report:
         on_progress(Progress(Phase.PREPARING))
+        opened = self.open(scenario, out)
+        self._start_senders(scenario, opened.zero_ns)
+        armed_ns = time.monotonic_ns()
+        self._wait(scenario, opened.zero_ns, on_progress)
+
+        ended_s = opened.passed_s
+        on_progress(Progress(Phase.COLLECTING))
+        flow_reports = {flow.name: self._stop_flow(flow) for flow in scenario.workload}
+        report = self.collect(scenario, out, opened, self._stop_links(scenario.links))
+        return report.replace(
+            duration_s=min(ended_s, scenario.duration_s),
+            armed_late_s=max(0.0, (armed_ns - opened.zero_ns) / 1e9),
+            flows=flow_reports,
+        )
+
+    def open(self, scenario: Scenario, out: Path, least_lead_s: float = LEAST_LEAD_S) -> Opened:
+        """Prepares a run and starts its links; nothing sends yet. Arguments and errors are those of `run`.
+
+        `least_lead_s`: least time until the run's zero.
+        """
         self._clock.start()
         self._network.reset()
         (out / "captures").mkdir(parents=True, exist_ok=True)
         (out / "telemetry").mkdir(exist_ok=True)
-        settings, lead_s = self._prepare(scenario)
-
-        telemetry = self._network.folder / "links.jsonl"
-        zero_ns = self._network.start_links(telemetry, min(lead_s, MOST_LEAD_S))
+        settings, receivers_s = self._prepare(scenario)
+        lead_s = min(least_lead_s + LEAD_OF_RECEIVERS * receivers_s, MOST_LEAD_S)
+        zero_ns = self._network.start_links(self._telemetry, lead_s)
         # Both clocks are read together. Stamps of packets count on one, links and programs on the other.
-        zero_epoch_ns = time.time_ns() - time.monotonic_ns() + zero_ns
-        self._start_senders(scenario, zero_ns)
-        armed_ns = time.monotonic_ns()
-        self._wait(scenario, zero_ns, on_progress)
+        return Opened(zero_ns, time.time_ns() - time.monotonic_ns() + zero_ns, settings)
 
-        ended_s = (time.monotonic_ns() - zero_ns) / 1e9
-        on_progress(Progress(Phase.COLLECTING))
-        flow_reports = {flow.name: self._stop_flow(flow) for flow in scenario.workload}
-        driver = self._stop_links(scenario.links)
+    def collect(self, scenario: Scenario, out: Path, opened: Opened, driver: DriverReport) -> Report:
+        """Ends captures and copies all files. The report has no flows yet, and no duration.
+
+        Args:
+            scenario: as it was opened.
+            out: the same.
+            opened: what `open` returned.
+            driver: report of the links, whose timeline has ended.
+        """
         captures = self._collect(scenario, out)
-        shutil.move(telemetry, out / "telemetry" / "links.jsonl")
+        shutil.move(self._telemetry, out / "telemetry" / "links.jsonl")
         self._clock.stop()
         for capture in captures:
             self._clock.correct(capture.node, out / "captures" / capture.path)
         return Report(
-            t0_epoch_ns=zero_epoch_ns,
-            duration_s=min(ended_s, scenario.duration_s),
-            armed_late_s=max(0.0, (armed_ns - zero_ns) / 1e9),
+            t0_epoch_ns=opened.zero_epoch_ns,
             driver=driver,
             captures=tuple(captures),
-            flows=flow_reports,
-            settings=settings,
+            settings=opened.settings,
             interfaces=addressing.interfaces(self._network.plan),
             **self._optional_parts(),
         )
+
+    @property
+    def _telemetry(self) -> Path:
+        return self._network.folder / "links.jsonl"
 
     def _optional_parts(self) -> dict[str, Any]:
         parts = {
@@ -244,7 +282,7 @@ class Conductor:
         return {name: part for name, part in parts.items() if part is not None}
 
     def _prepare(self, scenario: Scenario) -> tuple[dict[str, dict[str, str]], float]:
-        """Links, settings, captures and receivers. Returns the settings in force, and the lead that senders need."""
+        """Links, settings, captures, receivers. Returns the settings in force and how long receivers took, in s."""
         self._configure(scenario.links, scenario.seed)
         for node in scenario.nodes:
             self._set_addresses(node.name, present=kernel_tcp.kernel_owns(node.stack))
@@ -254,19 +292,15 @@ class Conductor:
         began_s = time.monotonic()
         for flow in scenario.workload:
             self._start(flows.receiver(scenario, self._network.plan, flow))
-        return settings, LEAST_LEAD_S + LEAD_OF_RECEIVERS * (time.monotonic() - began_s)
+        return settings, time.monotonic() - began_s
 
     def _start_senders(self, scenario: Scenario, zero_ns: int) -> None:
-        """Announces the run's zero to research-stack receivers and starts all senders, on each node's own clock."""
+        """Announces the run's zero to receivers that need it and starts all senders, on each node's own clock."""
 
         def node_zero_ns(node: str) -> int:
             return zero_ns + self._clock.monotonic_offset_ns(node)
 
-        receivers = {
-            flow.to
-            for flow in scenario.workload
-            if not kernel_tcp.is_kernel_stack(flows.stack_of(scenario, flow.to).name)
-        }
+        receivers = {flow.to for flow in scenario.workload if flows.hears_the_start(scenario, flow)}
         on_each(self._pool, sorted(receivers), lambda name: self._network.agents[name].begin(node_zero_ns(name)))
         for flow in scenario.workload:
             self._start(flows.sender(scenario, self._network.plan, flow, node_zero_ns(flow.from_)))
@@ -328,7 +362,20 @@ class Conductor:
             for counters in of_node
         ]
         self._each(lambda name: self._fetch(scenario, name, captures, out))
+        for flow in scenario.workload:
+            if not flows.is_bulk(flow):
+                self._collect_exchanges(flow, out / exchanges.FOLDER)
         return captures
+
+    def _collect_exchanges(self, flow: Flow, to: Path) -> None:
+        """Fetches what both programs of a flow recorded, and joins it."""
+        to.mkdir(exist_ok=True)
+        sent, arrived = to / flows.sent_file(flow), to / flows.arrived_file(flow)
+        self._network.agents[flow.from_].fetch(sent.name, sent)
+        self._network.agents[flow.to].fetch(arrived.name, arrived)
+        exchanges.join(sent, arrived, to / f"{flow.name}.jsonl")
+        sent.unlink()
+        arrived.unlink()
 
     def _fetch(self, scenario: Scenario, name: str, captures: Iterable[CaptureReport], out: Path) -> None:
         agent = self._network.agents[name]

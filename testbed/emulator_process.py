@@ -12,8 +12,8 @@ from typing import Any
 from testbed import node_binary
 from testbed.json_lines import LineProcess
 from testbed.local_folders import ScratchFolder
-from testbed.report import DriverReport
-from testbed.scenario import LinkSpec
+from testbed.report import DirectionStatus, DriverReport
+from testbed.scenario import Change, Direction, LinkSpec
 
 
 @dataclass(frozen=True)
@@ -75,9 +75,21 @@ class Emulator:
         answer = self._process.ask("start", telemetry=None if telemetry is None else str(telemetry), lead_s=lead_s)
         return int(answer["t0_monotonic_ns"])
 
-    def stop(self) -> DriverReport:
-        """Ends the timeline; the report."""
-        return DriverReport.model_validate(self._process.ask("stop")["report"])
+    def stop(self, keep: bool = False) -> DriverReport:
+        """Ends the timeline; the report. With `keep`, links go on without telemetry."""
+        return DriverReport.model_validate(self._process.ask("stop", keep=keep)["report"])
+
+    def change(self, link: str, direction: Direction, change: Change) -> float:
+        """Changes a direction of a link now, whatever `at_s` of the change. Returns when, in s since the start."""
+        answer = self._process.ask("change", name=link, direction=direction, change=change.as_json())
+        return float(answer["at_s"])
+
+    def status(self) -> dict[str, dict[str, DirectionStatus]]:
+        """The directions of every link as they are now, by link and direction."""
+        return {
+            link: {way: DirectionStatus.model_validate(status) for way, status in directions.items()}
+            for link, directions in self._process.ask("status")["status"].items()
+        }
 
     def close(self) -> None:
         """Ends the process; its interfaces vanish."""

@@ -51,6 +51,16 @@ def stack_of(scenario: Scenario, node: str) -> Named:
     return stack
 
 
+def is_bulk(flow: Flow) -> bool:
+    """Whether the flow is one transfer of checked bytes. Every other kind is an application (agents/workloads)."""
+    return flow.kind == "bulk"
+
+
+def hears_the_start(scenario: Scenario, flow: Flow) -> bool:
+    """Whether the flow's receiver is told when the run begins."""
+    return not is_bulk(flow) or not kernel_tcp.is_kernel_stack(stack_of(scenario, flow.to).name)
+
+
 def payload_seed(scenario: Scenario, flow: Flow) -> int:
     """Seed of a flow's payload: equal at both ends, different for each flow."""
     number = [other.name for other in scenario.workload].index(flow.name)
@@ -60,10 +70,15 @@ def payload_seed(scenario: Scenario, flow: Flow) -> int:
 def receiver(scenario: Scenario, plan: Plan, flow: Flow) -> Program:
     """The receiving program."""
     stack = stack_of(scenario, flow.to)
-    options: dict[str, OptionValue] = {
-        "listen": f"{plan.nodes[flow.to].address}:{flow.port}",
-        "seed": payload_seed(scenario, flow),
-    }
+    options: dict[str, OptionValue] = {"listen": f"{plan.nodes[flow.to].address}:{flow.port}"}
+    if not is_bulk(flow):
+        options |= _load(scenario, flow, stack) | {
+            "records": arrived_file(flow),
+            "sender": f"{plan.nodes[flow.from_].address}:{flow.port}",
+            "run-begins-file": BEGIN,
+        }
+        return Program(flow.to, receiver_name(flow), "load-receive", options)
+    options["seed"] = payload_seed(scenario, flow)
     if kernel_tcp.is_kernel_stack(stack.name):
         options |= kernel_tcp.socket_options(stack, flow.stack)
         return Program(flow.to, receiver_name(flow), "receive", options)
@@ -77,11 +92,20 @@ def sender(scenario: Scenario, plan: Plan, flow: Flow, zero_ns: int) -> Program:
     stop_s = min(flow.stop_s or scenario.duration_s, scenario.duration_s)
     options: dict[str, OptionValue] = {
         "to": f"{plan.nodes[flow.to].address}:{flow.port}",
+        "stop-at-ns": zero_ns + round(stop_s * 1e9),
+        "telemetry": f"{flow.name}.jsonl",
+    }
+    if not is_bulk(flow):
+        options |= _load(scenario, flow, stack) | {
+            "records": sent_file(flow),
+            "listen": f"{plan.nodes[flow.from_].address}:{flow.port}",
+            "run-begins-ns": zero_ns,
+        }
+        return Program(flow.from_, sender_name(flow), "load-send", options)
+    options |= {
         "seed": payload_seed(scenario, flow),
         "bytes": flow.bytes,
         "start-at-ns": zero_ns + round(flow.start_s * 1e9),
-        "stop-at-ns": zero_ns + round(stop_s * 1e9),
-        "telemetry": f"{flow.name}.jsonl",
     }
     if kernel_tcp.is_kernel_stack(stack.name):
         options |= kernel_tcp.socket_options(stack, flow.stack)
@@ -89,6 +113,31 @@ def sender(scenario: Scenario, plan: Plan, flow: Flow, zero_ns: int) -> Program:
     source = f"{plan.nodes[flow.from_].address}:{FIRST_EPHEMERAL + flow.port}"
     options |= {**_endpoint(plan, flow, flow.from_, flow.to, stack), "from": source, "run-begins-ns": zero_ns}
     return Program(flow.from_, sender_name(flow), "endpoint-send", options)
+
+
+def sent_file(flow: Flow) -> str:
+    """Name of the file in which the sending program of an application records what it sent."""
+    return f"{flow.name}.sent.jsonl"
+
+
+def arrived_file(flow: Flow) -> str:
+    """Name of the file in which the receiving program records what arrived."""
+    return f"{flow.name}.arrived.jsonl"
+
+
+def _load(scenario: Scenario, flow: Flow, stack: Named) -> dict[str, OptionValue]:
+    """The application and its sockets.
+
+    Raises:
+        TestbedError: the stack is not the kernel's.
+    """
+    if not kernel_tcp.is_kernel_stack(stack.name):
+        raise TestbedError(
+            f"flow '{flow.name}': on real packets {stack.name} carries bulk flows only, not {flow.kind}; use a stack of "
+            "the kernel"
+        )
+    described = json.dumps(flow.as_json(), sort_keys=True)
+    return {"flow": described, "seed": scenario.seed, **kernel_tcp.socket_options(stack, flow.stack)}
 
 
 def _endpoint(plan: Plan, flow: Flow, node: str, peer: str, stack: Named) -> dict[str, OptionValue]:

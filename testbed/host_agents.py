@@ -11,6 +11,7 @@ from typing import TypeVar
 
 from agents.client import AgentClient
 from agents.errors import AgentError, AgentUnreachable
+from agents.messages import Health
 from testbed import clock
 from testbed.concurrency import on_each
 from testbed.errors import TestbedError
@@ -51,6 +52,8 @@ class HostAgents:
         self._release_s = self._silence_s or SILENCE_S
         self._tunnels: dict[str, Tunnel] = {}
         self.clients: dict[str, AgentClient] = {}
+        #: Answers of the agents when they were connected.
+        self.healths: dict[str, Health] = {}
         self._held: list[AgentClient] = []
         self._stop = threading.Event()
         self._releasing = threading.Lock()
@@ -87,7 +90,7 @@ class HostAgents:
 
     def _check_health(self, name: str) -> None:
         try:
-            self.clients[name].health()
+            self.healths[name] = self.clients[name].health()
         except AgentError as error:
             raise TestbedError(
                 f"host {name}: no agent answers there, run './backchannel testbed site --inventory FILE' ({error})"

@@ -11,6 +11,7 @@ from testbed.clock import HostClocks
 from testbed.conductor import Conductor, OnProgress
 from testbed.host_agents import HostAccess, HostAgents
 from testbed.host_network import HostNetwork
+from testbed.installation import Installation, installation
 from testbed.placement import Placement
 from testbed.report import Measurement, Phase, Progress, Report
 from testbed.scenario import Scenario
@@ -64,7 +65,14 @@ class HostTestbed:
     def run(self, scenario: Scenario, out: Path) -> Report:
         """Runs a scenario; its files go to `out`."""
         assert self._conductor is not None
-        return self._conductor.run(scenario, out.resolve(), self._on_progress)
+        report = self._conductor.run(scenario, out.resolve(), self._on_progress)
+        return report.replace(installation=self.installation().as_json())
+
+    def installation(self) -> Installation:
+        """What plays the nodes and links of the scenario that it was built for."""
+        assert self._placement is not None
+        assert self._agents is not None
+        return installation(self._placement, self._agents.healths)
 
     def keep_log(self, to: Path) -> None:
         """Writes the ssh processes' output to a file."""

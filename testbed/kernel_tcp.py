@@ -33,7 +33,7 @@ SOCKET_OPTIONS = {
 }
 
 #: Congestion controls of the kernel; every other stack is the research stack's. Not every kernel has all of them.
-NAMES = frozenset({"reno", "cubic", "bbr", "vegas", "westwood", "hybla", "illinois"})
+NAMES = frozenset({"reno", "cubic", "bbr", "vegas", "westwood", "hybla", "illinois", "dctcp"})
 
 
 def is_kernel_stack(name: str) -> bool:

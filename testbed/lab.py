@@ -89,6 +89,11 @@ class SshFiles:
             if path.exists():
                 raise TestbedError(f"{path} exists; a rehearsal creates its keys, so name files that do not exist")
 
+    def remove(self) -> None:
+        """Removes what a rehearsal created."""
+        for path in (self.key, Path(f"{self.key}.pub"), self.known_hosts):
+            path.unlink(missing_ok=True)
+
 
 class Lab:
     """Hosts and cables for the lifetime of the cell.
@@ -107,6 +112,8 @@ class Lab:
         self._folder = folder
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
         self._servers: dict[str, subprocess.Popen[bytes]] = {}
+        #: Keys that this lab created.
+        self._keys: SshFiles | None = None
         self.pids: dict[str, int] = {}
         folder.mkdir(parents=True, exist_ok=True)
         for name in placement.hosts:
@@ -115,7 +122,11 @@ class Lab:
             self._await(name)
         self._wire()
         if ssh is not None:
-            self._serve(ssh)
+            try:
+                self._serve(ssh)
+            except BaseException:
+                self.close()
+                raise
         self.file = folder / "lab.json"
         self.file.write_text(json.dumps(self.pids))
 
@@ -140,9 +151,11 @@ class Lab:
             server.wait()
 
     def close(self) -> None:
-        """Ends every host."""
+        """Ends every host and removes the keys that were created."""
         for name in list(self._processes):
             self.lose(name)
+        if self._keys is not None:
+            self._keys.remove()
 
     def _start(self, name: str) -> None:
         folder = self._folder / name
@@ -179,6 +192,7 @@ class Lab:
         hosts = list(self._placement.hosts.values())
         controller = controller_address([host.address for host in hosts])
         ssh.require_new()
+        self._keys = ssh
         run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "lab", "-f", str(ssh.key)])
         public = Path(f"{ssh.key}.pub").read_text()
         run(["ip", "link", "add", CONTROLLER, "type", "bridge"])

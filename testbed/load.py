@@ -6,7 +6,7 @@ A fast link beside a slow one carries little more than the slow one.
 from __future__ import annotations
 
 from testbed.addressing import Plan, next_hop
-from testbed.scenario import LinkSpec, Scenario
+from testbed.scenario import Flow, LinkSpec, Scenario
 
 #: Slow start sends two segments for each one that leaves the narrowest link of its path.
 OVERSHOOT = 2.0
@@ -22,8 +22,9 @@ def greatest_load_bps(scenario: Scenario, plan: Plan) -> dict[str, float | None]
     for flow in scenario.workload:
         path = links_between(plan, flow.from_, flow.to) | links_between(plan, flow.to, flow.from_)
         limited = {name: rate for name in path if (rate := rates[name]) is not None}
-        if flow.kind == "cbr":
-            source, rate_bps = ("source", flow.name), float(flow.options["rate_bps"])
+        source_bps = source_rate_bps(flow)
+        if source_bps is not None:
+            source, rate_bps = ("source", flow.name), source_bps
         elif limited:
             narrowest = min(limited, key=lambda name: limited[name])
             source, rate_bps = ("link", narrowest), OVERSHOOT * limited[narrowest]
@@ -35,8 +36,24 @@ def greatest_load_bps(scenario: Scenario, plan: Plan) -> dict[str, float | None]
     greatest: dict[str, float | None] = {}
     for name, rate in rates.items():
         bound = None if name in boundless else sum(loads[name].values())
+        if not scenario.workload:
+            # Programs of a user send what they like.
+            bound = None
         greatest[name] = min((limit for limit in (rate, bound) if limit is not None), default=None)
     return greatest
+
+
+def source_rate_bps(flow: Flow) -> float | None:
+    """Rate of a flow's source, of both directions together, in bit/s; None where congestion control sets it."""
+    options = flow.options
+    if flow.kind == "cbr":
+        return float(options["rate_bps"])
+    if flow.kind == "probe":
+        return 2 * 8 * float(options.get("packet_bytes", 64)) / float(options.get("interval_s", 0.05))
+    if flow.kind == "call":
+        # Speech of at most 64 kbit/s, and 40 bytes of headers for each frame.
+        return 64_000 + 8 * 40 / float(options.get("frame_s", 0.02))
+    return None
 
 
 def greatest_rate_bps(link: LinkSpec) -> float | None:

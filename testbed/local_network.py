@@ -63,6 +63,7 @@ class LocalNetwork:
         # Otherwise Mininet raises machine-wide limits (files, ptys, neighbour tables), which a cell does not need.
         mininet.net.Mininet.inited = True
         self._net = mininet.net.Mininet(topo=None, controller=None, build=False)
+        self._virtual_time = virtual_time
         self.emulator = Emulator(folder / "emulator.log", virtual_time)
         self.agents: dict[str, AgentClient] = {}
         self._nodes: dict[str, Any] = {}
@@ -110,7 +111,7 @@ class LocalNetwork:
     def _start_agent(self, name: str) -> None:
         arguments = [
             "--socket", str(self._socket(name)), "--folder", str(self.folder / name),
-            "--node-binary", node_binary.path(),
+            "--node-binary", node_binary.path(), *(["--virtual-time"] if self._virtual_time else []),
         ]  # fmt: skip
         self._processes.append(AgentProcess(self._nodes[name].pid, arguments, self.folder / f"{name}.agent.log"))
 
@@ -147,6 +148,18 @@ class LocalNetwork:
     def stop_links(self) -> DriverReport:
         """Ends it; the emulator's report."""
         return self.emulator.stop()
+
+    def run_on(self, node: str, command: list[str], stdin: str = "") -> None:
+        """Runs a command in a node's namespaces until it ends.
+
+        Raises:
+            TestbedError: it failed.
+        """
+        self._run(node, command, stdin)
+
+    def node_pid(self, node: str) -> int:
+        """A process in a node's namespaces, as this cell numbers it."""
+        return int(self._nodes[node].pid)
 
     def set_addresses(self, node: str, present: bool) -> None:
         """Runs `ip` in the node's namespace."""

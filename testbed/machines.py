@@ -85,6 +85,8 @@ class Machines:
 
     def __init__(self, placement: Placement, folder: Path, ssh: SshFiles, image: Image) -> None:
         self._placement = placement
+        #: Keys that this lab created.
+        self._keys: SshFiles | None = None
         self._folder = folder
         self._image = image
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
@@ -101,7 +103,9 @@ class Machines:
         return dict(os.environ)
 
     def close(self) -> None:
-        """Ends every machine at once."""
+        """Ends every machine at once and removes the keys that were created."""
+        if self._keys is not None:
+            self._keys.remove()
         for process in self._processes.values():
             process.kill()
         for process in self._processes.values():
@@ -111,6 +115,7 @@ class Machines:
         hosts = list(self._placement.hosts.values())
         controller = controller_address([host.address for host in hosts])
         ssh.require_new()
+        self._keys = ssh
         run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "lab", "-f", str(ssh.key)])
         lines = [f"link add {CONTROLLER} type bridge", f"address add {controller}/24 dev {CONTROLLER}"]
         lines += [f"link set {CONTROLLER} up"]

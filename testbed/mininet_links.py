@@ -18,6 +18,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from mininet.link import Intf, Link
+from pydantic import ValidationError
 
 from testbed import node_binary
 from testbed.emulator_process import Emulator, LinkEnd
@@ -37,10 +38,14 @@ class EmulatedLink(Link):  # type: ignore[misc]
     """A Mininet link between two TAP interfaces.
 
     Args:
-        spec: the link's parameters, as a type or as the scenario's JSON; its `ends` are ignored.
+        spec: the link's parameters, as a type or as the scenario's JSON (`LinkSpec` of `backchannel-node
+            registry`); its `ends` are ignored. `experiments.mininet_link.Line` takes friendlier words.
         emulator: that serves it; by default the process's shared one.
         seed: of its random streams.
         others: as in mininet.link.Link.
+
+    Raises:
+        TestbedError: the parameters are invalid.
     """
 
     def __init__(
@@ -52,7 +57,7 @@ class EmulatedLink(Link):  # type: ignore[misc]
         seed: int = 0,
         **others: Any,
     ) -> None:
-        self.spec = spec if isinstance(spec, LinkSpec) else LinkSpec.model_validate({"ends": (), **spec})
+        self.spec = spec if isinstance(spec, LinkSpec) else _spec(node1, node2, spec)
         self._emulator = emulator or Emulator.shared()
         self._seed = seed
         others.setdefault("intf", TapIntf)
@@ -84,8 +89,28 @@ class EmulatedLink(Link):  # type: ignore[misc]
         super().delete()
 
 
+_numbers = itertools.count(1)
+
+
+def _spec(node1: Any, node2: Any, spec: Mapping[str, Any]) -> LinkSpec:
+    """The parameters as a type.
+
+    Raises:
+        TestbedError: a field is missing, unknown or has a wrong value.
+    """
+    name = f"link{next(_numbers)}-{node1.name}-{node2.name}"
+    try:
+        return LinkSpec.model_validate({"name": name, "kind": "point-to-point", **spec, "ends": ()})
+    except ValidationError as error:
+        found = "; ".join(
+            f"{'.'.join(map(str, details['loc']))}: {details['msg'].lower()}"
+            for details in error.errors(include_url=False)
+        )
+        raise TestbedError(f"the link {node1.name}-{node2.name} has an invalid spec: {found}") from None
+
+
 class ModemLink(EmulatedLink):
-    """A link by profile (`./backchannel list links` names them), for Mininet scripts.
+    """A link by profile (`./backchannel list profiles` prints them), for Mininet scripts.
 
     The profile's forward direction runs from node1 to node2.
 
@@ -93,11 +118,9 @@ class ModemLink(EmulatedLink):
         TestbedError: there is no such profile.
     """
 
-    _numbers = itertools.count(1)
-
     def __init__(self, node1: Any, node2: Any, profile: str = "dialup-28.8", **others: Any) -> None:
         profiles = {entry["name"]: entry for entry in node_binary.call("registry")["profiles"]}
         if profile not in profiles:
             raise TestbedError(f"there is no link profile '{profile}'; there are: {', '.join(sorted(profiles))}")
-        name = f"link{next(self._numbers)}-{node1.name}-{node2.name}"
-        super().__init__(node1, node2, spec={**profiles[profile]["spec"], "name": name}, **others)
+        known = {key: value for key, value in profiles[profile]["spec"].items() if key != "name"}
+        super().__init__(node1, node2, spec=known, **others)

@@ -57,6 +57,27 @@ class DirectionReport(Part):
     events: Mapping[str, int] = {}
 
 
+#: Event kinds of packets that a queue did not send.
+DROPS = ("dropped_full", "dropped_early", "purged")
+
+
+class DirectionStatus(Part):
+    """One direction of a link while it runs: counters since its start, and its queue now."""
+
+    submitted_packets: int
+    delivered_packets: int
+    transmitted_bytes: int
+    queue_packets: int
+    queue_bytes: int
+    #: Number of events of each kind.
+    events: Mapping[str, int] = {}
+
+    @property
+    def dropped_packets(self) -> int:
+        """Packets that the queue dropped or purged."""
+        return sum(self.events.get(kind, 0) for kind in DROPS)
+
+
 class DirectionAudit(Part):
     """What the captures at both ends of one direction show (analysis/audit)."""
 
@@ -259,6 +280,8 @@ class Report(Part):
     real_links: Mapping[str, str] | None = None
     #: Which host each node runs on.
     hosts: Mapping[str, str] | None = None
+    #: What played nodes and links on real hosts (testbed.installation).
+    installation: Mapping[str, Any] | None = None
     #: By link and direction; absent in virtual time.
     audit: Mapping[str, Mapping[str, DirectionAudit]] | None = None
 
@@ -267,6 +290,26 @@ class Report(Part):
         for link, directions in self.driver.links.items():
             for direction, counters in directions.items():
                 yield link, direction, counters
+
+
+class SessionHost(Part):
+    """A node of a session, for programs that enter it."""
+
+    address: str
+    #: A process in its namespaces, as the cell numbers it.
+    pid: int
+    #: Number of its network namespace, by which processes outside of the cell find it.
+    net_inode: int
+
+
+class SessionStatus(Part):
+    """A session while it runs."""
+
+    #: Seconds since its zero.
+    passed_s: float
+    #: Size of captures and telemetry so far, in bytes; None once the record has ended.
+    recorded_bytes: int | None
+    links: Mapping[str, Mapping[str, DirectionStatus]]
 
 
 class ProblemKind(StrEnum):
@@ -281,6 +324,7 @@ class ProblemKind(StrEnum):
     STALLED = "stalled"
     CAPTURE = "capture"
     PAYLOAD = "payload"
+    DELIVERY = "delivery"
     FAULT = "fault"
 
 

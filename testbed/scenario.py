@@ -79,6 +79,8 @@ class Change(Model):
     rate_bps: Unsigned | None = None
     delay_s: Number | None = None
     errors: tuple[Named, ...] | None = None
+    #: Packets that wait move to the new policy.
+    queue: Named | None = None
 
 
 class DirectionSpec(Model):

@@ -26,6 +26,8 @@ MEANINGS = (
     ("Host key verification failed", "its key is not in {known} (enter it with 'ssh-keyscan -p {port} {address}', "
      "after comparing it with the one on the machine)"),
     ("Permission denied", "it refuses the key {key} for user {user} ({enter})"),
+    ("Missing sudo password", "sudo asks for a password for user {user} (allow '{user} ALL=(ALL) NOPASSWD: ALL' in "
+     "/etc/sudoers.d there, or add '-- --ask-become-pass')"),
     ("No such identity", "the key {key} does not exist"),
     ("Could not resolve hostname", "the name {address} is unknown (correct its 'address' in the inventory)"),
     ("Connection refused", "nothing answers SSH at {address} port {port} (is sshd running, is the port right?)"),

@@ -14,7 +14,7 @@ from testbed.node_binary import ROOT
 #: A crate may depend on those of earlier layers.
 LAYERS = [
     ["core"],
-    ["policies", "stacks", "traces"],
+    ["policies", "stacks", "traces", "workloads"],
     ["middleboxes"],
     ["links"],
     ["simulator", "emulator"],

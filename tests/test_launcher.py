@@ -114,6 +114,73 @@ def test_the_newest_usable_python_makes_the_environment(
     assert (bare / "chosen").read_text().strip() == chosen
 
 
+@pytest.fixture
+def builder(bare: Path) -> Path:
+    """The checkout with a compiler of LLVM 22, an environment and a cargo that write down what they are asked for."""
+    tools = bare.parent / "bin"
+    for name in ("cc", "ld", "true", "cp", "mv", "cat", "ln"):
+        (tools / name).unlink(missing_ok=True)
+        (tools / name).symlink_to("/bin/true" if name in ("cc", "ld") else f"/bin/{name}")
+    (bare / "Cargo.toml").write_text('rust-version = "1.88"\n')
+    environment = bare / ".venv"
+    (environment / "bin").mkdir(parents=True)
+    # Mininet is linked into it where the machine has it.
+    (environment / "lib/python3.13/site-packages").mkdir(parents=True)
+    (environment / ".made").touch()
+    shutil.copy(bare / "requirements.txt", environment / "requirements.txt.installed")
+    programs = {
+        tools / "cargo": f"""
+            [ "$1" != --version ] || {{ echo "cargo 1.95.0 (x)"; exit 0; }}
+            echo "cargo $CARGO_ENCODED_RUSTFLAGS" >>"{bare}/asked"
+            mkdir -p "{bare}/target/pgo/$8/release"
+            echo "$CARGO_ENCODED_RUSTFLAGS" >"{bare}/target/pgo/$8/release/backchannel-node"
+            """,
+        tools / "rustc": f"""
+            [ "$1" != -vV ] || {{ echo "host: x86_64-test"; echo "LLVM version: 22.1.2"; exit 0; }}
+            echo "{bare}/sysroot"
+            """,
+        environment / "bin/python": f"""
+            echo "python $(cat "$BACKCHANNEL_NODE")" >>"{bare}/asked"
+            : >"{bare}/target/pgo/profiles/1.profraw"
+            """,
+    }
+    for path, text in programs.items():
+        executable(path, text)
+    return bare
+
+
+def executable(path: Path, text: str) -> None:
+    """A program of the shell in the bare PATH."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(f"#!/bin/sh\n{text}\n")
+    path.chmod(0o755)
+
+
+def test_a_profile_guided_build_counts_then_trains_then_optimises(builder: Path) -> None:
+    profdata = builder / "sysroot/lib/rustlib/x86_64-unknown-linux-gnu/bin/llvm-profdata"
+    executable(profdata, f'echo "profdata $1 $4" >>"{builder}/asked"')
+    done = call(builder, "build", "--pgo")
+    assert done.returncode == 0, done.stderr
+    pgo = builder / "target/pgo"
+    counting, optimised = f"-Cprofile-generate={pgo}/profiles", f"-Cprofile-use={pgo}/profile"
+    assert (builder / "asked").read_text().splitlines() == [
+        f"cargo {counting}",
+        f"python {counting}",
+        f"profdata merge {pgo}/profiles/1.profraw",
+        f"cargo {optimised}",
+    ]
+    assert (builder / "target/release/backchannel-node").read_text() == f"{optimised}\n"
+
+
+def test_a_profile_guided_build_needs_the_compilers_profdata(builder: Path) -> None:
+    executable(builder.parent / "bin/rustc", "echo LLVM version: 99.0")
+    executable(builder.parent / "bin/apt-cache", "exit 1")
+    done = call(builder, "build", "--pgo")
+    assert done.returncode == 3
+    assert "needs llvm-profdata of LLVM 99" in done.stderr
+    assert not (builder / "asked").exists()
+
+
 def test_mininet_of_the_distribution_is_the_only_one_in_the_environment() -> None:
     import mininet
 

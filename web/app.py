@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import datetime
 import io
+import math
 import shlex
 from collections.abc import Sequence
 from pathlib import Path
@@ -47,6 +48,7 @@ from web import (
     runs,
     scorecard,
     security,
+    sessions,
 )  # fmt: skip
 
 #: Of a form or a script's JSON; uploads have a limit of their own (web.security).
@@ -89,6 +91,7 @@ def create_app(results: Path | str, token: str = "", names: Sequence[str] = ()) 
         imports,
         docs,
         live,
+        sessions,
         monitoring,
         api,
     ):
@@ -97,6 +100,7 @@ def create_app(results: Path | str, token: str = "", names: Sequence[str] = ()) 
     app.jinja_env.lstrip_blocks = True
     app.jinja_env.filters.update(
         quantity=format_quantity,
+        log10=math.log10,
         pace=live.pace,
         cell=cell_text,
         label=lambda pairs: point_label(dict(pairs)),

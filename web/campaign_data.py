@@ -33,7 +33,10 @@ MOST_PAGES = 10**9
 #: Names that a message lists.
 MOST_LISTED = 12
 #: Metrics in the table of runs.
-COLUMNS, MOST_COLUMNS = ("throughput", "goodput", "retransmissions", "completion_time", "direction_fairness"), 8
+COLUMNS, MOST_COLUMNS = (
+    "throughput", "goodput", "retransmissions", "latency_p50", "latency_p95", "responsiveness", "call_quality",
+    "flow_completion_p50", "completion_time", "direction_fairness",
+), 12  # fmt: skip
 
 
 @dataclass(frozen=True)

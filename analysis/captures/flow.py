@@ -8,11 +8,12 @@ from pathlib import Path
 
 import polars as pl
 
-from analysis import slices
+from analysis import exchanges, slices
 from analysis.captures.losses import retransmitted, timeouts
 from analysis.captures.rtt import rtt_samples
 from analysis.captures.segments import FAST_RETRANSMISSION, FLOW_TELEMETRY, is_a, step_mean, step_variation
 from analysis.captures.tables import MissingCapture, Tables
+from analysis.exchanges import DATAGRAMS, UDP_HEADERS
 from analysis.runs import Flow, RunView, Slices
 from testbed.scenario import Flow as FlowSpec
 
@@ -105,8 +106,10 @@ class CapturedFlow(Flow):
         """What became deliverable at the receiver's interfaces, and when: `t_s`, `bytes`, and `total` since the start.
 
         Over all of the flow's connections; in each, the bytes by which its data before the first hole grew. If acks
-        alone were captured, the bytes by which they grew.
+        alone were captured, the bytes by which they grew. Packets of UDP are those that the receiver recorded.
         """
+        if self.spec.kind in DATAGRAMS:
+            return self._packets
         data = self.at_receiver.filter(pl.col("dir") == 0)
         top = pl.col("in_order").cum_max()
         acks = self.at_receiver.filter(pl.col("ack") >= 0).join(data, on="stream", how="anti")
@@ -116,6 +119,15 @@ class CapturedFlow(Flow):
             data = pl.concat([data, acknowledged]).sort("t_s", maintain_order=True)
         grown = data.select("t_s", (top - top.shift(1, fill_value=0)).over("stream").alias("bytes"))
         return grown.filter(pl.col("bytes") > 0).with_columns(pl.col("bytes").cum_sum().alias("total"))
+
+    @cached_property
+    def _packets(self) -> pl.DataFrame:
+        recorded = exchanges.read(self.tables.folder, self.spec)
+        if recorded is None:
+            return pl.DataFrame(schema={"t_s": pl.Float64, "bytes": pl.Int64, "total": pl.Int64})
+        came = recorded.filter(pl.col("arrived_s").is_not_null()).sort("arrived_s", maintain_order=True)
+        found = came.select(pl.col("arrived_s").alias("t_s"), pl.col("bytes") - UDP_HEADERS)
+        return found.with_columns(pl.col("bytes").cum_sum().alias("total"))
 
     @cached_property
     def rtt_samples(self) -> pl.DataFrame:

@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import contextlib
 import shutil
-from collections.abc import Sequence
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from testbed.local_folders import ScratchFolder, sweep
 
@@ -19,6 +21,10 @@ from testbed.local_folders import ScratchFolder, sweep
 MOST_FAILED_BYTES = 100_000_000
 #: Folder of failed attempts, and the file in it with the reason.
 FAILED, REASON = "failed", "reason.txt"
+#: How long a remote place may take for an answer, in s, and the slowest transfer of a file beyond that, in bytes/s.
+ANSWER_S, SLOWEST_BYTES_PER_S = 120.0, 50_000.0
+
+T = TypeVar("T")
 
 
 class ArtefactError(Exception):
@@ -34,8 +40,10 @@ class Artefacts(Protocol):
     def remove(self, run_id: str) -> None:
         """Deletes a run's files, if it has any."""
 
-    def folder(self, run_id: str, version: str = "0") -> Path:
-        """A local, read-only folder with the run's files of one version (landing)."""
+    def folder(self, run_id: str, version: str = "0", sizes: Callable[[], Mapping[str, int]] = dict) -> Path:
+        """A local, read-only folder with the run's files of one version (landing). Fetched files must have these sizes, in
+        bytes.
+        """
 
     def put_failed(self, run_id: str, folder: Path) -> None:
         """Moves the files of a failed attempt into the storage; they replace those of an earlier one."""
@@ -69,7 +77,7 @@ class LocalArtefacts:
         """Deletes a run's files, if it has any."""
         shutil.rmtree(self.folder(run_id), ignore_errors=True)
 
-    def folder(self, run_id: str, version: str = "0") -> Path:
+    def folder(self, run_id: str, version: str = "0", sizes: Callable[[], Mapping[str, int]] = dict) -> Path:
         """A local, read-only folder with the run's files of one version (landing)."""
         return self._folder / _below(run_id)
 
@@ -95,6 +103,8 @@ class LocalArtefacts:
 
 class RemoteArtefacts:
     """Storage behind an fsspec URL, with a local folder as the cache of reads.
+
+    The place is not trusted: it may be silent, and what it takes or gives may be cut.
 
     Raises:
         ArtefactError: fsspec does not know the URL, or lacks the package that serves it.
@@ -124,17 +134,17 @@ class RemoteArtefacts:
         self._remove(self._at(run_id))
         shutil.rmtree(self._cache / _below(run_id), ignore_errors=True)
 
-    def folder(self, run_id: str, version: str = "0") -> Path:
+    def folder(self, run_id: str, version: str = "0", sizes: Callable[[], Mapping[str, int]] = dict) -> Path:
         """A local, read-only folder with the run's files. Each version is fetched at its first use.
 
         Raises:
-            ArtefactError: the place does not give them.
+            ArtefactError: the place does not give them, or not all of their bytes.
         """
         here = self._cache / _below(run_id) / version
         if here.exists():
             return here
         try:
-            if not self._files.exists(self._at(run_id)):
+            if not _answer(partial(self._files.exists, self._at(run_id))):
                 return here
         except Exception as error:  # noqa: BLE001
             raise ArtefactError(f"the artefacts of a run cannot be read from {self.url}: {_said(error)}") from error
@@ -143,11 +153,15 @@ class RemoteArtefacts:
         # Several processes may fetch the same run at once.
         with ScratchFolder(here.parent, "part-") as making:
             try:
-                top = self._at(run_id)
-                for path in self._files.find(top):
-                    to = making / path[len(top) :].lstrip("/")
+                top, expected = self._at(run_id), sizes()
+                for path in _answer(partial(self._files.find, top)):
+                    name = path[len(top) :].lstrip("/")
+                    to = making / name
                     to.parent.mkdir(parents=True, exist_ok=True)
-                    self._files.get_file(path, str(to))
+                    _answer(partial(self._files.get_file, path, str(to)), expected.get(name, 0))
+                for name, size in expected.items():
+                    file = making / name
+                    _check(name, file.stat().st_size if file.exists() else 0, size)
             except Exception as error:  # noqa: BLE001
                 raise ArtefactError(f"the artefacts of a run cannot be read from {self.url}: {_said(error)}") from error
             # Fails if another process was faster.
@@ -186,7 +200,7 @@ class RemoteArtefacts:
             ArtefactError: the place does not say.
         """
         try:
-            exists = self._files.exists(self._failed(run_id))
+            exists = _answer(partial(self._files.exists, self._failed(run_id)))
         except Exception as error:  # noqa: BLE001
             raise ArtefactError(f"the artefacts of a run cannot be read from {self.url}: {_said(error)}") from error
         return f"{self.url.rstrip('/')}/{FAILED}/{run_id}" if exists else None
@@ -198,28 +212,67 @@ class RemoteArtefacts:
     def _put(self, target: str, folder: Path, paths: Sequence[Path]) -> None:
         """Uploads a folder's files in place of those at `target`, and deletes the folder."""
         try:
-            if self._files.exists(target):
-                self._files.rm(target, recursive=True)
+            self._clear(target)
             for path in paths:
-                at = f"{target}/{path.relative_to(folder).as_posix()}"
-                self._files.makedirs(at.rpartition("/")[0], exist_ok=True)
-                self._files.put_file(str(path), at)
+                at, size = f"{target}/{path.relative_to(folder).as_posix()}", path.stat().st_size
+                _answer(partial(self._files.makedirs, at.rpartition("/")[0], exist_ok=True))
+                _answer(partial(self._files.put_file, str(path), at), size)
+                self._files.invalidate_cache()
+                _check(at, _answer(partial(self._files.size, at)), size)
         except Exception as error:  # noqa: BLE001 (every file system has errors of its own)
             raise ArtefactError(f"the artefacts of a run cannot be put to {self.url}: {_said(error)}") from error
         shutil.rmtree(folder, ignore_errors=True)
 
     def _remove(self, target: str) -> None:
         try:
-            if self._files.exists(target):
-                self._files.rm(target, recursive=True)
+            self._clear(target)
         except Exception as error:  # noqa: BLE001
             raise ArtefactError(f"the artefacts of a run cannot be removed at {self.url}: {_said(error)}") from error
+
+    def _clear(self, target: str) -> None:
+        if _answer(partial(self._files.exists, target)):
+            _answer(partial(self._files.rm, target, recursive=True))
 
     def _at(self, run_id: str) -> str:
         return f"{self._root.rstrip('/')}/{_below(run_id)}"
 
     def _failed(self, run_id: str) -> str:
         return f"{self._root.rstrip('/')}/{FAILED}/{run_id}"
+
+
+def _answer(call: Callable[[], T], size: int = 0) -> T:
+    """What a call of a file system returns.
+
+    Args:
+        call: goes on in its thread if it takes too long, because nothing can end it.
+        size: bytes that it transfers.
+
+    Raises:
+        TimeoutError: it took longer than ANSWER_S, and than SLOWEST_BYTES_PER_S allows for.
+    """
+    results: list[T] = []
+    errors: list[Exception] = []
+
+    def attempt() -> None:
+        try:
+            results.append(call())
+        except Exception as error:  # noqa: BLE001 (raised again below)
+            errors.append(error)
+
+    limit_s = ANSWER_S + size / SLOWEST_BYTES_PER_S
+    thread = threading.Thread(target=attempt, daemon=True)
+    thread.start()
+    thread.join(limit_s)
+    if errors:
+        raise errors[0]
+    if not results:
+        raise TimeoutError(f"no answer within {limit_s:.0f} s")
+    return results[0]
+
+
+def _check(name: str, size: int | None, expected: int) -> None:
+    if size is not None and size != expected:
+        raise ArtefactError(f"{name} has {size} bytes there instead of {expected}")
 
 
 def _said(error: Exception) -> Any:

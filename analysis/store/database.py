@@ -37,6 +37,10 @@ class StoreFailed(StoreError):
     """The database of an open store failed: its disk is full or damaged, say, or its server is away."""
 
 
+class StoreDamaged(StoreFailed):
+    """The file of an SQLite store is damaged."""
+
+
 class Database:
     """An open database. Its connections raise StoreFailed where the driver reports a failure of operation.
 
@@ -55,6 +59,7 @@ class Database:
         """Opens `results.sqlite` in a folder, creating and migrating it as needed.
 
         Raises:
+            StoreDamaged: its file is damaged.
             StoreError: it cannot be opened, or a newer version made it.
         """
         file = folder / "results.sqlite"
@@ -66,6 +71,8 @@ class Database:
             with (folder / "store.lock").open("a") as lock:
                 fcntl.flock(lock, fcntl.LOCK_EX)
                 database._migrate()
+        except StoreDamaged as error:
+            raise StoreDamaged(f"the results store {file} cannot be opened: {_cause(error)}") from None
         except (StoreFailed, sa.exc.DatabaseError) as error:
             raise StoreError(f"the results store {file} cannot be opened: {_cause(error)}") from None
         except OSError as error:
@@ -159,8 +166,10 @@ def _of_operation(context: sa.engine.ExceptionContext) -> StoreFailed | None:
     """SQLAlchemy raises what this returns in place of its own error."""
     error = context.sqlalchemy_exception
     # A damaged file is a plain DatabaseError. The other kinds are mistakes in a statement.
-    failed = isinstance(error, sa.exc.OperationalError) or type(error) is sa.exc.DatabaseError
-    return StoreFailed(f"the results store failed: {_cause(error)}") if failed and error else None
+    if type(error) is sa.exc.DatabaseError:
+        return StoreDamaged(f"the results store failed: {_cause(error)}")
+    is_failure = isinstance(error, sa.exc.OperationalError)
+    return StoreFailed(f"the results store failed: {_cause(error)}") if is_failure and error else None
 
 
 def _cause(error: Exception) -> str:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 from pydantic import Field, ValidationError
 
@@ -95,6 +97,37 @@ class ImportDescription(Part):
     flows_left_out: int
 
 
+class SessionChange(Part):
+    """A change that someone made while a session ran."""
+
+    #: Seconds since the run's zero.
+    at_s: Number
+    link: str
+    direction: str
+    #: In the words of a campaign file's `changes`.
+    fields: Mapping[str, Any]
+
+
+class SessionDescription(Part):
+    """Whose packets a session carried."""
+
+    #: Profile or campaign.
+    label: str
+    #: Empty: an interactive shell.
+    command: tuple[str, ...]
+    #: Host of the command.
+    host: str
+    #: Whether the network reached the machine's own.
+    internet: bool
+    #: None where the session outlived the command, or the command never started.
+    exit_status: int | None
+    #: Seconds from the session's zero to its end; the record may be shorter.
+    lasted_s: Number
+    changes: tuple[SessionChange, ...] = ()
+    #: Flows beyond those that were measured.
+    flows_left_out: int = 0
+
+
 class Versions(Part):
     """Software and machine that made a run; None where an older version did not record it."""
 
@@ -129,6 +162,8 @@ class Manifest(Versions):
     calibration: tuple[Measurement, ...] = ()
     cpu: CpuShares | None = None
     limits: Limits | None = None
+    #: Of a session.
+    session: SessionDescription | None = None
     #: Of an import.
     imported: ImportDescription | None = Field(default=None, alias="import")
 

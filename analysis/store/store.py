@@ -374,9 +374,13 @@ class Store:
                 return self._artefacts.folder(run_id)
             # Another machine may have landed it anew since its files were brought here.
             landed = self._database.scalars(sa.select(run.c.landed).where(run.c.id == run_id))
-            return self._artefacts.folder(run_id, str(landed[0]) if landed else "0")
+            return self._artefacts.folder(run_id, str(landed[0]) if landed else "0", lambda: self._sizes(run_id))
         except ArtefactError as error:
             raise StoreError(str(error)) from error
+
+    def _sizes(self, run_id: str) -> dict[str, int]:
+        """Bytes of a run's files, by their paths below its folder."""
+        return dict(self._database.tuples(sa.select(file.c.path, file.c.bytes).where(file.c.run_id == run_id)))
 
     def failed_folder(self, run_id: str) -> str | None:
         """Where that is which the last try without a result left (captures, logs, reason.txt): a path, or a URL below

@@ -16,7 +16,8 @@ def compare(
         str,
         typer.Argument(
             metavar="A",
-            help="The baseline: NAME (or id), FOLDER, or FOLDER:NAME; add @DATE for its results on that date.",
+            help="The baseline: NAME (or id), FOLDER, or FOLDER:NAME, where FOLDER may be a PostgreSQL URL; add @DATE "
+            "for its results on that date.",
             show_default=False,
         ),
     ],

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from experiments.commands.options import RESULTS, MarginOption, ResultsFolderOption
+from experiments.commands.options import RESULTS, ArtefactsOption, MarginOption, ResultsOption
 
 if TYPE_CHECKING:
     import polars as pl
@@ -27,7 +27,8 @@ def contrast(
         typer.Option("--out", "-o", help="Write a table (.csv, .parquet or .json) instead.", show_default=False),
     ] = None,
     margin: MarginOption = 0.05,
-    results: ResultsFolderOption = Path(RESULTS),
+    results: ResultsOption = RESULTS,
+    artefacts: ArtefactsOption = None,
 ) -> None:
     """Compare the values of a swept field with a reference value, with confidence intervals and effect sizes.
 
@@ -36,7 +37,7 @@ def contrast(
     from analysis import frames
     from analysis.exports import tables
 
-    store = frames.open_store(results)
+    store = frames.open_store(results, artefacts)
     try:
         chosen = [] if metric == "all" else [metric]
         table = frames.contrast(campaign, store, field, first, chosen, margin=margin)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from experiments.commands.options import RESULTS, ResultsFolderOption
+from experiments.commands.options import RESULTS, ArtefactsOption, ResultsOption
 
 if TYPE_CHECKING:
     import polars as pl
@@ -60,7 +60,8 @@ def export(
     licence: Annotated[
         str, typer.Option("--licence", metavar="URL", help="Licence of a bundle. Default: CC BY 4.0.")
     ] = "",
-    results: ResultsFolderOption = Path(RESULTS),
+    results: ResultsOption = RESULTS,
+    artefacts: ArtefactsOption = None,
 ) -> None:
     """Write results for other programs: tables, Flent and xplot files, and bundles of campaigns."""
     from analysis import frames
@@ -73,7 +74,7 @@ def export(
         for line in _of_flent(kind, Path(subject), out):
             typer.echo(line)
         return
-    store = frames.open_store(results)
+    store = frames.open_store(results, artefacts)
     try:
         for line in _write(kind, subject, out, store, author, licence):
             typer.echo(line)
@@ -153,16 +154,18 @@ def _of_flent(kind: str, file: Path, out: Path | None) -> list[str]:
 
 def import_bundle(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="Bundle that `export bundle` wrote, on any machine.")],
-    results: ResultsFolderOption = Path(RESULTS),
+    results: ResultsOption = RESULTS,
+    artefacts: ArtefactsOption = None,
 ) -> None:
     """Verify the checksums of a bundle and add its campaign to the results."""
     from analysis.errors import AnalysisError
     from analysis.exports import crate_reader
     from analysis.store import Store
+    from experiments.commands.shared import store_location
 
     if not file.is_file():
         raise AnalysisError(f"there is no file {file}")
-    store = Store.open(results)
+    store = Store.open(store_location(results), artefacts)
     try:
         read = crate_reader.read(store, file)
     finally:

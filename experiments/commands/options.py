@@ -31,9 +31,6 @@ ResultsOption = Annotated[
         help="Folder of the results, or postgresql://user@host/database.",
     ),
 ]
-ResultsFolderOption = Annotated[
-    Path, typer.Option("--results", metavar="DIR", envvar="BACKCHANNEL_RESULTS", help="Folder of the results.")
-]
 ArtefactsOption = Annotated[
     str | None,
     typer.Option(

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from experiments.commands.options import RESULTS, ResultsFolderOption
+from experiments.commands.options import RESULTS, ArtefactsOption, ResultsOption
 
 if TYPE_CHECKING:
     from analysis.captures import CapturedFlow, CapturedLine, RunData
@@ -109,7 +109,8 @@ def plot(
     pooled: Annotated[
         bool, typer.Option("--pooled", help="In a cdf, one curve for each point with the values of all subjects.")
     ] = False,
-    results: ResultsFolderOption = Path(RESULTS),
+    results: ResultsOption = RESULTS,
+    artefacts: ArtefactsOption = None,
 ) -> None:
     """Draw a figure of a run or a campaign, for print or as an interactive page."""
     from analysis.figures.printed import FORMATS, save
@@ -120,13 +121,13 @@ def plot(
         if path.suffix.lower().removeprefix(".") not in FORMATS:
             raise typer.BadParameter(f"{path}: a figure's name ends in .{', .'.join(FORMATS)}", param_hint="--out")
     request = Request(subject, of or [], metric, axis, interval, from_s, to_s, slice_s, pooled)
-    figure = draw(kind, request, results)
+    figure = draw(kind, request, results, artefacts)
     for path in files:
         save(figure, path)
         typer.echo(str(path))
 
 
-def draw(kind: str, request: Request, results: Path) -> Figure:
+def draw(kind: str, request: Request, results: Path | str, artefacts: str | None = None) -> Figure:
     """The figure.
 
     Raises:
@@ -138,7 +139,7 @@ def draw(kind: str, request: Request, results: Path) -> Figure:
 
     if kind not in OF_RUN and kind not in OF_CAMPAIGN:
         raise unknown("figure", kind, [*OF_RUN, *OF_CAMPAIGN])
-    store = frames.open_store(results)
+    store = frames.open_store(results, artefacts)
     try:
         return _of_campaign(kind, request, store) if kind in OF_CAMPAIGN else _of_run(kind, request, store)
     except MissingCapture as error:

@@ -39,6 +39,15 @@ from experiments.commands.shared import (
 from experiments.engine.options import TRIES
 from experiments.language.backends import in_virtual_time
 
+LabOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--inventory", "-i", metavar="FILE", show_default=False,
+        help="Inventory of the lab; required by the physical backend (docs/physical.md). Results belong to one lab, so "
+        "`plan` finds them only with it.",
+    ),
+]  # fmt: skip
+
 if TYPE_CHECKING:
     from rich.console import Console
 
@@ -72,13 +81,7 @@ def run(
         ),
     ] = None,
     backend: BackendOption = None,
-    inventory: Annotated[
-        Path | None,
-        typer.Option(
-            "--inventory", "-i", metavar="FILE", show_default=False,
-            help="Inventory of the lab; required by the physical backend (docs/physical.md).",
-        ),
-    ] = None,
+    inventory: LabOption = None,
     as_json: JsonOption = False,
 ) -> None:  # fmt: skip
     """Run every run of a campaign that the results folder lacks, then print its table."""
@@ -92,6 +95,10 @@ def run(
     file_order = is_file_order(order)
     terminal = console(stderr=as_json)
     plan = load_runnable_plan(file, overrides, backend)
+    if plan.backend == "physical":
+        from experiments import lab
+
+        plan = lab.in_lab(inventory, plan)
     options = Options(
         results=store_location(results), jobs=jobs, tries=tries, force=force, only=only or (),
         retry_failed=retry_failed, limit=limit, fail_fast=fail_fast, file_order=file_order, scheduler=scheduler,
@@ -124,6 +131,7 @@ def plan(
     retry_failed: RetryFailedOption = False,
     order: OrderOption = "shuffled",
     backend: BackendOption = None,
+    inventory: LabOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Show what `run` would run, what the results folder has already, and the expected time and disk space."""
@@ -132,6 +140,10 @@ def plan(
 
     file_order = is_file_order(order)
     plan = load_runnable_plan(file, overrides, backend)
+    if plan.backend == "physical" and inventory is not None:
+        from experiments import lab
+
+        plan = lab.in_lab(inventory, plan)
     selected = unique(chosen(plan, only or ()))
     store = open_existing(results, artefacts)
     try:

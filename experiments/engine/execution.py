@@ -24,7 +24,7 @@ from experiments.engine import machine
 from experiments.language.backends import SIM, VIRTUAL_KERNEL
 from experiments.language.campaign import Run
 from experiments.testbeds import OnProgress, Testbed, TestbedFactory
-from testbed import fidelity, node_binary
+from testbed import delivery, fidelity, node_binary
 from testbed.addressing import as_json, interfaces, make_plan
 from testbed.audit import audited
 from testbed.cell import Cell, topology_key
@@ -162,6 +162,7 @@ class Worker:
         self._raise_if_killed()
         before, started = machine.cpu_seconds(), time.time()
         report = self._cell.run(scenario, folder)
+        _require_installation(run, report)
         shares, took_s = machine.cpu_shares(before, machine.cpu_seconds()), time.time() - started
         made = Manifest(
             started=started, took_s=took_s, calibration=tuple(calibration), cpu=CpuShares(**shares),
@@ -194,11 +195,22 @@ class Worker:
         raise CalibrationError("calibration failed: " + "; ".join(troubles))
 
 
+def _require_installation(run: Run, report: Report) -> None:
+    """Raises TestbedError if other hosts, kernels or interfaces made a run than its id states."""
+    if run.installation is not None and report.installation != run.installation.as_json():
+        raise TestbedError(
+            "a host of the lab has changed since the campaign began (another kernel or interface); start `run` again, "
+            "which makes the runs of the lab as it is now"
+        )
+
+
 def _land(run: Run, attempt: int, folder: Path, report: Report, made: Manifest, batch: Batch) -> Landing:
     """Computes a run's metrics and verdict, and writes the scenario and the manifest that reproduce it."""
     if run.backend != SIM:
         report = audited(run.scenario, report, folder)
-    problems = sentences(fidelity.problems(report, run.scenario.fidelity))
+    scenario = run.scenario
+    undelivered = delivery.problems(scenario, report, make_plan(scenario.nodes, scenario.links))
+    problems = sentences([*fidelity.problems(report, scenario.fidelity), *undelivered])
     measured = analyse(folder, run.scenario, report)
     manifest = made.replace(
         **dict(machine.versions()), attempt=attempt, batch=batch, report=report, unmeasured=tuple(measured.unmeasured)
@@ -223,8 +235,8 @@ def lines_key(scenario: Scenario) -> str:
     return json.dumps([lines, scenario.fidelity.as_json()], sort_keys=True)
 
 
-def analyse(folder: Path, scenario: Scenario, report: Report) -> Measured:
-    """Classifies a run's captures, measures the run, and compresses the captures.
+def analyse(folder: Path, scenario: Scenario, report: Report, trace: bool = True) -> Measured:
+    """Classifies a run's captures, unless `trace` is false, measures the run, and compresses the captures.
 
     A metric comes from the captures, or from the counters if the captures do not have it.
     """
@@ -232,7 +244,8 @@ def analyse(folder: Path, scenario: Scenario, report: Report) -> Measured:
     views: list[RunView] = []
     if captures:
         labelled = [f"{path.stem}={path}" for path in captures]
-        node_binary.call("trace", "--out", str(folder), *labelled)
+        if trace:
+            node_binary.call("trace", "--out", str(folder), *labelled)
         views.append(RunData.load(folder, scenario, report))
     counted = CountedRun.load(folder, scenario, report)
     if counted is not None:

@@ -52,11 +52,8 @@ def run_campaigns(plans: Sequence[Plan], options: Options, observer: Observer) -
             plans[0].file, [Problem(0, "", "no run of the campaign meets all of these conditions", conditions)]
         )
     is_new_folder = isinstance(options.results, Path) and not options.results.exists()
-    if backend == "physical":
-        # Every scenario must fit the lab before anything is created.
-        lab.check(options.inventory, [run.scenario for run in everything])
-        if is_new_folder:
-            lab.greet(options.inventory, plans[0].name, everything[0].scenario)
+    if backend == "physical" and any(plan.runs[0].installation is None for plan in plans):
+        raise CampaignError("--inventory", [Problem(0, "", lab.NEEDS_INVENTORY)])
     is_remote = options.scheduler not in (None, "none", "local")
     if _needs_emulation(everything) and not is_remote and is_new_folder:
         # A new folder has nothing to reuse: reject before creating it.
@@ -70,8 +67,6 @@ def run_campaigns(plans: Sequence[Plan], options: Options, observer: Observer) -
             require_emulation()
         if not is_remote:
             _require_kernels(missing)
-        if missing and backend == "physical":
-            lab.greet(options.inventory, plans[0].name, missing[0].scenario)
         for campaign in campaigns:
             _enter(store, campaign.plan)
         try:

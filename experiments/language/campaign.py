@@ -7,7 +7,7 @@ import hashlib
 import itertools
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ from experiments.language.fields import assign, dotted, look_up, resolve
 from experiments.language.mechanisms import MechanismError
 from experiments.language.messages import message as message_of
 from experiments.language.problems import CampaignError, Problem
-from experiments.language.runs import PointRuns, Run, Runs
+from experiments.language.runs import Install, PointRuns, Run, Runs
 from experiments.language.schema import Campaign
 from experiments.language.sweep import MAX_RUNS, SWEEP, Combination, Value, combinations, same_field, split_field
 from experiments.language.yaml_text import FieldPath
@@ -63,6 +63,11 @@ class Plan:
     repetitions: int
     points: Sequence[Point]
     runs: Sequence[Run]
+
+    def in_lab(self, install: Install) -> Plan:
+        """The same campaign on the hosts of a lab. Its runs have ids of that lab."""
+        assert isinstance(self.runs, Runs)
+        return replace(self, runs=self.runs.installed(install))
 
     @property
     def id(self) -> str:

@@ -23,6 +23,9 @@ from testbed.scenario import LinkSpec
 #: Name of the links' telemetry. The telemetry of a flow has the name of the flow.
 LINKS = "links"
 
+#: Least packet of a workload over UDP on real packets: headers of IPv6 and UDP, and the number.
+LEAST_NUMBERED_BYTES = 56
+
 #: A field and its problem.
 Finding = tuple[FieldPath, str]
 Nodes = Sequence[Mapping[str, Any]]
@@ -185,6 +188,7 @@ def _of_flows(campaign: Campaign, hosts: Sequence[str]) -> Iterator[Finding]:
                 ("workload", number, "kind"),
                 f"workload {flow.kind} does not run on the {campaign.backend} backend, only on: {', '.join(backends)}",
             )
+        yield from _of_application(campaign, number)
         for key, name in (("from", flow.from_), ("to", flow.to)):
             if name not in hosts:
                 yield ("workload", number, key), registry.unknown("host", name, hosts)
@@ -202,6 +206,30 @@ def _of_flows(campaign: Campaign, hosts: Sequence[str]) -> Iterator[Finding]:
             reason = f"'{LINKS}' is reserved for the telemetry of the links; choose another name"
             yield ("workload", number, "name"), reason
         names.add(flow.name)
+
+
+def _of_application(campaign: Campaign, number: int) -> Iterator[Finding]:
+    """What only the programs on real packets lack."""
+    flow = campaign.workload[number]
+    if campaign.backend == SIM or flow.kind == "bulk":
+        return
+    node_stacks = {node.name: node.stack for node in campaign.network.nodes}
+    for end in (flow.from_, flow.to):
+        stack = (flow.stack or node_stacks.get(end) or campaign.stack).name
+        if not is_kernel_stack(stack):
+            kernels = ", ".join(entry.name for entry in registry.of_kind("stack") if is_kernel_stack(entry.name))
+            yield (
+                ("workload", number, "kind"),
+                f"on real packets stack {stack} carries bulk flows only, not {flow.kind}; use the sim backend, or one of "
+                f"the kernel's stacks: {kernels}",
+            )
+            return
+    packet_bytes = flow.options.get("packet_bytes", LEAST_NUMBERED_BYTES)
+    if flow.kind == "cbr" and packet_bytes < LEAST_NUMBERED_BYTES:
+        yield (
+            ("workload", number, "options", "packet"),
+            f"must be at least {LEAST_NUMBERED_BYTES} B on real packets, whose payload has the packet's number in 8 bytes",
+        )
 
 
 def _of_capture(campaign: Campaign, links: Links) -> Iterator[Finding]:

@@ -13,8 +13,10 @@ from experiments.language import registry
 FORMAT = 1
 
 
-def run_identity(backend: str, scenario: Mapping[str, Any]) -> str:
+def run_identity(backend: str, scenario: Mapping[str, Any], installation: Mapping[str, Any] | None = None) -> str:
     """A run's id: a hash of everything that determines its result, the same on every machine.
+
+    On real hosts that includes what plays nodes and links (testbed.installation).
 
     Options that a scenario leaves out enter the hash with the registry's defaults. Writing a default out keeps the id,
     and changing a default in the registry changes it.
@@ -38,6 +40,8 @@ def run_identity(backend: str, scenario: Mapping[str, Any]) -> str:
         "workload": [_flow_with_defaults(flow) for flow in scenario["workload"]],
     }
     identity = {"format": FORMAT, "backend": backend, "scenario": complete}
+    if installation is not None:
+        identity["installation"] = installation
     return hashlib.sha256(canonical_json(identity).encode()).hexdigest()[:24]
 
 

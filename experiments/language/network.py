@@ -22,12 +22,26 @@ class Change(Model):
     rate: Rate | None = None
     delay: Seconds | None = None
     errors: list[ErrorModel] | None = None
+    queue: Policy | None = Field(None, description="waiting packets move to the new policy")
 
     @model_validator(mode="after")
     def _changes_something(self) -> Change:
-        if self.rate is None and self.delay is None and self.errors is None:
-            raise ValueError("a change needs a new 'rate', 'delay' or 'errors'")
+        if self.rate is None and self.delay is None and self.errors is None and self.queue is None:
+            raise ValueError("a change needs a new 'rate', 'delay', 'errors' or 'queue'")
         return self
+
+    def as_scenario(self) -> dict[str, Any]:
+        """As core::scenario::Change."""
+        spec: dict[str, Any] = {"at_s": self.at}
+        if self.rate is not None:
+            spec["rate_bps"] = round(self.rate)
+        if self.delay is not None:
+            spec["delay_s"] = self.delay
+        if self.errors is not None:
+            spec["errors"] = [model.as_scenario() for model in self.errors]
+        if self.queue is not None:
+            spec["queue"] = self.queue.as_scenario()
+        return spec
 
 
 class Direction(Model):
@@ -73,19 +87,8 @@ class Direction(Model):
         if options:
             spec["options"] = options
         if self.changes:
-            spec["schedule"] = [_change(change) for change in self.changes]
+            spec["schedule"] = [change.as_scenario() for change in self.changes]
         return spec
-
-
-def _change(change: Change) -> dict[str, Any]:
-    spec: dict[str, Any] = {"at_s": change.at}
-    if change.rate is not None:
-        spec["rate_bps"] = round(change.rate)
-    if change.delay is not None:
-        spec["delay_s"] = change.delay
-    if change.errors is not None:
-        spec["errors"] = [model.as_scenario() for model in change.errors]
-    return spec
 
 
 class Node(Model):

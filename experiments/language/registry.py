@@ -200,6 +200,7 @@ _PYTHON_ENTRIES = (
             ("westwood", "Westwood+, if the kernel has it", "Linux tcp_westwood.c"),
             ("hybla", "Hybla, if the kernel has it", "Linux tcp_hybla.c"),
             ("illinois", "Illinois, if the kernel has it", "Linux tcp_illinois.c"),
+            ("dctcp", "DCTCP, if the kernel has it; it needs queues that mark", "Linux tcp_dctcp.c; RFC 8257"),
         )
     ),
     Entry("backend", "sim", "simulation in virtual time; deterministic for a scenario and a seed",
@@ -231,7 +232,7 @@ def entries() -> tuple[Entry, ...]:
     declared = node_binary.call("registry")
     keys = ("policies", "links", "directions", "error_models", "middleboxes", "stacks")
     entries_ = [_entry(raw) for key in keys for raw in declared[key]]
-    entries_ += [_entry(raw, ("sim",)) for raw in declared["workloads"]]
+    entries_ += [_entry(raw) for raw in declared["workloads"]]
     entries_ += [
         Entry("profile", raw["name"], raw["summary"], raw["source"], spec=raw["spec"]) for raw in declared["profiles"]
     ]

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import bisect
 import itertools
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import overload
 
@@ -13,8 +13,11 @@ from experiments.language.identity import run_identity
 from experiments.language.scenarios import derive_seed, make_scenario
 from experiments.language.schema import Campaign
 from experiments.language.variation import is_repeated
+from testbed.installation import Installation
 from testbed.scenario import Scenario, ScenarioDocument
 
+#: Finds what plays a scenario's nodes and links in a lab.
+Install = Callable[[Scenario], Installation]
 #: Runs of a campaign up to which each is made once and kept; a kept run takes about 20 kB.
 MAX_KEPT = 10_000
 
@@ -28,6 +31,8 @@ class Run:
     repetition: int
     backend: str
     document: ScenarioDocument
+    #: On real hosts, what plays nodes and links.
+    installation: Installation | None = None
 
     @property
     def scenario(self) -> Scenario:
@@ -46,6 +51,8 @@ class PointRuns:
 
     number: int
     campaign: Campaign
+    #: Finds what plays a scenario's nodes and links.
+    install: Install | None = None
 
     @cached_property
     def count(self) -> int:
@@ -58,8 +65,10 @@ class PointRuns:
     def make(self, repetition: int) -> Run:
         """One of the runs."""
         scenario = make_scenario(self.campaign, derive_seed(self.campaign.seed, repetition))
-        run_id = run_identity(self.campaign.backend, scenario)
-        return Run(run_id, self.number, repetition, self.campaign.backend, ScenarioDocument(scenario))
+        document = ScenarioDocument(scenario)
+        installed = None if self.install is None else self.install(document.scenario)
+        run_id = run_identity(self.campaign.backend, scenario, None if installed is None else installed.as_json())
+        return Run(run_id, self.number, repetition, self.campaign.backend, document, installed)
 
 
 class Runs(Sequence[Run]):
@@ -69,6 +78,10 @@ class Runs(Sequence[Run]):
         self._points = points
         self._ends = list(itertools.accumulate(point.count for point in points))
         self._kept: dict[int, Run] = {}
+
+    def installed(self, install: Install) -> Runs:
+        """The same runs in a lab."""
+        return Runs([replace(point, install=install) for point in self._points])
 
     def __len__(self) -> int:
         return self._ends[-1] if self._ends else 0

@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from analysis.campaign_file import block_for
 from experiments.language import packed, registry, yaml_text
 from experiments.language.problems import CampaignError, Problem
 from experiments.language.yaml_text import FieldPath
@@ -290,8 +291,8 @@ def for_backend(source: Source, backend: str, known: Iterable[str]) -> Source:
     blocks = _take_blocks(source, BACKENDS, "backend", list(known))
     values, places = copy.deepcopy(source.values), dict(source.places)
     del values[BACKENDS]
-    if backend in blocks:
-        values = _merge(values, blocks[backend], (), places, _moved((BACKENDS, backend), (), source.places))
+    if (block := block_for(blocks, backend)) is not None:
+        values = _merge(values, blocks[block], (), places, _moved((BACKENDS, block), (), source.places))
     _drop((BACKENDS,), places)
     return replace(source, values=values, places=places)
 

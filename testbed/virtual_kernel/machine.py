@@ -65,7 +65,8 @@ class VirtualMachine:
         words = [str(kernels.HERE / "init.sh"), str(folder), sys.executable, str(node_binary.ROOT)]
         environment = {
             "PATH": f"{os.environ.get('PATH', os.defpath)}:/usr/sbin:/sbin",
-            "PYTHONPATH": str(node_binary.ROOT),
+            # What this process can import, the programs inside can too.
+            "PYTHONPATH": os.pathsep.join(filter(None, [str(node_binary.ROOT), os.environ.get("PYTHONPATH")])),
             "PYTHONDONTWRITEBYTECODE": "1",
             "PYTHONHASHSEED": "0",
             "SETUPTOOLS_USE_DISTUTILS": "stdlib",
@@ -122,8 +123,12 @@ class VirtualMachine:
     def _report(self, folder: Path, log: Path) -> Report:
         path = folder / "report.json"
         if not path.exists():
-            lines = [line for line in log.read_text(errors="replace").splitlines() if line.strip()]
-            raise TestbedError(f"the virtual kernel ended before its run: {lines[-1] if lines else 'it said nothing'}")
+            # The guest's log first, if its program failed; the kernel's, if the machine did.
+            logs = [file for file in (folder / "guest.log", log) if file.exists()]
+            lines = [
+                line for file in logs for line in file.read_text(errors="replace").splitlines()[-1:] if line.strip()
+            ]
+            raise TestbedError(f"the virtual kernel ended before its run: {lines[0] if lines else 'it said nothing'}")
         answer = json.loads(path.read_text())
         if "error" in answer:
             raise TestbedError(str(answer["error"]))

@@ -50,3 +50,9 @@ def test_the_ring_has_room_for_the_load() -> None:
     assert ring_bytes(10e6, 65_535) > ring_bytes(10e6, 128)
     words = command("eth0", Path("eth0.pcap"), 128, slow)
     assert words[words.index("-B") + 1] == "1024"
+
+
+def test_a_capture_prints_in_real_time_only() -> None:
+    """A line for each packet makes tcpdump read its ring sooner, which virtual time does not need."""
+    assert "--print" in command("eth0", Path("eth0.pcap"), 128)
+    assert "--print" not in command("eth0", Path("eth0.pcap"), 128, virtual_time=True)

@@ -33,16 +33,20 @@ def main() -> int:
     options = parser.parse_args()
     rng = random.Random(options.seed)
     counts: dict[str, Count] = {}
-    compared = 0
     sweep()
+    others: dict[str, list[str]] = {}
     with ScratchFolder() as folder:
-        if options.kills:
-            compared += _campaign(folder / "sim", SIMULATED, SIMULATED_PARTS, options.kills, rng, counts)
-        if options.emulated_kills:
-            _campaign(folder / "emulated", EMULATED, EMULATED_PARTS, options.emulated_kills, rng, counts)
-        if options.site_kills:
-            _site(folder / "site", options.site_kills, rng, counts)
-        others = {} if options.no_shortages else _shortages(folder / "shortages")
+        try:
+            if options.kills:
+                _campaign(folder / "sim", SIMULATED, SIMULATED_PARTS, options.kills, rng, counts)
+            if options.emulated_kills:
+                _campaign(folder / "emulated", EMULATED, EMULATED_PARTS, options.emulated_kills, rng, counts)
+            if options.site_kills:
+                _site(folder / "site", options.site_kills, rng, counts)
+            if not options.no_shortages:
+                others = _shortages(folder / "shortages")
+        except KeyboardInterrupt:
+            print("interrupted: these are the counts until then")
     print(f"{'part':<28} {'kills':>6} {'too late':>9} {'completed':>10} {'sentence':>9} {'findings':>9}")
     for name, count in counts.items():
         print(
@@ -50,6 +54,7 @@ def main() -> int:
             f"{len(count.findings):>9}"
         )
     kills, findings = sum(count.kills for count in counts.values()), [f for c in counts.values() for f in c.findings]
+    compared = sum(count.compared for count in counts.values())
     print(f"{kills} kills; {compared} simulated campaigns completed with equal results; {len(findings)} findings")
     for name, result in others.items():
         print(f"{name:<34} {'told or endured, then completed' if not result else f'{len(result)} findings'}")
@@ -62,8 +67,8 @@ def main() -> int:
 def _campaign(
     folder: Path, text: str, parts: dict[str, Callable[[int], bool]], kills: int, rng: random.Random,
     counts: dict[str, Count],
-) -> int:  # fmt: skip
-    """Spreads the kills over the parts. Returns the number of campaigns that were compared."""
+) -> None:  # fmt: skip
+    """Spreads the kills over the parts."""
     folder.mkdir()
     campaign = Campaign(folder, text, rng)
     names = list(parts)
@@ -78,7 +83,6 @@ def _campaign(
         done += count.kills - before
         _progress(folder.name, done, kills, count)
     campaign.check_complete(count)
-    return campaign.compared
 
 
 def _site(folder: Path, kills: int, rng: random.Random, counts: dict[str, Count]) -> None:

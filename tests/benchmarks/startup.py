@@ -2,7 +2,8 @@
 
     ./backchannel bench startup
 
-Each value is the least of several starts, children included: other load only adds to a start.
+Each value is the least of several starts, children included: other load only adds to a start. The commands take turns,
+so that load that comes and goes meets all of them.
 """
 
 from __future__ import annotations
@@ -39,7 +40,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="CPU time of short commands.")
     parser.add_argument("--starts", type=int, default=10, help="starts of each command (default 10)")
     starts = parser.parse_args().starts
-    least = {name: min(cpu_s(command) for _ in range(starts)) for name, command in COMMANDS.items()}
+    rounds = [{name: cpu_s(command) for name, command in COMMANDS.items()} for _ in range(starts)]
+    least = {name: min(values[name] for values in rounds) for name in COMMANDS}
     print(f"{'command':<40}{'CPU s':>8}{'times python -c pass':>24}")
     for name, value in least.items():
         print(f"{name:<40}{value:>8.3f}{value / least['python -c pass']:>24.1f}")

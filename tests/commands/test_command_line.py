@@ -125,7 +125,7 @@ def test_everything_listed_can_be_shown() -> None:
 def test_help_imports_nothing_heavy() -> None:
     code = (
         "import sys\nfrom experiments import cli\nfrom typer.testing import CliRunner\n"
-        "assert CliRunner().invoke(cli.app, ['--help']).exit_code == 0\n"
+        "assert CliRunner().invoke(cli.application(), ['--help']).exit_code == 0\n"
         "heavy = {'pydantic', 'ruamel.yaml', 'polars', 'sqlalchemy', 'flask', 'mininet'} & sys.modules.keys()\n"
         "assert not heavy, heavy\n"
     )
@@ -133,3 +133,15 @@ def test_help_imports_nothing_heavy() -> None:
         [sys.executable, "-c", code], cwd=node_binary.ROOT, capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stderr
+
+
+def test_a_command_imports_no_other_command() -> None:
+    code = (
+        "import sys\nfrom experiments import cli\ncli.application('validate')\n"
+        "loaded = {name for name in sys.modules if name.startswith('experiments.commands.')}\n"
+        "print(*sorted(name.rpartition('.')[2] for name in loaded))\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=node_binary.ROOT, capture_output=True, text=True, check=True
+    )
+    assert done.stdout.split() == ["inspect", "options", "shared"]

@@ -18,18 +18,16 @@ from __future__ import annotations
 
 import json
 import os
-import pwd
-import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
 from testbed import node_binary
+from tests.postgresql import postgresql
 from tests.waiting import wait_until
 
 HERE = "10.77.0.1"
@@ -55,33 +53,6 @@ def running(*words: str, log: Path) -> Iterator[subprocess.Popen[bytes]]:
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
-
-
-@contextmanager
-def postgresql(log: Path) -> Iterator[None]:
-    """A server of the distribution's packages with an empty database; it refuses to run as root."""
-    programs = max(Path("/usr/lib/postgresql").glob("*/bin"), key=lambda path: float(path.parent.name))
-    owner = pwd.getpwnam("postgres")
-    data = Path(tempfile.mkdtemp(prefix="backchannel-pg-"))
-    try:
-        os.chown(data, owner.pw_uid, owner.pw_gid)
-
-        def as_owner(*words: str) -> list[str]:
-            return ["setpriv", f"--reuid={owner.pw_uid}", f"--regid={owner.pw_gid}", "--clear-groups", *words]
-
-        sh(*as_owner(str(programs / "initdb"), "-D", str(data / "db"), "-U", "backchannel", "-A", "trust", "-N"))
-        with (data / "db/pg_hba.conf").open("a") as rules:
-            rules.write("host all all 10.77.0.0/24 trust\n")
-        words = as_owner(
-            str(programs / "postgres"), "-D", str(data / "db"), "-h", HERE, "-p", "5433", "-k", str(data),
-            "-c", "fsync=off",
-        )  # fmt: skip
-        with running(*words, log=log):
-            ready = [str(programs / "pg_isready"), "-q", "-h", HERE, "-p", "5433"]
-            wait_until(lambda: subprocess.run(ready, check=False).returncode == 0, "PostgreSQL")
-            yield
-    finally:
-        shutil.rmtree(data, ignore_errors=True)
 
 
 @contextmanager
@@ -209,7 +180,7 @@ def main() -> int:
     sh("ip", "link", "set", "br0", "up")
     outcome: dict[str, Any] = {}
     with ExitStack() as stack:
-        stack.enter_context(postgresql(folder / "postgresql.log"))
+        stack.enter_context(postgresql(folder / "postgresql.log", HERE, 5433, "10.77.0.0/24"))
         if mode == "store":
             os.environ["BACKCHANNEL_TEST_POSTGRESQL"] = DATABASE
             words = [

@@ -28,6 +28,14 @@ def parent(pid: int) -> int:
         return 0
 
 
+def state(pid: int) -> str:
+    """State of a process as ps(1) has it, such as R for runnable; empty if it has ended."""
+    try:
+        return (Path("/proc") / str(pid) / "stat").read_text().rpartition(")")[2].split()[0]
+    except OSError:
+        return ""
+
+
 class Watch:
     """The commands that are started with `environment`, and what they leave.
 

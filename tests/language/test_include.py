@@ -235,6 +235,11 @@ backends:
     emulated = expand(file, ["backend=emulated"]).runs[0].document.document
     assert emulated["duration_s"] == 20
     assert emulated["capture"]["at"] == []
+    # The virtual kernel has the same network, so it takes these fields unless the file has some for it.
+    assert expand(file, ["backend=virtual-kernel"]).runs[0].document.document["duration_s"] == 20
+    of_its_own = source.parse("both.yaml", text + "  virtual-kernel: {duration: 5 s}\n")
+    assert expand(of_its_own, ["backend=virtual-kernel"]).runs[0].document.document["duration_s"] == 5
+    assert expand(of_its_own, ["backend=emulated"]).runs[0].document.document["duration_s"] == 20
     with pytest.raises(CampaignError, match="there is no backend 'emulatd'"):
         expand(source.parse("both.yaml", text.replace("  emulated:", "  emulatd:")))
     # Problems below `backends` have the line there.

@@ -285,6 +285,10 @@ def test_logs_of_every_host_are_collected(story: dict[str, Any]) -> None:
     assert result == {"pc0.tar.gz", "pc1.tar.gz", "pc2.tar.gz", "pc3.tar.gz", "box.tar.gz"}
 
 
+def test_a_rehearsal_removes_its_keys(story: dict[str, Any]) -> None:
+    assert not [path for name in ("key", "key.pub", "known_hosts") if (path := story["folder"] / name).exists()]
+
+
 def test_teardown_restores_the_hosts(story: dict[str, Any]) -> None:
     assert "status 0" in story["teardown"]
     assert (story["folder"] / "after").read_text() == (story["folder"] / "before").read_text()

@@ -298,6 +298,10 @@ def test_the_ssh_command() -> None:
         ("Host key verification failed.", "its key is not in /known (enter it with 'ssh-keyscan -p 22 192.0.2.1'"),
         ("backchannel@192.0.2.1: Permission denied (publickey).", "refuses the key /k for user backchannel (do)"),
         ("Timeout, server 192.0.2.1 not responding.", "does not answer at 192.0.2.1 any more"),
+        (
+            "Missing sudo password",
+            "allow 'backchannel ALL=(ALL) NOPASSWD: ALL' in /etc/sudoers.d there, or add '-- --ask",
+        ),
         ("ssh: something else.", "ssh: something else."),
     ],
 )

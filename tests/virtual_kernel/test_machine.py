@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from testbed import fidelity
+from testbed import fidelity, kernel_tcp
 from testbed.errors import TestbedError
 from testbed.report import Report
 from testbed.scenario import Scenario
@@ -23,7 +23,7 @@ from testbed.virtual_kernel.machine import VirtualMachine
 from tests.conftest import two_hosts
 from tests.waiting import wait_until
 
-STACKS = ("reno", "cubic", "bbr", "newreno")
+STACKS = (*sorted(kernel_tcp.NAMES), "newreno")
 
 
 def scenario(stack: str = "cubic", **values: Any) -> Scenario:

@@ -11,7 +11,7 @@ use std::process::{Command, ExitCode};
 
 use backchannel_emulator::die_with;
 use backchannel_emulator::os::interface::set_up;
-use backchannel_emulator::os::wait::{wait_until, Readiness};
+use backchannel_emulator::os::wait::{self, Readiness};
 use rustix::io::Errno;
 use rustix::mount::{mount, mount_change, MountFlags, MountPropagationFlags};
 use rustix::pipe::{pipe_with, PipeFlags};
@@ -72,7 +72,7 @@ fn enter(args: &Args) -> Result<u8, String> {
 fn first_process(args: &Args, outer: &OwnedFd) -> Result<u8, String> {
     die_with(None)?;
     // The outer process may have died before the line above. Its end of the pipe is closed then.
-    if wait_until([outer], Readiness::Readable, Some(0)) {
+    if wait::wait_for([outer], Readiness::Readable, Some(0)) {
         return Err("the process that started this cell is gone".into());
     }
     let failed = |what: &'static str| move |error: Errno| format!("the cell cannot {what}: {error}");

@@ -7,7 +7,7 @@ use std::time::Duration;
 use backchannel_core::packet::{FlowKey, Packet};
 use backchannel_emulator::os::packet_socket::{PacketSocket, Receive};
 use backchannel_emulator::os::process::Priority;
-use backchannel_emulator::os::wait::{wait_until, Readiness};
+use backchannel_emulator::os::wait::{wait_for, Readiness};
 use backchannel_emulator::{become_realtime, leave_realtime, monotonic_ns, parse_mac};
 use rustix::io::Errno;
 
@@ -125,21 +125,23 @@ impl HostInterface {
             let Err(error) = self.socket.send(&frame) else { return Ok(()) };
             match error.kind() {
                 io::ErrorKind::Interrupted => {}
-                io::ErrorKind::WouldBlock => _ = wait_until([&self.socket], Readiness::Writable, None),
+                io::ErrorKind::WouldBlock => _ = wait_for([&self.socket], Readiness::Writable, None),
                 _ if Errno::from_io_error(&error) == Some(Errno::NOBUFS) => std::thread::sleep(NO_ROOM),
                 _ => return Err(format!("sending failed: {error}")),
             }
         }
     }
 
-    /// Waits for a frame, at most until an instant of CLOCK_MONOTONIC.
-    pub fn wait(&mut self, until_ns: Option<u64>) {
-        let from_ns = monotonic_ns();
-        wait_until(std::iter::once(&self.socket).chain(&self.receive_only), Readiness::Readable, until_ns);
-        match self.class.on_wait(from_ns, monotonic_ns()) {
+    /// Waits for a frame from one instant of CLOCK_MONOTONIC, which is now, at most until another. Returns now.
+    pub fn wait(&mut self, from_ns: u64, until_ns: u64) -> u64 {
+        let sockets = std::iter::once(&self.socket).chain(&self.receive_only);
+        wait_for(sockets, Readiness::Readable, Some(until_ns.saturating_sub(from_ns)));
+        let now_ns = monotonic_ns();
+        match self.class.on_wait(from_ns, now_ns) {
             Some(true) => _ = become_realtime(Priority::Host),
             Some(false) => leave_realtime(),
             None => {}
         }
+        now_ns
     }
 }

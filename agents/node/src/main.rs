@@ -7,6 +7,7 @@ mod check;
 mod confined;
 mod endpoint;
 mod host_interface;
+mod load;
 mod payload;
 mod probe;
 mod promptness;
@@ -64,6 +65,9 @@ enum Command {
     /// Send or receive with the research stack on a real interface
     #[command(subcommand)]
     Endpoint(endpoint::Command),
+    /// Send or receive what a workload of a scenario sends, through the kernel
+    #[command(subcommand)]
+    Load(load::Command),
     /// Measure a path with UDP packets
     #[command(subcommand)]
     Probe(probe::Command),
@@ -91,6 +95,7 @@ fn main() -> ExitCode {
         Command::Send(args) => send::run(&args),
         Command::Receive(args) => receive::run(&args),
         Command::Endpoint(command) => endpoint::run(&command),
+        Command::Load(command) => load::run(&command),
         Command::Probe(command) => probe::run(&command),
         Command::Simulate(args) => simulate::run(&args),
         Command::Audit(args) => audit::run(&args),

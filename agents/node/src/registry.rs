@@ -2,6 +2,7 @@
 //! scenario's schema, segment classes, event kinds, and the columns of reports and telemetry.
 
 use backchannel_core::event::{EventKind, SenderEvent};
+use backchannel_core::exchange::{ArrivalLine, Exchange, SentLine};
 use backchannel_core::scenario::Scenario;
 use backchannel_core::telemetry::{EventLine, FlowLine, QueueLine, SenderLine};
 use backchannel_emulator::EmulationReport;
@@ -10,8 +11,8 @@ use schemars::{schema_for, JsonSchema};
 use serde_json::{json, Value};
 
 use crate::reports::{
-    EndpointReceiveReport, EndpointSendReport, ProbeReceiveReport, ProbeSendReport, ReceiveReport, SendReport,
-    TcpInfoLine,
+    EndpointReceiveReport, EndpointSendReport, LoadReceiveReport, LoadSendReport, ProbeReceiveReport, ProbeSendReport,
+    ReceiveReport, SendReport, TcpInfoLine,
 };
 
 /// Prints the document.
@@ -30,7 +31,7 @@ fn document() -> Value {
         "error_models": of_kind("error-model"),
         "middleboxes": backchannel_middleboxes::entries(),
         "stacks": backchannel_stacks::config::entries(),
-        "workloads": backchannel_simulator::workloads(),
+        "workloads": backchannel_workloads::entries(),
         "profiles": backchannel_links::profiles(),
         "schema": schema_for!(Scenario),
         "segment_classes": backchannel_traces::class::SEGMENT_CLASSES,
@@ -44,6 +45,8 @@ fn document() -> Value {
             "receive": schema_for!(ReceiveReport),
             "endpoint-send": schema_for!(EndpointSendReport),
             "endpoint-receive": schema_for!(EndpointReceiveReport),
+            "load-send": schema_for!(LoadSendReport),
+            "load-receive": schema_for!(LoadReceiveReport),
             "probe-send": schema_for!(ProbeSendReport),
             "probe-receive": schema_for!(ProbeReceiveReport),
         },
@@ -53,6 +56,9 @@ fn document() -> Value {
             "sender": schema_for!(SenderLine),
             "flow": schema_for!(FlowLine),
             "kernel_flow": schema_for!(TcpInfoLine),
+            "exchange": schema_for!(Exchange),
+            "exchange_sent": schema_for!(SentLine),
+            "exchange_arrival": schema_for!(ArrivalLine),
         },
     })
 }

@@ -43,6 +43,29 @@ pub struct ReceiveReport {
     pub last_monotonic_ns: Option<u64>,
 }
 
+/// Report of `load send`.
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct LoadSendReport {
+    /// Bytes of data that the kernel accepted for sending, over all connections or packets.
+    #[schemars(extend("unit" = "byte"))]
+    pub bytes: u64,
+    /// How it ended.
+    pub outcome: Outcome,
+    /// Time between the requested and the actual start.
+    #[schemars(extend("unit" = "s"))]
+    pub started_late_s: f64,
+}
+
+/// Report of `load receive`.
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct LoadReceiveReport {
+    /// Bytes of data that arrived.
+    #[schemars(extend("unit" = "byte"))]
+    pub bytes: u64,
+    /// Whether every byte of a connection is the zero that was sent.
+    pub payload_ok: bool,
+}
+
 /// Report of `endpoint send`.
 #[derive(Debug, Serialize, JsonSchema)]
 pub struct EndpointSendReport {

@@ -2,10 +2,11 @@
 
 use std::io;
 use std::net::{Shutdown, SocketAddrV4};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
 
 use backchannel_emulator::os::socket_option;
-use backchannel_emulator::os::wait::{wait_until, Readiness};
+use backchannel_emulator::os::wait::{wait_for, Readiness};
 use rustix::io::Errno;
 use rustix::net::{sockopt, RecvFlags, SendFlags};
 use socket2::{Domain, Socket, Type};
@@ -84,6 +85,16 @@ impl TcpSocket {
         Ok(TcpSocket(connection))
     }
 
+    /// Port at this end.
+    pub fn local_port(&self) -> io::Result<u16> {
+        Ok(self.0.local_addr()?.as_socket().map_or(0, |address| address.port()))
+    }
+
+    /// Port at the other end.
+    pub fn peer_port(&self) -> io::Result<u16> {
+        Ok(self.0.peer_addr()?.as_socket().map_or(0, |address| address.port()))
+    }
+
     /// Writes what fits into the send buffer.
     pub fn write(&self, bytes: &[u8]) -> io::Result<usize> {
         Ok(rustix::net::send(&self.0, bytes, SendFlags::NOSIGNAL)?)
@@ -110,9 +121,9 @@ impl TcpSocket {
         self.0.take_error().ok().flatten()
     }
 
-    /// Waits until the socket is ready, at most until an instant of CLOCK_MONOTONIC. False if it is not ready then.
-    pub fn wait(&self, readiness: Readiness, until_ns: Option<u64>) -> bool {
-        wait_until([&self.0], readiness, until_ns)
+    /// Waits until the socket is ready, at most for a time in nanoseconds. False if it is not ready then.
+    pub fn wait(&self, readiness: Readiness, timeout_ns: u64) -> bool {
+        wait_for([&self.0], readiness, Some(timeout_ns))
     }
 
     /// The kernel's tcp_info in SI units; `None` if there is none.
@@ -134,6 +145,12 @@ impl TcpSocket {
             ca_state: info.tcpi_ca_state,
             backoff: info.tcpi_backoff,
         })
+    }
+}
+
+impl AsFd for TcpSocket {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
     }
 }
 

@@ -18,6 +18,8 @@ author: Backchannel (@backchannel)
 """
 
 ROOT = Path(__file__).resolve().parents[3]
+#: Ansible's message that testbed.tunnels explains.
+SUDO = "Missing sudo password"
 
 
 class CallbackModule(CallbackBase):
@@ -33,9 +35,10 @@ class CallbackModule(CallbackBase):
         self._failures = {}
 
     def v2_runner_on_failed(self, result, ignore_errors=False):
-        """Keeps the module's message."""
+        """Keeps the module's message, or explains sudo's."""
         if not ignore_errors:
-            self._add(result, lambda message: message)
+            host = result.host.get_vars()
+            self._add(result, lambda message: self._explain(message, host) if SUDO in message else message)
 
     def v2_runner_on_unreachable(self, result):
         """Explains ssh's message."""

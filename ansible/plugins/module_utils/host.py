@@ -19,7 +19,9 @@ STATE_ARGUMENT = {"type": "str", "choices": ["present", "absent"], "default": "p
 
 
 class HostError(Exception):
-    """Ends a module with its message."""
+    """Ends a module with its message. `output` has the lines that a failed program printed."""
+
+    output = ()
 
 
 class Changes:
@@ -76,7 +78,9 @@ def run(words, stdin=None, good=(0,)):
         raise HostError(f"{words[0]} is not installed here") from None
     if done.returncode not in good:
         output = (done.stderr or done.stdout).strip().splitlines()
-        raise HostError(f"'{' '.join(words)}' failed: {output[-1] if output else f'status {done.returncode}'}")
+        error = HostError(f"'{' '.join(words)}' failed: {output[-1] if output else f'status {done.returncode}'}")
+        error.output = output
+        raise error
     return done.stdout
 
 
@@ -167,6 +171,15 @@ class Originals:
 
     def _save(self):
         write(self._path, json.dumps(self.values, indent=1, sort_keys=True) + "\n", 0o600)
+
+
+def taken_interfaces():
+    """Interfaces that roles of this collection have taken and not given back."""
+    names = set()
+    for file in os.listdir(ORIGINALS) if os.path.isdir(ORIGINALS) else []:
+        keys = json.loads(read(f"{ORIGINALS}/{file}") or "{}")
+        names |= {key[len("interface ") :] for key in keys if key.startswith("interface ")}
+    return names
 
 
 def remove_empty(folders):

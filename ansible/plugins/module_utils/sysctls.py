@@ -25,15 +25,18 @@ def apply_sysctls(changes, originals, settings):
 
 def restore_sysctls(changes, originals):
     """Restores the recorded values."""
-    for key, value in sorted(originals.values.items()):
-        if not key.startswith("sysctl "):
-            continue
-        name = key[len("sysctl ") :]
-        old = read(path_of(name))
-        if old is None or old.split() == value.split():
-            continue
-        if changes.add(f"{name} = {' '.join(old.split())}", f"{name} = {value}"):
-            write_sysctl(name, value)
+    for key in sorted(originals.values):
+        if key.startswith("sysctl "):
+            restore_sysctl(changes, originals, key[len("sysctl ") :])
+
+
+def restore_sysctl(changes, originals, name):
+    """Restores one value, if it was recorded."""
+    value, old = originals.values.get("sysctl " + name), read(path_of(name))
+    if value is None or old is None or old.split() == value.split():
+        return
+    if changes.add(f"{name} = {' '.join(old.split())}", f"{name} = {value}"):
+        write_sysctl(name, value)
 
 
 def write_sysctl(name, value):

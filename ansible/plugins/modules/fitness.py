@@ -54,6 +54,20 @@ options:
   agent:
     type: path
     description: Socket of an agent that must answer.
+  take:
+    type: list
+    elements: str
+    default: []
+    description: Interfaces to take. None may lead to the controller or be managed by another program.
+  destinations:
+    type: list
+    elements: str
+    default: []
+    description: Destinations of the routes that the testbed is to add. None may have a route over another interface.
+  connection:
+    type: str
+    default: ssh
+    description: Ansible's connection. Over V(ssh) the way to the controller must be known before interfaces are taken.
 author: Backchannel (@backchannel)
 attributes:
   check_mode:
@@ -113,6 +127,8 @@ import time
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.backchannel.testbed.plugins.module_utils.host import HostError, read, refuse_if_held, run
+from ansible_collections.backchannel.testbed.plugins.module_utils.interface_state import KernelState
+from ansible_collections.backchannel.testbed.plugins.module_utils.management import objections, ssh_connection
 
 OFFLOADS = (
     "tcp-segmentation-offload",
@@ -135,6 +151,9 @@ ARGUMENTS = {
     "packages": {"type": "list", "elements": "str", "default": []},
     "room_mb": {"type": "dict", "default": {}},
     "agent": {"type": "path"},
+    "take": {"type": "list", "elements": "str", "default": []},
+    "destinations": {"type": "list", "elements": "str", "default": []},
+    "connection": {"type": "str", "default": "ssh"},
 }
 
 
@@ -259,7 +278,20 @@ def neighbours(parameters):
     ]
 
 
-CHECKS = (unheld, kernel, programs, packages, congestion_controls, interfaces, room, agent, neighbours)
+def take(parameters):
+    """The testbed may take the interfaces."""
+    names = parameters["take"]
+    if not names:
+        return []
+    if parameters["connection"].endswith("ssh") and ssh_connection() is None:
+        return [
+            "the way to the controller is unknown, because no process above this one has SSH_CONNECTION; "
+            "no interface is taken"
+        ]
+    return objections(KernelState(), names, parameters["destinations"])
+
+
+CHECKS = (unheld, kernel, programs, packages, congestion_controls, interfaces, take, room, agent, neighbours)
 
 
 def main():

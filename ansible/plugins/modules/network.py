@@ -11,10 +11,11 @@ description:
     one host are one batch of C(ip), which stops at the first error.
   - Turns segmentation and checksum offloads off and disables IPv6 on the experiment's interfaces.
   - Makes the host answer ARP for an address only on the interface that has it.
-  - Records what it found on each interface (hardware address, state, IPv4 addresses, offloads, kernel settings).
-    With O(state=absent) it restores that.
+  - Records what it found on each interface (hardware address, state, offloads, kernel settings; addresses with their
+    lifetimes, permanent neighbours and routes of all tables, of IPv4 and IPv6). With O(state=absent) it restores that.
   - Grants the agent the use of the interfaces, with a file in C(/etc/backchannel/agent.d).
-  - Touches no other interface, and rejects the one that carries the SSH connection.
+  - Touches no other interface. Rejects those by which the host reaches the controller, and those that NetworkManager,
+    systemd-networkd or a DHCP client manages.
 options:
   role:
     type: str
@@ -150,6 +151,7 @@ RETURN = """# """
 
 import json
 import os
+import time
 
 from ansible_collections.backchannel.testbed.plugins.module_utils.accounts import add_account, leave_account
 from ansible_collections.backchannel.testbed.plugins.module_utils.host import (
@@ -163,10 +165,27 @@ from ansible_collections.backchannel.testbed.plugins.module_utils.host import (
     run_module,
     set_file,
 )
-from ansible_collections.backchannel.testbed.plugins.module_utils.sysctls import apply_sysctls, restore_sysctls
+from ansible_collections.backchannel.testbed.plugins.module_utils.interface_state import (
+    KernelState,
+    address_lines,
+    described,
+    flush_lines,
+    lasting,
+    route_lines,
+    route_words,
+    run_batch,
+)
+from ansible_collections.backchannel.testbed.plugins.module_utils.management import objections
+from ansible_collections.backchannel.testbed.plugins.module_utils.sysctls import (
+    apply_sysctls,
+    restore_sysctl,
+    restore_sysctls,
+)
 
 #: Every host answers ARP for an address only on the interface that has it.
 HOST_SYSCTLS = {"net.ipv4.conf.all.arp_ignore": 1, "net.ipv4.conf.all.arp_announce": 2}
+#: Longest wait for IPv6's duplicate address detection.
+DETECTION_S = 5.0
 #: Names that `ethtool -K` takes and `ethtool -k` prints.
 OFFLOADS = {
     "tso": "tcp-segmentation-offload",
@@ -218,20 +237,29 @@ def apply(parameters, changes):
         return
     live = KernelState()
     grants = expand(parameters, live)
-    live.refuse_management([interface["name"] for interface in parameters["interfaces"]])
+    interfaces = {interface["name"]: interface for interface in parameters["interfaces"]}
+    present = [name for name, interface in interfaces.items() if not is_to_come(live, interface)]
+    problems = objections(live, present, [route["subnet"] for route in parameters["routes"]])
+    if problems:
+        raise HostError("; ".join(problems))
     if parameters["queues"]:
         add_account(changes, user, role)
+    # Everything is recorded before anything changes, because a route may use several interfaces.
+    if not changes.check_mode:
+        for name in present:
+            record_interface(originals, live, name)
     batch = []
-    for interface in parameters["interfaces"]:
-        batch += interface_commands(changes, originals, live, interface)
-    names = [interface["name"] for interface in parameters["interfaces"]]
-    neighbours = {(entry["address"], entry["mac"], entry["interface"]) for entry in parameters["neighbours"]}
-    routes = {(entry["subnet"], entry["via"], entry["interface"]) for entry in parameters["routes"]}
-    batch += entry_commands(changes, live, "neighbour", neighbours_of(live, names), neighbours)
-    batch += entry_commands(changes, live, "route", routes_of(live, names), routes)
-    run_batch(changes, batch)
+    for interface in interfaces.values():
+        batch += interface_commands(changes, originals, live, interface, parameters)
+    if not changes.check_mode:
+        run_batch("inet", batch)
     apply_sysctls(changes, originals, {**HOST_SYSCTLS, **parameters["sysctls"]})
     set_file(changes, grant_file, json.dumps(grants, indent=1, sort_keys=True) + "\n")
+
+
+def is_to_come(live, interface):
+    """Whether this module, or in check mode the role queue_policy, creates the interface."""
+    return interface["name"] not in live.links and bool(interface.get("tap") or interface.get("queue"))
 
 
 def expand(parameters, live):
@@ -243,6 +271,11 @@ def expand(parameters, live):
         links[queue["link"]] = [tap, name]
         # The TAP has the real interface's hardware address: a radio sends with no other.
         mac = live.links.get(name, {}).get("address")
+        if name in live.links and not mac:
+            raise HostError(
+                f"interface {name} has no link-layer header (PPP, SLIP, TUN), and the queue of 'queue_at' works on "
+                "frames with one; remove 'queue_at' for its link"
+            )
         # The agent takes packets from the real interface, and the kernel receives them too. Its strict reverse-path
         # filter drops its copies because the route back leads over the TAP.
         parameters["sysctls"][f"net.ipv4.conf.{name}.rp_filter"] = 1
@@ -250,108 +283,105 @@ def expand(parameters, live):
     return {"interfaces": [interface["name"] for interface in parameters["interfaces"]], "links": links}
 
 
-class KernelState:
-    """The kernel's present state."""
-
-    def __init__(self):
-        self.links = {link["ifname"]: link for link in json.loads(run(["ip", "-json", "address", "show"]) or "[]")}
-        self.neighbours = json.loads(run(["ip", "-4", "-json", "neighbour", "show", "nud", "permanent"]) or "[]")
-        self.routes = json.loads(run(["ip", "-4", "-json", "route", "show"]) or "[]")
-        #: Interfaces that the batch takes down for a moment. They lose their routes and neighbours.
-        self.restarted = set()
-
-    def addresses(self, name):
-        """IPv4 addresses of an interface, with prefix lengths."""
-        return [
-            f"{address['local']}/{address['prefixlen']}"
-            for address in self.links[name]["addr_info"]
-            if address["family"] == "inet"
-        ]
-
-    def refuse_management(self, names):
-        """Raises HostError if one of the interfaces carries this SSH connection."""
-        server = os.environ.get("SSH_CONNECTION", "").split()[2:3]
-        for name in names:
-            if name in self.links and server and server[0] in [cidr.split("/")[0] for cidr in self.addresses(name)]:
-                raise HostError(
-                    f"interface {name} has {server[0]}, the address of this SSH connection; "
-                    "choose another one in the inventory's 'interfaces'"
-                )
-
-
-def run_batch(changes, lines):
-    """Runs lines of `ip -batch`, which stops at the first error and names its line."""
-    if lines and not changes.check_mode:
-        run(["ip", "-batch", "-"], stdin="\n".join(lines) + "\n")
-
-
-def interface_commands(changes, originals, live, interface):
+def interface_commands(changes, originals, live, interface, parameters):
     """Lines for `ip -batch` that bring one interface to the requested state. Creates a TAP at once."""
     name, tap = interface["name"], interface.get("tap")
-    if name not in live.links:
-        if interface.get("queue") and changes.check_mode:
-            # Outside of check mode the role queue_policy has created it by now.
+    is_new = name not in live.links
+    if is_new:
+        if not tap:
+            if not changes.check_mode:
+                raise HostError(f"interface '{name}' does not exist; the role queue_policy creates it")
             changes.add("", f"{name}: address {interface['address']}")
             return []
-        if not tap:
-            known = ", ".join(sorted(set(live.links) - {"lo"})) or "none"
-            raise HostError(f"interface '{name}' does not exist; interfaces are: {known}; correct the inventory")
         if not changes.add("", f"interface {name}: a TAP of user {tap}"):
             return []
         originals.record("tap " + name, True)
         run(["ip", "tuntap", "add", "dev", name, "mode", "tap", "user", tap])
         live.links[name] = KernelState().links[name]
-    if not changes.check_mode:
-        record_interface(originals, live, name, tap)
-    lines = link_commands(changes, live, interface)
+        record_interface(originals, live, name)
+    state = live.state(name)
+    # The role that knows the topology sets a TAP's addresses and routes.
+    wanted = state if tap else requested(interface, parameters)
+    # On a wire, that role also chooses the hardware address.
+    mac = state["mac"] if tap and not is_new else interface.get("mac") or state["mac"]
+    wanted = {**wanted, "mac": mac, "up": True}
+    if wanted["mac"] and not state["mac"]:
+        raise HostError(
+            f"interface {name} has no hardware address, so it is no wire; set 'real: modem' for its link in 'links'"
+        )
+    lines = rebuilt(changes, name, state, wanted, 0.0)
     if os.path.exists("/proc/sys/net/ipv6/conf/" + name):
+        for line in described(state, name, "inet6"):
+            changes.add(f"{name}: {line}", "")
         apply_sysctls(changes, originals, {f"net.ipv6.conf.{name}.disable_ipv6": 1})
     if not tap:
         on = offloads_on(name)
         names = " ".join(on)
         if on and changes.add(f"{name}: offloads {names} on", f"{name}: offloads {names} off"):
             set_offloads(name, on, "off")
-    return lines
+    return lines + route_lines(wanted["routes"]["inet"] if lines else [])
 
 
-def record_interface(originals, live, name, tap):
+def record_interface(originals, live, name):
     """Records the original state of an interface."""
-    link = live.links[name]
-    state = {
-        "mac": link.get("address"),
-        "up": "UP" in link["flags"],
-        "addresses": live.addresses(name),
-        "offloads": [] if tap else offloads_on(name),
-    }
+    state = {**live.state(name), "recorded_s": since_boot_s(), "offloads": offloads_on(name)}
     originals.record("interface " + name, state)
 
 
-def link_commands(changes, live, interface):
-    """Lines that set hardware address and IPv4 address and bring the interface up."""
-    name, mac = interface["name"], interface.get("mac")
-    link, lines = live.links[name], []
-    up = "UP" in link["flags"]
-    if mac and link.get("address") != mac:
-        changes.add(f"{name}: mac {link.get('address')}", f"{name}: mac {mac}")
+def since_boot_s():
+    """Seconds since boot. The wall clock may be set while the testbed has the interfaces."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME)
+
+
+def requested(interface, parameters):
+    """The requested IPv4 state of an interface, as `KernelState.state` has it."""
+    name = interface["name"]
+    addresses = []
+    if interface.get("address"):
+        local, _, prefix = interface["address"].partition("/")
+        addresses = [{"family": "inet", "local": local, "prefixlen": int(prefix)}]
+    return {
+        "addresses": {"inet": addresses},
+        "neighbours": {
+            "inet": [
+                {"dst": entry["address"], "lladdr": entry["mac"], "dev": name}
+                for entry in parameters["neighbours"]
+                if entry["interface"] == name
+            ]
+        },
+        "routes": {
+            "inet": [
+                {
+                    "dst": entry["subnet"].removesuffix("/32"), "gateway": entry["via"], "dev": name,
+                    "table": "main", "protocol": "boot", "scope": "global",
+                }
+                for entry in parameters["routes"]
+                if entry["interface"] == name
+            ]
+        },
+    }  # fmt: skip
+
+
+def rebuilt(changes, name, state, wanted, passed_s):
+    """Lines that give an interface all of its IPv4 state again, without routes; none if only IPv6 differs."""
+    before, after = described(state, name, "inet"), described(wanted, name, "inet")
+    differs = [state[key] != wanted[key] for key in ("mac", "up")]
+    if before == after and not any(differs):
+        return []
+    for line in before:
+        changes.add("" if line in after else f"{name}: {line}", "")
+    for line in after:
+        changes.add("", "" if line in before else f"{name}: {line}")
+    lines = flush_lines(name, state)
+    if state["mac"] != wanted["mac"]:
+        changes.add(f"{name}: mac {state['mac']}", f"{name}: mac {wanted['mac']}")
         # Most drivers reject a new hardware address while the interface is up.
-        lines += [f"link set {name} down"] if up else []
-        live.restarted.add(name)
-        lines.append(f"link set {name} address {mac}")
-        up = False
-    requested = {interface["address"]} if interface.get("address") else set()
-    present = set(live.addresses(name))
-    # The role that knows the topology sets a TAP's address.
-    for address in [] if interface.get("tap") else sorted(present - requested):
-        changes.add(f"{name}: address {address}", "")
-        lines.append(f"address delete {address} dev {name}")
-    for address in sorted(requested - present):
-        changes.add("", f"{name}: address {address}")
-        lines.append(f"address add {address} dev {name}")
-    if not up:
-        if "UP" not in link["flags"]:
-            changes.add(f"{name}: down", f"{name}: up")
-        lines.append(f"link set {name} up")
-    return lines
+        lines += [f"link set {name} down", f"link set {name} address {wanted['mac']}"]
+    if state["up"] != wanted["up"]:
+        words = {True: "up", False: "down"}
+        changes.add(f"{name}: {words[state['up']]}", f"{name}: {words[wanted['up']]}")
+    lines.append(f"link set {name} {'up' if wanted['up'] else 'down'}")
+    return lines + address_lines(name, wanted, "inet", passed_s)
 
 
 def offloads_on(name):
@@ -366,48 +396,10 @@ def set_offloads(name, offloads, value):
     run(["ethtool", "-K", name, *(word for offload in offloads for word in (offload, value))])
 
 
-#: Description and `ip` arguments of an entry (destination, hardware address or next hop, interface), by object.
-ENTRIES = {
-    "neighbour": ("neighbour {} is {} on {}", "neighbour replace {} lladdr {} dev {} nud permanent"),
-    "route": ("route {} via {} dev {}", "route replace {} via {} dev {}"),
-}
-
-
-def neighbours_of(live, names):
-    """Permanent neighbours on these interfaces, as entries."""
-    return {(entry["dst"], entry["lladdr"], entry["dev"]) for entry in live.neighbours if entry["dev"] in names}
-
-
-def routes_of(live, names):
-    """(destination, gateway, interface) of each route over these interfaces that the kernel did not add itself."""
-    return {
-        (route["dst"], route.get("gateway", ""), route["dev"])
-        for route in live.routes
-        if route.get("dev") in names and route.get("protocol") != "kernel"
-    }
-
-
-def entry_commands(changes, live, kind, present, requested):
-    """Lines that bring the neighbours or routes of the experiment's interfaces to the requested ones."""
-    description, replace = ENTRIES[kind]
-    replaced = {(destination, name) for destination, _, name in requested}
-    lines = []
-    for entry in sorted(present - requested):
-        changes.add(description.format(*entry), "")
-        if (entry[0], entry[2]) not in replaced:
-            lines.append(f"{kind} delete {entry[0]} dev {entry[2]}")
-    for entry in sorted(requested):
-        if entry not in present:
-            changes.add("", description.format(*entry))
-        elif entry[2] not in live.restarted:
-            continue
-        lines.append(replace.format(*entry))
-    return lines
-
-
 def restore_interfaces(changes, originals):
     """Removes TAPs and restores the recorded state of the other interfaces."""
     live = KernelState()
+    recorded = {}
     for key, original in sorted(originals.values.items()):
         kind, _, name = key.partition(" ")
         if name not in live.links:
@@ -415,34 +407,57 @@ def restore_interfaces(changes, originals):
         if kind == "tap" and changes.add(f"interface {name}", ""):
             run(["ip", "tuntap", "delete", "dev", name, "mode", "tap"])
         if kind == "interface" and "tap " + name not in originals.values:
-            restore_interface(changes, live, name, original)
+            recorded[name] = original
+    passed_s = {name: max(0.0, since_boot_s() - original["recorded_s"]) for name, original in recorded.items()}
+    lines, routes = [], []
+    for name, original in recorded.items():
+        own = rebuilt(changes, name, live.state(name), original, passed_s[name])
+        lines += own
+        routes += original["routes"]["inet"] if own and original["up"] else []
+    if not changes.check_mode:
+        run_batch("inet", lines + route_lines(routes))
+    for name, original in recorded.items():
+        off = [offload for offload in original["offloads"] if offload not in offloads_on(name)]
+        names = " ".join(off)
+        if off and changes.add(f"{name}: offloads {names} off", f"{name}: offloads {names} on"):
+            set_offloads(name, off, "on")
+        restore_sysctl(changes, originals, f"net.ipv6.conf.{name}.disable_ipv6")
+    restore_ipv6(changes, recorded, passed_s)
 
 
-def restore_interface(changes, live, name, original):
-    """Restores one interface."""
-    link, lines = live.links[name], []
-    present, addresses = set(live.addresses(name)), set(original["addresses"])
-    # Routes and neighbours first because routes depend on addresses.
-    lines += entry_commands(changes, live, "neighbour", neighbours_of(live, [name]), set())
-    lines += entry_commands(changes, live, "route", routes_of(live, [name]), set())
-    for address in sorted(present - addresses):
-        changes.add(f"{name}: address {address}", "")
-        lines.append(f"address delete {address} dev {name}")
-    if original["mac"] and link.get("address") != original["mac"]:
-        changes.add(f"{name}: mac {link.get('address')}", f"{name}: mac {original['mac']}")
-        lines += [f"link set {name} down", f"link set {name} address {original['mac']}"]
-        lines += [f"link set {name} up"] if original["up"] else []
-    if "UP" in link["flags"] and not original["up"]:
-        changes.add(f"{name}: up", f"{name}: down")
-        lines.append(f"link set {name} down")
-    for address in sorted(addresses - present):
-        changes.add("", f"{name}: address {address}")
-        lines.append(f"address add {address} dev {name}")
-    run_batch(changes, lines)
-    off = [offload for offload in original["offloads"] if offload not in offloads_on(name)]
-    names = " ".join(off)
-    if off and changes.add(f"{name}: offloads {names} off", f"{name}: offloads {names} on"):
-        set_offloads(name, off, "on")
+def restore_ipv6(changes, recorded, passed_s):
+    """Restores IPv6 addresses, neighbours and routes. The kernel has removed them while IPv6 was disabled."""
+    live = KernelState()
+    lines, routes = [], []
+    for name, original in recorded.items():
+        present = described(live.state(name), name, "inet6")
+        missing = [line for line in described(original, name, "inet6") if line not in present]
+        if not missing or not original["up"]:
+            continue
+        for line in missing:
+            changes.add("", f"{name}: {line}")
+        lines += address_lines(name, original, "inet6", passed_s[name])
+        routes += [
+            route
+            for route in original["routes"]["inet6"]
+            if f"route {' '.join(route_words(lasting(route)))}" not in present
+        ]
+    if changes.check_mode:
+        return
+    run_batch("inet6", lines)
+    if any("prefsrc" in route for route in routes):
+        await_addresses(list(recorded))
+    run_batch("inet6", route_lines(routes))
+
+
+def await_addresses(names):
+    """Waits until duplicate address detection has ended, because a route's source address must be usable."""
+    deadline = time.monotonic() + DETECTION_S
+    while time.monotonic() < deadline:
+        links = KernelState().links
+        if not any(entry.get("tentative") for name in names for entry in links[name]["addr_info"]):
+            return
+        time.sleep(0.1)
 
 
 def main():

@@ -5,6 +5,7 @@
 //! emulated and deployed.
 
 pub mod event;
+pub mod exchange;
 pub mod packet;
 pub mod pcap;
 pub mod plan;

@@ -9,7 +9,7 @@ use serde::Serialize;
 use crate::event::{Event, EventCounts, EventKind, SenderEvent, SenderState};
 use crate::service_rate::ServiceRate;
 use crate::time::Time;
-use crate::traits::{Headers, Port, Usage};
+use crate::traits::{Backlog, Headers, Port, Usage};
 
 /// Reports of all directions of one link: `forward`, `reverse`, `port-N`.
 pub type LinkReport = BTreeMap<String, DirectionReport>;
@@ -61,6 +61,28 @@ pub struct DirectionReport {
     pub lost_before_the_link: Option<Option<u64>>,
 }
 
+/// A direction while it runs: counters since the start of the run, and its queue now.
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+pub struct DirectionStatus {
+    /// Packets that entered.
+    #[schemars(extend("unit" = "packet"))]
+    pub submitted_packets: u64,
+    /// Packets that left.
+    #[schemars(extend("unit" = "packet"))]
+    pub delivered_packets: u64,
+    /// Network-layer bytes that the line serialised.
+    #[schemars(extend("unit" = "B"))]
+    pub transmitted_bytes: u64,
+    /// Packets that wait.
+    #[schemars(extend("unit" = "packet"))]
+    pub queue_packets: u64,
+    /// Bytes that wait.
+    #[schemars(extend("unit" = "B"))]
+    pub queue_bytes: u64,
+    /// Number of events of each kind.
+    pub events: EventCounts,
+}
+
 /// Quantiles of lateness in seconds. Null without a sample.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, JsonSchema)]
 pub struct Lateness {
@@ -87,6 +109,8 @@ pub struct DirectionStats {
     rate: ServiceRate,
     /// Ideal departure of the last packet of the current busy period.
     last_ideal: Option<Time>,
+    /// The record has ended: packets are counted, and no lateness is kept.
+    is_closed: bool,
 }
 
 impl DirectionStats {
@@ -105,6 +129,9 @@ impl DirectionStats {
     pub fn on_delivery(&mut self, ideal: Time, real: Time, bytes: u32, rate_bps: Option<u64>, accepted: bool) {
         self.delivered += 1;
         self.refused += u64::from(!accepted);
+        if self.is_closed {
+            return;
+        }
         let late_ns = real.nanos().saturating_sub(ideal.nanos());
         self.lateness_ns.push(late_ns.min(u64::from(u32::MAX)) as u32);
         let Some(rate_bps) = rate_bps else { return };
@@ -115,6 +142,31 @@ impl DirectionStats {
         }
         self.last_ideal = Some(ideal);
         self.rate.on_departure(ideal.nanos() as i64, real.nanos() as i64);
+    }
+
+    /// Keeps no lateness and no rate from now on, so that a link can go on for days.
+    pub fn close(&mut self) {
+        *self = DirectionStats {
+            submitted: self.submitted,
+            delivered: self.delivered,
+            refused: self.refused,
+            events: std::mem::take(&mut self.events),
+            is_closed: true,
+            ..DirectionStats::default()
+        };
+    }
+
+    /// The counters so far.
+    pub fn so_far(&self, usage: Usage, backlog: Option<Backlog>) -> DirectionStatus {
+        let queue = backlog.unwrap_or_default();
+        DirectionStatus {
+            submitted_packets: self.submitted,
+            delivered_packets: self.delivered,
+            transmitted_bytes: usage.bytes,
+            queue_packets: queue.packets as u64,
+            queue_bytes: queue.bytes,
+            events: self.events.clone(),
+        }
     }
 
     /// Counts an event of a packet of this direction.

@@ -178,6 +178,13 @@ pub struct DirectionSpec {
     pub schedule: Vec<Change>,
 }
 
+impl DirectionSpec {
+    /// The queue policy at the start, then those of scheduled changes.
+    pub fn queues(&self) -> impl Iterator<Item = &Named> {
+        std::iter::once(&self.queue).chain(self.schedule.iter().filter_map(|change| change.queue.as_ref()))
+    }
+}
+
 /// A change of a direction at an instant. Absent fields do not change.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
@@ -193,6 +200,9 @@ pub struct Change {
     /// New error models.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub errors: Option<Vec<Named>>,
+    /// New queue policy. Packets that wait move to it in order, and it drops those for which it has no room.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub queue: Option<Named>,
 }
 
 /// A flow.

@@ -1,9 +1,12 @@
 //! The path of a packet through one link, the same in virtual and in real time: submit, count, write telemetry, deliver.
 //! A driver adds the clock and the interfaces.
 
+use std::collections::BTreeMap;
+
 use crate::event::Events;
 use crate::packet::Packet;
-use crate::report::{direction_name, DirectionStats, LinkReport};
+use crate::report::{direction_name, DirectionStats, DirectionStatus, LinkReport};
+use crate::scenario::Change;
 use crate::telemetry::{QueueWatch, Telemetry};
 use crate::time::Time;
 use crate::traits::{Delivery, Link, Policy, Port};
@@ -138,6 +141,31 @@ impl LinkService {
             report.insert(end.direction.clone(), end.stats.report(usage, rate_bps));
         }
         report
+    }
+
+    /// All directions as they are now, in the order of the ends.
+    pub fn status(&self) -> BTreeMap<String, DirectionStatus> {
+        let status = |port: Port| {
+            let end = &self.ends[usize::from(port)];
+            let backlog = self.link.policy(port).map(Policy::backlog);
+            (end.direction.clone(), end.stats.so_far(self.link.usage(port), backlog))
+        };
+        (0..self.ends.len() as Port).map(status).collect()
+    }
+
+    /// Changes the direction that enters at `port`, at `now`. A rate that changed is no rate to measure against.
+    ///
+    /// # Errors
+    /// Those of [`Link::change`].
+    pub fn change(&mut self, now: Time, port: Port, change: &Change) -> Result<(), String> {
+        self.link.change(now, port, change)?;
+        self.rates_bps = [None; 2];
+        Ok(())
+    }
+
+    /// Ends the record: packets are still carried and counted.
+    pub fn close(&mut self) {
+        self.ends.iter_mut().for_each(|end| end.stats.close());
     }
 
     fn rate_bps(&self, port: Port) -> Option<u64> {

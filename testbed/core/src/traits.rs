@@ -8,6 +8,7 @@ use serde::Serialize;
 
 use crate::event::Events;
 use crate::packet::Packet;
+use crate::scenario::Change;
 use crate::time::Time;
 
 /// The queueing discipline at one end of a link.
@@ -120,6 +121,14 @@ pub trait Link: Send {
 
     /// What the direction that enters at `port` has serialised so far.
     fn usage(&self, port: Port) -> Usage;
+
+    /// Changes the direction that enters at `port`, at `now`, while it runs. `at_s` of the change is ignored.
+    ///
+    /// # Errors
+    /// The change is invalid, or a link of this kind cannot change. Nothing has changed then.
+    fn change(&mut self, _now: Time, _port: Port, _change: &Change) -> Result<(), String> {
+        Err("only a point-to-point link can be changed while it runs".into())
+    }
 }
 
 /// What a direction of a link has serialised.

@@ -1,16 +1,19 @@
 //! One emulated link: the link in service, its interfaces and its clock.
 
+use std::collections::BTreeMap;
+
 use backchannel_core::packet::Packet;
-use backchannel_core::report::LinkReport;
-use backchannel_core::scenario::LinkSpec;
+use backchannel_core::report::{DirectionStatus, LinkReport};
+use backchannel_core::scenario::{Change, LinkSpec};
 use backchannel_core::service::LinkService;
 use backchannel_core::telemetry::Telemetry;
 use backchannel_core::time::Time;
 use backchannel_core::traits::{Delivery, Port};
-use backchannel_links::{build_with_fault, Fault};
+use backchannel_links::{build_changeable, Fault};
 
 use crate::interface::Interface;
 use crate::os::clock::monotonic_ns;
+use crate::run_clock::RunClock;
 
 const ETHERNET_HEADER: usize = 14;
 const ETHERTYPE_IPV4: [u8; 2] = [0x08, 0x00];
@@ -43,7 +46,7 @@ pub(crate) struct EmulatedLink {
 /// # Errors
 /// The specification is invalid.
 fn service(spec: &LinkSpec, seed: u64, fault: Option<&Fault>) -> Result<LinkService, String> {
-    let link = build_with_fault(spec, seed, fault)?;
+    let link = build_changeable(spec, seed, fault)?;
     // The rate error is measured against one rate, so a schedule leaves none to measure against.
     let rates_bps = if spec.has_schedule() { [None; 2] } else { spec.rates_bps() };
     Ok(LinkService::new(&spec.name, link, spec.ends.len(), rates_bps))
@@ -105,13 +108,18 @@ impl EmulatedLink {
     }
 
     /// Reads frames from an interface.
-    pub(crate) fn read(&mut self, port: Port, telemetry: &mut Option<Telemetry>) -> Result<(), String> {
+    pub(crate) fn read(
+        &mut self,
+        port: Port,
+        clock: &RunClock,
+        telemetry: &mut Option<Telemetry>,
+    ) -> Result<(), String> {
         for _ in 0..BATCH {
             let mut buffer = std::mem::take(&mut self.buffer);
             let interface = &mut self.interfaces[usize::from(port)];
             let read = match interface.read(&mut buffer) {
                 Ok(Some(frame)) => {
-                    self.on_frame(port, frame, telemetry);
+                    self.on_frame(port, frame, clock, telemetry);
                     Ok(true)
                 }
                 Ok(None) => Ok(false),
@@ -133,7 +141,7 @@ impl EmulatedLink {
         Ok(())
     }
 
-    fn on_frame(&mut self, port: Port, frame: &[u8], telemetry: &mut Option<Telemetry>) {
+    fn on_frame(&mut self, port: Port, frame: &[u8], clock: &RunClock, telemetry: &mut Option<Telemetry>) {
         if self.silent {
             return;
         }
@@ -153,7 +161,7 @@ impl EmulatedLink {
         self.next_id += 1;
         let mut packet = Packet::from_bytes(self.next_id, packet.to_vec());
         packet.set_link_header(*header);
-        self.service.submit(self.now(), port, to, packet, telemetry);
+        self.service.submit(self.now(clock), port, to, packet, telemetry);
     }
 
     /// End to which a frame is addressed. `None`: no station of the medium, such as a broadcast.
@@ -166,8 +174,8 @@ impl EmulatedLink {
     }
 
     /// Writes every packet that is due to its interface.
-    pub(crate) fn advance(&mut self, telemetry: &mut Option<Telemetry>) {
-        let now = self.now();
+    pub(crate) fn advance(&mut self, clock: &RunClock, telemetry: &mut Option<Telemetry>) {
+        let now = self.now(clock);
         if self.service.next_event().is_none_or(|at| at > now) {
             return;
         }
@@ -180,10 +188,27 @@ impl EmulatedLink {
             self.frame.resize(self.frame.len() + delivery.packet.zeros() as usize, 0);
             let accepted = self.interfaces[usize::from(delivery.port)].write(&self.frame);
             let entered_at = self.service.entered_at(&delivery);
-            self.service.on_delivery(entered_at, &delivery, self.now(), accepted);
+            self.service.on_delivery(entered_at, &delivery, self.now(clock), accepted);
         }
         self.deliveries = deliveries;
         self.service.record(now, telemetry);
+    }
+
+    /// Changes the direction that enters at `port` now. Returns when, in seconds since time zero.
+    pub(crate) fn change(&mut self, port: Port, change: &Change) -> Result<f64, String> {
+        let now = self.now();
+        self.service.change(now, port, change)?;
+        Ok(now.seconds())
+    }
+
+    /// Every direction as it is now.
+    pub(crate) fn status(&self) -> BTreeMap<String, DirectionStatus> {
+        self.service.status()
+    }
+
+    /// Ends the record of the run; the link goes on.
+    pub(crate) fn close(&mut self) {
+        self.service.close();
     }
 
     /// Report of every direction since the link was configured.
@@ -200,7 +225,7 @@ impl EmulatedLink {
     }
 
     /// Time of the link. A packet that arrives before the start of the run counts as arriving at its start.
-    fn now(&self) -> Time {
-        Time(monotonic_ns().saturating_sub(self.zero_ns))
+    fn now(&self, clock: &RunClock) -> Time {
+        Time(clock.now_ns().saturating_sub(self.zero_ns))
     }
 }

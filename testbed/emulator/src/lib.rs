@@ -10,6 +10,7 @@ mod interface;
 pub mod os;
 mod protocol;
 mod pulse;
+mod run_clock;
 mod server;
 mod tap;
 
@@ -17,5 +18,6 @@ pub use os::clock::monotonic_ns;
 pub use os::process::{become_realtime, die_with, leave_realtime};
 pub use protocol::check_request;
 pub use pulse::Stalls;
-pub use server::{serve, EmulationReport, RunTime};
+pub use run_clock::RunTime;
+pub use server::{serve, EmulationReport};
 pub use tap::parse_mac;

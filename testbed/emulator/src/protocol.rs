@@ -1,6 +1,9 @@
 //! Requests and answers of the emulator, one JSON object per line (docs/emulator-protocol.md).
 
-use backchannel_core::scenario::LinkSpec;
+use std::collections::BTreeMap;
+
+use backchannel_core::report::DirectionStatus;
+use backchannel_core::scenario::{Change, LinkSpec};
 use serde::{Deserialize, Serialize};
 
 use crate::server::EmulationReport;
@@ -29,7 +32,23 @@ pub(crate) enum Request {
     /// Starts a run.
     Start(Start),
     /// Ends the run.
-    Stop {},
+    Stop {
+        /// The links go on after the report, without telemetry.
+        #[serde(default)]
+        keep: bool,
+    },
+    /// Changes one direction of a link now. `at_s` of the change is ignored.
+    Change { name: String, direction: Direction, change: Change },
+    /// The directions of every link as they are now.
+    Status {},
+}
+
+/// A direction of a link with two ends.
+#[derive(Clone, Copy, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Direction {
+    Forward,
+    Reverse,
 }
 
 /// Reads one request, and builds the link that it describes, without serving it.
@@ -41,7 +60,11 @@ pub fn check_request(line: &[u8]) -> Result<(), String> {
         Request::AddLink { spec, seed, .. } | Request::Configure { spec, seed, .. } => {
             backchannel_links::build(&spec, seed).map(drop)
         }
-        Request::RemoveLink { .. } | Request::Start(_) | Request::Stop {} => Ok(()),
+        Request::RemoveLink { .. }
+        | Request::Start(_)
+        | Request::Stop { .. }
+        | Request::Change { .. }
+        | Request::Status {} => Ok(()),
     }
 }
 
@@ -92,7 +115,16 @@ pub(crate) struct Answer {
     /// To `stop`.
     #[serde(skip_serializing_if = "Option::is_none")]
     report: Option<EmulationReport>,
+    /// To `change`: when it took place, in seconds since time zero.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    at_s: Option<f64>,
+    /// To `status`: directions by link.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    status: Option<Status>,
 }
+
+/// Directions by name, by link.
+pub(crate) type Status = BTreeMap<String, BTreeMap<String, DirectionStatus>>;
 
 impl Answer {
     pub(crate) fn done() -> Answer {
@@ -107,6 +139,14 @@ impl Answer {
         Answer { t0_monotonic_ns: Some(zero_ns), ..Answer::done() }
     }
 
+    pub(crate) fn changed(at_s: f64) -> Answer {
+        Answer { at_s: Some(at_s), ..Answer::done() }
+    }
+
+    pub(crate) fn status(status: Status) -> Answer {
+        Answer { status: Some(status), ..Answer::done() }
+    }
+
     pub(crate) fn stopped(report: EmulationReport) -> Answer {
         Answer { report: Some(report), ..Answer::done() }
     }
@@ -118,11 +158,15 @@ mod tests {
 
     #[test]
     fn unknown_fields_are_rejected() {
-        let parse = |text| serde_json::from_str::<Request>(text).map(|_| ()).map_err(|error| error.to_string());
+        let parse = |text: &str| serde_json::from_str::<Request>(text).map(|_| ()).map_err(|error| error.to_string());
         assert_eq!(parse(r#"{"op": "start", "lead_s": 0.5}"#), Ok(()));
         assert_eq!(parse(r#"{"op": "stop"}"#), Ok(()));
         assert!(parse(r#"{"op": "start", "lead": 0.5}"#).unwrap_err().contains("lead"));
         assert!(parse(r#"{"op": "stop", "now": true}"#).unwrap_err().contains("now"));
+        assert_eq!(parse(r#"{"op": "stop", "keep": true}"#), Ok(()));
+        let change = |way| format!(r#"{{"op": "change", "name": "l", "direction": "{way}", "change": {{"at_s": 0}}}}"#);
+        assert_eq!(parse(&change("reverse")), Ok(()));
+        assert!(parse(&change("sideways")).unwrap_err().contains("sideways"));
     }
 
     #[test]

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Read, Write};
 
 use backchannel_core::report::LinkReport;
-use backchannel_core::scenario::LinkSpec;
+use backchannel_core::scenario::{Change, LinkSpec};
 use backchannel_core::telemetry::Telemetry;
 use backchannel_core::traits::Port;
 use backchannel_links::Fault;
@@ -16,38 +16,13 @@ use crate::interface::Interface;
 use crate::os::clock::{monotonic_ns, Timer};
 use crate::os::process::{become_realtime, CpuWaits, Priority};
 use crate::os::wait::Epoll;
-use crate::protocol::{read_request, Answer, EndSpec, Request, Start};
+use crate::protocol::{read_request, Answer, Direction, EndSpec, Request, Start};
 use crate::pulse::{Pulse, Stalls};
+use crate::run_clock::{RunClock, RunTime, EARLY_NS};
 use crate::tap::{parse_mac, Tap};
 
 /// Greatest length of a request in bytes. A link may carry recorded traces.
 const MAX_REQUEST: usize = 64 << 20;
-
-/// A machine takes about this long to wake a sleeper. Before a long sleep the timer is set this much earlier, and the rest
-/// is waited for busily.
-const EARLY_NS: u64 = 40_000;
-/// A sleep is long from here on, so that busy waiting takes at most 4 % of a CPU.
-const LONG_SLEEP_NS: u64 = 1_000_000;
-
-/// The time that a run's clocks count.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub enum RunTime {
-    /// Sleepers wake late, and the loop may be kept from running.
-    Real,
-    /// The clock stands still while programs compute and jumps to the next timer, so nothing is late.
-    Virtual,
-}
-
-impl RunTime {
-    /// When to wake for something that is due.
-    fn wake_for(self, due: u64, now: u64) -> u64 {
-        if self == RunTime::Real && due.saturating_sub(now) > LONG_SLEEP_NS {
-            due - EARLY_NS
-        } else {
-            due
-        }
-    }
-}
 
 /// Source of an event, as the token by which epoll knows a descriptor.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -119,27 +94,28 @@ pub fn serve(time: RunTime) -> Result<(), String> {
         pulse: Pulse::default(),
         realtime: become_realtime(Priority::Link),
         fault: fault()?,
-        time,
+        clock: RunClock::new(time),
     };
     let stdin = io::stdin();
     rustix::io::ioctl_fionbio(&stdin, true).map_err(|error| format!("standard input cannot be polled: {error}"))?;
     server.epoll.add(&stdin, Source::Requests.token()).map_err(failed("cannot watch standard input"))?;
-    server.epoll.add(&server.timer, Source::Timer.token()).map_err(failed("cannot watch the timer"))?;
+    server.epoll.add_for_changes(&server.timer, Source::Timer.token()).map_err(failed("cannot watch the timer"))?;
 
     let waits = CpuWaits::of_this_thread();
     let mut input = Vec::new();
     let mut tokens = Vec::new();
     loop {
-        let due = server.agenda.first().map(|(at, _)| time.wake_for(*at, monotonic_ns()));
+        let due = server.agenda.first().map(|(at, _)| server.clock.wake_for(*at));
         let pulse = server.pulse.next_ns().filter(|_| time == RunTime::Real);
         server.timer.set(due.into_iter().chain(pulse).min());
         server.epoll.wait(&mut tokens).map_err(failed("cannot wait"))?;
+        server.clock.on_wake();
         if time == RunTime::Real {
             server.pulse.on_wake(monotonic_ns(), || waits.total_ns());
         }
         for &token in &tokens {
             match Source::of(token) {
-                Source::Timer => server.timer.clear(),
+                Source::Timer => server.timer.on_fired(),
                 Source::Requests => {
                     if !server.read_requests(&mut input)? {
                         return Ok(());
@@ -165,13 +141,13 @@ struct Server {
     pulse: Pulse,
     realtime: bool,
     fault: Option<Fault>,
-    time: RunTime,
+    clock: RunClock,
 }
 
 impl Server {
     fn read_frames(&mut self, slot: usize, port: Port) {
         let Some(link) = self.links.get_mut(slot).and_then(Option::as_mut) else { return };
-        if let Err(why) = link.read(port, &mut self.telemetry) {
+        if let Err(why) = link.read(port, &self.clock, &mut self.telemetry) {
             // The node is gone and its interface with it: this end can never be used again.
             self.epoll.remove(&link.interfaces[usize::from(port)]);
             eprintln!("note: {why}");
@@ -181,9 +157,9 @@ impl Server {
 
     /// Lets every link that is due write its deliveries.
     fn advance(&mut self) {
-        let mut now = monotonic_ns();
+        let mut now = self.clock.now_ns();
         // Woken early on purpose, or by a frame just before.
-        let soon = |at: u64| self.time == RunTime::Real && at > now && at - now <= EARLY_NS;
+        let soon = |at: u64| self.clock.time == RunTime::Real && at > now && at - now <= EARLY_NS;
         if let Some((at, _)) = self.agenda.first().copied().filter(|(at, _)| soon(*at)) {
             while now < at {
                 std::hint::spin_loop();
@@ -192,7 +168,7 @@ impl Server {
         }
         while let Some((_, slot)) = self.agenda.first().copied().filter(|(at, _)| *at <= now) {
             if let Some(link) = &mut self.links[slot] {
-                link.advance(&mut self.telemetry);
+                link.advance(&self.clock, &mut self.telemetry);
             }
             self.schedule(slot);
         }
@@ -258,7 +234,12 @@ impl Server {
                 self.schedule(slot);
             }
             Request::Start(start) => return self.start(&start),
-            Request::Stop {} => return self.stop(),
+            Request::Stop { keep } => return self.stop(keep),
+            Request::Change { name, direction, change } => return self.change(&name, direction, &change),
+            Request::Status {} => {
+                let links = self.links.iter().flatten().map(|link| (link.spec.name.clone(), link.status()));
+                return Ok(Answer::status(links.collect()));
+            }
         }
         Ok(Answer::done())
     }
@@ -317,11 +298,24 @@ impl Server {
         Ok(Answer::started(zero_ns))
     }
 
-    fn stop(&mut self) -> Result<Answer, String> {
+    fn change(&mut self, name: &str, direction: Direction, change: &Change) -> Result<Answer, String> {
+        let slot = self.slot(name)?;
+        let Some(link) = &mut self.links[slot] else { return Err(format!("there is no link '{name}'")) };
+        let at_s = link.change(direction as Port, change).map_err(|why| format!("link '{name}': {why}"))?;
+        link.advance(&mut self.telemetry);
+        self.schedule(slot);
+        Ok(Answer::changed(at_s))
+    }
+
+    fn stop(&mut self, keep: bool) -> Result<Answer, String> {
         self.telemetry.take().map_or(Ok(()), Telemetry::finish)?;
         let links = self.links.iter_mut().flatten().map(|link| (link.spec.name.clone(), link.report())).collect();
         for link in self.links.iter_mut().flatten() {
-            link.silence()?;
+            if keep {
+                link.close();
+            } else {
+                link.silence()?;
+            }
         }
         self.schedule_all();
         let stalls = std::mem::take(&mut self.pulse).report();

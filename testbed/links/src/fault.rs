@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use backchannel_core::event::Events;
 use backchannel_core::packet::Packet;
-use backchannel_core::scenario::{DirectionSpec, LinkSpec};
+use backchannel_core::scenario::{Change, DirectionSpec, LinkSpec};
 use backchannel_core::time::{service_time, Time};
 use backchannel_core::traits::{Delivery, Link, Policy, Port, Usage};
 use schemars::JsonSchema;
@@ -59,7 +59,24 @@ const REORDER_AT_MOST: Duration = Duration::from_secs(1);
 /// # Errors
 /// Those of [`crate::build`].
 pub fn build_with_fault(spec: &LinkSpec, seed: u64, fault: Option<&Fault>) -> Result<Box<dyn Link>, String> {
-    let Some(fault) = fault.filter(|fault| fault.link == spec.name) else { return crate::build(spec, seed) };
+    faulty(spec, seed, fault, crate::build)
+}
+
+/// The same for a link whose queue policies can be replaced while it runs.
+///
+/// # Errors
+/// Those of [`crate::build`].
+pub fn build_changeable(spec: &LinkSpec, seed: u64, fault: Option<&Fault>) -> Result<Box<dyn Link>, String> {
+    faulty(spec, seed, fault, crate::build_dynamic)
+}
+
+fn faulty(
+    spec: &LinkSpec,
+    seed: u64,
+    fault: Option<&Fault>,
+    build: fn(&LinkSpec, u64) -> Result<Box<dyn Link>, String>,
+) -> Result<Box<dyn Link>, String> {
+    let Some(fault) = fault.filter(|fault| fault.link == spec.name) else { return build(spec, seed) };
     let mut faulty = spec.clone();
     for direction in [&mut faulty.forward, &mut faulty.reverse] {
         apply(&fault.kind, direction);
@@ -67,7 +84,7 @@ pub fn build_with_fault(spec: &LinkSpec, seed: u64, fault: Option<&Fault>) -> Re
     if let FaultKind::FramingBytes(more) = fault.kind {
         add(&mut faulty.options, "framing_bytes", more, 0);
     }
-    let link = crate::build(&faulty, seed)?;
+    let link = build(&faulty, seed)?;
     Ok(Box::new(Faulty {
         link,
         kind: fault.kind.clone(),
@@ -194,6 +211,10 @@ impl Link for Faulty {
 
     fn usage(&self, port: Port) -> Usage {
         self.link.usage(port)
+    }
+
+    fn change(&mut self, now: Time, port: Port, change: &Change) -> Result<(), String> {
+        self.link.change(now, port, change)
     }
 }
 

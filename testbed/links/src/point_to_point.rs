@@ -4,12 +4,13 @@
 //! Departures are computed on an ideal timeline: a packet that waited starts when its predecessor ended, however late the driver
 //! polls. So the lateness of a real-time driver never accumulates.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use backchannel_core::event::{EventKind, Events};
 use backchannel_core::packet::Packet;
 use backchannel_core::registry::{CheckedOptions, Entry, Param, Preset, Random, Unit};
-use backchannel_core::scenario::{DirectionSpec, LinkSpec, Named};
+use backchannel_core::scenario::{Change, DirectionSpec, LinkSpec, Named};
 use backchannel_core::time::Time;
 use backchannel_core::traits::{Delivery, Link, Policy, Port, Usage};
 use backchannel_policies::{Context, DropTail};
@@ -43,14 +44,23 @@ pub(crate) static ENTRY: Entry = Entry {
 
 /// Most links of a network have droptail queues at both ends: their policies are called statically.
 pub(crate) fn build(checked: &CheckedOptions<'_>, spec: &LinkSpec, seed: u64) -> Result<Box<dyn Link>, String> {
-    if [&spec.forward, &spec.reverse].iter().all(|direction| direction.queue.name == "droptail") {
+    if [&spec.forward, &spec.reverse].into_iter().flat_map(DirectionSpec::queues).all(|queue| queue.name == "droptail")
+    {
         return Ok(Box::new(PointToPoint::new(checked, spec, seed, |queue, _| {
             DropTail::from_options(&queue.options)
         })?));
     }
+    build_dynamic(checked, spec, seed)
+}
+
+/// A link whose policies can be replaced by any other.
+pub(crate) fn build_dynamic(checked: &CheckedOptions<'_>, spec: &LinkSpec, seed: u64) -> Result<Box<dyn Link>, String> {
     let any = |queue: &Named, context: &Context| backchannel_policies::build(&queue.name, &queue.options, context);
     Ok(Box::new(PointToPoint::new(checked, spec, seed, any)?))
 }
+
+/// Builds a policy.
+type Build<P> = Arc<dyn Fn(&Named, &Context) -> Result<P, String> + Send + Sync>;
 
 /// A link of two independent directions with policies of type `P`.
 pub struct PointToPoint<P> {
@@ -97,6 +107,10 @@ impl<P: Policy> Link for PointToPoint<P> {
     fn usage(&self, port: Port) -> Usage {
         self.lines[usize::from(port)].usage()
     }
+
+    fn change(&mut self, now: Time, port: Port, change: &Change) -> Result<(), String> {
+        self.lines[usize::from(port)].change_at(now, change)
+    }
 }
 
 impl<P: Policy> PointToPoint<P> {
@@ -104,17 +118,18 @@ impl<P: Policy> PointToPoint<P> {
         checked: &CheckedOptions<'_>,
         spec: &LinkSpec,
         seed: u64,
-        policy: impl Fn(&Named, &Context) -> Result<P, String>,
+        policy: impl Fn(&Named, &Context) -> Result<P, String> + Send + Sync + 'static,
     ) -> Result<PointToPoint<P>, String> {
         if spec.ends.len() != 2 {
             return Err(format!("a point-to-point link has two ends, not {}", spec.ends.len()));
         }
         let framing = checked.count("framing_bytes").unwrap_or(0);
+        let policy: Build<P> = Arc::new(policy);
         let line = |name: &str, here: &DirectionSpec, opposite: &DirectionSpec| {
             let label = format!("{}/{name}", spec.name);
             let (rate_bps, opposite_rate_bps) = (here.rate_bps, opposite.rate_bps);
             let context = Context { seed, label, rate_bps, opposite_rate_bps };
-            Line::new(&context, here, framing, &policy).map_err(|why| format!("{name}: {why}"))
+            Line::new(context, here, framing, Arc::clone(&policy)).map_err(|why| format!("{name}: {why}"))
         };
         Ok(PointToPoint {
             one_way: checked.flag("one_way"),

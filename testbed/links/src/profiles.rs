@@ -24,6 +24,7 @@ static ROWS: &[Row] = &[
     dialup("dialup-9.6", "a 9.6 kbit/s dialup modem, both ways", 9_600),
     dialup("dialup-14.4", "a 14.4 kbit/s dialup modem, both ways", 14_400),
     dialup("dialup-28.8", "a 28.8 kbit/s dialup modem, both ways", 28_800),
+    dialup("dialup-33.6", "a 33.6 kbit/s dialup modem, both ways: the modem of 1997", 33_600),
     dialup("dialup-56", "a 56 kbit/s dialup modem, both ways", 56_000),
     ("isdn-64", "one ISDN B channel", "asym 7.1 (figure 8)", (64_000, 0.05, 10), (64_000, 0.05, 10)),
     ("isdn-128", "two ISDN B channels", "asym 7.1 (figure 8)", (128_000, 0.05, 10), (128_000, 0.05, 10)),
@@ -62,6 +63,64 @@ static ROWS: &[Row] = &[
         "aq 4, figure 2",
         (10_000_000, 0.005, 50),
         (1_000_000, 0.005, 50),
+    ),
+    (
+        "cable-500-10",
+        "a DOCSIS 3.0 cable modem: 500 Mbit/s down, 10 Mbit/s up",
+        "a common tier; up, 8 ms of request and grant and a buffer of 250 ms, the bufferbloat that RFC 8034 counters; \
+         the rest is chosen",
+        (500_000_000, 0.004, 1000),
+        (10_000_000, 0.008, 208),
+    ),
+    (
+        "vdsl-100-40",
+        "a VDSL2 line: 100 Mbit/s down, 40 Mbit/s up",
+        "ITU-T G.993.2, profile 17a with vectoring; interleaving of 4 ms and buffers of 60 ms are chosen",
+        (100_000_000, 0.006, 500),
+        (40_000_000, 0.006, 200),
+    ),
+    (
+        "gpon-300-150",
+        "a fibre line on a passive optical network: 300 Mbit/s down, 150 Mbit/s up",
+        "a common tier of ITU-T G.984 (2.5 and 1.2 Gbit/s, shared); delays and buffers of 20 ms are chosen",
+        (300_000_000, 0.001, 500),
+        (150_000_000, 0.002, 250),
+    ),
+    (
+        "lte-40-10",
+        "a mobile line, LTE: 40 Mbit/s down, 10 Mbit/s up, fixed rates, deep buffers",
+        "rates, delays and buffers of 300 ms are chosen, buffers after Jiang et al. 2012 (bufferbloat in 3G/4G); \
+         for varying rates use a trace (links.md, mahimahi)",
+        (40_000_000, 0.02, 1000),
+        (10_000_000, 0.03, 250),
+    ),
+    (
+        "5g-tdd-400-50",
+        "a mobile line, 5G with time division: 400 Mbit/s down, 50 Mbit/s up, fixed rates",
+        "slots down to slots up as in the pattern DDDSU (3GPP TS 38.213, 11.1); rates, delays and buffers are chosen",
+        (400_000_000, 0.008, 2000),
+        (50_000_000, 0.012, 400),
+    ),
+    (
+        "leo-150-15",
+        "a low-orbit satellite: 150 Mbit/s down, 15 Mbit/s up",
+        "round trips of 25 to 60 ms as its operators specify for land; rates and buffers of 100 ms are chosen",
+        (150_000_000, 0.02, 1250),
+        (15_000_000, 0.02, 125),
+    ),
+    (
+        "geo-50-3",
+        "a geostationary satellite: 50 Mbit/s down, 3 Mbit/s up",
+        "RFC 2488, 2: 239.6 to 279.0 ms one way; rates and buffers of 500 ms are chosen",
+        (50_000_000, 0.26, 2000),
+        (3_000_000, 0.26, 125),
+    ),
+    (
+        "office-wifi",
+        "an office wireless LAN at its usual goodput: 80 Mbit/s both ways, without contention",
+        "goodput, delay and queues are chosen; for a shared medium use the link kind wavelan",
+        (80_000_000, 0.003, 250),
+        (80_000_000, 0.003, 250),
     ),
 ];
 

@@ -2,6 +2,7 @@
 
 use backchannel_core::event::Events;
 use backchannel_core::packet::Packet;
+use backchannel_core::scenario::Change;
 use backchannel_core::time::Time;
 use backchannel_core::traits::{Delivery, Link, Middlebox, Policy, Port, Side, Usage};
 
@@ -82,5 +83,9 @@ impl Link for WithMiddlebox {
 
     fn usage(&self, port: Port) -> Usage {
         self.link.usage(port)
+    }
+
+    fn change(&mut self, now: Time, port: Port, change: &Change) -> Result<(), String> {
+        self.link.change(now, port, change)
     }
 }

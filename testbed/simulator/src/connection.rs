@@ -31,6 +31,8 @@ pub(crate) struct HostConnection {
     pub(crate) node: usize,
     /// When its timer is in the event queue.
     pub(crate) scheduled: Option<Time>,
+    /// Number of the exchange that it carries: its transfer's, or the latest transaction's.
+    pub(crate) exchange: Option<usize>,
     /// Bytes that the application has read.
     pub(crate) received: u64,
     /// Whether all of them were zeros, as applications send.
@@ -43,7 +45,8 @@ pub(crate) struct HostConnection {
 impl HostConnection {
     pub(crate) fn new(connection: Connection, flow: usize, role: Role, node: usize) -> HostConnection {
         let (received, intact, first, last) = (0, true, None, None);
-        HostConnection { connection, flow, role, node, scheduled: None, received, intact, first, last }
+        let exchange = None;
+        HostConnection { connection, flow, role, node, scheduled: None, exchange, received, intact, first, last }
     }
 
     /// The application reads what has arrived, and closes when its peer has.

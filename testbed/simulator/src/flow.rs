@@ -2,9 +2,10 @@
 
 use std::net::IpAddr;
 
+use backchannel_core::exchange::Exchanges;
 use backchannel_core::packet::FlowKey;
 
-use crate::workload::Application;
+use backchannel_workloads::Application;
 
 /// Source port of the first connection of flow 0; that of flow N is N higher.
 pub(crate) const FIRST_EPHEMERAL: u16 = 40_000;
@@ -21,14 +22,19 @@ pub(crate) struct FlowState {
     connections_opened: u32,
     /// Number of the connection that was opened last.
     pub(crate) latest_connection: Option<usize>,
+    /// What the application experienced; `None`: it is not recorded.
+    pub(crate) exchanges: Option<Exchanges>,
     /// UDP payload.
     pub(crate) datagram_bytes_sent: u64,
     pub(crate) datagram_bytes_received: u64,
 }
 
 impl FlowState {
-    pub(crate) fn new(application: Application, from: usize, to: usize) -> FlowState {
+    /// `recorded`: whether the run records exchanges.
+    pub(crate) fn new(application: Application, from: usize, to: usize, recorded: bool) -> FlowState {
+        let exchanges = (recorded && application.is_recorded()).then(Exchanges::default);
         FlowState {
+            exchanges,
             application,
             from,
             to,

@@ -3,6 +3,7 @@
 
 mod connection;
 mod counters;
+mod datagram;
 mod event_queue;
 mod flow;
 mod input;
@@ -10,11 +11,9 @@ mod node;
 mod processing;
 mod report;
 mod simulation;
-mod workload;
 
 pub use connection::write_samples;
 pub use counters::CountersFile;
 pub use input::Input;
 pub use report::SimulationReport;
 pub use simulation::simulate;
-pub use workload::workloads;

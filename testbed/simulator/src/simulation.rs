@@ -7,6 +7,7 @@ use std::io::{BufWriter, Write};
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::Path;
 
+use backchannel_core::exchange;
 use backchannel_core::packet::{Packet, Transport};
 use backchannel_core::pcap::VIRTUAL_EPOCH_NS;
 use backchannel_core::scenario::Flow;
@@ -14,20 +15,20 @@ use backchannel_core::service::LinkService;
 use backchannel_core::telemetry::Telemetry;
 use backchannel_core::time::Time;
 use backchannel_core::traits::{Delivery, Endpoint, Port};
+use backchannel_workloads::Application;
 use rustc_hash::FxHashMap;
 
 use crate::connection::{flow_config, HostConnection, Role};
 use crate::counters::Counters;
 use crate::event_queue::{Event, EventQueue};
-use crate::flow::{FlowKeyV4, FlowState};
+use crate::flow::{FlowKeyV4, FlowState, FIRST_EPHEMERAL};
 use crate::input::Input;
 use crate::node::{self, Attachment, NextHop, Node};
 use crate::processing::{Processing, Stage};
 use crate::report::{CaptureReport, DriverReport, FlowReport, FlowSideReport, SimulationReport};
-use crate::workload::Application;
 
-/// Runs a scenario and writes `captures/INTERFACE.pcap`, `telemetry/links.jsonl`, `telemetry/FLOW.jsonl` and
-/// `counters.json` into a folder, as far as the scenario asks for them.
+/// Runs a scenario and writes `captures/INTERFACE.pcap`, `telemetry/links.jsonl`, `telemetry/FLOW.jsonl`,
+/// `applications/FLOW.jsonl` and `counters.json` into a folder, as far as the scenario asks for them.
 ///
 /// # Errors
 /// The input does not fit together, or a file cannot be written.
@@ -79,6 +80,8 @@ struct Simulation<'a> {
     counters: Option<Counters>,
     deliveries: Vec<Delivery>,
     next_id: u64,
+    /// Flow and exchange of each recorded UDP packet under way, by its id.
+    datagrams: FxHashMap<u64, (usize, usize)>,
     /// Why the run cannot continue.
     failed: Option<String>,
 }
@@ -120,6 +123,7 @@ impl<'a> Simulation<'a> {
             counters,
             deliveries: Vec::new(),
             next_id: 0,
+            datagrams: FxHashMap::default(),
             failed: None,
         };
         let nodes: FxHashMap<_, _> = scenario.nodes.iter().map(|node| node.name.as_str()).zip(0..).collect();
@@ -136,7 +140,9 @@ impl<'a> Simulation<'a> {
         let application = Application::new(flow, self.input.scenario.seed)?;
         let first = application.first(flow.start());
         let is_requested = application.request_bytes().is_some();
-        self.flows.push(FlowState::new(application, from, to));
+        let is_echoed = application.is_echoed();
+        let recorded = self.input.scenario.capture.telemetry;
+        self.flows.push(FlowState::new(application, from, to, recorded));
         for node in [from, to] {
             flow_config(self.nodes[node].stack.as_ref(), flow)?;
         }
@@ -146,6 +152,10 @@ impl<'a> Simulation<'a> {
             if self.listening.insert((address, flow.port), number).is_some() {
                 return Err(format!("flow '{}': port {} of {name} is used by another flow", flow.name, flow.port));
             }
+        }
+        if is_echoed {
+            let port = FIRST_EPHEMERAL + number as u16;
+            self.listening.insert((self.nodes[from].addresses[0], port), number);
         }
         if self.input.scenario.capture.telemetry {
             let path = self.out.join("telemetry").join(format!("{}.jsonl", flow.name));
@@ -316,7 +326,12 @@ impl<'a> Simulation<'a> {
         let Transport::Udp { payload } = *packet.transport() else {
             return self.accept(number, node, flow, &packet);
         };
+        let id = packet.id;
+        if node == self.flows[number].from {
+            return self.on_returned(id);
+        }
         self.flows[number].datagram_bytes_received += u64::from(payload);
+        self.on_datagram(number, node, &packet);
         if let Some(counters) = &mut self.counters {
             counters.on_arrival(number, &packet);
             counters.on_read(number, self.now, u64::from(payload));
@@ -333,6 +348,12 @@ impl<'a> Simulation<'a> {
         }
         for file in &mut self.samples {
             file.flush().map_err(|error| format!("cannot write telemetry: {error}"))?;
+        }
+        for (flow, state) in workload.iter().zip(&self.flows) {
+            let Some(exchanges) = &state.exchanges else { continue };
+            let folder = self.out.join("applications");
+            fs::create_dir_all(&folder).map_err(|error| format!("cannot create {}: {error}", folder.display()))?;
+            exchange::write_lines(&folder.join(format!("{}.jsonl", flow.name)), exchanges.all())?;
         }
         let links = self.links.iter_mut().map(|link| (link.service.name().to_owned(), link.service.report())).collect();
         let mut ends: Vec<Vec<&HostConnection>> = workload.iter().map(|_| Vec::new()).collect();

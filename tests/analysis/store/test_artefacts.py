@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import fsspec
 import pytest
+from fsspec.implementations.memory import MemoryFileSystem
 
 from analysis.store import artefacts
 from analysis.store.artefacts import ArtefactError, RemoteArtefacts
@@ -117,3 +121,103 @@ def test_several_may_bring_the_same_run_here_at_once(place: RemoteArtefacts, tmp
     with ThreadPoolExecutor(8) as pool:
         result = list(pool.map(lambda _: names(place.folder("abcd", "1.0")), range(32)))
     assert all(entry == {"captures/a.pcap", "manifest.json"} for entry in result)
+
+
+class Unreliable(MemoryFileSystem):
+    """An object store that fails, is silent, or cuts what it takes or gives."""
+
+    protocol = "unreliable"
+    store: dict[str, Any] = {}
+    pseudo_dirs = [""]
+    #: Calls by name that fail from now on, take for ever, or transfer one byte less.
+    failing: set[str] = set()
+    silent: set[str] = set()
+    cutting: set[str] = set()
+    released = threading.Event()
+
+    @classmethod
+    def _meet(cls, call: str) -> None:
+        if call in cls.silent:
+            cls.released.wait(60)
+        if call in cls.failing:
+            raise OSError(f"503 for {call}")
+
+    def exists(self, path: str, **more: Any) -> bool:
+        self._meet("exists")
+        return bool(super().exists(path, **more))
+
+    def size(self, path: str) -> int:
+        return int(super().size(path)) + ("size" in self.cutting)
+
+    def put_file(self, lpath: str, rpath: str, **more: Any) -> None:
+        self._meet("put")
+        super().pipe_file(rpath, Path(lpath).read_bytes()[: -1 if "put" in self.cutting else None])
+
+    def get_file(self, rpath: str, lpath: str, **more: Any) -> None:
+        self._meet("get")
+        Path(lpath).write_bytes(super().cat_file(rpath)[: -1 if "get" in self.cutting else None])
+
+
+@pytest.fixture
+def unreliable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[RemoteArtefacts]:
+    fsspec.register_implementation("unreliable", Unreliable, clobber=True)
+    monkeypatch.setattr(artefacts, "ANSWER_S", 0.2)
+    Unreliable.store.clear()
+    yield RemoteArtefacts("unreliable://lab", tmp_path / "cache")
+    Unreliable.released.set()
+    for faults in (Unreliable.failing, Unreliable.silent, Unreliable.cutting):
+        faults.clear()
+    Unreliable.released = threading.Event()
+
+
+SIZES = {"captures/a.pcap": 3, "manifest.json": 2}
+
+
+@pytest.mark.parametrize(
+    ("kind", "call", "message"),
+    [
+        ("failing", "exists", "503 for exists"),
+        ("failing", "put", "503 for put"),
+        ("silent", "exists", "no answer within 0 s"),
+        ("silent", "put", "no answer within 0 s"),
+        ("cutting", "put", "a.pcap has 2 bytes there instead of 3"),
+        ("cutting", "size", "a.pcap has 4 bytes there instead of 3"),
+    ],
+)
+def test_a_place_that_does_not_take_a_run_is_named_and_the_run_can_be_put_again(
+    unreliable: RemoteArtefacts, tmp_path: Path, kind: str, call: str, message: str
+) -> None:
+    folder = made(tmp_path, "one")
+    getattr(Unreliable, kind).add(call)
+    with pytest.raises(ArtefactError, match=f"cannot be put to unreliable://lab: .*{message}"):
+        unreliable.put("abcd", folder)
+    assert names(folder) == set(SIZES)
+    getattr(Unreliable, kind).clear()
+    unreliable.put("abcd", folder)
+    assert names(unreliable.folder("abcd", "1", lambda: SIZES)) == set(SIZES)
+
+
+@pytest.mark.parametrize(
+    ("kind", "call", "message"),
+    [
+        ("failing", "get", "503 for get"),
+        ("silent", "get", "no answer within 0 s"),
+        ("cutting", "get", "bytes there instead of"),
+    ],
+)
+def test_a_place_that_does_not_give_a_run_leaves_no_part_of_it(
+    unreliable: RemoteArtefacts, tmp_path: Path, kind: str, call: str, message: str
+) -> None:
+    unreliable.put("abcd", made(tmp_path, "one"))
+    getattr(Unreliable, kind).add(call)
+    with pytest.raises(ArtefactError, match=f"cannot be read from unreliable://lab: .*{message}"):
+        unreliable.folder("abcd", "1", lambda: SIZES)
+    getattr(Unreliable, kind).clear()
+    assert names(unreliable.folder("abcd", "1", lambda: SIZES)) == set(SIZES)
+
+
+def test_a_file_that_the_place_has_lost_is_named(unreliable: RemoteArtefacts, tmp_path: Path) -> None:
+    unreliable.put("abcd", made(tmp_path, "one"))
+    del Unreliable.store[next(path for path in Unreliable.store if path.endswith("manifest.json"))]
+    with pytest.raises(ArtefactError, match=r"manifest.json has 0 bytes there instead of 2"):
+        unreliable.folder("abcd", "1", lambda: SIZES)

@@ -40,31 +40,40 @@ pub fn sleep_until_or_signal(at_ns: u64) {
     }
 }
 
-/// A timer on CLOCK_MONOTONIC whose descriptor becomes readable when it fires.
-pub(crate) struct Timer(OwnedFd);
+/// A timer on CLOCK_MONOTONIC whose descriptor becomes readable when it fires. It is watched for changes, so that it need
+/// not be read.
+pub(crate) struct Timer {
+    fd: OwnedFd,
+    /// What it is set to; `None`: it has fired or is disarmed.
+    set_to_ns: Option<u64>,
+}
 
 impl Timer {
     pub(crate) fn new() -> io::Result<Timer> {
-        Ok(Timer(timerfd_create(TimerfdClockId::Monotonic, TimerfdFlags::NONBLOCK | TimerfdFlags::CLOEXEC)?))
+        let fd = timerfd_create(TimerfdClockId::Monotonic, TimerfdFlags::NONBLOCK | TimerfdFlags::CLOEXEC)?;
+        Ok(Timer { fd, set_to_ns: None })
     }
 
     /// Fires at this instant, or at once if it has passed. `None` disarms the timer.
-    pub(crate) fn set(&self, at_ns: Option<u64>) {
+    pub(crate) fn set(&mut self, at_ns: Option<u64>) {
+        if at_ns == self.set_to_ns {
+            return;
+        }
+        self.set_to_ns = at_ns;
         // Zero would disarm it.
         let it_value = timespec(at_ns.map_or(0, |at| at.max(1)));
         let value = Itimerspec { it_interval: timespec(0), it_value };
-        timerfd_settime(&self.0, TimerfdTimerFlags::ABSTIME, &value).expect("an armed timer of ours and a valid time");
+        timerfd_settime(&self.fd, TimerfdTimerFlags::ABSTIME, &value).expect("an armed timer of ours and a valid time");
     }
 
-    /// Makes the descriptor unreadable until the timer fires again.
-    pub(crate) fn clear(&self) {
-        // It may have been cleared or set anew since it fired.
-        let _ = rustix::io::read(&self.0, &mut [0u8; 8]);
+    /// Call when it has fired: the same instant may be set again.
+    pub(crate) fn on_fired(&mut self) {
+        self.set_to_ns = None;
     }
 }
 
 impl AsFd for Timer {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.0.as_fd()
+        self.fd.as_fd()
     }
 }

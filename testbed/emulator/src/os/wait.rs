@@ -6,7 +6,6 @@ use std::os::fd::{AsFd, OwnedFd};
 use rustix::event::{epoll, poll, PollFd, PollFlags};
 use rustix::io::Errno;
 
-use super::clock::monotonic_ns;
 use super::timespec;
 
 /// What to wait for.
@@ -18,19 +17,19 @@ pub enum Readiness {
     Writable,
 }
 
-/// Waits until one of the descriptors is ready, at most until an instant of CLOCK_MONOTONIC. False after that instant, or
-/// when a signal arrives.
-pub fn wait_until<'a>(
+/// Waits until one of the descriptors is ready, at most for a time in nanoseconds. False after that time, or when a signal
+/// arrives.
+pub fn wait_for<'a>(
     fds: impl IntoIterator<Item = &'a (impl AsFd + 'a)>,
     readiness: Readiness,
-    until_ns: Option<u64>,
+    timeout_ns: Option<u64>,
 ) -> bool {
     let flags = match readiness {
         Readiness::Readable => PollFlags::IN,
         Readiness::Writable => PollFlags::OUT,
     };
     let mut fds: Vec<PollFd<'_>> = fds.into_iter().map(|fd| PollFd::new(fd, flags)).collect();
-    let timeout = until_ns.map(|until| timespec(until.saturating_sub(monotonic_ns())));
+    let timeout = timeout_ns.map(timespec);
     poll(&mut fds, timeout.as_ref()).is_ok_and(|ready| ready > 0)
 }
 
@@ -45,9 +44,15 @@ impl Epoll {
         Ok(Epoll { fd: epoll::create(epoll::CreateFlags::CLOEXEC)?, events: Vec::with_capacity(64) })
     }
 
-    /// Starts to watch a descriptor for reading.
+    /// Starts to watch a descriptor for reading. It is reported as long as there is something to read.
     pub(crate) fn add(&self, fd: impl AsFd, token: u64) -> io::Result<()> {
         Ok(epoll::add(&self.fd, fd, epoll::EventData::new_u64(token), epoll::EventFlags::IN)?)
+    }
+
+    /// Starts to watch a descriptor that is reported each time it becomes readable, whether it is read or not.
+    pub(crate) fn add_for_changes(&self, fd: impl AsFd, token: u64) -> io::Result<()> {
+        let flags = epoll::EventFlags::IN | epoll::EventFlags::ET;
+        Ok(epoll::add(&self.fd, fd, epoll::EventData::new_u64(token), flags)?)
     }
 
     /// Stops watching a descriptor, if it is watched.

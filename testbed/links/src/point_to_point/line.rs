@@ -14,7 +14,7 @@ use backchannel_core::time::{service_time_ns, Time};
 use backchannel_core::traits::{Delivery, Policy, Port, Usage};
 use backchannel_policies::Context;
 
-use super::{check_rate, delay};
+use super::{check_rate, delay, Build};
 use crate::device::{Device, Taken};
 use crate::far_end::{FarEnd, Flying};
 use crate::serial::{self, Transmitter, DIRECTION};
@@ -26,6 +26,11 @@ pub(super) struct Line<P> {
     /// `None` if packets are sent unchanged.
     transmitter: Option<Box<Transmitter>>,
     pub(super) policy: P,
+    /// Builds the policies of changes.
+    build: Build<P>,
+    context: Context,
+    /// Policies that replaced another one.
+    replaced: u32,
     /// The modem's buffer behind the policy, if any.
     device: Option<Box<Device>>,
     schedule: VecDeque<Change>,
@@ -52,10 +57,10 @@ pub(super) struct Line<P> {
 
 impl<P: Policy> Line<P> {
     pub(super) fn new(
-        context: &Context,
+        context: Context,
         spec: &DirectionSpec,
         framing: u64,
-        policy: impl Fn(&Named, &Context) -> Result<P, String>,
+        build: Build<P>,
     ) -> Result<Line<P>, String> {
         check_rate(spec.rate_bps)?;
         let checked = CheckedOptions::check(&DIRECTION, &spec.options)?;
@@ -80,12 +85,16 @@ impl<P: Policy> Line<P> {
             check_rate(change.rate_bps)?;
             change.delay_s.map(delay).transpose()?;
             change.errors.as_deref().map(|errors| far_end.error_models(errors)).transpose()?;
+            change.queue.as_ref().map(|queue| build(queue, &context)).transpose()?;
         }
         Ok(Line {
             rate_bps: spec.rate_bps,
             framing,
             transmitter,
-            policy: policy(&spec.queue, context)?,
+            policy: build(&spec.queue, &context)?,
+            build,
+            context,
+            replaced: 0,
             device,
             schedule: spec.schedule.iter().cloned().collect(),
             change_at: next_change(&spec.schedule),
@@ -204,7 +213,7 @@ impl<P: Policy> Line<P> {
     #[inline(always)]
     fn step(&mut self, now: Time, events: &mut Events) {
         if self.change_at <= now {
-            self.change();
+            self.change(now, events);
         } else if self.policy_poll_at() <= self.sending_until {
             match &mut self.device {
                 Some(device) => {
@@ -281,7 +290,45 @@ impl<P: Policy> Line<P> {
         }
     }
 
-    fn change(&mut self) {
+    /// Adds a change at `now` to the schedule, behind those that are due.
+    pub(super) fn change_at(&mut self, now: Time, change: &Change) -> Result<(), String> {
+        check_rate(change.rate_bps)?;
+        change.delay_s.map(delay).transpose()?;
+        change.errors.as_deref().map(|errors| self.far_end.error_models(errors)).transpose()?;
+        change.queue.as_ref().map(|queue| (self.build)(queue, &self.context)).transpose()?;
+        if change.rate_bps.is_some() && self.rate_bps.is_none() {
+            return Err("a line that started without a rate cannot get one while it runs".into());
+        }
+        let at_s = now.seconds();
+        let place = self.schedule.iter().take_while(|due| due.at_s <= at_s).count();
+        self.schedule.insert(place, Change { at_s, ..change.clone() });
+        self.change_at = next_change(self.schedule.make_contiguous());
+        self.update_times();
+        Ok(())
+    }
+
+    /// Replaces the policy. What waits moves to the new one in the order in which the old one sends it.
+    fn replace_policy(&mut self, now: Time, queue: &Named, events: &mut Events) {
+        self.replaced += 1;
+        let label = format!("{}/queue-{}", self.context.label, self.replaced);
+        let context = Context { label, rate_bps: self.rate_bps, ..self.context.clone() };
+        let mut policy = (self.build)(queue, &context).expect("it was built once, when the change was made");
+        std::mem::swap(&mut self.policy, &mut policy);
+        let mut at = now;
+        // A policy that holds packets back releases them later.
+        while let Some(ready) = policy.next_time().filter(|_| policy.len_packets() > 0) {
+            at = at.max(ready);
+            if let Some(packet) = policy.dequeue(at, events) {
+                self.policy.enqueue(now, packet, events);
+            }
+        }
+        self.changed = true;
+        if self.is_idle() && self.device.is_none() {
+            self.send_next(now, true, events);
+        }
+    }
+
+    fn change(&mut self, now: Time, events: &mut Events) {
         let Some(change) = self.schedule.pop_front() else { return };
         self.change_at = next_change(self.schedule.make_contiguous());
         if let Some(rate_bps) = change.rate_bps {
@@ -296,6 +343,9 @@ impl<P: Policy> Line<P> {
             self.far_end
                 .set_errors(Time::from_seconds(change.at_s), &errors)
                 .expect("they were built once, when the link was");
+        }
+        if let Some(queue) = change.queue {
+            self.replace_policy(now, &queue, events);
         }
     }
 }

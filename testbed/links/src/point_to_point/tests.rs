@@ -1,4 +1,4 @@
-use std::sync::{Arc, Mutex};
+use std::sync::Mutex;
 
 use super::*;
 use backchannel_core::packet::build::{ack, data, Segment};
@@ -225,8 +225,10 @@ fn a_change_of_a_rate_informs_both_policies_of_their_own_and_the_opposite_rate()
     let schedule = json!({"schedule": [{"at_s": 1.0, "rate_bps": 1_000_000}, {"at_s": 2.0, "delay_s": 0.1}]});
     let spec = ten_megabit(schedule);
     let informed = [(); 2].map(|()| Arc::new(Mutex::new(Vec::new())));
-    let spy =
-        |_: &Named, context: &Context| Ok(RateSpy(Arc::clone(&informed[usize::from(context.label == "line/reverse")])));
+    let spied = informed.clone();
+    let spy = move |_: &Named, context: &Context| {
+        Ok(RateSpy(Arc::clone(&spied[usize::from(context.label == "line/reverse")])))
+    };
     let mut link = PointToPoint::new(&CheckedOptions::check(&ENTRY, &spec.options).unwrap(), &spec, 1, spy).unwrap();
     let (mut events, mut out) = (Events::default(), Vec::new());
     let rates = |port: usize| informed[port].lock().expect("one thread").clone();
@@ -274,4 +276,42 @@ proptest! {
             prop_assert!(pair[1].at - pair[0].at >= least);
         }
     }
+}
+
+#[test]
+fn a_new_policy_takes_over_what_waits_and_drops_what_has_no_room() {
+    let queue = json!({"name": "drop-from-front", "options": {"limit_packets": 4}});
+    let mut scheduled = crate::build(&ten_megabit(json!({"schedule": [{"at_s": 0.0001, "queue": queue}]})), 1).unwrap();
+    let mut live = crate::build_changeable(&ten_megabit(json!({})), 1, None).unwrap();
+    let mut results = Vec::new();
+    for (link, is_live) in [(&mut scheduled, false), (&mut live, true)] {
+        let mut events = Events::default();
+        for id in 0..10 {
+            link.submit(Time::ZERO, 0, data(id, 960), &mut events);
+        }
+        if is_live {
+            let change = serde_json::from_value(json!({"at_s": 0.0, "queue": queue})).unwrap();
+            link.change(Time(100_000), 0, &change).unwrap();
+        }
+        let ids: Vec<_> = drain(&mut **link, &mut events).into_iter().map(|(_, _, id)| id).collect();
+        results.push((ids, events.count(EventKind::DroppedFull)));
+    }
+    // The first packet is on the line, and the new queue holds the last four of the nine that waited.
+    assert_eq!(results[0], (vec![0, 6, 7, 8, 9], 5));
+    assert_eq!(results[0], results[1]);
+}
+
+#[test]
+fn an_invalid_change_of_a_running_line_changes_nothing() {
+    let mut link = crate::build_changeable(&ten_megabit(json!({})), 1, None).unwrap();
+    let change = |fields: serde_json::Value| serde_json::from_value(fields).unwrap();
+    for (fields, reason) in [
+        (json!({"at_s": 0.0, "rate_bps": 0}), "a rate of 0 bit/s"),
+        (json!({"at_s": 0.0, "rate_bps": 5, "queue": {"name": "codle"}}), "no queue policy 'codle'"),
+        (json!({"at_s": 0.0, "delay_s": -1.0}), "a delay of -1 s"),
+    ] {
+        let why = link.change(Time(1), 0, &change(fields)).unwrap_err();
+        assert!(why.contains(reason), "{why}");
+    }
+    assert_eq!(link.next_event(), None);
 }

@@ -1,15 +1,18 @@
 //! Flows and their connections: what applications do, and what connections do after each event.
 
+use std::net::IpAddr;
+
 use backchannel_core::packet::{FlowKey, Packet};
 use backchannel_core::rng;
 use backchannel_core::traits::Endpoint;
 use backchannel_stacks::{Connection, Content, Source};
+use backchannel_workloads::Action;
 
 use super::Simulation;
 use crate::connection::{flow_config, write_samples, HostConnection, Role};
+use crate::datagram::datagram;
 use crate::event_queue::Event;
 use crate::flow::{FlowKeyV4, FlowState, FIRST_EPHEMERAL};
-use crate::workload::{datagram, Action};
 
 impl Simulation<'_> {
     pub(super) fn on_application(&mut self, number: usize) {
@@ -27,6 +30,9 @@ impl Simulation<'_> {
             Action::Request(bytes) => self.request(number, bytes),
             Action::Write(bytes) => {
                 if let Some(connection) = flow.latest_connection {
+                    if let (Some(each), Some(exchanges)) = (flow.application.transaction(), &mut flow.exchanges) {
+                        self.connections[connection].exchange = Some(exchanges.begin(self.now, each.response));
+                    }
                     self.connections[connection].connection.send_more(bytes);
                     self.drive(connection);
                 }
@@ -36,9 +42,37 @@ impl Simulation<'_> {
                 let (from, to, port) = (flow.from, flow.to, self.input.scenario.workload[number].port);
                 let source = (self.nodes[from].addresses[0], FIRST_EPHEMERAL + number as u16);
                 self.next_id += 1;
+                if let Some(exchanges) = &mut flow.exchanges {
+                    self.datagrams.insert(self.next_id, (number, exchanges.begin(self.now, u64::from(length))));
+                }
                 let packet = datagram(self.next_id, source, (self.nodes[to].addresses[0], port), length);
                 self.send(from, packet);
             }
+        }
+    }
+
+    /// A UDP packet arrives at the receiver of a flow, which returns it if the flow is echoed.
+    pub(super) fn on_datagram(&mut self, number: usize, node: usize, packet: &Packet) {
+        let flow = &mut self.flows[number];
+        let exchange = self.datagrams.remove(&packet.id);
+        if let (Some((_, exchange)), Some(exchanges)) = (exchange, &mut flow.exchanges) {
+            exchanges.arrive(exchange, self.now);
+        }
+        let Some(key) = packet.flow().filter(|_| flow.application.is_echoed()) else { return };
+        let (IpAddr::V4(src), IpAddr::V4(dst)) = (key.src, key.dst) else { return };
+        self.next_id += 1;
+        if let Some(exchange) = exchange {
+            self.datagrams.insert(self.next_id, exchange);
+        }
+        let echo = datagram(self.next_id, (dst, key.dst_port), (src, key.src_port), packet.len());
+        self.send(node, echo);
+    }
+
+    /// A UDP packet that the receiver of a flow returned arrives at the sender.
+    pub(super) fn on_returned(&mut self, id: u64) {
+        let Some((flow, exchange)) = self.datagrams.remove(&id) else { return };
+        if let Some(exchanges) = &mut self.flows[flow].exchanges {
+            exchanges.complete(exchange, self.now);
         }
     }
 
@@ -46,10 +80,18 @@ impl Simulation<'_> {
     fn connect(&mut self, number: usize, bytes: Option<u64>, silent: bool) {
         let flow = &mut self.flows[number];
         let src_port = flow.next_source_port(number);
-        flow.latest_connection = Some(self.connections.len());
+        let opened = self.connections.len();
+        flow.latest_connection = Some(opened);
+        let exchange = match (bytes, &mut flow.exchanges) {
+            (Some(bytes), Some(exchanges)) => Some(exchanges.begin(self.now, bytes)),
+            _ => None,
+        };
         let (from, to) = (flow.from, flow.to);
         let source = if silent { Source::silent() } else { Source::new(Content::Zeros, bytes) };
-        self.open(number, Role::Sender, (from, src_port), to, source, "client")
+        self.open(number, Role::Sender, (from, src_port), to, source, "client");
+        if let Some(host) = self.connections.get_mut(opened) {
+            host.exchange = exchange;
+        }
     }
 
     /// The receiver opens a connection to the flow's port at the sender and sends its request.
@@ -109,7 +151,9 @@ impl Simulation<'_> {
             return;
         };
         let role = if node == self.flows[number].from { Role::RequestReceiver } else { Role::Receiver };
-        self.add_connection(HostConnection::new(connection, number, role, node), flow.reversed())
+        let mut host = HostConnection::new(connection, number, role, node);
+        host.exchange = self.by_flow.get(&FlowKeyV4::from(flow)).and_then(|peer| self.connections[*peer].exchange);
+        self.add_connection(host, flow.reversed())
     }
 
     pub(super) fn on_connection_timer(&mut self, number: usize) {
@@ -136,6 +180,40 @@ impl Simulation<'_> {
         }
     }
 
+    /// The receiver has read something, `before` bytes after what it had: its transfer may be whole, or requests, which it
+    /// answers.
+    fn on_received(&mut self, number: usize, before: u64) {
+        let host = &mut self.connections[number];
+        let flow = &mut self.flows[host.flow];
+        if let Some(each) = flow.application.transaction() {
+            let whole = (host.received / each.request) as usize;
+            for request in (before / each.request) as usize..whole {
+                host.connection.send_more(each.response);
+                if let Some(exchanges) = &mut flow.exchanges {
+                    exchanges.arrive(request, self.now);
+                }
+            }
+        } else if let (Some(exchange), Some(exchanges)) = (host.exchange, &mut flow.exchanges) {
+            if host.received >= exchanges.all()[exchange].bytes {
+                exchanges.arrive(exchange, self.now);
+            }
+        }
+    }
+
+    /// The sender has read something: once a response is whole, its application continues.
+    fn on_responded(&mut self, number: usize, before: u64) {
+        let host = &self.connections[number];
+        let flow = &mut self.flows[host.flow];
+        let Some(each) = flow.application.transaction() else { return };
+        for response in before / each.response..host.received / each.response {
+            if let Some(exchanges) = &mut flow.exchanges {
+                exchanges.complete(response as usize, self.now);
+            }
+            let next = flow.application.on_response(self.now);
+            self.queue.schedule(next, Event::Application(host.flow as u32));
+        }
+    }
+
     /// After every call of a connection: reads and transmits all there is, records samples, schedules its timer.
     pub(super) fn drive(&mut self, number: usize) {
         let now = self.now;
@@ -144,11 +222,16 @@ impl Simulation<'_> {
         host.read(now);
         let (flow, role, node, received) = (host.flow, host.role, host.node, host.received);
         match role {
-            Role::Sender | Role::Receiver => {
+            Role::Receiver => {
                 if let Some(counters) = &mut self.counters {
                     counters.on_read(flow, now, received - before);
                 }
+                if received > before {
+                    self.on_received(number, before);
+                }
             }
+            Role::Sender if received > before => self.on_responded(number, before),
+            Role::Sender => {}
             Role::RequestReceiver => {
                 let request = self.flows[flow].application.request_bytes();
                 if request.is_some_and(|request| before < request && received >= request) {

@@ -1,0 +1,32 @@
+"""The network hardware of a node. Standard library only."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+INTERFACES = Path("/sys/class/net")
+#: Identifiers of a device, in its own folder or, of a USB device, in the one above.
+IDENTIFIERS = (("vendor", "device"), ("idVendor", "idProduct"))
+
+
+def interfaces(root: Path = INTERFACES) -> dict[str, str]:
+    """Driver and identifiers of each interface, such as "e1000e 8086:15b8"; "virtual" without a device."""
+    try:
+        names = sorted(path.name for path in root.iterdir() if (path / "uevent").exists())
+    except OSError:  # no /sys in this namespace
+        return {}
+    return {name: describe(root / name) for name in names}
+
+
+def describe(interface: Path) -> str:
+    """Driver and identifiers of one interface, from its folder in /sys."""
+    device = interface / "device"
+    if not device.exists():
+        return "virtual"
+    driver = (device / "driver").resolve().name if (device / "driver").exists() else "unknown driver"
+    for folder in (device, device.resolve().parent):
+        for pair in IDENTIFIERS:
+            if all((folder / name).is_file() for name in pair):
+                vendor, product = ((folder / name).read_text().strip().removeprefix("0x") for name in pair)
+                return f"{driver} {vendor}:{product}"
+    return driver

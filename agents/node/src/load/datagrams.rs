@@ -1,0 +1,154 @@
+//! Workloads of UDP packets, the first 8 bytes of whose payload are the packet's number.
+
+use std::io;
+use std::net::UdpSocket;
+use std::time::Duration;
+
+use backchannel_core::exchange::{write_lines, Exchange, Exchanges, SentLine};
+use backchannel_core::scenario::Flow;
+use backchannel_core::time::Time;
+use backchannel_emulator::os::clock::realtime_ns;
+use backchannel_emulator::os::process::Priority;
+use backchannel_emulator::os::socket_option::{receive_stamped, stamp_arrivals};
+use backchannel_emulator::os::wait::{wait_until, Readiness};
+use backchannel_emulator::{become_realtime, monotonic_ns};
+use backchannel_workloads::{Action, Application};
+use rustix::net::sockopt::set_socket_recv_buffer_size_force;
+
+use super::{run_time, Arrivals, ReceiveArgs, SendArgs};
+use crate::reports::{self, LoadReceiveReport, LoadSendReport, Outcome};
+use crate::signals::{stopped, LONGEST_WAIT_NS};
+use crate::socket::is_transient;
+
+/// Headers of UDP over IPv4.
+const HEADERS: usize = 28;
+/// Length of the packet's number.
+const NUMBER: usize = 8;
+
+/// Sends the packets, and receives what the receiver returns until a signal arrives.
+pub(super) fn send(args: &SendArgs, flow: &Flow, mut application: Application) -> Result<(), String> {
+    let socket = UdpSocket::bind("0.0.0.0:0").map_err(|error| format!("cannot create a socket: {error}"))?;
+    socket.connect(args.to).map_err(|error| format!("cannot reach {}: {error}", args.to))?;
+    prepare(&socket)?;
+    // No transport reports anything, so this file has no lines, as in simulation.
+    write_lines::<Exchange>(&args.telemetry, [])?;
+    // Packets that another program delays would look like jitter of the path.
+    become_realtime(Priority::Host);
+    let mut exchanges = Exchanges::default();
+    let (mut bytes, mut started_late) = (0, None);
+    let mut due = Some(application.first(flow.start()));
+    while !stopped() && (due.is_some() || application.is_echoed()) {
+        if monotonic_ns() >= args.stop_at_ns {
+            due = None;
+            if !application.is_echoed() {
+                break;
+            }
+        }
+        if let Some(at) = due.filter(|at| *at <= run_time(args.run_begins_ns)) {
+            started_late.get_or_insert_with(|| run_time(args.run_begins_ns).since(at));
+            let (action, next) = application.act(at);
+            due = next;
+            if let Action::Datagram(length) = action {
+                let mut payload = vec![0; length as usize - HEADERS];
+                let number = exchanges.begin(run_time(args.run_begins_ns), u64::from(length));
+                payload[..NUMBER].copy_from_slice(&(number as u64).to_be_bytes());
+                match socket.send(&payload) {
+                    Ok(sent) => bytes += sent as u64,
+                    // A full queue of the kernel, or what ICMP says of earlier packets: this packet is lost.
+                    Err(error) if is_transient(&error) || is_unreachable(&error) => {}
+                    Err(error) => return Err(format!("sending failed after {number} packets: {error}")),
+                }
+            }
+            continue;
+        }
+        let next_ns = due.map_or(u64::MAX, |at| (args.run_begins_ns + at.nanos()).min(args.stop_at_ns));
+        let until_ns = next_ns.min(monotonic_ns() + LONGEST_WAIT_NS);
+        if wait_until([&socket], Readiness::Readable, Some(until_ns)) {
+            while let Some(packet) = receive_packet(&socket)? {
+                let at = Time(packet.at_ns.saturating_sub(args.run_begins_ns));
+                exchanges.complete(packet.number as usize, at);
+            }
+        }
+    }
+    args.workload.record(exchanges.all().iter().map(|&exchange| SentLine { key: exchange.seq, exchange }))?;
+    let started_late_s = started_late.unwrap_or(Duration::ZERO).as_secs_f64();
+    let outcome = if stopped() { Outcome::Stopped } else { Outcome::Completed };
+    reports::print(&LoadSendReport { bytes, outcome, started_late_s })
+}
+
+/// Receives, and returns the packets of a workload that is echoed, until a signal arrives.
+pub(super) fn receive(args: &ReceiveArgs, application: &Application) -> Result<(), String> {
+    let socket = UdpSocket::bind(args.listen).map_err(|error| format!("cannot listen on {}: {error}", args.listen))?;
+    prepare(&socket)?;
+    eprintln!("ready on {}", args.listen);
+    become_realtime(Priority::Host);
+    let (mut arrivals, mut bytes, mut connected) = (Arrivals::default(), 0, false);
+    while !stopped() {
+        if !wait_until([&socket], Readiness::Readable, Some(monotonic_ns() + LONGEST_WAIT_NS)) {
+            continue;
+        }
+        if application.is_echoed() && !connected {
+            let (_, peer) = socket.peek_from(&mut [0; NUMBER]).map_err(|error| format!("receiving failed: {error}"))?;
+            socket.connect(peer).map_err(|error| format!("cannot answer {peer}: {error}"))?;
+            connected = true;
+        }
+        while let Some(packet) = receive_packet(&socket)? {
+            if connected {
+                let echo = socket.send(&packet.payload);
+                if let Err(error) = echo.as_ref().map_err(|error| error.kind()) {
+                    log_lost_echo(packet.number, error);
+                }
+            }
+            bytes += packet.payload.len() as u64;
+            arrivals.add(packet.number, packet.at_ns);
+        }
+    }
+    arrivals.write(args)?;
+    reports::print(&LoadReceiveReport { bytes, payload_ok: true })
+}
+
+fn log_lost_echo(number: u64, error: io::ErrorKind) {
+    eprintln!("packet {number} was not returned: {error}");
+}
+
+fn prepare(socket: &UdpSocket) -> Result<(), String> {
+    socket.set_nonblocking(true).map_err(|error| format!("cannot set up a socket: {error}"))?;
+    stamp_arrivals(socket).map_err(|error| format!("cannot time-stamp arrivals: {error}"))?;
+    set_socket_recv_buffer_size_force(socket, 1 << 22)
+        .map_err(|error| format!("cannot enlarge the receive buffer: {}", io::Error::from(error)))
+}
+
+/// Whether a send reports what ICMP answered to an earlier packet.
+fn is_unreachable(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        io::ErrorKind::ConnectionRefused | io::ErrorKind::HostUnreachable | io::ErrorKind::NetworkUnreachable
+    )
+}
+
+struct Received {
+    number: u64,
+    payload: Vec<u8>,
+    /// Arrival at the kernel, on CLOCK_MONOTONIC.
+    at_ns: u64,
+}
+
+/// The next packet of a workload; `None` if there is none now.
+fn receive_packet(socket: &UdpSocket) -> Result<Option<Received>, String> {
+    let mut buffer = [0u8; 65_536];
+    loop {
+        let (length, stamp_ns) = match receive_stamped(socket, &mut buffer) {
+            Ok(received) => received,
+            Err(error) if is_transient(&error) || is_unreachable(&error) => return Ok(None),
+            Err(error) => return Err(format!("receiving failed: {error}")),
+        };
+        let Some(number) = buffer[..length].first_chunk::<NUMBER>() else { continue };
+        // The kernel stamps by the clock that may be set; what has passed since is short enough not to matter.
+        let waited_ns = stamp_ns.map_or(0, |stamp| realtime_ns().saturating_sub(stamp));
+        return Ok(Some(Received {
+            number: u64::from_be_bytes(*number),
+            payload: buffer[..length].to_vec(),
+            at_ns: monotonic_ns().saturating_sub(waited_ns),
+        }));
+    }
+}

@@ -1,0 +1,8 @@
+//! Applications of flows, as pure state machines: what a flow sends and when. The simulator and the traffic programs of the
+//! node binary drive the same code with the same random streams, so a workload is the same on every backend.
+
+mod application;
+mod entries;
+
+pub use application::{Action, Application, Transaction};
+pub use entries::entries;

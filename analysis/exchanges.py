@@ -1,0 +1,35 @@
+"""What applications of flows experienced: packets, transfers and transactions (core::exchange::Exchange)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import polars as pl
+
+from testbed.exchanges import FOLDER
+from testbed.scenario import Flow
+
+#: Workloads of UDP packets.
+DATAGRAMS = frozenset({"call", "cbr", "probe"})
+#: Workloads whose packets the receiver returns, or whose requests it answers.
+ANSWERED = frozenset({"probe", "transactions"})
+#: Workloads of finite transfers, a connection each.
+TRANSFERS = frozenset({"fetch", "transfers", "web"})
+RECORDED = DATAGRAMS | ANSWERED | TRANSFERS
+#: Headers of UDP over IPv4, in bytes.
+UDP_HEADERS = 28
+_COLUMNS = {
+    "seq": pl.Int64, "bytes": pl.Int64, "sent_ns": pl.Int64, "arrived_ns": pl.Int64, "returned_ns": pl.Int64,
+}  # fmt: skip
+
+
+def read(folder: Path | None, flow: Flow) -> pl.DataFrame | None:
+    """The exchanges of a flow, in order: `seq`, `bytes`, and `sent_s`, `arrived_s`, `returned_s` since the run's start,
+    null for what never came. None if the run did not record them.
+    """
+    path = None if folder is None else folder / FOLDER / f"{flow.name}.jsonl"
+    if path is None or not path.is_file():
+        return None
+    rows = pl.read_ndjson(path, schema=_COLUMNS) if path.stat().st_size else pl.DataFrame(schema=_COLUMNS)
+    times = [(pl.col(f"{name}_ns") / 1e9).alias(f"{name}_s") for name in ("sent", "arrived", "returned")]
+    return rows.select("seq", "bytes", *times)

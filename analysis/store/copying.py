@@ -1,0 +1,64 @@
+"""Copies a campaign with its runs from one store into another, such as from a folder into a team's PostgreSQL store."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import dataclass
+
+from analysis.results import MetricValue
+from analysis.store.landing import Landing
+from analysis.store.rows import CampaignRow, NewCampaign, RunRow
+from analysis.store.store import Store
+
+
+@dataclass(frozen=True)
+class Copied:
+    """What a copy did."""
+
+    #: Runs of the campaign that the source has.
+    runs: int
+    #: Those that were copied; the target had the others.
+    copied: int
+
+
+def copy_campaign(source: Store, target: Store, campaign: CampaignRow) -> Copied:
+    """Copies a campaign and its runs. Valid runs that the target has stay as they are, so that a copy can be repeated.
+
+    Args:
+        source: where the campaign is.
+        target: where it goes.
+        campaign: with its points, as `source.campaign` returns it.
+
+    Raises:
+        StoreError: files cannot be read or stored. What was copied stays; the campaign appears at the end.
+    """
+    members = [
+        (point.number, member.repetition, member.run_id) for point in campaign.points for member in point.members
+    ]
+    wanted = list(dict.fromkeys(run_id for _, _, run_id in members))
+    known = target.valid_runs(wanted)
+    runs = copied = 0
+    for run_id in wanted:
+        run = source.run(run_id)
+        if run is None:
+            continue
+        runs += 1
+        if run_id not in known:
+            _copy_run(source, target, run)
+            copied += 1
+    new = NewCampaign(
+        id=campaign.id, name=campaign.name, title=campaign.title, file=campaign.file, text=campaign.text,
+        overrides=campaign.overrides, backend=campaign.backend, seed=campaign.seed, repetitions=campaign.repetitions,
+    )  # fmt: skip
+    target.begin_campaign(new, [list(point.parameters) for point in campaign.points], members)
+    target.end_campaign(campaign.id, complete=len(target.valid_runs(wanted)) == len(wanted))
+    return Copied(runs, copied)
+
+
+def _copy_run(source: Store, target: Store, run: RunRow) -> None:
+    folder = target.incoming(run.id)
+    shutil.copytree(source.run_folder(run.id), folder, dirs_exist_ok=True)
+    metrics = [MetricValue(row.name, row.subject, row.value, row.unit) for row in run.metrics]
+    target.land(
+        Landing(run.id, run.backend, run.documents, metrics, run.problems, run.attempt, folder),
+    )

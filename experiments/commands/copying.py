@@ -1,0 +1,50 @@
+"""`copy`: a campaign from one store into another."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from experiments.commands.options import RESULTS, ArtefactsOption, ResultsOption
+from experiments.commands.shared import require_existing, store_location
+
+
+def copy(
+    campaign: Annotated[str, typer.Argument(metavar="CAMPAIGN", help="Name or id of a campaign.", show_default=False)],
+    to: Annotated[
+        str,
+        typer.Argument(
+            metavar="STORE", help="Where it goes: a results folder, or postgresql://user@host/database.",
+            show_default=False,
+        ),
+    ],
+    results: ResultsOption = RESULTS,
+    artefacts: ArtefactsOption = None,
+    to_artefacts: Annotated[
+        str | None,
+        typer.Option(
+            "--to-artefacts", metavar="URL", show_default=False,
+            help="fsspec URL for the captures and tables of a PostgreSQL store that is copied to. "
+            "Default: $BACKCHANNEL_ARTEFACTS.",
+        ),
+    ] = None,
+) -> None:  # fmt: skip
+    """Copy a campaign with its runs and files into another store. Runs that are valid there stay as they are, so the
+    command can be repeated.
+    """
+    from analysis import frames
+    from analysis.store import Store
+    from analysis.store.copying import copy_campaign
+
+    source = require_existing(results, artefacts)
+    try:
+        row = frames.find_campaign(source, campaign)
+        target = Store.open(store_location(to), to_artefacts)
+        try:
+            done = copy_campaign(source, target, row)
+            typer.echo(f"{row.name} ({row.id}): {done.copied} of {done.runs} runs copied to {target.where}")
+        finally:
+            target.close()
+    finally:
+        source.close()

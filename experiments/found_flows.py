@@ -1,0 +1,60 @@
+"""Flows that captures contain and no scenario declared, for imports and sessions."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import polars as pl
+
+#: Flows that are measured at most; the tables have all.
+MOST_FLOWS = 40
+
+
+def orient(folder: Path) -> None:
+    """Lets direction 0 be that of most data, as metrics have it: an import may be of downloads.
+
+    The columns `client` and `server` of the connections change places with it; `opened_by_server` says where they did.
+    """
+    path = folder / "connections.parquet"
+    connections = pl.read_parquet(path)
+
+    def data(side: str) -> pl.Expr:
+        # Where acks alone were captured, they tell.
+        return pl.max_horizontal(f"{side}_payload_bytes", f"{side}_acked_bytes")
+
+    reversed_ = data("server") > data("client")
+    turned = connections.with_columns(reversed_.alias("opened_by_server"))
+    swapped = []
+    for name in connections.columns:
+        other = name.replace("client", "@").replace("server", "client").replace("@", "server")
+        swapped.append(pl.when(pl.col("opened_by_server")).then(pl.col(other)).otherwise(pl.col(name)).alias(name))
+    turned.select(*swapped, "opened_by_server").write_parquet(path)
+    which = turned.filter("opened_by_server").select("file", "conn")
+    if which.is_empty():
+        return
+    marked = which.lazy().with_columns(turn=pl.lit(value=True))
+    direction = pl.when(pl.col("turn").fill_null(value=False)).then(1 - pl.col("dir")).otherwise(pl.col("dir"))
+    for name in ("segments", "sacks"):
+        table, new = folder / f"{name}.parquet", folder / f"{name}.new"
+        rows = pl.scan_parquet(table).with_columns(pl.col("dir").cast(pl.Int8))
+        rows = rows.join(marked, on=["file", "conn"], how="left", maintain_order="left")
+        rows.with_columns(direction.cast(pl.UInt8).alias("dir")).drop("turn").sink_parquet(new)
+        new.replace(table)
+
+
+def flows(connections: pl.DataFrame) -> pl.DataFrame:
+    """One row for every direction of data between a client and a server's port, the largest first.
+
+    Args:
+        connections: connections.parquet, after `orient`.
+    """
+    return (
+        connections.group_by("client", "server", "server_port")
+        .agg(
+            pl.col("first_ns").min(), pl.col("last_ns").max(),
+            pl.max_horizontal(pl.col("client_payload_bytes").max(), pl.col("client_acked_bytes").max()).alias("bytes"),
+        )
+        # What was seen at one instant only has no rate: a single packet, whole or damaged.
+        .filter((pl.col("bytes") > 0) & (pl.col("last_ns") > pl.col("first_ns")))
+        .sort(["bytes", "first_ns", "client", "server_port"], descending=[True, False, False, False])
+    )  # fmt: skip

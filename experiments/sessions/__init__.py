@@ -1,0 +1,1 @@
+"""`./backchannel shell`: people's own programs behind an emulated line."""

@@ -1,0 +1,84 @@
+"""Changes of a line while it runs, as people write them: `rate=2 Mbit/s forward.delay=20 ms loss=1%`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from pydantic import ValidationError
+
+from experiments.language.mechanisms import MechanismError
+from experiments.language.messages import message as message_of
+from experiments.language.network import Change as FileChange
+from experiments.language.problems import CampaignError, Problem
+from experiments.language.source import parse
+from testbed.scenario import DIRECTIONS, Change, Direction
+
+#: What a word before `=` may be, after an optional `forward.` or `reverse.`.
+FIELDS = ("rate", "delay", "loss", "policy", "queue", "errors")
+#: A field that people write as one word, and the campaign file's field with its value.
+_HINT = (
+    "write FIELD=VALUE, with a field of rate, delay, loss, policy, queue or errors, in both directions or in one: "
+    "rate='2 Mbit/s' forward.delay='20 ms' reverse.loss=1% policy=codel"
+)
+
+
+def parse_changes(words: Sequence[str]) -> dict[Direction, dict[str, Any]]:
+    """The changes of each direction that the words name, as fields of a campaign file's `changes`.
+
+    Raises:
+        CampaignError: a word or a value is invalid.
+    """
+    if not words:
+        raise _problem("", f"there is nothing to change: {_HINT}")
+    found: dict[Direction, dict[str, Any]] = {}
+    for word in words:
+        name, equals, text = word.partition("=")
+        way, dot, field = name.strip().rpartition(".")
+        if not equals or not text.strip() or field not in FIELDS or (dot and way not in DIRECTIONS):
+            raise _problem(word, f"'{word}' is not a change: {_HINT}")
+        if field == "rate" and "0" in text and not any(digit in text for digit in "123456789"):
+            raise _problem(
+                "rate", "a line with a rate of 0 carries nothing; to cut the line for a while, use loss=100%"
+            )
+        value = parse("the change", f"value: {text}").values["value"]
+        for direction in DIRECTIONS:
+            if way in ("", direction):
+                found.setdefault(direction, {}).update(_fields(field, value))
+    for fields in found.values():
+        typed(fields, 0.0)
+    return found
+
+
+def _fields(field: str, value: Any) -> dict[str, Any]:
+    if field == "loss":
+        return {"errors": [] if value in (0, "0%", "0 %") else [{"model": "uniform", "probability": value}]}
+    if field == "policy":
+        return {"queue": {"policy": value}}
+    return {field: value}
+
+
+def typed(fields: Mapping[str, Any], at_s: float) -> Change:
+    """The change as the emulator takes it.
+
+    Raises:
+        CampaignError: a value is invalid.
+    """
+    try:
+        change = FileChange.model_validate({"at": f"{at_s} s", **fields})
+    except ValidationError as error:
+        problems = []
+        for details in error.errors(include_url=False):
+            inner = details.get("ctx", {}).get("error")
+            texts = (
+                [message for _, message in inner.problems]
+                if isinstance(inner, MechanismError)
+                else [message_of(dict(details), FileChange, details["loc"], ())]
+            )
+            problems += [Problem(0, ".".join(map(str, details["loc"])), text, "set") for text in texts]
+        raise CampaignError("set", problems) from None
+    return Change.model_validate(change.as_scenario())
+
+
+def _problem(field: str, message: str) -> CampaignError:
+    return CampaignError("set", [Problem(0, field, message, "set")])

@@ -1,0 +1,123 @@
+"""A session's record as a run of the store: flows that its captures show, metrics, verdict, and the changes made."""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Mapping
+from pathlib import Path
+
+import polars as pl
+
+from analysis.store import Landing, Store
+from analysis.store.documents import CpuShares, Documents, Manifest, SessionChange, SessionDescription
+from experiments import collections_of_runs, found_flows
+from experiments.engine import execution, machine
+from experiments.language.backends import EMULATED
+from experiments.language.identity import run_identity
+from experiments.sessions import replay
+from experiments.sessions.changes import typed
+from experiments.sessions.plan import SessionPlan
+from testbed import fidelity, node_binary
+from testbed.audit import audited
+from testbed.report import InterfaceReport, Report, sentences
+from testbed.scenario import DIRECTIONS, Flow, Limits, LinkSpec, Scenario
+
+#: Name and title of the collection of all sessions.
+CAMPAIGN, TITLE = "shell", "Sessions: programs behind emulated lines"
+#: Length of a record without a single packet.
+LEAST_S = 1e-3
+
+
+def land(
+    store: Store, plan: SessionPlan, report: Report, description: SessionDescription, folder: Path,
+    started: float, cpu: Mapping[str, float],
+) -> Landing:  # fmt: skip
+    """Measures a session and takes it into the store. Returns what landed.
+
+    Args:
+        store: of the results.
+        plan: what it ran on.
+        report: of the record.
+        description: the session itself.
+        folder: its files (Store.incoming); it moves into the store.
+        started: seconds since the epoch.
+        cpu: shares of the machine's CPUs meanwhile.
+    """
+    scenario = recorded(plan.scenario, description, report)
+    report = audited(scenario, report, folder)
+    problems = sentences(fidelity.problems(report, scenario.fidelity))
+    labelled = [f"{path.stem}={path}" for path in sorted((folder / "captures").glob("*.pcap"))]
+    node_binary.call("trace", "--out", str(folder), *labelled)
+    found_flows.orient(folder)
+    report, flows, left_out = _flows(plan, report, folder)
+    scenario = Scenario.model_validate({**scenario.as_json(), "workload": [flow.as_json() for flow in flows]})
+    description = description.replace(flows_left_out=left_out)
+    (folder / "replay.yaml").write_text(replay.campaign_text(plan, scenario, description))
+    measured = execution.analyse(folder, scenario, report, trace=False)
+    manifest = Manifest(**dict(machine.versions())).replace(
+        started=started, took_s=description.lasted_s, attempt=1, report=report, unmeasured=tuple(measured.unmeasured),
+        cpu=CpuShares(**cpu), limits=Limits(**scenario.fidelity.model_dump()), session=description,
+    )  # fmt: skip
+    documents = Documents(scenario.as_json(), manifest.as_json())
+    documents.write(folder)
+    run_id = run_identity(EMULATED, scenario.as_json())
+    landing = Landing(run_id, EMULATED, documents, measured.rows, problems, 1, folder)
+    store.land(landing)
+    collections_of_runs.enter(store, EMULATED, CAMPAIGN, TITLE, ("network", plan.label), run_id)
+    return landing
+
+
+def recorded(scenario: Scenario, description: SessionDescription, report: Report) -> Scenario:
+    """The scenario as it was: its length, and every change that the record contains."""
+    duration_s = max(round(report.duration_s or 0.0, 6), LEAST_S)
+    links = tuple(_with_changes(link, description.changes, duration_s) for link in scenario.links)
+    return Scenario.model_validate(
+        {**scenario.as_json(), "duration_s": duration_s, "links": [link.as_json() for link in links]}
+    )
+
+
+def _with_changes(link: LinkSpec, changes: tuple[SessionChange, ...], duration_s: float) -> LinkSpec:
+    document = link.as_json()
+    for way in DIRECTIONS:
+        made = [
+            typed(change.fields, change.at_s).as_json()
+            for change in changes
+            if (change.link, change.direction) == (link.name, way) and change.at_s < duration_s
+        ]
+        if made:
+            document[way] = {**document[way], "schedule": [*document[way].get("schedule", []), *made]}
+    return LinkSpec.model_validate(document)
+
+
+def _flows(plan: SessionPlan, report: Report, folder: Path) -> tuple[Report, list[Flow], int]:
+    """Flows between nodes, each with all connections to one port. Addresses of the outside are the gateway's."""
+    node_of = {end.address: end.node for end in report.interfaces}
+    near = next(end for end in report.interfaces if end.node == plan.gateway)
+    connections = pl.read_parquet(folder / "connections.parquet")
+    outside = {
+        address
+        for column in ("client", "server")
+        for address in connections[column].unique()
+        if address not in node_of and not ipaddress.ip_address(address).is_loopback
+    }
+    node_of |= dict.fromkeys(outside, plan.gateway)
+    more = tuple(
+        InterfaceReport(node=plan.gateway, interface=near.interface, link="", end=0, address=address)
+        for address in sorted(outside)
+    )
+    ends = {name: pl.col(name).replace_strict(node_of, default=None, return_dtype=pl.String) for name in
+            ("client", "server")}  # fmt: skip
+    rows = found_flows.flows(connections.with_columns(**ends).filter(pl.col("client") != pl.col("server")))
+    zero_ns = report.t0_epoch_ns
+    flows = [
+        Flow.model_validate({
+            "name": f"{row['client']}-{row['server']}:{row['server_port']}",
+            "kind": "bulk", "from": row["client"], "to": row["server"], "port": row["server_port"],
+            "start_s": max((row["first_ns"] - zero_ns) / 1e9, 0.0),
+            # Just after its last segment.
+            "stop_s": max((row["last_ns"] - zero_ns + 1000) / 1e9, 1e-6),
+        })
+        for row in rows.head(found_flows.MOST_FLOWS).iter_rows(named=True)
+    ]  # fmt: skip
+    left_out = max(rows.height - found_flows.MOST_FLOWS, 0)
+    return report.replace(interfaces=(*report.interfaces, *more)), flows, left_out

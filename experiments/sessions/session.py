@@ -1,0 +1,243 @@
+"""A session from its start to its run in the store."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from analysis.store import Landing, Store
+from analysis.store.documents import SessionChange, SessionDescription
+from experiments.engine import machine
+from experiments.sessions import gateway as gateways
+from experiments.sessions import program, record
+from experiments.sessions.changes import parse_changes, typed
+from experiments.sessions.control import ControlServer
+from experiments.sessions.plan import SessionPlan, studied
+from testbed.cell import Cell
+from testbed.errors import TestbedError
+from testbed.report import Report, SessionHost
+from testbed.scenario import DIRECTIONS
+
+#: How often the session looks at its command and its record, in s.
+LOOK_S = 0.1
+#: Readings of the record's size are this far apart, in s.
+MEASURE_S = 1.0
+
+
+@dataclass(frozen=True)
+class Ended:
+    """How a session ended."""
+
+    #: Of the command.
+    exit_status: int
+    #: None if the session could not be kept.
+    landing: Landing | None
+    #: Sentences for the user.
+    notes: Sequence[str]
+
+
+class Session:
+    """One session. One thread makes and ends it, because the cell ends with the thread that made it.
+
+    Args:
+        plan: what it runs on.
+        store: where its run lands.
+        record_bytes: size of captures and telemetry at which the record ends; the lines go on.
+        internet: whether the gateway node reaches the machine's network.
+    """
+
+    def __init__(self, plan: SessionPlan, store: Store, record_bytes: int, internet: bool) -> None:
+        self._plan = plan
+        self._store = store
+        self._record_bytes = record_bytes
+        self._internet = internet
+        self._lock = threading.Lock()
+        self._changes: list[SessionChange] = []
+        self._report: Report | None = None
+        self._started = time.time()
+        self._cpu = machine.cpu_seconds()
+        self.name = f"{os.getpid()}"
+        if internet:
+            gateways.require()
+        self._folder = store.incoming(f"shell-{self.name}-{int(self._started)}")
+        self._gateway: gateways.Gateway | None = None
+        self._control: ControlServer | None = None
+        self._cell = Cell("the session")
+        try:
+            name_server = gateways.NAME_SERVER if internet else None
+            self.hosts: Mapping[str, SessionHost] = self._cell.open(plan.scenario, self._folder, name_server)
+            if internet:
+                self._gateway = gateways.Gateway(self._cell.pid, self.hosts[plan.gateway])
+            self._control = ControlServer(self.name, self._answer)
+        except BaseException:
+            self._close()
+            shutil.rmtree(self._folder, ignore_errors=True)
+            raise
+
+    def run(self, command: Sequence[str], time_limit_s: float | None, on_note: Callable[[str], None]) -> Ended:
+        """Runs the command, or a shell if there is none, to its end. Then the session's run lands in the store.
+
+        Args:
+            command: words; empty for an interactive shell.
+            time_limit_s: the command is ended after this time; None: never.
+            on_note: shows a sentence at once.
+        """
+        notes: list[str] = []
+        variables = program.environment(self._plan.label, self._plan.host)
+        words = list(command) or program.shell_words(variables)
+        host = self.hosts[self._plan.host]
+        status: int | None = None
+        entered = program.enter_words(self._cell.pid, host, words, Path.cwd())
+        try:
+            with _Signals() as signals:
+                status = self._wait(program.Program(entered, variables), signals, time_limit_s, on_note)
+        except TestbedError as error:
+            notes.append(str(error))
+        landing = None
+        try:
+            landing = self._land(command, status)
+        except TestbedError as error:
+            notes.append(f"the session's run is lost: {error}")
+        finally:
+            self._close()
+            shutil.rmtree(self._folder, ignore_errors=True)
+        return Ended(1 if status is None else status, landing, notes)
+
+    def _wait(
+        self, running: program.Program, signals: _Signals, time_limit_s: float | None, on_note: Callable[[str], None]
+    ) -> int:
+        began_s = measured_s = time.monotonic()
+        while (status := running.wait(LOOK_S)) is None:
+            now_s = time.monotonic()
+            if time_limit_s is not None and now_s - began_s > time_limit_s:
+                running.end()
+                on_note(f"the command ran longer than {time_limit_s:g} s and was ended")
+                return program.TIMED_OUT
+            if signals.ending:
+                running.end()
+                return 128 + signals.ending
+            if now_s - measured_s >= MEASURE_S:
+                measured_s = now_s
+                self._bound_record(on_note)
+        return status
+
+    def _bound_record(self, on_note: Callable[[str], None]) -> None:
+        with self._lock:
+            if self._report is not None:
+                return
+            status = self._cell.status()
+            if status.recorded_bytes is None or status.recorded_bytes < self._record_bytes:
+                return
+            self._report = self._cell.end_record()
+        on_note(
+            f"the record ended after {status.passed_s:.0f} s, because it has {self._record_bytes / 1e6:.0f} MB "
+            "(--record-limit); the line goes on"
+        )
+
+    def _answer(self, request: Mapping[str, Any]) -> dict[str, Any]:
+        """Answers another terminal or the site."""
+        match request.get("op"):
+            case "status":
+                return self._status()
+            case "set":
+                return self._set(request.get("words") or (), request.get("link"))
+            case "host":
+                return self._host(request.get("node"))
+        raise TestbedError("a session answers status, set and host")
+
+    def _status(self) -> dict[str, Any]:
+        with self._lock:
+            status = self._cell.status()
+            declared = self._declared()
+        return {
+            "name": self.name, "label": self._plan.label, "host": self._plan.host, "started": self._started,
+            "changes": [change.as_json() for change in self._changes], "declared": declared, **status.as_json(),
+        }  # fmt: skip
+
+    def _declared(self) -> dict[str, Any]:
+        """What every direction is declared to be now."""
+        found: dict[str, Any] = {}
+        for link in self._plan.scenario.links:
+            for way, direction in link.directions():
+                now: dict[str, Any] = {
+                    "rate_bps": direction.rate_bps, "delay_s": direction.delay_s, "policy": direction.queue.name,
+                    "errors": [model.as_json() for model in direction.errors],
+                }  # fmt: skip
+                for change in self._changes:
+                    if (change.link, change.direction) == (link.name, way):
+                        made = typed(change.fields, 0.0).as_json()
+                        now |= {key: made[key] for key in ("rate_bps", "delay_s", "errors") if key in made}
+                        if "queue" in made:
+                            now["policy"] = made["queue"]["name"]
+                found.setdefault(link.name, {})[way] = now
+        return found
+
+    def _set(self, words: Sequence[str], link: str | None) -> dict[str, Any]:
+        target = studied(self._plan.scenario) if link is None else self._plan.scenario.link(link)
+        changes = parse_changes(words)
+        made = []
+        with self._lock:
+            for way in DIRECTIONS:
+                if way in changes:
+                    at_s = self._cell.change(target.name, way, typed(changes[way], 0.0))
+                    made.append(
+                        SessionChange(at_s=round(at_s, 6), link=target.name, direction=way, fields=changes[way])
+                    )
+                    self._changes.append(made[-1])
+        return {"changes": [change.as_json() for change in made]}
+
+    def _host(self, node: str | None) -> dict[str, Any]:
+        name = node or self._plan.host
+        if name not in self.hosts:
+            raise TestbedError(f"there is no node '{name}'; there are: {', '.join(self.hosts)}")
+        return {"node": name, "label": self._plan.label, "cell": self._cell.pid, "host": self.hosts[name].as_json()}
+
+    def _land(self, command: Sequence[str], status: int | None) -> Landing:
+        with self._lock:
+            lasted_s = self._cell.status().passed_s
+            report = self._report or self._cell.end_record()
+            self._report = report
+        self._close()
+        description = SessionDescription(
+            label=self._plan.label, command=tuple(command), host=self._plan.host, internet=self._internet,
+            exit_status=status, lasted_s=round(lasted_s, 6), changes=tuple(self._changes),
+        )  # fmt: skip
+        cpu = machine.cpu_shares(self._cpu, machine.cpu_seconds())
+        return record.land(self._store, self._plan, report, description, self._folder, self._started, cpu)
+
+    def _close(self) -> None:
+        for part in (self._control, self._gateway, self._cell):
+            if part is not None:
+                part.close()
+        self._control = self._gateway = None
+
+
+class _Signals:
+    """While a command runs, the keyboard's signals are the command's alone, and a request to end ends it in order."""
+
+    def __init__(self) -> None:
+        #: Number of the signal that asked this process to end; 0: none did.
+        self.ending = 0
+        self._before: dict[int, Any] = {}
+
+    def __enter__(self) -> _Signals:
+        # Handlers, because a child would inherit SIG_IGN.
+        for number in (signal.SIGINT, signal.SIGQUIT):
+            self._before[number] = signal.signal(number, lambda *_: None)
+        for number in (signal.SIGTERM, signal.SIGHUP):
+            self._before[number] = signal.signal(number, self._end)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    def _end(self, number: int, _frame: object) -> None:
+        self.ending = number

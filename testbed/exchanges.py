@@ -1,0 +1,51 @@
+"""Joins what the sending and the receiving program of a flow recorded: core::exchange::Exchange, one JSON object a line."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+#: Folder of a run that has FLOW.jsonl for each flow whose application is recorded.
+FOLDER = "applications"
+
+
+def join(sent: Path, arrived: Path, out: Path) -> None:
+    """Writes the exchanges of a flow.
+
+    Args:
+        sent: lines of core::exchange::SentLine, in the order of sending.
+        arrived: lines of core::exchange::ArrivalLine.
+        out: file to write.
+    """
+    with out.open("w") as file:
+        for exchange in joined(_lines(sent), _lines(arrived)):
+            file.write(json.dumps(exchange, separators=(",", ":")) + "\n")
+
+
+def joined(sent: Iterable[dict[str, Any]], arrived: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    """The exchanges with their arrivals.
+
+    A key is a port where connections carry transfers, and a port may be used again: the arrival of an exchange is the
+    first one with its key after it was sent, and before the next exchange with that key.
+    """
+    arrivals: dict[int, list[int]] = {}
+    for line in arrived:
+        arrivals.setdefault(line["key"], []).append(line["arrived_ns"])
+    exchanges = list(sent)
+    next_sent: dict[int, float] = {}
+    limits = []
+    for line in reversed(exchanges):
+        limits.append(next_sent.get(line["key"], float("inf")))
+        next_sent[line["key"]] = line["sent_ns"]
+    for line, limit in zip(exchanges, reversed(limits), strict=True):
+        of_key = [at for at in arrivals.get(line["key"], []) if line["sent_ns"] <= at < limit]
+        found = {name: value for name, value in line.items() if name != "key"}
+        yield {**found, "arrived_ns": min(of_key, default=None)}
+
+
+def _lines(path: Path) -> Iterator[dict[str, Any]]:
+    with path.open() as file:
+        for line in file:
+            yield json.loads(line)

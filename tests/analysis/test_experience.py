@@ -1,0 +1,127 @@
+"""What applications experience: latency, jitter, loss, completion times and calls, of records written by hand."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from analysis import exchanges
+from analysis.metrics import calls, latency, transfers
+from analysis.runs import Flow, Unmeasured
+from experiments.language import registry
+from testbed.scenario import Flow as FlowSpec
+
+
+def flow(folder: Path, kind: str, rows: list[tuple[float, float | None, float | None]], **fields: Any) -> Flow:
+    """A flow with these exchanges: sent, arrived, returned, in s. `sizes`: their bytes."""
+    sizes = fields.pop("sizes", [100] * len(rows))
+    lines = [
+        {
+            "seq": seq, "bytes": size,
+            **{f"{name}_ns": None if at is None else round(at * 1e9)
+               for name, at in zip(("sent", "arrived", "returned"), row, strict=True)},
+        }
+        for seq, (row, size) in enumerate(zip(rows, sizes, strict=True))
+    ]  # fmt: skip
+    (folder / exchanges.FOLDER).mkdir(exist_ok=True)
+    (folder / exchanges.FOLDER / "x.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return bare(folder, kind, **fields)
+
+
+def bare(folder: Path, kind: str, warm_up_s: float = 0.0, **options: Any) -> Flow:
+    spec = FlowSpec.model_validate({"name": "x", "kind": kind, "from": "a", "to": "b", "port": 1, "options": options})
+    made = object.__new__(type("Recorded", (Flow,), {}))
+    Flow.__init__(made, SimpleNamespace(window_s=(warm_up_s, 10.0), folder=folder), spec)  # type: ignore[arg-type]
+    return made
+
+
+def test_every_workload_is_of_one_sort() -> None:
+    kinds = {entry.name for entry in registry.of_kind("workload")}
+    assert kinds - exchanges.RECORDED == {"bulk", "established", "on-off"}
+    assert exchanges.RECORDED <= kinds
+    assert not exchanges.TRANSFERS & (exchanges.DATAGRAMS | exchanges.ANSWERED)
+
+
+def test_latency_is_of_the_probes_that_returned(tmp_path: Path) -> None:
+    rows: list[tuple[float, float | None, float | None]] = [(at, at + 0.01, at + 0.01 * (at + 2)) for at in range(4)]
+    probe = flow(tmp_path, "probe", [*rows, (4, 4.01, None), (5, 5.02, 5.03), (6, None, None)])
+    # Round trips of 20, 30, 40, 50 and 30 ms.
+    assert latency.latency_p50(probe) == pytest.approx(0.03)
+    assert latency.latency_p95(probe) == pytest.approx(0.048)
+    assert latency.delay_forward(probe) == pytest.approx(0.01)
+    assert latency.delay_reverse(probe) == pytest.approx(0.02)
+    # One of the six that were sent before the last one that returned. The seventh may be under way.
+    assert latency.packet_loss(probe) == pytest.approx(1 / 6)
+
+
+def test_the_warm_up_does_not_count(tmp_path: Path) -> None:
+    probe = flow(tmp_path, "probe", [(0, 0.1, 0.9), (2, 2.1, 2.2)], warm_up_s=1.0)
+    assert latency.latency_p99(probe) == pytest.approx(0.2)
+
+
+def test_responsiveness_leaves_the_slowest_twentieth_out(tmp_path: Path) -> None:
+    rows = [(at, at + 0.05, at + 0.1) for at in range(19)]
+    assert latency.responsiveness(flow(tmp_path, "probe", [*rows, (19, 19.5, 21.0)])) == pytest.approx(600)
+
+
+def test_jitter_is_of_neighbours_only(tmp_path: Path) -> None:
+    # Delays of 10, 14, lost, 30 and 29 ms: differences of 4 and 1 ms between neighbours.
+    voice = flow(
+        tmp_path, "cbr", [(0, 0.01, None), (1, 1.014, None), (2, None, None), (3, 3.03, None), (4, 4.029, None)]
+    )
+    assert latency.jitter(voice) == pytest.approx(0.0025)
+    assert latency.latency_p50(voice) is None
+    assert latency.delay_reverse(voice) is None
+
+
+def test_completion_times_by_size(tmp_path: Path) -> None:
+    rows = [(0, 1.0, None), (1, 3.0, None), (2, 6.0, None), (3, None, None)]
+    web = flow(tmp_path, "web", rows, sizes=[10_000, 10_001, 200_000, 5])
+    assert transfers.flow_completion_p50(web) == pytest.approx(2.0)
+    assert transfers.flow_completion_small(web) == pytest.approx(1.0)
+    assert transfers.flow_completion_medium(web) == pytest.approx(2.0)
+    assert transfers.flow_completion_large(web) == pytest.approx(4.0)
+    assert transfers.transfers_unfinished(web) == pytest.approx(0.25)
+
+
+def test_a_run_without_records_says_so(tmp_path: Path) -> None:
+    with pytest.raises(Unmeasured, match=r"capture\.telemetry"):
+        latency.latency_p50(bare(tmp_path, "probe"))
+    assert latency.latency_p50(bare(tmp_path, "bulk")) is None
+
+
+@pytest.mark.parametrize(
+    ("delay_s", "lost", "codec", "r"),
+    [
+        # G.107's default rating; G.711 with 1 % loss: 95/(1 + 25.1); G.729A alone.
+        (0.0, 0.0, "g711", 93.2),
+        (0.1, 0.01, "g711", 93.2 - 95 / 26.1),
+        (0.05, 0.0, "g729", 82.2),
+        # Idd of 200 ms: X = 1.
+        (0.2, 0.0, "g711", 93.2 - 25 * (2 ** (1 / 6) - 3 * (1 + 3**-6) ** (1 / 6) + 2)),
+    ],
+)
+def test_the_e_model(delay_s: float, lost: float, codec: str, r: float) -> None:
+    assert calls.rating(calls.CODECS[codec], delay_s, lost) == pytest.approx(r)
+
+
+def test_long_delay_impairs_as_g107_says() -> None:
+    # G.107, figure B.2 and G.114: 400 ms without echo costs some 25 points.
+    assert 20 < calls.delay_impairment(0.4) < 30
+    assert calls.opinion(93.2) == pytest.approx(4.41, abs=0.01)
+    assert (calls.opinion(0), calls.opinion(100)) == (1.0, 4.5)
+
+
+def test_a_late_frame_is_lost(tmp_path: Path) -> None:
+    rows = [(0.0, 0.03, None), (0.02, 0.06, None), (0.04, 0.131, None), (0.06, None, None), (0.08, 0.11, None)]
+    call = flow(tmp_path, "call", rows, buffer_s=0.06)
+    # The fastest frame takes 30 ms: the third one, 91 ms under way, comes 1 ms late, and the fourth never.
+    assert calls.call_frames_lost(call) == pytest.approx(0.4)
+    assert calls.call_delay(call) == pytest.approx(0.02 + 0.03 + 0.06)
+    rating = calls.call_rating(call)
+    assert rating is not None
+    assert rating == pytest.approx(93.2 - calls.delay_impairment(0.11) - 95 * 40 / (40 + 25.1))

@@ -1,0 +1,99 @@
+"""What plays nodes and links enters the ids of runs on real hosts, and of no others."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from agents import hardware
+from agents.messages import Health
+from experiments import inventory
+from experiments.engine.execution import _require_installation
+from experiments.language.campaign import Plan, load
+from testbed.errors import TestbedError
+from testbed.installation import Installation, installation
+from testbed.report import Report
+from testbed.scenario import Scenario
+from tests.physical.conftest import LINKS, lab
+
+
+def health(kernel: str = "6.1.0", nic: str = "e1000e 8086:15b8") -> Health:
+    names = [f"{node}-eth{number}" for node in ("server", "router1", "router2", "client") for number in range(2)]
+    return Health(1, kernel, False, (), 0, (), "", dict.fromkeys(names, nic))
+
+
+def installed(folder: Path, places: dict[str, object], one: Health, **more: object) -> tuple[Plan, Installation]:
+    """A small campaign in a lab whose hosts all give the same answer."""
+    folder.mkdir(exist_ok=True)
+    found = inventory.read(lab(folder, links=places, **more))
+    plan = load(folder / "small.yaml", ["backend=physical"])
+
+    def describe(scenario: Scenario) -> Installation:
+        placed = inventory.placed(found, scenario.nodes, scenario.links)
+        return installation(placed, dict.fromkeys(placed.members(), one))
+
+    return plan.in_lab(describe), describe(plan.runs[0].scenario)
+
+
+BOXED: dict[str, object] = {link: {"box": "box"} for link in LINKS}
+WIRED: dict[str, object] = {**BOXED, "bottleneck": {"real": "wire"}}
+
+
+def test_a_lab_with_other_links_kernels_or_interfaces_has_runs_of_its_own(tmp_path: Path) -> None:
+    plans = [
+        installed(tmp_path / "a", BOXED, health()),
+        installed(tmp_path / "b", WIRED, health()),
+        installed(tmp_path / "c", BOXED, health(kernel="6.6.0")),
+        installed(tmp_path / "d", BOXED, health(nic="igb 8086:1533")),
+    ]
+    assert len({plan.runs[0].id for plan, _ in plans}) == len(plans)
+    # Two labs in one store are two campaigns.
+    assert len({plan.id for plan, _ in plans}) == len(plans)
+    again, _ = installed(tmp_path / "e", BOXED, health())
+    assert again.run_ids == plans[0][0].run_ids
+    assert again.runs[1].installation == plans[0][1]
+
+
+def test_the_description_names_hosts_links_and_interfaces(tmp_path: Path) -> None:
+    _, described = installed(tmp_path, WIRED, health())
+    found = described.as_json()
+    assert found["hosts"]["pc0"] == {"plays": "server", "kernel": "6.1.0"}
+    assert found["hosts"]["box"] == {"plays": None, "kernel": "6.1.0"}
+    assert found["links"]["bottleneck"] == {
+        "carried_by": "wire",
+        "queue_at": None,
+        "interfaces": ["pc1 router1-eth1: e1000e 8086:15b8", "pc2 router2-eth0: e1000e 8086:15b8"],
+    }
+    assert found["links"]["server-access"]["carried_by"] == "box"
+    assert found["links"]["server-access"]["interfaces"][-1].startswith("box l")
+
+
+def test_a_run_of_a_lab_that_has_changed_is_rejected(tmp_path: Path) -> None:
+    plan, described = installed(tmp_path, BOXED, health())
+    _require_installation(plan.runs[0], Report(t0_epoch_ns=0, installation=described.as_json()))
+    _, other = installed(tmp_path, BOXED, health(kernel="6.6.0"))
+    with pytest.raises(TestbedError, match="a host of the lab has changed since the campaign began"):
+        _require_installation(plan.runs[0], Report(t0_epoch_ns=0, installation=other.as_json()))
+
+
+def test_hardware_is_described_by_driver_and_identifiers(tmp_path: Path) -> None:
+    for name in ("eth0", "usb0", "veth0"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "uevent").touch()
+    for name, identifiers in (("eth0", {"vendor": "0x8086", "device": "0x15b8"}), ("usb0/x", {})):
+        device = tmp_path / "devices" / name
+        device.mkdir(parents=True)
+        (device / "driver").symlink_to(tmp_path / "drivers" / f"driver-of-{name[:3]}")
+        for key, value in identifiers.items():
+            (device / key).write_text(value + "\n")
+    for name in ("eth", "usb"):
+        (tmp_path / "drivers" / f"driver-of-{name}").mkdir(parents=True)
+    (tmp_path / "devices/usb0/idVendor").write_text("12d1\n")
+    (tmp_path / "devices/usb0/idProduct").write_text("14db\n")
+    (tmp_path / "eth0/device").symlink_to(tmp_path / "devices/eth0")
+    (tmp_path / "usb0/device").symlink_to(tmp_path / "devices/usb0/x")
+    (tmp_path / "bonding_masters").touch()
+    assert hardware.interfaces(tmp_path) == {
+        "eth0": "driver-of-eth 8086:15b8", "usb0": "driver-of-usb 12d1:14db", "veth0": "virtual",
+    }  # fmt: skip

@@ -1,0 +1,38 @@
+"""Joining what the two programs of a flow recorded."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from testbed.exchanges import joined
+
+
+def sent(seq: int, key: int, sent_ns: int) -> dict[str, Any]:
+    return {"key": key, "seq": seq, "bytes": 10, "sent_ns": sent_ns, "arrived_ns": None, "returned_ns": None}
+
+
+def arrivals(lines: list[dict[str, Any]], *arrived: tuple[int, int]) -> list[int | None]:
+    exchanges = joined(lines, ({"key": key, "arrived_ns": at} for key, at in arrived))
+    return [exchange["arrived_ns"] for exchange in exchanges]
+
+
+def test_each_exchange_gets_the_arrival_of_its_key_and_a_lost_one_gets_none() -> None:
+    assert arrivals([sent(0, 7, 100), sent(1, 8, 200), sent(2, 9, 300)], (9, 350), (7, 150)) == [150, None, 350]
+
+
+def test_a_duplicate_does_not_count() -> None:
+    assert arrivals([sent(0, 7, 100)], (7, 150), (7, 160)) == [150]
+
+
+def test_a_port_that_is_used_again_joins_its_own_transfer() -> None:
+    lines = [sent(0, 7, 100), sent(1, 7, 1000)]
+    assert arrivals(lines, (7, 150), (7, 1200)) == [150, 1200]
+    # The first transfer never finished.
+    assert arrivals(lines, (7, 1200)) == [None, 1200]
+    # The second one did not.
+    assert arrivals(lines, (7, 150)) == [150, None]
+
+
+def test_the_key_is_not_part_of_an_exchange() -> None:
+    (exchange,) = joined([sent(0, 7, 100)], [])
+    assert list(exchange) == ["seq", "bytes", "sent_ns", "arrived_ns", "returned_ns"]
