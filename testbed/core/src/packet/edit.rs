@@ -135,6 +135,7 @@ pub fn ones_sum(bytes: &[u8]) -> u64 {
 }
 
 /// Folds a sum of 16-bit words into one (RFC 1071).
+#[inline]
 pub fn fold(mut sum: u64) -> u16 {
     while sum > 0xffff {
         sum = (sum & 0xffff) + (sum >> 16);

@@ -58,48 +58,74 @@ impl TcpOverIpv4<'_> {
         (TCP_HEADER + self.options.len()) as u16 + self.tcp.payload as u16
     }
 
-    /// Writes both headers, which consist of zeros so far.
+    /// Writes both headers and the options.
     fn write(&self, headers: &mut [u8]) {
-        let (ip, tcp) = headers.split_first_chunk_mut().expect("there is room for an IP header");
-        self.write_ip(ip);
-        let (tcp, options) = tcp.split_first_chunk_mut().expect("there is room for a TCP header");
+        let (ip, rest) = headers.split_first_chunk_mut().expect("there is room for an IP header");
+        let (tcp, options) = rest.split_first_chunk_mut().expect("there is room for a TCP header");
+        write_words(ip, self.ip_words());
+        write_words(tcp, self.tcp_words());
         if !self.options.is_empty() {
             options.copy_from_slice(self.options);
         }
-        self.write_tcp(tcp);
     }
 
-    fn write_ip(&self, header: &mut [u8; IP_HEADER]) {
-        header[0] = 0x45;
-        header[1] = match self.ecn {
+    /// The IP header in words of 32 bits, as RFC 791 3.1 draws it.
+    #[inline]
+    fn ip_words(&self) -> [u32; IP_HEADER / 4] {
+        let ecn = match self.ecn {
             Ecn::NotCapable => 0,
             Ecn::Capable => 2,
             Ecn::Experienced => 3,
         };
-        header[2..4].copy_from_slice(&(IP_HEADER as u16 + self.tcp_length()).to_be_bytes());
-        header[4..6].copy_from_slice(&self.identification.to_be_bytes());
-        // Don't Fragment.
-        header[6] = 0x40;
-        (header[8], header[9]) = (TIME_TO_LIVE, PROTOCOL);
-        header[12..16].copy_from_slice(&self.src.0.octets());
-        header[16..20].copy_from_slice(&self.dst.0.octets());
-        let checksum = !fold(ones_sum(header));
-        header[10..12].copy_from_slice(&checksum.to_be_bytes());
+        let length = IP_HEADER as u16 + self.tcp_length();
+        let mut words = [
+            0x4500_0000 | ecn << 16 | u32::from(length),
+            // Don't Fragment.
+            u32::from(self.identification) << 16 | 0x4000,
+            u32::from(TIME_TO_LIVE) << 24 | u32::from(PROTOCOL) << 16,
+            u32::from(self.src.0),
+            u32::from(self.dst.0),
+        ];
+        words[2] |= u32::from(!fold(sum(&words)));
+        words
     }
 
-    fn write_tcp(&self, header: &mut [u8; TCP_HEADER]) {
+    /// The TCP header in words of 32 bits, as RFC 9293 3.1 draws it.
+    #[inline]
+    fn tcp_words(&self) -> [u32; TCP_HEADER / 4] {
         let Tcp { seq, ack, flags, window, marks, .. } = self.tcp;
-        header[0..2].copy_from_slice(&self.src.1.to_be_bytes());
-        header[2..4].copy_from_slice(&self.dst.1.to_be_bytes());
-        header[4..8].copy_from_slice(&seq.to_be_bytes());
-        header[8..12].copy_from_slice(&ack.to_be_bytes());
-        header[12] = ((TCP_HEADER + self.options.len()) as u8 / 4) << 4 | marks;
-        header[13] = flags.0;
-        header[14..16].copy_from_slice(&window.to_be_bytes());
+        let offset = (TCP_HEADER + self.options.len()) as u32 / 4;
+        let mut words = [
+            u32::from(self.src.1) << 16 | u32::from(self.dst.1),
+            seq,
+            ack,
+            offset << 28 | u32::from(marks) << 24 | u32::from(flags.0) << 16 | u32::from(window),
+            0,
+        ];
         // Zeros add nothing to the sum, but the length in the pseudo header counts them.
-        let addresses = u64::from(u32::from(self.src.0)) + u64::from(u32::from(self.dst.0));
+        let addresses = sum(&[u32::from(self.src.0), u32::from(self.dst.0)]);
         let pseudo_header = addresses + u64::from(PROTOCOL) + u64::from(self.tcp_length());
-        let checksum = !fold(pseudo_header + ones_sum(header) + ones_sum(self.options) + ones_sum(self.data));
-        header[16..18].copy_from_slice(&checksum.to_be_bytes());
+        let mut checked = pseudo_header + sum(&words);
+        for part in [self.options, self.data] {
+            if !part.is_empty() {
+                checked += ones_sum(part);
+            }
+        }
+        words[4] = u32::from(!fold(checked)) << 16;
+        words
+    }
+}
+
+/// Sum of words, for a checksum: pairs of 16-bit words add up to the same as single ones ([`ones_sum`]).
+#[inline]
+fn sum(words: &[u32]) -> u64 {
+    words.iter().map(|word| u64::from(*word)).sum()
+}
+
+/// Writes words in the order of the network.
+#[inline]
+fn write_words<const WORDS: usize>(header: &mut [u8; 20], words: [u32; WORDS]) {
+    for (place, word) in header.as_chunks_mut().0.iter_mut().zip(words) {
+        *place = word.to_be_bytes();
     }
 }

@@ -53,6 +53,49 @@ fn zeros_add_nothing_to_the_checksum() {
 }
 
 proptest! {
+    /// Headers written of fields are parsed to the same fields, and both checksums are right.
+    #[test]
+    fn a_segment_of_fields_is_what_a_parser_reads(
+        addresses: (u32, u32),
+        ports: (u16, u16),
+        numbers: (u32, u32),
+        flags: u8,
+        window: u16,
+        marks in 0u8..8,
+        identification: u16,
+        experienced: bool,
+        option_words in 0usize..=10,
+        data in proptest::collection::vec(any::<u8>(), 0..50),
+        zeros in 0u32..1400,
+    ) {
+        let options = vec![1; 4 * option_words];
+        let segment = TcpOverIpv4 {
+            src: (addresses.0.into(), ports.0),
+            dst: (addresses.1.into(), ports.1),
+            tcp: Tcp {
+                seq: numbers.0,
+                ack: numbers.1,
+                flags: TcpFlags(flags),
+                window,
+                payload: data.len() as u32 + zeros,
+                header: 20 + options.len() as u8,
+                sack_blocks: 0,
+                marks: marks << 1,
+            },
+            ecn: if experienced { Ecn::Experienced } else { Ecn::Capable },
+            identification,
+            options: &options,
+            data: &data,
+        };
+        let packet = segment.packet(1);
+        let parsed = Packet::with_zeros(1, packet.bytes().to_vec(), packet.zeros());
+        prop_assert_eq!((parsed.tcp(), parsed.flow(), parsed.ecn()), (Some(&segment.tcp), packet.flow(), segment.ecn));
+        prop_assert_eq!(parsed.payload(), &data[..]);
+        prop_assert!(parsed.checksum_ok());
+        prop_assert_eq!(fold(ones_sum(&packet.bytes()[..20])), 0xffff, "IP header checksum");
+        prop_assert_eq!(&packet.bytes()[4..6], identification.to_be_bytes());
+    }
+
     #[test]
     fn any_bytes_are_accepted(bytes in proptest::collection::vec(any::<u8>(), 0..120)) {
         let mut packet = Packet::from_bytes(0, bytes);

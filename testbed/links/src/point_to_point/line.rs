@@ -145,16 +145,20 @@ impl<P: Policy> Line<P> {
     /// finds that it has ended. That saves every second event of a line without a queue.
     #[inline(always)]
     pub(super) fn update_times(&mut self) {
-        let queued = self.policy.len_packets() > 0;
-        let poll_at = if queued || self.device.is_some() { self.policy_poll_at() } else { Time::MAX };
-        self.advance_at = self.change_at.min(self.sending_until).min(poll_at);
+        let mut advance_at = self.change_at.min(self.sending_until);
         let mut wake_at = self.far_end.next_delivery().min(self.change_at);
-        if self.device.as_ref().map_or(queued, |device| !device.is_empty()) {
-            wake_at = wake_at.min(self.sending_until);
+        let queued = self.policy.len_packets() > 0;
+        if queued || self.device.is_some() {
+            let poll_at = self.policy_poll_at();
+            advance_at = advance_at.min(poll_at);
+            if queued {
+                wake_at = wake_at.min(poll_at);
+            }
+            if self.device.as_ref().map_or(queued, |device| !device.is_empty()) {
+                wake_at = wake_at.min(self.sending_until);
+            }
         }
-        if queued {
-            wake_at = wake_at.min(poll_at);
-        }
+        self.advance_at = advance_at;
         self.wake_at = wake_at;
     }
 
