@@ -1,4 +1,4 @@
-"""Joins what the sending and the receiving program of a flow recorded: core::exchange::Exchange, one JSON object a line."""
+"""Joins what the sending and the receiving program of a flow recorded, into lines of core::exchange::Exchange."""
 
 from __future__ import annotations
 

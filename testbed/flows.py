@@ -133,8 +133,8 @@ def _load(scenario: Scenario, flow: Flow, stack: Named) -> dict[str, OptionValue
     """
     if not kernel_tcp.is_kernel_stack(stack.name):
         raise TestbedError(
-            f"flow '{flow.name}': on real packets {stack.name} carries bulk flows only, not {flow.kind}; use a stack of "
-            "the kernel"
+            f"flow '{flow.name}': on real packets {stack.name} carries bulk flows only, not {flow.kind}; "
+            "use a stack of the kernel"
         )
     described = json.dumps(flow.as_json(), sort_keys=True)
     return {"flow": described, "seed": scenario.seed, **kernel_tcp.socket_options(stack, flow.stack)}

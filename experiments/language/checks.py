@@ -220,15 +220,16 @@ def _of_application(campaign: Campaign, number: int) -> Iterator[Finding]:
             kernels = ", ".join(entry.name for entry in registry.of_kind("stack") if is_kernel_stack(entry.name))
             yield (
                 ("workload", number, "kind"),
-                f"on real packets stack {stack} carries bulk flows only, not {flow.kind}; use the sim backend, or one of "
-                f"the kernel's stacks: {kernels}",
+                f"on real packets stack {stack} carries bulk flows only, not {flow.kind}; use the sim backend, or one "
+                f"of the kernel's stacks: {kernels}",
             )
             return
     packet_bytes = flow.options.get("packet_bytes", LEAST_NUMBERED_BYTES)
     if flow.kind == "cbr" and packet_bytes < LEAST_NUMBERED_BYTES:
         yield (
             ("workload", number, "options", "packet"),
-            f"must be at least {LEAST_NUMBERED_BYTES} B on real packets, whose payload has the packet's number in 8 bytes",
+            f"must be at least {LEAST_NUMBERED_BYTES} B on real packets, because their payload "
+            "has the packet's number in 8 bytes",
         )
 
 

@@ -46,7 +46,7 @@ def folders(kernel: Kernel, tmp_path_factory: pytest.TempPathFactory) -> dict[st
     base = tmp_path_factory.mktemp("workloads")
     simulated = scenario()
     for node in simulated["nodes"]:
-        node["stack"] = {"name": "newreno", "options": {}}
+        node["stack"] = {"name": "sack", "options": {"initial_window_segments": 10}}
     return {
         "linux": (
             base / "linux",
@@ -66,22 +66,21 @@ def recorded(folders: dict[str, tuple[Path, Report]], kind: str) -> list[pl.Data
 @pytest.mark.parametrize("kind", WORKLOADS)
 def test_both_begin_the_same_exchanges(kind: str, folders: dict[str, tuple[Path, Report]]) -> None:
     linux, sim = recorded(folders, kind)
-    if kind == "transactions":
-        # The next request follows from the response before it.
-        count = min(linux.height, sim.height)
-        assert abs(linux.height - sim.height) <= 1
-        linux, sim = linux.head(count), sim.head(count)
+    # What is due at the very end of the run is sent in simulation only, and transactions follow from each other.
+    assert abs(linux.height - sim.height) <= 1
+    count = min(linux.height, sim.height)
+    linux, sim = linux.head(count), sim.head(count)
     assert sim.height == (4 if kind == "fetch" else sim.height) > 2
     assert linux["bytes"].to_list() == sim["bytes"].to_list()
     # Kernel work takes no virtual time but what clocks take; a fetch waits for a request over another handshake.
     late = (linux["sent_s"] - sim["sent_s"]).abs().max()
-    assert late is not None
-    assert late < (0.02 if kind in ("fetch", "transactions") else 0.001)
+    assert isinstance(late, float)
+    assert late < (0.02 if kind == "fetch" else 0.1 if kind == "transactions" else 0.001)
 
 
 @pytest.mark.parametrize("kind", ["probe", "cbr", "call"])
 def test_packets_take_as_long(kind: str, folders: dict[str, tuple[Path, Report]]) -> None:
-    linux, sim = recorded(folders, kind)
+    linux, sim = (table.filter(pl.col("sent_s") < 5.9) for table in recorded(folders, kind))
     assert linux["arrived_s"].null_count() == sim["arrived_s"].null_count() == 0
     # Other flows' packets, whose number the stacks choose, wait in the same queue.
     differences = ((linux["arrived_s"] - linux["sent_s"]) - (sim["arrived_s"] - sim["sent_s"])).abs()
@@ -91,13 +90,11 @@ def test_packets_take_as_long(kind: str, folders: dict[str, tuple[Path, Report]]
     assert linux["returned_s"].null_count() == (0 if kind == "probe" else linux.height)
 
 
-
-
 def test_metrics_agree(folders: dict[str, tuple[Path, Report]]) -> None:
     linux, sim = (analyse(folder, typed(scenario()), report).values for folder, report in folders.values())
     asked = [key for key in sim if key[0] in METRICS and key[1] in WORKLOADS]
     assert {name for name, _ in asked} == set(METRICS)
-    # Linux begins with ten segments and paces acks otherwise than NewReno here: completion times differ by round trips.
+    # Linux acknowledges otherwise than a BSD receiver, so completion times may differ by a round trip.
     apart = {
         key: (linux[key], sim[key])
         for key in asked

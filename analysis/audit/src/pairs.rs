@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use rustc_hash::FxHashMap;
 
 use crate::line::{keeps_order, Line, Size};
-use crate::records::Key;
+use crate::records::{Key, Record};
 use crate::{Direction, DirectionAudit, Event};
 
 /// A dropped packet entered at most this long before its drop was reported; if no packet did, an older one that waited.
@@ -54,7 +54,7 @@ pub(crate) fn pair(direction: &Direction<'_>, line: Option<&Line>) -> Pairs {
     let mut fates = vec![Fate::Open; entered.len()];
     let (mut pairs, mut invented) = (Vec::with_capacity(left.len()), 0);
     for (number, record) in left.iter().enumerate() {
-        match waiting.get_mut(&record.key).and_then(VecDeque::pop_front) {
+        match waiting.get_mut(&record.key).and_then(|alike| take(alike, |origin| entered[origin].checksum, record)) {
             Some(origin) => {
                 fates[origin] = Fate::Left;
                 if record.time_ns >= window.begin_ns {
@@ -70,6 +70,14 @@ pub(crate) fn pair(direction: &Direction<'_>, line: Option<&Line>) -> Pairs {
     explain(direction, unused, &mut fates, |_| true);
     find_swallowed(direction, line, &overtaken, &mut fates);
     Pairs { fates, pairs, overtaken, invented }
+}
+
+/// Takes the packet that left from those that entered with its key: the first with its checksum too, or else the first.
+/// Linux sends acks of connections that it is opening or has closed without an identification, so only their time stamps,
+/// and with them the checksums, differ.
+fn take(alike: &mut VecDeque<usize>, checksum: impl Fn(usize) -> u16, left: &Record) -> Option<usize> {
+    let same = alike.iter().position(|&origin| checksum(origin) == left.checksum);
+    alike.remove(same.unwrap_or(0))
 }
 
 /// Assigns drops and losses, given by the numbers of their events, to packets of their size that did not leave. Returns the
@@ -177,5 +185,23 @@ impl Pairs {
             *last = (*last).max(*origin);
         }
         count
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_packets_with_one_key_the_one_with_the_checksum_left() {
+        let left = |checksum| Record { time_ns: 9, bytes: 40, key: Key::default(), checksum, tcp: None };
+        let checksums = [5, 6, 7];
+        let mut alike = VecDeque::from([0, 1, 2]);
+        // The first one was dropped.
+        assert_eq!(take(&mut alike, |origin| checksums[origin], &left(6)), Some(1));
+        // A damaged one has no twin, and is the first that is there.
+        assert_eq!(take(&mut alike, |origin| checksums[origin], &left(1)), Some(0));
+        assert_eq!(take(&mut alike, |origin| checksums[origin], &left(7)), Some(2));
+        assert_eq!(take(&mut alike, |origin| checksums[origin], &left(7)), None);
     }
 }

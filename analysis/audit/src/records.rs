@@ -21,7 +21,7 @@ pub(crate) struct Record {
 }
 
 /// What identifies a packet at both ends of a link. Policies and error models change none of it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Key {
     addresses: [u8; 8],
     protocol: u8,
