@@ -195,8 +195,8 @@ impl EmulatedLink {
     }
 
     /// Changes the direction that enters at `port` now. Returns when, in seconds since time zero.
-    pub(crate) fn change(&mut self, port: Port, change: &Change) -> Result<f64, String> {
-        let now = self.now();
+    pub(crate) fn change(&mut self, clock: &RunClock, port: Port, change: &Change) -> Result<f64, String> {
+        let now = self.now(clock);
         self.service.change(now, port, change)?;
         Ok(now.seconds())
     }

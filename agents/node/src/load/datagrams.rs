@@ -10,7 +10,7 @@ use backchannel_core::time::Time;
 use backchannel_emulator::os::clock::realtime_ns;
 use backchannel_emulator::os::process::Priority;
 use backchannel_emulator::os::socket_option::{receive_stamped, stamp_arrivals};
-use backchannel_emulator::os::wait::{wait_until, Readiness};
+use backchannel_emulator::os::wait::{wait_for, Readiness};
 use backchannel_emulator::{become_realtime, monotonic_ns};
 use backchannel_workloads::{Action, Application};
 use rustix::net::sockopt::set_socket_recv_buffer_size_force;
@@ -63,7 +63,7 @@ pub(super) fn send(args: &SendArgs, flow: &Flow, mut application: Application) -
         }
         let next_ns = due.map_or(u64::MAX, |at| (args.run_begins_ns + at.nanos()).min(args.stop_at_ns));
         let until_ns = next_ns.min(monotonic_ns() + LONGEST_WAIT_NS);
-        if wait_until([&socket], Readiness::Readable, Some(until_ns)) {
+        if wait_for([&socket], Readiness::Readable, Some(until_ns.saturating_sub(monotonic_ns()))) {
             while let Some(packet) = receive_packet(&socket)? {
                 let at = Time(packet.at_ns.saturating_sub(args.run_begins_ns));
                 exchanges.complete(packet.number as usize, at);
@@ -84,7 +84,7 @@ pub(super) fn receive(args: &ReceiveArgs, application: &Application) -> Result<(
     become_realtime(Priority::Host);
     let (mut arrivals, mut bytes, mut connected) = (Arrivals::default(), 0, false);
     while !stopped() {
-        if !wait_until([&socket], Readiness::Readable, Some(monotonic_ns() + LONGEST_WAIT_NS)) {
+        if !wait_for([&socket], Readiness::Readable, Some(LONGEST_WAIT_NS)) {
             continue;
         }
         if application.is_echoed() && !connected {
