@@ -91,8 +91,6 @@ def test_packets_take_as_long(kind: str, folders: dict[str, tuple[Path, Report]]
     assert linux["returned_s"].null_count() == (0 if kind == "probe" else linux.height)
 
 
-
-
 def test_metrics_agree(folders: dict[str, tuple[Path, Report]]) -> None:
     linux, sim = (analyse(folder, typed(scenario()), report).values for folder, report in folders.values())
     asked = [key for key in sim if key[0] in METRICS and key[1] in WORKLOADS]
