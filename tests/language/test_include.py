@@ -237,7 +237,9 @@ backends:
     assert emulated["capture"]["at"] == []
     # The virtual kernel has the same network, so it takes these fields unless the file has some for it.
     assert expand(file, ["backend=virtual-kernel"]).runs[0].document.document["duration_s"] == 20
-    of_its_own = source.parse("both.yaml", text + "  virtual-kernel: {duration: 5 s}\n")
+    of_its_own = source.parse(
+        "both.yaml", text + "  virtual-kernel: {duration: 5 s, capture: {at: [], counters: null}}\n"
+    )
     assert expand(of_its_own, ["backend=virtual-kernel"]).runs[0].document.document["duration_s"] == 5
     assert expand(of_its_own, ["backend=emulated"]).runs[0].document.document["duration_s"] == 20
     with pytest.raises(CampaignError, match="there is no backend 'emulatd'"):
