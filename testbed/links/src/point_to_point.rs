@@ -4,7 +4,6 @@
 //! Departures are computed on an ideal timeline: a packet that waited starts when its predecessor ended, however late the driver
 //! polls. So the lateness of a real-time driver never accumulates.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use backchannel_core::event::{EventKind, Events};
@@ -55,12 +54,13 @@ pub(crate) fn build(checked: &CheckedOptions<'_>, spec: &LinkSpec, seed: u64) ->
 
 /// A link whose policies can be replaced by any other.
 pub(crate) fn build_dynamic(checked: &CheckedOptions<'_>, spec: &LinkSpec, seed: u64) -> Result<Box<dyn Link>, String> {
-    let any = |queue: &Named, context: &Context| backchannel_policies::build(&queue.name, &queue.options, context);
+    let any: Build<Box<dyn Policy>> =
+        |queue, context| backchannel_policies::build(&queue.name, &queue.options, context);
     Ok(Box::new(PointToPoint::new(checked, spec, seed, any)?))
 }
 
 /// Builds a policy.
-type Build<P> = Arc<dyn Fn(&Named, &Context) -> Result<P, String> + Send + Sync>;
+type Build<P> = fn(&Named, &Context) -> Result<P, String>;
 
 /// A link of two independent directions with policies of type `P`.
 pub struct PointToPoint<P> {
@@ -118,18 +118,17 @@ impl<P: Policy> PointToPoint<P> {
         checked: &CheckedOptions<'_>,
         spec: &LinkSpec,
         seed: u64,
-        policy: impl Fn(&Named, &Context) -> Result<P, String> + Send + Sync + 'static,
+        policy: Build<P>,
     ) -> Result<PointToPoint<P>, String> {
         if spec.ends.len() != 2 {
             return Err(format!("a point-to-point link has two ends, not {}", spec.ends.len()));
         }
         let framing = checked.count("framing_bytes").unwrap_or(0);
-        let policy: Build<P> = Arc::new(policy);
         let line = |name: &str, here: &DirectionSpec, opposite: &DirectionSpec| {
             let label = format!("{}/{name}", spec.name);
             let (rate_bps, opposite_rate_bps) = (here.rate_bps, opposite.rate_bps);
             let context = Context { seed, label, rate_bps, opposite_rate_bps };
-            Line::new(context, here, framing, Arc::clone(&policy)).map_err(|why| format!("{name}: {why}"))
+            Line::new(context, here, framing, policy).map_err(|why| format!("{name}: {why}"))
         };
         Ok(PointToPoint {
             one_way: checked.flag("one_way"),

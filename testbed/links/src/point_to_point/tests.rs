@@ -1,4 +1,4 @@
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 
 use super::*;
 use backchannel_core::packet::build::{ack, data, Segment};
@@ -224,10 +224,13 @@ impl Policy for RateSpy {
 fn a_change_of_a_rate_informs_both_policies_of_their_own_and_the_opposite_rate() {
     let schedule = json!({"schedule": [{"at_s": 1.0, "rate_bps": 1_000_000}, {"at_s": 2.0, "delay_s": 0.1}]});
     let spec = ten_megabit(schedule);
-    let informed = [(); 2].map(|()| Arc::new(Mutex::new(Vec::new())));
-    let spied = informed.clone();
-    let spy = move |_: &Named, context: &Context| {
-        Ok(RateSpy(Arc::clone(&spied[usize::from(context.label == "line/reverse")])))
+    // A policy is built by a plain function, which captures nothing.
+    thread_local! {
+        static INFORMED: [Arc<Mutex<Vec<[Option<u64>; 2]>>>; 2] = [(); 2].map(|()| Arc::default());
+    }
+    let informed = INFORMED.with(Clone::clone);
+    let spy = |_: &Named, context: &Context| {
+        Ok(RateSpy(INFORMED.with(|lists| Arc::clone(&lists[usize::from(context.label == "line/reverse")]))))
     };
     let mut link = PointToPoint::new(&CheckedOptions::check(&ENTRY, &spec.options).unwrap(), &spec, 1, spy).unwrap();
     let (mut events, mut out) = (Events::default(), Vec::new());
