@@ -15,10 +15,11 @@
 //! Differs from the source in:
 //! - The paper makes ceil(Delta_a/delta_a) - 2 acks, one short of even spacing. Even spacing, as in ns-2's agent, is the default
 //!   (`count: even`; `count: paper`). Gain 1/4 and the initial 10 ms are also from there.
-//! - `spacing: interval` is what that agent does, and what the paper's figures show: acks leave delta_a segments and a whole Delta_t
-//!   apart, so no faster than the slow line delivers acks. An ack that arrives while others wait only moves the end of the gap. A full
-//!   window then waits in front of the sender instead of overflowing the fast line: table 1 has a round-trip time of 97 ms with
-//!   reconstruction and 65 ms without, where Delta_t of the text is 2 ms. The receiver's window bounds the wait.
+//! - `spacing: interval` is what that agent does (`ack-recons.cc`): acks leave a whole Delta_t apart, the first of a gap at once. Each
+//!   ack that arrives fills the gap behind the last ack sent anew. Earlier schedules stay, and an ack that a later one has overtaken
+//!   is not sent.
+//! - An ack that was made or held gives no round-trip sample, as in that agent: its timestamp echo is 0, which RFC 7323 3.2 leaves
+//!   without meaning and senders ignore. Without timestamps the sender cannot know, and takes its sample.
 //!
 //! All state is soft. Losing it costs a burst, but no ack.
 
@@ -93,7 +94,6 @@ struct Flow {
     segment: u32,
     /// The last ack sent.
     released: Option<u32>,
-    released_at: Time,
     arrived: Option<Time>,
     spacing_s: f64,
     waiting: VecDeque<(Time, Packet)>,
@@ -103,16 +103,35 @@ impl Flow {
     /// Sends the acks that are due.
     fn release(&mut self, now: Time, out: &mut Vec<(Side, Packet)>) {
         while self.waiting.front().is_some_and(|(at, _)| *at <= now) {
-            let (at, packet) = self.waiting.pop_front().expect("it has a front");
-            self.released_at = at;
+            let (_, packet) = self.waiting.pop_front().expect("it has a front");
             self.released = packet.tcp().map(|tcp| tcp.ack);
             out.push((Side::A, packet));
         }
     }
+
+    /// Sorts the waiting acks by time and removes those that another has overtaken by then.
+    fn remove_overtaken(&mut self) {
+        let number = |packet: &Packet| packet.tcp().expect("it is an ack").ack;
+        self.waiting.make_contiguous().sort_by_key(|(at, _)| *at);
+        let mut last = self.released;
+        self.waiting.retain(|(_, packet)| {
+            let is_newer = last.is_none_or(|last| (number(packet).wrapping_sub(last) as i32) > 0);
+            if is_newer {
+                last = Some(number(packet));
+            }
+            is_newer
+        });
+    }
+}
+
+/// The ack, without a round-trip sample for its sender.
+fn untimed(mut packet: Packet) -> Packet {
+    packet.clear_timestamp_echo();
+    packet
 }
 
 impl Flow {
-    /// `spacing: interval`: the new ack replaces the newest waiting one, and the gap is filled behind the others.
+    /// `spacing: interval`: fills the gap behind the last ack sent, from now on.
     fn extend(
         &mut self,
         now: Time,
@@ -122,32 +141,28 @@ impl Flow {
         out: &mut Vec<(Side, Packet)>,
         events: &mut Events,
     ) {
-        self.waiting.pop_back();
-        let (mut at, from) = match self.waiting.back() {
-            Some((at, last)) => (*at, last.tcp().map(|tcp| tcp.ack)),
-            None => (self.released_at, self.released),
-        };
         let ack = packet.tcp().expect("it is an ack").ack;
-        let gap = from.map_or(0, |from| ack.wrapping_sub(from));
+        let gap = self.released.map_or(0, |released| ack.wrapping_sub(released));
         let step = threshold * self.segment;
-        let apart = Duration::from_secs_f64(self.spacing_s);
-        let stale = from.is_none() || step == 0 || gap / self.segment.max(1) > WIDEST_GAP;
-        if stale || (gap <= step && self.waiting.is_empty() && at + apart <= now) {
+        let stale = self.released.is_none() || step == 0 || gap / self.segment.max(1) > WIDEST_GAP;
+        if stale || (gap <= step && self.waiting.is_empty()) {
             self.waiting.clear();
-            (self.released, self.released_at) = (Some(ack), now);
+            self.released = Some(ack);
             out.push((Side::A, packet));
             return;
         }
         let whole = gap.div_ceil(step);
         let made = if even { whole - 1 } else { whole.saturating_sub(2) };
-        for number in 1..=made {
+        let apart = Duration::from_secs_f64(self.spacing_s);
+        let packet = untimed(packet);
+        for number in 0..made {
             let mut made_ack = packet.clone();
-            made_ack.set_ack_number(ack.wrapping_sub(gap).wrapping_add(number * step));
+            made_ack.set_ack_number(ack.wrapping_sub(gap).wrapping_add((number + 1) * step));
             events.note(now, EventKind::Made, &made_ack);
-            at = (at + apart).max(now);
-            self.waiting.push_back((at, made_ack));
+            self.waiting.push_back((now + apart * number, made_ack));
         }
-        self.waiting.push_back(((at + apart).max(now), packet));
+        self.waiting.push_back((now + apart * made, packet));
+        self.remove_overtaken();
         self.release(now, out);
     }
 }
@@ -181,6 +196,7 @@ impl AckReconstruction {
         let made = if even { whole - 1 } else { whole.saturating_sub(2) };
         let apart = flow.spacing_s * f64::from(step) / f64::from(gap);
         let at = |number: u32| now + Duration::from_secs_f64(apart * f64::from(number));
+        let packet = untimed(packet);
         for number in 1..=made {
             let mut made_ack = packet.clone();
             made_ack.set_ack_number(ack.wrapping_sub(gap).wrapping_add(number * step));
@@ -221,7 +237,6 @@ impl Middlebox for AckReconstruction {
         }
         // Duplicate acks and packets that carry more pass at once, after all waiting acks.
         flow.release(Time::MAX, out);
-        flow.released_at = now;
         if new && tcp.flags.has(TcpFlags::ACK) && packet.checksum_ok() {
             flow.released = Some(tcp.ack);
         }
@@ -355,8 +370,29 @@ mod tests {
         let mut sent = bench.ack(10, 7);
         sent.extend(bench.ack(20, 12));
         let rest = bench.drain();
-        assert_eq!(sent, [4, 6]);
-        assert_eq!(rest, [(30.0, 8), (40.0, 10), (50.0, 12)]);
+        // 6 is due at 20 ms; the new gap begins behind it at once, and 7 at 30 ms is overtaken.
+        assert_eq!(sent, [4, 6, 8]);
+        assert_eq!(rest, [(30.0, 10), (40.0, 12)]);
+    }
+
+    /// `ack-recons.cc` of ns-2 sets `no_ts_` on what it schedules.
+    #[test]
+    fn acks_that_were_made_or_held_echo_no_timestamp() {
+        for spacing in ["share", "interval"] {
+            let mut bench = Bench::new(serde_json::json!({"spacing": spacing}));
+            let timed = |ack| {
+                back(&Segment { ack, options: &[1, 1, 8, 10, 0, 0, 0, 9, 0, 0, 0, 7], ..Segment::default() }.packet())
+            };
+            let mut out = Vec::new();
+            bench.0.process(Time::ZERO, Side::B, timed(2000), &mut out, &mut bench.1);
+            bench.0.process(Time(10_000_000), Side::B, timed(8000), &mut out, &mut bench.1);
+            while let Some(at) = bench.0.next_event() {
+                bench.0.poll(at, &mut out, &mut bench.1);
+            }
+            let echoes: Vec<_> = out.iter().map(|(_, packet)| packet.tcp_options()[11]).collect();
+            assert_eq!(echoes, [7, 0, 0, 0], "{spacing}");
+            assert!(out.iter().all(|(_, packet)| packet.checksum_ok()));
+        }
     }
 
     #[test]
