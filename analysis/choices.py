@@ -34,7 +34,7 @@ class Choice(BaseModel):
     default: str
     #: Source of the value.
     by: Literal["ours", "ns-2", "authors' script", "manual"]
-    #: Other values that the sources allow, each for some of the fields; `score --sensitivity` runs them and the default.
+    #: Other values that the sources allow, each for some of the fields. `score --sensitivity` runs them.
     alternatives: tuple[Mapping[str, Any], ...] = ()
     #: `after` the artefact was first scored; `unknown` if the campaign's first version has the value, because scores
     #: could be computed then.

@@ -122,8 +122,9 @@ def score(
         bool,
         typer.Option(
             "--sensitivity",
-            help="Run the named artefacts in simulation as chosen, and with one chosen parameter at a time at its default "
-            "and its alternatives (experiments/PAPER/chosen.yaml). Prints the verdicts that flip. Uses a folder of its own.",
+            help="Run the named artefacts in simulation as chosen, and with one chosen parameter at a time at its "
+            "default and its alternatives (experiments/PAPER/chosen.yaml), in a folder of its own. Prints the verdicts "
+            "that flip.",
         ),
     ] = False,
     repetitions: Annotated[
@@ -168,7 +169,10 @@ def _sensitivity(names: Sequence[str] | None, repetitions: int | None, jobs: int
     from testbed.local_folders import ScratchFolder
 
     if not names:
-        fail("--sensitivity needs the artefacts or papers to run, for example: score asym-table1 --sensitivity", exits.BAD_INPUT)
+        fail(
+            "--sensitivity needs the artefacts or papers to run, for example: score asym-table1 --sensitivity",
+            exits.BAD_INPUT,
+        )
     try:
         selected = select_reproductions(names, backend="sim")
     except ValueError as error:
@@ -177,7 +181,9 @@ def _sensitivity(names: Sequence[str] | None, repetitions: int | None, jobs: int
     found, reporter = [], TerminalReporter(console(stderr=True))
     with ScratchFolder() as folder:
         for one in selected:
-            for outcome in outcomes(one, targets[one.artefact], Options(folder / "results", jobs), reporter, repetitions):
+            for outcome in outcomes(
+                one, targets[one.artefact], Options(folder / "results", jobs), reporter, repetitions
+            ):
                 found.append(outcome)
                 if not as_json:
                     console().print(outcome_line(outcome), soft_wrap=True)

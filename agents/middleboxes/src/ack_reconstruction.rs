@@ -15,9 +15,13 @@
 //! Differs from the source in:
 //! - The paper makes ceil(Delta_a/delta_a) - 2 acks, one short of even spacing. Even spacing, as in ns-2's agent, is the default
 //!   (`count: even`; `count: paper`). Gain 1/4 and the initial 10 ms are also from there.
-//! - `spacing: interval` is what that agent does (`ack-recons.cc`): acks leave a whole Delta_t apart, the first of a gap at once. Each
-//!   ack that arrives fills the gap behind the last ack sent anew. Earlier schedules stay, and an ack that a later one has overtaken
-//!   is not sent.
+//! - `spacing: interval` is what the paper's figures show: acks leave delta_a segments and a whole Delta_t apart, so no faster than
+//!   the slow line delivers acks. An ack that arrives while others wait only moves the end of the gap. A full window then waits in
+//!   front of the sender instead of overflowing the fast line: table 1 has a round-trip time of 97 ms with reconstruction and 65 ms
+//!   without, where Delta_t of the text is 2 ms. The receiver's window bounds the wait.
+//! - `spacing: agent` is the schedule of ns-2.35's agent (`ack-recons.cc`): acks leave a whole Delta_t apart, the first of a gap at
+//!   once. Each ack that arrives fills the gap behind the last ack sent anew. Earlier schedules stay, and an ack that a later one has
+//!   overtaken is not sent. It holds acks too briefly for table 1: the round-trip time is 65 ms.
 //! - An ack that was made or held gives no round-trip sample, as in that agent: its timestamp echo is 0, which RFC 7323 3.2 leaves
 //!   without meaning and senders ignore. Without timestamps the sender cannot know, and takes its sample.
 //!
@@ -56,10 +60,10 @@ pub(crate) static ENTRY: Entry = Entry {
             "spacing",
             Unit::Choice,
             Preset::Text("share"),
-            "time between made acks: share, a share of the time between acks (asym 6.4); interval, the whole time between acks (ns; \
-             asym table 1)",
+            "time between made acks: share, a share of the time between acks (asym 6.4); interval, at least the whole time between \
+             acks (asym table 1); agent, the whole time, but the first of each gap at once (ns-2.35)",
         )
-        .of(&["share", "interval"]),
+        .of(&["share", "interval", "agent"]),
     ],
 };
 
@@ -70,7 +74,11 @@ pub(crate) fn build(given: &Given<'_>) -> Box<dyn Middlebox> {
         gain: number("gain"),
         initial_s: number("initial_s"),
         even: given.text("count") == Some("even"),
-        by_interval: given.text("spacing") == Some("interval"),
+        spacing: match given.text("spacing") {
+            Some("interval") => Spacing::Interval,
+            Some("agent") => Spacing::Agent,
+            _ => Spacing::Share,
+        },
         flows: HashMap::new(),
     })
 }
@@ -78,12 +86,20 @@ pub(crate) fn build(given: &Given<'_>) -> Box<dyn Middlebox> {
 /// With a gap of more segments the state is stale, and the ack passes like a first one.
 const WIDEST_GAP: u32 = 1000;
 
+/// When made acks leave.
+#[derive(Clone, Copy, PartialEq)]
+enum Spacing {
+    Share,
+    Interval,
+    Agent,
+}
+
 struct AckReconstruction {
     threshold: u32,
     gain: f64,
     initial_s: f64,
     even: bool,
-    by_interval: bool,
+    spacing: Spacing,
     /// By the direction of the acks.
     flows: HashMap<FlowKey, Flow>,
 }
@@ -94,6 +110,7 @@ struct Flow {
     segment: u32,
     /// The last ack sent.
     released: Option<u32>,
+    released_at: Time,
     arrived: Option<Time>,
     spacing_s: f64,
     waiting: VecDeque<(Time, Packet)>,
@@ -103,7 +120,8 @@ impl Flow {
     /// Sends the acks that are due.
     fn release(&mut self, now: Time, out: &mut Vec<(Side, Packet)>) {
         while self.waiting.front().is_some_and(|(at, _)| *at <= now) {
-            let (_, packet) = self.waiting.pop_front().expect("it has a front");
+            let (at, packet) = self.waiting.pop_front().expect("it has a front");
+            self.released_at = at;
             self.released = packet.tcp().map(|tcp| tcp.ack);
             out.push((Side::A, packet));
         }
@@ -131,8 +149,48 @@ fn untimed(mut packet: Packet) -> Packet {
 }
 
 impl Flow {
-    /// `spacing: interval`: fills the gap behind the last ack sent, from now on.
+    /// `spacing: interval`: the new ack replaces the newest waiting one, and the gap is filled behind the others.
     fn extend(
+        &mut self,
+        now: Time,
+        threshold: u32,
+        even: bool,
+        packet: Packet,
+        out: &mut Vec<(Side, Packet)>,
+        events: &mut Events,
+    ) {
+        self.waiting.pop_back();
+        let (mut at, from) = match self.waiting.back() {
+            Some((at, last)) => (*at, last.tcp().map(|tcp| tcp.ack)),
+            None => (self.released_at, self.released),
+        };
+        let ack = packet.tcp().expect("it is an ack").ack;
+        let gap = from.map_or(0, |from| ack.wrapping_sub(from));
+        let step = threshold * self.segment;
+        let apart = Duration::from_secs_f64(self.spacing_s);
+        let stale = from.is_none() || step == 0 || gap / self.segment.max(1) > WIDEST_GAP;
+        if stale || (gap <= step && self.waiting.is_empty() && at + apart <= now) {
+            self.waiting.clear();
+            (self.released, self.released_at) = (Some(ack), now);
+            out.push((Side::A, packet));
+            return;
+        }
+        let packet = untimed(packet);
+        let whole = gap.div_ceil(step);
+        let made = if even { whole - 1 } else { whole.saturating_sub(2) };
+        for number in 1..=made {
+            let mut made_ack = packet.clone();
+            made_ack.set_ack_number(ack.wrapping_sub(gap).wrapping_add(number * step));
+            events.note(now, EventKind::Made, &made_ack);
+            at = (at + apart).max(now);
+            self.waiting.push_back((at, made_ack));
+        }
+        self.waiting.push_back(((at + apart).max(now), packet));
+        self.release(now, out);
+    }
+
+    /// `spacing: agent`: fills the gap behind the last ack sent, from now on.
+    fn refill(
         &mut self,
         now: Time,
         threshold: u32,
@@ -179,9 +237,10 @@ impl AckReconstruction {
         } else {
             flow.spacing_s = self.initial_s;
         }
-        if self.by_interval {
-            flow.extend(now, threshold, even, packet, out, events);
-            return;
+        match self.spacing {
+            Spacing::Interval => return flow.extend(now, threshold, even, packet, out, events),
+            Spacing::Agent => return flow.refill(now, threshold, even, packet, out, events),
+            Spacing::Share => {}
         }
         // The waiting acks are obsolete; their gap is part of this one.
         flow.waiting.clear();
@@ -237,6 +296,7 @@ impl Middlebox for AckReconstruction {
         }
         // Duplicate acks and packets that carry more pass at once, after all waiting acks.
         flow.release(Time::MAX, out);
+        flow.released_at = now;
         if new && tcp.flags.has(TcpFlags::ACK) && packet.checksum_ok() {
             flow.released = Some(tcp.ack);
         }
@@ -331,7 +391,7 @@ mod tests {
     /// A gap of 1000 segments is filled, a wider one is stale.
     #[test]
     fn the_ack_after_too_wide_a_gap_passes_at_once() {
-        for spacing in ["share", "interval"] {
+        for spacing in ["share", "interval", "agent"] {
             for (segment, passes) in [(1002, false), (1003, true)] {
                 let mut bench = Bench::new(serde_json::json!({"spacing": spacing}));
                 bench.ack(0, 2);
@@ -370,15 +430,27 @@ mod tests {
         let mut sent = bench.ack(10, 7);
         sent.extend(bench.ack(20, 12));
         let rest = bench.drain();
+        assert_eq!(sent, [4, 6]);
+        assert_eq!(rest, [(30.0, 8), (40.0, 10), (50.0, 12)]);
+    }
+
+    /// `ack-recons.cc` of ns-2.35: recv() and handle().
+    #[test]
+    fn the_agent_sends_the_first_of_a_gap_at_once_and_schedules_anew_from_each_arrival() {
+        let mut bench = Bench::new(serde_json::json!({"spacing": "agent"}));
+        assert_eq!(bench.ack(0, 2), [2]);
+        let mut sent = bench.ack(10, 7);
+        assert_eq!(sent, [4]);
         // 6 is due at 20 ms; the new gap begins behind it at once, and 7 at 30 ms is overtaken.
+        sent.extend(bench.ack(20, 12));
         assert_eq!(sent, [4, 6, 8]);
-        assert_eq!(rest, [(30.0, 10), (40.0, 12)]);
+        assert_eq!(bench.drain(), [(30.0, 10), (40.0, 12)]);
     }
 
     /// `ack-recons.cc` of ns-2 sets `no_ts_` on what it schedules.
     #[test]
     fn acks_that_were_made_or_held_echo_no_timestamp() {
-        for spacing in ["share", "interval"] {
+        for spacing in ["share", "interval", "agent"] {
             let mut bench = Bench::new(serde_json::json!({"spacing": spacing}));
             let timed = |ack| {
                 back(&Segment { ack, options: &[1, 1, 8, 10, 0, 0, 0, 9, 0, 0, 0, 7], ..Segment::default() }.packet())
@@ -434,9 +506,9 @@ mod tests {
         /// No ack for what was not acknowledged, none out of order, and the last one comes through.
         #[test]
         fn nothing_is_invented(
-            steps in proptest::collection::vec((1u64..50, 0u32..15), 1..60), interval in proptest::bool::ANY,
+            steps in proptest::collection::vec((1u64..50, 0u32..15), 1..60),
+            spacing in prop::sample::select(vec!["share", "interval", "agent"]),
         ) {
-            let spacing = if interval { "interval" } else { "share" };
             let mut bench = Bench::new(serde_json::json!({"spacing": spacing}));
             let (mut at, mut highest, mut last) = (0, 1, 0);
             for (after, step) in steps {
