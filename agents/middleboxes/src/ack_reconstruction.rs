@@ -21,9 +21,9 @@
 //!   without, where Delta_t of the text is 2 ms. The receiver's window bounds the wait.
 //! - `spacing: agent` is the schedule of ns-2.35's agent (`ack-recons.cc`): acks leave a whole Delta_t apart, the first of a gap at
 //!   once. Each ack that arrives fills the gap behind the last ack sent anew. Earlier schedules stay, and an ack that a later one has
-//!   overtaken is not sent. It holds acks too briefly for table 1: the round-trip time is 65 ms.
-//! - An ack that was made or held gives no round-trip sample, as in that agent: its timestamp echo is 0, which RFC 7323 3.2 leaves
-//!   without meaning and senders ignore. Without timestamps the sender cannot know, and takes its sample.
+//!   overtaken is not sent. An ack that was made or held gives no round-trip sample: its timestamp echo is 0, which RFC 7323 3.2
+//!   leaves without meaning and senders ignore. Without timestamps the sender cannot know, and takes its sample. Not the rule of
+//!   table 1: with it, the round-trip time is 65 ms.
 //!
 //! All state is soft. Losing it costs a burst, but no ack.
 
@@ -61,7 +61,8 @@ pub(crate) static ENTRY: Entry = Entry {
             Unit::Choice,
             Preset::Text("share"),
             "time between made acks: share, a share of the time between acks (asym 6.4); interval, at least the whole time between \
-             acks (asym table 1); agent, the whole time, but the first of each gap at once (ns-2.35)",
+             acks (asym table 1); agent, the whole time, but the first of each gap at once, and without round-trip samples \
+             (ns-2.35)",
         )
         .of(&["share", "interval", "agent"]),
     ],
@@ -175,7 +176,6 @@ impl Flow {
             out.push((Side::A, packet));
             return;
         }
-        let packet = untimed(packet);
         let whole = gap.div_ceil(step);
         let made = if even { whole - 1 } else { whole.saturating_sub(2) };
         for number in 1..=made {
@@ -255,7 +255,6 @@ impl AckReconstruction {
         let made = if even { whole - 1 } else { whole.saturating_sub(2) };
         let apart = flow.spacing_s * f64::from(step) / f64::from(gap);
         let at = |number: u32| now + Duration::from_secs_f64(apart * f64::from(number));
-        let packet = untimed(packet);
         for number in 1..=made {
             let mut made_ack = packet.clone();
             made_ack.set_ack_number(ack.wrapping_sub(gap).wrapping_add(number * step));
@@ -449,8 +448,8 @@ mod tests {
 
     /// `ack-recons.cc` of ns-2 sets `no_ts_` on what it schedules.
     #[test]
-    fn acks_that_were_made_or_held_echo_no_timestamp() {
-        for spacing in ["share", "interval", "agent"] {
+    fn the_agents_acks_echo_no_timestamp() {
+        for (spacing, echo) in [("share", 7), ("interval", 7), ("agent", 0)] {
             let mut bench = Bench::new(serde_json::json!({"spacing": spacing}));
             let timed = |ack| {
                 back(&Segment { ack, options: &[1, 1, 8, 10, 0, 0, 0, 9, 0, 0, 0, 7], ..Segment::default() }.packet())
@@ -462,7 +461,7 @@ mod tests {
                 bench.0.poll(at, &mut out, &mut bench.1);
             }
             let echoes: Vec<_> = out.iter().map(|(_, packet)| packet.tcp_options()[11]).collect();
-            assert_eq!(echoes, [7, 0, 0, 0], "{spacing}");
+            assert_eq!(echoes, [7, echo, echo, echo], "{spacing}");
             assert!(out.iter().all(|(_, packet)| packet.checksum_ok()));
         }
     }
