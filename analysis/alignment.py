@@ -64,14 +64,14 @@ def keyed(folder: Path) -> pl.DataFrame:
     def of(client: str, server: str) -> pl.Expr:
         return pl.when(forward).then(pl.col(client)).otherwise(pl.col(server))
 
-    own, other = of("client_zero", "server_zero"), of("server_zero", "client_zero")
+    theirs_zero, other = of("client_zero", "server_zero"), of("server_zero", "client_zero")
     return (
         segments.join(connections, on=["file", "conn"])
         .select(
             "file", "time_ns", "payload", "flags",
             of("client", "server").alias("src"), of("client_port", "server_port").alias("src_port"),
             of("server", "client").alias("dst"), of("server_port", "client_port").alias("dst_port"),
-            ((own + pl.col("seq")) % 2**32).alias("seq_abs"),
+            ((theirs_zero + pl.col("seq")) % 2**32).alias("seq_abs"),
             pl.when(pl.col("ack") >= 0).then((other + pl.col("ack")) % 2**32).otherwise(-1).alias("ack_abs"),
         )
         .collect()
@@ -83,14 +83,14 @@ def align(folder: Path, count: int) -> Aligned:
     segments = keyed(folder)
     #: Moved to the first capture's clock once that is known.
     by_file = {number: _once(segments.filter(pl.col("file") == number)) for number in range(count)}
-    found = dict(ALONE.files)
-    while len(found) < count:
-        waiting = [number for number in range(count) if number not in found]
-        pairs = [(_same(by_file[known], by_file[one]), one) for known in found for one in waiting]
-        same, one = max(pairs, key=lambda pair: pair[0].height)
-        found[one] = _clock(same)
-        by_file[one] = by_file[one].with_columns(pl.col("time_ns") + found[one].shift_ns)
-    return Aligned(found, _nearest(by_file))
+    clocks = dict(ALONE.files)
+    while len(clocks) < count:
+        waiting = [number for number in range(count) if number not in clocks]
+        pairs = [(_same(by_file[known], by_file[other_file]), other_file) for known in clocks for other_file in waiting]
+        same, file = max(pairs, key=lambda pair: pair[0].height)
+        clocks[file] = _clock(same)
+        by_file[file] = by_file[file].with_columns(pl.col("time_ns") + clocks[file].shift_ns)
+    return Aligned(clocks, _nearest(by_file))
 
 
 def _once(segments: pl.DataFrame) -> pl.DataFrame:
@@ -133,11 +133,11 @@ def _intervals(same: pl.DataFrame) -> list[tuple[int, int] | None]:
     of_pairs = same.group_by(
         x.alias("x"), y.alias("y"), (pl.col("src") == x).alias("forward"), maintain_order=True
     ).agg(pl.col("later_ns").min().alias("least"), pl.col("later_ns").max().alias("most"))
-    found: dict[tuple[str, str], dict[bool, tuple[int, int]]] = {}
+    bounds: dict[tuple[str, str], dict[bool, tuple[int, int]]] = {}
     for row in of_pairs.iter_rows(named=True):
-        found.setdefault((row["x"], row["y"]), {})[row["forward"]] = (row["least"], row["most"])
+        bounds.setdefault((row["x"], row["y"]), {})[row["forward"]] = (row["least"], row["most"])
     result: list[tuple[int, int] | None] = []
-    for directions in found.values():
+    for directions in bounds.values():
         if len(directions) < 2:
             result.append(None)
             continue

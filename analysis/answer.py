@@ -69,21 +69,21 @@ def best(
         among: indices of the points; all without any.
         questions: that are answered together and share the error.
     """
-    found = ranked(results, quantity, among)
-    if not found:
+    candidates = ranked(results, quantity, among)
+    if not candidates:
         return None
-    first, rest = found[0], found[1:]
+    first, rest = candidates[0], candidates[1:]
 
-    def values(one: Ranked) -> Values:
-        return results.values[one.point][quantity]
+    def values(ranked: Ranked) -> Values:
+        return results.values[ranked.point][quantity]
 
-    pairs = len(found) * (len(found) - 1) // 2
+    pairs = len(candidates) * (len(candidates) - 1) // 2
     level = 1 - (1 - LEVEL) / max(pairs * questions, 1)
-    judged = compare_all([(values(one), values(first)) for one in rest[:1]], level)
+    judged = compare_all([(values(way), values(first)) for way in rest[:1]], level)
     cost = None
     if other is not None and other in results.values[first.point]:
-        of_other = ranked(results, other, [one.point for one in found])
-        here = next((one for one in of_other if one.point == first.point), None)
+        of_other = ranked(results, other, [candidate.point for candidate in candidates])
+        here = next((entry for entry in of_other if entry.point == first.point), None)
         cost = Cost(other, here, of_other[0]) if here is not None else None
     return Best(quantity, first, rest[0] if rest else None, judged[0] if rest else None, cost)
 
@@ -93,12 +93,12 @@ def ranked(results: Results, quantity: Quantity, among: Sequence[int] = ()) -> l
     better = METRICS[quantity.metric].better if quantity.metric in METRICS else None
     if better is None:
         return []
-    found = [
+    entries = [
         Ranked(point, estimate(quantity.metric, quantity.unit, list(of_point[quantity].values())))
         for point, of_point in results.values.items()
         if quantity in of_point and (not among or point in among)
     ]
-    return sorted(found, key=lambda one: one.estimate.mean, reverse=better == "more")
+    return sorted(entries, key=lambda item: item.estimate.mean, reverse=better == "more")
 
 
 def sentences(answer: Best, labels: Mapping[int, str], named: bool = True) -> list[str]:
@@ -112,14 +112,14 @@ def sentences(answer: Best, labels: Mapping[int, str], named: bool = True) -> li
     unit, word = answer.quantity.unit, _word(answer.quantity)
     shown = _shown(answer.best.estimate, unit)
     head = f"{_name(answer.quantity)} is {word}" if named else word.capitalize()
-    found = [f"{head} with {labels[answer.best.point]}: {shown}."]
+    parts = [f"{head} with {labels[answer.best.point]}: {shown}."]
     if answer.next is None:
-        found = [f"{_name(answer.quantity)} is {shown}."]
+        parts = [f"{_name(answer.quantity)} is {shown}."]
     if answer.next is not None and answer.compared is not None:
-        found.append(_lead(answer.next, answer.compared, unit, labels))
+        parts.append(_lead(answer.next, answer.compared, unit, labels))
     if answer.cost is not None:
-        found.append(_cost(answer.cost, labels))
-    return found
+        parts.append(_cost(answer.cost, labels))
+    return parts
 
 
 def _word(quantity: Quantity) -> str:
@@ -131,8 +131,8 @@ def _name(quantity: Quantity) -> str:
     return f"{title}, {quantity.subject}," if quantity.subject else title
 
 
-def _shown(one: Estimate, unit: str) -> str:
-    return f"{one.text(unit)}, {one.n} run{'s' if one.n > 1 else ''}"
+def _shown(estimate: Estimate, unit: str) -> str:
+    return f"{estimate.text(unit)}, {estimate.n} run{'s' if estimate.n > 1 else ''}"
 
 
 def _lead(second: Ranked, compared: Compared, unit: str, labels: Mapping[int, str]) -> str:

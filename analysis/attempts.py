@@ -51,14 +51,14 @@ class PointAttempts:
     @property
     def reasons(self) -> list[str]:
         """Why the valid runs may be a selection; empty if nothing suggests it."""
-        found = []
+        texts = []
         if self.thrown > MOST_THROWN * self.total:
-            found.append(f"{self.thrown} of {self.total} attempts were thrown away")
+            texts.append(f"{self.thrown} of {self.total} attempts were thrown away")
         p = permutation_p(self.kept_bps, self.thrown_bps)
         if p is not None and p < LEVEL:
             change = statistics.fmean(self.thrown_bps) / statistics.fmean(self.kept_bps) - 1
-            found.append(f"the thrown attempts had {change:+.1%} throughput (permutation test, p = {p:.2g})")
-        return found
+            texts.append(f"the thrown attempts had {change:+.1%} throughput (permutation test, p = {p:.2g})")
+        return texts
 
 
 def permutation_p(kept: Sequence[float], thrown: Sequence[float]) -> float | None:
@@ -82,7 +82,7 @@ def permutation_p(kept: Sequence[float], thrown: Sequence[float]) -> float | Non
 
 def attempts_of(store: Store, campaign_id: str) -> dict[int, PointAttempts]:
     """The attempts at every point of a campaign that has runs."""
-    found: dict[int, PointAttempts] = {}
+    by_point: dict[int, PointAttempts] = {}
     mine = membership.c.campaign_id == campaign_id
     valid = (
         sa.select(membership.c.point, metric.c.value)
@@ -94,7 +94,7 @@ def attempts_of(store: Store, campaign_id: str) -> dict[int, PointAttempts]:
         .where(mine, run.c.state == "valid")
     )
     for number, value in store.tuples(valid):
-        point = found.setdefault(number, PointAttempts())
+        point = by_point.setdefault(number, PointAttempts())
         point.valid += 1
         if value is not None:
             point.kept_bps.append(value)
@@ -104,8 +104,8 @@ def attempts_of(store: Store, campaign_id: str) -> dict[int, PointAttempts]:
         .where(mine)
     )
     for number, value in store.tuples(thrown):
-        point = found.setdefault(number, PointAttempts())
+        point = by_point.setdefault(number, PointAttempts())
         point.thrown += 1
         if value is not None:
             point.thrown_bps.append(value)
-    return found
+    return by_point

@@ -25,8 +25,8 @@ class CampaignFile:
     @property
     def artefact(self) -> str | None:
         """Id of the published artefact that it reproduces."""
-        found = self._values.get("artefact")
-        return None if found is None else str(found)
+        artefact = self._values.get("artefact")
+        return None if artefact is None else str(artefact)
 
     @property
     def title(self) -> str:
@@ -59,8 +59,8 @@ class CampaignFile:
         return self._on(backend, "figure")
 
     def _on(self, backend: str, name: str) -> Any:
-        own = ((self._values.get("backends") or {}).get(backend) or {}).get(name)
-        return self._values.get(name) if own is None else {**(self._values.get(name) or {}), **own}
+        of_backend = ((self._values.get("backends") or {}).get(backend) or {}).get(name)
+        return self._values.get(name) if of_backend is None else {**(self._values.get(name) or {}), **of_backend}
 
 
 @cache

@@ -72,4 +72,4 @@ def all_choices(experiments: Path) -> Iterator[Choice]:
 
 def with_defaults(experiments: Path) -> frozenset[str]:
     """Artefacts of which at least one chosen parameter has a default."""
-    return frozenset(name for one in all_choices(experiments) if one.has_default for name in one.artefacts)
+    return frozenset(name for choice in all_choices(experiments) if choice.has_default for name in choice.artefacts)

@@ -83,15 +83,15 @@ class Comparison:
 
 
 def _line_document(line: Line) -> dict[str, Any]:
-    found = line.difference
+    difference = line.difference
     return {
         "point": line.point, "metric": line.metric, "subject": line.subject, "unit": line.unit, "n_a": line.n_a,
         "n_b": line.n_b, "mean_a": line.mean_a, "mean_b": line.mean_b,
         "difference": {
-            "difference": found.value,
-            "low": None if found.interval is None else found.interval.low,
-            "high": None if found.interval is None else found.interval.high,
-            "level": found.level, "p": found.p, "method": found.method,
+            "difference": difference.value,
+            "low": None if difference.interval is None else difference.interval.low,
+            "high": None if difference.interval is None else difference.interval.high,
+            "level": difference.level, "p": difference.p, "method": difference.method,
         },
         "p_adjusted": line.compared.p_adjusted,
         "equivalence_p_adjusted": line.compared.equivalence_p_adjusted,
@@ -134,20 +134,20 @@ def compare(
     both = [point for point in a.points if point in b.points]
     if not both:
         raise CompareError(f"{a.name} and {b.name} have no point in common: their sweeps are different")
-    found: list[tuple[Parameters, Quantity, Values, Values]] = []
+    pairs: list[tuple[Parameters, Quantity, Values, Values]] = []
     for point in both:
         values_a = a.values.get(a.points.index(point), {})
         values_b = b.values.get(b.points.index(point), {})
         for quantity, in_a in values_a.items():
             if quantity in values_b and (not metrics or quantity.metric in metrics):
-                found.append((point, quantity, in_a, values_b[quantity]))
-    judged = compare_all([(in_a, in_b) for _, _, in_a, in_b in found], confidence, margin)
+                pairs.append((point, quantity, in_a, values_b[quantity]))
+    judged = compare_all([(in_a, in_b) for _, _, in_a, in_b in pairs], confidence, margin)
     lines = tuple(
         Line(
-            point, *quantity, len(in_a), len(in_b), mean(list(in_a.values())), mean(list(in_b.values())), one,
-            verdict(quantity.metric, one),
+            point, *quantity, len(in_a), len(in_b), mean(list(in_a.values())), mean(list(in_b.values())), judgement,
+            verdict(quantity.metric, judgement),
         )
-        for (point, quantity, in_a, in_b), one in zip(found, judged, strict=True)
+        for (point, quantity, in_a, in_b), judgement in zip(pairs, judged, strict=True)
     )  # fmt: skip
     return Comparison(
         a.name, b.name, confidence, margin, lines,
@@ -192,16 +192,18 @@ def load(text: str, results: str, artefacts: str | None = None) -> Results:
     try:
         moment = _moment(date) if at else math.inf
         known = store.campaigns()
-        names = list(dict.fromkeys(str(one.name) for one in known))
+        names = list(dict.fromkeys(str(campaign.name) for campaign in known))
         if not name and len(names) != 1:
             raise CompareError(f"{folder} has the campaigns {', '.join(names)}: give {folder}:NAME")
-        found = [one for one in known if not name or name in (one.id, one.name)]
-        if not found:
+        campaigns = [campaign for campaign in known if not name or name in (campaign.id, campaign.name)]
+        if not campaigns:
             raise CompareError(str(unknown(f"campaign in {folder}", name, names)))
-        dated = [(one.id, store.values_at(one.id, moment)) for one in (found if at else found[:1])]
-        campaign_id, rows = max(dated, key=lambda one: max((row.landed for row in one[1]), default=-math.inf))
+        dated = [
+            (campaign.id, store.values_at(campaign.id, moment)) for campaign in (campaigns if at else campaigns[:1])
+        ]
+        campaign_id, rows = max(dated, key=lambda item: max((row.landed for row in item[1]), default=-math.inf))
         if at and not rows:
-            raise CompareError(f"of campaign {found[0].name} in {folder}, nothing had landed by {date}")
+            raise CompareError(f"of campaign {campaigns[0].name} in {folder}, nothing had landed by {date}")
         campaign = store.campaign(campaign_id)
         assert campaign is not None
     finally:
@@ -241,12 +243,12 @@ def contrast(
         AnalysisError: there is no such field or value, or the field has one value only.
     """
     swept = list(dict.fromkeys(name for point in results.points for name in point))
-    found = [name for name in swept if not field or name == field or name.endswith("." + field)]
-    if not found or (field and len(found) > 1):
+    axes = [name for name in swept if not field or name == field or name.endswith("." + field)]
+    if not axes or (field and len(axes) > 1):
         raise unknown("swept field", field, swept)
-    if len(found) > 1:
+    if len(axes) > 1:
         raise AnalysisError(f"choose the swept field to compare; there are: {', '.join(swept)}")
-    axis = found[0]
+    axis = axes[0]
     points = {at: point for at, point in enumerate(results.points) if axis in point and at in results.values}
     known = list(dict.fromkeys(point[axis] for point in points.values()))
     if first and first not in known:
@@ -269,6 +271,6 @@ def contrast(
     ]
     judged = compare_all([sets for *_, sets in pairs], level, margin)
     return [
-        Contrast(rest, quantity, base, other, one, verdict(quantity.metric, one))
-        for (rest, quantity, other, _), one in zip(pairs, judged, strict=True)
+        Contrast(rest, quantity, base, other, judgement, verdict(quantity.metric, judgement))
+        for (rest, quantity, other, _), judgement in zip(pairs, judged, strict=True)
     ]

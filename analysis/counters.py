@@ -83,10 +83,10 @@ class CountedRun(RunView):
 
     def total(self, bins: Sequence[float], from_s: float, to_s: float) -> float:
         """Sum over a period."""
-        found = 0.0
+        sum_ = 0.0
         for number, share in self._shares(from_s, to_s):
-            found += bins[number] * share
-        return found
+            sum_ += bins[number] * share
+        return sum_
 
     def mean(self, levels: Sequence[float], from_s: float, to_s: float) -> float:
         """Time average over a period of bins that hold means."""
@@ -94,7 +94,7 @@ class CountedRun(RunView):
         weights = sum(weight for _, weight in weighted)
         return sum(level * weight for level, weight in weighted) / weights if weights else 0.0
 
-    def whole(self, bins: Sequence[float], from_s: float, to_s: float) -> list[float]:
+    def complete_bins(self, bins: Sequence[float], from_s: float, to_s: float) -> list[float]:
         """The bins that lie wholly within a period."""
         first = math.ceil(from_s / self.every_s - 1e-9)
         last = math.floor(to_s / self.every_s + 1e-9)
@@ -192,7 +192,7 @@ class CountedFlow(Flow):
         return (levels[-1] - levels[0]) / ((len(levels) - 1) * self.run.every_s) if len(levels) > 1 else None
 
     def _whole(self, counter: str) -> list[float]:
-        return self.run.whole(self.bins[counter], self.start_s, self.ended_s())
+        return self.run.complete_bins(self.bins[counter], self.start_s, self.ended_s())
 
 
 class CountedLine(Line):
@@ -225,7 +225,7 @@ class CountedLine(Line):
 
     def data_slices(self) -> list[float]:
         """Bytes of IP packets with data in the bins after the warm-up."""
-        return self.run.whole(self.bins["data_bytes"], *self.run.window_s)
+        return self.run.complete_bins(self.bins["data_bytes"], *self.run.window_s)
 
     def queue_mean_packets(self) -> float:
         """From the end of the warm-up, or the last flow's start if that is later, to the run's end."""
@@ -237,7 +237,7 @@ class CountedLine(Line):
         """Times without packets of a kind while every flow is active, to the length of a bin; without the edges."""
         window = active_window_s(self.run.flows)
         lengths, length = [], 0
-        for count in self.run.whole(self.bins[f"{kind}_bytes"], *window) if window else ():
+        for count in self.run.complete_bins(self.bins[f"{kind}_bytes"], *window) if window else ():
             if count:
                 lengths.append(length)
                 length = 0

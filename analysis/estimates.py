@@ -142,12 +142,12 @@ def bounded_interval(values: Sequence[float], bounds: Bounds, level: float = LEV
     Student's where it lies within the bounds. Otherwise the bootstrap's, or for fewer than LEAST_FOR_BOOTSTRAP values
     Student's cut at the bounds: the mean lies within them, so that the cut loses no coverage.
     """
-    found = t_interval(values, level)
-    if found is None or (bounds.least <= found.low and found.high <= bounds.most):
-        return found
+    interval = t_interval(values, level)
+    if interval is None or (bounds.least <= interval.low and interval.high <= bounds.most):
+        return interval
     if len(values) >= LEAST_FOR_BOOTSTRAP:
         return bootstrap_interval(values, level)
-    return Interval(max(found.low, bounds.least), min(found.high, bounds.most), level, "t, cut at the bounds")
+    return Interval(max(interval.low, bounds.least), min(interval.high, bounds.most), level, "t, cut at the bounds")
 
 
 def bootstrap_interval(values: Sequence[float], level: float = LEVEL) -> Interval | None:

@@ -79,7 +79,7 @@ def to_pandas(frame: pl.DataFrame) -> pandas.DataFrame:
 def campaigns(results: Path | Store = RESULTS) -> pl.DataFrame:
     """Every campaign, newest first: id, name, title, backend, state, runs, valid."""
     keys = ("id", "name", "title", "backend", "state", "runs", "valid")
-    rows = [{key: getattr(one, key) for key in keys} for one in open_store(results).campaigns()]
+    rows = [{key: getattr(campaign, key) for key in keys} for campaign in open_store(results).campaigns()]
     return pl.DataFrame(rows, schema=dict.fromkeys(keys[:5], pl.String) | dict.fromkeys(keys[5:], pl.Int64))
 
 
@@ -90,10 +90,10 @@ def find_campaign(store: Store, name: str) -> CampaignRow:
         AnalysisError: there is none.
     """
     known = store.campaigns()
-    found = next((one for one in known if name in (one.id, one.name)), None)
-    campaign = None if found is None else store.campaign(found.id)
+    row = next((campaign for campaign in known if name in (campaign.id, campaign.name)), None)
+    campaign = None if row is None else store.campaign(row.id)
     if campaign is None:
-        raise unknown("campaign", name, [one.name for one in known])
+        raise unknown("campaign", name, [campaign.name for campaign in known])
     return campaign
 
 
@@ -103,16 +103,16 @@ def find_run(store: Store, name: str) -> RunRow:
     Raises:
         AnalysisError: there is none, or more than one.
     """
-    found = store.run_ids(name)
-    if not found:
+    run_ids = store.run_ids(name)
+    if not run_ids:
         raise AnalysisError(
             f"there is no run whose id begins with '{name}'; ./backchannel results CAMPAIGN --json prints the ids"
         )
-    if len(found) > 1:
+    if len(run_ids) > 1:
         raise AnalysisError(
-            f"{len(found)} runs begin with '{name}', such as {found[0]} and {found[1]}: give more characters"
+            f"{len(run_ids)} runs begin with '{name}', such as {run_ids[0]} and {run_ids[1]}: give more characters"
         )
-    run = store.run(found[0])
+    run = store.run(run_ids[0])
     assert run is not None
     return run
 
@@ -124,10 +124,10 @@ def values(campaign: str, results: Path | Store = RESULTS) -> pl.DataFrame:
     subject, unit, value.
     """
     store = open_store(results)
-    found = find_campaign(store, campaign)
-    rows = [{**vars(row), "metric": row.name} for row in store.values(found.id)]
+    campaign_row = find_campaign(store, campaign)
+    rows = [{**vars(row), "metric": row.name} for row in store.values(campaign_row.id)]
     frame = pl.DataFrame(rows, schema=VALUES).sort("point", "repetition", "metric", "subject")
-    return _parameters(found).join(frame, on="point", how="inner", maintain_order="left_right")
+    return _parameters(campaign_row).join(frame, on="point", how="inner", maintain_order="left_right")
 
 
 def means(campaign: str, results: Path | Store = RESULTS) -> pl.DataFrame:
@@ -139,10 +139,10 @@ def means(campaign: str, results: Path | Store = RESULTS) -> pl.DataFrame:
     than three runs, equal values and two groups. Outliers are included.
     """
     store = open_store(results)
-    found = find_campaign(store, campaign)
-    attempts = attempts_of(store, found.id)
+    campaign_row = find_campaign(store, campaign)
+    attempts = attempts_of(store, campaign_row.id)
     rows = []
-    for row in store.table(found.id):
+    for row in store.table(campaign_row.id):
         made = estimate(row.name, row.unit, row.values)
         low, high = made.ends
         rows.append({
@@ -153,13 +153,13 @@ def means(campaign: str, results: Path | Store = RESULTS) -> pl.DataFrame:
             "marked": "; ".join(attempts[row.point].reasons) or None,
         })  # fmt: skip
     frame = pl.DataFrame(rows, schema=MEANS)
-    return _parameters(found).join(frame, on="point", how="inner", maintain_order="left_right")
+    return _parameters(campaign_row).join(frame, on="point", how="inner", maintain_order="left_right")
 
 
 def _parameters(campaign: CampaignRow) -> pl.DataFrame:
     points = campaign.points
     fields = list(dict.fromkeys(field for point in points for field, _ in point.parameters))
-    rows = [{**dict.fromkeys(fields), **dict(one.parameters), "point": one.number} for one in points]
+    rows = [{**dict.fromkeys(fields), **dict(point.parameters), "point": point.number} for point in points]
     return pl.DataFrame(rows, schema=dict.fromkeys(fields, pl.String) | {"point": pl.Int64})
 
 
@@ -218,25 +218,27 @@ def contrast(
         AnalysisError: there is no such campaign, field, value or metric, or the field has one value only.
     """
     store = open_store(results)
-    found = find_campaign(store, campaign)
-    points = [dict(point.parameters) for point in found.points]
-    stored = Results.of_rows(found.name, points, store.values(found.id))
+    row = find_campaign(store, campaign)
+    points = [dict(point.parameters) for point in row.points]
+    stored = Results.of_rows(row.name, points, store.values(row.id))
     known = dict.fromkeys(quantity.metric for values in stored.values.values() for quantity in values)
     for name in metrics:
         if name not in known:
             raise unknown("metric of this campaign", name, list(known))
     made = comparison.contrast(stored, field, first, metrics, level, margin)
     rows = []
-    for one in made:
-        gap = one.compared.difference
+    for made_row in made:
+        gap = made_row.compared.difference
         rows.append({
-            **one.point, **one.quantity._asdict(), "first": one.first, "second": one.second,
+            **made_row.point, **made_row.quantity._asdict(), "first": made_row.first, "second": made_row.second,
             "n": min(gap.n_first, gap.n_second), "mean_first": gap.mean_first, "mean_second": gap.mean_second,
             "difference": gap.value, "sd": gap.sd,
             "low": gap.interval.low if gap.interval else None, "high": gap.interval.high if gap.interval else None,
-            "level": gap.level, "p": gap.p, "p_holm": one.compared.p_adjusted, "verdict": one.verdict,
+            "level": gap.level, "p": gap.p, "p_holm": made_row.compared.p_adjusted, "verdict": made_row.verdict,
             "margin": margin, "comparisons": len(made), "d_z": gap.d_z, "g_z": gap.g_z, "relative": gap.relative,
             "unpaired": len(gap.unpaired), "method": gap.method,
         })  # fmt: skip
-    others: dict[str, type[pl.DataType]] = dict.fromkeys((name for one in made for name in one.point), pl.String)
+    others: dict[str, type[pl.DataType]] = dict.fromkeys(
+        (name for made_row in made for name in made_row.point), pl.String
+    )
     return pl.DataFrame(rows, schema=others | CONTRASTED)

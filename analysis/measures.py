@@ -221,12 +221,12 @@ class Table:
         if measure.metric is not None:
             return self._with_splits(name, self._of_metric(measure.metric, measure.of))
         if measure.configured is not None:
-            found = [
+            cells = [
                 (labels, _look_up(self._scenarios[number].as_json(), measure.configured))
                 for number, labels in self._points.items()
                 if number in self._scenarios
             ]
-            return [Cell(labels, [value]) for labels, value in found if value is not None]
+            return [Cell(labels, [value]) for labels, value in cells if value is not None]
         if measure.sum is not None:
             return _sum([self.cells(part) for part in measure.sum])
         if measure.gather is not None:
@@ -249,11 +249,11 @@ class Table:
         return _over(self.cells(measure.greatest or measure.mean or measure.best or ""), measure)
 
     def _of_metric(self, metric: str, subject: str) -> list[Cell]:
-        found = [(labels, self._values.get((number, metric, subject))) for number, labels in self._points.items()]
-        return [Cell(labels, list(values.values()), list(values)) for labels, values in found if values]
+        by_point = [(labels, self._values.get((number, metric, subject))) for number, labels in self._points.items()]
+        return [Cell(labels, list(values.values()), list(values)) for labels, values in by_point if values]
 
     def _with_splits(self, name: str, cells: list[Cell]) -> list[Cell]:
-        found = list(cells)
+        grouped = list(cells)
         for split in self._splits:
             deciding = cells if name == split.by else self.cells(split.by)
             for cell in cells:
@@ -264,8 +264,8 @@ class Table:
                     kept = [at for at, value in enumerate(by) if (value < split.below) == low]
                     if kept:
                         labels = {**cell.labels, split.axis: into}
-                        found.append(Cell(labels, [cell.values[at] for at in kept], [cell.runs[at] for at in kept]))
-        return found
+                        grouped.append(Cell(labels, [cell.values[at] for at in kept], [cell.runs[at] for at in kept]))
+        return grouped
 
 
 def _look_up(scenario: Any, path: str) -> float | None:
@@ -281,29 +281,29 @@ def _look_up(scenario: Any, path: str) -> float | None:
 
 
 def _sum(parts: Sequence[Sequence[Cell]]) -> list[Cell]:
-    found = []
+    cells = []
     for cell in parts[0]:
         same = [next((other for other in others if other.labels == cell.labels), None) for others in parts]
         terms = [other.values for other in same if other is not None and len(other.values) == len(cell.values)]
         if len(terms) == len(parts):
-            found.append(Cell(cell.labels, [sum(of_run) for of_run in zip(*terms, strict=True)], cell.runs))
-    return found
+            cells.append(Cell(cell.labels, [sum(of_run) for of_run in zip(*terms, strict=True)], cell.runs))
+    return cells
 
 
 def _by(cells: Sequence[Cell], measure: Measure) -> list[Cell]:
-    found = []
+    scaled = []
     for cell in cells:
         by = measure.by
         number = by.get(cell.labels.get(measure.axis or "", "")) if isinstance(by, dict) else by
         if number is not None:
-            found.append(cell.mapped(partial(operator.mul if measure.scale else operator.add, number)))
-    return found
+            scaled.append(cell.mapped(partial(operator.mul if measure.scale else operator.add, number)))
+    return scaled
 
 
 def _between(cells: Sequence[Cell], measure: Measure) -> list[Cell]:
     assert measure.axis is not None
     assert measure.between is not None
-    found = []
+    differences = []
     for first in cells:
         if first.labels.get(measure.axis) != measure.between[0]:
             continue
@@ -312,11 +312,11 @@ def _between(cells: Sequence[Cell], measure: Measure) -> list[Cell]:
         if other is None:
             continue
         if measure.ratio is None:
-            found.append(_difference(rest, first, other))
+            differences.append(_difference(rest, first, other))
         elif denominator := statistics.fmean(other.values):
             # Of means: a ratio of single runs is dominated by the least denominator.
-            found.append(Cell(rest, [value / denominator for value in first.values], first.runs))
-    return found
+            differences.append(Cell(rest, [value / denominator for value in first.values], first.runs))
+    return differences
 
 
 def _difference(labels: Labels, first: Cell, second: Cell) -> Cell:
@@ -334,16 +334,16 @@ def _over(cells: Sequence[Cell], measure: Measure) -> list[Cell]:
         if measure.over in cell.labels:
             rest = tuple((axis, label) for axis, label in cell.labels.items() if axis != measure.over)
             groups.setdefault(rest, []).append(cell)
-    found = []
+    best_cells = []
     for rest, members in groups.items():
         best = max(members, key=lambda cell: statistics.fmean(cell.values))
         if measure.greatest is not None:
-            found.append(best.relabelled(dict(rest)))
+            best_cells.append(best.relabelled(dict(rest)))
         elif measure.best is not None:
-            found.append(Cell(dict(rest), [float(best.labels[measure.over])]))
+            best_cells.append(Cell(dict(rest), [float(best.labels[measure.over])]))
         else:
             values = [value for cell in members for value in cell.values]
             # Runs of several cells share seeds: the label keeps them apart.
             runs = [(cell.labels[measure.over], run) for cell in members for run in cell.by_run]
-            found.append(Cell(dict(rest), values, runs))
-    return found
+            best_cells.append(Cell(dict(rest), values, runs))
+    return best_cells

@@ -83,9 +83,9 @@ def line_name(subject: str) -> str:
 
 def by_point(rows: Sequence[ValueRow]) -> dict[int, dict[Quantity, Values]]:
     """Rows of Store.values by point and quantity."""
-    found: dict[int, dict[Quantity, Values]] = {}
+    by_number: dict[int, dict[Quantity, Values]] = {}
     for row in rows:
         quantity = Quantity(row.name, row.subject, row.unit)
-        of_quantity = found.setdefault(row.point, {}).setdefault(quantity, {})
+        of_quantity = by_number.setdefault(row.point, {}).setdefault(quantity, {})
         of_quantity[RunKey(row.repetition, row.seed)] = row.value
-    return found
+    return by_number

@@ -70,8 +70,8 @@ def bottlenecks(scenario: Scenario) -> dict[str, list[str]]:
                 flows.setdefault(line, []).append(flow.name)
                 rate = (links[name].reverse if port else links[name].forward).rate_bps
                 rates[line] = math.inf if rate is None else rate
-    found: dict[tuple[str, ...], str] = {}
+    by_path: dict[tuple[str, ...], str] = {}
     for line in sorted(flows, key=lambda line: rates[line]):
         if len(flows[line]) > 1:
-            found.setdefault(tuple(flows[line]), line)
-    return {line: list(names) for names, line in found.items()}
+            by_path.setdefault(tuple(flows[line]), line)
+    return {line: list(names) for names, line in by_path.items()}

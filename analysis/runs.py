@@ -202,11 +202,11 @@ AnyFlow = TypeVar("AnyFlow", bound=Flow)
 
 def grouped(flows: Sequence[AnyFlow]) -> dict[str, list[AnyFlow]]:
     """The flows of each group."""
-    found: dict[str, list[AnyFlow]] = {}
+    groups: dict[str, list[AnyFlow]] = {}
     for flow in flows:
         if flow.group is not None:
-            found.setdefault(flow.group, []).append(flow)
-    return found
+            groups.setdefault(flow.group, []).append(flow)
+    return groups
 
 
 def active_window_s(flows: Sequence[Flow]) -> tuple[float, float] | None:

@@ -80,7 +80,7 @@ class Score:
     campaign: str
     #: Runs that the campaign contains, and valid ones among them.
     asked: int
-    there: int
+    valid: int
     values: Sequence[ValueScore]
     orderings: Sequence[OrderingScore]
 
@@ -94,7 +94,7 @@ class Score:
         """Whether the campaign is complete, enough values are within tolerance, and every ordering holds."""
         stated = self.stated or (list(self.values) if not self.orderings else [])
         enough = sum(value.within for value in stated) >= ENOUGH * len(stated)
-        return self.there == self.asked and enough and all(ordering.holds for ordering in self.orderings)
+        return self.valid == self.asked and enough and all(ordering.holds for ordering in self.orderings)
 
 
 @dataclass(frozen=True)
@@ -126,7 +126,7 @@ class Artefact:
         scores = self.defaults if self.has_choices else self.scores
         if not scores:
             return "not run"
-        if any(score.there < score.asked for score in scores.values()):
+        if any(score.valid < score.asked for score in scores.values()):
             return "incomplete"
         return "pass" if all(score.passes for score in scores.values()) else "fail"
 
@@ -160,19 +160,19 @@ def scorecard(store: Store, experiments: Path, keep: Keep = lambda _, make: make
             if artefact == target.id
         }
 
-    found = []
+    artefacts_scored = []
     for target in all_targets(experiments):
         scores = scores_of(target, campaigns)
         computed = theory.results(target.id)
         if computed is not None:
             scores["theory"] = score_of(target, "theory", "", 1, 1, computed)
-        found.append(
+        artefacts_scored.append(
             Artefact(
                 target.id, target.paper, target.title, target.section, target.source, len(target.expected),
                 len(target.orderings), scores, scores_of(target, defaults), target.id in free,
             )
         )  # fmt: skip
-    return found
+    return artefacts_scored
 
 
 @dataclass(frozen=True)
@@ -191,15 +191,15 @@ def published(experiments: Path, text: str) -> list[PublishedValue]:
     file = campaign_file.read(text)
     if file.artefact is None:
         return []
-    metrics = {name: (one.metric, one.of) for name, one in file.measures("").items()}
-    found = []
-    for one in expected_of(experiments, file.artefact):
-        metric, subject = metrics.get(one.measure, (None, ""))
+    metrics = {name: (measure.metric, measure.of) for name, measure in file.measures("").items()}
+    values = []
+    for expected in expected_of(experiments, file.artefact):
+        metric, subject = metrics.get(expected.measure, (None, ""))
         if metric is not None:
-            cell = {axis: str(label) for axis, label in one.cell.items()}
-            value = float(one.value) / (100 if one.unit == "%" else 1)
-            found.append(PublishedValue(metric, subject, cell, value))
-    return found
+            cell = {axis: str(label) for axis, label in expected.cell.items()}
+            value = float(expected.value) / (100 if expected.unit == "%" else 1)
+            values.append(PublishedValue(metric, subject, cell, value))
+    return values
 
 
 def document(artefacts: Sequence[Artefact]) -> dict[str, Any]:
@@ -262,20 +262,27 @@ def between_backends(artefacts: Sequence[Artefact]) -> Agreement | None:
         for in_time, real in zip(artefact.scores["sim"].values, artefact.scores["emulated"].values, strict=True)
     ]
     apart, shares = [], []
-    for artefact_id, one, other in pairs:
-        if one.measured is None or other.measured is None:
+    for artefact_id, measured_here, other in pairs:
+        if measured_here.measured is None or other.measured is None:
             continue
-        difference = abs(other.measured - one.measured)
-        share = difference / abs(one.measured) if one.measured else float(difference > 0)
+        difference = abs(other.measured - measured_here.measured)
+        share = difference / abs(measured_here.measured) if measured_here.measured else float(difference > 0)
         shares.append(share)
         # Intervals of counts and constants may have no width.
-        if share > 0.001 and difference > (one.half_interval or 0.0) + (other.half_interval or 0.0):
-            apart.append((share, Apart(artefact_id, one.measure, one.cell, one.measured, other.measured)))
+        if share > 0.001 and difference > (measured_here.half_interval or 0.0) + (other.half_interval or 0.0):
+            apart.append(
+                (
+                    share,
+                    Apart(
+                        artefact_id, measured_here.measure, measured_here.cell, measured_here.measured, other.measured
+                    ),
+                )
+            )
     if not shares:
         return None
     return Agreement(
         len(shares), statistics.median(shares), sum(share <= 0.05 for share in shares),
-        [one for _, one in sorted(apart, key=lambda pair: -pair[0])],
+        [gap for _, gap in sorted(apart, key=lambda pair: -pair[0])],
     )  # fmt: skip
 
 
@@ -302,15 +309,15 @@ def _newest(store: Store, *, defaults: bool = False) -> dict[tuple[str, str], Ca
     """By artefact and backend the campaign that was started last, of those without overrides that matter, or of those
     that `reproduce --defaults` started.
     """
-    found: dict[tuple[str, str], CampaignRow] = {}
+    newest: dict[tuple[str, str], CampaignRow] = {}
     for row in store.campaigns():
         wanted = OVERRIDE in row.overrides if defaults else set(row.overrides) <= HARMLESS
         if not wanted or not row.valid:
             continue
         artefact = campaign_file.read(row.text).artefact
         if artefact is not None:
-            found.setdefault((artefact, row.backend), row)
-    return found
+            newest.setdefault((artefact, row.backend), row)
+    return newest
 
 
 def _score(target: Target, backend: str, store: Store, row: CampaignRow) -> Score:
@@ -323,7 +330,7 @@ def results_table(store: Store, campaign_id: str, text: str) -> Table:
     assert campaign is not None
     file = campaign_file.read(text)
     measures = file.measures(campaign.backend)
-    configured = any(one.configured is not None for one in measures.values())
+    configured = any(measure.configured is not None for measure in measures.values())
     return Table(
         measures,
         file.splits(),
@@ -333,7 +340,7 @@ def results_table(store: Store, campaign_id: str, text: str) -> Table:
     )
 
 
-def score_of(target: Target, backend: str, campaign: str, asked: int, there: int, table: Table) -> Score:
+def score_of(target: Target, backend: str, campaign: str, asked: int, valid: int, table: Table) -> Score:
     """A table beside what was published.
 
     Args:
@@ -341,34 +348,36 @@ def score_of(target: Target, backend: str, campaign: str, asked: int, there: int
         backend: that made the results.
         campaign: its id; empty for arithmetic.
         asked: runs of the campaign.
-        there: its valid runs.
+        valid: its valid runs.
         table: the campaign's results.
     """
     return Score(
-        backend, campaign, asked, there,
-        [_value(table, one) for one in target.expected],
-        [_ordering(table, one) for one in target.orderings],
+        backend, campaign, asked, valid,
+        [_value(table, value) for value in target.expected],
+        [_ordering(table, ordering) for ordering in target.orderings],
     )  # fmt: skip
 
 
-def _value(table: Table, one: Expected) -> ValueScore:
-    values = table.values(one.measure, one.cell)
+def _value(table: Table, expected: Expected) -> ValueScore:
+    values = table.values(expected.measure, expected.cell)
     mean = statistics.fmean(values) if values else None
     return ValueScore(
-        measure=one.measure, cell=one.cell, relation=one.relation, published=float(one.value), unit=one.unit,
-        tolerance=one.tolerance, origin=one.origin, measured=mean, runs=len(values),
-        half_interval=half_interval(values), within=mean is not None and within(mean, one),
+        measure=expected.measure, cell=expected.cell, relation=expected.relation, published=float(expected.value),
+        unit=expected.unit, tolerance=expected.tolerance, origin=expected.origin, measured=mean, runs=len(values),
+        half_interval=half_interval(values), within=mean is not None and within(mean, expected),
     )  # fmt: skip
 
 
-def within(measured: float, one: Expected) -> bool:
+def within(measured: float, expected: Expected) -> bool:
     """Whether a value is within tolerance of the published one: the larger of the relative and the absolute tolerance.
 
     For `le` and `ge` a value on the right side of it is within, too.
     """
-    published = float(one.value)
-    slack = max(one.tolerance.get("rel", 0.0) * abs(published), one.tolerance.get("abs", 0.0)) + 1e-9 * abs(published)
-    match one.relation:
+    published = float(expected.value)
+    slack = max(expected.tolerance.get("rel", 0.0) * abs(published), expected.tolerance.get("abs", 0.0)) + 1e-9 * abs(
+        published
+    )
+    match expected.relation:
         case "le":
             return measured <= published + slack
         case "ge":
@@ -376,11 +385,11 @@ def within(measured: float, one: Expected) -> bool:
     return abs(measured - published) <= slack
 
 
-def _ordering(table: Table, one: Ordering) -> OrderingScore:
-    groups = [table.values(one.measure, {**one.where, one.axis: label}) for label in one.order]
-    least = one.min_ratio
+def _ordering(table: Table, ordering: Ordering) -> OrderingScore:
+    groups = [table.values(ordering.measure, {**ordering.where, ordering.axis: label}) for label in ordering.order]
+    least = ordering.min_ratio
     holds, tie = all(groups), False
-    sign = 1 if one.direction == "descending" else -1
+    sign = 1 if ordering.direction == "descending" else -1
     for first, second in pairwise(groups) if holds else ():
         greater, lesser = (first, second) if sign > 0 else (second, first)
         above, below = statistics.fmean(greater), statistics.fmean(lesser)
@@ -391,7 +400,7 @@ def _ordering(table: Table, one: Ordering) -> OrderingScore:
             holds &= not apart
             tie |= not apart
     return OrderingScore(
-        measure=one.measure, axis=one.axis, order=one.order, where=one.where, min_ratio=least,
+        measure=ordering.measure, axis=ordering.axis, order=ordering.order, where=ordering.where, min_ratio=least,
         measured=[statistics.fmean(group) if group else None for group in groups], tie=tie and holds, holds=holds,
     )  # fmt: skip
 

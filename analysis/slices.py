@@ -59,5 +59,5 @@ def listed_slices(occupied: pl.Series, number: int) -> pl.Series:
     if number <= MAX_DENSE:
         return pl.Series("slice", range(number), dtype=pl.Int64)
     ends = pl.Series([0, number - 1], dtype=pl.Int64)
-    found = pl.concat([ends, *(occupied.cast(pl.Int64) + step for step in (-1, 0, 1))]).unique().sort()
-    return found.filter((found >= 0) & (found < number)).alias("slice")
+    listed = pl.concat([ends, *(occupied.cast(pl.Int64) + step for step in (-1, 0, 1))]).unique().sort()
+    return listed.filter((listed >= 0) & (listed < number)).alias("slice")

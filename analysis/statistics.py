@@ -260,7 +260,7 @@ def difference(first: Mapping[Key, float], second: Mapping[Key, float], level: f
     if len(set(a)) == len(set(b)) == 1 and a[0] != b[0]:
         error = freedom = deviation = None
     # The mean of the differences where there are pairs: for exact values it is exact.
-    value = mean([there - here for here, there in zip(a, b, strict=True)]) if pairs else mean(b) - mean(a)
+    value = mean([second - here for here, second in zip(a, b, strict=True)]) if pairs else mean(b) - mean(a)
     used = set(pairs) if pairs else {*first, *second}
     return Difference(
         method, len(a), len(b), mean(a), mean(b), value, deviation, error, freedom, level,
@@ -273,7 +273,7 @@ _Error = tuple[float | None, float | None, float | None, Literal["paired", "welc
 
 def _paired(a: Sequence[float], b: Sequence[float]) -> _Error:
     """Standard error, degrees of freedom, deviation of the differences."""
-    deviation = statistics.stdev(there - here for here, there in zip(a, b, strict=True))
+    deviation = statistics.stdev(second - here for here, second in zip(a, b, strict=True))
     return deviation / math.sqrt(len(a)), len(a) - 1, deviation, "paired"
 
 
@@ -311,12 +311,12 @@ def compare_all(
         margin: greatest difference of equivalent means, as a share of the first mean.
     """
     each = 1 - (1 - level) / max(len(sets), 1)
-    found = [difference(first, second, each) for first, second in sets]
-    unequal = holm([one.p for one in found])
-    equal = holm([one.equivalence_p(margin * abs(one.mean_first)) for one in found])
+    differences = [difference(first, second, each) for first, second in sets]
+    unequal = holm([difference.p for difference in differences])
+    equal = holm([difference.equivalence_p(margin * abs(difference.mean_first)) for difference in differences])
     return [
-        Compared(one, p, same_p, _verdict(p, same_p, 1 - level))
-        for one, p, same_p in zip(found, unequal, equal, strict=True)
+        Compared(difference, p, same_p, _verdict(p, same_p, 1 - level))
+        for difference, p, same_p in zip(differences, unequal, equal, strict=True)
     ]
 
 
@@ -328,8 +328,13 @@ def _verdict(p: float | None, same_p: float | None, least: float) -> Literal["sa
 
 def overlap(first: Sequence[float], second: Sequence[float], level: float = LEVEL) -> bool:
     """Whether the intervals of two means overlap. Without repetitions there is no interval and no overlap."""
-    one, other = t_interval(first, level), t_interval(second, level)
-    return one is not None and other is not None and one.low <= other.high and other.low <= one.high
+    first_interval, other = t_interval(first, level), t_interval(second, level)
+    return (
+        first_interval is not None
+        and other is not None
+        and first_interval.low <= other.high
+        and other.low <= first_interval.high
+    )
 
 
 def holm(p_values: Sequence[float | None]) -> list[float | None]:

@@ -88,4 +88,4 @@ def all_targets(experiments: Path) -> Iterator[Target]:
 
 def expected_of(experiments: Path, artefact: str | None) -> list[Expected]:
     """The published values of an artefact; none without one."""
-    return [one for target in all_targets(experiments) if target.id == artefact for one in target.expected]
+    return [value for target in all_targets(experiments) if target.id == artefact for value in target.expected]

@@ -262,8 +262,8 @@ def matched(upper: list[Seen], lower: list[Seen]) -> Iterator[tuple[Seen | None,
     # Who sends is who sees it first; what is seen at one end alone goes the way of its flow.
     ends: tuple[dict[Any, list[Seen]], dict[Any, list[Seen]]] = (defaultdict(list), defaultdict(list))
     for side, packets in zip(ends, (upper, lower), strict=True):
-        for one in packets:
-            side[one.key].append(one)
+        for packet in packets:
+            side[packet.key].append(packet)
     down = {key[0] for key in ends[0].keys() & ends[1].keys() if ends[0][key][0].at_ms <= ends[1][key][0].at_ms}
     for key in ends[0].keys() | ends[1].keys():
         goes_down = key[0] in down
@@ -318,7 +318,7 @@ def draw(name: str, picture: Picture, folder: Path, out: Path) -> None:
 
 def _draw_packets(ladder: Any, picture: Picture, folder: Path, start: float, length: float) -> None:
     captures = [list(capture(folder / "captures" / f"{interface}.pcap")) for interface, _ in picture.nodes]
-    base = min(one.at_ms for packets in captures for one in packets)
+    base = min(packet.at_ms for packets in captures for packet in packets)
     for level, (upper, lower) in enumerate(itertools.pairwise(captures)):
         for near, far, down in matched(upper, lower):
             _arrow(ladder, near, far, -level if down else -level - 1, down, base - base % 1000, (start, length))

@@ -120,9 +120,9 @@ def warnings(plan: Plan, name: str, text: str) -> list[str]:
     from experiments.labels import exact_note
     from experiments.language import source, traps
 
-    found = traps.warnings(plan, source.parse(name, text))
+    warnings_of_plan = traps.warnings(plan, source.parse(name, text))
     note = exact_note(plan)
-    return [*found, f"{name}: {note}"] if note else found
+    return [*warnings_of_plan, f"{name}: {note}"] if note else warnings_of_plan
 
 
 @dataclass(frozen=True)
@@ -174,8 +174,10 @@ def estimate(plan: Plan, results: str) -> Estimate:
         history = store.history(plan.backend)
     finally:
         store.close()
-    found = forecast([run for run in unique(plan.runs) if run.id not in done], history, os.cpu_count() or 1)
-    return Estimate(len(done), found.runs, found.time_s, found.disk_bytes, found.cells, found.based_on)
+    forecast_ = forecast([run for run in unique(plan.runs) if run.id not in done], history, os.cpu_count() or 1)
+    return Estimate(
+        len(done), forecast_.runs, forecast_.time_s, forecast_.disk_bytes, forecast_.cells, forecast_.based_on
+    )
 
 
 def campaign_files() -> list[str]:

@@ -35,12 +35,12 @@ def campaign_files(folder: Path = FOLDER) -> list[str]:
 @cache
 def campaign_titles(folder: Path = FOLDER) -> dict[str, str]:
     """The title of each of `campaign_files`; of a file without one, its name."""
-    found = {}
+    titles = {}
     for name in campaign_files(folder):
         text = (folder / name).read_text(encoding="utf-8")
         title = re.search(r"^title: *(.+)$", text, re.MULTILINE)
-        found[name] = title[1].strip("\"' ") if title else Path(name).stem
-    return found
+        titles[name] = title[1].strip("\"' ") if title else Path(name).stem
+    return titles
 
 
 def campaign_text(name: str, folder: Path = FOLDER) -> str:
@@ -102,15 +102,15 @@ def reproductions(folder: Path = FOLDER) -> list[Reproduction]:
     Raises:
         CampaignError: a file cannot be read.
     """
-    found = []
+    reproductions_ = []
     for path in sorted(folder.glob("*/*.yaml")):
         if path.name in NOT_CAMPAIGNS:
             continue
         source = read(path)
         artefact = source.values.get("artefact")
         if artefact is not None:
-            found.append(Reproduction(str(artefact), path.parent.name, path, source))
-    return found
+            reproductions_.append(Reproduction(str(artefact), path.parent.name, path, source))
+    return reproductions_
 
 
 def select_named(
@@ -146,10 +146,10 @@ def select_reproductions(
         ValueError: no paper or artefact has that name, or none of them supports the backend.
         CampaignError: a file cannot be read.
     """
-    found = select_named(
+    selected = select_named(
         reproductions(folder), names, lambda item: (item.paper, item.artefact), "paper or artefact with a campaign file"
     )
-    fitting = [item for item in found if item.artefact in names or item.supports(backend)]
+    fitting = [item for item in selected if item.artefact in names or item.supports(backend)]
     if defaults:
         affected = choices.with_defaults(folder)
         fitting = [item for item in fitting if item.artefact in affected]

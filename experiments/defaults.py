@@ -22,11 +22,11 @@ def occurrences(values: Mapping[str, Any], field: str, value: Any) -> list[Occur
         value: as the file writes it.
     """
     steps = field.split(".")
-    found = list(_walk({key: part for key, part in values.items() if key not in (SWEEP, "backends")}, steps))
+    holders = list(_walk({key: part for key, part in values.items() if key not in (SWEEP, "backends")}, steps))
     for labels in ((values.get(SWEEP) or {}).get("axes") or {}).values():
         for changes in labels.values():
-            found += _walk(changes, steps)
-    return [(holder, key) for holder, key in found if holder[key] == value]
+            holders += _walk(changes, steps)
+    return [(holder, key) for holder, key in holders if holder[key] == value]
 
 
 def _walk(holder: Any, steps: Sequence[str]) -> Iterator[Occurrence]:

@@ -18,17 +18,17 @@ READER_S = 3600.0
 
 def labels(files: Sequence[Path]) -> list[str]:
     """A name for each capture: its file's, numbered where two have the same."""
-    found: list[str] = []
+    labels_: list[str] = []
     for path in files:
         name = path.name
         for ending in (".gz", ".zst", ".pcap", ".pcapng", ".cap"):
             name = name.removesuffix(ending)
         name = "".join(c if c.isalnum() or c in "-_." else "-" for c in name).strip(".") or "capture"
         label, number = name, 2
-        while label in found:
+        while label in labels_:
             label, number = f"{name}-{number}", number + 1
-        found.append(label)
-    return found
+        labels_.append(label)
+    return labels_
 
 
 def sha256(path: Path) -> str:
@@ -85,8 +85,8 @@ def readable(path: Path, label: str, folder: Path) -> tuple[Path, str]:
     done = subprocess.run(words, capture_output=True, text=True, timeout=READER_S, check=False)
     if not target.is_file() or target.stat().st_size == 0:
         why = [line for line in done.stderr.splitlines() if "Running as" not in line]
-        said = (why[-1] if why else "it gave no reason").replace(str(source), label)
-        raise ImportProblem(f"{label} is neither pcap nor pcapng, and tshark cannot read it: {said}")
+        reason = (why[-1] if why else "it gave no reason").replace(str(source), label)
+        raise ImportProblem(f"{label} is neither pcap nor pcapng, and tshark cannot read it: {reason}")
     words = confined.words(["capinfos", "-t", "-T", "-r", str(source)], read=[source])
     kind = subprocess.run(words, capture_output=True, text=True, timeout=READER_S, check=False)
     format_ = kind.stdout.strip().split("\t")[-1] or "a format of its own"

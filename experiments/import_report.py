@@ -26,31 +26,31 @@ def as_json(imported: Imported, run: RunRow) -> str:
 def lines(imported: Imported, run: RunRow) -> list[str]:
     """An import for people."""
     description = imported.description
-    found = [f"run {imported.run_id}{', which was here already' if imported.known else ''}: {description.label}"]
+    texts = [f"run {imported.run_id}{', which was here already' if imported.known else ''}: {description.label}"]
     for file in description.files:
         tcp = file.packets - file.not_tcp
         by = "" if file.read_by == "backchannel" else f", read by {file.read_by}"
-        found.append(
+        texts.append(
             f"  {file.label}: {file.format}{by}, {file.packets} packets, {tcp} of TCP, "
             f"{file.connections_total} connections"
         )
-        found += [f"    {line}" for line in _damages(file)]
+        texts += [f"    {line}" for line in _damages(file)]
         if len(description.files) > 1:
-            found.append(f"    clock: {file.clock}")
+            texts.append(f"    clock: {file.clock}")
     values = {(row.subject, row.name): row for row in run.metrics}
     for flow in imported.flows[:LINES]:
-        said = [
+        facts = [
             units.show(values[flow.name, name].value, values[flow.name, name].unit) + f" {word}"
             for name, word in (("throughput", "throughput"), ("goodput", "goodput"), ("retransmissions", "resent"))
             if (flow.name, name) in values
         ]
-        found.append(f"  {flow.name}: {', '.join(said)}")
+        texts.append(f"  {flow.name}: {', '.join(facts)}")
     more = len(imported.flows) - LINES
     if more > 0:
-        found.append(f"  and {more} more flows")
+        texts.append(f"  and {more} more flows")
     if description.flows_left_out:
-        found.append(f"  {description.flows_left_out} smaller flows are in the tables alone")
-    return found
+        texts.append(f"  {description.flows_left_out} smaller flows are in the tables alone")
+    return texts
 
 
 #: Flows that the terminal shows.
@@ -59,15 +59,15 @@ LINES = 12
 
 def _damages(file: ImportedFile) -> list[str]:
     """What could not be read of a file, in sentences."""
-    found = [
-        f"byte {one.offset}: {one.reason}" + (f", {one.bytes} bytes skipped" if one.bytes else "")
-        for one in file.damage[:5]
+    texts = [
+        f"byte {damage.offset}: {damage.reason}" + (f", {damage.bytes} bytes skipped" if damage.bytes else "")
+        for damage in file.damage[:5]
     ]
     if file.damages > 5:
-        found.append(f"and {file.damages - 5} more places that could not be read")
-    for one in file.link_types:
-        if not one.known:
-            found.append(f"{one.packets} packets of link type {one.link_type}, which is not known")
+        texts.append(f"and {file.damages - 5} more places that could not be read")
+    for link_type_ in file.link_types:
+        if not link_type_.known:
+            texts.append(f"{link_type_.packets} packets of link type {link_type_.link_type}, which is not known")
     for count, word in (
         (file.unreadable, "packets with headers that are cut off or contradict each other"),
         (file.unfinished_fragments, "packets of which fragments are missing"),
@@ -75,5 +75,5 @@ def _damages(file: ImportedFile) -> list[str]:
         (file.connections_given_up, "connections given up, too many at a time"),
     ):
         if count:
-            found.append(f"{count} {word}")
-    return found
+            texts.append(f"{count} {word}")
+    return texts

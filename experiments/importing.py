@@ -147,27 +147,34 @@ def _read(folder: Path, captures: dict[str, Path], aligned: bool) -> Aligned:
     files = [f"{label}={path}" for label, path in captures.items()]
     try:
         node_binary.call(*words, *files, timeout_s=import_files.READER_S)
-        found = align(folder, len(files)) if len(files) > 1 else ALONE
+        alignment_ = align(folder, len(files)) if len(files) > 1 else ALONE
         shifts = [
-            f"--shift={label}={found.files[number].shift_ns}"
+            f"--shift={label}={alignment_.files[number].shift_ns}"
             for number, label in enumerate(captures)
-            if aligned and found.files[number].shift_ns
+            if aligned and alignment_.files[number].shift_ns
         ]
         if shifts:
             node_binary.call(*words, *shifts, *files, timeout_s=import_files.READER_S)
     except Unavailable:
         raise
     except TestbedError as error:
-        said = str(error).removeprefix("backchannel-node trace: ")
+        reason = str(error).removeprefix("backchannel-node trace: ")
         for path in captures.values():
-            said = said.replace(f"{path.parent}/", "")
-        raise ImportProblem(said) from None
-    return found
+            reason = reason.replace(f"{path.parent}/", "")
+        raise ImportProblem(reason) from None
+    return alignment_
 
 
 def _nothing(summary: dict[str, Any], files: Sequence[Path]) -> str:
     packets = sum(file["packets"] for file in summary["files"])
-    unknown = sorted({one["link_type"] for file in summary["files"] for one in file["link_types"] if not one["known"]})
+    unknown = sorted(
+        {
+            link_type["link_type"]
+            for file in summary["files"]
+            for link_type in file["link_types"]
+            if not link_type["known"]
+        }
+    )
     names = ", ".join(path.name for path in files)
     if unknown:
         kinds = ", ".join(map(str, unknown))
@@ -275,9 +282,11 @@ def _enter(store: Store, campaign_id: str, request: Request, run_id: str) -> Non
     with (store.folder / "import.lock").open("a") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         known = store.campaign(campaign_id)
-        points = [] if known is None else [list(one.parameters) for one in known.points]
+        points = [] if known is None else [list(point.parameters) for point in known.points]
         members = (
-            [] if known is None else [(one.number, m.repetition, m.run_id) for one in known.points for m in one.members]
+            []
+            if known is None
+            else [(point.number, m.repetition, m.run_id) for point in known.points for m in point.members]
         )
         wanted = [("import", request.label)]
         if wanted not in points:

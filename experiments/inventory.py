@@ -96,7 +96,7 @@ class Inventory:
         """The campaign file, or None."""
         return None if self.file.campaign is None else self.path.parent / self.file.campaign
 
-    def own(self, path: Path | None) -> Path | None:
+    def resolved(self, path: Path | None) -> Path | None:
         """Resolves a path that is relative to the file."""
         return None if path is None else (self.path.parent / path.expanduser()).absolute()
 
@@ -107,29 +107,29 @@ def read(path: Path) -> Inventory:
     Raises:
         CampaignError: with every error and its line.
     """
-    found = source.read(path)
+    document = source.read(path)
     try:
-        file = InventoryFile.model_validate(found.values)
+        file = InventoryFile.model_validate(document.values)
     except ValidationError as error:
         problems = []
         for details in error.errors(include_url=False):
             place = tuple(part for part in details["loc"] if part != "[key]")
-            problems.append(found.problem(place, dotted(place), message(dict(details), InventoryFile, place, ())))
-        raise CampaignError(found.name, problems) from None
+            problems.append(document.problem(place, dotted(place), message(dict(details), InventoryFile, place, ())))
+        raise CampaignError(document.name, problems) from None
     reasons = {name: wrong_variable(name, value) for name, value in file.vars.items()}
-    problems = [found.problem(("vars", name), f"vars.{name}", why) for name, why in reasons.items() if why]
+    problems = [document.problem(("vars", name), f"vars.{name}", why) for name, why in reasons.items() if why]
     if problems:
-        raise CampaignError(found.name, problems)
+        raise CampaignError(document.name, problems)
     return Inventory(path, file)
 
 
 @cache
 def role_options() -> dict[str, dict[str, dict[str, Any]]]:
     """Options of each role, from its argument specification."""
-    found = {}
+    options = {}
     for path in sorted((node_binary.ROOT / "ansible" / "roles").glob("*/meta/argument_specs.yml")):
-        found[path.parts[-3]] = YAML(typ="safe").load(path.read_text())["argument_specs"]["main"]["options"]
-    return found
+        options[path.parts[-3]] = YAML(typ="safe").load(path.read_text())["argument_specs"]["main"]["options"]
+    return options
 
 
 def wrong_variable(name: str, value: object) -> str | None:

@@ -39,16 +39,16 @@ PLAYBOOKS = {
 }
 
 
-def topology(found: inventory.Inventory, file: Path | None) -> Path:
+def topology(inventory_: inventory.Inventory, file: Path | None) -> Path:
     """The campaign file with the topology.
 
     Raises:
         CampaignError: neither the command line nor the inventory names a campaign.
     """
-    chosen = file or found.campaign
+    chosen = file or inventory_.campaign
     if chosen is None:
         raise CampaignError(
-            str(found.path),
+            str(inventory_.path),
             [Problem(0, "campaign", "this field is missing; it names the campaign file with the topology")],
         )
     return chosen.absolute()
@@ -72,15 +72,15 @@ def playbook(name: str, path: Path, file: Path | None, arguments: Sequence[str])
         CampaignError: the inventory or the campaign is wrong.
         Unavailable: Ansible is missing.
     """
-    found = inventory.read(path)
-    scenario = campaign.load(topology(found, file)).runs[0].scenario
-    inventory.placed(found, scenario.nodes, scenario.links)
+    inventory_ = inventory.read(path)
+    scenario = campaign.load(topology(inventory_, file)).runs[0].scenario
+    inventory.placed(inventory_, scenario.nodes, scenario.links)
     program = Path(sys.executable).with_name("ansible-playbook")
     if not program.exists():
         raise Unavailable(f"Ansible is not installed beside {sys.executable}; ./backchannel installs it")
     environment = {
         **os.environ,
-        "BACKCHANNEL_CAMPAIGN": str(topology(found, file)),
+        "BACKCHANNEL_CAMPAIGN": str(topology(inventory_, file)),
         "BACKCHANNEL_NODE": node_binary.path(),
         "ANSIBLE_CONFIG": str(ANSIBLE / "ansible.cfg"),
         "ANSIBLE_COLLECTIONS_PATH": str(link_collection()),
@@ -97,18 +97,18 @@ def rehearse(path: Path, file: Path | None, command: Sequence[str], machines: bo
         CampaignError: the inventory or the campaign is wrong.
         Unavailable, TestbedError: virtual machines cannot run here.
     """
-    found = inventory.read(path)
+    inventory_ = inventory.read(path)
     if machines:
-        if found.file.connection != "ssh":
+        if inventory_.file.connection != "ssh":
             raise CampaignError(str(path), [Problem(0, "connection", "virtual machines need 'ssh', not 'namespace'")])
-        scenario = campaign.load(topology(found, file)).runs[0].scenario
-        inventory.placed(found, scenario.nodes, scenario.links)
+        scenario = campaign.load(topology(inventory_, file)).runs[0].scenario
+        inventory.placed(inventory_, scenario.nodes, scenario.links)
         # The cell has no network to download packages.
         image.image(lambda text: print(f"backchannel: {text}", file=sys.stderr))
     words = [
         node_binary.path(), "cell", "--parent", str(os.getpid()), "--",
         sys.executable, "-m", "experiments.lab", "machines" if machines else "namespaces",
-        str(path.absolute()), str(topology(found, file)), "--", *command,
+        str(path.absolute()), str(topology(inventory_, file)), "--", *command,
     ]  # fmt: skip
     environment = {**os.environ, "PYTHONPATH": str(node_binary.ROOT), "BACKCHANNEL_NODE": node_binary.path()}
     return subprocess.run(words, env=environment, check=False).returncode
@@ -120,12 +120,15 @@ def build(path: Path, file: Path, folder: Path, machines: bool = False) -> Lab |
     Raises:
         CampaignError, TestbedError: it cannot be.
     """
-    found = inventory.read(path)
+    inventory_ = inventory.read(path)
     scenario = campaign.load(file).runs[0].scenario
-    placement = inventory.placed(found, scenario.nodes, scenario.links)
+    placement = inventory.placed(inventory_, scenario.nodes, scenario.links)
     ssh = None
-    if found.file.connection == "ssh":
-        key, known_hosts = found.own(found.file.ssh.key), found.own(found.file.ssh.known_hosts)
+    if inventory_.file.connection == "ssh":
+        key, known_hosts = (
+            inventory_.resolved(inventory_.file.ssh.key),
+            inventory_.resolved(inventory_.file.ssh.known_hosts),
+        )
         if key is None or known_hosts is None:
             raise TestbedError(
                 f"{path}: a rehearsal creates its keys and needs 'ssh.key' and 'ssh.known_hosts' for them"
@@ -144,9 +147,9 @@ def check(path: Path | None, scenarios: Sequence[Scenario]) -> None:
     Raises:
         CampaignError: there is no inventory, or they do not fit.
     """
-    found = _given(path)
-    for scenario in {topology_key(one): one for one in scenarios}.values():
-        inventory.placed(found, scenario.nodes, scenario.links)
+    inventory_ = _given(path)
+    for scenario in {topology_key(scenario): scenario for scenario in scenarios}.values():
+        inventory.placed(inventory_, scenario.nodes, scenario.links)
 
 
 def greet(path: Path | None, name: str, scenario: Scenario) -> None:
@@ -164,16 +167,16 @@ def greet(path: Path | None, name: str, scenario: Scenario) -> None:
 
 def cells(path: Path | None, name: str) -> TestbedFactory:
     """What makes the physical backend's cells: connections to the lab's hosts, held in the campaign's name."""
-    found = _given(path)
-    options = found.file.ssh
+    inventory_ = _given(path)
+    options = inventory_.file.ssh
     ssh = SshOptions(
-        options.agent_user, found.own(options.key), found.own(options.known_hosts), options.connect_timeout,
-        options.silence,
+        options.agent_user, inventory_.resolved(options.key), inventory_.resolved(options.known_hosts),
+        options.connect_timeout, options.silence,
     )  # fmt: skip
-    access = HostAccess(ssh=ssh) if found.file.connection == "ssh" else HostAccess(namespaces=processes())
+    access = HostAccess(ssh=ssh) if inventory_.file.connection == "ssh" else HostAccess(namespaces=processes())
 
     def place(scenario: Scenario) -> Placement:
-        return inventory.placed(found, scenario.nodes, scenario.links)
+        return inventory.placed(inventory_, scenario.nodes, scenario.links)
 
     return lambda _, on_progress: HostTestbed(place, access, f"campaign {name}", on_progress)
 

@@ -105,8 +105,8 @@ def point_document(point: PointRow, rows: Sequence[TableRow], attempts: Mapping[
     metrics = []
     for row in rows:
         low, high = estimate(row.name, row.unit, row.values).ends
-        own = {key: value for key, value in vars(row).items() if key != "point"}
-        metrics.append({**own, "low_95": low, "high_95": high})
+        fields = {key: value for key, value in vars(row).items() if key != "point"}
+        metrics.append({**fields, "low_95": low, "high_95": high})
     return {
         "parameters": dict(point.parameters),
         "runs": [{key: getattr(member, key) for key in ("run_id", "repetition", "state")} for member in point.members],

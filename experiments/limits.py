@@ -117,7 +117,7 @@ def _follow(child: int, messages: int, limits: Limits) -> NoReturn:
 
 def _reason(status: int, messages: str, limits: Limits) -> str | None:
     """Why a child ended without a message of its own; None if it left one or succeeded."""
-    said = [line.strip() for line in messages.splitlines() if line.strip()] or ["no message"]
+    lines = [line.strip() for line in messages.splitlines() if line.strip()] or ["no message"]
     if status in (_OUT_OF_TIME, -signal.SIGKILL):
         return f"reading it takes longer than {limits.time_s:g} s; --time-limit raises the limit"
     if status == _OUT_OF_MEMORY or (status != exits.OK and any(text in messages for text in _NO_MEMORY)):
@@ -125,7 +125,7 @@ def _reason(status: int, messages: str, limits: Limits) -> str | None:
             f"reading it needs more than {limits.memory_bytes / GB:.3g} GB of memory; --memory-limit raises the limit"
         )
     if status == _FAILED:
-        return f"reading it failed, which is a defect of Backchannel: {said[-1]}"
+        return f"reading it failed, which is a defect of Backchannel: {lines[-1]}"
     if status < 0:
-        return f"reading it was ended by {signal.Signals(-status).name}: {said[0]}"
+        return f"reading it was ended by {signal.Signals(-status).name}: {lines[0]}"
     return None

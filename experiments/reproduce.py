@@ -69,27 +69,27 @@ def expected(
         limit: runs at most, of the whole batch.
         defaults: with the defaults of what was chosen.
     """
-    found, seen, batches = dict[Path, Expected](), set[str](), dict[str, list[Run]]()
+    by_file, seen, batches = dict[Path, Expected](), set[str](), dict[str, list[Run]]()
     # Of thousands of runs, each with its scenario: read once a backend.
     history = cache(lambda which: store.history(which) if store is not None else [])
     plans = list[tuple[Reproduction, Plan]]()
-    for one in chosen_ones:
+    for chosen_one in chosen_ones:
         try:
-            plans.append((one, one.plan(backend, defaults=defaults)))
+            plans.append((chosen_one, chosen_one.plan(backend, defaults=defaults)))
         except CampaignError as error:
-            found[one.file] = Expected(one.artefact, 0, 0, 0, 0, 0.0, 0, str(error))
-    for one, plan in sorted(plans, key=lambda pair: -pair[1].longest_s):
+            by_file[chosen_one.file] = Expected(chosen_one.artefact, 0, 0, 0, 0, 0.0, 0, str(error))
+    for chosen_one, plan in sorted(plans, key=lambda pair: -pair[1].longest_s):
         done = store.valid_runs(plan.run_ids) if store is not None and not force else set()
         room = None if limit is None else limit - len(seen)
         to_do = [run for run in unique(plan.runs) if run.id not in done | seen][:room]
         seen |= {run.id for run in to_do}
         batches.setdefault(plan.backend, []).extend(to_do)
-        told = forecast(to_do, history(plan.backend), cpus, jobs)
-        found[one.file] = Expected(
-            one.artefact, len(plan.points), plan.repetitions, len(plan.runs), len(to_do), told.time_s, told.cells
+        cost = forecast(to_do, history(plan.backend), cpus, jobs)
+        by_file[chosen_one.file] = Expected(
+            chosen_one.artefact, len(plan.points), plan.repetitions, len(plan.runs), len(to_do), cost.time_s, cost.cells
         )
     whole_s = sum(forecast(runs, history(which), cpus, jobs).time_s for which, runs in batches.items())
-    return [found[one.file] for one in chosen_ones], whole_s
+    return [by_file[chosen_one.file] for chosen_one in chosen_ones], whole_s
 
 
 def reproduce(
@@ -108,16 +108,16 @@ def reproduce(
     """
     done = []
     batches: dict[str, list[tuple[Reproduction, Plan]]] = {}
-    for one in chosen_ones:
+    for chosen_one in chosen_ones:
         try:
-            plan = one.plan(backend, defaults=defaults)
+            plan = chosen_one.plan(backend, defaults=defaults)
         except CampaignError as error:
-            done.append(Done(one, None, str(error)))
+            done.append(Done(chosen_one, None, str(error)))
         else:
-            batches.setdefault(plan.backend, []).append((one, plan))
+            batches.setdefault(plan.backend, []).append((chosen_one, plan))
     for batch in batches.values():
         outcomes = run_campaigns([plan for _, plan in batch], options, reporter)
-        done += [Done(one, outcome) for (one, _), outcome in zip(batch, outcomes, strict=True)]
+        done += [Done(item, outcome) for (item, _), outcome in zip(batch, outcomes, strict=True)]
         if any(outcome.interrupted for outcome in outcomes):
             break
     return done
@@ -126,13 +126,15 @@ def reproduce(
 def choices_table(choices: Iterable[Choice]) -> str:
     """What was chosen where a paper is silent, as a Markdown table."""
     lines = ["| artefacts | field | value | default | chosen by | when | reason |", "|---|---|---|---|---|---|---|"]
-    for one in choices:
-        paper = one.artefacts[0].partition("-")[0]
-        names = ", ".join(name.removeprefix(f"{paper}-") for name in one.artefacts)
-        fields = "<br>".join(f"`{field}`" for field in one.fields)
-        values = "<br>".join(_as_written(value) for value in one.fields.values())
-        default = {"language": "the language's", "none": "-"}.get(one.default, one.default)
-        lines.append(f"| {paper}: {names} | {fields} | {values} | {default} | {one.by} | {one.when} | {one.reason} |")
+    for choice in choices:
+        paper = choice.artefacts[0].partition("-")[0]
+        names = ", ".join(name.removeprefix(f"{paper}-") for name in choice.artefacts)
+        fields = "<br>".join(f"`{field}`" for field in choice.fields)
+        values = "<br>".join(_as_written(value) for value in choice.fields.values())
+        default = {"language": "the language's", "none": "-"}.get(choice.default, choice.default)
+        lines.append(
+            f"| {paper}: {names} | {fields} | {values} | {default} | {choice.by} | {choice.when} | {choice.reason} |"
+        )
     return "\n".join(lines) + "\n"
 
 

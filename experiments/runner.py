@@ -112,7 +112,7 @@ class Runner:
 
 
 def _said(outcome: Outcome) -> str:
-    told = f"{outcome.landed} runs made, {outcome.reused} taken from the store"
+    summary = f"{outcome.landed} runs made, {outcome.reused} taken from the store"
     if outcome.interrupted:
-        return f"stopped: {told}"
-    return f"{told}, {len(outcome.failed)} without a valid result" if outcome.failed else told
+        return f"stopped: {summary}"
+    return f"{summary}, {len(outcome.failed)} without a valid result" if outcome.failed else summary

@@ -77,8 +77,12 @@ class Sensitivity:
 
     def count(self, *, clear: bool, with_first: bool = False) -> tuple[int, int]:
         """Orderings that every perturbation keeps, and all."""
-        found = [one for one in self.orderings if one.is_clear == clear and (one.with_first or not with_first)]
-        return sum(one.kept == self.perturbations for one in found), len(found)
+        orderings = [
+            ordering
+            for ordering in self.orderings
+            if ordering.is_clear == clear and (ordering.with_first or not with_first)
+        ]
+        return sum(ordering.kept == self.perturbations for ordering in orderings), len(orderings)
 
     def as_json(self) -> dict[str, Any]:
         """For scripts."""
@@ -126,19 +130,19 @@ def _perturbed_direction(direction: Mapping[str, Any], rate: float, delay: float
     params = {param.name: param.default for param in registry.find("policy", queue["name"]).params}
     sizes = {name: queue["options"].get(name, params.get(name)) for name in _BUFFERS}
     options = {**queue["options"], **{name: round(size * buffer) for name, size in sizes.items() if size}}
-    found = _perturbed_line(direction, rate, delay) | {"queue": {**queue, "options": options}}
+    perturbed = _perturbed_line(direction, rate, delay) | {"queue": {**queue, "options": options}}
     if "schedule" in direction:
-        found["schedule"] = [_perturbed_line(change, rate, delay) for change in direction["schedule"]]
-    return found
+        perturbed["schedule"] = [_perturbed_line(change, rate, delay) for change in direction["schedule"]]
+    return perturbed
 
 
 def _perturbed_line(part: Mapping[str, Any], rate: float, delay: float) -> dict[str, Any]:
-    found = dict(part)
+    perturbed = dict(part)
     if "rate_bps" in part:
-        found["rate_bps"] = max(1, round(part["rate_bps"] * rate))
+        perturbed["rate_bps"] = max(1, round(part["rate_bps"] * rate))
     if "delay_s" in part:
-        found["delay_s"] = round(part["delay_s"] * delay, 9)
-    return found
+        perturbed["delay_s"] = round(part["delay_s"] * delay, 9)
+    return perturbed
 
 
 def assess(original: Results, perturbed: Sequence[Results], metric: str, by: float) -> Sensitivity:

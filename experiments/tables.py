@@ -114,11 +114,11 @@ def comparison_table(compared: Comparison, everything: bool) -> Group:
             Text(line.verdict, style=styles.get(line.verdict, "dim")),
         )  # fmt: skip
     counts = {word: sum(line.verdict == word for line in compared.lines) for word in VERDICTS}
-    told = ", ".join(f"{count} {word}" for word, count in counts.items() if count) or "nothing to compare"
+    summary = ", ".join(f"{count} {word}" for word, count in counts.items() if count) or "nothing to compare"
     parts: list[Any] = [table] if shown else []
     level = compared.lines[0].difference.level if compared.lines else compared.confidence
     parts.append(Text(
-        f"{told}. {comparisons_note(len(compared.lines), compared.confidence, level, compared.margin)}", style="dim",
+        f"{summary}. {comparisons_note(len(compared.lines), compared.confidence, level, compared.margin)}", style="dim",
     ))  # fmt: skip
     for name, points in ((compared.a, compared.only_a), (compared.b, compared.only_b)):
         parts += [Text(f"only in {name}: {point_label(point)}") for point in points]
@@ -131,46 +131,47 @@ VERDICTS = ("worse", "better", "different", "same", "cannot tell")
 
 def _difference(line: Line) -> str:
     """ "-1.2 Mbit/s [-1.5, -0.9] (-12 %)"."""
-    found = line.difference
-    bounds = (found.interval.low, found.interval.high) if found.interval else ()
-    scale, unit = units.scale_of(max(map(abs, (found.value, *bounds))), line.unit)
+    difference = line.difference
+    bounds = (difference.interval.low, difference.interval.high) if difference.interval else ()
+    scale, unit = units.scale_of(max(map(abs, (difference.value, *bounds))), line.unit)
     interval = f" [{bounds[0] / scale:+.3g}, {bounds[1] / scale:+.3g}]" if bounds else ""
     share = "" if line.relative is None else f" ({line.relative:+.1%})"
-    return f"{found.value / scale:+.3g}{' ' + unit if unit else ''}{interval}{share}"
+    return f"{difference.value / scale:+.3g}{' ' + unit if unit else ''}{interval}{share}"
 
 
-def sensitivity_table(found: Sensitivity) -> Group:
+def sensitivity_table(assessment: Sensitivity) -> Group:
     """A row for each flow and point with its means, the orderings that a perturbation reverses, and the counts."""
     table = _table("flow", "point", "original", "perturbed", "inside", right=["inside"])
     flow = None
-    for row in found.means:
-        shown = row.original.text(found.unit)
-        low, high = (units.show(value, found.unit) for value in (min(row.perturbed), max(row.perturbed)))
+    for row in assessment.means:
+        shown = row.original.text(assessment.unit)
+        low, high = (units.show(value, assessment.unit) for value in (min(row.perturbed), max(row.perturbed)))
         inside = "no interval" if row.inside is None else f"{row.inside} of {len(row.perturbed)}"
         name = row.subject if row.subject != flow else ""
         table.add_row(name, point_label(row.point) or "all runs", shown, f"{low} to {high}", inside)
         flow = row.subject
     parts: list[Any] = [table]
-    for one in found.orderings:
-        if one.kept < found.perturbations:
-            greater, less = (point_label(point) for point in (one.greater, one.less))
-            text = f"{one.subject}: {greater} above {less}: {one.kept} of {found.perturbations} perturbations keep it"
-            parts.append(Text(text, style="yellow" if one.is_clear else "dim"))
-    counted = [row.inside for row in found.means if row.inside is not None]
+    for ordering in assessment.orderings:
+        if ordering.kept < assessment.perturbations:
+            greater, less = (point_label(point) for point in (ordering.greater, ordering.less))
+            kept = f"{ordering.kept} of {assessment.perturbations} perturbations keep it"
+            text = f"{ordering.subject}: {greater} above {less}: {kept}"
+            parts.append(Text(text, style="yellow" if ordering.is_clear else "dim"))
+    counted = [row.inside for row in assessment.means if row.inside is not None]
     counts = [
-        f"{found.metric} under {found.perturbations} perturbations: every rate, delay and buffer changes by up to "
-        f"{found.by:.3%}",
-        _kept("clear orderings (the interval of the difference excludes 0)", *found.count(clear=True)),
-        _kept("clear signs of differences to the first point", *found.count(clear=True, with_first=True)),
-        _kept("other orderings", *found.count(clear=False)),
-        f"perturbed means inside the original interval: {sum(counted)} of {len(counted) * found.perturbations}; "
+        f"{assessment.metric} under {assessment.perturbations} perturbations: every rate, delay and buffer changes by "
+        f"up to {assessment.by:.3%}",
+        _kept("clear orderings (the interval of the difference excludes 0)", *assessment.count(clear=True)),
+        _kept("clear signs of differences to the first point", *assessment.count(clear=True, with_first=True)),
+        _kept("other orderings", *assessment.count(clear=False)),
+        f"perturbed means inside the original interval: {sum(counted)} of {len(counted) * assessment.perturbations}; "
         "as many other repetitions lie inside in 83 to 88 % of cases",
     ]
     return Group(*parts, *(Text(line) for line in counts))
 
 
-def _kept(what: str, kept: int, whole: int) -> str:
-    return f"{what}: {kept} of {whole} survive every perturbation" if whole else f"{what}: none"
+def _kept(what: str, kept: int, total: int) -> str:
+    return f"{what}: {kept} of {total} survive every perturbation" if total else f"{what}: none"
 
 
 def outcome_line(outcome: Outcome) -> Text:
@@ -196,34 +197,34 @@ def score_table(artefacts: Sequence[Artefact], details: bool = False) -> Group:
     """
     from analysis.scorecard import between_backends, count
 
-    width = max([len(one.id) for one in artefacts] + [0])
+    width = max([len(artefact.id) for artefact in artefacts] + [0])
     parts = []
-    for one in artefacts:
-        if not one.scores:
-            more = f", with defaults: {_with_defaults(one)}" if one.defaults else ""
-            parts.append(Text(f"{one.id.ljust(width)}  not run{more}", style="dim"))
-        for backend, score in sorted(one.scores.items()):
-            line = Text(f"{one.id.ljust(width)}  {backend:8}  ")
+    for artefact in artefacts:
+        if not artefact.scores:
+            more = f", with defaults: {_with_defaults(artefact)}" if artefact.defaults else ""
+            parts.append(Text(f"{artefact.id.ljust(width)}  not run{more}", style="dim"))
+        for backend, score in sorted(artefact.scores.items()):
+            line = Text(f"{artefact.id.ljust(width)}  {backend:8}  ")
             line.append("pass" if score.passes else "fail", style="green" if score.passes else "red")
             line.append(f"  {_counts(score)}")
-            if score.there < score.asked:
-                line.append(f", {score.there} of {score.asked} runs", style="yellow")
-            if one.has_choices and backend == "sim":
-                line.append(f", with defaults: {_with_defaults(one)}")
+            if score.valid < score.asked:
+                line.append(f", {score.valid} of {score.asked} runs", style="yellow")
+            if artefact.has_choices and backend == "sim":
+                line.append(f", with defaults: {_with_defaults(artefact)}")
             parts.append(line)
-            if details and len(one.scores) == 1:
+            if details and len(artefact.scores) == 1:
                 parts += [_value_line(value) for value in score.values]
                 parts += [_ordering_line(ordering) for ordering in score.orderings]
-        if details and len(one.scores) > 1:
-            parts += _side_by_side(dict(sorted(one.scores.items())))
-    whole = count(artefacts)
+        if details and len(artefact.scores) > 1:
+            parts += _side_by_side(dict(sorted(artefact.scores.items())))
+    totals = count(artefacts)
     parts.append(
         Text(
-            f"{whole['pass']} of {whole['artefacts']} artefacts pass, {whole['run']} were run; with the defaults of "
-            f"what we chose {whole['defaults_pass']} pass, {whole['defaults_not_run']} were not run in full; "
-            f"{whole['values_within']} of {whole['values']} values lie within tolerance, "
-            f"{whole['orderings_hold']} of {whole['orderings']} orderings hold, "
-            f"{whole['orderings_tied']} of them as ties",
+            f"{totals['pass']} of {totals['artefacts']} artefacts pass, {totals['run']} were run; with the defaults of "
+            f"what we chose {totals['defaults_pass']} pass, {totals['defaults_not_run']} were not run in full; "
+            f"{totals['values_within']} of {totals['values']} values lie within tolerance, "
+            f"{totals['orderings_hold']} of {totals['orderings']} orderings hold, "
+            f"{totals['orderings_tied']} of them as ties",
             style="bold",
         )
     )
@@ -264,22 +265,23 @@ def _counts(score: Score) -> str:
 
 def _side_by_side(scores: Mapping[str, Score]) -> list[Text]:
     """Every value and ordering once, with what each backend gave: all scores of an artefact have the same targets."""
-    found = []
+    texts = []
     for per_backend in zip(*(score.values for score in scores.values()), strict=True):
-        told = ", ".join(
-            f"{backend} {_mark(one.within)} {_measured(one)}" for backend, one in zip(scores, per_backend, strict=True)
+        values = ", ".join(
+            f"{backend} {_mark(score.within)} {_measured(score)}"
+            for backend, score in zip(scores, per_backend, strict=True)
         )
         first = per_backend[0]
-        found.append(Text(f"    {first.measure} {_labels(first.cell)}: {told} (published {_published(first)})"))
+        texts.append(Text(f"    {first.measure} {_labels(first.cell)}: {values} (published {_published(first)})"))
     for orders in zip(*(score.orderings for score in scores.values()), strict=True):
-        told = "; ".join(
-            f"{backend} {_mark(one.holds)} "
-            + ", ".join("nothing" if mean is None else f"{mean:.4g}" for mean in one.measured)
-            for backend, one in zip(scores, orders, strict=True)
+        values = "; ".join(
+            f"{backend} {_mark(order.holds)} "
+            + ", ".join("nothing" if mean is None else f"{mean:.4g}" for mean in order.measured)
+            for backend, order in zip(scores, orders, strict=True)
         )
         order = ", ".join(str(label) for label in orders[0].order)
-        found.append(Text(f"    {orders[0].measure} {_labels(orders[0].where)}: in order: {order}: {told}"))
-    return found
+        texts.append(Text(f"    {orders[0].measure} {_labels(orders[0].where)}: in order: {order}: {values}"))
+    return texts
 
 
 def _measured(value: ValueScore) -> str:

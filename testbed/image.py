@@ -120,10 +120,10 @@ def _make(suite: str, folder: Path, log: Path) -> None:
     ]  # fmt: skip
     build_cache.logged(words, log, "is there a network, and an archive that serves this Debian?")
     for name in ("vmlinuz", "initrd"):
-        found = sorted((tree / "boot").glob(f"{name}*"))
-        if not found:
+        files = sorted((tree / "boot").glob(f"{name}*"))
+        if not files:
             raise TestbedError(f"the system that was made has no {name} in /boot; {log} says more")
-        shutil.copy(found[-1], made / name)
+        shutil.copy(files[-1], made / name)
     with (made / "disk").open("wb") as disk:
         disk.truncate(DISK_BYTES)
     build_cache.logged(["mkfs.ext4", "-q", "-F", "-d", str(tree), str(made / "disk")], log, "is the disk full?")

@@ -170,8 +170,8 @@ class Lab:
 
     def _wire(self) -> None:
         lines = [
-            f"link add {one[1]} netns {self.pids[one[0]]} type veth peer name {two[1]} netns {self.pids[two[0]]}"
-            for one, two in wires(self._placement)
+            f"link add {wire[1]} netns {self.pids[wire[0]]} type veth peer name {two[1]} netns {self.pids[two[0]]}"
+            for wire, two in wires(self._placement)
         ]
         run(["ip", "-batch", "-"], "\n".join(lines) + "\n")
 
@@ -217,19 +217,19 @@ def wires(placement: Placement) -> list[tuple[tuple[str, str], tuple[str, str]]]
     Raises:
         TestbedError: a real link has more than two ends.
     """
-    found: list[tuple[tuple[str, str], tuple[str, str]]] = []
+    wires_: list[tuple[tuple[str, str], tuple[str, str]]] = []
     plan = placement.plan
     for link, ends in plan.links.items():
         spot = placement.links[link]
         near = [(placement.host_of[end.node], end.name.removeprefix(QUEUE_PREFIX)) for end in ends]
         if spot.box is not None:
             far = [(spot.box, name) for name in box_interfaces(plan, spot)]
-            found += list(zip(near, far, strict=True))
+            wires_ += list(zip(near, far, strict=True))
         elif len(near) == 2:
-            found.append((near[0], near[1]))
+            wires_.append((near[0], near[1]))
         else:
             raise TestbedError(f"link '{link}' is real and has {len(near)} ends; cables of a lab have two")
-    return found
+    return wires_
 
 
 def enter(pid: int) -> list[str]:

@@ -131,19 +131,19 @@ def private_folder(path: Path) -> Path:
     try:
         with contextlib.suppress(FileExistsError):
             path.mkdir(mode=0o700, parents=True)
-        found = path.lstat()
+        status = path.lstat()
     except OSError as error:
         raise TestbedError(f"the folder {path} cannot be used: {error.strerror}") from None
-    if not stat.S_ISDIR(found.st_mode):
+    if not stat.S_ISDIR(status.st_mode):
         raise TestbedError(f"{path} is not a folder. Remove it, Backchannel creates the folder itself")
-    if found.st_uid != os.geteuid():
+    if status.st_uid != os.geteuid():
         raise TestbedError(
-            f"the folder {path} belongs to user {found.st_uid}, not to user {os.geteuid()}, and is not used. "
+            f"the folder {path} belongs to user {status.st_uid}, not to user {os.geteuid()}, and is not used. "
             "Remove it, or set TMPDIR to a folder of your own"
         )
-    if found.st_mode & 0o077:
+    if status.st_mode & 0o077:
         raise TestbedError(
-            f"the folder {path} is open to other users (mode {stat.S_IMODE(found.st_mode):o}) and is not used. "
+            f"the folder {path} is open to other users (mode {stat.S_IMODE(status.st_mode):o}) and is not used. "
             f"Check what it contains, then remove it or run 'chmod 700 {path}'"
         )
     return path

@@ -30,7 +30,9 @@ KERNEL_WORDS = (
     "root=/dev/vda rw console=ttyS0 net.ifnames=0 panic=-1 mitigations=off no_timer_check nowatchdog "
     "rcupdate.rcu_cpu_stall_suppress=1 "
     # They take most of the boot time and are useless to a machine that lives for an hour.
-    + " ".join(f"systemd.mask={one}" for one in ("e2scrub_reap.service", "apt-daily.timer", "apt-daily-upgrade.timer"))
+    + " ".join(
+        f"systemd.mask={unit}" for unit in ("e2scrub_reap.service", "apt-daily.timer", "apt-daily-upgrade.timer")
+    )
 )
 #: Several interpreted machines boot together on a busy machine.
 BOOT_S = 1800.0
@@ -182,9 +184,11 @@ class Machines:
         ]  # fmt: skip
         while True:
             if self._processes[name].poll() is not None:
-                said = self._last(name, "log") or "qemu said nothing"
+                reason = self._last(name, "log") or "qemu said nothing"
                 shown = self._last(name, "console")
-                raise TestbedError(f"machine {name} ended as it booted: {said}; the last line on its console: {shown}")
+                raise TestbedError(
+                    f"machine {name} ended as it booted: {reason}; the last line on its console: {shown}"
+                )
             done = subprocess.run(words, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
             if done.returncode == 0:
                 return
@@ -201,8 +205,8 @@ class Machines:
 
 
 def _require_memory(machines: int) -> None:
-    told = dict(line.split(":", 1) for line in Path("/proc/meminfo").read_text().splitlines())
-    available_mib = int(told["MemAvailable"].split()[0]) >> 10
+    memory = dict(line.split(":", 1) for line in Path("/proc/meminfo").read_text().splitlines())
+    available_mib = int(memory["MemAvailable"].split()[0]) >> 10
     wanted_mib = machines * (MEMORY_MIB + CODE_MIB + OVERHEAD_MIB) + SPARE_MIB
     if available_mib < wanted_mib:
         raise TestbedError(

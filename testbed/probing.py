@@ -196,8 +196,8 @@ def in_rounds(links: set[str], measure: Callable[[set[str]], Sequence[Measuremen
     latest: dict[tuple[str, str], Measurement] = {}
     for _ in range(ROUNDS):
         measured = measure(links)
-        latest.update({(one.link, one.direction): one for one in measured})
-        links = {one.link for one in measured if one.problems}
+        latest.update({(line.link, line.direction): line for line in measured})
+        links = {line.link for line in measured if line.problems}
         if not links:
             break
     return list(latest.values())

@@ -76,15 +76,18 @@ def parse(value: object, kind: str) -> float | int:
     if isinstance(value, bool) or not isinstance(value, str | int | float):
         raise ValueError(f"expected a {noun} such as {EXAMPLES[kind]}")
     text = str(value)
-    foreign = next((one for one in text if not one.isascii() and (one.isspace() or one.isdigit())), None)
+    foreign = next(
+        (character for character in text if not character.isascii() and (character.isspace() or character.isdigit())),
+        None,
+    )
     if foreign is not None:
         name = unicodedata.name(foreign, "a control character")
         raise ValueError(f"'{_short(text)}' contains {name} (U+{ord(foreign):04X}); write ASCII digits and spaces")
-    found = _QUANTITY.match(text)
+    match = _QUANTITY.match(text)
     value = _short(text)
-    if found is None:
+    if match is None:
         raise ValueError(f"'{value}' is not a {noun}; write it like {EXAMPLES[kind]}")
-    number_text, unit = found.groups()
+    number_text, unit = match.groups()
     if unit == "" and "" not in units and kind not in BARE_ALLOWED:
         raise ValueError(f"'{value}' has no unit; write a {noun} like {EXAMPLES[kind]}")
     if unit and unit not in units:
@@ -131,7 +134,7 @@ def scale_of(value: float, kind: str) -> tuple[float, str]:
     """Size and name of the unit in which a value reads best; (1, "") for kinds without a unit."""
     scale = _SCALES.get(kind, ((1.0, ""),))
     rounded = abs(float(f"{value:.3g}"))
-    return next((one for one in scale if rounded >= one[0]), scale[0] if kind == "time" else scale[-1])
+    return next((step for step in scale if rounded >= step[0]), scale[0] if kind == "time" else scale[-1])
 
 
 def show(value: float | None, kind: str) -> str:

@@ -25,7 +25,7 @@ Edges = Mapping[str, set[str]]
 def layers() -> tuple[list[str], set[tuple[str, str]]]:
     """The packages, highest first, and the arrows that are allowed all the same."""
     contracts = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
-    contract = next(one for one in contracts if one["name"] == "Imports point downwards")
+    contract = next(contract for contract in contracts if contract["name"] == "Imports point downwards")
     allowed = {(source, target) for source, _, target in map(str.split, contract["ignore_imports"])}
     return contract["layers"], allowed
 
@@ -43,12 +43,12 @@ def folders(edges: Edges) -> dict[str, set[str]]:
     def folder(module: str) -> str:
         return module if module in names else module.rpartition(".")[0]
 
-    found: dict[str, set[str]] = {}
+    result: dict[str, set[str]] = {}
     for module, targets in edges.items():
         for target in targets:
             if folder(module) != folder(target):
-                found.setdefault(folder(module), set()).add(folder(target))
-    return found
+                result.setdefault(folder(module), set()).add(folder(target))
+    return result
 
 
 def circles(edges: Edges) -> list[list[str]]:
@@ -56,7 +56,7 @@ def circles(edges: Edges) -> list[list[str]]:
     index: dict[str, int] = {}
     lowest: dict[str, int] = {}
     stack: list[str] = []
-    found: list[list[str]] = []
+    result: list[list[str]] = []
 
     def visit(module: str) -> None:
         index[module] = lowest[module] = len(index)
@@ -71,12 +71,12 @@ def circles(edges: Edges) -> list[list[str]]:
             group = stack[stack.index(module) :]
             del stack[stack.index(module) :]
             if len(group) > 1:
-                found.append(sorted(group))
+                result.append(sorted(group))
 
     for module in sorted(edges):
         if module not in index:
             visit(module)
-    return found
+    return result
 
 
 def upward(edges: Edges, order: list[str], allowed: set[tuple[str, str]]) -> list[tuple[str, str]]:

@@ -23,20 +23,20 @@ def crates() -> dict[str, str]:
     packages = tomllib.loads((ROOT / "Cargo.lock").read_text())["package"]
     by_name = {package["name"]: package for package in packages}
     folders = {tomllib.loads(path.read_text())["package"]["name"]: path for path in ROOT.glob("*/*/Cargo.toml")}
-    found: dict[str, str] = {}
+    result: dict[str, str] = {}
     waiting, seen = [BINARY], {BINARY}
     while waiting:
         package = by_name[waiting.pop()]
         needed = [text.split()[0] for text in package.get("dependencies", ())]
         if "source" in package:
-            found[package["name"]] = package["version"]
+            result[package["name"]] = package["version"]
         else:
             # Cargo.lock has a member's dependencies together with those of its tests.
             declared = tomllib.loads(folders[package["name"]].read_text()).get("dependencies", {})
-            needed = [one for one in needed if one in declared]
-        waiting += [one for one in needed if one not in seen]
+            needed = [entry for entry in needed if entry in declared]
+        waiting += [entry for entry in needed if entry not in seen]
         seen |= set(needed)
-    return dict(sorted(found.items()))
+    return dict(sorted(result.items()))
 
 
 def text() -> str:

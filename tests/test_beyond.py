@@ -34,8 +34,8 @@ def test_a_difference_that_a_perturbation_turns_round_is_marked() -> None:
         Point(measure="upload_share", row=row, column="cable", values=(5.0, 5.1, 5.2), perturbed=(5.0, 5.0))
         for row in ("droptail", "fq-drr", "AQ")
     ]
-    found = tables(STUDIES[0], [
+    result = tables(STUDIES[0], [
         point("droptail", 10, (10, 10)), point("fq-drr", 10, (10, 10)), point("AQ", 20, (20, 9)), *upload
     ])  # fmt: skip
-    lines = [line for line in found.splitlines() if line.startswith("| AQ")]
+    lines = [line for line in result.splitlines() if line.startswith("| AQ")]
     assert re.match(r"\| AQ \| \+9\.9\d* ± 0\.\d+ \(1 of 2\) \| same \|", lines[1]), lines[1]

@@ -33,9 +33,9 @@ NOT_IMPORTED = {"ansible-lint", "import-linter", "mypy", "pytest-xdist", "ruff",
 
 def name(requirement: str) -> str:
     """The distribution's name in its canonical form."""
-    found = re.match(r"[A-Za-z0-9._-]+", requirement)
-    assert found is not None, requirement
-    return re.sub(r"[-_.]+", "-", found.group()).lower()
+    result = re.match(r"[A-Za-z0-9._-]+", requirement)
+    assert result is not None, requirement
+    return re.sub(r"[-_.]+", "-", result.group()).lower()
 
 
 def declared(*groups: list[str]) -> set[str]:
@@ -44,7 +44,7 @@ def declared(*groups: list[str]) -> set[str]:
 
 def imported(folders: set[str]) -> dict[str, Path]:
     """Distributions that the Python files of these folders import, each with one file that does."""
-    found: dict[str, Path] = {}
+    result: dict[str, Path] = {}
     for folder in sorted(folders):
         for path in (ROOT / folder).rglob("*.py"):
             for node in ast.walk(ast.parse(path.read_text())):
@@ -56,8 +56,8 @@ def imported(folders: set[str]) -> dict[str, Path]:
                 for module in modules:
                     top = module.split(".")[0]
                     if top not in sys.stdlib_module_names | OURS | FROM_DEBIAN:
-                        found[name(DISTRIBUTIONS.get(top, top))] = path
-    return found
+                        result[name(DISTRIBUTIONS.get(top, top))] = path
+    return result
 
 
 def test_every_import_is_declared() -> None:

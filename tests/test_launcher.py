@@ -52,9 +52,9 @@ def bare(tmp_path: Path) -> Path:
         "sed",
         "tail",
     ):
-        found = shutil.which(name)
-        assert found is not None
-        (tools / name).symlink_to(found)
+        result = shutil.which(name)
+        assert result is not None
+        (tools / name).symlink_to(result)
     return root
 
 

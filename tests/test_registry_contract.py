@@ -32,9 +32,9 @@ POLARS = {"integer": pl.Int64, "number": pl.Float64, "string": pl.String, "boole
 
 @cache
 def registry() -> Json:
-    found = node_binary.call("registry")
-    assert isinstance(found, dict)
-    return found
+    result = node_binary.call("registry")
+    assert isinstance(result, dict)
+    return result
 
 
 def definitions(schema: Json) -> dict[str, Json]:
@@ -69,9 +69,9 @@ def nullable(part: Json) -> bool:
 
 
 def python_schema(model: Any) -> Json:
-    found = model.model_json_schema(by_alias=True)
-    assert isinstance(found, dict)
-    return found
+    result = model.model_json_schema(by_alias=True)
+    assert isinstance(result, dict)
+    return result
 
 
 def test_the_scenario_has_the_same_fields_types_and_requirements() -> None:
@@ -116,9 +116,9 @@ def test_reports_are_read_by_the_names_and_types_that_programs_write(model: str,
             continue
         assert field in written, f"{model}.{field} is not in the report"
         assert nullable(part) or not nullable(written[field]), f"{model}.{field} may be null"
-        expected, found = kind(rust, written[field]), kind(python, part)
+        expected, result = kind(rust, written[field]), kind(python, part)
         # Python may accept more: the kernel's shapers report fractions where the emulator counts.
-        assert found == expected or (found, expected) == ("number", "integer"), f"{model}.{field}"
+        assert result == expected or (result, expected) == ("number", "integer"), f"{model}.{field}"
 
 
 def test_segment_classes_have_the_same_bits() -> None:
@@ -132,8 +132,8 @@ def test_telemetry_is_read_by_the_columns_that_drivers_write() -> None:
     columns: dict[str, set[Any]] = {}
     for table, schema in registry()["telemetry"].items():
         for column, part in schema["properties"].items():
-            found = kind(schema, part)
-            name = POLARS["string" if isinstance(found, tuple) and found[0] == "one of" else found]
+            result = kind(schema, part)
+            name = POLARS["string" if isinstance(result, tuple) and result[0] == "one of" else result]
             # tcp_info counts segments in integers; Polars reads them as the floats of the research stack.
             exact = table != "kernel_flow" or column not in segments.FLOW_TELEMETRY
             columns.setdefault(column, set()).add(name if exact else segments.FLOW_TELEMETRY[column])

@@ -64,40 +64,41 @@ def _made(
     best = answer.best(results, asked, other, [point.number for point in chosen], questions)
     if best is None:
         return None
-    found = []
+    by_place = []
     for place, of_place in groups:
-        one = answer.best(results, asked, other, [point.number for point in of_place], questions)
+        best_way = answer.best(results, asked, other, [point.number for point in of_place], questions)
         short = {
             point.number: point_label({name: value for name, value in point.parameters if name != means.x_field})
             for point in of_place
         }
-        if one is not None and one.next is not None:
-            found.append((place, answer.sentences(one, short, named=False)))
+        if best_way is not None and best_way.next is not None:
+            by_place.append((place, answer.sentences(best_way, short, named=False)))
     figure = None
     if other is not None:
         field = _coloured(axes, fixed)
         colour_of = {point.number: dict(point.parameters).get(field, "all runs") for point in chosen}
         titles = (campaign_data.Kind(*asked).label, campaign_data.Kind(*other).label)
         figure = tradeoff.tradeoff([row for row in rows if row.point in colour_of], asked, other, titles, colour_of)
-    return Answer(answer.sentences(best, labels), found, figure, embedded(figure) if figure else Markup(""))
+    return Answer(answer.sentences(best, labels), by_place, figure, embedded(figure) if figure else Markup(""))
 
 
 def other_direction(scenario: Scenario, subject: str) -> str:
     """The first flow or group of flows that goes the other way; empty if there is none."""
     ways = {flow.group or flow.name: (side_of(flow.from_), side_of(flow.to)) for flow in scenario.workload}
     ways |= {flow.name: (side_of(flow.from_), side_of(flow.to)) for flow in scenario.workload if flow.name == subject}
-    own = ways.get(subject)
-    return next((name for name, way in ways.items() if own is not None and way == own[::-1]), "")
+    path_ = ways.get(subject)
+    return next((name for name, way in ways.items() if path_ is not None and way == path_[::-1]), "")
 
 
 def _places(points: Sequence[PointRow], means: Means) -> list[tuple[str, list[PointRow]]]:
     """Points by the value of a numeric x field, where several share a value."""
     if means.sizes is None or not means.is_line:
         return []
-    found = [
-        (place, [one for one in points if dict(one.parameters).get(means.x_field) == place]) for place in means.places
+    by_place = [
+        (place, [point for point in points if dict(point.parameters).get(means.x_field) == place])
+        for place in means.places
     ]
-    return [(place, some) for place, some in found if len(some) > 1][:MOST_PLACES]
+    return [(place, some) for place, some in by_place if len(some) > 1][:MOST_PLACES]
 
 
 def _coloured(axes: Mapping[str, Sequence[str]], fixed: Mapping[str, str]) -> str:

@@ -63,10 +63,10 @@ _CAMPAIGN_BODY = {
     },
 }
 BODIES: dict[str, tuple[str, dict[str, Any]]] = {
-    "launch.enter": ("application/json", _CAMPAIGN_BODY),
+    "launch.submit": ("application/json", _CAMPAIGN_BODY),
     "launch.check_as_json": ("application/json", _CAMPAIGN_BODY),
     "launch.build_as_json": ("application/x-www-form-urlencoded", {"type": "object", "additionalProperties": _TEXT}),
-    "imports.enter": (
+    "imports.submit": (
         "multipart/form-data",
         {
             "type": "object",
@@ -128,12 +128,12 @@ ANSWERS: dict[str, dict[str, Any]] = {
     "launch.all_as_json": _object(requests=_list(_REQUEST), runners=_list({"type": "object"})),
     "launch.as_json": _REQUEST,
     "launch.withdraw_by_json": _REQUEST,
-    "launch.enter": _object(problems=_list(_TEXT), request=_WHOLE, id=_TEXT, runs=_WHOLE),
+    "launch.submit": _object(problems=_list(_TEXT), request=_WHOLE, id=_TEXT, runs=_WHOLE),
     "launch.check_as_json": _VERDICT,
     "launch.build_as_json": _object(text=_TEXT),
     "imports.all_as_json": _list(_IMPORT),
     "imports.as_json": _IMPORT,
-    "imports.enter": _IMPORT,
+    "imports.submit": _IMPORT,
 }  # fmt: skip
 #: Answers of 200 to a POST: nothing is left to be done.
 AT_ONCE = ("launch.check_as_json", "launch.build_as_json", "launch.withdraw_by_json")
@@ -148,22 +148,22 @@ def openapi() -> Response:
 def describe() -> dict[str, Any]:
     """The OpenAPI document of the current application."""
     paths: dict[str, Any] = {}
-    for rule in sorted(current_app.url_map.iter_rules(), key=lambda one: one.rule):
+    for rule in sorted(current_app.url_map.iter_rules(), key=lambda item: item.rule):
         if not rule.rule.startswith("/api/"):
             continue
         function = current_app.view_functions[rule.endpoint]
-        told = inspect.getdoc(function) or ""
+        text = inspect.getdoc(function) or ""
         for method in sorted((rule.methods or set()) - {"HEAD", "OPTIONS"}):
             operation: dict[str, Any] = {
                 "operationId": rule.endpoint.replace(".", "_"),
-                "summary": told.split("\n\n")[0],
+                "summary": text.split("\n\n")[0],
                 "parameters": [
                     *(_parameter(name, "path") for name in _CONVERTER.findall(rule.rule)),
                     *(_parameter(name, "query") for name in QUERIES.get(rule.endpoint, ())),
                 ],
                 "responses": {
                     "202" if method == "POST" and rule.endpoint not in AT_ONCE else "200": {
-                        "description": told.split("\n\n")[0],
+                        "description": text.split("\n\n")[0],
                         "content": {
                             "text/event-stream" if rule.endpoint == "live.events" else "application/json": (
                                 {"schema": ANSWERS[rule.endpoint]} if rule.endpoint in ANSWERS else {}
@@ -173,7 +173,7 @@ def describe() -> dict[str, Any]:
                     "default": {"$ref": "#/components/responses/Problem"},
                 },
             }
-            if rule.endpoint == "launch.enter":
+            if rule.endpoint == "launch.submit":
                 operation["responses"]["422"] = {
                     "description": "What the validator says of it.",
                     "content": {"application/json": {"schema": _VERDICT}},
@@ -207,5 +207,5 @@ def describe() -> dict[str, Any]:
 
 
 def _parameter(name: str, place: str) -> dict[str, Any]:
-    told, schema = PARAMETERS[name]
-    return {"name": name, "in": place, "required": place == "path", "description": told, "schema": schema}
+    text, schema = PARAMETERS[name]
+    return {"name": name, "in": place, "required": place == "path", "description": text, "schema": schema}

@@ -73,10 +73,10 @@ def permanent(
 ) -> dict[Hashable, T]:
     """Results that hold for good; `compute` makes all that are missing at once."""
     cache: PermanentCache = current_app.extensions["permanent_cache"]
-    found: dict[Hashable, T] = cache.find(keys)
-    missing = [key for key in keys if key not in found]
+    values: dict[Hashable, T] = cache.find(keys)
+    missing = [key for key in keys if key not in values]
     if missing:
         made = compute(missing)
         cache.store(made)
-        found |= made
-    return found
+        values |= made
+    return values

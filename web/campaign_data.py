@@ -97,8 +97,8 @@ def kinds(campaign_id: str) -> list[Kind]:
 def columns(campaign_id: str) -> list[Kind]:
     """Metrics in the table of runs: those that the address asks for, or usual ones."""
     picked = request.args.getlist("col")
-    found = [one for one in kinds(campaign_id) if one.key in picked]
-    return found or [one for one in kinds(campaign_id) if one.name in COLUMNS][:MOST_COLUMNS]
+    chosen = [kind for kind in kinds(campaign_id) if kind.key in picked]
+    return chosen or [kind for kind in kinds(campaign_id) if kind.name in COLUMNS][:MOST_COLUMNS]
 
 
 def scenario(campaign_id: str) -> Scenario | None:
@@ -135,8 +135,8 @@ def axes_of(campaign_id: str) -> dict[str, list[str]]:
 
 def filtered(axes: Mapping[str, list[str]]) -> dict[str, list[str]]:
     """The values of each field that the address keeps with `fix.FIELD`; all without any."""
-    kept = {name: [one for one in request.args.getlist(f"fix.{name}") if one in axes[name]] for name in axes}
-    return {name: [one for one in axes[name] if one in kept[name]] or list(axes[name]) for name in axes}
+    kept = {name: [value for value in request.args.getlist(f"fix.{name}") if value in axes[name]] for name in axes}
+    return {name: [axis for axis in axes[name] if axis in kept[name]] or list(axes[name]) for name in axes}
 
 
 def chosen_points(campaign_id: str, values: Mapping[str, Sequence[str]]) -> tuple[int, ...]:
@@ -150,8 +150,8 @@ def address(endpoint: str, campaign_id: str, changes: Mapping[str, Any]) -> str:
     """A page with the arguments of this one, some of them changed; empty ones are removed."""
     arguments: MultiDict[str, str] = request.args.copy()
     for key, value in changes.items():
-        found = value if isinstance(value, list) else [value]
-        arguments.setlist(key.replace("__", "."), [str(one) for one in found if one not in ("", None)])
+        listed = value if isinstance(value, list) else [value]
+        arguments.setlist(key.replace("__", "."), [str(value) for value in listed if value not in ("", None)])
     query = urlencode([(key, value) for key, values in arguments.lists() for value in values])
     return url_for(endpoint, campaign_id=campaign_id) + (f"?{query}" if query else "")
 
@@ -163,13 +163,13 @@ def notes(campaign_id: str) -> Mapping[str, NoteRow]:
 
 def tags(campaign_id: str) -> list[str]:
     """Tags of its runs, sorted."""
-    return sorted({tag for one in notes(campaign_id).values() for tag in one.tags})
+    return sorted({tag for note in notes(campaign_id).values() for tag in note.tags})
 
 
 def _tagged(campaign_id: str) -> tuple[str, ...] | None:
     """Ids of the runs that have the tag of the address; None without one."""
     tag = request.args.get("tag", "")
-    return tuple(run_id for run_id, one in notes(campaign_id).items() if tag in one.tags) if tag else None
+    return tuple(run_id for run_id, note in notes(campaign_id).items() if tag in note.tags) if tag else None
 
 
 def page_number() -> int:
@@ -183,7 +183,7 @@ def runs(campaign_id: str, query: browse.RunQuery) -> RunsPage:
     def compute() -> RunsPage:
         rows, total = browse.runs(g.store, campaign_id, query, _matching(points(campaign_id), query.words))
         # Runs that failed without a result say why.
-        failed = browse.last_problems(g.store, [one.run_id for one in rows if one.state == MISSING])
+        failed = browse.last_problems(g.store, [row.run_id for row in rows if row.state == MISSING])
         return RunsPage([replace(row, problems=failed.get(row.run_id, row.problems)) for row in rows], total)
 
     return cached(("runs", campaign_id, query), compute)
@@ -199,28 +199,28 @@ def _matching(all_points: Sequence[PointRow], words: Sequence[str]) -> list[int]
         return None
     of_point = {point.number: _words_of(point) for point in all_points}
     known = set().union(*of_point.values())
-    found = set(of_point)
-    for word in (one.strip(",") for one in words):
-        equal = {one for one in known if one == word}
-        wanted = equal or {one for one in known if one.startswith(word)} or {one for one in known if word in one}
-        found &= {number for number, own in of_point.items() if own & wanted}
-    return sorted(found)
+    matching = set(of_point)
+    for word in (word.strip(",") for word in words):
+        equal = {text for text in known if text == word}
+        wanted = equal or {text for text in known if text.startswith(word)} or {text for text in known if word in text}
+        matching &= {number for number, words in of_point.items() if words & wanted}
+    return sorted(matching)
 
 
 def _words_of(point: PointRow) -> set[str]:
     """Words by which a point is found: "rate=9.6 kbit/s" has "rate", "9.6", "kbit/s" and "rate=9.6"."""
-    found: set[str] = set()
+    words: set[str] = set()
     for name, value in point.parameters:
         last = name.rpartition(".")[2]
-        found |= {name, last, *value.split(), *f"{name}={value}".split(), *f"{last}={value}".split()}
-    return {one.lower() for one in found}
+        words |= {name, last, *value.split(), *f"{name}={value}".split(), *f"{last}={value}".split()}
+    return {word.lower() for word in words}
 
 
 def ignored(campaign_id: str, axes: Mapping[str, Sequence[str]]) -> list[str]:
     """Arguments of the address that name nothing this campaign has, each as a sentence."""
     args = request.args
-    keys = [one.key for one in kinds(campaign_id)]
-    orders = ["point", "repetition", "state", "landed", *axes, *(one.key for one in columns(campaign_id))]
+    keys = [kind.key for kind in kinds(campaign_id)]
+    orders = ["point", "repetition", "state", "landed", *axes, *(column.key for column in columns(campaign_id))]
     slots = [(slot, "swept field", [*axes, "none"]) for slot in SLOTS]
     allowed = [
         ("metric", "metric", keys), ("sort", "order of runs", [*orders, *keys]), *slots,
@@ -229,18 +229,18 @@ def ignored(campaign_id: str, axes: Mapping[str, Sequence[str]]) -> list[str]:
         ("tag", "tag", tags(campaign_id)),
         *((f"fix.{name}", f"value of {name}", values) for name, values in axes.items()),
     ]  # fmt: skip
-    found = [
+    problems = [
         str(unknown(what, value, known[:MOST_LISTED]))
         for name, what, known in allowed
         for value in args.getlist(name)
         if value and value not in known
     ]
-    found += [
+    problems += [
         str(unknown("swept field", name.removeprefix("fix."), axes))
         for name in args
         if name.startswith("fix.") and name.removeprefix("fix.") not in axes
     ]
-    return [f"{one[0].upper()}{one[1:]}. It is left out." for one in found]
+    return [f"{problem[0].upper()}{problem[1:]}. It is left out." for problem in problems]
 
 
 def tabled(campaign_id: str) -> list[tuple[str, str]]:
@@ -248,11 +248,11 @@ def tabled(campaign_id: str) -> list[tuple[str, str]]:
     first = scenario(campaign_id)
     groups = {flow.group for flow in first.workload if flow.group} if first else set()
     return [
-        (one.name, one.subject)
-        for one in kinds(campaign_id)
-        if (one.name not in METRICS or METRICS[one.name].per in ("flow", "run") or one.name in COLUMNS)
-        and ":" not in one.subject
-        and one.subject.rpartition("-")[0] not in groups
+        (kind.name, kind.subject)
+        for kind in kinds(campaign_id)
+        if (kind.name not in METRICS or METRICS[kind.name].per in ("flow", "run") or kind.name in COLUMNS)
+        and ":" not in kind.subject
+        and kind.subject.rpartition("-")[0] not in groups
     ]
 
 
@@ -262,17 +262,17 @@ def means(
     """Means of points. A landed run never changes, so only points with new runs are computed again."""
     keys: dict[Hashable, int] = {
         (
-            campaign_id, number, *of, *((one.run_id, one.landed) for one in rows if one.state == "valid"),
+            campaign_id, number, *of, *((row.run_id, row.landed) for row in rows if row.state == "valid"),
         ): number
         for number, rows in members.items()
     }  # fmt: skip
 
     def compute(missing: list[Hashable]) -> dict[Hashable, list[TableRow]]:
-        found: dict[Hashable, list[TableRow]] = {key: [] for key in missing}
+        rows: dict[Hashable, list[TableRow]] = {key: [] for key in missing}
         key_of = {keys[key]: key for key in missing}
         for row in browse.summary(g.store, campaign_id, list(of), list(key_of)):
-            found[key_of[row.point]].append(row)
-        return found
+            rows[key_of[row.point]].append(row)
+        return rows
 
     return [row for rows in permanent(keys, compute).values() for row in rows]
 
@@ -287,8 +287,8 @@ def file_figure(campaign: CampaignRow) -> CampaignFigure | None:
 
 def chosen_kind(campaign: CampaignRow) -> Kind | None:
     """The metric that the address asks for; else the one that was published, or the first. None without results."""
-    known = {one.key: one for one in kinds(campaign.id)}
-    published = (f"{one.metric}/{one.subject}" for one in scorecard.published_for(campaign))
+    known = {kind.key: kind for kind in kinds(campaign.id)}
+    published = (f"{value.metric}/{value.subject}" for value in scorecard.published_for(campaign))
     wanted = [request.args.get("metric", ""), *published, next(iter(known), "")]
     return next((known[key] for key in wanted if key in known), None)
 

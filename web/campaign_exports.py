@@ -48,10 +48,10 @@ def tradeoff(campaign_id: str, kind: str) -> Response:
     """Both directions against each other, as SVG, PDF, PNG or CSV; arguments as the page has them."""
     campaign = head(campaign_id)
     axes = campaign_data.axes_of(campaign_id)
-    found = answers.of(campaign, campaign_data.metric_figure(campaign), axes)
-    if found is None or found.figure is None:
+    answered = answers.of(campaign, campaign_data.metric_figure(campaign), axes)
+    if answered is None or answered.figure is None:
         abort(404, "There are no two directions to compare.")
-    drawn = found.figure
+    drawn = answered.figure
     return answer(drawn, kind, f"{campaign.name}-trade-off", lambda: drawn.as_csv(drawn.x.label))
 
 
@@ -79,8 +79,8 @@ def all_as_json() -> Response:
     """Every campaign, as `./backchannel results --json` prints them, with its start time."""
     keys = ("id", "name", "title", "state", "runs", "valid", "invalid", "backend", "started")
     words = request.args.get("q", "").split()
-    found = browse.campaigns(g.store, words, MOST_CAMPAIGNS, (campaign_data.page_number() - 1) * MOST_CAMPAIGNS)
-    return jsonify([{key: getattr(one, key) for key in keys} for one in found])
+    campaigns_ = browse.campaigns(g.store, words, MOST_CAMPAIGNS, (campaign_data.page_number() - 1) * MOST_CAMPAIGNS)
+    return jsonify([{key: getattr(campaign, key) for key in keys} for campaign in campaigns_])
 
 
 @blueprint.get("/api/campaigns/<campaign_id>")
@@ -93,8 +93,8 @@ def as_json(campaign_id: str) -> Response:
         about = json.dumps({"campaign": campaign.id, "name": campaign.name, "state": campaign.state})
         yield f'{about[:-1]}, "points": ['
         for count, point in enumerate(all_points):
-            whole = replace(point, members=browse.members(store, campaign_id, [point.number]))
-            document = api.point_document(whole, store.table(campaign_id, [point.number]), attempts)
+            with_members = replace(point, members=browse.members(store, campaign_id, [point.number]))
+            document = api.point_document(with_members, store.table(campaign_id, [point.number]), attempts)
             yield f"{',' if count else ''}\n{json.dumps(document)}"
         yield "]}\n"
 
@@ -118,15 +118,15 @@ def runs_as_json(campaign_id: str) -> Response:
     notes = campaign_data.notes(campaign_id)
     rows = [
         {
-            **{name: value for name, value in vars(one).items() if name != "metrics"},
-            "note": notes.get(one.run_id),
-            "parameters": parameters.get(one.point, {}),
+            **{name: value for name, value in vars(run).items() if name != "metrics"},
+            "note": notes.get(run.run_id),
+            "parameters": parameters.get(run.point, {}),
             "metrics": [
                 {"name": name, "subject": subject, "value": row.value, "unit": row.unit}
-                for (name, subject), row in one.metrics.items()
+                for (name, subject), row in run.metrics.items()
             ],
         }
-        for one in page.runs
+        for run in page.runs
     ]
     return jsonify({"total": page.total, "page": query.page, "per_page": query.per_page, "runs": rows})
 
@@ -184,8 +184,8 @@ def _table(
     def parts() -> Iterator[str]:
         yield csv_text([*fields, *columns], ())
         for point in all_points:
-            own = [dict(point.parameters).get(field, "") for field in fields]
-            yield csv_text((), ([*own, *line] for line in lines(point)))
+            values = [dict(point.parameters).get(field, "") for field in fields]
+            yield csv_text((), ([*values, *line] for line in lines(point)))
 
     return attachment(parts(), "csv", name)
 

@@ -35,12 +35,12 @@ def index() -> str:
     words = request.args.get("q", "").split()
     page, key = campaign_data.page_number(), tuple(words)
     total = cached(("campaigns", key), lambda: browse.count_campaigns(g.store, words))
-    found = cached(
+    campaigns_ = cached(
         ("campaigns", key, page), lambda: browse.campaigns(g.store, words, CAMPAIGNS, (page - 1) * CAMPAIGNS)
     )
     pages = math.ceil(total / CAMPAIGNS)
     return render_template(
-        "index.html", campaigns=found, q=request.args.get("q", ""), page=page, pages=pages, total=total
+        "index.html", campaigns=campaigns_, q=request.args.get("q", ""), page=page, pages=pages, total=total
     )
 
 
@@ -139,8 +139,8 @@ def points_table(campaign_id: str, some: Sequence[PointRow]) -> Markup:
         of_flow = [key for key in tabled if key[1] and (key[0] not in METRICS or METRICS[key[0]].per == "flow")]
         numbers = [point.number for point in some]
         members: dict[int, list[MemberRow]] = {number: [] for number in numbers}
-        for one in browse.members(g.store, campaign_id, numbers):
-            members[one.point].append(one)
+        for member in browse.members(g.store, campaign_id, numbers):
+            members[member.point].append(member)
         rows = campaign_data.means(campaign_id, tabled, members)
         return Markup(
             render_template(

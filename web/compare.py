@@ -93,7 +93,7 @@ class Row:
 
     def bars(self) -> list[Bar | None]:
         """How each cell's difference from the first subject is drawn; None without a difference, and if all are 0."""
-        gaps = [one.compared.difference if one and one.compared else None for one in self.cells]
+        gaps = [cell.compared.difference if cell and cell.compared else None for cell in self.cells]
         ends = [_ends(gap) if gap else None for gap in gaps]
         reach = max((abs(end) for both in ends if both for end in both), default=0.0)
         return [
@@ -138,7 +138,7 @@ def show() -> str:
         else []
     )
     studied = next(
-        (one for one in links if one.startswith(("bottleneck/", "air/", "line/"))), links[0] if links else ""
+        (link for link in links if link.startswith(("bottleneck/", "air/", "line/"))), links[0] if links else ""
     )
     flow = request.args.get("flow") or (flows[0] if flows else "")
     queue = request.args.get("queue") or studied.replace("/forward", "/reverse")
@@ -151,7 +151,7 @@ def show() -> str:
         flow=flow,
         links=links,
         queue=queue,
-        duration=max((browse.duration(g.store, one.run_id) for one in subjects), default=1.0),
+        duration=max((browse.duration(g.store, subject.run_id) for subject in subjects), default=1.0),
         campaigns=browse.campaigns(g.store, limit=12) if not subjects else [],
         most=MOST,
         without=_without,
@@ -178,25 +178,25 @@ def figure(kind: str) -> Response:
 @blueprint.get("/compare/plots/<kind>.<form>")
 def plot_file(kind: str, form: str) -> Response:
     """Figures laid over each other, as SVG, PDF, PNG or CSV, over a period."""
-    whole, (low, high) = _laid_over(kind)
+    complete, (low, high) = _laid_over(kind)
     of = request.args.get("flow", "")
     name = f"compare-{kind}{f'-{of}' if of else ''}".replace("/", "-")
     title = next(word for known, word, _ in _overlays(of, of) if known == kind)
-    drawn = replace(whole.within(low, high), title=title)
-    return answer(drawn, form, name, lambda: whole.cut(low, high).as_csv("time_s"))
+    drawn = replace(complete.within(low, high), title=title)
+    return answer(drawn, form, name, lambda: complete.cut(low, high).as_csv("time_s"))
 
 
 @blueprint.get("/api/compare/<kind>")
 def plot(kind: str) -> Response:
     """Figures laid over each other: axes and series; `from` and `to` (s) choose a part."""
-    whole, (low, high) = _laid_over(kind)
-    return jsonify(whole.within(low, high, run_figures.POINTS).as_json())
+    complete, (low, high) = _laid_over(kind)
+    return jsonify(complete.within(low, high, run_figures.POINTS).as_json())
 
 
 def _verdicts(subjects: Sequence[Subject], rows: Sequence[Row]) -> list[str]:
     """A sentence for each subject but the first: in how many metrics it is better or worse, and which."""
-    found = []
-    for at, one in enumerate(subjects[1:], start=1):
+    texts = []
+    for at, subject in enumerate(subjects[1:], start=1):
         of_word: dict[str, list[str]] = {word: [] for word in VERDICTS}
         for row in rows:
             cell = row.cells[at]
@@ -208,11 +208,11 @@ def _verdicts(subjects: Sequence[Subject], rows: Sequence[Row]) -> list[str]:
             if names and word != "cannot tell"
         ]
         count, unclear = sum(map(len, of_word.values())), len(of_word["cannot tell"])
-        told = "; ".join(parts) or "shown to differ in none"
+        verdicts = "; ".join(parts) or "shown to differ in none"
         if count:
             rest = f"; {unclear} cannot be told apart" if unclear else ""
-            found.append(f"{one.label} against {subjects[0].label}, of {count} metrics: {told}{rest}.")
-    return found
+            texts.append(f"{subject.label} against {subjects[0].label}, of {count} metrics: {verdicts}{rest}.")
+    return texts
 
 
 def _listed(names: Sequence[str]) -> str:
@@ -231,18 +231,20 @@ def _laid_over(kind: str) -> tuple[Figure, tuple[float, float]]:
         abort(404, "There is nothing to compare: 'run' and 'point' name what is.")
     if kind not in OVERLAID:
         abort(404, f"There is no such plot {kind}; there are: {', '.join(OVERLAID)}.")
-    period = runs.period_asked(max(browse.duration(g.store, one.run_id) for one in subjects))
+    period = runs.period_asked(max(browse.duration(g.store, subject.run_id) for subject in subjects))
     series: list[Series] = []
     figures = []
-    for one in subjects:
-        found = runs.figure(runs.load(one.run_id), kind)
-        figures.append(found)
-        own = [line for line in found.series if _represents(kind, line)]
+    for subject in subjects:
+        drawn = runs.figure(runs.load(subject.run_id), kind)
+        figures.append(drawn)
+        lines = [line for line in drawn.series if _represents(kind, line)]
         series += [
-            replace(line, name=f"{one.label}: {line.name}" if len(own) > 1 else one.label, colour=one.colour)
-            for line in own
+            replace(
+                line, name=f"{subject.label}: {line.name}" if len(lines) > 1 else subject.label, colour=subject.colour
+            )
+            for line in lines
         ]
-    shown = next((found for found in figures if found.series), figures[0])
+    shown = next((figure_ for figure_ in figures if figure_.series), figures[0])
     return replace(shown, series=tuple(series)), period
 
 
@@ -254,25 +256,28 @@ def as_json() -> Response:
     for row in _rows(subjects):
         cells = [
             {
-                "of": one.key, "n": cell.estimate.n, "mean": cell.estimate.mean, "low_95": cell.estimate.ends[0],
+                "of": subject.key, "n": cell.estimate.n, "mean": cell.estimate.mean, "low_95": cell.estimate.ends[0],
                 "high_95": cell.estimate.ends[1], "values": cell.estimate.values,
                 **_difference_json(cell.compared),
             }
-            for one, cell in zip(subjects, row.cells, strict=True)
+            for subject, cell in zip(subjects, row.cells, strict=True)
             if cell is not None
         ]  # fmt: skip
         metrics.append({"metric": row.name, "flow": row.subject, "unit": row.unit, "cells": cells})
-    return jsonify({"subjects": [{"of": one.key, "label": one.label} for one in subjects], "metrics": metrics})
+    return jsonify(
+        {"subjects": [{"of": subject.key, "label": subject.label} for subject in subjects], "metrics": metrics}
+    )
 
 
 def _difference_json(compared: Compared | None) -> dict[str, Any]:
     if compared is None:
         return {}
-    found = compared.difference
-    low, high = (None, None) if found.interval is None else (found.interval.low, found.interval.high)
+    difference = compared.difference
+    low, high = (None, None) if difference.interval is None else (difference.interval.low, difference.interval.high)
     return {
-        "difference": found.value, "difference_low": low, "difference_high": high, "difference_level": found.level,
-        "p_holm": compared.p_adjusted, "verdict": compared.verdict, "method": found.method,
+        "difference": difference.value, "difference_low": low, "difference_high": high,
+        "difference_level": difference.level, "p_holm": compared.p_adjusted,
+        "verdict": compared.verdict, "method": difference.method,
     }  # fmt: skip
 
 
@@ -285,14 +290,17 @@ def _subjects() -> list[Subject]:
     def make(kind: str, name: str, colour: str) -> Subject:
         return cached(("subject", kind, name, colour), lambda: makers[kind](name, colour))
 
-    found = [make(kind, name, COLOURS[number % len(COLOURS)]) for number, (kind, name) in enumerate(asked)]
-    if len({one.campaign for one in found}) > 1:
-        found = [replace(one, label=f"{one.campaign}: {one.label}" if one.campaign else one.label) for one in found]
-    labels = [one.label for one in found]
+    subjects = [make(kind, name, COLOURS[number % len(COLOURS)]) for number, (kind, name) in enumerate(asked)]
+    if len({subject.campaign for subject in subjects}) > 1:
+        subjects = [
+            replace(subject, label=f"{subject.campaign}: {subject.label}" if subject.campaign else subject.label)
+            for subject in subjects
+        ]
+    labels = [subject.label for subject in subjects]
     # Equal points of several campaigns are numbered.
     return [
-        one if labels.count(one.label) == 1 else replace(one, label=f"{one.label} ({number + 1})")
-        for number, one in enumerate(found)
+        subject if labels.count(subject.label) == 1 else replace(subject, label=f"{subject.label} ({number + 1})")
+        for number, subject in enumerate(subjects)
     ]
 
 
@@ -308,15 +316,15 @@ def _run(run_id: str, colour: str) -> Subject:
     return Subject(
         f"run:{run_id}", label, home.name if home else "", home.title if home else "",
         url_for("runs.show", run_id=run_id), run_id, colour,
-        {(one.name, one.subject): {key: one.value} for one in run.metrics},
-        {one.name: one.unit for one in run.metrics},
+        {(metric.name, metric.subject): {key: metric.value} for metric in run.metrics},
+        {metric.name: metric.unit for metric in run.metrics},
     )  # fmt: skip
 
 
 def _point(name: str, colour: str) -> Subject:
     campaign_id, _, number = name.partition(":")
     campaign = browse.campaign_head(g.store, campaign_id)
-    point = next((one for one in browse.points(g.store, campaign_id) if str(one.number) == number), None)
+    point = next((point for point in browse.points(g.store, campaign_id) if str(point.number) == number), None)
     if campaign is None or point is None:
         abort(404, f"There is no point {number or '?'} of a campaign {campaign_id} here.")
     rows = browse.point_metrics(g.store, campaign_id, point.number)
@@ -334,18 +342,20 @@ def _point(name: str, colour: str) -> Subject:
 
 def _rows(subjects: Sequence[Subject], details: bool = True) -> list[Row]:
     """Every metric and flow with the subjects' means and their differences from the first."""
-    found = dict.fromkeys(kind for one in subjects for kind in one.values if details or not is_detail(kind[0]))
-    kinds = sorted(found, key=lambda kind: (order(kind[0]), kind[1]))
+    kinds_present = dict.fromkeys(
+        kind for subject in subjects for kind in subject.values if details or not is_detail(kind[0])
+    )
+    kinds = sorted(kinds_present, key=lambda kind: (order(kind[0]), kind[1]))
     first = subjects[0].values if subjects else {}
-    others = [(kind, one) for kind in kinds for one in subjects[1:] if kind in first and kind in one.values]
-    judged = compare_all([(first[kind], one.values[kind]) for kind, one in others])
-    against = {(kind, one.key): compared for (kind, one), compared in zip(others, judged, strict=True)}
+    others = [(kind, subject) for kind in kinds for subject in subjects[1:] if kind in first and kind in subject.values]
+    judged = compare_all([(first[kind], other.values[kind]) for kind, other in others])
+    against = {(kind, other.key): compared for (kind, other), compared in zip(others, judged, strict=True)}
     rows = []
     for name, subject in kinds:
-        unit = next(one.units[name] for one in subjects if name in one.units)
+        unit = next(subject.units[name] for subject in subjects if name in subject.units)
         cells: list[Cell | None] = []
-        for one in subjects:
-            values, compared = one.values.get((name, subject)), against.get(((name, subject), one.key))
+        for subject_ in subjects:
+            values, compared = subject_.values.get((name, subject)), against.get(((name, subject), subject_.key))
             word = verdict(name, compared) if compared is not None else ""
             cells.append(Cell(estimate(name, unit, list(values.values())), compared, word) if values else None)
         rows.append(Row(name, subject, unit, cells))
@@ -354,22 +364,26 @@ def _rows(subjects: Sequence[Subject], details: bool = True) -> list[Row]:
 
 def _shown(subjects: Sequence[Subject]) -> list[Row]:
     """Rows without details, which are on a run's own page and in the JSON."""
-    key = ("compared", tuple((one.key, one.label) for one in subjects))
+    key = ("compared", tuple((subject.key, subject.label) for subject in subjects))
     return cached(key, lambda: _rows(subjects, details=False))
 
 
 def _means(subjects: Sequence[Subject], rows: Sequence[Row]) -> Means | None:
     """Bars of the metric that the address asks for, one for each subject."""
     wanted = request.args.get("metric", "")
-    row = next((one for one in rows if f"{one.name}/{one.subject}" == wanted), rows[0] if rows else None)
+    row = next((row for row in rows if f"{row.name}/{row.subject}" == wanted), rows[0] if rows else None)
     if row is None or len(subjects) < 2:
         return None
     title = title_of(row.name)
-    drawn = [Mean(one.label, cell.estimate) for one, cell in zip(subjects, row.cells, strict=True) if cell is not None]
+    drawn = [
+        Mean(subject.label, cell.estimate)
+        for subject, cell in zip(subjects, row.cells, strict=True)
+        if cell is not None
+    ]
     return Means(
         title=f"{title}, {row.subject}" if row.subject else title, metric=row.name, subject=row.subject, unit=row.unit,
-        x_field="", places=[one.label for one in subjects], sizes=None, kind="", groups=[Group("", drawn)],
-        colours={one.label: one.colour for one in subjects},
+        x_field="", places=[subject.label for subject in subjects], sizes=None, kind="", groups=[Group("", drawn)],
+        colours={subject.label: subject.colour for subject in subjects},
     )  # fmt: skip
 
 
@@ -402,5 +416,5 @@ def _named() -> dict[str, list[str]]:
 def _without(key: str) -> str:
     kind, _, name = key.partition(":")
     arguments = request.args.copy()
-    arguments.setlist(kind, [one for one in arguments.getlist(kind) if one != name])
+    arguments.setlist(kind, [value for value in arguments.getlist(kind) if value != name])
     return f"{url_for('compare.show')}?{urlencode([(k, v) for k, values in arguments.lists() for v in values])}"

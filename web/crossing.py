@@ -79,7 +79,7 @@ def crossing(folder: Path, run: RunRow, from_s: float, to_s: float) -> dict[str,
                     ports.get(key[1], 0),
                 ]
             )
-    packets.sort(key=lambda one: one[0])
+    packets.sort(key=lambda item: item[0])
     return {
         "link": link.name, "ends": list(link.ends), "flows": [flow.name for flow in workload],
         "directions": {
@@ -99,13 +99,13 @@ def _arrivals(going: pl.DataFrame, coming: pl.DataFrame, slack_s: float) -> dict
     sendings: dict[tuple[Any, ...], list[tuple[float, int]]] = {}
     for number, row in enumerate(going.iter_rows()):
         sendings.setdefault(row[1:7], []).append((row[0], number))
-    found: dict[int, float] = {}
+    arrivals: dict[int, float] = {}
     for row in reversed(list(coming.iter_rows())):
         copies = sendings.get(row[1:7], [])
-        del copies[bisect_right(copies, row[0], key=lambda one: one[0]) :]
+        del copies[bisect_right(copies, row[0], key=lambda item: item[0]) :]
         if copies and row[0] - copies[-1][0] <= slack_s:
-            found[copies.pop()[1]] = row[0]
-    return found
+            arrivals[copies.pop()[1]] = row[0]
+    return arrivals
 
 
 def _going(
@@ -127,16 +127,16 @@ def _going(
 
 def _side(scenario: Scenario, link: LinkSpec) -> set[str]:
     """Nodes on the near side of a link: those that its first end reaches without it."""
-    found, todo = {link.ends[0]}, [link.ends[0]]
+    nodes, todo = {link.ends[0]}, [link.ends[0]]
     while todo:
         here = todo.pop()
         for other in scenario.links:
             if other.name != link.name and here in other.ends:
                 for end in other.ends:
-                    if end not in found:
-                        found.add(end)
+                    if end not in nodes:
+                        nodes.add(end)
                         todo.append(end)
-    return found
+    return nodes
 
 
 def _hosts(run: RunRow) -> dict[str, str]:

@@ -23,8 +23,8 @@ def index() -> str:
         entries = [entry for entry in mechanisms(kind) if _holds(words, entry.name, entry.summary, entry.source)]
         if entries:
             sections.append({"id": kind, "title": title.replace("-", " "), "entries": entries})
-    found = [one for one in _metrics() if _holds(words, one["name"], one["title"], one["source"])]
-    return render_template("docs.html", sections=sections, found=found, q=request.args.get("q", ""))
+    matches = [metric for metric in _metrics() if _holds(words, metric["name"], metric["title"], metric["source"])]
+    return render_template("docs.html", sections=sections, found=matches, q=request.args.get("q", ""))
 
 
 @blueprint.get("/docs/guide")
@@ -48,10 +48,10 @@ def metrics_as_json() -> Response:
 def _metrics() -> list[dict[str, Any]]:
     return [
         {
-            "name": one.name, "title": one.title, "unit": one.unit, "per": one.per, "source": one.source,
-            "definition": inspect.getdoc(one.function) or "",
+            "name": metric.name, "title": metric.title, "unit": metric.unit, "per": metric.per, "source": metric.source,
+            "definition": inspect.getdoc(metric.function) or "",
         }
-        for one in METRICS.values()
+        for metric in METRICS.values()
     ]  # fmt: skip
 
 

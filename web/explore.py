@@ -40,18 +40,18 @@ class Explored:
     @cached_property
     def cells_of(self) -> dict[str, list[int]]:
         """The cells of each run."""
-        found: dict[str, list[int]] = {}
+        by_run: dict[str, list[int]] = {}
         for panel in self.view.panels:
             for cell in panel.cells:
-                for one in cell.samples:
-                    found.setdefault(one.run_id, []).append(cell.number)
-        return found
+                for sample in cell.samples:
+                    by_run.setdefault(sample.run_id, []).append(cell.number)
+        return by_run
 
     def runs_in(self, box: Box) -> tuple[str, ...]:
         """Ids of the runs in a box over one of the panels."""
         panel = self.view.panels[box.panel]
         cells, runs = explorer.selected(panel.figure, box.x, box.y)
-        of_cells = {one.run_id for cell in panel.cells if cell.number in cells for one in cell.samples}
+        of_cells = {sample.run_id for cell in panel.cells if cell.number in cells for sample in cell.samples}
         return tuple(sorted(runs | of_cells))
 
 
@@ -77,12 +77,14 @@ def show(campaign_id: str) -> str:
         ignored.append("The box over a figure is not PANEL:FROM:TO:FROM:TO of a panel here. It is left out.")
     if explored and box:
         inside = explored.runs_in(box)
-        query = replace(query, only=tuple(one for one in inside if query.only is None or one in query.only))
+        query = replace(query, only=tuple(run_id for run_id in inside if query.only is None or run_id in query.only))
     page = campaign_data.runs(campaign_id, query)
     wanted = tuple(request.args.getlist("pin")[:MOST_PINS])
     pinned = campaign_data.runs(campaign_id, replace(query, state="", words=(), points=None, only=wanted, page=1)).runs
-    pins = [one.run_id for one in pinned]
-    ignored += [f"There is no run '{one}' in this campaign. It is not pinned." for one in wanted if one not in pins]
+    pins = [pin.run_id for pin in pinned]
+    ignored += [
+        f"There is no run '{run_id}' in this campaign. It is not pinned." for run_id in wanted if run_id not in pins
+    ]
     layout = explored.view.layout if explored else Layout("means")
     return render_template(
         "explore.html",
@@ -94,7 +96,7 @@ def show(campaign_id: str) -> str:
         kind_names=KINDS,
         slots=SLOTS,
         layout=layout,
-        figures=[embedded(one.figure) for one in explored.view.panels] if explored else [],
+        figures=[embedded(panel.figure) for panel in explored.view.panels] if explored else [],
         file=_file_address(campaign_id),
         most_rows=MOST_ROWS,
         box=box,
@@ -178,22 +180,22 @@ def _layout(axes: Mapping[str, Sequence[str]]) -> Layout:
     """The kind of view and the fields in its slots; a field is drawn once."""
     usual = explorer.default_layout(axes)
     asked = {slot: request.args.get(slot, "") for slot in SLOTS}
-    given = {slot: name for slot, name in asked.items() if name in axes or name == "none"}
-    found: dict[str, str] = {}
-    for slot in [*given, *(one for one in SLOTS if one not in given)]:
-        name = given.get(slot, getattr(usual, slot))
-        found[slot] = "" if name == "none" or name in found.values() else name
+    chosen = {slot: name for slot, name in asked.items() if name in axes or name == "none"}
+    slots: dict[str, str] = {}
+    for slot in [*chosen, *(slot for slot in SLOTS if slot not in chosen)]:
+        name = chosen.get(slot, getattr(usual, slot))
+        slots[slot] = "" if name == "none" or name in slots.values() else name
     kind = request.args.get("kind", "")
     if kind not in KINDS:
-        kind = usual.kind if found["x"] and (usual.kind != "heatmap" or found["colour"]) else "means"
-    return Layout(kind, **found)
+        kind = usual.kind if slots["x"] and (usual.kind != "heatmap" or slots["colour"]) else "means"
+    return Layout(kind, **slots)
 
 
 def _box(panels: int) -> Box | None:
     """The box that the address names: PANEL:FROM:TO, or with FROM:TO of the y axis."""
     panel, *ends = request.args.get("box", "").split(":")
     try:
-        numbers = [float(one) for one in ends]
+        numbers = [float(end) for end in ends]
         number = int(panel)
     except ValueError:
         return None
@@ -204,10 +206,10 @@ def _box(panels: int) -> Box | None:
 
 def _by_subject(kinds: Sequence[Kind]) -> dict[str, list[Kind]]:
     """Metrics by what they are of: directions first, then the whole run, then lines and links."""
-    found: dict[str, list[Kind]] = {}
-    for one in sorted(kinds, key=lambda kind: "/" in kind.subject or ":" in kind.subject):
-        found.setdefault(one.subject or "whole run", []).append(one)
-    return found
+    by_subject: dict[str, list[Kind]] = {}
+    for kind_ in sorted(kinds, key=lambda kind: "/" in kind.subject or ":" in kind.subject):
+        by_subject.setdefault(kind_.subject or "whole run", []).append(kind_)
+    return by_subject
 
 
 def _file_address(campaign_id: str) -> str:

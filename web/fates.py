@@ -25,7 +25,7 @@ REASONS = {
 
 
 @dataclass(frozen=True)
-class Place:
+class LossLocation:
     """Where and why a transmission was lost."""
 
     link: str
@@ -44,7 +44,7 @@ class Story:
     sentence: str
     sent_s: float
     arrived_s: float | None
-    lost: Place | None
+    lost: LossLocation | None
     again_s: float | None
 
 
@@ -55,26 +55,26 @@ def story(folder: Path, run: RunRow, flow: str, seq: int, payload: int, at: floa
         MissingCapture: the sender was not captured, or there is no such flow.
     """
     scenario = run.documents.scenario
-    spec = next((one for one in scenario.workload if one.name == flow), None)
+    spec = next((flow_spec for flow_spec in scenario.workload if flow_spec.name == flow), None)
     columns = ("dir", "seq", "payload", "ack", "class")
     asks = (pl.col("dir") == 1) & (pl.col("ack") == seq) & (pl.col("payload") == 0)
     mine = (pl.col("dir") == 0) & (pl.col("seq") == seq) & (pl.col("payload") == payload)
     rows = tables.flow(folder, run, flow, False, columns, mine | asks)
-    own = rows.filter((pl.col("dir") == 0) & ((pl.col("t_s") - at).abs() < 1e-6))
-    if spec is None or own.is_empty():
+    sent_rows = rows.filter((pl.col("dir") == 0) & ((pl.col("t_s") - at).abs() < 1e-6))
+    if spec is None or sent_rows.is_empty():
         return None
-    stream = own["stream"][0]
+    stream = sent_rows["stream"][0]
     rows = rows.filter(pl.col("stream") == stream)
     sent = [Sent(t_s, _kind(bits)) for t_s, bits in rows.filter(pl.col("dir") == 0).select("t_s", "class").iter_rows()]
     acks = rows.filter(pl.col("dir") == 1)["t_s"].to_list()
     # Nothing is known of an import's network.
     path = Routes(make_plan(scenario.nodes, scenario.links)).between(spec.from_, spec.to) if scenario.links else []
-    found = fate(sent, at, tables.sightings(folder, run, flow, stream, seq, payload), path, acks)
-    if found is None:
+    result = fate(sent, at, tables.sightings(folder, run, flow, stream, seq, payload), path, acks)
+    if result is None:
         return None
-    place = _place(folder, scenario, found.lost) if found.lost else None
-    again_s = found.again.t_s if found.again else None
-    return Story(_sentence(found, place), found.sent.t_s, found.arrived_s, place, again_s)
+    place = _place(folder, scenario, result.lost) if result.lost else None
+    again_s = result.again.t_s if result.again else None
+    return Story(_sentence(result, place), result.sent.t_s, result.arrived_s, place, again_s)
 
 
 def _kind(bits: int) -> str:
@@ -83,9 +83,9 @@ def _kind(bits: int) -> str:
     return "timeout" if bits & TIMEOUT else "fast retransmission" if bits & FAST_RETRANSMISSION else "retransmission"
 
 
-def _place(folder: Path, scenario: Scenario, lost: Lost) -> Place:
+def _place(folder: Path, scenario: Scenario, lost: Lost) -> LossLocation:
     """Where it was lost, with the event that the line wrote down nearest to that instant, and its queue then."""
-    link = next(one for one in scenario.links if one.name == lost.link)
+    link = next(link for link in scenario.links if link.name == lost.link)
     direction: Direction = "reverse" if link.ends.index(lost.node) else "forward"
     event, nearest_s, queue = "", BESIDE_S, None
     for row in tables.telemetry(folder, "links"):
@@ -100,24 +100,26 @@ def _place(folder: Path, scenario: Scenario, lost: Lost) -> Place:
     if event == "dropped_full" and limit:
         # Samples are rarer than packets; the reason says that the queue was full.
         queue = int(limit)
-    return Place(lost.link, direction, lost.t_s, event, queue, int(limit) if limit else None)
+    return LossLocation(lost.link, direction, lost.t_s, event, queue, int(limit) if limit else None)
 
 
-def _sentence(found: Fate, place: Place | None) -> str:
+def _sentence(result: Fate, place: LossLocation | None) -> str:
     if place is not None:
         held = f", queue {place.queue_packets} of {place.limit_packets} packets" if place.limit_packets else ""
         reason = REASONS.get(place.event, "lost")
         where = f"{reason[0].upper()}{reason[1:]} at {place.link} {place.direction}, {place.t_s:.3f} s"
         parts = [f"{where}{held if place.queue_packets is not None else ''}"]
-    elif found.arrived_s is not None:
-        parts = [f"Arrived after {(found.arrived_s - found.sent.t_s) * 1e3:.4g} ms"]
+    elif result.arrived_s is not None:
+        parts = [f"Arrived after {(result.arrived_s - result.sent.t_s) * 1e3:.4g} ms"]
     else:
         parts = ["The captures do not show whether it arrived"]
-    if found.again is None:
+    if result.again is None:
         return f"{parts[0]}; not sent again."
-    many = f"after {found.duplicate_acks} duplicate ack{'s' if found.duplicate_acks != 1 else ''}"
-    waited_s = found.again.t_s - found.sent.t_s
-    if not found.duplicate_acks:
+    many = f"after {result.duplicate_acks} duplicate ack{'s' if result.duplicate_acks != 1 else ''}"
+    waited_s = result.again.t_s - result.sent.t_s
+    if not result.duplicate_acks:
         many = "in recovery, without duplicate acks"
     why = {"timeout": f"by a timeout, {waited_s:.3g} s later", "fast retransmission": many}
-    return f"{parts[0]}; sent again at {found.again.t_s:.3f} s {why.get(found.again.kind, f'{waited_s:.3g} s later')}."
+    return (
+        f"{parts[0]}; sent again at {result.again.t_s:.3f} s {why.get(result.again.kind, f'{waited_s:.3g} s later')}."
+    )

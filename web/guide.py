@@ -36,15 +36,15 @@ def parts() -> tuple[Part, ...]:
 
 def example(number: int) -> str:
     """The text of an example, counted from 1; empty if there is none."""
-    examples = [one.example for one in parts() if one.example]
+    examples = [part.example for part in parts() if part.example]
     return examples[number - 1] if 1 <= number <= len(examples) else ""
 
 
 def _rendered(text: str) -> Markup:
     markdown = MarkdownIt("commonmark", {"html": False}).enable("table")
     # Other pages of the docs are files of the repository; headings of this page are places of it.
-    found = re.sub(r"\[([^]]+)\]\((?!#)[^)]*\)", r"\1", text)
-    html = markdown.render(found)
+    plain = re.sub(r"\[([^]]+)\]\((?!#)[^)]*\)", r"\1", text)
+    html = markdown.render(plain)
     html = re.sub(
         r"<h([123])>(.*?)</h\1>",
         lambda head: f'<h{int(head[1]) + 1} id="{_anchor(head[2])}">{head[2]}</h{int(head[1]) + 1}>',

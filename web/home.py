@@ -24,7 +24,9 @@ def index() -> str:
     return render_template(
         "home.html",
         running=browse.active(store),
-        asked=[one for one in requests.recent(store, 8) if one.state in (requests.WAITING, requests.FAILED)],
+        asked=[
+            request_ for request_ in requests.recent(store, 8) if request_.state in (requests.WAITING, requests.FAILED)
+        ],
         runners=requests.runners(store),
         campaigns=browse.campaigns(store, limit=6),
         total=total,
@@ -41,5 +43,5 @@ def index() -> str:
 def attention_as_json() -> Response:
     """Invalid runs, failed runs and unfinished campaigns; the latest 100 of each."""
     store, most = g.store, 100
-    found = {"invalid": browse.invalid(store, most), "failed": browse.failed(store, most)}
-    return jsonify(found | {"unfinished": browse.unfinished(store, most)})
+    runs = {"invalid": browse.invalid(store, most), "failed": browse.failed(store, most)}
+    return jsonify(runs | {"unfinished": browse.unfinished(store, most)})

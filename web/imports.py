@@ -34,26 +34,26 @@ def show() -> str:
 @blueprint.post("/import")
 def act() -> Any:
     """Accepts an upload; the page's script gets JSON."""
-    found = _accept()
+    accepted = _accept()
     if request.headers.get("Accept", "").startswith("application/json"):
-        return jsonify(_queue().as_json(found)), 202
-    flash(f"Reading {', '.join(found.names)}.")
-    return redirect(url_for("imports.upload", import_id=found.id))
+        return jsonify(_queue().as_json(accepted)), 202
+    flash(f"Reading {', '.join(accepted.names)}.")
+    return redirect(url_for("imports.upload", import_id=accepted.id))
 
 
 @blueprint.get("/import/<import_id>")
 def upload(import_id: str) -> Any:
     """The state of an upload; once it is a run, that run's page."""
-    found = _find(import_id)
-    if found.state == "done" and len(found.run_ids) == 1:
-        return redirect(url_for("runs.show", run_id=found.run_ids[0]))
-    return render_template("imported.html", upload=found)
+    upload_ = _find(import_id)
+    if upload_.state == "done" and len(upload_.run_ids) == 1:
+        return redirect(url_for("runs.show", run_id=upload_.run_ids[0]))
+    return render_template("imported.html", upload=upload_)
 
 
 @blueprint.get("/api/imports")
 def all_as_json() -> Response:
     """The latest uploads."""
-    return jsonify([_queue().as_json(one) for one in _queue().uploads()])
+    return jsonify([_queue().as_json(upload) for upload in _queue().uploads()])
 
 
 @blueprint.get("/api/imports/<import_id>")
@@ -63,7 +63,7 @@ def as_json(import_id: str) -> Response:
 
 
 @blueprint.post("/api/imports")
-def enter() -> Any:
+def submit() -> Any:
     """Accepts captures (multipart: `capture`, and perhaps `label` and `note`)."""
     return jsonify(_queue().as_json(_accept())), 202
 
@@ -71,7 +71,7 @@ def enter() -> Any:
 def _accept() -> Import:
     if (request.content_length or 0) > MOST_BYTES:
         abort(413, f"An upload has at most {MOST_BYTES >> 20} MiB; ./backchannel import takes any size.")
-    files = [one for one in request.files.getlist("capture") if one.filename]
+    files = [upload for upload in request.files.getlist("capture") if upload.filename]
     if not files:
         abort(400, "Choose a capture file first.")
     if len(files) > MOST_FILES:
@@ -88,9 +88,9 @@ def _accept() -> Import:
         raise
     label = _printable(request.form.get("label", ""), MOST_LABEL) or ", ".join(names)
     note = request.form.get("note", "").strip()[:MOST_NOTE]
-    found = Import(secrets.token_hex(6), names, total, label, note.replace("\0", ""))
-    queue.start(found, folder)
-    return found
+    accepted = Import(secrets.token_hex(6), names, total, label, note.replace("\0", ""))
+    queue.start(accepted, folder)
+    return accepted
 
 
 def _save(files: Sequence[FileStorage], folder: Path) -> tuple[list[str], int]:
@@ -114,10 +114,10 @@ def _printable(text: str, most: int) -> str:
 
 
 def _find(import_id: str) -> Import:
-    found = _queue().find(import_id)
-    if found is None:
+    upload_ = _queue().find(import_id)
+    if upload_ is None:
         abort(404, f"There is no import {import_id}; a restart of the site clears the list.")
-    return found
+    return upload_
 
 
 def _queue() -> ImportQueue:

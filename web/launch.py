@@ -46,7 +46,7 @@ def show() -> str:
     """The page. A start is `file`, a campaign file; `profile`, a line by name; `example`, one of the guide's; or
     `campaign`, one that was run. `set` has overrides such as "stack=cubic".
     """
-    text, name, overrides = "", "new.yaml", [one for one in request.args.getlist("set") if one.strip()]
+    text, name, overrides = "", "new.yaml", [override for override in request.args.getlist("set") if override.strip()]
     if request.args.get("file"):
         name = request.args["file"]
         text = _file(name)
@@ -88,15 +88,15 @@ def act() -> Any:
 @blueprint.get("/requests/<int:number>")
 def asked(number: int) -> str:
     """One request, and what became of it."""
-    found = requests.one(g.store, number)
-    if found is None:
+    row = requests.find(g.store, number)
+    if row is None:
         abort(404, f"There is no request {number} here.")
     # Its campaign is in the store once its first run has begun.
-    campaign = browse.campaign_head(g.store, found.campaign_id) if found.campaign_id else None
+    campaign = browse.campaign_head(g.store, row.campaign_id) if row.campaign_id else None
     means = campaign_data.metric_figure(campaign) if campaign else None
     return render_template(
         "request.html",
-        request_=found,
+        request_=row,
         runners=requests.runners(g.store),
         campaign=campaign,
         means=means,
@@ -117,11 +117,11 @@ def withdraw(number: int) -> Any:
 @blueprint.post("/api/requests/<int:number>/withdraw")
 def withdraw_by_json(number: int) -> Any:
     """Takes back a request that still waits; 409 when a runner has it already."""
-    if requests.one(g.store, number) is None:
+    if requests.find(g.store, number) is None:
         abort(404, f"There is no request {number} here.")
     if not requests.withdraw(g.store, number):
         abort(409, "It waits no longer; cancel its campaign instead.")
-    return jsonify(requests.one(g.store, number))
+    return jsonify(requests.find(g.store, number))
 
 
 @blueprint.get("/api/files")
@@ -145,14 +145,14 @@ def all_as_json() -> Response:
 @blueprint.get("/api/requests/<int:number>")
 def as_json(number: int) -> Response:
     """One request."""
-    found = requests.one(g.store, number)
-    if found is None:
+    row = requests.find(g.store, number)
+    if row is None:
         abort(404, f"There is no request {number} here.")
-    return jsonify(found)
+    return jsonify(row)
 
 
 @blueprint.post("/api/requests")
-def enter() -> Any:
+def submit() -> Any:
     """Asks for a campaign: {"text", "file", "overrides", "force"}; what is wrong with it comes back with status 422."""
     name, text, overrides, force = _body()
     verdict = judge(name, text, overrides)
@@ -194,10 +194,10 @@ def build(form: MultiDict[str, str]) -> str:
     """A campaign file from the fields of the form; what is left empty is left out."""
 
     def direction(prefix: str) -> dict[str, Any]:
-        found: dict[str, Any] = {key: form.get(f"{prefix}.{key}", "").strip() for key in ("rate", "delay")}
+        direction_: dict[str, Any] = {key: form.get(f"{prefix}.{key}", "").strip() for key in ("rate", "delay")}
         queue = {"policy": form.get(f"{prefix}.policy", "").strip(), "limit": form.get(f"{prefix}.limit", "").strip()}
-        found["queue"] = {key: value for key, value in queue.items() if value}
-        return {key: value for key, value in found.items() if value}
+        direction_["queue"] = {key: value for key, value in queue.items() if value}
+        return {key: value for key, value in direction_.items() if value}
 
     document: dict[str, Any] = {"name": form.get("name", "").strip() or "my-campaign"}
     for key in ("title",):
@@ -259,7 +259,7 @@ def to_yaml(document: dict[str, Any]) -> str:
 
 def _on_profile(name: str) -> str:
     """A first campaign on a line: both directions at once, with a choice of queue policies; 404 for other names."""
-    known = {one.name: one.summary for one in mechanisms("profile")}
+    known = {mechanism.name: mechanism.summary for mechanism in mechanisms("profile")}
     if name not in known:
         abort(404, f"There is no profile {name}.")
     return to_yaml({
@@ -279,8 +279,8 @@ def _on_profile(name: str) -> str:
 def same_with_options() -> list[str]:
     """Overrides that are offered while somebody types: stacks, backends, repetitions, queue policies."""
     kinds = {"stack": "stack", "backend": "backend", "network.reverse.queue.policy": "policy"}
-    found = [f"{field}={entry.name}" for field, kind in kinds.items() for entry in mechanisms(kind)]
-    return [*found, "repetitions=10", "duration=60 s", "seed=2"]
+    choices = [f"{field}={entry.name}" for field, kind in kinds.items() for entry in mechanisms(kind)]
+    return [*choices, "repetitions=10", "duration=60 s", "seed=2"]
 
 
 def _range(value: str) -> Any:
@@ -304,14 +304,14 @@ def _body() -> tuple[str, str, list[str], bool]:
     if not isinstance(body, dict) or not isinstance(body.get("text"), str):
         abort(400, 'The body is JSON with "text", the campaign file; and perhaps "file", "overrides" and "force".')
     overrides = body.get("overrides", [])
-    if not isinstance(overrides, list) or not all(isinstance(one, str) for one in overrides):
+    if not isinstance(overrides, list) or not all(isinstance(override, str) for override in overrides):
         abort(400, '"overrides" is a list of texts such as "stack=cubic".')
     return _name(str(body.get("file", ""))), body["text"], overrides, body.get("force") is True
 
 
-def _name(given: str) -> str:
+def _name(name: str) -> str:
     """A name for messages: never used as a path."""
-    kept = "".join(c for c in given if c.isalnum() or c in "-_./ ")[:120].strip()
+    kept = "".join(c for c in name if c.isalnum() or c in "-_./ ")[:120].strip()
     return kept or "new.yaml"
 
 
@@ -325,10 +325,10 @@ def _file(name: str) -> str:
 
 def _catalogue() -> dict[str, dict[str, str]]:
     """Titles of the campaign files by name, by the folder they are in."""
-    found: dict[str, dict[str, str]] = {}
+    titles: dict[str, dict[str, str]] = {}
     for name, title in campaign_titles().items():
-        found.setdefault(name.rpartition("/")[0] or "to begin with", {})[name] = title
-    return found
+        titles.setdefault(name.rpartition("/")[0] or "to begin with", {})[name] = title
+    return titles
 
 
 def _page(text: str, name: str, overrides: list[str], verdict: Verdict | None, form: Any) -> str:

@@ -43,7 +43,7 @@ class Watcher:
         # No lock: a signal handler calls this and may have interrupted the lock's holder.
         self.closed = True
 
-    def enter(self) -> bool:
+    def acquire_stream(self) -> bool:
         """Takes a place for a stream; False if there is none."""
         with self._changed:
             if self._streams >= STREAMS:
@@ -54,7 +54,7 @@ class Watcher:
                 threading.Thread(target=self._watch, name="watcher", daemon=True).start()
             return True
 
-    def leave(self) -> None:
+    def release_stream(self) -> None:
         """Gives a stream's place back."""
         with self._changed:
             self._streams -= 1
@@ -92,13 +92,13 @@ def snapshot(store: Store, campaign_id: str = "") -> dict[str, Any]:
     else:
         running = browse.active(store)
     states = [
-        {key: getattr(one, key) for key in ("id", "state", "runs", "valid", "invalid", "progress")}
-        | {"pace": pace(one.progress), "working": working(store, one)}
-        for one in running
+        {key: getattr(campaign, key) for key in ("id", "state", "runs", "valid", "invalid", "progress")}
+        | {"pace": pace(campaign.progress), "working": working(store, campaign)}
+        for campaign in running
     ]
     asked = [
-        {key: getattr(one, key) for key in ("id", "state", "campaign_id", "message")}
-        for one in requests.recent(store, 5, campaign_id or None)
+        {key: getattr(request_, key) for key in ("id", "state", "campaign_id", "message")}
+        for request_ in requests.recent(store, 5, campaign_id or None)
     ]
     return {
         "campaigns": states,
@@ -126,7 +126,7 @@ def working(store: Store, campaign: CampaignRow) -> list[str]:
 @lru_cache(32)
 def _labels(store: Store, campaign_id: str) -> dict[int, str]:
     """Points' labels by number; a campaign's points never change."""
-    return {one.number: point_label(dict(one.parameters)) for one in browse.points(store, campaign_id)}
+    return {point.number: point_label(dict(point.parameters)) for point in browse.points(store, campaign_id)}
 
 
 def pace(progress: Mapping[str, Any]) -> str:
@@ -142,7 +142,7 @@ def events() -> Response:
     watcher: Watcher = current_app.extensions["watcher"]
     store, campaign_id = g.store, request.args.get("campaign", "")
     # HEAD takes no place: nobody reads its stream, so it would never end.
-    stays = request.method == "GET" and request.args.get("once") is None and watcher.enter()
+    stays = request.method == "GET" and request.args.get("once") is None and watcher.acquire_stream()
     stream = _stream(watcher, store, campaign_id) if stays else iter([_event(snapshot(store, campaign_id), RETRY_S)])
     return Response(
         stream, mimetype="text/event-stream", headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
@@ -158,7 +158,7 @@ def _stream(watcher: Watcher, store: Store, campaign_id: str) -> Iterator[str]:
             last = now
             seen = watcher.wait(seen, KEEPALIVE_S)
     finally:
-        watcher.leave()
+        watcher.release_stream()
 
 
 def _event(state: dict[str, Any], retry_s: int) -> str:

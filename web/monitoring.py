@@ -23,7 +23,7 @@ def health() -> tuple[Response, int]:
     checks = {"store": _store(g.store), "runner": OK, "disk": _disk(g.store)}
     if checks["store"] == OK:
         checks["runner"] = _runner(g.store)
-    healthy = all(said == OK for said in checks.values())
+    healthy = all(state == OK for state in checks.values())
     return jsonify({"healthy": healthy, **checks}), 200 if healthy else 503
 
 

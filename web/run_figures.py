@@ -79,19 +79,19 @@ def throughput(folder: Path, run: RunRow, of: str, span_s: float = math.inf) -> 
     halvings = max(math.floor(math.log2(duration_s / max(span_s, 1e-6))), 0)
     width_s = max(duration_s / 100 / 2**halvings, LEAST_SLICE_S)
     workload = run.documents.scenario.workload
-    named = {one.name for one in workload if one.name == of}
-    wanted = named or {one.name for one in workload if of in ("", side_of(one.to))}
+    named = {spec.name for spec in workload if spec.name == of}
+    wanted = named or {spec.name for spec in workload if of in ("", side_of(spec.to))}
 
     def make() -> Figure:
         counted = _counted(folder, run)
         if counted is not None:
             of_flow = {
-                one.name: _amounts(counted, one.bins["delivered_bytes"], "bps", 8 / counted.every_s)
-                for one in counted.flows
-                if one.name in wanted
+                flow.name: _amounts(counted, flow.bins["delivered_bytes"], "bps", 8 / counted.every_s)
+                for flow in counted.flows
+                if flow.name in wanted
             }
             return _in_bins(figures.throughput("", of_flow, "kbit/s"), counted.every_s)
-        captured = [one.name for one in tables.flows(folder, run) if one.name in wanted]
+        captured = [flow.name for flow in tables.flows(folder, run) if flow.name in wanted]
         slices = {name: _slices(folder, run, name, width_s) for name in captured}
         return _in_bins(figures.throughput("", slices, "kbit/s"), width_s)
 
@@ -104,10 +104,10 @@ def idle(folder: Path, run: RunRow, flow: str) -> list[tuple[float, float]]:
     Raises:
         MissingCapture: the sender was not captured, or there is no such flow.
     """
-    start_s = next((one.start_s for one in run.documents.scenario.workload if one.name == flow), 0.0)
+    start_s = next((spec.start_s for spec in run.documents.scenario.workload if spec.name == flow), 0.0)
     sent = tables.flow(folder, run, flow, False, (), (pl.col("dir") == 0) & is_a(DATA))
-    found = pace.pauses(sent.filter(pl.col("t_s") >= start_s))
-    return [(t_s, t_s + gap_s) for t_s, gap_s in found.iter_rows()]
+    pauses = pace.pauses(sent.filter(pl.col("t_s") >= start_s))
+    return [(t_s, t_s + gap_s) for t_s, gap_s in pauses.iter_rows()]
 
 
 def names(run: RunRow, kind: str) -> list[str]:
@@ -117,8 +117,8 @@ def names(run: RunRow, kind: str) -> list[str]:
         return [
             f"{link.name}/{direction_name(port)}" for link in scenario.links for port in range(max(len(link.ends), 2))
         ]
-    flows = [one.name for one in scenario.workload]
-    return flows + [side_of(one.to) for one in scenario.workload] if kind == "throughput" else flows
+    flows = [spec.name for spec in scenario.workload]
+    return flows + [side_of(spec.to) for spec in scenario.workload] if kind == "throughput" else flows
 
 
 def _in_bins(figure: Figure, width_s: float) -> Figure:
@@ -162,7 +162,7 @@ def _counted(folder: Path, run: RunRow) -> CountedRun | None:
 
 def is_counted(run: RunRow) -> bool:
     """Whether a run has counters in place of captures."""
-    paths = {one.path for one in run.files}
+    paths = {file.path for file in run.files}
     return "counters.json" in paths and "segments.parquet" not in paths
 
 
@@ -199,7 +199,7 @@ def queue(folder: Path, run: RunRow, name: str) -> Figure:
 
 def _counted_queue(folder: Path, run: RunRow, name: str) -> Figure:
     counted = _counted(folder, run)
-    line = next((one for one in counted.lines if one.name == name), None) if counted else None
+    line = next((line for line in counted.lines if line.name == name), None) if counted else None
     if counted is None or line is None:
         return figures.nothing("This line was not counted: capture.counters.at of the campaign names the links.")
     lengths = _levels(counted, line.bins["queue_packets"], "y")
@@ -208,11 +208,11 @@ def _counted_queue(folder: Path, run: RunRow, name: str) -> Figure:
 
 def _counted_window(folder: Path, run: RunRow, flow: str) -> Figure:
     counted = _counted(folder, run)
-    found = next((one for one in counted.flows if one.name == flow), None) if counted else None
-    if counted is None or found is None:
+    flow_ = next((candidate for candidate in counted.flows if candidate.name == flow), None) if counted else None
+    if counted is None or flow_ is None:
         return figures.nothing(f"This run has no flow {flow}.")
     none = pl.lit(None, pl.Float64).alias("ssthresh_segments")
-    samples = _levels(counted, found.bins["cwnd_segments"], "cwnd_segments").with_columns(none)
+    samples = _levels(counted, flow_.bins["cwnd_segments"], "cwnd_segments").with_columns(none)
     return figures.congestion_window("", samples)
 
 
@@ -223,7 +223,7 @@ def cwnd(folder: Path, run: RunRow, flow: str) -> Figure:
     """
     if is_counted(run):
         return _derived((str(folder), "cwnd", flow), lambda: _counted_window(folder, run, flow))
-    spec = next((one for one in run.documents.scenario.workload if one.name == flow), None)
+    spec = next((spec_ for spec_ in run.documents.scenario.workload if spec_.name == flow), None)
     rows = tables.telemetry(folder, flow) if spec is not None else []
     if spec is None or not rows:
         return figures.nothing("This flow left no telemetry.")
@@ -238,12 +238,12 @@ def cwnd(folder: Path, run: RunRow, flow: str) -> Figure:
 
 def _relays(folder: Path, port: int) -> dict[str, pl.DataFrame]:
     """Windows of the senders in the network whose data go to this port, by the name of their part."""
-    found: dict[str, list[tuple[float, float]]] = {}
+    by_part: dict[str, list[tuple[float, float]]] = {}
     for row in tables.telemetry(folder, "links"):
         if "part" in row and row["to"].endswith(f":{port}"):
-            found.setdefault(f"cwnd, {row['part']} part", []).append((row["t_ns"] / 1e9, float(row["cwnd_segments"])))
+            by_part.setdefault(f"cwnd, {row['part']} part", []).append((row["t_ns"] / 1e9, float(row["cwnd_segments"])))
     schema = {"t_s": pl.Float64, "cwnd_segments": pl.Float64}
-    return {name: pl.DataFrame(pairs, schema=schema, orient="row") for name, pairs in sorted(found.items())}
+    return {name: pl.DataFrame(pairs, schema=schema, orient="row") for name, pairs in sorted(by_part.items())}
 
 
 #: What the API calls them.
@@ -254,7 +254,7 @@ KINDS: Mapping[str, Callable[[Path, RunRow, str], Figure]] = {
 
 def _derived(key: tuple[Any, ...], make: Callable[[], Figure]) -> Figure:
     def size(figure: Figure) -> int:
-        return sum(int(one.points.estimated_size()) for one in figure.series)
+        return sum(int(line.points.estimated_size()) for line in figure.series)
 
     try:
         return tables.derived(key, make, size)

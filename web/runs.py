@@ -62,13 +62,13 @@ class Line:
 def find() -> Any:
     """The run whose id begins with `q`, as people copy it from a terminal."""
     wanted = request.args.get("q", "").strip().lower()
-    found = g.store.run_ids(wanted, 2) if len(wanted) >= 4 else []
-    if len(found) != 1:
+    run_ids = g.store.run_ids(wanted, 2) if len(wanted) >= 4 else []
+    if len(run_ids) != 1:
         abort(
             404,
-            f"There is no run whose id begins with {wanted}." if not found else f"Several runs begin with {wanted}.",
+            f"There is no run whose id begins with {wanted}." if not run_ids else f"Several runs begin with {wanted}.",
         )
-    return redirect(url_for("runs.show", run_id=found[0]))
+    return redirect(url_for("runs.show", run_id=run_ids[0]))
 
 
 @blueprint.get("/runs/<run_id>")
@@ -77,7 +77,7 @@ def show(run_id: str) -> str:
     run = load(run_id)
     scenario, manifest = run.documents.scenario, run.documents.manifest
     report = manifest.report
-    calibrated = {(one.link, str(one.direction)): one for one in manifest.calibration}
+    calibrated = {(line.link, str(line.direction)): line for line in manifest.calibration}
     lines = [
         Line(link, direction, counters, calibrated.get((link, direction)))
         for link, direction, counters in (report.directions() if report else ())
@@ -86,15 +86,19 @@ def show(run_id: str) -> str:
     counted_links = scenario.capture.counters.at if counted and scenario.capture.counters else ()
     queued = [line for line in lines if line.counters.rate_bps and (not counted_links or line.link in counted_links)]
     # Shown first: queues that dropped or purged packets, and those of lines that were busy for half of the run.
-    busy = [one for one in queued if one.counters.events or (one.counters.busy_s or 0) > 0.5 * run.duration_s]
-    quiet = [one for one in queued if one not in busy]
+    busy = [
+        direction
+        for direction in queued
+        if direction.counters.events or (direction.counters.busy_s or 0) > 0.5 * run.duration_s
+    ]
+    quiet = [direction for direction in queued if direction not in busy]
     link = None if counted else crossing.link_under_study(scenario)
     beside = browse.siblings(g.store, run.campaigns[0].id, run.campaigns[0].point) if run.campaigns else []
     flows = scenario.workload
     # Throughput is drawn for each direction, because one may have a hundredth of the other's.
-    sides = list(dict.fromkeys(run_figures.side_of(one.to) for one in flows))
+    sides = list(dict.fromkeys(run_figures.side_of(flow.to) for flow in flows))
     chosen = request.args.get("flow", "")
-    flow = next((one for one in flows if one.name == chosen), flows[0] if flows else None)
+    flow = next((flow for flow in flows if flow.name == chosen), flows[0] if flows else None)
     asked = request.args.get("side", "")
     side = "received" if asked == "receiver" else "sequence"
     by = request.args.get("by", "")
@@ -159,7 +163,7 @@ def network(run_id: str, kind: str) -> Response:
 def download(run_id: str, path: str) -> Response:
     """One of its files."""
     run = load(run_id)
-    if path not in {one.path for one in run.files}:
+    if path not in {file.path for file in run.files}:
         abort(404, f"This run has no file {path}.")
     folder = g.store.run_folder(run_id).resolve()
     return send_from_directory(folder, path, as_attachment=True, max_age=0)
@@ -203,8 +207,8 @@ def segments(run_id: str) -> Response:
     inside = inside.filter((pl.col("t_s") >= low) & (pl.col("t_s") <= high))
     some = inside.tail(SEGMENTS) if request.args.get("tail") else inside.head(SEGMENTS)
     blocks = tables.blocks_of(folder, some)
-    found = [_segment(row, blocks.get((row["file"], row["frame"]), [])) for row in some.to_dicts()]
-    return jsonify({"total": inside.height, "segments": found})
+    segments_ = [_segment(row, blocks.get((row["file"], row["frame"]), [])) for row in some.to_dicts()]
+    return jsonify({"total": inside.height, "segments": segments_})
 
 
 @blueprint.get("/api/runs/<run_id>/fate")
@@ -216,12 +220,12 @@ def fate(run_id: str) -> Response:
     if seq is None or payload is None or at is None or not (0 <= seq < 1 << 62 and 0 < payload < 1 << 31):
         abort(400, "'seq' and 'payload' are whole numbers, 'at' is a time in seconds.")
     try:
-        found = fates.story(g.store.run_folder(run_id), run, request.args.get("flow", ""), seq, payload, at)
+        story = fates.story(g.store.run_folder(run_id), run, request.args.get("flow", ""), seq, payload, at)
     except MissingCapture as error:
         abort(404, f"{str(error)[0].upper()}{str(error)[1:]}.")
-    if found is None:
+    if story is None:
         abort(404, f"The sender's capture has no segment {seq} of {payload} bytes at {at:g} s.")
-    return jsonify(found)
+    return jsonify(story)
 
 
 @blueprint.get("/api/runs/<run_id>/idle")
@@ -229,10 +233,10 @@ def idle(run_id: str) -> Response:
     """Pauses between data segments of a flow's sender that are longer than `longer_than_s`, from and to in s."""
     run = load(run_id)
     try:
-        found = run_figures.idle(g.store.run_folder(run_id), run, request.args.get("flow", ""))
+        periods = run_figures.idle(g.store.run_folder(run_id), run, request.args.get("flow", ""))
     except MissingCapture as error:
         abort(404, f"{str(error)[0].upper()}{str(error)[1:]}.")
-    return jsonify({"longer_than_s": IDLE_S, "periods": found})
+    return jsonify({"longer_than_s": IDLE_S, "periods": periods})
 
 
 @blueprint.get("/api/runs/<run_id>/crossing")
@@ -256,12 +260,12 @@ def plot_file(run_id: str, kind: str, form: str) -> Response:
     """A figure as SVG, PDF, PNG or CSV, over a period; the CSV has every point in it and no other."""
     run = load(run_id)
     low, high = _range(run)
-    whole = figure(run, kind)
+    complete = figure(run, kind)
     flow = request.args.get("flow", "")
     name = f"{run_id[:8]}-{kind}{f'-{flow}' if flow else ''}".replace("/", "-")
     title = f"{kind}{f', {flow}' if flow else ''}, run {run_id[:8]}"
-    drawn = replace(whole.within(low, high), title=title)
-    return answer(drawn, form, name, lambda: whole.cut(low, high).as_csv("time_s"))
+    drawn = replace(complete.within(low, high), title=title)
+    return answer(drawn, form, name, lambda: complete.cut(low, high).as_csv("time_s"))
 
 
 def figure(run: RunRow, kind: str) -> Figure:

@@ -46,20 +46,20 @@ class Card:
     @property
     def measured(self) -> bool:
         """Whether any campaign was compared with a paper; arithmetic needs none."""
-        return any(score.campaign for one in self.artefacts for score in one.scores.values())
+        return any(score.campaign for artefact in self.artefacts for score in artefact.scores.values())
 
     @property
     def papers(self) -> list[str]:
         """In the order of the document."""
-        return list(dict.fromkeys(one.paper for one in self.artefacts))
+        return list(dict.fromkeys(artefact.paper for artefact in self.artefacts))
 
     def of_paper(self, paper: str) -> dict[str, int]:
         """Artefacts of a paper by verdict."""
-        found = dict.fromkeys(VERDICTS, 0)
-        for one in self.artefacts:
-            if one.paper == paper:
-                found[verdict(one)] += 1
-        return found
+        counts = dict.fromkeys(VERDICTS, 0)
+        for artefact in self.artefacts:
+            if artefact.paper == paper:
+                counts[verdict(artefact)] += 1
+        return counts
 
 
 #: "incomplete": some of its runs have no valid result yet, so that nothing is decided.
@@ -72,9 +72,9 @@ def verdict(artefact: Artefact, backend: str = "") -> str:
         score = artefact.scores.get(backend)
         if score is None:
             return "not run"
-        return "incomplete" if score.there < score.asked else "pass" if score.passes else "fail"
-    found = [verdict(artefact, one) for one in artefact.scores]
-    return next((word for word in ("fail", "incomplete", "pass") if word in found), "not run")
+        return "incomplete" if score.valid < score.asked else "pass" if score.passes else "fail"
+    verdicts = [verdict(artefact, score) for score in artefact.scores]
+    return next((word for word in ("fail", "incomplete", "pass") if word in verdicts), "not run")
 
 
 def read() -> Card:
@@ -93,40 +93,40 @@ def reasons() -> dict[str, list[str]]:
     path = node_binary.ROOT / "docs/reproduction.md"
     text = path.read_text(encoding="utf-8") if path.is_file() else ""
     _, _, after = text.partition("\n## What does not agree")
-    found: dict[str, list[str]] = {}
+    by_paper: dict[str, list[str]] = {}
     for paragraph in after.partition("\n## ")[0].split("\n\n")[1:]:
-        told = " ".join(paragraph.split())
-        heading = re.match(r"\*\*(\w+)", told)
+        line = " ".join(paragraph.split())
+        heading = re.match(r"\*\*(\w+)", line)
         if heading is not None and heading[1] in PAPERS:
-            found.setdefault(heading[1], []).append(re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", told))
-    return found
+            by_paper.setdefault(heading[1], []).append(re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", line))
+    return by_paper
 
 
 def reasons_for(artefact: Artefact) -> list[str]:
     """Paragraphs of its paper that name an artefact, by its id or as "table 3" or "figures 20 and 21"."""
-    return [told for told in reasons().get(artefact.paper, []) if artefact.id in _named(artefact.paper, told)]
+    return [text for text in reasons().get(artefact.paper, []) if artefact.id in _named(artefact.paper, text)]
 
 
 def general_reasons(artefacts: Sequence[Artefact]) -> dict[str, list[str]]:
     """By paper, the paragraphs that name none of the artefacts."""
-    ids = {one.id for one in artefacts}
-    found = {paper: [told for told in all_ if not _named(paper, told) & ids] for paper, all_ in reasons().items()}
-    return {paper: told for paper, told in found.items() if told}
+    ids = {artefact.id for artefact in artefacts}
+    by_paper = {paper: [text for text in all_ if not _named(paper, text) & ids] for paper, all_ in reasons().items()}
+    return {paper: text for paper, text in by_paper.items() if text}
 
 
-def _named(paper: str, told: str) -> set[str]:
-    found = set(re.findall(rf"\b{paper}-[\w-]+", told))
-    for kind, numbers in re.findall(r"\b([Tt]able|[Ff]igure)s? ((?:[\dIVX]+[a-d]?(?:, | and | to )?)+)", told):
+def _named(paper: str, text: str) -> set[str]:
+    names = set(re.findall(rf"\b{paper}-[\w-]+", text))
+    for kind, numbers in re.findall(r"\b([Tt]able|[Ff]igure)s? ((?:[\dIVX]+[a-d]?(?:, | and | to )?)+)", text):
         for number in re.findall(r"[\dIVX]+[a-d]?", numbers):
             roman = {"I": "1", "II": "2", "III": "3", "IV": "4", "V": "5"}
             short = "fig" if kind.lower() == "figure" else "table"
-            found.add(f"{paper}-{short}{roman.get(number, number)}")
-    return found
+            names.add(f"{paper}-{short}{roman.get(number, number)}")
+    return names
 
 
-def marked(told: str) -> Markup:
+def marked(text: str) -> Markup:
     """A paragraph with its bold and typewriter words."""
-    safe = str(escape(told))
+    safe = str(escape(text))
     safe = re.sub(r"\*\*(.+?)\*\*", r"<b>\1</b>", safe)
     return Markup(re.sub(r"`(.+?)`", r"<code>\1</code>", safe))
 
@@ -145,7 +145,11 @@ def show() -> str:
     """All artefacts; `paper` and `show` (one of VERDICTS) narrow them."""
     card = read()
     paper, only = request.args.get("paper", ""), request.args.get("show", "")
-    shown = [one for one in card.artefacts if (not paper or one.paper == paper) and (not only or verdict(one) == only)]
+    shown = [
+        artefact
+        for artefact in card.artefacts
+        if (not paper or artefact.paper == paper) and (not only or verdict(artefact) == only)
+    ]
     return render_template(
         "scorecard.html",
         card=card,
@@ -166,7 +170,7 @@ def show() -> str:
 @blueprint.get("/scorecard/<artefact_id>.<kind>")
 def small_figure(artefact_id: str, kind: str) -> Response:
     """The small figure of an artefact as SVG or PDF."""
-    artefact = next((one for one in read().artefacts if one.id == artefact_id), None)
+    artefact = next((artefact for artefact in read().artefacts if artefact.id == artefact_id), None)
     if artefact is None:
         abort(404, f"There is no artefact {artefact_id}.")
     picture = wall.draw(artefact)

@@ -50,9 +50,9 @@ LEAST_TOKEN = 16
 GUESSES = 20
 SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
 #: Endpoints that need no token.
-OPEN = frozenset({"door.enter", "static", "figures.static", "monitoring.health"})
+OPEN = frozenset({"door.sign_in", "static", "figures.static", "monitoring.health"})
 #: Endpoints that accept captures; all others accept forms.
-UPLOADS = frozenset({"imports.act", "imports.enter"})
+UPLOADS = frozenset({"imports.act", "imports.submit"})
 
 
 class Door:
@@ -68,21 +68,21 @@ class Door:
         """Whether the site needs a token."""
         return bool(self._token)
 
-    def mark(self) -> str:
+    def session_proof(self) -> str:
         """The proof in a visitor's session that this token was given; another token invalidates it."""
         return hmac.digest(current_app.secret_key, self._token, "sha256").hex()  # type: ignore[arg-type]
 
     def knows(self) -> bool:
         """Whether this visitor has given the token."""
-        return hmac.compare_digest(str(session.get("in", "")).encode(), self.mark().encode())
+        return hmac.compare_digest(str(session.get("in", "")).encode(), self.session_proof().encode())
 
-    def opens(self, given: str) -> bool:
+    def opens(self, token: str) -> bool:
         """Whether a token is right. After too many wrong ones, none is accepted for a while."""
         now = time.monotonic()
         with self._lock:
             if len(self._wrong) == GUESSES and now - self._wrong[0] < 60:
                 abort(429, "Too many wrong tokens; try again in a minute.")
-            good = hmac.compare_digest(given.encode(), self._token)
+            good = hmac.compare_digest(token.encode(), self._token)
             if not good:
                 self._wrong.append(now)
             return good
@@ -128,7 +128,7 @@ def guard(app: Flask, results: Path, token: str, names: list[str]) -> None:
                 abort(401, "This site asks for a token: send it as 'Authorization: Bearer TOKEN'.")
             if request.method not in SAFE:
                 abort(401, "Your session has ended; give the token again.")
-            return redirect(url_for("door.enter", to=request.full_path.rstrip("?")))
+            return redirect(url_for("door.sign_in", to=request.full_path.rstrip("?")))
         if request.endpoint in UPLOADS:
             request.max_content_length = import_queue.MOST_BODY
         # Before anything parses a form.
@@ -166,13 +166,13 @@ def _not_forged() -> None:
     # Browsers send a form to another site with its origin: a request without origin and cookie comes from a script.
     if request.path.startswith("/api/") and origin is None and not request.cookies:
         return
-    given = request.headers.get("X-CSRF-Token") or request.form.get("csrf", "")
-    if not hmac.compare_digest(given.encode(), str(session.get("csrf", "")).encode()) or not given:
+    token = request.headers.get("X-CSRF-Token") or request.form.get("csrf", "")
+    if not hmac.compare_digest(token.encode(), str(session.get("csrf", "")).encode()) or not token:
         abort(403, "The form is too old; reload the page and send it again.")
 
 
 @blueprint.route("/enter", methods=["GET", "POST"])
-def enter() -> Any:
+def sign_in() -> Any:
     """Asks for the token."""
     door: Door = current_app.extensions["door"]
     to = request.values.get("to", "/")
@@ -184,7 +184,7 @@ def enter() -> Any:
         if not door.locked:
             return redirect(to)
         if door.opens(request.form.get("token", "")):
-            session["in"] = door.mark()
+            session["in"] = door.session_proof()
             session.permanent = True
             return redirect(to)
         wrong = True
@@ -195,7 +195,7 @@ def enter() -> Any:
 def leave() -> Any:
     """Ends the visitor's session."""
     session.clear()
-    return redirect(url_for("door.enter"))
+    return redirect(url_for("door.sign_in"))
 
 
 def is_local(host: str) -> bool:

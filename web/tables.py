@@ -87,24 +87,24 @@ def _rows(
     within: pl.Expr | bool,
     columns: Sequence[str | pl.Expr],
 ) -> pl.DataFrame:
-    found = next((one for one in data.flows if one.name == name), None)
-    if found is None:
+    flow = next((flow for flow in data.flows if flow.name == name), None)
+    if flow is None:
         raise MissingCapture(f"this run has no flow {name}")
-    node = found.receiver if receiver else found.sender
+    node = flow.receiver if receiver else flow.sender
     files = _files(data, [end for end in data.interfaces if end.node == node])
-    own = found.connections.filter(pl.col("file").is_in(files)).select("file", "conn", "stream")
+    connections = flow.connections.filter(pl.col("file").is_in(files)).select("file", "conn", "stream")
     rows = _scan(folder).filter(
-        pl.col("file").is_in(own["file"].unique().to_list()),
-        pl.col("conn").is_in(own["conn"].unique().to_list()),
+        pl.col("file").is_in(connections["file"].unique().to_list()),
+        pl.col("conn").is_in(connections["conn"].unique().to_list()),
         where,
         within,
     )
-    if own.height == 1:
-        return rows.select(*columns).collect().with_columns(pl.lit(own["stream"][0], pl.UInt32).alias("stream"))
-    more = [one for one in columns if isinstance(one, pl.Expr) or one not in ("file", "conn")]
+    if connections.height == 1:
+        return rows.select(*columns).collect().with_columns(pl.lit(connections["stream"][0], pl.UInt32).alias("stream"))
+    more = [column for column in columns if isinstance(column, pl.Expr) or column not in ("file", "conn")]
     frame = rows.select("file", "conn", *more).collect()
     # Only pairs are the flow's: captures number their connections each for itself.
-    return frame.join(_typed(own, frame), on=["file", "conn"], how="inner", maintain_order="left")
+    return frame.join(_typed(connections, frame), on=["file", "conn"], how="inner", maintain_order="left")
 
 
 def sightings(
@@ -115,11 +115,11 @@ def sightings(
     An interface that was captured and never saw it has no times.
     """
     data = without_segments(folder, run)
-    found = next(one for one in data.flows if one.name == name)
-    own = found.connections.filter(pl.col("stream") == stream).select("file", "conn")
+    flow = next(flow for flow in data.flows if flow.name == name)
+    connections = flow.connections.filter(pl.col("stream") == stream).select("file", "conn")
     mine = (pl.col("dir") == 0) & (pl.col("seq") == seq) & (pl.col("payload") == payload)
     rows = _scan(folder).filter(mine).select("file", "conn", "time_ns").collect()
-    kept = rows.join(_typed(own, rows), on=["file", "conn"], how="semi").sort("time_ns")
+    kept = rows.join(_typed(connections, rows), on=["file", "conn"], how="semi").sort("time_ns")
     times: dict[int, list[float]] = {}
     for file, time_ns in kept.select("file", "time_ns").iter_rows():
         times.setdefault(file, []).append((time_ns - data.t0_epoch_ns) / 1e9)
@@ -132,16 +132,16 @@ def sightings(
 
 def flows(folder: Path, run: RunRow, name: str = "") -> list[CapturedFlow]:
     """Flows that were captured at their receivers."""
-    found = []
+    flows_ = []
     try:
         data = without_segments(folder, run)
     except MissingCapture:
         return []
-    for one in data.flows:
-        captured = {end.interface for end in data.interfaces if end.node == one.receiver}
-        if name in ("", one.name) and captured & set(data.files):
-            found.append(one)
-    return found
+    for flow in data.flows:
+        captured = {end.interface for end in data.interfaces if end.node == flow.receiver}
+        if name in ("", flow.name) and captured & set(data.files):
+            flows_.append(flow)
+    return flows_
 
 
 def sacks(folder: Path, run: RunRow, name: str, receiver: bool) -> pl.DataFrame | None:
@@ -150,10 +150,10 @@ def sacks(folder: Path, run: RunRow, name: str, receiver: bool) -> pl.DataFrame 
     if not path.is_file():
         return None
     data = without_segments(folder, run)
-    found = next(one for one in data.flows if one.name == name)
-    node = found.receiver if receiver else found.sender
+    flow = next(flow for flow in data.flows if flow.name == name)
+    node = flow.receiver if receiver else flow.sender
     files = _files(data, [end for end in data.interfaces if end.node == node])
-    where = found.connections.filter(pl.col("file").is_in(files)).select("file", "conn").unique()
+    where = flow.connections.filter(pl.col("file").is_in(files)).select("file", "conn").unique()
     rows = pl.scan_parquet(path).filter(pl.col("dir") == 1).collect()
     blocks = rows.join(_typed(where, rows), on=["file", "conn"], how="semi")
     return blocks.select(((pl.col("time_ns") - data.t0_epoch_ns) / 1e9).alias("t_s"), "left", "right").sort(
@@ -168,10 +168,10 @@ def blocks_of(folder: Path, segments: pl.DataFrame) -> dict[tuple[int, int], lis
         return {}
     here = pl.col("frame").is_between(segments["frame"].min(), segments["frame"].max())
     rows = pl.scan_parquet(path).filter(here).select("file", "frame", "left", "right").collect()
-    found: dict[tuple[int, int], list[list[int]]] = {}
+    blocks: dict[tuple[int, int], list[list[int]]] = {}
     for file, frame, left, right in rows.iter_rows():
-        found.setdefault((file, frame), []).append([left, right])
-    return found
+        blocks.setdefault((file, frame), []).append([left, right])
+    return blocks
 
 
 def derived(key: tuple[Any, ...], make: Callable[[], T], size: Callable[[T], int]) -> T:
@@ -184,8 +184,8 @@ def derived(key: tuple[Any, ...], make: Callable[[], T], size: Callable[[T], int
     dated = (*key, *(path.stat().st_mtime_ns for path in tables if path.exists()))
     with _lock:
         if dated in _derived:
-            found: T = _derived[dated][0]
-            return found
+            value: T = _derived[dated][0]
+            return value
         theirs = _making.get(dated)
         if theirs is None:
             mine = _making[dated] = Future()
@@ -234,10 +234,10 @@ def _during(data: RunData, from_s: float, to_s: float) -> pl.Expr:
 
 
 def _files(data: RunData, interfaces: Sequence[InterfaceReport]) -> list[int]:
-    found = [data.files[end.interface] for end in interfaces if end.interface in data.files]
-    if not found:
+    paths = [data.files[end.interface] for end in interfaces if end.interface in data.files]
+    if not paths:
         raise MissingCapture("nothing was captured here: capture.at of the campaign says where")
-    return found
+    return paths
 
 
 def without_segments(folder: Path, run: RunRow) -> RunData:
@@ -255,7 +255,7 @@ def without_segments(folder: Path, run: RunRow) -> RunData:
             t0_epoch_ns=run.documents.report.t0_epoch_ns,
             segments=pl.DataFrame(),
             connections=connections,
-            files={one["label"]: one["file"] for one in summary["files"]},
+            files={file["label"]: file["file"] for file in summary["files"]},
         )
 
     return derived((str(folder), "connections"), make, lambda made: int(made.connections.estimated_size()))

@@ -199,21 +199,21 @@ def _distances(start: str, names: Sequence[str], links: Sequence[LinkSpec]) -> d
     for link in links:
         for end in link.ends:
             beside[end] += [other for other in link.ends if other != end]
-    found, todo = {start: 0}, deque([start])
+    distances, todo = {start: 0}, deque([start])
     while todo:
         here = todo.popleft()
         for other in beside[here]:
-            if other not in found:
-                found[other] = found[here] + 1
+            if other not in distances:
+                distances[other] = distances[here] + 1
                 todo.append(other)
-    return found
+    return distances
 
 
 def _by_column(place: Mapping[str, int], names: Sequence[str]) -> list[list[str]]:
-    found: dict[int, list[str]] = {}
+    columns: dict[int, list[str]] = {}
     for name in names:
-        found.setdefault(place.get(name, 0), []).append(name)
-    return [found[number] for number in sorted(found)]
+        columns.setdefault(place.get(name, 0), []).append(name)
+    return [columns[number] for number in sorted(columns)]
 
 
 def _gaps(columns: Sequence[Sequence[str]], links: Sequence[LinkSpec]) -> list[float]:

@@ -39,10 +39,10 @@ class _Column:
     @property
     def reach(self) -> list[float]:
         """Every number that is drawn."""
-        found = [] if self.value is None else [self.value.published]
+        values = [] if self.value is None else [self.value.published]
         if self.value is not None and self.value.relation in ("eq", "approx"):
-            found += [self.value.published - slack(self.value), self.value.published + slack(self.value)]
-        return found + [end for mean, half, _ in self.measured.values() for end in (mean - half, mean + half)]
+            values += [self.value.published - slack(self.value), self.value.published + slack(self.value)]
+        return values + [end for mean, half, _ in self.measured.values() for end in (mean - half, mean + half)]
 
 
 def draw(artefact: Artefact) -> Picture | None:
@@ -53,10 +53,10 @@ def draw(artefact: Artefact) -> Picture | None:
     first = next(iter(scores.values()))
     if first.values:
         stated = first.stated or first.values
-        measure = Counter(one.measure for one in stated).most_common(1)[0][0]
-        unit = next(one.unit for one in stated if one.measure == measure)
-        at = [number for number, one in enumerate(first.values) if one.measure == measure and one.unit == unit]
-        rest = len({one.measure for one in first.values}) - 1
+        measure = Counter(value.measure for value in stated).most_common(1)[0][0]
+        unit = next(value.unit for value in stated if value.measure == measure)
+        at = [number for number, value in enumerate(first.values) if value.measure == measure and value.unit == unit]
+        rest = len({value.measure for value in first.values}) - 1
         columns = [_of_values(artefact, number) for number in at]
     elif first.orderings:
         measure, rest = first.orderings[0].measure, len(first.orderings) - 1
@@ -72,9 +72,9 @@ def _of_values(artefact: Artefact, number: int) -> _Column:
     measured = {}
     for backend in BACKENDS:
         score = artefact.scores.get(backend)
-        one = score.values[number] if score is not None else None
-        if one is not None and one.measured is not None:
-            measured[backend] = one.measured, one.half_interval or 0.0, one.within
+        score_value = score.values[number] if score is not None else None
+        if score_value is not None and score_value.measured is not None:
+            measured[backend] = score_value.measured, score_value.half_interval or 0.0, score_value.within
     value = next(iter(artefact.scores.values())).values[number]
     return _Column(" ".join(str(label) for label in value.cell.values()), value, measured)
 
@@ -83,9 +83,9 @@ def _of_ordering(by_backend: Mapping[str, OrderingScore]) -> list[_Column]:
     first = next(iter(by_backend.values()))
     columns = []
     for number, label in enumerate(first.order):
-        means = {name: one.measured[number] for name, one in by_backend.items()}
-        found = {name: (mean, 0.0, by_backend[name].holds) for name, mean in means.items() if mean is not None}
-        columns.append(_Column(str(label), None, found))
+        means = {name: score.measured[number] for name, score in by_backend.items()}
+        values = {name: (mean, 0.0, by_backend[name].holds) for name, mean in means.items() if mean is not None}
+        columns.append(_Column(str(label), None, values))
     return columns
 
 
@@ -165,34 +165,38 @@ def slack(value: ValueScore) -> float:
 
 def disagreements(artefact: Artefact) -> list[str]:
     """What this store's values of an artefact miss, each as a sentence; the farthest values first."""
-    found: list[tuple[float, str]] = []
+    misses: list[tuple[float, str]] = []
     for backend in BACKENDS:
         score = artefact.scores.get(backend)
         if score is None:
             continue
-        found += [_miss(one, backend) for one in score.values if not one.within and one.origin == "stated"]
-        for one in score.orderings:
-            if not one.holds:
-                means = ", ".join(f"{label} {plain(mean)}" for label, mean in zip(one.order, one.measured, strict=True))
-                place = place_of(one.where)
-                text = f"{words(one.measure)}{' at ' + place if place else ''} on {backend}: the published order is not"
-                found.append((0.0, f"{text} measured ({means})."))
-    found.sort(key=lambda miss: -miss[0])
-    listed = [text for _, text in found[:MOST_LISTED]]
-    return listed + ([f"{len(found) - MOST_LISTED} more are in the tables."] if len(found) > MOST_LISTED else [])
+        misses += [_miss(value, backend) for value in score.values if not value.within and value.origin == "stated"]
+        for ordering in score.orderings:
+            if not ordering.holds:
+                means = ", ".join(
+                    f"{label} {plain(mean)}" for label, mean in zip(ordering.order, ordering.measured, strict=True)
+                )
+                place = place_of(ordering.where)
+                where = f"{words(ordering.measure)}{' at ' + place if place else ''} on {backend}"
+                text = f"{where}: the published order is not"
+                misses.append((0.0, f"{text} measured ({means})."))
+    misses.sort(key=lambda miss: -miss[0])
+    listed = [text for _, text in misses[:MOST_LISTED]]
+    return listed + ([f"{len(misses) - MOST_LISTED} more are in the tables."] if len(misses) > MOST_LISTED else [])
 
 
-def _miss(one: ValueScore, backend: str) -> tuple[float, str]:
-    place = place_of(one.cell)
-    head = f"{words(one.measure)}{' at ' + place if place else ''} on {backend}"
-    published = in_unit(one.published, one.unit, one.published)
-    if one.measured is None:
+def _miss(score: ValueScore, backend: str) -> tuple[float, str]:
+    place = place_of(score.cell)
+    head = f"{words(score.measure)}{' at ' + place if place else ''} on {backend}"
+    published = in_unit(score.published, score.unit, score.published)
+    if score.measured is None:
         return math.inf, f"{head}: {published} published, nothing measured."
-    share = (one.measured - one.published) / abs(one.published) if one.published else math.inf
+    share = (score.measured - score.published) / abs(score.published) if score.published else math.inf
     apart = f" ({100 * share:+.3g} %)".replace("-", "\N{MINUS SIGN}") if math.isfinite(share) else ""
-    return abs(
-        share
-    ), f"{head}: {published} published, {in_unit(one.measured, one.unit, one.published)} measured{apart}."
+    return (
+        abs(share),
+        f"{head}: {published} published, {in_unit(score.measured, score.unit, score.published)} measured{apart}.",
+    )
 
 
 def place_of(cell: Mapping[str, object]) -> str:

@@ -45,10 +45,10 @@ def conversations(data: RunData, order: str = "bytes") -> Sequence[Conversation]
     }
     nearest = pl.DataFrame(
         [
-            (address, data.files[one.interface])
-            for one in data.interfaces
-            if one.interface in data.files
-            for address in data.addresses.get(one.node, [])
+            (address, data.files[interface.interface])
+            for interface in data.interfaces
+            if interface.interface in data.files
+            for address in data.addresses.get(interface.node, [])
         ],
         schema={"client": pl.String, "file": data.connections.schema["file"]},
         orient="row",
@@ -58,7 +58,7 @@ def conversations(data: RunData, order: str = "bytes") -> Sequence[Conversation]
     rows = rows.join(nearest.with_columns(pl.lit(0).alias("away")), on=["client", "file"], how="left")
     rows = rows.sort(pl.col("away").fill_null(1), "file", maintain_order=True)
     rows = rows.unique(["client", "client_port", "server", "server_port", "nth"], keep="first", maintain_order=True)
-    found = [
+    conversations_ = [
         Conversation(
             sender=_end(row["client"], row["client_port"]),
             receiver=_end(row["server"], row["server_port"]),
@@ -75,7 +75,7 @@ def conversations(data: RunData, order: str = "bytes") -> Sequence[Conversation]
         for row in rows.iter_rows(named=True)
     ]
     sign = 1 if order == "start_s" else -1
-    return sorted(found, key=lambda one: (sign * (getattr(one, order) or 0), one.start_s, one.sender))
+    return sorted(conversations_, key=lambda item: (sign * (getattr(item, order) or 0), item.start_s, item.sender))
 
 
 def _end(address: str, port: int) -> str:

@@ -59,11 +59,11 @@ def fate(
         path: hops (node, link, next node) from the sender to the receiver.
         acks: times of acks, at the sender, that ask for the segment.
     """
-    number = next((number for number, one in enumerate(sent) if abs(one.t_s - at) < 1e-6), None)
+    number = next((number for number, packet in enumerate(sent) if abs(packet.t_s - at) < 1e-6), None)
     if number is None:
         return None
-    own, again = sent[number], sent[number + 1] if number + 1 < len(sent) else None
-    now_s, lost, followed = own.t_s, None, True
+    transmission, again = sent[number], sent[number + 1] if number + 1 < len(sent) else None
+    now_s, lost, followed = transmission.t_s, None, True
     for node, link, following in path:
         entries, exits = seen.get((node, link)), seen.get((following, link))
         if entries is None or exits is None:
@@ -79,7 +79,7 @@ def fate(
             break
         now_s = arrival
     duplicates = 0 if again is None else max(bisect_right(acks, again.t_s) - 1, 0)
-    return Fate(own, now_s if followed and lost is None and path else None, lost, again, duplicates)
+    return Fate(transmission, now_s if followed and lost is None and path else None, lost, again, duplicates)
 
 
 def matched(entries: Sequence[float], exits: Sequence[float]) -> list[float | None]:
@@ -87,12 +87,12 @@ def matched(entries: Sequence[float], exits: Sequence[float]) -> list[float | No
 
     Only time tells copies apart: the last arrival belongs to the latest transmission before it, and so on backwards.
     """
-    found: list[float | None] = [None] * len(entries)
+    exits_s: list[float | None] = [None] * len(entries)
     end = len(entries)
     for exit_s in reversed(exits):
         end = min(bisect_right(entries, exit_s + ROUNDING_S), end)
         if not end:
             break
         end -= 1
-        found[end] = exit_s
-    return found
+        exits_s[end] = exit_s
+    return exits_s

@@ -92,7 +92,7 @@ class CapturedLine(Line):
         """Bits that the line can carry in a period, by its declared rate and schedule; None: not limited."""
         if self.rate_bps is None:
             return None
-        changes = sorted((float(one.at_s), one.rate_bps) for one in self.spec.schedule if one.rate_bps)
+        changes = sorted((float(change.at_s), change.rate_bps) for change in self.spec.schedule if change.rate_bps)
         steps = [(float("-inf"), self.rate_bps), *changes, (float("inf"), 0)]
         bits = 0.0
         for (begin_s, rate), (end_s, _) in pairwise(steps):

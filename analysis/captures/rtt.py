@@ -39,7 +39,7 @@ def _across(seen: pl.DataFrame) -> pl.DataFrame:
     )
     top = pl.col("ack").cum_max().shift(1).over("stream").fill_null(0)
     first = seen.filter(pl.col("dir") == 1).filter(pl.col("ack") > top).select("stream", "ack", "t_s")
-    found = once.select("stream", "end", pl.col("t_s").alias("sent_s")).join(
+    matched_rows = once.select("stream", "end", pl.col("t_s").alias("sent_s")).join(
         first, left_on=["stream", "end"], right_on=["stream", "ack"]
     )
-    return found.select("t_s", (pl.col("t_s") - pl.col("sent_s")).alias("rtt_s")).sort("t_s")
+    return matched_rows.select("t_s", (pl.col("t_s") - pl.col("sent_s")).alias("rtt_s")).sort("t_s")

@@ -43,10 +43,10 @@ class RunData(Tables, RunView):
     @cached_property
     def links(self) -> list[Link]:
         """The links of which exactly two directions are measured."""
-        found: dict[str, list[CapturedLine]] = {}
+        by_link: dict[str, list[CapturedLine]] = {}
         for line in self.lines:
-            found.setdefault(line.link, []).append(line)
-        return [Link(name, pair[0], pair[1]) for name, pair in found.items() if len(pair) == 2]
+            by_link.setdefault(line.link, []).append(line)
+        return [Link(name, pair[0], pair[1]) for name, pair in by_link.items() if len(pair) == 2]
 
     @property
     def window_s(self) -> tuple[float, float]:

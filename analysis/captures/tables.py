@@ -56,10 +56,10 @@ class Tables:
     @cached_property
     def addresses(self) -> dict[str, list[str]]:
         """Node to the addresses of its interfaces."""
-        found: dict[str, list[str]] = {}
+        by_node: dict[str, list[str]] = {}
         for interface in self.interfaces:
-            found.setdefault(interface.node, []).append(interface.address)
-        return found
+            by_node.setdefault(interface.node, []).append(interface.address)
+        return by_node
 
     @cached_property
     def of_connection(self) -> dict[tuple[Any, ...], pl.DataFrame]:

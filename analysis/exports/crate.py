@@ -63,20 +63,20 @@ def write(store: Store, campaign: str, path: Path, experiments: Path, author: st
     Raises:
         AnalysisError: there is no such campaign, none of its runs is in the store, or a file is not what it was.
     """
-    found = find_campaign(store, campaign)
-    runs = [run for run_id in _run_ids(found) if (run := store.run(run_id)) is not None]
+    row = find_campaign(store, campaign)
+    runs = [run for run_id in _run_ids(row) if (run := store.run(run_id)) is not None]
     if not runs:
-        raise AnalysisError(f"campaign {found.name} has no runs: there is nothing to bundle")
+        raise AnalysisError(f"campaign {row.name} has no runs: there is nothing to bundle")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        return _write(store, found, runs, path, experiments, author, licence)
+        return _write(store, row, runs, path, experiments, author, licence)
     except OSError as error:
         raise AnalysisError(f"{path} cannot be written: {error.strerror or error}") from None
 
 
 def _write(
     store: Store,
-    found: CampaignRow,
+    row: CampaignRow,
     runs: Sequence[RunRow],
     path: Path,
     experiments: Path,
@@ -86,19 +86,19 @@ def _write(
     prefix = f".{path.name}-"
     sweep(path.parent, prefix)
     with ScratchFolder(path.parent, prefix) as scratch:
-        made = _generated(store, found, runs, experiments, scratch)
+        made = _generated(store, row, runs, experiments, scratch)
         files = {name: (file.stat().st_size, _sha256(file), file) for name, file in made.items()}
-        names = [*files, *(f"runs/{run.id}/{one.path}" for run in runs for one in run.files)]
-        of_means = means(found.id, store) if any(run.state == "valid" for run in runs) else None
+        names = [*files, *(f"runs/{run.id}/{file.path}" for run in runs for file in run.files)]
+        of_means = means(row.id, store) if any(run.state == "valid" for run in runs) else None
         preview = scratch / PREVIEW
-        preview.write_text(page(found, runs, of_means, names))
+        preview.write_text(page(row, runs, of_means, names))
         files[PREVIEW] = (preview.stat().st_size, _sha256(preview), preview)
         for run in runs:
-            for one in run.files:
-                name = f"runs/{run.id}/{one.path}"
-                files[name] = (one.bytes, one.sha256, store.run_folder(run.id) / one.path)
+            for stored_file in run.files:
+                name = f"runs/{run.id}/{stored_file.path}"
+                files[name] = (stored_file.bytes, stored_file.sha256, store.run_folder(run.id) / stored_file.path)
         half = scratch / "bundle.zip"
-        _zip(half, _metadata(found, runs, files, author, licence), files)
+        _zip(half, _metadata(row, runs, files, author, licence), files)
         half.replace(path)
     return _sha256(path)
 
@@ -124,11 +124,11 @@ def _generated(
     for name, frame in (("values", values(campaign.id, store)), ("means", of_means)):
         made[f"tables/{name}.csv"] = scratch / f"{name}.csv"
         write_table(frame, made[f"tables/{name}.csv"])
-    own = published.of_campaign(store, campaign.id, campaign.text, experiments)
-    if own is not None and not own.is_empty:
+    figure = published.of_campaign(store, campaign.id, campaign.text, experiments)
+    if figure is not None and not figure.is_empty:
         for ending in ("svg", "pdf"):
             made[f"{OWN_FIGURE}.{ending}"] = scratch / f"own.{ending}"
-            save(own.figure(), made[f"{OWN_FIGURE}.{ending}"])
+            save(figure.figure(), made[f"{OWN_FIGURE}.{ending}"])
     for metric in FIGURES:
         if metric in set(of_means["metric"]):
             for ending in ("svg", "pdf"):
@@ -148,7 +148,7 @@ def _document(campaign: CampaignRow, runs: Sequence[RunRow]) -> dict[str, Any]:
     return {
         "version": VERSION,
         "campaign": {key: getattr(campaign, key) for key in OF_CAMPAIGN},
-        "points": [one.parameters for one in campaign.points],
+        "points": [point.parameters for point in campaign.points],
         "members": [
             [point.number, member.repetition, member.run_id] for point in campaign.points for member in point.members
         ],
@@ -158,10 +158,10 @@ def _document(campaign: CampaignRow, runs: Sequence[RunRow]) -> dict[str, Any]:
                 "scenario": run.documents.scenario_document,
                 "manifest": run.documents.manifest_document,
                 "metrics": [
-                    {"metric": one.name, "subject": one.subject, "value": one.value, "unit": one.unit}
-                    for one in run.metrics
+                    {"metric": metric.name, "subject": metric.subject, "value": metric.value, "unit": metric.unit}
+                    for metric in run.metrics
                 ],
-                "files": [{key: getattr(one, key) for key in ("path", "bytes", "sha256")} for one in run.files],
+                "files": [{key: getattr(file, key) for key in ("path", "bytes", "sha256")} for file in run.files],
             }
             for run in runs
         ],
@@ -190,7 +190,7 @@ def _metadata(
             "description": f"Captures, manifests, tables and figures of the campaign {campaign.name}, "
             f"{len(runs)} runs on the {campaign.backend} backend of Backchannel.",
             "datePublished": _moment(campaign.finished or campaign.started), "license": {"@id": licence},
-            "hasPart": [one for name, one in ids.items() if name != PREVIEW],
+            "hasPart": [id for name, id in ids.items() if name != PREVIEW],
             "mentions": [{"@id": action["@id"]} for action in actions],
         },
         {"@id": PROFILE, "@type": "CreativeWork", "name": "Process Run Crate", "version": "0.5"},
@@ -216,14 +216,14 @@ def _metadata(
 
 def _action(run: RunRow, campaign: CampaignRow, ids: Mapping[str, Any]) -> dict[str, Any]:
     folder = f"runs/{run.id}/"
-    own = [name for name in ids if name.startswith(folder)]
+    results = [name for name in ids if name.startswith(folder)]
     inputs = [name for name in (f"{folder}scenario.json", "campaign.yaml") if name in ids]
     action: dict[str, Any] = {
         "@id": f"#run-{run.id}", "@type": "CreateAction", "instrument": {"@id": SOFTWARE},
         "name": f"Run {run.id} of {campaign.name}",
         "description": f"./backchannel run {Path(campaign.file).name}: seed {run.seed}, "
         f"{run.duration_s:g} s on the {run.backend} backend",
-        "object": [ids[name] for name in inputs], "result": [ids[name] for name in own if name not in inputs],
+        "object": [ids[name] for name in inputs], "result": [ids[name] for name in results if name not in inputs],
         "actionStatus": "http://schema.org/CompletedActionStatus",
         "endTime": _moment(run.landed),
     }  # fmt: skip

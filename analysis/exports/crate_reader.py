@@ -120,9 +120,9 @@ def _problems(document: Mapping[str, Any], described: Mapping[str, tuple[int, st
             float(row["value"])
             if not all(isinstance(row[key], str) for key in ("metric", "subject", "unit")):
                 yield f"a metric of run {run_id} has no name, subject or unit"
-        told = {f"runs/{run_id}/{one['path']}": (one["bytes"], one["sha256"]) for one in run["files"]}
-        there = {name: its for name, its in described.items() if name.startswith(f"runs/{run_id}/")}
-        if told != there:
+        declared = {f"runs/{run_id}/{file['path']}": (file["bytes"], file["sha256"]) for file in run["files"]}
+        listed = {name: its for name, its in described.items() if name.startswith(f"runs/{run_id}/")}
+        if declared != listed:
             yield f"the files of run {run_id} are not those that the bundle describes"
     if len({(point, repetition) for point, repetition, _ in document["members"]}) < len(document["members"]):
         yield "a repetition of a point is there twice"
@@ -139,10 +139,10 @@ def _land(store: Store, document: Mapping[str, Any], scratch: Path) -> dict[str,
         if run["id"] in known:
             continue
         folder = store.incoming(run["id"])
-        there = scratch / "runs" / run["id"]
-        if there.is_dir():
+        unpacked = scratch / "runs" / run["id"]
+        if unpacked.is_dir():
             folder.rmdir()
-            there.rename(folder)
+            unpacked.rename(folder)
         store.land(
             Landing(
                 run["id"], run["backend"], Documents(run["scenario"], run["manifest"]), _values(run["metrics"]),
@@ -163,8 +163,8 @@ def _land(store: Store, document: Mapping[str, Any], scratch: Path) -> dict[str,
 
 def _values(rows: Sequence[Mapping[str, Any]]) -> list[MetricValue]:
     """Metrics under today's names. Where an earlier version wrote one quantity under two names, the first is kept."""
-    found: dict[tuple[str, str], MetricValue] = {}
+    by_name: dict[tuple[str, str], MetricValue] = {}
     for row in rows:
         name, subject = RENAMED.get(row["metric"], row["metric"]), line_name(row["subject"])
-        found.setdefault((name, subject), MetricValue(name, subject, float(row["value"]), row["unit"]))
-    return list(found.values())
+        by_name.setdefault((name, subject), MetricValue(name, subject, float(row["value"]), row["unit"]))
+    return list(by_name.values())

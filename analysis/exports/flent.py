@@ -67,10 +67,12 @@ def read(path: Path) -> FlentData:
     raw_values = document.get("raw_values")
     if not raw_values:
         # Version 1 kept them with the series' metadata.
-        raw_values = {name: one["RAW_VALUES"] for name, one in of_series.items() if "RAW_VALUES" in one}
+        raw_values = {name: line["RAW_VALUES"] for name, line in of_series.items() if "RAW_VALUES" in line}
     try:
         columns = {"t_s": [float(x) for x in xs]}
-        columns |= {name: [None if one is None else float(one) for one in values] for name, values in results.items()}
+        columns |= {
+            name: [None if value is None else float(value) for value in values] for name, values in results.items()
+        }
         frame = pl.DataFrame(columns, schema=dict.fromkeys(columns, pl.Float64))
         rows = [row for name, points in raw_values.items() for row in _raw(name, points, version)]
     except (TypeError, ValueError, KeyError, AttributeError) as error:
@@ -191,8 +193,8 @@ def _series_names(run: RunData) -> dict[str, str]:
         against = opposed.intersection([*_hops(run, flow), (flow.sender, "", flow.receiver)])
         (uploads if against else downloads).append(flow.name)
     names: dict[str, str] = {}
-    for way, own in (("TCP download", downloads), ("TCP upload", uploads)):
-        names |= {name: way if len(own) == 1 else f"{way}::{at + 1}" for at, name in enumerate(own)}
+    for way, names_of_way in (("TCP download", downloads), ("TCP upload", uploads)):
+        names |= {name: way if len(names_of_way) == 1 else f"{way}::{at + 1}" for at, name in enumerate(names_of_way)}
     return names
 
 
@@ -209,7 +211,7 @@ def _grid(run: RunData, step_s: float) -> tuple[float, list[float], list[_Series
     """The step that keeps the x values few enough, the x values, and the series."""
     while True:
         count = slices.count(0.0, run.window_s[1], step_s) + 1
-        series = [one for flow in run.flows for one in _of_flow(flow, step_s)]
+        series = [line for flow in run.flows for line in _of_flow(flow, step_s)]
         times_s = pl.concat([pl.Series("t_s", [], pl.Float64), *(frame["t_s"] for _, _, _, frame, _ in series)])
         occupied = ((times_s - _ROUNDING_S) / step_s).ceil()
         listed = slices.listed_slices(occupied.filter((occupied >= 0) & (occupied < count)), count)
@@ -220,23 +222,23 @@ def _grid(run: RunData, step_s: float) -> tuple[float, list[float], list[_Series
 
 def _of_flow(flow: CapturedFlow, step_s: float) -> list[_Series]:
     """A flow's throughput, round-trip times and congestion window, as far as they were captured."""
-    found: list[_Series] = []
+    series: list[_Series] = []
     try:
         rates = metrics.throughput_over_time(flow, step_s)
-        found.append((flow.name, "", "Mbits/s", rates.select("t_s", pl.col("bps") / 1e6), False))
+        series.append((flow.name, "", "Mbits/s", rates.select("t_s", pl.col("bps") / 1e6), False))
     except MissingCapture:
         pass
     try:
         samples = metrics.rtt_samples(flow)
-        found.append((flow.name, "tcp_rtt", "ms", samples.select("t_s", pl.col("rtt_s") * 1e3), True))
+        series.append((flow.name, "tcp_rtt", "ms", samples.select("t_s", pl.col("rtt_s") * 1e3), True))
     except MissingCapture:
         pass
     try:
         windows = flow.telemetry.filter(pl.col("cwnd_segments").is_not_null())
-        found.append((flow.name, "tcp_cwnd", "", windows.select("t_s", "cwnd_segments"), True))
+        series.append((flow.name, "tcp_cwnd", "", windows.select("t_s", "cwnd_segments"), True))
     except MissingCapture:
         pass
-    return found
+    return series
 
 
 #: Allowance for rounding of the times at the ends of slices.

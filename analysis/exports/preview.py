@@ -42,7 +42,7 @@ def page(campaign: CampaignRow, runs: Sequence[RunRow], means: pl.DataFrame | No
 
 def _rows(means: pl.DataFrame) -> list[tuple[list[str], list[str]]]:
     """Words and numbers of each row of the table of means."""
-    shown = [name for name, one in METRICS.items() if not one.detail]
+    shown = [name for name, metric in METRICS.items() if not metric.detail]
     swept, rows = fields(means), []
     for row in means.filter(pl.col("metric").is_in(shown)).iter_rows(named=True):
         texts = [*(str(row[name]) for name in swept), METRICS[row["metric"]].title, row["subject"]]

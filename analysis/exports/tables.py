@@ -42,7 +42,7 @@ def write(frame: pl.DataFrame, path: Path) -> None:
     """
     ending = path.suffix.lower().removeprefix(".")
     if ending not in WRITERS:
-        raise AnalysisError(f"{path}: a table's name ends in {', '.join('.' + one for one in WRITERS)}")
+        raise AnalysisError(f"{path}: a table's name ends in {', '.join('.' + ending for ending in WRITERS)}")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         WRITERS[ending](frame, path)

@@ -63,32 +63,32 @@ def _described(bundle: zipfile.ZipFile, path: Path, most_bytes: int) -> dict[str
     graph = json_object(text, path, METADATA).get("@graph")
     if not isinstance(graph, list):
         raise BundleError(f"{path}: {METADATA} has no @graph")
-    found: dict[str, tuple[int, str]] = {}
-    for one in graph:
-        if not isinstance(one, dict) or (one.get("@type") != "File" and one.get("@id") != PREVIEW):
+    members: dict[str, tuple[int, str]] = {}
+    for entity in graph:
+        if not isinstance(entity, dict) or (entity.get("@type") != "File" and entity.get("@id") != PREVIEW):
             continue
-        name = urllib.parse.unquote(str(one.get("@id")))
-        size, digest = str(one.get("contentSize")), str(one.get("sha256"))
+        name = urllib.parse.unquote(str(entity.get("@id")))
+        size, digest = str(entity.get("contentSize")), str(entity.get("sha256"))
         if not size.isdigit() or not re.fullmatch("[0-9a-f]{64}", digest):
             raise BundleError(f"{path}: {METADATA} tells no size and SHA-256 of {name}")
-        found[name] = (int(size), digest)
-    for name in (*found, *names):
+        members[name] = (int(size), digest)
+    for name in (*members, *names):
         parts = PurePosixPath(name).parts
         if name.startswith("/") or "\\" in name or "\0" in name or ".." in parts or not parts:
             raise BundleError(f"{path}: the name '{name}' leaves the bundle's folder")
     if len(set(names)) < len(names):
         raise BundleError(f"{path}: a file is in it twice")
     for what, odd in (
-        ("is not described in it", set(names) - {METADATA} - set(found)), ("is missing", set(found) - set(names)),
+        ("is not described in it", set(names) - {METADATA} - set(members)), ("is missing", set(members) - set(names)),
     ):  # fmt: skip
         if odd:
             raise BundleError(f"{path}: {min(odd)} {what}")
-    if CAMPAIGN not in found:
+    if CAMPAIGN not in members:
         raise BundleError(f"{path} is an RO-Crate, but not of a Backchannel campaign: it has no {CAMPAIGN}")
-    total = sum(size for size, _ in found.values())
+    total = sum(size for size, _ in members.values())
     if total > most_bytes:
         raise BundleError(f"{path} holds {total / 1e9:.1f} GB, and {most_bytes / 1e9:.1f} GB are free")
-    return found
+    return members
 
 
 def _unpack(bundle: zipfile.ZipFile, described: Mapping[str, tuple[int, str]], folder: Path, path: Path) -> None:

@@ -183,7 +183,7 @@ def throughput(flow: CapturedFlow, stream: int = 0) -> Iterator[str]:
         recent = sent[max(number - SEGMENTS, 0) : number + 1]
         for colour, first_s, amount in (
             ("yellow", sent[number - 1][1] if number else t_s, size),
-            ("red", recent[0][1], sum(one[2] for one in recent[1:])), ("blue", sent[0][1], total - sent[0][2]),
+            ("red", recent[0][1], sum(point[2] for point in recent[1:])), ("blue", sent[0][1], total - sent[0][2]),
         ):  # fmt: skip
             if t_s > first_s:
                 yield from (colour, f"dot {at} {amount / (t_s - first_s):.0f}")

@@ -28,11 +28,11 @@ _OWN = frozenset(
 
 def axes_of(points: Sequence[PointRow]) -> dict[str, list[str]]:
     """Swept fields and their values, in the order of the sweep."""
-    found: dict[str, dict[str, None]] = {}
+    values_of: dict[str, dict[str, None]] = {}
     for point in points:
         for name, value in point.parameters:
-            found.setdefault(name, {})[value] = None
-    return {name: list(values) for name, values in found.items()}
+            values_of.setdefault(name, {})[value] = None
+    return {name: list(values) for name, values in values_of.items()}
 
 
 def default_x(axes: Mapping[str, Sequence[str]]) -> str:
@@ -60,7 +60,7 @@ def of_points(
         fixed: fields held at one value.
         published: drawn beside.
     """
-    found = {row.point: row for row in rows if row.name == metric and row.subject == subject}
+    row_of_point = {row.point: row for row in rows if row.name == metric and row.subject == subject}
     groups: dict[str, Group] = {}
     places: dict[str, None] = {}
     keys: dict[tuple[tuple[str, str], ...], tuple[str, str]] = {}
@@ -78,15 +78,17 @@ def of_points(
         places[x] = None
         keys[tuple(sorted(parameters.items()))] = (label, x)
         group = groups.setdefault(label, Group(label))
-        row = found.get(point.number)
+        row = row_of_point.get(point.number)
         if row is not None:
             group.means.append(Mean(x, estimate(metric, unit, row.values)))
-    for one in published:
+    for published_value in published:
         # A cell names a point by its labels: an axis is a field, or the last word of one.
-        for parameters_, (label, x) in keys.items() if (one.metric, one.subject) == (metric, subject) else ():
+        for parameters_, (label, x) in (
+            keys.items() if (published_value.metric, published_value.subject) == (metric, subject) else ()
+        ):
             here = dict(parameters_) | {name.rpartition(".")[2]: value for name, value in parameters_}
-            if one.cell and all(here.get(axis) == wanted for axis, wanted in one.cell.items()):
-                groups[label].published.append((x, one.value))
+            if published_value.cell and all(here.get(axis) == wanted for axis, wanted in published_value.cell.items()):
+                groups[label].published.append((x, published_value.value))
     known, ordered, kept = quantities(list(places)), list(places), list(groups.values())
     if known is not None:
         ordered = [place for _, place in sorted(zip(known[1], ordered, strict=True))]
@@ -119,7 +121,7 @@ def bars(table: pl.DataFrame, metric: str, subjects: Sequence[str] = (), interva
     groups = {subject: Group(subject if len(wanted) > 1 else "") for subject in wanted}
     for row in rows.to_dicts():
         groups[row["subject"]].means.append(_mean_of(row, _point_name(row, names), interval))
-    places = list(dict.fromkeys(one.place for group in groups.values() for one in group.means))
+    places = list(dict.fromkeys(mean.place for group in groups.values() for mean in group.means))
     return Means(
         _title(metric), metric, "", rows["unit"][0], "", places, None, "", list(groups.values()), interval=interval
     ).over_names()
@@ -239,10 +241,10 @@ def _title(metric: str) -> str:
 def _axis(table: pl.DataFrame, asked: str) -> str:
     names = fields(table)
     if asked:
-        found = [name for name in names if name == asked or name.endswith("." + asked)]
-        if len(found) != 1:
+        matches = [name for name in names if name == asked or name.endswith("." + asked)]
+        if len(matches) != 1:
             raise unknown("swept field", asked, names)
-        return found[0]
+        return matches[0]
     numeric = [name for name in names if quantities([str(text) for text in table[name].unique()]) is not None]
     if len(numeric) != 1:
         listed = ", ".join(numeric or names) or "none"

@@ -80,16 +80,18 @@ def boxes_of(
 ) -> list[Series]:
     """Quartiles as a box, the median across it, whiskers to the last values within Tukey's fences, others as dots."""
     boxes, whiskers, medians, dots = [], [], [], []
-    for one in cells:
-        values = sorted(sample.value for sample in one.samples)
+    for cell in cells:
+        values = sorted(sample.value for sample in cell.samples)
         beyond = set(outliers(values))
         inside = [value for value in values if value not in beyond]
-        x, first, middle, third = at[one.number], *(quantile(values, share) / size for share in (0.25, 0.5, 0.75))
-        boxes.append({"x": x, "low": first, "y": third, "cell": one.number})
-        whiskers.append({"x": x, "low": inside[0] / size, "y": inside[-1] / size, "cell": one.number})
-        medians.append({"x": x, "y": middle, "cell": one.number})
+        x, first, middle, third = at[cell.number], *(quantile(values, share) / size for share in (0.25, 0.5, 0.75))
+        boxes.append({"x": x, "low": first, "y": third, "cell": cell.number})
+        whiskers.append({"x": x, "low": inside[0] / size, "y": inside[-1] / size, "cell": cell.number})
+        medians.append({"x": x, "y": middle, "cell": cell.number})
         dots += [
-            {"x": x, "y": s.value / size, "cell": one.number, "run": s.run_id} for s in one.samples if s.value in beyond
+            {"x": x, "y": s.value / size, "cell": cell.number, "run": s.run_id}
+            for s in cell.samples
+            if s.value in beyond
         ]
     return [
         _series("", "segments", whiskers, colour, size=1.2), _series(name, "segments", boxes, colour, size=wide),
@@ -103,22 +105,22 @@ def single_runs(
 ) -> list[Series]:
     """Runs side by side in a slot's width, and the mean with its interval."""
     dots, means = [], []
-    for one in cells:
-        for number, sample in enumerate(one.samples if single else ()):
+    for cell in cells:
+        for number, sample in enumerate(cell.samples if single else ()):
             aside = ((number % 5) - 2) / 5 * room * 0.7
             dots.append(
-                {"x": at[one.number] + aside, "y": sample.value / size, "cell": one.number, "run": sample.run_id}
+                {"x": at[cell.number] + aside, "y": sample.value / size, "cell": cell.number, "run": sample.run_id}
             )
-        if one.has_mean and one.estimate is not None and one.estimate.form != "values":
-            low, high = (None if end is None else end / size for end in one.estimate.ends)
+        if cell.has_mean and cell.estimate is not None and cell.estimate.form != "values":
+            low, high = (None if end is None else end / size for end in cell.estimate.ends)
             means.append(
                 {
-                    "x": at[one.number],
-                    "y": one.estimate.mean / size,
+                    "x": at[cell.number],
+                    "y": cell.estimate.mean / size,
                     "low": low,
                     "high": high,
-                    "n": one.runs,
-                    "cell": one.number,
+                    "n": cell.runs,
+                    "cell": cell.number,
                 }
             )
     return [

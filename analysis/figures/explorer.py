@@ -124,15 +124,15 @@ def selected(figure: Figure, x: tuple[float, float], y: tuple[float, float] | No
     """
     cells: set[int] = set()
     runs: set[str] = set()
-    for one in figure.series:
-        frame = one.points
+    for line in figure.series:
+        frame = line.points
         if "cell" not in frame.columns or frame.is_empty():
             continue
-        reach = one.width / 2
+        reach = line.width / 2
         inside = (pl.col("x") + reach >= x[0]) & (pl.col("x") - reach <= x[1])
         if y is not None:
-            up = reach if one.kind == "cells" else 0.0
-            low = pl.col("low") if one.kind == "segments" else pl.lit(0.0) if one.kind == "bars" else pl.col("y") - up
+            up = reach if line.kind == "cells" else 0.0
+            low = pl.col("low") if line.kind == "segments" else pl.lit(0.0) if line.kind == "bars" else pl.col("y") - up
             inside &= (pl.col("y") + up >= y[0]) & (low <= y[1])
         kept = frame.filter(inside)
         if "run" in kept.columns:
@@ -166,17 +166,19 @@ class _Maker:
             self.notes.append(f"{len(wanted) - MOST_PANELS} more panels are left out. Filter a field to see them.")
         self._note_pooled()
         cells = self.cells(layout.fields)
-        kept = [(place, [one for one in cells if place.items() <= one.place.items()]) for place in wanted[:MOST_PANELS]]
+        kept = [
+            (place, [cell for cell in cells if place.items() <= cell.place.items()]) for place in wanted[:MOST_PANELS]
+        ]
         # One scale for all panels.
-        scale = self._scale([one for _, some in kept for one in some])
-        draw = self._drawer(scale, [one for _, some in kept for one in some])
+        scale = self._scale([sample for _, some in kept for sample in some])
+        draw = self._drawer(scale, [sample for _, some in kept for sample in some])
         return [Panel(place_label(place), draw(some), some) for place, some in kept]
 
     def effects(self) -> list[Panel]:
         """A panel for each field, with its values' means over everything else."""
         fields = [name for name, values in self.axes.items() if len(values) > 1]
         of_field = {name: self.cells([name]) for name in fields}
-        scale = self._scale([one for cells in of_field.values() for one in cells])
+        scale = self._scale([cell for cells in of_field.values() for cell in cells])
         self.notes.append(
             "Each field's values, pooled over all other fields. A repetition's mean over the points is one value."
         )
@@ -186,14 +188,14 @@ class _Maker:
 
     def cells(self, fields: Sequence[str]) -> list[Cell]:
         """The samples by their values of some fields, in the order of the values."""
-        found: dict[tuple[str, ...], list[Sample]] = {}
-        for one in self.samples:
-            found.setdefault(tuple(one.parameters[name] for name in fields), []).append(one)
+        samples: dict[tuple[str, ...], list[Sample]] = {}
+        for sample in self.samples:
+            samples.setdefault(tuple(sample.parameters[name] for name in fields), []).append(sample)
         cells = []
         for key in product(*(self.axes[name] for name in fields)):
-            if key in found:
+            if key in samples:
                 place = dict(zip(fields, key, strict=True))
-                cells.append(self._cell(place, found[key]))
+                cells.append(self._cell(place, samples[key]))
         return cells
 
     def _cell(self, place: Mapping[str, str], samples: Sequence[Sample]) -> Cell:
@@ -213,12 +215,12 @@ class _Maker:
             self.notes.append(f"Pooled over {', '.join(hidden)}: a repetition's mean over the points is one value.")
 
     def _scale(self, cells: Iterable[Cell]) -> tuple[float, str]:
-        return axis_scale([value.value for one in cells for value in one.samples], self.quantity.unit)
+        return axis_scale([value.value for cell in cells for value in cell.samples], self.quantity.unit)
 
     def _drawer(self, scale: tuple[float, str], cells: Sequence[Cell]) -> Callable[[Sequence[Cell]], Figure]:
         layout = self.layout
         if layout.kind == "heatmap":
-            levels = Levels([one.estimate.mean / scale[0] for one in cells if one.estimate and one.has_mean])
+            levels = Levels([cell.estimate.mean / scale[0] for cell in cells if cell.estimate and cell.has_mean])
             return lambda some: self._heatmap(some, scale, levels)
         if layout.kind == "ecdf":
             return lambda some: self._ecdf(some, scale)
@@ -235,10 +237,10 @@ class _Maker:
 
     def _means(self, cells: Sequence[Cell], scale: tuple[float, str], x: str, colour: str) -> Figure:
         groups = {value: Group(place_label({colour: value}) if colour else "") for value in self.axes.get(colour, [""])}
-        for one in cells:
-            if one.estimate is not None:
-                mean = Mean(one.place.get(x, ""), one.estimate, points=one.points, cell=one.number)
-                groups[one.place.get(colour, "")].means.append(mean)
+        for cell in cells:
+            if cell.estimate is not None:
+                mean = Mean(cell.place.get(x, ""), cell.estimate, points=cell.points, cell=cell.number)
+                groups[cell.place.get(colour, "")].means.append(mean)
         places = list(self.axes.get(x, [""]))
         known = quantities(places) if x else None
         kept = list(groups.values())
@@ -250,15 +252,15 @@ class _Maker:
     def _heatmap(self, cells: Sequence[Cell], scale: tuple[float, str], levels: Levels) -> Figure:
         x, y = self.layout.x, self.layout.colour
         rows: dict[int, list[dict[str, Any]]] = {}
-        for one in cells:
-            if one.estimate is None:
+        for cell in cells:
+            if cell.estimate is None:
                 continue
-            flat = one.has_mean
-            mean = one.estimate.mean / scale[0]
+            flat = cell.has_mean
+            mean = cell.estimate.mean / scale[0]
             rows.setdefault(levels.of(mean) if flat else -1, []).append({
-                "x": float(self._index(x, one)), "y": float(self._index(y, one)), "cell": one.number,
+                "x": float(self._index(x, cell)), "y": float(self._index(y, cell)), "cell": cell.number,
                 "label": f"{mean:.3g}" if flat else "2 groups",
-                "text": f"{self.title}: {one.estimate.text(self.quantity.unit)}, {_runs(one.runs)}",
+                "text": f"{self.title}: {cell.estimate.text(self.quantity.unit)}, {_runs(cell.runs)}",
             })  # fmt: skip
         schema = {"x": pl.Float64, "y": pl.Float64, "cell": pl.Int64, "label": pl.String, "text": pl.String}
         series = [
@@ -275,13 +277,13 @@ class _Maker:
         by = self.layout.colour or self.layout.x
         series = []
         for number, value in enumerate(self.axes.get(by, [""])[:MOST_SERIES]):
-            drawn = [(one, sample) for one in cells if one.place.get(by, "") == value for sample in one.samples]
+            drawn = [(cell, sample) for cell in cells if cell.place.get(by, "") == value for sample in cell.samples]
             drawn.sort(key=lambda pair: pair[1].value)
             frame = pl.DataFrame(
                 {
                     "x": [sample.value / scale[0] for _, sample in [*drawn[:1], *drawn]],
                     "y": [0.0, *((at + 1) / len(drawn) for at in range(len(drawn)))] if drawn else [],
-                    "cell": [one.number for one, _ in [*drawn[:1], *drawn]],
+                    "cell": [cell.number for cell, _ in [*drawn[:1], *drawn]],
                     "run": [sample.run_id for _, sample in [*drawn[:1], *drawn]],
                 },
                 {"x": pl.Float64, "y": pl.Float64, "cell": pl.Int64, "run": pl.String},
@@ -300,9 +302,9 @@ class _Maker:
         values = list(self.axes.get(colour, [""]))[:MOST_SERIES]
         series: list[Series] = []
         for number, value in enumerate(values):
-            mine = [one for one in cells if one.place.get(colour, "") == value]
+            mine = [cell for cell in cells if cell.place.get(colour, "") == value]
             shift = (number - (len(values) - 1) / 2) * 0.8 / len(values)
-            at = {one.number: self._index(x, one) + shift for one in mine}
+            at = {cell.number: self._index(x, cell) + shift for cell in mine}
             name, ink = place_label({colour: value}) if colour else "", COLOURS[number % len(COLOURS)]
             if self.layout.kind == "box":
                 wide = max(3.0, min(16.0, 400.0 / max(len(cells), 1)))
@@ -311,8 +313,8 @@ class _Maker:
                 series += single_runs(name, ink, mine, at, scale[0], 0.8 / len(values), len(self.samples) <= MOST_DOTS)
         return Figure(self._names(x), Axis(self.title, scale[1]), tuple(series), empty="no valid run yet")
 
-    def _index(self, name: str, one: Cell) -> int:
-        return list(self.axes[name]).index(one.place[name]) if name else 0
+    def _index(self, name: str, cell: Cell) -> int:
+        return list(self.axes[name]).index(cell.place[name]) if name else 0
 
     def _names(self, name: str) -> Axis:
         """An axis with a field's values at 0, 1, 2 ..."""
@@ -324,10 +326,10 @@ class _Maker:
 def pooled(samples: Sequence[Sample]) -> tuple[list[float], int]:
     """Values to estimate a mean from, and how many points each of them is the mean over."""
     by_point: dict[int, dict[RunKey, Sample]] = {}
-    for one in samples:
-        by_point.setdefault(one.point, {})[one.key] = one
-    keys = [key for key in next(iter(by_point.values())) if all(key in found for found in by_point.values())]
-    means = [math.fsum(found[key].value for found in by_point.values()) / len(by_point) for key in sorted(keys)]
+    for sample in samples:
+        by_point.setdefault(sample.point, {})[sample.key] = sample
+    keys = [key for key in next(iter(by_point.values())) if all(key in values for values in by_point.values())]
+    means = [math.fsum(values[key].value for values in by_point.values()) / len(by_point) for key in sorted(keys)]
     return means, len(by_point)
 
 
@@ -357,11 +359,13 @@ def _with_shared_axes(panels: Sequence[Panel], kind: str) -> list[Panel]:
     """Panels that are read against each other have the same axes."""
     if len(panels) < 2:
         return list(panels)
-    shown = tuple(series for one in panels for series in one.figure.series)
-    whole = replace(panels[0].figure, series=shown)
-    y = fitted(whole.y, whole, "y") if whole.y.range is None else whole.y.range
-    x = None if kind == "effects" else whole.x.range or fitted(whole.x, whole, "x")
+    shown = tuple(series for panel in panels for series in panel.figure.series)
+    joint = replace(panels[0].figure, series=shown)
+    y = fitted(joint.y, joint, "y") if joint.y.range is None else joint.y.range
+    x = None if kind == "effects" else joint.x.range or fitted(joint.x, joint, "x")
     return [
-        replace(one, figure=replace(one.figure, x=replace(one.figure.x, range=x), y=replace(one.figure.y, range=y)))
-        for one in panels
+        replace(
+            panel, figure=replace(panel.figure, x=replace(panel.figure.x, range=x), y=replace(panel.figure.y, range=y))
+        )
+        for panel in panels
     ]

@@ -126,12 +126,12 @@ class Means:
     @property
     def has_published(self) -> bool:
         """Whether published values are drawn beside."""
-        return any(one.published for one in self.groups)
+        return any(group.published for group in self.groups)
 
     @property
     def has_dots(self) -> bool:
         """Whether runs are drawn one by one."""
-        return any(dots_of(one.estimate) for group in self.groups for one in group.means)
+        return any(dots_of(mean.estimate) for group in self.groups for mean in group.means)
 
     def as_csv(self) -> str:
         """Its values in SI units, undrawn groups included."""
@@ -143,10 +143,10 @@ class Means:
 
     def _csv_rows(self, group: Group) -> Iterable[Sequence[object]]:
         published = dict(group.published)
-        for one in group.means:
+        for mean in group.means:
             yield [
-                one.place, group.label, self.metric, self.unit, one.estimate.n, one.mean, *one.estimate.ends,
-                " ".join(map(str, one.estimate.values)), published.get(one.place, ""),
+                mean.place, group.label, self.metric, self.unit, mean.estimate.n, mean.mean, *mean.estimate.ends,
+                " ".join(map(str, mean.estimate.values)), published.get(mean.place, ""),
             ]  # fmt: skip
 
     def figure(self) -> Figure:
@@ -164,11 +164,11 @@ class Means:
         ticks = tuple((value, f"{value:g}") for value in places.values()) if len(places) <= MOST_TICKS else ()
         series: list[Series] = []
         for number, group in enumerate(self.groups):
-            rows = sorted((_row(one, places[one.place], size) for one in group.means), key=lambda row: row["x"])
+            rows = sorted((_row(mean, places[mean.place], size) for mean in group.means), key=lambda row: row["x"])
             look = style_of(number)
             points = _frame(rows)
             series += [Series(group.label, "line", points, **look)]
-            series += dots(((places[one.place], one.estimate) for one in group.means), size, look["colour"])
+            series += dots(((places[mean.place], mean.estimate) for mean in group.means), size, look["colour"])
             series += _published(group, places, size, look["colour"])
         x = Axis(self.x_field.replace("network.", ""), x_unit, log=log, ticks=ticks)
         return Figure(x, y, tuple(series), notes=self.notes(), empty="no valid run yet")
@@ -182,23 +182,23 @@ class Means:
         for number, group in enumerate(self.groups):
             shift = (number - (len(self.groups) - 1) / 2) * width
             by_colour: dict[str, list[dict[str, Any]]] = {}
-            for one in group.means:
-                if one.place in places:
-                    colour = self.colours.get(one.place, COLOURS[number % len(COLOURS)])
-                    by_colour.setdefault(colour, []).append(_row(one, places[one.place] + shift, size))
+            for mean in group.means:
+                if mean.place in places:
+                    colour = self.colours.get(mean.place, COLOURS[number % len(COLOURS)])
+                    by_colour.setdefault(colour, []).append(_row(mean, places[mean.place] + shift, size))
             series += [
                 Series(group.label, "bars", _frame(rows), colour, width=width * 0.92)
                 for colour, rows in by_colour.items()
             ]
-            there = ((places[one.place] + shift, one.estimate) for one in group.means if one.place in places)
-            series += [*dots(there, size, "ink"), *_published(group, places, size, "ink", shift)]
+            points = ((places[mean.place] + shift, mean.estimate) for mean in group.means if mean.place in places)
+            series += [*dots(points, size, "ink"), *_published(group, places, size, "ink", shift)]
         ticks = tuple((at, place or "all runs") for place, at in places.items())
         x = Axis(self.x_field.replace("network.", ""), ticks=ticks)
         return Figure(x, y, tuple(series), notes=self.notes(), empty="no valid run yet")
 
     def notes(self) -> tuple[str, ...]:
         """What is drawn: means of how many runs, and what their error bars are."""
-        return means_note([one.estimate for group in self.groups for one in group.means], self.interval)
+        return means_note([mean.estimate for group in self.groups for mean in group.means], self.interval)
 
 
 def means_note(estimates: Sequence[Estimate], interval: str) -> tuple[str, ...]:
@@ -208,26 +208,26 @@ def means_note(estimates: Sequence[Estimate], interval: str) -> tuple[str, ...]:
         estimates: the means that are drawn.
         interval: a key of INTERVALS, or "" without error bars.
     """
-    counts = [one.n for one in estimates]
+    counts = [estimate.n for estimate in estimates]
     if not counts:
         return ()
     low, high = min(counts), max(counts)
     if high == 1:
         return ("one run each",)
     notes = [f"means of {low} runs" if low == high else f"means of {low} to {high} runs"]
-    if interval and any(None not in ends_of(one, interval) for one in estimates):
+    if interval and any(None not in ends_of(estimate, interval) for estimate in estimates):
         notes.append(f"bars: {INTERVALS[interval]}")
-    if any(dots_of(one) for one in estimates):
+    if any(dots_of(estimate) for estimate in estimates):
         notes.append("dots: single runs, where they are two or form two groups")
     return ("; ".join(notes),)
 
 
 def number_of(text: str) -> tuple[float, str] | None:
     """A swept value as SI number and unit kind ("28.8 kbit/s" is 28800, "rate"); None if it is no quantity."""
-    found = _QUANTITY.fullmatch(text)
-    if found is None:
+    match = _QUANTITY.fullmatch(text)
+    if match is None:
         return None
-    for kind in ("number",) if not found[2] else ("rate", "time", "bytes", "packets", "segments", "fraction"):
+    for kind in ("number",) if not match[2] else ("rate", "time", "bytes", "packets", "segments", "fraction"):
         try:
             return float(units.parse(text, kind)), kind
         except ValueError:
@@ -237,26 +237,26 @@ def number_of(text: str) -> tuple[float, str] | None:
 
 def quantities(values: Sequence[str]) -> tuple[str, list[float]] | None:
     """The unit kind of values that are all quantities of one kind, and their sizes; None otherwise."""
-    found = [number_of(value) for value in values]
-    if any(one is None for one in found) or len({one[1] for one in found if one}) > 1:
+    numbers = [number_of(value) for value in values]
+    if any(number is None for number in numbers) or len({number[1] for number in numbers if number}) > 1:
         return None
-    return found[0][1] if found and found[0] else "", [one[0] for one in found if one]
+    return numbers[0][1] if numbers and numbers[0] else "", [number[0] for number in numbers if number]
 
 
 def _axis_of(means: Means) -> tuple[float, Axis]:
-    drawn = [one for group in means.groups for one in group.means]
-    highs = [value for one in drawn for value in (*one.estimate.values, one.ends[1]) if value is not None]
+    drawn = [mean for group in means.groups for mean in group.means]
+    highs = [value for mean in drawn for value in (*mean.estimate.values, mean.ends[1]) if value is not None]
     size, unit = means.scale or axis_scale(
         [*highs, *(value for group in means.groups for _, value in group.published)], means.unit
     )
     return size, Axis(means.title, unit)
 
 
-def _row(one: Mean, x: float, size: float) -> dict[str, Any]:
+def _row(mean: Mean, x: float, size: float) -> dict[str, Any]:
     """A point of a series. Two groups have no mean that stands for them: their values are drawn."""
-    low, high = (None if value is None else value / size for value in one.ends)
-    y = None if one.estimate.form == "groups" else one.mean / size
-    return {"x": x, "y": y, "n": one.runs, "low": low, "high": high, "cell": one.cell}
+    low, high = (None if value is None else value / size for value in mean.ends)
+    y = None if mean.estimate.form == "groups" else mean.mean / size
+    return {"x": x, "y": y, "n": mean.runs, "low": low, "high": high, "cell": mean.cell}
 
 
 def _frame(rows: Sequence[dict[str, Any]]) -> pl.DataFrame:

@@ -131,18 +131,18 @@ class Figure:
     @property
     def is_empty(self) -> bool:
         """Whether no series has a point."""
-        return all(one.points.is_empty() for one in self.series)
+        return all(line.points.is_empty() for line in self.series)
 
     def within(self, low: float, high: float, most_points: int = MOST_POINTS) -> Figure:
         """The part of a figure over a range of its x axis, with at most about so many points a series."""
         view = View(low, high, most_points)
-        series = tuple(one.within(view) for one in self.series)
+        series = tuple(line.within(view) for line in self.series)
         return replace(self, x=replace(self.x, range=(low, high)), series=series)
 
     def cut(self, low: float, high: float) -> Figure:
         """Exactly the points whose x lies in a range, for exports."""
         inside = pl.col("x").is_between(low, high)
-        return replace(self, series=tuple(replace(one, points=one.points.filter(inside)) for one in self.series))
+        return replace(self, series=tuple(replace(line, points=line.points.filter(inside)) for line in self.series))
 
     def as_json(self) -> dict[str, Any]:
         """For static/figure.js."""
@@ -154,35 +154,35 @@ class Figure:
             for name, axis in (("x", self.x), ("y", self.y))
         }  # fmt: skip
         return {
-            "title": self.title, **axes, "series": [one.as_json() for one in self.series], "notes": self.notes,
+            "title": self.title, **axes, "series": [line.as_json() for line in self.series], "notes": self.notes,
             "empty": self.empty, "verticals": self.verticals, "description": self.description(),
         }  # fmt: skip
 
     def description(self) -> str:
         """The figure in words, for those who do not see it: its axes, and its values where they are few."""
         head = f"{self.title + ': ' if self.title else ''}{self.y.title} by {self.x.title or 'point'}"
-        shown = [one for one in self.series if not one.points.is_empty()]
+        shown = [line for line in self.series if not line.points.is_empty()]
         if not shown:
             return f"{head}: {self.empty or 'nothing to show'}"
-        if sum(one.points.height for one in shown) > 24:
-            return f"{head}: {', '.join(dict.fromkeys(one.name for one in shown if one.name))}".rstrip(": ")
+        if sum(line.points.height for line in shown) > 24:
+            return f"{head}: {', '.join(dict.fromkeys(line.name for line in shown if line.name))}".rstrip(": ")
         label_of = dict(self.x.ticks)
         parts = []
-        for one in shown:
-            for row in one.points.iter_rows(named=True):
+        for line in shown:
+            for row in line.points.iter_rows(named=True):
                 nearest = label_of.get(row["x"]) or label_of.get(round(row["x"])) or f"{row['x']:.4g}"
                 place = f"{nearest} {self.x.unit}"
                 if row["y"] is None:
                     continue
                 value = f"{row['y']:.4g}{_spread(row)} {self.y.unit}".strip()
-                parts.append(f"{', '.join(part for part in (place.strip(), one.name) if part)}: {value}")
+                parts.append(f"{', '.join(part for part in (place.strip(), line.name) if part)}: {value}")
         return f"{head}: {'; '.join(parts)}"
 
     def as_csv(self, x_name: str) -> str:
         """Every point of every series, in the units of the axes."""
-        segments = any(one.kind == "segments" for one in self.series)
+        segments = any(line.kind == "segments" for line in self.series)
         head = ["series", x_name, self.y.label or "value", *(["from"] if segments else [])]
-        return csv_text(head, (row for one in (*self.series, *self.undrawn) for row in _csv_rows(one, segments)))
+        return csv_text(head, (row for line in (*self.series, *self.undrawn) for row in _csv_rows(line, segments)))
 
 
 def csv_text(head: Sequence[object], rows: Iterable[Sequence[object]]) -> str:
@@ -211,20 +211,20 @@ def axis_scale(values: Iterable[float], unit: str) -> tuple[float, str]:
 def fitted(axis: Axis, figure: Figure, name: str) -> tuple[float, float]:
     """The limits of an axis that fit what is shown; the same rule as in static/figure.js."""
     values = []
-    for one in figure.series:
-        if not one.fits:
+    for line in figure.series:
+        if not line.fits:
             continue
-        points = one.points
+        points = line.points
         if name == "y" and figure.x.range is not None:
             points = points.filter(pl.col("x").is_between(*figure.x.range))
-        reach = one.width / 2 if name == "x" else 0.0
+        reach = line.width / 2 if name == "x" else 0.0
         for column in ("x",) if name == "x" else ("y", "low", "high"):
             if column in points.columns:
-                found = points[column].drop_nulls().drop_nans()
-                found = found.filter(found > 0) if axis.log else found
-                if len(found):
-                    values += [float(found.min()) - reach, float(found.max()) + reach]  # type: ignore[arg-type]
-        if one.kind == "bars" and name == "y":
+                column_values = points[column].drop_nulls().drop_nans()
+                column_values = column_values.filter(column_values > 0) if axis.log else column_values
+                if len(column_values):
+                    values += [float(column_values.min()) - reach, float(column_values.max()) + reach]  # type: ignore[arg-type]
+        if line.kind == "bars" and name == "y":
             values.append(0.0)
     if not values:
         return (0.1, 1.0) if axis.log else (0.0, 1.0)
@@ -234,7 +234,7 @@ def fitted(axis: Axis, figure: Figure, name: str) -> tuple[float, float]:
     if axis.log:
         return low / 1.15, high * 1.15
     room = (high - low or abs(high) or 1.0) * 0.05
-    if name == "x" and axis.ticks and any(one.kind == "bars" for one in figure.series):
+    if name == "x" and axis.ticks and any(line.kind == "bars" for line in figure.series):
         # One or two groups of bars are no wider than three would be.
         middle, half = (low + high) / 2, max((high - low) / 2 + 0.1, 1.5)
         return middle - half, middle + half
@@ -267,9 +267,9 @@ def _spread(row: dict[str, Any]) -> str:
     return f" [{low:.3g}, {high:.3g}]"
 
 
-def _csv_rows(one: Series, segments: bool) -> Iterable[Sequence[object]]:
-    columns = ["x", "y", *(["low"] if segments and "low" in one.points.columns else [])]
-    return ([one.name, *row] for row in one.points.select(columns).iter_rows() if row[1] is not None)
+def _csv_rows(series: Series, segments: bool) -> Iterable[Sequence[object]]:
+    columns = ["x", "y", *(["low"] if segments and "low" in series.points.columns else [])]
+    return ([series.name, *row] for row in series.points.select(columns).iter_rows() if row[1] is not None)
 
 
 def _with_edges(frame: pl.DataFrame, view: View, stepped: bool) -> pl.DataFrame:

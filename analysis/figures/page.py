@@ -22,15 +22,15 @@ _TEMPLATE = Path(__file__).with_name("page.html")
 def page(figure: Figure) -> str:
     """The page of a figure; series of more than MOST_POINTS points are thinned."""
     thinned = [
-        one
-        for one in figure.series
-        if one.points.height > MOST_POINTS and not one.keep_all and one.points["x"].is_sorted()
+        line
+        for line in figure.series
+        if line.points.height > MOST_POINTS and not line.keep_all and line.points["x"].is_sorted()
     ]
     if thinned:
         xs = [
             value
-            for one in figure.series
-            for value in (one.points["x"].min(), one.points["x"].max())
+            for line in figure.series
+            for value in (line.points["x"].min(), line.points["x"].max())
             if value is not None
         ]
         low, high = figure.x.range or (float(min(xs)), float(max(xs)))  # type: ignore[arg-type]

@@ -77,7 +77,7 @@ def save(figure: Figure, path: Path) -> None:
 
     ending = path.suffix.lower().removeprefix(".")
     if ending not in FORMATS:
-        raise AnalysisError(f"{path}: a figure's name ends in {', '.join('.' + one for one in FORMATS)}")
+        raise AnalysisError(f"{path}: a figure's name ends in {', '.join('.' + ending for ending in FORMATS)}")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(page.page(figure).encode() if ending == "html" else rendered(figure, ending))
@@ -86,7 +86,7 @@ def save(figure: Figure, path: Path) -> None:
 
 
 def _draw(figure: Figure) -> Sheet:
-    bars = sum(one.points.height for one in figure.series if one.kind == "bars")
+    bars = sum(line.points.height for line in figure.series if line.kind == "bars")
     wide = max(WIDTH_IN, min(1.4 + 0.22 * bars, 2 * WIDTH_IN), min(1.2 + 0.5 * len(figure.x.ticks), 2.5 * WIDTH_IN))
     tall = HEIGHT_IN + 0.18 * (len(_named(figure)) > 3)
     sheet = Sheet(figsize=(wide, tall))
@@ -94,14 +94,14 @@ def _draw(figure: Figure) -> Sheet:
     if figure.title:
         # The notes stand between the title and the axes.
         axes.set_title(figure.title, loc="left", pad=14 if figure.notes else None)
-    for number, one in enumerate(figure.series):
-        _series(axes, one, 2 + 0.01 * number + (1 if one.keep_all or one.hollow else 0))
+    for number, line in enumerate(figure.series):
+        _series(axes, line, 2 + 0.01 * number + (1 if line.keep_all or line.hollow else 0))
     for place, name in figure.verticals:
         axes.axvline(place, color=PALETTE["soft"], ls=":", lw=0.9, label=name)
     _scale(axes, "x", figure.x, figure)
     _scale(axes, "y", figure.y, figure)
-    for one in figure.series:
-        _cut_intervals(axes, one)
+    for line in figure.series:
+        _cut_intervals(axes, line)
     if figure.is_empty:
         axes.text(0.5, 0.5, figure.empty or "no data", transform=axes.transAxes, ha="center", color=PALETTE["soft"])
     if figure.notes:
@@ -113,9 +113,9 @@ def _draw(figure: Figure) -> Sheet:
     return sheet
 
 
-def _series(axes: Axes, one: Series, order: float) -> None:
-    points = one.points.filter(pl.col("x").is_finite() & pl.col("y").is_finite())
-    colour, rough = PALETTE[one.colour], points.height > MOST_VECTORS
+def _series(axes: Axes, series: Series, order: float) -> None:
+    points = series.points.filter(pl.col("x").is_finite() & pl.col("y").is_finite())
+    colour, rough = PALETTE[series.colour], points.height > MOST_VECTORS
     x, y = points["x"], points["y"]
     look: dict[str, Any] = {"color": colour, "zorder": order, "rasterized": rough}
     if "high" in points.columns:
@@ -123,47 +123,47 @@ def _series(axes: Axes, one: Series, order: float) -> None:
         reach = [known["y"] - known["low"], known["high"] - known["y"]]
         axes.errorbar(
             known["x"], known["y"], yerr=reach, fmt="none", capsize=2.5, elinewidth=0.9, zorder=order + 0.5,
-            ecolor=PALETTE["ink"] if one.kind == "bars" else colour,
+            ecolor=PALETTE["ink"] if series.kind == "bars" else colour,
         )  # fmt: skip
-    if one.kind == "segments":
+    if series.kind == "segments":
         bars = [((t, low), (t, high)) for t, low, high in points.select("x", "low", "y").iter_rows()]
         drawn = LineCollection(
-            bars, colors=colour, linewidths=one.size or 0.9, capstyle="butt", rasterized=rough, zorder=order
+            bars, colors=colour, linewidths=series.size or 0.9, capstyle="butt", rasterized=rough, zorder=order
         )
         axes.add_collection(drawn)
-    elif one.kind == "bars":
-        axes.bar(x, y, one.width, color=colour, zorder=order)
-    elif one.kind == "cells":
-        axes.bar(x, one.width, one.width, bottom=y - one.width / 2, color=colour, zorder=order)
-        dark = one.colour in LEVELS[DARK_FROM:]
+    elif series.kind == "bars":
+        axes.bar(x, y, series.width, color=colour, zorder=order)
+    elif series.kind == "cells":
+        axes.bar(x, series.width, series.width, bottom=y - series.width / 2, color=colour, zorder=order)
+        dark = series.colour in LEVELS[DARK_FROM:]
         for left, top, label in points.select("x", "y", "label").iter_rows():
             axes.text(
                 left, top, label, ha="center", va="center", fontsize=6.5, color="white" if dark else PALETTE["ink"]
             )
-    elif one.kind == "points":
-        size = one.size * 0.7 or (4.0 if points.height < 200 else 2.0)
-        thin = one.marker in ("cross", "tick", "dash")
+    elif series.kind == "points":
+        size = series.size * 0.7 or (4.0 if points.height < 200 else 2.0)
+        thin = series.marker in ("cross", "tick", "dash")
         axes.plot(
-            x, y, _MARKERS[one.marker or "circle"], ms=size, ls="none", mfc="white" if one.hollow else colour,
-            mec=colour, mew=1.2 if one.hollow else 0.8 if thin else 0, **look,
+            x, y, _MARKERS[series.marker or "circle"], ms=size, ls="none", mfc="white" if series.hollow else colour,
+            mec=colour, mew=1.2 if series.hollow else 0.8 if thin else 0, **look,
         )  # fmt: skip
     else:
         axes.plot(
-            x, y, lw=one.size or 1.4, ls=(0, one.dash) if one.dash else "-", marker=_MARKERS[one.marker], ms=4,
-            drawstyle="steps-post" if one.kind == "steps" else "default", **look,
+            x, y, lw=series.size or 1.4, ls=(0, series.dash) if series.dash else "-", ms=4,
+            marker=_MARKERS[series.marker], drawstyle="steps-post" if series.kind == "steps" else "default", **look,
         )  # fmt: skip
 
 
-def _cut_intervals(axes: Axes, one: Series) -> None:
+def _cut_intervals(axes: Axes, series: Series) -> None:
     """An arrow head at the edge of the axes for each error interval that goes on beyond it."""
-    if "high" not in one.points.columns:
+    if "high" not in series.points.columns:
         return
     bottom, top = axes.get_ylim()
-    colour = PALETTE["ink" if one.kind == "bars" else one.colour]
+    colour = PALETTE["ink" if series.kind == "bars" else series.colour]
     for column, edge, beyond, marker in (
         ("high", top, pl.col("high") > top, "^"), ("low", bottom, pl.col("low") < bottom, "v"),
     ):  # fmt: skip
-        cut = one.points.filter(pl.col(column).is_finite() & beyond)
+        cut = series.points.filter(pl.col(column).is_finite() & beyond)
         if cut.height:
             axes.plot(cut["x"], [edge] * cut.height, marker, ms=5, color=colour, clip_on=False, zorder=9)
 
@@ -181,7 +181,7 @@ def _scale(axes: Axes, name: str, axis: Axis, figure: Figure) -> None:
             axes.tick_params("x", rotation=25)
             for label in axes.get_xticklabels():
                 label.set(ha="right", rotation_mode="anchor")
-        if any(one.kind == "bars" for one in figure.series) and name == "x":
+        if any(line.kind == "bars" for line in figure.series) and name == "x":
             axes.grid(visible=False, axis="x")
     elif axis.integers:
         of.set_major_locator(MaxNLocator(integer=True))
@@ -192,36 +192,36 @@ def _scale(axes: Axes, name: str, axis: Axis, figure: Figure) -> None:
 
 def _named(figure: Figure) -> list[Series]:
     """Series by the names of the legend, each once."""
-    shown = [one for one in reversed(figure.series) if one.name and (one.points.height or figure.x.range is None)]
-    return list({one.name: one for one in shown}.values())[::-1]
+    shown = [line for line in reversed(figure.series) if line.name and (line.points.height or figure.x.range is None)]
+    return list({line.name: line for line in shown}.values())[::-1]
 
 
 def _legend(sheet: Sheet, axes: Axes, figure: Figure) -> None:
     named = _named(figure)
-    if len(named) + len(figure.verticals) < 2 and not any(one.hollow for one in named):
+    if len(named) + len(figure.verticals) < 2 and not any(line.hollow for line in named):
         return
     handles: list[Artist] = []
-    for one in named:
-        colour = PALETTE[one.colour]
-        name = f"{one.name} ({one.points.height})" if one.keep_all else one.name
-        if one.kind in ("bars", "cells"):
+    for line in named:
+        colour = PALETTE[line.colour]
+        name = f"{line.name} ({line.points.height})" if line.keep_all else line.name
+        if line.kind in ("bars", "cells"):
             handles.append(Patch(color=colour, label=name))
             continue
-        joined = one.kind in ("line", "steps", "segments")
+        joined = line.kind in ("line", "steps", "segments")
         handles.append(
             Line2D(
                 [],
                 [],
                 color=colour,
                 label=name,
-                ls=("-" if not one.dash else (0, one.dash)) if joined else "none",
-                marker=_MARKERS[one.marker] or ("" if joined else "o"),
+                ls=("-" if not line.dash else (0, line.dash)) if joined else "none",
+                marker=_MARKERS[line.marker] or ("" if joined else "o"),
                 ms=5,
                 mec=colour,
-                mfc="white" if one.hollow else colour,
+                mfc="white" if line.hollow else colour,
             )  # fmt: skip
         )
     handles += [Line2D([], [], color=PALETTE["soft"], ls=":", label=name) for _, name in figure.verticals]
-    widest = max(len(str(one.get_label())) for one in handles)
+    widest = max(len(str(handle.get_label())) for handle in handles)
     # Below the axes: inside, it would cover what is compared.
     sheet.legend(handles=handles, loc="outside lower center", ncols=4 if widest < 16 else 3 if widest < 22 else 2)

@@ -80,9 +80,9 @@ class CampaignFigure:
             return "one run each: the first repetition"
         if self.spec.kind == "cdf":
             return "runs"
-        found = [point.estimate for curve in self.curves for point in curve.points if point.estimate is not None]
+        estimates = [point.estimate for curve in self.curves for point in curve.points if point.estimate is not None]
         bars = "" if self.spec.error_bars == "none" else self.spec.error_bars
-        return next(iter(means_note(found, bars)), "no run yet")
+        return next(iter(means_note(estimates, bars)), "no run yet")
 
     @property
     def is_empty(self) -> bool:
@@ -98,7 +98,7 @@ class CampaignFigure:
             self._ticks(), integers,
         )  # fmt: skip
         y = Axis(spec.y.title, spec.y.unit, spec.y.scale == "log", spec.y.range)
-        series = tuple(one for number, curve in enumerate(self.curves) for one in self._series(number, curve))
+        series = tuple(line for number, curve in enumerate(self.curves) for line in self._series(number, curve))
         return Figure(x, y, series, self.title, (self.note,), "no valid run yet")
 
     def as_csv(self) -> str:
@@ -141,21 +141,21 @@ class CampaignFigure:
         points = frame_of(rows, *extra)
         match kind:
             case "bars":
-                found = [Series(curve.name, "bars", points, look["colour"], width=width * 0.92)]
+                series = [Series(curve.name, "bars", points, look["colour"], width=width * 0.92)]
             case "scatter":
-                found = [Series(curve.name, "points", points, look["colour"], look["marker"], 6)]
+                series = [Series(curve.name, "points", points, look["colour"], look["marker"], 6)]
             case "lines":
-                found = [Series(curve.name, "line", points, **look)]
+                series = [Series(curve.name, "line", points, **look)]
             case _:
                 drawn = "steps" if kind == "cdf" else "line"
-                found = [Series(curve.name, drawn, points, look["colour"], dash=look["dash"], size=1.2)]  # type: ignore[arg-type]
+                series = [Series(curve.name, drawn, points, look["colour"], dash=look["dash"], size=1.2)]  # type: ignore[arg-type]
         by_relation: dict[str, list[dict[str, Any]]] = {}
         for point in curve.points:
             for value, relation in point.published:
                 by_relation.setdefault(relation, []).append({"x": point.x + shift, "y": value})
         colour = "ink" if kind == "bars" else look["colour"]
         marked = ((point.x + shift, point.estimate) for point in curve.points if point.estimate is not None)
-        return [*found, *dots(marked, size_of(self.spec.y.unit), colour)] + [
+        return [*series, *dots(marked, size_of(self.spec.y.unit), colour)] + [
             Series(PUBLISHED[relation][0], "points", frame_of(rows), colour, PUBLISHED[relation][1], 7, hollow=True)
             for relation, rows in by_relation.items()
         ]
@@ -193,15 +193,15 @@ def make(
             continue
         estimate = Estimate(tuple(cell.values))
         low, high = ends_of(estimate, spec.error_bars) if spec.error_bars != "none" else (None, None)
-        there = [
-            (float(one.value) / size, one.relation)
-            for one in published
-            if one.measure == measure and _names_it(one.cell, cell.labels, spec.x.axis)
+        contained = [
+            (float(value.value) / size, value.relation)
+            for value in published
+            if value.measure == measure and _names_it(value.cell, cell.labels, spec.x.axis)
         ]
         curves[_series(spec, measure, cell)].points.append(
             Point(
                 places[label], label, estimate.mean / size, None if low is None else low / size,
-                None if high is None else high / size, estimate.n, estimate, there,
+                None if high is None else high / size, estimate.n, estimate, contained,
             )
         )  # fmt: skip
     made = [Curve(name, sorted(curve.points, key=lambda point: point.x)) for name, curve in _ordered(spec, curves)]
@@ -237,8 +237,8 @@ def _places(spec: FigureSpec, labels: Sequence[str]) -> tuple[dict[str, float], 
 
 def _series(spec: FigureSpec, measure: str, cell: Cell) -> tuple[str, ...]:
     """What tells a series from the others, before names are given."""
-    own = [label for axis, label in cell.labels.items() if axis != spec.x.axis and axis not in spec.where]
-    return (*own, *([measure] if spec.x.axis != MEASURES and len(spec.y.measures) > 1 else []))
+    labels = [label for axis, label in cell.labels.items() if axis != spec.x.axis and axis not in spec.where]
+    return (*labels, *([measure] if spec.x.axis != MEASURES and len(spec.y.measures) > 1 else []))
 
 
 def _curves(spec: FigureSpec, cells: Sequence[tuple[str, Cell]]) -> dict[tuple[str, ...], Curve]:
@@ -301,11 +301,11 @@ def _counter(counter: str, step: int, run: CountedRun, subject: str) -> list[tup
             delivered = _binned(flow["delivered_bytes"], every, step, mean=False)
             if counter == "throughput":
                 return [(t, value * 8 / (every * step)) for t, value in delivered]
-            total, found = 0.0, []
+            total, counted = 0.0, []
             for t, value in delivered:
                 total += value
-                found.append((t, total))
-            return found
+                counted.append((t, total))
+            return counted
         case "utility":
             ways = [_bits(run, f"{subject}/{way}", ("data",)) for way in ("forward", "reverse")]
             both = [sum(pair) for pair in zip(*ways, strict=False)]
@@ -318,21 +318,21 @@ def _counter(counter: str, step: int, run: CountedRun, subject: str) -> list[tup
 
 def _bits(run: CountedRun, direction: str, kinds: Sequence[str], rate: bool = True) -> list[float]:
     """Share of the rate in each bin that these kinds of packets took; without `rate` in bit/s."""
-    for one in run.lines:
-        if one.name == direction:
-            whole = (one.rate_bps or 1.0) if rate else 1.0
-            sums = zip(*(one.bins[f"{kind}_bytes"] for kind in kinds), strict=True)
-            return [sum(parts) * 8 / run.every_s / whole for parts in sums]
+    for line in run.lines:
+        if line.name == direction:
+            scale = (line.rate_bps or 1.0) if rate else 1.0
+            sums = zip(*(line.bins[f"{kind}_bytes"] for kind in kinds), strict=True)
+            return [sum(parts) * 8 / run.every_s / scale for parts in sums]
     return []
 
 
 def _binned(values: Sequence[float], every_s: float, step: int, *, mean: bool) -> list[tuple[float, float]]:
-    found = []
+    binned = []
     for first in range(0, len(values), step):
         part = [value for value in values[first : first + step] if value is not None]
         if part:
-            found.append(((first + len(part)) * every_s, statistics.fmean(part) if mean else sum(part)))
-    return found
+            binned.append(((first + len(part)) * every_s, statistics.fmean(part) if mean else sum(part)))
+    return binned
 
 
 def of_campaign(store: Store, campaign_id: str, text: str, experiments: Path) -> CampaignFigure | None:
@@ -364,9 +364,9 @@ def _first_runs(store: Store, campaign_id: str) -> list[tuple[Mapping[str, str],
     """The counters of each point's first valid run, and its labels."""
     campaign = store.campaign(campaign_id)
     assert campaign is not None
-    found: list[tuple[Mapping[str, str], CountedRun]] = []
+    runs: list[tuple[Mapping[str, str], CountedRun]] = []
     for point in campaign.points:
-        for member in sorted(point.members, key=lambda one: one.repetition):
+        for member in sorted(point.members, key=lambda item: item.repetition):
             run = store.run(member.run_id)
             counted = (
                 None
@@ -374,6 +374,6 @@ def _first_runs(store: Store, campaign_id: str) -> list[tuple[Mapping[str, str],
                 else CountedRun.load(store.run_folder(run.id), run.documents.scenario, run.documents.report)
             )
             if counted is not None:
-                found.append((dict(point.parameters), counted))
+                runs.append((dict(point.parameters), counted))
                 break
-    return found
+    return runs

@@ -52,7 +52,7 @@ def sequence(
     def marks(name: str, rows: pl.DataFrame, colour: str, marker: Marker) -> Series:
         return Series(name, "points", _kb(rows, end), colour, marker, 6, keep_all=True)
 
-    found = [
+    series = [
         Series("acknowledged", "steps", _kb(acks, acked), "s2", size=1.2),
         Series("window", "steps", edge, "s7", size=0.8, fits=False),
         Series("data", "segments", _kb(data.filter(~again), end, pl.col("seq")), "s0", size=2),
@@ -63,8 +63,8 @@ def sequence(
         marks("damaged", segments.filter(is_a(BAD_CHECKSUM) & (pl.col("dir") == 0)), "s5", "down"),
     ]
     if arrived is not None:
-        found.append(marks("never arrived", _lost(data, arrived), "s6", "cross"))
-    shown = tuple(one for one in found if one.points.height)
+        series.append(marks("never arrived", _lost(data, arrived), "s6", "cross"))
+    shown = tuple(line for line in series if line.points.height)
     return Figure(TIME, Axis("sequence number", "kB"), shown, title)
 
 
@@ -124,15 +124,15 @@ def queue(title: str, lengths: pl.DataFrame, events: Mapping[str, Sequence[float
     """
     peaks = lengths.filter(pl.col("most") > pl.col("y"))
     rising = _xy(peaks, pl.col("most")).with_columns(peaks["y"].cast(pl.Float64).alias("low"))
-    found = [Series("peak since the last sample", "segments", rising, "s7", size=1.2)] if peaks.height else []
-    found.append(Series("waiting", "steps", _xy(lengths, pl.col("y")), "s0", size=1.4))
+    series = [Series("peak since the last sample", "segments", rising, "s7", size=1.2)] if peaks.height else []
+    series.append(Series("waiting", "steps", _xy(lengths, pl.col("y")), "s0", size=1.4))
     for kind in sorted(events):
         if not len(events[kind]):
             continue
         colour, marker = EVENTS.get(kind, ("mark", "cross"))
         points = pl.DataFrame({"x": list(events[kind]), "y": [0.0] * len(events[kind])})
-        found.append(Series(kind.replace("_", " "), "points", points, colour, marker, 6, keep_all=True))
-    return Figure(TIME, Axis("queue", "packets"), tuple(found), title)
+        series.append(Series(kind.replace("_", " "), "points", points, colour, marker, 6, keep_all=True))
+    return Figure(TIME, Axis("queue", "packets"), tuple(series), title)
 
 
 def congestion_window(title: str, samples: pl.DataFrame, relays: Mapping[str, pl.DataFrame] | None = None) -> Figure:
@@ -143,7 +143,7 @@ def congestion_window(title: str, samples: pl.DataFrame, relays: Mapping[str, pl
         samples: `t_s`, `cwnd_segments`, `ssthresh_segments` (null: none yet).
         relays: `t_s` and `cwnd_segments` of the further senders of a split connection, by name.
     """
-    found = []
+    series = []
     for name, column, colour, fits in (
         ("cwnd", "cwnd_segments", "s0", True),
         ("ssthresh", "ssthresh_segments", "s1", False),
@@ -152,10 +152,10 @@ def congestion_window(title: str, samples: pl.DataFrame, relays: Mapping[str, pl
         if known.is_empty():
             continue
         dash = (6.0, 3.0) if name == "ssthresh" else ()
-        found.append(Series(name, "steps", _xy(known, pl.col(column)), colour, dash=dash, fits=fits))
+        series.append(Series(name, "steps", _xy(known, pl.col(column)), colour, dash=dash, fits=fits))
     for number, (name, rows) in enumerate((relays or {}).items()):
-        found.append(Series(name, "steps", _xy(rows, pl.col("cwnd_segments")), _colour(2 + number)))
-    return Figure(TIME, Axis("window", "segments"), tuple(found), title)
+        series.append(Series(name, "steps", _xy(rows, pl.col("cwnd_segments")), _colour(2 + number)))
+    return Figure(TIME, Axis("window", "segments"), tuple(series), title)
 
 
 def nothing(why: str) -> Figure:
@@ -205,6 +205,6 @@ def _among(values: pl.Series, ascending: pl.Series) -> pl.Series:
     """Which of the values an ascending series contains."""
     if ascending.is_empty():
         return pl.repeat(False, values.len(), eager=True)
-    wanted, there = values.to_numpy(), ascending.to_numpy()
-    at = np.minimum(np.searchsorted(there, wanted), there.size - 1)
-    return pl.Series(there[at] == wanted)
+    wanted, sorted_values = values.to_numpy(), ascending.to_numpy()
+    at = np.minimum(np.searchsorted(sorted_values, wanted), sorted_values.size - 1)
+    return pl.Series(sorted_values[at] == wanted)

@@ -131,12 +131,14 @@ class FigureSpec(BaseModel):
 
     def problems(self, measures: Iterable[str], axes: Mapping[str, Sequence[str]]) -> list[str]:
         """What the rest of the campaign file does not have."""
-        known, found = list(measures), []
+        known, problems = list(measures), []
         for name in self.y.measures:
             if name not in known:
-                found.append(f"figure.y.measures: there is no measure '{name}'; there are: {', '.join(known)}")
+                problems.append(f"figure.y.measures: there is no measure '{name}'; there are: {', '.join(known)}")
         wanted = [*([self.x.axis] if self.x.axis not in ("", MEASURES) else []), *self.where]
         for axis in wanted:
             if axis not in axes:
-                found.append(f"figure: there is no axis '{axis}' in the sweep; there are: {', '.join(axes) or 'none'}")
-        return found
+                problems.append(
+                    f"figure: there is no axis '{axis}' in the sweep; there are: {', '.join(axes) or 'none'}"
+                )
+        return problems

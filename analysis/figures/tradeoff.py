@@ -44,11 +44,11 @@ def tradeoff(
     runs: dict[tuple[int, str], dict[Quantity, float]] = {}
     for row in rows:
         runs.setdefault((row.point, row.run_id), {})[Quantity(row.name, row.subject, row.unit)] = row.value
-    both = {key: (found[x], found[y]) for key, found in runs.items() if x in found and y in found}
+    both = {key: (metrics[x], metrics[y]) for key, metrics in runs.items() if x in metrics and y in metrics}
     if not both:
         return None
     (x_size, x_unit), (y_size, y_unit) = (
-        axis_scale((pair[at] for pair in both.values()), one.unit) for at, one in enumerate((x, y))
+        axis_scale((pair[at] for pair in both.values()), quantity.unit) for at, quantity in enumerate((x, y))
     )
     series: list[Series] = []
     means: dict[int, _Mean] = {}
@@ -64,48 +64,52 @@ def tradeoff(
         for (point, _), pair in mine.items():
             of_point.setdefault(point, []).append(pair)
         made = {point: _mean(pairs, x, y, x_size, y_size) for point, pairs in of_point.items()}
-        own = {point: one for point, one in made.items() if one is not None}
-        means |= own
+        of_series = {point: mean for point, mean in made.items() if mean is not None}
+        means |= of_series
         name = value if len(both) > MOST_DOTS else ""
-        series += _drawn(list(own.values()), colour, marker, name, len(means) <= MOST_INTERVALS)
+        series += _drawn(list(of_series.values()), colour, marker, name, len(means) <= MOST_INTERVALS)
     edge = pareto(
-        list(means.values()), *(METRICS[one.metric].better if one.metric in METRICS else None for one in (x, y))
+        list(means.values()),
+        *(METRICS[quantity.metric].better if quantity.metric in METRICS else None for quantity in (x, y)),
     )
     if len(edge) > 1:
-        line = frame_of([{"x": one.x, "y": one.y} for one in edge])
+        line = frame_of([{"x": mean.x, "y": mean.y} for mean in edge])
         series.insert(0, Series("Pareto edge", "line", line, "soft", dash=(6.0, 3.0), size=1.0))
     return Figure(Axis(titles[0], x_unit), Axis(titles[1], y_unit), tuple(series), empty="no run has both")
 
 
 def _mean(pairs: Sequence[tuple[float, float]], x: Quantity, y: Quantity, x_size: float, y_size: float) -> _Mean | None:
     """The means of a point's runs; None where they form two groups, because no mean stands for them."""
-    of_x, of_y = (estimate(one.metric, one.unit, [pair[at] for pair in pairs]) for at, one in enumerate((x, y)))
+    of_x, of_y = (
+        estimate(quantity.metric, quantity.unit, [pair[at] for pair in pairs]) for at, quantity in enumerate((x, y))
+    )
     if "groups" in (of_x.form, of_y.form):
         return None
     (x0, x1), (y0, y1) = (
-        tuple(None if end is None else end / size for end in one.ends) for one, size in ((of_x, x_size), (of_y, y_size))
+        tuple(None if end is None else end / size for end in mean.ends)
+        for mean, size in ((of_x, x_size), (of_y, y_size))
     )
     return _Mean(of_x.mean / x_size, of_y.mean / y_size, (x0, x1), (y0, y1), len(pairs))
 
 
 def _drawn(means: Sequence[_Mean], colour: str, marker: str, name: str, intervals: bool) -> list[Series]:
-    ordered = sorted(means, key=lambda one: one.x)
+    ordered = sorted(means, key=lambda item: item.x)
     rows = [
         {
-            "x": one.x,
-            "y": one.y,
-            "n": one.n,
-            **(dict(zip(("low", "high"), one.y_ends, strict=True)) if intervals else {}),
+            "x": mean.x,
+            "y": mean.y,
+            "n": mean.n,
+            **(dict(zip(("low", "high"), mean.y_ends, strict=True)) if intervals else {}),
         }
-        for one in ordered
+        for mean in ordered
     ]
     across = [
-        Series("", "line", frame_of([{"x": end, "y": one.y} for end in one.x_ends]), colour, size=1.2)
-        for one in ordered
-        if intervals and None not in one.x_ends
+        Series("", "line", frame_of([{"x": end, "y": mean.y} for end in mean.x_ends]), colour, size=1.2)
+        for mean in ordered
+        if intervals and None not in mean.x_ends
     ]
-    found = frame_of(rows, *(("low", "high", "n") if intervals else ("n",)))
-    return [*across, Series(name, "points", found, colour, marker, 10)]  # type: ignore[arg-type]
+    frame = frame_of(rows, *(("low", "high", "n") if intervals else ("n",)))
+    return [*across, Series(name, "points", frame, colour, marker, 10)]  # type: ignore[arg-type]
 
 
 def pareto(means: Sequence[_Mean], better_x: str | None, better_y: str | None) -> list[_Mean]:
@@ -113,10 +117,10 @@ def pareto(means: Sequence[_Mean], better_x: str | None, better_y: str | None) -
     if better_x is None or better_y is None:
         return []
     signs = [1 if better == "more" else -1 for better in (better_x, better_y)]
-    found: list[_Mean] = []
+    front: list[_Mean] = []
     top = float("-inf")
-    for one in sorted(means, key=lambda one: (-signs[0] * one.x, -signs[1] * one.y)):
-        if signs[1] * one.y > top:
-            found.append(one)
-            top = signs[1] * one.y
-    return sorted(found, key=lambda one: one.x)
+    for mean in sorted(means, key=lambda item: (-signs[0] * item.x, -signs[1] * item.y)):
+        if signs[1] * mean.y > top:
+            front.append(mean)
+            top = signs[1] * mean.y
+    return sorted(front, key=lambda item: item.x)

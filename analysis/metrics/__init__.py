@@ -116,7 +116,7 @@ from analysis.results import MetricValue
 from analysis.runs import active_window_s
 
 #: Metrics of which a group has the sum over its flows.
-SUMMED = frozenset(one.name for one in METRICS.values() if one.summed)
+SUMMED = frozenset(metric.name for metric in METRICS.values() if metric.summed)
 
 __all__ = [
     "METRICS",

@@ -122,11 +122,11 @@ def utility_settling_time(link: CountedLink) -> float | None:
         return None
 
     def mean(from_s: float, to_s: float) -> float:
-        found = 0.0
+        utility = 0.0
         for line in (link.forward, link.reverse):
             bits = sum(run.total(line.bins[f"{kind}_bytes"], from_s, to_s) * 8 for kind in ("data", "other"))
-            found += bits / (line.rate_bps or 1.0) / (to_s - from_s)
-        return found
+            utility += bits / (line.rate_bps or 1.0) / (to_s - from_s)
+        return utility
 
     wanted = SETTLED * mean(run.end_s / 2, run.end_s)
     to_s = SETTLING_S
@@ -273,7 +273,7 @@ def idle_fraction(line: CountedLine) -> float | None:
     """Share of bins without TCP data from the line, from the start of the first flow to the end of the last."""
     flows = line.run.flows
     begin_s, end_s = min(flow.begun_s for flow in flows), max(flow.ended_s() for flow in flows)
-    bins = line.run.whole(line.bins["data_bytes"], begin_s, end_s)
+    bins = line.run.complete_bins(line.bins["data_bytes"], begin_s, end_s)
     return sum(not count for count in bins) / len(bins) if bins else None
 
 

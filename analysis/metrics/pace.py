@@ -34,15 +34,15 @@ def bursts(flow: CapturedFlow, gap_s: float = BURST_GAP_S) -> pl.DataFrame:
 @metric("segments", "Burst size", CapturedFlow, "asym 6.3: segments sent back to back", detail=True, better=None)
 def burst_mean(flow: CapturedFlow) -> float | None:
     """Mean number of segments of a burst (`bursts`); None if nothing was sent."""
-    found = bursts(flow)["segments"]
-    return None if found.is_empty() else float(found.mean())  # type: ignore[arg-type]
+    lengths = bursts(flow)["segments"]
+    return None if lengths.is_empty() else float(lengths.mean())  # type: ignore[arg-type]
 
 
 @metric("segments", "Largest burst", CapturedFlow, "asym 6.3: segments sent back to back", detail=True, better=None)
 def burst_max(flow: CapturedFlow) -> float | None:
     """Number of segments of the largest burst (`bursts`); None if nothing was sent."""
-    found = bursts(flow)["segments"]
-    return None if found.is_empty() else float(found.max())  # type: ignore[arg-type]
+    lengths = bursts(flow)["segments"]
+    return None if lengths.is_empty() else float(lengths.max())  # type: ignore[arg-type]
 
 
 def idle_gaps(flow: CapturedFlow, longer_than_s: float = IDLE_S) -> pl.DataFrame:
@@ -70,15 +70,15 @@ def idle_share(flow: CapturedFlow) -> float | None:
     sent = _data_sent(flow)["t_s"]
     if sent.len() < 2:
         return None
-    whole = float(sent[-1]) - float(sent[0])
-    return float(idle_gaps(flow)["gap_s"].sum()) / whole if whole > 0 else None
+    duration_s = float(sent[-1]) - float(sent[0])
+    return float(idle_gaps(flow)["gap_s"].sum()) / duration_s if duration_s > 0 else None
 
 
 @metric("time", "Longest pause", CapturedFlow, "asym 7.1.3: multi-second idle times", detail=True, better="less")
 def idle_longest(flow: CapturedFlow) -> float | None:
     """The longest pause between two data segments of the sender, in s; None for fewer than two of them."""
-    found = idle_gaps(flow, -1.0)["gap_s"]
-    return None if found.is_empty() else float(found.max())  # type: ignore[arg-type]
+    gaps_s = idle_gaps(flow, -1.0)["gap_s"]
+    return None if gaps_s.is_empty() else float(gaps_s.max())  # type: ignore[arg-type]
 
 
 def outstanding(flow: CapturedFlow) -> pl.DataFrame:
@@ -106,8 +106,8 @@ def outstanding_mean(flow: CapturedFlow) -> float | None:
 @metric("bytes", "Outstanding data, maximum", CapturedFlow, "RFC 5681 2: FLIGHT SIZE", detail=True, better=None)
 def outstanding_max(flow: CapturedFlow) -> float | None:
     """The most bytes sent and not acknowledged at any time, in bytes; None if nothing was captured."""
-    found = outstanding(flow)["y"].max()
-    return None if found is None else float(found)  # type: ignore[arg-type]
+    peak = outstanding(flow)["y"].max()
+    return None if peak is None else float(peak)  # type: ignore[arg-type]
 
 
 @metric(

@@ -101,37 +101,37 @@ def measure(*views: RunView) -> Measured:
     A metric without a value for a subject (nothing happened, nothing to divide by) has no row.
     """
     measured = Measured()
-    for one in METRICS.values():
+    for metric in METRICS.values():
         values: dict[str, float | None] = {}
         reasons: dict[str, str] = {}
         for view in views:
-            for subject, part in _subjects(view, one.per):
+            for subject, part in _subjects(view, metric.per):
                 if values.get(subject) is None:
                     try:
-                        values[subject] = _value(one, part)
+                        values[subject] = _value(metric, part)
                     except Unmeasured as refusal:
                         reasons.setdefault(subject, str(refusal))
-        if one.summed:
+        if metric.summed:
             values |= _sums(views[0], values)
         measured.rows.extend(
-            MetricValue(one.name, subject, float(value), one.unit)
+            MetricValue(metric.name, subject, float(value), metric.unit)
             for subject, value in values.items()
             if value is not None
         )
         for reason in dict.fromkeys(reason for subject, reason in reasons.items() if subject not in values):
-            measured.refused.setdefault(reason, []).append(one.name)
+            measured.refused.setdefault(reason, []).append(metric.name)
     return measured
 
 
-def _value(one: Metric, part: Any) -> float | None:
+def _value(metric: Metric, part: Any) -> float | None:
     """The metric's value for a flow, line, link or run.
 
     Raises:
         Unmeasured: the provider does not have what it needs.
     """
-    if not isinstance(part, one.subject):
-        raise Unmeasured(_NEEDS[one.subject.__module__.split(".")[1]])
-    return one.function(part)
+    if not isinstance(part, metric.subject):
+        raise Unmeasured(_NEEDS[metric.subject.__module__.split(".")[1]])
+    return metric.function(part)
 
 
 _NEEDS = {
@@ -142,12 +142,12 @@ _NEEDS = {
 
 def _sums(view: RunView, values: dict[str, float | None]) -> dict[str, float]:
     """Sums over groups; None of a group with a flow that was not measured, or without any value."""
-    found = {}
+    sums = {}
     for name, flows in view.groups.items():
         known = [values.get(flow.name) for flow in flows]
         if any(value is not None for value in known) and all(flow.name in values for flow in flows):
-            found[name] = sum(value or 0.0 for value in known)
-    return found
+            sums[name] = sum(value or 0.0 for value in known)
+    return sums
 
 
 def _subjects(view: RunView, per: str) -> Sequence[tuple[str, Any]]:

@@ -46,5 +46,5 @@ def rtt_p95(flow: CapturedFlow) -> float | None:
 
 
 def _quantile(flow: CapturedFlow, share: float) -> float | None:
-    found = flow.rtt_samples["rtt_s"].quantile(share, "linear")
-    return None if found is None else float(found)
+    value_s = flow.rtt_samples["rtt_s"].quantile(share, "linear")
+    return None if value_s is None else float(value_s)

@@ -55,7 +55,7 @@ def cwnd_excursions(flow: CountedFlow) -> float:
     A window of w segments holds w times the sender's largest packet, less HEADER_BYTES each.
     """
     data_bytes = flow.packet_bytes - HEADER_BYTES
-    levels = flow.run.whole(flow.bins["cwnd_segments"], flow.start_s + RISE_S, flow.ended_s())
+    levels = flow.run.complete_bins(flow.bins["cwnd_segments"], flow.start_s + RISE_S, flow.ended_s())
     above = [level * data_bytes >= PIPE_BYTES for level in levels]
     return float(sum(before and not now for before, now in zip(above, above[1:], strict=False)))
 

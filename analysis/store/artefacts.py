@@ -166,8 +166,8 @@ class RemoteArtefacts:
             ArtefactError: the place does not take it.
         """
         taken, left_out, room = [], [], MOST_FAILED_BYTES
-        found = [path for path in folder.rglob("*") if path.is_file()]
-        for path in sorted(found, key=lambda path: (path.name != REASON, path.stat().st_size, path)):
+        paths = [path for path in folder.rglob("*") if path.is_file()]
+        for path in sorted(paths, key=lambda path: (path.name != REASON, path.stat().st_size, path)):
             size = path.stat().st_size
             room -= size
             if room >= 0:
@@ -186,10 +186,10 @@ class RemoteArtefacts:
             ArtefactError: the place does not say.
         """
         try:
-            there = self._files.exists(self._failed(run_id))
+            exists = self._files.exists(self._failed(run_id))
         except Exception as error:  # noqa: BLE001
             raise ArtefactError(f"the artefacts of a run cannot be read from {self.url}: {_said(error)}") from error
-        return f"{self.url.rstrip('/')}/{FAILED}/{run_id}" if there else None
+        return f"{self.url.rstrip('/')}/{FAILED}/{run_id}" if exists else None
 
     def remove_failed(self, run_id: str) -> None:
         """Forgets it, if there is anything."""

@@ -70,8 +70,8 @@ def count_campaigns(store: Store, words: Sequence[str] = ()) -> int:
 
 def campaign_head(store: Store, campaign_id: str) -> CampaignRow | None:
     """One campaign with `runs`, `valid` and `invalid`, without its points."""
-    found = _counted(store, sa.select(campaign).where(campaign.c.id == campaign_id))
-    return found[0] if found else None
+    rows = _counted(store, sa.select(campaign).where(campaign.c.id == campaign_id))
+    return rows[0] if rows else None
 
 
 def active(store: Store) -> list[CampaignRow]:
@@ -81,26 +81,26 @@ def active(store: Store) -> list[CampaignRow]:
 
 
 def _matching(query: sa.Select[Any], words: Sequence[str]) -> sa.Select[Any]:
-    told = sa.func.lower(campaign.c.id + " " + campaign.c.name + " " + campaign.c.title)
+    searched = sa.func.lower(campaign.c.id + " " + campaign.c.name + " " + campaign.c.title)
     for word in words:
-        query = query.where(told.contains(word.lower(), autoescape=True))
+        query = query.where(searched.contains(word.lower(), autoescape=True))
     return query
 
 
 def _counted(store: Store, chosen: sa.Select[Any]) -> list[CampaignRow]:
     """The chosen campaigns with the numbers of their runs."""
-    found = store.read(chosen, partial(CampaignRow, runs=0, valid=0))
+    listed = store.read(chosen, partial(CampaignRow, runs=0, valid=0))
     query = (
         sa.select(membership.c.campaign_id, _STATE.label("state"), sa.func.count().label("n"))
         .select_from(membership.outerjoin(run, run.c.id == membership.c.run_id))
-        .where(membership.c.campaign_id.in_([row.id for row in found]))
+        .where(membership.c.campaign_id.in_([row.id for row in listed]))
         .group_by(membership.c.campaign_id, "state")
     )
     counts: dict[str, dict[str, int]] = {}
     for campaign_id, state, n in store.tuples(query):
         counts.setdefault(campaign_id, {})[state] = n
     rows = []
-    for row in found:
+    for row in listed:
         of_state = counts.get(row.id, {})
         valid, invalid = of_state.get("valid", 0), of_state.get("invalid", 0)
         rows.append(replace(row, runs=sum(of_state.values()), valid=valid, invalid=invalid))
@@ -160,8 +160,8 @@ def summary(
         if wanted is None or (name, subject) in wanted:
             groups.setdefault((number, name, subject, unit), []).append((repetition, value))
     rows = []
-    for (number, name, subject, unit), found in groups.items():
-        values = [value for _, value in sorted(found)]
+    for (number, name, subject, unit), of_runs in groups.items():
+        values = [value for _, value in sorted(of_runs)]
         n, mean = len(values), math.fsum(values) / len(values)
         sd = math.sqrt(math.fsum((value - mean) ** 2 for value in values) / (n - 1)) if n > 1 else None
         rows.append(TableRow(number, name, subject, unit, n, mean, sd, values))
@@ -217,7 +217,7 @@ def runs(
         )
         order = [metric.c.value]
     # What is not there stands last, whichever way.
-    keys = [(one.desc() if wanted.descending else one.asc()).nulls_last() for one in order]
+    keys = [(column.desc() if wanted.descending else column.asc()).nulls_last() for column in order]
     query = (
         sa.select(
             membership.c.point, membership.c.repetition, membership.c.run_id, _STATE.label("state"),
@@ -226,15 +226,15 @@ def runs(
         .select_from(joined).where(*chosen).order_by(*keys, *place)
         .limit(wanted.per_page).offset((wanted.page - 1) * wanted.per_page)
     )  # fmt: skip
-    found = store.read(query, ListedRunRow)
-    values = metrics_of(store, [row.run_id for row in found])
-    return [replace(row, metrics=values.get(row.run_id, {})) for row in found], total
+    rows = store.read(query, ListedRunRow)
+    values = metrics_of(store, [row.run_id for row in rows])
+    return [replace(row, metrics=values.get(row.run_id, {})) for row in rows], total
 
 
 def duration(store: Store, run_id: str) -> float:
     """Seconds that a run lasts; 0 for one that is not there."""
-    found = store.scalars(sa.select(run.c.duration_s).where(run.c.id == run_id))
-    return float(found[0]) if found else 0.0
+    durations = store.scalars(sa.select(run.c.duration_s).where(run.c.id == run_id))
+    return float(durations[0]) if durations else 0.0
 
 
 def siblings(store: Store, campaign_id: str, number: int) -> list[MemberRow]:
@@ -244,8 +244,8 @@ def siblings(store: Store, campaign_id: str, number: int) -> list[MemberRow]:
 
 def scenario(store: Store, run_id: str) -> Scenario | None:
     """A run's scenario alone."""
-    found = store.scalars(sa.select(run.c.scenario).where(run.c.id == run_id))
-    return ScenarioDocument(found[0]).scenario if found else None
+    documents = store.scalars(sa.select(run.c.scenario).where(run.c.id == run_id))
+    return ScenarioDocument(documents[0]).scenario if documents else None
 
 
 def first_scenario(store: Store, campaign_id: str) -> Scenario | None:
@@ -257,8 +257,8 @@ def first_scenario(store: Store, campaign_id: str) -> Scenario | None:
         .order_by(membership.c.point, membership.c.repetition)
         .limit(1)
     )
-    found = store.scalars(query)
-    return ScenarioDocument(found[0]).scenario if found else None
+    documents = store.scalars(query)
+    return ScenarioDocument(documents[0]).scenario if documents else None
 
 
 def scenarios(store: Store, campaign_id: str) -> dict[int, Scenario]:
@@ -283,18 +283,18 @@ def last_landed(store: Store, campaign_ids: Sequence[str]) -> dict[str, float | 
         .where(membership.c.campaign_id.in_(campaign_ids))
         .group_by(membership.c.campaign_id)
     )
-    found = dict(store.tuples(query))
-    return {one: found.get(one) for one in campaign_ids}
+    times = dict(store.tuples(query))
+    return {campaign_id: times.get(campaign_id) for campaign_id in campaign_ids}
 
 
 def metrics_of(store: Store, run_ids: Sequence[str]) -> dict[str, dict[tuple[str, str], MetricRow]]:
     """Metrics of some runs: run id to name and subject."""
-    found: dict[str, dict[tuple[str, str], MetricRow]] = {}
+    by_run: dict[str, dict[tuple[str, str], MetricRow]] = {}
     for some in batched(run_ids):
         query = sa.select(metric).where(metric.c.run_id.in_(some))
         for row in store.read(query, MetricRow):
-            found.setdefault(row.run_id, {})[row.name, row.subject] = row
-    return found
+            by_run.setdefault(row.run_id, {})[row.name, row.subject] = row
+    return by_run
 
 
 def point_metrics(store: Store, campaign_id: str, number: int) -> list[PointValueRow]:
@@ -354,14 +354,14 @@ def causes(store: Store, campaign_id: str = "", limit: int = MOST_CAUSED) -> lis
 
     Problems that differ only in their numbers are one cause.
     """
-    found: dict[tuple[str, str, str], list[LandedRow]] = {}
-    for one in invalid(store, limit, campaign_id) + failed(store, limit, campaign_id):
-        where = campaign_id or (one.place.campaign_id if one.place else "")
-        problem = one.problems[0] if one.problems else ""
-        found.setdefault((where, one.state, re.sub(r"\d[\d.]*", "0", problem)), []).append(one)
+    groups: dict[tuple[str, str, str], list[LandedRow]] = {}
+    for landed in invalid(store, limit, campaign_id) + failed(store, limit, campaign_id):
+        where = campaign_id or (landed.place.campaign_id if landed.place else "")
+        problem = landed.problems[0] if landed.problems else ""
+        groups.setdefault((where, landed.state, re.sub(r"\d[\d.]*", "0", problem)), []).append(landed)
     rows = [
         CauseRow(where, some[0].place.title if some[0].place else "", state, some[0].problems[0], len(some), some[0].id)
-        for (where, state, problem), some in found.items()
+        for (where, state, problem), some in groups.items()
         if problem
     ]
     return sorted(rows, key=lambda row: -row.runs)
@@ -373,12 +373,12 @@ def _members_of(campaign_id: str) -> sa.Select[Any]:
 
 def last_problems(store: Store, run_ids: Sequence[str]) -> dict[str, list[str]]:
     """Why the last attempt of each of these runs gave no valid result."""
-    found: dict[str, list[str]] = {}
+    problems: dict[str, list[str]] = {}
     with store.connect() as connection:
         for some in batched(run_ids):
             query = sa.select(attempt.c.run_id, attempt.c.problems).where(attempt.c.run_id.in_(some))
-            found |= {row.run_id: row.problems for row in connection.execute(query.order_by(attempt.c.at))}
-    return found
+            problems |= {row.run_id: row.problems for row in connection.execute(query.order_by(attempt.c.at))}
+    return problems
 
 
 def unfinished(store: Store, limit: int = 8) -> list[CampaignRow]:
@@ -394,7 +394,7 @@ def counts(store: Store) -> dict[str, int]:
 
 def _with_place(store: Store, chosen: sa.Select[Any]) -> list[LandedRow]:
     """The chosen runs, each with the campaign that asked for it last."""
-    found = store.read(chosen, LandedRow)
+    rows = store.read(chosen, LandedRow)
     query = (
         sa.select(
             membership.c.run_id, membership.c.repetition, campaign.c.title, campaign.c.id.label("campaign_id"),
@@ -402,8 +402,8 @@ def _with_place(store: Store, chosen: sa.Select[Any]) -> list[LandedRow]:
         )
         .join(campaign, campaign.c.id == membership.c.campaign_id)
         .join(point, (point.c.campaign_id == campaign.c.id) & (point.c.number == membership.c.point))
-        .where(membership.c.run_id.in_([row.id for row in found]))
+        .where(membership.c.run_id.in_([row.id for row in rows]))
         .order_by(campaign.c.started)
     )  # fmt: skip
     places = {place.run_id: place for place in store.read(query, PlaceRow)}
-    return [replace(row, place=places.get(row.id)) for row in found]
+    return [replace(row, place=places.get(row.id)) for row in rows]

@@ -119,9 +119,9 @@ class Database:
     def read(self, query: Any, row: Callable[..., Row]) -> list[Row]:
         """The rows of a query; `row` takes its columns by name."""
         with self.engine.connect() as connection:
-            found = connection.execute(query)
-            names = tuple(found.keys())
-            return [row(**dict(zip(names, values, strict=True))) for values in found]
+            result = connection.execute(query)
+            names = tuple(result.keys())
+            return [row(**dict(zip(names, values, strict=True))) for values in result]
 
     def scalars(self, query: Any) -> list[Any]:
         """The first column of a query."""

@@ -97,12 +97,12 @@ def land(database: Database, artefacts: Artefacts, landing: Landing, replaces: b
 
 def _keep_values(connection: sa.Connection, run_id: str, until: float) -> None:
     """Notes what a result said that is about to be replaced."""
-    said = sa.select(
+    replaced_values = sa.select(
         run.c.id, run.c.landed, metric.c.name, metric.c.subject, sa.literal(until), run.c.seed, metric.c.value,
         metric.c.unit,
     ).join(metric, metric.c.run_id == run.c.id).where(run.c.id == run_id)  # fmt: skip
     columns = ["run_id", "landed", "name", "subject", "until", "seed", "value", "unit"]
-    connection.execute(sa.insert(replaced).from_select(columns, said))
+    connection.execute(sa.insert(replaced).from_select(columns, replaced_values))
 
 
 def note_attempt(

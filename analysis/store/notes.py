@@ -18,7 +18,7 @@ MOST_CHARACTERS, MOST_TAGS, TAG_CHARACTERS = 2000, 12, 40
 
 def tags_of(text: str) -> list[str]:
     """The tags that a person wrote, separated by spaces or commas, each once; longer ones are cut."""
-    words = (one[:TAG_CHARACTERS] for one in re.split(r"[\s,]+", text) if one)
+    words = (word[:TAG_CHARACTERS] for word in re.split(r"[\s,]+", text) if word)
     return list(dict.fromkeys(words))[:MOST_TAGS]
 
 
@@ -33,8 +33,8 @@ def write(store: Store, run_id: str, text: str, tags: Sequence[str]) -> None:
 
 def of_run(store: Store, run_id: str) -> NoteRow | None:
     """The note of a run."""
-    found = store.read(sa.select(note).where(note.c.run_id == run_id), NoteRow)
-    return found[0] if found else None
+    rows = store.read(sa.select(note).where(note.c.run_id == run_id), NoteRow)
+    return rows[0] if rows else None
 
 
 def of_campaign(store: Store, campaign_id: str) -> dict[str, NoteRow]:

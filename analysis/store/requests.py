@@ -52,17 +52,17 @@ def take(store: Store, runner_id: str) -> RequestRow | None:
     oldest = sa.select(request).where(request.c.state == WAITING).order_by(request.c.id).limit(1)
     with store.writing() as connection:
         while True:
-            found = connection.execute(oldest).mappings().first()
-            if found is None:
+            row = connection.execute(oldest).mappings().first()
+            if row is None:
                 return None
             taken = connection.execute(
                 sa.update(request)
-                .where(request.c.id == found["id"], request.c.state == WAITING)
+                .where(request.c.id == row["id"], request.c.state == WAITING)
                 .values(state=RUNNING, taken=time.time(), runner=runner_id)
             )
             # PostgreSQL lets two read the same one; the row itself goes to the first who writes it.
             if taken.rowcount:
-                return RequestRow(**found)
+                return RequestRow(**row)
 
 
 def name_campaign(store: Store, number: int, campaign_id: str) -> None:
@@ -99,10 +99,10 @@ def recent(store: Store, limit: int = 20, campaign_id: str | None = None) -> lis
     return store.read(query, RequestRow)
 
 
-def one(store: Store, number: int) -> RequestRow | None:
+def find(store: Store, number: int) -> RequestRow | None:
     """One request, with its text."""
-    found = store.read(sa.select(request).where(request.c.id == number, request.c.kind == RUN), RequestRow)
-    return found[0] if found else None
+    rows = store.read(sa.select(request).where(request.c.id == number, request.c.kind == RUN), RequestRow)
+    return rows[0] if rows else None
 
 
 def waiting(store: Store) -> int:
@@ -137,8 +137,8 @@ def release_lost(store: Store) -> int:
     """Fails requests whose runner is gone, and marks campaigns that nobody is at any more; gives how many of both. Such
     a campaign is resumed by asking again.
     """
-    there = sa.select(runner.c.id).where(runner.c.seen > time.time() - GONE_AFTER_S)
-    lost = sa.and_(request.c.state == RUNNING, request.c.runner.not_in(there))
+    live_runners = sa.select(runner.c.id).where(runner.c.seen > time.time() - GONE_AFTER_S)
+    lost = sa.and_(request.c.state == RUNNING, request.c.runner.not_in(live_runners))
     with store.connect() as connection:
         running = connection.execute(
             sa.select(campaign.c.id, campaign.c.progress).where(campaign.c.state == "running")
@@ -156,7 +156,10 @@ def release_lost(store: Store) -> int:
         )
         connection.execute(
             sa.update(campaign)
-            .where(campaign.c.id.in_([*silent, *(one for one in campaigns if one)]), campaign.c.state == "running")
+            .where(
+                campaign.c.id.in_([*silent, *(campaign for campaign in campaigns if campaign)]),
+                campaign.c.state == "running",
+            )
             .values(state="incomplete", finished=time.time(), progress={})
         )
         return int(changed.rowcount) + len(silent)

@@ -165,8 +165,8 @@ class Store:
 
     def campaign(self, campaign_id: str) -> CampaignRow | None:
         """One campaign, with its points and their members."""
-        found = self.campaigns(campaign_id)
-        if not found:
+        rows = self.campaigns(campaign_id)
+        if not rows:
             return None
         of_points = sa.select(point.c.number, point.c.parameters).where(point.c.campaign_id == campaign_id)
         points = self._database.read(of_points.order_by(point.c.number), PointRow)
@@ -179,7 +179,7 @@ class Store:
         members: dict[int, list[MemberRow]] = {row.number: [] for row in points}
         for member in self._database.read(query, MemberRow):
             members[member.point].append(member)
-        return replace(found[0], points=[replace(row, members=members[row.number]) for row in points])
+        return replace(rows[0], points=[replace(row, members=members[row.number]) for row in points])
 
     def table(self, campaign_id: str, numbers: Sequence[int] | None = None) -> list[TableRow]:
         """Means over a point's valid runs, by point, name and subject.
@@ -249,7 +249,9 @@ class Store:
     def valid_runs(self, run_ids: Sequence[str]) -> set[str]:
         """Those of the runs that are in the store and valid."""
         valid = sa.select(run.c.id).where(run.c.state == "valid")
-        return {found for some in batched(run_ids) for found in self._database.scalars(valid.where(run.c.id.in_(some)))}
+        return {
+            run_id for some in batched(run_ids) for run_id in self._database.scalars(valid.where(run.c.id.in_(some)))
+        }
 
     def run_ids(self, beginning: str, limit: int | None = None) -> list[str]:
         """Ids of the runs that begin so, sorted."""
@@ -259,7 +261,9 @@ class Store:
     def tried_runs(self, run_ids: Sequence[str]) -> set[str]:
         """Those of the runs that were tried and have no valid result."""
         query, of_run = sa.select(attempt.c.run_id), attempt.c.run_id
-        tried = {found for some in batched(run_ids) for found in self._database.scalars(query.where(of_run.in_(some)))}
+        tried = {
+            run_id for some in batched(run_ids) for run_id in self._database.scalars(query.where(of_run.in_(some)))
+        }
         return tried - self.valid_runs(run_ids)
 
     def history(self, backend: str, most: int = 400) -> list[HistoryRow]:
@@ -334,8 +338,8 @@ class Store:
     def run(self, run_id: str) -> RunRow | None:
         """One run with its metrics, files and attempts, and the campaigns that contain it."""
         read = self._database.read
-        found = read(sa.select(run).where(run.c.id == run_id), _run_row)
-        if not found:
+        rows = read(sa.select(run).where(run.c.id == run_id), _run_row)
+        if not rows:
             return None
         metrics = sa.select(metric).where(metric.c.run_id == run_id).order_by(metric.c.name, metric.c.subject)
         files = sa.select(file).where(file.c.run_id == run_id).order_by(file.c.path)
@@ -351,7 +355,7 @@ class Store:
             .order_by(campaign.c.started.desc())
         )  # fmt: skip
         return replace(
-            found[0],
+            rows[0],
             metrics=read(metrics, MetricRow),
             files=read(files, FileRow),
             attempts=read(attempts, AttemptRow),

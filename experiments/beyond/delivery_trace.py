@@ -27,7 +27,7 @@ def opportunities(mean_bps: float, seed: int) -> list[int]:
     deviation, memory_ms = 0.5, 500.0
     kept = math.exp(-1 / memory_ms)
     level, credit, outage_ms = 0.0, 0.0, 0
-    found = []
+    times_ms = []
     for now_ms in range(1, LENGTH_MS + 1):
         level = kept * level + deviation * math.sqrt(1 - kept * kept) * draw.gauss(0.0, 1.0)
         # A handover now and then: 40 to 120 ms in which nothing is delivered, about every seven seconds.
@@ -37,11 +37,11 @@ def opportunities(mean_bps: float, seed: int) -> list[int]:
             outage_ms -= 1
             continue
         credit += mean_bps * math.exp(level - deviation * deviation / 2) / 1000 / OPPORTUNITY_BITS
-        whole = int(credit)
-        credit -= whole
-        found += [now_ms] * whole
+        packets = int(credit)
+        credit -= packets
+        times_ms += [now_ms] * packets
     # The trace's length is its last line.
-    return found if found[-1] == LENGTH_MS else [*found, LENGTH_MS]
+    return times_ms if times_ms[-1] == LENGTH_MS else [*times_ms, LENGTH_MS]
 
 
 def main() -> None:

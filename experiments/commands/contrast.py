@@ -56,18 +56,18 @@ def lines(table: pl.DataFrame) -> list[str]:
     from experiments.labels import comparisons_note
 
     others = [name for name in table.columns if name not in CONTRASTED]
-    found = []
+    texts = []
     rows = table.to_dicts()
     for row in rows:
         point = "".join(f", {name.rpartition('.')[2]}={row[name]}" for name in others)
         name = f"{row['metric']} {row['subject']}".strip()
-        found.append(f"{name}: {row['second']} against {row['first']}{point}: {_difference(row)}")
+        texts.append(f"{name}: {row['second']} against {row['first']}{point}: {_difference(row)}")
     if rows:
-        found.append(
+        texts.append(
             f"{comparisons_note(len(rows), 0.95, rows[0]['level'], rows[0]['margin'])} "
             "Lines: mean difference [interval], relative change, p, Cohen's d_z; over pairs unless Welch is named."
         )
-    return found
+    return texts
 
 
 def _difference(row: dict[str, Any]) -> str:

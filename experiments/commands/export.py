@@ -137,9 +137,9 @@ def _title(store: Store, run_id: str) -> str:
     assert run is not None
     if not run.campaigns:
         return run_id
-    own = run.campaigns[0]
-    point = ", ".join(f"{field.rpartition('.')[2]}={value}" for field, value in own.parameters)
-    return ", ".join(part for part in (own.name, point, f"repetition {own.repetition + 1}") if part)
+    membership = run.campaigns[0]
+    point = ", ".join(f"{field.rpartition('.')[2]}={value}" for field, value in membership.parameters)
+    return ", ".join(part for part in (membership.name, point, f"repetition {membership.repetition + 1}") if part)
 
 
 def _of_flent(kind: str, file: Path, out: Path | None) -> list[str]:

@@ -96,14 +96,14 @@ def show_(
     """Show a mechanism with every option: its unit, default and range."""
     from experiments.language import registry
 
-    found = [entry for entry in registry.entries() if entry.name == name]
-    if not found:
+    matches = [entry for entry in registry.entries() if entry.name == name]
+    if not matches:
         names = dict.fromkeys(entry.name for entry in registry.entries())
         fail(registry.unknown("mechanism", name, names), exits.BAD_INPUT)
     if as_json:
-        typer.echo(json.dumps([entry.as_dict() for entry in found], indent=2))
+        typer.echo(json.dumps([entry.as_dict() for entry in matches], indent=2))
         return
-    for entry in found:
+    for entry in matches:
         typer.echo(f"{entry.kind} {entry.name}: {entry.summary}")
         typer.echo(f"  source: {entry.source}")
         if entry.backends:
@@ -133,14 +133,14 @@ def results(
     if not name:
         if as_json:
             fields = ("id", "name", "title", "state", "runs", "valid")
-            typer.echo(json.dumps([{key: getattr(one, key) for key in fields} for one in known], indent=2))
+            typer.echo(json.dumps([{key: getattr(row, key) for key in fields} for row in known], indent=2))
         elif known:
             console().print(campaigns_table(known))
         return
-    found = [one for one in known if name in (one.id, one.name)]
-    if not found:
-        fail(registry.unknown("campaign", name, dict.fromkeys(one.name for one in known)), exits.BAD_INPUT)
-    campaign = store.campaign(found[0].id)
+    matches = [row for row in known if name in (row.id, row.name)]
+    if not matches:
+        fail(registry.unknown("campaign", name, dict.fromkeys(row.name for row in known)), exits.BAD_INPUT)
+    campaign = store.campaign(matches[0].id)
     assert campaign is not None
     rows, attempts = store.table(campaign.id), attempts_of(store, campaign.id)
     if as_json:

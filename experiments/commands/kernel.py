@@ -32,7 +32,7 @@ def list_(as_json: JsonOption = False) -> None:
     rows = [
         {"version": version, "built": kernel is not None, "release": kernel.release if kernel else None}
         for version in VERSIONS
-        for kernel in [next((one for one in kernels.built() if one.version == version), None)]
+        for kernel in [next((kernel_ for kernel_ in kernels.built() if kernel_.version == version), None)]
     ]
     if as_json:
         typer.echo(json.dumps(rows, indent=2))

@@ -150,13 +150,13 @@ def score(
 
     everything = _scorecard(require_existing(results))
     try:
-        found = select_named(everything, names or (), lambda one: (one.paper, one.id), "paper or artefact")
+        artefacts = select_named(everything, names or (), lambda item: (item.paper, item.id), "paper or artefact")
     except ValueError as error:
         fail(str(error), exits.BAD_INPUT)
     if as_json:
-        typer.echo(json.dumps(document(found), indent=2))
+        typer.echo(json.dumps(document(artefacts), indent=2))
     else:
-        console().print(score_table(found, details or len(found) == 1), soft_wrap=True)
+        console().print(score_table(artefacts, details or len(artefacts) == 1), soft_wrap=True)
 
 
 def _sensitivity(names: Sequence[str] | None, repetitions: int | None, jobs: int | None, as_json: bool) -> None:

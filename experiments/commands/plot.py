@@ -274,7 +274,7 @@ def _lines(run: RunData, names: Sequence[str]) -> list[CapturedLine]:
     for name in names:
         if name not in of_name:
             raise unknown("line", name, of_name)
-    found = [of_name[name] for name in names] or run.lines
-    if not found:
+    lines = [of_name[name] for name in names] or run.lines
+    if not lines:
         raise AnalysisError("this run has no links: it was imported")
-    return found
+    return lines

@@ -58,13 +58,13 @@ def sensitivity(
     with ScratchFolder() as folder:
         original, *perturbed = _run(plans, keep or folder / "results", jobs, as_json)
     try:
-        found = assess(original, perturbed, metric, share)
+        assessment = assess(original, perturbed, metric, share)
     except ValueError as error:
         fail(str(error), exits.BAD_INPUT)
     if as_json:
-        typer.echo(json.dumps(found.as_json(), indent=2))
+        typer.echo(json.dumps(assessment.as_json(), indent=2))
     else:
-        _print(found)
+        _print(assessment)
 
 
 def _run(plans: Sequence[Plan], folder: Path, jobs: int | None, as_json: bool) -> list[Results]:
@@ -88,7 +88,7 @@ def _run(plans: Sequence[Plan], folder: Path, jobs: int | None, as_json: bool) -
         store.close()
 
 
-def _print(found: Sensitivity) -> None:
+def _print(assessment: Sensitivity) -> None:
     from experiments.tables import sensitivity_table
 
-    console().print(sensitivity_table(found))
+    console().print(sensitivity_table(assessment))

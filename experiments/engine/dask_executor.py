@@ -165,12 +165,12 @@ class DaskExecutor:
             raise TestbedError(
                 f"{reason}; finished runs are stored, and the same command continues when there is a worker"
             )
-        found: dict[str, Machine] = {}
+        machines: dict[str, Machine] = {}
         for machine in self._workers.values():
-            found.setdefault(machine.id, machine)
-        for machine_id in found:
+            machines.setdefault(machine.id, machine)
+        for machine_id in machines:
             self._send_shares(machine_id)
-        return list(found.values())
+        return list(machines.values())
 
     def submit(self, machine_id: str, job: Job) -> None:
         """Submits a job to the machine's least busy worker. The listener receives the result."""

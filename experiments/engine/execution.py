@@ -116,12 +116,14 @@ class Worker:
         if self._killed:  # while the process started
             simulation.kill()
         try:
-            said, trouble = simulation.communicate(json.dumps({"scenario": scenario.as_json(), "nodes": as_json(plan)}))
+            output, trouble = simulation.communicate(
+                json.dumps({"scenario": scenario.as_json(), "nodes": as_json(plan)})
+            )
         finally:
             status, self._process = simulation.returncode, None
         if status != 0:
             raise TestbedError(f"the simulation failed: {node_binary.failure(status, trouble)}")
-        report = Report.model_validate_json(said).replace(interfaces=interfaces(plan))
+        report = Report.model_validate_json(output).replace(interfaces=interfaces(plan))
         made = Manifest(started=started, took_s=time.time() - started)
         return partial(_land, run, attempt, folder, report, made)
 
@@ -183,7 +185,7 @@ class Worker:
             return self._calibrated[key]
         self._on_progress(Progress(Phase.CALIBRATING))
         measured = self._cell.calibrate(scenario)
-        troubles = [f"{one.link} {one.direction}: {problem}" for one in measured for problem in one.problems]
+        troubles = [f"{line.link} {line.direction}: {problem}" for line in measured for problem in line.problems]
         if not troubles:
             self._calibrated[key] = measured
             return measured

@@ -70,19 +70,19 @@ def forecast(runs: Sequence[Run], history: Sequence[HistoryRow], cpus: int, jobs
     virtual = in_virtual_time(runs[0].backend)
     cost_s = _sim_s if runs[0].backend == SIM else _virtual_kernel_s
     of_point: dict[str, list[HistoryRow]] = {}
-    for one in history:
-        of_point.setdefault(_point(one.scenario), []).append(one)
-    modelled = [_modelled_bytes(one.scenario.scenario) for one in history]
-    scale = sum(one.bytes for one in history) / sum(modelled) if modelled else 1.0
-    took = [float(one.took_s) for one in history if one.took_s is not None]
-    virtual_scale = sum(took) / sum(cost_s(one.scenario.scenario) for one in history) if virtual and took else 1.0
+    for past in history:
+        of_point.setdefault(_point(past.scenario), []).append(past)
+    modelled = [_modelled_bytes(past.scenario.scenario) for past in history]
+    scale = sum(past.bytes for past in history) / sum(modelled) if modelled else 1.0
+    took = [float(past.took_s) for past in history if past.took_s is not None]
+    virtual_scale = sum(took) / sum(cost_s(past.scenario.scenario) for past in history) if virtual and took else 1.0
     disk = time_s = longest_s = 0.0
     cpu_s = 0.0
     for run in runs:
         scenario = run.scenario
         same = of_point.get(_point(run.document), [])
-        disk += _mean([one.bytes for one in same]) if same else scale * _modelled_bytes(scenario)
-        known = [float(one.took_s) for one in same if one.took_s is not None]
+        disk += _mean([past.bytes for past in same]) if same else scale * _modelled_bytes(scenario)
+        known = [float(past.took_s) for past in same if past.took_s is not None]
         if virtual:
             one_s = _mean(known) if known else virtual_scale * cost_s(scenario)
         else:
@@ -97,7 +97,7 @@ def forecast(runs: Sequence[Run], history: Sequence[HistoryRow], cpus: int, jobs
         # A lab is one testbed, so `jobs` has no effect.
         cells = 1
     else:
-        seen = sorted(one.batch.cells for one in history if one.batch.cells)
+        seen = sorted(past.batch.cells for past in history if past.batch.cells)
         measured = seen[(9 * len(seen)) // 10] if len(seen) >= 8 else None
         fit = measured or max(1, math.floor(RULES.room * cpus / (cpu_s / time_s)))
         cells = min(jobs or fit, len(runs))

@@ -52,12 +52,12 @@ def _condition(plan: Plan, text: str) -> tuple[str, Callable[[Run], bool]]:
         return name, lambda run: run.repetition == int(value) - 1
     fields = list(dict.fromkeys(field for point in plan.points for field in point.parameters))
     shorts = [field.rpartition(".")[2] for field in fields]
-    found = [field for field in fields if field == name or field.endswith(f".{name}")]
-    if len(found) != 1:
-        if found:
-            raise ValueError(f"'{name}' is ambiguous; use one of {', '.join(found)}")
+    matches = [field for field in fields if field == name or field.endswith(f".{name}")]
+    if len(matches) != 1:
+        if matches:
+            raise ValueError(f"'{name}' is ambiguous; use one of {', '.join(matches)}")
         raise ValueError(registry.unknown("swept field", name, shorts))
-    field = found[0]
+    field = matches[0]
     values = list(dict.fromkeys(point.parameters[field] for point in plan.points if field in point.parameters))
     if value not in values:
         raise ValueError(registry.unknown(f"value of {field}", value, values))
@@ -91,8 +91,8 @@ def to_make(runs: Sequence[Run], known: Collection[str], tried: Callable[[list[s
     left = [run for run in runs if run.id not in known]
     if tried is None:
         return left
-    found = tried([run.id for run in left])
-    return [run for run in left if run.id in found]
+    tried_ids = tried([run.id for run in left])
+    return [run for run in left if run.id in tried_ids]
 
 
 def unique(runs: Sequence[Run]) -> list[Run]:

@@ -201,10 +201,10 @@ class _Expansion:
         """The points of the sweep; a single point without swept values if the sweep has an error."""
         fixed = {same_field(path): look_up(values, path) for path in self._overridden if path and path[0] != SWEEP}
         before = len(self._problems)
-        found = combinations(sweep, fixed, self.report)
+        expanded = combinations(sweep, fixed, self.report)
         # The other fields are validated nevertheless.
         self._sweep_failed = len(self._problems) > before
-        return [()] if self._sweep_failed else found
+        return [()] if self._sweep_failed else expanded
 
     def assign(self, values: dict[str, Any], combination: Combination) -> Places | None:
         """Sets a point's fields. Returns their places; None, after reporting, if a field cannot be set."""
@@ -255,11 +255,11 @@ class _Expansion:
             return
         inner = error.get("ctx", {}).get("error")
         if isinstance(inner, MechanismError):
-            found = [((*error["loc"], *path), message) for path, message in inner.problems]
+            problems = [((*error["loc"], *path), message) for path, message in inner.problems]
         else:
             extra = (SWEEP, source.INCLUDE, source.DEFAULTS, source.BACKENDS)
-            found = [(error["loc"], message_of(error, Campaign, error["loc"], extra))]
-        for path, message in found:
+            problems = [(error["loc"], message_of(error, Campaign, error["loc"], extra))]
+        for path, message in problems:
             # A swept field may contain another swept field. The innermost has the value.
             swept = max((field for field in places if path[: len(field)] == field), key=len, default=None)
             if swept is None and path not in self._file.places:

@@ -106,4 +106,4 @@ def _model_in(annotation: Any) -> Any:
     """The first model in a type; None without one."""
     if hasattr(annotation, "model_fields"):
         return annotation
-    return next((found for inner in getattr(annotation, "__args__", ()) if (found := _model_in(inner))), None)
+    return next((model for inner in getattr(annotation, "__args__", ()) if (model := _model_in(inner))), None)

@@ -230,12 +230,12 @@ def entries() -> tuple[Entry, ...]:
     """Every mechanism."""
     declared = node_binary.call("registry")
     keys = ("policies", "links", "directions", "error_models", "middleboxes", "stacks")
-    found = [_entry(raw) for key in keys for raw in declared[key]]
-    found += [_entry(raw, ("sim",)) for raw in declared["workloads"]]
-    found += [
+    entries_ = [_entry(raw) for key in keys for raw in declared[key]]
+    entries_ += [_entry(raw, ("sim",)) for raw in declared["workloads"]]
+    entries_ += [
         Entry("profile", raw["name"], raw["summary"], raw["source"], spec=raw["spec"]) for raw in declared["profiles"]
     ]
-    return (*_PYTHON_ENTRIES, *found)
+    return (*_PYTHON_ENTRIES, *entries_)
 
 
 @cache

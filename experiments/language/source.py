@@ -20,7 +20,7 @@ from experiments.language.problems import CampaignError, Problem
 from experiments.language.yaml_text import FieldPath
 
 #: File and line of a value.
-Place = tuple[str, int]
+FileLine = tuple[str, int]
 INCLUDE, DEFAULTS, BACKENDS = "include", "defaults", "backends"
 #: Maximum depth of includes.
 MAX_DEPTH = 10
@@ -43,7 +43,7 @@ class Source:
     #: The file, with included files attached as comments: the text is complete without them (`parse` finds them).
     text: str
     values: dict[str, Any]
-    places: Mapping[FieldPath, Place]
+    places: Mapping[FieldPath, FileLine]
     #: Folder of the files that it names; None for a text without a folder.
     folder: Path | None = None
 
@@ -58,7 +58,7 @@ class Source:
             return attached
         return registry.no_file(name) if self.folder is None else registry.read_path(self.folder / name)
 
-    def place(self, path: FieldPath) -> Place:
+    def place(self, path: FieldPath) -> FileLine:
         """File and line of a value, or of the innermost mapping or list around it that a file contains."""
         for end in range(len(path), -1, -1):
             if path[:end] in self.places:
@@ -125,17 +125,17 @@ def _from_nowhere(name: str) -> tuple[str, str, Include]:
 
 def _attached(text: str) -> dict[str, str]:
     """Attached texts by the name under which they are included."""
-    found: dict[str, list[str]] = {}
+    attached: dict[str, list[str]] = {}
     lines: list[str] | None = None
     for line in text.splitlines():
         head = _ATTACHED.fullmatch(line)
         if head is not None:
-            lines = found.setdefault(head[1], [])
+            lines = attached.setdefault(head[1], [])
         elif packed.begins(line):
             lines = None
         elif lines is not None and line.startswith("#"):
             lines.append(line.removeprefix("#").removeprefix(" "))
-    return {name: "\n".join(lines).strip("\n") + "\n" for name, lines in found.items()}
+    return {name: "\n".join(lines).strip("\n") + "\n" for name, lines in attached.items()}
 
 
 def _with_includes(name: str, text: str, include: Include, ancestors: tuple[str, ...]) -> Source:
@@ -151,7 +151,7 @@ def _with_includes(name: str, text: str, include: Include, ancestors: tuple[str,
     if not names or not all(isinstance(file, str) and file for file in names):
         raise fail((INCLUDE,), "expected the name of a file, or a list of names")
     values: dict[str, Any] = {}
-    places: dict[FieldPath, Place] = {}
+    places: dict[FieldPath, FileLine] = {}
     attached = _attached(text)
     for number, file in enumerate(names):
         at: FieldPath = (INCLUDE, number) if isinstance(wanted, list) else (INCLUDE,)
@@ -196,7 +196,7 @@ def _traces(value: Any, field: str) -> Iterator[str]:
 
 
 def _merge(
-    under: Any, over: Any, path: FieldPath, places: dict[FieldPath, Place], over_places: Mapping[FieldPath, Place]
+    under: Any, over: Any, path: FieldPath, places: dict[FieldPath, FileLine], over_places: Mapping[FieldPath, FileLine]
 ) -> Any:
     """`under` overridden by `over`. `places` holds the places of `under` and receives those of the result."""
     name_key = MECHANISMS.get(str(path[-1])) if path else None
@@ -221,16 +221,16 @@ def _merge(
     return over
 
 
-def _below(path: FieldPath, places: Mapping[FieldPath, Place]) -> dict[FieldPath, Place]:
+def _below(path: FieldPath, places: Mapping[FieldPath, FileLine]) -> dict[FieldPath, FileLine]:
     return {known: place for known, place in places.items() if known[: len(path)] == path}
 
 
-def _moved(path: FieldPath, target: FieldPath, places: Mapping[FieldPath, Place]) -> dict[FieldPath, Place]:
+def _moved(path: FieldPath, target: FieldPath, places: Mapping[FieldPath, FileLine]) -> dict[FieldPath, FileLine]:
     """The places below `path`, as paths below `target`."""
     return {(*target, *known[len(path) :]): place for known, place in _below(path, places).items()}
 
 
-def _drop(path: FieldPath, places: dict[FieldPath, Place]) -> None:
+def _drop(path: FieldPath, places: dict[FieldPath, FileLine]) -> None:
     for known in _below(path, places):
         del places[known]
 
@@ -303,21 +303,23 @@ def _entries(kind: str, values: dict[str, Any]) -> list[tuple[FieldPath, Any]]:
     nodes, links, flows = (
         _list(value) for value in (network.get("nodes"), network.get("links"), values.get("workload"))
     )
-    found: list[tuple[FieldPath, Any]]
+    places: list[tuple[FieldPath, Any]]
     match kind:
         case "flow":
-            found = [(("workload", number), flows) for number in range(len(flows))]
+            places = [(("workload", number), flows) for number in range(len(flows))]
         case "node":
-            found = [(("network", "nodes", number), nodes) for number in range(len(nodes))]
+            places = [(("network", "nodes", number), nodes) for number in range(len(nodes))]
         case "link":
-            found = [(("network", "links", number), links) for number in range(len(links))]
+            places = [(("network", "links", number), links) for number in range(len(links))]
         case _:
             around = [
                 (("network",), network),
                 *((("network", "links", n), link) for n, link in enumerate(links) if isinstance(link, dict)),
             ]
-            found = [((*path, side), one) for path, one in around for side in ("forward", "reverse") if side in one]
-    return [(path, holder) for path, holder in found if isinstance(holder[path[-1]], dict)]
+            places = [
+                ((*path, side), holder) for path, holder in around for side in ("forward", "reverse") if side in holder
+            ]
+    return [(path, holder) for path, holder in places if isinstance(holder[path[-1]], dict)]
 
 
 def _list(value: Any) -> list[Any]:

@@ -84,21 +84,21 @@ def combinations(sweep: Any, overrides: Mapping[FieldPath, Any], report: Report)
     if size > MAX_POINTS:
         report((SWEEP,), f"the axes make {size} points, but a campaign has at most {MAX_POINTS}")
         return []
-    found = [tuple(itertools.chain(*steps)) for steps in itertools.product(*groups)] if groups else []
+    expanded = [tuple(itertools.chain(*steps)) for steps in itertools.product(*groups)] if groups else []
     rules = reader.mappings(sweep, _EXCLUDE, "a list of mappings from swept fields to values")
     fields = [value.field for steps in groups for value in steps[0]]
     if extra and any(value.axis for steps in groups for value in steps[0]):
         report((SWEEP, _INCLUDE), "points cannot be added to labelled axes; add a label to the axis instead")
         return []
-    exclusions = reader.rules(rules, found)
-    found = [point for point in found if not any(reader.matches(point, rule) for rule in exclusions)]
-    found += reader.extra(extra, fields, found)
-    if not found and not reader.failed:
+    exclusions = reader.rules(rules, expanded)
+    expanded = [point for point in expanded if not any(reader.matches(point, rule) for rule in exclusions)]
+    expanded += reader.extra(extra, fields, expanded)
+    if not expanded and not reader.failed:
         if groups:
             report((SWEEP, _EXCLUDE), "every point is excluded; remove a rule")
         else:
             return [()]
-    return found
+    return expanded
 
 
 class _Reader:
@@ -214,21 +214,21 @@ class _Reader:
         if not isinstance(entries, list):
             self._fail((SWEEP, key), f"expected {expected}")
             return []
-        found: list[tuple[FieldPath, dict[str, Any]]] = []
+        mappings: list[tuple[FieldPath, dict[str, Any]]] = []
         for number, entry in enumerate(entries):
             if isinstance(entry, dict) and entry:
-                found.append(((SWEEP, key, number), entry))
+                mappings.append(((SWEEP, key, number), entry))
             else:
                 self._fail((SWEEP, key, number), f"expected '{key}' to be {expected}")
-        return found
+        return mappings
 
     def rules(
-        self, entries: Sequence[tuple[FieldPath, dict[str, Any]]], found: Sequence[Combination]
+        self, entries: Sequence[tuple[FieldPath, dict[str, Any]]], combinations_: Sequence[Combination]
     ) -> list[dict[str, list[str]]]:
         """The exclusions that can apply: for each field, the keys of the excluded values."""
         values: dict[str, dict[str, Any]] = {}
-        labelled = {value.axis for value in itertools.chain(*found) if value.axis}
-        for value in itertools.chain(*found):
+        labelled = {value.axis for value in itertools.chain(*combinations_) if value.axis}
+        for value in itertools.chain(*combinations_):
             shown = value.label or value.value
             values.setdefault(_name(value), {})[_key(shown)] = shown
         rules = []
@@ -261,11 +261,14 @@ class _Reader:
         return all(point[field] in keys for field, keys in rule.items() if field in point)
 
     def extra(
-        self, entries: Sequence[tuple[FieldPath, dict[str, Any]]], fields: list[str], found: Sequence[Combination]
+        self,
+        entries: Sequence[tuple[FieldPath, dict[str, Any]]],
+        fields: list[str],
+        combinations_: Sequence[Combination],
     ) -> list[Combination]:
         """The points of `include`."""
         points: list[Combination] = []
-        known = {_point_key(point) for point in found}
+        known = {_point_key(point) for point in combinations_}
         for place, entry in entries:
             values = {field: value for field, value in entry.items() if not self._override(field)[0]}
             fields = fields or list(values)

@@ -30,15 +30,15 @@ class Member:
 
 def members(network: Network, workload: Sequence[Flow]) -> list[Member]:
     """The flows of a workload with their hosts."""
-    found = []
+    members_ = []
     pair = 0
     for number, flow in enumerate(workload):
         for index in range(1, flow.count + 1):
             pair += 1
             name, group = (flow.name, None) if flow.count == 1 else (f"{flow.name}-{index}", flow.name)
             hosts = [_host_of(network, host, pair) for host in (flow.from_, flow.to)]
-            found.append(Member(name, group, hosts[0], hosts[1], number))
-    return found
+            members_.append(Member(name, group, hosts[0], hosts[1], number))
+    return members_
 
 
 def _host_of(network: Network, host: str, pair: int) -> str:

@@ -51,8 +51,8 @@ class Trap:
 
 def find(backend: str, scenario: Scenario) -> list[Trap]:
     """All findings for one scenario."""
-    found = (Trap(name, *finding) for name, look in TRAPS.items() for finding in look(backend, scenario))
-    return list(dict.fromkeys(found))
+    traps = (Trap(name, *finding) for name, look in TRAPS.items() for finding in look(backend, scenario))
+    return list(dict.fromkeys(traps))
 
 
 def queue_below_one_burst(_: str, scenario: Scenario) -> Iterator[Finding]:
@@ -299,9 +299,9 @@ def _limit_packets(queue: Named) -> float | None:
     """Number of full packets that a queue holds; None without a known limit."""
     limit = queue.options.get("limit_packets") or _default("policy", queue.name, "limit_packets")
     buffer = queue.options.get("buffer_bytes")
-    found = [float(limit)] if limit else []
-    found += [buffer / PACKET_BYTES] if buffer else []
-    return min(found, default=None)
+    limits = [float(limit)] if limit else []
+    limits += [buffer / PACKET_BYTES] if buffer else []
+    return min(limits, default=None)
 
 
 def _default(kind: str, name: str, option: str) -> Any:

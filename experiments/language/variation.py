@@ -164,9 +164,9 @@ def _rates_bps(links: Links) -> Iterator[int]:
 def _wire(links: Links, hosts: Sequence[str]) -> dict[str, Any] | None:
     """The only link of the first of these hosts that has just one, if it is point to point."""
     for host in hosts:
-        found = [link for link in links if host in link["ends"]]
-        if len(found) == 1 and found[0]["kind"] == "point-to-point":
-            return found[0]
+        wires = [link for link in links if host in link["ends"]]
+        if len(wires) == 1 and wires[0]["kind"] == "point-to-point":
+            return wires[0]
     return None
 
 

@@ -116,8 +116,10 @@ def parse(name: str, text: str) -> tuple[dict[str, Any], dict[FieldPath, int]]:
         # Of a value that only looks like a date or a number.
         raise CampaignError(name, [Problem(0, "", f"invalid YAML: {error}; quote the value")]) from None
     if not isinstance(document, CommentedMap):
-        found = "is empty" if document is None else "does not contain a mapping of fields"
-        message = f"the file {found}; it needs fields such as 'name: quickstart' (example: experiments/quickstart.yaml)"
+        problem = "is empty" if document is None else "does not contain a mapping of fields"
+        message = (
+            f"the file {problem}; it needs fields such as 'name: quickstart' (example: experiments/quickstart.yaml)"
+        )
         raise CampaignError(name, [Problem(1, "", message)])
     lines: dict[FieldPath, int] = {(): 1}
     return _plain(document, (), lines), lines

@@ -47,11 +47,11 @@ def test_a_hold_keeps_every_cpu_and_ends() -> None:
             threads = [(task / "stat").read_text() for task in Path(f"/proc/{holder}/task").iterdir()]
             # Of proc_pid_stat(5), fields 14 (utime), 19 (nice) and 41 (policy), counted from the third.
             words = [stat.rsplit(")", 1)[1].split() for stat in threads]
-            if sum(int(one[11]) > 10 for one in words) == len(os.sched_getaffinity(0)):
+            if sum(int(word[11]) > 10 for word in words) == len(os.sched_getaffinity(0)):
                 break
         else:
             pytest.fail(f"not one thread for each CPU: {threads}")
-        assert {(one[16], one[38]) for one in words} == {("19", str(os.SCHED_IDLE))}
+        assert {(word[16], word[38]) for word in words} == {("19", str(os.SCHED_IDLE))}
     assert not Path(f"/proc/{holder}").exists()
 
 

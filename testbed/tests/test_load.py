@@ -24,7 +24,7 @@ def flow(name: str, start: str, end: str, kind: str = "bulk", **options: Any) ->
 
 
 def loads(workload: list[Flow], *links: LinkSpec) -> dict[str, float | None]:
-    names = {end for one in links for end in one.ends}
+    names = {end for link in links for end in link.ends}
     nodes = tuple(Node.model_validate({"name": name, "kind": KINDS[name]}) for name in KINDS if name in names)
     scenario = Scenario(version=1, seed=1, duration_s=1, nodes=nodes, links=links, workload=tuple(workload))
     return greatest_load_bps(scenario, make_plan(nodes, links))
@@ -43,20 +43,20 @@ SLOW_REVERSE = (10_000_000, 30_000)
 
 
 def test_the_narrowest_line_of_a_path_bounds_all_of_its_links() -> None:
-    found = loads([flow("a", "server", "client"), flow("b", "client", "server")], *chain(SLOW_REVERSE))
+    result = loads([flow("a", "server", "client"), flow("b", "client", "server")], *chain(SLOW_REVERSE))
     # Twice the line, once for both transfers; the line itself carries no more than its rate.
-    assert found == {"access": 2 * 1.003e7, "beside": 0, "middle": 1.003e7, "wire": 2 * 1.003e7}
+    assert result == {"access": 2 * 1.003e7, "beside": 0, "middle": 1.003e7, "wire": 2 * 1.003e7}
 
 
 def test_a_source_with_a_rate_adds_its_rate() -> None:
     udp = flow("u", "other", "client", "cbr", rate_bps=5e7)
-    found = loads([flow("a", "server", "client"), udp], *chain(SLOW_REVERSE))
-    assert found == {"access": 2 * 1.003e7, "beside": 5e7, "middle": 1.003e7, "wire": 5e7 + 2 * 1.003e7}
+    result = loads([flow("a", "server", "client"), udp], *chain(SLOW_REVERSE))
+    assert result == {"access": 2 * 1.003e7, "beside": 5e7, "middle": 1.003e7, "wire": 5e7 + 2 * 1.003e7}
 
 
 def test_without_a_rate_only_the_links_own_rates_are_bounds() -> None:
-    found = loads([flow("a", "server", "other")], *chain((None, None)))
-    assert found == {"access": 2e8, "beside": 2e8, "middle": 0, "wire": 0}
+    result = loads([flow("a", "server", "other")], *chain((None, None)))
+    assert result == {"access": 2e8, "beside": 2e8, "middle": 0, "wire": 0}
     only = link("only", ("server", "other"), None, None)
     assert loads([flow("a", "server", "other")], only) == {"only": None}
 

@@ -176,8 +176,8 @@ def _configure(tree: Path, log: Path) -> None:
 
 def lacking_options(wanted: Iterable[str], configured: Iterable[str]) -> list[str]:
     """Options that are asked for (CONFIG_X=y) and not configured so."""
-    there = set(configured)
-    return [line.removesuffix("=y") for line in wanted if line.startswith("CONFIG_") and line not in there]
+    present = set(configured)
+    return [line.removesuffix("=y") for line in wanted if line.startswith("CONFIG_") and line not in present]
 
 
 def _make(tree: Path, log: Path, say: Say) -> None:

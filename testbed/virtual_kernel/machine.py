@@ -122,8 +122,8 @@ class VirtualMachine:
     def _report(self, folder: Path, log: Path) -> Report:
         path = folder / "report.json"
         if not path.exists():
-            said = [line for line in log.read_text(errors="replace").splitlines() if line.strip()]
-            raise TestbedError(f"the virtual kernel ended before its run: {said[-1] if said else 'it said nothing'}")
+            lines = [line for line in log.read_text(errors="replace").splitlines() if line.strip()]
+            raise TestbedError(f"the virtual kernel ended before its run: {lines[-1] if lines else 'it said nothing'}")
         answer = json.loads(path.read_text())
         if "error" in answer:
             raise TestbedError(str(answer["error"]))

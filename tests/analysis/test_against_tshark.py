@@ -72,8 +72,8 @@ def found(run: RunData) -> dict[tuple[str, str], float]:
 
 def test_throughput_and_goodput(run: RunData) -> None:
     """By tshark: what the receiver acknowledged last is what was delivered in order."""
-    there, here = tshark(run, "b-eth0"), tshark(run, "a-eth0")
-    data = there.filter("data")
+    present, here = tshark(run, "b-eth0"), tshark(run, "a-eth0")
+    data = present.filter("data")
     covered, top = [], 0
     for seq, size in sorted(zip(data["tcp.seq"], data["tcp.len"], strict=True)):
         if size and seq <= top + 1:
@@ -146,13 +146,13 @@ def test_outstanding_bytes(run: RunData) -> None:
 
 
 def test_acks_and_use_of_the_line(run: RunData) -> None:
-    here, there, out, mine = tshark(run, "a-eth0"), tshark(run, "b-eth0"), tshark(run, "r2-eth0"), found(run)
+    here, present, out, mine = tshark(run, "a-eth0"), tshark(run, "b-eth0"), tshark(run, "r2-eth0"), found(run)
 
     def pure(frame: pl.DataFrame) -> int:
         return frame.filter(~pl.col("data") & (pl.col("tcp.len") == 0) & (pl.col("tcp.flags") == "0x0010")).height
 
     assert mine["acks_delivered", "bulk"] == pure(here) > 100
-    assert mine["acks_sent", "bulk"] == pure(there)
+    assert mine["acks_sent", "bulk"] == pure(present)
     came_out = out.filter(pl.col("data") & (pl.col("t_s") < END_S))["ip.len"].sum()
     assert mine["utilisation", "line/forward"] == pytest.approx(came_out * 8 / (2_000_000 * END_S))
     # The driver counts what it sent, lost packets as well: at least this, at most the losses more.
@@ -163,6 +163,6 @@ def test_timeouts_are_those_that_the_stack_tells(run: RunData) -> None:
     """The captures alone against the stack's own events."""
     assert run.folder is not None
     said = [json.loads(line) for line in (run.folder / "telemetry/bulk.jsonl").read_text().splitlines()]
-    told = [one["t_ns"] / 1e9 + 1.0 for one in said if one.get("event") == "coarse_timeout"]
+    told = [entry["t_ns"] / 1e9 + 1.0 for entry in said if entry.get("event") == "coarse_timeout"]
     seen = metrics.timeouts(run.flows[0])["t_s"].to_list()
     assert seen == pytest.approx(told, abs=1e-6)

@@ -20,8 +20,8 @@ def results(*points: tuple[list[float], list[float]]) -> Results:
     """Values of both directions by point."""
     values = {
         number: {
-            one: {RunKey(at, at): value for at, value in enumerate(mine)}
-            for one, mine in zip((FORWARD, REVERSE), point, strict=True)
+            entry: {RunKey(at, at): value for at, value in enumerate(mine)}
+            for entry, mine in zip((FORWARD, REVERSE), point, strict=True)
         }
         for number, point in enumerate(points)
     }
@@ -29,19 +29,19 @@ def results(*points: tuple[list[float], list[float]]) -> Results:
 
 
 def answered(*points: tuple[list[float], list[float]]) -> Best:
-    found = best(results(*points), FORWARD, REVERSE)
-    assert found is not None
-    return found
+    result = best(results(*points), FORWARD, REVERSE)
+    assert result is not None
+    return result
 
 
 def test_the_best_is_named_with_its_lead_and_its_cost() -> None:
-    found = answered(
+    result = answered(
         ([1.00e6, 1.02e6, 1.01e6, 1.03e6], [40e3, 41e3, 42e3, 43e3]),
         ([7.00e6, 7.05e6, 7.02e6, 7.01e6], [1e3, 2e3, 1e3, 2e3]),
         ([5.00e6, 5.05e6, 5.01e6, 5.02e6], [20e3, 21e3, 22e3, 23e3]),
     )
-    assert (found.best.point, found.next and found.next.point) == (1, 2)
-    text = " ".join(sentences(found, LABELS))
+    assert (result.best.point, result.next and result.next.point) == (1, 2)
+    text = " ".join(sentences(result, LABELS))
     for wanted in (
         "Throughput, forward, is highest with b: 7.020 ± 0.034 Mbit/s, 4 runs.",
         "That is 2 Mbit/s (+40 %) more than with c, the next: 5.020 ± 0.034 Mbit/s;", "The difference is conclusive.",
@@ -51,8 +51,8 @@ def test_the_best_is_named_with_its_lead_and_its_cost() -> None:
 
 
 def test_a_lead_within_chance_is_not_conclusive() -> None:
-    found = answered(([1e6, 3e6, 2e6], [1e3, 1e3, 1e3]), ([2.5e6, 1.5e6, 3e6], [1e3, 1e3, 1e3]))
-    text = " ".join(sentences(found, LABELS))
+    result = answered(([1e6, 3e6, 2e6], [1e3, 1e3, 1e3]), ([2.5e6, 1.5e6, 3e6], [1e3, 1e3, 1e3]))
+    text = " ".join(sentences(result, LABELS))
     assert "not conclusive" in text
     assert "starves" not in text
 
@@ -66,7 +66,7 @@ def test_equal_repetitions_conclude_nothing() -> None:
 def test_the_comparison_pays_for_the_choice_among_all_points() -> None:
     pair = ([1.0e6, 1.2e6, 1.1e6, 1.3e6], [1e3] * 4), ([1.3e6, 1.4e6, 1.5e6, 1.5e6], [1e3] * 4)
     two, three = answered(*pair), answered(*pair, ([0.1e6] * 4, [1e3] * 4))
-    levels = [one.compared.difference.level for one in (two, three) if one.compared]
+    levels = [entry.compared.difference.level for entry in (two, three) if entry.compared]
     # One pair, and three pairs.
     assert levels == pytest.approx([0.95, 1 - 0.05 / 3])
     shared = best(results(*pair), FORWARD, questions=5)
@@ -79,23 +79,23 @@ def test_interval_and_verdict_agree_and_chance_rarely_concludes() -> None:
     draws = random.Random(1)
     wrong = 0
     for _ in range(400):
-        found = answered(*[([draws.gauss(1e6, 1e5) for _ in range(5)], [1.0] * 5) for _ in range(3)])
-        assert found.compared is not None
-        interval = found.compared.difference.interval
+        result = answered(*[([draws.gauss(1e6, 1e5) for _ in range(5)], [1.0] * 5) for _ in range(3)])
+        assert result.compared is not None
+        interval = result.compared.difference.interval
         assert interval is not None
-        if found.compared.verdict != "same":
-            assert (found.compared.verdict == "different") == (0 not in interval)
-        wrong += found.compared.verdict == "different"
+        if result.compared.verdict != "same":
+            assert (result.compared.verdict == "different") == (0 not in interval)
+        wrong += result.compared.verdict == "different"
     assert wrong <= 0.05 * 400
 
 
 def test_less_is_better_for_some_metrics() -> None:
     resent = Quantity("retransmissions", "forward", "count")
     values = {n: {resent: {RunKey(at, at): 10.0 * n + at for at in range(3)}} for n in range(3)}
-    found = best(Results("own", [{}] * 3, values), resent)
-    assert found is not None
-    assert found.best.point == 0
-    assert "is lowest with a" in sentences(found, LABELS)[0]
+    result = best(Results("own", [{}] * 3, values), resent)
+    assert result is not None
+    assert result.best.point == 0
+    assert "is lowest with a" in sentences(result, LABELS)[0]
     neither = Quantity("cwnd_mean", "forward", "segments")
     assert best(Results("own", [{}], {0: {neither: {RunKey(0, 0): 1.0}}}), neither) is None
 
@@ -116,12 +116,16 @@ def test_the_trade_off_has_a_dot_a_run_means_and_the_pareto_edge() -> None:
     ]
     figure = tradeoff(rows, FORWARD, REVERSE, ("Forward", "Reverse"), {0: "a", 1: "b", 2: "c", 3: "d"})
     assert figure is not None
-    named = {one.name: one for one in figure.series if one.name}
+    named = {line.name: line for line in figure.series if line.name}
     assert [named[name].points.height for name in "abcd"] == [3, 3, 3, 6]
     assert set(named["a"].points["run"]) == {"run00", "run01", "run02"}
-    means = [one for one in figure.series if not one.name and one.kind == "points" and one.points.height]
+    means = [line for line in figure.series if not line.name and line.kind == "points" and line.points.height]
     assert len(means) == 3
     # The third is beaten in both directions.
     assert named["Pareto edge"].points.height == 2
-    assert next(one for one in figure.as_json()["series"] if one["name"] == "a")["run"] == ["run00", "run01", "run02"]
+    assert next(entry for entry in figure.as_json()["series"] if entry["name"] == "a")["run"] == [
+        "run00",
+        "run01",
+        "run02",
+    ]
     assert b"Pareto edge" in printed.rendered(figure, "svg", text=True)

@@ -61,18 +61,18 @@ def test_the_table_and_the_json_say_how_many_attempts_a_point_took(tmp_path: Pat
     assert attempts_of(store, "c")[0].reasons == []
     for run_id in ("run0", "run1"):
         land(run_id, 2e6, "a packet left 9 ms late")
-    found = attempts_of(store, "c")
-    assert (found[0].total, found[0].thrown) == (5, 2)
-    assert (found[0].kept_bps, found[0].thrown_bps) == ([5e6] * 3, [2e6] * 2)
+    result = attempts_of(store, "c")
+    assert (result[0].total, result[0].thrown) == (5, 2)
+    assert (result[0].kept_bps, result[0].thrown_bps) == ([5e6] * 3, [2e6] * 2)
     campaign = store.campaign("c")
     assert campaign is not None
     rows = store.table("c")
     terminal = Console(width=160, record=True, file=(tmp_path / "out").open("w"))
-    terminal.print(results_table(campaign.points, rows, METRICS, found))
+    terminal.print(results_table(campaign.points, rows, METRICS, result))
     text = terminal.export_text()
     assert "3 of 5 tried !" in text
     assert "! policy=red: 2 of 5 attempts were thrown away" in text
-    document = json.loads(results_json(campaign, rows, found))
+    document = json.loads(results_json(campaign, rows, result))
     assert document["points"][0]["attempts"] == {
         "total": 5, "thrown": 2, "marked": ["2 of 5 attempts were thrown away"],
     }  # fmt: skip

@@ -79,8 +79,8 @@ def test_a_comparison_says_how_many_it_makes() -> None:
 
 
 def test_points_that_one_lacks_are_told() -> None:
-    found = compare(side(), side(points=("reno", "bbr")))
-    assert (found.only_a, found.only_b) == (({"stack": "cubic"},), ({"stack": "bbr"},))
+    result = compare(side(), side(points=("reno", "bbr")))
+    assert (result.only_a, result.only_b) == (({"stack": "cubic"},), ({"stack": "bbr"},))
     with pytest.raises(CompareError, match="no point in common"):
         compare(side(), side(points=("tahoe", "bbr")))
 
@@ -164,26 +164,28 @@ def test_compare_contrast_site_and_scorecard_give_one_interval(tmp_path: Path, i
     rows = store.values(campaign)
     method = "welch" if len(invalid) > 1 else "paired"
 
-    here, there = (
+    here, present = (
         Results.of_rows(str(point), [{}], [replace(row, point=0) for row in rows if row.point == point])
         for point in (0, 1)
     )
     line = next(
-        one
-        for one in compare(here, there, metrics=["throughput"]).lines
-        if (one.metric, one.subject) == ("throughput", "bulk")
+        line
+        for line in compare(here, present, metrics=["throughput"]).lines
+        if (line.metric, line.subject) == ("throughput", "bulk")
     )
     assert line.difference.interval is not None
     low, high = line.difference.interval.low, line.difference.interval.high
     assert (line.difference.method, low < high) == (method, True)
 
     frame = analysis.contrast("compared", folder, metrics=["throughput"])
-    row = next(one for one in frame.to_dicts() if (one["metric"], one["subject"]) == ("throughput", "bulk"))
+    row = next(dict for dict in frame.to_dicts() if (dict["metric"], dict["subject"]) == ("throughput", "bulk"))
     assert (row["method"], row["low"], row["high"], row["comparisons"]) == (method, low, high, 1)
 
     site = create_app(folder).test_client()
     answer = site.get(f"/api/compare?point={campaign}:0&point={campaign}:1").json
-    cells = next(one for one in answer["metrics"] if (one["metric"], one["flow"]) == ("throughput", "bulk"))["cells"]
+    cells = next(entry for entry in answer["metrics"] if (entry["metric"], entry["flow"]) == ("throughput", "bulk"))[
+        "cells"
+    ]
     assert cells[1]["method"] == method
     middle, half = (low + high) / 2, (high - low) / 2
     assert cells[1]["difference"] == pytest.approx(middle)
@@ -204,8 +206,8 @@ def test_compare_contrast_site_and_scorecard_give_one_interval(tmp_path: Path, i
 
     means = analysis.means("compared", folder).to_dicts()
     for point in (0, 1):
-        one = next(x for x in means if (x["point"], x["metric"], x["subject"]) == (point, "throughput", "bulk"))
+        entry = next(x for x in means if (x["point"], x["metric"], x["subject"]) == (point, "throughput", "bulk"))
         own = half_interval(table.values("rate", {"limit": f"{(point + 1) * 10} packets"}))
-        assert (one["high"] - one["low"]) / 2 == pytest.approx(own)
-        assert (cells[point]["low_95"], cells[point]["high_95"]) == (one["low"], one["high"])
+        assert (entry["high"] - entry["low"]) / 2 == pytest.approx(own)
+        assert (cells[point]["low_95"], cells[point]["high_95"]) == (entry["low"], entry["high"])
     store.close()

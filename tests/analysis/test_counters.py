@@ -139,7 +139,7 @@ def test_a_period_that_ends_within_a_bin_takes_its_share() -> None:
     run = counted()
     assert run.total([10, 20, 30, 40], 0.5, 2.25) == 5 + 20 + 7.5
     assert run.mean([10, 20, 30, 40], 1.5, 2.5) == 25
-    assert run.whole([10, 20, 30, 40], 0.5, 3.5) == [20, 30]
+    assert run.complete_bins([10, 20, 30, 40], 0.5, 3.5) == [20, 30]
 
 
 def test_metrics_that_need_captures_are_refused() -> None:

@@ -43,15 +43,15 @@ def test_intervals_stay_within_the_bounds_of_the_metric() -> None:
     for n in (3, 4, 5, 8, 12):
         for _ in range(40):
             shares = [draw.betavariate(5, 0.5) for _ in range(n)]
-            found = bounded_interval(shares, SHARE)
+            result = bounded_interval(shares, SHARE)
             counts = [float(draw.random() < 0.3) for _ in range(n)]
             other = bounded_interval(counts, AT_LEAST_0)
-            assert found is not None
+            assert result is not None
             assert other is not None
-            assert found.high <= 1
+            assert result.high <= 1
             assert other.low >= 0
-            assert found.low < sum(shares) / n < found.high
-            cut += found.method != "t"
+            assert result.low < sum(shares) / n < result.high
+            cut += result.method != "t"
     assert cut > 50
 
 
@@ -71,10 +71,10 @@ def test_an_interval_that_touches_its_bounds_is_students() -> None:
 
 def test_within_the_bounds_the_interval_is_students() -> None:
     values = [9.1, 10.3, 9.8, 10.0, 11.2]
-    found = bounded_interval(values, AT_LEAST_0)
-    assert found is not None
-    assert found == bounded_interval(values, Bounds())
-    assert (found.method, found.half) == ("t", pytest.approx(2.7764451 * 0.7661593 / math.sqrt(5), rel=1e-6))
+    result = bounded_interval(values, AT_LEAST_0)
+    assert result is not None
+    assert result == bounded_interval(values, Bounds())
+    assert (result.method, result.half) == ("t", pytest.approx(2.7764451 * 0.7661593 / math.sqrt(5), rel=1e-6))
 
 
 def test_the_bootstrap_enumerates_what_it_would_draw() -> None:
@@ -83,10 +83,10 @@ def test_the_bootstrap_enumerates_what_it_would_draw() -> None:
     means = sorted(sum(sample) / 5 for sample in itertools.product(values, repeat=5))
     # a = Phi(-sqrt(5/4) 2.7764) = 0.000954: three of 3125 from either end.
     tail = 0.000954 * len(means)
-    found = bootstrap_interval(values)
-    assert found is not None
-    assert found.low == pytest.approx(means[math.ceil(tail) - 1])
-    assert found.high == pytest.approx(means[-math.floor(tail) - 1])
+    result = bootstrap_interval(values)
+    assert result is not None
+    assert result.low == pytest.approx(means[math.ceil(tail) - 1])
+    assert result.high == pytest.approx(means[-math.floor(tail) - 1])
     many = [float(value) for value in range(12)]
     drawn = bootstrap_interval(many)
     assert drawn == bootstrap_interval(many)
@@ -97,10 +97,10 @@ def test_the_bootstrap_enumerates_what_it_would_draw() -> None:
 
 def test_the_bootstrap_of_up_to_eight_values_does_not_depend_on_their_order() -> None:
     values = [1.0, 1.9, 3.7, 7.3, 14.1, 27.7, 54.1, 99.0]
-    found, reverse = bootstrap_interval(values), bootstrap_interval(values[::-1])
-    assert found is not None
+    result, reverse = bootstrap_interval(values), bootstrap_interval(values[::-1])
+    assert result is not None
     assert reverse is not None
-    assert (found.low, found.high) == pytest.approx((reverse.low, reverse.high), rel=1e-12)
+    assert (result.low, result.high) == pytest.approx((reverse.low, reverse.high), rel=1e-12)
 
 
 def test_a_bootstrap_needs_two_values() -> None:
@@ -111,9 +111,9 @@ def test_a_bootstrap_needs_two_values() -> None:
 @pytest.mark.parametrize("n", range(3, 8))
 def test_the_bootstrap_reaches_up_to_the_extreme_values(n: int) -> None:
     values = [float(2**number) for number in range(n)]
-    found = bootstrap_interval(values, level=1 - 1e-15)
-    assert found is not None
-    assert (found.low, found.high) == pytest.approx((1, values[-1]))
+    result = bootstrap_interval(values, level=1 - 1e-15)
+    assert result is not None
+    assert (result.low, result.high) == pytest.approx((1, values[-1]))
 
 
 def test_intervals_of_skewed_shares_hold_as_often_as_students_would() -> None:
@@ -159,7 +159,7 @@ def test_every_metric_has_the_bounds_of_its_unit_or_its_own() -> None:
 
 def test_more_is_never_better_for_losses_and_times() -> None:
     worse = ("timeouts", "retransmi", "completion_time", "rtt_")
-    named = {name: one.better for name, one in METRICS.items() if any(word in name for word in worse)}
+    named = {name: entry.better for name, entry in METRICS.items() if any(word in name for word in worse)}
     named.pop("rtt_samples", None)
     assert set(named.values()) == {"less"}
     assert len(named) >= 9

@@ -97,7 +97,7 @@ def commands(path: Path, zero: int = 0) -> list[tuple[str, ...]]:
     colours = {"white", "green", "yellow", "red", "orange", "pink", "purple", "blue"}
     points = ("dot", "diamond", "uarrow", "darrow", "utick", "dtick", "htick", "atext", "rtext")
     lengths = {"line": 4, **dict.fromkeys(points, 2)}
-    colour, found = "", []
+    colour, result = "", []
     for line in lines:
         word, *rest = line.split()
         if word in ("title", "xlabel", "ylabel"):
@@ -110,8 +110,8 @@ def commands(path: Path, zero: int = 0) -> list[tuple[str, ...]]:
         else:
             assert len(rest) == lengths[word], line
             rest[1::2] = [str(int(number) - zero) if zero else number for number in rest[1::2]]
-            found.append((colour, word, *rest, next(lines) if word.endswith("text") else ""))
-    return found
+            result.append((colour, word, *rest, next(lines) if word.endswith("text") else ""))
+    return result
 
 
 def test_time_sequences_are_what_tcptrace_draws(results: Path, tmp_path: Path) -> None:
@@ -121,19 +121,19 @@ def test_time_sequences_are_what_tcptrace_draws(results: Path, tmp_path: Path) -
         data = analysis.run_data(run, results)
         for flow in data.flows:
             assert data.folder is not None
-            there = tmp_path / run / flow.name
-            there.mkdir(parents=True)
+            present = tmp_path / run / flow.name
+            present.mkdir(parents=True)
             packed = data.folder / f"captures/{flow.sender}-eth0.pcap.gz"
-            (there / "it.pcap").write_bytes(gzip.decompress(packed.read_bytes()))
-            subprocess.run(["tcptrace", "-S", "-n", "it.pcap"], cwd=there, check=True, capture_output=True)
+            (present / "it.pcap").write_bytes(gzip.decompress(packed.read_bytes()))
+            subprocess.run(["tcptrace", "-S", "-n", "it.pcap"], cwd=present, check=True, capture_output=True)
             port = f":{flow.spec.port} (time"
-            (theirs,) = (path for path in there.glob("*_tsg.xpl") if f"{port}" in path.read_text().splitlines()[2])
-            mine = xplot.write(flow, there / "mine")[0]
+            (theirs,) = (path for path in present.glob("*_tsg.xpl") if f"{port}" in path.read_text().splitlines()[2])
+            mine = xplot.write(flow, present / "mine")[0]
             assert mine.read_text().splitlines()[2] == theirs.read_text().splitlines()[2]
-            zero = next(int(one[3]) for one in commands(theirs) if one[1] == "diamond")
+            zero = next(int(command[3]) for command in commands(theirs) if command[1] == "diamond")
             assert sorted(commands(mine)) == sorted(commands(theirs, zero))
             for mark in drawn:
-                drawn[mark] += sum(one[-1] == mark for one in commands(mine))
+                drawn[mark] += sum(command[-1] == mark for command in commands(mine))
     assert drawn["R"] > 20
     assert drawn["3"] > 0
 
@@ -150,7 +150,7 @@ def test_xplot_of_samples_and_of_a_second_connection(tmp_path: Path) -> None:
     ]
     of = {path.stem: commands(path) for path in files}
     assert of["bulk_rtt"] == [("red", "dot", "2.750000", "250.000", "")]
-    assert [one for one in of["bulk_owin"] if one[:2] == ("red", "dot")] == [
+    assert [entry for entry in of["bulk_owin"] if entry[:2] == ("red", "dot")] == [
         ("red", "dot", "2.000000", "1000", ""), ("red", "dot", "2.500000", "2000", ""),
         ("red", "dot", "2.750000", "0", ""),
     ]  # fmt: skip
@@ -159,7 +159,7 @@ def test_xplot_of_samples_and_of_a_second_connection(tmp_path: Path) -> None:
     flow = trace.run().flows[0]
     flow.name = "../../etc/passwd flow"
     assert xplot.write(flow, tmp_path)[0] == tmp_path / "_.._etc_passwd_flow_tsg.xpl"
-    assert not any(one[0] == "red" for one in of["bulk_tsg"])
+    assert not any(entry[0] == "red" for entry in of["bulk_tsg"])
 
 
 def test_selective_blocks_are_drawn_where_the_tables_have_them(tmp_path: Path) -> None:
@@ -174,7 +174,7 @@ def test_selective_blocks_are_drawn_where_the_tables_have_them(tmp_path: Path) -
     kinds = {"file": pl.UInt16, "conn": pl.UInt32, "dir": pl.UInt8}
     pl.DataFrame(rows, schema_overrides=kinds).write_parquet(tmp_path / "sacks.parquet")
     drawn = commands(xplot.write(run.flows[0], tmp_path / "x")[0])
-    assert [one[1:] for one in drawn if one[0] == "purple"] == [
+    assert [entry[1:] for entry in drawn if entry[0] == "purple"] == [
         ("line", "2.500000", "3001", "2.500000", "4001", ""), ("htick", "2.500000", "3001", ""),
         ("htick", "2.500000", "4001", ""), ("rtext", "2.500000", "4001", "1"),
         ("line", "2.500000", "5001", "2.500000", "6001", ""), ("htick", "2.500000", "5001", ""),
@@ -304,29 +304,29 @@ def bundle(results: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def graph(path: Path) -> dict[str, dict[str, Any]]:
     with zipfile.ZipFile(path) as opened:
-        return {one["@id"]: one for one in json.loads(opened.read(crate.METADATA))["@graph"]}
+        return {load["@id"]: load for load in json.loads(opened.read(crate.METADATA))["@graph"]}
 
 
 def test_a_bundle_is_a_process_run_crate(bundle: Path, results: Path) -> None:
-    found = graph(bundle)
-    assert found[crate.METADATA]["conformsTo"] == {"@id": "https://w3id.org/ro/crate/1.1"}
-    root = found["./"]
+    result = graph(bundle)
+    assert result[crate.METADATA]["conformsTo"] == {"@id": "https://w3id.org/ro/crate/1.1"}
+    root = result["./"]
     assert root["conformsTo"] == {"@id": "https://w3id.org/ro/wfrun/process/0.5"}
     assert all(root[key] for key in ("name", "description", "datePublished", "license"))
-    files = {name for name, one in found.items() if one["@type"] == "File"}
-    preview = found[crate.PREVIEW]
+    files = {name for name, entry in result.items() if entry["@type"] == "File"}
+    preview = result[crate.PREVIEW]
     assert preview["about"] == {"@id": "./"}
-    assert {one["@id"] for one in root["hasPart"]} == files
-    actions = [one for one in found.values() if one["@type"] == "CreateAction"]
-    assert {one["@id"] for one in root["mentions"]} == {one["@id"] for one in actions}
+    assert {entry["@id"] for entry in root["hasPart"]} == files
+    actions = [entry for entry in result.values() if entry["@type"] == "CreateAction"]
+    assert {entry["@id"] for entry in root["mentions"]} == {action["@id"] for action in actions}
     assert len(actions) == 4
     for action in actions:
-        assert found[action["instrument"]["@id"]]["@type"] == "SoftwareApplication"
-        assert found[action["agent"]["@id"]]["name"] == "A. Researcher"
+        assert result[action["instrument"]["@id"]]["@type"] == "SoftwareApplication"
+        assert result[action["agent"]["@id"]]["name"] == "A. Researcher"
         assert action["startTime"] <= action["endTime"]
-        assert {one["@id"] for one in (*action["object"], *action["result"])} <= files
-        assert any(one["@id"].endswith("scenario.json") for one in action["object"])
-        assert any(one["@id"].endswith(".pcap.gz") for one in action["result"])
+        assert {entry["@id"] for entry in (*action["object"], *action["result"])} <= files
+        assert any(entry["@id"].endswith("scenario.json") for entry in action["object"])
+        assert any(entry["@id"].endswith(".pcap.gz") for entry in action["result"])
     assert {"campaign.yaml", "tables/values.csv", "figures/throughput.svg", "figures/throughput.pdf"} <= files
     with zipfile.ZipFile(bundle) as opened:
         assert set(opened.namelist()) == files | {crate.METADATA, crate.PREVIEW}
@@ -339,12 +339,12 @@ def test_a_bundle_is_a_process_run_crate(bundle: Path, results: Path) -> None:
 
 def contents(folder: Path) -> dict[str, Any]:
     store = Store.open(folder)
-    found = crate.find_campaign(store, "small")
-    runs = [store.run(run_id) for run_id in crate._run_ids(found)]
-    document = crate._document(found, [run for run in runs if run])
-    table = store.table(found.id)
+    result = crate.find_campaign(store, "small")
+    runs = [store.run(run_id) for run_id in crate._run_ids(result)]
+    document = crate._document(result, [run for run in runs if run])
+    table = store.table(result.id)
     store.close()
-    return {"document": document, "table": table, "state": found.state}
+    return {"document": document, "table": table, "state": result.state}
 
 
 def test_the_figure_that_the_file_asks_for_comes_first(results: Path, tmp_path: Path) -> None:
@@ -409,9 +409,9 @@ def tampered(bundle: Path, path: Path, change: Callable[[dict[str, bytes]], None
 def redescribed(files: dict[str, bytes], name: str, data: bytes) -> None:
     """Changes a file and its description as well: what only a careful reading finds."""
     document = json.loads(files[crate.METADATA])
-    for one in document["@graph"]:
-        if one["@id"] == name:
-            one["contentSize"], one["sha256"] = str(len(data)), hashlib.sha256(data).hexdigest()
+    for entry in document["@graph"]:
+        if entry["@id"] == name:
+            entry["contentSize"], entry["sha256"] = str(len(data)), hashlib.sha256(data).hexdigest()
     files[crate.METADATA] = json.dumps(document).encode()
     files[name] = data
 
@@ -447,8 +447,8 @@ def add(files: dict[str, bytes]) -> None:
 
 def climb(files: dict[str, bytes]) -> None:
     document = json.loads(files[crate.METADATA])
-    one = next(one for one in document["@graph"] if one["@id"] == "campaign.yaml")
-    document["@graph"].append({**one, "@id": "../../campaign.yaml"})
+    entry = next(entry for entry in document["@graph"] if entry["@id"] == "campaign.yaml")
+    document["@graph"].append({**entry, "@id": "../../campaign.yaml"})
     files[crate.METADATA] = json.dumps(document).encode()
     files["../../campaign.yaml"] = files["campaign.yaml"]
 
@@ -459,7 +459,7 @@ def unsum(files: dict[str, bytes]) -> None:
 
 def no_campaign(files: dict[str, bytes]) -> None:
     document = json.loads(files[crate.METADATA])
-    document["@graph"] = [one for one in document["@graph"] if one["@id"] != crate.CAMPAIGN]
+    document["@graph"] = [entry for entry in document["@graph"] if entry["@id"] != crate.CAMPAIGN]
     files[crate.METADATA] = json.dumps(document).encode()
     del files[crate.CAMPAIGN]
 
@@ -533,12 +533,12 @@ def test_a_disk_that_is_full_is_a_sentence(tmp_path: Path, monkeypatch: pytest.M
 
 def test_damage_anywhere_is_found(bundle: Path, tmp_path: Path) -> None:
     """One bit anywhere in the zip: refused, or it was in a place that means nothing and all checksums still hold."""
-    whole = bundle.read_bytes()
+    complete = bundle.read_bytes()
     store = Store.open(tmp_path / "other")
     refused = 0
-    for at in range(11, len(whole), len(whole) // 40):
+    for at in range(11, len(complete), len(complete) // 40):
         path = tmp_path / "bad.zip"
-        path.write_bytes(whole[:at] + bytes([whole[at] ^ 0x10]) + whole[at + 1 :])
+        path.write_bytes(complete[:at] + bytes([complete[at] ^ 0x10]) + complete[at + 1 :])
         try:
             crate_reader.read(store, path)
         except AnalysisError:

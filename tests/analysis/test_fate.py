@@ -44,6 +44,6 @@ def test_a_loss_is_found_on_its_link_with_what_followed() -> None:
 
 def test_what_was_not_captured_is_not_claimed() -> None:
     seen = {("server", "wire"): [1.0], ("client", "air"): []}
-    found = fate([Sent(1.0, "")], 1.0, seen, PATH, [])
-    assert found is not None
-    assert (found.lost, found.arrived_s) == (None, None)
+    result = fate([Sent(1.0, "")], 1.0, seen, PATH, [])
+    assert result is not None
+    assert (result.lost, result.arrived_s) == (None, None)

@@ -64,7 +64,7 @@ def test_series_stand_in_the_order_asked_for_with_their_names_and_in_the_axes_un
     # Two values have no interval: they are drawn as dots.
     assert drawn.curves[0].points[0].high is None
     assert drawn.note == "means of 2 runs; dots: single runs, where they are two or form two groups"
-    lone = [one for one in drawn.figure().series if one.name == "single runs"]
+    lone = [line for line in drawn.figure().series if line.name == "single runs"]
     assert sorted(lone[0].points["y"]) == pytest.approx([1.2, 1.3, 1.6, 1.9])
     sd = make(spec(error_bars="sd"), "", table()).curves[1].points[0]
     assert sd.low == pytest.approx(1.4 - 0.2 * 2**0.5)
@@ -78,8 +78,8 @@ def test_published_values_stand_at_their_own_points_only() -> None:
         published("down", {"policy": "aq", "rate": 1000000}, 2e6, "ge"),
     ]
     drawn = make(spec(), "", table(), expected)
-    there = {(curve.name, point.x): point.published for curve in drawn.curves for point in curve.points}
-    assert there == {
+    present = {(curve.name, point.x): point.published for curve in drawn.curves for point in curve.points}
+    assert present == {
         ("droptail", 1.0): [], ("droptail", 4.0): [], ("aq", 1.0): [], ("aq", 4.0): [(1.5, "eq")],
     }  # fmt: skip
 
@@ -116,7 +116,7 @@ def test_both_renderers_draw_every_kind(kind: str) -> None:
     svg = printed.rendered(figure, "svg", text=True).decode()
     assert "droptail" in svg
     assert ("published, at most" in svg) == (kind != "cdf")
-    points = {one["name"]: one["y"] for one in figure.as_json()["series"]}
+    points = {entry["name"]: entry["y"] for entry in figure.as_json()["series"]}
     # A distribution has a curve for each rate as well.
     assert {name.partition(",")[0] for name in points} >= {"droptail", "aq"}
     assert points.get("published, at most") == (None if kind == "cdf" else [1.5])
@@ -161,7 +161,7 @@ def test_an_interval_that_an_axis_cuts_has_an_arrow_head_there() -> None:
     )
     figure = Figure(Axis("x"), Axis("y", range=(0.0, 1.0)), (Series("a", "line", points),))
     (axes,) = printed.draw(figure).axes
-    heads = {one.get_marker(): one.get_xydata().tolist() for one in axes.lines if one.get_marker() in ("^", "v")}
+    heads = {line.get_marker(): line.get_xydata().tolist() for line in axes.lines if line.get_marker() in ("^", "v")}
     assert heads == {"^": [[1, 1]], "v": [[2, 0]]}
-    (whole,) = printed.draw(replace(figure, y=Axis("y"))).axes
-    assert not [one for one in whole.lines if one.get_marker() in ("^", "v")]
+    (complete,) = printed.draw(replace(figure, y=Axis("y"))).axes
+    assert not [line for line in complete.lines if line.get_marker() in ("^", "v")]

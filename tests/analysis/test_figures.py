@@ -24,7 +24,7 @@ VIEW = (0.0, 10.0)
 
 
 def series(figure: Figure) -> dict[str, dict[str, Any]]:
-    return {one["name"]: one for one in figure.as_json()["series"]}
+    return {entry["name"]: entry for entry in figure.as_json()["series"]}
 
 
 def sequence(run: Any) -> Figure:
@@ -47,27 +47,27 @@ def run(tmp_path: Path) -> Any:
         {"t_ns": 3_000_000_000, "link": "line", "direction": "forward", "event": "dropped_full", "bytes": 1052,
          "pure_ack": False},
     ]  # fmt: skip
-    made = trace.run(tmp_path, "".join(json.dumps(one) + "\n" for one in said))
+    made = trace.run(tmp_path, "".join(json.dumps(entry) + "\n" for entry in said))
     cwnd = [{"t_ns": 500_000_000, "cwnd_segments": 2, "ssthresh_segments": None},
             {"t_ns": 2_500_000_000, "cwnd_segments": 4.5, "ssthresh_segments": 8}]  # fmt: skip
-    (tmp_path / "telemetry/bulk.jsonl").write_text("".join(json.dumps(one) + "\n" for one in cwnd))
+    (tmp_path / "telemetry/bulk.jsonl").write_text("".join(json.dumps(entry) + "\n" for entry in cwnd))
     return made
 
 
 def test_a_time_sequence_has_every_segment_from_first_to_last_byte(run: Any) -> None:
-    found = series(sequence(run))
-    assert list(found) == ["acknowledged", "window", "data", "retransmission", "never arrived"]
-    assert (found["data"]["x"], found["data"]["low"], found["data"]["y"]) == (
+    result = series(sequence(run))
+    assert list(result) == ["acknowledged", "window", "data", "retransmission", "never arrived"]
+    assert (result["data"]["x"], result["data"]["low"], result["data"]["y"]) == (
         [2, 3, 4, 5], [0.001, 1.001, 2.001, 3.001], [1.001, 2.001, 3.001, 4.001],
     )  # fmt: skip
-    assert (found["retransmission"]["x"], found["retransmission"]["y"]) == ([7], [3.001])
-    assert (found["acknowledged"]["x"], found["acknowledged"]["y"]) == (
+    assert (result["retransmission"]["x"], result["retransmission"]["y"]) == ([7], [3.001])
+    assert (result["acknowledged"]["x"], result["acknowledged"]["y"]) == (
         [2.2, 3.2, 4.2, 5.2],
         [1.001, 2.001, 3.001, 4.001],
     )
-    assert found["window"]["y"][0] == pytest.approx(1.001 + 65.535)
+    assert result["window"]["y"][0] == pytest.approx(1.001 + 65.535)
     # Sent twice, arrived once.
-    assert found["never arrived"]["x"] == [4]
+    assert result["never arrived"]["x"] == [4]
 
 
 def test_a_part_of_a_run_begins_with_what_held_before_and_is_clipped_not_clamped(run: Any) -> None:
@@ -86,7 +86,7 @@ def test_window_round_trips_outstanding_throughput(run: Any) -> None:
     flow = run.flows[0]
     # Stacks count from their flow's start, at 1 s.
     cwnd = series(over_time.congestion_window("bulk", flow.telemetry))
-    assert {name: (one["x"], one["y"]) for name, one in cwnd.items()} == {
+    assert {name: (entry["x"], entry["y"]) for name, entry in cwnd.items()} == {
         "cwnd": ([1.5, 3.5], [2, 4.5]), "ssthresh": ([3.5], [8]),
     }  # fmt: skip
     assert cwnd["ssthresh"]["dash"] == [6, 3]
@@ -102,10 +102,10 @@ def test_window_round_trips_outstanding_throughput(run: Any) -> None:
 def test_queue_and_utilisation(run: Any) -> None:
     line = run.lines[0]
     events = {kind: line.events(kind)["t_s"].to_list() for kind in over_time.EVENTS}
-    found = series(over_time.queue("", line.queue_steps(), events))
-    assert (found["waiting"]["x"], found["waiting"]["y"]) == ([2, 4], [3, 0])
-    assert (found["dropped full"]["x"], found["dropped full"]["y"]) == ([3], [0])
-    peaks = found["peak since the last sample"]
+    result = series(over_time.queue("", line.queue_steps(), events))
+    assert (result["waiting"]["x"], result["waiting"]["y"]) == ([2, 4], [3, 0])
+    assert (result["dropped full"]["x"], result["dropped full"]["y"]) == ([3], [0])
+    peaks = result["peak since the last sample"]
     assert (peaks["x"], peaks["low"], peaks["y"]) == ([2, 4], [3, 0], [5, 3])
     share = series(over_time.utilisation("", {"line/forward": utilisation_over_time(line, 1.0)}))["line/forward"]
     assert share["y"] == pytest.approx([0, 0] + [1052 * 8 / 1e6 * 100] * 4 + [0] * 4)
@@ -131,7 +131,7 @@ def test_bars_have_error_bars() -> None:
     (axes,) = printed.draw(figure).axes
     assert [round(bar.get_height(), 6) for bar in axes.patches] == [1.5, 2.5, 3.5, 4.5, 1, 2, 3, 4]  # type: ignore[attr-defined]
     assert axes.get_ylabel() == "Throughput (Mbit/s)"
-    errors = [one for one in axes.collections if isinstance(one, LineCollection)]
+    errors = [collection for collection in axes.collections if isinstance(collection, LineCollection)]
     # Student's t of three values: 4.3027 x 0.1 / sqrt 3.
     assert errors[0].get_segments()[0][:, 1].tolist() == pytest.approx([1.5 - 0.24841, 1.5 + 0.24841], abs=1e-5)
     (down,) = series(campaign.bars(table(), "throughput", ["down"], "sd")).values()
@@ -142,9 +142,9 @@ def test_bars_have_error_bars() -> None:
 
 def test_few_runs_and_two_groups_are_dots() -> None:
     few = table().with_columns(pl.Series("values", [[1e6, 2e6]] * 8))
-    found = series(campaign.bars(few, "throughput", ["down"]))
-    assert (found["single runs"]["y"], found[""]["y"]) == ([1, 2] * 4, [1.5] * 4)
-    assert not any(found[""]["high"])
+    result = series(campaign.bars(few, "throughput", ["down"]))
+    assert (result["single runs"]["y"], result[""]["y"]) == ([1, 2] * 4, [1.5] * 4)
+    assert not any(result[""]["high"])
     two = table().with_columns(pl.Series("values", [[1e6, 1e6, 1e6, 9e6, 9e6]] * 8))
     figure = campaign.bars(two, "throughput", ["down"])
     assert series(figure)["single runs"]["y"] == [1, 1, 1, 9, 9] * 4
@@ -157,10 +157,10 @@ def test_few_runs_and_two_groups_are_dots() -> None:
 
 def test_a_sweep_is_over_the_field_that_has_quantities() -> None:
     figure = campaign.sweep(table(), "throughput", subjects=["down"])
-    found = series(figure)
-    assert list(found) == ["droptail", "red"]
+    result = series(figure)
+    assert list(result) == ["droptail", "red"]
     assert figure.x.label == "link.rate (kbit/s)"
-    assert [(one["x"], one["y"]) for one in found.values()] == [([9.6, 28.8], [1, 3]), ([9.6, 28.8], [2, 4])]
+    assert [(entry["x"], entry["y"]) for entry in result.values()] == [([9.6, 28.8], [1, 3]), ([9.6, 28.8], [2, 4])]
     assert [label for _, label in figure.x.ticks] == ["9.6", "28.8"]
     with pytest.raises(AnalysisError, match=r"policy cannot be an axis: its value 'droptail' is no quantity"):
         campaign.sweep(table(), "throughput", "policy")
@@ -178,11 +178,11 @@ def test_what_is_not_there_is_told_with_what_is() -> None:
 
 
 def test_a_distribution_rises_by_its_share_at_every_sample() -> None:
-    found = series(campaign.cdf({"a": [0.3, 0.1, 0.2, 0.2], "none": []}, "round-trip time", "time"))
-    assert (found["a (4)"]["x"], found["a (4)"]["y"]) == (
+    result = series(campaign.cdf({"a": [0.3, 0.1, 0.2, 0.2], "none": []}, "round-trip time", "time"))
+    assert (result["a (4)"]["x"], result["a (4)"]["y"]) == (
         pytest.approx([100, 100, 200, 200, 300]), [0, 0.25, 0.5, 0.75, 1],
     )  # fmt: skip
-    assert list(found) == ["a (4)", "none (0)"]
+    assert list(result) == ["a (4)", "none (0)"]
     with pytest.raises(AnalysisError, match="no sample"):
         campaign.cdf({"a": []}, "round-trip time", "time")
 
@@ -196,8 +196,8 @@ def test_a_distribution_rises_by_its_share_at_every_sample() -> None:
     ],
 )  # fmt: skip
 def test_swept_values_become_numbers(text: str, value: tuple[float, str] | None) -> None:
-    found = number_of(text)
-    assert found == value if value is None else found == (pytest.approx(value[0]), value[1])  # type: ignore[comparison-overlap]
+    result = number_of(text)
+    assert result == value if value is None else result == (pytest.approx(value[0]), value[1])  # type: ignore[comparison-overlap]
 
 
 def test_quantities_of_several_kinds_are_names() -> None:
@@ -211,11 +211,11 @@ def test_quantities_of_several_kinds_are_names() -> None:
 def test_equal_figures_give_equal_files_of_the_kind_asked_for(run: Any, tmp_path: Path) -> None:
     beginnings = {"svg": b"<?xml", "pdf": b"%PDF", "png": b"\x89PNG", "html": b"<!DOCTYPE html>"}
     for ending, beginning in beginnings.items():
-        one, two = tmp_path / f"one.{ending}", tmp_path / "new/folder" / f"two.{ending}"
-        for path in (one, two):
+        entry, two = tmp_path / f"one.{ending}", tmp_path / "new/folder" / f"two.{ending}"
+        for path in (entry, two):
             printed.save(sequence(run), path)
-        assert one.read_bytes().startswith(beginning)
-        assert one.read_bytes() == two.read_bytes()
+        assert entry.read_bytes().startswith(beginning)
+        assert entry.read_bytes() == two.read_bytes()
     with pytest.raises(AnalysisError, match=r"a figure's name ends in \.svg, \.pdf, \.png, \.html"):
         printed.save(sequence(run), tmp_path / "figure.doc")
     (tmp_path / "taken").write_text("")
@@ -240,9 +240,9 @@ def test_long_series_are_images_within_a_vector_file(tmp_path: Path) -> None:
 
 def shown(figure: Figure) -> list[dict[str, Any]]:
     """The series of a figure's page."""
-    found = re.search(r'<script type="application/json" id="data">(.*?)</script>', page.page(figure))
-    assert found is not None
-    series_: list[dict[str, Any]] = json.loads(found[1])["series"]
+    result = re.search(r'<script type="application/json" id="data">(.*?)</script>', page.page(figure))
+    assert result is not None
+    series_: list[dict[str, Any]] = json.loads(result[1])["series"]
     return series_
 
 

@@ -45,15 +45,15 @@ def test_throughput_is_bytes_in_order_over_the_flows_own_time() -> None:
     trace = Trace(path_scenario())
     transfer(trace)
     run = trace.run()
-    found = values(run)
+    result = values(run)
     # 4000 bytes between its start at 1 s and the run's end at 10 s.
-    assert found["throughput", "bulk"] == pytest.approx(4000 * 8 / 9)
-    assert found["packet_throughput", "bulk"] == pytest.approx(4 * (1000 + HEADER) * 8 / 9)
-    assert found["goodput", "bulk"] == pytest.approx(1000 / (1000 + HEADER))
-    assert found["aggregate_throughput", ""] == found["throughput", "bulk"]
-    assert ("completion_time", "bulk") not in found
-    assert ("active_throughput", "bulk") not in found
-    assert ("active_total_packet_throughput", "") not in found
+    assert result["throughput", "bulk"] == pytest.approx(4000 * 8 / 9)
+    assert result["packet_throughput", "bulk"] == pytest.approx(4 * (1000 + HEADER) * 8 / 9)
+    assert result["goodput", "bulk"] == pytest.approx(1000 / (1000 + HEADER))
+    assert result["aggregate_throughput", ""] == result["throughput", "bulk"]
+    assert ("completion_time", "bulk") not in result
+    assert ("active_throughput", "bulk") not in result
+    assert ("active_total_packet_throughput", "") not in result
 
 
 def test_a_transfer_with_a_size_ends_with_its_last_byte_which_counts() -> None:
@@ -61,10 +61,10 @@ def test_a_transfer_with_a_size_ends_with_its_last_byte_which_counts() -> None:
     scenario["workload"][0]["bytes"] = 4000
     trace = Trace(scenario)
     transfer(trace)
-    found = values(trace.run())
-    assert found["completion_time", "bulk"] == pytest.approx(0.33)
-    assert found["throughput", "bulk"] == pytest.approx(4000 * 8 / 0.33)
-    assert found["aggregate_throughput", ""] == pytest.approx(4000 * 8 / 0.33)
+    result = values(trace.run())
+    assert result["completion_time", "bulk"] == pytest.approx(0.33)
+    assert result["throughput", "bulk"] == pytest.approx(4000 * 8 / 0.33)
+    assert result["aggregate_throughput", ""] == pytest.approx(4000 * 8 / 0.33)
 
 
 def test_a_hole_delivers_nothing_until_it_is_filled() -> None:
@@ -108,16 +108,16 @@ def test_two_flows_are_compared_while_both_are_active() -> None:
     transfer(trace, flow=1, port=40001, at_s=6.0, segments=6)
     # 10 kB in 1..2 s, then the first connection's segments 0 and 1 again: nothing new.
     run = trace.run()
-    found = values(run)
-    assert found["active_throughput", "bulk"] == 0
-    assert found["active_throughput", "late"] == pytest.approx(6000 * 8 / 4)
-    assert found["active_packet_throughput", "late"] == pytest.approx(6 * (1000 + HEADER) * 8 / 4)
-    assert found["active_throughput", "g"] == found["active_throughput", "late"]
-    assert found["active_total_throughput", ""] == pytest.approx(6000 * 8 / 4)
-    assert found["fairness_index", ""] == pytest.approx(0.5)
+    result = values(run)
+    assert result["active_throughput", "bulk"] == 0
+    assert result["active_throughput", "late"] == pytest.approx(6000 * 8 / 4)
+    assert result["active_packet_throughput", "late"] == pytest.approx(6 * (1000 + HEADER) * 8 / 4)
+    assert result["active_throughput", "g"] == result["active_throughput", "late"]
+    assert result["active_total_throughput", ""] == pytest.approx(6000 * 8 / 4)
+    assert result["fairness_index", ""] == pytest.approx(0.5)
     # All bytes over one period: 1 s to 10 s, not 9 s for one and 4 s for the other.
-    assert found["aggregate_throughput", ""] == pytest.approx(16000 * 8 / 9)
-    assert found["throughput", "bulk"] + found["throughput", "late"] != pytest.approx(16000 * 8 / 9)
+    assert result["aggregate_throughput", ""] == pytest.approx(16000 * 8 / 9)
+    assert result["throughput", "bulk"] + result["throughput", "late"] != pytest.approx(16000 * 8 / 9)
     assert metrics.throughput_while(run.flows[0], run.flows[:1]) == pytest.approx(10000 * 8 / 9)
 
 
@@ -131,11 +131,11 @@ def test_fairness_compares_flows_of_one_direction() -> None:
     trace = Trace(scenario)
     transfer(trace, segments=6)
     transfer(trace, flow=1, port=40001, segments=2)
-    found = values(trace.run())
-    assert {key for key in found if key[0] == "direction_fairness"} == {("direction_fairness", "line/forward")}
-    assert found["direction_fairness", "line/forward"] == pytest.approx(8**2 / (2 * (6**2 + 2**2)))
+    result = values(trace.run())
+    assert {key for key in result if key[0] == "direction_fairness"} == {("direction_fairness", "line/forward")}
+    assert result["direction_fairness", "line/forward"] == pytest.approx(8**2 / (2 * (6**2 + 2**2)))
     # Over all flows, the idle upload counts as a third share.
-    assert found["fairness_index", ""] == pytest.approx(8**2 / (3 * (6**2 + 2**2)))
+    assert result["fairness_index", ""] == pytest.approx(8**2 / (3 * (6**2 + 2**2)))
 
 
 def test_the_slowest_of_the_lines_that_flows_share_is_theirs() -> None:
@@ -154,9 +154,9 @@ def test_the_slowest_of_the_lines_that_flows_share_is_theirs() -> None:
 def test_the_warm_up_is_left_out() -> None:
     trace = Trace(path_scenario(warm_up_s=1.2))
     transfer(trace)
-    found = values(trace.run())
+    result = values(trace.run())
     # Arrivals at 1.03, 1.13, 1.23, 1.33.
-    assert found["throughput", "bulk"] == pytest.approx(2000 * 8 / 8.8)
+    assert result["throughput", "bulk"] == pytest.approx(2000 * 8 / 8.8)
     # Samples at 1.06, 1.16, 1.26, 1.36, all of 60 ms.
     assert metrics.rtt_samples(trace.run().flows[0])["t_s"].to_list() == [1.26, 1.36]
 
@@ -184,11 +184,11 @@ def test_round_trips() -> None:
         trace.ack(A, 2 + number + rtt_s, 1000 * (number + 1), rtt_s=rtt_s)
     trace.data(A, 7, 4000, kind="again")
     trace.ack(A, 7.5, 5000)
-    found = values(trace.run())
-    assert found["rtt_mean", "bulk"] == pytest.approx(0.25)
-    assert found["rtt_median", "bulk"] == pytest.approx(0.25)
-    assert found["rtt_p95", "bulk"] == pytest.approx(0.385)
-    assert found["rtt_sd", "bulk"] == pytest.approx(math.sqrt(0.05 / 3))
+    result = values(trace.run())
+    assert result["rtt_mean", "bulk"] == pytest.approx(0.25)
+    assert result["rtt_median", "bulk"] == pytest.approx(0.25)
+    assert result["rtt_p95", "bulk"] == pytest.approx(0.385)
+    assert result["rtt_sd", "bulk"] == pytest.approx(math.sqrt(0.05 / 3))
 
 
 def test_why_segments_were_sent_again() -> None:
@@ -208,10 +208,10 @@ def test_why_segments_were_sent_again() -> None:
     trace.ack(A, 6.1, 4000)
     trace.data(A, 6.1001, 4000, kind="again")
     run = trace.run()
-    found = values(run)
-    assert found["retransmissions", "bulk"] == 5
-    assert found["fast_retransmits", "bulk"] == 1
-    assert found["coarse_timeouts", "bulk"] == 2
+    result = values(run)
+    assert result["retransmissions", "bulk"] == 5
+    assert result["fast_retransmits", "bulk"] == 1
+    assert result["coarse_timeouts", "bulk"] == 2
     assert metrics.timeouts(run.flows[0])["t_s"].to_list() == [3.6, 6.0]
     assert metrics.timeouts(run.flows[0])["waited_s"].to_list() == pytest.approx([1.0999, 2.4])
 
@@ -225,9 +225,9 @@ def test_spurious_retransmissions_are_a_part_of_all() -> None:
     trace.data(A, 3.2, 2000, kind="fast")
     # At the receiver, the copy of a retransmission is no other retransmission.
     trace.data(B, 3.3, 0, kind="spurious")
-    found = values(trace.run())
-    assert found["spurious_retransmissions", "bulk"] == 1
-    assert found["retransmissions", "bulk"] == 3
+    result = values(trace.run())
+    assert result["spurious_retransmissions", "bulk"] == 1
+    assert result["retransmissions", "bulk"] == 3
 
 
 def test_the_first_segment_of_all_can_time_out() -> None:
@@ -280,12 +280,12 @@ def test_bursts_and_pauses() -> None:
     for number, t_s in enumerate((2.0, 2.0001, 2.0002, 2.5, 5.0, 5.0001)):
         trace.data(A, t_s, 1000 * number)
     run = trace.run()
-    found = values(run)
+    result = values(run)
     assert metrics.bursts(run.flows[0])["segments"].to_list() == [3, 1, 2]
-    assert (found["burst_mean", "bulk"], found["burst_max", "bulk"]) == (2, 3)
+    assert (result["burst_mean", "bulk"], result["burst_max", "bulk"]) == (2, 3)
     assert metrics.idle_gaps(run.flows[0]).rows() == [(2.5, 2.5)]
-    assert found["idle_share", "bulk"] == pytest.approx(2.5 / 3.0001)
-    assert found["idle_longest", "bulk"] == pytest.approx(2.5)
+    assert result["idle_share", "bulk"] == pytest.approx(2.5 / 3.0001)
+    assert result["idle_longest", "bulk"] == pytest.approx(2.5)
 
 
 def test_outstanding_data() -> None:
@@ -296,12 +296,12 @@ def test_outstanding_data() -> None:
     trace.data(A, 5, 0, kind="again")  # what was sent before adds nothing
     trace.ack(A, 6, 2000)
     run = trace.run()
-    found = values(run)
+    result = values(run)
     assert metrics.outstanding(run.flows[0]).rows() == [(2, 1000), (3, 2000), (4, 1000), (5, 1000), (6, 0)]
-    assert found["outstanding_max", "bulk"] == 2000
+    assert result["outstanding_max", "bulk"] == 2000
     # 1000 for 1 s, 2000 for 1 s, 1000 for 2 s, of 9 s.
-    assert found["outstanding_mean", "bulk"] == pytest.approx(5000 / 9)
-    assert found["nothing_outstanding_share", "bulk"] == pytest.approx(5 / 9)
+    assert result["outstanding_mean", "bulk"] == pytest.approx(5000 / 9)
+    assert result["nothing_outstanding_share", "bulk"] == pytest.approx(5 / 9)
 
 
 def test_acks_that_were_sent_apart_and_arrive_together() -> None:
@@ -311,12 +311,12 @@ def test_acks_that_were_sent_apart_and_arrive_together() -> None:
         trace.ack(B, sent_s, 1000 * (number + 1))
         trace.ack(A, came_s, 1000 * (number + 1))
     trace.ack(B, 2.5, 5000)  # a duplicate one, filtered on the way
-    found = values(trace.run())
-    assert found["ack_compression", "bulk"] == pytest.approx(2 / 4)
-    assert found["ack_spacing", "bulk"] == pytest.approx((0.001 + 0.1) / 2)
-    assert found["acks_sent", "bulk"] == 6
-    assert found["acks_delivered", "bulk"] == 5
-    assert found["segments_per_ack", "bulk"] == pytest.approx(5 / 6)
+    result = values(trace.run())
+    assert result["ack_compression", "bulk"] == pytest.approx(2 / 4)
+    assert result["ack_spacing", "bulk"] == pytest.approx((0.001 + 0.1) / 2)
+    assert result["acks_sent", "bulk"] == 6
+    assert result["acks_delivered", "bulk"] == 5
+    assert result["segments_per_ack", "bulk"] == pytest.approx(5 / 6)
 
 
 @pytest.mark.parametrize(("spacing_s", "compressed"), [(0.032, 1), (0.035, 0), (0.06, 0), (0.07, 0)])
@@ -377,22 +377,22 @@ def line_run(folder: Path, **changes: Any) -> RunData:
 
 def test_what_a_line_carried(tmp_path: Path) -> None:
     run = line_run(tmp_path)
-    found = values(run)
+    result = values(run)
     data, acks = 10 * (1000 + HEADER) * 8 / 1e7, 5 * HEADER * 8 / 1e6
-    assert found["utilisation", "line/forward"] == pytest.approx(data)
-    assert found["data_share", "line/forward"] == pytest.approx(data)
-    assert found["ack_share", "line/forward"] == 0
-    assert found["utilisation", "line/reverse"] == found["ack_share", "line/reverse"] == pytest.approx(acks)
-    assert found["utility", "line"] == pytest.approx(data)
-    assert found["line_busy", "line/forward"] == pytest.approx(0.25)
-    assert found["link_goodput", "line/forward"] == pytest.approx(10_000 / 20_000)
-    assert ("link_goodput", "line/reverse") not in found
+    assert result["utilisation", "line/forward"] == pytest.approx(data)
+    assert result["data_share", "line/forward"] == pytest.approx(data)
+    assert result["ack_share", "line/forward"] == 0
+    assert result["utilisation", "line/reverse"] == result["ack_share", "line/reverse"] == pytest.approx(acks)
+    assert result["utility", "line"] == pytest.approx(data)
+    assert result["line_busy", "line/forward"] == pytest.approx(0.25)
+    assert result["link_goodput", "line/forward"] == pytest.approx(10_000 / 20_000)
+    assert ("link_goodput", "line/reverse") not in result
     # Two packets each in five slices of fifty: mean 0.2, and each of the five is 1.8 above it.
     spread = math.sqrt((5 * 1.8**2 + 45 * 0.2**2) / 49)
-    assert found["data_bin_variation", "line/forward"] == pytest.approx(spread / 0.2)
-    assert ("data_bin_variation", "line/reverse") not in found
+    assert result["data_bin_variation", "line/forward"] == pytest.approx(spread / 0.2)
+    assert ("data_bin_variation", "line/reverse") not in result
     # Only the line between routers is what the scenario is about.
-    assert {subject for name, subject in found if name == "utilisation"} == {"line/forward", "line/reverse"}
+    assert {subject for name, subject in result if name == "utilisation"} == {"line/forward", "line/reverse"}
     over_time = metrics.utilisation_over_time(run.lines[0], 1.0)
     assert over_time["share"].to_list() == pytest.approx([0, 0, data * 10, 0, 0, 0, 0, 0, 0, 0])
     # A packet takes 8.4 ms: in slices of 4 ms, it fills the two before it came out, and a tenth of one more.
@@ -400,7 +400,7 @@ def test_what_a_line_carried(tmp_path: Path) -> None:
     at = round(2.02 / 0.004)
     assert fine[at - 4 : at + 1] == pytest.approx([0, 0.104, 1, 1, 0], abs=1e-6)
     # asym 3.1: ten times the rate, packets of 1052 for acks of 52 bytes.
-    assert found["bandwidth_ratio", "bulk"] == pytest.approx(10 / (1052 / 52))
+    assert result["bandwidth_ratio", "bulk"] == pytest.approx(10 / (1052 / 52))
 
 
 def test_the_goodput_of_a_link_counts_the_flows_whose_data_cross_it(tmp_path: Path) -> None:
@@ -413,9 +413,9 @@ def test_the_goodput_of_a_link_counts_the_flows_whose_data_cross_it(tmp_path: Pa
     trace.ack(OUT, 2.6, 1000, flow=1, port=40001)
     forward = {"transmitted_bytes": 5000 + HEADER}
     counters = {"line": {"forward": forward, "reverse": {"transmitted_bytes": 4000}}}
-    found = values(trace.run(tmp_path, "", counters))
-    assert found["link_goodput", "line/forward"] == 4000 / 5000
-    assert found["link_goodput", "line/reverse"] == 1000 / 4000
+    result = values(trace.run(tmp_path, "", counters))
+    assert result["link_goodput", "line/forward"] == 4000 / 5000
+    assert result["link_goodput", "line/reverse"] == 1000 / 4000
 
 
 def test_counts_are_resolved_to_1_and_other_values_exactly() -> None:
@@ -432,12 +432,12 @@ def test_carried_rates_count_data_and_acks_apart(tmp_path: Path) -> None:
     for number in range(3):
         trace.data(OUT, 2 + number / 10, 1000 * number)
     trace.ack(OUT, 2.5, 1000, flow=1, port=40001)
-    found = values(trace.run(tmp_path))
+    result = values(trace.run(tmp_path))
     data_bps, acks_bps = 3 * (1000 + HEADER) * 8 / 10, HEADER * 8 / 10
-    assert found["carried_data", "line/forward"] == pytest.approx(data_bps)
-    assert found["carried_acks", "line/forward"] == pytest.approx(acks_bps)
-    assert found["carried", "line/forward"] == pytest.approx(data_bps + acks_bps)
-    assert found["carried_acks", "line/reverse"] == 0
+    assert result["carried_data", "line/forward"] == pytest.approx(data_bps)
+    assert result["carried_acks", "line/forward"] == pytest.approx(acks_bps)
+    assert result["carried", "line/forward"] == pytest.approx(data_bps + acks_bps)
+    assert result["carried_acks", "line/reverse"] == 0
 
 
 def test_warm_up_and_schedule_count_in_utilisation(tmp_path: Path) -> None:
@@ -452,15 +452,15 @@ def test_warm_up_and_schedule_count_in_utilisation(tmp_path: Path) -> None:
 
 def test_queue_and_ack_accounting(tmp_path: Path) -> None:
     run = line_run(tmp_path)
-    found = values(run)
+    result = values(run)
     # 4 for 2 s, 1 for 3 s, of 10 s.
-    assert found["queue_mean", "line/reverse"] == pytest.approx(1.1)
-    assert found["queue_max", "line/reverse"] == 6
-    assert found["queue_max", "line/forward"] == 0
-    assert found["queue_mean", "line/forward"] == 0
-    assert found["acks_filtered", "line/reverse"] == 5
-    assert found["acks_marked", "line/reverse"] == 0  # what was marked was data
-    assert found["acks_reconstructed", "line/reverse"] == 1
+    assert result["queue_mean", "line/reverse"] == pytest.approx(1.1)
+    assert result["queue_max", "line/reverse"] == 6
+    assert result["queue_max", "line/forward"] == 0
+    assert result["queue_mean", "line/forward"] == 0
+    assert result["acks_filtered", "line/reverse"] == 5
+    assert result["acks_marked", "line/reverse"] == 0  # what was marked was data
+    assert result["acks_reconstructed", "line/reverse"] == 1
     table = metrics.ack_accounting(run)
     row = table.filter(table["line"] == "line/reverse").to_dicts()[0]
     assert row == {
@@ -498,11 +498,11 @@ def test_lines_are_measured_until_the_last_flow_ends(tmp_path: Path) -> None:
     run = trace.run(tmp_path, said % (2_500_000_000, 4) + said % (3_000_000_000, 0))
     # One is through at 3.5 s, the other stops at 4 s: nobody asks what the line does from then to 10 s.
     assert run.lines[0].busy_window_s == (0.0, 4.0)
-    found = values(run)
-    assert found["utilisation", "line/forward"] == pytest.approx(10 * (1000 + HEADER) * 8 / 4e6)
-    assert found["queue_mean", "line/forward"] == pytest.approx(4 * 0.5 / 4)
+    result = values(run)
+    assert result["utilisation", "line/forward"] == pytest.approx(10 * (1000 + HEADER) * 8 / 4e6)
+    assert result["queue_mean", "line/forward"] == pytest.approx(4 * 0.5 / 4)
     # Both are active from 2 s to 3.5 s.
-    assert found["active_queue_mean", "line/forward"] == pytest.approx(4 * 0.5 / 1.5)
+    assert result["active_queue_mean", "line/forward"] == pytest.approx(4 * 0.5 / 1.5)
 
 
 def test_a_host_with_two_links_is_seen_on_both() -> None:
@@ -529,9 +529,9 @@ def test_round_trips_of_a_host_that_sends_by_one_interface_and_hears_by_another(
     for t_s, byte in ((2.5, 1000), (2.6, 2000), (2.7, 2000), (3.5, 4000)):
         trace.ack("a-eth1", t_s, byte)
     # 1000 and 2000 exactly; 3000 was never acknowledged by itself, and its segment was sent twice.
-    found = metrics.rtt_samples(trace.run().flows[0])
-    assert found["t_s"].to_list() == [2.5, 2.6, 3.5]
-    assert found["rtt_s"].to_list() == pytest.approx([0.5, 0.5, 1.2])
+    result = metrics.rtt_samples(trace.run().flows[0])
+    assert result["t_s"].to_list() == [2.5, 2.6, 3.5]
+    assert result["rtt_s"].to_list() == pytest.approx([0.5, 0.5, 1.2])
 
 
 def test_what_was_not_captured_is_told_and_leaves_the_rest(tmp_path: Path) -> None:
@@ -543,7 +543,7 @@ def test_what_was_not_captured_is_told_and_leaves_the_rest(tmp_path: Path) -> No
     assert ("goodput", "bulk") not in measured.values
     refused = measured.refused["flow bulk was not captured at a: add that interface to capture.at"]
     assert {"goodput", "rtt_mean", "cwnd_mean"} & set(refused) == {"goodput", "rtt_mean"}
-    sentence = next(one for one in measured.unmeasured if "was not captured" in one)
+    sentence = next(entry for entry in measured.unmeasured if "was not captured" in entry)
     assert sentence.startswith("goodput, retransmissions, ")
     assert sentence.endswith(": flow bulk was not captured at a: add that interface to capture.at")
     assert "idle_fraction" in measured.refused["needs counters (capture.counters), in a simulation"]
@@ -555,18 +555,18 @@ def test_what_was_not_captured_is_told_and_leaves_the_rest(tmp_path: Path) -> No
 def test_an_empty_run_has_no_metrics_that_need_packets() -> None:
     trace = Trace(path_scenario())
     trace.data(IN, 1.0, 0)  # one packet on a router's interface, none at a host
-    found = values(trace.run())
-    assert found["throughput", "bulk"] == 0
-    assert ("goodput", "bulk") not in found
-    assert ("rtt_mean", "bulk") not in found
-    assert ("idle_share", "bulk") not in found
-    assert found["coarse_timeouts", "bulk"] == 0
+    result = values(trace.run())
+    assert result["throughput", "bulk"] == 0
+    assert ("goodput", "bulk") not in result
+    assert ("rtt_mean", "bulk") not in result
+    assert ("idle_share", "bulk") not in result
+    assert result["coarse_timeouts", "bulk"] == 0
 
 
 def test_every_metric_says_what_it_is() -> None:
-    for one in METRICS.values():
-        assert all((one.function.__doc__, one.title, one.source)), one.name
-        assert one.per in ("flow", "run", "line", "link")
+    for entry in METRICS.values():
+        assert all((entry.function.__doc__, entry.title, entry.source)), entry.name
+        assert entry.per in ("flow", "run", "line", "link")
 
 
 def test_every_metric_is_in_the_documentation() -> None:
@@ -581,11 +581,11 @@ def test_windows_of_the_stack_are_averaged_over_time(tmp_path: Path) -> None:
     told = ((0, 50), (1_000_000_000, 2), (5_000_000_000, 6))
     said = "".join(f'{{"t_ns":{t_ns},"cwnd_segments":{cwnd}}}\n' for t_ns, cwnd in told)
     (tmp_path / "telemetry/bulk.jsonl").write_text(said)
-    found = values(run)
+    result = values(run)
     # Begun at 1 s: 2 segments from 2 s on for 4 s, then 6 for the last 4 s.
-    assert found["cwnd_mean", "bulk"] == pytest.approx(4)
-    assert found["cwnd_variation", "bulk"] == pytest.approx(2 / 4)
-    assert found["cwnd_final", "bulk"] == 6
+    assert result["cwnd_mean", "bulk"] == pytest.approx(4)
+    assert result["cwnd_variation", "bulk"] == pytest.approx(2 / 4)
+    assert result["cwnd_final", "bulk"] == 6
 
 
 def test_the_relay_of_a_split_connection_is_told_apart_from_the_source(tmp_path: Path) -> None:
@@ -603,14 +603,14 @@ def test_the_relay_of_a_split_connection_is_told_apart_from_the_source(tmp_path:
     ]
     run = trace.run(tmp_path, telemetry="".join(json.dumps(row) + "\n" for row in wireless + others))
     (tmp_path / "telemetry/bulk.jsonl").write_text('{"t_ns":0,"cwnd_segments":9}\n{"t_ns":5,"cwnd_segments":7}\n')
-    found = values(run)
-    assert found["relay_coarse_timeouts", "bulk"] == found["relay_fast_retransmits", "bulk"] == 1
+    result = values(run)
+    assert result["relay_coarse_timeouts", "bulk"] == result["relay_fast_retransmits", "bulk"] == 1
     # From 1 s to 10 s: nothing, 2 from 2 s on, 1 from 6 s on, 6 from 8 s on.
     mean, square = (4 * 2 + 2 * 1 + 2 * 6) / 9, (4 * 4 + 2 * 1 + 2 * 36) / 9
-    assert found["relay_cwnd_variation", "bulk"] == pytest.approx((square - mean**2) ** 0.5 / mean)
-    assert found["cwnd_final", "bulk"] == 7
-    whole = values(trace.run(tmp_path / "whole"))
-    assert not any(name.startswith("relay_") for name, _ in whole)
+    assert result["relay_cwnd_variation", "bulk"] == pytest.approx((square - mean**2) ** 0.5 / mean)
+    assert result["cwnd_final", "bulk"] == 7
+    complete = values(trace.run(tmp_path / "whole"))
+    assert not any(name.startswith("relay_") for name, _ in complete)
 
 
 def test_the_spread_over_flows() -> None:
@@ -640,11 +640,11 @@ def test_every_byte_is_delivered_once(came: list[tuple[float, int, int]], width_
         trace.data(B, t_s, 100 * segment, 100, kind, port=40000 + connection)
         seen[connection].add(segment)
     flow = trace.run().flows[0]
-    whole = sum(100 * next(number for number in range(8) if number not in one) for one in seen)
-    assert flow.delivered_bytes(-math.inf, math.inf) == whole
-    assert flow.delivered_bytes(-math.inf, cut_s) + flow.delivered_bytes(cut_s, math.inf) == whole
+    complete = sum(100 * next(number for number in range(8) if number not in entry) for entry in seen)
+    assert flow.delivered_bytes(-math.inf, math.inf) == complete
+    assert flow.delivered_bytes(-math.inf, cut_s) + flow.delivered_bytes(cut_s, math.inf) == complete
     slices = metrics.throughput_over_time(flow, width_s)
-    assert slices["bps"].sum() * width_s / 8 == pytest.approx(whole)
+    assert slices["bps"].sum() * width_s / 8 == pytest.approx(complete)
     assert slices["bps"].min() >= 0  # type: ignore[operator]
 
 

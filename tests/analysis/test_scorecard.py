@@ -114,9 +114,9 @@ VALUES = {
 
 
 def table(splits: list[dict[str, Any]] | None = None, **measures: dict[str, Any]) -> Table:
-    made = {name: Measure.model_validate(one) for name, one in measures.items()}
+    made = {name: Measure.model_validate(measure) for name, measure in measures.items()}
     made["x"] = Measure(metric="throughput", of="f")
-    return Table(made, [Split.model_validate(one) for one in splits or []], POINTS, VALUES)
+    return Table(made, [Split.model_validate(entry) for entry in splits or []], POINTS, VALUES)
 
 
 def test_a_cell_with_fewer_labels_takes_all_that_fit() -> None:
@@ -253,8 +253,8 @@ def test_an_ordering_holds_by_means_least_ratio_and_ties(
         for number, of_point in ((0, a), (2, b))
     }
     made = Table({"x": Measure(metric="throughput", of="f")}, [], POINTS, values)
-    found = scorecard._ordering(made, ordering)
-    assert (found.holds, found.tie) == (holds, tie)
+    result = scorecard._ordering(made, ordering)
+    assert (result.holds, result.tie) == (holds, tie)
 
 
 @pytest.mark.parametrize("tolerance", [{"rel": 0.1}, {"abs": 0.1}, {}])
@@ -299,8 +299,8 @@ def test_published_values_are_those_of_measures_that_are_stored_metrics_in_si_un
         f"  {{metric: other, cell: {{}}, value: 6, unit: s, {common}}}]}}\n"
     )
     text = "artefact: a\nmeasures:\n  up: {metric: goodput, of: bulk}\n  best: {best: up, over: rate}\n"
-    found = [(one.metric, one.subject, one.cell, one.value) for one in scorecard.published(tmp_path, text)]
-    assert found == [("goodput", "bulk", {"rate": "2"}, 0.3), ("goodput", "bulk", {}, 4.0)]
+    result = [(entry.metric, entry.subject, entry.cell, entry.value) for entry in scorecard.published(tmp_path, text)]
+    assert result == [("goodput", "bulk", {"rate": "2"}, 0.3), ("goodput", "bulk", {}, 4.0)]
     assert scorecard.published(tmp_path, text.replace("artefact: a\n", "")) == []
 
 
@@ -309,8 +309,8 @@ def test_ties_are_counted_apart_from_orderings_that_hold() -> None:
         return OrderingScore("x", "policy", ["a", "b"], {}, None, [1.0, 2.0], tie, holds)
 
     made = Score("sim", "c", 3, 3, [], [ordering(True, True), ordering(False, True), ordering(False, False)])
-    found = scorecard.count([Artefact("a", "aq", "A", "4", "simulated", 0, 3, {"sim": made})])
-    assert (found["orderings"], found["orderings_hold"], found["orderings_tied"]) == (3, 2, 1)
+    result = scorecard.count([Artefact("a", "aq", "A", "4", "simulated", 0, 3, {"sim": made})])
+    assert (result["orderings"], result["orderings_hold"], result["orderings_tied"]) == (3, 2, 1)
 
 
 def test_the_document_for_scripts_has_scores_totals_and_agreement() -> None:
@@ -321,8 +321,8 @@ def test_the_document_for_scripts_has_scores_totals_and_agreement() -> None:
 
     scores = {"sim": score("sim", 10.0), "emulated": score("emulated", 10.4)}
     made = Artefact("a", "aq", "A", "4", "simulated", 2, 0, scores, {"sim": scores["sim"]}, has_choices=True)
-    found = scorecard.document([made])
-    (artefact,) = found["artefacts"]
+    result = scorecard.document([made])
+    (artefact,) = result["artefacts"]
     assert {key: value for key, value in artefact.items() if key not in ("scores", "defaults")} == {
         "id": "a", "paper": "aq", "title": "A", "section": "4", "source": "simulated", "values": 2, "orderings": 0,
         "has_choices": True, "passes": True, "with_defaults": "pass",
@@ -330,8 +330,8 @@ def test_the_document_for_scripts_has_scores_totals_and_agreement() -> None:
     assert (artefact["scores"].keys(), artefact["defaults"].keys()) == ({"sim", "emulated"}, {"sim"})
     sim = artefact["scores"]["sim"]
     assert (sim["campaign"], sim["stated"], sim["within"], sim["passes"], len(sim["values"])) == ("c", 1, 1, True, 2)
-    assert (found["count"]["values"], found["count"]["values_within"], found["count"]["run"]) == (2, 2, 1)
-    assert (found["between_backends"]["values"], len(found["between_backends"]["apart"])) == (2, 2)
+    assert (result["count"]["values"], result["count"]["values_within"], result["count"]["run"]) == (2, 2, 1)
+    assert (result["between_backends"]["values"], len(result["between_backends"]["apart"])) == (2, 2)
     assert scorecard.document([])["between_backends"] is None
 
 
@@ -349,7 +349,7 @@ def test_student_s_quantiles_go_on_where_the_table_ends() -> None:
 
 
 def test_every_arithmetic_artefact_has_targets_and_meets_them() -> None:
-    known = {one.id: one for one in all_targets(FOLDER)}
+    known = {target.id: target for target in all_targets(FOLDER)}
     assert len(known) == 89
     for artefact in theory.ARITHMETIC:
         assert known[artefact].source == "theory"
@@ -358,16 +358,16 @@ def test_every_arithmetic_artefact_has_targets_and_meets_them() -> None:
 # Whole --------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("one", reproductions(), ids=lambda one: one.file.stem)
-def test_every_paper_s_campaign_is_good_and_reaches_every_target(one: Any) -> None:
+@pytest.mark.parametrize("one", reproductions(), ids=lambda item: item.file.stem)
+def test_every_paper_s_campaign_is_good_and_reaches_every_target(entry: Any) -> None:
     """Each value and ordering of the artefact finds cells among the campaign's labels and a measure of its name;
     what an artefact cannot have yet stands here."""
-    target = next(item for item in targets(one.file.parent / "targets.yaml") if item.id == one.artefact)
-    planned = one.plan(None)
-    assert one.file.stem == one.artefact == planned.name
-    measures = one.source.values["measures"]
+    target = next(item for item in targets(entry.file.parent / "targets.yaml") if item.id == entry.artefact)
+    planned = entry.plan(None)
+    assert entry.file.stem == entry.artefact == planned.name
+    measures = entry.source.values["measures"]
     labels = [{k: str(v) for k, v in point.parameters.items()} for point in planned.points]
-    for split in one.source.values.get("split", []):
+    for split in entry.source.values.get("split", []):
         labels += [{split["axis"]: into} for into in split["into"]]
     removed = {each.get("axis") for each in measures.values() if "between" in each} | {
         each.get("over") for each in measures.values()
@@ -380,16 +380,19 @@ def test_every_paper_s_campaign_is_good_and_reaches_every_target(one: Any) -> No
         gathered = [{**have, measure["axis"]: label} for label in measure.get("gather", {}) for have in labels]
         for cell in cells:
             named = {axis: str(label) for axis, label in cell.items() if axis not in removed}
-            found = any(all(have.get(axis) == label for axis, label in named.items()) for have in labels + gathered)
-            assert found, (one.artefact, cell)
+            result = any(all(have.get(axis) == label for axis, label in named.items()) for have in labels + gathered)
+            assert result, (entry.artefact, cell)
 
 
 def test_a_paper_or_artefact_is_chosen_by_name() -> None:
-    assert {one.paper for one in select_reproductions(["aq"])} == {"aq"}
-    assert [one.artefact for one in select_reproductions(["aq-fig3"])] == ["aq-fig3"]
+    assert {select_reproduction.paper for select_reproduction in select_reproductions(["aq"])} == {"aq"}
+    assert [select_reproduction.artefact for select_reproduction in select_reproductions(["aq-fig3"])] == ["aq-fig3"]
     with pytest.raises(ValueError, match="did you mean 'aq-fig3'"):
         select_reproductions(["ton", "aq-fig33"])
-    assert [one.artefact for one in select_reproductions(["asym-fig2", "aq-fig3"])] == ["aq-fig3", "asym-fig2"]
+    assert [select_reproduction.artefact for select_reproduction in select_reproductions(["asym-fig2", "aq-fig3"])] == [
+        "aq-fig3",
+        "asym-fig2",
+    ]
 
 
 def test_score_reads_what_was_run_and_nothing_else(tmp_path: Path) -> None:
@@ -401,7 +404,7 @@ def test_score_reads_what_was_run_and_nothing_else(tmp_path: Path) -> None:
     after = json.loads(backchannel("score", "aq-fig3", "--json", "--results", str(tmp_path)).stdout)
     scores = after["artefacts"][0]["scores"]["sim"]
     assert after["count"]["run"] == 1
-    assert scores["asked"] == scores["there"] == 10
+    assert scores["asked"] == scores["valid"] == 10
     assert {value["measure"] for value in scores["values"]} == {"utilisation_upload", "utilisation_download"}
     assert all(value["runs"] == 5 and value["measured"] > 0.5 for value in scores["values"])
 
@@ -434,8 +437,8 @@ def test_two_backends_stand_side_by_side() -> None:
 def test_backends_are_held_against_each_other() -> None:
     def score(backend: str, *measured: float | None) -> Score:
         values = [
-            ValueScore("rate", {"n": n}, "eq", 10.0, "bit/s", {"rel": 0.1}, "stated", one, 3, 0.5, True)
-            for n, one in enumerate(measured)
+            ValueScore("rate", {"n": n}, "eq", 10.0, "bit/s", {"rel": 0.1}, "stated", entry, 3, 0.5, True)
+            for n, entry in enumerate(measured)
         ]
         return Score(backend, "c", 3, 3, values, [])
 
@@ -451,20 +454,20 @@ def test_backends_are_held_against_each_other() -> None:
     assert (told.values, told.within_5_percent) == (4, 2)
     assert told.median == pytest.approx((0.01 + 0.09) / 2)
     # 10.0 and 10.9 are half a unit wide either way, and so meet; 20 and 22 do not.
-    assert [(one.cell, one.sim, one.emulated) for one in told.apart] == [({"n": 2}, 20.0, 22.0)]
+    assert [(entry.cell, entry.sim, entry.emulated) for entry in told.apart] == [({"n": 2}, 20.0, 22.0)]
 
 
 def test_backends_that_disagree_most_come_first_and_of_zero_any_difference_is_one() -> None:
     def score(backend: str, *measured: float) -> Score:
-        made = [ValueScore("rate", {"n": n}, "eq", 10.0, "1", {"rel": 0.1}, "stated", one, 3, 0.01, True)
-                for n, one in enumerate(measured)]  # fmt: skip
+        made = [ValueScore("rate", {"n": n}, "eq", 10.0, "1", {"rel": 0.1}, "stated", entry, 3, 0.01, True)
+                for n, entry in enumerate(measured)]  # fmt: skip
         return Score(backend, "c", 3, 3, made, [])
 
     scores = {"sim": score("sim", 10.0, 10.0, 0.0), "emulated": score("emulated", 11.0, 15.0, 0.5)}
     told = between_backends([Artefact("a", "a", "A", "1", "measured", 3, 0, scores)])
     assert told is not None
     assert told.median == 0.5
-    assert [one.cell["n"] for one in told.apart] == [2, 1, 0]
+    assert [entry.cell["n"] for entry in told.apart] == [2, 1, 0]
 
 
 @pytest.mark.parametrize(
@@ -493,9 +496,11 @@ def test_artefacts_without_a_run_with_defaults_are_counted() -> None:
 
 
 def test_emulated_takes_the_artefacts_with_fields_for_it() -> None:
-    names = {one.artefact for one in select_reproductions(backend="emulated")}
+    names = {select_reproduction.artefact for select_reproduction in select_reproductions(backend="emulated")}
     assert {"ton-table2", "asym-fig20", "aq-fig3", "pulsed-claim-growth", "acq-fig4"} <= names
     assert "aq-fig4" not in names, "its web sources exist in virtual time alone"
-    assert {one.artefact for one in select_reproductions()} > names
+    assert {select_reproduction.artefact for select_reproduction in select_reproductions()} > names
     # By name, what was asked for is tried and refused with its reason.
-    assert [one.artefact for one in select_reproductions(["aq-fig4"], backend="emulated")] == ["aq-fig4"]
+    assert [
+        select_reproduction.artefact for select_reproduction in select_reproductions(["aq-fig4"], backend="emulated")
+    ] == ["aq-fig4"]

@@ -35,9 +35,9 @@ def store(tmp_path: Path) -> Iterator[Store]:
     (tmp_path / "p").mkdir()
     (tmp_path / "p/targets.yaml").write_text(TARGETS)
     (tmp_path / "p/chosen.yaml").write_text(CHOICES)
-    found = Store.open(tmp_path / "results")
-    yield found
-    found.close()
+    result = Store.open(tmp_path / "results")
+    yield result
+    result.close()
 
 
 def keep(store: Store, name: str, *values: float, runs: int | None = None, text: str = TEXT, **changes: Any) -> None:
@@ -50,7 +50,7 @@ def keep(store: Store, name: str, *values: float, runs: int | None = None, text:
 
 
 def artefact(store: Store, tmp_path: Path, name: str = "a") -> Artefact:
-    return next(one for one in scorecard.scorecard(store, tmp_path) if one.id == name)
+    return next(entry for entry in scorecard.scorecard(store, tmp_path) if entry.id == name)
 
 
 def test_the_newest_campaign_of_each_backend_without_other_overrides_counts(store: Store, tmp_path: Path) -> None:
@@ -61,11 +61,11 @@ def test_the_newest_campaign_of_each_backend_without_other_overrides_counts(stor
     keep(store, "no-artefact", 10.0, text="name: x")
     keep(store, "other-artefact", 10.0, text="artefact: b")
     keep(store, "real", 20.0, backend="emulated")
-    found = artefact(store, tmp_path)
-    assert {backend: score.campaign for backend, score in found.scores.items()} == {"sim": "new", "emulated": "real"}
-    assert found.defaults == {}
-    assert [(value.measured, value.runs, value.within) for value in found.scores["sim"].values] == [(11.0, 2, True)]
-    assert not found.passes, "it fails with real packets"
+    result = artefact(store, tmp_path)
+    assert {backend: score.campaign for backend, score in result.scores.items()} == {"sim": "new", "emulated": "real"}
+    assert result.defaults == {}
+    assert [(value.measured, value.runs, value.within) for value in result.scores["sim"].values] == [(11.0, 2, True)]
+    assert not result.passes, "it fails with real packets"
     assert artefact(store, tmp_path, "b").scores["sim"].campaign == "other-artefact"
 
 
@@ -73,9 +73,9 @@ def test_a_campaign_with_defaults_is_scored_apart(store: Store, tmp_path: Path) 
     keep(store, "chosen", 10.0)
     assert artefact(store, tmp_path).verdict_with_defaults == "not run"
     keep(store, "defaults", 20.0, overrides={"defaults": "duration"})
-    found = artefact(store, tmp_path)
-    assert (found.scores["sim"].campaign, found.defaults["sim"].campaign) == ("chosen", "defaults")
-    assert (found.passes, found.verdict_with_defaults) == (True, "fail")
+    result = artefact(store, tmp_path)
+    assert (result.scores["sim"].campaign, result.defaults["sim"].campaign) == ("chosen", "defaults")
+    assert (result.passes, result.verdict_with_defaults) == (True, "fail")
     assert artefact(store, tmp_path, "b").verdict_with_defaults == "not run"
     keep(store, "other", 10.0, text="artefact: b")
     assert artefact(store, tmp_path, "b").verdict_with_defaults == "pass", "b has no default, so nothing was chosen"
@@ -86,9 +86,9 @@ def test_runs_that_are_missing_leave_the_verdict_open(
     store: Store, tmp_path: Path, runs: int, passes: bool, verdict: str
 ) -> None:
     keep(store, "c", 10.0, runs=runs, text="artefact: b")
-    found = artefact(store, tmp_path, "b")
-    assert (found.passes, found.verdict_with_defaults) == (passes, verdict)
-    assert (found.scores["sim"].asked, found.scores["sim"].there) == (runs, 1)
+    result = artefact(store, tmp_path, "b")
+    assert (result.passes, result.verdict_with_defaults) == (passes, verdict)
+    assert (result.scores["sim"].asked, result.scores["sim"].valid) == (runs, 1)
 
 
 @pytest.mark.parametrize("more", ["", ", other: {metric: throughput, of: bulk}"])
@@ -99,6 +99,6 @@ def test_a_configured_value_comes_from_the_stored_scenario(store: Store, tmp_pat
 
 
 def test_of_an_empty_store_only_arithmetic_passes(store: Store) -> None:
-    for one in scorecard.scorecard(store, FOLDER):
-        assert one.passes == (one.id in theory.ARITHMETIC), one.id
-        assert set(one.scores) <= {"theory"}
+    for entry in scorecard.scorecard(store, FOLDER):
+        assert entry.passes == (entry.id in theory.ARITHMETIC), entry.id
+        assert set(entry.scores) <= {"theory"}

@@ -65,11 +65,11 @@ def test_the_quantile_is_the_inverse_of_the_p_value(share: float, freedom: int) 
 
 def test_the_t_interval_of_ten_values() -> None:
     values = [9.1, 10.3, 9.8, 10.0, 11.2, 9.5, 10.4, 9.9, 10.6, 9.2]
-    found = t_interval(values)
-    assert found is not None
+    result = t_interval(values)
+    assert result is not None
     half = 2.2621571628 * statistics.stdev(values) / math.sqrt(10)
-    assert (found.low, found.high) == pytest.approx((10.0 - half, 10.0 + half))
-    assert found.half == pytest.approx(half_width(statistics.stdev(values), 10))
+    assert (result.low, result.high) == pytest.approx((10.0 - half, 10.0 + half))
+    assert result.half == pytest.approx(half_width(statistics.stdev(values), 10))
     assert t_interval([1.0]) is None
     assert half_width(None, 2) is None
     assert half_width(1.0, 1) is None
@@ -123,39 +123,39 @@ def test_quantiles_lie_linearly_between_values() -> None:
 
 def test_a_paired_interval_by_hand() -> None:
     # Differences 1, 2, 3: mean 2, standard error 1/sqrt(3), t(2) = 4.303.
-    found = difference({1: 10.0, 2: 20.0, 3: 30.0}, {1: 11.0, 2: 22.0, 3: 33.0})
-    assert (found.value, found.method, found.n_first, found.n_second) == (2, "paired", 3, 3)
-    assert found.interval is not None
-    assert found.interval.low == pytest.approx(2 - 4.30265 / math.sqrt(3), abs=1e-4)
-    assert found.interval.high == pytest.approx(2 + 4.30265 / math.sqrt(3), abs=1e-4)
-    assert (found.mean_first, found.mean_second, found.relative) == (20, 22, pytest.approx(0.1))
+    result = difference({1: 10.0, 2: 20.0, 3: 30.0}, {1: 11.0, 2: 22.0, 3: 33.0})
+    assert (result.value, result.method, result.n_first, result.n_second) == (2, "paired", 3, 3)
+    assert result.interval is not None
+    assert result.interval.low == pytest.approx(2 - 4.30265 / math.sqrt(3), abs=1e-4)
+    assert result.interval.high == pytest.approx(2 + 4.30265 / math.sqrt(3), abs=1e-4)
+    assert (result.mean_first, result.mean_second, result.relative) == (20, 22, pytest.approx(0.1))
 
 
 def test_pairs_take_what_the_seed_does_out_of_a_comparison() -> None:
     """The seeds differ by far more than the policies: unpaired, nothing shows."""
     first = {seed: 100.0 * seed for seed in range(8)}
     second = {seed: 100.0 * seed + 5 + (-1) ** seed for seed in range(8)}
-    found = difference(first, second)
-    assert (found.n_first, found.value) == (8, 5)
-    assert found.sd == pytest.approx(math.sqrt(8 / 7))
-    assert found.interval is not None
-    assert found.interval.low > 3.9
-    assert found.d_z == pytest.approx(5 / math.sqrt(8 / 7))
-    assert found.g_z == pytest.approx(5 / math.sqrt(8 / 7) * (1 - 3 / 27))
+    result = difference(first, second)
+    assert (result.n_first, result.value) == (8, 5)
+    assert result.sd == pytest.approx(math.sqrt(8 / 7))
+    assert result.interval is not None
+    assert result.interval.low > 3.9
+    assert result.d_z == pytest.approx(5 / math.sqrt(8 / 7))
+    assert result.g_z == pytest.approx(5 / math.sqrt(8 / 7) * (1 - 3 / 27))
     # t = 5 / (sd / sqrt 8) = 13.23 with seven degrees of freedom.
-    assert found.p == pytest.approx(3.3e-6, rel=0.05)
-    assert found.relative == pytest.approx(5 / 350)
+    assert result.p == pytest.approx(3.3e-6, rel=0.05)
+    assert result.relative == pytest.approx(5 / 350)
     apart = difference(first, {seed + 100: value for seed, value in second.items()})
     assert (apart.method, apart.value) == ("welch", pytest.approx(5))
     assert 0 in apart.interval  # type: ignore[operator]
 
 
 def test_runs_without_a_partner_are_left_out_and_listed() -> None:
-    found = difference({1: 1.0, 2: 2.0, 9: 0.0}, {1: 2.0, 2: 3.0, 5: 0.0})
-    assert (found.method, found.unpaired) == ("paired", (9, 5))
+    result = difference({1: 1.0, 2: 2.0, 9: 0.0}, {1: 2.0, 2: 3.0, 5: 0.0})
+    assert (result.method, result.unpaired) == ("paired", (9, 5))
     # All differences are equal: there is no spread to relate the effect to, and the means certainly differ.
-    assert (found.value, found.sd, found.d_z, found.p) == (1, 0, None, 0)
-    assert found.interval is None
+    assert (result.value, result.sd, result.d_z, result.p) == (1, 0, None, 0)
+    assert result.interval is None
     assert difference({1: 1.0, 2: 2.0}, {1: 1.0, 2: 2.0}).p == 1
     for first, second in (({}, {2: 1.0}), ({2: 1.0}, {}), ({}, {})):
         with pytest.raises(ValueError, match="at least one run"):
@@ -183,12 +183,12 @@ def test_hedges_correction_needs_three_pairs() -> None:
 )
 def test_the_pairing_rule(first: list[int], second: list[int], method: str) -> None:
     a, b = {key: float(key) for key in first}, {key: key + key % 2 + 1.0 for key in second}
-    found = difference(a, b)
-    assert found.method == method
+    result = difference(a, b)
+    assert result.method == method
     used = set(first) & set(second) if method == "paired" else set(first)
-    assert found.n_first == len(used)
-    assert found.mean_first == statistics.fmean(used)
-    assert bool(found.unpaired) == (method == "paired" and set(first) != set(second))
+    assert result.n_first == len(used)
+    assert result.mean_first == statistics.fmean(used)
+    assert bool(result.unpaired) == (method == "paired" and set(first) != set(second))
 
 
 def test_welch_gives_what_a_textbook_gives() -> None:
@@ -196,10 +196,10 @@ def test_welch_gives_what_a_textbook_gives() -> None:
     a, b = [27.5, 21.0, 19.0, 23.6, 17.0, 17.9], [27.1, 22.0, 20.8, 23.4, 23.4, 23.5, 25.8, 22.0]
     va, vb = statistics.variance(a) / 6, statistics.variance(b) / 8
     freedom = (va + vb) ** 2 / (va**2 / 5 + vb**2 / 7)
-    found = difference(dict(enumerate(a)), dict(enumerate(b, 100)))
-    assert found.half == pytest.approx(t_quantile(0.975, freedom) * math.sqrt(va + vb))
-    assert found.p == pytest.approx(t_p_value(found.value / math.sqrt(va + vb), freedom))
-    assert (found.sd, found.d_z, found.unpaired) == (None, None, ())
+    result = difference(dict(enumerate(a)), dict(enumerate(b, 100)))
+    assert result.half == pytest.approx(t_quantile(0.975, freedom) * math.sqrt(va + vb))
+    assert result.p == pytest.approx(t_p_value(result.value / math.sqrt(va + vb), freedom))
+    assert (result.sd, result.d_z, result.unpaired) == (None, None, ())
 
 
 def test_welch_needs_two_runs_of_each_set() -> None:
@@ -211,16 +211,21 @@ def test_welch_needs_two_runs_of_each_set() -> None:
 
 
 def test_single_runs_have_no_interval() -> None:
-    found = difference({1: 1.0}, {1: 2.0})
-    assert (found.value, found.interval, found.half, found.p) == (1, None, None, None)
+    result = difference({1: 1.0}, {1: 2.0})
+    assert (result.value, result.interval, result.half, result.p) == (1, None, None, None)
 
 
 def test_repetitions_without_spread_claim_nothing() -> None:
     same, other = dict.fromkeys(range(5), 3.6), dict.fromkeys(range(5), 1.4)
-    found = difference(same, other)
-    assert (found.value, found.interval, found.p, found.equivalence_p(9.0)) == (pytest.approx(-2.2), None, None, None)
+    result = difference(same, other)
+    assert (result.value, result.interval, result.p, result.equivalence_p(9.0)) == (
+        pytest.approx(-2.2),
+        None,
+        None,
+        None,
+    )
     zero = dict.fromkeys(range(5), 0.0)
-    verdicts = [one.verdict for one in compare_all([(same, other), (same, same), (zero, zero)])]
+    verdicts = [entry.verdict for entry in compare_all([(same, other), (same, same), (zero, zero)])]
     assert verdicts == ["cannot tell", "same", "same"]
 
 
@@ -252,13 +257,13 @@ def test_holm_by_hand() -> None:
 
 def test_equivalence_by_hand() -> None:
     # Differences 0, 1, 2: value 1, error 1 / sqrt 3, margin 5: t = 4 sqrt 3 = 6.928 with two degrees of freedom.
-    found = difference({1: 10.0, 2: 20.0, 3: 30.0}, {1: 10.0, 2: 21.0, 3: 32.0})
+    result = difference({1: 10.0, 2: 20.0, 3: 30.0}, {1: 10.0, 2: 21.0, 3: 32.0})
     tail = 0.5 - 6.928203 / (2 * math.sqrt(2 + 6.928203**2))
-    assert found.equivalence_p(5.0) == pytest.approx(tail, abs=1e-6)
-    assert found.equivalence_p(1.0) == 1.0  # the margin is not exceeded by the difference itself
-    assert found.equivalence_p(0.5) == 1.0
+    assert result.equivalence_p(5.0) == pytest.approx(tail, abs=1e-6)
+    assert result.equivalence_p(1.0) == 1.0  # the margin is not exceeded by the difference itself
+    assert result.equivalence_p(0.5) == 1.0
     # A margin 0.5 above the difference: t = sqrt 3 / 2.
-    assert found.equivalence_p(1.5) == pytest.approx(0.5 - math.sqrt(3) / 2 / (2 * math.sqrt(2.75)), abs=1e-6)
+    assert result.equivalence_p(1.5) == pytest.approx(0.5 - math.sqrt(3) / 2 / (2 * math.sqrt(2.75)), abs=1e-6)
 
 
 @pytest.mark.parametrize(("margin", "p"), [(0.5, 1), (1.0, 0), (1.5, 0), (2.5, 0)])
@@ -268,12 +273,12 @@ def test_pairs_that_all_differ_by_1_are_equivalent_within_a_margin_of_1(margin: 
 
 def test_a_p_value_equal_to_the_level_shows_nothing() -> None:
     sets = ({1: 10.0, 2: 10.0}, {1: 10.0, 2: 12.0})
-    found = difference(*sets)
+    result = difference(*sets)
     margins = [0.1 + number / 100 for number in range(1, 40)]
     # The test needs p-values that subtraction from 1 leaves exact.
-    equal = {margin: found.equivalence_p(10 * margin) for margin in margins}
+    equal = {margin: result.equivalence_p(10 * margin) for margin in margins}
     margin, same_p = next((margin, p) for margin, p in equal.items() if p and p == 1 - (1 - p))
-    for p, at, verdict in ((same_p, margin, "same"), (found.p, 0.0, "different")):
+    for p, at, verdict in ((same_p, margin, "same"), (result.p, 0.0, "different")):
         levels = (1 - p, math.nextafter(1 - p, 0))
         assert [compare_all([sets], level, at)[0].verdict for level in levels] == ["cannot tell", verdict]
 
@@ -293,7 +298,7 @@ def sample(mean: float, sd: float, n: int = 8, seed: int = 1) -> dict[int, float
 def test_no_difference_needs_a_test_that_shows_it() -> None:
     first = sample(100, 1)
     sets = [(first, sample(100.5, 1)), (first, sample(110, 1)), (first, sample(101, 40)), (first, {1: 100.0})]
-    assert [one.verdict for one in compare_all(sets)] == ["same", "different", "cannot tell", "cannot tell"]
+    assert [entry.verdict for entry in compare_all(sets)] == ["same", "different", "cannot tell", "cannot tell"]
     # Half a per cent is not shown to be within a tenth of a per cent.
     assert compare_all(sets[:1], margin=0.001)[0].verdict == "cannot tell"
 
@@ -317,12 +322,12 @@ def test_equal_means_are_rarely_called_different_or_unequal_ones_the_same() -> N
         sets = [
             ({n: draw.gauss(100, 5) for n in range(6)}, {n: draw.gauss(100, 5) for n in range(6)}) for _ in range(5)
         ]
-        wrong["different"] += any(one.verdict == "different" for one in compare_all(sets))
+        wrong["different"] += any(entry.verdict == "different" for entry in compare_all(sets))
         # The means differ by just the margin.
         apart = [
             ({n: draw.gauss(100, 2) for n in range(6)}, {n: draw.gauss(105, 2) for n in range(6)}) for _ in range(5)
         ]
-        wrong["same"] += any(one.verdict == "same" for one in compare_all(apart))
+        wrong["same"] += any(entry.verdict == "same" for entry in compare_all(apart))
     # At most one family in twenty errs; three standard deviations on top.
     most = 300 * 0.05 + 3 * math.sqrt(300 * 0.05 * 0.95)
     assert max(wrong.values()) <= most

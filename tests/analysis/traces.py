@@ -70,7 +70,7 @@ class Trace:
     def _conn(self, file: int, client: str, server: str, client_port: int, server_port: int, at_ns: int) -> int:
         key = (file, client, server, client_port, server_port)
         if key not in self._connections:
-            self._connections[key] = sum(one[0] == file for one in self._connections)
+            self._connections[key] = sum(connection[0] == file for connection in self._connections)
             self._firsts.append(at_ns)
         return self._connections[key]
 

@@ -121,7 +121,7 @@ def results_by_role(lab_files: Path, emulation: None) -> dict[str, RoleResults]:
     results = [result for host in hosts for result in recorded(lab_files.with_name(f"{host}.yml"))]
     assert results, done.stdout + done.stderr
     assert not [result for result in results if result["failed"]], [result for result in results if result["failed"]]
-    found = {}
+    results_ = {}
     for role in PLACES:
         steps: dict[str, list[dict[str, Any]]] = {}
         for result in results:
@@ -131,8 +131,8 @@ def results_by_role(lab_files: Path, emulation: None) -> dict[str, RoleResults]:
                 steps.setdefault("verify", []).append(result)
         snapshots = {step: steps[step][0]["stdout"] for step in ("before", "after the dry run", "after")}
         assert snapshots["before"] == snapshots["after the dry run"], f"the dry run of {role} changed the host"
-        found[role] = RoleResults(steps, snapshots["before"], snapshots["after"])
-    return found
+        results_[role] = RoleResults(steps, snapshots["before"], snapshots["after"])
+    return results_
 
 
 def changes(results: list[dict[str, Any]]) -> list[str]:

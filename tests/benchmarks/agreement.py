@@ -135,12 +135,12 @@ def trace() -> str:
 
 def throughputs(name: str, backend: str, options: argparse.Namespace, folder: Path) -> tuple[list[float], int]:
     """Bit/s of the first flow in each valid run, and how many runs were not."""
-    one = SCENARIOS[name]
+    entry = SCENARIOS[name]
     file = folder / "scenario.yaml"
     (folder / "cellular.trace").write_text(trace())
     file.write_text(
-        f"name: agreement\nbackend: {backend}\nnetwork:\n{one.network}stack: {one.stack}\n"
-        f"workload:\n{one.workload}duration: {one.duration}\nrepetitions: {options.repetitions}\n"
+        f"name: agreement\nbackend: {backend}\nnetwork:\n{entry.network}stack: {entry.stack}\n"
+        f"workload:\n{entry.workload}duration: {entry.duration}\nrepetitions: {options.repetitions}\n"
     )
     words = [sys.executable, "-m", "experiments", "run", str(file), "--results", str(folder / backend), "--json"]
     words += ["--jobs", str(options.jobs)] if backend == "emulated" else []
@@ -165,16 +165,16 @@ def main() -> None:
     options = parser.parse_args()
     backends = ("sim", *dict.fromkeys(options.beside or BESIDE[:1]))
     print(f"{'scenario':34} {'sim (kbit/s)':>24}" + "".join(f" {name:>24}" for name in backends[1:]))
-    found: dict[str, dict[str, list[float]]] = {}
+    result: dict[str, dict[str, list[float]]] = {}
     for name in options.only or SCENARIOS:
         with tempfile.TemporaryDirectory() as folder:
             runs = {backend: throughputs(name, backend, options, Path(folder)) for backend in backends}
-        found[name] = {backend: values for backend, (values, _) in runs.items() if values}
+        result[name] = {backend: values for backend, (values, _) in runs.items() if values}
         columns = (shown([value / 1e3 for value in values]) if values else "-" for values, _ in runs.values())
         invalid = [f"{count} {backend} runs not valid" for backend, (_, count) in runs.items() if count]
         said = f"  ({', '.join(invalid)})" if invalid else ""
         print(f"{name:34} {' '.join(f'{column:>24}' for column in columns)}{said}", flush=True)
-    _judge(found, list(combinations(backends, 2)), options.margin)
+    _judge(result, list(combinations(backends, 2)), options.margin)
 
 
 def _judge(found: Mapping[str, Mapping[str, list[float]]], pairs: list[tuple[str, str]], margin: float) -> None:
@@ -184,10 +184,10 @@ def _judge(found: Mapping[str, Mapping[str, list[float]]], pairs: list[tuple[str
     sets = [(dict(enumerate(found[name][a])), dict(enumerate(found[name][b], 1000))) for name, (a, b) in asked]
     judged = compare_all(sets, margin=margin)
     print(f"\n{len(sets)} comparisons, judged together at 95 %, margin {margin:.0%}:")
-    for (name, (a, b)), one in zip(asked, judged, strict=True):
-        half = "" if one.difference.half is None else f" ± {one.difference.half / one.difference.mean_first:.1%}"
-        print(f"{name:34} {b} beside {a}: {one.difference.relative:+.1%}{half}  {one.verdict}")
-    counts = {word: sum(one.verdict == word for one in judged) for word in ("same", "different", "cannot tell")}
+    for (name, (a, b)), entry in zip(asked, judged, strict=True):
+        half = "" if entry.difference.half is None else f" ± {entry.difference.half / entry.difference.mean_first:.1%}"
+        print(f"{name:34} {b} beside {a}: {entry.difference.relative:+.1%}{half}  {entry.verdict}")
+    counts = {word: sum(entry.verdict == word for entry in judged) for word in ("same", "different", "cannot tell")}
     print(", ".join(f"{count} {word}" for word, count in counts.items()))
 
 

@@ -123,7 +123,7 @@ def collect(store: Store, study: Study) -> tuple[Point, ...]:
     return tuple(
         Point(
             measure=measure, row=row, column=column, values=tuple(map(_rounded, values)),
-            perturbed=tuple(_rounded(fmean(one[measure, row, column])) for one in perturbed),
+            perturbed=tuple(_rounded(fmean(entry[measure, row, column])) for entry in perturbed),
         )
         for (measure, row, column), values in original.items()
     )  # fmt: skip
@@ -132,7 +132,7 @@ def collect(store: Store, study: Study) -> tuple[Point, ...]:
 def _values(store: Store, plan: Plan, study: Study) -> dict[tuple[str, str, str], list[float]]:
     """By measure, row and column the repetitions' values, in the study's unit."""
     table = results_table(store, plan.id, plan.text) if plan.id in {row.id for row in store.campaigns()} else None
-    found = {
+    result = {
         (measure, cell.labels[study.rows], cell.labels.get(study.columns, "")): [
             study.scale * value for value in cell.values
         ]
@@ -140,9 +140,9 @@ def _values(store: Store, plan: Plan, study: Study) -> dict[tuple[str, str, str]
         for cell in (table.cells(measure) if table is not None else ())
         if (measure, cell.labels.get(study.columns, "")) not in study.left_out
     }
-    if not found or any(len(values) != plan.repetitions for values in found.values()):
+    if not result or any(len(values) != plan.repetitions for values in result.values()):
         raise ValueError(f"{plan.name} is not complete; run './backchannel bench beyond' without --check")
-    return found
+    return result
 
 
 def _rounded(value: float) -> float:
@@ -176,7 +176,9 @@ def tables(study: Study, points: Sequence[Point]) -> str:
     judged = iter(zip(pairs, compare_all([_sets(*pair) for pair in pairs]), strict=True))
     for baseline in study.baselines:
         lines += ["", *_head(f"less {baseline}, {'points' if study.unit == '%' else study.unit}", heads)]
-        lines += [_line(row, [_difference(*next(judged)) for _ in columns]) for one, row in compared if one == baseline]
+        lines += [
+            _line(row, [_difference(*next(judged)) for _ in columns]) for entry, row in compared if entry == baseline
+        ]
     return "\n".join(lines) + "\n"
 
 
@@ -199,13 +201,13 @@ def _sets(first: Point, second: Point) -> tuple[dict[int, float], dict[int, floa
 
 def _difference(pair: tuple[Point, Point], judged: Compared) -> str:
     """ "+12.3 ± 1.1", with "(2 of 3)" where perturbations turn it round; else "same" or "cannot tell"."""
-    found = judged.difference
+    result = judged.difference
     if judged.verdict != "different":
         return judged.verdict
     changes = [after - before for before, after in zip(pair[0].perturbed, pair[1].perturbed, strict=True)]
-    kept = sum(change * found.value > 0 for change in changes)
-    half = "" if found.half is None else f" ± {found.half:.2g}"
-    return f"{found.value:+.3g}{half}" + ("" if kept == len(changes) else f" ({kept} of {len(changes)})")
+    kept = sum(change * result.value > 0 for change in changes)
+    half = "" if result.half is None else f" ± {result.half:.2g}"
+    return f"{result.value:+.3g}{half}" + ("" if kept == len(changes) else f" ({kept} of {len(changes)})")
 
 
 def markers(study: Study) -> tuple[str, str]:

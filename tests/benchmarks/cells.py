@@ -68,7 +68,7 @@ def main() -> int:
             return 130
         first, second = alone_runs[: len(alone_runs) // 2], alone_runs[len(alone_runs) // 2 :]
         landed = [run.landed for run in [first[-1], *second]]
-        gaps = [later - one for one, later in itertools.pairwise(landed)]
+        gaps = [later - entry for entry, later in itertools.pairwise(landed)]
         alone_s = len(second) * statistics.median(gaps)
         many, many_s, many_runs = batch(plan, Options(results))
         if many.interrupted:
@@ -100,9 +100,9 @@ def batch(plan: Plan, options: Options) -> tuple[Outcome, float, list[RunRow]]:
     outcome = run_campaign(plan, options, TerminalReporter(Console(file=sys.stderr)))
     took_s = time.monotonic() - began_s
     store = Store.open(options.results)
-    found = [store.run(run_id) for run_id in store.valid_runs([run.id for run in plan.runs])]
+    result = [store.run(run_id) for run_id in store.valid_runs([run.id for run in plan.runs])]
     store.close()
-    made = [run for run in found if run is not None and run.landed >= began]
+    made = [run for run in result if run is not None and run.landed >= began]
     return outcome, took_s, sorted(made, key=lambda run: float(run.landed))
 
 

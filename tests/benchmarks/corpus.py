@@ -50,9 +50,9 @@ def main() -> None:
     tallies = {program: Tally() for program in beside}
     folder = Path(tempfile.mkdtemp(prefix="backchannel-corpus-"))
     try:
-        for origin, found in captures(folder):
-            print(f"{origin}: {len(found)} captures", flush=True)
-            for capture in found:
+        for origin, result in captures(folder):
+            print(f"{origin}: {len(result)} captures", flush=True)
+            for capture in result:
                 for program, compare in beside.items():
                     out = folder / "tables"
                     compare(capture, out, tallies[program])

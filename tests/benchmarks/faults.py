@@ -51,9 +51,9 @@ def main() -> int:
         )
     kills, findings = sum(count.kills for count in counts.values()), [f for c in counts.values() for f in c.findings]
     print(f"{kills} kills; {compared} simulated campaigns completed with equal results; {len(findings)} findings")
-    for name, found in others.items():
-        print(f"{name:<34} {'told or endured, then completed' if not found else f'{len(found)} findings'}")
-        findings += found
+    for name, result in others.items():
+        print(f"{name:<34} {'told or endured, then completed' if not result else f'{len(result)} findings'}")
+        findings += result
     for finding in findings:
         print(f"  {finding}")
     return bool(findings)
@@ -96,8 +96,8 @@ def _shortages(folder: Path) -> dict[str, list[str]]:
     """Findings of each shortage and disturbance."""
     folder.mkdir()
     bench = Bench(folder)
-    found = {name: bench.shortage(shortage) for name, shortage in SHORTAGES.items()}
-    return found | {name: bench.disturbance(name) for name in DISTURBANCES}
+    result = {name: bench.shortage(shortage) for name, shortage in SHORTAGES.items()}
+    return result | {name: bench.disturbance(name) for name in DISTURBANCES}
 
 
 def _progress(name: str, done: int, of: int, count: Count) -> None:

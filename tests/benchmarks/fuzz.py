@@ -104,17 +104,17 @@ def main() -> int:
     program, findings = build(), 0
     print(f"{'target':<16}{'seeds':>8}{'inputs':>12}{'findings':>10}")
     for target in asked.targets or TARGETS:
-        end, seed, inputs, found = time.monotonic() + asked.seconds, asked.seed, 0, list[Finding]()
+        end, seed, inputs, result = time.monotonic() + asked.seconds, asked.seed, 0, list[Finding]()
         # A finding ends its seed; the next one begins elsewhere.
         while (left := round(end - time.monotonic())) > 0:
             tried, finding = fuzz(program, target, left, seed)
             seed, inputs = seed + 1, inputs + tried
             if finding is not None:
-                found.append(finding)
-        print(f"{target:<16}{seed - asked.seed:>8}{inputs:>12,}{len(found):>10}", flush=True)
-        for finding in {finding.reason: finding for finding in reversed(found)}.values():
+                result.append(finding)
+        print(f"{target:<16}{seed - asked.seed:>8}{inputs:>12,}{len(result):>10}", flush=True)
+        for finding in {finding.reason: finding for finding in reversed(result)}.values():
             print(f"    {finding.file.relative_to(ROOT)}: {finding.reason}")
-        findings += len(found)
+        findings += len(result)
     return 1 if findings else 0
 
 

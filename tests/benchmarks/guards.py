@@ -163,9 +163,9 @@ def _print_faults(real: bool) -> bool:
         for backend, run in RUNS[: None if real else 1]:
             with tempfile.TemporaryDirectory(prefix="guards-") as folder:
                 problems = fidelity.problems(run(scenario(), Path(folder), fault))
-            found = matching(fault, problems)
-            right = right and bool(found)
-            verdict = found[0].sentence if found else "NOT FOUND"
+            result = matching(fault, problems)
+            right = right and bool(result)
+            verdict = result[0].sentence if result else "NOT FOUND"
             print(f"{name:24} {backend:14} {verdict}", flush=True)
     return right
 

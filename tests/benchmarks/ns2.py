@@ -92,19 +92,19 @@ def differences(setting: Setting) -> list[Setting]:
         removed["whole thresholds"] = ["stack.whole_threshold=true"]
     if "stack.ack_every=2" in setting.overrides:
         removed["no heartbeat of acks"] = ["stack.ack_heartbeat=false"]
-    found = [_with(setting, name, overrides) for name, overrides in removed.items()]
+    result = [_with(setting, name, overrides) for name, overrides in removed.items()]
     if table_1:
         bsd = ["stack.successive_fast_retransmits=true", "stack.timeout_halves=outstanding"]
-        found.append(_with(setting, "4.4BSD's recovery", bsd))
+        result.append(_with(setting, "4.4BSD's recovery", bsd))
     everything = [override for overrides in removed.values() for override in overrides]
-    found.append(_with(setting, "all of these", everything))
+    result.append(_with(setting, "all of these", everything))
     name, seconds, delayed, _ = setting.ns2
     if name in ROUND_TRIP_S:
         # The other settings draw their round trips already.
         both = (name, seconds, delayed, str(0.01 * ROUND_TRIP_S[name]))
-        found.append(replace(_with(setting, "round trips vary in both", [VARIED]), ns2=both))
-        found.append(replace(_with(setting, "all, and round trips vary", [*everything, VARIED]), ns2=both))
-    return found
+        result.append(replace(_with(setting, "round trips vary in both", [VARIED]), ns2=both))
+        result.append(replace(_with(setting, "all, and round trips vary", [*everything, VARIED]), ns2=both))
+    return result
 
 
 def _with(setting: Setting, name: str, overrides: list[str]) -> Setting:
@@ -115,29 +115,29 @@ def ours(setting: Setting, runs: int, folder: Path) -> dict[str, list[float]]:
     """Mbit/s of each direction in every run; one run if all would be the same."""
     file = CAMPAIGNS / f"{setting.campaign}.yaml"
     plan = load(file, [*setting.overrides, COUNTED, f"repetitions={runs}"])
-    found: dict[str, list[float]] = {direction: [] for direction in setting.flows}
+    result: dict[str, list[float]] = {direction: [] for direction in setting.flows}
     worker = Worker("bench", lambda _: None)
     for number, run in enumerate(plan.runs):
         out = folder / f"{setting.campaign}-{number}"
         out.mkdir()
         rows = {(row.metric, row.subject): row.value for row in worker.run(run, 1, out)(Batch()).metrics}
         for direction, flow in setting.flows.items():
-            found[direction].append(rows["packet_throughput", flow] / 1e6)
+            result[direction].append(rows["packet_throughput", flow] / 1e6)
         shutil.rmtree(out)
-    return found
+    return result
 
 
 def ns2(arguments: tuple[str, str, str, str], directions: Iterable[str], runs: int) -> dict[str, list[float]]:
     """The same of ns-2."""
     name, *rest = arguments
-    found: dict[str, list[float]] = {direction: [] for direction in directions}
+    result: dict[str, list[float]] = {direction: [] for direction in directions}
     for seed in range(1, runs + 1):
         words = ["ns", str(HERE / "line.tcl"), name, str(seed), *rest]
         printed = subprocess.run(words, capture_output=True, text=True, check=True).stdout
         values = dict(line.split() for line in printed.splitlines())
-        for direction, measured in found.items():
+        for direction, measured in result.items():
             measured.append(float(values[direction]) / 1e6)
-    return found
+    return result
 
 
 def main() -> None:
@@ -152,7 +152,7 @@ def main() -> None:
     args = parser.parse_args()
     rows = [row for row in SETTINGS if args.only in row.title]
     if args.differences:
-        rows = [one for row in rows for one in (row, *differences(row))]
+        rows = [entry for row in rows for entry in (row, *differences(row))]
     folder = Path(tempfile.mkdtemp(prefix="backchannel-bench-"))
     sets, titles = [], []
     known: dict[tuple[str, ...], dict[str, list[float]]] = {}
@@ -172,9 +172,11 @@ def main() -> None:
                     f"{row.title:<58} {direction:<5} {shown(first):>24} {shown(second):>24} {ratio:>10.3f}", flush=True
                 )
         print(f"\n{len(sets)} comparisons, judged together at 95 %, margin {args.margin:.0%}:")
-        for title, one in zip(titles, compare_all(sets, margin=args.margin), strict=True):
-            half = "" if one.difference.half is None else f" ± {one.difference.half / one.difference.mean_first:.1%}"
-            print(f"{title:<64} {one.difference.relative:+.1%}{half}  {one.verdict}")
+        for title, entry in zip(titles, compare_all(sets, margin=args.margin), strict=True):
+            half = (
+                "" if entry.difference.half is None else f" ± {entry.difference.half / entry.difference.mean_first:.1%}"
+            )
+            print(f"{title:<64} {entry.difference.relative:+.1%}{half}  {entry.verdict}")
     finally:
         shutil.rmtree(folder)
 

@@ -229,10 +229,10 @@ def sample(
         parts: names of the mutants contain one of these; empty for any name.
     """
     files = [file for name in package.files for file in sorted(COPY.glob(f"{name}/**/*.py")) or [COPY / name]]
-    found = [mutant for file in files for mutant in mutants(str(file.relative_to(COPY)), file.read_text())]
-    found = [mutant for mutant in found if (mutant.file, mutant.line, mutant.mutant) not in left_out]
-    found = [mutant for mutant in found if not parts or any(part in mutant.name for part in parts)]
-    return found if size is None else random.Random(seed).sample(found, min(size, len(found)))
+    result = [mutant for file in files for mutant in mutants(str(file.relative_to(COPY)), file.read_text())]
+    result = [mutant for mutant in result if (mutant.file, mutant.line, mutant.mutant) not in left_out]
+    result = [mutant for mutant in result if not parts or any(part in mutant.name for part in parts)]
+    return result if size is None else random.Random(seed).sample(result, min(size, len(result)))
 
 
 def fates(package: Package, tried: list[PythonMutant]) -> Iterator[tuple[str, bool]]:

@@ -132,13 +132,14 @@ def rates(seconds: float, rounds: int, wanted: list[str], folder: Path) -> None:
             except TestbedError as error:
                 absent[shaper] = str(error)
                 continue
-            line = f"  {shaper:<9} rate error in 1/10000: {shown([one['error'] * 1e4 for one in got], bounds=Bounds())}"
+            errors = shown([entry["error"] * 1e4 for entry in got], bounds=Bounds())
+            line = f"  {shaper:<9} rate error in 1/10000: {errors}"
             if shaper == "emulator":
-                busy = [one["busy_error"] * 1e4 for one in got if one["busy_error"] is not None]
+                busy = [entry["busy_error"] * 1e4 for entry in got if entry["busy_error"] is not None]
                 line += f"; while busy: {shown(busy, bounds=Bounds())}" if busy else ""
                 for key, title in (("lateness", "lateness"), ("timer", "bare timer")):
                     for q in ("p50", "p99"):
-                        line += f"\n            {title} {q} (us): {shown([one[key][q] * 1e6 for one in got])}"
+                        line += f"\n            {title} {q} (us): {shown([entry[key][q] * 1e6 for entry in got])}"
             print(line, flush=True)
     for shaper, why in absent.items():
         print(f"{shaper} is absent: {why}")
@@ -206,7 +207,7 @@ def costs(seconds: float, rounds: int, folder: Path) -> None:
         if not base or title.endswith("10 packets wait"):
             # A line with a queue has a timer for each packet beside.
             base = got
-        ratios = [one / other for one, other in zip(got, base, strict=True)]
+        ratios = [entry / other for entry, other in zip(got, base, strict=True)]
         print(f"{title:<30} {shown(got):>24} {shown(ratios):>24}", flush=True)
 
 

@@ -139,13 +139,13 @@ def build_ns3(folder: Path) -> Path:
 
 def rounds_of(simulations: dict[str, Simulation], rounds: int) -> dict[str, list[tuple[float, int]]]:
     """Wall seconds and data packets of each in every round."""
-    found: dict[str, list[tuple[float, int]]] = {name: [] for name in simulations}
+    result: dict[str, list[tuple[float, int]]] = {name: [] for name in simulations}
     for _ in range(rounds):
         for name, run in simulations.items():
             started = time.perf_counter()
             packets = run()
-            found[name].append((time.perf_counter() - started, packets))
-    return found
+            result[name].append((time.perf_counter() - started, packets))
+    return result
 
 
 def tell(title: str, results: dict[str, list[tuple[float, int]]], reference: str) -> None:
@@ -169,8 +169,8 @@ def tell_instructions(folder: Path) -> None:
     print(f"  {'':<28} {'instructions a packet':>22}")
     for name, (flows, capture, policy) in scenarios.items():
         runs = [Ours(dumbbell(flows, seconds, capture, policy), folder).instructions() for seconds in (1.0, 5.0)]
-        (start, before), (whole, packets) = runs
-        print(f"  {name:<28} {(whole - start) / (packets - before):>22.0f}")
+        (start, before), (complete, packets) = runs
+        print(f"  {name:<28} {(complete - start) / (packets - before):>22.0f}")
 
 
 def compare(seconds: float, rounds: int, folder: Path) -> None:

@@ -116,14 +116,14 @@ def fill(folder: Path) -> tuple[list[str], list[str]]:
                 )  # fmt: skip
                 metrics += [
                     {
-                        "run_id": run_id, "name": one.name, "subject": one.subject, "unit": one.unit,
-                        "value": one.value * (1 + 0.02 * point) * draws.gauss(1, 0.05),
+                        "run_id": run_id, "name": metric.name, "subject": metric.subject, "unit": metric.unit,
+                        "value": metric.value * (1 + 0.02 * point) * draws.gauss(1, 0.05),
                     }
-                    for one in model.metrics
+                    for metric in model.metrics
                 ]  # fmt: skip
                 files += [
-                    {key: getattr(one, key) for key in ("path", "bytes", "sha256")} | {"run_id": run_id}
-                    for one in model.files
+                    {key: getattr(file, key) for key in ("path", "bytes", "sha256")} | {"run_id": run_id}
+                    for file in model.files
                 ]
         new = NewCampaign(
             id=f"{count:016x}", name=f"bench-{count}", title=f"Benchmark campaign {count}", file="bench.yaml",
@@ -153,7 +153,7 @@ def stretch(folder: Path) -> None:
     path = folder / "segments.parquet"
     segments = pl.read_parquet(path)
     summary = json.loads((folder / "summary.json").read_text())
-    numbers = [one["file"] for one in summary["files"] if one["label"] in ("server-eth0", "client-eth0")]
+    numbers = [entry["file"] for entry in summary["files"] if entry["label"] in ("server-eth0", "client-eth0")]
     mine, others = segments.filter(pl.col("file").is_in(numbers)), segments.filter(~pl.col("file").is_in(numbers))
     times = -(-SEGMENTS // mine.filter(pl.col("file") == numbers[0]).height)
     first, span = mine["time_ns"].min(), mine["time_ns"].max() - mine["time_ns"].min()  # type: ignore[operator]
@@ -195,8 +195,8 @@ def pages(base: str, campaigns: list[str], long_run: str, rounds: int) -> list[d
         "import": "/import",
         "docs": "/docs",
     }
-    found = []
-    whole: list[float] = []
+    result = []
+    complete: list[float] = []
     for name, path in asked.items():
         times = []
         for _ in range(rounds):
@@ -204,15 +204,15 @@ def pages(base: str, campaigns: list[str], long_run: str, rounds: int) -> list[d
             with urllib.request.urlopen(base + path) as answer:
                 answer.read()
             times.append((time.perf_counter() - began) * 1e3)
-        whole += times
-        found.append({"page": name, "first_ms": times[0], **spread(times)})
-    found.append({"page": "all", "first_ms": max(one["first_ms"] for one in found), **spread(whole)})
-    return found
+        complete += times
+        result.append({"page": name, "first_ms": times[0], **spread(times)})
+    result.append({"page": "all", "first_ms": max(entry["first_ms"] for entry in result), **spread(complete)})
+    return result
 
 
 def exports(base: str, campaign: str) -> list[dict[str, Any]]:
     """Of each export of a campaign of 2000 runs: time to the first byte and to the last, and its size."""
-    found = []
+    result = []
     paths = {"JSON": f"/api/campaigns/{campaign}", "means, CSV": f"/campaigns/{campaign}.csv",
              "runs, CSV": f"/campaigns/{campaign}/runs.csv"}  # fmt: skip
     for name, path in paths.items():
@@ -221,8 +221,8 @@ def exports(base: str, campaign: str) -> list[dict[str, Any]]:
             first = answer.read(1)
             first_s = time.perf_counter() - began
             size = len(first) + len(answer.read())
-        found.append({"export": name, "first_byte_s": first_s, "whole_s": time.perf_counter() - began, "bytes": size})
-    return found
+        result.append({"export": name, "first_byte_s": first_s, "whole_s": time.perf_counter() - began, "bytes": size})
+    return result
 
 
 def spread(times: list[float]) -> dict[str, float]:
@@ -280,12 +280,12 @@ def browse_(base: str, campaign: str, long_runs: list[str]) -> dict[str, Any]:
 def table(said: dict[str, Any]) -> str:
     """For people."""
     lines = [f"{'page':32}{'first':>10}{'median':>10}{'p95':>10}   (ms; aims: median 100, p95 300)"]
-    for one in said["pages"]:
-        lines.append(f"{one['page']:32}{one['first_ms']:10.1f}{one['median_ms']:10.1f}{one['p95_ms']:10.1f}")
+    for entry in said["pages"]:
+        lines.append(f"{entry['page']:32}{entry['first_ms']:10.1f}{entry['median_ms']:10.1f}{entry['p95_ms']:10.1f}")
     lines.append(f"\n{'export of 2000 runs':32}{'first byte':>12}{'whole':>10}{'MB':>10}   (s; aim: first byte 2)")
-    for one in said["exports"]:
-        seconds = f"{one['first_byte_s']:12.2f}{one['whole_s']:10.1f}"
-        lines.append(f"{one['export']:32}{seconds}{one['bytes'] / 1e6:10.1f}")
+    for entry in said["exports"]:
+        seconds = f"{entry['first_byte_s']:12.2f}{entry['whole_s']:10.1f}"
+        lines.append(f"{entry['export']:32}{seconds}{entry['bytes'] / 1e6:10.1f}")
     if "plot" in said:
         plot = said["plot"]
         lines.append(

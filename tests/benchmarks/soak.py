@@ -90,10 +90,10 @@ def _soak(folder: Path, runs: int, scheduler: str, samples: int) -> int:
     print("   runs  seconds  runs/s     MB  descriptors  kB of database/run  kB of files/run")
     last, due = Sample(0, 0.0, 0, 0, 0, 0), 1
     while command.poll() is None:
-        found = sample(command.pid, results, started_s)
-        if found is not None and found.landed >= max(1, due * runs // samples):
-            _show(found, last)
-            last, due = found, found.landed * samples // runs + 1
+        result = sample(command.pid, results, started_s)
+        if result is not None and result.landed >= max(1, due * runs // samples):
+            _show(result, last)
+            last, due = result, result.landed * samples // runs + 1
         time.sleep(LOOK_S)
     store = sqlite3.connect(results / "results.sqlite")
     valid = store.execute("SELECT count(*) FROM run WHERE state = 'valid'").fetchone()[0]

@@ -130,13 +130,13 @@ def inside(seconds: float, rounds: int) -> None:
             ("emulator, kernel to ours", "emulator", (True, False)),
             ("emulator, ours to ours", "emulator", (False, False)),
         ]
-        found: dict[str, list[dict[str, float]]] = {name: [] for name, *_ in cases}
+        result: dict[str, list[dict[str, float]]] = {name: [] for name, *_ in cases}
         for _ in range(rounds):
             for name, carrier, kernels in cases:
-                found[name].append(measure(carrier, kernels, seconds, folder))
-        copier = [got["gbps"] for got in found[cases[0][0]]]
+                result[name].append(measure(carrier, kernels, seconds, folder))
+        copier = [got["gbps"] for got in result[cases[0][0]]]
         print(f"{'':<30} {'Gbit/s':>22} {'to the copier':>22}   CPU of sender, receiver, carrier")
-        for name, rows in found.items():
+        for name, rows in result.items():
             rates = [got["gbps"] for got in rows]
             ratios = [rate / other for rate, other in zip(rates, copier, strict=True)]
             shares = "; ".join(

@@ -104,15 +104,15 @@ def main() -> None:
         print(f"{packets} packets, {FLOWS} flows, {capture.stat().st_size / 1e6:.0f} MB, one core")
         print(f"{'':<22} {'million packets/s':>24} {'CPU (s)':>24} {'wall (s)':>24} {'peak (MB)':>10} "
               f"{'to tcptrace':>24} {'to bare loop':>24}")  # fmt: skip
-        for name, found in costs.items():
-            rates = [packets / cost.cpu_s / 1e6 for cost in found]
+        for name, result in costs.items():
+            rates = [packets / cost.cpu_s / 1e6 for cost in result]
             ratios = [
-                shown([other.cpu_s / cost.cpu_s for cost, other in zip(found, costs[against], strict=False)])
+                shown([other.cpu_s / cost.cpu_s for cost, other in zip(result, costs[against], strict=False)])
                 for against in ("tcptrace -l", "bare loop")
             ]
             print(
-                f"{name:<22} {shown(rates):>24} {shown([cost.cpu_s for cost in found]):>24} "
-                f"{shown([cost.wall_s for cost in found]):>24} {max(cost.peak_kb for cost in found) / 1024:10.1f} "
+                f"{name:<22} {shown(rates):>24} {shown([cost.cpu_s for cost in result]):>24} "
+                f"{shown([cost.wall_s for cost in result]):>24} {max(cost.peak_kb for cost in result) / 1024:10.1f} "
                 f"{ratios[0]:>24} {ratios[1]:>24}"
             )
         os.sched_setaffinity(0, cores)

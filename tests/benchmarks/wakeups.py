@@ -22,14 +22,14 @@ PERIOD_S = 0.002
 
 def lateness_s(length_s: float) -> list[float]:
     """How late each wake-up was, sorted."""
-    found, due_s = [], time.monotonic() + PERIOD_S
+    result, due_s = [], time.monotonic() + PERIOD_S
     end_s = due_s + length_s
     while due_s < end_s:
         time.sleep(max(0.0, due_s - time.monotonic()))
         now_s = time.monotonic()
-        found.append(now_s - due_s)
+        result.append(now_s - due_s)
         due_s = max(due_s + PERIOD_S, now_s)
-    return sorted(found)
+    return sorted(result)
 
 
 def main() -> int:
@@ -44,21 +44,21 @@ def main() -> int:
         print("bench wakeups: the real-time class needs root, or CAP_SYS_NICE", file=sys.stderr)
         return 1
     print(f"{'CPUs':8}{'p50 ms':>9}{'p99 ms':>9}{'p99.9 ms':>10}{'max ms':>9}{'host took':>11}", flush=True)
-    found: dict[bool, list[float]] = {False: [], True: []}
+    result: dict[bool, list[float]] = {False: [], True: []}
     for _ in range(arguments.windows):
         for kept in (False, True):
             with cpu_hold.held(wanted=kept):
                 time.sleep(0.5)
                 before = machine.cpu_seconds()
-                late = [1e3 * one for one in lateness_s(arguments.seconds)]
+                late = [1e3 * entry for entry in lateness_s(arguments.seconds)]
                 stolen = machine.cpu_shares(before, machine.cpu_seconds())["steal"]
             p50, p99, p999 = (late[int(len(late) * share)] for share in (0.5, 0.99, 0.999))
-            found[kept].append(p99)
+            result[kept].append(p99)
             print(
                 f"{'kept' if kept else 'halting':8}{p50:9.3f}{p99:9.3f}{p999:10.3f}{late[-1]:9.3f}{stolen:11.1%}",
                 flush=True,
             )
-    ratio = statistics.mean(found[False]) / statistics.mean(found[True])
+    ratio = statistics.mean(result[False]) / statistics.mean(result[True])
     print(f"99th of 100, halting / kept: {ratio:.1f}")
     return 0
 

@@ -106,7 +106,9 @@ def test_plan_knows_the_runs_that_the_store_has(tmp_path: Path) -> None:
 
 def test_plan_takes_what_run_takes() -> None:
     in_file_order = json.loads(backchannel("plan", QUICKSTART, "--json", "--order", "file").stdout)["runs"]
-    places = [one["position"] for one in sorted(in_file_order, key=lambda one: (one["repetition"], one["point"]))]
+    places = [
+        entry["position"] for entry in sorted(in_file_order, key=lambda item: (item["repetition"], item["point"]))
+    ]
     assert places == sorted(places)
     simulated = backchannel("plan", QUICKSTART, "--backend", "sim", "--set", "stack=newreno")
     assert "runs on the sim backend" in simulated.stdout

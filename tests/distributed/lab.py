@@ -116,10 +116,10 @@ def descendants(pid: int) -> list[int]:
             except OSError:
                 continue
             children.setdefault(parent, []).append(int(entry.name))
-    found = [pid]
-    for one in found:
-        found += children.get(one, [])
-    return found
+    result = [pid]
+    for one in result:
+        result += children.get(one, [])
+    return result
 
 
 def authority(folder: Path, name: str) -> Path:

@@ -18,15 +18,15 @@ PAUSE_S = 0.3
 
 def marked(mark: str) -> list[int]:
     """Processes whose environment holds `mark`."""
-    found = []
+    result = []
     for process in Path("/proc").iterdir():
         if process.name.isdigit():
             try:
                 if mark.encode() in (process / "environ").read_bytes():
-                    found.append(int(process.name))
+                    result.append(int(process.name))
             except OSError:
                 continue
-    return found
+    return result
 
 
 def run_with_a_pause(scenario: Scenario, out: Path, mark: str, chosen: Callable[[list[bytes]], bool]) -> Report:

@@ -56,7 +56,7 @@ def test_each_run_left_captures_tables_and_a_manifest(finished: Finished) -> Non
             assert sum(name.startswith("captures/") for name in names) == 6
             manifest = json.loads((folder / "manifest.json").read_text())
             assert len(manifest["calibration"]) == 6
-            assert not any(one["problems"] for one in manifest["calibration"])
+            assert not any(entry["problems"] for entry in manifest["calibration"])
             assert manifest["report"]["settings"]["server"]["net.ipv4.tcp_sack"] == "1"
     assert not list((finished.results / "incoming").iterdir())
 
@@ -143,6 +143,6 @@ def test_calibration_passes_at_the_promised_rates() -> None:
     done = backchannel("calibrate", "--json")
     assert done.returncode == 0, done.stderr + done.stdout
     measured = json.loads(done.stdout)
-    assert sorted({one["declared_rate_bps"] for one in measured}) == [28_800, 1_000_000, 10_000_000]
-    for one in measured:
-        assert abs(one["measured_rate_bps"] / one["declared_rate_bps"] - 1) < 0.005
+    assert sorted({entry["declared_rate_bps"] for entry in measured}) == [28_800, 1_000_000, 10_000_000]
+    for entry in measured:
+        assert abs(entry["measured_rate_bps"] / entry["declared_rate_bps"] - 1) < 0.005

@@ -71,14 +71,14 @@ print(json.dumps({name: link[name].lost_before_the_link for name in ("forward", 
 
 def namespaces() -> set[str]:
     """Network namespaces that any process lives in."""
-    found = set()
+    result = set()
     for process in Path("/proc").iterdir():
         if process.name.isdigit():
             try:
-                found.add(str((process / "ns/net").readlink()))
+                result.add(str((process / "ns/net").readlink()))
             except OSError:
                 continue
-    return found
+    return result
 
 
 def left_behind(mark: str, before: set[str], patience_s: float = 5.0) -> str:

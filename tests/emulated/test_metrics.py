@@ -26,11 +26,11 @@ def test_retransmissions_are_those_that_the_kernel_counts(finished: Finished) ->
             sent = flow.at_sender.filter(pl.col("dir") == 0)
             opened = sent.filter(pl.col("flags") & SYN != 0)["t_s"].to_list()[1:]
             resent = sent.filter(captures.is_a(captures.DATA) & captures.is_a(captures.RETRANSMISSION))["t_s"].to_list()
-            for one in said:
-                at_s = one["t_ns"] / 1e9 + flow.begun_s
+            for entry in said:
+                at_s = entry["t_ns"] / 1e9 + flow.begun_s
                 # A sample takes its time, and a program starts late: what lies close to it may be on either side.
                 least, most = (sum(t_s < at_s + slack for t_s in opened + resent) for slack in (-0.05, 0.05))
-                assert least <= one["retransmitted_segments"] <= most, (run_id, flow.name, at_s)
+                assert least <= entry["retransmitted_segments"] <= most, (run_id, flow.name, at_s)
                 compared += 1
             again += len(resent)
     assert compared > 200

@@ -64,7 +64,7 @@ def scenario(left: dict[str, Any], right: dict[str, Any], **changes: Any) -> dic
         (named("reno"), named("sack", rto_min_s=0.2, timer="modern")),
         (named("modern"), named("modern", window_scaling=False)),
     ],
-    ids=lambda one: "-".join([one["name"], *(f"{key}={value}" for key, value in one["options"].items())]),
+    ids=lambda item: "-".join([item["name"], *(f"{key}={value}" for key, value in item["options"].items())]),
 )
 def test_every_byte_arrives_in_both_directions(
     cell: Cell, tmp_path: Path, left: dict[str, Any], right: dict[str, Any]
@@ -134,4 +134,7 @@ def test_links_can_be_measured_after_a_run_of_the_research_stack(cell: Cell, tmp
     cell.build(typed(made))
     cell.run(typed(made), tmp_path).as_json()
     made["links"][0]["forward"]["rate_bps"] = 1_000_000
-    assert [(one.direction, one.problems) for one in cell.calibrate(typed(made))] == [("forward", ()), ("reverse", ())]
+    assert [(entry.direction, entry.problems) for entry in cell.calibrate(typed(made))] == [
+        ("forward", ()),
+        ("reverse", ()),
+    ]

@@ -26,8 +26,8 @@ def test_the_shared_medium_calibrates() -> None:
         cell.build(typed(made))
         for _ in quiet.attempts(ATTEMPTS):
             measured = cell.calibrate(typed(made))
-            assert {(one.link, one.direction) for one in measured} >= {("air", "forward"), ("air", "reverse")}
-            problems = [problem for one in measured for problem in one.problems]
+            assert {(entry.link, entry.direction) for entry in measured} >= {("air", "forward"), ("air", "reverse")}
+            problems = [problem for entry in measured for problem in entry.problems]
             if not problems:
                 break
     assert problems == []

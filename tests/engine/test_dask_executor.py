@@ -229,12 +229,12 @@ def test_one_job_at_a_time_on_a_cluster(tmp_path: Path) -> None:
     options = Options(tmp_path / "results", jobs=1, scheduler="local")
     assert run_campaign(plan, options, TerminalReporter(Console(quiet=True))).landed == 4
     store = Store.open(tmp_path / "results")
-    manifests = [found.documents.manifest for run_id in plan.run_ids if (found := store.run(run_id)) is not None]
+    manifests = [result.documents.manifest for run_id in plan.run_ids if (result := store.run(run_id)) is not None]
     store.close()
-    assert [one.batch.cells for one in manifests] == [1] * 4
-    manifests.sort(key=lambda one: one.started)
-    for one, following in zip(manifests, manifests[1:], strict=False):
-        assert one.started + one.took_s <= following.started
+    assert [manifest.batch.cells for manifest in manifests] == [1] * 4
+    manifests.sort(key=lambda item: item.started)
+    for manifest, following in zip(manifests, manifests[1:], strict=False):
+        assert manifest.started + manifest.took_s <= following.started
 
 
 def test_a_run_that_a_worker_cannot_execute_counts_as_tried(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -261,8 +261,8 @@ def test_the_plugin_opens_nothing_before_its_runner_asks(three: DaskExecutor) ->
     )
 
     def state(dask_worker: Any) -> tuple[bool, bool]:
-        found = dask_worker.plugins["of-a-killed-runner"]
-        return found._store is None, found._pool is None
+        result = dask_worker.plugins["of-a-killed-runner"]
+        return result._store is None, result._pool is None
 
     assert set(three._client.run(state).values()) == {(True, True)}
     three._client.unregister_worker_plugin("of-a-killed-runner")

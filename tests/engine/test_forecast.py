@@ -74,8 +74,8 @@ def test_a_trace_carries_its_mean_rate(tmp_path: Path) -> None:
 
 
 def test_nothing_takes_nothing() -> None:
-    found = forecast([], [], 2)
-    assert (found.runs, found.time_s, found.disk_bytes) == (0, 0.0, 0.0)
+    result = forecast([], [], 2)
+    assert (result.runs, result.time_s, result.disk_bytes) == (0, 0.0, 0.0)
 
 
 def test_one_by_one_takes_the_sum_and_many_at_once_less() -> None:
@@ -89,24 +89,24 @@ def test_one_by_one_takes_the_sum_and_many_at_once_less() -> None:
 
 def test_a_lab_carries_one_run_after_another() -> None:
     runs = plan("physical").runs
-    found = forecast(runs, past(plan("physical"), 12.5, 1000, cells=7), 2, jobs=4)
-    assert found.cells == 1
-    assert found.time_s > 10 * 12.5
+    result = forecast(runs, past(plan("physical"), 12.5, 1000, cells=7), 2, jobs=4)
+    assert result.cells == 1
+    assert result.time_s > 10 * 12.5
 
 
 def test_earlier_runs_of_a_point_are_believed() -> None:
     runs = plan().runs
-    found = forecast(runs, past(plan(), 12.5, 7_000_000), 2, jobs=1)
-    assert found.disk_bytes == 10 * 7_000_000
-    assert found.based_on == 10
+    result = forecast(runs, past(plan(), 12.5, 7_000_000), 2, jobs=1)
+    assert result.disk_bytes == 10 * 7_000_000
+    assert result.based_on == 10
 
 
 def test_other_points_scale_the_estimate() -> None:
     fresh = plan(duration="24 s").runs
-    found = forecast(fresh, past(plan(), 12.5, 10_000_000), 2, jobs=1)
+    result = forecast(fresh, past(plan(), 12.5, 10_000_000), 2, jobs=1)
     bare = forecast(fresh, [], 2, jobs=1)
     usual = forecast(plan().runs, [], 2, jobs=1)
-    assert found.disk_bytes == pytest.approx(bare.disk_bytes * 100_000_000 / usual.disk_bytes)
+    assert result.disk_bytes == pytest.approx(bare.disk_bytes * 100_000_000 / usual.disk_bytes)
     assert bare.disk_bytes > usual.disk_bytes
 
 

@@ -55,9 +55,9 @@ def runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Run]:
     monkeypatch.setattr(pool, "Worker", Made)
     file = tmp_path / "pool.yaml"
     file.write_text(FILE)
-    found = sorted(load(file).runs, key=lambda run: (run.repetition, run.point))
-    Made.log, Made.gates = [], {run.id: threading.Event() for run in found}
-    return found
+    result = sorted(load(file).runs, key=lambda run: (run.repetition, run.point))
+    Made.log, Made.gates = [], {run.id: threading.Event() for run in result}
+    return result
 
 
 class Watched:
@@ -96,12 +96,12 @@ class Watched:
 
 @pytest.fixture
 def watched(tmp_path: Path) -> Iterator[Watched]:
-    found = Watched(tmp_path)
-    yield found
+    result = Watched(tmp_path)
+    yield result
     for gate in Made.gates.values():
         gate.set()
-    found.pool.close()
-    found.store.close()
+    result.pool.close()
+    result.store.close()
 
 
 def test_no_more_at_once_than_allowed(runs: list[Run], watched: Watched) -> None:
@@ -295,8 +295,8 @@ def test_whatever_is_built_goes_through_the_gate_and_nothing_else(tmp_path: Path
     other = replace(run, document=ScenarioDocument({**run.document.document, "links": renamed}))
     gate = Counted()
     worker = Worker("a", lambda progress: None, lambda _name, _on_progress: Stands(), gate)
-    for one, entered in ((run, 1), (run, 1), (other, 2), (other, 2), (run, 3)):
-        worker.run(one, 1, tmp_path)
+    for entry, entered in ((run, 1), (run, 1), (other, 2), (other, 2), (run, 3)):
+        worker.run(entry, 1, tmp_path)
         assert gate.entered == entered
     worker.close()
     worker.run(run, 1, tmp_path)
@@ -356,8 +356,8 @@ def test_of_two_processes_on_a_machine_one_keeps_the_cpus_awake(
     monkeypatch.setattr(CellPool, "_in_real_time", in_real_time)
     store = Store.open(tmp_path / "results")
     first, second = CellPool(store, lambda beat: None), CellPool(store, lambda beat: None)
-    for one in (first, second):
-        beats(one, 3)
+    for entry in (first, second):
+        beats(entry, 3)
     assert len(Held.holders) == 1
     # When the one that holds ends, the other does.
     first.close()

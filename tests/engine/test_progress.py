@@ -30,10 +30,10 @@ def progress(plan: Plan, elapsed_s: float = 30.0) -> Progress:
 
 
 def test_rate_and_remaining_time_follow_from_what_is_finished(plan: Plan) -> None:
-    found = progress(plan)
-    assert (found.per_minute, found.left_s) == (8.0, 30.0)
+    result = progress(plan)
+    assert (result.per_minute, result.left_s) == (8.0, 30.0)
     assert progress(plan, elapsed_s=1.0).left_s is None
-    assert found.text == "4 of 12 runs, 1 without a valid result, 1 cells at work, 8 runs a minute, 30 s left"
+    assert result.text == "4 of 12 runs, 1 without a valid result, 1 cells at work, 8 runs a minute, 30 s left"
 
 
 def test_the_store_gets_json_and_the_site_its_fields(plan: Plan) -> None:

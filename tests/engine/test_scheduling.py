@@ -36,7 +36,7 @@ def run(tmp_path: Path, force: bool = False, **more: Any) -> Outcome:
 
 
 def ids(tmp_path: Path) -> list[str]:
-    return [one.id for one in load(tmp_path / "engine.yaml").runs]
+    return [run.id for run in load(tmp_path / "engine.yaml").runs]
 
 
 def valid(tmp_path: Path) -> set[str]:
@@ -120,10 +120,10 @@ def test_limit_and_only_leave_the_rest_for_later(tmp_path: Path, monkeypatch: py
     assert (first.landed, first.left_out, first.complete) == (1, 3, False)
     second = run(tmp_path, only=["delay=20 ms"])
     plan = load(tmp_path / "engine.yaml")
-    of_20_ms = {one.id for one in plan.runs if one.point == 1}
+    of_20_ms = {run.id for run in plan.runs if run.point == 1}
     assert second.landed == len(of_20_ms - set(calls[:1]))
     assert of_20_ms <= set(calls)
-    (other,) = (one.id for one in plan.runs if one.point == 0 and one.repetition == 1)
+    (other,) = (run.id for run in plan.runs if run.point == 0 and run.repetition == 1)
     is_missing = other not in calls
     third = run(tmp_path, only=["repetition=2", "delay=10 ms"])
     assert third.landed == int(is_missing)
@@ -297,22 +297,22 @@ def plan_of(tmp_path: Path, points: int, repetitions: int) -> Plan:
 def test_order_is_drawn_from_the_seed_and_every_repetition_is_a_block(tmp_path: Path) -> None:
     plan = plan_of(tmp_path, 12, 3)
     order = select.ordered(plan.runs, 7)
-    assert sorted(one.id for one in order) == sorted(one.id for one in plan.runs)
-    assert [one.repetition for one in order] == sorted(one.repetition for one in order)
-    blocks = [[one.point for one in order if one.repetition == number] for number in range(3)]
+    assert sorted(entry.id for entry in order) == sorted(run.id for run in plan.runs)
+    assert [entry.repetition for entry in order] == sorted(entry.repetition for entry in order)
+    blocks = [[entry.point for entry in order if entry.repetition == number] for number in range(3)]
     assert all(block != sorted(block) for block in blocks)
     assert blocks[0] != blocks[1]
     assert order == select.ordered(random.Random(1).sample(plan.runs, len(plan.runs)), 7)
     assert order != select.ordered(plan.runs, 8)
-    assert [one.point for one in select.ordered(plan.runs, None)][:12] == list(range(12))
+    assert [entry.point for entry in select.ordered(plan.runs, None)][:12] == list(range(12))
 
 
 def test_the_manifest_says_where_in_the_order_a_run_stood(tmp_path: Path) -> None:
     run(tmp_path)
     store = Store.open(tmp_path / "results")
-    found = [store.run(run_id) for run_id in ids(tmp_path)]
+    result = [store.run(run_id) for run_id in ids(tmp_path)]
     store.close()
-    batches = [one.documents.manifest.batch for one in found if one is not None]
+    batches = [entry.documents.manifest.batch for entry in result if entry is not None]
     assert sorted(batch.position for batch in batches) == [0, 1, 2, 3]
     assert {(batch.order_seed, batch.of) for batch in batches} == {(1, 4)}
 
@@ -332,7 +332,7 @@ def batch(tmp_path: Path) -> list[Plan]:
 def states(tmp_path: Path) -> dict[str, str]:
     store = Store.open(tmp_path / "results")
     try:
-        return {one.name: one.state for one in store.campaigns()}
+        return {campaign.name: campaign.state for campaign in store.campaigns()}
     finally:
         store.close()
 
@@ -347,12 +347,12 @@ def test_a_batch_makes_shared_runs_once_and_the_longest_first(tmp_path: Path, mo
     outcomes = run_campaigns([short, shares, long], options, TerminalReporter(Console(quiet=True)))
     assert set(calls[:4]) == set(long.run_ids)
     assert sorted(calls) == sorted({*short.run_ids, *shares.run_ids, *long.run_ids})
-    assert [one.campaign_id for one in outcomes] == [short.id, shares.id, long.id]
-    assert [one.landed for one in outcomes] == [4, 2, 4]
-    assert all(one.complete for one in outcomes)
+    assert [outcome.campaign_id for outcome in outcomes] == [short.id, shares.id, long.id]
+    assert [outcome.landed for outcome in outcomes] == [4, 2, 4]
+    assert all(outcome.complete for outcome in outcomes)
     assert states(tmp_path) == {"short": "complete", "shares": "complete", "long": "complete"}
     again = run_campaigns([short, shares, long], options, TerminalReporter(Console(quiet=True)))
-    assert [(one.reused, one.landed) for one in again] == [(4, 0)] * 3
+    assert [(entry.reused, entry.landed) for entry in again] == [(4, 0)] * 3
 
 
 def test_of_a_batch_every_campaign_that_asks_for_a_run_hears_that_it_failed(
@@ -363,7 +363,7 @@ def test_of_a_batch_every_campaign_that_asks_for_a_run_hears_that_it_failed(
     monkeypatch.setattr(Worker, "run", recorder([], {bad}))
     options = Options(tmp_path / "results", jobs=1)
     outcomes = run_campaigns([short, shares, long], options, TerminalReporter(Console(quiet=True)))
-    assert [list(one.failed) for one in outcomes] == [[bad], [bad], []]
+    assert [list(outcome.failed) for outcome in outcomes] == [[bad], [bad], []]
     assert states(tmp_path) == {"short": "incomplete", "shares": "incomplete", "long": "complete"}
 
 
@@ -371,5 +371,5 @@ def test_a_limit_is_that_of_the_whole_batch(tmp_path: Path) -> None:
     plans = batch(tmp_path)
     options = Options(tmp_path / "results", jobs=1, limit=5)
     outcomes = run_campaigns(plans, options, TerminalReporter(Console(quiet=True)))
-    assert [one.landed for one in outcomes] == [1, 0, 4]
-    assert [one.complete for one in outcomes] == [False, False, True]
+    assert [outcome.landed for outcome in outcomes] == [1, 0, 4]
+    assert [outcome.complete for outcome in outcomes] == [False, False, True]

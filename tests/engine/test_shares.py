@@ -60,9 +60,9 @@ def test_shares_sum_to_what_is_allowed(allowed: int, workers: int) -> None:
     assert sum(machine.shares.settle(machine.jobs).values()) == allowed
     for _ in range(allowed * 3 // 2 + 1):
         machine.submit()
-    found = machine.shares.settle(machine.jobs)
-    assert sum(found.values()) == allowed
-    assert max(found.values()) - min(found.values()) <= 1
+    result = machine.shares.settle(machine.jobs)
+    assert sum(result.values()) == allowed
+    assert max(result.values()) - min(result.values()) <= 1
 
 
 def test_with_one_cell_every_job_goes_to_the_worker_that_has_it() -> None:

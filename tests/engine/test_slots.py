@@ -42,7 +42,7 @@ def test_another_process_has_the_place_until_it_dies(tmp_path: Path) -> None:
 
 def test_as_many_as_there_are_places(tmp_path: Path) -> None:
     holders = [Slots("building", 2, threading.Event(), tmp_path) for _ in range(3)]
-    assert [one.take() for one in holders] == [True, True, False]
+    assert [holder.take() for holder in holders] == [True, True, False]
     assert holders[0].take(), "it has one"
     assert not holders[2].take()
     holders[0].release()

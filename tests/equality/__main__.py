@@ -75,11 +75,11 @@ def main() -> int:
     if asked.command == "golden":
         GOLDEN.write_text(json.dumps(digests(json.loads(asked.recorded.read_text())), indent=1) + "\n")
         return 0
-    found = differences(json.loads(asked.before.read_text()), json.loads(asked.after.read_text()))
-    for line in found[:200]:
+    result = differences(json.loads(asked.before.read_text()), json.loads(asked.after.read_text()))
+    for line in result[:200]:
         print(line)
-    print(f"{len(found)} differences")
-    return 1 if found else 0
+    print(f"{len(result)} differences")
+    return 1 if result else 0
 
 
 def campaigns() -> list[tuple[str, int | None]]:
@@ -99,8 +99,8 @@ def record(checkout: Path, only: str, jobs: int) -> dict[str, Any]:
     """Runs the corpus with a checkout's software."""
     wanted = [(file, limit) for file, limit in campaigns() if only in file]
     with ThreadPoolExecutor(jobs) as pool:
-        found = pool.map(lambda one: _campaign(checkout, *one), wanted)
-        return {Path(file).stem: one for (file, _), one in zip(wanted, found, strict=True)}
+        result = pool.map(lambda item: _campaign(checkout, *item), wanted)
+        return {Path(file).stem: entry for (file, _), entry in zip(wanted, result, strict=True)}
 
 
 def _campaign(checkout: Path, file: str, limit: int | None) -> dict[str, Any]:
@@ -124,9 +124,9 @@ def _campaign(checkout: Path, file: str, limit: int | None) -> dict[str, Any]:
         runs = plan["runs"]
         told: dict[str, Any] = {
             "runs": len(runs),
-            "plan_sha256": _sha256(json.dumps([[one["id"], one["scenario"]] for one in runs], sort_keys=True)),
+            "plan_sha256": _sha256(json.dumps([[run["id"], run["scenario"]] for run in runs], sort_keys=True)),
         }
-        if limit and max(one["scenario"]["duration_s"] for one in runs) > LONGEST_S:
+        if limit and max(run["scenario"]["duration_s"] for run in runs) > LONGEST_S:
             return told
         words = ["--limit", str(limit)] if limit else []
         ran = call("run", file, "--backend", "sim", "--results", results, "--scheduler", "none", "--jobs", "1", *words)
@@ -140,16 +140,16 @@ def _campaign(checkout: Path, file: str, limit: int | None) -> dict[str, Any]:
 def recorded_results(database: Path) -> dict[str, Any]:
     store = sqlite3.connect(f"file:{database}?mode=ro", uri=True)
     try:
-        found: dict[str, Any] = {
+        result: dict[str, Any] = {
             id_: {"state": state, "files": {}, "metrics": {}}
             for id_, state in store.execute("SELECT id, state FROM run")
         }
         for id_, path, digest in store.execute("SELECT run_id, path, sha256 FROM file ORDER BY path"):
             if path not in VOLATILE:
-                found[id_]["files"][path] = digest
+                result[id_]["files"][path] = digest
         for id_, name, subject, value in store.execute("SELECT run_id, name, subject, value FROM metric"):
-            found[id_]["metrics"][f"{name} {subject}".strip()] = value
-        return found
+            result[id_]["metrics"][f"{name} {subject}".strip()] = value
+        return result
     finally:
         store.close()
 
@@ -161,8 +161,8 @@ def digests(recorded: dict[str, Any]) -> dict[str, Any]:
         name: {
             "plan": campaign["plan_sha256"],
             "runs": {
-                run: _sha256(json.dumps([found["files"], found["metrics"]], sort_keys=True))
-                for run, found in sorted(campaign["results"].items())
+                run: _sha256(json.dumps([result["files"], result["metrics"]], sort_keys=True))
+                for run, result in sorted(campaign["results"].items())
             },
         }
         for name, campaign in recorded.items()
@@ -172,31 +172,31 @@ def digests(recorded: dict[str, Any]) -> dict[str, Any]:
 
 def differences(before: dict[str, Any], after: dict[str, Any]) -> list[str]:
     """One line for each difference."""
-    found: list[str] = []
+    result: list[str] = []
     for campaign in sorted(before.keys() | after.keys()):
         old, new = before.get(campaign), after.get(campaign)
         if old is None or new is None:
-            found.append(f"{campaign}: only in {'after' if old is None else 'before'}")
+            result.append(f"{campaign}: only in {'after' if old is None else 'before'}")
             continue
         for key in ("runs", "plan_sha256", "refused", "failed"):
             if old.get(key) != new.get(key):
-                found.append(f"{campaign}: {key}: {old.get(key)} -> {new.get(key)}")
+                result.append(f"{campaign}: {key}: {old.get(key)} -> {new.get(key)}")
         runs = (old.get("results", {}), new.get("results", {}))
         for run in sorted(runs[0].keys() | runs[1].keys()):
-            here, there = runs[0].get(run), runs[1].get(run)
-            if here is None or there is None:
-                found.append(f"{campaign} {run}: only in {'after' if here is None else 'before'}")
+            here, present = runs[0].get(run), runs[1].get(run)
+            if here is None or present is None:
+                result.append(f"{campaign} {run}: only in {'after' if here is None else 'before'}")
                 continue
-            if here["state"] != there["state"]:
-                found.append(f"{campaign} {run}: {here['state']} -> {there['state']}")
+            if here["state"] != present["state"]:
+                result.append(f"{campaign} {run}: {here['state']} -> {present['state']}")
             for what, first, second in (
-                ("file", here["files"], there["files"]),
-                ("metric", _todays(here["metrics"]), _todays(there["metrics"])),
+                ("file", here["files"], present["files"]),
+                ("metric", _todays(here["metrics"]), _todays(present["metrics"])),
             ):
                 for name in sorted(first.keys() | second.keys()):
                     if not _equal(what, name, first.get(name), second.get(name), _has_both(here["metrics"])):
-                        found.append(f"{campaign} {run} {what} {name}: {first.get(name)} -> {second.get(name)}")
-    return found
+                        result.append(f"{campaign} {run} {what} {name}: {first.get(name)} -> {second.get(name)}")
+    return result
 
 
 def _has_both(metrics: dict[str, float]) -> bool:

@@ -24,5 +24,5 @@ def test_every_campaign_of_the_corpus_is_recorded() -> None:
 
 @pytest.mark.parametrize("campaign", CAMPAIGNS)
 def test_results_are_those_that_were_recorded(campaign: str, tmp_path: Path) -> None:
-    found = digests(record(ROOT, f"equality/{campaign}.yaml", jobs=1))
-    assert found[campaign] == json.loads(GOLDEN.read_text())[campaign]
+    result = digests(record(ROOT, f"equality/{campaign}.yaml", jobs=1))
+    assert result[campaign] == json.loads(GOLDEN.read_text())[campaign]

@@ -14,10 +14,10 @@ from testbed import node_binary
 def test_a_campaign_file_becomes_a_plan_with_an_estimate(tmp_path):
     text = api.campaign_text("quickstart.yaml")
     plan = api.expand("quickstart.yaml", text, ["backend=sim", "stack=newreno"])
-    found = api.estimate(plan, str(tmp_path / "results"))
-    assert found.known == 0
-    assert found.runs == len(plan.run_ids)
-    assert found.text.startswith(f"{found.runs} runs, about ")
+    result = api.estimate(plan, str(tmp_path / "results"))
+    assert result.known == 0
+    assert result.runs == len(plan.run_ids)
+    assert result.text.startswith(f"{result.runs} runs, about ")
 
 
 def test_problems_carry_their_place():

@@ -19,7 +19,7 @@ from experiments.reproduce import choices_table
 from experiments.tables import score_table
 from testbed.node_binary import ROOT
 
-ALL = {one.artefact: one for one in reproductions()}
+ALL = {reproduction.artefact: reproduction for reproduction in reproductions()}
 PAGE = ROOT / "docs/reproduction.md"
 START = "<!-- choices: written from chosen.yaml; UPDATE_DOCS=1 pytest tests/experiments/test_chosen.py -->\n"
 END = "<!-- end of choices -->\n"
@@ -33,10 +33,10 @@ def test_the_campaigns_have_the_chosen_values(paper: str) -> None:
                 assert occurrences(ALL[artefact].source.values, field, value), (artefact, field, value)
 
 
-@pytest.mark.parametrize("one", ALL.values(), ids=lambda one: one.artefact)
-def test_everything_that_a_file_calls_chosen_is_listed(one: Reproduction) -> None:
-    listed = [choice for choice in all_choices(FOLDER) if one.artefact in choice.artefacts]
-    text = one.file.read_text()
+@pytest.mark.parametrize("one", ALL.values(), ids=lambda item: item.artefact)
+def test_everything_that_a_file_calls_chosen_is_listed(reproduction: Reproduction) -> None:
+    listed = [choice for choice in all_choices(FOLDER) if reproduction.artefact in choice.artefacts]
+    text = reproduction.file.read_text()
     keys = {field.rpartition(".")[2] for choice in listed for field in choice.fields}
     fields = sum(len(choice.fields) for choice in listed)
     # A comment behind a field names that field. Other comments announce at least one field each.
@@ -53,20 +53,20 @@ def _is_comment(line: str) -> bool:
 
 def test_defaults_replace_chosen_values_in_the_base_and_in_labels() -> None:
     chosen = choices(FOLDER / "asym" / FILE)
-    one = ALL["asym-table1"]
-    values = default_values(one.source.values, one.artefact, chosen)
+    entry = ALL["asym-table1"]
+    values = default_values(entry.source.values, entry.artefact, chosen)
     assert values["workload"][0]["kind"] == "bulk"
     assert "free_options" not in values["network"]["reverse"]
     labels = values["sweep"]["axes"]["protocol"]
     assert labels["AF/AR"]["network.middlebox"] == {"middlebox": "ack-reconstruction"}
     # What the paper states stays.
     assert labels["Reno"]["stack"] == {"name": "reno-ns", "packet": "1000 B", "max_window": 120}
-    assert one.source.values["workload"][0]["kind"] == "established"
+    assert entry.source.values["workload"][0]["kind"] == "established"
 
 
 def test_with_defaults_an_artefact_is_another_campaign() -> None:
-    one = ALL["asym-table1"]
-    plan, other = one.plan("sim"), one.plan("sim", defaults=True)
+    entry = ALL["asym-table1"]
+    plan, other = entry.plan("sim"), entry.plan("sim", defaults=True)
     assert (other.name, len(other.runs), dict(other.overrides)) == (
         "asym-table1-defaults", len(plan.runs), {"backend": "sim", "defaults": FILE}
     )  # fmt: skip
@@ -76,8 +76,8 @@ def test_with_defaults_an_artefact_is_another_campaign() -> None:
 
 
 def test_only_artefacts_with_a_default_are_selected() -> None:
-    found = {one.artefact for one in select_reproductions(defaults=True)}
-    assert found == with_defaults(FOLDER)
+    result = {select_reproduction.artefact for select_reproduction in select_reproductions(defaults=True)}
+    assert result == with_defaults(FOLDER)
 
 
 def test_the_scorecard_counts_what_passes_with_defaults() -> None:
@@ -87,14 +87,14 @@ def test_the_scorecard_counts_what_passes_with_defaults() -> None:
     def artefact(scores: dict[str, Score], defaults: dict[str, Score], has_choices: bool) -> Artefact:
         return Artefact("a", "aq", "A", "4", "simulated", 0, 0, scores, defaults, has_choices)
 
-    found = [
+    result = [
         artefact({"sim": good}, {"sim": bad}, True), artefact({"sim": good}, {"sim": good}, True),
         artefact({"sim": good}, {}, True), artefact({"sim": good}, {}, False), artefact({}, {}, False),
         artefact({}, {"sim": part}, True),
     ]  # fmt: skip
     verdicts = ["fail", "pass", "not run", "pass", "not run", "incomplete"]
-    assert [one.verdict_with_defaults for one in found] == verdicts
-    counted = Counter(count(found))
+    assert [entry.verdict_with_defaults for entry in result] == verdicts
+    counted = Counter(count(result))
     assert (counted["pass"], counted["defaults_pass"], counted["defaults_not_run"]) == (4, 2, 3)
 
 

@@ -32,23 +32,23 @@ def test_a_hostile_capture_is_measured_drawn_and_exported(name: str, tmp_path: P
         return
     assert done.returncode == 0, done.stderr
     assert done.stderr == ""
-    found = json.loads(done.stdout)
+    result = json.loads(done.stdout)
     # One capture's data all carry one time stamp or run backwards: nothing has a rate.
-    assert len(found["flows"]) == (name != "backwards")
+    assert len(result["flows"]) == (name != "backwards")
     if name == "backwards":
         return
-    packets = found["files"][0]["packets"]
+    packets = result["files"][0]["packets"]
     for kind in plot.OF_RUN:
-        request = plot.Request(found["run"], [], "throughput", "", "confidence", None, None, 0.001, False)
+        request = plot.Request(result["run"], [], "throughput", "", "confidence", None, None, 0.001, False)
         if kind in ("cwnd", "queue", "utilisation"):
             with pytest.raises(AnalysisError, match=r"telemetry|no links"):
                 plot.draw(kind, request, results)
             continue
         figure = plot.draw(kind, request, results)
-        assert sum(one.points.height for one in figure.series) <= 20 * packets
+        assert sum(line.points.height for line in figure.series) <= 20 * packets
         if kind in ("sequence", "throughput"):
             save(figure, tmp_path / f"{kind}.{'svg' if kind == 'throughput' else 'html'}")
-    _check_exports(found["run"], results, tmp_path, packets)
+    _check_exports(result["run"], results, tmp_path, packets)
 
 
 def _check_exports(run_id: str, results: Path, folder: Path, packets: int) -> None:

@@ -54,8 +54,8 @@ def ethernet(source: Path, target: Path) -> Path:
 def imported(results: Path, *words: str | Path) -> dict[str, Any]:
     done = backchannel("import", *words, "--results", results, "--json")
     assert done.returncode == 0, done.stderr
-    found: dict[str, Any] = json.loads(done.stdout)
-    return found
+    result: dict[str, Any] = json.loads(done.stdout)
+    return result
 
 
 def values(found: dict[str, Any], name: str) -> list[float]:
@@ -80,12 +80,12 @@ def test_every_format_gives_the_same_transfer(kind: str, transfer: tuple[Path, P
         other.write_bytes(b"".join(parts))
     else:
         subprocess.run(["editcap", "-F", kind, str(plain), str(other)], check=True, capture_output=True)
-    expected, found = imported(tmp_path / "a", plain), imported(tmp_path / "b", other)
-    assert found["files"][0]["read_by"].startswith("backchannel" if kind in {"pcapng", "nsecpcap"} else "TShark")
+    expected, result = imported(tmp_path / "a", plain), imported(tmp_path / "b", other)
+    assert result["files"][0]["read_by"].startswith("backchannel" if kind in {"pcapng", "nsecpcap"} else "TShark")
     for key in ("packets", "not_tcp", "connections_total"):
-        assert found["files"][0][key] == expected["files"][0][key]
-    assert values(found, "retransmissions") == values(expected, "retransmissions") != [0.0]
-    assert values(found, "throughput") == pytest.approx(values(expected, "throughput"), rel=1e-3)
+        assert result["files"][0][key] == expected["files"][0][key]
+    assert values(result, "retransmissions") == values(expected, "retransmissions") != [0.0]
+    assert values(result, "throughput") == pytest.approx(values(expected, "throughput"), rel=1e-3)
 
 
 @pytest.mark.parametrize("ahead_s", [SECONDS_APART, -SECONDS_APART, 0.0])
@@ -95,20 +95,20 @@ def test_clocks_of_two_captures_are_brought_together(
     sender, receiver = transfer
     late = tmp_path / "late.pcap"
     subprocess.run(["editcap", "-t", str(ahead_s), str(receiver), str(late)], check=True, capture_output=True)
-    found = imported(tmp_path / "results", sender, late)
-    shift_ns, uncertain_ns = found["files"][1]["shift_ns"], found["files"][1]["uncertain_ns"]
+    result = imported(tmp_path / "results", sender, late)
+    shift_ns, uncertain_ns = result["files"][1]["shift_ns"], result["files"][1]["uncertain_ns"]
     # Both directions have 20 ms; the queue and the packets' own length come to that of the data.
     assert uncertain_ns <= 30e6
     assert abs(shift_ns / 1e9 + ahead_s) <= uncertain_ns / 1e9
     assert (shift_ns == 0) == (ahead_s == 0.0)
-    folder = tmp_path / "results" / "runs" / found["run"][:2] / found["run"]
+    folder = tmp_path / "results" / "runs" / result["run"][:2] / result["run"]
     # Read again, the tables agree; and what is measured at either end is what the captures alone say.
     aligned = align(folder, 2)
     assert aligned.files[1].shift_ns == 0
-    nearest = {flow["from"]: 0 for flow in found["flows"]} | {flow["to"]: 1 for flow in found["flows"]}
+    nearest = {flow["from"]: 0 for flow in result["flows"]} | {flow["to"]: 1 for flow in result["flows"]}
     assert dict(aligned.nearest) == nearest
-    whole = imported(tmp_path / "other", receiver)
-    assert values(found, "throughput") == pytest.approx(values(whole, "throughput"), rel=0.02)
+    complete = imported(tmp_path / "other", receiver)
+    assert values(result, "throughput") == pytest.approx(values(complete, "throughput"), rel=0.02)
 
 
 def test_a_download_is_a_flow_from_its_server(transfer: tuple[Path, Path], tmp_path: Path) -> None:
@@ -119,25 +119,25 @@ def test_a_download_is_a_flow_from_its_server(transfer: tuple[Path, Path], tmp_p
     frames = list(pcap.records(raw))
     first = next(n for n, frame in enumerate(frames) if n >= 3 and int.from_bytes(frame.data[2:4]) <= 60)
     cut.write_bytes(pcap.written(pcap.header(raw), frames[first:]))
-    found, whole = imported(tmp_path / "a", cut), imported(tmp_path / "b", transfer[1])
-    assert [flow["from"] for flow in found["flows"]] == [flow["from"] for flow in whole["flows"]]
-    folder = tmp_path / "a" / "runs" / found["run"][:2] / found["run"]
+    result, complete = imported(tmp_path / "a", cut), imported(tmp_path / "b", transfer[1])
+    assert [flow["from"] for flow in result["flows"]] == [flow["from"] for flow in complete["flows"]]
+    folder = tmp_path / "a" / "runs" / result["run"][:2] / result["run"]
     connections = pl.read_parquet(folder / "connections.parquet")
     assert connections["opened_by_server"].to_list() == [True]
     assert connections["client_payload_bytes"][0] > 0 == connections["server_payload_bytes"][0]
     segments = pl.read_parquet(folder / "segments.parquet")
     assert (segments.filter(pl.col("payload") > 0)["dir"] == 0).all()
-    assert values(found, "throughput") == pytest.approx(values(whole, "throughput"), rel=0.05)
+    assert values(result, "throughput") == pytest.approx(values(complete, "throughput"), rel=0.05)
 
 
 def packets(raw: bytes) -> list[bytes]:
     """The records of a capture, headers and all."""
-    found, at = [], 24
+    result, at = [], 24
     while at < len(raw):
         length = 16 + int.from_bytes(raw[at + 8 : at + 12], "little")
-        found.append(raw[at : at + length])
+        result.append(raw[at : at + length])
         at += length
-    return found
+    return result
 
 
 @pytest.mark.parametrize("skipped", [0, 5])
@@ -146,35 +146,35 @@ def test_acks_alone_tell_what_was_transferred(skipped: int, transfer: tuple[Path
     # Raw IP: the source is at byte 12; the first packet is the sender's SYN.
     records = packets(raw)
     sender = records[0][28:32]
-    acks = [one for one in records if one[28:32] != sender]
+    acks = [record for record in records if record[28:32] != sender]
     half = tmp_path / "half.pcap"
     half.write_bytes(raw[:24] + b"".join(acks[skipped:]))
-    found, whole = imported(tmp_path / "a", half), imported(tmp_path / "b", transfer[1])
-    assert [flow["from"] for flow in found["flows"]] == [flow["from"] for flow in whole["flows"]]
+    result, complete = imported(tmp_path / "a", half), imported(tmp_path / "b", transfer[1])
+    assert [flow["from"] for flow in result["flows"]] == [flow["from"] for flow in complete["flows"]]
     # Without its beginning the flow has no slow start.
     near = 0.1 if skipped else 0.03
-    assert values(found, "throughput") == pytest.approx(values(whole, "throughput"), rel=near)
-    assert values(whole, "throughput")[0] > 1e5
+    assert values(result, "throughput") == pytest.approx(values(complete, "throughput"), rel=near)
+    assert values(complete, "throughput")[0] > 1e5
 
 
 def test_a_single_packet_has_no_rate(transfer: tuple[Path, Path], tmp_path: Path) -> None:
     raw = transfer[0].read_bytes()
-    one = tmp_path / "one.pcap"
-    one.write_bytes(raw[:24] + packets(raw)[20])
-    found = imported(tmp_path / "results", one)
-    assert (found["files"][0]["connections_total"], found["flows"], values(found, "throughput")) == (1, [], [])
+    entry = tmp_path / "one.pcap"
+    entry.write_bytes(raw[:24] + packets(raw)[20])
+    result = imported(tmp_path / "results", entry)
+    assert (result["files"][0]["connections_total"], result["flows"], values(result, "throughput")) == (1, [], [])
 
 
 def test_what_a_translator_changed_is_not_matched_and_told_so(transfer: tuple[Path, Path], tmp_path: Path) -> None:
     raw = transfer[1].read_bytes()
     records = packets(raw)
     sender, inside = records[0][28:32], bytes([192, 168, 1, 5])
-    translated = [one[:26] + b"\0\0" + one[28:36].replace(sender, inside) + one[36:] for one in records]
+    translated = [record[:26] + b"\0\0" + record[28:36].replace(sender, inside) + record[36:] for record in records]
     beyond = tmp_path / "beyond.pcap"
     beyond.write_bytes(raw[:24] + b"".join(translated))
-    found = imported(tmp_path / "results", transfer[0], beyond)
-    assert "no transfer in common" in found["files"][1]["clock"]
-    assert len({flow["from"] for flow in found["flows"]}) == 2
+    result = imported(tmp_path / "results", transfer[0], beyond)
+    assert "no transfer in common" in result["files"][1]["clock"]
+    assert len({flow["from"] for flow in result["flows"]}) == 2
 
 
 def test_imports_are_labelled_annotated_compared_and_made_once(transfer: tuple[Path, Path], tmp_path: Path) -> None:
@@ -196,7 +196,7 @@ def test_imports_are_labelled_annotated_compared_and_made_once(transfer: tuple[P
     assert client.get(f"/campaigns/{first['campaign']}").status_code == 200
     flow = first["flows"][0]["name"]
     sequence = client.get(f"/api/runs/{first['run']}/sequence", query_string={"flow": flow}).get_json()
-    assert sum(len(one["x"]) for one in sequence["series"]) > 100
+    assert sum(len(entry["x"]) for entry in sequence["series"]) > 100
 
 
 def test_what_cannot_be_imported_is_told_in_a_sentence(tmp_path: Path) -> None:
@@ -252,7 +252,7 @@ def test_no_damage_makes_it_fail_and_all_of_it_is_told(transfer: tuple[Path, Pat
             assert summary["packets"] > 0
             pl.read_parquet(out / "segments.parquet")
             told += summary["damages"] > 0
-            assert all(0 <= one["offset"] <= len(data) and one["reason"] for one in summary["damage"])
+            assert all(0 <= entry["offset"] <= len(data) and entry["reason"] for entry in summary["damage"])
         else:
             assert done.returncode == 1
             assert "is no capture" in done.stderr

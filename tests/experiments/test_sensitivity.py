@@ -61,21 +61,24 @@ def test_rates_delays_and_buffers_change_within_the_bound_and_equally_at_every_p
 def test_what_survives() -> None:
     original = results([1.0, 1.1, 1.2], [2.0, 2.15, 2.2], [2.0, 2.3, 2.15])
     same, swapped = results([1.1] * 3, [2.1] * 3, [2.2] * 3), results([3.0] * 3, [2.1] * 3, [2.2] * 3)
-    found = assess(original, [same, swapped], "throughput", 0.001)
-    assert [row.inside for row in found.means] == [1, 2, 2]
-    kept = {(one.greater["policy"], one.less["policy"]): (one.is_clear, one.kept) for one in found.orderings}
+    result = assess(original, [same, swapped], "throughput", 0.001)
+    assert [row.inside for row in result.means] == [1, 2, 2]
+    kept = {
+        (ordering.greater["policy"], ordering.less["policy"]): (ordering.is_clear, ordering.kept)
+        for ordering in result.orderings
+    }
     assert kept == {("1", "0"): (True, 1), ("2", "0"): (True, 1), ("2", "1"): (False, 2)}
-    assert found.count(clear=True) == (0, 2)
-    assert found.count(clear=True, with_first=True) == (0, 2)
-    assert found.count(clear=False) == (1, 1)
+    assert result.count(clear=True) == (0, 2)
+    assert result.count(clear=True, with_first=True) == (0, 2)
+    assert result.count(clear=False) == (1, 1)
     with pytest.raises(ValueError, match="no point has the metric 'goodput'"):
         assess(original, [same], "goodput", 0.001)
 
 
 def test_equal_means_survive_if_they_stay_equal_and_one_run_has_no_interval() -> None:
-    found = assess(results([1.0], [1.0]), [results([2.0], [2.0]), results([1.0], [2.0])], "throughput", 0.001)
-    assert [row.inside for row in found.means] == [None, None]
-    assert [(one.is_clear, one.kept) for one in found.orderings] == [(False, 1)]
+    result = assess(results([1.0], [1.0]), [results([2.0], [2.0]), results([1.0], [2.0])], "throughput", 0.001)
+    assert [row.inside for row in result.means] == [None, None]
+    assert [(ordering.is_clear, ordering.kept) for ordering in result.orderings] == [(False, 1)]
 
 
 def test_the_command_prints_a_table_and_json(tmp_path: Path) -> None:

@@ -252,7 +252,7 @@ class Site:
     def _ended(self, number: int) -> RequestRow | None:
         """A request once it has ended; None if it does not."""
         deadline = time.monotonic() + PATIENCE_S
-        while (request := requests.one(self._store, number)) is None or request.state in ("waiting", "running"):
+        while (request := requests.find(self._store, number)) is None or request.state in ("waiting", "running"):
             if time.monotonic() > deadline:
                 return None
             time.sleep(0.2)

@@ -50,30 +50,30 @@ class Watch:
 
     def processes(self) -> list[int]:
         """The commands' processes, in ascending order. Their network namespaces are remembered."""
-        found = []
+        result = []
         for entry in Path("/proc").iterdir():
             try:
                 if entry.name.isdigit() and self._mark.encode() in (entry / "environ").read_bytes():
-                    found.append(int(entry.name))
+                    result.append(int(entry.name))
             except OSError:
                 continue
-        self._namespaces |= {_namespace(pid) for pid in found} - {self._own_namespace, ""}
-        return sorted(found)
+        self._namespaces |= {_namespace(pid) for pid in result} - {self._own_namespace, ""}
+        return sorted(result)
 
     def left(self, patience_s: float = 10.0) -> list[str]:
         """What is still there after all commands have ended or were killed, as sentences. Folders are not included."""
         deadline = time.monotonic() + patience_s
         while True:
-            found = [f"process {pid}: {' '.join(command_line(pid))[:80]}" for pid in self.processes()]
+            result = [f"process {pid}: {' '.join(command_line(pid))[:80]}" for pid in self.processes()]
             inhabited = {_namespace(int(entry.name)) for entry in Path("/proc").iterdir() if entry.name.isdigit()}
-            found += [f"namespace {name}" for name in self._namespaces & inhabited]
-            found += [f"interface {name}" for name in interfaces() - self._interfaces]
-            found += [f"mount {name}" for name in _mounts() - self._mounts if self._is_ours(name)]
-            found += [f"cgroup {name}" for name in _cgroups() - self._cgroups if self._is_ours(name)]
+            result += [f"namespace {name}" for name in self._namespaces & inhabited]
+            result += [f"interface {name}" for name in interfaces() - self._interfaces]
+            result += [f"mount {name}" for name in _mounts() - self._mounts if self._is_ours(name)]
+            result += [f"cgroup {name}" for name in _cgroups() - self._cgroups if self._is_ours(name)]
             sockets = Path("/proc/net/unix").read_text().splitlines()[1:]
-            found += [f"socket {line.split()[-1]}" for line in sockets if str(self._folder) in line]
-            if not found or time.monotonic() > deadline:
-                return found
+            result += [f"socket {line.split()[-1]}" for line in sockets if str(self._folder) in line]
+            if not result or time.monotonic() > deadline:
+                return result
             time.sleep(0.05)
 
     def folders(self) -> list[str]:

@@ -121,10 +121,10 @@ class Bench:
         if SMALL_NODE in limits:
             limits = limits.replace(SMALL_NODE, shlex.quote(str(self._small_node())))
         output = self._run(results, limits)
-        found = _untold(output, fault.word)
+        result = _untold(output, fault.word)
         if fault.healed:
             subprocess.run(["mount", "-o", f"remount,{fault.healed}", str(results.parent)], check=True)
-        return found + self._continued(results)
+        return result + self._continued(results)
 
     def _small_node(self) -> Path:
         """A node binary whose simulations can allocate almost nothing."""
@@ -139,12 +139,12 @@ class Bench:
 
     def _continued(self, results: Path) -> list[str]:
         done = self._run(results)
-        found = damage(results) + self.watch.left() + self.watch.folders()
+        result = damage(results) + self.watch.left() + self.watch.folders()
         if done.returncode != 0:
-            found.append(f"the same command did not complete the campaign: {done.stdout[-1500:]}")
+            result.append(f"the same command did not complete the campaign: {done.stdout[-1500:]}")
         elif digest(results) != self._reference:
-            found.append("the results differ from those without a fault")
-        return found
+            result.append("the results differ from those without a fault")
+        return result
 
     def disturbance(self, name: str) -> list[str]:
         """Runs a campaign that is disturbed, and then the same command. Returns what was wrong, as sentences."""
@@ -180,8 +180,8 @@ class Bench:
                         os.kill(pid, signal.SIGCONT)
                         stopped.add(part)
             time.sleep(0.01)
-        found = [] if len(stopped) == 2 else [f"only these parts were stopped: {sorted(stopped)}"]
-        return found + _ended_well(command)
+        result = [] if len(stopped) == 2 else [f"only these parts were stopped: {sorted(stopped)}"]
+        return result + _ended_well(command)
 
     def _with_jumps(self, results: Path) -> list[str]:
         library, offset = self._folder / "clock.so", self._folder / "offset"
@@ -194,8 +194,8 @@ class Bench:
                 offset.write_text(jumps.pop(0))
             # Until the next run has landed.
             time.sleep(0.2)
-        found = ["the clock did not jump"] if len(jumps) == 2 else []
-        return found + _ended_well(command)
+        result = ["the clock did not jump"] if len(jumps) == 2 else []
+        return result + _ended_well(command)
 
     def _without_terminal(self, results: Path) -> list[str]:
         ours, theirs = pty.openpty()

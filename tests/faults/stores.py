@@ -18,11 +18,11 @@ def damage(results: Path) -> list[str]:
         return []
     store = sqlite3.connect(f"file:{database}?mode=ro", uri=True)
     try:
-        found = [f"integrity: {row[0]}" for row in store.execute("PRAGMA integrity_check") if row[0] != "ok"]
-        found += [f"foreign key: {row}" for row in store.execute("PRAGMA foreign_key_check")]
+        result = [f"integrity: {row[0]}" for row in store.execute("PRAGMA integrity_check") if row[0] != "ok"]
+        result += [f"foreign key: {row}" for row in store.execute("PRAGMA foreign_key_check")]
         if not store.execute("SELECT 1 FROM sqlite_master WHERE name = 'run'").fetchone():
             # Killed while the store was being created.
-            return found
+            return result
         files = store.execute("SELECT run_id, path, bytes, sha256 FROM file").fetchall()
         runs = {row[0] for row in store.execute("SELECT id FROM run")}
     finally:
@@ -32,19 +32,19 @@ def damage(results: Path) -> list[str]:
         listed[run].add(name)
         path = results / "runs" / run[:2] / run / name
         if not path.is_file():
-            found.append(f"run {run}: {name} is missing")
+            result.append(f"run {run}: {name} is missing")
         elif path.stat().st_size != size or hashlib.sha256(path.read_bytes()).hexdigest() != digest:
-            found.append(f"run {run}: {name} differs from its row")
+            result.append(f"run {run}: {name} differs from its row")
     for run, names in listed.items():
         folder = results / "runs" / run[:2] / run
         present = {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()}
-        found += [f"run {run}: {name} has no row" for name in present - names]
+        result += [f"run {run}: {name} has no row" for name in present - names]
         if not names:
-            found.append(f"run {run} has no files")
-    return found
+            result.append(f"run {run} has no files")
+    return result
 
 
 def digest(results: Path) -> str:
     """Of all runs, their files and metrics; equal for equal results, whenever and in which order they were made."""
-    found: dict[str, Any] = recorded_results(results / "results.sqlite")
-    return hashlib.sha256(json.dumps(found, sort_keys=True).encode()).hexdigest()
+    result: dict[str, Any] = recorded_results(results / "results.sqlite")
+    return hashlib.sha256(json.dumps(result, sort_keys=True).encode()).hexdigest()

@@ -122,7 +122,7 @@ def test_ids_are_those_of_every_other_machine() -> None:
     assert canonical_json({"b": 1.0, "a": [0.1, "é", True]}) == '{"a":[0.1,"\\u00e9",true],"b":1}'
     ids = [run.id for run in plan("seed: 7").runs]
     assert ids == [run.id for run in plan("seed: 7").runs]
-    assert all(re.fullmatch("[0-9a-f]{24}", one) for one in ids)
+    assert all(re.fullmatch("[0-9a-f]{24}", id) for id in ids)
 
 
 def test_spelling_makes_no_other_run() -> None:

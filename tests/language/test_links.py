@@ -39,8 +39,8 @@ def throughputs(text: str, tmp_path: Path, *sets: str) -> list[float]:
     file.write_text(text)
     done = backchannel("run", file, "--results", tmp_path / "results", "--json", *sets)
     assert done.returncode == 0, done.stderr
-    rows = [{(row["name"], row["subject"]): row["mean"] for row in one["metrics"]}
-            for one in json.loads(done.stdout)["points"]]  # fmt: skip
+    rows = [{(row["name"], row["subject"]): row["mean"] for row in load["metrics"]}
+            for load in json.loads(done.stdout)["points"]]  # fmt: skip
     return [row["throughput", "bulk"] for row in rows]
 
 
@@ -55,9 +55,9 @@ def refusal(text: str, tmp_path: Path) -> str:
 
 def test_each_hop_of_packet_radio_costs_more_than_its_share(tmp_path: Path) -> None:
     """asym table 5: throughput falls with the hops, faster than with 1/h for two; a frame and its ack bound one hop."""
-    one, two, three = throughputs(RADIO + "sweep: {network.link.hops: [1, 2, 3]}\n", tmp_path)
-    assert 30_000 < one < 64_000
-    assert two < one / 1.9
+    entry, two, three = throughputs(RADIO + "sweep: {network.link.hops: [1, 2, 3]}\n", tmp_path)
+    assert 30_000 < entry < 64_000
+    assert two < entry / 1.9
     assert three < two
 
 
@@ -74,9 +74,9 @@ def test_acks_gather_before_a_radio_so_that_filtering_them_helps(tmp_path: Path)
 def test_several_mobiles_share_one_poletop(tmp_path: Path) -> None:
     """Three downloads get together what one gets, less the turns that the poletop changes between them."""
     text = RADIO.replace("  link:", "  mobiles: 3\n  link:").replace("to: mobile,", "to: mobile, count: 3,")
-    (one,) = throughputs(RADIO, tmp_path)
+    (entry,) = throughputs(RADIO, tmp_path)
     (all_three,) = throughputs(text, tmp_path)
-    assert 0.85 * one < all_three < one
+    assert 0.85 * entry < all_three < entry
 
 
 def test_cable_down_and_radio_back_is_far_above_either_way_of_the_radio(tmp_path: Path) -> None:

@@ -28,9 +28,9 @@ class World:
         self._asked = 0
 
     def ask(self) -> Clocks:
-        there, back = self._delays_ns[self._asked % len(self._delays_ns)]
+        present, back = self._delays_ns[self._asked % len(self._delays_ns)]
         self._asked += 1
-        self.now_ns += there
+        self.now_ns += present
         clocks = Clocks(self.now_ns + self._ahead_ns, self.now_ns - EPOCH_NS + 7 * self._ahead_ns)
         self.now_ns += back
         return clocks
@@ -47,7 +47,7 @@ def test_the_true_offset_lies_within_the_uncertainty(ahead_ns: int, delays_ns: l
     reading = World(ahead_ns, delays_ns).read()
     assert abs(reading.realtime_ns - ahead_ns) <= reading.uncertainty_ns + 1
     assert abs(reading.monotonic_ns - 7 * ahead_ns) <= reading.uncertainty_ns + 1
-    assert reading.uncertainty_ns == min((there + back) // 2 for there, back in delays_ns)
+    assert reading.uncertainty_ns == min((present + back) // 2 for present, back in delays_ns)
 
 
 def test_a_clock_that_is_off_by_hours_is_rejected_with_the_remedy() -> None:

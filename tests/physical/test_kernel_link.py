@@ -124,10 +124,10 @@ def test_a_missing_congestion_control_is_reported_with_the_available_ones() -> N
 
 @pytest.mark.parametrize("link", [{"box": "box"}, {"real": "modem"}, {"real": "wire", "queue_at": "left"}])
 def test_a_kernel_link_is_a_wire_and_nothing_else(tmp_path: Path, link: dict[str, Any]) -> None:
-    found = inventory.read(lab(tmp_path, link))
+    result = inventory.read(lab(tmp_path, link))
     scenario = campaign.load(tmp_path / "shaped.yaml").runs[0].scenario
     with pytest.raises(CampaignError, match="'line' is of kind 'kernel': .*set 'real: wire' for it"):
-        inventory.placed(found, scenario.nodes, scenario.links)
+        inventory.placed(result, scenario.nodes, scenario.links)
 
 
 def test_missing_requirements_of_virtual_machines_are_reported_at_once(
@@ -185,7 +185,7 @@ def test_a_slow_line_is_measured_behind_its_bucket(tmp_path: Path) -> None:
         capture_output=True, text=True, check=False, timeout=120, cwd=node_binary.ROOT,
     )  # fmt: skip
     assert done.returncode == 0, output_of(done)
-    measured = {one["direction"]: one for one in json.loads(done.stdout)}
+    measured = {load["direction"]: load for load in json.loads(done.stdout)}
     assert measured["forward"]["measured_rate_bps"] == pytest.approx(28_800, rel=0.005)
     assert measured["reverse"]["measured_rate_bps"] == pytest.approx(9_600, rel=0.005)
 
@@ -206,7 +206,7 @@ def test_hosts_shape_their_wire_during_a_run_only(tmp_path: Path) -> None:
     assert counters["forward"]["transmitted_bytes"] > received
     assert counters["reverse"]["transmitted_packets"] > received / 1500 / 3
     # Calibration measured what the file says, on the shaped wire.
-    rates = {one["direction"]: one for one in manifest["calibration"]}
+    rates = {entry["direction"]: entry for entry in manifest["calibration"]}
     assert rates["forward"]["measured_rate_bps"] == pytest.approx(1_000_000, rel=0.02)
     assert rates["reverse"]["measured_rate_bps"] == pytest.approx(256_000, rel=0.02)
     before, *shown, after, _ = done.stdout.partition("site 0\n")[2].split("\n")[:-1]

@@ -220,27 +220,27 @@ def test_the_campaign_is_measured_and_is_reused(story: dict[str, Any]) -> None:
 
 def manifests(folder: Path) -> list[dict[str, Any]]:
     """Manifests of the campaign's runs."""
-    found = [json.loads(path.read_text()) for path in sorted(folder.glob("results/**/manifest.json"))]
-    return [one for one in found if one["report"]["duration_s"] == 4]
+    result = [json.loads(path.read_text()) for path in sorted(folder.glob("results/**/manifest.json"))]
+    return [entry for entry in result if entry["report"]["duration_s"] == 4]
 
 
 def test_a_run_keeps_every_hosts_clock_before_and_after(story: dict[str, Any]) -> None:
-    found = manifests(story["folder"])
-    assert len(found) == 2
-    for one in found:
-        clocks = one["report"]["clocks"]
+    result = manifests(story["folder"])
+    assert len(result) == 2
+    for entry in result:
+        clocks = entry["report"]["clocks"]
         assert sorted(set(clocks) - {"one_way_delays", "why"}) == ["box", "pc0", "pc1", "pc2", "pc3"]
         assert clocks["one_way_delays"] in ("corrected", "unusable")
         # Namespaces share one clock, so the offset is measurement error.
         for host in ("pc0", "pc3"):
             assert abs(clocks[host]["offset_before_s"]) <= clocks[host]["uncertainty_s"]
-        assert one["report"]["real_links"] == {}
-        assert sorted(one["report"]["driver"]["links"]) == ["bottleneck", "client-access", "server-access"]
+        assert entry["report"]["real_links"] == {}
+        assert sorted(entry["report"]["driver"]["links"]) == ["bottleneck", "client-access", "server-access"]
 
 
 def test_a_link_box_emulates_the_declared_lines(story: dict[str, Any]) -> None:
-    for one in manifests(story["folder"]):
-        measured = {(line["link"], line["direction"]): line for line in one["calibration"]}
+    for manifest in manifests(story["folder"]):
+        measured = {(line["link"], line["direction"]): line for line in manifest["calibration"]}
         assert measured["bottleneck", "reverse"]["measured_rate_bps"] == pytest.approx(128_000, rel=0.005)
         assert measured["bottleneck", "forward"]["measured_delay_s"] == pytest.approx(0.005, abs=0.001)
         assert not any(line["problems"] for line in measured.values())
@@ -281,8 +281,8 @@ def test_hosts_of_a_killed_controller_clean_up_by_themselves(story: dict[str, An
 
 
 def test_logs_of_every_host_are_collected(story: dict[str, Any]) -> None:
-    found = {path.name for path in (story["folder"] / "collected").iterdir()}
-    assert found == {"pc0.tar.gz", "pc1.tar.gz", "pc2.tar.gz", "pc3.tar.gz", "box.tar.gz"}
+    result = {path.name for path in (story["folder"] / "collected").iterdir()}
+    assert result == {"pc0.tar.gz", "pc1.tar.gz", "pc2.tar.gz", "pc3.tar.gz", "box.tar.gz"}
 
 
 def test_teardown_restores_the_hosts(story: dict[str, Any]) -> None:

@@ -151,7 +151,7 @@ def test_a_second_site_with_systemd_changes_nothing(story: dict[str, Any]) -> No
     assert len(rows) == 4
     assert all("changed=0" in row for row in rows), story["second"]
     # The packages came through apt, which the role had to call.
-    changed = [one for one in recorded(story["folder"] / "hosts.yml") if one.get("changed")]
+    changed = [entry for entry in recorded(story["folder"] / "hosts.yml") if entry.get("changed")]
     assert "package chrony: installed" in json.dumps(changed)
 
 
@@ -186,26 +186,26 @@ def runs(folder: Path) -> list[dict[str, Any]]:
     """The manifest of every run of the campaign, with its scenario."""
     manifests = (folder / "results" / "runs").rglob("manifest.json")
     return [
-        {**json.loads(one.read_text()), "scenario": json.loads(one.with_name("scenario.json").read_text())}
-        for one in manifests
+        {**json.loads(manifest.read_text()), "scenario": json.loads(manifest.with_name("scenario.json").read_text())}
+        for manifest in manifests
     ]
 
 
 def test_every_congestion_control_and_every_discipline_carried_its_run(story: dict[str, Any]) -> None:
     assert "status 0" in story["campaign"], story["campaign"]
-    found = runs(story["folder"])
-    assert {one["scenario"]["nodes"][0]["stack"]["name"] for one in found} == {"vegas", "bbr", "westwood", "cubic"}
-    shapers = {one["scenario"]["links"][1]["options"].get("shaper", "htb") for one in found}
+    result = runs(story["folder"])
+    assert {entry["scenario"]["nodes"][0]["stack"]["name"] for entry in result} == {"vegas", "bbr", "westwood", "cubic"}
+    shapers = {entry["scenario"]["links"][1]["options"].get("shaper", "htb") for entry in result}
     assert shapers == {"htb", "tbf", "cake", "netem"}
-    for one in found:
-        received = one["report"]["flows"]["download"]["receive"]
+    for entry in result:
+        received = entry["report"]["flows"]["download"]["receive"]
         # A second of slow start and the delay off; what the line carries is the most there can be.
         assert 10_000 < received["bytes"] < 4.2 * 128e3 / 8, received
-        counters = one["report"]["driver"]["links"]
+        counters = entry["report"]["driver"]["links"]
         assert counters["line"]["forward"]["transmitted_bytes"] > received["bytes"]
         assert counters["air"]["forward"]["delivered_packets"] > received["bytes"] / 1500
-        assert set(one["report"]["clocks"]) >= {"pc0", "pc1", "pc2"}
-        assert "line" not in one["report"]["real_links"]
+        assert set(entry["report"]["clocks"]) >= {"pc0", "pc1", "pc2"}
+        assert "line" not in entry["report"]["real_links"]
 
 
 def test_a_run_leaves_no_discipline_and_teardown_leaves_nothing(story: dict[str, Any]) -> None:

@@ -25,10 +25,10 @@ from tests.physical.conftest import LINKS, lab
 
 
 def placed(path: Path) -> Placement:
-    found = inventory.read(path)
-    assert found.campaign is not None
-    scenario = campaign.load(found.campaign).runs[0].scenario
-    return inventory.placed(found, scenario.nodes, scenario.links)
+    result = inventory.read(path)
+    assert result.campaign is not None
+    scenario = campaign.load(result.campaign).runs[0].scenario
+    return inventory.placed(result, scenario.nodes, scenario.links)
 
 
 def changed(path: Path, change: Any) -> Path:
@@ -38,19 +38,19 @@ def changed(path: Path, change: Any) -> Path:
 
 
 def test_each_node_has_the_host_that_plays_it(tmp_path: Path) -> None:
-    found = placed(lab(tmp_path))
-    assert found.host_of == {"server": "pc0", "router1": "pc1", "router2": "pc2", "client": "pc3"}
-    assert found.boxes() == ["box"]
-    groups = placement.groups(found)
+    result = placed(lab(tmp_path))
+    assert result.host_of == {"server": "pc0", "router1": "pc1", "router2": "pc2", "client": "pc3"}
+    assert result.boxes() == ["box"]
+    groups = placement.groups(result)
     assert groups["endpoints"] == ["pc0", "pc3"]
     assert groups["routers"] == ["pc1", "pc2"]
     assert groups["link_boxes"] == ["box"]
 
 
 def test_no_host_loses_its_own_default_route(tmp_path: Path) -> None:
-    found = placed(lab(tmp_path))
+    result = placed(lab(tmp_path))
     scenario = campaign.load(tmp_path / "small.yaml").runs[0].scenario
-    variables = placement.host_vars(found, scenario.links, "pc0")
+    variables = placement.host_vars(result, scenario.links, "pc0")
     assert [route["subnet"] for route in variables["backchannel_routes"]] == [
         "10.1.0.0/16",
         "10.2.0.0/16",
@@ -61,27 +61,27 @@ def test_no_host_loses_its_own_default_route(tmp_path: Path) -> None:
 
 def test_a_hosts_interface_names_are_used_everywhere(tmp_path: Path) -> None:
     path = changed(lab(tmp_path), lambda file: file["hosts"]["pc1"].update(interfaces={"bottleneck": "enp3s0"}))
-    found = placed(path)
-    node = found.plan.nodes["router1"]
+    result = placed(path)
+    node = result.plan.nodes["router1"]
     assert [end.name for end in node.interfaces] == ["router1-eth0", "enp3s0"]
     assert [dev for _, _, dev in node.neighbours] == ["router1-eth0", "enp3s0"]
-    assert found.plan.links["bottleneck"][0].name == "enp3s0"
+    assert result.plan.links["bottleneck"][0].name == "enp3s0"
 
 
 def test_a_real_modem_keeps_its_address_behind_an_emulated_queue(tmp_path: Path) -> None:
     links: dict[str, Any] = {link: {"box": "box"} for link in LINKS}
     links["bottleneck"] = {"real": "modem", "queue_at": "router2"}
-    found = placed(lab(tmp_path, links=links))
+    result = placed(lab(tmp_path, links=links))
     scenario = campaign.load(tmp_path / "small.yaml").runs[0].scenario
-    variables = placement.host_vars(found, scenario.links, "pc2")
+    variables = placement.host_vars(result, scenario.links, "pc2")
     assert variables["backchannel_queues"] == [
         {"link": "bottleneck", "tap": "bq-router2-eth0", "interface": "router2-eth0"}
     ]
     near = variables["backchannel_interfaces"][0]
     assert (near["name"], near["mac"], near["queue"]) == ("bq-router2-eth0", None, True)
-    assert {one["interface"] for one in variables["backchannel_neighbours"]} == {"router2-eth1"}
+    assert {variable["interface"] for variable in variables["backchannel_neighbours"]} == {"router2-eth1"}
     spec = next(link for link in scenario.links if link.name == "bottleneck")
-    alone = queue_only(spec, found.links["bottleneck"]).as_json()
+    alone = queue_only(spec, result.links["bottleneck"]).as_json()
     # router2 is the link's second end: its queue is the reverse direction's.
     assert alone["forward"] == {"rate_bps": 128_000, "queue": spec.reverse.queue.as_json()}
     assert "rate_bps" not in alone["reverse"]
@@ -95,10 +95,10 @@ def test_another_address_range_where_the_lab_uses_the_first(tmp_path: Path) -> N
     path = changed(lab(tmp_path), elsewhere)
     with pytest.raises(CampaignError, match=r"host pc0 is reached at 10\.2\.0\.10, which overlaps .*198\.18\.0\.0/15"):
         placed(path)
-    found = placed(changed(path, lambda file: file.update(addresses="198.18.0.0/15")))
-    assert found.plan.nodes["client"].address == "198.18.2.2"
-    assert [route.subnet for route in found.plan.nodes["client"].routes] == ["198.18.0.0/15"]
-    assert all(route.via.startswith("198.18.") for node in found.plan.nodes.values() for route in node.routes)
+    result = placed(changed(path, lambda file: file.update(addresses="198.18.0.0/15")))
+    assert result.plan.nodes["client"].address == "198.18.2.2"
+    assert [route.subnet for route in result.plan.nodes["client"].routes] == ["198.18.0.0/15"]
+    assert all(route.via.startswith("198.18.") for node in result.plan.nodes.values() for route in node.routes)
 
 
 MISTAKES = {
@@ -309,7 +309,7 @@ def test_an_ssh_failure_becomes_a_sentence_with_a_remedy(message: str, sentence:
 
 
 def test_reports_of_several_boxes_become_one() -> None:
-    one = {
+    entry = {
         "links": {"a": {}},
         "realtime": True,
         "stalls": {"count": 1, "total_s": 0.1, "longest_s": 0.1, "queued_s": 0.1},
@@ -319,7 +319,7 @@ def test_reports_of_several_boxes_become_one() -> None:
         "realtime": False,
         "stalls": {"count": 2, "total_s": 0.3, "longest_s": 0.2, "queued_s": 0.0},
     }
-    assert merged([DriverReport.model_validate(one), DriverReport.model_validate(two)]).as_json() == {
+    assert merged([DriverReport.model_validate(entry), DriverReport.model_validate(two)]).as_json() == {
         "links": {"a": {}, "b": {}},
         "realtime": False,
         "stalls": {"count": 3, "total_s": 0.3, "longest_s": 0.2, "queued_s": 0.0},

@@ -52,7 +52,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory, emulation: None) -> dict[
 
 def test_real_links_are_declared_and_only_measured(finished: dict[str, Any]) -> None:
     assert finished["report"]["real_links"] == {"server-access": "wire", "bottleneck": "modem"}
-    measured = {(one["link"], one["direction"]): one for one in finished["calibration"]}
+    measured = {(entry["link"], entry["direction"]): entry for entry in finished["calibration"]}
     wire = measured["server-access", "forward"]
     # It is a cable between two namespaces: nothing near the 10 Mbit/s and 1 ms that the file has for it.
     assert wire["real"] == "wire"
@@ -74,6 +74,6 @@ def test_the_queue_policy_holds_packets_instead_of_the_modem(finished: dict[str,
 
 
 def test_captures_at_the_queue_are_those_of_the_node(finished: dict[str, Any]) -> None:
-    interfaces = {one["interface"] for one in finished["report"]["captures"]}
+    interfaces = {entry["interface"] for entry in finished["report"]["captures"]}
     assert "bq-router2-eth0" in interfaces
-    assert not [one for one in finished["report"]["captures"] if one["dropped"]]
+    assert not [entry for entry in finished["report"]["captures"] if entry["dropped"]]

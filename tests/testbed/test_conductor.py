@@ -170,7 +170,7 @@ def test_a_third_kind_of_network_runs_a_scenario(network: ModelNetwork, tmp_path
     assert files == {
         "captures/a-eth0.pcap", "captures/b-eth0.pcap", "telemetry/bulk.jsonl", "telemetry/links.jsonl",
     }  # fmt: skip
-    assert [one.phase for one in progress] == [Phase.PREPARING, Phase.RUNNING, Phase.COLLECTING]
+    assert [entry.phase for entry in progress] == [Phase.PREPARING, Phase.RUNNING, Phase.COLLECTING]
     assert (progress[1].total_s, progress[1].passed_s < 0.2) == (0.2, True)
 
 
@@ -204,7 +204,7 @@ def test_probes_compare_by_the_realtime_clocks_of_their_hosts(network: ModelNetw
     clocks = HostClocks(lambda: readings, {"a": "a", "b": "b"})
     made = scenario(rate_bps=1_000_000, delay_s=0.02)
     measured = Conductor(network, clocks).calibrate(made.links, 1)
-    assert [(one.direction, one.problems) for one in measured] == [("forward", ()), ("reverse", ())]
+    assert [(entry.direction, entry.problems) for entry in measured] == [("forward", ()), ("reverse", ())]
     assert measured[0].measured_delay_s == pytest.approx(0.02, abs=1e-6)
     assert Conductor(network, SharedClock()).calibrate(made.links, 1)[0].problems
 
@@ -213,7 +213,7 @@ def test_a_real_link_is_measured_and_never_rejected(network: ModelNetwork) -> No
     network.real_links = {"line": "modem"}
     network.ahead_ns["b"] = 30_000_000
     measured = Conductor(network, SharedClock()).calibrate(scenario(rate_bps=1_000_000).links, 1)
-    assert [(one.real, one.problems) for one in measured] == [("modem", ())] * 2
+    assert [(entry.real, entry.problems) for entry in measured] == [("modem", ())] * 2
 
 
 def test_a_failure_is_reported_with_its_cause_and_leaves_files(network: ModelNetwork, tmp_path: Path) -> None:

@@ -176,8 +176,8 @@ OTHERS, HOST = "; other programs used its CPU", "; no other program used its CPU
 )  # fmt: skip
 def test_an_emulator_may_stand_still_for_50_ms_and_one_per_cent(stalls: dict[str, Any], sentences: list[str]) -> None:
     report = Report.model_validate({"t0_epoch_ns": 0, "duration_s": 10, "driver": {"stalls": {"count": 1, **stalls}}})
-    found = [problem.sentence for problem in fidelity.problems(report)]
-    assert found == [f"the emulator did not run {sentence}" for sentence in sentences]
+    result = [problem.sentence for problem in fidelity.problems(report)]
+    assert result == [f"the emulator did not run {sentence}" for sentence in sentences]
 
 
 def test_lost_packets_of_a_capture_and_an_injected_fault_are_named() -> None:

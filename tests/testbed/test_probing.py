@@ -83,9 +83,9 @@ def test_a_deviating_link_is_measured_again_and_reported_after_the_last_round() 
             for way in ("forward", "reverse")
         ]
 
-    found = probing.in_rounds({"good", "shaken", "wrong"}, measured)
+    result = probing.in_rounds({"good", "shaken", "wrong"}, measured)
     assert rounds == [{"good", "shaken", "wrong"}, {"shaken", "wrong"}, {"wrong"}]
-    assert [(one.link, one.sent, one.problems) for one in found] == [
+    assert [(entry.link, entry.sent, entry.problems) for entry in result] == [
         ("good", 1, ()), ("good", 1, ()), ("shaken", 2, ()), ("shaken", 2, ()), ("wrong", 3, ("off",)),
         ("wrong", 3, ("off",)),
     ]  # fmt: skip

@@ -69,9 +69,11 @@ def test_simulated_captures_cross_the_line(tmp_path: Path) -> None:
         assert together(report, "compressed") > 3 * together(report, "uncompressed") > 0
         assert together(report, "as_they_are") >= 6, "a SYN and its answer for each flow, at least"
         for way in ("from_the_lower_address", "from_the_higher_address"):
-            one = report[way]
-            assert one["compressed_bytes"] < one["slip_bytes"] < one["ppp_without_accm_bytes"] < one["ppp_bytes"]
-            assert one["compressed_bytes"] < one["bytes"]
+            entry = report[way]
+            assert (
+                entry["compressed_bytes"] < entry["slip_bytes"] < entry["ppp_without_accm_bytes"] < entry["ppp_bytes"]
+            )
+            assert entry["compressed_bytes"] < entry["bytes"]
     named = compress(tmp_path / "captures/a-eth0.pcap", tmp_path / "line.pcap", "--name-every-slot", "--slots", "2")
     assert together(named, "uncompressed") > 0
 
@@ -153,8 +155,8 @@ def modem(stack: str = "newreno", timestamps: bool = False, **reverse: Any) -> d
 
 
 def reverse_of(report: dict[str, Any]) -> dict[str, Any]:
-    found: dict[str, Any] = report["driver"]["links"]["line"]["reverse"]
-    return found
+    result: dict[str, Any] = report["driver"]["links"]["line"]["reverse"]
+    return result
 
 
 def test_a_modem_line_carries_more_acks_with_compressed_headers(tmp_path: Path) -> None:

@@ -120,7 +120,7 @@ def test_the_wired_part_waits_while_the_wireless_one_times_out(tmp_path: Path) -
     file.write_text(LOSSY.replace("capture: {telemetry: false}\n", "") + "seed: 3\n")
     run = ("run", file, "--results", tmp_path / "results", "--set", "network.middlebox=split")
     assert backchannel(*run).returncode == 0
-    (folder,) = (one.parent for one in (tmp_path / "results").glob("runs/*/*/manifest.json"))
+    (folder,) = (entry.parent for entry in (tmp_path / "results").glob("runs/*/*/manifest.json"))
     # A flow's telemetry counts from its start, that of links from the run's.
     start_ns = round(json.loads((folder / "scenario.json").read_text())["workload"][0]["start_s"] * 1e9)
     wired = [{**row, "t_ns": row["t_ns"] + start_ns} for row in rows(folder / "telemetry" / "bulk.jsonl")]
@@ -130,13 +130,13 @@ def test_the_wired_part_waits_while_the_wireless_one_times_out(tmp_path: Path) -
     forward = json.loads((folder / "manifest.json").read_text())["report"]["driver"]["links"]["air"]["forward"]
     assert forward["events"]["coarse_timeout"] == len(timeouts) > 5
 
-    gaps = [(one["t_ns"], two["t_ns"]) for one, two in pairwise(wired) if two["t_ns"] - one["t_ns"] > 500_000_000]
+    gaps = [(entry["t_ns"], two["t_ns"]) for entry, two in pairwise(wired) if two["t_ns"] - entry["t_ns"] > 500_000_000]
     assert len(gaps) > 5
     assert all(any(start < at < end for at in timeouts) for start, end in gaps)
 
     windows = [row["cwnd_segments"] for row in wireless]
     assert statistics.pstdev(windows) / statistics.mean(windows) > 0.3
-    assert all(one["cwnd_segments"] <= two["cwnd_segments"] for one, two in pairwise(wired))
+    assert all(entry["cwnd_segments"] <= two["cwnd_segments"] for entry, two in pairwise(wired))
 
 
 def rows(file: Path) -> list[dict[str, Any]]:

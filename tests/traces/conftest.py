@@ -22,6 +22,6 @@ def captures(
 ) -> list[Path]:
     """All of them."""
     folder = tmp_path_factory.mktemp("captures")
-    found = [*corpus.of_campaigns(finished.results, folder), *corpus.of_the_kernel(folder), *simulated]
-    assert len(found) >= 80
-    return found
+    result = [*corpus.of_campaigns(finished.results, folder), *corpus.of_the_kernel(folder), *simulated]
+    assert len(result) >= 80
+    return result

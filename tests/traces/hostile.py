@@ -62,13 +62,13 @@ def as_pcapng(ticks: Sequence[int], resolution: int) -> bytes:
         body += b"\0" * (-len(body) % 4)
         return struct.pack("<II", kind, len(body) + 12) + body + struct.pack("<I", len(body) + 12)
 
-    found = block(0x0A0D0D0A, struct.pack("<IHHq", 0x1A2B3C4D, 1, 0, -1))
+    result = block(0x0A0D0D0A, struct.pack("<IHHq", 0x1A2B3C4D, 1, 0, -1))
     options = struct.pack("<HHB3xHH", 9, 1, resolution, 0, 0)
-    found += block(1, struct.pack("<HHI", pcap.RAW, 0, 262_144) + options)
+    result += block(1, struct.pack("<HHI", pcap.RAW, 0, 262_144) + options)
     for at, data in zip(ticks, transfer((len(ticks) - 3) // 2), strict=True):
         lengths = struct.pack("<III", at & 0xFFFFFFFF, len(data), len(data))
-        found += block(6, struct.pack("<II", 0, at >> 32) + lengths + data)
-    return found
+        result += block(6, struct.pack("<II", 0, at >> 32) + lengths + data)
+    return result
 
 
 def _seconds(*times_s: float) -> bytes:

@@ -36,6 +36,6 @@ def test_a_flood_of_connections_stays_below_the_memory_limit(tmp_path: Path) -> 
     words = [node_binary.path(), "trace", "--out", str(tmp_path / "tables"), f"flood={flood}"]
     done = subprocess.run([sys.executable, "-c", MEASURED, *words], capture_output=True, text=True, check=True)
     assert int(done.stdout) * 1024 < LIMIT_BYTES
-    (found,) = json.loads((tmp_path / "tables/summary.json").read_text())["files"]
-    assert found["connections_total"] == CONNECTIONS
-    assert found["connections_given_up"] == CONNECTIONS - (1 << 15)
+    (result,) = json.loads((tmp_path / "tables/summary.json").read_text())["files"]
+    assert result["connections_total"] == CONNECTIONS
+    assert result["connections_given_up"] == CONNECTIONS - (1 << 15)

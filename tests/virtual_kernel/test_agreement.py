@@ -33,9 +33,9 @@ def test_the_same_seed_gives_the_same_throughput(name: str, kernel: Kernel, tmp_
     """
     options = argparse.Namespace(repetitions=3, jobs=1)
     simulated, _ = throughputs(name, "sim", options, tmp_path)
-    found, invalid = throughputs(name, "virtual-kernel", options, tmp_path)
+    result, invalid = throughputs(name, "virtual-kernel", options, tmp_path)
     assert invalid == 0
-    assert statistics.median(found) == pytest.approx(statistics.median(simulated), rel=0.05)
+    assert statistics.median(result) == pytest.approx(statistics.median(simulated), rel=0.05)
 
 
 def test_a_radio_agrees_within_what_its_backoffs_do(kernel: Kernel, tmp_path: Path) -> None:
@@ -44,10 +44,10 @@ def test_a_radio_agrees_within_what_its_backoffs_do(kernel: Kernel, tmp_path: Pa
     From there on the run is another draw of the backoffs, so it is held against what twenty seeds give.
     """
     sim, _ = throughputs(RADIO, "sim", argparse.Namespace(repetitions=20, jobs=1), tmp_path)
-    (found,), _ = throughputs(RADIO, "virtual-kernel", argparse.Namespace(repetitions=1, jobs=1), tmp_path)
+    (result,), _ = throughputs(RADIO, "virtual-kernel", argparse.Namespace(repetitions=1, jobs=1), tmp_path)
     # The 99.9 % prediction interval of one more run.
     reach = t_quantile(0.9995, len(sim) - 1) * statistics.stdev(sim) * math.sqrt(1 / len(sim) + 1)
-    assert found == pytest.approx(statistics.fmean(sim), abs=reach)
+    assert result == pytest.approx(statistics.fmean(sim), abs=reach)
 
     # A BSD host's timers tick from the run's begin, as simulated, whenever its program was started.
     (run_id,) = analysis.values("agreement", tmp_path / "virtual-kernel")["run_id"].unique()
@@ -70,8 +70,8 @@ def test_our_own_endpoint_has_the_simulated_throughput(kernel: Kernel, tmp_path:
         "linux": VirtualMachine(kernel).run(typed(made), tmp_path / "linux", lambda progress: None),
         "simulated": Report.model_validate(simulate(made, tmp_path / "simulated")),
     }
-    found = {
+    result = {
         name: analyse(tmp_path / name, typed(made), report).values["throughput", "bulk"]
         for name, report in reports.items()
     }
-    assert found["linux"] == pytest.approx(found["simulated"], rel=0.01)
+    assert result["linux"] == pytest.approx(result["simulated"], rel=0.01)

@@ -112,12 +112,12 @@ def test_nothing_survives_a_killed_runner(kernel: kernels.Kernel, tmp_path: Path
 
 def _machines(folder: Path) -> list[int]:
     """Processes of virtual machines whose working directory is below a folder."""
-    found = []
+    result = []
     for process in Path("/proc").glob("[0-9]*"):
         try:
             is_machine = (process / "comm").read_text().strip() == "linux"
             if is_machine and (process / "cwd").readlink().is_relative_to(folder):
-                found.append(int(process.name))
+                result.append(int(process.name))
         except OSError:
             continue
-    return found
+    return result

@@ -113,8 +113,8 @@ def served(app: Flask) -> Iterator[str]:
 
 @pytest.fixture(scope="session")
 def address(simulated: Simulated) -> Iterator[str]:
-    with served(create_app(simulated.results)) as found:
-        yield found
+    with served(create_app(simulated.results)) as result:
+        yield result
 
 
 @pytest.fixture(scope="session")

@@ -50,7 +50,7 @@ def main() -> None:
 def shoot(results: Path, target: Path) -> None:
     """Serves a folder and photographs its pages."""
     store = Store.open(results)
-    sweep = next(one for one in store.campaigns() if one.name == "return-rates")
+    sweep = next(campaign for campaign in store.campaigns() if campaign.name == "return-rates")
     campaign = store.campaign(sweep.id)
     assert campaign is not None
     runs = {tuple(value for _, value in point.parameters): point.members[0].run_id for point in campaign.points}

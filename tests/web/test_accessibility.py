@@ -38,13 +38,13 @@ def path_of(kind: str, simulated: Simulated) -> str:
 def violations(page: Page) -> list[str]:
     """What axe-core finds: rule, element and what is wrong with it."""
     page.evaluate(AXE)
-    found: dict[str, Any] = page.evaluate(
+    result: dict[str, Any] = page.evaluate(
         "(rules) => axe.run(document, { runOnly: rules, resultTypes: ['violations'] })", RULES
     )
     return [
-        f"{one['id']}: {node['html'][:160]} {node['failureSummary']}"
-        for one in found["violations"]
-        for node in one["nodes"]
+        f"{entry['id']}: {node['html'][:160]} {node['failureSummary']}"
+        for entry in result["violations"]
+        for node in entry["nodes"]
     ]
 
 
@@ -56,8 +56,8 @@ def test_axe_finds_nothing(
 ) -> None:
     page = browser.new_page(viewport={"width": width, "height": 900}, color_scheme=scheme)
     page.goto(address + path_of(kind, simulated), wait_until="load")
-    found = violations(page)
+    result = violations(page)
     wide = page.evaluate("document.documentElement.scrollWidth")
     page.close()
-    assert found == []
+    assert result == []
     assert wide <= width

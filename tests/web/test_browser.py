@@ -157,7 +157,9 @@ def test_the_receivers_side_is_seen_with_the_same_flow_and_zoom(page: Page, addr
     first = page.evaluate("segments(view[0], view[1]).then((found) => found.segments[0])")
     at_sender = page.request.get(f"{address}/api/runs/{simulated.run_id(1)}/segments?flow=reverse&from=2&to=6").json()
     # The same segment is seen there later, by the way it took.
-    twin = next(one for one in at_sender["segments"] if (one["seq"], one["end"]) == (first["seq"], first["end"]))
+    twin = next(
+        entry for entry in at_sender["segments"] if (entry["seq"], entry["end"]) == (first["seq"], first["end"])
+    )
     assert (first["time_s"] > twin["time_s"]) == (first["direction"] == "data")
 
 
@@ -253,15 +255,15 @@ def test_tables_are_cards_on_a_phone(browser: Browser, address: str, simulated: 
         f"/compare?{'&'.join(points)}",
     ):  # fmt: skip
         page.goto(address + path)
-        found = page.evaluate(
+        result = page.evaluate(
             """() => [...document.querySelectorAll("table.cards")].map((table) => [
               table.closest(".scroll").scrollWidth - table.closest(".scroll").clientWidth,
               [...table.querySelectorAll("td.number:not([data-title])")].length,
               [...table.querySelectorAll("td")].filter((one) => one.offsetWidth > 390).length])"""
         )
-        assert found, path
-        assert all(one == [0, 0, 0] for one in found), (path, found)
-        tables += len(found)
+        assert result, path
+        assert all(entry == [0, 0, 0] for entry in result), (path, result)
+        tables += len(result)
     assert tables >= 6
     page.close()
 
@@ -340,7 +342,7 @@ def test_a_dot_of_the_trade_off_opens_its_run(page: Page, address: str, simulate
     expect(figure.locator("canvas")).to_be_visible()
     figure.scroll_into_view_if_needed()
     text = figure.locator("script").text_content()
-    dots = next(one for one in json.loads(text or "")["series"] if one.get("run"))
+    dots = next(load for load in json.loads(text or "")["series"] if load.get("run"))
     view = json.loads(figure.locator(".board").get_attribute("data-view") or "")
     over = figure.locator(".u-over").bounding_box()
     assert over is not None
@@ -379,12 +381,12 @@ def test_one_goes_to_pauses_of_the_sender_by_key(page: Page, address: str, simul
     run = simulated.run_id(0)
     page.goto(f"{address}/runs/{run}?flow=forward")
     drawn(page, "sequence")
-    found = page.request.get(f"{address}/api/runs/{run}/idle?flow=forward").json()
-    periods = found["periods"]
+    result = page.request.get(f"{address}/api/runs/{run}/idle?flow=forward").json()
+    periods = result["periods"]
     assert periods
     metrics = {
-        (one["name"], one["subject"]): one["value"]
-        for one in page.request.get(f"{address}/api/runs/{run}").json()["metrics"]
+        (entry["name"], entry["subject"]): entry["value"]
+        for entry in page.request.get(f"{address}/api/runs/{run}").json()["metrics"]
     }
     assert max(end - start for start, end in periods) == pytest.approx(metrics["idle_longest", "forward"])
     page.locator("h1").click()
@@ -539,7 +541,7 @@ def test_scripts_that_are_put_in_are_blocked(browser: Browser, address: str) -> 
     # The image has failed, so that its handler would have run.
     wait_until(lambda: page.evaluate("document.querySelector('img[src=x]').complete"))
     assert page.evaluate("window.owned") is None
-    assert any("Content Security Policy" in one for one in said)
+    assert any("Content Security Policy" in entry for entry in said)
     page.close()
 
 

@@ -39,15 +39,15 @@ def test_an_arrival_is_of_the_latest_sending_before_it() -> None:
 
 def test_what_is_lost_is_what_the_line_dropped(dropping: Simulated) -> None:
     folder = Store.open(dropping.results).run_folder(dropping.run_id())
-    told = [one for one in tables.telemetry(folder, "links") if (one["link"], one["direction"]) == FORWARD]
-    dropped = sorted(one["t_ns"] / 1e9 for one in told if one.get("event") == "dropped_full")
+    told = [entry for entry in tables.telemetry(folder, "links") if (entry["link"], entry["direction"]) == FORWARD]
+    dropped = sorted(entry["t_ns"] / 1e9 for entry in told if entry.get("event") == "dropped_full")
     client = create_app(dropping.results).test_client()
     lost: list[float] = []
     # By parts, as the strip asks for them; what is on its way at the end has not arrived either, and is no loss.
     for second in range(11):
         answer: Any = client.get(f"/api/runs/{dropping.run_id()}/crossing?from={second}&to={second + 1}").json
         assert not answer["cut"]
-        lost += [one[0] for one in answer["packets"] if one[3] == 0 and one[2] is None]
+        lost += [entry[0] for entry in answer["packets"] if entry[3] == 0 and entry[2] is None]
     assert len(dropped) > 20
     assert sorted(lost) == pytest.approx([t_s for t_s in dropped if t_s < 11], abs=2e-6)
 

@@ -36,14 +36,14 @@ def sample(point: int, repetition: int, place: Mapping[str, str], value: float) 
 
 def samples() -> list[Sample]:
     """Three repetitions of every combination."""
-    found = []
+    result = []
     for number in range(18):
         place = {
             "line.rate": AXES["line.rate"][number % 3], "delay": AXES["delay"][number // 3 % 3],
             "policy": AXES["policy"][number // 9],
         }  # fmt: skip
-        found += [sample(number, n, place, 1e6 * (number + 1) + 1e5 * n * n) for n in range(3)]
-    return found
+        result += [sample(number, n, place, 1e6 * (number + 1) + 1e5 * n * n) for n in range(3)]
+    return result
 
 
 def explored(kind: str, **slots: str) -> explorer.View:
@@ -76,26 +76,26 @@ def test_a_repetition_that_lacks_a_point_is_left_out_of_a_pooled_mean() -> None:
 @pytest.mark.parametrize("kind", ["means", "heatmap", "dots", "box", "ecdf", "effects"])
 def test_marks_have_the_numbers_of_their_cells(kind: str) -> None:
     view = explored(kind, x="line.rate", colour="delay", column="policy")
-    assert [one.title for one in view.panels] == (
+    assert [panel.title for panel in view.panels] == (
         ["by line.rate", "by delay", "by policy"] if kind == "effects" else ["a", "b"]
     )
     marks = 0
     for panel in view.panels:
-        cells = {one.number: one for one in panel.cells}
+        cells = {cell.number: cell for cell in panel.cells}
         for series in panel.figure.series:
             for row in series.points.iter_rows(named=True) if "cell" in series.points.columns else ():
                 cell = cells[row["cell"]]
                 assert cell.estimate is not None
                 marks += 1
                 if row.get("run"):
-                    value = next(one.value for one in cell.samples if one.run_id == row["run"]) / 1e6
+                    value = next(sample.value for sample in cell.samples if sample.run_id == row["run"]) / 1e6
                     assert value == pytest.approx(row["x"] if kind == "ecdf" else row["y"])
                 elif kind == "heatmap":
                     assert row["label"] == f"{cell.estimate.mean / 1e6:.3g}"
-                    low, high = (float(one) for one in re.findall(r"[\d.]+", series.name)[:2])
+                    low, high = (float(entry) for entry in re.findall(r"[\d.]+", series.name)[:2])
                     assert low * 0.99 <= cell.estimate.mean / 1e6 <= high * 1.01
                 elif kind == "box":
-                    values = sorted(one.value / 1e6 for one in cell.samples)
+                    values = sorted(sample.value / 1e6 for sample in cell.samples)
                     tops = [values[1], values[2], (values[1] + values[2]) / 2]
                     assert min(abs(row["y"] - top) for top in tops) < 1e-9
                 else:
@@ -103,7 +103,7 @@ def test_marks_have_the_numbers_of_their_cells(kind: str) -> None:
                     assert (row["low"], row["high"]) == pytest.approx([end / 1e6 for end in cell.estimate.ends if end])
     assert marks >= 8
     # Panels that are read against each other have one scale.
-    assert len({(one.figure.y.label, one.figure.y.range) for one in view.panels}) == 1
+    assert len({(panel.figure.y.label, panel.figure.y.range) for panel in view.panels}) == 1
     rates = [label for _, label in view.panels[0].figure.x.ticks]
     if kind in ("heatmap", "dots", "box"):
         assert rates == ["10 kbit/s", "20 kbit/s", "1 Mbit/s"], "by size"
@@ -112,7 +112,7 @@ def test_marks_have_the_numbers_of_their_cells(kind: str) -> None:
 def test_a_box_over_a_figure_selects_what_it_covers() -> None:
     heatmap = explored("heatmap", x="line.rate", colour="delay", column="policy").panels[0]
     cells, _ = explorer.selected(heatmap.figure, (0.6, 1.4), (-0.4, 0.4))
-    assert [one.place for one in heatmap.cells if one.number in cells] == [
+    assert [cell.place for cell in heatmap.cells if cell.number in cells] == [
         {"line.rate": "20 kbit/s", "delay": "1 ms", "policy": "a"}
     ]
     dots = explored("dots", x="line.rate").panels[0]
@@ -129,7 +129,7 @@ def test_the_page_the_csv_and_the_store_agree(client: FlaskClient, simulated: Si
     assert sorted(float(row["mean"]) for row in rows) == pytest.approx(means)
     page = client.get(f"{where}?metric=goodput/reverse").text
     figure = json.loads(re.findall(r'<script type="application/json">(.*?)</script>', page)[0])
-    drawn = sorted(value for one in figure["series"] for value in one["y"] if one["kind"] == "line")
+    drawn = sorted(value for entry in figure["series"] for value in entry["y"] if entry["kind"] == "line")
     assert drawn == pytest.approx([100 * mean for mean in means])
     for kind, begin in (("svg", b"<?xml"), ("pdf", b"%PDF-"), ("csv", b"series")):
         assert client.get(f"{where}.{kind}?kind=heatmap&panel=0").data.startswith(begin)
@@ -137,13 +137,13 @@ def test_the_page_the_csv_and_the_store_agree(client: FlaskClient, simulated: Si
 
 
 def test_filters_and_order_by_a_field_hold_for_the_table_of_runs(client: FlaskClient, simulated: Simulated) -> None:
-    def found(query: str) -> list[dict[str, Any]]:
+    def runs_of(query: str) -> list[dict[str, Any]]:
         runs: list[dict[str, Any]] = client.get(f"/api{simulated.address}/runs?{query}").json["runs"]  # type: ignore[index]
         return runs
 
-    kept = found(f"fix.{RATE}=9.6+kbit/s&fix.{RATE}=128+kbit/s&fix.{POLICY}=droptail")
-    assert [one["parameters"][RATE] for one in kept] == ["9.6 kbit/s"] * 2 + ["128 kbit/s"] * 2
-    rates = [one["parameters"][RATE] for one in found(f"sort={RATE}&order=desc")]
+    kept = runs_of(f"fix.{RATE}=9.6+kbit/s&fix.{RATE}=128+kbit/s&fix.{POLICY}=droptail")
+    assert [entry["parameters"][RATE] for entry in kept] == ["9.6 kbit/s"] * 2 + ["128 kbit/s"] * 2
+    rates = [entry["parameters"][RATE] for entry in runs_of(f"sort={RATE}&order=desc")]
     assert rates == ["128 kbit/s"] * 4 + ["28.8 kbit/s"] * 4 + ["9.6 kbit/s"] * 4
 
 

@@ -24,7 +24,9 @@ from web.app import create_app
 def points(*fields: str) -> list[PointRow]:
     combinations = [("droptail", "9.6 kbit/s"), ("droptail", "28.8 kbit/s"), ("droptail", "1 Mbit/s"),
                     ("red", "28.8 kbit/s"), ("red", "9.6 kbit/s")]  # fmt: skip
-    return [PointRow(number, list(zip(fields, one, strict=True))) for number, one in enumerate(combinations)]
+    return [
+        PointRow(number, list(zip(fields, combination, strict=True))) for number, combination in enumerate(combinations)
+    ]
 
 
 def rows(values: list[float]) -> list[TableRow]:
@@ -46,14 +48,14 @@ def test_a_sweep_over_quantities_is_lines_in_their_order() -> None:
     means = make()
     assert means.is_line
     assert means.places == ["9.6 kbit/s", "28.8 kbit/s", "1 Mbit/s"]
-    assert [one.label for one in means.groups] == ["droptail", "red"]
+    assert [group.label for group in means.groups] == ["droptail", "red"]
     # 95 % of four values: t is 3.182; their deviation is sqrt(8 / 3).
     low, high = means.groups[0].means[0].ends
     assert low is not None
     assert high is not None
     assert (high - low) / 2 == pytest.approx(3.182 * (8 / 3) ** 0.5 / 2, rel=1e-3)
     figure = means.figure()
-    droptail, red = (one.as_json() for one in figure.series)
+    droptail, red = (line.as_json() for line in figure.series)
     assert (droptail["kind"], droptail["x"], droptail["y"]) == ("line", [9.6, 28.8, 1000], [1, 2, 3])
     assert (red["x"], red["y"]) == ([9.6, 28.8], [5, 4])
     assert figure.x.log
@@ -82,8 +84,8 @@ def test_published_values_stand_where_their_cell_says() -> None:
     assert means.groups[1].published == [("9.6 kbit/s", 7e6)]
     assert not means.groups[0].published
     assert "7000000.0" in means.as_csv()
-    hollow = [one for one in means.figure().series if one.hollow]
-    assert [(one.name, one.points["x"].to_list(), one.points["y"].to_list()) for one in hollow] == [
+    hollow = [line for line in means.figure().series if line.hollow]
+    assert [(entry.name, entry.points["x"].to_list(), entry.points["y"].to_list()) for entry in hollow] == [
         ("published", [9.6], [7])
     ]
 
@@ -96,7 +98,7 @@ def test_every_network_has_a_picture(name: str, tmp_path: Path) -> None:
         for page in (True, False):
             root = ElementTree.fromstring(str(picture.svg(page)))
             assert root.attrib["aria-label"] == picture.description
-    texts = [one.text for one in picture.labels]
+    texts = [label.text for label in picture.labels]
     for link in scenario.links[:2]:
         assert any(link.forward.queue.name in text for text in texts)
     boxes = picture.boxes
@@ -105,10 +107,10 @@ def test_every_network_has_a_picture(name: str, tmp_path: Path) -> None:
         assert 0 <= shape.x <= picture.width - shape.width
         assert 0 <= shape.y <= picture.height - shape.height
     # Boxes do not overlap.
-    for one in boxes:
+    for box in boxes:
         for other in boxes:
-            if one is not other:
-                apart = abs(one.x - other.x) >= one.width or abs(one.y - other.y) >= one.height
+            if box is not other:
+                apart = abs(box.x - other.x) >= box.width or abs(box.y - other.y) >= box.height
                 assert apart
     assert picture.pdf().startswith(b"%PDF-")
 
@@ -117,7 +119,7 @@ def test_every_network_has_a_picture(name: str, tmp_path: Path) -> None:
 def test_each_side_of_the_link_under_study_is_drawn_on_its_side(name: str) -> None:
     scenario = load(node_binary.ROOT / "experiments" / name).runs[0].scenario
     picture = topology.draw(scenario)
-    x_of = {one.text: one.x for one in picture.labels if one.bold}
+    x_of = {label.text: label.x for label in picture.labels if label.bold}
     routers = sorted(x_of[node.name] for node in scenario.nodes if node.kind == "router")
     servers = [x for text, x in x_of.items() if text.startswith("server")]
     clients = [x for text, x in x_of.items() if text.startswith("client")]
@@ -126,8 +128,8 @@ def test_each_side_of_the_link_under_study_is_drawn_on_its_side(name: str) -> No
     assert min(clients) > routers[-1]
     assert len(set(servers)) == len(set(clients)) == 1
     # Two links between the same nodes are two lines.
-    lines = {(one.x0, one.y0, one.x1, one.y1) for one in picture.wires if not one.arrow}
-    assert len(lines) == len([one for one in picture.wires if not one.arrow])
+    lines = {(wire.x0, wire.y0, wire.x1, wire.y1) for wire in picture.wires if not wire.arrow}
+    assert len(lines) == len([wire for wire in picture.wires if not wire.arrow])
 
 
 def test_what_lies_outside_a_range_is_cut_off_and_not_moved_to_the_edge() -> None:
@@ -142,7 +144,7 @@ def test_what_lies_outside_a_range_is_cut_off_and_not_moved_to_the_edge() -> Non
     assert clip is not None
     top, bottom = float(clip.attrib["y"]), float(clip.attrib["y"]) + float(clip.attrib["height"])
     drawn = [
-        [float(one.attrib["y"]) for one in group.iter(f"{svg}use")]
+        [float(entry.attrib["y"]) for entry in group.iter(f"{svg}use")]
         for group in root.iter(f"{svg}g")
         if "clip-path" in group.attrib
     ]

@@ -48,18 +48,18 @@ def test_next_retransmission_goes_to_each_and_begins_again(
         return found.filter((one) => one.classes.includes("retransmission")).map((one) => one.time_s); }"""
     )
     assert len(wanted) > 1
-    found = []
+    result = []
     for _ in range(len(wanted) + 1):
         page.evaluate("seek('retransmission', 1)")
-        found.append(page.evaluate("segment.time_s"))
-    assert found == [*wanted, wanted[0]]
+        result.append(page.evaluate("segment.time_s"))
+    assert result == [*wanted, wanted[0]]
 
 
 def test_times_that_were_rounded_up_do_not_hold_it(page: Page, address: str, simulated: Simulated) -> None:
     page.goto(f"{address}/runs/{simulated.run_id()}?flow=reverse")
     drawn(page, "sequence")
     # As real captures have them: marks rounded to a microsecond, segments to a nanosecond, two in one instant.
-    found = page.evaluate(
+    result = page.evaluate(
         """async () => { const times = [1.0000004, 2.0000006, 2.0000006, 3.0000009]; const met = [];
         const all = times.map((time_s, seq) => ({ time_s, seq, end: seq + 1, payload: 1,
           ip_bytes: 41, ack: 0, window: 1, direction: "data",
@@ -76,7 +76,7 @@ def test_times_that_were_rounded_up_do_not_hold_it(page: Page, address: str, sim
         for (let n = 0; n < 5; n++) { await seek("retransmission", 1); met.push(segment.seq); }
         window.fetch = real; return met; }"""
     )
-    assert found == [0, 1, 2, 3, 0]
+    assert result == [0, 1, 2, 3, 0]
 
 
 def test_a_click_finds_what_is_nearest_among_many(page: Page, address: str, simulated: Simulated) -> None:

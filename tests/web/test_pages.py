@@ -65,11 +65,11 @@ def test_a_campaign_shows_figure_table_runs_and_file(client: FlaskClient, simula
     # Two lines of three points; two runs are dots without an interval.
     holder = page[page.index('id="live-figure"') :]
     drawn = json.loads(holder[holder.index("{") : holder.index("</script>")])
-    lines = [one for one in drawn["series"] if one["kind"] == "line"]
-    assert [len(one["x"]) for one in lines] == [3, 3]
-    assert {end for one in lines for end in (*one["low"], *one["high"])} == {None}
-    dots = [one for one in drawn["series"] if one["name"] == "single runs"]
-    assert [len(one["x"]) for one in dots] == [6, 6]
+    lines = [entry for entry in drawn["series"] if entry["kind"] == "line"]
+    assert [len(line["x"]) for line in lines] == [3, 3]
+    assert {end for line in lines for end in (*line["low"], *line["high"])} == {None}
+    dots = [entry for entry in drawn["series"] if entry["name"] == "single runs"]
+    assert [len(dot["x"]) for dot in dots] == [6, 6]
     assert "<noscript><img src=" in holder
 
 
@@ -83,7 +83,7 @@ def test_a_campaign_is_answered_first(client: FlaskClient, simulated: Simulated)
         assert f"<dt>{rate}</dt><dd>Highest with policy=" in before
     holder = before[before.index('id="live-tradeoff"') :]
     drawn = json.loads(holder[holder.index("{") : holder.index("</script>")])
-    dots = [run for one in drawn["series"] for run in one.get("run", [])]
+    dots = [run for entry in drawn["series"] for run in entry.get("run", [])]
     assert len(dots) == 12
     assert simulated.run_id() in dots
     # One direction alone, or a fixed field, changes both.
@@ -104,10 +104,10 @@ def test_its_exports_agree_with_each_other_and_the_command_line(client: FlaskCli
     assert chosen.height == 6
     assert client.get(f"/api{simulated.address}").json == simulated.campaign
     by_hand = [
-        one["mean"]
+        entry["mean"]
         for point in simulated.campaign["points"]
-        for one in point["metrics"]
-        if (one["name"], one["subject"]) == ("throughput", "forward")
+        for entry in point["metrics"]
+        if (entry["name"], entry["subject"]) == ("throughput", "forward")
     ]
     assert chosen["mean"].to_list() == pytest.approx(by_hand)
     figure = client.get(f"{simulated.address}/figure.csv?metric=throughput/forward")
@@ -137,7 +137,9 @@ def test_an_export_begins_before_its_values_are_read(
 def test_the_table_of_runs_has_every_value_and_every_run(client: FlaskClient, simulated: Simulated) -> None:
     table = pl.read_csv(io.BytesIO(client.get(f"{simulated.address}/runs.csv").data))
     store = Store.open(simulated.results)
-    stored = {(one.run_id, one.name, one.subject): one.value for one in store.values(simulated.campaign["campaign"])}
+    stored = {
+        (entry.run_id, entry.name, entry.subject): entry.value for entry in store.values(simulated.campaign["campaign"])
+    }
     of_store = {
         (run_id, metric, flow or ""): value
         for run_id, metric, flow, value in table.select("run_id", "metric", "flow", "value").iter_rows()
@@ -174,15 +176,15 @@ def test_figures_are_svg_and_pdf(client: FlaskClient, simulated: Simulated) -> N
 def rows(client: FlaskClient, simulated: Simulated, query: str) -> dict[str, Any]:
     answer = client.get(f"/api{simulated.address}/runs?{query}")
     assert answer.status_code == 200
-    found: dict[str, Any] = answer.json
-    return found
+    result: dict[str, Any] = answer.json
+    return result
 
 
 def test_runs_are_filtered_sorted_and_searched(client: FlaskClient, simulated: Simulated) -> None:
     def values(found: dict[str, Any]) -> list[float]:
         return [
-            next(m["value"] for m in one["metrics"] if (m["name"], m["subject"]) == ("throughput", "forward"))
-            for one in found["runs"]
+            next(m["value"] for m in entry["metrics"] if (m["name"], m["subject"]) == ("throughput", "forward"))
+            for entry in found["runs"]
         ]
 
     assert rows(client, simulated, "")["total"] == 12
@@ -241,11 +243,11 @@ def test_what_does_not_exist_is_said(client: FlaskClient, address: str) -> None:
 def test_series_hold_what_the_captures_hold(client: FlaskClient, simulated: Simulated) -> None:
     run_id = simulated.run_id(1)
     answer: Any = client.get(f"/api/runs/{run_id}/sequence?flow=forward").json
-    data = next(one for one in answer["series"] if one["name"] == "data")
+    data = next(entry for entry in answer["series"] if entry["name"] == "data")
     assert len(data["x"]) > 100
     assert data["x"] == sorted(data["x"])
     part: Any = client.get(f"/api/runs/{run_id}/sequence?flow=forward&from=1&to=2").json
-    inner = next(one for one in part["series"] if one["name"] == "data")["x"]
+    inner = next(entry for entry in part["series"] if entry["name"] == "data")["x"]
     assert sum(1 <= x <= 2 for x in inner) >= len(inner) - 2
     queue: Any = client.get(f"/api/runs/{run_id}/queue?flow=bottleneck/reverse").json
     assert max(queue["series"][0]["y"]) == 10
@@ -261,20 +263,20 @@ def test_every_loss_of_a_run_is_explained(dropping: Simulated) -> None:
     client = create_app(dropping.results).test_client()
     run = dropping.run_id()
     drawn: Any = client.get(f"/api/runs/{run}/sequence?flow=forward").json
-    losses = next(one for one in drawn["series"] if one["name"] == "never arrived")
+    losses = next(entry for entry in drawn["series"] if entry["name"] == "never arrived")
     assert len(losses["x"]) > 5
     told = []
     for t, end in zip(losses["x"][:20], losses["y"], strict=False):
         near: Any = client.get(f"/api/runs/{run}/segments?flow=forward&from={t - 2e-6}&to={t + 2e-6}").json
-        one = next(one for one in near["segments"] if one["end"] == round(end * 1e3))
-        asked = {"flow": "forward", "seq": one["seq"], "payload": one["payload"], "at": one["time_s"]}
-        found: Any = client.get(f"/api/runs/{run}/fate", query_string=asked).json
-        told.append(found["sentence"])
-        assert found["arrived_s"] is None
-        assert (found["lost"]["link"], found["lost"]["event"]) == ("bottleneck", "dropped_full")
-        assert found["again_s"] > found["sent_s"]
-    assert all("Dropped at bottleneck forward" in one and "queue 12 of 12 packets" in one for one in told)
-    assert any(re.search(r"sent again at [\d.]+ s after [3-9]\d* duplicate acks", one) for one in told)
+        entry = next(entry for entry in near["segments"] if entry["end"] == round(end * 1e3))
+        asked = {"flow": "forward", "seq": entry["seq"], "payload": entry["payload"], "at": entry["time_s"]}
+        result: Any = client.get(f"/api/runs/{run}/fate", query_string=asked).json
+        told.append(result["sentence"])
+        assert result["arrived_s"] is None
+        assert (result["lost"]["link"], result["lost"]["event"]) == ("bottleneck", "dropped_full")
+        assert result["again_s"] > result["sent_s"]
+    assert all("Dropped at bottleneck forward" in entry and "queue 12 of 12 packets" in entry for entry in told)
+    assert any(re.search(r"sent again at [\d.]+ s after [3-9]\d* duplicate acks", entry) for entry in told)
     assert client.get(f"/api/runs/{run}/fate", query_string=asked | {"seq": 1 << 40}).status_code == 404
     assert client.get(f"/api/runs/{run}/fate?flow=forward").status_code == 400
     assert client.get(f"/api/runs/{run}/fate", query_string=asked | {"seq": 10**30}).status_code == 400
@@ -288,7 +290,7 @@ def test_what_never_arrived_is_what_the_lines_dropped(client: FlaskClient, simul
     dropped = sum(links[name]["reverse"]["events"].get("dropped_full", 0) for name in links)
     assert dropped > 0
     answer: Any = client.get(f"/api/runs/{simulated.run_id()}/sequence?flow=reverse").json
-    lost = [one for one in answer["series"] if one["name"] == "never arrived"]
+    lost = [entry for entry in answer["series"] if entry["name"] == "never arrived"]
     # The same queue also drops the forward transfer's acks.
     assert lost
     assert len(lost[0]["x"]) <= dropped
@@ -303,14 +305,14 @@ def test_connections_of_one_flow_are_told_apart(simulated: Simulated, tmp_path: 
 
     def lost() -> list[float]:
         figure = run_figures.sequence(folder, run, "forward")
-        return next((one.points["x"].to_list() for one in figure.series if one.name == "never arrived"), [])
+        return next((line.points["x"].to_list() for line in figure.series if line.name == "never arrived"), [])
 
     before = lost()
     # A second connection of the client, whose bytes have the same numbers, 1 ms later; one of its segments is lost.
     connections, segments = (pl.read_parquet(folder / f"{name}.parquet") for name in ("connections", "segments"))
     own = tables.flow(folder, run, "forward", False, ("file", "conn")).row(0)
-    there = tables.flow(folder, run, "forward", True, ("file", "conn")).row(0)
-    pairs = {(own[0], own[1]): 900, (there[0], there[1]): 900}
+    present = tables.flow(folder, run, "forward", True, ("file", "conn")).row(0)
+    pairs = {(own[0], own[1]): 900, (present[0], present[1]): 900}
     more_connections, more_segments = [connections], [segments]
     for (file, conn), number in pairs.items():
         chosen = (pl.col("file") == file) & (pl.col("conn") == conn)
@@ -321,7 +323,7 @@ def test_connections_of_one_flow_are_told_apart(simulated: Simulated, tmp_path: 
         copied = segments.filter(chosen).with_columns(
             pl.lit(number).cast(segments.schema["conn"]).alias("conn"), pl.col("time_ns") + 1_000_000
         )
-        if file == there[0]:
+        if file == present[0]:
             data = copied.filter((pl.col("dir") == 0) & (pl.col("payload") > 0))
             seq = data["seq"].unique().sort()[7]
             copied = copied.filter((pl.col("dir") != 0) | (pl.col("seq") != seq))
@@ -367,11 +369,15 @@ def test_selective_acks_are_drawn_from_edge_to_edge(simulated: Simulated, tmp_pa
         "file": sent.schema["file"], "conn": sent.schema["conn"]})  # fmt: skip
     frame.write_parquet(folder / "sacks.parquet")
     figure = run_figures.sequence(folder, run, "forward").within(0, 8, 4000)
-    bars = next(one for one in figure.as_json()["series"] if one["name"] == "SACK")
+    bars = next(entry for entry in figure.as_json()["series"] if entry["name"] == "SACK")
     assert (bars["kind"], bars["x"], bars["low"], bars["y"]) == ("segments", [1, 2], [1, 5], [4, 9])
     (axes,) = printed.draw(figure).axes
-    upright = [one for one in axes.collections if isinstance(one, LineCollection) and len(one.get_segments()) == 2]
-    assert [segment.tolist() for one in upright for segment in one.get_segments()] == [
+    upright = [
+        collection
+        for collection in axes.collections
+        if isinstance(collection, LineCollection) and len(collection.get_segments()) == 2
+    ]
+    assert [segment.tolist() for entry in upright for segment in entry.get_segments()] == [
         [[1, 1], [1, 4]],
         [[2, 5], [2, 9]],
     ]
@@ -389,11 +395,11 @@ def test_the_window_of_a_connection_split_on_the_way_stands_beside_the_senders(t
     ]
     (tmp_path / "telemetry" / "links.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     run = RunRow("r", "sim", 1, 3.0, "valid", [], 1, 0.0, Documents(two_hosts(), {}))
-    found = run_figures.cwnd(tmp_path, run, "bulk").within(0, 10, 100).as_json()["series"]
-    shown = {one["name"]: (one["x"], one["y"]) for one in found}
+    result = run_figures.cwnd(tmp_path, run, "bulk").within(0, 10, 100).as_json()["series"]
+    shown = {entry["name"]: (entry["x"], entry["y"]) for entry in result}
     assert shown["cwnd, wireless part"] == ([2.0], [3.5])
     queue = run_figures.queue(tmp_path, run, "air/forward")
-    names = [one.name for one in queue.series]
+    names = [line.name for line in queue.series]
     assert names == ["peak since the last sample", "waiting"], "a sender's acks are no events of the queue"
 
 
@@ -402,13 +408,13 @@ def test_single_segments_have_their_fields(client: FlaskClient, simulated: Simul
     first: Any = client.get(f"{address}&to=1").json
     assert first["segments"][0]["flags"] == ["SYN"]
     assert first["segments"][0]["seq"] == 0
-    times = [one["time_s"] for one in first["segments"]]
+    times = [entry["time_s"] for entry in first["segments"]]
     assert times == sorted(times)
-    whole: Any = client.get(address).json
-    assert whole["total"] > 500
-    assert len(whole["segments"]) == 500
+    complete: Any = client.get(address).json
+    assert complete["total"] > 500
+    assert len(complete["segments"]) == 500
     last: Any = client.get(f"{address}&tail=1").json
-    assert last["segments"][-1]["time_s"] > whole["segments"][-1]["time_s"]
+    assert last["segments"][-1]["time_s"] > complete["segments"][-1]["time_s"]
     assert first["segments"][0]["sack"] == []
 
 
@@ -418,16 +424,16 @@ def test_a_segments_sack_blocks_are_among_its_fields(tmp_path: Path) -> None:
     pl.DataFrame(
         {"file": [3, 3, 4, 3], "frame": [9, 9, 9, 20], "left": [200, 100, 1, 2], "right": [300, 150, 2, 3]}
     ).write_parquet(tmp_path / "sacks.parquet")
-    found = tables.blocks_of(tmp_path, sent)
-    assert (found.get((3, 7)), found[(3, 9)]) == (None, [[200, 300], [100, 150]])
+    result = tables.blocks_of(tmp_path, sent)
+    assert (result.get((3, 7)), result[(3, 9)]) == (None, [[200, 300], [100, 150]])
     assert tables.blocks_of(tmp_path, sent.clear()) == {}
 
 
 def test_packets_cross_the_line_in_its_own_time(client: FlaskClient, simulated: Simulated) -> None:
     answer: Any = client.get(f"/api/runs/{simulated.run_id(1)}/crossing?from=1&to=3").json
     assert answer["link"] == "bottleneck"
-    forward = [one for one in answer["packets"] if one[3] == 0 and one[2] is not None]
-    reverse = [one for one in answer["packets"] if one[3] == 1 and one[2] is not None]
+    forward = [entry for entry in answer["packets"] if entry[3] == 0 and entry[2] is not None]
+    reverse = [entry for entry in answer["packets"] if entry[3] == 1 and entry[2] is not None]
     assert forward
     assert reverse
     for entered, leaves, arrives, direction, size, _, _ in forward + reverse:
@@ -445,14 +451,14 @@ def test_a_plot_is_a_file_too(client: FlaskClient, simulated: Simulated) -> None
     # Exactly the period, and every segment of it.
     assert 1 <= table["time_s"].min() <= table["time_s"].max() <= 2  # type: ignore[operator]
     told: Any = client.get(f"/api/runs/{simulated.run_id()}/segments?flow=forward&from=1&to=2").json
-    data = sum(one["direction"] == "data" and one["payload"] > 0 for one in told["segments"])
+    data = sum(entry["direction"] == "data" and entry["payload"] > 0 for entry in told["segments"])
     assert table.filter(pl.col("series").is_in(["data", "retransmission", "fast retransmission"])).height == data > 0
 
 
 def test_points_are_compared_in_pairs(client: FlaskClient, simulated: Simulated) -> None:
     campaign = simulated.campaign["campaign"]
     answer: Any = client.get(f"/api/compare?point={campaign}:0&point={campaign}:3").json
-    row = next(one for one in answer["metrics"] if (one["metric"], one["flow"]) == ("throughput", "forward"))
+    row = next(entry for entry in answer["metrics"] if (entry["metric"], entry["flow"]) == ("throughput", "forward"))
     first, second = row["cells"]
     assert second["method"] == "paired"
     assert second["difference"] == pytest.approx(second["mean"] - first["mean"])
@@ -599,9 +605,9 @@ def test_limits_wider_than_usual_are_told_where_runs_are_held_to_them(tmp_path: 
 
 
 def test_why_something_does_not_agree_stands_beside_it() -> None:
-    found = scorecards.reasons()
-    assert set(found) == set(scorecards.PAPERS)
-    assert all(told.startswith("**") for paragraphs in found.values() for told in paragraphs)
+    result = scorecards.reasons()
+    assert set(result) == set(scorecards.PAPERS)
+    assert all(told.startswith("**") for paragraphs in result.values() for told in paragraphs)
     named = scorecards._named("asym", "Table II and figures 20 and 21 agree; `asym-claim-k` does not")
     assert named == {"asym-table2", "asym-fig20", "asym-fig21", "asym-claim-k"}
     assert scorecards.marked("**a** <b> `c`") == "<b>a</b> &lt;b&gt; <code>c</code>"
@@ -657,8 +663,8 @@ def test_a_search_finds_labels_and_whole_words_first(tmp_path: Path, words: str,
         new, [[("queue.policy", policy), ("line.rate", f"{rate} kbit/s")] for policy, rate in swept],
         [(n, 0, f"f{n:023x}") for n in range(4)],
     )  # fmt: skip
-    found: Any = client.get(f"/api/campaigns/{new.id}/runs", query_string={"q": words}).json
-    assert found["total"] == points
+    result: Any = client.get(f"/api/campaigns/{new.id}/runs", query_string={"q": words}).json
+    assert result["total"] == points
 
 
 @pytest.mark.parametrize(
@@ -788,9 +794,9 @@ def test_a_run_with_counters_shows_its_throughput_window_and_queue(tmp_path: Pat
     assert f'href="/api{address}/throughput' in page
     answer: Any = client.get(f"/api{address}/throughput").json
     counted = json.loads((Store.open(run.results).run_folder(run.run_id()) / "counters.json").read_text())
-    for one in answer["series"]:
-        delivered = sum(one["y"]) * 1e3 * counted["every_s"] / 8
-        assert delivered == pytest.approx(sum(counted["flows"][one["name"]]["delivered_bytes"]))
+    for entry in answer["series"]:
+        delivered = sum(entry["y"]) * 1e3 * counted["every_s"] / 8
+        assert delivered == pytest.approx(sum(counted["flows"][entry["name"]]["delivered_bytes"]))
     for kind, of, bins in (
         ("cwnd", "forward", counted["flows"]["forward"]["cwnd_segments"]),
         ("queue", "bottleneck/reverse", counted["links"]["bottleneck"]["reverse"]["queue_packets"]),
@@ -811,8 +817,8 @@ def test_throughput_adds_up_to_what_was_delivered(client: FlaskClient, simulated
     run = store.run(run_id)
     assert run is not None
     data = RunData.load(store.run_folder(run_id), run.documents.scenario, run.documents.report)
-    for flow, one in zip(data.flows, answer["series"], strict=True):
-        assert sum(one["y"]) * 1e3 * 0.08 / 8 == pytest.approx(flow.delivered_bytes(0, 9), rel=1e-3)
+    for flow, entry in zip(data.flows, answer["series"], strict=True):
+        assert sum(entry["y"]) * 1e3 * 0.08 / 8 == pytest.approx(flow.delivered_bytes(0, 9), rel=1e-3)
 
 
 def test_throughput_has_a_plot_for_each_direction_and_bins_that_follow_the_zoom(
@@ -826,17 +832,17 @@ def test_throughput_has_a_plot_for_each_direction_and_bins_that_follow_the_zoom(
 
     def series(query: str) -> dict[str, tuple[list[float], list[float]]]:
         answer: Any = client.get(f"/api/runs/{run_id}/throughput?{query}").json
-        return {one["name"]: (one["x"], one["y"]) for one in answer["series"]}
+        return {entry["name"]: (entry["x"], entry["y"]) for entry in answer["series"]}
 
     assert set(series("flow=client")) == {"forward"}
     assert set(series("flow=server")) == {"reverse"}
     assert set(series("flow=reverse")) == {"reverse"}
     assert set(series("")) == {"forward", "reverse"}
-    whole, near = series("flow=client")["forward"], series("flow=client&from=2&to=4")["forward"]
-    assert [x[-1] - x[-2] for x, _ in (whole, near)] == pytest.approx([0.08, 0.02])
+    complete, near = series("flow=client")["forward"], series("flow=client&from=2&to=4")["forward"]
+    assert [x[-1] - x[-2] for x, _ in (complete, near)] == pytest.approx([0.08, 0.02])
     # The same bytes, in a quarter of the width.
     assert sum(y for x, y in zip(*near, strict=True) if 2.4 + 1e-6 < x <= 3.2 + 1e-6) / 4 == pytest.approx(
-        sum(y for x, y in zip(*whole, strict=True) if 2.4 + 1e-6 < x <= 3.2 + 1e-6)
+        sum(y for x, y in zip(*complete, strict=True) if 2.4 + 1e-6 < x <= 3.2 + 1e-6)
     )
     assert "bins of 20 ms" in client.get(f"/runs/{run_id}/plots/throughput.svg?flow=client&from=2&to=4").text
 
@@ -859,9 +865,9 @@ def test_the_api_describes_itself(client: FlaskClient) -> None:
         named = set(re.findall(r"{(\w+)}", path))
         for operation in operations.values():
             assert operation["summary"]
-            assert {one["name"] for one in operation["parameters"] if one["in"] == "path"} == named
+            assert {entry["name"] for entry in operation["parameters"] if entry["in"] == "path"} == named
     assert "/api/campaigns/{campaign_id}/runs" in document["paths"]
-    ids = [one["operationId"] for operations in document["paths"].values() for one in operations.values()]
+    ids = [operation["operationId"] for operations in document["paths"].values() for operation in operations.values()]
     assert len(ids) == len(set(ids))
 
 
@@ -887,8 +893,8 @@ def test_answers_are_what_the_description_says(client: FlaskClient, simulated: S
         for name in schema.get("required", ()):
             assert name in given, f"{where}: {name}"
             hold(schema["properties"][name], given[name], f"{where}.{name}")
-        for one in given if "items" in schema else ():
-            hold(schema["items"], one, where)
+        for entry in given if "items" in schema else ():
+            hold(schema["items"], entry, where)
 
     held = 0
     for path, operations in paths.items():

@@ -28,8 +28,8 @@ def opened(page: Page, simulated: Simulated, folder: Path, *words: str | Path) -
 
 
 def view(board: Locator) -> dict[str, list[float]]:
-    found: dict[str, list[float]] = json.loads(board.get_attribute("data-view") or "")
-    return found
+    result: dict[str, list[float]] = json.loads(board.get_attribute("data-view") or "")
+    return result
 
 
 def place(page: Page, x: float, y: float) -> tuple[float, float]:
@@ -49,17 +49,17 @@ def test_a_time_sequence_zooms_moves_and_tells_its_segments(page: Page, simulate
         let n = 0; for (let i = 3; i < d.length; i += 4) n += d[i] > 0; return n; }"""
     )
     assert ink > 2000
-    whole = view(board)
-    assert whole["x"] == [0, 8]
+    complete = view(board)
+    assert complete["x"] == [0, 8]
     # A flat drag is a period, and y is fitted to what is seen there.
-    (left, top), (right, _) = place(page, 2, whole["y"][1] / 2), place(page, 4, 0)
+    (left, top), (right, _) = place(page, 2, complete["y"][1] / 2), place(page, 4, 0)
     page.mouse.move(left, top)
     page.mouse.down()
     page.mouse.move(right, top, steps=5)
     page.mouse.up()
     near = view(board)
     assert near["x"] == pytest.approx([2, 4], abs=0.02)
-    assert near["y"][1] - near["y"][0] < whole["y"][1] - whole["y"][0]
+    assert near["y"][1] - near["y"][0] < complete["y"][1] - complete["y"][0]
     # Shift and drag moves it.
     page.keyboard.down("Shift")
     page.mouse.move(left + 200, top)
@@ -79,15 +79,15 @@ def test_a_time_sequence_zooms_moves_and_tells_its_segments(page: Page, simulate
     expect(readout).to_contain_text(name)
     expect(readout).to_contain_text("sequence number (kB)")
     board.locator(".u-over").dblclick()
-    assert view(board) == whole
+    assert view(board) == complete
     # The wheel keeps what is under the pointer there.
-    page.mouse.move(*place(page, 6, whole["y"][1] / 2))
+    page.mouse.move(*place(page, 6, complete["y"][1] / 2))
     page.mouse.wheel(0, -100)
     page.wait_for_function("Figures.chart.view.x[0] > 0")
     low_x, high_x = view(board)["x"]
     assert (6 - low_x) / (high_x - low_x) == pytest.approx(6 / 8, abs=0.02)
     board.press("0")
-    assert view(board) == whole
+    assert view(board) == complete
     board.press("+")
     assert view(board)["x"] == [2, 6]
 

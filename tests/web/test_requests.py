@@ -51,9 +51,9 @@ def visitor(results: Path) -> FlaskClient:
 
 
 def token(visitor: FlaskClient) -> str:
-    found = re.search(r'name="csrf" content="([^"]+)"', visitor.get("/launch").text)
-    assert found is not None
-    return found[1]
+    result = re.search(r'name="csrf" content="([^"]+)"', visitor.get("/launch").text)
+    assert result is not None
+    return result[1]
 
 
 @pytest.fixture
@@ -76,7 +76,7 @@ def head_of(store: Store, campaign_id: str) -> CampaignRow:
 
 
 def request_of(store: Store, number: int) -> RequestRow:
-    request = requests.one(store, number)
+    request = requests.find(store, number)
     assert request is not None
     return request
 
@@ -175,7 +175,7 @@ def test_a_campaign_with_an_include_is_launched_with_what_it_includes(
     text = launch._file("mine/own.yaml")
     answer: Any = visitor.post("/api/requests", json={"text": text, "file": "mine/own.yaml"}).json
     assert answer["problems"] == []
-    asked = requests.one(Store.open(visitor.application.config["RESULTS"]), answer["request"])
+    asked = requests.find(Store.open(visitor.application.config["RESULTS"]), answer["request"])
     assert asked is not None
     plan = expand(source.parse(asked.file, asked.text))
     assert (plan.name, len(plan.runs), plan.runs[0].document.document["workload"][0]["bytes"]) == ("own", 2, 20_000)
@@ -231,7 +231,7 @@ def test_a_request_is_taken_up_and_ends_as_a_campaign(
     )
     assert "Request 1" in answer.text
     wait_until(lambda: requests.runners(store))
-    done = wait_until(lambda: request_of(store, 1).state == requests.DONE and requests.one(store, 1))
+    done = wait_until(lambda: request_of(store, 1).state == requests.DONE and requests.find(store, 1))
     assert "2 runs made" in done.message
     head = browse.campaign_head(store, done.campaign_id)
     assert head is not None
@@ -270,10 +270,10 @@ def test_a_request_that_cannot_be_run_says_why(store: Store, results: Path) -> N
     bad = requests.ask_run(store, "bad.yaml", TINY.replace("newreno", "newrno"))
     done = backchannel("runner", "--once", "--results", results)
     assert done.returncode == 1
-    found = requests.one(store, bad)
-    assert found is not None
-    assert found.state == requests.FAILED
-    assert "did you mean 'newreno'?" in found.message
+    result = requests.find(store, bad)
+    assert result is not None
+    assert result.state == requests.FAILED
+    assert "did you mean 'newreno'?" in result.message
     assert requests.runners(store) == []
 
 

@@ -39,9 +39,9 @@ def locked(tmp_path: Path) -> FlaskClient:
 
 
 def csrf(client: FlaskClient, path: str = "/") -> str:
-    found = re.search(r'name="csrf" content="([^"]+)"', client.get(path).text)
-    assert found is not None
-    return found[1]
+    result = re.search(r'name="csrf" content="([^"]+)"', client.get(path).text)
+    assert result is not None
+    return result[1]
 
 
 def test_nothing_comes_from_elsewhere_or_inline(client: FlaskClient, simulated: Simulated) -> None:
@@ -189,9 +189,9 @@ def test_a_session_is_worth_as_much_as_the_token_it_was_given_for(tmp_path: Path
         return client, client.get("/docs").status_code
 
     def cookie(client: FlaskClient) -> str:
-        found = client.get_cookie(client.application.config["SESSION_COOKIE_NAME"])
-        assert found is not None
-        return found.value
+        result = client.get_cookie(client.application.config["SESSION_COOKIE_NAME"])
+        assert result is not None
+        return result.value
 
     unlocked, _ = visit("")
     unlocked.post("/enter", data={"csrf": csrf(unlocked, "/enter")})
@@ -248,7 +248,7 @@ def test_uploads_wait_for_each_other_up_to_a_number(tmp_path: Path, monkeypatch:
     assert not left.exists()
     assert len(list((tmp_path / "results/uploads").iterdir())) == import_queue.MOST_WAITING
     go_on.set()
-    wait_until(lambda: all(one["state"] == "failed" for one in client.get("/api/imports").json or []))
+    wait_until(lambda: all(entry["state"] == "failed" for entry in client.get("/api/imports").json or []))
     assert upload(client, (b"x", "a.pcap")).status_code == 202
 
 
@@ -262,8 +262,8 @@ def test_how_far_a_reader_is(tmp_path: Path) -> None:
     assert import_queue._progress(tmp_path, 7) == ("classifying segments", 20)
     (folder / "summary.json").write_bytes(b"{}")
     assert import_queue._progress(tmp_path, 7) == ("measuring", 22)
-    one = import_queue.Import("i", ["a"], 10, state="reading", reader=7, reader_started=time.time() - 3)
-    told = one.as_json(tmp_path)
+    entry = import_queue.Import("i", ["a"], 10, state="reading", reader=7, reader_started=time.time() - 3)
+    told = entry.as_json(tmp_path)
     assert (told["phase"], told["written_bytes"]) == ("measuring", 22)
     assert told["elapsed_s"] >= 3
 
@@ -419,10 +419,10 @@ def test_an_uploads_name_is_only_shown(tmp_path: Path, monkeypatch: pytest.Monke
     seen: list[list[Path]] = []
     looked = threading.Event()
 
-    def read(results: str, files: list[Path], one: import_queue.Import) -> list[str]:
+    def read(results: str, files: list[Path], entry: import_queue.Import) -> list[str]:
         seen.append(files)
         assert looked.wait(30)
-        raise import_queue.ImportFailed(f"{one.names[0]}: no")
+        raise import_queue.ImportFailed(f"{entry.names[0]}: no")
 
     monkeypatch.setattr(import_queue, "_read", read)
     answer = upload(client, (b"x", "../../../etc/cron.d/evil<b>.pcap.gz"), (b"y", "--results"))

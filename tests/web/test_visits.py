@@ -118,12 +118,12 @@ def test_an_import_lists_its_conversations_and_each_opens_its_plots(
     for stream, length in (line.split() for line in told.splitlines()):
         theirs.setdefault(stream, []).append(int(length))
     ours = page.request.get(page.url.replace("/runs/", "/api/runs/") + "/conversations").json()
-    assert {(one["packets"], one["bytes"]) for one in ours} == {(len(all_), sum(all_)) for all_ in theirs.values()}
-    assert ours == sorted(ours, key=lambda one: -one["bytes"])
+    assert {(our["packets"], our["bytes"]) for our in ours} == {(len(all_), sum(all_)) for all_ in theirs.values()}
+    assert ours == sorted(ours, key=lambda item: -item["bytes"])
     expect(rows.first.locator("td.number").first).to_contain_text(f"{ours[0]['packets']}")
     page.get_by_role("link", name="Duration").click()
     expect(page.locator("#conversations th[aria-sort=descending]")).to_contain_text("Duration")
-    second = next(one for one in ours if one != ours[0])
+    second = next(our for our in ours if our != ours[0])
     page.locator("#conversations").get_by_role("link", name=second["sender"]).click()
     page.wait_for_url("**#plots")
     expect(page.locator('.plot[data-kind="sequence"]')).to_have_attribute("data-flow", second["flow"])
@@ -135,7 +135,7 @@ def test_the_first_campaign_is_one_click_away(page: Page, serve: Callable[[Path]
     page.goto(address)
     page.get_by_role("button", name="Run the first campaign").click()
     page.wait_for_url("**/requests/1", timeout=30_000)
-    asked = requests.one(Store.open(tmp_path / "results"), 1)
+    asked = requests.find(Store.open(tmp_path / "results"), 1)
     assert asked is not None
     assert asked.text.startswith("# A two-way transfer")
     assert list(asked.overrides) == ["backend=sim", "stack=newreno"]
@@ -171,12 +171,12 @@ def test_a_launch_starts_from_a_line_the_catalogue_the_guide_or_a_result(
 
 def test_every_example_of_the_guide_is_one_to_launch() -> None:
     parts = guide.parts()
-    examples = [one.example for one in parts if one.example]
+    examples = [part.example for part in parts if part.example]
     assert len(examples) > 8
     assert guide.example(1) == examples[0]
     assert guide.example(len(examples)) == examples[-1]
     assert guide.example(0) == guide.example(len(examples) + 1) == ""
-    html = "".join(one.html for one in parts)
+    html = "".join(part.html for part in parts)
     assert '<h3 id="networks">' in html
     assert 'href="#networks"' in html
     # Links to files of the repository lead nowhere on the site.
@@ -195,13 +195,13 @@ def test_a_figure_is_linked_copied_and_embedded(
         figure.locator("summary", has_text="Share").click()
         figure.get_by_role("button", name=what).click()
         expect(figure.locator("output")).to_have_text("Copied", timeout=20_000)
-        found: str = page.evaluate(
+        result: str = page.evaluate(
             """async () => { const [one] = await navigator.clipboard.read();
             if (one.types.includes("image/png")) return `${(await one.getType("image/png")).size} bytes`;
             return await (await one.getType("text/plain")).text(); }"""
         )
         page.reload()
-        return found
+        return result
 
     assert copied("Copy link") == f"{address}{simulated.address}?metric=throughput/forward#live-figure"
     element = copied("Copy embedding")

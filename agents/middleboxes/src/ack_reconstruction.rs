@@ -32,7 +32,7 @@ use std::time::Duration;
 
 use backchannel_core::event::{EventKind, Events};
 use backchannel_core::packet::{FlowKey, Packet, TcpFlags};
-use backchannel_core::registry::{Entry, Given, Param, Preset, Random, Unit};
+use backchannel_core::registry::{CheckedOptions, Entry, Param, Preset, Random, Unit};
 use backchannel_core::time::Time;
 use backchannel_core::traits::{Middlebox, Side};
 
@@ -68,14 +68,14 @@ pub(crate) static ENTRY: Entry = Entry {
     ],
 };
 
-pub(crate) fn build(given: &Given<'_>) -> Box<dyn Middlebox> {
-    let number = |name: &str| given.number(name).expect("it has a default");
+pub(crate) fn build(checked: &CheckedOptions<'_>) -> Box<dyn Middlebox> {
+    let number = |name: &str| checked.number(name).expect("it has a default");
     Box::new(AckReconstruction {
         threshold: number("threshold_segments") as u32,
         gain: number("gain"),
         initial_s: number("initial_s"),
-        even: given.text("count") == Some("even"),
-        spacing: match given.text("spacing") {
+        even: checked.text("count") == Some("even"),
+        spacing: match checked.text("spacing") {
             Some("interval") => Spacing::Interval,
             Some("agent") => Spacing::Agent,
             _ => Spacing::Share,
@@ -176,12 +176,12 @@ impl Flow {
             out.push((Side::A, packet));
             return;
         }
-        let whole = gap.div_ceil(step);
-        let made = if even { whole - 1 } else { whole.saturating_sub(2) };
+        let steps = gap.div_ceil(step);
+        let made = if even { steps - 1 } else { steps.saturating_sub(2) };
         for number in 1..=made {
             let mut made_ack = packet.clone();
             made_ack.set_ack_number(ack.wrapping_sub(gap).wrapping_add(number * step));
-            events.note(now, EventKind::Made, &made_ack);
+            events.record(now, EventKind::Made, &made_ack);
             at = (at + apart).max(now);
             self.waiting.push_back((at, made_ack));
         }
@@ -216,7 +216,7 @@ impl Flow {
         for number in 0..made {
             let mut made_ack = packet.clone();
             made_ack.set_ack_number(ack.wrapping_sub(gap).wrapping_add((number + 1) * step));
-            events.note(now, EventKind::Made, &made_ack);
+            events.record(now, EventKind::Made, &made_ack);
             self.waiting.push_back((now + apart * number, made_ack));
         }
         self.waiting.push_back((now + apart * made, packet));
@@ -251,14 +251,14 @@ impl AckReconstruction {
             out.push((Side::A, packet));
             return;
         }
-        let whole = gap.div_ceil(step);
-        let made = if even { whole - 1 } else { whole.saturating_sub(2) };
+        let steps = gap.div_ceil(step);
+        let made = if even { steps - 1 } else { steps.saturating_sub(2) };
         let apart = flow.spacing_s * f64::from(step) / f64::from(gap);
         let at = |number: u32| now + Duration::from_secs_f64(apart * f64::from(number));
         for number in 1..=made {
             let mut made_ack = packet.clone();
             made_ack.set_ack_number(ack.wrapping_sub(gap).wrapping_add(number * step));
-            events.note(now, EventKind::Made, &made_ack);
+            events.record(now, EventKind::Made, &made_ack);
             flow.waiting.push_back((at(number), made_ack));
         }
         flow.waiting.push_back((at(made + 1), packet));
@@ -329,7 +329,7 @@ mod tests {
     impl Bench {
         fn new(options: serde_json::Value) -> Bench {
             let options = serde_json::from_value(options).unwrap();
-            let mut bench = Bench(build(&Given::check(&ENTRY, &options).unwrap()), Events::default());
+            let mut bench = Bench(build(&CheckedOptions::check(&ENTRY, &options).unwrap()), Events::default());
             // A segment of 1000 bytes went the other way.
             let data = Segment { payload: 1000, ..Segment::default() }.packet();
             bench.0.process(Time::ZERO, Side::A, data, &mut Vec::new(), &mut bench.1);

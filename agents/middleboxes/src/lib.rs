@@ -10,11 +10,11 @@ mod split_connection;
 #[cfg(test)]
 mod testing;
 
-use backchannel_core::registry::{Entry, Given};
+use backchannel_core::registry::{CheckedOptions, Entry};
 use backchannel_core::scenario::Options;
 use backchannel_core::traits::Middlebox;
 
-type Build = fn(&Given<'_>) -> Box<dyn Middlebox>;
+type Build = fn(&CheckedOptions<'_>) -> Box<dyn Middlebox>;
 
 /// Every middlebox: its registry entry and its constructor.
 static MIDDLEBOXES: &[(&Entry, Build)] = &[
@@ -42,7 +42,7 @@ pub fn build(name: &str, options: &Options) -> Result<Box<dyn Middlebox>, String
         let known: Vec<_> = MIDDLEBOXES.iter().map(|(entry, _)| entry.name).collect();
         format!("there is no middlebox '{name}'; there are: {}", known.join(", "))
     })?;
-    Ok(build(&Given::check(entry, options)?))
+    Ok(build(&CheckedOptions::check(entry, options)?))
 }
 
 #[cfg(test)]

@@ -22,7 +22,7 @@ use std::time::Duration;
 
 use backchannel_core::event::{EventKind, Events};
 use backchannel_core::packet::{FlowKey, Packet, Tcp, TcpFlags};
-use backchannel_core::registry::{Entry, Given, Param, Preset, Random, Unit};
+use backchannel_core::registry::{CheckedOptions, Entry, Param, Preset, Random, Unit};
 use backchannel_core::time::Time;
 use backchannel_core::traits::{Middlebox, Side};
 
@@ -61,20 +61,20 @@ pub(crate) static LL_TCP_AWARE: Entry =
 pub(crate) static LL_SMART_TCP_AWARE: Entry =
     entry("ll-smart-tcp-aware", "local retransmission triggered by SACK blocks that suppresses duplicate acks");
 
-pub(crate) fn ll(given: &Given<'_>) -> Box<dyn Middlebox> {
-    LinkLayer::boxed(given, false, false)
+pub(crate) fn ll(checked: &CheckedOptions<'_>) -> Box<dyn Middlebox> {
+    LinkLayer::boxed(checked, false, false)
 }
 
-pub(crate) fn ll_smart(given: &Given<'_>) -> Box<dyn Middlebox> {
-    LinkLayer::boxed(given, true, false)
+pub(crate) fn ll_smart(checked: &CheckedOptions<'_>) -> Box<dyn Middlebox> {
+    LinkLayer::boxed(checked, true, false)
 }
 
-pub(crate) fn ll_tcp_aware(given: &Given<'_>) -> Box<dyn Middlebox> {
-    LinkLayer::boxed(given, false, true)
+pub(crate) fn ll_tcp_aware(checked: &CheckedOptions<'_>) -> Box<dyn Middlebox> {
+    LinkLayer::boxed(checked, false, true)
 }
 
-pub(crate) fn ll_smart_tcp_aware(given: &Given<'_>) -> Box<dyn Middlebox> {
-    LinkLayer::boxed(given, true, true)
+pub(crate) fn ll_smart_tcp_aware(checked: &CheckedOptions<'_>) -> Box<dyn Middlebox> {
+    LinkLayer::boxed(checked, true, true)
 }
 
 /// Duplicate acks that indicate a loss; one may be reordering.
@@ -132,14 +132,14 @@ fn before(a: u32, b: u32) -> bool {
 }
 
 impl LinkLayer {
-    fn boxed(given: &Given<'_>, smart: bool, aware: bool) -> Box<dyn Middlebox> {
-        let seconds = given.number("timeout_min_s").expect("it has a default");
+    fn boxed(checked: &CheckedOptions<'_>, smart: bool, aware: bool) -> Box<dyn Middlebox> {
+        let seconds = checked.number("timeout_min_s").expect("it has a default");
         let parameters = Parameters {
             smart,
             aware,
-            cache: given.count("cache_packets").expect("it has a default") as usize,
+            cache: checked.count("cache_packets").expect("it has a default") as usize,
             least: Duration::from_secs_f64(seconds),
-            retries: given.count("retries").expect("it has a default") as u32,
+            retries: checked.count("retries").expect("it has a default") as u32,
         };
         Box::new(LinkLayer { parameters, flows: HashMap::new() })
     }
@@ -176,7 +176,7 @@ impl Middlebox for LinkLayer {
                 if pass {
                     out.push((Side::A, packet));
                 } else {
-                    events.note(now, EventKind::Purged, &packet);
+                    events.record(now, EventKind::Purged, &packet);
                 }
             }
         }
@@ -224,7 +224,7 @@ impl Flow {
         let end = tcp.seq.wrapping_add(tcp.payload);
         if let Some(place) = self.repaired.iter().position(|&seq| seq == tcp.seq) {
             self.repaired.remove(place);
-            events.note(now, EventKind::SourceRetransmit, packet);
+            events.record(now, EventKind::SourceRetransmit, packet);
         }
         if self.acked.is_some_and(|acked| !before(acked, end)) {
             return;
@@ -380,7 +380,7 @@ impl Flow {
             }
             self.repaired.push_back(cached.seq);
         }
-        events.note(now, EventKind::LinkRetransmit, &cached.packet);
+        events.record(now, EventKind::LinkRetransmit, &cached.packet);
         out.push((Side::B, cached.packet.clone()));
         self.deadline = Some(now + self.timeout(parameters));
     }

@@ -9,7 +9,7 @@ use std::collections::{HashMap, VecDeque};
 
 use backchannel_core::event::{EventKind, Events};
 use backchannel_core::packet::{mark, FlowKey, Packet, TcpFlags};
-use backchannel_core::registry::{Entry, Given, Param, Preset, Random, Unit};
+use backchannel_core::registry::{CheckedOptions, Entry, Param, Preset, Random, Unit};
 use backchannel_core::time::Time;
 use backchannel_core::traits::{Middlebox, Side};
 
@@ -28,8 +28,8 @@ pub(crate) static ENTRY: Entry = Entry {
     .range(1.0, 1e6)],
 };
 
-pub(crate) fn build(given: &Given<'_>) -> Box<dyn Middlebox> {
-    let remembered = given.count("remembered_packets").expect("it has a default") as usize;
+pub(crate) fn build(checked: &CheckedOptions<'_>) -> Box<dyn Middlebox> {
+    let remembered = checked.count("remembered_packets").expect("it has a default") as usize;
     Box::new(LossNotification { remembered, flows: HashMap::new() })
 }
 
@@ -76,7 +76,7 @@ impl Middlebox for LossNotification {
                     let duplicate = flow.acked == Some(tcp.ack) && packet.is_pure_ack();
                     if duplicate && flow.passed.contains(&tcp.ack) {
                         packet.set_mark(mark::ELN);
-                        events.note(now, EventKind::MarkedDupack, &packet);
+                        events.record(now, EventKind::MarkedDupack, &packet);
                     } else if flow.acked.is_none_or(|acked| (tcp.ack.wrapping_sub(acked) as i32) > 0) {
                         flow.acked = Some(tcp.ack);
                         flow.passed.retain(|seq| (seq.wrapping_sub(tcp.ack) as i32) >= 0);
@@ -105,7 +105,7 @@ mod tests {
     fn only_duplicate_acks_for_segments_sent_to_the_link_are_marked() {
         let mut events = Events::default();
         let options = Default::default();
-        let mut own = build(&Given::check(&ENTRY, &options).unwrap());
+        let mut own = build(&CheckedOptions::check(&ENTRY, &options).unwrap());
         let mut go = |from, packet| {
             let mut out = Vec::new();
             own.process(Time::ZERO, from, packet, &mut out, &mut events);

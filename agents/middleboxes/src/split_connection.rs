@@ -22,7 +22,7 @@ use std::time::Duration;
 
 use backchannel_core::event::{EventKind, Events, SenderState};
 use backchannel_core::packet::{FlowKey, Packet, TcpFlags};
-use backchannel_core::registry::{Entry, Given, Param, Preset, Random, Unit};
+use backchannel_core::registry::{CheckedOptions, Entry, Param, Preset, Random, Unit};
 use backchannel_core::scenario::Options;
 use backchannel_core::time::Time;
 use backchannel_core::traits::{Endpoint, Middlebox, Side};
@@ -87,8 +87,8 @@ pub(crate) static SPLIT_SMART: Entry = Entry {
     ..SPLIT
 };
 
-pub(crate) fn build(given: &Given<'_>) -> Box<dyn Middlebox> {
-    Box::new(SplitConnection::new(given))
+pub(crate) fn build(checked: &CheckedOptions<'_>) -> Box<dyn Middlebox> {
+    Box::new(SplitConnection::new(checked))
 }
 
 /// How long a closed pair still answers its hosts, like TIME-WAIT.
@@ -133,13 +133,13 @@ fn number(side: Side) -> usize {
 }
 
 impl SplitConnection {
-    fn new(given: &Given<'_>) -> SplitConnection {
-        let buffer = given.count("buffer_bytes").expect("it has a default");
+    fn new(checked: &CheckedOptions<'_>) -> SplitConnection {
+        let buffer = checked.count("buffer_bytes").expect("it has a default");
         let part = |name: &str| {
-            let stack = given.text(name).expect("it has a default");
+            let stack = checked.text(name).expect("it has a default");
             let options = Options::from([
                 ("receive_buffer_bytes".into(), buffer.into()),
-                ("header_prediction".into(), given.flag("header_prediction").into()),
+                ("header_prediction".into(), checked.flag("header_prediction").into()),
             ]);
             stack_config(stack, &options)
                 .expect("a named stack takes any buffer of the allowed range, and either way of taking acks")
@@ -162,9 +162,9 @@ impl SplitConnection {
 
 /// A part offers no more than the host whose address it uses.
 fn bounded(config: &Config, syn: &Segment) -> Config {
-    let told = syn.mss.map_or(config.packet_bytes, |mss| u32::from(mss).max(64) + IP_HEADER + TCP_HEADER);
+    let peer_mss_bytes = syn.mss.map_or(config.packet_bytes, |mss| u32::from(mss).max(64) + IP_HEADER + TCP_HEADER);
     Config {
-        packet_bytes: config.packet_bytes.min(told),
+        packet_bytes: config.packet_bytes.min(peer_mss_bytes),
         timestamps: config.timestamps && syn.timestamps.is_some(),
         window_scaling: config.window_scaling && syn.window_scale.is_some(),
         ..config.clone()
@@ -257,12 +257,12 @@ impl Pair {
         while let Some(packet) = part.poll_transmit(now) {
             let retransmitted = part.counts().retransmitted;
             if retransmitted > std::mem::replace(&mut again, retransmitted) && to == Side::B {
-                events.note(now, EventKind::LinkRetransmit, &packet);
+                events.record(now, EventKind::LinkRetransmit, &packet);
             }
             out.push((to, packet));
         }
         let (mss, port) = (part.mss(), events.port);
-        events.senders.extend(part.samples().iter().map(|sample| told(sample, key, to, mss, port)));
+        events.senders.extend(part.samples().iter().map(|sample| sender_state(sample, key, to, mss, port)));
         part.clear_samples();
         for (_, packet) in &mut out[first..] {
             self.dress(to, made, packet);
@@ -303,7 +303,7 @@ impl Pair {
 }
 
 /// A part's sender, which sends to the host on side `to` of the connection that runs from side A to side B as `key`.
-fn told(sample: &Sample, key: FlowKey, to: Side, mss: f64, port: u16) -> SenderState {
+fn sender_state(sample: &Sample, key: FlowKey, to: Side, mss: f64, port: u16) -> SenderState {
     SenderState {
         at: sample.at,
         flow: if to == Side::B { key } else { key.reversed() },

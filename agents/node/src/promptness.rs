@@ -33,12 +33,12 @@ impl LatenessHistogram {
     fn quantile_s(&self, share: f64) -> Option<f64> {
         let rank = (self.count as f64 * share).ceil() as u64;
         let mut left = rank.min(self.count.saturating_sub(1)).max(1);
-        let found = self.buckets.iter().position(|count| {
+        let bucket_number = self.buckets.iter().position(|count| {
             let reached = *count >= left;
             left = left.saturating_sub(*count);
             reached
         })?;
-        Some(upper_ns(found).min(self.longest_ns) as f64 * 1e-9)
+        Some(upper_ns(bucket_number).min(self.longest_ns) as f64 * 1e-9)
     }
 
     /// The quantiles that links report too.
@@ -150,10 +150,10 @@ mod tests {
     fn a_delay_is_in_its_bucket() {
         let edges = (0..64).flat_map(|bit| [0u64, 1, 2, 3].map(|more| (1u64 << bit).wrapping_add(more << bit >> 3)));
         for ns in edges.flat_map(|edge| [edge.wrapping_sub(1), edge, edge.saturating_add(1)]) {
-            let found = bucket(ns);
-            assert!(ns <= upper_ns(found), "{ns}");
-            assert!(found == 0 || ns > upper_ns(found - 1), "{ns}");
-            assert!(upper_ns(found) as f64 <= ns.max(8) as f64 * 1.126, "{ns}");
+            let bucket_number = bucket(ns);
+            assert!(ns <= upper_ns(bucket_number), "{ns}");
+            assert!(bucket_number == 0 || ns > upper_ns(bucket_number - 1), "{ns}");
+            assert!(upper_ns(bucket_number) as f64 <= ns.max(8) as f64 * 1.126, "{ns}");
         }
     }
 }

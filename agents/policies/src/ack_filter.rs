@@ -18,7 +18,7 @@
 
 use backchannel_core::event::{EventKind, Events};
 use backchannel_core::packet::{mark, FlowKey, Packet};
-use backchannel_core::registry::{Entry, Given, Param, Preset, Random, Unit};
+use backchannel_core::registry::{CheckedOptions, Entry, Param, Preset, Random, Unit};
 use backchannel_core::rng::{self, RunRng};
 use backchannel_core::time::Time;
 use backchannel_core::traits::{Backlog, Policy};
@@ -57,23 +57,23 @@ pub(crate) static ENTRY: Entry = Entry {
     ],
 };
 
-pub(crate) fn build(given: &Given<'_>, context: &Context) -> Result<Box<dyn Policy>, String> {
-    let share = match (given.number("fraction"), given.flag("by_fullness")) {
+pub(crate) fn build(checked: &CheckedOptions<'_>, context: &Context) -> Result<Box<dyn Policy>, String> {
+    let share = match (checked.number("fraction"), checked.flag("by_fullness")) {
         (Some(_), true) => return Err("policy ack-filtering: set fraction or by_fullness, not both".into()),
         (Some(fraction), false) => Share::Fraction(fraction),
         (None, true) => Share::Fullness,
         (None, false) => Share::All,
     };
-    if share == Share::All && given.flag("random") {
+    if share == Share::All && checked.flag("random") {
         return Err("policy ack-filtering: random needs fraction or by_fullness, because without them all redundant acks are removed".into());
     }
     let variant = Variant {
         share,
-        random: given.flag("random").then(|| rng::stream(context.seed, &format!("{}/ack-filtering", context.label))),
-        replace_head: given.flag("replace_head"),
-        mark_dupacks_after: given.count("mark_dupacks_after"),
+        random: checked.flag("random").then(|| rng::stream(context.seed, &format!("{}/ack-filtering", context.label))),
+        replace_head: checked.flag("replace_head"),
+        mark_dupacks_after: checked.count("mark_dupacks_after"),
     };
-    Ok(Box::new(AckFiltering::with(Limit::of(given), variant)))
+    Ok(Box::new(AckFiltering::with(Limit::of(checked), variant)))
 }
 
 /// The fraction of the redundant acks that is removed.
@@ -108,7 +108,7 @@ pub(crate) fn filter(queue: &mut AckQueue, now: Time, newer: &Packet, events: &m
     }
     for place in redundant_to(queue, newer) {
         let older = queue.take(place).expect("the place holds a packet");
-        events.note(now, EventKind::Purged, &older);
+        events.record(now, EventKind::Purged, &older);
     }
 }
 
@@ -192,7 +192,7 @@ impl AckFiltering {
         places.sort_unstable();
         for place in places.iter().rev() {
             let older = self.queue.take(*place).expect("the place holds a packet");
-            events.note(now, EventKind::Purged, &older);
+            events.record(now, EventKind::Purged, &older);
             if same(&older, newer) {
                 self.count_dupack(&older);
             }
@@ -220,7 +220,7 @@ impl AckFiltering {
             // The missing segment has arrived.
             self.filtered.remove(&flow);
         } else if count >= threshold && packet.set_mark(mark::FAST_RETRANSMIT) {
-            events.note(now, EventKind::MarkedDupack, packet);
+            events.record(now, EventKind::MarkedDupack, packet);
         }
     }
 }
@@ -229,7 +229,7 @@ impl Policy for AckFiltering {
     fn enqueue(&mut self, now: Time, mut packet: Packet, events: &mut Events) {
         let place = self.filter(now, &packet, events);
         if !self.limit.admits(self.queue.len(), self.queue.bytes(), &packet) {
-            events.note(now, EventKind::DroppedFull, &packet);
+            events.record(now, EventKind::DroppedFull, &packet);
             return;
         }
         self.mark_dupack(now, &mut packet, events);

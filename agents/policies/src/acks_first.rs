@@ -5,7 +5,7 @@
 
 use backchannel_core::event::{EventKind, Events};
 use backchannel_core::packet::Packet;
-use backchannel_core::registry::{Entry, Given, Random};
+use backchannel_core::registry::{CheckedOptions, Entry, Random};
 use backchannel_core::time::Time;
 use backchannel_core::traits::{Backlog, Policy};
 
@@ -33,12 +33,12 @@ pub(crate) static ENTRY_WITH_FILTER: Entry = Entry {
     params: &[LIMIT, BUFFER],
 };
 
-pub(crate) fn build(given: &Given<'_>, _: &Context) -> Result<Box<dyn Policy>, String> {
-    Ok(Box::new(AcksFirst::new(Limit::of(given), false)))
+pub(crate) fn build(checked: &CheckedOptions<'_>, _: &Context) -> Result<Box<dyn Policy>, String> {
+    Ok(Box::new(AcksFirst::new(Limit::of(checked), false)))
 }
 
-pub(crate) fn build_with_filter(given: &Given<'_>, _: &Context) -> Result<Box<dyn Policy>, String> {
-    Ok(Box::new(AcksFirst::new(Limit::of(given), true)))
+pub(crate) fn build_with_filter(checked: &CheckedOptions<'_>, _: &Context) -> Result<Box<dyn Policy>, String> {
+    Ok(Box::new(AcksFirst::new(Limit::of(checked), true)))
 }
 
 /// A queue with priority for pure acks.
@@ -63,7 +63,7 @@ impl Policy for AcksFirst {
             ack_filter::filter(&mut self.acks, now, &packet, events);
         }
         if !self.limit.admits(self.len_packets(), self.len_bytes(), &packet) {
-            events.note(now, EventKind::DroppedFull, &packet);
+            events.record(now, EventKind::DroppedFull, &packet);
         } else if packet.is_pure_ack() {
             self.acks.push(packet);
         } else {

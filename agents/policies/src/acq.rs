@@ -20,7 +20,7 @@
 
 use backchannel_core::event::Events;
 use backchannel_core::packet::Packet;
-use backchannel_core::registry::{Entry, Given, Param, Preset, Random, Unit};
+use backchannel_core::registry::{CheckedOptions, Entry, Param, Preset, Random, Unit};
 use backchannel_core::time::Time;
 use backchannel_core::traits::{Backlog, Policy};
 
@@ -81,18 +81,18 @@ pub(crate) static ENTRY: Entry = Entry {
     ],
 };
 
-pub(crate) fn build(given: &Given<'_>, context: &Context) -> Result<Box<dyn Policy>, String> {
-    let number = |name| given.number(name).expect("it has a default");
+pub(crate) fn build(checked: &CheckedOptions<'_>, context: &Context) -> Result<Box<dyn Policy>, String> {
+    let number = |name| checked.number(name).expect("it has a default");
     let parameters = Parameters {
-        limit: Limit::of(given),
-        filter: given.flag(FILTER.name),
-        bounded: given.flag(BOUNDED.name),
+        limit: Limit::of(checked),
+        filter: checked.flag(FILTER.name),
+        bounded: checked.flag(BOUNDED.name),
         period_s: number("period_s"),
         gamma_kbps2: number("gamma"),
         initial_weight: number("initial_weight"),
         least_weight: number("least_weight"),
-        reverse: LineRate::own(given, "acq", "reverse_bps", context)?,
-        forward: LineRate::opposite(given, "acq", "forward_bps", context)?,
+        reverse: LineRate::own(checked, "acq", "reverse_bps", context)?,
+        forward: LineRate::opposite(checked, "acq", "forward_bps", context)?,
     };
     Ok(Box::new(Acq::new(parameters)))
 }
@@ -277,10 +277,10 @@ mod tests {
         let share_of_data = |options: serde_json::Value, rates: Option<[u64; 2]>, reverse_bps: f64| {
             let mut options: Options = serde_json::from_value(options).expect("an object");
             options.insert("bounded".into(), true.into());
-            let given = Given::check(&ENTRY, &options).expect("allowed");
+            let checked = CheckedOptions::check(&ENTRY, &options).expect("allowed");
             let (rate_bps, opposite_rate_bps) = (Some(100_000), Some(1_000_000));
             let mut acq =
-                build(&given, &Context { seed: 1, label: "acq".into(), rate_bps, opposite_rate_bps }).expect("acq");
+                build(&checked, &Context { seed: 1, label: "acq".into(), rate_bps, opposite_rate_bps }).expect("acq");
             if let Some([own, opposite]) = rates {
                 acq.on_rates(Time::ZERO, Some(own), Some(opposite));
             }

@@ -22,7 +22,7 @@
 
 use backchannel_core::event::Events;
 use backchannel_core::packet::Packet;
-use backchannel_core::registry::{Entry, Given, Param, Preset, Random, Unit};
+use backchannel_core::registry::{CheckedOptions, Entry, Param, Preset, Random, Unit};
 use backchannel_core::time::Time;
 use backchannel_core::traits::{Backlog, Policy};
 
@@ -101,8 +101,8 @@ pub(crate) static ENTRY: Entry = Entry {
     ],
 };
 
-pub(crate) fn build(given: &Given<'_>, context: &Context) -> Result<Box<dyn Policy>, String> {
-    Ok(Box::new(AsymmetricQueueing::new(Parameters::of(given, context)?)?))
+pub(crate) fn build(checked: &CheckedOptions<'_>, context: &Context) -> Result<Box<dyn Policy>, String> {
+    Ok(Box::new(AsymmetricQueueing::new(Parameters::of(checked, context)?)?))
 }
 
 /// What to do where equation 11 does not hold.
@@ -151,18 +151,18 @@ pub struct Parameters {
 }
 
 impl Parameters {
-    fn of(given: &Given<'_>, context: &Context) -> Result<Parameters, String> {
-        let number = |name| given.number(name).expect("it has a default");
+    fn of(checked: &CheckedOptions<'_>, context: &Context) -> Result<Parameters, String> {
+        let number = |name| checked.number(name).expect("it has a default");
         Ok(Parameters {
             limit: number("limit_packets") as usize,
-            uplink: LineRate::own(given, "aq", "uplink_bps", context)?,
-            downlink: LineRate::opposite(given, "aq", "downlink_bps", context)?,
+            uplink: LineRate::own(checked, "aq", "uplink_bps", context)?,
+            downlink: LineRate::opposite(checked, "aq", "downlink_bps", context)?,
             ack_bytes: number("ack_bytes"),
             data_bytes: number("data_bytes"),
-            by_size: given.text("classify") == Some("size"),
-            measure_other: given.flag("measure_other"),
+            by_size: checked.text("classify") == Some("size"),
+            measure_other: checked.flag("measure_other"),
             period_s: number("period_s"),
-            infeasible: match given.text("infeasible") {
+            infeasible: match checked.text("infeasible") {
                 Some("no-acks") => Infeasible::NoAcks,
                 Some("only-acks") => Infeasible::OnlyAcks,
                 _ => Infeasible::Refuse,
@@ -345,7 +345,7 @@ mod tests {
             |own, opposite| Context { seed: 1, label: "aq".into(), rate_bps: own, opposite_rate_bps: opposite };
         let parameters = |options: serde_json::Value, context: &Context| {
             let options = serde_json::from_value(options).expect("an object");
-            Parameters::of(&Given::check(&ENTRY, &options)?, context)
+            Parameters::of(&CheckedOptions::check(&ENTRY, &options)?, context)
         };
         assert_eq!(parameters(json!({}), &context(Some(1_000_000), Some(10_000_000))), Ok(PAPER));
         let options = json!({

@@ -3,7 +3,7 @@
 
 use backchannel_core::event::Events;
 use backchannel_core::packet::Packet;
-use backchannel_core::registry::{Entry, Given, Param, Preset, Random, Unit};
+use backchannel_core::registry::{CheckedOptions, Entry, Param, Preset, Random, Unit};
 use backchannel_core::time::Time;
 use backchannel_core::traits::{Backlog, Policy};
 
@@ -49,11 +49,11 @@ pub(crate) static ENTRY: Entry = Entry {
     ],
 };
 
-pub(crate) fn build(given: &Given<'_>, context: &Context) -> Result<Box<dyn Policy>, String> {
-    let share = given.number("ack_share").expect("it has a default");
-    let mut halves = Halves::new(Limit::of(given), share, given.flag(FILTER.name));
-    if given.flag(BOUNDED.name) {
-        let rate_bps = given.number("rate_bps");
+pub(crate) fn build(checked: &CheckedOptions<'_>, context: &Context) -> Result<Box<dyn Policy>, String> {
+    let share = checked.number("ack_share").expect("it has a default");
+    let mut halves = Halves::new(Limit::of(checked), share, checked.flag(FILTER.name));
+    if checked.flag(BOUNDED.name) {
+        let rate_bps = checked.number("rate_bps");
         let line_bps = rate_bps.or(context.rate_bps.map(|bps| bps as f64)).ok_or(
             "policy cbq-5050: bounded classes need a rate, and the direction has none: set rate_bps, or give the link a rate",
         )?;

@@ -139,7 +139,7 @@ impl Classes {
                 }
             }
         } else {
-            events.note(now, EventKind::DroppedFull, &packet);
+            events.record(now, EventKind::DroppedFull, &packet);
         }
     }
 

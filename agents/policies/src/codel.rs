@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use backchannel_core::event::{EventKind, Events};
 use backchannel_core::packet::Packet;
-use backchannel_core::registry::{Entry, Given, Param, Preset, Random, Unit};
+use backchannel_core::registry::{CheckedOptions, Entry, Param, Preset, Random, Unit};
 use backchannel_core::time::Time;
 use backchannel_core::traits::{Backlog, Policy};
 
@@ -48,14 +48,14 @@ pub(crate) static ENTRY: Entry = Entry {
     ],
 };
 
-pub(crate) fn build(given: &Given<'_>, _: &Context) -> Result<Box<dyn Policy>, String> {
-    let seconds = |name| Duration::from_secs_f64(given.number(name).expect("it has a default"));
+pub(crate) fn build(checked: &CheckedOptions<'_>, _: &Context) -> Result<Box<dyn Policy>, String> {
+    let seconds = |name| Duration::from_secs_f64(checked.number(name).expect("it has a default"));
     let parameters = Parameters {
-        limit: Limit::of(given),
+        limit: Limit::of(checked),
         target: seconds("target_s"),
         interval: seconds("interval_s"),
-        max_packet: given.count("max_packet_bytes").expect("it has a default"),
-        ecn: given.flag("ecn"),
+        max_packet: checked.count("max_packet_bytes").expect("it has a default"),
+        ecn: checked.flag("ecn"),
     };
     Ok(Box::new(CoDel::new(parameters)))
 }
@@ -131,10 +131,10 @@ impl CoDel {
     /// Marks the packet and returns it, or drops it.
     fn mark_or_drop(&self, now: Time, mut packet: Packet, events: &mut Events) -> Option<Packet> {
         if self.parameters.ecn && packet.set_congestion_experienced() {
-            events.note(now, EventKind::Marked, &packet);
+            events.record(now, EventKind::Marked, &packet);
             return Some(packet);
         }
-        events.note(now, EventKind::DroppedEarly, &packet);
+        events.record(now, EventKind::DroppedEarly, &packet);
         None
     }
 }
@@ -145,7 +145,7 @@ impl Policy for CoDel {
             self.queue.push(packet);
             self.arrivals.push_back(now);
         } else {
-            events.note(now, EventKind::DroppedFull, &packet);
+            events.record(now, EventKind::DroppedFull, &packet);
         }
     }
 

@@ -4,7 +4,7 @@
 
 use backchannel_core::event::{EventKind, Events};
 use backchannel_core::packet::Packet;
-use backchannel_core::registry::{Entry, Given, Random};
+use backchannel_core::registry::{CheckedOptions, Entry, Random};
 use backchannel_core::time::Time;
 use backchannel_core::traits::{Backlog, Policy};
 
@@ -21,8 +21,8 @@ pub(crate) static ENTRY: Entry = Entry {
     params: &[LIMIT, BUFFER],
 };
 
-pub(crate) fn build(given: &Given<'_>, _: &Context) -> Result<Box<dyn Policy>, String> {
-    Ok(Box::new(DropFront::new(Limit::of(given))))
+pub(crate) fn build(checked: &CheckedOptions<'_>, _: &Context) -> Result<Box<dyn Policy>, String> {
+    Ok(Box::new(DropFront::new(Limit::of(checked))))
 }
 
 /// A first-in, first-out queue that drops at its head.
@@ -43,12 +43,12 @@ impl Policy for DropFront {
     fn enqueue(&mut self, now: Time, packet: Packet, events: &mut Events) {
         if !self.limit.admits(0, 0, &packet) {
             // The packet exceeds the whole buffer; dropping others would not help.
-            events.note(now, EventKind::DroppedFull, &packet);
+            events.record(now, EventKind::DroppedFull, &packet);
             return;
         }
         while !self.limit.admits(self.queue.len(), self.queue.bytes(), &packet) {
             let oldest = self.queue.pop().expect("an empty queue admits the packet");
-            events.note(now, EventKind::DroppedFull, &oldest);
+            events.record(now, EventKind::DroppedFull, &oldest);
         }
         self.queue.push(packet);
     }

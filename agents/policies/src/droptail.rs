@@ -2,7 +2,7 @@
 
 use backchannel_core::event::{EventKind, Events};
 use backchannel_core::packet::Packet;
-use backchannel_core::registry::{Entry, Given, Random};
+use backchannel_core::registry::{CheckedOptions, Entry, Random};
 use backchannel_core::scenario::Options;
 use backchannel_core::time::Time;
 use backchannel_core::traits::{Backlog, Policy};
@@ -20,8 +20,8 @@ pub(crate) static ENTRY: Entry = Entry {
     params: &[LIMIT, BUFFER],
 };
 
-pub(crate) fn build(given: &Given<'_>, _: &Context) -> Result<Box<dyn Policy>, String> {
-    Ok(Box::new(DropTail::new(Limit::of(given))))
+pub(crate) fn build(checked: &CheckedOptions<'_>, _: &Context) -> Result<Box<dyn Policy>, String> {
+    Ok(Box::new(DropTail::new(Limit::of(checked))))
 }
 
 /// A first-in, first-out queue.
@@ -37,7 +37,7 @@ impl DropTail {
     /// # Errors
     /// An option is unknown or invalid.
     pub fn from_options(options: &Options) -> Result<DropTail, String> {
-        Ok(DropTail::new(Limit::of(&Given::check(&ENTRY, options)?)))
+        Ok(DropTail::new(Limit::of(&CheckedOptions::check(&ENTRY, options)?)))
     }
 
     /// A queue of at most `limit`.
@@ -52,7 +52,7 @@ impl Policy for DropTail {
         if self.limit.admits(self.queue.len(), self.queue.bytes(), &packet) {
             self.queue.push(packet);
         } else {
-            events.note(now, EventKind::DroppedFull, &packet);
+            events.record(now, EventKind::DroppedFull, &packet);
         }
     }
 

@@ -12,7 +12,7 @@ use std::collections::VecDeque;
 
 use backchannel_core::event::{EventKind, Events};
 use backchannel_core::packet::{FlowKey, Packet};
-use backchannel_core::registry::{Entry, Given, Param, Preset, Random, Unit};
+use backchannel_core::registry::{CheckedOptions, Entry, Param, Preset, Random, Unit};
 use backchannel_core::time::Time;
 use backchannel_core::traits::{Backlog, Policy};
 use rustc_hash::FxHashMap;
@@ -40,8 +40,8 @@ pub(crate) static ENTRY: Entry = Entry {
     ],
 };
 
-pub(crate) fn build(given: &Given<'_>, _: &Context) -> Result<Box<dyn Policy>, String> {
-    Ok(Box::new(FairQueueing::new(Limit::of(given), given.count("quantum_bytes").expect("it has a default"))))
+pub(crate) fn build(checked: &CheckedOptions<'_>, _: &Context) -> Result<Box<dyn Policy>, String> {
+    Ok(Box::new(FairQueueing::new(Limit::of(checked), checked.count("quantum_bytes").expect("it has a default"))))
 }
 
 type Key = Option<FlowKey>;
@@ -104,7 +104,7 @@ impl FairQueueing {
         let key = self.turns[place];
         let flow = self.flows.get_mut(&key).expect("a flow in the order has packets");
         let victim = flow.queue.pop_newest().expect("a flow in the order has packets");
-        events.note(now, EventKind::DroppedFull, &victim);
+        events.record(now, EventKind::DroppedFull, &victim);
         self.packets -= 1;
         self.bytes -= u64::from(victim.len());
         if flow.queue.len() == 0 {
@@ -118,7 +118,7 @@ impl FairQueueing {
 impl Policy for FairQueueing {
     fn enqueue(&mut self, now: Time, packet: Packet, events: &mut Events) {
         if !self.limit.admits(0, 0, &packet) {
-            events.note(now, EventKind::DroppedFull, &packet);
+            events.record(now, EventKind::DroppedFull, &packet);
             return;
         }
         self.packets += 1;

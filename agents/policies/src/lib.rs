@@ -22,7 +22,7 @@ pub mod red;
 #[cfg(test)]
 mod testing;
 
-use backchannel_core::registry::{Entry, Given};
+use backchannel_core::registry::{CheckedOptions, Entry};
 use backchannel_core::scenario::Options;
 use backchannel_core::traits::Policy;
 
@@ -62,17 +62,33 @@ pub struct LineRate {
 
 impl LineRate {
     /// The option `name`, or else the rate of this direction.
-    pub(crate) fn own(given: &Given<'_>, policy: &str, name: &str, context: &Context) -> Result<LineRate, String> {
-        LineRate::of(given, policy, name, context.rate_bps, "the direction")
+    pub(crate) fn own(
+        checked: &CheckedOptions<'_>,
+        policy: &str,
+        name: &str,
+        context: &Context,
+    ) -> Result<LineRate, String> {
+        LineRate::of(checked, policy, name, context.rate_bps, "the direction")
     }
 
     /// The option `name`, or else the rate of the opposite direction.
-    pub(crate) fn opposite(given: &Given<'_>, policy: &str, name: &str, context: &Context) -> Result<LineRate, String> {
-        LineRate::of(given, policy, name, context.opposite_rate_bps, "the opposite direction")
+    pub(crate) fn opposite(
+        checked: &CheckedOptions<'_>,
+        policy: &str,
+        name: &str,
+        context: &Context,
+    ) -> Result<LineRate, String> {
+        LineRate::of(checked, policy, name, context.opposite_rate_bps, "the opposite direction")
     }
 
-    fn of(given: &Given<'_>, policy: &str, name: &str, line: Option<u64>, direction: &str) -> Result<LineRate, String> {
-        let value = given.number(name);
+    fn of(
+        checked: &CheckedOptions<'_>,
+        policy: &str,
+        name: &str,
+        line: Option<u64>,
+        direction: &str,
+    ) -> Result<LineRate, String> {
+        let value = checked.number(name);
         let initial_bps = value
             .or(line.map(|bps| bps as f64))
             .ok_or_else(|| format!("policy {policy}: {direction} has no rate: set {name}, or give the link a rate"))?;
@@ -85,7 +101,7 @@ impl LineRate {
     }
 }
 
-type Build = fn(&Given<'_>, &Context) -> Result<Box<dyn Policy>, String>;
+type Build = fn(&CheckedOptions<'_>, &Context) -> Result<Box<dyn Policy>, String>;
 
 /// Every policy: its registry entry and its constructor.
 static POLICIES: &[(&Entry, Build)] = &[
@@ -116,7 +132,7 @@ pub fn build(name: &str, options: &Options, context: &Context) -> Result<Box<dyn
         let known: Vec<_> = POLICIES.iter().map(|(entry, _)| entry.name).collect();
         format!("there is no queue policy '{name}'; there are: {}", known.join(", "))
     })?;
-    build(&Given::check(entry, options)?, context)
+    build(&CheckedOptions::check(entry, options)?, context)
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! The capacity of a buffer: in packets, as the papers count, and optionally in bytes as well.
 
 use backchannel_core::packet::Packet;
-use backchannel_core::registry::{Given, Param, Preset, Unit};
+use backchannel_core::registry::{CheckedOptions, Param, Preset, Unit};
 
 /// Capacity in packets.
 pub(crate) const LIMIT: Param = Param::new(
@@ -32,9 +32,9 @@ pub struct Limit {
 
 impl Limit {
     /// From [`LIMIT`] and [`BUFFER`].
-    pub(crate) fn of(given: &Given<'_>) -> Limit {
-        let packets = given.count(LIMIT.name).expect("it has a default") as usize;
-        Limit { packets, bytes: given.count(BUFFER.name) }
+    pub(crate) fn of(checked: &CheckedOptions<'_>) -> Limit {
+        let packets = checked.count(LIMIT.name).expect("it has a default") as usize;
+        Limit { packets, bytes: checked.count(BUFFER.name) }
     }
 
     /// Whether `packet` fits beside this many packets and bytes.

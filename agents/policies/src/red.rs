@@ -25,7 +25,7 @@
 
 use backchannel_core::event::{EventKind, Events};
 use backchannel_core::packet::Packet;
-use backchannel_core::registry::{Entry, Given, Param, Preset, Random, Unit};
+use backchannel_core::registry::{CheckedOptions, Entry, Param, Preset, Random, Unit};
 use backchannel_core::rng::{self, RunRng};
 use backchannel_core::time::{service_time, Time};
 use backchannel_core::traits::{Backlog, Policy};
@@ -127,8 +127,8 @@ pub(crate) static ENTRY: Entry = Entry {
     ],
 };
 
-pub(crate) fn build(given: &Given<'_>, context: &Context) -> Result<Box<dyn Policy>, String> {
-    let parameters = Parameters::of(given)?;
+pub(crate) fn build(checked: &CheckedOptions<'_>, context: &Context) -> Result<Box<dyn Policy>, String> {
+    let parameters = Parameters::of(checked)?;
     let rng = rng::stream(context.seed, &format!("{}/red", context.label));
     Ok(Box::new(Red::new(parameters, context.rate_bps, rng)))
 }
@@ -165,22 +165,22 @@ pub struct Parameters {
 }
 
 impl Parameters {
-    fn of(given: &Given<'_>) -> Result<Parameters, String> {
-        let number = |name| given.number(name).expect("it has a default");
-        let limit = Limit::of(given);
+    fn of(checked: &CheckedOptions<'_>) -> Result<Parameters, String> {
+        let number = |name| checked.number(name).expect("it has a default");
+        let limit = Limit::of(checked);
         let parameters = Parameters {
             limit,
             min: number("min_fraction") * limit.packets as f64,
             max: number("max_fraction") * limit.packets as f64,
             weight: number("weight"),
             max_p: number("max_p"),
-            gentle: given.flag("gentle"),
-            mark: given.text("action") == Some("mark"),
-            pass_incapable: given.text("not_capable") == Some("pass"),
-            drop_above_max: given.text("above_max") == Some("drop"),
-            random_victim: given.text("victim") == Some("random"),
-            spare_acks: given.text("candidates") == Some("data"),
-            acks_first: given.flag("acks_first"),
+            gentle: checked.flag("gentle"),
+            mark: checked.text("action") == Some("mark"),
+            pass_incapable: checked.text("not_capable") == Some("pass"),
+            drop_above_max: checked.text("above_max") == Some("drop"),
+            random_victim: checked.text("victim") == Some("random"),
+            spare_acks: checked.text("candidates") == Some("data"),
+            acks_first: checked.flag("acks_first"),
             typical_packet_bytes: number("typical_packet_bytes") as u64,
         };
         if parameters.min >= parameters.max {
@@ -298,7 +298,7 @@ impl Red {
             None => self.acks.take(index),
             Some(index) => self.others.take(index),
         };
-        events.note(now, EventKind::DroppedFull, &victim.expect("the index is below the length"));
+        events.record(now, EventKind::DroppedFull, &victim.expect("the index is below the length"));
     }
 
     fn admits(&self, packet: &Packet) -> bool {
@@ -314,16 +314,16 @@ impl Policy for Red {
         let chosen = candidate && self.choose();
         let too_long = !self.parameters.limit.admits(0, 0, &packet);
         if too_long || (!self.parameters.random_victim && (full || !self.admits(&packet))) {
-            events.note(now, EventKind::DroppedFull, &packet);
+            events.record(now, EventKind::DroppedFull, &packet);
             return;
         }
         if full {
             self.drop_random(now, events);
         } else if chosen {
             if self.parameters.mark && packet.set_congestion_experienced() {
-                events.note(now, EventKind::Marked, &packet);
+                events.record(now, EventKind::Marked, &packet);
             } else if !self.parameters.mark || !self.parameters.pass_incapable {
-                events.note(now, EventKind::DroppedEarly, &packet);
+                events.record(now, EventKind::DroppedEarly, &packet);
                 return;
             }
         }

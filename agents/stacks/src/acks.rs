@@ -206,7 +206,7 @@ impl Sender {
     }
 
     fn retransmit_corrupted(&mut self, cx: &mut Context) {
-        self.recovery.enter(self.max);
+        self.recovery.begin(self.max);
         self.rtt.stop_timing();
         cx.extensions.on_corruption(&mut self.congestion.window, self.recovery.duplicates);
         self.counts.fast_retransmits += 1;
@@ -222,7 +222,7 @@ impl Sender {
         cx.ecn.on_reduction(self.max);
         match self.congestion.on_fast_retransmit(flight) {
             LossResponse::Recover => {
-                self.recovery.enter(self.max);
+                self.recovery.begin(self.max);
                 if self.uses_sack {
                     self.congestion.window.cwnd = self.congestion.window.ssthresh;
                     self.recovery.scoreboard.high_rxt = self.una;

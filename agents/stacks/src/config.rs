@@ -5,7 +5,7 @@ mod stacks;
 
 use std::time::Duration;
 
-use backchannel_core::registry::{Given, Param, Preset, Unit};
+use backchannel_core::registry::{CheckedOptions, Param, Preset, Unit};
 use backchannel_core::scenario::Options;
 
 use crate::controllers::{Algorithm, Counting, FullAck};
@@ -24,30 +24,30 @@ pub(crate) trait OptionValue: Sized {
     const CHOICES: &'static [&'static str] = &[];
 
     /// Reads a validated option.
-    fn read(given: &Given<'_>, name: &'static str) -> Self;
+    fn read(checked: &CheckedOptions<'_>, name: &'static str) -> Self;
 }
 
 impl OptionValue for bool {
-    fn read(given: &Given<'_>, name: &'static str) -> bool {
-        given.flag(name)
+    fn read(checked: &CheckedOptions<'_>, name: &'static str) -> bool {
+        checked.flag(name)
     }
 }
 
 impl OptionValue for Option<u64> {
-    fn read(given: &Given<'_>, name: &'static str) -> Option<u64> {
-        given.count(name)
+    fn read(checked: &CheckedOptions<'_>, name: &'static str) -> Option<u64> {
+        checked.count(name)
     }
 }
 
 impl OptionValue for Option<u32> {
-    fn read(given: &Given<'_>, name: &'static str) -> Option<u32> {
-        given.count(name).map(|count| count as u32)
+    fn read(checked: &CheckedOptions<'_>, name: &'static str) -> Option<u32> {
+        checked.count(name).map(|count| count as u32)
     }
 }
 
 impl OptionValue for Option<Duration> {
-    fn read(given: &Given<'_>, name: &'static str) -> Option<Duration> {
-        given.number(name).map(Duration::from_secs_f64)
+    fn read(checked: &CheckedOptions<'_>, name: &'static str) -> Option<Duration> {
+        checked.number(name).map(Duration::from_secs_f64)
     }
 }
 
@@ -55,8 +55,8 @@ impl OptionValue for Option<Duration> {
 macro_rules! with_default {
     ($($type:ty)*) => {
         $(impl OptionValue for $type {
-            fn read(given: &Given<'_>, name: &'static str) -> $type {
-                Option::<$type>::read(given, name).expect("the option has a default")
+            fn read(checked: &CheckedOptions<'_>, name: &'static str) -> $type {
+                Option::<$type>::read(checked, name).expect("the option has a default")
             }
         })*
     };
@@ -73,8 +73,8 @@ macro_rules! choice {
         impl $crate::config::OptionValue for $name {
             const CHOICES: &'static [&'static str] = &[$($text),*];
 
-            fn read(given: &backchannel_core::registry::Given<'_>, name: &'static str) -> $name {
-                match given.text(name) {
+            fn read(checked: &backchannel_core::registry::CheckedOptions<'_>, name: &'static str) -> $name {
+                match checked.text(name) {
                     $(Some($text) => $name::$variant,)*
                     other => unreachable!("{name} was validated: {other:?}"),
                 }
@@ -92,8 +92,8 @@ macro_rules! options {
         pub struct Config { $(#[doc = $help] pub $name: $type),* }
 
         impl Config {
-            fn read(given: &Given<'_>) -> Config {
-                Config { $($name: <$type as OptionValue>::read(given, stringify!($name))),* }
+            fn read(checked: &CheckedOptions<'_>) -> Config {
+                Config { $($name: <$type as OptionValue>::read(checked, stringify!($name))),* }
             }
         }
 
@@ -207,7 +207,7 @@ pub fn stack_config(name: &str, options: &Options) -> Result<Config, String> {
         let known: Vec<_> = entries().iter().map(|entry| entry.name).collect();
         format!("there is no research stack '{name}'; there are: {}", known.join(", "))
     })?;
-    let config = Config::read(&Given::check(entry, options)?);
+    let config = Config::read(&CheckedOptions::check(entry, options)?);
     match contradiction(&config) {
         Some(reason) => Err(format!("stack {name}: {reason}")),
         None => Ok(config),

@@ -54,7 +54,7 @@ impl Recovery {
     }
 
     /// Fast recovery begins, with everything before `max` sent, and the first segment is retransmitted.
-    pub fn enter(&mut self, max: Offset) {
+    pub fn begin(&mut self, max: Offset) {
         self.end = Some(max);
         self.resend = true;
     }

@@ -214,8 +214,8 @@ impl Sender {
         // waits for more while something is outstanding (3.7.4, Nagle), unless it is sent again.
         let waits = self.source.relays() && !self.source.finished() && self.una < self.max && at >= self.max;
         let last = length == left && !waits;
-        let whole = length == mss || last || length == hole;
-        (length > 0 && (whole || 2 * length >= self.window.largest)).then_some((at, length))
+        let is_complete = length == mss || last || length == hole;
+        (length > 0 && (is_complete || 2 * length >= self.window.largest)).then_some((at, length))
     }
 
     /// A data segment of `length` bytes from `at` on is sent; `end` is one beyond it, and its FIN if it has one.

@@ -179,9 +179,9 @@ fn audit_link(
             let name = direction_name(port);
             let (entered, left) =
                 if port == 0 { (&near.departing, &far.arriving) } else { (&far.departing, &near.arriving) };
-            let own: Vec<&Event> =
+            let events: Vec<&Event> =
                 events.iter().filter(|event| event.link == link.name && event.direction == name).collect();
-            let direction = Direction { link, spec, window, entered, left, events: &own, writes_ns: &writes_ns };
+            let direction = Direction { link, spec, window, entered, left, events: &events, writes_ns: &writes_ns };
             (name, direction.audit())
         })
         .into())
@@ -192,7 +192,8 @@ fn both_ends(run: &Run, link: &LinkSpec, captures: &Path) -> Result<Result<[Ends
     let mut both = Vec::new();
     for (end, node) in link.ends.iter().enumerate() {
         let plan = run.nodes.get(node).ok_or_else(|| format!("node '{node}' has no addresses"))?;
-        let interface = plan.interfaces.iter().find(|own| own.link == link.name && usize::from(own.end) == end);
+        let interface =
+            plan.interfaces.iter().find(|interface| interface.link == link.name && usize::from(interface.end) == end);
         let interface = interface.ok_or_else(|| format!("node '{node}' has no interface on link '{}'", link.name))?;
         let path = captures.join(format!("{}.pcap", interface.name));
         if !path.exists() {

@@ -126,28 +126,31 @@ fn record(time_ns: i64, packet: &[u8]) -> Option<Record> {
 
 /// Where a node sends packets.
 struct Routes {
-    own: Vec<Ipv4Addr>,
+    addresses: Vec<Ipv4Addr>,
     /// Subnet, length of its prefix, interface; the longest prefix first.
     subnets: Vec<(u32, u32, String)>,
 }
 
 impl Routes {
     fn new(node: &NodePlan) -> Result<Routes, String> {
-        let connected = node.interfaces.iter().map(|own| Ok((u32::from(own.address) & !0xff, 24, own.name.clone())));
+        let connected = node
+            .interfaces
+            .iter()
+            .map(|interface| Ok((u32::from(interface.address) & !0xff, 24, interface.name.clone())));
         let routed = node.routes.iter().map(|route| {
             let (subnet, length) = parse_subnet(&route.subnet)?;
             Ok((subnet, length, route.interface.clone()))
         });
         let mut subnets = connected.chain(routed).collect::<Result<Vec<_>, String>>()?;
         subnets.sort_by_key(|(_, length, _)| std::cmp::Reverse(*length));
-        Ok(Routes { own: node.interfaces.iter().map(|own| own.address).collect(), subnets })
+        Ok(Routes { addresses: node.interfaces.iter().map(|interface| interface.address).collect(), subnets })
     }
 
     /// Whether the node sends packets for this address to this interface.
     fn leads_to(&self, address: Ipv4Addr, interface: &str) -> bool {
         let bits = u32::from(address);
         let matches = |subnet: u32, length: u32| length == 0 || (subnet ^ bits) >> (32 - length) == 0;
-        !self.own.contains(&address)
+        !self.addresses.contains(&address)
             && self
                 .subnets
                 .iter()

@@ -98,14 +98,15 @@ impl Capture {
             .map_err(|error| in_file(format!("cannot be read: {error}")))?;
         let gzip = head.starts_with(&[0x1f, 0x8b]);
         let zstd = head == [0x28, 0xb5, 0x2f, 0xfd];
-        let whole = io::Cursor::new(head).chain(file);
+        let file_again = io::Cursor::new(head).chain(file);
         let (compression, plain): (_, Box<dyn Read + Send>) = if gzip {
-            (" in gzip", Box::new(flate2::read::MultiGzDecoder::new(BufReader::with_capacity(CHUNK, whole))))
+            (" in gzip", Box::new(flate2::read::MultiGzDecoder::new(BufReader::with_capacity(CHUNK, file_again))))
         } else if zstd {
-            let decoder = zstd::Decoder::new(whole).map_err(|error| in_file(format!("is no zstd stream: {error}")))?;
+            let decoder =
+                zstd::Decoder::new(file_again).map_err(|error| in_file(format!("is no zstd stream: {error}")))?;
             (" in zstd", Box::new(decoder))
         } else {
-            ("", Box::new(whole))
+            ("", Box::new(file_again))
         };
         let capture = Capture::new(plain).map_err(in_file)?;
         Ok(Capture { compression, ..capture })

@@ -170,8 +170,8 @@ impl Connection {
             return 0;
         }
         let mut latest_first = stream.retransmissions.iter_mut().rev();
-        let found = latest_first.find(|sent| !sent.proved_spurious && sent.start < right && sent.end > left);
-        let Some(retransmission) = found else { return class::DSACK };
+        let transmission = latest_first.find(|sent| !sent.proved_spurious && sent.start < right && sent.end > left);
+        let Some(retransmission) = transmission else { return class::DSACK };
         retransmission.proved_spurious = true;
         proved.push(retransmission.row);
         self.counts[sender].spurious_by_dsack += 1;

@@ -276,8 +276,8 @@ impl Decoder {
 
     #[cold]
     fn decode_fragment(&mut self, fragment: &Fragment<'_>, packet: &mut TcpPacket) -> Result<(), NoTcp> {
-        let whole = self.fragments.add(fragment)?;
-        decode_tcp(whole.header(), whole.enclosing, packet)
+        let datagram = self.fragments.add(fragment)?;
+        decode_tcp(datagram.header(), datagram.enclosing, packet)
     }
 }
 
@@ -312,7 +312,7 @@ fn decode_tcp(segment: &[u8], enclosing: Enclosing, packet: &mut TcpPacket) -> R
     packet.timestamps = None;
     packet.checksum = match (segment.get(..enclosing.tcp_len as usize), enclosing.address_sum) {
         _ if !enclosing.header_ok => Checksum::Bad,
-        (Some(whole), Some(address_sum)) => verify(whole, address_sum),
+        (Some(segment), Some(address_sum)) => verify(segment, address_sum),
         _ => Checksum::Unknown,
     };
     if header_len == 20 {

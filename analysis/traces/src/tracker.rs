@@ -135,9 +135,9 @@ impl Tracker {
     /// Indices of all live connections, in the order of their first segments.
     pub fn remaining(&self) -> Vec<u32> {
         let numbered = self.live.iter().zip(0..).filter_map(|(live, index)| Some((live.as_ref()?.number, index)));
-        let mut found: Vec<(u32, u32)> = numbered.collect();
-        found.sort_unstable();
-        found.into_iter().map(|(_, index)| index).collect()
+        let mut numbers: Vec<(u32, u32)> = numbered.collect();
+        numbers.sort_unstable();
+        numbers.into_iter().map(|(_, index)| index).collect()
     }
 
     #[cold]

@@ -38,15 +38,15 @@ class Connection(ConnectionBase):
             kind, _, pid = where.partition(":")
             if kind == "pid" and pid.isdigit():
                 self._enter = ["nsenter", "--target", pid, "--net", "--mount", "--uts", "--pid", "--"]
-                there = os.path.exists(f"/proc/{pid}/ns/net")
+                exists = os.path.exists(f"/proc/{pid}/ns/net")
             else:
                 self._enter = ["nsenter", f"--net=/run/netns/{where}", "--"]
-                there = os.path.exists(f"/run/netns/{where}")
+                exists = os.path.exists(f"/run/netns/{where}")
             if shutil.which("nsenter") is None:
                 raise AnsibleConnectionFailure("nsenter is missing on this machine: apt-get install util-linux")
             if os.geteuid() != 0:
                 raise AnsibleConnectionFailure("entering namespaces needs root: run this with sudo")
-            if not there:
+            if not exists:
                 raise AnsibleConnectionFailure(
                     f"namespace '{where}' does not exist; './backchannel lab' creates those of a lab, "
                     "'ip netns add' creates named ones"

@@ -79,12 +79,12 @@ class InventoryModule(BaseInventoryPlugin):
         except ImportError as error:
             raise AnsibleParserError(f"run this with the Python of {ROOT}/.venv: {error}") from error
         try:
-            found = lab.read(Path(path))
-            topology = os.environ.get("BACKCHANNEL_CAMPAIGN") or found.campaign
+            lab_inventory = lab.read(Path(path))
+            topology = os.environ.get("BACKCHANNEL_CAMPAIGN") or lab_inventory.campaign
             if topology is None:
                 raise AnsibleParserError(f"{path}: 'campaign' is missing; it names the campaign file with the topology")
             scenario = campaign.load(Path(topology)).runs[0].scenario
-            placed = lab.placed(found, scenario.nodes, scenario.links)
+            placed = lab.placed(lab_inventory, scenario.nodes, scenario.links)
         except (problems.CampaignError, errors.TestbedError, errors.Unavailable) as error:
             raise AnsibleParserError(str(error)) from None
         groups = placement.groups(placed)
@@ -99,8 +99,8 @@ class InventoryModule(BaseInventoryPlugin):
             variables = {
                 **topology_vars,
                 "backchannel_roles": network_roles(name, groups, topology_vars),
-                **connection_vars(found, placed.hosts[name], namespaces),
-                **found.file.vars,
+                **connection_vars(lab_inventory, placed.hosts[name], namespaces),
+                **lab_inventory.file.vars,
             }
             for key, value in variables.items():
                 inventory.set_variable(name, key, value)
@@ -118,9 +118,9 @@ def lab_processes():
     return json.loads(Path(known).read_text()) if known else {}
 
 
-def connection_vars(found, host, namespaces):
+def connection_vars(inventory, host, namespaces):
     """Variables of the connection to a host."""
-    if found.file.connection == "namespace":
+    if inventory.file.connection == "namespace":
         where = f"pid:{namespaces[host.name]}" if host.name in namespaces else host.name
         # Namespaces share their machine's clock.
         return {
@@ -128,7 +128,7 @@ def connection_vars(found, host, namespaces):
             "ansible_namespace": where,
             "common_clock": "none",
         }
-    ssh = found.file.ssh
+    ssh = inventory.file.ssh
     variables = {
         "ansible_host": host.address,
         "ansible_port": host.port,
@@ -139,10 +139,10 @@ def connection_vars(found, host, namespaces):
         **dict.fromkeys(("agent_user", "capture_user", "queue_policy_user"), ssh.agent_user),
     }
     if ssh.key is not None:
-        variables["ansible_ssh_private_key_file"] = str(found.own(ssh.key))
-        public = Path(f"{found.own(ssh.key)}.pub")
+        variables["ansible_ssh_private_key_file"] = str(inventory.resolved(ssh.key))
+        public = Path(f"{inventory.resolved(ssh.key)}.pub")
         if public.is_file():
             variables["agent_keys"] = [public.read_text().strip()]
     if ssh.known_hosts is not None:
-        variables["ansible_ssh_common_args"] = f"-o UserKnownHostsFile={found.own(ssh.known_hosts)}"
+        variables["ansible_ssh_common_args"] = f"-o UserKnownHostsFile={inventory.resolved(ssh.known_hosts)}"
     return variables

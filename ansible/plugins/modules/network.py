@@ -216,7 +216,7 @@ def apply(parameters, changes):
             originals.forget()
             remove_empty_configuration()
         return
-    live = Live()
+    live = KernelState()
     grants = expand(parameters, live)
     live.refuse_management([interface["name"] for interface in parameters["interfaces"]])
     if parameters["queues"]:
@@ -250,7 +250,7 @@ def expand(parameters, live):
     return {"interfaces": [interface["name"] for interface in parameters["interfaces"]], "links": links}
 
 
-class Live:
+class KernelState:
     """The kernel's present state."""
 
     def __init__(self):
@@ -300,7 +300,7 @@ def interface_commands(changes, originals, live, interface):
             return []
         originals.record("tap " + name, True)
         run(["ip", "tuntap", "add", "dev", name, "mode", "tap", "user", tap])
-        live.links[name] = Live().links[name]
+        live.links[name] = KernelState().links[name]
     if not changes.check_mode:
         record_interface(originals, live, name, tap)
     lines = link_commands(changes, live, interface)
@@ -407,7 +407,7 @@ def entry_commands(changes, live, kind, present, requested):
 
 def restore_interfaces(changes, originals):
     """Removes TAPs and restores the recorded state of the other interfaces."""
-    live = Live()
+    live = KernelState()
     for key, original in sorted(originals.values.items()):
         kind, _, name = key.partition(" ")
         if name not in live.links:

@@ -171,7 +171,7 @@ pub struct Events {
 
 impl Events {
     /// Adds an event of `packet`.
-    pub fn note(&mut self, at: Time, kind: EventKind, packet: &Packet) {
+    pub fn record(&mut self, at: Time, kind: EventKind, packet: &Packet) {
         let (packet_id, len, pure_ack) = (packet.id, packet.len(), packet.is_pure_ack());
         self.list.push(Event { at, kind, packet_id, len, pure_ack, port: self.port });
     }

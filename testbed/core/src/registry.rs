@@ -144,17 +144,17 @@ pub struct Entry {
 
 /// Options of a mechanism, validated against its declared parameters. Absent options have their defaults.
 #[derive(Clone, Copy, Debug)]
-pub struct Given<'a> {
+pub struct CheckedOptions<'a> {
     entry: &'a Entry,
     options: &'a Options,
 }
 
-impl<'a> Given<'a> {
+impl<'a> CheckedOptions<'a> {
     /// Validates the options.
     ///
     /// # Errors
     /// An unknown name, a wrong kind, a value out of range, or a missing required option. The message lists what is allowed.
-    pub fn check(entry: &'a Entry, options: &'a Options) -> Result<Given<'a>, String> {
+    pub fn check(entry: &'a Entry, options: &'a Options) -> Result<CheckedOptions<'a>, String> {
         for (name, value) in options {
             let Some(param) = entry.params.iter().find(|p| p.name == name) else {
                 let known: Vec<_> = entry.params.iter().map(|p| p.name).collect();
@@ -167,7 +167,7 @@ impl<'a> Given<'a> {
                 return Err(format!("{} {}: '{}' must be given: {}", entry.kind, entry.name, param.name, param.help));
             }
         }
-        Ok(Given { entry, options })
+        Ok(CheckedOptions { entry, options })
     }
 
     /// A quantity; `None` if it is absent and has no default.
@@ -206,8 +206,8 @@ impl<'a> Given<'a> {
     }
 
     fn param(&self, name: &str) -> &'a Param {
-        let found = self.entry.params.iter().find(|p| p.name == name);
-        found.unwrap_or_else(|| panic!("{} {} does not declare '{name}'", self.entry.kind, self.entry.name))
+        let param = self.entry.params.iter().find(|p| p.name == name);
+        param.unwrap_or_else(|| panic!("{} {} does not declare '{name}'", self.entry.kind, self.entry.name))
     }
 }
 
@@ -223,8 +223,8 @@ impl Param {
             _ if value.is_null() && self.default == Preset::Absent => Ok(()),
             _ => {
                 let number = value.as_f64().ok_or_else(|| format!("{value} is not a number"))?;
-                let whole = matches!(self.unit, Unit::Packets | Unit::Segments | Unit::Count | Unit::Bytes);
-                if whole && number.fract() != 0.0 {
+                let is_integer = matches!(self.unit, Unit::Packets | Unit::Segments | Unit::Count | Unit::Bytes);
+                if is_integer && number.fract() != 0.0 {
                     return Err(format!("{number} is not a whole number"));
                 }
                 let (min, max) = match self.unit {
@@ -268,8 +268,11 @@ mod tests {
     #[test]
     fn set_and_default_values() {
         let options = options(r#"{"file": "x", "mark": true}"#);
-        let given = Given::check(&ENTRY, &options).unwrap();
-        assert_eq!((given.count("limit_packets"), given.flag("mark"), given.text("file")), (Some(10), true, Some("x")));
+        let checked = CheckedOptions::check(&ENTRY, &options).unwrap();
+        assert_eq!(
+            (checked.count("limit_packets"), checked.flag("mark"), checked.text("file")),
+            (Some(10), true, Some("x"))
+        );
     }
 
     #[test]
@@ -280,7 +283,7 @@ mod tests {
             (r#"{"file": "x", "limit_packets": 1.5}"#, "not a whole number"),
             (r#"{}"#, "'file' must be given"),
         ] {
-            let why = Given::check(&ENTRY, &options(json)).unwrap_err();
+            let why = CheckedOptions::check(&ENTRY, &options(json)).unwrap_err();
             assert!(why.contains(words), "{why}");
         }
     }

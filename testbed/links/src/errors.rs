@@ -10,7 +10,7 @@ mod uniform;
 use std::time::Duration;
 
 use backchannel_core::packet::Packet;
-use backchannel_core::registry::{Entry, Given};
+use backchannel_core::registry::{CheckedOptions, Entry};
 use backchannel_core::rng::RunRng;
 use backchannel_core::scenario::Named;
 use backchannel_core::time::Time;
@@ -36,7 +36,7 @@ pub trait ErrorModel: Send {
     fn judge(&mut self, at: Time, packet: &Packet) -> Fate;
 }
 
-type Build = fn(&Given<'_>, RunRng) -> Result<Box<dyn ErrorModel>, String>;
+type Build = fn(&CheckedOptions<'_>, RunRng) -> Result<Box<dyn ErrorModel>, String>;
 
 /// Every error model: its registry entry and its constructor.
 static MODELS: &[(&Entry, Build)] = &[
@@ -62,7 +62,7 @@ pub fn build(named: &Named, rng: RunRng) -> Result<Box<dyn ErrorModel>, String> 
         let known: Vec<_> = MODELS.iter().map(|(entry, _)| entry.name).collect();
         format!("there is no error model '{}'; there are: {}", named.name, known.join(", "))
     })?;
-    build(&Given::check(entry, &named.options)?, rng)
+    build(&CheckedOptions::check(entry, &named.options)?, rng)
 }
 
 #[cfg(test)]
@@ -108,8 +108,8 @@ mod tests {
             ("duplicate", json!({"probability": 0.1}), "twice"),
         ];
         for (name, options, effect) in &table {
-            let found = fates(name, options.clone()).expect("allowed");
-            assert_eq!(kinds(&found), BTreeSet::from(["intact", effect]), "{name} {options}");
+            let drawn_fates = fates(name, options.clone()).expect("allowed");
+            assert_eq!(kinds(&drawn_fates), BTreeSet::from(["intact", effect]), "{name} {options}");
         }
         let tried: BTreeSet<_> = table.iter().map(|(name, ..)| *name).collect();
         let listed: BTreeSet<_> =

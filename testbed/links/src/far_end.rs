@@ -164,15 +164,15 @@ impl FarEnd {
             }
             Fate::Lost => self.lose(at, packet, events),
             Fate::Damaged => {
-                events.note(at, EventKind::Damaged, packet);
+                events.record(at, EventKind::Damaged, packet);
                 self.deliver(at, to, flying, true, out, events);
             }
             Fate::Late(by) => {
-                events.note(at, EventKind::Reordered, packet);
+                events.record(at, EventKind::Reordered, packet);
                 self.held.insert((at + by, packet.id), flying);
             }
             Fate::Twice => {
-                events.note(at, EventKind::Duplicated, packet);
+                events.record(at, EventKind::Duplicated, packet);
                 self.deliver(at, to, flying.clone(), false, out, events);
                 self.deliver(at, to, flying, false, out, events);
             }
@@ -180,7 +180,7 @@ impl FarEnd {
     }
 
     fn lose(&mut self, at: Time, packet: &Packet, events: &mut Events) {
-        events.note(at, EventKind::Lost, packet);
+        events.record(at, EventKind::Lost, packet);
         if let Some(receiver) = &mut self.receiver {
             receiver.miss();
         }
@@ -199,7 +199,7 @@ impl FarEnd {
         let mut packet = match &mut self.receiver {
             Some(receiver) => match receiver.receive(flying) {
                 Ok(packet) => packet,
-                Err(packet) => return events.note(at, EventKind::Tossed, &packet),
+                Err(packet) => return events.record(at, EventKind::Tossed, &packet),
             },
             None => flying.packet,
         };

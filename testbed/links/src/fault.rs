@@ -144,10 +144,10 @@ impl Faulty {
             }
             FaultKind::Stall { at_s, length_s } if delivery.at >= Time::from_seconds(at_s) => {
                 let rate_bps = self.rates_bps[usize::from(delivery.port == 0)].unwrap_or(u64::MAX);
-                let own = service_time(u64::from(delivery.packet.len()) * 8, rate_bps);
+                let service_ns = service_time(u64::from(delivery.packet.len()) * 8, rate_bps);
                 delivery.at = match end.last {
                     None => delivery.at + Duration::from_secs_f64(length_s),
-                    Some(last) => delivery.at.max(last + own),
+                    Some(last) => delivery.at.max(last + service_ns),
                 };
                 end.last = Some(delivery.at);
             }

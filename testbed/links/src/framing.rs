@@ -346,7 +346,7 @@ mod tests {
     }
 
     fn any_packet() -> impl Strategy<Value = Compressed> {
-        let whole = prop_oneof![
+        let complete = prop_oneof![
             (Just(Kind::Ip), Just(0x45u8)),
             (Just(Kind::Ip), Just(0x60)),
             (Just(Kind::UncompressedTcp), 0x45u8..0x50),
@@ -354,7 +354,7 @@ mod tests {
         ];
         // Half of the bytes are some that framing cares for.
         let byte = prop_oneof![any::<u8>(), proptest::sample::select(&[0xc0u8, 0xdb, 0x7e, 0x7d, 0, 0x11][..])];
-        (whole, proptest::collection::vec(byte, 0..80)).prop_map(|((kind, first), mut bytes)| {
+        (complete, proptest::collection::vec(byte, 0..80)).prop_map(|((kind, first), mut bytes)| {
             bytes.insert(0, first);
             Compressed { kind, bytes }
         })
@@ -364,21 +364,21 @@ mod tests {
         /// Whatever is in it comes back, and its length is foretold.
         #[test]
         fn frames_round_trip(packet in any_packet(), zeros in 0u32..40, idle: bool, accm in prop_oneof![Just(0), Just(0xa0000u32), Just(u32::MAX), any::<u32>()]) {
-            let mut whole = packet.clone();
-            whole.bytes.extend(vec![0; zeros as usize]);
+            let mut complete = packet.clone();
+            complete.bytes.extend(vec![0; zeros as usize]);
             for framing in [Framing::None, Framing::Slip, Framing::Ppp { accm }] {
-                let line = framing.encode(&whole, idle);
+                let line = framing.encode(&complete, idle);
                 prop_assert_eq!(framing.encoded_len(&packet, zeros, idle), line.len() as u64);
             }
-            let line = Framing::Slip.encode(&whole, idle);
+            let line = Framing::Slip.encode(&complete, idle);
             let between = &line[usize::from(idle)..line.len() - 1];
             prop_assert!(!between.contains(&slip::END));
-            prop_assert_eq!(slip::untyped(slip::unescape(between).unwrap()), whole.clone());
-            let line = Framing::Ppp { accm }.encode(&whole, idle);
+            prop_assert_eq!(slip::untyped(slip::unescape(between).unwrap()), complete.clone());
+            let line = Framing::Ppp { accm }.encode(&complete, idle);
             let between = &line[usize::from(idle)..line.len() - 1];
             prop_assert!(!between.contains(&ppp::FLAG));
             let (protocol, bytes) = ppp::decode(between, accm).unwrap();
-            prop_assert_eq!(ppp::packet(protocol, bytes), Some(whole));
+            prop_assert_eq!(ppp::packet(protocol, bytes), Some(complete));
         }
 
         /// A wrong byte never passes PPP's check; one that makes or hides an escape may, one time in 65,536.

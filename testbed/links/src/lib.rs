@@ -18,7 +18,7 @@ mod serial;
 mod wavelan;
 mod with_middlebox;
 
-use backchannel_core::registry::{Entry, Given};
+use backchannel_core::registry::{CheckedOptions, Entry};
 use backchannel_core::scenario::LinkSpec;
 use backchannel_core::traits::Link;
 
@@ -27,7 +27,7 @@ pub use point_to_point::PointToPoint;
 pub use profiles::{profiles, Profile};
 use with_middlebox::WithMiddlebox;
 
-type Build = fn(&Given<'_>, &LinkSpec, u64) -> Result<Box<dyn Link>, String>;
+type Build = fn(&CheckedOptions<'_>, &LinkSpec, u64) -> Result<Box<dyn Link>, String>;
 
 /// Every link kind: its registry entry and its constructor.
 static KINDS: &[(&Entry, Build)] = &[
@@ -58,7 +58,7 @@ fn build_kind(spec: &LinkSpec, seed: u64) -> Result<Box<dyn Link>, String> {
         let known: Vec<_> = KINDS.iter().map(|(entry, _)| entry.name).collect();
         format!("there is no link kind '{}'; there are: {}", spec.kind, known.join(", "))
     })?;
-    build(&Given::check(entry, &spec.options)?, spec, seed)
+    build(&CheckedOptions::check(entry, &spec.options)?, spec, seed)
 }
 
 fn attach_middleboxes(mut link: Box<dyn Link>, spec: &LinkSpec) -> Result<Box<dyn Link>, String> {

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use backchannel_core::event::Events;
 use backchannel_core::packet::Packet;
-use backchannel_core::registry::{Entry, Given, Param, Preset, Random, Unit, MUST};
+use backchannel_core::registry::{CheckedOptions, Entry, Param, Preset, Random, Unit, MUST};
 use backchannel_core::scenario::{DirectionSpec, LinkSpec};
 use backchannel_core::time::Time;
 use backchannel_core::traits::{Delivery, Link, Policy, Port, Usage};
@@ -56,7 +56,7 @@ pub(crate) static DIRECTION: Entry = Entry {
 const OPPORTUNITY_BYTES: u64 = 1504;
 const TUNNEL_HEADER_BYTES: u64 = 4;
 
-pub(crate) fn build(_: &Given<'_>, spec: &LinkSpec, seed: u64) -> Result<Box<dyn Link>, String> {
+pub(crate) fn build(_: &CheckedOptions<'_>, spec: &LinkSpec, seed: u64) -> Result<Box<dyn Link>, String> {
     if spec.ends.len() != 2 {
         return Err(format!("a mahimahi link has two ends, not {}", spec.ends.len()));
     }
@@ -83,9 +83,9 @@ fn trace(name: &str, spec: &DirectionSpec) -> Result<Trace, String> {
     if !spec.schedule.is_empty() {
         return Err(in_direction("a mahimahi link changes with its trace; remove 'changes'".into()));
     }
-    let given = Given::check(&DIRECTION, &spec.options).map_err(in_direction)?;
-    let offset_ms = given.number("offset_s").map_or(0, |seconds| (seconds * 1e3).round() as u64);
-    let trace = Trace::parse(given.text("trace").unwrap_or_default()).map_err(in_direction)?;
+    let checked = CheckedOptions::check(&DIRECTION, &spec.options).map_err(in_direction)?;
+    let offset_ms = checked.number("offset_s").map_or(0, |seconds| (seconds * 1e3).round() as u64);
+    let trace = Trace::parse(checked.text("trace").unwrap_or_default()).map_err(in_direction)?;
     Ok(trace.starting_at(offset_ms))
 }
 

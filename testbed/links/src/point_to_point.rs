@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use backchannel_core::event::{EventKind, Events};
 use backchannel_core::packet::Packet;
-use backchannel_core::registry::{Entry, Given, Param, Preset, Random, Unit};
+use backchannel_core::registry::{CheckedOptions, Entry, Param, Preset, Random, Unit};
 use backchannel_core::scenario::{DirectionSpec, LinkSpec, Named};
 use backchannel_core::time::Time;
 use backchannel_core::traits::{Delivery, Link, Policy, Port, Usage};
@@ -42,12 +42,14 @@ pub(crate) static ENTRY: Entry = Entry {
 };
 
 /// Most links of a network have droptail queues at both ends: their policies are called statically.
-pub(crate) fn build(given: &Given<'_>, spec: &LinkSpec, seed: u64) -> Result<Box<dyn Link>, String> {
+pub(crate) fn build(checked: &CheckedOptions<'_>, spec: &LinkSpec, seed: u64) -> Result<Box<dyn Link>, String> {
     if [&spec.forward, &spec.reverse].iter().all(|direction| direction.queue.name == "droptail") {
-        return Ok(Box::new(PointToPoint::new(given, spec, seed, |queue, _| DropTail::from_options(&queue.options))?));
+        return Ok(Box::new(PointToPoint::new(checked, spec, seed, |queue, _| {
+            DropTail::from_options(&queue.options)
+        })?));
     }
     let any = |queue: &Named, context: &Context| backchannel_policies::build(&queue.name, &queue.options, context);
-    Ok(Box::new(PointToPoint::new(given, spec, seed, any)?))
+    Ok(Box::new(PointToPoint::new(checked, spec, seed, any)?))
 }
 
 /// A link of two independent directions with policies of type `P`.
@@ -60,7 +62,7 @@ impl<P: Policy> Link for PointToPoint<P> {
     fn submit(&mut self, now: Time, port: Port, packet: Packet, events: &mut Events) {
         if self.one_way && port == 1 {
             events.port = port;
-            events.note(now, EventKind::Lost, &packet);
+            events.record(now, EventKind::Lost, &packet);
             return;
         }
         events.port = 1 - port;
@@ -99,7 +101,7 @@ impl<P: Policy> Link for PointToPoint<P> {
 
 impl<P: Policy> PointToPoint<P> {
     fn new(
-        given: &Given<'_>,
+        checked: &CheckedOptions<'_>,
         spec: &LinkSpec,
         seed: u64,
         policy: impl Fn(&Named, &Context) -> Result<P, String>,
@@ -107,7 +109,7 @@ impl<P: Policy> PointToPoint<P> {
         if spec.ends.len() != 2 {
             return Err(format!("a point-to-point link has two ends, not {}", spec.ends.len()));
         }
-        let framing = given.count("framing_bytes").unwrap_or(0);
+        let framing = checked.count("framing_bytes").unwrap_or(0);
         let line = |name: &str, here: &DirectionSpec, opposite: &DirectionSpec| {
             let label = format!("{}/{name}", spec.name);
             let (rate_bps, opposite_rate_bps) = (here.rate_bps, opposite.rate_bps);
@@ -115,7 +117,7 @@ impl<P: Policy> PointToPoint<P> {
             Line::new(&context, here, framing, &policy).map_err(|why| format!("{name}: {why}"))
         };
         Ok(PointToPoint {
-            one_way: given.flag("one_way"),
+            one_way: checked.flag("one_way"),
             lines: [line("forward", &spec.forward, &spec.reverse)?, line("reverse", &spec.reverse, &spec.forward)?],
         })
     }

@@ -28,7 +28,7 @@ use std::time::Duration;
 
 use backchannel_core::event::{EventKind, Events};
 use backchannel_core::packet::Packet;
-use backchannel_core::registry::{Entry, Given, Param, Preset, Random, Unit};
+use backchannel_core::registry::{CheckedOptions, Entry, Param, Preset, Random, Unit};
 use backchannel_core::rng::{self, RunRng};
 use backchannel_core::scenario::{DirectionSpec, LinkSpec};
 use backchannel_core::time::{service_time, Time};
@@ -99,8 +99,8 @@ const ACK_MARGIN: Duration = Duration::from_millis(5);
 const TO_MOBILE: usize = 0;
 const TO_GATEWAY: usize = 1;
 
-pub(crate) fn build(given: &Given<'_>, spec: &LinkSpec, seed: u64) -> Result<Box<dyn Link>, String> {
-    Ok(Box::new(Ricochet::new(given, spec, seed)?))
+pub(crate) fn build(checked: &CheckedOptions<'_>, spec: &LinkSpec, seed: u64) -> Result<Box<dyn Link>, String> {
+    Ok(Box::new(Ricochet::new(checked, spec, seed)?))
 }
 
 struct Ricochet {
@@ -161,7 +161,7 @@ impl Parameters {
 }
 
 impl Ricochet {
-    fn new(given: &Given<'_>, spec: &LinkSpec, seed: u64) -> Result<Ricochet, String> {
+    fn new(checked: &CheckedOptions<'_>, spec: &LinkSpec, seed: u64) -> Result<Ricochet, String> {
         if spec.ends.len() < 2 {
             return Err("a ricochet link needs a gateway and at least one mobile".into());
         }
@@ -181,8 +181,8 @@ impl Ricochet {
                 return Err(format!("{name}: a ricochet link has no option '{option}'"));
             }
         }
-        let time = |name: &str| Duration::from_secs_f64(given.number(name).expect("it has a default"));
-        let bytes = |name: &str| given.count(name).expect("it has a default");
+        let time = |name: &str| Duration::from_secs_f64(checked.number(name).expect("it has a default"));
+        let bytes = |name: &str| checked.count(name).expect("it has a default");
         let on_air = |bytes: u64| service_time(bytes * 8, rate_bps);
         let parameters = Parameters {
             rate_bps,
@@ -193,11 +193,11 @@ impl Ricochet {
             t_tr: time("transmit_receive_s"),
             t_rt: time("receive_transmit_s"),
             backoff: time("backoff_s"),
-            piggyback: given.flag("piggyback"),
+            piggyback: checked.flag("piggyback"),
             ack_timeout: time("ack_timeout_s"),
-            turn_every_frame: given.text("turnarounds") == Some("every-frame"),
-            frame_loss: given.number("frame_loss").expect("it has a default"),
-            retries: given.count("retries"),
+            turn_every_frame: checked.text("turnarounds") == Some("every-frame"),
+            frame_loss: checked.number("frame_loss").expect("it has a default"),
+            retries: checked.count("retries"),
         };
         if parameters.backoff.is_zero() {
             return Err(
@@ -279,7 +279,7 @@ impl Link for Ricochet {
         packet.set_ports(port, to);
         if to == port || usize::from(to) >= self.far_ends.len() {
             events.port = port;
-            events.note(now, EventKind::Lost, &packet);
+            events.record(now, EventKind::Lost, &packet);
             return;
         }
         let (radio, queue) = (self.radio_of(port), if port == 0 { TO_MOBILE } else { TO_GATEWAY });

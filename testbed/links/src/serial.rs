@@ -5,7 +5,7 @@
 //! the TCP checksum shows) until a packet is sent whole.
 
 use backchannel_core::packet::{Packet, TcpFlags};
-use backchannel_core::registry::{Entry, Given, Param, Preset, Random, Unit};
+use backchannel_core::registry::{CheckedOptions, Entry, Param, Preset, Random, Unit};
 use backchannel_core::traits::Headers;
 
 use crate::far_end::Flying;
@@ -105,29 +105,29 @@ pub(crate) struct Transmitter {
 pub(crate) type Ends = (Option<Box<Transmitter>>, Option<Box<Receiver>>);
 
 /// Both ends of a direction with `extra_bytes` per packet. `None` for an end that leaves packets unchanged.
-pub(crate) fn ends(given: &Given<'_>, extra_bytes: u64) -> Result<Ends, String> {
-    let whole = |name| given.count(name).expect("it has a default");
-    let bits_per_byte = whole("bits_per_byte");
+pub(crate) fn ends(checked: &CheckedOptions<'_>, extra_bytes: u64) -> Result<Ends, String> {
+    let count = |name| checked.count(name).expect("it has a default");
+    let bits_per_byte = count("bits_per_byte");
     if bits_per_byte == 9 {
         return Err("bits_per_byte must be 8 (synchronous line) or 10 (start and stop bit), not 9".into());
     }
-    let framing = match given.text("framing") {
+    let framing = match checked.text("framing") {
         Some("slip") => Framing::Slip,
-        Some("ppp") => Framing::Ppp { accm: whole("accm") as u32 },
+        Some("ppp") => Framing::Ppp { accm: count("accm") as u32 },
         _ => Framing::None,
     };
-    let slots = whole("slots") as usize;
-    let rfc1144 = given.text("header_compression") == Some("rfc1144");
-    let free_options = given.flag("free_options");
+    let slots = count("slots") as usize;
+    let rfc1144 = checked.text("header_compression") == Some("rfc1144");
+    let free_options = checked.flag("free_options");
     if free_options && rfc1144 {
         return Err("free_options and rfc1144 exclude each other, because rfc1144 counts a packet's true bytes".into());
     }
-    let compression = match given.text("header_compression") {
+    let compression = match checked.text("header_compression") {
         Some("cslip") => Compression::Sizes,
         Some("cslip-acks") => Compression::AckSizes,
         Some("rfc1144") => {
             let compressor = Compressor::new(slots);
-            let named = given.flag("name_every_slot");
+            let named = checked.flag("name_every_slot");
             Compression::Rfc1144(Box::new(if named { compressor.name_every_slot() } else { compressor }))
         }
         _ => Compression::None,
@@ -168,8 +168,8 @@ impl Transmitter {
             }
         };
         // Packets that are not compressed here keep their options.
-        let whole = matches!(self.compression, Compression::AckSizes) && !packet.is_pure_ack();
-        let free = if self.free_options && !whole { packet.tcp_options().len() as u64 } else { 0 };
+        let is_uncompressed = matches!(self.compression, Compression::AckSizes) && !packet.is_pure_ack();
+        let free = if self.free_options && !is_uncompressed { packet.tcp_options().len() as u64 } else { 0 };
         ((bytes + self.extra_bytes - free) * self.bits_per_byte, Flying { packet, compressed })
     }
 
@@ -188,8 +188,8 @@ fn framed(framing: Framing, packet: &Packet, idle: bool) -> u64 {
     match framing {
         Framing::None => u64::from(packet.len()),
         _ => {
-            let whole = Compressed { kind: Kind::Ip, bytes: packet.bytes().to_vec() };
-            framing.encoded_len(&whole, packet.zeros(), idle)
+            let uncompressed = Compressed { kind: Kind::Ip, bytes: packet.bytes().to_vec() };
+            framing.encoded_len(&uncompressed, packet.zeros(), idle)
         }
     }
 }

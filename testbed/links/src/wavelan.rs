@@ -10,7 +10,7 @@
 
 use backchannel_core::event::Events;
 use backchannel_core::packet::Packet;
-use backchannel_core::registry::{Entry, Given, Param, Preset, Random, Unit};
+use backchannel_core::registry::{CheckedOptions, Entry, Param, Preset, Random, Unit};
 use backchannel_core::rng::{self, RunRng};
 use backchannel_core::scenario::{DirectionSpec, LinkSpec};
 use backchannel_core::time::{service_time, Time};
@@ -36,7 +36,7 @@ pub(crate) static ENTRY: Entry = Entry {
     .range(0.0, 0.1)],
 };
 
-pub(crate) fn build(given: &Given<'_>, spec: &LinkSpec, seed: u64) -> Result<Box<dyn Link>, String> {
+pub(crate) fn build(checked: &CheckedOptions<'_>, spec: &LinkSpec, seed: u64) -> Result<Box<dyn Link>, String> {
     if spec.ends.len() != 2 {
         return Err(format!("a wavelan link has two ends, not {}", spec.ends.len()));
     }
@@ -50,7 +50,7 @@ pub(crate) fn build(given: &Given<'_>, spec: &LinkSpec, seed: u64) -> Result<Box
     };
     Ok(Box::new(Wavelan {
         rate_bps,
-        overhead: Duration::from_secs_f64(given.number("overhead_s").expect("it has a default")),
+        overhead: Duration::from_secs_f64(checked.number("overhead_s").expect("it has a default")),
         stations: [station("forward", &spec.forward)?, station("reverse", &spec.reverse)?],
         on_air: None,
         idle_since: Time::ZERO,

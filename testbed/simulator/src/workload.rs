@@ -4,7 +4,7 @@ use std::net::Ipv4Addr;
 use std::time::Duration;
 
 use backchannel_core::packet::{fold, ones_sum, Packet};
-use backchannel_core::registry::{Entry, Given, Param, Preset, Random, Unit, MUST};
+use backchannel_core::registry::{CheckedOptions, Entry, Param, Preset, Random, Unit, MUST};
 use backchannel_core::rng::{self, RunRng};
 use backchannel_core::scenario::Flow;
 use backchannel_core::time::{service_time, Time};
@@ -165,8 +165,8 @@ impl Application {
             let names: Vec<_> = WORKLOADS.iter().map(|entry| entry.name).collect();
             wrong(format!("there is no workload '{}'; there are: bulk, {}", flow.kind, names.join(", ")))
         })?;
-        let given = Given::check(entry, &flow.options).map_err(wrong)?;
-        let number = |name| given.number(name).expect("validated: it has a default or is required");
+        let checked = CheckedOptions::check(entry, &flow.options).map_err(wrong)?;
+        let number = |name| checked.number(name).expect("validated: it has a default or is required");
         let spacing = |bytes: f64| service_time(bytes as u64 * 8, number("rate_bps") as u64);
         let rng = rng::stream(seed, &format!("workload/{}", flow.name));
         Ok(match flow.kind.as_str() {

@@ -33,9 +33,9 @@ def store(tmp_path: Path) -> Iterator[Store]:
             connection.exec_driver_sql("DROP SCHEMA public CASCADE")
             connection.exec_driver_sql("CREATE SCHEMA public")
         engine.dispose()
-    found = opened(tmp_path)
-    yield found
-    found.close()
+    result = opened(tmp_path)
+    yield result
+    result.close()
 
 
 def campaign_fields(**changes: Any) -> dict[str, Any]:

@@ -115,5 +115,5 @@ def test_what_another_machine_landed_anew_is_brought_here_again(place: RemoteArt
 def test_several_may_bring_the_same_run_here_at_once(place: RemoteArtefacts, tmp_path: Path) -> None:
     place.put("abcd", made(tmp_path, "one"))
     with ThreadPoolExecutor(8) as pool:
-        found = list(pool.map(lambda _: names(place.folder("abcd", "1.0")), range(32)))
-    assert all(one == {"captures/a.pcap", "manifest.json"} for one in found)
+        result = list(pool.map(lambda _: names(place.folder("abcd", "1.0")), range(32)))
+    assert all(entry == {"captures/a.pcap", "manifest.json"} for entry in result)

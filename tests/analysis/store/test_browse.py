@@ -19,8 +19,8 @@ def test_campaigns_are_listed_newest_first_with_their_counts(store: Store) -> No
     store.begin_campaign(NewCampaign(**campaign_fields(id="c2", name="other")), [[("stack", "reno")]], [(0, 0, "r20")])
     store.land(landing(store, "r00", 4.0))
     store.land(landing(store, "r01", 1.0, problems=("late",)))
-    found = [(row.id, row.runs, row.valid, row.invalid) for row in browse.campaigns(store)]
-    assert found == [("c2", 1, 0, 0), ("c1", 4, 1, 1)]
+    result = [(row.id, row.runs, row.valid, row.invalid) for row in browse.campaigns(store)]
+    assert result == [("c2", 1, 0, 0), ("c1", 4, 1, 1)]
     assert [row.id for row in browse.campaigns(store, limit=1, offset=1)] == ["c1"]
     assert [row.id for row in browse.campaigns(store, ["OTHER"])] == ["c2"]
     assert browse.count_campaigns(store, ["demo"]) == 2
@@ -50,8 +50,8 @@ def test_the_first_scenario_is_that_of_the_campaigns_first_run_there(store: Stor
 def test_a_summary_has_the_deviation_of_two_runs(store: Store) -> None:
     begin(store)
     store.land(landing(store, "r00", 4.0))
-    (one,) = browse.summary(store, "c1")
-    assert (one.n, one.mean, one.sd) == (1, 4.0, None)
+    (entry,) = browse.summary(store, "c1")
+    assert (entry.n, entry.mean, entry.sd) == (1, 4.0, None)
     store.land(landing(store, "r01", 6.0))
     (two,) = browse.summary(store, "c1")
     assert (two.n, two.mean, two.sd) == (2, 5.0, pytest.approx(2**0.5))
@@ -83,8 +83,8 @@ def test_means_are_of_the_metrics_points_and_campaign_that_are_asked_for(store: 
     store.land(landing(store, "r01", 99.0, problems=("late",)))
 
     def means(**asked: object) -> list[tuple[int, str, str, float]]:
-        found = browse.summary(store, "c1", **asked)  # type: ignore[arg-type]
-        return [(row.point, row.name, row.subject, row.mean) for row in found]
+        result = browse.summary(store, "c1", **asked)  # type: ignore[arg-type]
+        return [(row.point, row.name, row.subject, row.mean) for row in result]
 
     assert sorted(means(only=[("rtt_mean", "f"), ("rtt_sd", "g")])) == [
         (0, "rtt_mean", "f", 1.0), (0, "rtt_sd", "g", 1.0), (1, "rtt_mean", "f", 2.0), (1, "rtt_sd", "g", 2.0),
@@ -120,8 +120,8 @@ def test_problems_that_differ_in_numbers_alone_are_one_cause(store: Store) -> No
     store.land(landing(store, "r01", 4.0, problems=("12 packets were 7 ms late",)))
     store.land(landing(store, "r10", 4.0, problems=("the link was down",)))
     store.note_failure("r11", 1, "it broke")
-    found = {(row.state, row.problem): row.runs for row in browse.causes(store, "c1")}
-    assert found == {
+    result = {(row.state, row.problem): row.runs for row in browse.causes(store, "c1")}
+    assert result == {
         ("invalid", "12 packets were 7 ms late"): 2, ("invalid", "the link was down"): 1, ("failed", "it broke"): 1,
     }  # fmt: skip
     assert browse.causes(store)[0].runs == 2

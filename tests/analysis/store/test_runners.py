@@ -18,7 +18,7 @@ def test_one_request_is_found_by_its_number(store: Store) -> None:
     number = requests.ask_run(store, "a.yaml", "name: a")
     requests.ask_run(store, "b.yaml", "name: b")
     cancel = requests.ask_cancel(store, "c1")
-    found = requests.one(store, number)
-    assert found is not None
-    assert (found.file, found.text) == ("a.yaml", "name: a")
-    assert requests.one(store, cancel) is None
+    result = requests.find(store, number)
+    assert result is not None
+    assert (result.file, result.text) == ("a.yaml", "name: a")
+    assert requests.find(store, cancel) is None

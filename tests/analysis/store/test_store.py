@@ -94,13 +94,13 @@ def test_runs_are_found_however_many_are_asked_for(store: Store) -> None:
     of_attempt = {"number": 1, "at": 1.0, "outcome": "invalid", "problems": ["late"]}
     tables = metadata.tables
     with store.writing() as connection:
-        connection.execute(sa.insert(tables["run"]), [{"id": one, "state": "valid", **of_run} for one in ids[::2]])
-        connection.execute(sa.insert(tables["metric"]), [{"run_id": one, **of_metric} for one in ids[::2]])
-        connection.execute(sa.insert(tables["attempt"]), [{"run_id": one, **of_attempt} for one in ids])
+        connection.execute(sa.insert(tables["run"]), [{"id": id, "state": "valid", **of_run} for id in ids[::2]])
+        connection.execute(sa.insert(tables["metric"]), [{"run_id": id, **of_metric} for id in ids[::2]])
+        connection.execute(sa.insert(tables["attempt"]), [{"run_id": id, **of_attempt} for id in ids])
     assert store.valid_runs(ids) == set(ids[::2])
     assert store.tried_runs(ids) == set(ids[1::2])
     assert set(browse.metrics_of(store, ids)) == set(ids[::2])
-    assert browse.last_problems(store, ids) == {one: ["late"] for one in ids}
+    assert browse.last_problems(store, ids) == {id: ["late"] for id in ids}
 
 
 def test_a_run_lands_whole(store: Store) -> None:
@@ -139,7 +139,7 @@ def test_invalid_runs_stay_out_of_every_mean(store: Store) -> None:
     assert row.sd == pytest.approx(2**0.5)
     run = store.run("r01")
     assert run is not None
-    assert [one.outcome for one in run.attempts] == ["invalid"]
+    assert [attempt.outcome for attempt in run.attempts] == ["invalid"]
 
 
 def test_an_invalid_run_never_replaces_a_valid_one(store: Store) -> None:
@@ -178,8 +178,8 @@ def test_many_writers_wait_for_each_other(store: Store, tmp_path: Path) -> None:
     landings = [landing(store, f"run{number}", float(number)) for number in range(20)]
 
     def land_some(into: Store, some: list[Landing]) -> None:
-        for one in some:
-            into.land(one)
+        for entry in some:
+            into.land(entry)
 
     threads = [
         threading.Thread(target=land_some, args=(into, some))
@@ -275,18 +275,18 @@ def test_two_land_one_run_and_the_first_stays(store: Store, tmp_path: Path) -> N
     begin(store)
     stores = [opened(tmp_path) for _ in range(4)]
     threads = []
-    for number, one in enumerate(stores):
+    for number, entry in enumerate(stores):
         made = landing(store, "r00", float(number))
         own = made.folder.rename(made.folder.with_name(f"r00-{number}"))
-        threads.append(threading.Thread(target=one.land, args=(replace(made, folder=own),)))
+        threads.append(threading.Thread(target=entry.land, args=(replace(made, folder=own),)))
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
     assert store.valid_runs(["r00"]) == {"r00"}
     assert (store.run_folder("r00") / "captures/a.pcap").exists()
-    for one in stores:
-        one.close()
+    for entry in stores:
+        entry.close()
 
 
 def test_what_a_failed_try_left_stays_until_the_run_is_valid(store: Store, tmp_path: Path) -> None:
@@ -314,7 +314,7 @@ def test_values_and_history_are_of_valid_runs(store: Store) -> None:
     assert [(row.point, row.repetition, row.value) for row in store.values("c1")] == [(0, 0, 4.0), (1, 1, 6.0)]
     assert store.values("c1")[0].seed == 1
     history = store.history("emulated")
-    assert [(one.bytes, one.scenario.document["duration_s"]) for one in history] == [(3, 3.0), (3, 3.0)]
+    assert [(entry.bytes, entry.scenario.document["duration_s"]) for entry in history] == [(3, 3.0), (3, 3.0)]
     assert store.history("sim") == []
 
 
@@ -341,15 +341,15 @@ def test_a_request_goes_to_one_runner_however_many_look(store: Store, tmp_path: 
     def look(runner: str) -> None:
         own = opened(tmp_path)
         begin_together.wait(30)
-        while (found := requests.take(own, runner)) is not None:
-            taken.append(found.id)
+        while (result := requests.take(own, runner)) is not None:
+            taken.append(result.id)
         own.close()
 
     runners = [threading.Thread(target=look, args=(f"r{number}",)) for number in range(4)]
-    for one in runners:
-        one.start()
-    for one in runners:
-        one.join(60)
+    for entry in runners:
+        entry.start()
+    for entry in runners:
+        entry.join(60)
     assert sorted(taken) == asked
 
 

@@ -11,16 +11,16 @@ struct Bench {
 }
 
 impl Bench {
-    fn new(entry: &Entry, build: fn(&Given<'_>) -> Box<dyn Middlebox>) -> Bench {
+    fn new(entry: &Entry, build: fn(&CheckedOptions<'_>) -> Box<dyn Middlebox>) -> Bench {
         Bench::with(entry, build, &Options::new())
     }
 
-    fn with(entry: &Entry, build: fn(&Given<'_>) -> Box<dyn Middlebox>, options: &Options) -> Bench {
-        Bench { box_: build(&Given::check(entry, options).unwrap()), events: Events::default() }
+    fn with(entry: &Entry, build: fn(&CheckedOptions<'_>) -> Box<dyn Middlebox>, options: &Options) -> Bench {
+        Bench { box_: build(&CheckedOptions::check(entry, options).unwrap()), events: Events::default() }
     }
 
     /// As [`Bench::new`], after `segments` segments at 0 ms and `acks` acks of segment 0 at 20, 21, ... ms.
-    fn after(entry: &Entry, build: fn(&Given<'_>) -> Box<dyn Middlebox>, segments: u32, acks: u64) -> Bench {
+    fn after(entry: &Entry, build: fn(&CheckedOptions<'_>) -> Box<dyn Middlebox>, segments: u32, acks: u64) -> Bench {
         let mut bench = Bench::new(entry, build);
         for number in 0..segments {
             bench.data(0, number);

@@ -23,12 +23,12 @@ fn options(value: serde_json::Value) -> Options {
     serde_json::from_value(value).unwrap()
 }
 
-fn split(entry: &Entry, given: serde_json::Value) -> SplitConnection {
-    SplitConnection::new(&Given::check(entry, &options(given)).unwrap())
+fn split(entry: &Entry, checked: serde_json::Value) -> SplitConnection {
+    SplitConnection::new(&CheckedOptions::check(entry, &options(checked)).unwrap())
 }
 
-fn stack(name: &str, given: serde_json::Value) -> Config {
-    stack_config(name, &options(given)).unwrap()
+fn stack(name: &str, checked: serde_json::Value) -> Config {
+    stack_config(name, &options(checked)).unwrap()
 }
 
 fn plain() -> Config {
@@ -310,14 +310,14 @@ proptest! {
         seed in any::<u64>(),
         pause in proptest::option::of((0usize..2, 0.0f64..3.0, 0.0f64..20.0)),
     ) {
-        let given = json!({"time_wait_s": 5, "receive_buffer_bytes": 1500 + seed % 60_000});
-        let [fixed, mobile] = [stack(STACKS[stacks[0]], given.clone()), stack(STACKS[stacks[1]], given)];
-        let given = json!(
+        let checked = json!({"time_wait_s": 5, "receive_buffer_bytes": 1500 + seed % 60_000});
+        let [fixed, mobile] = [stack(STACKS[stacks[0]], checked.clone()), stack(STACKS[stacks[1]], checked)];
+        let checked = json!(
             {"wired": STACKS[stacks[2]], "wireless": STACKS[stacks[3]], "buffer_bytes": buffer}
         );
         let down = Source::new(Content::Pattern(seed), Some(bytes.0));
         let up = Source::new(Content::Pattern(seed ^ 1), Some(bytes.1));
-        let split = split(&SPLIT, given);
+        let split = split(&SPLIT, checked);
         let (opener, client, listens) = if mobile_opens {
             (1, Connection::connect(mobile, flow().reversed(), isns.1, up), [Some((fixed, isns.0, down)), None])
         } else {

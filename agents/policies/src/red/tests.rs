@@ -48,7 +48,7 @@ fn the_average_follows_the_equation_and_decays_when_idle() {
 /// The parameters that these options give.
 fn parameters(options: Value) -> Result<Parameters, String> {
     let options = serde_json::from_value(options).expect("an object");
-    Parameters::of(&Given::check(&ENTRY, &options)?)
+    Parameters::of(&CheckedOptions::check(&ENTRY, &options)?)
 }
 
 #[test]
@@ -102,7 +102,7 @@ fn queues_draw_from_the_stream_of_their_run_and_label() {
         let options = serde_json::from_value(json!({"limit_packets": 3, "min_fraction": 0.98, "max_fraction": 0.99}));
         let options = options.expect("an object");
         let context = Context { seed, label: label.into(), rate_bps: None, opposite_rate_bps: None };
-        let mut queue = build(&Given::check(&ENTRY, &options).expect("allowed"), &context).expect("red");
+        let mut queue = build(&CheckedOptions::check(&ENTRY, &options).expect("allowed"), &context).expect("red");
         let mut events = Events::default();
         for id in 1..=100 {
             queue.enqueue(Time::ZERO, capable(id, 0), &mut events);

@@ -47,7 +47,9 @@ def upgrade() -> None:
 def _rename(table: str, keys: tuple[str, ...], before: tuple[str, str], today: tuple[str, str]) -> None:
     words = {"name": before[0], "subject": before[1], "new_name": today[0], "new_subject": today[1]}
     same = " AND ".join(f"other.{key} = {table}.{key}" for key in keys)
-    there = f"SELECT 1 FROM {table} AS other WHERE {same} AND other.name = :new_name AND other.subject = :new_subject"
+    renamed_before = (
+        f"SELECT 1 FROM {table} AS other WHERE {same} AND other.name = :new_name AND other.subject = :new_subject"
+    )
     where = "name = :name AND subject = :subject"
-    op.get_bind().execute(sa.text(f"DELETE FROM {table} WHERE {where} AND EXISTS ({there})"), words)
+    op.get_bind().execute(sa.text(f"DELETE FROM {table} WHERE {where} AND EXISTS ({renamed_before})"), words)
     op.get_bind().execute(sa.text(f"UPDATE {table} SET name = :new_name, subject = :new_subject WHERE {where}"), words)

@@ -245,8 +245,8 @@ impl Pcapng {
                     interface.ticks_per_s = base
                         .checked_pow(u32::from(exponent))
                         .ok_or_else(|| format!("an interface with a time resolution of {base}^-{exponent}"))?;
-                    let whole = 1_000_000_000 % interface.ticks_per_s == 0;
-                    interface.tick_ns = if whole { 1_000_000_000 / interface.ticks_per_s } else { 0 };
+                    let divides_a_second = 1_000_000_000 % interface.ticks_per_s == 0;
+                    interface.tick_ns = if divides_a_second { 1_000_000_000 / interface.ticks_per_s } else { 0 };
                 }
                 // if_tsoffset
                 (14, value) => {

@@ -208,9 +208,9 @@ impl Source {
             // A candidate needs a whole block in sight, unless the file ends before.
             let buffered = self.buffered();
             let candidates = if buffered < MAX_BLOCK { buffered } else { CHUNK };
-            let found = (0..candidates).find(|&at| plausible(self, at));
-            self.take(found.unwrap_or(candidates));
-            if found.is_some() {
+            let next_frame = (0..candidates).find(|&at| plausible(self, at));
+            self.take(next_frame.unwrap_or(candidates));
+            if next_frame.is_some() {
                 self.log(from, self.offset - from, reason);
                 return;
             }

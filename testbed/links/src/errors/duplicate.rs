@@ -1,7 +1,7 @@
 //! Duplication: some packets are delivered twice.
 
 use backchannel_core::packet::Packet;
-use backchannel_core::registry::{Entry, Given, Param, Preset, Random, Unit, MUST};
+use backchannel_core::registry::{CheckedOptions, Entry, Param, Preset, Random, Unit, MUST};
 use backchannel_core::rng::{self, RunRng};
 use backchannel_core::time::Time;
 
@@ -22,8 +22,8 @@ pub(super) static ENTRY: Entry = Entry {
     .range(0.0, 1.0)],
 };
 
-pub(super) fn build(given: &Given<'_>, rng: RunRng) -> Result<Box<dyn ErrorModel>, String> {
-    Ok(Box::new(Duplicate { probability: given.number("probability").expect("it is required"), rng }))
+pub(super) fn build(checked: &CheckedOptions<'_>, rng: RunRng) -> Result<Box<dyn ErrorModel>, String> {
+    Ok(Box::new(Duplicate { probability: checked.number("probability").expect("it is required"), rng }))
 }
 
 struct Duplicate {

@@ -9,7 +9,7 @@
 //! the further packets of a burst do not shorten the next distance.
 
 use backchannel_core::packet::Packet;
-use backchannel_core::registry::{Entry, Given, Param, Preset, Random, Unit};
+use backchannel_core::registry::{CheckedOptions, Entry, Param, Preset, Random, Unit};
 use backchannel_core::rng::{self, RunRng};
 use backchannel_core::time::Time;
 
@@ -46,12 +46,12 @@ pub(super) static ENTRY: Entry = Entry {
     ],
 };
 
-pub(super) fn build(given: &Given<'_>, mut rng: RunRng) -> Result<Box<dyn ErrorModel>, String> {
-    let mean_bytes = given.number("mean_bytes").expect("it has a default");
+pub(super) fn build(checked: &CheckedOptions<'_>, mut rng: RunRng) -> Result<Box<dyn ErrorModel>, String> {
+    let mean_bytes = checked.number("mean_bytes").expect("it has a default");
     Ok(Box::new(Exponential {
         mean_bytes,
-        burst: given.count("burst_packets").expect("it has a default"),
-        effect: if given.text("effect") == Some("lose") { Fate::Lost } else { Fate::Damaged },
+        burst: checked.count("burst_packets").expect("it has a default"),
+        effect: if checked.text("effect") == Some("lose") { Fate::Lost } else { Fate::Damaged },
         left_bytes: rng::exponential(&mut rng, mean_bytes),
         burst_left: 0,
         rng,

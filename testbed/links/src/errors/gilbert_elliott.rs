@@ -5,7 +5,7 @@
 //! state is bad for p/(p + r) of the packets, and a bad period lasts 1/r packets on average.
 
 use backchannel_core::packet::Packet;
-use backchannel_core::registry::{Entry, Given, Param, Preset, Random, Unit, MUST};
+use backchannel_core::registry::{CheckedOptions, Entry, Param, Preset, Random, Unit, MUST};
 use backchannel_core::rng::{self, RunRng};
 use backchannel_core::time::Time;
 
@@ -56,13 +56,13 @@ pub(super) static ENTRY: Entry = Entry {
     ],
 };
 
-pub(super) fn build(given: &Given<'_>, rng: RunRng) -> Result<Box<dyn ErrorModel>, String> {
-    let number = |name: &str| given.number(name).expect("it is required or has a default");
+pub(super) fn build(checked: &CheckedOptions<'_>, rng: RunRng) -> Result<Box<dyn ErrorModel>, String> {
+    let number = |name: &str| checked.number(name).expect("it is required or has a default");
     Ok(Box::new(GilbertElliott {
         to_bad: number("p"),
         to_good: number("r"),
         loss: [number("good_loss"), number("bad_loss")],
-        effect: if given.text("effect") == Some("damage") { Fate::Damaged } else { Fate::Lost },
+        effect: if checked.text("effect") == Some("damage") { Fate::Damaged } else { Fate::Lost },
         bad: false,
         rng,
     }))

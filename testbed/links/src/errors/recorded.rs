@@ -2,7 +2,7 @@
 //! end of the line) are ignored. After its end the trace starts again, unless `repeat` is off.
 
 use backchannel_core::packet::Packet;
-use backchannel_core::registry::{Entry, Given, Param, Preset, Random, Unit, MUST};
+use backchannel_core::registry::{CheckedOptions, Entry, Param, Preset, Random, Unit, MUST};
 use backchannel_core::rng::RunRng;
 use backchannel_core::time::Time;
 
@@ -44,11 +44,11 @@ pub(super) static ENTRY: Entry = Entry {
     ],
 };
 
-pub(super) fn build(given: &Given<'_>, _: RunRng) -> Result<Box<dyn ErrorModel>, String> {
-    let lost = parse(given.text("trace").unwrap_or_default())?;
-    let next = given.count("offset_packets").map_or(0, |packets| packets as usize % lost.len());
-    let effect = if given.text("effect") == Some("damage") { Fate::Damaged } else { Fate::Lost };
-    Ok(Box::new(Recorded { lost, repeats: given.flag("repeat"), effect, next }))
+pub(super) fn build(checked: &CheckedOptions<'_>, _: RunRng) -> Result<Box<dyn ErrorModel>, String> {
+    let lost = parse(checked.text("trace").unwrap_or_default())?;
+    let next = checked.count("offset_packets").map_or(0, |packets| packets as usize % lost.len());
+    let effect = if checked.text("effect") == Some("damage") { Fate::Damaged } else { Fate::Lost };
+    Ok(Box::new(Recorded { lost, repeats: checked.flag("repeat"), effect, next }))
 }
 
 fn parse(text: &str) -> Result<Vec<bool>, String> {

@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 use backchannel_core::packet::Packet;
-use backchannel_core::registry::{Entry, Given, Param, Preset, Random, Unit, MUST};
+use backchannel_core::registry::{CheckedOptions, Entry, Param, Preset, Random, Unit, MUST};
 use backchannel_core::rng::{self, RunRng};
 use backchannel_core::time::Time;
 
@@ -26,10 +26,10 @@ pub(super) static ENTRY: Entry = Entry {
     ],
 };
 
-pub(super) fn build(given: &Given<'_>, rng: RunRng) -> Result<Box<dyn ErrorModel>, String> {
+pub(super) fn build(checked: &CheckedOptions<'_>, rng: RunRng) -> Result<Box<dyn ErrorModel>, String> {
     Ok(Box::new(Reorder {
-        probability: given.number("probability").expect("it is required"),
-        most_s: given.number("delay_s").expect("it has a default"),
+        probability: checked.number("probability").expect("it is required"),
+        most_s: checked.number("delay_s").expect("it has a default"),
         rng,
     }))
 }

@@ -1,7 +1,7 @@
 //! Independent losses: every packet is lost or damaged with the same probability.
 
 use backchannel_core::packet::Packet;
-use backchannel_core::registry::{Entry, Given, Param, Preset, Random, Unit, MUST};
+use backchannel_core::registry::{CheckedOptions, Entry, Param, Preset, Random, Unit, MUST};
 use backchannel_core::rng::{self, RunRng};
 use backchannel_core::time::Time;
 
@@ -26,9 +26,9 @@ pub(super) static ENTRY: Entry = Entry {
     ],
 };
 
-pub(super) fn build(given: &Given<'_>, rng: RunRng) -> Result<Box<dyn ErrorModel>, String> {
-    let effect = if given.text("effect") == Some("damage") { Fate::Damaged } else { Fate::Lost };
-    Ok(Box::new(Uniform { probability: given.number("probability").expect("it is required"), effect, rng }))
+pub(super) fn build(checked: &CheckedOptions<'_>, rng: RunRng) -> Result<Box<dyn ErrorModel>, String> {
+    let effect = if checked.text("effect") == Some("damage") { Fate::Damaged } else { Fate::Lost };
+    Ok(Box::new(Uniform { probability: checked.number("probability").expect("it is required"), effect, rng }))
 }
 
 struct Uniform {

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use backchannel_core::event::Events;
 use backchannel_core::packet::Packet;
-use backchannel_core::registry::Given;
+use backchannel_core::registry::CheckedOptions;
 use backchannel_core::scenario::{Change, DirectionSpec, Named};
 use backchannel_core::time::{service_time_ns, Time};
 use backchannel_core::traits::{Delivery, Policy, Port, Usage};
@@ -58,7 +58,7 @@ impl<P: Policy> Line<P> {
         policy: impl Fn(&Named, &Context) -> Result<P, String>,
     ) -> Result<Line<P>, String> {
         check_rate(spec.rate_bps)?;
-        let given = Given::check(&DIRECTION, &spec.options)?;
+        let checked = CheckedOptions::check(&DIRECTION, &spec.options)?;
         for pair in spec.schedule.windows(2) {
             if pair[1].at_s < pair[0].at_s {
                 return Err(format!(
@@ -68,9 +68,9 @@ impl<P: Policy> Line<P> {
             }
         }
         let mut far_end = FarEnd::new(delay(spec.delay_s)?, &spec.errors, context.seed, &context.label)?;
-        let (transmitter, receiver) = serial::ends(&given, framing)?;
+        let (transmitter, receiver) = serial::ends(&checked, framing)?;
         let device =
-            given.count("device_buffer_bytes").filter(|bytes| *bytes > 0).map(|bytes| Box::new(Device::new(bytes)));
+            checked.count("device_buffer_bytes").filter(|bytes| *bytes > 0).map(|bytes| Box::new(Device::new(bytes)));
         if device.is_some() && spec.rate_bps.is_none() {
             return Err("device_buffer_bytes needs a line with a rate".into());
         }

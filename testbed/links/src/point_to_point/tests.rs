@@ -227,7 +227,7 @@ fn a_change_of_a_rate_informs_both_policies_of_their_own_and_the_opposite_rate()
     let informed = [(); 2].map(|()| Arc::new(Mutex::new(Vec::new())));
     let spy =
         |_: &Named, context: &Context| Ok(RateSpy(Arc::clone(&informed[usize::from(context.label == "line/reverse")])));
-    let mut link = PointToPoint::new(&Given::check(&ENTRY, &spec.options).unwrap(), &spec, 1, spy).unwrap();
+    let mut link = PointToPoint::new(&CheckedOptions::check(&ENTRY, &spec.options).unwrap(), &spec, 1, spy).unwrap();
     let (mut events, mut out) = (Events::default(), Vec::new());
     let rates = |port: usize| informed[port].lock().expect("one thread").clone();
     link.poll(Time::from_seconds(0.5), &mut out, &mut events);

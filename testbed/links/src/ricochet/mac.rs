@@ -230,7 +230,7 @@ impl Ricochet {
             let exhausted = frame.to == peer && retries.is_some_and(|most| frame.transmissions > most);
             if exhausted {
                 events.port = frame.packet.from_port();
-                events.note(now, EventKind::Lost, &frame.packet);
+                events.record(now, EventKind::Lost, &frame.packet);
             }
             !exhausted
         });
@@ -257,7 +257,7 @@ impl Ricochet {
         let is_first = frame.transmissions == 1;
         if !is_first {
             events.port = port;
-            events.note(now, EventKind::LinkRetransmit, &frame.packet);
+            events.record(now, EventKind::LinkRetransmit, &frame.packet);
         }
         let bits = (bytes + header_bytes) * 8;
         let time = service_time(bits, rate_bps);

@@ -13,7 +13,8 @@ fn radios(mobiles: usize, options: Value, seed: u64) -> Ricochet {
         "forward": direction, "reverse": direction,
     });
     let spec: LinkSpec = serde_json::from_value(spec).expect("a link");
-    Ricochet::new(&Given::check(&ENTRY, &spec.options).expect("good options"), &spec, seed).expect("a good link")
+    Ricochet::new(&CheckedOptions::check(&ENTRY, &spec.options).expect("good options"), &spec, seed)
+        .expect("a good link")
 }
 
 fn submit(link: &mut Ricochet, at_us: u64, from: Port, to: Port, mut packet: Packet) -> Events {

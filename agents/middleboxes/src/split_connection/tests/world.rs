@@ -15,7 +15,7 @@ pub(super) struct Hop {
 pub(super) const CLEAN: Hop = Hop { delay_ms: 5, jitter_ms: 0, loss: 0.0, twice: 0.0, damage: 0.0 };
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Place {
+enum Destination {
     Host(usize),
     Box(Side),
 }
@@ -29,7 +29,7 @@ pub(super) struct World {
     pub(super) split: SplitConnection,
     pub(super) hops: [Hop; 2],
     rng: RunRng,
-    flying: BTreeMap<(u64, u64), (Place, Packet)>,
+    flying: BTreeMap<(u64, u64), (Destination, Packet)>,
     numbers: u64,
     /// Data segments over the air that are lost, counted from 1.
     pub(super) lose: Vec<usize>,
@@ -75,10 +75,10 @@ impl World {
         world
     }
 
-    fn fly(&mut self, who: &'static str, hop: usize, to: Place, packet: Packet) {
+    fn fly(&mut self, who: &'static str, hop: usize, to: Destination, packet: Packet) {
         // A SYN that was damaged before the box passes it.
         let segment = Segment::read_damaged(&packet).expect("it is TCP");
-        if let (1, true) = (hop, segment.payload > 0 && matches!(to, Place::Host(1))) {
+        if let (1, true) = (hop, segment.payload > 0 && matches!(to, Destination::Host(1))) {
             self.on_air += 1;
             if self.lose.contains(&self.on_air) {
                 self.log.push((self.now.nanos(), "lost", segment));
@@ -107,7 +107,7 @@ impl World {
         for (side, packet) in out {
             self.links.push((side, packet.link_header()));
             let who = if side == Side::A { "box-a" } else { "box-b" };
-            self.fly(who, number(side), Place::Host(number(side)), packet);
+            self.fly(who, number(side), Destination::Host(number(side)), packet);
         }
         for face in self.split.pairs.values().flat_map(|pair| &pair.faces) {
             if let Some(part) = &face.part {
@@ -142,7 +142,7 @@ impl World {
                 header[6..12].fill(host as u8);
                 packet.set_link_header(header);
                 let side = [Side::A, Side::B][host];
-                self.fly(["fixed", "mobile"][host], host, Place::Box(side), packet);
+                self.fly(["fixed", "mobile"][host], host, Destination::Box(side), packet);
             }
             self.hosts[host] = Some(connection);
         }
@@ -169,8 +169,8 @@ impl World {
         if arrival == Some(next) {
             let (_, (to, packet)) = self.flying.pop_first().expect("it is under way");
             match to {
-                Place::Box(side) => self.split.process(now, side, packet, &mut out, &mut events),
-                Place::Host(host) => self.arrive(host, &packet),
+                Destination::Box(side) => self.split.process(now, side, packet, &mut out, &mut events),
+                Destination::Host(host) => self.arrive(host, &packet),
             }
         }
         self.told.append(&mut events.senders);
@@ -187,7 +187,7 @@ impl World {
             }
             (None, None) => {
                 if let Some(reset) = reset_for(0, packet) {
-                    self.fly(["fixed", "mobile"][host], host, Place::Box([Side::A, Side::B][host]), reset);
+                    self.fly(["fixed", "mobile"][host], host, Destination::Box([Side::A, Side::B][host]), reset);
                 }
             }
         }
