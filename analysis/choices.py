@@ -10,7 +10,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, TypeAdapter
+from pydantic import BaseModel, ConfigDict, TypeAdapter, model_validator
 from ruamel.yaml import YAML
 
 #: Name of a choices file; it is no campaign.
@@ -34,10 +34,20 @@ class Choice(BaseModel):
     default: str
     #: Source of the value.
     by: Literal["ours", "ns-2", "authors' script", "manual"]
+    #: Other values that the sources allow, each for some of the fields. `score --sensitivity` runs them.
+    alternatives: tuple[Mapping[str, Any], ...] = ()
     #: `after` the artefact was first scored; `unknown` if the campaign's first version has the value, because scores
     #: could be computed then.
     when: Literal["before", "after", "unknown"]
     reason: str
+
+    @model_validator(mode="after")
+    def _alternatives_are_of_these_fields(self) -> Choice:
+        for alternative in self.alternatives:
+            unknown = [field for field in alternative if field not in self.fields]
+            if unknown or not alternative:
+                raise ValueError(f"alternatives are values of {', '.join(self.fields)}, not of {unknown or 'nothing'}")
+        return self
 
     @property
     def has_default(self) -> bool:

@@ -1,4 +1,4 @@
-"""Campaigns with the defaults of the parameters that were chosen for them (experiments/PAPER/chosen.yaml)."""
+"""Campaigns with other values of the parameters that were chosen for them (experiments/PAPER/chosen.yaml)."""
 
 from __future__ import annotations
 
@@ -42,6 +42,21 @@ def _walk(holder: Any, steps: Sequence[str]) -> Iterator[Occurrence]:
                 yield holder, key
             elif parts == list(steps[: len(parts)]):
                 yield from _walk(holder[key], steps[len(parts) :])
+
+
+def other_values(values: Mapping[str, Any], choice: Choice, other: Mapping[str, Any]) -> dict[str, Any]:
+    """A campaign file's values with other values of some fields of a choice.
+
+    Args:
+        values: of the campaign file.
+        choice: that the file follows.
+        other: values by field of the choice.
+    """
+    changed = copy.deepcopy(dict(values))
+    for field, value in other.items():
+        for holder, key in occurrences(changed, field, choice.fields[field]):
+            holder[key] = copy.deepcopy(value)
+    return changed
 
 
 def default_values(values: Mapping[str, Any], artefact: str, choices: Sequence[Choice]) -> dict[str, Any]:

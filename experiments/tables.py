@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from analysis.metrics import Metric
     from analysis.scorecard import Artefact, OrderingScore, Score, ValueScore
     from analysis.store.rows import CampaignRow, PointRow, TableRow
+    from experiments.choice_sensitivity import Outcome
     from experiments.reproduce import Expected
     from experiments.sensitivity import Sensitivity
 
@@ -180,6 +181,23 @@ def sensitivity_table(assessment: Sensitivity) -> Group:
 
 def _kept(what: str, kept: int, total: int) -> str:
     return f"{what}: {kept} of {total} survive every perturbation" if total else f"{what}: none"
+
+
+def outcome_line(outcome: Outcome) -> Text:
+    """The verdict of an artefact with one choice changed, and the values that miss."""
+    line = Text(f"{outcome.artefact}  {outcome.variant.label}: ")
+    if outcome.score is None:
+        return line.append(f"not valid: {outcome.problem}", style="yellow")
+    score = outcome.score
+    line.append("pass" if score.passes else "fail", style="green" if score.passes else "red")
+    if outcome.flips:
+        line.append(", flips", style="bold")
+    missed = [
+        f"{one.measure} {'nothing' if one.measured is None else format(one.measured, '.3g')} for {one.published:g}"
+        for one in score.stated
+        if not one.within
+    ]
+    return line.append(f"  {_counts(score)}" + (f" ({'; '.join(missed[:4])})" if missed else ""))
 
 
 def score_table(artefacts: Sequence[Artefact], details: bool = False) -> Group:

@@ -52,5 +52,22 @@ def resent_per_loss(run: CountedRun) -> float | None:
 
     None without such losses.
     """
-    lost = sum(link["forward"].error_losses for link in run.report.driver.links.values())
+    lost = _lost_forward(run)
     return sum(flow.sent.retransmitted or 0 for flow in run.flows) / lost if lost else None
+
+
+def _lost_forward(run: CountedRun) -> int:
+    """Packets that error models destroyed in the links' forward directions."""
+    return sum(link["forward"].error_losses for link in run.report.driver.links.values())
+
+
+@metric("number", "Losses repaired by source and base station", CountedRun, "ton IV-B", detail=True, better="less")
+def resent_twice_per_loss(run: CountedRun) -> float | None:
+    """Segments that a base station and then their source sent again, over packets that error models destroyed in the
+    links' forward directions.
+
+    None without such losses.
+    """
+    lost = _lost_forward(run)
+    ways = (way for link in run.report.driver.links.values() for way in link.values())
+    return sum(way.events.get("source_retransmit", 0) for way in ways) / lost if lost else None

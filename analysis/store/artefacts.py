@@ -41,8 +41,8 @@ class Artefacts(Protocol):
         """Deletes a run's files, if it has any."""
 
     def folder(self, run_id: str, version: str = "0", sizes: Callable[[], Mapping[str, int]] = dict) -> Path:
-        """A local, read-only folder with the run's files of one version (landing). Fetched files must have these sizes, in
-        bytes.
+        """A local, read-only folder with the run's files of one version (landing). Fetched files must have these sizes,
+        in bytes.
         """
 
     def put_failed(self, run_id: str, folder: Path) -> None:

@@ -118,10 +118,32 @@ def score(
         bool,
         typer.Option("--details", help="Print every value and ordering. Always on when a single artefact is named."),
     ] = False,
+    sensitivity: Annotated[
+        bool,
+        typer.Option(
+            "--sensitivity",
+            help="Run the named artefacts in simulation as chosen, and with one chosen parameter at a time at its "
+            "default and its alternatives (experiments/PAPER/chosen.yaml), in a folder of its own. Prints the verdicts "
+            "that flip.",
+        ),
+    ] = False,
+    repetitions: Annotated[
+        int | None,
+        typer.Option(
+            "--repetitions", min=1, show_default=False,
+            help="With --sensitivity: runs of each point. Default: as in the campaign file.",
+        ),
+    ] = None,
     results: ResultsOption = RESULTS,
+    jobs: JobsOption = None,
     as_json: JsonOption = False,
-) -> None:
+) -> None:  # fmt: skip
     """Compare the results with the published ones: values within tolerance, orderings that hold, and their counts."""
+    if sensitivity:
+        _sensitivity(names, repetitions, jobs, as_json)
+        return
+    if repetitions is not None:
+        fail("--repetitions is for --sensitivity", exits.BAD_INPUT)
     from analysis.scorecard import document
     from experiments.catalogue import select_named
     from experiments.tables import score_table
@@ -135,6 +157,42 @@ def score(
         typer.echo(json.dumps(document(artefacts), indent=2))
     else:
         console().print(score_table(artefacts, details or len(artefacts) == 1), soft_wrap=True)
+
+
+def _sensitivity(names: Sequence[str] | None, repetitions: int | None, jobs: int | None, as_json: bool) -> None:
+    from analysis.targets import all_targets
+    from experiments.catalogue import FOLDER, select_reproductions
+    from experiments.choice_sensitivity import outcomes
+    from experiments.engine.options import Options
+    from experiments.tables import outcome_line
+    from experiments.terminal import TerminalReporter
+    from testbed.local_folders import ScratchFolder
+
+    if not names:
+        fail(
+            "--sensitivity needs the artefacts or papers to run, for example: score asym-table1 --sensitivity",
+            exits.BAD_INPUT,
+        )
+    try:
+        selected = select_reproductions(names, backend="sim")
+    except ValueError as error:
+        fail(str(error), exits.BAD_INPUT)
+    targets = {target.id: target for target in all_targets(FOLDER)}
+    found, reporter = [], TerminalReporter(console(stderr=True))
+    with ScratchFolder() as folder:
+        for one in selected:
+            for outcome in outcomes(
+                one, targets[one.artefact], Options(folder / "results", jobs), reporter, repetitions
+            ):
+                found.append(outcome)
+                if not as_json:
+                    console().print(outcome_line(outcome), soft_wrap=True)
+    if as_json:
+        typer.echo(json.dumps([outcome.as_json() for outcome in found], indent=2))
+    else:
+        flips = sum(outcome.flips for outcome in found)
+        runs = sum(bool(outcome.variant.changed) for outcome in found)
+        console().print(f"{flips} of {runs} changes of one choice flip a verdict")
 
 
 def _scorecard(store: Store) -> list[Artefact]:

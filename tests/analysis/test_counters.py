@@ -46,7 +46,7 @@ def counted(**changes: Any) -> CountedRun:
     report = {
         "t0_epoch_ns": 0,
         "flows": {"f": {"send": {"retransmitted": 1}}},
-        "driver": {"links": {"l": {"forward": {"error_losses": 2}}}},
+        "driver": {"links": {"l": {"forward": {"error_losses": 4, "events": {"source_retransmit": 1}}}}},
     }
     return CountedRun(
         typed(scenario | changes), 1.0, 4.0, {"l": {"forward": link, "reverse": link}}, {"f": flow},
@@ -79,7 +79,8 @@ def test_metrics_from_counters() -> None:
     assert rows["rtt_mean", "f"] == 0.25
     assert rows["rtt_sd", "f"] == pytest.approx(0.1)
     assert rows["data_goodput", "l/forward"] == 1
-    assert rows["resent_per_loss", ""] == 0.5
+    assert rows["resent_per_loss", ""] == 0.25
+    assert rows["resent_twice_per_loss", ""] == 0.25
 
 
 def on_the_link(run: CountedRun, every_s: float, forward: dict[str, Any], reverse: dict[str, Any]) -> CountedRun:

@@ -1,9 +1,10 @@
 # The settings of experiments/ns2 for ns-2.
 # usage: ns line.tcl SETTING SEED SECONDS DELACK STRETCH
-#   SETTING:  two-flows, main, table1
+#   SETTING:  two-flows, main, table1, two-way, two-rtts
 #   DELACK:   0 or 1
 #   STRETCH:  the wires of the servers, and those of the clients, are longer by random times from 0 to this (s)
-# Prints, per direction, bit/s of whole packets acknowledged after the warm-up, and the time average of the window.
+# Prints, per direction, bit/s of whole packets acknowledged after the warm-up, for two-rtts those of each flow as well, and the time
+# average of the first download's window.
 foreach {setting seed seconds delack stretch} $argv break
 # The generator's first numbers are proportional to small seeds: 8e-6 for the seed 1.
 ns-random $seed
@@ -16,13 +17,17 @@ set right [$ns node]
 if {$setting == "table1"} {
     # A 6-byte ack at 28.8 kbit/s takes as long as one of 40 bytes at 192 kbit/s.
     array set p {down 10Mb down_s 5ms up 192kb up_s 50ms queue 10 packet 960 warm 0 wire 10Mb wires 10}
+} elseif {$setting == "two-way"} {
+    array set p {down 10Mb down_s 20ms up 128kb up_s 20ms queue 50 packet 960 warm 5 wire 100Mb wires 1000}
+} elseif {$setting == "two-rtts"} {
+    array set p {down 10Mb down_s 5ms up 10Mb up_s 5ms queue 50 packet 960 warm 5 wire 100Mb wires 1000}
 } else {
     array set p {down 10Mb down_s 5ms up 1Mb up_s 5ms queue 50 packet 1460 warm 5 wire 100Mb wires 1000}
 }
 $ns simplex-link $left $right $p(down) $p(down_s) DropTail
 $ns simplex-link $right $left $p(up) $p(up_s) DropTail
 $ns queue-limit $left $right $p(queue)
-$ns queue-limit $right $left $p(queue)
+$ns queue-limit $right $left [expr {$setting == "two-way" ? 20 : $p(queue)}]
 
 proc wire {a b delay} {
     global ns p
@@ -69,6 +74,14 @@ switch $setting {
             flow [expr {$i < 10 ? "down" : "up"}] [expr [draw 0.020 0.300] / 2 - 0.006] 0.001 [draw 0 1]
         }
     }
+    two-way {
+        flow down 0.005 0.005 [draw 0 0.1]
+        flow up 0.005 0.005 [draw 0 0.1]
+    }
+    two-rtts {
+        flow down 0.005 0.005 [draw 0 0.1]
+        flow down 0.095 0.005 [draw 0 0.1]
+    }
     table1 { flow down 0.001 0.001 [draw 0 0.5] }
 }
 
@@ -91,6 +104,11 @@ $ns at $seconds {
         set packets 0
         foreach tcp $flows($direction) { set packets [expr $packets + [$tcp set ack_] - $before($tcp)] }
         puts "$direction [expr $packets * ($p(packet) + 40) * 8.0 / ($seconds - $p(warm))]"
+    }
+    if {$setting == "two-rtts"} {
+        foreach name {short long} tcp $flows(down) {
+            puts "$name [expr ([$tcp set ack_] - $before($tcp)) * ($p(packet) + 40) * 8.0 / ($seconds - $p(warm))]"
+        }
     }
     puts "cwnd [expr $sum / $samples]"
     exit 0

@@ -15,6 +15,7 @@ import argparse
 import shutil
 import subprocess
 import tempfile
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -30,7 +31,7 @@ CAMPAIGNS = HERE.parents[1] / "experiments" / "ns2"
 COUNTED = "capture={at: [none], telemetry: false, counters: {every: 1 s, at: [bottleneck]}}"
 #: Variation of round trips, by up to 1 % for each end, and the round trips without queues.
 VARIED = "variation={start: none, processing: none, round_trip: 1 %, phase: none}"
-ROUND_TRIP_S = {"two-flows": 0.1, "table1": 0.059}
+ROUND_TRIP_S = {"two-flows": 0.1, "table1": 0.059, "two-way": 0.06, "two-rtts": 0.022}
 
 
 @dataclass(frozen=True)
@@ -65,6 +66,11 @@ SETTINGS = (
     _two_way("5 up, 10 down", "aq-main", "main", 60, 1),
     _two_way("5 up, 10 down, delayed acks", "aq-main", "main", 60, 2),
     TABLE_1,
+    _two_way("10 Mbit/s and 128 kbit/s, delayed acks", "two-way", "two-way", 60, 2),
+    _two_way("10 Mbit/s and 128 kbit/s", "two-way", "two-way", 60, 1),
+    Setting(
+        "round trips of 22 and 202 ms", "two-rtts", (), ("two-rtts", "60", "0", "0"), {"short": "short", "long": "long"}
+    ),
 )
 
 
@@ -73,7 +79,12 @@ def differences(setting: Setting) -> list[Setting]:
     table_1 = setting.campaign == TABLE_1.campaign
     limit = 10 if table_1 else 50
     ways = ("forward", "reverse", "access") if table_1 else ("forward", "reverse")
-    removed = {"queues of n - 1": [f"network.{way}.queue.limit={limit - 1} packets" for way in ways]}
+    limits = dict.fromkeys(ways, limit)
+    if setting.campaign == "two-way":
+        limits["reverse"] = 20
+    removed = {"queues of n - 1": [f"network.{way}.queue.limit={most - 1} packets" for way, most in limits.items()]}
+    if setting.campaign == "two-rtts":
+        removed = {}
     if table_1:
         removed["acks of 40 bytes"] = ["network.reverse.rate=192 kbit/s", "network.reverse.header_compression=none"]
     else:
@@ -116,10 +127,10 @@ def ours(setting: Setting, runs: int, folder: Path) -> dict[str, list[float]]:
     return result
 
 
-def ns2(arguments: tuple[str, str, str, str], runs: int) -> dict[str, list[float]]:
+def ns2(arguments: tuple[str, str, str, str], directions: Iterable[str], runs: int) -> dict[str, list[float]]:
     """The same of ns-2."""
     name, *rest = arguments
-    result: dict[str, list[float]] = {"down": [], "up": []}
+    result: dict[str, list[float]] = {direction: [] for direction in directions}
     for seed in range(1, runs + 1):
         words = ["ns", str(HERE / "line.tcl"), name, str(seed), *rest]
         printed = subprocess.run(words, capture_output=True, text=True, check=True).stdout
@@ -148,7 +159,7 @@ def main() -> None:
     try:
         print(f"{'setting':<58} {'':<5} {'ns-2 (Mbit/s)':>24} {'ours':>24} {'ours/ns-2':>10}")
         for row in rows:
-            theirs = known.get(row.ns2) or ns2(row.ns2, args.runs)
+            theirs = known.get(row.ns2) or ns2(row.ns2, row.flows, args.runs)
             known[row.ns2] = theirs
             own = ours(row, args.runs, folder)
             for direction in row.flows:

@@ -84,6 +84,19 @@ def test_a_transfer_of_a_size_completes_at_the_instant_arithmetic_gives(tmp_path
     }  # fmt: skip
 
 
+def test_a_full_interface_queue_quenches_its_own_host(tmp_path: Path) -> None:
+    """4.4BSD's tcp_quench: the window is one segment after the first drop of slow start, so that hardly more follow."""
+    drops = {}
+    for quench in (False, True):
+        made = scenario(duration_s=2.0, options={"quench": quench})
+        made["links"][0]["forward"] |= {"queue": {"name": "droptail", "options": {"limit_packets": 20}}}
+        report = simulate(made, tmp_path / str(quench))
+        (link,) = report["driver"]["links"].values()
+        drops[quench] = link["forward"]["events"]["dropped_full"]
+    assert drops[True] <= 3
+    assert drops[False] > 10
+
+
 def test_tshark_reads_simulated_captures_without_complaint(tmp_path: Path) -> None:
     simulate(scenario("sack", duration_s=10.0), tmp_path)
     done = subprocess.run(

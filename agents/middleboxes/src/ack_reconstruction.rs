@@ -15,10 +15,15 @@
 //! Differs from the source in:
 //! - The paper makes ceil(Delta_a/delta_a) - 2 acks, one short of even spacing. Even spacing, as in ns-2's agent, is the default
 //!   (`count: even`; `count: paper`). Gain 1/4 and the initial 10 ms are also from there.
-//! - `spacing: interval` is what that agent does, and what the paper's figures show: acks leave delta_a segments and a whole Delta_t
-//!   apart, so no faster than the slow line delivers acks. An ack that arrives while others wait only moves the end of the gap. A full
-//!   window then waits in front of the sender instead of overflowing the fast line: table 1 has a round-trip time of 97 ms with
-//!   reconstruction and 65 ms without, where Delta_t of the text is 2 ms. The receiver's window bounds the wait.
+//! - `spacing: interval` is what the paper's figures show: acks leave delta_a segments and a whole Delta_t apart, so no faster than
+//!   the slow line delivers acks. An ack that arrives while others wait only moves the end of the gap. A full window then waits in
+//!   front of the sender instead of overflowing the fast line: table 1 has a round-trip time of 97 ms with reconstruction and 65 ms
+//!   without, where Delta_t of the text is 2 ms. The receiver's window bounds the wait.
+//! - `spacing: agent` is the schedule of ns-2.35's agent (`ack-recons.cc`): acks leave a whole Delta_t apart, the first of a gap at
+//!   once. Each ack that arrives fills the gap behind the last ack sent anew. Earlier schedules stay, and an ack that a later one has
+//!   overtaken is not sent. An ack that was made or held gives no round-trip sample: its timestamp echo is 0, which RFC 7323 3.2
+//!   leaves without meaning and senders ignore. Without timestamps the sender cannot know, and takes its sample. Not the rule of
+//!   table 1: with it, the round-trip time is 65 ms.
 //!
 //! All state is soft. Losing it costs a burst, but no ack.
 
@@ -55,10 +60,11 @@ pub(crate) static ENTRY: Entry = Entry {
             "spacing",
             Unit::Choice,
             Preset::Text("share"),
-            "time between made acks: share, a share of the time between acks (asym 6.4); interval, the whole time between acks (ns; \
-             asym table 1)",
+            "time between made acks: share, a share of the time between acks (asym 6.4); interval, at least the whole time between \
+             acks (asym table 1); agent, the whole time, but the first of each gap at once, and without round-trip samples \
+             (ns-2.35)",
         )
-        .of(&["share", "interval"]),
+        .of(&["share", "interval", "agent"]),
     ],
 };
 
@@ -69,7 +75,11 @@ pub(crate) fn build(checked: &CheckedOptions<'_>) -> Box<dyn Middlebox> {
         gain: number("gain"),
         initial_s: number("initial_s"),
         even: checked.text("count") == Some("even"),
-        by_interval: checked.text("spacing") == Some("interval"),
+        spacing: match checked.text("spacing") {
+            Some("interval") => Spacing::Interval,
+            Some("agent") => Spacing::Agent,
+            _ => Spacing::Share,
+        },
         flows: HashMap::new(),
     })
 }
@@ -77,12 +87,20 @@ pub(crate) fn build(checked: &CheckedOptions<'_>) -> Box<dyn Middlebox> {
 /// With a gap of more segments the state is stale, and the ack passes like a first one.
 const WIDEST_GAP: u32 = 1000;
 
+/// When made acks leave.
+#[derive(Clone, Copy, PartialEq)]
+enum Spacing {
+    Share,
+    Interval,
+    Agent,
+}
+
 struct AckReconstruction {
     threshold: u32,
     gain: f64,
     initial_s: f64,
     even: bool,
-    by_interval: bool,
+    spacing: Spacing,
     /// By the direction of the acks.
     flows: HashMap<FlowKey, Flow>,
 }
@@ -109,6 +127,26 @@ impl Flow {
             out.push((Side::A, packet));
         }
     }
+
+    /// Sorts the waiting acks by time and removes those that another has overtaken by then.
+    fn remove_overtaken(&mut self) {
+        let number = |packet: &Packet| packet.tcp().expect("it is an ack").ack;
+        self.waiting.make_contiguous().sort_by_key(|(at, _)| *at);
+        let mut last = self.released;
+        self.waiting.retain(|(_, packet)| {
+            let is_newer = last.is_none_or(|last| (number(packet).wrapping_sub(last) as i32) > 0);
+            if is_newer {
+                last = Some(number(packet));
+            }
+            is_newer
+        });
+    }
+}
+
+/// The ack, without a round-trip sample for its sender.
+fn untimed(mut packet: Packet) -> Packet {
+    packet.clear_timestamp_echo();
+    packet
 }
 
 impl Flow {
@@ -150,6 +188,41 @@ impl Flow {
         self.waiting.push_back(((at + apart).max(now), packet));
         self.release(now, out);
     }
+
+    /// `spacing: agent`: fills the gap behind the last ack sent, from now on.
+    fn refill(
+        &mut self,
+        now: Time,
+        threshold: u32,
+        even: bool,
+        packet: Packet,
+        out: &mut Vec<(Side, Packet)>,
+        events: &mut Events,
+    ) {
+        let ack = packet.tcp().expect("it is an ack").ack;
+        let gap = self.released.map_or(0, |released| ack.wrapping_sub(released));
+        let step = threshold * self.segment;
+        let stale = self.released.is_none() || step == 0 || gap / self.segment.max(1) > WIDEST_GAP;
+        if stale || (gap <= step && self.waiting.is_empty()) {
+            self.waiting.clear();
+            self.released = Some(ack);
+            out.push((Side::A, packet));
+            return;
+        }
+        let whole = gap.div_ceil(step);
+        let made = if even { whole - 1 } else { whole.saturating_sub(2) };
+        let apart = Duration::from_secs_f64(self.spacing_s);
+        let packet = untimed(packet);
+        for number in 0..made {
+            let mut made_ack = packet.clone();
+            made_ack.set_ack_number(ack.wrapping_sub(gap).wrapping_add((number + 1) * step));
+            events.record(now, EventKind::Made, &made_ack);
+            self.waiting.push_back((now + apart * number, made_ack));
+        }
+        self.waiting.push_back((now + apart * made, packet));
+        self.remove_overtaken();
+        self.release(now, out);
+    }
 }
 
 impl AckReconstruction {
@@ -164,9 +237,10 @@ impl AckReconstruction {
         } else {
             flow.spacing_s = self.initial_s;
         }
-        if self.by_interval {
-            flow.extend(now, threshold, even, packet, out, events);
-            return;
+        match self.spacing {
+            Spacing::Interval => return flow.extend(now, threshold, even, packet, out, events),
+            Spacing::Agent => return flow.refill(now, threshold, even, packet, out, events),
+            Spacing::Share => {}
         }
         // The waiting acks are obsolete; their gap is part of this one.
         flow.waiting.clear();
@@ -316,7 +390,7 @@ mod tests {
     /// A gap of 1000 segments is filled, a wider one is stale.
     #[test]
     fn the_ack_after_too_wide_a_gap_passes_at_once() {
-        for spacing in ["share", "interval"] {
+        for spacing in ["share", "interval", "agent"] {
             for (segment, passes) in [(1002, false), (1003, true)] {
                 let mut bench = Bench::new(serde_json::json!({"spacing": spacing}));
                 bench.ack(0, 2);
@@ -359,6 +433,39 @@ mod tests {
         assert_eq!(rest, [(30.0, 8), (40.0, 10), (50.0, 12)]);
     }
 
+    /// `ack-recons.cc` of ns-2.35: recv() and handle().
+    #[test]
+    fn the_agent_sends_the_first_of_a_gap_at_once_and_schedules_anew_from_each_arrival() {
+        let mut bench = Bench::new(serde_json::json!({"spacing": "agent"}));
+        assert_eq!(bench.ack(0, 2), [2]);
+        let mut sent = bench.ack(10, 7);
+        assert_eq!(sent, [4]);
+        // 6 is due at 20 ms; the new gap begins behind it at once, and 7 at 30 ms is overtaken.
+        sent.extend(bench.ack(20, 12));
+        assert_eq!(sent, [4, 6, 8]);
+        assert_eq!(bench.drain(), [(30.0, 10), (40.0, 12)]);
+    }
+
+    /// `ack-recons.cc` of ns-2 sets `no_ts_` on what it schedules.
+    #[test]
+    fn the_agents_acks_echo_no_timestamp() {
+        for (spacing, echo) in [("share", 7), ("interval", 7), ("agent", 0)] {
+            let mut bench = Bench::new(serde_json::json!({"spacing": spacing}));
+            let timed = |ack| {
+                back(&Segment { ack, options: &[1, 1, 8, 10, 0, 0, 0, 9, 0, 0, 0, 7], ..Segment::default() }.packet())
+            };
+            let mut out = Vec::new();
+            bench.0.process(Time::ZERO, Side::B, timed(2000), &mut out, &mut bench.1);
+            bench.0.process(Time(10_000_000), Side::B, timed(8000), &mut out, &mut bench.1);
+            while let Some(at) = bench.0.next_event() {
+                bench.0.poll(at, &mut out, &mut bench.1);
+            }
+            let echoes: Vec<_> = out.iter().map(|(_, packet)| packet.tcp_options()[11]).collect();
+            assert_eq!(echoes, [7, echo, echo, echo], "{spacing}");
+            assert!(out.iter().all(|(_, packet)| packet.checksum_ok()));
+        }
+    }
+
     #[test]
     fn by_the_interval_what_comes_slowly_passes_at_once() {
         let mut bench = Bench::new(serde_json::json!({"spacing": "interval"}));
@@ -398,9 +505,9 @@ mod tests {
         /// No ack for what was not acknowledged, none out of order, and the last one comes through.
         #[test]
         fn nothing_is_invented(
-            steps in proptest::collection::vec((1u64..50, 0u32..15), 1..60), interval in proptest::bool::ANY,
+            steps in proptest::collection::vec((1u64..50, 0u32..15), 1..60),
+            spacing in prop::sample::select(vec!["share", "interval", "agent"]),
         ) {
-            let spacing = if interval { "interval" } else { "share" };
             let mut bench = Bench::new(serde_json::json!({"spacing": spacing}));
             let (mut at, mut highest, mut last) = (0, 1, 0);
             for (after, step) in steps {

@@ -99,6 +99,8 @@ struct LinkLayer {
 struct Flow {
     /// In the order of sequence numbers.
     cache: VecDeque<Cached>,
+    /// The latest segments that were retransmitted here, and not yet by the source.
+    repaired: VecDeque<u32>,
     acked: Option<u32>,
     window: u16,
     duplicates: u32,
@@ -155,7 +157,8 @@ impl Middlebox for LinkLayer {
             Side::A => {
                 if tcp.payload > 0 {
                     let parameters = self.parameters;
-                    self.flows.entry(flow).or_insert_with(Flow::new).sent(now, &parameters, tcp, &packet);
+                    let state = self.flows.entry(flow).or_insert_with(Flow::new);
+                    state.sent(now, &parameters, tcp, &packet, events);
                 }
                 out.push((Side::B, packet));
             }
@@ -198,6 +201,7 @@ impl Flow {
     fn new() -> Flow {
         Flow {
             cache: VecDeque::new(),
+            repaired: VecDeque::new(),
             acked: None,
             window: 0,
             duplicates: 0,
@@ -216,8 +220,12 @@ impl Flow {
     }
 
     /// Data on the way to the mobile host.
-    fn sent(&mut self, now: Time, parameters: &Parameters, tcp: Tcp, packet: &Packet) {
+    fn sent(&mut self, now: Time, parameters: &Parameters, tcp: Tcp, packet: &Packet, events: &mut Events) {
         let end = tcp.seq.wrapping_add(tcp.payload);
+        if let Some(place) = self.repaired.iter().position(|&seq| seq == tcp.seq) {
+            self.repaired.remove(place);
+            events.record(now, EventKind::SourceRetransmit, packet);
+        }
         if self.acked.is_some_and(|acked| !before(acked, end)) {
             return;
         }
@@ -309,7 +317,7 @@ impl Flow {
         self.deadline = (!self.cache.is_empty()).then(|| now + self.timeout(parameters));
         match self.recover {
             // A burst: the next segment was sent before this recovery started, and is lost too.
-            Some(recover) if before(ack, recover) && !parameters.smart => {
+            Some(recover) if parameters.aware && !parameters.smart && before(ack, recover) => {
                 if self.cache.front().is_some_and(|next| next.seq == ack && !next.by_source) {
                     self.recover(now, parameters, out, events);
                 }
@@ -366,6 +374,12 @@ impl Flow {
         }
         cached.tries += 1;
         cached.sent = now;
+        if cached.tries == 1 {
+            if self.repaired.len() == parameters.cache {
+                self.repaired.pop_front();
+            }
+            self.repaired.push_back(cached.seq);
+        }
         events.record(now, EventKind::LinkRetransmit, &cached.packet);
         out.push((Side::B, cached.packet.clone()));
         self.deadline = Some(now + self.timeout(parameters));

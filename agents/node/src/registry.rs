@@ -100,6 +100,7 @@ mod tests {
             EventKind::Reordered,
             EventKind::Duplicated,
             EventKind::LinkRetransmit,
+            EventKind::SourceRetransmit,
             EventKind::Made,
         ];
         assert_eq!(kinds, all.map(EventKind::name));

@@ -149,6 +149,10 @@ impl Sender {
 
     /// Takes a round-trip sample: by the timestamp echoed, or by the segment that is timed.
     pub fn sample_rtt(&mut self, now: Time, incoming: &IncomingAck) {
+        // A middlebox that made or held the ack has cleared its echo (asym 6.4).
+        if matches!(incoming.segment.timestamps, Some((_, 0))) {
+            return;
+        }
         let sent = incoming.echo_sent.or_else(|| self.rtt.timed_before(incoming.ack));
         if let Some(sent) = sent {
             self.rtt.on_sample(sent, now);

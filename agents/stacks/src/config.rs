@@ -139,6 +139,8 @@ options! {
          ns-2 (RFC 6582 3.2 step 3, options 1 and 2)";
     timing_in_recovery: bool = ABSENT, [Flag]
         "a segment first sent in fast recovery is timed although partial acks send earlier ones again, as in ns-2";
+    quench: bool = ABSENT, [Flag]
+        "in simulation: a packet that the full queue of the host's own interface drops sets the window to one segment, as 4.4BSD's          tcp_quench on ENOBUFS";
     header_prediction: bool = OFF, [Flag]
         "new acks do not end fast recovery while the window exceeds the peer's, as in 4.4BSD (RFC 2525 2.8)";
     sack: bool = OFF, [Flag] "selective acknowledgments (RFC 2018, 6675)";
@@ -166,7 +168,8 @@ options! {
          the sender requests (draft-ietf-tcpm-ack-rate-request)";
     ack_every_segments: u32 = number(2.0), [Segments 1.0 to 1000.0] "every: segments an ack stands for (d)";
     max_delack_segments: u32 = number(8.0), [Segments 1.0 to 1000.0] "acc: most segments an ack stands for";
-    min_acks_per_win: u32 = number(5.0), [Count 1.0 to 1000.0] "acc-peerwin: fewest acks a window brings";
+    min_acks_per_win: u32 = number(5.0), [Count 1.0 to 1000.0]
+        "acc: fewest acks a window brings (asym 8.2; acc-ecn: 3 in the ns of 1997, 2 in ns-2.35)";
     pulses_per_window: u32 = number(5.0), [Count 1.0 to 255.0] "pulsed: acks a round trip (a)";
     mark_after_segments: u32 = number(0.0), [Segments 0.0 to 1000.0]
         "after so many segments out of order, duplicate acks request a retransmission at once (asym 6.1); 0: never";

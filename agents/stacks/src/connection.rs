@@ -162,6 +162,19 @@ impl Connection {
         self.arrived.drain(..)
     }
 
+    /// The full queue of the host's own interface dropped a packet of this side (4.4BSD: ENOBUFS, then tcp_quench).
+    pub fn on_full_interface(&mut self) {
+        if self.config.quench {
+            let window = &mut self.sender.congestion.window;
+            window.cwnd = window.mss;
+        }
+    }
+
+    /// Whether [`Connection::on_full_interface`] has an effect.
+    pub fn heeds_full_interface(&self) -> bool {
+        self.config.quench
+    }
+
     /// Whether the application reads what arrives; while it does not, the window closes.
     pub fn set_reading(&mut self, reading: bool) {
         let closed = self.receiver.window_size() < u64::from(self.sender.mss);

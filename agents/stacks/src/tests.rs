@@ -181,7 +181,7 @@ fn corrupted_segments_cost_eln_no_window_and_reno_half_of_it() {
 }
 
 #[test]
-fn pulsed_acks_come_a_times_a_round_trip_and_the_window_grows_by_one() {
+fn by_the_printed_rule_pulsed_acks_come_once_less_than_a_times_a_round_trip() {
     let options = [
         ("initial_window_segments", json!(100)),
         ("initial_ssthresh_segments", json!(2)),

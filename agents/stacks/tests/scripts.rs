@@ -143,6 +143,7 @@ impl Run {
             ["finish"] => self.ours()?.finish(),
             ["abort"] => self.ours()?.abort(),
             ["reading", on] => self.ours()?.set_reading(on == "on"),
+            ["full"] => self.ours()?.on_full_interface(),
             ["until"] => {}
             ["?", ref keys @ ..] => {
                 let answer = self.answer(keys)?;

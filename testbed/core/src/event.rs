@@ -36,6 +36,8 @@ pub enum EventKind {
     Duplicated,
     /// A link-layer frame was retransmitted.
     LinkRetransmit,
+    /// The source retransmitted a segment that a base station had retransmitted before.
+    SourceRetransmit,
     /// Created by a middlebox.
     Made,
 }
@@ -55,6 +57,7 @@ impl EventKind {
             EventKind::Reordered => "reordered",
             EventKind::Duplicated => "duplicated",
             EventKind::LinkRetransmit => "link_retransmit",
+            EventKind::SourceRetransmit => "source_retransmit",
             EventKind::Made => "made",
         }
     }

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::event::Events;
+use crate::event::{Event, EventKind, Events};
 use crate::packet::Packet;
 use crate::report::{direction_name, DirectionStats, DirectionStatus, LinkReport};
 use crate::scenario::Change;
@@ -65,14 +65,25 @@ impl LinkService {
         self.link.policy(port)
     }
 
-    /// A packet enters at `port`. On a shared medium it goes to the end `to`.
-    pub fn submit(&mut self, now: Time, port: Port, to: Port, mut packet: Packet, telemetry: &mut Option<Telemetry>) {
+    /// A packet enters at `port`. On a shared medium it goes to the end `to`. Returns whether a full queue dropped it.
+    pub fn submit(
+        &mut self,
+        now: Time,
+        port: Port,
+        to: Port,
+        mut packet: Packet,
+        telemetry: &mut Option<Telemetry>,
+    ) -> bool {
+        let id = packet.id;
         if self.ends.len() > 2 {
             packet.set_ports(port, to);
         }
         self.ends[usize::from(port)].stats.on_submit();
         self.link.submit(now, port, packet, &mut self.events);
+        let is_refused = |event: &Event| event.kind == EventKind::DroppedFull && event.packet_id == id;
+        let refused = self.events.list.iter().any(is_refused);
         self.record(now, telemetry);
+        refused
     }
 
     /// Advances the link to `now` and appends what has come out. [`LinkService::record`] must follow: in real time after

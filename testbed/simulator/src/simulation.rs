@@ -78,6 +78,8 @@ struct Simulation<'a> {
     samples: Vec<BufWriter<File>>,
     telemetry: Option<Telemetry>,
     counters: Option<Counters>,
+    /// Whether a connection reacts to the full queue of its host's interface.
+    heeds_full_interfaces: bool,
     deliveries: Vec<Delivery>,
     next_id: u64,
     /// Flow and exchange of each recorded UDP packet under way, by its id.
@@ -121,6 +123,7 @@ impl<'a> Simulation<'a> {
             samples: Vec::new(),
             telemetry: scenario.capture.telemetry.then(|| Telemetry::create(&telemetry)).transpose()?,
             counters,
+            heeds_full_interfaces: false,
             deliveries: Vec::new(),
             next_id: 0,
             datagrams: FxHashMap::default(),
@@ -235,10 +238,15 @@ impl<'a> Simulation<'a> {
             counters.on_enter(link, port, &packet);
         }
         let simulated = &mut self.links[link];
-        simulated.service.submit(self.now, port, to, packet, &mut self.telemetry);
+        let flow = if self.heeds_full_interfaces && !self.nodes[node].forwards { packet.flow() } else { None };
+        let refused = simulated.service.submit(self.now, port, to, packet, &mut self.telemetry);
         simulated.schedule(link, self.now, &mut self.queue);
         if self.counters.is_some() {
             self.sample_queues(link);
+        }
+        let number = flow.filter(|_| refused).and_then(|flow| self.by_flow.get(&FlowKeyV4::from(flow)).copied());
+        if let Some(number) = number {
+            self.connections[number].connection.on_full_interface();
         }
     }
 

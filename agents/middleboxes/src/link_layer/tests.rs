@@ -91,6 +91,27 @@ fn a_new_ack_that_stops_short_sends_the_next_of_the_burst_at_once() {
     assert_eq!(bench.ack(50, 8), [(Side::A, 1008)]);
 }
 
+/// The rule is of the TCP-aware variants: plain LL waits for two duplicates of each loss (ton III-B).
+#[test]
+fn plain_ll_waits_for_two_duplicates_of_the_next_loss() {
+    let mut bench = Bench::after(&LL, ll, 8, 3);
+    assert_eq!(bench.ack(40, 2), [(Side::A, 1002)], "2 is lost as well");
+    assert_eq!(bench.ack(41, 2), [(Side::A, 1002)]);
+    assert_eq!(bench.ack(42, 2), [(Side::B, 2), (Side::A, 1002)]);
+}
+
+/// ton IV-B counts the losses that base station and source both repaired.
+#[test]
+fn what_base_station_and_source_both_sent_again_is_counted_once() {
+    let mut bench = Bench::after(&LL, ll, 6, 3);
+    assert_eq!(bench.events.count(EventKind::SourceRetransmit), 0);
+    bench.ack(30, 6);
+    bench.data(31, 1);
+    bench.data(32, 1);
+    bench.data(33, 2);
+    assert_eq!(bench.events.count(EventKind::SourceRetransmit), 1);
+}
+
 /// Until then a new ack that stops short shows the next of the burst. Afterwards the segment was sent later.
 #[test]
 fn recovery_ends_with_what_was_sent_before_it() {

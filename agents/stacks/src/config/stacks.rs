@@ -110,6 +110,7 @@ stacks! {
     "acc": "ack congestion control by marked acks; ns-2 timers", "asym 6.1, 7" {
         ack_rule: text("acc-ecn"),
         max_delack_segments: number(25.0),
+        min_acks_per_win: number(3.0),
         mark_after_segments: number(3.0),
         peerwin: ON,
         ecn: text("data-and-acks"),
@@ -119,6 +120,7 @@ stacks! {
     "acc-sa": "ack congestion control by marked acks, with sender adaptation; ns-2 timers", "asym 6.1, 6.3, 7" {
         ack_rule: text("acc-ecn"),
         max_delack_segments: number(25.0),
+        min_acks_per_win: number(3.0),
         mark_after_segments: number(3.0),
         peerwin: ON,
         ecn: text("data-and-acks"),

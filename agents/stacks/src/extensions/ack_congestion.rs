@@ -2,8 +2,9 @@
 //!
 //! A router with RED in front of the slow reverse link marks acks. The sender echoes a mark on its next data segment
 //! (`ecn.rs`). The receiver then doubles d, the number of segments an ack stands for, at most once a round trip; each round
-//! trip without a mark takes one off. The paper gives no constants: doubling, the greatest d and the bound by half of the
-//! sender's window are those of the authors' ns-2 code.
+//! trip without a mark takes one off. A mark that does not double d, because d was doubled within the same round trip, does not
+//! restart that round trip. The paper gives no constants: doubling, the greatest d and the fewest acks a window brings (3 in
+//! 1997, 2 in ns-2.35) are those of the authors' ns-2 code (`tcp-asym-sink.cc`).
 
 use std::time::Duration;
 
@@ -27,8 +28,10 @@ pub(super) struct AckCongestion {
     echoed: Time,
     /// When a mark last doubled d.
     doubled: Option<Time>,
-    /// Since when a round trip without a mark has been running.
+    /// When d changed last: since when a round trip without a change has been running.
     quiet_since: Time,
+    /// Fewest acks that a window of the peer brings.
+    min_acks_per_win: u32,
     /// The peer's window in segments, where it reports it.
     peer_window: Option<u32>,
 }
@@ -42,6 +45,7 @@ impl AckCongestion {
             echoed: Time::ZERO,
             doubled: None,
             quiet_since: Time::ZERO,
+            min_acks_per_win: config.min_acks_per_win,
             peer_window: None,
         }
     }
@@ -50,21 +54,19 @@ impl AckCongestion {
     /// echoes.
     fn on_echo(&mut self, now: Time, mark: bool, rtt: Duration) {
         self.echoed = self.echoed.max(Time(now.nanos().saturating_sub(rtt.as_nanos() as u64)));
-        if mark {
+        if mark && self.doubled.is_none_or(|doubled| self.echoed >= doubled) {
+            self.d = (2 * self.d).min(self.most);
+            self.doubled = Some(now);
             self.quiet_since = now;
-            if self.doubled.is_none_or(|doubled| self.echoed >= doubled) {
-                self.d = (2 * self.d).min(self.most);
-                self.doubled = Some(now);
-            }
         } else if self.echoed >= self.quiet_since {
             self.d = self.d.saturating_sub(1).max(1);
             self.quiet_since = now;
         }
     }
 
-    /// d, never above half of what the sender may send, or the receiver would wait for data that do not come.
+    /// d, never above a share of what the sender may send, or the receiver would wait for data that do not come.
     fn bounded_d(&self) -> u32 {
-        self.d.min(self.peer_window.map_or(u32::MAX, |window| (window / 2).max(1)))
+        self.d.min(self.peer_window.map_or(u32::MAX, |window| (window / self.min_acks_per_win).max(1)))
     }
 }
 
@@ -117,11 +119,26 @@ mod tests {
         assert_eq!(acc.d, 24);
         let bounded =
             [Some(10), Some(1), None].map(|peer_window| AckCongestion { peer_window, ..acc.clone() }.bounded_d());
-        assert_eq!(bounded, [5, 1, 24]);
+        assert_eq!(bounded, [3, 1, 24]);
         for round in 0..40 {
             acc.on_echo(ms(1100 + round * 100), false, rtt);
         }
         assert_eq!(acc.d, 1);
+    }
+
+    /// `tcp-asym-sink.cc` of ns-2: the time of a mark is kept only if the mark doubled d.
+    #[test]
+    fn a_mark_that_does_not_double_d_does_not_restart_the_quiet_round_trip() {
+        let mut acc = acc();
+        let rtt = Duration::from_millis(100);
+        for (at, d) in [(200, 2), (300, 4), (400, 8)] {
+            acc.on_echo(ms(at), true, rtt);
+            assert_eq!(acc.d, d);
+        }
+        acc.on_echo(ms(450), true, rtt);
+        assert_eq!(acc.d, 8, "d was doubled 50 ms ago");
+        acc.on_echo(ms(500), false, rtt);
+        assert_eq!(acc.d, 7, "a round trip after the mark that doubled it");
     }
 
     #[test]

@@ -2,9 +2,11 @@
 //! mark, and the sender retransmits it without shrinking its window.
 //!
 //! The receiver learns of corruption from a segment with a wrong checksum and a readable header (the paper assumes such
-//! knowledge). It remembers the last one; a duplicate ack carries the mark if the next byte expected lies in it. Of several
-//! losses in a window it therefore reports one. The paper describes its own the same way ("does not convey information about
-//! multiple wireless-related losses to the sender", IV-C) and ascribes to it the timeouts that remain.
+//! knowledge). It remembers which ranges arrived corrupted and are still missing; a duplicate ack carries the mark if the next
+//! byte expected lies in one of them. An ack therefore reports one loss at a time ("does not convey information about multiple
+//! wireless-related losses to the sender", IV-C).
+
+use std::collections::VecDeque;
 
 use backchannel_core::packet::mark;
 
@@ -26,19 +28,22 @@ choice! {
     }
 }
 
+/// Corrupted ranges that a receiver remembers: more than any window of the paper has segments.
+const MOST_RANGES: usize = 64;
+
 /// Both halves.
 #[derive(Clone, Debug)]
 pub(super) struct LossNotification {
     mode: LossNotificationMode,
-    /// Receiver: the range that arrived corrupted last. Not empty.
-    corrupted: Option<(Offset, Offset)>,
+    /// Receiver: the latest ranges that arrived corrupted, at most [`MOST_RANGES`]. None is empty.
+    corrupted: VecDeque<(Offset, Offset)>,
     /// Sender: the window to return to when the corrupted segment is repaired, in bytes. Set only in fast recovery.
     intact: Option<f64>,
 }
 
 impl LossNotification {
     pub(super) fn new(config: &Config) -> LossNotification {
-        LossNotification { mode: config.eln, corrupted: None, intact: None }
+        LossNotification { mode: config.eln, corrupted: VecDeque::new(), intact: None }
     }
 
     fn enabled(&self) -> bool {
@@ -47,7 +52,7 @@ impl LossNotification {
 
     /// Whether the next byte expected was corrupted on its way.
     fn explains(&self, next: Offset) -> bool {
-        self.corrupted.is_some_and(|(start, end)| (start..end).contains(&next))
+        self.corrupted.iter().any(|&(start, end)| (start..end).contains(&next))
     }
 }
 
@@ -60,7 +65,11 @@ impl Extension for LossNotification {
 
     fn on_damaged(&mut self, start: Offset, end: Offset, next: Offset) {
         if self.enabled() && start < end && end > next {
-            self.corrupted = Some((start, end));
+            self.corrupted.retain(|&(_, end)| end > next);
+            if self.corrupted.len() == MOST_RANGES {
+                self.corrupted.pop_front();
+            }
+            self.corrupted.push_back((start, end));
         }
     }
 
@@ -104,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn the_mark_holds_for_the_gap_that_corruption_made_last_and_for_no_other() {
+    fn the_mark_holds_for_gaps_that_corruption_made_and_for_no_other() {
         let mut eln = notification();
         eln.on_damaged(Offset(1001), Offset(2001), Offset(1));
         assert!(!eln.explains(Offset(1)), "that one was lost to congestion");
@@ -113,8 +122,14 @@ mod tests {
         eln.on_damaged(Offset(1), Offset(1001), Offset(2001));
         assert!(eln.explains(Offset(1001)), "old data do not count");
         eln.on_damaged(Offset(5001), Offset(6001), Offset(1001));
-        assert!(!eln.explains(Offset(1001)), "one loss of a window is reported");
-        assert!(eln.explains(Offset(5001)));
+        assert!(eln.explains(Offset(1001)) && eln.explains(Offset(5001)), "each loss of a window, when its turn comes");
+        eln.on_damaged(Offset(7001), Offset(8001), Offset(5001));
+        assert!(!eln.explains(Offset(1001)), "ranges before the next byte expected are forgotten");
+        for number in 0..100 {
+            eln.on_damaged(Offset(10_001 + 1000 * number), Offset(11_001 + 1000 * number), Offset(5001));
+        }
+        assert_eq!(eln.corrupted.len(), MOST_RANGES);
+        assert!(eln.explains(Offset(109_001)));
     }
 
     #[test]

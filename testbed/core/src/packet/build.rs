@@ -23,11 +23,13 @@ pub struct Segment {
     pub flags: u8,
     /// Whether it is ECN-capable.
     pub ecn: bool,
+    /// Options as on the wire, padded with zeros to whole words.
+    pub options: &'static [u8],
 }
 
 impl Default for Segment {
     fn default() -> Segment {
-        Segment { id: 0, flow: 0, seq: 1, ack: 1, window: 1000, payload: 0, flags: 0, ecn: false }
+        Segment { id: 0, flow: 0, seq: 1, ack: 1, window: 1000, payload: 0, flags: 0, ecn: false, options: &[] }
     }
 }
 
@@ -36,7 +38,9 @@ impl Segment {
     pub fn packet(self) -> Packet {
         let mut builder = PacketBuilder::ipv4([10, 0, 0, 1], [10, 0, 0, 2], 64)
             .tcp(10_000 + self.flow, 5001, self.seq, self.window)
-            .ack(self.ack);
+            .ack(self.ack)
+            .options_raw(self.options)
+            .expect("options have at most 40 bytes");
         if self.flags & TcpFlags::SYN != 0 {
             builder = builder.syn();
         }

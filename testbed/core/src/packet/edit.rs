@@ -47,6 +47,33 @@ impl Packet {
         true
     }
 
+    /// Sets the echo of the timestamp option to 0, which RFC 7323 3.2 leaves without meaning, and updates the checksum. Returns
+    /// whether the packet has the option.
+    pub fn clear_timestamp_echo(&mut self) -> bool {
+        let options = self.tcp_options();
+        let mut at = 0;
+        while at < options.len() && options[at] != 0 {
+            match options[at..] {
+                [1, ..] => at += 1,
+                [8, 10, ..] if at + 10 <= options.len() => {
+                    let offset = self.body.transport_at as usize + 20 + at + 6;
+                    for offset in [offset, offset + 2] {
+                        // A word at an odd place adds to the checksum with its bytes exchanged.
+                        let is_odd = (at + 6) % 2 == 1;
+                        let old = u16::from_be_bytes([self.body.bytes[offset], self.body.bytes[offset + 1]]);
+                        self.body.bytes[offset..offset + 2].fill(0);
+                        let old = if is_odd { old.swap_bytes() } else { old };
+                        self.patch_checksum(self.body.transport_at as usize + 16, old, 0);
+                    }
+                    return true;
+                }
+                [_, length, ..] if length >= 2 => at += usize::from(length),
+                _ => return false,
+            }
+        }
+        false
+    }
+
     /// Damages the TCP or UDP checksum, as the error model of ton IV-A does: the packet crosses the link, uses airtime, and the
     /// receiver's transport drops it. Returns false if there is no such checksum.
     pub fn damage_checksum(&mut self) -> bool {

@@ -135,6 +135,7 @@ impl Simulation<'_> {
         if self.counters.is_none() && self.samples.is_empty() {
             connection.connection.ignore_samples();
         }
+        self.heeds_full_interfaces |= connection.connection.heeds_full_interface();
         self.connections.push(connection);
         self.by_flow.insert(FlowKeyV4::from(key), number);
         self.drive(number)

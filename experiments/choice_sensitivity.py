@@ -1,0 +1,124 @@
+"""Which verdicts depend on a choice: an artefact as its campaign file has it, then with one chosen parameter at a time
+at its default and at each of its alternatives (experiments/PAPER/chosen.yaml).
+
+The fields of one choice change together. Runs are simulations.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from analysis import choices
+from analysis.scorecard import Score, results_table, score_of
+from analysis.store import Store
+from experiments.defaults import default_values, other_values
+from experiments.engine.scheduling import run_campaigns
+from experiments.language.campaign import expand
+from experiments.language.problems import CampaignError
+
+if TYPE_CHECKING:
+    from analysis.targets import Target
+    from experiments.catalogue import Reproduction
+    from experiments.engine.options import Options
+    from experiments.terminal import TerminalReporter
+
+
+@dataclass(frozen=True)
+class Variant:
+    """A campaign with at most one choice changed."""
+
+    #: The changed fields with their values; None stands for the language's default. Empty: as chosen.
+    changed: Mapping[str, Any]
+    #: Of the campaign file.
+    values: Mapping[str, Any]
+
+    @property
+    def label(self) -> str:
+        """For people."""
+        fields = (f"{field}: {'default' if value is None else value}" for field, value in self.changed.items())
+        return ", ".join(fields) or "as chosen"
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """A variant and what it scored."""
+
+    artefact: str
+    variant: Variant
+    #: None: the campaign is not valid with these values.
+    score: Score | None
+    #: Why not.
+    problem: str
+    #: Whether the verdict differs from the one as chosen.
+    flips: bool
+
+    def as_json(self) -> dict[str, Any]:
+        """For scripts."""
+        score = self.score
+        return {
+            "artefact": self.artefact,
+            "changed": dict(self.variant.changed),
+            "passes": None if score is None else score.passes,
+            "flips": self.flips,
+            "within": None if score is None else sum(value.within for value in score.stated),
+            "stated": None if score is None else len(score.stated),
+            "orderings_hold": None if score is None else sum(one.holds for one in score.orderings),
+            "orderings": None if score is None else len(score.orderings),
+            "problem": self.problem,
+        }
+
+
+def variants(one: Reproduction) -> list[Variant]:
+    """The campaign as chosen, then every choice of its artefact at its default and at its alternatives."""
+    values = one.source.values
+    found = [Variant({}, values)]
+    for choice in choices.choices(one.chosen):
+        if one.artefact not in choice.artefacts:
+            continue
+        if choice.has_default:
+            default = None if choice.default == "language" else choice.default
+            found.append(Variant(dict.fromkeys(choice.fields, default), default_values(values, one.artefact, [choice])))
+        found += [Variant(other, other_values(values, choice, other)) for other in choice.alternatives]
+    return found
+
+
+def outcomes(
+    one: Reproduction, target: Target, options: Options, reporter: TerminalReporter, repetitions: int | None
+) -> Iterator[Outcome]:
+    """Runs and scores every variant of an artefact; the first is as chosen.
+
+    Args:
+        one: the artefact's campaign.
+        target: what was published.
+        options: of the runs; a results folder that holds nothing else.
+        reporter: shows progress.
+        repetitions: runs of each point; None: as in the file.
+    """
+    chosen: bool | None = None
+    for variant in variants(one):
+        try:
+            score, problem = _score(one, variant, target, options, reporter, repetitions), ""
+        except CampaignError as error:
+            score, problem = None, str(error)
+        passes = None if score is None else score.passes
+        if not variant.changed:
+            chosen = passes
+        yield Outcome(one.artefact, variant, score, problem, passes is not None and passes != chosen)
+
+
+def _score(
+    one: Reproduction, variant: Variant, target: Target, options: Options, reporter: TerminalReporter,
+    repetitions: int | None,
+) -> Score:  # fmt: skip
+    overrides = ["backend=sim", *([] if repetitions is None else [f"repetitions={repetitions}"])]
+    plan = expand(replace(one.source, values=dict(variant.values)), overrides)
+    run_campaigns([plan], options, reporter)
+    store = Store.open(options.results)
+    try:
+        valid = len(store.valid_runs(plan.run_ids))
+        table = results_table(store, plan.id, plan.text)
+    finally:
+        store.close()
+    return score_of(target, "sim", plan.id, len(set(plan.run_ids)), valid, table)

@@ -1,0 +1,86 @@
+"""Verdicts with one chosen parameter at a time at another value."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from io import StringIO
+from pathlib import Path
+
+import pytest
+from pydantic import ValidationError
+from rich.console import Console
+
+from analysis.choices import FILE, Choice, all_choices, choices
+from analysis.targets import all_targets
+from experiments.catalogue import FOLDER, Reproduction, reproductions
+from experiments.choice_sensitivity import Outcome, outcomes, variants
+from experiments.engine.options import Options
+from experiments.language.campaign import expand
+from experiments.terminal import TerminalReporter
+from tests.analysis.commands import called
+
+ALL = {one.artefact: one for one in reproductions()}
+
+
+def test_every_choice_is_changed_alone_to_its_default_and_alternatives() -> None:
+    found = variants(ALL["asym-table1"])
+    assert found[0].label == "as chosen"
+    spacing = [one.changed for one in found if "network.middlebox.spacing" in one.changed]
+    assert spacing == [{"network.middlebox.spacing": None}, {"network.middlebox.spacing": "agent"}]
+    agent = next(one for one in found if one.label == "network.middlebox.spacing: agent").values
+    labels = agent["sweep"]["axes"]["protocol"]
+    assert labels["AF/AR"]["network.middlebox"]["spacing"] == "agent"
+    assert labels["ACC/SA"] == ALL["asym-table1"].source.values["sweep"]["axes"]["protocol"]["ACC/SA"]
+
+
+@pytest.mark.parametrize(
+    "one", [ALL[name] for choice in all_choices(FOLDER) if choice.alternatives for name in choice.artefacts],
+    ids=lambda one: one.artefact,
+)  # fmt: skip
+def test_alternatives_make_valid_campaigns(one: Reproduction) -> None:
+    listed = [choice for choice in choices(one.file.with_name(FILE)) if one.artefact in choice.artefacts]
+    made = [variant for variant in variants(one) if any(variant.changed in choice.alternatives for choice in listed)]
+    assert made
+    for variant in made:
+        assert expand(replace(one.source, values=dict(variant.values)), ["backend=sim"]).runs
+
+
+def test_an_alternative_is_a_value_of_a_field_of_its_choice() -> None:
+    with pytest.raises(ValidationError, match="alternatives are values of a, not of"):
+        Choice(
+            artefacts=("x",), fields={"a": 1}, default="none", alternatives=({"b": 2},), by="ours", when="after",
+            reason="r",
+        )  # fmt: skip
+
+
+def test_a_verdict_that_changes_is_a_flip(tmp_path: Path) -> None:
+    """Over 32 s instead of 12 s the growth of Pulsed ACK's window differs a little."""
+    one = ALL["pulsed-claim-growth"]
+    target = next(target for target in all_targets(FOLDER) if target.id == one.artefact)
+    pulsed = next(value for value in target.expected if value.cell.get("option") == "Pulsed ACK")
+    reporter = TerminalReporter(Console(file=StringIO()))
+    found = {outcome.variant.label: outcome for outcome in outcomes(one, target, Options(tmp_path, 1), reporter, 1)}
+    assert found.keys() == {"as chosen", "stack.timer_tick: default", "duration: 32 s"}
+    assert not any(outcome.flips for outcome in found.values())
+    grown = {label: _measured(outcome, pulsed.measure) for label, outcome in found.items()}
+    assert abs(grown["duration: 32 s"] - grown["as chosen"]) > 0
+    # A target that only the longer run meets.
+    near = pulsed.model_copy(update={"value": grown["duration: 32 s"], "tolerance": {"abs": 1e-6}})
+    changed = target.model_copy(update={"expected": [near], "orderings": []})
+    flips = [outcome.flips for outcome in outcomes(one, changed, Options(tmp_path, 1), reporter, 1)]
+    assert flips == [False, False, True]
+
+
+def _measured(outcome: Outcome, measure: str) -> float:
+    assert outcome.score is not None
+    value = next(value for value in outcome.score.values if value.measure == measure and "Pulsed" in str(value.cell))
+    assert value.measured is not None
+    return value.measured
+
+
+def test_sensitivity_needs_an_artefact() -> None:
+    status, _, errors = called("score", "--sensitivity")
+    assert status == 2
+    assert "--sensitivity needs the artefacts or papers to run" in errors
+    status, _, errors = called("score", "--repetitions", "2")
+    assert (status, "--repetitions is for --sensitivity" in errors) == (2, True)
