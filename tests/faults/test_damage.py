@@ -1,8 +1,7 @@
-"""A damaged database and a file of a run that was cut are named, and there is a way on."""
+"""A damaged database is named, and there is a way on."""
 
 from __future__ import annotations
 
-import os
 import shutil
 from pathlib import Path
 
@@ -10,7 +9,7 @@ import pytest
 
 from tests.conftest import backchannel
 from tests.faults.kills import SIMULATED
-from tests.faults.stores import damage, digest
+from tests.faults.stores import damage
 
 
 @pytest.fixture(scope="module")
@@ -41,23 +40,4 @@ def test_a_damaged_database_is_named_and_a_copy_of_it_goes_on(made: Path, tmp_pa
     assert f"{message}; the files of its runs are not touched" in done.stderr
     shutil.copy(copy, database)
     assert backchannel(*run).returncode == 0
-    assert damage(results) == []
-
-
-def test_a_run_whose_file_was_cut_is_named_and_can_be_made_again(made: Path, tmp_path: Path) -> None:
-    results = tmp_path / "results"
-    shutil.copytree(made / "results", results)
-    before = digest(results)
-    folder = next(results.glob("runs/*/*"))
-    os.truncate(folder / "segments.parquet", 1000)
-    plot = ("plot", "sequence", folder.name, "--results", results, "--out", tmp_path / "sequence.svg")
-    done = backchannel(*plot)
-    assert done.returncode == 2
-    assert "Traceback" not in done.stderr
-    assert f"the tables of run {folder.name} cannot be read" in done.stderr
-    assert "--force" in done.stderr
-    again = ("run", made / "faults.yaml", "--results", results, "--force", "--only", folder.name)
-    assert backchannel(*again).returncode == 0
-    assert backchannel(*plot).returncode == 0
-    assert digest(results) == before
     assert damage(results) == []
