@@ -82,7 +82,7 @@ def delay_impairment(delay_s: float) -> float:
     if delay_s <= 0.1:
         return 0.0
     x = math.log2(delay_s / 0.1)
-    return 25.0 * ((1 + x**6) ** (1 / 6) - 3 * (1 + (x / 3) ** 6) ** (1 / 6) + 2)
+    return 25.0 * (math.pow(1 + x**6, 1 / 6) - 3 * math.pow(1 + (x / 3) ** 6, 1 / 6) + 2)
 
 
 def opinion(r: float) -> float:

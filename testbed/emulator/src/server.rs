@@ -301,7 +301,8 @@ impl Server {
     fn change(&mut self, name: &str, direction: Direction, change: &Change) -> Result<Answer, String> {
         let slot = self.slot(name)?;
         let Some(link) = &mut self.links[slot] else { return Err(format!("there is no link '{name}'")) };
-        let at_s = link.change(&self.clock, direction as Port, change).map_err(|why| format!("link '{name}': {why}"))?;
+        let at_s =
+            link.change(&self.clock, direction as Port, change).map_err(|why| format!("link '{name}': {why}"))?;
         link.advance(&self.clock, &mut self.telemetry);
         self.schedule(slot);
         Ok(Answer::changed(at_s))

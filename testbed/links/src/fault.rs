@@ -70,12 +70,10 @@ pub fn build_changeable(spec: &LinkSpec, seed: u64, fault: Option<&Fault>) -> Re
     faulty(spec, seed, fault, crate::build_dynamic)
 }
 
-fn faulty(
-    spec: &LinkSpec,
-    seed: u64,
-    fault: Option<&Fault>,
-    build: fn(&LinkSpec, u64) -> Result<Box<dyn Link>, String>,
-) -> Result<Box<dyn Link>, String> {
+/// Builds a link from its parameters and the run's seed.
+type Build = fn(&LinkSpec, u64) -> Result<Box<dyn Link>, String>;
+
+fn faulty(spec: &LinkSpec, seed: u64, fault: Option<&Fault>, build: Build) -> Result<Box<dyn Link>, String> {
     let Some(fault) = fault.filter(|fault| fault.link == spec.name) else { return build(spec, seed) };
     let mut faulty = spec.clone();
     for direction in [&mut faulty.forward, &mut faulty.reverse] {

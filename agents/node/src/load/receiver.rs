@@ -76,10 +76,11 @@ impl Receiver<'_> {
             }
             self.on_received(number, before);
         }
-        while accepts {
-            let Ok(socket) = listener.accept() else { break };
-            let port = socket.peer_port().unwrap_or(0);
-            self.streams.push(Stream::new(socket, port, true));
+        if accepts {
+            while let Ok(socket) = listener.accept() {
+                let port = socket.peer_port().unwrap_or(0);
+                self.streams.push(Stream::new(socket, port, true));
+            }
         }
         self.drop_ended();
     }

@@ -224,9 +224,10 @@ impl Policy for RateSpy {
 fn a_change_of_a_rate_informs_both_policies_of_their_own_and_the_opposite_rate() {
     let schedule = json!({"schedule": [{"at_s": 1.0, "rate_bps": 1_000_000}, {"at_s": 2.0, "delay_s": 0.1}]});
     let spec = ten_megabit(schedule);
+    type Rates = Arc<Mutex<Vec<[Option<u64>; 2]>>>;
     // A policy is built by a plain function, which captures nothing.
     thread_local! {
-        static INFORMED: [Arc<Mutex<Vec<[Option<u64>; 2]>>>; 2] = [(); 2].map(|()| Arc::default());
+        static INFORMED: [Rates; 2] = [(); 2].map(|()| Arc::default());
     }
     let informed = INFORMED.with(Clone::clone);
     let spy = |_: &Named, context: &Context| {
