@@ -336,7 +336,7 @@ mod tests {
         let (mut now, mut done) = (Time::ZERO, Vec::new());
         while now <= Time::from_seconds(until) {
             let (action, next) = application.act(now);
-            done.push((now.seconds(), action));
+            done.push((now.nanos() as f64 / 1e9, action));
             let Some(next) = next else { break };
             now = next;
         }
@@ -401,7 +401,7 @@ mod tests {
     #[test]
     fn an_unknown_workload_and_a_wrong_option_are_refused() {
         let why = Application::new(&flow(r#"{"name":"x","kind":"cbd","from":"a","to":"b","port":9}"#), 1).unwrap_err();
-        assert!(why.contains("there are: bulk, cbr"), "{why}");
+        assert!(why.contains("there are: bulk, call, cbr"), "{why}");
         let why = Application::new(&flow(r#"{"name":"x","kind":"cbr","from":"a","to":"b","port":9}"#), 1).unwrap_err();
         assert!(why.contains("'rate_bps' must be given"), "{why}");
     }
