@@ -203,7 +203,9 @@ def route_lines(routes):
     """
     ordered = sorted(routes, key=lambda route: "gateway" in route or "via" in route or "nexthops" in route)
     verbs = ["replace" if "nexthops" in route else "append" for route in ordered]
-    return [f"route {verb} {' '.join(route_words(route))}" for verb, route in zip(verbs, ordered, strict=True)]
+    lines = [f"route {verb} {' '.join(route_words(route))}" for verb, route in zip(verbs, ordered, strict=True)]
+    # A route over several interfaces was recorded with each.
+    return list(dict.fromkeys(lines))
 
 
 def run_batch(family, lines):
@@ -212,7 +214,6 @@ def run_batch(family, lines):
     Raises:
         HostError: with the line that failed and ip's reason.
     """
-    lines = list(dict.fromkeys(lines))
     if not lines:
         return
     try:

@@ -409,13 +409,18 @@ def restore_interfaces(changes, originals):
         if kind == "interface" and "tap " + name not in originals.values:
             recorded[name] = original
     passed_s = {name: max(0.0, since_boot_s() - original["recorded_s"]) for name, original in recorded.items()}
-    lines, routes = [], []
+    lines, routes, down_again = [], [], []
     for name, original in recorded.items():
         own = rebuilt(changes, name, live.state(name), original, passed_s[name])
         lines += own
-        routes += original["routes"]["inet"] if own and original["up"] else []
+        if own:
+            routes += original["routes"]["inet"]
+        if own and not original["up"] and original["routes"]["inet"]:
+            # The dead next hop of a route over other interfaces too. The kernel takes it while the interface is up.
+            lines.append(f"link set {name} up")
+            down_again.append(f"link set {name} down")
     if not changes.check_mode:
-        run_batch("inet", lines + route_lines(routes))
+        run_batch("inet", lines + route_lines(routes) + down_again)
     for name, original in recorded.items():
         off = [offload for offload in original["offloads"] if offload not in offloads_on(name)]
         names = " ".join(off)
