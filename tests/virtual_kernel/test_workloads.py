@@ -100,5 +100,7 @@ def test_metrics_agree(folders: dict[str, tuple[Path, Report]]) -> None:
         for key in asked
         if linux[key] != pytest.approx(sim[key], rel=0.25 if "completion" in key[0] else 0.05, abs=1e-3)
         and not (key[0] == "throughput" and key[1] in ("web", "transfers", "fetch"))
+        # One exchange in twenty meets a burst of another flow, whose length the stacks choose.
+        and key != ("latency_p95", "transactions")
     }
     assert not apart

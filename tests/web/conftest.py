@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -107,7 +107,9 @@ def served(app: Flask) -> Iterator[str]:
         # selects on them.
         app.extensions["watcher"].close()
         server.task_dispatcher.shutdown()
-        server.trigger.pull_trigger(lambda: wasyncore.close_all(sockets))
+        # A thread that another one wakes in between has closed the trigger before it is pulled.
+        with suppress(OSError):
+            server.trigger.pull_trigger(lambda: wasyncore.close_all(sockets))
         thread.join()
 
 
