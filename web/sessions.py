@@ -22,14 +22,13 @@ MOST_TEXT = 100
 @blueprint.get("/sessions")
 def show() -> str:
     """Every running session with its lines, and a form to change each."""
-    states = [state for name in running_sessions() if (state := _state(name)) is not None]
-    return render_template("sessions.html", sessions=states, policies=[entry.name for entry in mechanisms("policy")])
+    return render_template("sessions.html", sessions=_states(), policies=[entry.name for entry in mechanisms("policy")])
 
 
 @blueprint.get("/api/sessions")
 def read() -> Any:
     """Every running session as JSON."""
-    return jsonify([state for name in running_sessions() if (state := _state(name)) is not None])
+    return jsonify(_states())
 
 
 @blueprint.post("/sessions/<name>")
@@ -52,6 +51,11 @@ def change(name: str) -> Any:
     except TestbedError as error:
         flash(str(error))
     return redirect(url_for("sessions.show"))
+
+
+def _states() -> list[dict[str, Any]]:
+    """State of every session that has not ended meanwhile."""
+    return [state for name in running_sessions() if (state := _state(name)) is not None]
 
 
 def _state(name: str) -> dict[str, Any] | None:

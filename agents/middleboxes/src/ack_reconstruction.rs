@@ -149,7 +149,26 @@ fn untimed(mut packet: Packet) -> Packet {
     packet
 }
 
+/// The acks that fill a gap of more than one step below `packet`, an ack, in order. Recorded as made.
+fn made_acks(now: Time, packet: &Packet, gap: u32, step: u32, even: bool, events: &mut Events) -> Vec<Packet> {
+    let ack = packet.tcp().expect("it is an ack").ack;
+    let steps = gap.div_ceil(step);
+    let count = if even { steps - 1 } else { steps.saturating_sub(2) };
+    let make = |number| {
+        let mut made = packet.clone();
+        made.set_ack_number(ack.wrapping_sub(gap).wrapping_add(number * step));
+        events.record(now, EventKind::Made, &made);
+        made
+    };
+    (1..=count).map(make).collect()
+}
+
 impl Flow {
+    /// Whether nothing can fill a gap: the size of a segment is not known yet, or the gap is that of another connection.
+    fn is_unfillable(&self, gap: u32) -> bool {
+        self.segment == 0 || gap / self.segment > WIDEST_GAP
+    }
+
     /// `spacing: interval`: the new ack replaces the newest waiting one, and the gap is filled behind the others.
     fn extend(
         &mut self,
@@ -169,21 +188,16 @@ impl Flow {
         let gap = from.map_or(0, |from| ack.wrapping_sub(from));
         let step = threshold * self.segment;
         let apart = Duration::from_secs_f64(self.spacing_s);
-        let stale = from.is_none() || step == 0 || gap / self.segment.max(1) > WIDEST_GAP;
+        let stale = from.is_none() || self.is_unfillable(gap);
         if stale || (gap <= step && self.waiting.is_empty() && at + apart <= now) {
             self.waiting.clear();
             (self.released, self.released_at) = (Some(ack), now);
             out.push((Side::A, packet));
             return;
         }
-        let steps = gap.div_ceil(step);
-        let made = if even { steps - 1 } else { steps.saturating_sub(2) };
-        for number in 1..=made {
-            let mut made_ack = packet.clone();
-            made_ack.set_ack_number(ack.wrapping_sub(gap).wrapping_add(number * step));
-            events.record(now, EventKind::Made, &made_ack);
+        for made in made_acks(now, &packet, gap, step, even, events) {
             at = (at + apart).max(now);
-            self.waiting.push_back((at, made_ack));
+            self.waiting.push_back((at, made));
         }
         self.waiting.push_back(((at + apart).max(now), packet));
         self.release(now, out);
@@ -202,24 +216,18 @@ impl Flow {
         let ack = packet.tcp().expect("it is an ack").ack;
         let gap = self.released.map_or(0, |released| ack.wrapping_sub(released));
         let step = threshold * self.segment;
-        let stale = self.released.is_none() || step == 0 || gap / self.segment.max(1) > WIDEST_GAP;
+        let stale = self.released.is_none() || self.is_unfillable(gap);
         if stale || (gap <= step && self.waiting.is_empty()) {
             self.waiting.clear();
             self.released = Some(ack);
             out.push((Side::A, packet));
             return;
         }
-        let whole = gap.div_ceil(step);
-        let made = if even { whole - 1 } else { whole.saturating_sub(2) };
         let apart = Duration::from_secs_f64(self.spacing_s);
         let packet = untimed(packet);
-        for number in 0..made {
-            let mut made_ack = packet.clone();
-            made_ack.set_ack_number(ack.wrapping_sub(gap).wrapping_add((number + 1) * step));
-            events.record(now, EventKind::Made, &made_ack);
-            self.waiting.push_back((now + apart * number, made_ack));
-        }
-        self.waiting.push_back((now + apart * made, packet));
+        let mut batch = made_acks(now, &packet, gap, step, even, events);
+        batch.push(packet);
+        self.waiting.extend((0..).zip(batch).map(|(number, packet)| (now + apart * number, packet)));
         self.remove_overtaken();
         self.release(now, out);
     }
@@ -246,22 +254,16 @@ impl AckReconstruction {
         flow.waiting.clear();
         let gap = flow.released.map_or(0, |released| ack.wrapping_sub(released));
         let step = threshold * flow.segment;
-        if step == 0 || gap <= step || gap / flow.segment.max(1) > WIDEST_GAP {
+        if gap <= step || flow.is_unfillable(gap) {
             flow.released = Some(ack);
             out.push((Side::A, packet));
             return;
         }
-        let steps = gap.div_ceil(step);
-        let made = if even { steps - 1 } else { steps.saturating_sub(2) };
         let apart = flow.spacing_s * f64::from(step) / f64::from(gap);
         let at = |number: u32| now + Duration::from_secs_f64(apart * f64::from(number));
-        for number in 1..=made {
-            let mut made_ack = packet.clone();
-            made_ack.set_ack_number(ack.wrapping_sub(gap).wrapping_add(number * step));
-            events.record(now, EventKind::Made, &made_ack);
-            flow.waiting.push_back((at(number), made_ack));
-        }
-        flow.waiting.push_back((at(made + 1), packet));
+        let mut batch = made_acks(now, &packet, gap, step, even, events);
+        batch.push(packet);
+        flow.waiting.extend((1..).zip(batch).map(|(number, packet)| (at(number), packet)));
     }
 }
 
