@@ -82,6 +82,22 @@ EMULATED_PARTS: Mapping[str, Callable[[int], bool]] = {
 SITE_PARTS = ("site", "site's runner")
 
 
+def output_of(command: subprocess.Popen[str], watch: Watch) -> str | None:
+    """What a command wrote, once it has ended; None if it hangs.
+
+    Only time in which none of its processes wants the CPU counts: on a busy machine a command at low priority may have
+    to wait for minutes.
+    """
+    idle_s = 0.0
+    while idle_s < PATIENCE_S:
+        try:
+            return command.communicate(timeout=IDLE_LOOK_S)[0]
+        except subprocess.TimeoutExpired:
+            wants_cpu = any(state(pid) in ("R", "D") for pid in watch.processes())
+            idle_s += 0.0 if wants_cpu else IDLE_LOOK_S
+    return None
+
+
 @dataclass
 class Count:
     """Outcomes of the kills of one part."""
@@ -117,7 +133,7 @@ class Campaign:
         self._results = folder / "results"
         started = time.monotonic()
         reference = self._start(folder / "reference")
-        output = self._output(reference)
+        output = output_of(reference, self.watch)
         if reference.returncode != 0:
             raise SystemExit(f"the campaign does not run without faults either: {output}")
         self._length_s = time.monotonic() - started
@@ -146,7 +162,7 @@ class Campaign:
         self._end(command, part, bool(victim), count)
 
     def _end(self, command: subprocess.Popen[str], part: str, is_killed: bool, count: Count) -> None:
-        output = self._output(command)
+        output = output_of(command, self.watch)
         if output is None:
             command.kill()
             command.communicate()
@@ -168,23 +184,10 @@ class Campaign:
         if status == 0:
             self.check_complete(count)
 
-    def _output(self, command: subprocess.Popen[str]) -> str | None:
-        """What the command wrote, once it has ended; None if it hangs. Only time in which none of its processes wants
-        the CPU counts: on a busy machine a command at low priority may have to wait for minutes.
-        """
-        idle_s = 0.0
-        while idle_s < PATIENCE_S:
-            try:
-                return command.communicate(timeout=IDLE_LOOK_S)[0]
-            except subprocess.TimeoutExpired:
-                wants_cpu = any(state(pid) in ("R", "D") for pid in self.watch.processes())
-                idle_s += 0.0 if wants_cpu else IDLE_LOOK_S
-        return None
-
     def check_complete(self, count: Count) -> None:
         """Completes the campaign, compares its results with the reference, and begins again."""
         done = self._start(self._results)
-        output = self._output(done)
+        output = output_of(done, self.watch)
         if output is None:
             done.kill()
             done.communicate()
