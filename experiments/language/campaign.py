@@ -180,7 +180,9 @@ def _expand(file: source.Source, overrides: Sequence[str]) -> Plan:
             counts.append(count_runs(campaign))
             total += counts[-1]
         expansion.raise_problems(more_than=MAX_PROBLEMS)
-        if total > MAX_RUNS:
+        repetitions = 1 if campaign is None else campaign.repetitions
+        # Where the first points have all of their repetitions, the others are not validated to count theirs.
+        if max(total, len(combinations) * repetitions if total == len(counts) * repetitions else 0) > MAX_RUNS:
             message = f"the sweep and the repetitions make more than {MAX_RUNS} runs, the maximum of a campaign"
             expansion.report(("repetitions",), message)
             expansion.raise_problems()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
 import os
 import random
@@ -57,6 +58,8 @@ class Cluster:
         self._port = ports[1]
         self._scheduler: subprocess.Popen[str] | None = None
         self._workers: list[subprocess.Popen[str]] = []
+        self._logs: dict[int, Path] = {}
+        self._numbers = itertools.count()
         try:
             self._serve()
             started = time.monotonic()
@@ -96,11 +99,18 @@ class Cluster:
             # Workers end with their scheduler.
             for worker in self._workers:
                 _end(worker)
-        self._workers = [worker for worker in self._workers if worker.poll() is None]
-        new = [self._folder / f"worker{number}.log" for number in range(len(self._workers), WORKERS)]
-        words = ["worker", self._address, "--host", "127.0.0.1"]
-        self._workers += [self._run(words, self._services, log) for log in new]
-        wait_until(lambda: all("serves" in log.read_text() for log in new), "the workers", PATIENCE_S)
+        wait_until(self._workers_serve, "the workers", PATIENCE_S)
+
+    def _workers_serve(self) -> bool:
+        """Whether all workers have connected. Starts those that have ended: on a busy machine one may give up."""
+        for worker in [worker for worker in self._workers if worker.poll() is not None]:
+            self._workers.remove(worker)
+        while len(self._workers) < WORKERS:
+            log = self._folder / f"worker{next(self._numbers)}.log"
+            worker = self._run(["worker", self._address, "--host", "127.0.0.1"], self._services, log)
+            self._workers.append(worker)
+            self._logs[worker.pid] = log
+        return all("serves" in self._logs[worker.pid].read_text() for worker in self._workers)
 
     def parts(self) -> Mapping[str, Callable[[], list[int]]]:
         """What can be killed, by name: the processes that it has now."""

@@ -111,7 +111,7 @@ REFUSED = {
 ACCEPTED = {
     "99,999 repetitions": (BASE + "repetitions: 99999", 99_999),
     "2,000 points of 50 repetitions": (axes(2000) + "repetitions: 50", 100_000),
-    "20,000 points": (axes(200, 100), 20_000),
+    "5,000 points": (axes(100, 50), 5000),
     "7 MB of comment": (BASE + "# " + "x" * 7_000_000, 1),
     "chain of measures": (chain(MAX_CHAIN - 1), 1),
 }  # fmt: skip
