@@ -6,7 +6,7 @@ import pytest
 
 from analysis import theory
 
-#: (artefact, measure, labels, value): each value is worked out from the numbers in its row, not by the module's formulas.
+#: (artefact, measure, labels, value): each value is worked out from the numbers in its row, not by the formulas.
 BY_HAND: list[tuple[str, str, dict[str, object], float]] = [
     # 100 times the rate, 25 times the size; then 347.2 / 19.23, 347.2 / 55.56 and 1 / 19.23.
     ("asym-claim-k", "normalized_bandwidth_ratio", {"reverse": "100k", "ack_bytes": 40}, 4.0),
@@ -60,7 +60,7 @@ BY_HAND: list[tuple[str, str, dict[str, object], float]] = [
 ]
 
 
-@pytest.mark.parametrize("artefact, measure, labels, value", BY_HAND)
+@pytest.mark.parametrize(("artefact", "measure", "labels", "value"), BY_HAND)
 def test_each_artefact_of_arithmetic_has_the_value_worked_out_by_hand(
     artefact: str, measure: str, labels: dict[str, object], value: float
 ) -> None:
