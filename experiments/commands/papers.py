@@ -134,6 +134,9 @@ def score(
             help="With --sensitivity: runs of each point. Default: as in the campaign file.",
         ),
     ] = None,
+    markdown: Annotated[
+        bool, typer.Option("--markdown", help="Print a page with a table for each paper, as docs/scores.md has them.")
+    ] = False,
     results: ResultsOption = RESULTS,
     jobs: JobsOption = None,
     as_json: JsonOption = False,
@@ -155,6 +158,12 @@ def score(
         fail(str(error), exits.BAD_INPUT)
     if as_json:
         typer.echo(json.dumps(document(artefacts), indent=2))
+    elif markdown:
+        from analysis.choices import all_choices
+        from experiments.catalogue import FOLDER
+        from experiments.score_page import page
+
+        typer.echo(page(artefacts, all_choices(FOLDER)), nl=False)
     else:
         console().print(score_table(artefacts, details or len(artefacts) == 1), soft_wrap=True)
 
