@@ -22,7 +22,7 @@ from testbed.errors import TestbedError, Unavailable
 HERE = Path(__file__).parent
 CONFIG, ENTROPY = HERE / "kernel.config", HERE / "seeded.c"
 #: Versions that are known to boot, the default first.
-VERSIONS = ("6.12", "6.1", "7.3")
+VERSIONS = ("6.12", "6.1")
 #: What a version needs beside the common configuration.
 MORE_CONFIG: Mapping[str, tuple[str, ...]] = {
     # The default allocator of Linux 6.1 (SLOB) aligns memory to 8 bytes, and the compiler writes some of it with
@@ -78,13 +78,12 @@ def built() -> list[Kernel]:
 
 def name(version: str) -> str:
     """What identifies a kernel on every machine: its version, and the digest of its configuration and entropy."""
-    return f"linux-{version}-{_digest(version)}"
+    return f"linux-{version}-{_digest(version, MORE_CONFIG.get(version, ()), CONFIG, ENTROPY)}"
 
 
 @cache
-def _digest(version: str) -> str:
-    more = [option.encode() for option in MORE_CONFIG.get(version, ())]
-    parts = [version.encode(), CONFIG.read_bytes(), ENTROPY.read_bytes(), *more]
+def _digest(version: str, more: tuple[str, ...], *files: Path) -> str:
+    parts = [version.encode(), *(file.read_bytes() for file in files), *(option.encode() for option in more)]
     return hashlib.sha256(b"|".join(parts)).hexdigest()[:12]
 
 
