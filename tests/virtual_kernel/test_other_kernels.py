@@ -1,4 +1,4 @@
-"""Kernels beside the default one: only `./backchannel test --vm` builds and tries them, because a build takes minutes."""
+"""Kernels beside the default one. Only `./backchannel test --vm` tries them, because a build takes minutes."""
 
 from __future__ import annotations
 
