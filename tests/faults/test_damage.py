@@ -83,8 +83,8 @@ def test_the_site_names_a_cut_file(made: Path, tmp_path: Path, name: str) -> Non
         if "run_id" in rule.arguments and rule.arguments <= known.keys() and "GET" in (rule.methods or ()):
             address = re.sub(r"<(?:\w+:)?(\w+)>", r"{\1}", rule.rule).format(**known)
             with site.test_client().get(address) as answer:
-                answers[address] = answer.status_code, answer.get_data(as_text=True)
-    assert {status for status, _ in answers.values()} <= {200, 404, 503}, answers
+                answers[address] = answer.status_code, answer.get_data().decode(errors="replace")
+    assert {status for status, _ in answers.values()} <= {200, 400, 404, 503}
     told = [html.unescape(text) for status, text in answers.values() if status == 503]
     assert told
     assert all("cannot be read" in text and "--force --only ID" in text for text in told)
