@@ -144,6 +144,50 @@ def test_a_loss_is_explained_and_stands_in_the_address(
     expect(panel.locator(".fate")).to_contain_text("Dropped at bottleneck forward")
 
 
+def test_a_chosen_loss_leaves_all_plots_in_one_view(
+    page: Page, serve: Callable[[Path], str], dropping: Simulated
+) -> None:
+    page.set_viewport_size({"width": 1400, "height": 900})
+    page.goto(f"{serve(dropping.results)}/runs/{dropping.run_id()}")
+    drawn(page, "sequence")
+    page.get_by_role("button", name="Next loss").click()
+    expect(page.locator(".fate")).to_contain_text("sent again at")
+    page.locator("#plots > .controls").evaluate("(e) => e.scrollIntoView()")
+    plots = page.locator(".timeline > .plot")
+    last = plots.last.locator(".u-over")
+    expect(last).to_be_visible()
+    box = last.bounding_box()
+    assert plots.count() >= 5
+    assert box is not None
+    assert box["y"] + box["height"] <= 900
+
+
+def test_a_seek_that_fails_is_told_beside_the_controls(page: Page, address: str, simulated: Simulated) -> None:
+    page.goto(f"{address}/runs/{simulated.run_id(1)}?flow=forward")
+    drawn(page, "sequence")
+    page.evaluate("() => { window.fetch = async () => { throw new Error('cut'); }; }")
+    for key in ("l", "t", "i", "Shift+ArrowRight"):
+        page.evaluate("() => { document.getElementById('range').textContent = ''; }")
+        page.locator("h1").click()
+        page.keyboard.press(key)
+        expect(page.locator("#range")).to_have_text("The site does not answer; is it still running?")
+
+
+def test_the_legend_has_the_shape_of_each_series(page: Page, address: str, simulated: Simulated) -> None:
+    page.goto(f"{address}/runs/{simulated.run_id()}?flow=reverse")
+    plot = drawn(page, "sequence")
+    samples = plot.locator(".u-series:visible .u-sample")
+    names = plot.locator(".u-series:visible .u-label").all_inner_texts()
+    # A line and a segment of equal colour differ; without a cursor, no name waits for a value.
+    shapes = samples.evaluate_all("(all) => all.map((c) => c.toDataURL())")
+    assert len(shapes) == len(set(shapes)) == len(names) >= 3
+    assert all(name and ":" not in name for name in plot.locator(".u-legend").inner_text().split())
+    inks = plot.locator(".u-label").evaluate_all("(all) => all.map((one) => getComputedStyle(one).color)")
+    assert len(set(inks)) == 1
+    plot.locator(".u-over").hover(position={"x": 300, "y": 100})
+    expect(plot.locator(".u-series").first).to_contain_text("s")
+
+
 def test_the_receivers_side_is_seen_with_the_same_flow_and_zoom(page: Page, address: str, simulated: Simulated) -> None:
     page.goto(f"{address}/runs/{simulated.run_id(1)}?flow=reverse&from=2&to=6")
     sent = drawn(page, "sequence")
