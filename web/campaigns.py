@@ -127,8 +127,14 @@ def request_action(campaign: CampaignRow, action: str) -> tuple[int, str]:
 
 
 def network_picture(scenario: Scenario | None) -> Markup:
-    """The picture of a network as part of a page."""
-    return topology.draw(scenario).svg(page=True) if scenario and scenario.links else Markup("")
+    """The picture of a network as part of a page: from left to right, and upright for phones."""
+    if scenario is None or not scenario.links:
+        return Markup("")
+    upright = topology.draw_upright(scenario)
+    wide = Markup('<div class="{}">{}</div>').format(
+        "wide-only" if upright else "", topology.draw(scenario).svg(page=True)
+    )
+    return wide + Markup('<div class="upright">{}</div>').format(upright.svg(page=True)) if upright else wide
 
 
 def points_table(campaign_id: str, some: Sequence[PointRow]) -> Markup:

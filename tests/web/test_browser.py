@@ -48,7 +48,7 @@ def drag(page: Page, plot: Locator, start: float, end: float) -> None:
 def test_plots_are_drawn_zoom_together_and_come_back(page: Page, address: str, simulated: Simulated) -> None:
     page.goto(f"{address}/runs/{simulated.run_id(1)}")
     plot = drawn(page, "sequence")
-    ink = plot.locator("canvas").evaluate(
+    ink = plot.locator(".u-wrap canvas").evaluate(
         """(c) => { const d = c.getContext("2d").getImageData(0, 0, c.width, c.height).data;
         let n = 0; for (let i = 3; i < d.length; i += 4) n += d[i] > 0; return n; }"""
     )
@@ -383,7 +383,7 @@ def test_the_chip_of_an_invalid_repetition_is_red_on_its_own_page(
 def test_a_dot_of_the_trade_off_opens_its_run(page: Page, address: str, simulated: Simulated) -> None:
     page.goto(address + simulated.address)
     figure = page.locator("#live-tradeoff")
-    expect(figure.locator("canvas")).to_be_visible()
+    expect(figure.locator(".u-wrap canvas")).to_be_visible()
     figure.scroll_into_view_if_needed()
     text = figure.locator("script").text_content()
     dots = next(load for load in json.loads(text or "")["series"] if load.get("run"))
@@ -481,7 +481,7 @@ def test_a_run_is_printed_with_all_its_plots_on_light_paper(
     page.emulate_media(media="print")
     assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
     expect(page.locator("header")).to_be_hidden()
-    expect(plots.first.locator("canvas")).to_be_visible()
+    expect(plots.first.locator(".u-wrap canvas")).to_be_visible()
     page.emulate_media(media="screen")
     page.evaluate("dispatchEvent(new Event('afterprint'))")
     assert page.evaluate(WIDEST) > 900
