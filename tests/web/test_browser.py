@@ -312,6 +312,31 @@ def test_tables_are_cards_on_a_phone(browser: Browser, address: str, simulated: 
     page.close()
 
 
+def test_a_card_has_its_number_its_interval_and_its_verdict(
+    browser: Browser, address: str, simulated: Simulated
+) -> None:
+    page = browser.new_page(viewport={"width": 390, "height": 800})
+    page.goto(address + simulated.address)
+    cells = page.locator("table.results tr:has([data-head]) td[data-title='Throughput']")
+    points = simulated.campaign["points"]
+    assert cells.count() == len(points) > 2
+    means = [
+        next(row["mean"] for row in point["metrics"] if (row["name"], row["subject"]) == ("throughput", "forward"))
+        for point in points
+    ]
+    best, top = means.index(max(means)), max(means)
+    for number, mean in enumerate(means):
+        cell = cells.nth(number)
+        expect(cell).to_contain_text("bit/s")
+        expect(cell.locator(".bar")).to_be_visible()
+        word = "best" if number == best else "starves" if mean < top / 10 else ""
+        assert cell.locator(".word").all_inner_texts() == ([word] if word else [])
+    # The dots are as far apart as the means.
+    at = [float(dot.get_attribute("cx") or "") for dot in page.locator("tr:has([data-head]) .bar circle").all()]
+    assert [x / at[best] for x in at] == pytest.approx([mean / top for mean in means], abs=0.02)
+    page.close()
+
+
 def test_a_comparison_draws_each_interval(page: Page, address: str, simulated: Simulated) -> None:
     points = [f"point={simulated.campaign['campaign']}:{number}" for number in range(2)]
     page.goto(f"{address}/compare?{'&'.join(points)}")
