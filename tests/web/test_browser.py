@@ -661,7 +661,7 @@ def test_a_campaign_is_launched_and_watched_until_it_is_finished(page: Page, own
         page.wait_for_url("**/campaigns/*")
         expect(page.locator("#live-state")).to_have_text("complete", timeout=120_000)
         expect(page.locator("#live-facts")).to_contain_text("40 of 40 runs valid")
-        expect(page.locator("#live-figure canvas")).to_be_visible()
+        expect(page.locator("#live-figure .u-wrap canvas")).to_be_visible()
     finally:
         runner.send_signal(signal.SIGINT)
         runner.wait(30)
