@@ -243,8 +243,24 @@ def ip_batch(node: NodePlan) -> list[str]:
     for address, mac, name in node.neighbours:
         lines.append(f"neighbour replace {address} lladdr {mac} dev {name} nud permanent")
     for route in node.routes:
-        lines.append(f"route replace {route.subnet} via {route.via} dev {route.interface}")
+        lines.append(_route_line(route))
     return lines
+
+
+def controller_routes(node: NodePlan, controller: str) -> list[str]:
+    """Lines for `ip -batch`: a node's routes with a congestion controller, for programs that choose none.
+
+    A sysctl would need the controller to be allowed on the whole machine; routes need nothing.
+    """
+    connected = [
+        f"route replace {subnet(end)} dev {end.name} proto kernel scope link src {end.address} congctl {controller}"
+        for end in node.interfaces
+    ]
+    return [*connected, *(f"{_route_line(route)} congctl {controller}" for route in node.routes)]
+
+
+def _route_line(route: Route) -> str:
+    return f"route replace {route.subnet} via {route.via} dev {route.interface}"
 
 
 def interfaces(plan: Plan) -> tuple[InterfaceReport, ...]:

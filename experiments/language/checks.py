@@ -56,6 +56,7 @@ def problems(campaign: Campaign) -> Iterator[Finding]:
         yield ("warm_up",), f"must be shorter than the duration, {campaign.duration:g} s"
     yield from _of_members(campaign)
     yield from _of_flows(campaign, topologies.host_names(network, nodes))
+    yield from _of_commands(campaign)
     yield from _of_capture(campaign, links)
     yield from _of_variation(campaign)
     yield from _of_measures(campaign)
@@ -231,6 +232,24 @@ def _of_application(campaign: Campaign, number: int) -> Iterator[Finding]:
             f"must be at least {LEAST_NUMBERED_BYTES} B on real packets, because their payload "
             "has the packet's number in 8 bytes",
         )
+
+
+def _of_commands(campaign: Campaign) -> Iterator[Finding]:
+    """What only flows of programs need: hosts of the kernel's TCP without options of sockets, and names of metrics."""
+    node_stacks = {node.name: node.stack for node in campaign.network.nodes}
+    for number, flow in enumerate(campaign.workload):
+        if flow.command is None:
+            continue
+        for end in (flow.from_, flow.to):
+            stack = node_stacks.get(end) or campaign.stack
+            sockets = [name for name in kernel_tcp.SOCKET_OPTIONS if stack.options.get(name) is not None]
+            if sockets:
+                yield (
+                    ("workload", number, "command"),
+                    f"the stack of host {end} has '{sockets[0]}', an option of sockets, and programs open their own; "
+                    "take it out, or set it by the program's own options",
+                )
+                break
 
 
 def _of_capture(campaign: Campaign, links: Links) -> Iterator[Finding]:
