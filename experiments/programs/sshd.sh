@@ -23,4 +23,9 @@ AuthorizedKeysCommandUser $(id -un)
 ForceCommand cat
 DisableForwarding yes
 END
-exec unshare --mount sh -c 'mount -t tmpfs tmpfs /run && mkdir -m 755 /run/sshd && exec /usr/sbin/sshd -D -e -f "$HOME/sshd_config"'
+cat >serve <<'END'
+mount -t tmpfs tmpfs /run
+mkdir -m 755 /run/sshd
+exec /usr/sbin/sshd -D -e -f "$HOME/sshd_config"
+END
+exec unshare --mount sh -eu serve

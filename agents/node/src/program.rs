@@ -9,7 +9,6 @@ mod output;
 mod readiness;
 
 use std::collections::BTreeMap;
-use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
@@ -185,8 +184,7 @@ impl Supervisor {
         };
         // SAFETY: two system calls, which are allowed between fork and exec.
         unsafe { command.pre_exec(alone) };
-        let mut child: Child =
-            command.spawn().map_err(|error| format!("cannot start '{}': {}", words[0], reason(&error)))?;
+        let mut child: Child = command.spawn().map_err(|error| format!("cannot start '{}': {}", words[0], error))?;
         self.output.read_from(child.stdout.take().map(OwnedFd::from))?;
         self.errors.read_from(child.stderr.take().map(OwnedFd::from))?;
         self.main = Pid::from_raw(child.id() as i32);
@@ -311,13 +309,4 @@ impl Supervisor {
 
 fn sleep_briefly() {
     std::thread::sleep(std::time::Duration::from_nanos(LOOK_NS));
-}
-
-fn reason(error: &io::Error) -> String {
-    match error.raw_os_error() {
-        Some(libc::ENOEXEC) => {
-            "it is no program of this machine; a script needs '#!' and an interpreter in its first line".to_owned()
-        }
-        _ => error.to_string(),
-    }
 }
