@@ -145,7 +145,7 @@ def test_a_run_ends_when_its_client_has_ended(tmp_path: Path) -> None:
         ({"client": '[sh, -c, "kill -9 $$"]'}, "its client was killed by SIGKILL"),
         ({"client": "[sleep, 2]", "server": "{run: ['false'], ready: started}"}, "its server ended with status 1"),
         ({"server": "{run: [sleep, 60], within: 1 s}"}, "did not serve within 1 s: it has no TCP socket on port 5001"),
-        ({"server": '{run: [sh, -c, "python3 serve.py & exit 0"]}'}, "its server ended with status 0"),
+        ({"server": '{run: [sh, -c, "python3 serve.py & exit 0"]}'}, "the server ended with status 0 before it served"),
     ],
 )  # fmt: skip
 def test_a_fault_ends_in_a_sentence_and_nothing_is_left(
