@@ -79,6 +79,12 @@ class Runs(Sequence[Run]):
         self._ends = list(itertools.accumulate(point.count for point in points))
         self._kept: dict[int, Run] = {}
 
+    @property
+    def programs(self) -> list[str]:
+        """The first word of every program that a campaign's flows run; empty without flows of kind `command`."""
+        commands = (flow.command for point in self._points for flow in point.campaign.workload)
+        return list(dict.fromkeys(name for command in commands if command is not None for name in command.programs))
+
     def installed(self, install: Install) -> Runs:
         """The same runs in a lab."""
         return Runs([replace(point, install=install) for point in self._points])
