@@ -150,3 +150,30 @@ def show(value: float | None, kind: str) -> str:
         return f"{value:.0f}" if float(value).is_integer() else f"{value:.1f}"
     size, name = scale_of(value, kind)
     return f"{float(f'{value:.3g}') / size:.3g} {name}".strip()
+
+
+def in_unit(value: float | None, unit: str, reference: float) -> str:
+    """A value in the unit in which a reference reads best: 698321 bit/s beside 700000 is "698.3 kbit/s".
+
+    Args:
+        value: in `unit`; None: nothing was measured.
+        unit: of the paper, such as bit/s or s.
+        reference: the published value.
+    """
+    if value is None:
+        return "nothing"
+    if unit == "%":
+        return f"{plain(value)} %"
+    kind = next((kind for kind in ("rate", "time", "bytes") if unit in UNITS[kind]), "")
+    if not kind or not reference:
+        return f"{plain(value)} {unit if unit != '1' else ''}".strip()
+    size = float(UNITS[kind][unit])
+    scale, name = scale_of(reference * size, kind)
+    return f"{plain(value * size / scale)} {name}"
+
+
+def plain(value: float | None) -> str:
+    """A number with four digits and without an exponent, as far as people read it."""
+    if value is None:
+        return "nothing"
+    return f"{value:.4g}" if abs(value) < 1e4 else f"{value:.0f}"
