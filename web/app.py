@@ -57,13 +57,14 @@ from web import (
 MOST_FORM_BYTES = 2 << 20
 
 
-def create_app(results: Path | str, token: str = "", names: Sequence[str] = ()) -> Flask:
+def create_app(results: Path | str, token: str = "", names: Sequence[str] = (), allow_commands: bool = False) -> Flask:
     """A site for the results in a folder.
 
     Args:
         results: the folder; its store is made if there is none.
         token: what visitors must give; empty: nothing.
         names: host names under which it is reached, beside those of this machine.
+        allow_commands: accept campaigns whose flows are programs (kind `command`).
 
     Raises:
         StoreError: the folder holds no store that can be used.
@@ -71,6 +72,7 @@ def create_app(results: Path | str, token: str = "", names: Sequence[str] = ()) 
     app = Flask(__name__)
     app.url_map.converters["int"] = _Number
     app.config["RESULTS"] = results
+    app.config["ALLOW_COMMANDS"] = allow_commands
     app.config["SEND_FILE_MAX_AGE_DEFAULT"] = 3600
     app.config["MAX_FORM_MEMORY_SIZE"] = app.config["MAX_CONTENT_LENGTH"] = MOST_FORM_BYTES
     store = Store.open(results)

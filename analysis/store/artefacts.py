@@ -1,8 +1,9 @@
 """Storage of runs' files: a folder, or an fsspec URL (an S3 bucket, an SFTP server, a share).
 
-A run's files are in `runs/AB/ABCD.../`. They are written before the run's row, and files without a row are ignored.
-A run whose machine died during the write is therefore simply written again. The files of a failed attempt are in
-`failed/ABCD.../`.
+A run's files are in `runs/AB/ABCD.../`, and in remote storage in a folder for each version there. The run's row has the
+version that counts. Files are written before the row, and files without a row are ignored. A run whose machine died
+during the write is therefore simply written again, and until then its earlier version is read. The files of a failed
+attempt are in `failed/ABCD.../`.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import contextlib
 import shutil
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
@@ -22,6 +23,8 @@ from testbed.local_folders import ScratchFolder, sweep
 MOST_FAILED_BYTES = 100_000_000
 #: Folder of failed attempts, and the file in it with the reason.
 FAILED, REASON = "failed", "reason.txt"
+#: Beginning of the folder of a version of a run's files; no file of a run is called so.
+VERSION = "version-"
 #: How long a remote place may take for an answer, in s, and the slowest transfer of a file beyond that, in bytes/s.
 ANSWER_S, SLOWEST_BYTES_PER_S = 120.0, 50_000.0
 
@@ -35,8 +38,11 @@ class ArtefactError(Exception):
 class Artefacts(Protocol):
     """The files of runs."""
 
-    def put(self, run_id: str, folder: Path) -> None:
-        """Moves a run's folder into the storage; it replaces an earlier one."""
+    def put(self, run_id: str, folder: Path, version: str = "0") -> Sequence[str]:
+        """Moves a run's folder into the storage. Returns the other versions, for `discard` once the new one counts."""
+
+    def discard(self, run_id: str, stale: Sequence[str]) -> None:
+        """Deletes what `put` returned."""
 
     def remove(self, run_id: str) -> None:
         """Deletes a run's files, if it has any."""
@@ -82,13 +88,17 @@ class LocalArtefacts:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
-    def put(self, run_id: str, folder: Path) -> None:
+    def put(self, run_id: str, folder: Path, version: str = "0") -> Sequence[str]:
         """Moves a run's folder into the storage; it replaces an earlier one."""
         target = self.folder(run_id)
         if target.exists():
             shutil.rmtree(target)
         target.parent.mkdir(parents=True, exist_ok=True)
         folder.rename(target)
+        return []
+
+    def discard(self, run_id: str, stale: Sequence[str]) -> None:
+        """Nothing is stale: there is one version."""
 
     def remove(self, run_id: str) -> None:
         """Deletes a run's files, if it has any."""
@@ -137,14 +147,24 @@ class RemoteArtefacts:
         except (ImportError, ValueError) as error:
             raise ArtefactError(f"the artefacts cannot be kept at {url}: {error}") from None
 
-    def put(self, run_id: str, folder: Path) -> None:
-        """Moves a run's folder into the storage; it replaces an earlier one.
+    def put(self, run_id: str, folder: Path, version: str = "0") -> Sequence[str]:
+        """Moves a run's folder into the storage, beside its other versions. Returns these, for `discard`.
 
         Raises:
             ArtefactError: the place does not take it.
         """
-        self._put(self._at(run_id), folder, sorted(path for path in folder.rglob("*") if path.is_file()))
+        with _putting(self.url):
+            stale = self._entries(self._at(run_id))
+        target = f"{self._at(run_id)}/{VERSION}{version}"
+        self._put(target, folder, sorted(path for path in folder.rglob("*") if path.is_file()))
         shutil.rmtree(self._cache / _below(run_id), ignore_errors=True)
+        return [entry for entry in stale if entry.rpartition("/")[2] != VERSION + version]
+
+    def discard(self, run_id: str, stale: Sequence[str]) -> None:
+        """Deletes versions that do not count any more. What the place does not delete costs its space only."""
+        with contextlib.suppress(Exception):
+            for entry in stale:
+                _answer(partial(self._clear, entry))
 
     def remove(self, run_id: str) -> None:
         """Deletes a run's files, if it has any."""
@@ -161,8 +181,12 @@ class RemoteArtefacts:
         if here.exists():
             return here
         try:
-            if not _answer(lambda _: self._files.exists(self._at(run_id))):
-                return here
+            top = f"{self._at(run_id)}/{VERSION}{version}"
+            if not _answer(lambda _: self._files.exists(top)):
+                # A release before versions put the files there.
+                top = self._at(run_id)
+                if not _answer(lambda _: self._files.exists(top)):
+                    return here
         except Exception as error:  # noqa: BLE001
             raise ArtefactError(f"the artefacts of a run cannot be read from {self.url}: {_said(error)}") from error
         here.parent.mkdir(parents=True, exist_ok=True)
@@ -171,7 +195,7 @@ class RemoteArtefacts:
         with ScratchFolder(here.parent, "part-") as making:
             try:
                 expected = sizes()
-                _answer(partial(self._fetch, self._at(run_id), making, expected))
+                _answer(partial(self._fetch, top, making, expected))
                 for name, size in expected.items():
                     file = making / name
                     _check(name, file.stat().st_size if file.exists() else 0, size)
@@ -224,11 +248,9 @@ class RemoteArtefacts:
 
     def _put(self, target: str, folder: Path, paths: Sequence[Path]) -> None:
         """Uploads a folder's files in place of those at `target`, and deletes the folder."""
-        try:
+        with _putting(self.url):
             targets = {f"{target}/{path.relative_to(folder).as_posix()}": path for path in paths}
             _answer(partial(self._upload, target, targets))
-        except Exception as error:  # noqa: BLE001 (every file system has errors of its own)
-            raise ArtefactError(f"the artefacts of a run cannot be put to {self.url}: {_said(error)}") from error
         shutil.rmtree(folder, ignore_errors=True)
 
     def _remove(self, target: str) -> None:
@@ -258,6 +280,8 @@ class RemoteArtefacts:
     def _fetch(self, top: str, folder: Path, sizes: Mapping[str, int], patience: Patience) -> None:
         for path in self._files.find(top):
             name = path[len(top) :].lstrip("/")
+            if name.startswith(VERSION):
+                continue
             to = folder / name
             to.parent.mkdir(parents=True, exist_ok=True)
             patience.renew(sizes.get(name, 0))
@@ -269,11 +293,28 @@ class RemoteArtefacts:
             patience.renew()
             self._files.rm(target, recursive=True)
 
+    def _entries(self, folder: str) -> list[str]:
+        """Paths of what is directly in a folder."""
+        self._files.invalidate_cache()
+        try:
+            return list(_answer(lambda _: self._files.ls(folder, detail=False)))
+        except FileNotFoundError:
+            return []
+
     def _at(self, run_id: str) -> str:
         return f"{self._root.rstrip('/')}/{_below(run_id)}"
 
     def _failed(self, run_id: str) -> str:
         return f"{self._root.rstrip('/')}/{FAILED}/{run_id}"
+
+
+@contextlib.contextmanager
+def _putting(url: str) -> Iterator[None]:
+    """Raises ArtefactError for whatever a place that should take files raises."""
+    try:
+        yield
+    except Exception as error:  # noqa: BLE001 (every file system has errors of its own)
+        raise ArtefactError(f"the artefacts of a run cannot be put to {url}: {_said(error)}") from error
 
 
 def _answer(work: Callable[[Patience], T]) -> T:

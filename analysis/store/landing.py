@@ -84,9 +84,11 @@ def land(database: Database, artefacts: Artefacts, landing: Landing, replaces: b
         # Inside the transaction: a row without its files can then never be seen, and a folder without its row is
         # simply replaced by the next landing.
         try:
-            artefacts.put(landing.run_id, landing.folder)
+            stale = artefacts.put(landing.run_id, landing.folder, str(values["landed"]))
         except ArtefactError as error:
             raise StoreError(str(error)) from error
+    # The earlier files are needed until the row with the new version counts.
+    artefacts.discard(landing.run_id, stale)
     if not landing.problems:
         try:
             artefacts.remove_failed(landing.run_id)

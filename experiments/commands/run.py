@@ -199,6 +199,10 @@ def _print_plan(plan: Plan, missing: Sequence[Run], done: set[str], expected: Fo
         typer.echo(line.rstrip())
     if note := exact_note(plan):
         typer.echo(f"\n{note}")
+    if plan.programs:
+        typer.echo(
+            f"\nThis campaign runs programs on this machine or lab, with your rights: {', '.join(plan.programs)}"
+        )
     # How fast virtual time passes depends on the simulator.
     passing = "of virtual time" if in_virtual_time(plan.backend) else "one after another"
     typer.echo(

@@ -111,6 +111,12 @@ class Plan:
         return hashlib.sha256("\n".join([self.name, *(run.id for run in self.runs)]).encode()).hexdigest()[:16]
 
     @property
+    def programs(self) -> list[str]:
+        """Programs of one's own that its flows run (kind `command`); empty without any."""
+        assert isinstance(self.runs, Runs)
+        return self.runs.programs
+
+    @property
     def longest_s(self) -> float:
         """Duration of the longest run, in s."""
         return max(run.duration_s for run in self.runs)

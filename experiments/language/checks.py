@@ -14,13 +14,14 @@ from analysis.measures import chain_problem
 from experiments.language import registry, topologies
 from experiments.language.backends import EMULATED, REAL_PACKETS, SIM
 from experiments.language.mechanisms import Stack
+from experiments.language.routes import planned
 from experiments.language.schema import Campaign
 from experiments.language.yaml_text import FieldPath
 from testbed import kernel_links, kernel_tcp, node_binary
-from testbed.addressing import make_plan
+from testbed.addressing import make_plan, route_problem
 from testbed.errors import TestbedError
 from testbed.kernel_tcp import is_kernel_stack
-from testbed.scenario import LinkSpec
+from testbed.scenario import LinkSpec, Node
 
 #: Name of the links' telemetry. The telemetry of a flow has the name of the flow.
 LINKS = "links"
@@ -77,6 +78,8 @@ def _build(campaign: Campaign) -> Built:
         )
         reason = _plan_problem(shape_of_nodes, shape_of_links)
         found = [] if reason is None else [(("network",), reason)]
+        if not found and any(node.get("routes") for node in nodes):
+            found = list(_of_routes(nodes, links))
     return Built(nodes, links, found)
 
 
@@ -154,6 +157,8 @@ def _of_campaign(campaign: Campaign, network: Built, refusals: _Refusals) -> Ite
         yield ("warm_up",), f"must be shorter than the duration, {campaign.duration:g} s"
     yield from _of_members(campaign)
     yield from _of_flows(campaign, topologies.host_names(campaign.network, nodes))
+    yield from _of_paths(campaign, nodes, links)
+    yield from _of_commands(campaign)
     yield from _of_capture(campaign, links)
     yield from _of_variation(campaign)
     yield from _of_measures(campaign)
@@ -191,6 +196,38 @@ def _of_graph(nodes: Nodes, links: Links) -> Iterator[Finding]:
         for index, end in enumerate(link["ends"]):
             if end not in names:
                 yield ("network", "links", number, "ends", index), registry.unknown("node", str(end), names)
+
+
+def _of_routes(nodes: Nodes, links: Links) -> Iterator[Finding]:
+    """Routes that lead nowhere."""
+    plan = make_plan([{**node, "routes": []} for node in nodes], links)
+    of_node = {name: node.interfaces for name, node in plan.nodes.items()}
+    kinds = {name: node.kind for name, node in plan.nodes.items()}
+    one_way = frozenset(str(link["name"]) for link in links if link["options"].get("one_way"))
+    for number, node in enumerate(nodes):
+        typed = Node.model_validate(node)
+        for place in range(len(typed.routes)):
+            problem = route_problem(place, typed, of_node, plan.links, kinds, one_way)
+            if problem is not None:
+                yield ("network", "nodes", number, "routes", place, problem[0]), problem[1]
+
+
+def _of_paths(campaign: Campaign, nodes: Nodes, links: Links) -> Iterator[Finding]:
+    """Flows whose packets, or the answers to them, do not arrive by the routes that nodes declare."""
+    if not any(node.get("routes") for node in nodes):
+        return
+    plan, specs = make_plan(nodes, links), [LinkSpec.model_validate(link) for link in links]
+    for number, flow in enumerate(campaign.workload):
+        for start, end in ((flow.from_, flow.to), (flow.to, flow.from_)):
+            known = start in plan.nodes and end in plan.nodes
+            if known and planned(plan, specs, start, end) is None:
+                key = "from" if start == flow.from_ else "to"
+                yield (
+                    ("workload", number, key),
+                    f"packets from {start} do not reach {end}, because the nodes' 'routes' send them round in a circle "
+                    "or leave them nowhere; check the routes of the nodes between them",
+                )
+                break
 
 
 def _of_links(campaign: Campaign, links: Links, refusals: _Refusals) -> Iterator[Finding]:
@@ -326,6 +363,24 @@ def _of_application(campaign: Campaign, number: int) -> Iterator[Finding]:
             f"must be at least {LEAST_NUMBERED_BYTES} B on real packets, because their payload "
             "has the packet's number in 8 bytes",
         )
+
+
+def _of_commands(campaign: Campaign) -> Iterator[Finding]:
+    """What only flows of programs need: hosts of the kernel's TCP without options of sockets, and names of metrics."""
+    node_stacks = {node.name: node.stack for node in campaign.network.nodes}
+    for number, flow in enumerate(campaign.workload):
+        if flow.command is None:
+            continue
+        for end in (flow.from_, flow.to):
+            stack = node_stacks.get(end) or campaign.stack
+            sockets = [name for name in kernel_tcp.SOCKET_OPTIONS if stack.options.get(name) is not None]
+            if sockets:
+                yield (
+                    ("workload", number, "command"),
+                    f"the stack of host {end} has '{sockets[0]}', an option of sockets, and programs open their own; "
+                    "take it out, or set it by the program's own options",
+                )
+                break
 
 
 def _of_capture(campaign: Campaign, links: Links) -> Iterator[Finding]:

@@ -87,6 +87,14 @@ class Direction(Model):
         return spec
 
 
+class Route(Model):
+    """Where a node sends packets for another node."""
+
+    to: str = Field(description="a node, or default: every node without a route of its own")
+    via: str = Field(description="the neighbour that gets the packets")
+    link: Name | None = Field(None, description="the link to it, where there are several")
+
+
 #: Fields of a direction that are options of serial lines.
 _SERIAL = ("header_compression", "slots", "name_every_slot", "framing", "accm", "bits_per_byte", "free_options")
 
@@ -102,6 +110,7 @@ class Node(Model):
     name: Annotated[str, Field(pattern=r"^[a-z][a-z0-9]*$", max_length=9)]
     kind: Literal["host", "router", "base-station"] = "host"
     stack: Stack | None = Field(None, description="stack of this host; default: the campaign's stack")
+    routes: list[Route] = Field([], description="in place of the routes with the fewest links")
 
 
 def _with_profile(value: object, kind_key: str) -> object:

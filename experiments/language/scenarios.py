@@ -51,6 +51,8 @@ def make_scenario(campaign: Campaign, seed: int, is_varied: bool = True) -> dict
             spec["stack"] = {"name": flow.stack.name, **flow.stack.options}
         if flow.options:
             spec["options"] = flow.options
+        if flow.command is not None:
+            spec["command"] = flow.command.as_scenario()
         flows.append(spec)
     scenario = {
         "version": 1,

@@ -11,6 +11,7 @@ from analysis.measures import Measure, Split
 from experiments.language import registry
 from experiments.language.mechanisms import Stack, read_options
 from experiments.language.network import Network
+from experiments.language.programs import Command
 from experiments.language.quantities import (
     Bytes,
     Deviation,
@@ -39,6 +40,7 @@ class Flow(Model):
     size: Bytes | None = Field(None, description="bytes to send; default: send until the flow stops")
     count: Annotated[int, quantity("count", above=0, most=10_000)] = 1
     stack: Stack | None = Field(None, description="stack of this flow; default: the stack of its hosts")
+    command: Command | None = Field(None, description="programs of a flow of kind command")
     #: Options of the workload kind. Once validated: by their full names, in SI units.
     options: dict[str, Any] = Field(default_factory=dict)
 
@@ -51,6 +53,19 @@ class Flow(Model):
     @classmethod
     def _range(cls, value: object) -> tuple[float, float]:
         return time_range(value, "the start")
+
+    @model_validator(mode="after")
+    def _command_of_its_kind(self) -> Flow:
+        if self.kind != "command":
+            if self.command is not None:
+                raise ValueError(f"'command' needs 'kind: command'; this flow is of kind {self.kind}")
+            return self
+        if self.command is None:
+            raise ValueError("a flow of kind command needs 'command', such as command: {client: [curl, ...]}")
+        for name in ("size", "stack"):
+            if getattr(self, name) is not None:
+                raise ValueError(f"a flow of kind command has no '{name}': its programs open their own connections")
+        return self
 
     @model_validator(mode="after")
     def _options_of_its_kind(self) -> Flow:
