@@ -20,7 +20,7 @@ from experiments.language.fields import assign, dotted, look_up, resolve
 from experiments.language.mechanisms import MechanismError
 from experiments.language.messages import message as message_of
 from experiments.language.problems import CampaignError, Problem
-from experiments.language.runs import Install, Run, Runs, count_runs
+from experiments.language.runs import Install, Run, Runs, count_runs, programs_of
 from experiments.language.schema import Campaign
 from experiments.language.sweep import MAX_RUNS, SWEEP, Combination, Value, combinations, same_field, split_field
 from experiments.language.yaml_text import FieldPath
@@ -179,11 +179,13 @@ def _expand(file: source.Source, overrides: Sequence[str]) -> Plan:
     applied = dict(expansion.override(values, text) for text in overrides)
     combinations = expansion.combinations(values.pop(SWEEP, None), values)
     counts: list[int] = []
+    programs: dict[str, None] = {}
     total = 0
     campaign: Campaign | None = None
     for start in range(0, len(combinations), POINTS_AT_ONCE):
         for campaign in expansion.validate(values, combinations[start : start + POINTS_AT_ONCE]):
             counts.append(count_runs(campaign))
+            programs |= dict.fromkeys(programs_of(campaign))
             total += counts[-1]
         expansion.raise_problems(more_than=MAX_PROBLEMS)
         repetitions = 1 if campaign is None else campaign.repetitions
@@ -214,7 +216,7 @@ def _expand(file: source.Source, overrides: Sequence[str]) -> Plan:
     return Plan(
         name=campaign.name, title=campaign.title or campaign.name, file=file.name, text=file.text, overrides=applied,
         backend=campaign.backend, seed=campaign.seed, repetitions=campaign.repetitions, points=points,
-        runs=Runs(counts, campaign_of),
+        runs=Runs(counts, campaign_of, list(programs)),
     )  # fmt: skip
 
 
