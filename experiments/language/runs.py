@@ -77,12 +77,6 @@ class Runs(Sequence[Run]):
         self._install = install
         self._kept: dict[int, Run] = {}
 
-    @property
-    def programs(self) -> list[str]:
-        """The first word of every program that a campaign's flows run; empty without flows of kind `command`."""
-        commands = (flow.command for point in self._points for flow in point.campaign.workload)
-        return list(dict.fromkeys(name for command in commands if command is not None for name in command.programs))
-
     def installed(self, install: Install) -> Runs:
         """The same runs in a lab."""
         return Runs(self._counts, self._campaign_of, install)

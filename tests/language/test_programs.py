@@ -39,7 +39,7 @@ def campaign(folder: Path, text: str = TEXT, body: str = "print(1)\n") -> Plan:
 def test_a_scenario_has_words_files_and_units(tmp_path: Path) -> None:
     plan = campaign(tmp_path)
     (flow,) = plan.runs[0].scenario.workload
-    assert plan.programs == ["curl", "python3"]
+    assert plan.programs == ("curl", "python3")
     assert flow.command is not None
     assert flow.as_json()["command"] == {
         "client_at": "to",
