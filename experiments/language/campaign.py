@@ -20,7 +20,7 @@ from experiments.language.fields import assign, dotted, look_up, resolve
 from experiments.language.mechanisms import MechanismError
 from experiments.language.messages import message as message_of
 from experiments.language.problems import CampaignError, Problem
-from experiments.language.runs import Install, Run, Runs, count_runs
+from experiments.language.runs import Install, Run, Runs, count_runs, programs_of
 from experiments.language.schema import Campaign
 from experiments.language.sweep import MAX_RUNS, SWEEP, Combination, Value, combinations, same_field, split_field
 from experiments.language.yaml_text import FieldPath
@@ -181,8 +181,7 @@ def _expand(file: source.Source, overrides: Sequence[str]) -> Plan:
     for start in range(0, len(combinations), POINTS_AT_ONCE):
         for campaign in expansion.validate(values, combinations[start : start + POINTS_AT_ONCE]):
             counts.append(count_runs(campaign))
-            for command in filter(None, (flow.command for flow in campaign.workload)):
-                programs |= dict.fromkeys(command.programs)
+            programs |= dict.fromkeys(programs_of(campaign))
             total += counts[-1]
         expansion.raise_problems(more_than=MAX_PROBLEMS)
         repetitions = 1 if campaign is None else campaign.repetitions

@@ -5,7 +5,7 @@ from __future__ import annotations
 import bisect
 import itertools
 from array import array
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, overload
 
@@ -55,6 +55,13 @@ def count_runs(campaign: Campaign) -> int:
     return 1 if {**first, "seed": 0} == {**_scenario(campaign, 1), "seed": 0} else campaign.repetitions
 
 
+def programs_of(campaign: Campaign) -> Iterator[str]:
+    """The first word of every program that a point's flows run; none without flows of kind `command`."""
+    for flow in campaign.workload:
+        if flow.command is not None:
+            yield from flow.command.programs
+
+
 def _scenario(campaign: Campaign, repetition: int) -> dict[str, Any]:
     return make_scenario(campaign, derive_seed(campaign.seed, repetition))
 
@@ -69,8 +76,8 @@ class Runs(Sequence[Run]):
     """
 
     def __init__(
-        self, counts: Sequence[int], campaign_of: Callable[[int], Campaign], install: Install | None = None
-    ) -> None:
+        self, counts: Sequence[int], campaign_of: Callable[[int], Campaign], install: Install | None = None,
+    ) -> None:  # fmt: skip
         self._counts = array("Q", counts)
         self._ends = array("Q", itertools.accumulate(counts))
         self._campaign_of = campaign_of

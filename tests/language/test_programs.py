@@ -52,6 +52,13 @@ def test_a_scenario_has_words_files_and_units(tmp_path: Path) -> None:
     }
 
 
+def test_programs_of_every_point_are_named(tmp_path: Path) -> None:
+    client = "workload.f.command.client"
+    plan = campaign(tmp_path, f"{TEXT}sweep: {{{client}: [[curl, x], [wget, x]]}}\n")
+    assert plan.programs == ("curl", "python3", "wget")
+    assert plan.in_lab(lambda _: None).programs == plan.programs  # type: ignore[arg-type, return-value]
+
+
 def test_a_run_id_depends_on_words_and_on_the_content_of_files(tmp_path: Path) -> None:
     ids = [
         campaign(tmp_path).runs[0].id,
