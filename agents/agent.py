@@ -32,6 +32,7 @@ class Grants:
     def __init__(self, folder: Path | None) -> None:
         self._interfaces: set[str] | None = None if folder is None else set()
         self.links: dict[str, list[str]] = {}
+        self.taps: set[str] = set()
         for path in [] if folder is None else sorted(folder.glob("*.json")):
             try:
                 granted = json.loads(path.read_text())
@@ -40,6 +41,7 @@ class Grants:
             assert self._interfaces is not None
             self._interfaces.update(granted.get("interfaces", []))
             self.links.update(granted.get("links", {}))
+            self.taps.update(granted.get("taps", []))
 
     def check(self, interface: str) -> None:
         """Raises AgentError for an interface that was not granted."""
@@ -72,7 +74,7 @@ class Agent:
         self.node_binary = node_binary
         self.grants = grants
         self.lease = Lease(lock_file, self.release)
-        self._links = Links(node_binary, folder, grants.links)
+        self._links = Links(node_binary, folder, grants.links, grants.taps)
         self._shaping = Shaping()
         self._captures: list[capture.Capture] = []
         self._programs: dict[str, traffic.Program] = {}
@@ -91,6 +93,7 @@ class Agent:
             traffic=tuple(sorted(self._programs)),
             holder=self.lease.holder,
             interfaces=hardware.interfaces(),
+            mtus=hardware.mtus(),
         )
 
     def clock(self) -> Clocks:

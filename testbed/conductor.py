@@ -151,7 +151,7 @@ class Conductor:
 
     def _probe(self, link: LinkSpec, direction: Direction, source: Interface, target: Interface) -> probing.Probe:
         name = f"probe-{link.name}-{direction}"
-        train = probing.train_for(link, direction)
+        train = probing.train_for(link, direction, self._mtu_bytes(source, target))
         address = f"{target.address}:{probing.PORT + source.end}"
         sender, receiver = self._network.agents[source.node], self._network.agents[target.node]
         receiver.start_traffic(
@@ -174,6 +174,11 @@ class Conductor:
             train,
             [arrival.replace(received_ns=arrival.received_ns - apart_ns) for arrival in received.packets],
         )
+
+    def _mtu_bytes(self, *ends: Interface) -> int | None:
+        """The shortest MTU of the interfaces; None where no node has /sys."""
+        mtus = [self._network.agents[end.node].health().mtus.get(end.name) for end in ends]
+        return min((mtu for mtu in mtus if mtu is not None), default=None)
 
     # Links -----------------------------------------------------------------------------------------------------------
 

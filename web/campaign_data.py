@@ -283,6 +283,13 @@ def means(
     return [row for rows in permanent(keys, compute).values() for row in rows]
 
 
+def summary(campaign_id: str, metric: str, subject: str) -> Sequence[TableRow]:
+    """Means of a metric at all points."""
+    return cached(
+        ("figure", campaign_id, metric, subject), lambda: browse.summary(g.store, campaign_id, [(metric, subject)])
+    )
+
+
 def file_figure(campaign: CampaignRow) -> CampaignFigure | None:
     """The figure that the campaign's file asks for."""
     return cached(
@@ -306,9 +313,7 @@ def metric_figure(campaign: CampaignRow) -> Means | None:
     if kind is None:
         return None
     metric, subject, values = kind.name, kind.subject, scorecard.published_for(campaign)
-    rows = cached(
-        ("figure", campaign_id, metric, subject), lambda: browse.summary(g.store, campaign_id, [(metric, subject)])
-    )
+    rows = summary(campaign_id, metric, subject)
     axes = axes_of(campaign_id)
     x_field = request.args.get("x", "")
     if x_field not in axes:

@@ -14,6 +14,7 @@ from analysis.captures.rtt import rtt_samples
 from analysis.captures.segments import FAST_RETRANSMISSION, FLOW_TELEMETRY, is_a, step_mean, step_variation
 from analysis.captures.tables import MissingCapture, Tables
 from analysis.exchanges import DATAGRAMS, UDP_HEADERS
+from analysis.records import read_records
 from analysis.runs import Flow, RunView, Slices
 from testbed.scenario import Flow as FlowSpec
 
@@ -154,8 +155,7 @@ class CapturedFlow(Flow):
         path = self._telemetry_path()
         if path is None or not path.is_file():
             raise MissingCapture(f"flow {self.name} left no telemetry: set capture.telemetry to true")
-        empty = pl.DataFrame(schema=FLOW_TELEMETRY)
-        rows = pl.read_ndjson(path, schema=FLOW_TELEMETRY) if path.stat().st_size else empty
+        rows = read_records(path, FLOW_TELEMETRY)
         # Stacks count from the flow's start.
         return rows.with_columns((pl.col("t_ns") / 1e9 + self.begun_s).alias("t_s"))
 

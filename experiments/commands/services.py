@@ -87,11 +87,23 @@ def scheduler(
         int,
         typer.Option("--port", metavar="PORT", min=0, max=65535, help="TCP port to listen on; 0 selects a free one."),
     ] = 8786,
+    http_port: Annotated[
+        int | None,
+        typer.Option(
+            "--http-port",
+            metavar="PORT",
+            min=0,
+            max=65535,
+            help="TCP port for Dask's pages at the same address, over HTTPS with certificates; 0 selects a free one. "
+            "Its dashboard needs the package bokeh, its /metrics prometheus-client. Default: no pages.",
+            show_default=False,
+        ),
+    ] = None,
 ) -> None:
     """Start the Dask scheduler of a lab (docs/distributed.md)."""
     from experiments.engine.worker import serve_scheduler
 
-    serve_scheduler(host, port)
+    serve_scheduler(host, port, http_port)
 
 
 def worker(
@@ -103,7 +115,7 @@ def worker(
         str | None,
         typer.Option(
             "--host", metavar="ADDRESS",
-            help="Address of this machine at which other workers reach it. Default: chosen by Dask.",
+            help="Address of this machine to listen on. Default: that of the interface towards the scheduler.",
             show_default=False,
         ),
     ] = None,
