@@ -104,6 +104,7 @@ def test_the_scenario_has_the_same_fields_types_and_requirements() -> None:
         ("SendReport", "endpoint-send", "EndpointSendReport"),
         ("ReceiveReport", "receive", "ReceiveReport"),
         ("ReceiveReport", "endpoint-receive", "EndpointReceiveReport"),
+        ("ProgramReport", "program", "ProgramReport"),
         ("ProbeSendReport", "probe-send", "ProbeSendReport"),
         ("ProbeReport", "probe-receive", "ProbeReceiveReport"),
         ("Arrival", "probe-receive", "Arrival"),

@@ -141,7 +141,7 @@ def main() -> None:
         )  # fmt: skip
         summary = Summary(
             name=plan.name, title=plan.title, id=plan.id, backend=plan.backend, points=len(plan.points),
-            runs=len(plan.runs), known=estimate.known, estimate=cost, programs=plan.programs,
+            runs=len(plan.runs), known=estimate.known, estimate=cost, programs=list(plan.programs),
         )  # fmt: skip
         warnings = api.warnings(plan, request["file"], request["text"])
         verdict = Verdict([], summary, warnings, plan.runs[0].scenario)

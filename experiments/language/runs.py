@@ -72,15 +72,12 @@ class Runs(Sequence[Run]):
     Args:
         counts: number of runs of each point.
         campaign_of: validates a point again, by its number. A large campaign has no room for all of its points.
-        programs: first word of every program that flows of any point run.
         install: finds what plays a scenario's nodes and links in a lab.
     """
 
     def __init__(
-        self, counts: Sequence[int], campaign_of: Callable[[int], Campaign], programs: Sequence[str] = (),
-        install: Install | None = None,
+        self, counts: Sequence[int], campaign_of: Callable[[int], Campaign], install: Install | None = None,
     ) -> None:  # fmt: skip
-        self.programs = list(programs)
         self._counts = array("Q", counts)
         self._ends = array("Q", itertools.accumulate(counts))
         self._campaign_of = campaign_of
@@ -89,7 +86,7 @@ class Runs(Sequence[Run]):
 
     def installed(self, install: Install) -> Runs:
         """The same runs in a lab."""
-        return Runs(self._counts, self._campaign_of, self.programs, install)
+        return Runs(self._counts, self._campaign_of, install)
 
     def scenario_of(self, point: int) -> Scenario:
         """The scenario of a point, without the variation of its repetitions."""

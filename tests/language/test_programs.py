@@ -39,7 +39,7 @@ def campaign(folder: Path, text: str = TEXT, body: str = "print(1)\n") -> Plan:
 def test_a_scenario_has_words_files_and_units(tmp_path: Path) -> None:
     plan = campaign(tmp_path)
     (flow,) = plan.runs[0].scenario.workload
-    assert plan.programs == ["curl", "python3"]
+    assert plan.programs == ("curl", "python3")
     assert flow.command is not None
     assert flow.as_json()["command"] == {
         "client_at": "to",
@@ -55,7 +55,7 @@ def test_a_scenario_has_words_files_and_units(tmp_path: Path) -> None:
 def test_programs_of_every_point_are_named(tmp_path: Path) -> None:
     client = "workload.f.command.client"
     plan = campaign(tmp_path, f"{TEXT}sweep: {{{client}: [[curl, x], [wget, x]]}}\n")
-    assert plan.programs == ["curl", "python3", "wget"]
+    assert plan.programs == ("curl", "python3", "wget")
     assert plan.in_lab(lambda _: None).programs == plan.programs  # type: ignore[arg-type, return-value]
 
 
